@@ -343,7 +343,7 @@ def test_what_a_part_may_not_know(family: str, forbidden: list[str]) -> None:
         ("sessionrun.runtime.sharing", "runtime.main"),
         (
             "sessionrun.runtime.executors.local",
-            "runtime.main runtime.dask.executor runtime.node.main",
+            "runtime.main runtime.dask.executor runtime.node.main runtime.slurm.executor",
         ),
         ("distributed", "runtime.dask.carrier runtime.dask.plugins"),
         ("cryptography", "client.cluster_certs"),

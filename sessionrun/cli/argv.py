@@ -69,6 +69,7 @@ VALUE_OPTIONS: Final = frozenset(
         "--choose",
         "--cluster",
         "--slots",
+        "--slurm-option",
         "--config",
         "--default",
         "--depends",

@@ -123,7 +123,17 @@ _OPTIONS: Final = (
         hidden=True,
         help="Is told of the end, and of the first failure, hold and landing; repeatable.",
     ),
-    click.option("--cluster", metavar="ADDRESS", hidden=True, help="Run the jobs on a cluster's nodes."),
+    click.option(
+        "--cluster", metavar="ADDRESS|slurm", hidden=True, help="Run the jobs on a cluster's nodes, or as Slurm's."
+    ),
+    click.option(
+        "--slurm-option",
+        "slurm",
+        multiple=True,
+        metavar="KEY=VALUE",
+        hidden=True,
+        help="An option of sbatch for these jobs, such as partition=short; repeatable.",
+    ),
     click.option("--hold", is_flag=True, hidden=True, help="Start no task until `release`."),
     click.option(
         "--at",

@@ -43,6 +43,7 @@ _OF_A_SESSION: Final = {
     "starts_at": "--at",
     "notify": "--notify",
     "cluster": "--cluster",
+    "slurm": "--slurm-option",
     "base": "--base",
     "worktree_dir": "--worktree-dir",
     "keep": "--keep-worktree",

@@ -14,7 +14,7 @@ from typing import Any, Final, TypeVar
 
 from sessionrun import __version__
 from sessionrun.client.notices import notify
-from sessionrun.model.cluster import Cluster
+from sessionrun.model.cluster import SLURM, Cluster
 from sessionrun.model.errors import InputError, SessionrunError
 from sessionrun.model.spec import SessionSpec, TaskSpec
 from sessionrun.workspaces.bringing import INCLUDE_FILE
@@ -53,9 +53,13 @@ def open_cluster(address: str, environ: Mapping[str, str]) -> Cluster:
     Raises:
         InputError: it is no address; or other machines could listen, and there are no certificates.
     """
+    if address == SLURM:
+        raise InputError(
+            "slurm: that is no cluster of sessionrun's own; Slurm's squeue and sinfo show its jobs and nodes"
+        )
     found = _ADDRESS.fullmatch(address)
     if found is None or not 0 < int(found[3]) < 65536:
-        raise InputError(f"--cluster {address!r:.140}: write tls://HOST:PORT, or tcp://127.0.0.1:PORT")
+        raise InputError(f"--cluster {address!r:.140}: write tls://HOST:PORT, tcp://127.0.0.1:PORT, or slurm")
     if found[1] == "tls":
         return Cluster(address, *find_certs(environ))
     if not is_loopback(found[2]):

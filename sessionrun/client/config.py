@@ -73,6 +73,7 @@ class Config:
     notify: tuple[str, ...] = ()
     cluster: str | None = None
     sandbox: Sandbox | None = None
+    slurm: Mapping[str, Any] = field(default_factory=dict)
     max_depth: int | None = None
     prices: Mapping[str, Price] = field(default_factory=dict)
 
@@ -305,6 +306,7 @@ def _setting_fields() -> Mapping[str, Field]:
         **PACE,
         "notify": Field("notify", as_commands),
         "cluster": Field("cluster", as_line),
+        "slurm": Field("slurm", as_record),
         "max_depth": Field("max_depth", as_limit),
         "agents": Field("agents", as_record),
         "prices": Field("prices", as_record),

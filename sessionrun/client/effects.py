@@ -174,6 +174,7 @@ ALWAYS: Final[Mapping[str, str]] = {
     "starts_at": "holds for any session",
     "notify": "holds for any session",
     "cluster": "holds for any session",
+    "slurm": "refused without a cluster of Slurm's",
     "max_load": "holds for any session, also of one task",
     "min_free_memory": "holds for any session, also of one task",
     "stagger_s": "holds for any session: a task may be added, or tried again",

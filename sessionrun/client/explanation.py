@@ -214,7 +214,7 @@ def _tell_job(task: TaskState, facts: Mapping[str, Any]) -> tuple[str, str]:
     if job.stopping is not None:
         return "stopping", f"{what} is being stopped ({job.stopping}), {_name_process(job)}"
     if job.pid is None:
-        where = "" if job.node is None else f" for node {job.node}"
+        where = "" if job.node is None else f" for {'node ' if '@' in job.node else ''}{job.node}"
         return "starting", f"{what} is claimed{where}; its process was not seen yet"
     return "running", f"{what}, {_name_process(job)}"
 

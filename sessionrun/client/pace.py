@@ -21,6 +21,7 @@ class AskedPace(NamedTuple):
     max_failures: int | None = None
     notify: tuple[str, ...] = ()
     cluster: str | None = None
+    slurm: tuple[str, ...] = ()
 
 
 CONFIGURED: Final = ("halt", "max_load", "min_free_memory", "stagger_s")

@@ -23,6 +23,7 @@ from sessionrun.client.seats import settle_seats
 from sessionrun.dialects.own_options import refuse_others
 from sessionrun.dialects.plan import Fallback, Options, Plan, RepositoryWish, Source
 from sessionrun.dialects.table import Dialect, choose_dialect
+from sessionrun.model.cluster import SLURM
 from sessionrun.model.errors import InputError
 from sessionrun.model.places import KeepPolicy, Repository
 from sessionrun.model.spec import INSTANCE_RESULTS, WORKSPACE_TIMEOUT_S, Alternative, Limits, SessionSpec
@@ -219,8 +220,15 @@ def _settle_others(spec: SessionSpec, pace: AskedPace, config: Config) -> Sessio
     """The spec with those who are told of it, and with the cluster that runs its jobs."""
     spec = replace(spec, notify=pace.notify or config.notify)
     address = pace.cluster or config.cluster
+    if pace.slurm and address != SLURM:
+        raise InputError("--slurm-option has no effect without --cluster slurm")
     if address is None or not spec.tasks:
         return spec
+    if address == SLURM:
+        from sessionrun.client.slurm import check_options, open_slurm, parse_words
+
+        options = {**check_options(config.slurm, "slurm"), **parse_words(pace.slurm)}
+        return replace(spec, cluster=open_slurm(options, os.environ))
     from sessionrun.client.cluster import settle_cluster
 
     return settle_cluster(spec, address, os.environ)

@@ -150,6 +150,7 @@ def _on_job_started(state: State, entry: Entry, event: JobStarted) -> None:
     if job is None:
         return
     job.pid, job.started = event.pid, event.started
+    job.node, task.progress.node = event.node or job.node, event.node or task.progress.node
     state.start_batch = min(2 * state.start_batch, START_BATCH)
     if task.times.started_at is None:
         task.times = Times(entry.at, entry.mono)

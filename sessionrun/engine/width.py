@@ -52,7 +52,7 @@ def offer_slots(state: State, offered: SlotsOffered) -> None:
 
 def find_limit(state: State, width: int) -> int | None:
     """How many tasks may run at once where `width` was asked for (0 = any number); None: any number."""
-    if state.spec.cluster is None:
+    if state.spec.cluster is None or state.spec.cluster.is_slurm:
         return width or None
     offered = state.offered.slots if state.offered else 0
     return min(width, offered) if width else offered

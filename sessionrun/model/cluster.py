@@ -2,17 +2,35 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+from dataclasses import field
+from typing import Final
+
 from sessionrun.model.frozen import frozen
+
+SLURM: Final = "slurm"
+"""The address of the cluster whose jobs are Slurm's."""
 
 
 @frozen
 class Cluster:
-    """The address of a scheduler, ``tcp://HOST:PORT`` or ``tls://HOST:PORT``; for TLS the paths of three files."""
+    """The address of a scheduler, ``tcp://HOST:PORT`` or ``tls://HOST:PORT``; for TLS the paths of three files.
+
+    Or the word `SLURM`: then `options` are those of sbatch, by their long names, and `max_array` is how
+    many jobs one array may have.
+    """
 
     address: str
     ca_file: str | None = None
     cert_file: str | None = None
     key_file: str | None = None
+    options: Mapping[str, str] = field(default_factory=dict)
+    max_array: int = 1000
+
+    @property
+    def is_slurm(self) -> bool:
+        """Whether its jobs are Slurm's, which has a queue of its own: it offers no slots."""
+        return self.address == SLURM
 
 
 @frozen

@@ -99,12 +99,16 @@ class JobClaimed:
 
 @frozen
 class JobStarted:
-    """The process of a job exists.  `ledger` is the offset behind its spawn record."""
+    """The process of a job exists.  `ledger` is the offset behind its spawn record.
+
+    `node` is where, if its claim could not know that.
+    """
 
     key: JobKey
     pid: int
     started: int
     ledger: int
+    node: str | None = None
 
 
 @frozen

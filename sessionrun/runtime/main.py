@@ -34,7 +34,7 @@ from sessionrun.runtime.jobs.maker import JobMaker
 from sessionrun.runtime.keeper.command import EXIT_NO_ROOM, EXIT_REFUSED, EXIT_TAKEN, root_command, say
 from sessionrun.runtime.partners import Exports, Feeder, Notifier, Sharing, SystemClock, Watch
 from sessionrun.runtime.processes import Identity
-from sessionrun.runtime.recovery import find_notices, find_opened, find_unclaimed
+from sessionrun.runtime.recovery import find_notices, find_opened, find_submitted, find_unclaimed
 from sessionrun.runtime.supervisor import Supervisor
 from sessionrun.store import crashpoint, locks
 from sessionrun.store.files import open_regular
@@ -130,6 +130,10 @@ def _run(session: SessionDir, local: LocalExecutor) -> None:
 def _open_executor(session: SessionDir, state: State, local: LocalExecutor) -> Executor:
     if state.spec.cluster is None:
         return local
+    if state.spec.cluster.is_slurm:
+        from sessionrun.runtime.slurm.executor import SlurmExecutor
+
+        return SlurmExecutor(session, state.spec, local, state.epoch, find_submitted(state), say)
     from sessionrun.runtime.dask.executor import DaskExecutor
 
     return DaskExecutor(session, state.spec, local, state.epoch, find_opened(state), say)

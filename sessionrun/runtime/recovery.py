@@ -48,6 +48,12 @@ def find_opened(state: State) -> dict[JobKey, Opened]:
     return {job.key: Opened(job.node, job.epoch or "") for job in running if job.node is not None}
 
 
+def find_submitted(state: State) -> dict[JobKey, tuple[str, bool]]:
+    """The jobs that are open at Slurm: in which batch they went there, and whether their beginning was told."""
+    running = [task.job for task in state.tasks.values() if task.job is not None]
+    return {job.key: (job.epoch or "", job.pid is not None) for job in running if job.node is not None}
+
+
 def find_notices(state: State, ledger: Ledger, offset: int) -> Iterator[Notice]:
     """What happened to the jobs that are running as far as the journal knows.
 

@@ -1,0 +1,126 @@
+"""Sessions whose jobs are Slurm's: the options for sbatch, and whether Slurm would take such jobs."""
+
+from __future__ import annotations
+
+import re
+import shutil
+from collections.abc import Iterable, Mapping
+from typing import Any, Final
+
+from sessionrun.model.cluster import SLURM, Cluster
+from sessionrun.model.errors import InputError
+from sessionrun.runtime.slurm.programs import (
+    ARRAY_LIMIT,
+    ASK_S,
+    SlurmFault,
+    make_environment,
+    run_program,
+    trial_words,
+)
+
+PROGRAMS: Final = ("sbatch", "squeue", "scancel", "scontrol", "sinfo")
+LARGEST_ARRAY: Final = 1000
+
+OPTIONS: Final = frozenset(
+    [
+        "account",
+        "constraint",
+        "contiguous",
+        "core-spec",
+        "cores-per-socket",
+        "cpus-per-gpu",
+        "cpus-per-task",
+        "deadline",
+        "exclude",
+        "exclusive",
+        "gpus",
+        "gres",
+        "gres-flags",
+        "hint",
+        "licenses",
+        "mem",
+        "mem-per-cpu",
+        "mem-per-gpu",
+        "nice",
+        "nodelist",
+        "partition",
+        "power",
+        "prefer",
+        "priority",
+        "qos",
+        "reservation",
+        "sockets-per-node",
+        "threads-per-core",
+        "time",
+        "time-min",
+        "tmp",
+        "wckey",
+    ]
+)
+"""The options of sbatch that say where and how a job may run; the others are ours, or are for scripts."""
+
+
+def parse_words(words: Iterable[str]) -> dict[str, str]:
+    """The options of ``--slurm-option KEY=VALUE``; one without a value is a flag.
+
+    Raises:
+        InputError: see `check_options`.
+    """
+    return check_options(
+        {name.removeprefix("--"): value for name, _, value in (word.partition("=") for word in words)},
+        "--slurm-option",
+    )
+
+
+def check_options(options: Mapping[str, Any], where: str) -> dict[str, str]:
+    """The options as words.
+
+    Raises:
+        InputError: one is none that a user may give, or has a value that is no word.
+    """
+    checked: dict[str, str] = {}
+    for name, value in options.items():
+        if name not in OPTIONS and name != ARRAY_LIMIT:
+            known = ", ".join(sorted((*OPTIONS, ARRAY_LIMIT)))
+            raise InputError(
+                f"{where} {name!r:.140}: is not an option that a session may give sbatch; there are {known}"
+            )
+        if value is False:
+            continue
+        if not isinstance(value, (str, int, float)):
+            raise InputError(f"{where} {name}: must be text or a number, not {value!r:.140}")
+        text = "" if value is True else str(value)
+        if not text.isprintable():
+            raise InputError(f"{where} {name}: holds a character that cannot be printed")
+        if name == ARRAY_LIMIT and not re.fullmatch(r"[1-9][0-9]{0,5}", text):
+            raise InputError(f"{where} {name}: must be a number from 1, not {text!r:.140}")
+        checked[name] = text
+    return checked
+
+
+def open_slurm(options: Mapping[str, str], environ: Mapping[str, str]) -> Cluster:
+    """Slurm as a cluster, once it says that it would take such jobs.
+
+    Raises:
+        InputError: its programs are not there, it does not answer, or refuses.
+    """
+    for program in PROGRAMS:
+        if shutil.which(program, path=environ.get("PATH")) is None:
+            raise InputError(
+                f"--cluster {SLURM}: {program} is not on PATH; sessions are started where Slurm's are"
+            )
+    environ = make_environment(environ)
+    try:
+        run_program(trial_words(options), environ, ASK_S)
+        most = find_largest_array(run_program(["scontrol", "show", "config"], environ, ASK_S))
+    except SlurmFault as fault:
+        raise InputError(f"--cluster {SLURM}: {fault}") from None
+    if most < 1:
+        raise InputError(f"--cluster {SLURM}: this cluster takes no arrays (MaxArraySize)")
+    return Cluster(SLURM, options=dict(options), max_array=most)
+
+
+def find_largest_array(config: str) -> int:
+    """How many jobs an array may have, of what ``scontrol show config`` prints; indexes begin with 0."""
+    found = re.search(r"^MaxArraySize\s*=\s*([0-9]+)", config, re.MULTILINE)
+    return LARGEST_ARRAY if found is None else min(LARGEST_ARRAY, int(found[1]))

@@ -1,0 +1,123 @@
+"""One job that is open at Slurm, and what its record and squeue together say of it.  Pure.
+
+The record wins: it has the raw status of wait(2).  What Slurm says counts only without one, or of a job that was
+told to end by something else than its session.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any, Final
+
+from sessionrun.model.events import HoldPlaced, JobLost, JobStarted, Verdict
+from sessionrun.model.keys import JobKey
+from sessionrun.model.spec import SLOT
+from sessionrun.runtime.executors.protocol import Exit, Notice
+from sessionrun.runtime.slurm.states import Meaning, Row, describe
+
+RECORD_WAIT_S: Final = 10.0
+"""How long a record may take to be seen here once Slurm says that the job is over: file systems have caches."""
+
+STATE_WAIT_S: Final = 120.0
+"""How long Slurm may take to say why it told a job to end."""
+
+RETRY_S: Final = 5.0
+
+_VERDICTS: Final[Mapping[Meaning, Verdict]] = {
+    "cancelled": "interrupted",
+    "limit": "interrupted",
+    "preempted": "interrupted",
+    "node": "lost",
+    "memory": "lost",
+    "ended": "lost",
+}
+
+
+class OpenJob:
+    """A job; `index` is its place in the batch, None if it never came into one.  Times are monotonic."""
+
+    def __init__(self, key: JobKey, batch: str, index: int | None, grace_s: float, array: str | None) -> None:
+        self.key = key
+        self.batch = batch
+        self.index = index
+        self.grace_s = grace_s
+        self.array = array
+        self.claim: dict[str, Any] | None = None
+        self.end: dict[str, Any] | None = None
+        self.row: Row | None = None
+        self.told = False
+        self.over_since: float | None = None
+        self.stop: str | None = None
+        self.stop_at = 0.0
+        self.signalled_at: float | None = None
+
+    @property
+    def job(self) -> str | None:
+        """Slurm's name of it, ``ARRAY_INDEX``; None: not known (yet)."""
+        if self.row is not None:
+            return self.row.job
+        if self.claim is not None and self.claim.get("by") == "node":
+            return str(self.claim["job"])
+        return f"{self.array}_{self.index}" if self.array is not None else None
+
+    def tell_start(self) -> list[Notice]:
+        """That it began, unless that was told."""
+        if self.told or self.claim is None or self.claim.get("by") != "node":
+            return []
+        self.told = True
+        return [JobStarted(self.key, 0, 0, 0, node=f"{self.claim['node']}, Slurm job {self.claim['job']}")]
+
+    def judge_end(self, now: float, *, fresh: bool) -> list[Notice] | None:
+        """What its record says; None: Slurm has to say first why it told the job to end."""
+        end = self.end
+        assert end is not None
+        if end.get("told") and self.stop is None:
+            self.over_since = now if self.over_since is None else self.over_since
+            waits = not fresh or (self.row is not None and self.row.meaning == "lives")
+            if waits and now - self.over_since < STATE_WAIT_S:
+                return None
+            if self.row is not None and self.row.meaning in _VERDICTS and self.row.meaning != "ended":
+                return [JobLost(self.key, _VERDICTS[self.row.meaning], describe(self.row), gone=True)]
+        return read_end(self.key, end, now)
+
+    def judge_over(self, now: float) -> list[Notice] | None:
+        """It has begun, left no record, and Slurm says that it is over, or knows nothing of it; None: wait.
+
+        What ran around it is dead: whether Slurm has found all of its tree depends on how it tracks processes.
+        """
+        self.over_since = now if self.over_since is None else self.over_since
+        if now - self.over_since < RECORD_WAIT_S:
+            return None
+        if self.row is None:
+            why = f"Slurm knows nothing of job {self.job} any more, and it left no record"
+            return [JobLost(self.key, "lost", why)]
+        return [JobLost(self.key, _VERDICTS.get(self.row.meaning, "lost"), describe(self.row))]
+
+    def judge_unbegun(self, now: float) -> list[Notice]:
+        """It can never begin: the head has taken its claim, or it was in no batch."""
+        row = self.row
+        if row is not None and row.meaning in ("cancelled", "limit"):
+            return [JobLost(self.key, "interrupted", describe(row))]
+        if row is not None and row.meaning in ("ended", "memory"):
+            why = f"nothing ran: {describe(row)}; see slurm/log-{self.batch}.txt in the session's directory"
+            return [HoldPlaced(SLOT, why, until=now + RETRY_S), JobLost(self.key, "void", why)]
+        why = "Slurm does not have it" if row is None else describe(row)
+        return [HoldPlaced(SLOT, why, until=now + RETRY_S), JobLost(self.key, "void", why, counts=False)]
+
+
+def read_end(key: JobKey, end: Mapping[str, Any], now: float) -> list[Notice]:
+    """What a record of an end means.
+
+    Raises:
+        KeyError, ValueError, TypeError: it is damaged.
+    """
+    where = f"on {end.get('node')}, Slurm job {end.get('job')}"
+    if end["kind"] == "exit":
+        cpu_s = end.get("cpu_s")
+        return [Exit(key, int(end["status"]), None, None if cpu_s is None else float(cpu_s))]
+    if end["kind"] == "failed":
+        return [Exit(key, None, None, errno=int(end["errno"]), detail=f"{end['detail']} {where}")]
+    if end["kind"] == "refused":
+        why = f"{end['reason']} ({where})"
+        return [HoldPlaced(SLOT, why, until=now + RETRY_S), JobLost(key, "void", why, counts=False)]
+    return [JobLost(key, "lost", f"its end was not seen ({where})", gone=True)]

@@ -1,0 +1,316 @@
+"""What a session has open at Slurm: submits, looks, signals, and says what became of each job.
+
+One thread uses it.  Slurm is asked about all jobs at once, at an interval; beginnings and ends come sooner, by
+the records that the nodes leave.  A job counts as never begun only once this side holds its claim: whatever Slurm
+does later, or a submission that is still on its way, the job cannot begin.
+"""
+
+from __future__ import annotations
+
+import os
+import time
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from contextlib import suppress
+from typing import Any, Final, NamedTuple
+
+from sessionrun.model.events import HoldPlaced, JobLost
+from sessionrun.model.keys import JobKey
+from sessionrun.model.spec import SLOT, Job
+from sessionrun.runtime.executors.protocol import Notice
+from sessionrun.runtime.slurm import programs
+from sessionrun.runtime.slurm.book import OpenJob
+from sessionrun.runtime.slurm.programs import ASK_S, SUBMIT_S, SlurmFault, run_program
+from sessionrun.runtime.slurm.records import Records, dump_batch, load_batch
+from sessionrun.runtime.slurm.states import Row, parse_answering, parse_rows
+from sessionrun.store.files import make_directories, replace_file
+from sessionrun.store.session import SessionDir
+
+RETRY_S: Final = 10.0
+SIGNAL_AGAIN_S: Final = 2.0
+MOST_AT_ONCE: Final = 500
+"""So many jobs are named on one command line."""
+
+KILL_SLACK_S: Final = 15.0
+"""So long after its grace a job that is stopped is left to what runs around it; then Slurm kills it."""
+
+
+class Submission(NamedTuple):
+    """Jobs that go to Slurm together."""
+
+    batch: str
+    jobs: Sequence[Job]
+
+
+class Desk:
+    """See the module.
+
+    Args:
+        session: whose jobs they are.
+        options: the user's, for sbatch.
+        environ: what jobs are given, and Slurm's programs a part of.
+        log: takes a line for the session's log.
+        poll_s: how often squeue is run while a job is open (seconds).
+        run: runs a program of Slurm's.
+        clock: monotonic time (seconds).
+    """
+
+    def __init__(
+        self,
+        session: SessionDir,
+        options: Mapping[str, str],
+        environ: Mapping[str, str],
+        log: Callable[[object], None],
+        poll_s: float,
+        *,
+        run: Callable[[Sequence[str], Mapping[str, str], float], str] = run_program,
+        clock: Callable[[], float] = time.monotonic,
+    ) -> None:
+        self._session = session
+        self._options = options
+        self._environ = dict(environ)
+        self._programs_environ = programs.make_environment(environ)
+        self._log = log
+        self._poll_s = poll_s
+        self._run_program = run
+        self._clock = clock
+        self._prefix = f"sessionrun-{session.session_id}-"
+        self._news = session.path / "slurm" / "news"
+        self._next_look = 0.0
+        self._complaint: str | None = None
+        self._answering: frozenset[str] = frozenset()
+        self.open: dict[JobKey, OpenJob] = {}
+        make_directories(self._news, 0o700)
+
+    # --- what comes in ---
+
+    def reattach(self, opened: Mapping[JobKey, tuple[str, bool]]) -> None:
+        """Take over what an earlier supervisor had claimed: see `recovery.find_submitted`."""
+        for batch in sorted({batch for batch, _ in opened.values()}):
+            try:
+                jobs = load_batch(self._batch_path(batch))["jobs"]
+            except (OSError, ValueError):
+                jobs = []  # it died before it had written the batch, so nothing was submitted
+            places = {job["key"]: (index, float(job["grace_s"])) for index, job in enumerate(jobs)}
+            for key, (named, told) in opened.items():
+                if named == batch:
+                    index, grace_s = places.get(key.text(), (None, 0.0))
+                    self.open[key] = OpenJob(key, batch, index, grace_s, None)
+                    self.open[key].told = told
+
+    def stop(self, key: JobKey, *, now: bool) -> None:
+        """Begin to stop a job."""
+        job = self.open.get(key)
+        if job is None or job.stop == "USR2":
+            return
+        if job.stop is None:
+            job.stop_at = self._clock()
+        job.stop = "USR2" if now else "TERM"
+        job.signalled_at = None
+
+    def submit(self, wanted: Submission) -> list[Notice]:
+        """Hand a batch to Slurm as one array."""
+        try:
+            self._write_batch(wanted)
+        except (OSError, ValueError) as error:
+            return self._give_up(wanted, f"the batch cannot be written: {error}", claim=False)
+        name = f"{self._prefix}{wanted.batch}"
+        words = programs.submit_words(self._session.path, wanted.batch, name, len(wanted.jobs), self._options)
+        try:
+            array = self._run(words, SUBMIT_S).strip().partition(";")[0]
+        except SlurmFault as fault:
+            with suppress(SlurmFault):  # it may have been taken all the same
+                self._run(["scancel", f"--name={name}", f"--user={os.getuid()}", "--state=PENDING"], ASK_S)
+            return self._give_up(wanted, f"Slurm does not take it: {fault}", claim=True)
+        for index, job in enumerate(wanted.jobs):
+            self.open[job.key] = OpenJob(job.key, wanted.batch, index, job.stop_grace_s, array)
+        self._next_look = self._clock() + self._poll_s
+        return []
+
+    def _write_batch(self, wanted: Submission) -> None:
+        orders = [self._make_order(job) for job in wanted.jobs]
+        session = {"session": self._session.session_id, "batch": wanted.batch, "environ": self._environ}
+        replace_file(self._batch_path(wanted.batch), dump_batch({**session, "jobs": orders}), durable=True)
+
+    def _make_order(self, job: Job) -> dict[str, Any]:
+        return {
+            "key": job.key.text(),
+            "folder": str(self._session.make_job_path(job.key).relative_to(self._session.path)),
+            "grace_s": job.stop_grace_s,
+            "cwd": job.cwd,
+            "stdin": job.stdin or "",
+            "stdout": job.stdout,
+            "stderr": job.stderr,
+            "argv": list(job.argv),
+            "env": [word for pair in job.env.items() for word in pair],
+        }
+
+    def _give_up(self, wanted: Submission, why: str, *, claim: bool) -> list[Notice]:
+        """These were not submitted, as far as can be seen; one that a node has taken was."""
+        self._log(why)
+        notices: list[Notice] = [HoldPlaced(SLOT, why, until=self._clock() + RETRY_S)]
+        for index, job in enumerate(wanted.jobs):
+            opened = OpenJob(job.key, wanted.batch, index, job.stop_grace_s, None)
+            if claim and not self._take(opened):
+                self.open[job.key] = opened
+            else:
+                notices.append(JobLost(job.key, "void", why, counts=False))
+        self._drop_batch(wanted.batch)
+        return notices
+
+    # --- what became of them ---
+
+    def look(self) -> list[Notice]:
+        """Read the news; when it is time ask Slurm, too; and go on with the stopping."""
+        notices = self._read_news()
+        if self.open and self._clock() >= self._next_look:
+            notices += self._ask()
+        return notices + self._go_on_stopping([job for job in self.open.values() if job.stop is not None])
+
+    def _read_news(self) -> list[Notice]:
+        names = {f"{job.batch}.{job.index}": job for job in self.open.values()}
+        notices: list[Notice] = []
+        for found in self._list_news():
+            job = names.get(found.rpartition(".")[0])
+            if job is not None and job.key in self.open:
+                notices += self._judge(job, self._clock(), fresh=False)
+            with suppress(OSError):
+                os.unlink(self._news / found)
+        return notices
+
+    def _list_news(self) -> list[str]:
+        try:
+            return sorted(name for name in os.listdir(self._news) if not name.startswith("."))
+        except OSError:
+            return []
+
+    def _ask(self) -> list[Notice]:
+        try:
+            rows = parse_rows(self._run(programs.list_words(), ASK_S), self._prefix)
+            self._complain(None)
+        except SlurmFault as fault:
+            self._complain(f"Slurm does not answer: {fault}")
+            return []  # what is not known is not guessed
+        finally:
+            self._next_look = self._clock() + self._poll_s
+        jobs = list(self.open.values())
+        for job in jobs:
+            job.row = rows.get((job.batch, job.index)) if job.index is not None else None
+        self._look_at_nodes(job.row for job in jobs)
+        now = self._clock()
+        begun = [job for job in jobs if job.row is None or not job.row.waits]
+        return [notice for job in begun for notice in self._judge(job, now, fresh=True)]
+
+    def _look_at_nodes(self, rows: Iterable[Row | None]) -> None:
+        """Which of the nodes that have failed answer again: what ran there was ended when they came back."""
+        nodes = sorted({row.node for row in rows if row is not None and row.meaning == "node" and row.node})
+        self._answering = frozenset()
+        if nodes:
+            with suppress(SlurmFault):
+                self._answering = parse_answering(self._run(programs.node_words(nodes), ASK_S))
+
+    def _judge(self, job: OpenJob, now: float, *, fresh: bool) -> list[Notice]:
+        """What is known of a job; `fresh`: squeue has just been asked."""
+        try:
+            self._load_records(job)
+            notices = job.tell_start()
+            end = self._find_end(job, now, fresh=fresh)
+        except (OSError, ValueError, KeyError, TypeError) as error:
+            self._log(f"{job.key.text()}: its record cannot be read: {error}")
+            notices, end = [], [JobLost(job.key, "lost", "its record cannot be read")]
+        if end is not None:
+            self._close(job)
+            notices += end
+        return notices
+
+    def _load_records(self, job: OpenJob) -> None:
+        records = self._records(job)
+        job.claim = job.claim or records.load_claim()
+        job.end = job.end or (records.load_end() if job.claim is not None else None)
+
+    def _find_end(self, job: OpenJob, now: float, *, fresh: bool) -> list[Notice] | None:
+        if job.end is not None:
+            return job.judge_end(now, fresh=fresh)
+        if job.claim is not None and job.claim.get("by") != "node":
+            return job.judge_unbegun(now)
+        if not fresh or (job.row is not None and job.row.meaning == "lives"):
+            return None
+        if job.claim is None:
+            return job.judge_unbegun(now) if self._take(job) else None
+        if job.row is not None and job.row.meaning == "node" and job.row.node not in self._answering:
+            self._complain(f"{job.row.node} does not answer, and may still run {job.key.text()} ({job.job})")
+            return None
+        return job.judge_over(now)
+
+    def _take(self, job: OpenJob) -> bool:
+        """Take the claim of a job, so that it can never begin; False: it has begun, or that is not sure."""
+        try:
+            return self._records(job).claim({"by": "head", "pid": os.getpid(), "at": time.time()})
+        except OSError as error:
+            self._log(f"{job.key.text()}: its claim cannot be written: {error.strerror}")
+            return False
+
+    def _close(self, job: OpenJob) -> None:
+        """It is told what became of it.  With the last job of a batch goes its file: the environment is in it."""
+        del self.open[job.key]
+        self._drop_batch(job.batch)
+
+    def _drop_batch(self, batch: str) -> None:
+        if all(job.batch != batch for job in self.open.values()):
+            with suppress(OSError):
+                os.unlink(self._batch_path(batch))
+
+    # --- stopping ---
+
+    def _go_on_stopping(self, jobs: Iterable[OpenJob]) -> list[Notice]:
+        """Take the next step with each; all that are to be told the same are told at once."""
+        notices: list[Notice] = []
+        told: dict[str, list[str]] = {}
+        for job in jobs:
+            notices += self._stop_one(job, told)
+        for what, names in told.items():
+            for first in range(0, len(names), MOST_AT_ONCE):
+                some = names[first : first + MOST_AT_ONCE]
+                words = programs.cancel_words(some) if what == "cancel" else programs.signal_words(some, what)
+                try:
+                    self._run(words, ASK_S)
+                except SlurmFault as fault:  # it is told again
+                    self._log(f"scancel: {fault}")
+        return notices
+
+    def _stop_one(self, job: OpenJob, told: dict[str, list[str]]) -> list[Notice]:
+        """The next step with one; `told` takes which signal Slurm is to send it."""
+        now = self._clock()
+        if job.claim is None and self._take(job):
+            if job.job is not None:
+                told.setdefault("cancel", []).append(job.job)
+            self._close(job)
+            return [JobLost(job.key, "void", "it was stopped before it began", counts=False)]
+        notices = [] if job.claim is not None else self._judge(job, now, fresh=False)
+        if job.key not in self.open:
+            return notices
+        if job.row is not None and job.row.meaning == "node":
+            self._close(job)
+            why = f"{job.row.node} does not answer, and may still run it (Slurm job {job.job})"
+            return [*notices, JobLost(job.key, "lost", f"it was given up: {why}")]
+        if job.job is not None and (job.signalled_at is None or now - job.signalled_at >= SIGNAL_AGAIN_S):
+            job.signalled_at = now
+            is_late = now - job.stop_at > job.grace_s + KILL_SLACK_S
+            told.setdefault("cancel" if is_late else job.stop or "TERM", []).append(job.job)
+        return notices
+
+    # --- tools ---
+
+    def _records(self, job: OpenJob) -> Records:
+        folder = str(self._session.job_path(job.key).relative_to(self._session.path))
+        return Records(self._session.path, folder, f"{job.batch}.{job.index}")
+
+    def _batch_path(self, batch: str) -> Any:
+        return self._session.path / "slurm" / f"batch-{batch}.json"
+
+    def _run(self, words: Sequence[str], limit_s: float) -> str:
+        return self._run_program(words, self._programs_environ, limit_s)
+
+    def _complain(self, complaint: str | None) -> None:
+        if complaint is not None and complaint != self._complaint:
+            self._log(complaint)
+        self._complaint = complaint

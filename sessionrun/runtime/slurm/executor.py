@@ -1,0 +1,222 @@
+"""Runs jobs as Slurm's; those that work in git run here, where the repository's locks are.
+
+The journal is the first fence: a claim names its batch, and is durable before anything is submitted.  The second
+is the claim file, which a job needs to begin (see `desk`).
+"""
+
+from __future__ import annotations
+
+import os
+import queue
+import threading
+import time
+from collections import deque
+from collections.abc import Callable, Mapping, Sequence
+from typing import Final
+
+from sessionrun.model.cluster import SLURM
+from sessionrun.model.events import JobClaimed
+from sessionrun.model.keys import JobKey, Phase
+from sessionrun.model.spec import Job, SessionSpec
+from sessionrun.runtime.executors.local import LocalExecutor
+from sessionrun.runtime.executors.protocol import Notice
+from sessionrun.runtime.slurm.desk import Desk, Submission
+from sessionrun.store import crashpoint
+from sessionrun.store.session import SessionDir
+
+HEAD_PHASES: Final[tuple[Phase, ...]] = ("prepare", "park", "land", "release")
+POLL_VARIABLE: Final = "SESSIONRUN_SLURM_POLL"
+"""How often squeue is run while a job is open (seconds)."""
+
+POLL_S: Final = 5.0
+NEWS_S: Final = 0.5
+CLOSE_TIMEOUT_S: Final = 5.0
+
+
+class SlurmExecutor:
+    """The executor of a session whose jobs are Slurm's.
+
+    Args:
+        session: its directory, which the nodes see under the same path.
+        spec: what was asked for; it names the cluster.
+        local: the executor of this machine.
+        gen: which life of the supervisor this is.
+        opened: the jobs that the journal has open at Slurm, see `recovery.find_submitted`.
+        log: takes a line for the session's log.
+    """
+
+    needs_sync = True
+
+    def __init__(
+        self,
+        session: SessionDir,
+        spec: SessionSpec,
+        local: LocalExecutor,
+        gen: int,
+        opened: Mapping[JobKey, tuple[str, bool]],
+        log: Callable[[object], None],
+    ) -> None:
+        assert spec.cluster is not None
+        self._local = local
+        self._gen = gen
+        self._most = spec.cluster.max_array
+        self._number = 1
+        self._in_batch = 0
+        self._claimed: dict[JobKey, str] = {}
+        self._waiting: dict[str, list[Job]] = {}
+        environ = {name: value for name, value in os.environ.items() if name not in crashpoint.VARIABLES}
+        self._desk = DeskThread(Desk(session, spec.cluster.options, environ, log, find_poll(environ)), opened)
+
+    def claim(self, key: JobKey, node: str | None) -> JobClaimed:
+        """See `Executor.claim`: where it will run, Slurm decides."""
+        if key.phase in HEAD_PHASES:
+            return JobClaimed(key)
+        if self._in_batch >= self._most:
+            self._next_batch()
+        self._in_batch += 1
+        batch = self._claimed[key] = f"{self._gen}-{self._number}"
+        return JobClaimed(key, SLURM, batch)
+
+    def _next_batch(self) -> None:
+        self._number, self._in_batch = self._number + 1, 0
+
+    def settle(self) -> None:
+        """See `Executor.settle`: the records stay where they are."""
+
+    def start(self, jobs: Sequence[Job]) -> list[Notice]:
+        """See `Executor.start`: they are submitted together with what comes until the next `wait`."""
+        here = [job for job in jobs if job.key.phase in HEAD_PHASES]
+        for job in jobs:
+            if job.key in self._claimed:
+                self._waiting.setdefault(self._claimed.pop(job.key), []).append(job)
+        return self._local.start(here) if here else []
+
+    def stop(self, key: JobKey, *, now: bool = False) -> None:
+        """See `Executor.stop`."""
+        if key.phase in HEAD_PHASES:
+            self._local.stop(key, now=now)
+        else:
+            self._submit()
+            self._desk.stop(key, now=now)
+
+    def wait(self, timeout_s: float | None, wake_fd: int | None) -> list[Notice]:
+        """See `Executor.wait`.
+
+        Raises:
+            KeeperGone: the keeper of this machine is dead.
+            RuntimeError: the thread that speaks with Slurm has died; another supervisor begins with a new one.
+        """
+        self._submit()
+        self._claimed.clear()  # what could not be built
+        notices = self._local.wait(timeout_s, wake_fd, self._desk.wake_fd)
+        notices += self._desk.drain()
+        return notices
+
+    def _submit(self) -> None:
+        for batch, jobs in self._waiting.items():
+            self._desk.submit(Submission(batch, jobs))
+        if self._in_batch:
+            self._next_batch()
+        self._waiting.clear()
+
+    def close(self) -> None:
+        """See `Executor.close`."""
+        self._desk.close()
+        self._local.close()
+
+
+def find_poll(environ: Mapping[str, str]) -> float:
+    """How often to ask Slurm (seconds); what is no number of at least 0.1 says nothing."""
+    try:
+        return max(0.1, float(environ.get(POLL_VARIABLE, "")))
+    except ValueError:
+        return POLL_S
+
+
+class DeskThread:
+    """The thread that uses the desk, so that a program of Slurm's that takes its time holds up nothing else."""
+
+    def __init__(self, desk: Desk, opened: Mapping[JobKey, tuple[str, bool]]) -> None:
+        self._desk = desk
+        self._opened = opened
+        self._orders: queue.SimpleQueue[Submission | tuple[JobKey, bool] | None] = queue.SimpleQueue()
+        self._heard: deque[Notice] = deque()
+        self._fault: str | None = None
+        self.wake_fd, self._wake_write = os.pipe()
+        for fd in (self.wake_fd, self._wake_write):
+            os.set_blocking(fd, False)
+        self._thread = threading.Thread(target=self._run, name="slurm", daemon=True)
+        self._thread.start()
+
+    def submit(self, wanted: Submission) -> None:
+        """Have a batch submitted."""
+        self._orders.put(wanted)
+
+    def stop(self, key: JobKey, *, now: bool) -> None:
+        """Have a job stopped."""
+        self._orders.put((key, now))
+
+    def drain(self) -> list[Notice]:
+        """What was heard.
+
+        Raises:
+            RuntimeError: the thread has died.
+        """
+        try:
+            while os.read(self.wake_fd, 4096):
+                pass
+        except BlockingIOError:
+            pass
+        heard = []
+        while self._heard:
+            heard.append(self._heard.popleft())
+        if self._fault is not None and not heard:
+            raise RuntimeError(self._fault)
+        return heard
+
+    def close(self) -> None:
+        """End the thread."""
+        self._orders.put(None)
+        self._thread.join(CLOSE_TIMEOUT_S)
+
+    def _run(self) -> None:
+        try:
+            self._desk.reattach(self._opened)
+            while self._turn():
+                pass
+        except Exception as error:
+            self._fault = f"Slurm: {type(error).__name__}: {error}"
+            self._ring()
+
+    def _turn(self) -> bool:
+        """Carry out what is asked for, and look; False: the session has ended."""
+        deadline = time.monotonic() + NEWS_S
+        while True:
+            try:
+                order = self._orders.get(
+                    timeout=max(0.0, deadline - time.monotonic()) if self._desk.open else None
+                )
+            except queue.Empty:
+                break
+            if order is None:
+                return False
+            self._tell(self._desk.submit(order) if isinstance(order, Submission) else self._begin_stop(*order))
+            if self._orders.empty():
+                break
+        self._tell(self._desk.look())
+        return True
+
+    def _begin_stop(self, key: JobKey, now: bool) -> list[Notice]:
+        self._desk.stop(key, now=now)
+        return []
+
+    def _tell(self, notices: Sequence[Notice]) -> None:
+        if notices:
+            self._heard.extend(notices)
+            self._ring()
+
+    def _ring(self) -> None:
+        try:
+            os.write(self._wake_write, b"\0")
+        except (BlockingIOError, BrokenPipeError):
+            pass

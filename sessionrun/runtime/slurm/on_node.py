@@ -1,0 +1,172 @@
+"""What runs around a job on a node of Slurm's: claims it, starts it, stops its tree, and records its end.
+
+``on_node.py SESSION BATCH_FILE``, once for each index of an array.  It is the keeper of that one job: the same
+code starts, reaps and stops.  The claim is a file that can be made only once, so a job begins at most once,
+whatever Slurm starts again, and however late.  Standard library alone.
+
+    TERM    stop the tree: TERM, the job's grace, KILL      (scancel, a time limit, preemption)
+    USR2    KILL at once
+"""
+
+from __future__ import annotations
+
+import os
+import resource
+import select
+import signal
+import sys
+import time
+from pathlib import Path
+from typing import Any, Final
+
+if __name__ == "__main__":
+    sys.path.insert(0, os.path.abspath(os.path.join(__file__, *[os.pardir] * 4)))
+
+from sessionrun.runtime import processes
+from sessionrun.runtime.keeper.children import Children
+from sessionrun.runtime.keeper.wire import JobOrder
+from sessionrun.runtime.slurm.records import BEGUN, ENDED, LEDGER, Records, load_batch
+from sessionrun.store.journal import AppendLog
+
+RETRY_S: Final = 1.0
+_FROM_SLURM: Final = ("CUDA_VISIBLE_DEVICES", "ROCR_VISIBLE_DEVICES", "GPU_DEVICE_ORDINAL", "ZE_AFFINITY_MASK")
+
+
+def main() -> int:
+    """Run one job of a batch to its end; returns its exit code, as a shell would, for those who ask Slurm."""
+    session, batch_file = Path(sys.argv[1]), Path(sys.argv[2])
+    index = int(os.environ["SLURM_ARRAY_TASK_ID"])
+    batch = load_batch(batch_file)
+    order = batch["jobs"][index]
+    records = Records(session, order["folder"], f"{batch['batch']}.{index}")
+    who = _describe_self()
+    if not records.claim({**who, "by": "node"}):
+        print(f"{order['key']}: it was claimed before, and is not started ({who['job']} on {who['node']})")
+        return 0
+    records.tell(BEGUN)
+    end = OneJob(batch, order, session / order["folder"] / LEDGER).run()
+    _keep_end(records, {**who, **end, "ended_at": time.time()})
+    code = os.waitstatus_to_exitcode(end["status"]) if end["kind"] == "exit" else 1
+    return code if code >= 0 else 128 - code
+
+
+def _describe_self() -> dict[str, Any]:
+    environ = os.environ
+    return {
+        "job": f"{environ.get('SLURM_ARRAY_JOB_ID', '?')}_{environ.get('SLURM_ARRAY_TASK_ID', '?')}",
+        "node": environ.get("SLURMD_NODENAME") or os.uname().nodename,
+        "pid": os.getpid(),
+        "boot_id": processes.boot_id(),
+        "began_at": time.time(),
+    }
+
+
+def _keep_end(records: Records, end: dict[str, Any]) -> None:
+    """Leave the record, as often as the disk refuses: without it nobody knows how the job ended."""
+    while True:
+        try:
+            records.keep_end(end)
+            records.tell(ENDED)
+            return
+        except OSError as error:
+            print(f"cannot write {records.end_path}: {error.strerror}", flush=True)
+            time.sleep(RETRY_S)
+
+
+class OneJob:
+    """The job, and how it ended once it has."""
+
+    def __init__(self, batch: dict[str, Any], order: dict[str, Any], ledger: Path) -> None:
+        self._key: str = order["key"]
+        self._order = _unpack_order(order)
+        self._end: dict[str, Any] = {}
+        self._asked: list[int] = []
+        self._told = False
+        self._wake_fd = self._listen()
+        processes.become_subreaper()
+        environ = make_job_environment(batch["environ"], os.environb)
+        os.environb.clear()
+        os.environb.update(environ)
+        self._children = Children(AppendLog(ledger), batch["session"], self._hear)
+
+    def run(self) -> dict[str, Any]:
+        """Start it, and return when nothing of its tree is left: its end."""
+        self._children.start([self._order])
+        while not self._end or self._children.by_key:
+            self._wait()
+            self._children.reap()
+            self._take_signals()
+            self._children.go_on_stopping()
+        spent = resource.getrusage(resource.RUSAGE_CHILDREN)
+        return {**self._end, "told": self._told, "max_rss_kb": spent.ru_maxrss}
+
+    def _listen(self) -> int:
+        wake_read, wake_write = os.pipe()
+        for fd in (wake_read, wake_write):
+            os.set_blocking(fd, False)
+        signal.set_wakeup_fd(wake_write, warn_on_full_buffer=False)
+        signal.signal(signal.SIGCHLD, lambda number, frame: None)
+        for number in (signal.SIGTERM, signal.SIGUSR2):
+            signal.signal(number, lambda number, frame: self._asked.append(number))
+        for number in (signal.SIGHUP, signal.SIGINT, signal.SIGPIPE, signal.SIGUSR1):
+            signal.signal(number, signal.SIG_IGN)
+        return wake_read
+
+    def _take_signals(self) -> None:
+        asked, self._asked = self._asked, []
+        for number in asked:
+            self._told = True
+            self._children.stop(self._key, now=number == signal.SIGUSR2)
+
+    def _wait(self) -> None:
+        next_time = self._children.next_time()
+        timeout_ms = None if next_time is None else max(0.0, next_time - time.monotonic()) * 1000 + 0.5
+        poller = select.poll()
+        poller.register(self._wake_fd, select.POLLIN)
+        if poller.poll(timeout_ms):
+            try:
+                os.read(self._wake_fd, 4096)
+            except BlockingIOError:
+                pass
+
+    def _hear(self, *fields: bytes) -> None:
+        """What the keeper's code tells of the job: see `keeper.wire`."""
+        kind, rest = fields[0], fields[2:]
+        if kind == b"P":
+            self._end_pid = int(rest[0])
+        elif kind == b"X":
+            cpu_s = float(rest[1]) if rest[1] else None
+            self._end = {"kind": "exit", "status": int(rest[0]), "cpu_s": cpu_s, "job_pid": self._end_pid}
+        elif kind == b"F":
+            self._end = {"kind": "failed", "errno": int(rest[0]), "detail": os.fsdecode(rest[1])}
+        elif kind == b"L":
+            self._end = {"kind": "lost"}
+        elif kind == b"R":
+            self._end = {"kind": "refused", "reason": rest[0].decode("utf-8", "replace")}
+
+
+def make_job_environment(
+    wanted: dict[str, str], given: os._Environ[bytes] | dict[bytes, bytes]
+) -> dict[bytes, bytes]:
+    """The environment of a job but for its own variables: the session's, and what Slurm says of its place."""
+    environ = {os.fsencode(name): os.fsencode(value) for name, value in wanted.items()}
+    kept = tuple(name.encode() for name in _FROM_SLURM)
+    environ |= {name: value for name, value in given.items() if name.startswith(b"SLURM") or name in kept}
+    return environ
+
+
+def _unpack_order(order: dict[str, Any]) -> JobOrder:
+    return JobOrder(
+        key=order["key"],
+        grace_s=order["grace_s"],
+        cwd=os.fsencode(order["cwd"]),
+        stdin=os.fsencode(order["stdin"]),
+        stdout=os.fsencode(order["stdout"]),
+        stderr=os.fsencode(order["stderr"]),
+        argv=[os.fsencode(word) for word in order["argv"]],
+        env=[os.fsencode(word) for word in order["env"]],
+    )
+
+
+if __name__ == "__main__":
+    sys.exit(main())

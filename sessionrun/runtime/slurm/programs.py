@@ -1,0 +1,131 @@
+"""Slurm's programs: their command lines, their environment, and how long each may take."""
+
+from __future__ import annotations
+
+import os
+import shlex
+import subprocess
+import sys
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Final
+
+from sessionrun.runtime.slurm.states import FORMAT
+from sessionrun.store.files import usual_umask
+
+SUBMIT_S: Final = 60.0
+ASK_S: Final = 30.0
+"""How long a program may take (seconds): a controller that is busy, or gone, lets them wait for minutes."""
+
+ARRAY_LIMIT: Final = "array-limit"
+"""The option that is ours: how many jobs of one array run at once."""
+
+_KEPT: Final = (
+    "PATH",
+    "HOME",
+    "USER",
+    "LOGNAME",
+    "LANG",
+    "LC_ALL",
+    "TZ",
+    "TMPDIR",
+    "SLURM_CONF",
+    "SLURM_CLUSTERS",
+)
+_KEPT_OF_SBATCH: Final = ("ACCOUNT", "PARTITION", "QOS", "TIMELIMIT", "RESERVATION", "CONSTRAINT", "WCKEY")
+
+WRAPPER: Final = Path(__file__).with_name("on_node.py")
+
+
+class SlurmFault(Exception):
+    """A program of Slurm's did not do what it was asked for; the message is the first line that it printed."""
+
+
+def make_environment(environ: Mapping[str, str]) -> dict[str, str]:
+    """What Slurm's programs are given of an environment: nothing of it reaches Slurm's own books.
+
+    A session that was started from a Slurm job has that job's variables, which mean another thing here.
+    """
+    kept = {*_KEPT, *(f"SBATCH_{name}" for name in _KEPT_OF_SBATCH)}
+    return {"PATH": os.defpath, **{name: value for name, value in environ.items() if name in kept}}
+
+
+def option_words(options: Mapping[str, str]) -> list[str]:
+    """The user's options as words for sbatch; one without a value is a flag."""
+    return [
+        f"--{name}={value}" if value else f"--{name}" for name, value in options.items() if name != ARRAY_LIMIT
+    ]
+
+
+def submit_words(session: Path, batch: str, name: str, count: int, options: Mapping[str, str]) -> list[str]:
+    """The command line that submits a batch of `count` jobs as one array."""
+    limit = options.get(ARRAY_LIMIT)
+    array = f"0-{count - 1}" + (f"%{limit}" if limit else "")
+    folder = session / "slurm"
+    command = [sys.executable, "-I", "-S", str(WRAPPER), str(session), str(folder / f"batch-{batch}.json")]
+    fixed = ["--parsable", "--no-requeue", "--export=ALL", "--input=/dev/null", "--chdir=/", "--open-mode=append"]
+    about = [f"--job-name={name}", f"--array={array}", f"--output={folder}/log-{batch}.txt"]
+    return ["sbatch", *option_words(options), *fixed, *about, f"--wrap=exec {shlex.join(command)}"]
+
+
+def trial_words(options: Mapping[str, str]) -> list[str]:
+    """The command line that asks Slurm whether it would take such jobs; nothing is submitted."""
+    return ["sbatch", *option_words(options), "--test-only", "--no-requeue", "--chdir=/", "--wrap=true"]
+
+
+def list_words() -> list[str]:
+    """The command line that lists all jobs of this user, also those that have just ended."""
+    return ["squeue", f"--user={os.getuid()}", "--noheader", "--array", "--states=all", f"--format={FORMAT}"]
+
+
+def node_words(nodes: Sequence[str]) -> list[str]:
+    """The command line that tells the states of nodes."""
+    return ["sinfo", "--noheader", "--Node", f"--nodes={','.join(nodes)}", "--format=%N %T"]
+
+
+def signal_words(jobs: Sequence[str], number: str) -> list[str]:
+    """The command line that signals what runs around these jobs."""
+    return ["scancel", f"--signal={number}", "--batch", *jobs]
+
+
+def cancel_words(jobs: Sequence[str]) -> list[str]:
+    """The command line that lets Slurm end these jobs, or keeps them from beginning."""
+    return ["scancel", *jobs]
+
+
+def run_program(words: Sequence[str], environ: Mapping[str, str], limit_s: float) -> str:
+    """What a program of Slurm's prints.
+
+    Raises:
+        SlurmFault: it is not there, failed, or took longer than `limit_s` seconds; then it is killed.
+    """
+    try:
+        with usual_umask():
+            process = subprocess.Popen(
+                words,
+                env=dict(environ),
+                cwd="/",
+                stdin=subprocess.DEVNULL,
+                stdout=subprocess.PIPE,
+                stderr=subprocess.PIPE,
+                text=True,
+                errors="replace",
+            )
+    except OSError as error:
+        raise SlurmFault(f"{words[0]} cannot be started: {error.strerror}") from None
+    with process:
+        try:
+            printed, complaint = process.communicate(timeout=limit_s)
+        except subprocess.TimeoutExpired:
+            process.kill()
+            raise SlurmFault(f"{words[0]} did not end within {limit_s:g} seconds") from None
+    if process.returncode:
+        raise SlurmFault(find_complaint(words[0], complaint or printed, process.returncode))
+    return printed
+
+
+def find_complaint(program: str, printed: str, code: int) -> str:
+    """The line of a complaint that says why: the last one that is an error."""
+    lines = [line.strip() for line in printed.splitlines() if line.strip()]
+    told = [line for line in lines if "error:" in line or "failure:" in line] or lines
+    return told[-1] if told else f"{program} ended with {code}"

@@ -1,0 +1,121 @@
+"""What head and node leave each other on the shared file system.  Standard library alone.
+
+Below the session's directory:
+
+    slurm/batch-B.json              the orders of a batch, by index
+    slurm/log-B.txt                 what was printed around its jobs
+    slurm/news/B.INDEX.begun|ended  says that there is something to read; removed once it was read
+    JOB_FOLDER/slurm-claim.json     which Slurm job runs it, or that the head has given it up
+    JOB_FOLDER/slurm-end.json       how it ended
+"""
+
+from __future__ import annotations
+
+import json
+import os
+from collections.abc import Mapping
+from contextlib import suppress
+from pathlib import Path
+from typing import Any, Final
+
+from sessionrun.store.files import make_directories, open_regular, read_regular, replace_file, sync_directory
+
+BEGUN: Final = "begun"
+ENDED: Final = "ended"
+CLAIM: Final = "slurm-claim.json"
+END: Final = "slurm-end.json"
+LEDGER: Final = "slurm-ledger"
+MAX_BYTES: Final = 1 << 20
+
+
+class Records:
+    """The claim and the end of one job; `name` is what its news are called."""
+
+    def __init__(self, session: Path, folder: str, name: str) -> None:
+        self._session = session
+        self._name = name
+        self.claim_path = session / folder / CLAIM
+        self.end_path = session / folder / END
+
+    def claim(self, about: Mapping[str, Any]) -> bool:
+        """Take the job, once and for ever; False: it was taken before.
+
+        A link can be made only if nothing has its name, also on NFS; there it may be made, and the answer lost.
+
+        Raises:
+            OSError: the disk refuses.
+        """
+        path = self.claim_path
+        make_directories(path.parent, 0o700)
+        beside = path.with_name(f".{path.name}.{os.uname().nodename}.{os.getpid()}")
+        fd = open_regular(beside, os.O_WRONLY | os.O_CREAT | os.O_TRUNC)
+        try:
+            os.write(fd, _dump(about))
+            os.fsync(fd)
+        finally:
+            os.close(fd)
+        try:
+            with suppress(FileExistsError):
+                os.link(beside, path)
+            taken = os.stat(beside).st_nlink == 2
+        finally:
+            os.unlink(beside)
+        sync_directory(path.parent)
+        return taken
+
+    def keep_end(self, about: Mapping[str, Any]) -> None:
+        """Record the end, whole or not at all, and durably.
+
+        Raises:
+            OSError: the disk refuses.
+        """
+        replace_file(self.end_path, _dump(about), durable=True)
+
+    def load_claim(self) -> dict[str, Any] | None:
+        """Who has taken the job; None: no process."""
+        return load_object(self.claim_path)
+
+    def load_end(self) -> dict[str, Any] | None:
+        """How it ended; None: there is no record."""
+        return load_object(self.end_path)
+
+    def tell(self, what: str) -> None:
+        """Say that there is news; they are only a hint, so a disk that refuses is none of this job's business."""
+        with suppress(OSError):
+            replace_file(self._session / "slurm" / "news" / f"{self._name}.{what}", b"", durable=False)
+
+
+def load_object(path: Path) -> dict[str, Any] | None:
+    """The JSON object in a file; None: nothing lies there.
+
+    Raises:
+        ValueError: it is damaged.
+        OSError: it cannot be read.
+    """
+    try:
+        content = read_regular(path, MAX_BYTES)
+    except FileNotFoundError:
+        return None
+    found = json.loads(content)
+    if not isinstance(found, dict):
+        raise ValueError(f"{path} holds no object")
+    return found
+
+
+def load_batch(path: Path) -> dict[str, Any]:
+    """The orders of a batch.
+
+    Raises:
+        OSError, ValueError: it cannot be read.
+    """
+    found: dict[str, Any] = json.loads(read_regular(path))
+    return found
+
+
+def dump_batch(batch: Mapping[str, Any]) -> bytes:
+    """A batch as it is written: words may hold any byte, as surrogates."""
+    return _dump(batch)
+
+
+def _dump(about: Mapping[str, Any]) -> bytes:
+    return json.dumps(about).encode()

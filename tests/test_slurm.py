@@ -1,0 +1,904 @@
+"""Slurm as a session's cluster: the pure parts, and sessions on a real one where there can be one."""
+
+from __future__ import annotations
+
+import json
+import os
+import random
+import signal
+import stat
+import subprocess
+import sys
+import time
+from collections.abc import Iterator, Sequence
+from contextlib import suppress
+from pathlib import Path
+from typing import Any
+
+import psutil
+import pytest
+from clusters import marker_of
+from conftest import Command, eventually, slow_seed
+from executor_contract import check_executor
+from slurms import RealSlurm, find_missing, load, real_slurm
+
+from sessionrun.client.slurm import check_options, find_largest_array, parse_words
+from sessionrun.model.errors import InputError
+from sessionrun.model.events import HoldPlaced, JobLost, JobStarted
+from sessionrun.model.keys import JobKey, parse_job_key
+from sessionrun.model.spec import Job
+from sessionrun.runtime.executors.protocol import Exit
+from sessionrun.runtime.slurm import programs
+from sessionrun.runtime.slurm.book import RECORD_WAIT_S
+from sessionrun.runtime.slurm.desk import Desk, Submission
+from sessionrun.runtime.slurm.executor import find_poll
+from sessionrun.runtime.slurm.on_node import make_job_environment
+from sessionrun.runtime.slurm.programs import SlurmFault, find_complaint
+from sessionrun.runtime.slurm.records import BEGUN, ENDED, Records
+from sessionrun.runtime.slurm.states import MEANINGS, Row, describe, parse_answering, parse_rows
+from sessionrun.store.session import SessionDir
+
+SID = "11111111-1111-4111-8111-111111111111"
+PREFIX = f"sessionrun-{SID}-"
+
+# --- words ---
+
+
+def test_the_command_lines() -> None:
+    words = programs.submit_words(
+        Path("/s p"), "1-2", "name", 40, {"partition": "p", "exclusive": "", "array-limit": "3"}
+    )
+    assert words[:3] == ["sbatch", "--partition=p", "--exclusive"]
+    assert "--array=0-39%3" in words and "--no-requeue" in words and "--job-name=name" in words
+    assert words[-1].startswith("--wrap=exec ") and words[-1].endswith("'/s p' '/s p/slurm/batch-1-2.json'")
+    assert "--array=0-0" in programs.submit_words(Path("/s"), "1-1", "n", 1, {})
+    assert "--test-only" in programs.trial_words({"time": "5"}) and "--time=5" in programs.trial_words(
+        {"time": "5"}
+    )
+    assert programs.signal_words(["7_0"], "TERM") == ["scancel", "--signal=TERM", "--batch", "7_0"]
+
+
+def test_what_slurm_is_given_of_the_environment() -> None:
+    given = {
+        "PATH": "/bin",
+        "SECRET": "x",
+        "SLURM_CONF": "/c",
+        "SLURM_JOB_ID": "5",
+        "SBATCH_ACCOUNT": "a",
+        "SBATCH_WAIT": "1",
+        "SCANCEL_INTERACTIVE": "1",
+    }
+    assert programs.make_environment(given) == {"PATH": "/bin", "SLURM_CONF": "/c", "SBATCH_ACCOUNT": "a"}
+    job = make_job_environment({"A": "\udcff", "SLURM_JOB_ID": "outer"}, {b"SLURM_JOB_ID": b"7", b"HOME": b"/n"})
+    assert job == {b"A": b"\xff", b"SLURM_JOB_ID": b"7"}
+
+
+def test_the_options_of_a_user() -> None:
+    assert parse_words(("partition=a=b", "--exclusive", "array-limit=4")) == {
+        "partition": "a=b",
+        "exclusive": "",
+        "array-limit": "4",
+    }
+    assert check_options({"cpus-per-task": 2, "exclusive": True, "contiguous": False}, "slurm") == {
+        "cpus-per-task": "2",
+        "exclusive": "",
+    }
+    for word, said in [
+        ("requeue", "is not an option that a session may give"),
+        ("array=0-9", "is not an option"),
+        ("array-limit=0", "must be a number from 1"),
+        ("partition=a\nb", "cannot be printed"),
+    ]:
+        with pytest.raises(InputError, match=said):
+            parse_words((word,))
+    with pytest.raises(InputError, match="must be text or a number"):
+        check_options({"partition": ["a"]}, "slurm")
+    assert find_largest_array("X = 1\nMaxArraySize            = 101\n") == 101
+    assert find_largest_array("MaxArraySize = 4000001") == find_largest_array("") == 1000
+    assert (find_poll({}), find_poll({"SESSIONRUN_SLURM_POLL": "x"})) == (5.0, 5.0)
+    assert find_poll({"SESSIONRUN_SLURM_POLL": "0"}) == 0.1
+
+
+def test_the_lines_of_squeue() -> None:
+    printed = (
+        f"12|3|RUNNING|n1|{PREFIX}1-2|None\n"
+        f"12|4|PENDING||{PREFIX}1-2|Resources|odd\n"
+        f"12|N/A|PENDING||{PREFIX}1-2|None\n"
+        "9|0|RUNNING|n1|another|None\n"
+        "garbage\n\n"
+    )
+    rows = parse_rows(printed, PREFIX)
+    assert rows == {
+        ("1-2", 3): Row("12_3", "1-2", 3, "RUNNING", "n1", "None"),
+        ("1-2", 4): Row("12_4", "1-2", 4, "PENDING", "", "Resources|odd"),
+    }
+    assert rows["1-2", 4].waits and not rows["1-2", 3].waits
+
+
+def test_the_table_of_states() -> None:
+    def row(state: str) -> Row:
+        return Row("1_0", "1-1", 0, state, "n1", "None")
+
+    assert row("SOMETHING_NEW").meaning == "lives"
+    assert {state for state, meaning in MEANINGS.items() if meaning == "lives"} >= {
+        "PENDING",
+        "COMPLETING",
+        "REQUEUED",
+    }
+    assert "time limit" in describe(row("TIMEOUT")) and "(Slurm job 1_0 on n1: TIMEOUT)" in describe(
+        row("TIMEOUT")
+    )
+    assert "not by this session" in describe(row("CANCELLED"))
+    assert parse_answering("n1 idle\nn2 down*\nn3 mixed*\nn4 down\nn5 allocated\nn6 drained\n") == {
+        "n1",
+        "n5",
+        "n6",
+    }
+
+
+def test_why_a_program_failed() -> None:
+    said = "sbatch: error: invalid partition specified: x\nallocation failure: Invalid partition name specified\n"
+    assert find_complaint("sbatch", said, 1) == "allocation failure: Invalid partition name specified"
+    assert find_complaint("sbatch", "\n", 3) == "sbatch ended with 3"
+    with pytest.raises(SlurmFault, match="did not end within"):
+        programs.run_program(["sleep", "60"], {"PATH": os.environ["PATH"]}, 0.1)
+    with pytest.raises(SlurmFault, match="cannot be started"):
+        programs.run_program(["no-such-program"], {"PATH": os.environ["PATH"]}, 1)
+
+
+# --- the desk, with a Slurm of words ---
+
+
+class Words:
+    """Stands in for Slurm's programs: records what is run, and answers what the test says."""
+
+    def __init__(self) -> None:
+        self.ran: list[Sequence[str]] = []
+        self.rows: list[str] = []
+        self.nodes = ""
+        self.fault: dict[str, str] = {}
+        self.now = 100.0
+
+    def run(self, words: Sequence[str], environ: object, limit_s: float) -> str:
+        self.ran.append(words)
+        if words[0] in self.fault:
+            raise SlurmFault(self.fault[words[0]])
+        return {"sbatch": "12\n", "squeue": "\n".join(self.rows), "sinfo": self.nodes}.get(words[0], "")
+
+    def row(self, place: int, state: str, node: str = "n1") -> None:
+        self.rows = [f"12|{place}|{state}|{node}|{PREFIX}1-1|None"]
+
+    def commands(self, program: str) -> list[Sequence[str]]:
+        return [words for words in self.ran if words[0] == program]
+
+
+@pytest.fixture
+def words() -> Words:
+    return Words()
+
+
+@pytest.fixture
+def session(own_place: Path) -> SessionDir:
+    path = own_place / f"session-{SID}"
+    path.mkdir()
+    return SessionDir(path)
+
+
+@pytest.fixture
+def desk(session: SessionDir, words: Words) -> Desk:
+    return open_desk(session, words)
+
+
+def open_desk(session: SessionDir, words: Words) -> Desk:
+    return Desk(session, {}, {"A": "b"}, lambda line: None, 5.0, run=words.run, clock=lambda: words.now)
+
+
+def key(name: str = "a") -> JobKey:
+    return JobKey(name, 1, 1, "work", 1)
+
+
+def submit(desk: Desk, session: SessionDir, *names: str) -> list[Any]:
+    jobs = [
+        Job(key(name), ("/bin/true",), "/", stdout=str(session.path / "o"), stderr=str(session.path / "e"))
+        for name in names
+    ]
+    return desk.submit(Submission("1-1", jobs))
+
+
+def records(session: SessionDir, name: str = "a", place: int = 0) -> Records:
+    return Records(session.path, str(session.job_path(key(name)).relative_to(session.path)), f"1-1.{place}")
+
+
+def begin(session: SessionDir, name: str = "a", place: int = 0) -> bool:
+    taken = records(session, name, place).claim({"by": "node", "job": f"12_{place}", "node": "n1"})
+    records(session, name, place).tell(BEGUN)
+    return taken
+
+
+def end(session: SessionDir, name: str = "a", place: int = 0, **about: Any) -> None:
+    told = {"kind": "exit", "status": 7 << 8, "cpu_s": 0.5, "told": False, "job": "12_0", "node": "n1"}
+    records(session, name, place).keep_end({**told, **about})
+    records(session, name, place).tell(ENDED)
+
+
+def poll(desk: Desk, words: Words, after_s: float = 5.0) -> list[Any]:
+    words.now += after_s
+    return desk.look()
+
+
+def the_loss(notices: Sequence[Any]) -> JobLost:
+    """The one notice, which is a loss."""
+    (lost,) = notices
+    assert isinstance(lost, JobLost)
+    return lost
+
+
+def test_a_batch_is_one_submission_and_all_jobs_are_one_question(
+    desk: Desk, session: SessionDir, words: Words
+) -> None:
+    assert submit(desk, session, "a", "b", "c") == []
+    batch = session.path / "slurm" / "batch-1-1.json"
+    assert [job["key"] for job in json.loads(batch.read_text())["jobs"]] == [
+        "a/1/1/work/1",
+        "b/1/1/work/1",
+        "c/1/1/work/1",
+    ]
+    assert stat.S_IMODE(batch.stat().st_mode) == 0o600
+    assert len(words.commands("sbatch")) == 1 and "--array=0-2" in words.commands("sbatch")[0]
+    words.rows = [f"12|{place}|RUNNING|n1|{PREFIX}1-1|None" for place in range(3)]
+    assert poll(desk, words) == []
+    for place, name in enumerate("abc"):
+        assert begin(session, name, place)
+        end(session, name, place)
+    told = desk.look()  # no question to Slurm is needed
+    assert [type(notice) for notice in told] == [JobStarted, Exit] * 3
+    assert told[0] == JobStarted(key("a"), 0, 0, 0, node="n1, Slurm job 12_0")
+    assert told[1] == Exit(key("a"), 7 << 8, None, 0.5)
+    assert len(words.commands("squeue")) == 1
+    assert not batch.exists() and not list((session.path / "slurm" / "news").iterdir())
+
+
+def test_a_refused_submission_can_never_run_later(desk: Desk, session: SessionDir, words: Words) -> None:
+    words.fault["sbatch"] = "sbatch did not end within 60 seconds"
+    hold, lost = submit(desk, session, "a")
+    assert isinstance(hold, HoldPlaced) and "did not end" in hold.reason
+    assert (lost.verdict, lost.counts) == ("void", False)
+    assert not begin(session)  # whatever Slurm took of it
+    assert not (session.path / "slurm" / "batch-1-1.json").exists()
+
+
+def test_a_submission_that_failed_and_runs_all_the_same_counts(
+    desk: Desk, session: SessionDir, words: Words
+) -> None:
+    words.fault["sbatch"] = "no answer"
+    assert begin(session)
+    assert [type(notice) for notice in submit(desk, session, "a")] == [HoldPlaced]
+    end(session)
+    assert [type(notice) for notice in desk.look()] == [JobStarted, Exit]
+
+
+@pytest.mark.parametrize(
+    ("state", "verdict", "counts", "said"),
+    [
+        ("CANCELLED", "interrupted", True, "cancelled in Slurm"),
+        ("FAILED", "void", True, "nothing ran"),
+        ("BOOT_FAIL", "void", False, "node failed"),
+        (None, "void", False, "does not have it"),
+    ],
+)
+def test_a_job_that_never_began(
+    state: str | None, verdict: str, counts: bool, said: str, desk: Desk, session: SessionDir, words: Words
+) -> None:
+    submit(desk, session, "a")
+    if state is not None:
+        words.row(0, state)
+    lost = poll(desk, words)[-1]
+    assert isinstance(lost, JobLost)
+    assert (lost.key, lost.verdict, lost.counts) == (key(), verdict, counts) and said in lost.reason
+    assert not begin(session)
+
+
+@pytest.mark.parametrize(
+    ("state", "verdict", "said"),
+    [
+        ("TIMEOUT", "interrupted", "time limit"),
+        ("PREEMPTED", "interrupted", "preempted"),
+        ("OUT_OF_MEMORY", "lost", "memory"),
+        ("COMPLETED", "lost", "without a record"),
+        (None, "lost", "knows nothing"),
+    ],
+)
+def test_a_job_that_left_no_record(
+    state: str | None, verdict: str, said: str, desk: Desk, session: SessionDir, words: Words
+) -> None:
+    submit(desk, session, "a")
+    begin(session)
+    words.row(0, "COMPLETING")
+    assert [type(notice) for notice in poll(desk, words)] == [JobStarted]
+    words.rows = [] if state is None else [f"12|0|{state}|n1|{PREFIX}1-1|None"]
+    assert poll(desk, words) == []  # the record may only not be seen yet
+    lost = the_loss(poll(desk, words, RECORD_WAIT_S))
+    assert (lost.verdict, lost.gone) == (verdict, None) and said in lost.reason
+
+
+def test_a_record_that_comes_late_wins(desk: Desk, session: SessionDir, words: Words) -> None:
+    submit(desk, session, "a")
+    begin(session)
+    words.row(0, "NODE_FAIL")
+    words.nodes = "n1 down*\n"
+    for _ in range(5):
+        assert not any(isinstance(notice, JobLost) for notice in poll(desk, words, 60))
+    end(session, status=0)
+    assert desk.look() == [Exit(key(), 0, None, 0.5)]
+
+
+def test_the_job_of_a_failed_node_is_lost_once_the_node_is_back(
+    desk: Desk, session: SessionDir, words: Words
+) -> None:
+    submit(desk, session, "a")
+    begin(session)
+    words.row(0, "NODE_FAIL")
+    words.nodes = "n1 down*\n"
+    assert [type(notice) for notice in poll(desk, words)] == [JobStarted]
+    words.nodes = "n1 idle\n"
+    assert poll(desk, words) == []
+    lost = the_loss(poll(desk, words, RECORD_WAIT_S))
+    assert (lost.verdict, lost.gone) == ("lost", None) and "its node failed" in lost.reason
+
+
+def test_the_job_of_a_failed_node_is_given_up_if_it_is_cancelled(
+    desk: Desk, session: SessionDir, words: Words
+) -> None:
+    submit(desk, session, "a")
+    begin(session)
+    words.row(0, "NODE_FAIL")
+    poll(desk, words)
+    desk.stop(key(), now=False)
+    lost = the_loss(desk.look())
+    assert (lost.verdict, lost.gone) == ("lost", None) and "may still run" in lost.reason
+
+
+def test_an_end_that_slurm_asked_for_has_its_reason(desk: Desk, session: SessionDir, words: Words) -> None:
+    submit(desk, session, "a")
+    begin(session)
+    end(session, status=15, told=True)
+    assert [type(notice) for notice in desk.look()] == [JobStarted]
+    words.row(0, "COMPLETING")
+    assert poll(desk, words) == []
+    words.row(0, "TIMEOUT")
+    lost = the_loss(poll(desk, words))
+    assert (lost.verdict, lost.gone) == ("interrupted", True) and "time limit" in lost.reason
+
+
+def test_nothing_is_concluded_while_slurm_does_not_answer(desk: Desk, session: SessionDir, words: Words) -> None:
+    submit(desk, session, "a", "b")
+    begin(session)
+    words.fault["squeue"] = "Unable to contact slurm controller"
+    told = [notice for _ in range(100) for notice in poll(desk, words, 60)]
+    assert [type(notice) for notice in told] == [JobStarted]
+    end(session)
+    assert [type(notice) for notice in desk.look()] == [Exit]  # the record needs no controller
+
+
+def test_stopping(desk: Desk, session: SessionDir, words: Words) -> None:
+    submit(desk, session, "a", "b")
+    begin(session)
+    desk.look()
+    desk.stop(key("b"), now=False)
+    lost = the_loss(desk.look())
+    assert (lost.key, lost.verdict) == (key("b"), "void") and not begin(session, "b", 1)
+    assert words.commands("scancel") == [["scancel", "12_1"]]
+    desk.stop(key("a"), now=False)
+    desk.look()
+    desk.look()  # not again at once
+    assert words.commands("scancel")[1:] == [["scancel", "--signal=TERM", "--batch", "12_0"]]
+    desk.stop(key("a"), now=True)
+    desk.look()
+    assert words.commands("scancel")[-1] == ["scancel", "--signal=USR2", "--batch", "12_0"]
+    words.row(0, "RUNNING")
+    poll(desk, words, 60)
+    assert words.commands("scancel")[-1] == ["scancel", "12_0"]  # what runs around it does not answer
+    end(session, status=9, told=True)
+    assert desk.look() == [Exit(key("a"), 9, None, 0.5)]
+
+
+def test_many_are_stopped_at_once(desk: Desk, session: SessionDir, words: Words) -> None:
+    submit(desk, session, *"abcd")
+    begin(session, "a", 0)
+    begin(session, "b", 1)
+    for name in "abcd":
+        desk.stop(key(name), now=False)
+    assert [notice.key.task for notice in desk.look() if isinstance(notice, JobLost)] == ["c", "d"]
+    assert [" ".join(command) for command in words.commands("scancel")] == [
+        "scancel --signal=TERM --batch 12_0 12_1",
+        "scancel 12_2 12_3",
+    ]
+
+
+def test_another_supervisor_takes_over(desk: Desk, session: SessionDir, words: Words) -> None:
+    submit(desk, session, "a", "b", "c", "d")
+    begin(session, "a", 0)
+    begin(session, "b", 1)
+    end(session, "b", 1)
+    later = open_desk(session, words)
+    opened = {
+        key("a"): ("1-1", True),
+        key("b"): ("1-1", False),
+        key("c"): ("1-1", False),
+        key("d"): ("1-1", False),
+    }
+    later.reattach({**opened, key("e"): ("1-7", False)})
+    words.rows = [f"12|{place}|RUNNING|n1|{PREFIX}1-1|None" for place in (0, 2)]
+    told = later.look()
+    assert [notice for notice in told if isinstance(notice, JobStarted)] == [
+        JobStarted(key("b"), 0, 0, 0, node="n1, Slurm job 12_1")
+    ]
+    assert [notice.key.task for notice in told if isinstance(notice, Exit)] == ["b"]
+    assert [notice.key.task for notice in told if isinstance(notice, JobLost)] == ["d", "e"]
+    assert set(later.open) == {key("a"), key("c")} and later.open[key("c")].job == "12_2"
+
+
+def test_a_claim_is_taken_once(session: SessionDir) -> None:
+    assert begin(session) and not begin(session)
+    claim = records(session).load_claim()
+    assert claim is not None and claim["by"] == "node"
+    (session.job_path(key()) / "slurm-claim.json").write_text("[]")
+    with pytest.raises(ValueError, match="holds no object"):
+        records(session).load_claim()
+
+
+# --- what runs around a job, without Slurm ---
+
+
+def run_on_node(session: SessionDir, script: str, program: str = "/bin/sh", **given: Any) -> subprocess.Popen[str]:
+    """Start what Slurm starts, as it starts it."""
+    jobs = [
+        Job(
+            key(),
+            (program, "-c", script),
+            "/",
+            stdout=str(session.path / "out"),
+            stderr=str(session.path / "err"),
+            stop_grace_s=0.3,
+        )
+    ]
+    words = Words()
+    Desk(session, {}, {"PATH": os.environ["PATH"], "A": "b"}, print, 5.0, run=words.run).submit(
+        Submission("1-1", jobs)
+    )
+    command = words.commands("sbatch")[0][-1].removeprefix("--wrap=")
+    environ = {"SLURM_ARRAY_TASK_ID": "0", "SLURM_ARRAY_JOB_ID": "12", "SLURMD_NODENAME": "n1", "HIDDEN": "1"}
+    return subprocess.Popen(["/bin/sh", "-c", command], env=environ, stdout=subprocess.PIPE, text=True, **given)
+
+
+@pytest.mark.skipif(not sys.platform.startswith("linux"), reason="Slurm's nodes run Linux")
+def test_around_a_job(session: SessionDir) -> None:
+    around = run_on_node(session, 'echo "$A $HIDDEN $SLURM_ARRAY_JOB_ID"; echo x >> starts; exit 7', cwd="/")
+    assert (around.wait(60), around.communicate()[0]) == (7, "")
+    assert (session.path / "out").read_text() == "b  12\n"
+    folder = session.job_path(key())
+    about = load(folder / "slurm-end.json")
+    assert (about["kind"], about["status"], about["told"], about["node"]) == ("exit", 7 << 8, False, "n1")
+    again = run_on_node(session, "echo twice")
+    assert again.wait(60) == 0 and "was claimed before" in again.communicate()[0]
+    assert (session.path / "out").read_text() == "b  12\n"
+
+
+@pytest.mark.skipif(not sys.platform.startswith("linux"), reason="Slurm's nodes run Linux")
+def test_a_program_that_is_not_there(session: SessionDir) -> None:
+    around = run_on_node(session, "true", program="/no/such/program")
+    assert around.wait(60) == 1
+    about = load(session.job_path(key()) / "slurm-end.json")
+    assert (about["kind"], about["errno"]) == ("failed", 2) and "/no/such/program" in str(about["detail"])
+
+
+@pytest.mark.skipif(not sys.platform.startswith("linux"), reason="Slurm's nodes run Linux")
+def test_a_tree_is_stopped(session: SessionDir) -> None:
+    loop = "trap '' TERM; echo up; while :; do sleep 0.05; done"
+    around = run_on_node(session, f'setsid sh -c "{loop}" & {loop}')
+    eventually(lambda: (session.path / "out").is_file() and (session.path / "out").read_text() == "up\nup\n")
+    around.send_signal(signal.SIGTERM)
+    assert around.wait(60) == 128 + 9
+    about = load(session.job_path(key()) / "slurm-end.json")
+    assert (about["status"], about["told"]) == (9, True)
+    assert not [one for one in psutil.process_iter() if marker_of(one).startswith(SID)]
+
+
+def test_what_is_refused_before_anything_starts(sessionrun: Command) -> None:
+    run = ("--agent", "shell", "-p", "true")
+    (sessionrun.cwd / "sh").symlink_to("/bin/sh")
+    bare = {"PATH": str(sessionrun.cwd)}
+    for words, said, env in [
+        (("--cluster", "slurm"), "sbatch is not on PATH", bare),
+        (("--slurm-option", "partition=a"), "has no effect without --cluster slurm", {}),
+        (("--cluster", "slurm", "--slurm-option", "requeue"), "is not an option", {}),
+    ]:
+        done = sessionrun(*run, *words, env=env)
+        assert (done.returncode, done.stdout) == (2, ""), words
+        assert said in done.stderr and len(done.stderr.splitlines()) == 1
+    shown = sessionrun("cluster", "status", "slurm")
+    assert shown.returncode == 2 and "squeue and sinfo show its jobs" in shown.stderr
+    assert not sessionrun.results.exists()
+
+
+# --- a real Slurm ---
+
+real = pytest.mark.slow
+
+
+@pytest.fixture(scope="module")
+def shared_slurm() -> Iterator[RealSlurm]:
+    if (missing := find_missing()) is not None:
+        pytest.skip(missing)
+    with real_slurm() as slurm:
+        yield slurm
+
+
+def use(slurm: RealSlurm, monkeypatch: pytest.MonkeyPatch) -> RealSlurm:
+    for name in ("SLURM_CONF", "PATH"):
+        monkeypatch.setenv(name, slurm.env[name])
+    monkeypatch.setenv("SESSIONRUN_SLURM_POLL", "0.3")
+    return slurm
+
+
+@pytest.fixture
+def slurm(shared_slurm: RealSlurm, monkeypatch: pytest.MonkeyPatch) -> RealSlurm:
+    """Two nodes that tests share, for those that break nothing."""
+    return use(shared_slurm, monkeypatch)
+
+
+@pytest.fixture
+def own_slurm(monkeypatch: pytest.MonkeyPatch) -> Iterator[RealSlurm]:
+    """One node of the test's own."""
+    if (missing := find_missing()) is not None:
+        pytest.skip(missing)
+    with real_slurm(nodes=1) as made:
+        yield use(made, monkeypatch)
+
+
+def start(command: Command, plan: object, *words: str) -> str:
+    return command.start(plan, "--cluster", "slurm", *words)
+
+
+def waiting(command: Command, *names: str) -> list[dict[str, str]]:
+    """Tasks that go on until `let_go` names them, and count how often they began."""
+    script = "echo up; while [ ! -e {}/go-{} ]; do sleep 0.05; done; echo down"
+    return [{"id": name, "prompt": script.format(command.cwd, name)} for name in names]
+
+
+def let_go(command: Command, *names: str) -> None:
+    for name in names:
+        (command.cwd / f"go-{name}").touch()
+
+
+def text(command: Command, session_id: str, name: str) -> str:
+    path = command.directory(session_id) / f"task-{name}.txt"
+    return path.read_text() if path.is_file() else ""
+
+
+def is_up(command: Command, session_id: str, *names: str) -> bool:
+    return all(text(command, session_id, name).startswith("up\n") for name in names)
+
+
+def slurm_job(command: Command, session_id: str, name: str) -> str:
+    path = command.directory(session_id) / "jobs" / name / "a1-r1-work" / "slurm-claim.json"
+    return str(load(path)["job"])
+
+
+def jobs_left(session_id: str) -> list[psutil.Process]:
+    return [one for one in psutil.process_iter() if marker_of(one).startswith(session_id)]
+
+
+def log(command: Command, session_id: str) -> str:
+    return (command.directory(session_id) / "supervisor.log").read_text()
+
+
+@real
+def test_the_contract_of_executors(slurm: RealSlurm, sessionrun: Command) -> None:
+    tasks = check_executor(sessionrun, "--cluster", "slurm", "--slurm-option", "partition=main")
+    assert all(", Slurm job " in task["node"] for name, task in tasks.items() if name != "never")
+    left = int((sessionrun.cwd / "left").read_text())
+    assert not psutil.pid_exists(left)
+
+
+@real
+def test_the_contract_of_executors_here(sessionrun: Command) -> None:
+    check_executor(sessionrun)
+    assert not psutil.pid_exists(int((sessionrun.cwd / "left").read_text()))
+
+
+@real
+def test_a_secret_is_on_no_command_line_and_in_no_book_of_slurms(slurm: RealSlurm, sessionrun: Command) -> None:
+    plan = [{**waiting(sessionrun, "a")[0], "env": {"TOKEN": "hidden-value"}}]
+    session_id = start(sessionrun, plan)
+    eventually(lambda: is_up(sessionrun, session_id, "a"))
+    job = slurm_job(sessionrun, session_id, "a")
+    shown = slurm.ask("scontrol", "show", "job", "-dd", job)
+    assert "Requeue=0" in shown and "hidden-value" not in shown
+    for process in psutil.process_iter():
+        with suppress(psutil.Error):
+            assert "hidden-value" not in " ".join(process.cmdline())
+    for path in slurm.place.rglob("*"):
+        if path.is_file():
+            with suppress(OSError):
+                assert b"hidden-value" not in path.read_bytes(), path
+    node = sessionrun.until(session_id, lambda view: view["tasks"][0]["node"] != "slurm")["tasks"][0]["node"]
+    assert node.endswith(f", Slurm job {job}")
+    shown = sessionrun("explain", session_id, "a").stdout
+    assert f"Slurm job {job}" in shown and "on node n" in shown
+    let_go(sessionrun, "a")
+    assert sessionrun.wait(session_id)["outcome"] == "succeeded"
+    folder = sessionrun.directory(session_id) / "slurm"
+    assert [path.name for path in folder.iterdir() if path.name.startswith("batch")] == []
+
+
+@real
+def test_forty_tasks_are_one_array_with_so_many_at_once(slurm: RealSlurm, sessionrun: Command, say: Any) -> None:
+    plan = [
+        {"id": f"t{number}", "prompt": f"echo + >> marks; sleep 0.3; echo {number}; echo - >> marks"}
+        for number in range(40)
+    ]
+    began = time.monotonic()
+    session_id = start(sessionrun, plan, "--slurm-option", "array-limit=5")
+    view = sessionrun.wait(session_id)
+    say(f"40 tasks of 0.3 s, 5 at once: {time.monotonic() - began:.1f} s")
+    assert view["outcome"] == "succeeded" and view["successful"] == 40
+    arrays = {slurm_job(sessionrun, session_id, f"t{number}").partition("_")[0] for number in range(40)}
+    assert len(arrays) == 1
+    running = most = 0
+    for mark in (sessionrun.cwd / "marks").read_text().split():
+        running += 1 if mark == "+" else -1
+        most = max(most, running)
+    assert 1 < most <= 5 and running == 0
+    assert all(text(sessionrun, session_id, f"t{number}") == f"{number}\n" for number in range(40))
+
+
+@real
+def test_worktrees(slurm: RealSlurm, sessionrun: Command) -> None:
+    repository = sessionrun.cwd
+
+    def git(*words: str) -> str:
+        argv = ["git", "-c", "user.name=a", "-c", "user.email=a@b", *words]
+        return subprocess.run(argv, cwd=repository, check=True, capture_output=True, text=True).stdout.strip()
+
+    git("init", "-q", "-b", "main")
+    (repository / "f").write_text("base\n")
+    git("add", "f")
+    git("commit", "-q", "-m", "base")
+    plan = [
+        {"id": "one", "prompt": "echo one >> f"},
+        {
+            "id": "two",
+            "prompt": "echo two > two; git add two; git -c user.name=a -c user.email=a@b commit -qm mine",
+        },
+        {"id": "three", "prompt": "cat f two > three", "needs": ["one", "two"], "check": "grep two three"},
+    ]
+    view = sessionrun.wait(start(sessionrun, plan, "--worktree"))
+    assert view["outcome"] == "succeeded", [task["reason"] for task in view["tasks"]]
+    tasks = {task["id"]: task for task in view["tasks"]}
+    assert all(git("rev-parse", task["branch"]) == task["commit"] for task in tasks.values())
+    assert git("show", f"{tasks['three']['branch']}:three") == "base\none\ntwo"
+    assert git("worktree", "list").count("\n") == 0
+
+
+@real
+def test_cancel_ends_a_tree_that_defies_term(slurm: RealSlurm, sessionrun: Command) -> None:
+    loop = "trap '' TERM; echo up; while :; do sleep 0.05; done"
+    plan = [
+        {"id": "a", "prompt": f'setsid sh -c "{loop}" & {loop}'},
+        {"id": "waits", "prompt": "echo never", "needs": []},
+    ]
+    session_id = start(sessionrun, plan, "--slurm-option", "array-limit=1")
+    eventually(lambda: text(sessionrun, session_id, "a") == "up\nup\n")
+    assert sessionrun("cancel", session_id).returncode == 0
+    view = sessionrun.wait(session_id)
+    assert [task["outcome"] for task in view["tasks"]] == ["cancelled"] * 2
+    assert not jobs_left(session_id) and text(sessionrun, session_id, "waits") == ""
+    array = slurm_job(sessionrun, session_id, "a").partition("_")[0]
+    over = {"COMPLETED", "CANCELLED", "FAILED"}
+    eventually(lambda: {state for job, state in slurm.states().items() if job.startswith(f"{array}_")} <= over)
+
+
+@real
+def test_scancel_from_outside_is_said(slurm: RealSlurm, sessionrun: Command) -> None:
+    session_id = start(sessionrun, waiting(sessionrun, "a", "b"), "--slurm-option", "array-limit=1")
+    eventually(lambda: is_up(sessionrun, session_id, "a"))
+    array = slurm_job(sessionrun, session_id, "a").partition("_")[0]
+    slurm.ask("scancel", array)  # one runs, the other waits
+    view = sessionrun.wait(session_id)
+    for task in view["tasks"]:
+        assert task["outcome"] == "interrupted"
+        assert (
+            "cancelled in Slurm, not by this session" in task["reason"] and f"Slurm job {array}_" in task["reason"]
+        )
+    assert text(sessionrun, session_id, "b") == "" and not jobs_left(session_id)
+
+
+@real
+def test_what_runs_around_a_job_is_killed(slurm: RealSlurm, sessionrun: Command) -> None:
+    session_id = start(sessionrun, waiting(sessionrun, "a"))
+    eventually(lambda: is_up(sessionrun, session_id, "a"))
+    folder = sessionrun.directory(session_id) / "jobs" / "a" / "a1-r1-work"
+    os.kill(int(str(load(folder / "slurm-claim.json")["pid"])), signal.SIGKILL)
+    (task,) = sessionrun.wait(session_id)["tasks"]
+    assert task["outcome"] == "lost" and "ended without a record" in task["reason"]
+    assert not (folder / "slurm-end.json").exists()
+
+
+@real
+def test_a_refusal_of_slurms(slurm: RealSlurm, sessionrun: Command) -> None:
+    run = ("--agent", "shell", "-p", "true", "--cluster", "slurm")
+    for words, said in [
+        (("partition=none",), "nvalid partition"),
+        (("time=abc",), "time"),
+        (("cpus-per-task=1000",), "not available"),
+    ]:
+        done = sessionrun(*run, *(part for word in words for part in ("--slurm-option", word)))
+        assert (done.returncode, done.stdout) == (2, ""), words
+        assert said in done.stderr and len(done.stderr.splitlines()) == 1
+    assert not sessionrun.results.exists()
+
+
+@real
+def test_the_configuration_names_slurm(slurm: RealSlurm, sessionrun: Command) -> None:
+    (sessionrun.cwd / "sessionrun.toml").write_text(
+        'cluster = "slurm"\n[slurm]\npartition = "none"\ncpus-per-task = 2\n'
+    )
+    done = sessionrun("--agent", "shell", "-p", "true")
+    assert done.returncode == 2 and "nvalid partition" in done.stderr
+    plan = [{"id": "a", "prompt": 'echo "$SLURM_CPUS_PER_TASK $SLURM_JOB_PARTITION"'}]
+    session_id = sessionrun.start(plan, "--slurm-option", "partition=main")
+    assert sessionrun.wait(session_id)["outcome"] == "succeeded"
+    assert text(sessionrun, session_id, "a") == "2 main\n"
+
+
+@real
+def test_the_supervisor_is_killed(slurm: RealSlurm, sessionrun: Command) -> None:
+    names = ("a", "b", "c")
+    session_id = start(sessionrun, waiting(sessionrun, *names))
+    eventually(lambda: is_up(sessionrun, session_id, *names))
+    first = sessionrun.supervisor(session_id)
+    os.kill(first, signal.SIGKILL)
+    let_go(sessionrun, "a")
+    eventually(lambda: "down" in text(sessionrun, session_id, "a"))
+    eventually(lambda: sessionrun.supervisor(session_id) != first)
+    sessionrun.kill_chain(session_id)
+    let_go(sessionrun, "b")
+    eventually(lambda: "down" in text(sessionrun, session_id, "b"))
+    assert sessionrun("resume", session_id).returncode == 0
+    let_go(sessionrun, "c")
+    view = sessionrun.wait(session_id)
+    assert [(task["outcome"], task["attempt"]) for task in view["tasks"]] == [("succeeded", 1)] * 3
+    assert all(text(sessionrun, session_id, name) == "up\ndown\n" for name in names)
+
+
+@real
+@pytest.mark.parametrize("late", [False, True])
+def test_the_supervisor_is_killed_while_it_submits(
+    late: bool, slurm: RealSlurm, sessionrun: Command, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Before its word is heard, or even while it is on its way: then it comes when the job was started anew."""
+    folder = sessionrun.cwd / "bin"
+    folder.mkdir()
+    real_sbatch = subprocess.run(["which", "sbatch"], capture_output=True, text=True, check=True).stdout.strip()
+    after = f"while [ ! -e {sessionrun.cwd}/now ]; do sleep 0.05; done" if late else ":"
+    (folder / "sbatch").write_text(
+        f"""#!/bin/sh
+case "$*" in
+*--test-only*) ;;
+*) if mkdir {sessionrun.cwd}/once 2>/dev/null; then
+    if [ {int(late)} = 0 ]; then {real_sbatch} "$@"; kill -9 $PPID; exit; fi
+    kill -9 $PPID; {after}; {real_sbatch} "$@" > {sessionrun.cwd}/came; exit
+   fi ;;
+esac
+exec {real_sbatch} "$@"
+"""
+    )
+    (folder / "sbatch").chmod(0o755)
+    monkeypatch.setenv("PATH", f"{folder}:{os.environ['PATH']}")
+    plan = [{"id": name, "prompt": f"echo {name} >> {sessionrun.cwd}/ran; echo fine"} for name in ("a", "b")]
+    session_id = start(sessionrun, [*plan, *waiting(sessionrun, "w")])
+    sessionrun.until(session_id, lambda view: view["successful"] == 2)
+    if late:
+        (sessionrun.cwd / "now").touch()
+        array = eventually(lambda: (came := sessionrun.cwd / "came").is_file() and came.read_text().strip())
+        eventually(
+            lambda: all(slurm.states().get(f"{array}_{place}") in ("COMPLETED", "FAILED") for place in range(3))
+        )
+    let_go(sessionrun, "w")
+    view = sessionrun.wait(session_id)
+    assert [(task["outcome"], task["attempt"]) for task in view["tasks"]] == [("succeeded", 1)] * 3
+    assert sorted((sessionrun.cwd / "ran").read_text().split()) == ["a", "b"]
+    assert text(sessionrun, session_id, "w") == "up\ndown\n"
+
+
+@real
+def test_whatever_is_killed_no_job_begins_twice(slurm: RealSlurm, sessionrun: Command, say: Any) -> None:
+    seed = slow_seed()
+    say(f"seed {seed}")
+    chance = random.Random(seed)
+    script = f'echo "$SESSIONRUN_JOB" >> {sessionrun.cwd}/ran; sleep 0.{{}}'
+    plan = [{"id": f"t{number}", "prompt": script.format(chance.randrange(10))} for number in range(30)]
+    session_id = start(sessionrun, plan, "--max-parallel", "6")
+    for number in range(8):
+        least = 3 * number
+        sessionrun.until(session_id, lambda view, least=least: view["successful"] >= least)  # type: ignore[misc]
+        with suppress(psutil.Error, AssertionError, ProcessLookupError):  # one of them is being started again
+            os.kill(chance.choice(sessionrun.chain(session_id)[1:]), signal.SIGKILL)
+    view = sessionrun.wait(session_id)
+    assert [(task["outcome"], task["attempt"]) for task in view["tasks"]] == [("succeeded", 1)] * 30
+    ran = (sessionrun.cwd / "ran").read_text().split()
+    assert len(ran) == 30 and len({word.split("/")[1] for word in ran}) == 30
+
+
+@real
+def test_the_controller_is_restarted(own_slurm: RealSlurm, sessionrun: Command) -> None:
+    names = ("a", "b")
+    session_id = start(sessionrun, waiting(sessionrun, *names))
+    eventually(lambda: is_up(sessionrun, session_id, *names))
+    own_slurm.kill("slurmctld")
+    let_go(sessionrun, "a")
+    sessionrun.until(session_id, lambda view: view["successful"] == 1)  # by its record alone
+    eventually(lambda: "Slurm does not answer" in log(sessionrun, session_id), timeout_s=90)
+    own_slurm.start_controller()
+    let_go(sessionrun, "b")
+    view = sessionrun.wait(session_id)
+    assert [(task["outcome"], task["attempt"]) for task in view["tasks"]] == [("succeeded", 1)] * 2
+
+
+@real
+def test_no_controller_is_said_at_the_launch(own_slurm: RealSlurm, sessionrun: Command) -> None:
+    own_slurm.kill("slurmctld")
+    done = sessionrun("--agent", "shell", "-p", "true", "--cluster", "slurm")
+    assert (done.returncode, done.stdout) == (2, "") and "--cluster slurm: " in done.stderr
+    assert len(done.stderr.splitlines()) == 1 and not sessionrun.results.exists()
+
+
+@real
+def test_a_node_that_slurm_gives_up_may_run_on(own_slurm: RealSlurm, sessionrun: Command) -> None:
+    session_id = start(sessionrun, waiting(sessionrun, "a"))
+    eventually(lambda: is_up(sessionrun, session_id, "a"))
+    job = slurm_job(sessionrun, session_id, "a")
+    own_slurm.kill("n0")  # slurmd alone: the job goes on
+    eventually(lambda: own_slurm.states().get(job) == "NODE_FAIL", timeout_s=120)
+    eventually(lambda: "may still run a/1/1/work/1" in log(sessionrun, session_id))
+    assert sessionrun.status(session_id)["tasks"][0]["status"] == "running"
+    let_go(sessionrun, "a")
+    (task,) = sessionrun.wait(session_id)["tasks"]
+    assert (task["outcome"], task["attempt"]) == ("succeeded", 1)
+    assert text(sessionrun, session_id, "a") == "up\ndown\n"
+
+
+@real
+def test_the_job_of_a_dead_node_is_lost_once_the_node_is_back(own_slurm: RealSlurm, sessionrun: Command) -> None:
+    session_id = start(sessionrun, waiting(sessionrun, "a"))
+    eventually(lambda: is_up(sessionrun, session_id, "a"))
+    job = slurm_job(sessionrun, session_id, "a")
+    own_slurm.cut_power("n0")
+    eventually(lambda: own_slurm.states().get(job) == "NODE_FAIL", timeout_s=120)
+    eventually(lambda: "may still run" in log(sessionrun, session_id))
+    assert sessionrun.status(session_id)["tasks"][0]["status"] == "running"
+    own_slurm.start_node("n0")
+    (task,) = sessionrun.wait(session_id)["tasks"]
+    assert task["outcome"] == "lost" and "its node failed" in task["reason"] and job in task["reason"]
+    let_go(sessionrun, "a")
+    assert sessionrun("retry", session_id).returncode == 0
+    (task,) = sessionrun.wait(session_id)["tasks"]
+    assert (task["outcome"], task["attempt"]) == ("succeeded", 2)
+
+
+@real
+def test_the_time_limit_of_slurm(slurm: RealSlurm, sessionrun: Command) -> None:
+    """A minute is the least that Slurm knows."""
+    session_id = start(sessionrun, waiting(sessionrun, "a"), "--slurm-option", "time=1")
+    view = sessionrun.until(session_id, lambda view: view["ended_at"], timeout_s=240)
+    (task,) = view["tasks"]
+    assert task["outcome"] == "interrupted"
+    assert "time limit" in task["reason"] and "TIMEOUT" in task["reason"]
+    assert not jobs_left(session_id)
+
+
+def test_a_job_key_survives_the_batch(session: SessionDir, desk: Desk) -> None:
+    submit(desk, session, "a")
+    job = json.loads((session.path / "slurm" / "batch-1-1.json").read_text())["jobs"][0]
+    assert parse_job_key(job["key"]) == key() and job["folder"] == "jobs/a/a1-r1-work"

@@ -164,7 +164,7 @@ class Launch(NamedTuple):
     "--sandbox",
     type=click.Choice(POLICIES),
     metavar="POLICY",
-    help="Walls around each task: none, project, strict.  [default: none]",
+    help="Walls around tasks: none, project, strict.",
 )
 @click.option("--land", is_flag=True, help="Land the work on a branch, as `merge` does.")
 @click.option("--land-into", metavar="BRANCH", hidden=True, help="With --land: that branch.")
@@ -178,7 +178,7 @@ class Launch(NamedTuple):
 )
 @click.option("--mends", type=Count(), metavar="N", hidden=True, help="With --land: tasks that mend bounced work.")
 @click.option("--expect-change", is_flag=True, help="Fail tasks that change nothing in their worktree.")
-@click.option("--prove", is_flag=True, help="The check must pass on the work alone, and fail without it.")
+@click.option("--prove", is_flag=True, help="The check must pass by the work alone.")
 @ready_option
 @click.option("--rerun", is_flag=True, help="Run again, too, what succeeded, or ended, before.")
 @click.option("--stop-on-fail", is_flag=True, help="Start nothing more after the first failed task.")

@@ -151,6 +151,7 @@ ELSEWHERE: Final[Mapping[str, str]] = {
     "mends": "planning refuses it without landing",
     "expect_change": "refused for each task without a worktree",
     "prove": "refused for each task without a worktree or a check",
+    "sandbox": "refused for each task without a worktree",
     **{
         option.name: f"planning refuses it in another format than {dialect}"
         for dialect, options in OWN_OPTIONS.items()

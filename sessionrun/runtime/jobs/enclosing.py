@@ -43,6 +43,7 @@ from sessionrun.walls.programs import (
     state_of,
 )
 from sessionrun.walls.report import agree, parse_report
+from sessionrun.walls.servers import list_rules
 from sessionrun.walls.trial import NOT_INSTALLED
 from sessionrun.workspaces.links import find_target
 from sessionrun.workspaces.view import TMP, VIEW
@@ -114,6 +115,8 @@ def enclose(
         names=sandbox.env,
         proxied=sandbox.network == "proxy",
     )
+    if sandbox.network == "proxy":
+        built = replace(built, proxy=_open_door(site, key, sandbox, state, agent, inside))
     argv = build_argv(
         built,
         cwd,
@@ -277,6 +280,22 @@ def _hide(folder: str, kept: Iterable[str]) -> list[str]:
 
 def _is_below(path: str, folders: Iterable[str]) -> bool:
     return any(path == folder or path.startswith(f"{folder}/") for folder in folders)
+
+
+def _open_door(
+    site: Site,
+    key: JobKey,
+    sandbox: Sandbox,
+    state: AgentState | None,
+    agent: AgentSpec | None,
+    inside: Mapping[str, str],
+) -> str:
+    """The folder of a socket by which the job reaches the hosts of its list."""
+    if site.proxying is None:
+        raise SessionrunError("there is no proxy here")
+    folder = "" if state is None else _find_folder(os.path.expanduser("~"), state, inside)
+    words = () if agent is None else agent.argv
+    return site.proxying.open(key, list_rules(sandbox.hosts, state, inside, words, folder))
 
 
 def _locate_state(home: str, state: AgentState, env: Mapping[str, str]) -> dict[str, str]:

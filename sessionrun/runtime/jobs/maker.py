@@ -39,6 +39,8 @@ from sessionrun.runtime.jobs.work import (
     read_traces,
 )
 from sessionrun.runtime.jobs.workspace import build_workspace, judge_workspace
+from sessionrun.runtime.keeper.command import say
+from sessionrun.runtime.proxying import Proxying
 from sessionrun.store.session import SessionDir
 
 
@@ -58,7 +60,8 @@ class JobMaker:
             spec: what was asked for, or what tells it while more may be asked for.
             clock: wall time in seconds since the epoch.
         """
-        self._site = Site(session, spec if callable(spec) else lambda: spec)
+        self.proxying = Proxying(session, say)
+        self._site = Site(session, spec if callable(spec) else lambda: spec, self.proxying)
         self._clock = clock
 
     def build(self, state: TaskState, key: JobKey, tasks: Mapping[str, TaskState]) -> Job:
@@ -73,6 +76,13 @@ class JobMaker:
             OSError: the session directory cannot be written.
             NoSpace: a worktree is wanted and the disk is nearly full.
         """
+        try:
+            return self._build_phase(state, key, tasks)
+        except BaseException:
+            self.proxying.shut(key)
+            raise
+
+    def _build_phase(self, state: TaskState, key: JobKey, tasks: Mapping[str, TaskState]) -> Job:
         if key.phase == "work":
             return build_work(self._site, state, key, tasks)
         if key.phase == "setup":
@@ -89,6 +99,7 @@ class JobMaker:
 
     def judge(self, state: TaskState, ended: Exit) -> JobFinished:
         """The verdict on an ended job; renders a structured stream into the task's answer file."""
+        self.proxying.shut(ended.key)
         ended, no_walls = take_report(self._site, ended)
         ran = ended.key.phase == "work" and ended.errno is None
         traces = read_traces(self._site, state) if ran else Traces()
@@ -109,6 +120,7 @@ class JobMaker:
     def judge_unseen(self, state: TaskState, lost: JobLost) -> JobFinished | None:
         """The verdict on WORK whose end was not seen: success if the agent's own report says so; else None."""
         key, agent = lost.key, self._site.agent_of(state)
+        self.proxying.shut(key)
         if not lost.gone or key.phase != "work" or not table.has_stream(agent) or is_refused(self._site, key):
             return None
         result = read_traces(self._site, state).result

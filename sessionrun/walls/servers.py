@@ -1,8 +1,8 @@
 """Which hosts a job may reach by way of the proxy: those of its agent, of the plan, and the model server that the
 user's variables or settings name instead of the agent's own.
 
-The hosts of an agent have the usual ports.  A host that the plan names has any port.  A server that the user names by
-a whole address has that port alone, and may be on this machine or in a private network.
+The hosts of an agent have the usual ports.  A host that the plan names has any port.  A server that the user names
+by a whole address has that port alone, and may be on this machine or in a private network.
 """
 
 from __future__ import annotations

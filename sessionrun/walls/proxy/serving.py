@@ -1,4 +1,4 @@
-"""The loop of the proxy: takes sockets from the supervisor, accepts at them, and serves each connection in a thread.
+"""The loop of the proxy: takes sockets from the supervisor, accepts, and serves each connection in a thread.
 
 It is told what to do by messages on a socket of the kind SOCK_SEQPACKET, each an object of JSON:
 

@@ -151,7 +151,7 @@ class Proxying:
         program = os.path.join(os.path.dirname(os.path.abspath(proxy.__file__)), "__main__.py")
         with theirs:
             self._process = subprocess.Popen(
-                [sys.executable, "-I", "-S", program, str(theirs.fileno())],
+                [sys.executable, "-I", "-S", program, str(theirs.fileno()), str(self._session.path.absolute())],
                 stdin=subprocess.DEVNULL,
                 stdout=subprocess.DEVNULL,
                 cwd="/",

@@ -28,6 +28,7 @@ SERVER_VARIABLES: Final = frozenset(
 
 _URL: Final = re.compile(r"(https?)://(?:[^@/\s\"']*@)?(\[[0-9A-Fa-f:.]+\]|[A-Za-z0-9._-]+)(?::([0-9]{1,5}))?")
 _SETTING: Final = re.compile(r"(?:base_?url|api_?base)[\"']?\s*[:=]\s*[\"']?(https?://[^\s\"',}]+)", re.IGNORECASE)
+_SETTINGS: Final = (".json", ".toml", ".env")
 _MAX_SETTINGS: Final = 1 << 20
 
 
@@ -59,6 +60,8 @@ def _find_servers(state: AgentState, env: Mapping[str, str], words: Iterable[str
     for word in words:
         yield from _find_settings(word)
     for name in state.settings:
+        if not name.endswith(_SETTINGS):
+            continue
         yield from _find_settings(_read_settings(os.path.join(folder, name)))
 
 

@@ -24,7 +24,7 @@ from typing import Any, Final
 
 from sessionrun.walls.proxy.denials import LATE_S, Denials
 from sessionrun.walls.proxy.hosts import Rule, find_refusal, rule_from_record
-from sessionrun.walls.proxy.relay import relay
+from sessionrun.walls.proxy.relay import CHUNK, relay
 from sessionrun.walls.proxy.request import END, MAX_HEAD, BadRequest, Request, parse_head
 from sessionrun.walls.proxy.upstream import Denied, Unreachable, connect, take_environment
 
@@ -204,6 +204,7 @@ class Proxy:
             if request.tunnel:
                 client.sendall(_TUNNEL)
             relay(client, server, rest, None if request.tunnel else request.body)
+        _drain(client)
 
 
 def _read_head(client: socket.socket) -> tuple[bytes, bytes]:
@@ -230,8 +231,14 @@ def _refuse(client: socket.socket, code: int, why: str) -> None:
     head = f"HTTP/1.1 {code} {_PHRASES[code]}\r\nContent-Type: text/plain\r\nContent-Length: {len(body)}\r\n"
     client.sendall(head.encode("ascii") + b"Connection: close\r\n\r\n" + body)
     client.shutdown(socket.SHUT_WR)
-    while client.recv(1 << 16):
-        pass  # to close with something unread would break off the answer
+    _drain(client)
+
+
+def _drain(client: socket.socket) -> None:
+    """Read to the end: to close with something unread would break off the answer."""
+    client.settimeout(HEAD_S)
+    while client.recv(CHUNK):
+        pass
 
 
 def main(fd: int) -> int:

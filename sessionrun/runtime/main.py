@@ -124,7 +124,9 @@ def _run(session: SessionDir, local: LocalExecutor) -> None:
     feeder = _open_feeder(session, spec)
     watch, notifier = _open_watch(spec), _open_notifier(session, spec)
     partners = (exports, sharing, feeder, watch, notifier)
+    jobs.proxying.go_on(task.job.key for task in state.tasks.values() if task.job is not None)
     Supervisor(session, state, journal, executor, jobs, SystemClock(), *partners).run(notices)
+    jobs.proxying.end()
 
 
 def _open_executor(session: SessionDir, state: State, local: LocalExecutor) -> Executor:

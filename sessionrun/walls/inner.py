@@ -15,6 +15,9 @@ import resource
 import signal
 import sys
 
+RETRY_S = 30.0
+"""How long a connection waits for a proxy to come back (seconds)."""
+
 
 def main(words: list[str]) -> int:
     """Run the program of the command line; its exit code, or 128 and the number of the signal that ended it."""
@@ -52,6 +55,7 @@ def carry(proxy: str) -> None:
     """Carry connections to 127.0.0.1:3128 to the socket `proxy`, in threads that end with this process."""
     import socket
     import threading
+    import time
 
     listener = socket.socket()
     listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
@@ -69,12 +73,24 @@ def carry(proxy: str) -> None:
         except OSError:
             pass
 
+    def reach(far: socket.socket) -> bool:
+        """Connect to the proxy; for a moment there is none if the process that keeps it was killed."""
+        deadline = time.monotonic() + RETRY_S
+        while True:
+            try:
+                far.connect(proxy)
+                return True
+            except (ConnectionRefusedError, FileNotFoundError):
+                if time.monotonic() > deadline:
+                    return False
+                time.sleep(0.1)
+            except OSError:
+                return False
+
     def join(near: socket.socket) -> None:
         far = socket.socket(socket.AF_UNIX)
         with near, far:
-            try:
-                far.connect(proxy)
-            except OSError:
+            if not reach(far):
                 return
             back = threading.Thread(target=pump, args=(far, near), daemon=True)
             back.start()

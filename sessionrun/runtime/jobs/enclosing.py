@@ -40,6 +40,7 @@ from sessionrun.walls.programs import (
     is_hidden,
     state_of,
 )
+from sessionrun.walls.servers import list_rules
 from sessionrun.workspaces.links import find_target
 
 STATE: Final = "walls-state"
@@ -98,6 +99,8 @@ def enclose(
         built = replace(built, ro_binds=(*built.ro_binds, (str(prompt), PROMPT)))
     prefixes, proxied = state.prefixes if state else (), task.sandbox.network == "proxy"
     inside = filter_environment(os.environ, env, prefixes=prefixes, names=task.sandbox.env, proxied=proxied)
+    if task.sandbox.network == "proxy":
+        built = replace(built, proxy=_open_door(site, key, task.sandbox, state, agent, inside))
     argv = build_argv(
         built,
         cwd,
@@ -233,6 +236,22 @@ def _hide(folder: str, kept: Iterable[str]) -> list[str]:
 
 def _is_below(path: str, folders: Iterable[str]) -> bool:
     return any(path == folder or path.startswith(f"{folder}/") for folder in folders)
+
+
+def _open_door(
+    site: Site,
+    key: JobKey,
+    sandbox: Sandbox,
+    state: AgentState | None,
+    agent: AgentSpec | None,
+    inside: Mapping[str, str],
+) -> str:
+    """The folder of a socket by which the job reaches the hosts of its list."""
+    if site.proxying is None:
+        raise SessionrunError("there is no proxy here")
+    folder = "" if state is None else _find_folder(os.path.expanduser("~"), state, inside)
+    words = () if agent is None else agent.argv
+    return site.proxying.open(key, list_rules(sandbox.hosts, state, inside, words, folder))
 
 
 def _locate_state(home: str, state: AgentState, env: Mapping[str, str]) -> dict[str, str]:

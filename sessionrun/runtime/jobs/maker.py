@@ -38,6 +38,8 @@ from sessionrun.runtime.jobs.work import (
     read_traces,
 )
 from sessionrun.runtime.jobs.workspace import build_workspace, judge_left_behind, judge_workspace
+from sessionrun.runtime.keeper.command import say
+from sessionrun.runtime.proxying import Proxying
 from sessionrun.store.session import SessionDir
 
 
@@ -57,7 +59,8 @@ class JobMaker:
             spec: what was asked for, or what tells it while more may be asked for.
             clock: wall time in seconds since the epoch.
         """
-        self._site = Site(session, spec if callable(spec) else lambda: spec)
+        self.proxying = Proxying(session, say)
+        self._site = Site(session, spec if callable(spec) else lambda: spec, self.proxying)
         self._clock = clock
 
     def build(self, state: TaskState, key: JobKey, tasks: Mapping[str, TaskState]) -> Job:
@@ -72,6 +75,13 @@ class JobMaker:
             OSError: the session directory cannot be written.
             NoSpace: a worktree is wanted and the disk is nearly full.
         """
+        try:
+            return self._build_phase(state, key, tasks)
+        except BaseException:
+            self.proxying.shut(key)
+            raise
+
+    def _build_phase(self, state: TaskState, key: JobKey, tasks: Mapping[str, TaskState]) -> Job:
         if key.phase == "work":
             return build_work(self._site, state, key, tasks)
         if key.phase == "setup":
@@ -88,6 +98,7 @@ class JobMaker:
 
     def judge(self, state: TaskState, ended: Exit) -> JobFinished:
         """The verdict on an ended job; renders a structured stream into the task's answer file."""
+        self.proxying.shut(ended.key)
         no_walls = None
         if state.spec.sandbox is not None:
             from sessionrun.runtime.jobs.walled_end import take_report  # only walled tasks need it
@@ -115,6 +126,7 @@ class JobMaker:
         If the node that has a task's worktree did not come back in time, what it had sent of the work is kept.
         """
         key, agent = lost.key, self._site.agent_of(state)
+        self.proxying.shut(key)
         if key.phase == "release" and self._site.spec.cluster is not None:
             judged = judge_left_behind(self._site, state, lost)
             return None if judged is None else self._make_verdict(state, Exit(key, None), "failed", judged, None)

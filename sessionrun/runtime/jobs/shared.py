@@ -20,6 +20,7 @@ from sessionrun.model.nesting import DEPTH_VARIABLE
 from sessionrun.model.places import Place
 from sessionrun.model.repositories import repository_of
 from sessionrun.model.spec import AgentSpec, Job, ProofVerdict, SessionSpec, TaskSpec
+from sessionrun.runtime.proxying import Proxying
 from sessionrun.store.files import replace_file
 from sessionrun.store.jobfiles import REQUEST
 from sessionrun.store.session import SessionDir
@@ -56,6 +57,7 @@ class Site:
 
     session: SessionDir
     read_spec: Callable[[], SessionSpec]
+    proxying: Proxying | None = None
 
     @property
     def spec(self) -> SessionSpec:

@@ -1,0 +1,184 @@
+"""Finds and connects the server of a request: names are resolved here, outside of the walls.
+
+If the user's own environment names a proxy, that one is asked, as by any other program of the user; it then
+resolves the names.  Addresses, ``localhost`` and what NO_PROXY names are connected to directly.
+"""
+
+from __future__ import annotations
+
+import base64
+import os
+import re
+import socket
+from collections.abc import Iterable, Mapping
+from typing import Final, NamedTuple
+from urllib.parse import unquote
+
+from sessionrun.walls.proxy.hosts import Rule, find_wrong_address, parse_address, split_authority
+from sessionrun.walls.proxy.request import END, MAX_HEAD, Request
+
+CONNECT_S: Final = 20.0
+"""How long one address may take."""
+
+ANSWER_S: Final = 60.0
+"""How long another proxy may take to open a tunnel."""
+
+_KEEPALIVE: Final = (("TCP_KEEPIDLE", 60), ("TCP_KEEPINTVL", 30), ("TCP_KEEPCNT", 6))
+_PARENT: Final = re.compile(r"http://(?:([^@/]*)@)?([^@/]+)/?")
+
+
+class Denied(Exception):
+    """The list does not let this through; the text says why."""
+
+
+class Unreachable(Exception):
+    """There is no connection; the text says why."""
+
+
+class Parent(NamedTuple):
+    """The user's own proxy.
+
+    Attributes:
+        host: its name.
+        port: its port.
+        login: the header by which it knows the user, if it wants one.
+    """
+
+    host: str
+    port: int
+    login: bytes = b""
+
+
+def find_parent(environ: Mapping[str, str], request: Request) -> Parent | None:
+    """The proxy that the user's environment names for a request; None: it is connected to directly.
+
+    Raises:
+        Unreachable: the environment names something that is no HTTP proxy.
+    """
+    kind = "https_proxy" if request.tunnel else "http_proxy"
+    named = next((environ[name] for name in _spell(kind, "all_proxy") if environ.get(name)), "")
+    if not named or _is_direct(environ, request):
+        return None
+    found = _PARENT.fullmatch(named if "://" in named else f"http://{named}")
+    asked = None if found is None else split_authority(found[2], 80)
+    if found is None or asked is None:
+        raise Unreachable(
+            f"the proxy of this session's environment ({kind.upper()}) is not one of http://HOST:PORT"
+        )
+    words = unquote(found[1] or "").encode("utf-8")
+    login = b"Proxy-Authorization: Basic " + base64.b64encode(words) + b"\r\n" if found[1] else b""
+    return Parent(*asked, login)
+
+
+def _spell(*names: str) -> Iterable[str]:
+    for name in names:
+        yield from (name, name.upper())
+
+
+def _is_direct(environ: Mapping[str, str], request: Request) -> bool:
+    host = request.host
+    if parse_address(host) is not None or host == "localhost" or host.endswith(".localhost"):
+        return True
+    listed = next((environ[name] for name in _spell("no_proxy") if environ.get(name)), "")
+    for entry in (word.strip().lower() for word in listed.split(",")):
+        name, _, port = entry.partition(":")
+        name = name.removeprefix("*").removeprefix(".")
+        if port and port != str(request.port):
+            continue
+        if entry == "*" or (name and (host == name or host.endswith(f".{name}"))):
+            return True
+    return False
+
+
+def connect(rules: tuple[Rule, ...], request: Request, environ: Mapping[str, str]) -> tuple[socket.socket, bytes]:
+    """Connect the server of a request that the list lets through.
+
+    Returns:
+        A socket, and what is sent to the server first.
+
+    Raises:
+        Denied: the name leads to an address that the list does not let through.
+        Unreachable: no server answers.
+    """
+    parent = find_parent(environ, request)
+    if parent is None:
+        return _connect_any(rules, request), b"" if request.tunnel else request.word(whole=False)
+    try:
+        server = socket.create_connection((parent.host, parent.port), CONNECT_S)
+    except (OSError, UnicodeError) as error:
+        raise Unreachable(f"the proxy of this session's environment does not answer: {error}") from None
+    _keep_alive(server)
+    if not request.tunnel:
+        return server, request.word(whole=True, extra=parent.login)
+    try:
+        _open_tunnel(server, request, parent)
+    except BaseException:
+        server.close()
+        raise
+    return server, b""
+
+
+def _connect_any(rules: tuple[Rule, ...], request: Request) -> socket.socket:
+    """Connect to the first of the addresses that answers; each of them has to be let through."""
+    host, port = request.host, request.port
+    try:
+        found = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM)
+    except (OSError, UnicodeError) as error:
+        said = error.strerror if isinstance(error, OSError) else None
+        raise Unreachable(f"{host} is not found: {said or error}") from None
+    wrong: str | None = None
+    failed: str | None = None
+    for family, kind, number, _, place in found:
+        refusal = find_wrong_address(rules, host, port, str(place[0]))
+        if refusal is not None:
+            wrong = wrong or refusal
+            continue
+        server = socket.socket(family, kind, number)
+        server.settimeout(CONNECT_S)
+        try:
+            server.connect(place)
+        except OSError as error:
+            server.close()
+            failed = failed or f"{host}:{port} cannot be reached: {error.strerror or error}"
+            continue
+        _keep_alive(server)
+        return server
+    if failed is None and wrong is not None:
+        raise Denied(wrong)
+    raise Unreachable(failed or f"{host} has no address")
+
+
+def _keep_alive(server: socket.socket) -> None:
+    """Find out some day that a server is gone which says nothing; and send small pieces at once."""
+    server.setsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE, 1)
+    server.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+    for name, value in _KEEPALIVE:
+        if hasattr(socket, name):
+            server.setsockopt(socket.IPPROTO_TCP, getattr(socket, name), value)
+
+
+def _open_tunnel(server: socket.socket, request: Request, parent: Parent) -> None:
+    """Ask the user's proxy for a tunnel."""
+    server.settimeout(ANSWER_S)
+    asked = b"CONNECT " + request.authority + b" HTTP/1.1\r\nHost: " + request.authority + b"\r\n"
+    answer = b""
+    try:
+        server.sendall(asked + parent.login + b"\r\n")
+        while END not in answer and len(answer) < MAX_HEAD:
+            byte = server.recv(1)  # what follows the answer belongs to the tunnel
+            if not byte:
+                break
+            answer += byte
+    except OSError as error:
+        raise Unreachable(
+            f"the proxy of this session's environment breaks off: {error.strerror or error}"
+        ) from None
+    first = answer.partition(b"\r\n")[0].decode("latin-1")
+    if END not in answer or re.match(r"HTTP/1\.[01] 2[0-9][0-9]\b", first) is None:
+        raise Unreachable(f"the proxy of this session's environment says: {first!r:.100}")
+
+
+def take_environment() -> dict[str, str]:
+    """The variables that name the user's proxy."""
+    names = _spell("http_proxy", "https_proxy", "all_proxy", "no_proxy")
+    return {name: os.environ[name] for name in names if name in os.environ}

@@ -96,67 +96,149 @@ class AgentState:
         folder: its folder; a task has one of its own in this place.
         settings: what of the user's folder can be read inside.
         credentials: files of log-ins of the user's folder; the agent may write into them.
+        renames: whether it renames a new file over its log-in, and cannot write into the old one: then the task
+            has a copy, which is taken back when a job ends (see `runtime.jobs.logins`).
         prefixes: how the names of its variables begin.
         folder_variable: the variable that names the folder, if there is one.
+        in_variable: the folder's name, if the variable names the directory around it.
+        others: more folders of which a task has its own, and what of the user's can be read there.
+        files: files of the home directory that it reads.
+        seed: a file beside the folder, of which some keys come into a file of that name in the task's folder.
+        seed_keys: those keys.
         variables: variables by which it finds the rest of what it keeps.
-        hosts: the hosts of its model server, where no variable names another.
+        hosts: the hosts of its model server and of its log-in, where no variable names another.
     """
 
     folder: str
     settings: tuple[str, ...] = ()
     credentials: tuple[str, ...] = ()
+    renames: bool = False
     prefixes: tuple[str, ...] = ()
     folder_variable: str | None = None
+    in_variable: str = ""
+    others: tuple[tuple[str, tuple[str, ...]], ...] = ()
+    files: tuple[str, ...] = ()
+    seed: str | None = None
+    seed_keys: tuple[str, ...] = ()
     variables: tuple[tuple[str, str], ...] = ()
     hosts: tuple[str, ...] = ()
 
+    @property
+    def folders(self) -> tuple[tuple[str, tuple[str, ...]], ...]:
+        """All folders of which a task has its own, the main one first; and what of the user's is in there."""
+        return ((self.folder, self.settings), *self.others)
+
+
+EVERYTHING: Final = "*"
+"""As a setting: all that is in the folder."""
 
 AGENTS: Final[Mapping[str, AgentState]] = {
+    # It renames its log-in too, but where that fails with EBUSY, as for a mounted file, it writes into the old
+    # one.  With CLAUDE_CONFIG_DIR set `.claude.json` is in there; it has the key from a log-in at the console.
     "claude": AgentState(
         ".claude",
-        settings=("settings.json", "CLAUDE.md", "agents", "commands", "skills", "plugins"),
+        settings=(
+            *("settings.json", "CLAUDE.md", "agents", "commands", "skills", "plugins", "rules", "hooks"),
+            *("output-styles", "workflows"),
+        ),
         credentials=(".credentials.json",),
         prefixes=("ANTHROPIC_", "CLAUDE_"),
         folder_variable="CLAUDE_CONFIG_DIR",
-        hosts=("api.anthropic.com", "*.anthropic.com", "claude.ai", "*.claude.ai"),
+        seed=".claude.json",
+        seed_keys=(
+            "primaryApiKey",
+            "customApiKeyResponses",
+            "oauthAccount",
+            "mcpServers",
+            "hasCompletedOnboarding",
+        ),
+        hosts=(
+            *("api.anthropic.com", "*.anthropic.com", "claude.ai", "*.claude.ai"),
+            "platform.claude.com",  # where it renews its log-in
+        ),
     ),
+    # With EBUSY it has used up the log-in and cannot store the new one: the user would be logged out.
     "codex": AgentState(
         ".codex",
-        settings=("config.toml", "AGENTS.md", "prompts", "skills"),
+        settings=(
+            "config.toml",
+            "AGENTS.md",
+            "AGENTS.override.md",
+            "prompts",
+            "skills",
+            "rules",
+            "hooks.json",
+            "agents",
+        ),
         credentials=("auth.json",),
+        renames=True,
         prefixes=("OPENAI_", "CODEX_"),
         folder_variable="CODEX_HOME",
         hosts=("api.openai.com", "auth.openai.com", "chatgpt.com", "*.chatgpt.com"),
     ),
+    # As codex.  Beside a plan's keys it had a free log-in, which its provider ended in April 2026.
     "qwen": AgentState(
         ".qwen",
-        settings=("settings.json", "QWEN.md", "commands", "agents", "extensions", ".env"),
-        credentials=("oauth_creds.json",),
+        settings=(
+            *("settings.json", "QWEN.md", "commands", "agents", "extensions", "skills", ".env", "memory.md"),
+            "trustedFolders.json",
+        ),
+        credentials=("oauth_creds.json", "mcp-oauth-tokens.json"),
+        renames=True,
         prefixes=("OPENAI_", "QWEN_", "DASHSCOPE_"),
+        folder_variable="QWEN_HOME",
+        files=(".env",),
         hosts=("*.aliyuncs.com", "chat.qwen.ai", "portal.qwen.ai"),
     ),
+    # It writes into its log-ins.  A key that is typed at its prompt is in gemini-credentials.json.
     "gemini": AgentState(
         ".gemini",
-        settings=("settings.json", "GEMINI.md", "commands", "extensions", ".env"),
-        credentials=("oauth_creds.json", "google_accounts.json"),
+        settings=(
+            *("settings.json", "GEMINI.md", "commands", "agents", "extensions", "skills", "policies", ".env"),
+            "trustedFolders.json",
+        ),
+        credentials=(
+            "oauth_creds.json",
+            "google_accounts.json",
+            "gemini-credentials.json",
+            "mcp-oauth-tokens.json",
+        ),
         prefixes=("GEMINI_", "GOOGLE_"),
+        folder_variable="GEMINI_CLI_HOME",
+        in_variable=".gemini",
+        files=(".env",),
         hosts=("generativelanguage.googleapis.com", "cloudcode-pa.googleapis.com", "oauth2.googleapis.com"),
     ),
+    # It writes into its log-ins.  Without a folder for its settings that it can make and write, it does not start.
     "opencode": AgentState(
         ".local/share/opencode",
-        credentials=("auth.json",),
+        credentials=("auth.json", "mcp-auth.json"),
         prefixes=("OPENCODE_", "ANTHROPIC_", "OPENAI_", "GEMINI_", "GOOGLE_", "OPENROUTER_"),
+        others=((".config/opencode", (EVERYTHING,)),),
         variables=(("XDG_STATE_HOME", "/tmp/.state"),),
-        hosts=("api.anthropic.com", "api.openai.com", "openrouter.ai", "models.dev", "opencode.ai"),
+        hosts=(
+            *(
+                "api.anthropic.com",
+                "api.openai.com",
+                "openrouter.ai",
+                "models.dev",
+                "opencode.ai",
+                "*.opencode.ai",
+            ),
+            *("auth.openai.com", "chatgpt.com", "generativelanguage.googleapis.com"),
+        ),
     ),
+    # Its keys do not expire, so nothing is renewed.  The folder has caches, and a key of OpenRouter's.
     "aider": AgentState(
         ".aider",
-        prefixes=("AIDER_", "ANTHROPIC_", "OPENAI_", "GEMINI_", "GOOGLE_", "OPENROUTER_", "DEEPSEEK_"),
-        hosts=("api.anthropic.com", "api.openai.com", "openrouter.ai", "api.deepseek.com"),
+        settings=("oauth-keys.env",),
+        prefixes=("AIDER_", "ANTHROPIC_", "OPENAI_", "GEMINI_", "GOOGLE_", "OPENROUTER_", "DEEPSEEK_", "LITELLM_"),
+        files=(".aider.conf.yml", ".aider.model.settings.yml", ".aider.model.metadata.json", ".env"),
+        hosts=(
+            *("api.anthropic.com", "api.openai.com", "openrouter.ai", "api.deepseek.com"),
+            "generativelanguage.googleapis.com",
+        ),
     ),
     "ollama": AgentState(".ollama", settings=("models",), prefixes=("OLLAMA_",), hosts=("ollama.com",)),
 }
 """By the name of the program."""
-
-SHARED_STATE: Final = (".claude.json",)
-"""Files of agents that lie beside their folders."""

@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import os
 import sys
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Mapping
 from pathlib import Path
 from typing import Final
 
 from sessionrun.model.sandbox import Policy
-from sessionrun.walls.policy import AGENTS, SECRET_FILES, SECRET_FOLDERS, SHARED_STATE, SYSTEM_SECRETS, AgentState
+from sessionrun.walls.policy import AGENTS, SECRET_FILES, SECRET_FOLDERS, SYSTEM_SECRETS, AgentState
 
 NOT_INSTALLED: Final = "bubblewrap (bwrap) is not installed; install it or leave the sandbox off"
 
@@ -60,13 +60,42 @@ def find_masks(home: str, own: AgentState | None, *, as_root: bool) -> tuple[tup
         own: the state of the task's agent, which is not hidden but replaced.
         as_root: whether the user may read what is only for root.
     """
-    others = [state.folder for state in AGENTS.values() if own is None or state.folder != own.folder]
-    folders = {os.path.realpath(path) for path in _join(home, (*SECRET_FOLDERS, *others)) if os.path.isdir(path)}
-    shared = () if own is not None and own.folder == ".claude" else SHARED_STATE
-    names = (*_join(home, (*SECRET_FILES, *shared)), *(SYSTEM_SECRETS if as_root else ()))
+    states = [state for state in AGENTS.values() if own is None or state.folder != own.folder]
+    others = [folder for state in states for folder, _ in find_state_folders(home, state, {})]
+    files_of_others = {name for state in states for name in state.files}.difference(own.files if own else ())
+    seeds = [state.seed for state in AGENTS.values() if state.seed]
+    names = (*_place(home, SECRET_FOLDERS), *others)
+    folders = {os.path.realpath(path) for path in names if os.path.isdir(path)}
+    names = (
+        *_place(home, (*SECRET_FILES, *seeds, *sorted(files_of_others))),
+        *(SYSTEM_SECRETS if as_root else ()),
+    )
     files = {os.path.realpath(path) for path in names if os.path.isfile(path)}
     files = {path for path in files if not any(path.startswith(f"{folder}/") for folder in folders)}
     return tuple(sorted(folders)), tuple(sorted(files))
+
+
+def find_state_folder(home: str, state: AgentState, env: Mapping[str, str]) -> str:
+    """The user's main folder of an agent, whether it is there or not.
+
+    Args:
+        home: the home directory.
+        state: the agent's.
+        env: variables of the job, which go before those of the session.
+    """
+    variable = state.folder_variable or ""
+    named = env.get(variable) or os.environ.get(variable)
+    if named:
+        return os.path.join(os.path.abspath(os.path.expanduser(named)), state.in_variable).rstrip("/")
+    return next(_place(home, (state.folder,)))
+
+
+def find_state_folders(
+    home: str, state: AgentState, env: Mapping[str, str]
+) -> tuple[tuple[str, tuple[str, ...]], ...]:
+    """The user's folders of an agent, in the order of `AgentState.folders`, and what can be read there."""
+    others = ((next(_place(home, (folder,))), settings) for folder, settings in state.others)
+    return ((find_state_folder(home, state, env), state.settings), *others)
 
 
 def state_of(program: str) -> AgentState | None:
@@ -74,8 +103,17 @@ def state_of(program: str) -> AgentState | None:
     return AGENTS.get(os.path.basename(program))
 
 
-def _join(home: str, names: Iterable[str]) -> Iterator[str]:
-    return (os.path.join(home, name) for name in names)
+_XDG: Final = ((".config/", "XDG_CONFIG_HOME"), (".local/share/", "XDG_DATA_HOME"))
+
+
+def _place(home: str, names: Iterable[str]) -> Iterator[str]:
+    """Paths in the home directory; first where a variable says that such things are, and then the usual place."""
+    for name in names:
+        for begin, variable in _XDG:
+            other = os.environ.get(variable, "")
+            if name.startswith(begin) and os.path.isabs(other):
+                yield os.path.join(other, name.removeprefix(begin))
+        yield os.path.join(home, name)
 
 
 def _folders_of(program: str) -> list[str]:

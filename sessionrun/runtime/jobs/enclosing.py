@@ -22,7 +22,9 @@ from sessionrun.model.places import Place
 from sessionrun.model.repositories import repository_of
 from sessionrun.model.sandbox import Sandbox
 from sessionrun.model.spec import AgentSpec, TaskSpec
+from sessionrun.runtime.jobs.agent_state import add_state, locate_state
 from sessionrun.runtime.jobs.inside import INSIDE, REPORT, InsideStart
+from sessionrun.runtime.jobs.logins import LOGINS
 from sessionrun.runtime.jobs.shared import PROGRAM, Site
 from sessionrun.store.files import make_directories, replace_file
 from sessionrun.store.session import AGENT_DIR
@@ -36,6 +38,7 @@ from sessionrun.walls.programs import (
     find_folders,
     find_masks,
     find_python,
+    find_state_folder,
     find_system_links,
     is_hidden,
     state_of,
@@ -91,8 +94,9 @@ def enclose(
     state = None if agent is None else state_of(agent.argv[0])
     built = _build(site, task, key, place, bwrap=bwrap, agent=agent, env=env, folder=folder)
     if state is not None and agent is not None:
-        built = _add_state(built, state, folder.parent / STATE / agent.name, env)
-        env = {**_locate_state(built.home, state, env), **env}
+        own = folder.parent / STATE / agent.name
+        built = add_state(built, state, own, env, record=site.session.make_job_path(key) / LOGINS)
+        env = {**locate_state(built.home, state, env), **env}
     if room is not None:
         built = replace(built, worktree=room, view=None)
     if prompt is not None:
@@ -249,32 +253,6 @@ def _open_door(
     """The folder of a socket by which the job reaches the hosts of its list."""
     if site.proxying is None:
         raise SessionrunError("there is no proxy here")
-    folder = "" if state is None else _find_folder(os.path.expanduser("~"), state, inside)
+    folder = "" if state is None else find_state_folder(os.path.expanduser("~"), state, inside)
     words = () if agent is None else agent.argv
     return site.proxying.open(key, list_rules(sandbox.hosts, state, inside, words, folder))
-
-
-def _locate_state(home: str, state: AgentState, env: Mapping[str, str]) -> dict[str, str]:
-    """The variables by which an agent finds what it keeps."""
-    named = {} if state.folder_variable is None else {state.folder_variable: _find_folder(home, state, env)}
-    return {**named, **dict(state.variables)}
-
-
-def _find_folder(home: str, state: AgentState, env: Mapping[str, str]) -> str:
-    """Where the agent's folder is, inside and outside."""
-    variable = state.folder_variable or ""
-    return env.get(variable) or os.environ.get(variable) or os.path.join(home, state.folder)
-
-
-def _add_state(walls: Walls, state: AgentState, own: Path, env: Mapping[str, str]) -> Walls:
-    """The walls with a folder of the task's own for its agent, and what of the user's folder comes in."""
-    users = _find_folder(walls.home, state, env)
-    make_directories(own, 0o700)
-    if walls.policy == "project":
-        make_directories(Path(users), 0o700)  # a mount needs a place, which the agent would make by itself
-    there = [name for name in state.settings if os.path.exists(os.path.join(users, name))]
-    logins = [name for name in state.credentials if os.path.isfile(os.path.join(users, name))]
-    writable = [(str(own), users)]
-    writable += [(os.path.realpath(os.path.join(users, name)), os.path.join(users, name)) for name in logins]
-    readable = [(os.path.realpath(os.path.join(users, name)), os.path.join(users, name)) for name in there]
-    return replace(walls, binds=(*walls.binds, *writable), ro_binds=(*walls.ro_binds, *readable))

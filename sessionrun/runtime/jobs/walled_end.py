@@ -10,6 +10,7 @@ from sessionrun.agents.verdict import Problem
 from sessionrun.model.keys import JobKey
 from sessionrun.runtime.executors.protocol import Exit
 from sessionrun.runtime.jobs.inside import REPORT
+from sessionrun.runtime.jobs.logins import LOGINS, take_back
 from sessionrun.runtime.jobs.shared import Site
 from sessionrun.store.files import read_regular
 from sessionrun.store.jobfiles import read_tail
@@ -19,7 +20,11 @@ _MAX_REPORT: Final = 1 << 16
 
 
 def take_report(site: Site, ended: Exit) -> tuple[Exit, Problem | None]:
-    """The end of a walled job as it was inside, and what was wrong with its walls; others are as they were."""
+    """The end of a walled job as it was inside, and what was wrong with its walls; others are as they were.
+
+    What the job renewed of its agent's log-ins is taken back first.
+    """
+    take_back(site.session.job_path(ended.key) / LOGINS)
     path = site.session.job_path(ended.key) / REPORT
     if ended.wait_status is None or not os.path.lexists(path):
         return ended, None

@@ -1,0 +1,355 @@
+"""What an agent has inside of walls in the place of its folders, and what becomes of its log-ins.
+
+The last tests run programs with the names of agents, which renew a log-in the way in which the real ones do:
+`codex` renames a new file over it, `claude` too, and writes into the old one if that fails, `gemini` writes.
+"""
+
+from __future__ import annotations
+
+import fcntl
+import json
+import os
+import sys
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any, Final
+
+import orjson
+import pytest
+from conftest import Command
+from test_prove import make_repository
+
+from sessionrun.agents import table
+from sessionrun.model.sandbox import Policy
+from sessionrun.runtime.jobs.agent_state import add_state, locate_state
+from sessionrun.runtime.jobs.logins import copy_logins, take_back
+from sessionrun.walls.argv import Walls
+from sessionrun.walls.policy import AGENTS
+from sessionrun.walls.programs import find_masks, find_state_folder
+from sessionrun.walls.trial import find_problem
+
+OLD: Final = b'{"token": "old", "account": "a"}'
+NEW: Final = b'{"token": "new", "account": "a", "renewed": 1}'
+
+
+@pytest.fixture
+def home(own_place: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """A home directory in which no variable leads elsewhere."""
+    for state in AGENTS.values():
+        monkeypatch.delenv(state.folder_variable or "NONE", raising=False)
+    for name in ("XDG_CONFIG_HOME", "XDG_DATA_HOME"):
+        monkeypatch.delenv(name, raising=False)
+    return own_place.parent / "home"
+
+
+def test_all_agents_have_a_state() -> None:
+    for name in table.FIRST_FOUND:
+        state = AGENTS[name]
+        assert state.hosts and state.prefixes, name
+        inside = (*state.credentials, *(name for _, settings in state.folders for name in settings))
+        assert not any("/" in name for name in inside), "a mount needs a place in the task's folder"
+        assert not set(state.settings) & set(state.credentials)
+    assert {name for name, state in AGENTS.items() if state.renames} == {"codex", "qwen"}
+
+
+@pytest.mark.parametrize(
+    ("agent", "variable", "value", "folder"),
+    [
+        ("claude", "CLAUDE_CONFIG_DIR", "/srv/c/", "/srv/c"),
+        ("codex", "CODEX_HOME", "/srv/c", "/srv/c"),
+        ("qwen", "QWEN_HOME", "/srv/q", "/srv/q"),
+        ("gemini", "GEMINI_CLI_HOME", "/srv", "/srv/.gemini"),
+        ("opencode", "XDG_DATA_HOME", "/srv", "/srv/opencode"),
+        ("aider", "AIDER_HOME", "/srv", None),
+    ],
+)
+def test_variables_that_name_a_folder(
+    home: Path, monkeypatch: pytest.MonkeyPatch, agent: str, variable: str, value: str, folder: str | None
+) -> None:
+    state = AGENTS[agent]
+    usual = str(home / state.folder)
+    assert find_state_folder(str(home), state, {}) == usual
+    monkeypatch.setenv(variable, value)
+    assert find_state_folder(str(home), state, {}) == (folder or usual)
+    named = locate_state(str(home), state, {})
+    if state.folder_variable is not None:
+        assert named[variable] == value.rstrip("/")
+        assert find_state_folder(str(home), state, {variable: "/other"}).startswith("/other")
+    else:
+        assert variable not in named
+
+
+def test_masks_cover_other_agents(home: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    for name in (".claude", ".codex", ".config/opencode", ".local/share/opencode", "x/opencode", "c"):
+        (home / name).mkdir(parents=True)
+    for name in (".claude.json", ".env", ".aider.conf.yml"):
+        (home / name).touch()
+    monkeypatch.setenv("XDG_DATA_HOME", str(home / "x"))
+    monkeypatch.setenv("CLAUDE_CONFIG_DIR", str(home / "c"))
+    folders, files = find_masks(str(home), AGENTS["codex"], as_root=False)
+    assert set(folders) >= {str(home / name) for name in ("c", ".config/opencode", "x/opencode")}
+    assert str(home / ".codex") not in folders
+    assert set(files) == {str(home / name) for name in (".claude.json", ".env", ".aider.conf.yml")}
+    folders, files = find_masks(str(home), AGENTS["aider"], as_root=False)
+    assert set(files) == {str(home / ".claude.json")}
+    assert str(home / ".claude.json") in find_masks(str(home), AGENTS["claude"], as_root=False)[1]
+
+
+def make_walls(home: Path, **values: Any) -> Walls:
+    usual: dict[str, Any] = {"policy": "project", "as_root": False, "network": True}
+    return Walls("bwrap", home=str(home), python="p", inner="i", tmp="/t", **{**usual, **values})
+
+
+def test_an_agent_that_was_never_used_has_an_empty_folder(home: Path, tmp_path: Path) -> None:
+    for name, state in AGENTS.items():
+        walls = add_state(make_walls(home), state, tmp_path / name, {}, record=tmp_path / "record")
+        inside = [place for _, place in walls.binds]
+        assert inside == [str(home / folder) for folder, _ in state.folders]
+        assert all(os.path.isdir(place) for place in inside), "a mount needs a place"
+        assert walls.ro_binds == ()
+    assert not (tmp_path / "record").exists()
+
+
+def test_settings_are_read_only_and_log_ins_shared(home: Path, tmp_path: Path) -> None:
+    users = home / ".claude"
+    users.mkdir()
+    for name in ("settings.json", ".credentials.json", "history.jsonl"):
+        (users / name).write_bytes(OLD)
+    (home / "dotfiles").mkdir()
+    (users / "CLAUDE.md").symlink_to(home / "dotfiles")
+    (home / ".claude.json").write_text('{"primaryApiKey": "k", "projects": {"/secret": {}}, "mcpServers": {}}')
+    walls = add_state(make_walls(home), AGENTS["claude"], tmp_path / "own", {}, record=tmp_path / "record")
+    assert walls.binds == (
+        (str(tmp_path / "own"), str(users)),
+        (str(users / ".credentials.json"), str(users / ".credentials.json")),
+    )
+    assert walls.ro_binds == (
+        (str(users / "settings.json"), str(users / "settings.json")),
+        (str(home / "dotfiles"), str(users / "CLAUDE.md")),
+    )
+    seed = tmp_path / "own" / ".claude.json"
+    assert json.loads(seed.read_text()) == {"primaryApiKey": "k", "mcpServers": {}}
+    seed.write_text("{}")  # what the agent wrote stays for the next round
+    add_state(make_walls(home), AGENTS["claude"], tmp_path / "own", {}, record=tmp_path / "record")
+    assert seed.read_text() == "{}"
+
+
+def test_a_folder_that_is_a_link_is_mounted_where_it_leads(home: Path, tmp_path: Path) -> None:
+    (home / "dotfiles").mkdir()
+    (home / ".codex").symlink_to(home / "dotfiles")
+    walls = add_state(make_walls(home), AGENTS["codex"], tmp_path / "own", {}, record=tmp_path / "record")
+    assert walls.binds == ((str(tmp_path / "own"), str(home / "dotfiles")),)
+    walls = make_walls(home, policy="strict")  # here the link is not there
+    walls = add_state(walls, AGENTS["codex"], tmp_path / "own", {}, record=tmp_path / "record")
+    assert walls.binds == ((str(tmp_path / "own"), str(home / ".codex")),)
+
+
+def test_folders_of_opencode_and_files_of_aider(home: Path, tmp_path: Path) -> None:
+    (home / ".config/opencode/agents").mkdir(parents=True)
+    (home / ".config/opencode/opencode.json").touch()
+    walls = add_state(make_walls(home), AGENTS["opencode"], tmp_path / "own", {}, record=tmp_path / "record")
+    assert [place for place, _ in walls.binds] == [str(tmp_path / "own"), str(tmp_path / "own-1")]
+    config = home / ".config/opencode"
+    assert walls.ro_binds == tuple((str(config / name),) * 2 for name in ("agents", "opencode.json"))
+    (home / ".aider.conf.yml").touch()
+    for policy, shown in (("project", ()), ("strict", ((str(home / ".aider.conf.yml"),) * 2,))):
+        walls = make_walls(home, policy=policy)
+        walls = add_state(walls, AGENTS["aider"], tmp_path / "aider", {}, record=tmp_path / "record")
+        assert walls.ro_binds == shown
+
+
+@pytest.fixture
+def login(tmp_path: Path) -> tuple[Path, Path, Path]:
+    """The user's log-in, a job's copy of it, and the record."""
+    (tmp_path / "users").mkdir()
+    (tmp_path / "own").mkdir()
+    users, copy, record = tmp_path / "users/auth.json", tmp_path / "own/auth.json", tmp_path / "record"
+    users.write_bytes(OLD)
+    copy_logins(str(users.parent), copy.parent, ["auth.json"], record)
+    assert copy.read_bytes() == OLD
+    return users, copy, record
+
+
+def test_a_renewed_log_in_is_taken_back(login: tuple[Path, Path, Path]) -> None:
+    users, copy, record = login
+    copy.write_bytes(NEW)
+    kept = record.read_bytes()
+    take_back(record)
+    assert users.read_bytes() == NEW and users.stat().st_mode & 0o777 == 0o600
+    assert not record.exists()
+    users.write_bytes(
+        OLD
+    )  # as if this process had been killed before the record was gone, and the user had renewed
+    users.write_bytes(b'{"token": "newer", "account": "a"}')
+    record.write_bytes(kept)
+    take_back(record)
+    assert b"newer" in users.read_bytes()
+
+
+def test_the_users_own_renewal_stays(login: tuple[Path, Path, Path]) -> None:
+    users, copy, record = login
+    copy.write_bytes(NEW)
+    users.write_bytes(b'{"token": "newer", "account": "a"}')
+    take_back(record)
+    assert b"newer" in users.read_bytes()
+
+
+def damage_nothing(copy: Path) -> None:
+    copy.write_bytes(OLD)
+
+
+def damage_by_text(copy: Path) -> None:
+    copy.write_bytes(b"no JSON")
+
+
+def damage_by_a_missing_key(copy: Path) -> None:
+    copy.write_bytes(b'{"token": "new"}')
+
+
+def damage_by_a_list(copy: Path) -> None:
+    copy.write_bytes(b"[1]")
+
+
+def damage_by_size(copy: Path) -> None:
+    copy.write_bytes(b'{"token": "new", "account": "%s"}' % (b"a" * (1 << 20)))
+
+
+def damage_by_a_link(copy: Path) -> None:
+    (copy.parent / "elsewhere").write_bytes(NEW)
+    copy.unlink()
+    copy.symlink_to("elsewhere")
+
+
+def damage_by_a_fifo(copy: Path) -> None:
+    copy.unlink()
+    os.mkfifo(copy)
+
+
+def damage_by_a_directory(copy: Path) -> None:
+    copy.unlink()
+    copy.mkdir()
+
+
+@pytest.mark.parametrize(
+    "damage",
+    [
+        damage_nothing,
+        damage_by_text,
+        damage_by_a_missing_key,
+        damage_by_a_list,
+        damage_by_size,
+        damage_by_a_link,
+        damage_by_a_fifo,
+        damage_by_a_directory,
+        Path.unlink,
+    ],
+)
+def test_what_is_no_log_in_stays_inside(login: tuple[Path, Path, Path], damage: Callable[[Path], None]) -> None:
+    users, copy, record = login
+    damage(copy)
+    before = users.stat()
+    take_back(record)
+    assert users.read_bytes() == OLD and users.stat().st_ino == before.st_ino
+
+
+def test_a_link_in_the_place_of_the_users_file_is_not_followed(
+    login: tuple[Path, Path, Path], tmp_path: Path
+) -> None:
+    users, copy, record = login
+    copy.write_bytes(NEW)
+    victim = tmp_path / "victim"
+    victim.write_bytes(OLD)
+    users.unlink()
+    users.symlink_to(victim)
+    take_back(record)
+    assert victim.read_bytes() == OLD and users.is_symlink()
+
+
+def test_a_link_of_the_users_stays_one(tmp_path: Path) -> None:
+    for name in ("users", "own", "dotfiles"):
+        (tmp_path / name).mkdir()
+    real, copy = tmp_path / "dotfiles/auth.json", tmp_path / "own/auth.json"
+    real.write_bytes(OLD)
+    (tmp_path / "users/auth.json").symlink_to(real)
+    copy_logins(str(tmp_path / "users"), copy.parent, ["auth.json"], tmp_path / "record")
+    copy.write_bytes(NEW)
+    take_back(tmp_path / "record")
+    assert real.read_bytes() == NEW and (tmp_path / "users/auth.json").is_symlink()
+
+
+def test_a_log_in_that_is_being_renewed_is_left_alone(login: tuple[Path, Path, Path]) -> None:
+    users, copy, record = login
+    copy.write_bytes(NEW)
+    with open(f"{users}.lock", "w") as stream:
+        fcntl.flock(stream, fcntl.LOCK_EX)
+        take_back(record)
+    assert users.read_bytes() == OLD
+
+
+@pytest.mark.parametrize("content", [b"", b"[", b"{}", b'[{"users": 1}]', b"[[]]", b"null"])
+def test_a_damaged_record_means_nothing(tmp_path: Path, content: bytes) -> None:
+    record = tmp_path / "record"
+    record.write_bytes(content)
+    take_back(record)
+    take_back(tmp_path / "none")
+
+
+PROGRAM: Final = """#!{python}
+import errno, json, os, sys
+way, path = {way!r}, os.path.expanduser({path!r})
+old = json.load(open(path))
+new = json.dumps({{**old, "token": "renewed from " + old["token"]}})
+try:
+    if way == "write":
+        raise OSError(errno.EBUSY, "it writes in place")
+    with open(path + ".tmp", "w") as stream:
+        stream.write(new)
+    os.rename(path + ".tmp", path)
+except OSError as error:
+    if error.errno != errno.EBUSY or way == "rename":
+        raise
+    with open(path, "w") as stream:
+        stream.write(new)
+assert json.load(open(path)) == json.loads(new)
+print("renewed", old["token"])
+"""
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("policy", ["project", "strict"])
+@pytest.mark.parametrize(
+    ("agent", "way", "path"),
+    [
+        ("codex", "rename", ".codex/auth.json"),
+        ("qwen", "rename", ".qwen/oauth_creds.json"),
+        ("claude", "either", ".claude/.credentials.json"),
+        ("gemini", "write", ".gemini/oauth_creds.json"),
+        ("opencode", "write", ".local/share/opencode/auth.json"),
+    ],
+)
+def test_an_agent_renews_its_log_in_inside(
+    sessionrun: Command, own_place: Path, home: Path, agent: str, way: str, path: str, policy: Policy
+) -> None:
+    problem = find_problem(policy)
+    if problem is not None:
+        pytest.skip(problem)
+    program = own_place.parent / "bin" / agent
+    program.parent.mkdir()
+    program.write_text(PROGRAM.format(python=sys.executable, way=way, path=f"~/{path}"))
+    program.chmod(0o755)
+    (home / path).parent.mkdir(parents=True)
+    (home / path).write_bytes(OLD)
+    (own_place / "repo").mkdir()
+    make_repository(own_place / "repo")
+    check = {"check": "test -e /tmp/seen || { touch /tmp/seen; exit 1; }", "rounds": 2}
+    task = {"id": "a", "prompt": "renew", "agent": "own", "sandbox": policy, **check}
+    (home / ".config/sessionrun").mkdir(parents=True)
+    settings = f'[agents.own]\nargv = ["{program}"]\noutput = "text"\n'
+    (home / ".config/sessionrun/config.toml").write_text(settings)
+    (own_place / "plan.json").write_text(json.dumps({"prompts": [task]}))
+    command = Command(own_place / "repo", sessionrun.results)
+    done = command("--sync", "-q", "--worktree", str(own_place / "plan.json"))
+    assert done.returncode == 0, (done.stdout, done.stderr)
+    token = orjson.loads((home / path).read_bytes())["token"]
+    assert token == "renewed from renewed from old", "each round goes on from what the one before renewed"
+    assert not list((home / path).parent.glob("*.tmp"))

@@ -31,6 +31,7 @@ from sessionrun.store.jobfiles import read_tail
 from sessionrun.store.session import AGENT_DIR
 from sessionrun.walls import inner
 from sessionrun.walls.argv import PROMPT, REPORT_FD, Enclosure, Walls, build_argv
+from sessionrun.walls.clearing import clear_ways
 from sessionrun.walls.environment import filter_environment
 from sessionrun.walls.policy import AgentState
 from sessionrun.walls.programs import (
@@ -54,6 +55,9 @@ attempts have the same, since a conversation may go on in a later one."""
 REPORT: Final = "walls-report"
 """In the folder of a walled job: what `inner` reports."""
 
+NOT_EXECUTED: Final = 127
+"""The exit code of `inner` where the program could not be executed."""
+
 _MAX_REPORT: Final = 1 << 16
 
 
@@ -70,6 +74,7 @@ def enclose(
     prompt: Path | None = None,
     on_stdin: bool = False,
     reports: bool = False,
+    outlives_us: bool = False,
 ) -> Enclosure | None:
     """How the programs of a job are started inside; None: the task has no walls.
 
@@ -85,6 +90,7 @@ def enclose(
         prompt: the file of the prompt.
         on_stdin: whether the program reads the prompt from its standard input.
         reports: whether `inner` reports.
+        outlives_us: whether the programs go on when the process ends that starts them.
 
     Raises:
         SessionrunError: bubblewrap is not installed.
@@ -114,12 +120,13 @@ def enclose(
         names=sandbox.env,
         proxied=sandbox.network == "proxy",
     )
+    clear_ways(built)
     argv = build_argv(
         built,
         cwd,
         report=REPORT_FD if reports else None,
         stdin=PROMPT if prompt is not None and on_stdin else None,
-        dies_with_us=not reports,
+        dies_with_us=not outlives_us,
     )
     return Enclosure(argv, inside, str(folder / TMP))
 
@@ -155,7 +162,7 @@ def take_report(site: Site, ended: Exit) -> tuple[Exit, Problem | None]:
     if not report.started:
         failed = os.WIFEXITED(ended.wait_status) and os.WEXITSTATUS(ended.wait_status) != 0
         return ended, Problem("sandbox_failed", _find_words(site, ended.key)) if failed else None
-    if report.errno is not None:
+    if report.errno is not None and report.status is None and agree(NOT_EXECUTED << 8, ended.wait_status):
         return replace(ended, wait_status=None, errno=report.errno), None
     if report.status is None or not agree(report.status, ended.wait_status):
         return ended, None

@@ -20,7 +20,7 @@ def as_sandbox(value: Any) -> Sandbox:
     if not isinstance(value, dict):
         raise Misfit(f'must be {", ".join(POLICIES)}, or an object with "policy", not {describe(value)}')
     record = as_record(value)
-    if "policy" not in record:
+    if record.get("policy") is None:
         raise Misfit('needs "policy": ' + " or ".join(POLICIES))
     values: dict[str, Any] = {}
     for key, convert in SANDBOX_FIELDS.items():

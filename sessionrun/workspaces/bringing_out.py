@@ -7,67 +7,27 @@ are moved to where they are inside.  No git of ours ever reads a view from outsi
 
 from __future__ import annotations
 
-import json
 import os
-import re
-import selectors
-import signal
-import subprocess
-import time
-from collections.abc import Mapping, Sequence
+import stat
+from collections.abc import Sequence
 from contextlib import suppress
 from pathlib import Path
-from typing import Any, Final
+from typing import Final
 
-from sessionrun.model.errors import SessionrunError
-from sessionrun.model.frozen import frozen
 from sessionrun.store.files import open_regular, read_regular, replace_file
-from sessionrun.walls import export, inner
-from sessionrun.walls.argv import EXPORT, TMP_FOLDER, VIEW_FOLDER, Walls, build_argv
-from sessionrun.walls.programs import NOT_INSTALLED, find_bwrap, find_python, find_system_links, is_hidden
+from sessionrun.walls.argv import TMP_FOLDER, VIEW_FOLDER
+from sessionrun.workspaces.exporting import CannotBringOut, Exported, export_view
 from sessionrun.workspaces.git import Git
+from sessionrun.workspaces.park import settle_index
 from sessionrun.workspaces.registration import remove_tree
 from sessionrun.workspaces.request import WorkspaceRequest
-from sessionrun.workspaces.view import list_alternates
+from sessionrun.workspaces.view import BroughtOut, load_brought, note_brought
 
 LEFT: Final = "left-inside"
 """In a task's folder of walls: in one line what the task has in its view that does not come out."""
 
 PACK: Final = "export.pack"
 UNMERGED: Final = ".sessionrun-unmerged"
-MAX_PACK: Final = 4 << 30
-"""The most that the new commits of a task may come to (bytes)."""
-
-EXPORT_LIMIT_S: Final = 600.0
-"""How long the program inside may take (seconds), where a session sets no limit."""
-
-_MAX_HEADER: Final = 1 << 16
-_COMMIT: Final = re.compile("[0-9a-f]{40}|[0-9a-f]{64}")
-
-
-class CannotBringOut(SessionrunError):
-    """The commits of a walled task cannot be taken out of its view; view and worktree stay as they are."""
-
-
-@frozen
-class Exported:
-    """Where a view's HEAD is.
-
-    Attributes:
-        head: its commit; None: there is none.
-        reference: the full name of the branch that it names; None: it names none.
-        own: the commit of the task's own branch; None: that is gone.
-        merge: the commits that are being merged into it.
-        unmerged: whether the merge is unfinished.
-        left: in one line what does not come out.
-    """
-
-    head: str | None
-    reference: str | None
-    own: str | None
-    merge: tuple[str, ...]
-    unmerged: bool
-    left: str
 
 
 def bring_out_of(request: WorkspaceRequest, git: Git) -> None:
@@ -86,7 +46,9 @@ def bring_out_of(request: WorkspaceRequest, git: Git) -> None:
 def bring_out(git: Git, walls: Path, common_dir: Path, branch: str, known: Sequence[str]) -> None:
     """Bring the commits of a walled task into its repository; branch and HEAD are then where the task left them.
 
-    A second call does the same again and changes nothing.
+    What is outside only moves if the task has moved it inside since the view was made or was brought out last.  So
+    commits of ours that lie above the task's stay where they are, and those of a user who goes on in a worktree
+    that was kept.  A second call changes nothing.
 
     Args:
         git: in the task's worktree.
@@ -105,21 +67,41 @@ def bring_out(git: Git, walls: Path, common_dir: Path, branch: str, known: Seque
     known = tuple(dict.fromkeys([*known, *([tip] if tip else [])]))
     pack = walls / PACK
     try:
-        found = _export(git, walls, common_dir, branch, known, pack)
+        found = export_view(git, walls, common_dir, branch, known, pack)
         if pack.stat().st_size:
             with open(open_regular(pack), "rb") as stream:
                 git.from_file(stream.fileno(), "index-pack", "--stdin", "--strict")
         _check_there(git, found)
     finally:
         pack.unlink(missing_ok=True)
-    _move(git, name, tip, found)
+    before = load_brought(walls)
+    if before != found.state:
+        _check_unmoved(git, name, tip, before, found)
+        _move(git, name, tip, found)
+        _stage(git, found.staged)
+        note_brought(walls, found.state)
     replace_file(walls / LEFT, found.left.encode("utf-8", "replace"), durable=False)
+
+
+def _check_unmoved(git: Git, name: str, tip: str | None, before: BroughtOut | None, found: Exported) -> None:
+    """Check that what moves outside is where the task's view had it from.
+
+    Raises:
+        CannotBringOut: somebody outside has moved it.
+    """
+    if before is None:
+        return
+    moved = name if tip not in (before.own, found.own) else None
+    if moved is None and git.commit_of("HEAD") not in (before.head, found.head):
+        moved = "HEAD"
+    if moved is not None:
+        raise CannotBringOut(f"{moved} was moved from outside while the task ran; its commits stay in its view")
 
 
 def read_left(walls: Path) -> str:
     """In one line what a task has in its view that did not come out; '' for nothing."""
     try:
-        return read_regular(walls / LEFT, _MAX_HEADER).decode("utf-8", "replace")
+        return read_regular(walls / LEFT, 1 << 16).decode("utf-8", "replace")
     except OSError:
         return ""
 
@@ -138,16 +120,36 @@ def _move(git: Git, name: str, tip: str | None, found: Exported) -> None:
         raise CannotBringOut(f"{name} was moved from outside while the task ran; its commits stay in its view")
     if found.head is None:
         return
+    was = git.commit_of("HEAD")
     if found.reference == name:
         git("symbolic-ref", "HEAD", name)
     else:
         git("update-ref", "--no-deref", "HEAD", found.head)
+    if was != found.head or found.own != tip:
+        settle_index(git, found.head)  # else a file that is committed, and ignored, would count as deleted
     merging = git.git_dir / "MERGE_HEAD"
     if found.merge:
         replace_file(merging, "".join(f"{commit}\n" for commit in found.merge).encode(), durable=False)
     else:
         merging.unlink(missing_ok=True)
     _mark_unmerged(git, unmerged=found.unmerged)
+
+
+def _stage(git: Git, names: Sequence[str]) -> None:
+    """Put files of the worktree into its index, as the task did inside: else ignored ones would be no work."""
+    there = [name for name in names if _is_file(os.path.join(git.directory, name))]
+    if there:
+        content = b"".join(os.fsencode(name) + b"\0" for name in there)
+        git("update-index", "--add", "--remove", "-z", "--stdin", stdin=content)
+
+
+def _is_file(path: str) -> bool:
+    """Whether a file or a link lies there."""
+    try:
+        mode = os.lstat(path).st_mode
+    except (OSError, ValueError):
+        return False
+    return stat.S_ISREG(mode) or stat.S_ISLNK(mode)
 
 
 def _mark_unmerged(git: Git, *, unmerged: bool) -> None:
@@ -177,136 +179,3 @@ def _check_there(git: Git, found: Exported) -> None:
         done = git.attempt("rev-list", "--objects", "--quiet", commit, "--not", "--all")
         if done.returncode != 0:
             raise CannotBringOut(f"the task sent commit {commit} without all of its files")
-
-
-def _export(git: Git, walls: Path, common_dir: Path, branch: str, known: Sequence[str], pack: Path) -> Exported:
-    """Run the program inside; its pack comes into a file."""
-    assert git.git_dir is not None
-    argv = (*_enclose(walls, common_dir), find_python()[0], "-I", "-S", EXPORT, branch, known[0], *known)
-    limit_s = git.limit_s or EXPORT_LIMIT_S
-    environ = {
-        "PATH": os.environ.get("PATH") or os.defpath,
-        "HOME": "/",
-        "GIT_DIR": str(git.git_dir),
-        "LC_ALL": "C",
-    }
-    environ |= {"GIT_CONFIG_NOSYSTEM": "1", "GIT_CONFIG_GLOBAL": os.devnull}
-    with open(open_regular(pack, os.O_RDWR | os.O_CREAT | os.O_TRUNC), "w+b") as stream:
-        header = _run(argv, environ, stream.fileno(), limit_s)
-    return _read_header(header)
-
-
-def _enclose(walls: Path, common_dir: Path) -> tuple[str, ...]:
-    """Walls with nothing in them but the view: no network, no worktree, no home directory."""
-    bwrap = find_bwrap()
-    if bwrap is None:
-        raise CannotBringOut(NOT_INSTALLED)
-    python, folders = find_python()
-    shown = (*folders, *(path for path in list_alternates(common_dir) if os.path.isdir(path)))
-    built = Walls(
-        bwrap=bwrap,
-        policy="strict",
-        as_root=os.geteuid() == 0,
-        home=os.path.expanduser("~"),
-        python=python,
-        inner=inner.__file__,
-        tmp=str(walls / TMP_FOLDER),
-        network=False,
-        common_dir=str(common_dir),
-        view=str(walls / VIEW_FOLDER),
-        system_links=find_system_links(),
-        shown=tuple(path for path in shown if is_hidden(path, "strict")),
-        ro_binds=((export.__file__, EXPORT),),
-    )
-    return build_argv(built, "/", dies_with_us=True)
-
-
-def _run(argv: Sequence[str], environ: Mapping[str, str], fd: int, limit_s: float) -> bytes:
-    """Run the program: its first line is returned, the rest goes to `fd`, as far as it is not too much."""
-    process = subprocess.Popen(
-        argv, env=dict(environ), stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.PIPE,
-        start_new_session=True,
-    )  # fmt: skip
-    assert process.stdout is not None and process.stderr is not None
-    deadline = time.monotonic() + limit_s
-    header, errors, size, whole = b"", b"", 0, False
-    try:
-        with selectors.DefaultSelector() as selector:
-            for stream in (process.stdout, process.stderr):
-                os.set_blocking(stream.fileno(), False)
-                selector.register(stream, selectors.EVENT_READ)
-            while selector.get_map():
-                ready = selector.select(max(0.0, deadline - time.monotonic()))
-                if not ready and time.monotonic() >= deadline:
-                    raise CannotBringOut(f"its commits are not out after {limit_s:g} s")
-                for key, _ in ready:
-                    chunk = os.read(key.fd, 1 << 16)
-                    if not chunk:
-                        selector.unregister(key.fileobj)
-                    elif key.fileobj is process.stderr:
-                        errors = (errors + chunk)[-_MAX_HEADER:]
-                    elif not whole:
-                        header, newline, chunk = (header + chunk).partition(b"\n")
-                        whole = bool(newline)
-                        size += _write(fd, chunk)
-                    else:
-                        size += _write(fd, chunk)
-                if size > MAX_PACK or len(header) > _MAX_HEADER:
-                    raise CannotBringOut(f"its commits are more than {MAX_PACK >> 20} MiB")
-        code = process.wait()
-    finally:
-        _end(process)
-    if code or not whole:
-        said = errors.decode("utf-8", "replace").strip().splitlines()
-        raise CannotBringOut(f"its commits cannot be read: {said[-1] if said else f'exit code {code}'}")
-    return header
-
-
-def _write(fd: int, chunk: bytes) -> int:
-    view = memoryview(chunk)
-    while view:
-        view = view[os.write(fd, view) :]
-    return len(chunk)
-
-
-def _end(process: subprocess.Popen[bytes]) -> None:
-    """End what still runs: with bubblewrap all that is inside."""
-    try:
-        os.killpg(process.pid, signal.SIGKILL)
-    except OSError:
-        pass
-    for stream in (process.stdout, process.stderr):
-        if stream is not None:
-            stream.close()
-    process.wait()
-
-
-def _read_header(content: bytes) -> Exported:
-    """Check what the program printed.
-
-    Raises:
-        CannotBringOut: it is not what `walls.export` prints.
-    """
-    try:
-        found = json.loads(content)
-        merge, reference = found["merge"], found["reference"]
-        own, head = found["own"], found["head"]
-        commits = [commit for commit in (own, head, *merge) if commit is not None]
-        if not all(isinstance(commit, str) and _COMMIT.fullmatch(commit) for commit in commits):
-            raise ValueError
-        if not (reference is None or isinstance(reference, str)):
-            raise ValueError
-        return Exported(head, reference, own, tuple(merge)[:32], bool(found["unmerged"]), _word_left(found))
-    except (ValueError, KeyError, TypeError):
-        raise CannotBringOut("what its view prints of its commits cannot be used") from None
-
-
-def _word_left(found: Mapping[str, Any]) -> str:
-    parts = []
-    if isinstance(found["stashes"], int) and found["stashes"] > 0:
-        parts.append(f"{found['stashes']} stashes" if found["stashes"] > 1 else "a stash")
-    for word, plural, names in (("branch", "branches", found["branches"]), ("tag", "tags", found["tags"])):
-        texts = [str(name).rpartition("refs/heads/" if word == "branch" else "refs/tags/")[2] for name in names]
-        if texts:
-            parts.append(f"{word if len(texts) == 1 else plural} {', '.join(texts[:5])}")
-    return f"stayed inside of its walls: {'; '.join(parts)}" if parts else ""

@@ -13,17 +13,39 @@ from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Final
 
+import orjson
+
 from sessionrun.model.errors import SessionrunError
+from sessionrun.model.frozen import frozen
 from sessionrun.model.places import Place
-from sessionrun.store.files import make_directories, read_regular
+from sessionrun.store.files import make_directories, read_regular, replace_file
+from sessionrun.store.jobfiles import load_record_if_any
 from sessionrun.walls.argv import BASE_OBJECTS, TMP_FOLDER, VIEW_FOLDER
 from sessionrun.workspaces.git import Git
 from sessionrun.workspaces.registration import find_admin, remove_tree
 from sessionrun.workspaces.request import WorkspaceRequest
 
+BROUGHT: Final = "brought-out.json"
+"""In the same folder: a `BroughtOut`."""
+
 _COPIED: Final = ("HEAD", "config", "config.worktree", "packed-refs", "shallow")
 _TREES: Final = ("refs", "reftable", "info")
 _NOT_COPIED: Final = frozenset(("modules", "locked"))
+
+
+@frozen
+class BroughtOut:
+    """What of a view is outside, too: as it was when the view was made, or when commits came out of it last.
+
+    The fields are those of `bringing_out.Exported`.
+    """
+
+    head: str | None
+    reference: str | None
+    own: str | None
+    merge: tuple[str, ...] = ()
+    unmerged: bool = False
+    staged: tuple[str, ...] = ()
 
 
 def renew_view(request: WorkspaceRequest, place: Place) -> None:
@@ -43,10 +65,37 @@ def renew_view(request: WorkspaceRequest, place: Place) -> None:
         done = git.attempt("config", "--get", name)
         if done.returncode == 0:
             identity.append((name, done.stdout.decode("utf-8", "replace").rstrip("\n")))
-    make_view(Path(request.walls), Path(request.repository.common_dir), admin, identity)
+    name = f"refs/heads/{place.branch}"
+    own = git.commit_of(name)
+    named = _read_head(admin)
+    state = BroughtOut(own, name, own) if named == f"ref: {name}" else BroughtOut(git.commit_of(named), None, own)
+    make_view(Path(request.walls), Path(request.repository.common_dir), admin, identity, state)
 
 
-def make_view(walls: Path, common_dir: Path, admin: Path, identity: Sequence[tuple[str, str]]) -> None:
+def load_brought(walls: Path) -> BroughtOut | None:
+    """What is outside of a view; None if that is not on record.
+
+    Raises:
+        JobFileError: the record cannot be used.
+    """
+    return load_record_if_any(walls / BROUGHT, BroughtOut)
+
+
+def note_brought(walls: Path, state: BroughtOut) -> None:
+    """Write down what is outside."""
+    replace_file(walls / BROUGHT, orjson.dumps(state), durable=False)
+
+
+def _read_head(admin: Path) -> str:
+    try:
+        return read_regular(admin / "HEAD", 4096).decode("utf-8", "surrogateescape").strip()
+    except OSError:
+        return ""
+
+
+def make_view(
+    walls: Path, common_dir: Path, admin: Path, identity: Sequence[tuple[str, str]], state: BroughtOut
+) -> None:
     """Make the view of a worktree anew, from what its repository has now.
 
     Args:
@@ -54,6 +103,7 @@ def make_view(walls: Path, common_dir: Path, admin: Path, identity: Sequence[tup
         common_dir: the common directory of the repository.
         admin: the administrative directory of the worktree.
         identity: settings by which the user's commits are signed with a name.
+        state: where branch and HEAD are.
 
     Raises:
         OSError: it cannot be made.
@@ -79,6 +129,7 @@ def make_view(walls: Path, common_dir: Path, admin: Path, identity: Sequence[tup
             quoted = value.replace("\\", "\\\\").replace('"', '\\"').replace("\n", "\\n")
             stream.write(f'[{section}]\n\t{key} = "{quoted}"\n')
     remove_tree(view)
+    note_brought(walls, state)
     os.rename(draft, view)
 
 

@@ -30,6 +30,7 @@ from sessionrun.store.files import make_directories, replace_file
 from sessionrun.store.session import AGENT_DIR
 from sessionrun.walls import inner
 from sessionrun.walls.argv import PROMPT, REPORT_FD, TMP_FOLDER, VIEW_FOLDER, Enclosure, Walls, build_argv
+from sessionrun.walls.clearing import clear_ways
 from sessionrun.walls.environment import filter_environment
 from sessionrun.walls.policy import AgentState
 from sessionrun.walls.programs import (
@@ -64,6 +65,7 @@ def enclose(
     prompt: Path | None = None,
     on_stdin: bool = False,
     reports: bool = False,
+    outlives_us: bool = False,
 ) -> Enclosure | None:
     """How the programs of a job are started inside; None: the task has no walls.
 
@@ -79,6 +81,7 @@ def enclose(
         prompt: the file of the prompt.
         on_stdin: whether the program reads the prompt from its standard input.
         reports: whether `inner` reports.
+        outlives_us: whether the programs go on when the process ends that starts them.
 
     Raises:
         SessionrunError: bubblewrap is not installed.
@@ -105,12 +108,13 @@ def enclose(
     inside = filter_environment(os.environ, env, prefixes=prefixes, names=task.sandbox.env, proxied=proxied)
     if task.sandbox.network == "proxy":
         built = replace(built, proxy=_open_door(site, key, task.sandbox, state, agent, inside))
+    clear_ways(built)
     argv = build_argv(
         built,
         cwd,
         report=REPORT_FD if reports else None,
         stdin=PROMPT if prompt is not None and on_stdin else None,
-        dies_with_us=not reports,
+        dies_with_us=not outlives_us,
     )
     return Enclosure(argv, inside, str(folder / TMP_FOLDER))
 

@@ -16,6 +16,9 @@ from sessionrun.store.files import read_regular
 from sessionrun.store.jobfiles import read_tail
 from sessionrun.walls.report import agree, parse_report
 
+NOT_EXECUTED: Final = 127
+"""The exit code of `inner` where the program could not be executed."""
+
 _MAX_REPORT: Final = 1 << 16
 
 
@@ -35,7 +38,7 @@ def take_report(site: Site, ended: Exit) -> tuple[Exit, Problem | None]:
     if not report.started:
         failed = os.WIFEXITED(ended.wait_status) and os.WEXITSTATUS(ended.wait_status) != 0
         return ended, Problem("sandbox_failed", _find_words(site, ended.key)) if failed else None
-    if report.errno is not None:
+    if report.errno is not None and report.status is None and agree(NOT_EXECUTED << 8, ended.wait_status):
         return replace(ended, wait_status=None, errno=report.errno), None
     if report.status is None or not agree(report.status, ended.wait_status):
         return ended, None

@@ -125,6 +125,7 @@ def _enclose_work(site: Site, state: TaskState, job: Job, prompt: Path) -> Job:
         prompt=prompt,
         on_stdin=job.stdin is not None,
         reports=True,
+        outlives_us=True,
     )
     if walls is None:
         return job

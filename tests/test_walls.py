@@ -1,0 +1,511 @@
+"""Walls around tasks, as far as that can be seen without building any: words, variables, records, refusals."""
+
+from __future__ import annotations
+
+import json
+import os
+import shutil
+import signal
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import orjson
+import pytest
+from conftest import Command
+from hypothesis import given
+from hypothesis import strategies as st
+from test_workspaces import make_repository
+
+from sessionrun.dialects.convert import Misfit
+from sessionrun.dialects.sandbox import as_sandbox
+from sessionrun.model.sandbox import Sandbox
+from sessionrun.model.spec import TaskSpec
+from sessionrun.model.spec_records import task_from_record
+from sessionrun.runtime.keeper import children, wire
+from sessionrun.walls import argv as words_of
+from sessionrun.walls.argv import Enclosure, Walls, build_argv
+from sessionrun.walls.environment import filter_environment
+from sessionrun.walls.policy import AGENTS, PREFIXES, SECRET_FILES, SECRET_FOLDERS, VARIABLES
+from sessionrun.walls.programs import NOT_INSTALLED, find_folders, find_masks, state_of
+from sessionrun.walls.report import Report, agree, parse_report
+from sessionrun.walls.trial import find_problem
+
+WALLS = Walls(
+    bwrap="/usr/bin/bwrap",
+    policy="project",
+    as_root=False,
+    home="/home/ann",
+    python="/usr/bin/python3",
+    inner="/usr/lib/inner.py",
+    tmp="/res/session-1/jobs/t/a1-walls/tmp",
+    network=True,
+    top="/home/ann/repo",
+    common_dir="/home/ann/repo/.git",
+    view="/res/session-1/jobs/t/a1-walls/git",
+    worktree="/home/ann/trees/t",
+    system_links=(("/bin", "usr/bin"),),
+    shown=("/home/ann", "/srv/data"),
+    again=("/home/ann/.docker/bin",),
+    masked_folders=("/home/ann/.ssh", "/home/ann/.docker"),
+    masked_files=("/home/ann/.netrc",),
+    hidden=("/res", "/home/ann/trees"),
+    binds=(("/res/state", "/home/ann/.claude"), ("/home/ann/.claude/.credentials.json", "/home/ann/.claude/c")),
+    ro_binds=(("/home/ann/.claude/settings.json", "/home/ann/.claude/settings.json"),),
+    devices=("/dev/fuse",),
+)
+
+_ONE = frozenset(("--tmpfs", "--dev", "--proc", "--remount-ro", "--chdir", "--cap-drop"))
+_TWO = frozenset(("--ro-bind", "--ro-bind-try", "--bind", "--dev-bind", "--symlink"))
+
+
+def read_words(argv: Sequence[str]) -> list[tuple[str, ...]]:
+    """The options of bubblewrap, each with its words, in their order; a word that is none fails the test."""
+    found, rest = [], list(argv[1 : argv.index("--")])
+    while rest:
+        word = rest.pop(0)
+        count = 1 if word in _ONE else 2 if word in _TWO else 0
+        assert word.startswith("--"), word
+        found.append((word, *rest[:count]))
+        del rest[:count]
+    return found
+
+
+def places(options: Sequence[tuple[str, ...]]) -> dict[str, int]:
+    """The last mount of each place inside: what counts."""
+    return {option[-1]: number for number, option in enumerate(options) if option[0] in (*_TWO, "--tmpfs")}
+
+
+@pytest.mark.parametrize("policy", ["project", "strict"])
+def test_a_mask_comes_after_all_that_is_shown_and_before_what_is_the_tasks_own(policy: Any) -> None:
+    options = read_words(build_argv(replace(WALLS, policy=policy), "/home/ann/trees/t", report=9))
+    at = places(options)
+    shown = [at[path] for path in ("/home/ann/repo", "/srv/data", "/home/ann/repo/.git")]
+    masks = [at[path] for path in (*WALLS.masked_folders, *WALLS.masked_files, *WALLS.hidden)]
+    own = [at[path] for path in ("/home/ann/trees/t", "/home/ann/trees/t/.git", "/home/ann/.claude")]
+    assert max(shown) < min(masks) and max(masks) < min(own)
+    assert at["/home/ann/repo"] < at["/home/ann/repo/.git"] < at["/home/ann/repo/.git/base-objects"]
+    assert at["/home/ann/trees/t"] < at["/home/ann/trees/t/.git"]
+    assert at["/home/ann/.docker"] < at["/home/ann/.docker/bin"]
+    assert at["/home/ann/.claude"] < at["/home/ann/.claude/settings.json"]
+    assert options[at["/home/ann/trees/t/.git"]][0] == "--ro-bind-try"
+    assert options[at["/home/ann/.netrc"]] == ("--ro-bind", "/dev/null", "/home/ann/.netrc")
+    assert options[at["/home/ann/repo/.git/base-objects"]][:2] == ("--ro-bind", "/home/ann/repo/.git/objects")
+    assert options[at["/run"]] == ("--tmpfs", "/run")
+
+
+def test_nothing_can_be_written_but_what_is_the_tasks_own() -> None:
+    options = read_words(build_argv(WALLS, "/"))
+    writable = {option[2] for option in options if option[0] == "--bind"}
+    assert writable == {
+        "/tmp",
+        "/home/ann/repo/.git",
+        "/home/ann/trees/t",
+        "/home/ann/.claude",
+        "/home/ann/.claude/c",
+    }
+    assert [option for option in options if option[0] == "--dev-bind"] == [
+        ("--dev-bind", "/dev/fuse", "/dev/fuse")
+    ]
+    assert options[places(options)["/"]] == ("--ro-bind", "/", "/")
+
+
+@pytest.mark.parametrize("policy", ["project", "strict"])
+@pytest.mark.parametrize("as_root", [False, True])
+@pytest.mark.parametrize("dies", [False, True])
+def test_the_program_has_no_capability_and_sees_no_process_outside(
+    policy: Any, *, as_root: bool, dies: bool
+) -> None:
+    walls = replace(WALLS, policy=policy, as_root=as_root)
+    argv = build_argv(walls, "/", report=9, dies_with_us=dies)
+    flags = {option[0] for option in read_words(argv)}
+    assert ("--cap-drop", "ALL") in read_words(argv)
+    assert {"--unshare-user", "--unshare-pid", "--unshare-ipc", "--unshare-uts", "--unshare-cgroup-try"} <= flags
+    assert not flags & {"--setenv", "--as-pid-1", "--new-session", "--clearenv", "--unsetenv", "--share-net"}
+    assert ("--die-with-parent" in flags) is dies, "a job outlives the keeper"
+    assert ("--disable-userns" in flags) is (policy == "strict" and not as_root)
+    assert ("--ro-bind-try", "/proc/sys", "/proc/sys") in read_words(argv) or not as_root
+    assert argv[argv.index("--") + 1 :][:4] == ("/usr/bin/python3", "-I", "-S", "/run/inner.py")
+
+
+def test_strict_shows_the_system_by_a_list_and_closes_its_root() -> None:
+    options = read_words(build_argv(replace(WALLS, policy="strict", top=None, network=False), "/"))
+    assert ("--ro-bind", "/", "/") not in options and ("--unshare-net",) in options
+    assert ("--tmpfs", "/home/ann") in options and ("--symlink", "usr/bin", "/bin") in options
+    assert options[-2:] == [("--remount-ro", "/"), ("--chdir", "/")]
+    assert ("--unshare-net",) not in read_words(build_argv(WALLS, "/"))
+
+
+def test_without_a_view_the_repository_can_only_be_read() -> None:
+    options = read_words(build_argv(replace(WALLS, view=None), "/"))
+    assert ("--ro-bind", "/home/ann/repo/.git", "/home/ann/repo/.git") in options
+
+
+def test_what_inner_is_told() -> None:
+    walls = replace(WALLS, proxy="/res/proxy", processes=50)
+    assert build_argv(walls, "/", report=9, stdin=words_of.PROMPT)[-4:] == (
+        "9",
+        "50",
+        "/run/prompt",
+        "/run/proxy/socket",
+    )
+    assert build_argv(WALLS, "/")[-4:] == ("-", "-", "-", "-")
+
+
+def test_a_program_can_begin_in_another_directory() -> None:
+    enclosure = Enclosure(build_argv(WALLS, "/first"), {"A": "b"}, "/tmp")
+    moved = enclosure.at("/second").wrap("true", "--chdir")
+    assert moved[moved.index("--chdir") + 1] == "/second" and moved[-2:] == ("true", "--chdir")
+    assert enclosure.wrap()[enclosure.argv.index("--chdir") + 1] == "/first"
+
+
+SECRETS = {
+    "SSH_AUTH_SOCK": "/run/agent",
+    "DBUS_SESSION_BUS_ADDRESS": "unix:path=/run/bus",
+    "XDG_RUNTIME_DIR": "/run/user/1000",
+    "AWS_SECRET_ACCESS_KEY": "key",
+    "AWS_PROFILE": "me",
+    "GITHUB_TOKEN": "key",
+    "GH_TOKEN": "key",
+    "NPM_TOKEN": "key",
+    "DOCKER_HOST": "unix:///var/run/docker.sock",
+    "KUBECONFIG": "/home/ann/kube",
+    "GIT_DIR": "/home/ann/other",
+    "GIT_CONFIG_PARAMETERS": "'http.extraheader=key'",
+    "LD_PRELOAD": "/home/ann/x.so",
+    "PYTHONPATH": "/home/ann",
+    "DISPLAY": ":0",
+    "ANTHROPIC_API_KEY": "key",
+    "OPENAI_API_KEY": "key",
+    "DATABASE_URL": "key",
+    "SESSIONRUN_RESULTS_DIR": "/res",
+    "SESSIONRUN_JOB": "s/t/1/1/work",
+    "SESSIONRUN_CRASH_AT": "keeper:1",
+    "SESSIONRUN_CRASH_MARKS": "/marks",
+    "SESSIONRUN_GIT": "1",
+    "LCXX": "1",
+}
+PASSING = {
+    **{name: f"of {name}" for name in VARIABLES},
+    "LC_ALL": "C",
+    "LC_TIME": "C",
+    "SESSIONRUN_DEPTH": "1",
+}
+
+
+def test_only_variables_of_the_list_come_in() -> None:
+    inside = filter_environment({**SECRETS, **PASSING}, {"OWN": "1"})
+    assert not set(inside) & set(SECRETS)
+    assert inside == {**inside, **PASSING, "OWN": "1", "TMPDIR": "/tmp"}
+    assert set(inside) - set(PASSING) == {"OWN", "TMPDIR", "XDG_CACHE_HOME", "npm_config_cache"}
+
+
+def test_more_variables_come_in_by_name_by_the_agents_prefix_and_as_the_jobs_own() -> None:
+    inside = filter_environment(SECRETS, {"GH_TOKEN": "own"}, prefixes=("ANTHROPIC_",), names=("AWS_PROFILE",))
+    named = {name: inside[name] for name in SECRETS if name in inside}
+    assert named == {"ANTHROPIC_API_KEY": "key", "AWS_PROFILE": "me", "GH_TOKEN": "own"}
+
+
+def test_behind_a_proxy_all_names_of_proxies_lead_to_it() -> None:
+    outer = {"HTTPS_PROXY": "http://ann:key@corp:1", "no_proxy": "corp", "NO_PROXY": "corp"}
+    inside = filter_environment(outer, {}, proxied=True)
+    names = [name for kind in ("HTTP", "HTTPS", "ALL") for name in (f"{kind}_PROXY", f"{kind}_PROXY".lower())]
+    assert {inside[name] for name in names} == {"http://127.0.0.1:3128"}
+    assert inside["NO_PROXY"] == inside["no_proxy"] == ""
+    assert filter_environment(outer, {})["HTTPS_PROXY"] == "http://ann:key@corp:1"
+
+
+@given(st.dictionaries(st.text("ABCSELNPATH_", max_size=8), st.text(max_size=3)))
+def test_no_variable_comes_in_that_nothing_names(environ: Mapping[str, str]) -> None:
+    inside = filter_environment(environ, {})
+    for name in environ.keys() & inside.keys():
+        assert name in VARIABLES or name.startswith(PREFIXES) or name == "TMPDIR"
+
+
+@pytest.mark.parametrize(
+    ("content", "report"),
+    [
+        (b"", Report()),
+        (b"started\n", Report(started=True)),
+        (b"started\nended 0 0.250000 4096\n", Report(True, None, 0, 0.25)),
+        (b"started\nfailed 2\n", Report(True, 2)),
+        (b"ended 9 1 2\nended 0 1 2\n", Report(False, None, 9, 1.0)),
+        (b"started\nended -1 1 2\n", Report(True)),
+        (b"started\nended 0 nan 2\n", Report(True, None, 0, None)),
+        (b"started\nended 0 -1 2\n", Report(True, None, 0, None)),
+        (b"started\nended 0 inf 2\n", Report(True, None, 0, None)),
+        (b"started\nended 0 x 2\n", Report(True, None, 0, None)),
+        (b"started\nended 0 1\nfailed\nfailed x\n", Report(True)),
+        (b"\xff\xfe started\0\nended \xb2 1 1\n", Report()),
+        (b"x" * 4096 + b"\nstarted\n", Report()),
+    ],
+)
+def test_a_report_is_read_and_what_is_forged_passed_over(content: bytes, report: Report) -> None:
+    assert parse_report(content) == report
+
+
+@given(
+    st.one_of(st.binary(), st.lists(st.sampled_from(["ended", "failed", "1", "started", "²", "\n"])).map(" ".join))
+)
+def test_no_report_breaks_its_reader(content: bytes | str) -> None:
+    raw = content.encode() if isinstance(content, str) else content
+    report = parse_report(raw)
+    assert report.status is None or report.status >= 0
+
+
+@pytest.mark.parametrize("code", [0, 1, 127, 137, 143, 255])
+def test_a_report_counts_only_if_it_says_what_was_seen(code: int) -> None:
+    assert agree(code << 8, code << 8)
+    assert not agree((code ^ 1) << 8, code << 8)
+    assert not agree(code << 8, signal.SIGTERM), "bubblewrap itself was killed"
+
+
+@pytest.mark.parametrize("number", [1, 2, 3, 6, 9, 11, 15, 31])
+def test_a_signal_inside_is_128_and_its_number_outside(number: int) -> None:
+    assert agree(number, (128 + number) << 8)
+    assert agree(number | 0x80, (128 + number) << 8), "with a core dump"
+    assert not agree(number, 1 << 8) and not agree(number, number)
+
+
+@pytest.mark.parametrize(
+    ("value", "sandbox"),
+    [
+        ("none", Sandbox("none")),
+        ("project", Sandbox("project")),
+        ("strict", Sandbox("strict", "proxy")),
+        ({"policy": "strict", "network": "none"}, Sandbox("strict", "none")),
+        ({"policy": "project", "network": None}, Sandbox("project")),
+        ({"policy": "project", "network": ["Example.org"]}, Sandbox("project", "proxy", ("example.org",))),
+        ({"policy": "strict", "network": ["*.a.b"]}, Sandbox("strict", "proxy", ("*.a.b",))),
+        (
+            {"policy": "project", "env": "A", "read": ["/a/../b"], "devices": "/dev/kvm", "processes": 3},
+            Sandbox("project", env=("A",), read=("/b",), devices=("/dev/kvm",), processes=3),
+        ),
+    ],
+)
+def test_a_sandbox_is_a_policy_or_an_object(value: object, sandbox: Sandbox) -> None:
+    assert as_sandbox(value) == sandbox
+
+
+@pytest.mark.parametrize(
+    ("value", "says", "path"),
+    [
+        ("open", 'must be one of none, project, strict, not the text "open"', ()),
+        (True, 'must be none, project, strict, or an object with "policy", not true', ()),
+        (3, 'must be none, project, strict, or an object with "policy", not the number 3', ()),
+        (["project"], 'must be none, project, strict, or an object with "policy", not a list', ()),
+        ({"network": "none"}, 'needs "policy": none or project or strict', ()),
+        ({"policy": None}, 'needs "policy": none or project or strict', ()),
+        ({"policy": "open"}, 'must be one of none, project, strict, not the text "open"', ("policy",)),
+        (
+            {"policy": "strict", "network": "allow"},
+            '"strict" has no open network; say "proxy", "none" or a list of hosts',
+            ("network",),
+        ),
+        (
+            {"policy": "project", "network": "some"},
+            'must be allow, proxy, none, or a list of hosts, not the text "some"',
+            ("network",),
+        ),
+        (
+            {"policy": "project", "network": ["a b"]},
+            "'a b' is not the name of a host (write example.org or *.example.org, without a port)",
+            ("network",),
+        ),
+        (
+            {"policy": "project", "network": ["a:80"]},
+            "'a:80' is not the name of a host (write example.org or *.example.org, without a port)",
+            ("network",),
+        ),
+        ({"policy": "project", "read": ["a"]}, "'a' is not an absolute path", ("read",)),
+        ({"policy": "project", "devices": [3]}, "must be text, not the number 3", ("devices", 0)),
+        ({"policy": "project", "env": [""]}, "must not be empty", ("env", 0)),
+        ({"policy": "project", "processes": 0}, "must be 1 or more, not 0", ("processes",)),
+        ({"policy": "project", "processes": "9"}, 'must be a whole number, not the text "9"', ("processes",)),
+    ],
+)
+def test_a_sandbox_that_does_not_fit_is_refused(value: object, says: str, path: tuple[object, ...]) -> None:
+    with pytest.raises(Misfit) as refused:
+        as_sandbox(value)
+    assert (refused.value.problem, refused.value.path) == (says, path)
+
+
+@pytest.mark.parametrize(
+    "sandbox", [None, Sandbox("project"), Sandbox("strict", "proxy", ("a.b",), ("A",), ("/r",), ("/dev/x",), 7)]
+)
+def test_a_sandbox_outlives_its_record(sandbox: Sandbox | None) -> None:
+    task = TaskSpec("t", ("true",), agent="shell", sandbox=sandbox)
+    record = orjson.loads(orjson.dumps(task))
+    assert task_from_record(record) == task
+    if sandbox is not None:
+        record["sandbox"]["of a later version"] = 1
+        assert task_from_record(record) == task
+
+
+@pytest.mark.parametrize("report", [b"", b"/job/walls-report"])
+def test_a_job_of_walls_travels_in_a_frame_of_its_own(report: bytes) -> None:
+    order = wire.JobOrder("t/1/1/work", 3.0, b"/w", b"", b"/o", b"/e", [b"a", b"b"], [b"K", b"v"], report)
+    fields = wire.unpack(wire.pack(wire.pack_job(order))[4:])
+    assert fields[0] == (b"W" if report else b"J")
+    assert wire.unpack_job(fields) == order
+    opened = {action[1]: action[2] for action in children._file_actions(order)}
+    assert opened == {0: b"/dev/null", 1: b"/o", 2: b"/e", **({words_of.REPORT_FD: report} if report else {})}
+
+
+def test_each_secret_that_is_there_has_a_mask(own_place: Path) -> None:
+    home = own_place / "home"
+    for name in (*SECRET_FOLDERS, *(state.folder for state in AGENTS.values())):
+        (home / name).mkdir(parents=True, exist_ok=True)
+    for name in (*SECRET_FILES, ".claude.json"):
+        (home / name).parent.mkdir(parents=True, exist_ok=True)
+        (home / name).write_text("key")
+    folders, files = find_masks(str(home), None, as_root=False)
+    masked = {*folders, *files}
+
+    def covers(name: str) -> bool:
+        return any(str(home / name) == one or str(home / name).startswith(f"{one}/") for one in masked)
+
+    assert [name for name in (*SECRET_FOLDERS, *SECRET_FILES, ".claude.json") if not covers(name)] == []
+    assert [state.folder for state in AGENTS.values() if not covers(state.folder)] == []
+    own, shared = find_masks(str(home), AGENTS["claude"], as_root=False)
+    assert str(home / ".claude") not in own and str(home / ".claude.json") not in shared
+    assert str(home / ".codex") in own
+
+
+def test_a_mask_lies_where_a_link_leads(own_place: Path) -> None:
+    home, kept = own_place / "home", own_place / "kept"
+    (kept / "keys").mkdir(parents=True)
+    (kept / "netrc").write_text("key")
+    home.mkdir()
+    (home / ".ssh").symlink_to(kept / "keys")
+    (home / ".netrc").symlink_to("../kept/netrc")
+    (home / ".aws").symlink_to("nowhere")
+    assert find_masks(str(home), None, as_root=False) == ((str(kept / "keys"),), (str(kept / "netrc"),))
+
+
+def test_the_folders_of_a_program(own_place: Path) -> None:
+    installed = own_place / "node" / "lib" / "node_modules" / "agent"
+    (own_place / "node" / "bin").mkdir(parents=True)
+    installed.mkdir(parents=True)
+    (installed / "cli.js").write_text("#!/usr/bin/env sh\n")
+    (own_place / "node" / "bin" / "agent").symlink_to(installed / "cli.js")
+    found = find_folders(str(own_place / "node" / "bin" / "agent"))
+    assert str(own_place / "node") in found and str(installed.parent) in found
+    assert find_folders("/bin/sh") == () and str(Path(os.environ["HOME"])) not in found
+    assert state_of("/opt/x/claude") is AGENTS["claude"] and state_of("/bin/sh") is None
+
+
+# What the command refuses, before anything is there.
+
+
+@pytest.fixture
+def repository(own_place: Path) -> Path:
+    top = own_place / "repo"
+    top.mkdir()
+    make_repository(top)
+    return top
+
+
+def refuse(repository: Path, task: Mapping[str, object], *words: str, **env: str) -> str:
+    """Run a plan of one task that is refused; what was said.  Nothing may have been made."""
+    plan = repository.parent / "plan.json"
+    plan.write_text(json.dumps({"prompts": [{"id": "t", "prompt": "true", **task}]}))
+    results = repository.parent / "results"
+    done = Command(repository, results)(
+        "-q", "--results-dir", str(results), *(words or ("--worktree", "--agent", "shell")), str(plan), env=env
+    )
+    assert (done.returncode, done.stdout) == (2, ""), done.stderr
+    assert not results.exists() and not (repository.parent / "repo-worktrees").exists()
+    assert not (repository / ".git" / "worktrees").exists()
+    (line,) = done.stderr.splitlines()
+    return line.removeprefix("sessionrun: ").removeprefix("error: ").removeprefix("task 1 (ID: t): ")
+
+
+@pytest.mark.parametrize(
+    ("task", "words", "says"),
+    [
+        (
+            {"sandbox": "project"},
+            ("--agent", "shell"),
+            "a sandbox needs a worktree; add --worktree, or say --sandbox none",
+        ),
+        (
+            {},
+            ("--agent", "shell", "--sandbox", "strict"),
+            "a sandbox needs a worktree; add --worktree, or say --sandbox none",
+        ),
+        (
+            {"sandbox": "project", "environment": "python"},
+            (),
+            "its environment would be made outside of its walls; leave environment or the sandbox out",
+        ),
+        (
+            {"sandbox": {"policy": "project", "read": "/nowhere/at/all"}},
+            (),
+            "sandbox: there is no /nowhere/at/all",
+        ),
+        (
+            {"sandbox": {"policy": "project", "devices": "/dev/nothing-here"}},
+            (),
+            "sandbox: there is no /dev/nothing-here",
+        ),
+    ],
+)
+def test_a_sandbox_that_cannot_be_is_refused_before_anything_is_made(
+    repository: Path, task: Mapping[str, object], words: tuple[str, ...], says: str
+) -> None:
+    assert refuse(repository, task, *words) == says
+
+
+def test_an_agent_that_asks_a_model_needs_a_network(repository: Path) -> None:
+    (repository.parent / "bin").mkdir()
+    program = repository.parent / "bin" / "claude"
+    program.write_text("#!/bin/sh\n")
+    program.chmod(0o755)
+    said = refuse(
+        repository,
+        {"sandbox": {"policy": "strict", "network": "none"}},
+        "--worktree",
+        "--agent",
+        "claude",
+        "--no-yolo",
+        PATH=f"{program.parent}:{os.environ['PATH']}",
+    )
+    assert said == ("agent 'claude' cannot reach its model without a network; say \"proxy\", or a list of hosts")
+
+
+def _make_path(place: Path) -> str:
+    """A PATH with git and the rest, and without bubblewrap."""
+    folder = place / "programs"
+    folder.mkdir()
+    for name in ("git", "sh", "true"):
+        found = shutil.which(name)
+        assert found is not None
+        (folder / name).symlink_to(found)
+    return str(folder)
+
+
+def test_without_bubblewrap_nothing_starts(repository: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    path = _make_path(repository.parent)
+    assert refuse(repository, {"sandbox": "project"}, PATH=path) == f"sandbox project: {NOT_INSTALLED}"
+    monkeypatch.setenv("PATH", path)
+    assert find_problem("strict") == NOT_INSTALLED
+
+
+@pytest.mark.parametrize(
+    "line",
+    [
+        "Creating new namespace failed: No space left on device (ENOSPC)",
+        "No permissions to create new namespace, likely because the kernel does not allow non-privileged user "
+        "namespaces.",
+        "setting up uid map: Permission denied",
+    ],
+)
+def test_a_bubblewrap_that_cannot_build_walls_starts_nothing(repository: Path, line: str) -> None:
+    path = _make_path(repository.parent)
+    program = Path(path, "bwrap")
+    program.write_text(f'#!/bin/sh\necho "bwrap: {line}" >&2\nexit 1\n')
+    program.chmod(0o755)
+    said = refuse(repository, {"sandbox": "project"}, PATH=path)
+    assert said == f"sandbox project: bwrap cannot build walls here: {line}"

@@ -369,7 +369,8 @@ def test_each_secret_that_is_there_has_a_mask(own_place: Path) -> None:
     assert [name for name in (*SECRET_FOLDERS, *SECRET_FILES, ".claude.json") if not covers(name)] == []
     assert [state.folder for state in AGENTS.values() if not covers(state.folder)] == []
     own, shared = find_masks(str(home), AGENTS["claude"], as_root=False)
-    assert str(home / ".claude") not in own and str(home / ".claude.json") not in shared
+    assert str(home / ".claude") not in own
+    assert str(home / ".claude.json") in shared  # claude begins with a part of it, see `AgentState.seed`
     assert str(home / ".codex") in own
 
 

@@ -100,8 +100,7 @@ def enclose(
         own = folder.parent / STATE / agent.name
         built = add_state(built, state, own, env, record=site.session.make_job_path(key) / LOGINS)
         env = {**locate_state(built.home, state, env), **env}
-    if room is not None:
-        built = replace(built, worktree=room, view=None)
+    built = built if room is None else replace(built, worktree=room, view=None)
     if prompt is not None:
         built = replace(built, ro_binds=(*built.ro_binds, (str(prompt), PROMPT)))
     prefixes, proxied = state.prefixes if state else (), task.sandbox.network == "proxy"
@@ -109,13 +108,8 @@ def enclose(
     if task.sandbox.network == "proxy":
         built = replace(built, proxy=_open_door(site, key, task.sandbox, state, agent, inside))
     clear_ways(built)
-    argv = build_argv(
-        built,
-        cwd,
-        report=REPORT_FD if reports else None,
-        stdin=PROMPT if prompt is not None and on_stdin else None,
-        dies_with_us=not outlives_us,
-    )
+    report, stdin = REPORT_FD if reports else None, PROMPT if prompt is not None and on_stdin else None
+    argv = build_argv(built, cwd, report=report, stdin=stdin, dies_with_us=not outlives_us)
     return Enclosure(argv, inside, str(folder / TMP_FOLDER))
 
 

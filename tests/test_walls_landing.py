@@ -1,0 +1,50 @@
+"""What runs a task's code after its work, inside of walls: the commands of a proof, and the gates of a landing."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+from conftest import kill_sessions
+from test_cli_worktrees import Project, project_in
+
+from sessionrun.walls.trial import find_problem
+
+PROBE = """\
+ls {results} 2>/dev/null | grep -q session- && exit 9
+test -w {top}/a.txt && exit 8
+test -s {secret} && exit 7
+test -f work.txt
+"""
+"""It fails outside, where it would see the session, could write the checkout, or read a key."""
+
+
+@pytest.fixture
+def walled(own_place: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Project]:
+    problem = find_problem("project") or find_problem("strict", network=False)
+    if problem is not None:
+        pytest.skip(f"no walls here: {problem}")
+    project = project_in(own_place, monkeypatch)
+    yield project
+    kill_sessions(project.results)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("policy", ["project", "strict"])
+@pytest.mark.parametrize("gated", [True, False], ids=["gates inside", "gates outside"])
+def test_proof_and_gates(walled: Project, policy: str, gated: bool) -> None:
+    secret = Path.home() / ".netrc"
+    secret.write_text("key")
+    (walled.cwd / "a.txt").touch()
+    probe = PROBE.format(results=walled.results, top=walled.cwd, secret=secret).replace("\n", "; ", 3)
+    land = {"into": "main", "gates": [probe], **({} if gated else {"sandbox": "none"})}
+    task = {"id": "one", "prompt": "echo work > work.txt", "check": probe, "prove": True}
+    plan = walled.cwd / "plan-land.json"
+    plan.write_text(json.dumps({"land": land, "tasks": [task]}))
+    walled("--sync", "--agent", "shell", "--worktree", "--sandbox", policy, str(plan))
+    seen = json.loads(walled("status", "--json").stdout)["tasks"][0]
+    assert (seen["outcome"], seen["proof"]) == ("succeeded", "proved")
+    merged = walled.git("log", "-1", "--format=%s", "main").startswith("Merge task one")
+    assert merged == gated, "outside, the gate is red"

@@ -29,7 +29,7 @@ from sessionrun.model.keys import JobKey, parse_job_key
 from sessionrun.model.spec import Job
 from sessionrun.runtime.executors.protocol import Exit
 from sessionrun.runtime.slurm import programs
-from sessionrun.runtime.slurm.book import RECORD_WAIT_S
+from sessionrun.runtime.slurm.book import NODE_WAIT_S, RECORD_WAIT_S
 from sessionrun.runtime.slurm.desk import Desk, Submission
 from sessionrun.runtime.slurm.executor import find_poll
 from sessionrun.runtime.slurm.on_node import make_job_environment
@@ -129,11 +129,8 @@ def test_the_table_of_states() -> None:
         row("TIMEOUT")
     )
     assert "not by this session" in describe(row("CANCELLED"))
-    assert parse_answering("n1 idle\nn2 down*\nn3 mixed*\nn4 down\nn5 allocated\nn6 drained\n") == {
-        "n1",
-        "n5",
-        "n6",
-    }
+    nodes = "n1 idle\nn2 down*\nn3 mixed*\nn4 down\nn5 allocated\nn6 drained\nn7 unknown\nn8 reboot\n"
+    assert parse_answering(nodes) == {"n1", "n4", "n5", "n6"}
 
 
 def test_why_a_program_failed() -> None:
@@ -342,7 +339,7 @@ def test_the_job_of_a_failed_node_is_lost_once_the_node_is_back(
     assert [type(notice) for notice in poll(desk, words)] == [JobStarted]
     words.nodes = "n1 idle\n"
     assert poll(desk, words) == []
-    lost = the_loss(poll(desk, words, RECORD_WAIT_S))
+    lost = the_loss(poll(desk, words, NODE_WAIT_S))
     assert (lost.verdict, lost.gone) == ("lost", None) and "its node failed" in lost.reason
 
 
@@ -870,6 +867,20 @@ def test_a_node_that_slurm_gives_up_may_run_on(own_slurm: RealSlurm, sessionrun:
 
 
 @real
+def test_slurm_ends_what_it_gave_up_once_the_node_is_back(own_slurm: RealSlurm, sessionrun: Command) -> None:
+    session_id = start(sessionrun, waiting(sessionrun, "a"))
+    eventually(lambda: is_up(sessionrun, session_id, "a"))
+    job = slurm_job(sessionrun, session_id, "a")
+    own_slurm.kill("n0")
+    eventually(lambda: own_slurm.states().get(job) == "NODE_FAIL", timeout_s=120)
+    assert jobs_left(session_id)
+    own_slurm.start_node("n0")
+    (task,) = sessionrun.until(session_id, lambda view: view["ended_at"], timeout_s=240)["tasks"]
+    assert task["outcome"] == "lost" and "its node failed" in task["reason"]
+    assert not jobs_left(session_id) and text(sessionrun, session_id, "a") == "up\n"
+
+
+@real
 def test_the_job_of_a_dead_node_is_lost_once_the_node_is_back(own_slurm: RealSlurm, sessionrun: Command) -> None:
     session_id = start(sessionrun, waiting(sessionrun, "a"))
     eventually(lambda: is_up(sessionrun, session_id, "a"))
@@ -879,7 +890,7 @@ def test_the_job_of_a_dead_node_is_lost_once_the_node_is_back(own_slurm: RealSlu
     eventually(lambda: "may still run" in log(sessionrun, session_id))
     assert sessionrun.status(session_id)["tasks"][0]["status"] == "running"
     own_slurm.start_node("n0")
-    (task,) = sessionrun.wait(session_id)["tasks"]
+    (task,) = sessionrun.until(session_id, lambda view: view["ended_at"], timeout_s=240)["tasks"]
     assert task["outcome"] == "lost" and "its node failed" in task["reason"] and job in task["reason"]
     let_go(sessionrun, "a")
     assert sessionrun("retry", session_id).returncode == 0

@@ -23,15 +23,16 @@ from executor_contract import check_executor
 from slurms import RealSlurm, find_missing, load, real_slurm
 
 from sessionrun.client.slurm import check_options, find_largest_array, parse_words
+from sessionrun.model.cluster import Cluster
 from sessionrun.model.errors import InputError
 from sessionrun.model.events import HoldPlaced, JobLost, JobStarted
-from sessionrun.model.keys import JobKey, parse_job_key
-from sessionrun.model.spec import Job
+from sessionrun.model.keys import PHASES, JobKey, parse_job_key
+from sessionrun.model.spec import Job, SessionSpec
 from sessionrun.runtime.executors.protocol import Exit
 from sessionrun.runtime.slurm import programs
 from sessionrun.runtime.slurm.book import NODE_WAIT_S, RECORD_WAIT_S
 from sessionrun.runtime.slurm.desk import Desk, Submission
-from sessionrun.runtime.slurm.executor import find_poll
+from sessionrun.runtime.slurm.executor import SlurmExecutor, find_poll
 from sessionrun.runtime.slurm.on_node import make_job_environment
 from sessionrun.runtime.slurm.programs import SlurmFault, find_complaint
 from sessionrun.runtime.slurm.records import BEGUN, ENDED, Records
@@ -433,6 +434,40 @@ def test_another_supervisor_takes_over(desk: Desk, session: SessionDir, words: W
     assert [notice.key.task for notice in told if isinstance(notice, Exit)] == ["b"]
     assert [notice.key.task for notice in told if isinstance(notice, JobLost)] == ["d", "e"]
     assert set(later.open) == {key("a"), key("c")} and later.open[key("c")].job == "12_2"
+
+
+class Here:
+    """Stands in for the executor of this machine."""
+
+    def __init__(self) -> None:
+        self.started: list[Job] = []
+
+    def start(self, jobs: Sequence[Job]) -> list[Any]:
+        self.started += jobs
+        return []
+
+    def wait(self, timeout_s: float | None, wake_fd: int | None, *also: int) -> list[Any]:
+        return []
+
+    def close(self) -> None:
+        pass
+
+
+def test_what_runs_where_and_how_large_an_array_is(session: SessionDir) -> None:
+    cluster = Cluster("slurm", max_array=2)
+    spec = SessionSpec(SID, "2026-01-31T09:30:00Z", "prompts", "-", "/", "shell", {}, (), cluster=cluster)
+    here: Any = Here()
+    executor = SlurmExecutor(session, spec, here, 3, {}, print)
+    claims = [executor.claim(key(name), None) for name in "abcde"]
+    assert [claim.epoch for claim in claims] == ["3-1", "3-1", "3-2", "3-2", "3-3"]
+    assert {claim.node for claim in claims} == {"slurm"}
+    by_phase = {phase: executor.claim(key()._replace(phase=phase), "slurm").node for phase in PHASES}
+    assert [phase for phase, node in by_phase.items() if node is None] == ["prepare", "park", "land", "release"]
+    executor.wait(0, None)
+    assert executor.claim(key("f"), None).epoch == "3-6"  # what was not started is not submitted
+    release = Job(key()._replace(phase="release"), ("/bin/true",), "/", stdout="o", stderr="e")
+    assert executor.start([release]) == [] and here.started == [release]
+    executor.close()
 
 
 def test_a_claim_is_taken_once(session: SessionDir) -> None:

@@ -317,6 +317,13 @@ def test_the_keeper_stands_on_the_standard_library() -> None:
         assert {one.partition(".")[2] for one in ours_of(modules()[f"sessionrun.{name}"].ever)} <= KEEPER
 
 
+def test_what_runs_around_a_job_of_slurms_stands_on_the_standard_library() -> None:
+    seen = imported_with("sessionrun.runtime.slurm.on_node")
+    assert "sessionrun.runtime.keeper.children" in seen
+    others = {name.partition(".")[0] for name in seen} - {"sessionrun"}
+    assert others <= set(sys.stdlib_module_names)
+
+
 @pytest.mark.parametrize(
     ("family", "forbidden"),
     [

@@ -23,15 +23,16 @@ from executor_contract import check_executor
 from slurms import RealSlurm, find_missing, load, real_slurm
 
 from sessionrun.client.slurm import check_options, find_largest_array, parse_words
+from sessionrun.model.cluster import Cluster
 from sessionrun.model.errors import InputError
 from sessionrun.model.events import HoldPlaced, JobLost, JobStarted
-from sessionrun.model.keys import JobKey, parse_job_key
-from sessionrun.model.spec import Job
+from sessionrun.model.keys import PHASES, JobKey, parse_job_key
+from sessionrun.model.spec import Job, SessionSpec
 from sessionrun.runtime.executors.protocol import Exit
 from sessionrun.runtime.slurm import programs
-from sessionrun.runtime.slurm.book import RECORD_WAIT_S
+from sessionrun.runtime.slurm.book import NODE_WAIT_S, RECORD_WAIT_S
 from sessionrun.runtime.slurm.desk import Desk, Submission
-from sessionrun.runtime.slurm.executor import find_poll
+from sessionrun.runtime.slurm.executor import SlurmExecutor, find_poll
 from sessionrun.runtime.slurm.on_node import make_job_environment
 from sessionrun.runtime.slurm.programs import SlurmFault, find_complaint
 from sessionrun.runtime.slurm.records import BEGUN, ENDED, Records
@@ -129,11 +130,8 @@ def test_the_table_of_states() -> None:
         row("TIMEOUT")
     )
     assert "not by this session" in describe(row("CANCELLED"))
-    assert parse_answering("n1 idle\nn2 down*\nn3 mixed*\nn4 down\nn5 allocated\nn6 drained\n") == {
-        "n1",
-        "n5",
-        "n6",
-    }
+    nodes = "n1 idle\nn2 down*\nn3 mixed*\nn4 down\nn5 allocated\nn6 drained\nn7 unknown\nn8 reboot\n"
+    assert parse_answering(nodes) == {"n1", "n4", "n5", "n6"}
 
 
 def test_why_a_program_failed() -> None:
@@ -342,7 +340,7 @@ def test_the_job_of_a_failed_node_is_lost_once_the_node_is_back(
     assert [type(notice) for notice in poll(desk, words)] == [JobStarted]
     words.nodes = "n1 idle\n"
     assert poll(desk, words) == []
-    lost = the_loss(poll(desk, words, RECORD_WAIT_S))
+    lost = the_loss(poll(desk, words, NODE_WAIT_S))
     assert (lost.verdict, lost.gone) == ("lost", None) and "its node failed" in lost.reason
 
 
@@ -436,6 +434,40 @@ def test_another_supervisor_takes_over(desk: Desk, session: SessionDir, words: W
     assert [notice.key.task for notice in told if isinstance(notice, Exit)] == ["b"]
     assert [notice.key.task for notice in told if isinstance(notice, JobLost)] == ["d", "e"]
     assert set(later.open) == {key("a"), key("c")} and later.open[key("c")].job == "12_2"
+
+
+class Here:
+    """Stands in for the executor of this machine."""
+
+    def __init__(self) -> None:
+        self.started: list[Job] = []
+
+    def start(self, jobs: Sequence[Job]) -> list[Any]:
+        self.started += jobs
+        return []
+
+    def wait(self, timeout_s: float | None, wake_fd: int | None, *also: int) -> list[Any]:
+        return []
+
+    def close(self) -> None:
+        pass
+
+
+def test_what_runs_where_and_how_large_an_array_is(session: SessionDir) -> None:
+    cluster = Cluster("slurm", max_array=2)
+    spec = SessionSpec(SID, "2026-01-31T09:30:00Z", "prompts", "-", "/", "shell", {}, (), cluster=cluster)
+    here: Any = Here()
+    executor = SlurmExecutor(session, spec, here, 3, {}, print)
+    claims = [executor.claim(key(name), None) for name in "abcde"]
+    assert [claim.epoch for claim in claims] == ["3-1", "3-1", "3-2", "3-2", "3-3"]
+    assert {claim.node for claim in claims} == {"slurm"}
+    by_phase = {phase: executor.claim(key()._replace(phase=phase), "slurm").node for phase in PHASES}
+    assert [phase for phase, node in by_phase.items() if node is None] == ["prepare", "park", "land", "release"]
+    executor.wait(0, None)
+    assert executor.claim(key("f"), None).epoch == "3-6"  # what was not started is not submitted
+    release = Job(key()._replace(phase="release"), ("/bin/true",), "/", stdout="o", stderr="e")
+    assert executor.start([release]) == [] and here.started == [release]
+    executor.close()
 
 
 def test_a_claim_is_taken_once(session: SessionDir) -> None:
@@ -870,6 +902,20 @@ def test_a_node_that_slurm_gives_up_may_run_on(own_slurm: RealSlurm, sessionrun:
 
 
 @real
+def test_slurm_ends_what_it_gave_up_once_the_node_is_back(own_slurm: RealSlurm, sessionrun: Command) -> None:
+    session_id = start(sessionrun, waiting(sessionrun, "a"))
+    eventually(lambda: is_up(sessionrun, session_id, "a"))
+    job = slurm_job(sessionrun, session_id, "a")
+    own_slurm.kill("n0")
+    eventually(lambda: own_slurm.states().get(job) == "NODE_FAIL", timeout_s=120)
+    assert jobs_left(session_id)
+    own_slurm.start_node("n0")
+    (task,) = sessionrun.until(session_id, lambda view: view["ended_at"], timeout_s=240)["tasks"]
+    assert task["outcome"] == "lost" and "its node failed" in task["reason"]
+    assert not jobs_left(session_id) and text(sessionrun, session_id, "a") == "up\n"
+
+
+@real
 def test_the_job_of_a_dead_node_is_lost_once_the_node_is_back(own_slurm: RealSlurm, sessionrun: Command) -> None:
     session_id = start(sessionrun, waiting(sessionrun, "a"))
     eventually(lambda: is_up(sessionrun, session_id, "a"))
@@ -879,7 +925,7 @@ def test_the_job_of_a_dead_node_is_lost_once_the_node_is_back(own_slurm: RealSlu
     eventually(lambda: "may still run" in log(sessionrun, session_id))
     assert sessionrun.status(session_id)["tasks"][0]["status"] == "running"
     own_slurm.start_node("n0")
-    (task,) = sessionrun.wait(session_id)["tasks"]
+    (task,) = sessionrun.until(session_id, lambda view: view["ended_at"], timeout_s=240)["tasks"]
     assert task["outcome"] == "lost" and "its node failed" in task["reason"] and job in task["reason"]
     let_go(sessionrun, "a")
     assert sessionrun("retry", session_id).returncode == 0

@@ -18,6 +18,9 @@ from sessionrun.runtime.slurm.states import Meaning, Row, describe
 RECORD_WAIT_S: Final = 10.0
 """How long a record may take to be seen here once Slurm says that the job is over: file systems have caches."""
 
+NODE_WAIT_S: Final = 60.0
+"""How long a node that came back may take to end what Slurm has given up (its KillWait is 30 seconds)."""
+
 STATE_WAIT_S: Final = 120.0
 """How long Slurm may take to say why it told a job to end."""
 
@@ -86,7 +89,8 @@ class OpenJob:
         What ran around it is dead: whether Slurm has found all of its tree depends on how it tracks processes.
         """
         self.over_since = now if self.over_since is None else self.over_since
-        if now - self.over_since < RECORD_WAIT_S:
+        is_back = self.row is not None and self.row.meaning == "node"
+        if now - self.over_since < (NODE_WAIT_S if is_back else RECORD_WAIT_S):
             return None
         if self.row is None:
             why = f"Slurm knows nothing of job {self.job} any more, and it left no record"

@@ -93,9 +93,12 @@ def describe(row: Row) -> str:
 
 
 def parse_answering(printed: str) -> frozenset[str]:
-    """The nodes that answer their controller, of what sinfo prints as ``NODE STATE``; ``*`` marks silence."""
+    """The nodes that answer their controller, of what sinfo prints as ``NODE STATE``; ``*`` marks silence.
+
+    One that is down and answers was put down by its operator, or has been booted anew.
+    """
     pairs = (line.split() for line in printed.splitlines())
-    lost = ("down", "unknown", "fail", "error", "power", "boot", "reboot")
+    lost = ("unknown", "power", "boot", "reboot")
     return frozenset(
         pair[0] for pair in pairs if len(pair) == 2 and "*" not in pair[1] and not pair[1].lower().startswith(lost)
     )

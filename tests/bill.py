@@ -20,8 +20,12 @@ from typing import Final
 
 import pytest
 
-MOST_CPU_S: Final = 205.0
-"""What the fast tier may cost where the floor costs `FLOOR_S`; it costs about 165, and 150 is the goal."""
+MOST_CPU_S: Final = 160.0
+"""What the fast tier may cost where the floor costs `FLOOR_S`.
+
+150 is the goal.  A whole run on a machine with a load of 20 cost 145, which leaves less than the 8 % that runs
+differ by; tests that cost about 6 of these have gone to the slow tier since.
+"""
 
 FLOOR_S: Final = 0.045
 """CPU time of `python -I -c "import click"` on the machine of the measurement (2 cores, Python 3.11)."""

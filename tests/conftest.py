@@ -477,9 +477,10 @@ def kill_sessions(results: Path) -> None:
     """
     ids = {path.name.removeprefix("session-") for path in results.glob("session-*") if not _is_over(path)}
     while ids and (victims := _find_processes(results, ids)):  # a root that still lives starts another keeper
-        for process in victims:
-            with suppress(psutil.Error):
-                process.kill()
+        for end in (psutil.Process.suspend, psutil.Process.kill):  # so that none sees another one's end
+            for process in victims:
+                with suppress(psutil.Error):
+                    end(process)
         for process in victims:
             eventually(partial(is_gone, process))
 

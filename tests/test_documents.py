@@ -21,7 +21,7 @@ import manual
 import pytest
 from conftest import Command
 from manual import leaves, load_verb
-from test_imports import ROOMS, ROOT, arrows, room_of
+from test_imports import ROOMS, ROOT
 
 from sessionrun import cli as command_line
 from sessionrun.agents import table
@@ -624,28 +624,6 @@ def test_links_between_documents_lead_somewhere(document: Path) -> None:
         text = linked.read_text(encoding="utf-8") if linked.is_file() else ""
         headings = [line.lstrip("# ").lower().replace(" ", "-") for line in text.splitlines() if line[:1] == "#"]
         assert not anchor or anchor in headings
-
-
-def test_the_drawing_of_the_rooms_is_what_they_import() -> None:
-    (drawing,) = code_blocks("ARCHITECTURE.md", "text")
-    head, *rows = drawing.splitlines()
-    columns = {match[0]: match.span() for match in re.finditer(r"\w+", head)}
-    drawn = {}
-    for row in rows:
-        room = row.split()[0]
-        for mark in re.finditer(r"(?<= )\S+", row):
-            (column,) = (name for name, (start, end) in columns.items() if start <= mark.start() < end)
-            drawn[room, column] = mark[0]
-
-    rooms = [room for room in ROOMS if room != "__main__"]
-    assert [row.split()[0] for row in rows] == rooms
-    assert list(columns) == rooms[:-1]
-    wanted = {}
-    for room, other in arrows(room_of):
-        if room in rooms:
-            is_part = any(name.startswith(f"{other}.") for name in ROOMS[room])
-            wanted[room, other] = "x" if other in ROOMS[room] else "(x)" if is_part else "-"
-    assert drawn == wanted
 
 
 def test_the_table_of_rooms_names_modules_that_exist() -> None:

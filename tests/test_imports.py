@@ -300,6 +300,30 @@ def test_the_figures_of_the_house() -> None:
     assert (count_floors(rooms), len(rooms)) == (FLOORS, ARROWS)
 
 
+def test_the_drawing_of_the_rooms_is_what_they_import() -> None:
+    from test_documents import code_blocks  # which imports the rooms from here
+
+    (drawing,) = code_blocks("ARCHITECTURE.md", "text")
+    head, *rows = drawing.splitlines()
+    columns = {match[0]: match.span() for match in re.finditer(r"\w+", head)}
+    drawn = {}
+    for row in rows:
+        room = row.split()[0]
+        for mark in re.finditer(r"(?<= )\S+", row):
+            (column,) = (name for name, (start, end) in columns.items() if start <= mark.start() < end)
+            drawn[room, column] = mark[0]
+
+    rooms = [room for room in ROOMS if room != "__main__"]
+    assert [row.split()[0] for row in rows] == rooms
+    assert list(columns) == rooms[:-1]
+    wanted = {}
+    for room, other in arrows(room_of):
+        if room in rooms:
+            is_part = any(name.startswith(f"{other}.") for name in ROOMS[room])
+            wanted[room, other] = "x" if other in ROOMS[room] else "(x)" if is_part else "-"
+    assert drawn == wanted
+
+
 @pytest.mark.parametrize("room", ["model", "engine"])
 def test_pure_rooms_know_no_files_clocks_or_processes(room: str) -> None:
     for module in within(f"sessionrun.{room}"):

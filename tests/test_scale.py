@@ -27,6 +27,7 @@ def check(fate: Fate, shown: dict[str, object], place: Path) -> None:
     assert replayed(session)["tasks"] == tasks
 
 
+@pytest.mark.slow
 def test_twenty_nodes(own_place: Path) -> None:
     figures, fate, shown = play(own_place, nodes=20, tasks=400, seed=1)
     check(fate, shown, own_place)

@@ -18,6 +18,7 @@ from zlib import crc32
 
 import orjson
 import pytest
+from conftest import slow
 from hypothesis import given
 from hypothesis import strategies as st
 from simulation import make_session
@@ -221,7 +222,8 @@ def test_records_of_a_later_version_are_passed_over() -> None:
 # --- files ---
 
 
-def test_a_reader_sees_the_old_or_the_new(own_place: Path) -> None:
+@pytest.mark.parametrize("turns", [500, *slow(20_000)])
+def test_a_reader_sees_the_old_or_the_new(own_place: Path, turns: int) -> None:
     """Two contents of different length, replaced while another thread reads all the time."""
     path = own_place / "status.json"
     contents = (b"a" * 10_000, b"b" * 50)
@@ -235,7 +237,7 @@ def test_a_reader_sees_the_old_or_the_new(own_place: Path) -> None:
 
     reader = threading.Thread(target=read)
     reader.start()
-    for turn in range(2000):
+    for turn in range(turns):
         replace_file(path, contents[turn % 2], durable=False)
     done.set()
     reader.join()

@@ -8,6 +8,7 @@ import sys
 import tarfile
 from pathlib import Path
 
+import orjson
 import pytest
 from clusters import real_cluster
 from conftest import Command
@@ -15,7 +16,9 @@ from test_cluster import git, make_repository, start
 
 from sessionrun.model.errors import SessionrunError
 from sessionrun.model.places import Repository
+from sessionrun.runtime.dask.orders import _place_request
 from sessionrun.runtime.executors.secrets import NotSet, look_up
+from sessionrun.runtime.node.spool import NODE_TOKEN
 from sessionrun.workspaces.companions import make_links, pack_included, place_links, unpack_included
 
 
@@ -56,6 +59,17 @@ def test_links_lead_to_the_same_places_on_a_node(own_place: Path) -> None:
     for _ in range(2):
         make_links(replica, placed[:1], inside)
     assert os.readlink(replica / "cache" / "models") == f"{top}/cache/models"
+
+
+def test_a_request_within_a_request_is_about_the_replica_too(own_place: Path) -> None:
+    repository = Repository(str(own_place), str(own_place / ".git"), "main", "0" * 40, str(own_place / "w"))
+    workspace = {"repository": orjson.loads(orjson.dumps(repository)), "links": ["../data"], "task": "t"}
+    check = {"directory": "/w", "loop": {"workspace": workspace, "attempt": 1, "round": 2}}
+    placed = orjson.loads(_place_request(orjson.dumps(check), repository))
+    there = placed["loop"]["workspace"]
+    assert there["repository"]["top"].startswith(NODE_TOKEN) and there["links"] == [str(own_place.parent / "data")]
+    assert (placed["directory"], placed["loop"]["round"], there["task"]) == ("/w", 2, "t")
+    assert orjson.loads(_place_request(b'{"directory": "/w"}', repository)) == {"directory": "/w"}
 
 
 def test_included_files_are_those_of_the_checkout_and_no_archive_leads_out(own_place: Path) -> None:

@@ -101,7 +101,6 @@ def _find_replica(repository: Repository) -> str:
 
 def _place_request(content: bytes, repository: Repository) -> bytes:
     """A request as the node's job is to read it: about the replica."""
-    request = orjson.loads(content)
     replica = _find_replica(repository)
     there = replace(
         repository,
@@ -110,8 +109,19 @@ def _place_request(content: bytes, repository: Repository) -> bytes:
         worktree_dir=str(Path(replica).with_name("worktrees")),
         settings=repository.settings and replace(repository.settings, git_dir=f"{replica}/.git"),
     )
-    links, _ = place_links(repository.top, request["links"])
-    return orjson.dumps({**request, "repository": there, "links": links})
+    return orjson.dumps(_place_record(orjson.loads(content), repository.top, there))
+
+
+def _place_record(record: Message, top: str, there: Repository) -> Message:
+    """The same of a part of a request: that of a round is within the request of a CHECK or WORK."""
+    placed = {**record}
+    if "repository" in record:
+        placed["repository"] = there
+        placed["links"] = place_links(top, record["links"])[0]
+    for name in ("loop", "workspace"):
+        if isinstance(record.get(name), dict):
+            placed[name] = _place_record(record[name], top, there)
+    return placed
 
 
 class Replicas:
@@ -135,7 +145,7 @@ class Replicas:
         if folder is None or job.key.phase == "work":
             return
         request = orjson.loads(base64.b64decode(order["files"][f"{folder}/{REQUEST}"]))
-        links = orjson.loads(read_regular(session.path / folder / REQUEST))["links"]
+        links = orjson.loads(read_regular(session.path / folder / REQUEST)).get("links", ())
         known = self._find_known(request)
         _, inside = place_links(self._repository.top, links)
         order["files"][f"{folder}/{WISH}"] = _encode(orjson.dumps(ReplicaWish(tuple(known), inside)))

@@ -199,6 +199,7 @@ def _listen(folder: Path) -> socket.socket:
         listener = socket.socket(socket.AF_UNIX)
         try:
             listener.bind(f"/proc/self/fd/{fd}/{draft}")
+            os.chmod(draft, 0o600, dir_fd=fd)  # whatever the umask is
             listener.listen(_BACKLOG)
             os.rename(draft, SOCKET, src_dir_fd=fd, dst_dir_fd=fd)
         except BaseException:

@@ -13,6 +13,7 @@ end, and the process leaves: the next supervisor starts another one.
 from __future__ import annotations
 
 import contextlib
+import errno
 import json
 import os
 import resource
@@ -34,7 +35,11 @@ HEAD_S: Final = 60.0
 MOST_AT_ONCE: Final = 256
 """Connections of one list at a time; more of them wait to be accepted."""
 
+NO_ROOM_S: Final = 0.1
+"""How long to wait if there is no descriptor or memory for a connection."""
+
 MAX_MESSAGE: Final = 1 << 20
+_NO_ROOM: Final = (errno.EMFILE, errno.ENFILE, errno.ENOMEM, errno.ENOBUFS)
 _STACK: Final = 512 << 10
 _TUNNEL: Final = b"HTTP/1.1 200 Connection established\r\n\r\n"
 _PHRASES: Final = {400: "Bad Request", 403: "Forbidden", 502: "Bad Gateway"}
@@ -145,7 +150,9 @@ class Proxy:
         """Take a connection; False: there is none."""
         try:
             client, _ = door.listener.accept()
-        except OSError:
+        except OSError as error:
+            if error.errno in _NO_ROOM:
+                time.sleep(NO_ROOM_S)  # the client waits; to ask again at once would only keep the machine busy
             return False
         with self._lock:
             door.open += 1
@@ -246,6 +253,7 @@ def main(fd: int) -> int:
     with contextlib.suppress(OSError, ValueError):
         _, most = resource.getrlimit(resource.RLIMIT_NOFILE)
         resource.setrlimit(resource.RLIMIT_NOFILE, (most, most))
+    os.umask(0o077)  # whatever that of the agents is
     threading.stack_size(_STACK)
     Proxy(socket.socket(fileno=fd)).run()
     return 0

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any, Final
 
@@ -32,6 +32,7 @@ _CAUSE_WORDS: Final = {
     "need": "waiting for another task",
     "nobody": "without a process of the session",
 }
+_SHOWN_HOSTS: Final = 8
 _SHOWN: Final = 200
 """How much of a follow-up is shown (characters)."""
 
@@ -100,9 +101,30 @@ def _tell_session(explanation: dict[str, Any]) -> Iterator[str]:
         yield "Landing: " + ", ".join(f"{count} {status}" for status, count in explanation["landings"].items())
 
 
+def _tell_denied(denied: Sequence[Mapping[str, Any]]) -> Iterator[str]:
+    """The hosts that tasks were denied, one line for each, in the whole session."""
+    hosts: dict[tuple[str, int], list[Mapping[str, Any]]] = {}
+    for found in denied:
+        hosts.setdefault((found["host"], found["port"]), []).append(found)
+    for found_of in list(hosts.values())[:_SHOWN_HOSTS]:
+        tasks = ", ".join(found["task"] for found in found_of[:_SHOWN_HOSTS])
+        yield escape_line(f"Network: {_word_denied(found_of)}, asked for by {tasks}")
+    if len(hosts) > _SHOWN_HOSTS:
+        yield f"Network: denied {len(hosts) - _SHOWN_HOSTS} other hosts"
+
+
+def _word_denied(found_of: Sequence[Mapping[str, Any]]) -> str:
+    """That a host was denied."""
+    host, port = found_of[0]["host"], found_of[0]["port"]
+    named = host if port in (0, 80, 443) else f"[{host}]:{port}" if ":" in host else f"{host}:{port}"
+    count = sum(found["count"] for found in found_of)
+    return f"denied {named} ({count} time{'s' if count != 1 else ''})"
+
+
 def _list_tasks(explanation: Mapping[str, Any]) -> Iterator[str]:
     from sessionrun.client.explanation import CAUSES
 
+    yield from _tell_denied(explanation["denied"])
     for cause in CAUSES:
         tasks = [task for task in explanation["tasks"] if task["cause"] == cause]
         if tasks:
@@ -122,6 +144,10 @@ def _tell_tasks(session: SessionDir, explanation: Mapping[str, Any]) -> Iterator
             asked = " ".join(task["follow_up"].split())
             yield f"  last follow-up: {escape_line(asked[:_SHOWN] + (' ...' if len(asked) > _SHOWN else ''))}"
         yield from landing_lines(task, "  ")
+        for found in explanation["denied"]:
+            if found["task"] != task["id"]:
+                continue
+            yield "  " + escape_line(f"network: {_word_denied([found])}: {found['why']}")
         for need in task["needs"]:
             yield f"  needs {need['id']}: {need['outcome'] or need['status'] or 'no such task'}"
         for token in task["tokens"][1:]:

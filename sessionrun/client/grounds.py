@@ -3,18 +3,20 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Sequence
+from collections.abc import Container, Sequence
 from typing import Any
 
 from sessionrun.client.explanation import Grounds, explain_session, explain_tasks, find_holders
 from sessionrun.client.landed import add_landings, count_landings
 from sessionrun.client.lookup import choose_tasks
 from sessionrun.client.view import load_history
+from sessionrun.model.times import format_time
 from sessionrun.runtime import processes
 from sessionrun.runtime.history import find_damage
 from sessionrun.store import damage
 from sessionrun.store.journal import read_log
 from sessionrun.store.ledger import LedgerJob, fold_ledger
+from sessionrun.store.networks import read_denials
 from sessionrun.store.session import SessionDir
 
 
@@ -36,7 +38,24 @@ def explain(session: SessionDir, wanted: Sequence[str] = ()) -> dict[str, Any]:
             {**facts_of, "landing": task["landing"]} if "landing" in task else facts_of
             for facts_of, task in zip(explain_tasks(grounds, chosen), chosen, strict=True)
         ]
-    return facts
+    chosen_ids = {task["id"] for task in facts["tasks"]} if wanted else set(grounds.state.tasks)
+    return {**facts, "denied": _find_denied(session, grounds, chosen_ids)}
+
+
+def _find_denied(session: SessionDir, grounds: Grounds, chosen: Container[str]) -> list[dict[str, Any]]:
+    """The hosts that jobs of the chosen tasks were denied."""
+    tasks = [task.spec for task in grounds.state.tasks.values() if task.spec.id in chosen]
+    return [
+        {
+            "task": task.id,
+            **host,
+            "first_at": format_time(host["first_at"]),
+            "last_at": format_time(host["last_at"]),
+        }
+        for task in tasks
+        if task.sandbox is not None and task.sandbox.network == "proxy"
+        for host in read_denials(session.path, task.id)
+    ]
 
 
 def describe_rest(facts: dict[str, Any]) -> str:

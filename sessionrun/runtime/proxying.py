@@ -1,12 +1,10 @@
-"""The proxy of a session (`walls.proxy`): starts it when the first job wants it, and opens a door for each job.
+"""The proxy of a session (`walls.proxy`): starts it when the first job wants it, opens a door for each job.
 
-A door is a Unix socket in a folder that is bound into the walls of one job, with a list of hosts.  It listens before
-the job starts.  This process keeps the sockets, too: if the proxy dies, another one goes on with them, and what has
-connected in between only waits.  If this process is killed, the proxy sees the end of its socket and retires; the
-next supervisor makes the doors of the jobs that run anew, in the same folders, and starts another proxy.
-
-    jobs/<id>/a<attempt>-r<round>-<phase>/network-<n>/
-        list.json  denied-<n>.json  door/socket
+A door is a Unix socket in a folder that is bound into the walls of one job, with a list of hosts.  It listens
+before the job starts.  This process keeps the sockets, too: if the proxy dies, another one goes on with them, and
+what has connected in between only waits.  If this process is killed, the proxy sees the end of its socket and
+retires; the next supervisor makes the doors of the jobs that run anew, in the same folders, and starts another.
+`store.networks` has the names of the files.
 """
 
 from __future__ import annotations
@@ -14,37 +12,31 @@ from __future__ import annotations
 import contextlib
 import os
 import socket
-import subprocess
 import sys
 import threading
 import time
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Final
 
 import orjson
 
 from sessionrun.store.files import make_directories, read_regular, replace_file
+from sessionrun.store.networks import DENIED, DOOR, LIST, MAX_FILE, NETWORK, SOCKET, list_denied, list_networks
 from sessionrun.walls import proxy
 from sessionrun.walls.proxy.hosts import Rule, rule_from_record
 
 if TYPE_CHECKING:
+    import subprocess
+
     from sessionrun.model.keys import JobKey
     from sessionrun.store.session import SessionDir
 
-NETWORK: Final = "network-"
-"""In a job's folder: the beginning of the names of its folders for the network."""
-
-LIST: Final = "list.json"
-DOOR: Final = "door"
-DENIED: Final = "denied-"
-SOCKET: Final = "socket"
 TELL_S: Final = 10.0
 """How long the proxy may take to take a message."""
 
 LEAVE_S: Final = 5.0
 RESTART_S: Final = 1.0
-_MAX_LIST: Final = 1 << 20
 _BACKLOG: Final = 128
 _VARIABLES: Final = ("http_proxy", "https_proxy", "all_proxy", "no_proxy")
 
@@ -58,19 +50,22 @@ class _Door:
 
     def describe(self) -> bytes:
         """The message by which the proxy learns of it."""
-        numbers = [path.name for path in _list_denied(self.folder)]
+        number = 1 + sum(1 for _ in list_denied(self.folder))
         message = {
             "do": "open",
             "number": self.number,
             "task": self.key.task,
-            "denied": str(self.folder / f"{DENIED}{len(numbers) + 1}.json"),
+            "denied": str(self.folder / f"{DENIED}{number}.json"),
             "rules": [list(rule) for rule in self.rules],
         }
         return orjson.dumps(message)
 
 
 class Proxying:
-    """The proxy and the doors of one session.  The lock is there because a thread starts a proxy that died again."""
+    """The proxy and the doors of one session.
+
+    The lock is there because a thread starts a new proxy when the one before has died.
+    """
 
     def __init__(self, session: SessionDir, say: Callable[[str], None]) -> None:
         self._session, self._say = session, say
@@ -80,6 +75,7 @@ class Proxying:
         self._process: subprocess.Popen[bytes] | None = None
         self._control: socket.socket | None = None
         self._is_ending = False
+        self._has_left = threading.Event()
 
     def open(self, key: JobKey, rules: tuple[Rule, ...]) -> str:
         """Make a door for a job; returns the folder of its socket, which listens.
@@ -99,7 +95,7 @@ class Proxying:
         for key in keys:
             for folder in list_networks(self._session.job_path(key).absolute()):
                 try:
-                    records = orjson.loads(read_regular(folder / LIST, _MAX_LIST))
+                    records = orjson.loads(read_regular(folder / LIST, MAX_FILE))
                     self._open(key, folder, tuple(rule_from_record(record) for record in records))
                 except (OSError, ValueError, TypeError) as error:
                     self._say(f"job {key.text()} has lost its network: {error}")
@@ -124,11 +120,9 @@ class Proxying:
                 return
             with contextlib.suppress(OSError):
                 self._tell(b'{"do":"leave"}')
-        try:
-            process.wait(LEAVE_S)
-        except subprocess.TimeoutExpired:
+        if not self._has_left.wait(LEAVE_S):
             process.kill()
-            process.wait()
+            self._has_left.wait()
 
     def _open(self, key: JobKey, folder: Path, rules: tuple[Rule, ...]) -> None:
         with self._lock:
@@ -150,12 +144,14 @@ class Proxying:
         socket.send_fds(self._control, [message], [one.fileno() for one in passed])
 
     def _start(self) -> None:
+        import subprocess
+
         ours, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
         ours.settimeout(TELL_S)
         program = os.path.join(os.path.dirname(os.path.abspath(proxy.__file__)), "__main__.py")
         with theirs:
             self._process = subprocess.Popen(
-                [sys.executable, "-I", "-S", program, str(theirs.fileno())],
+                [sys.executable, "-I", "-S", program, str(theirs.fileno()), str(self._session.path.absolute())],
                 stdin=subprocess.DEVNULL,
                 stdout=subprocess.DEVNULL,
                 cwd="/",
@@ -173,57 +169,24 @@ class Proxying:
         """Start another proxy if this one dies."""
         born = time.monotonic()
         code = process.wait()
-        if time.monotonic() - born < RESTART_S:
+        if time.monotonic() - born < RESTART_S and not self._is_ending:
             time.sleep(RESTART_S)
-        while not self._is_ending:
+        while not self._go_on_without(code):
+            time.sleep(RESTART_S)
+
+    def _go_on_without(self, code: int) -> bool:
+        """A proxy has ended: start another one, or take note that this was wanted; whether that is done."""
+        with self._lock:
+            if self._is_ending:
+                self._has_left.set()
+                return True
             self._say(f"the proxy has ended ({code}): another one is started")
             try:
-                with self._lock:
-                    if not self._is_ending:
-                        self._start()
-                return
+                self._start()
             except OSError as error:
                 self._say(f"the proxy cannot be started: {error.strerror}")
-            time.sleep(RESTART_S)
-
-
-def list_networks(job: Path) -> Iterator[Path]:
-    """The folders for the network of a job."""
-    number = 1
-    while (folder := job / f"{NETWORK}{number}").is_dir():
-        yield folder
-        number += 1
-
-
-def read_denials(job: Path) -> list[dict[str, Any]]:
-    """What a job was denied, summed over its lists: the objects of `walls.proxy.denials`."""
-    hosts: dict[tuple[str, int], dict[str, Any]] = {}
-    for folder in list_networks(job):
-        for path in _list_denied(folder):
-            for found in _load_denied(path):
-                place = found["host"], found["port"]
-                known = hosts.setdefault(place, {**found, "count": 0})
-                known["count"] += found["count"]
-                known["first_at"] = min(known["first_at"], found["first_at"])
-                known["last_at"] = max(known["last_at"], found["last_at"])
-    return list(hosts.values())
-
-
-def _list_denied(folder: Path) -> list[Path]:
-    number, found = 1, []
-    names = set(os.listdir(folder))
-    while (name := f"{DENIED}{number}.json") in names:
-        found.append(folder / name)
-        number += 1
-    return found
-
-
-def _load_denied(path: Path) -> list[dict[str, Any]]:
-    try:
-        hosts = orjson.loads(read_regular(path, _MAX_LIST))["hosts"]
-        return [found for found in hosts if isinstance(found["host"], str) and isinstance(found["count"], int)]
-    except (OSError, ValueError, KeyError, TypeError):
-        return []
+                return False
+            return True
 
 
 def _listen(folder: Path) -> socket.socket:
@@ -236,6 +199,7 @@ def _listen(folder: Path) -> socket.socket:
         listener = socket.socket(socket.AF_UNIX)
         try:
             listener.bind(f"/proc/self/fd/{fd}/{draft}")
+            os.chmod(draft, 0o600, dir_fd=fd)  # whatever the umask is
             listener.listen(_BACKLOG)
             os.rename(draft, SOCKET, src_dir_fd=fd, dst_dir_fd=fd)
         except BaseException:

@@ -1,8 +1,8 @@
 """Which hosts a job may reach by way of the proxy: those of its agent, of the plan, and the model server that the
 user's variables or settings name instead of the agent's own.
 
-The hosts of an agent have the usual ports.  A host that the plan names has any port.  A server that the user names by
-a whole address has that port alone, and may be on this machine or in a private network.
+The hosts of an agent have the usual ports.  A host that the plan names has any port.  A server that the user names
+by a whole address has that port alone, and may be on this machine or in a private network.
 """
 
 from __future__ import annotations
@@ -28,6 +28,7 @@ SERVER_VARIABLES: Final = frozenset(
 
 _URL: Final = re.compile(r"(https?)://(?:[^@/\s\"']*@)?(\[[0-9A-Fa-f:.]+\]|[A-Za-z0-9._-]+)(?::([0-9]{1,5}))?")
 _SETTING: Final = re.compile(r"(?:base_?url|api_?base)[\"']?\s*[:=]\s*[\"']?(https?://[^\s\"',}]+)", re.IGNORECASE)
+_SETTINGS: Final = (".json", ".toml", ".env")
 _MAX_SETTINGS: Final = 1 << 20
 
 
@@ -59,6 +60,8 @@ def _find_servers(state: AgentState, env: Mapping[str, str], words: Iterable[str
     for word in words:
         yield from _find_settings(word)
     for name in state.settings:
+        if not name.endswith(_SETTINGS):
+            continue
         yield from _find_settings(_read_settings(os.path.join(folder, name)))
 
 

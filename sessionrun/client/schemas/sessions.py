@@ -226,6 +226,17 @@ _ATTEMPT: Final = objects(
         "jobs": lists(_JOB),
     }
 )
+_DENIED: Final = objects(
+    {
+        "task": TEXT,
+        "host": TEXT,
+        "port": count,
+        "count": count,
+        "first_at": time,
+        "last_at": time,
+        "why": TEXT,
+    }
+)
 _EXPLAINED_KEYS: Final = (
     *("id", "num", "status", "phase", "outcome", "reason_class", "reason", "attempt", "round", "pid"),
     *("output", "stderr"),
@@ -252,6 +263,7 @@ EXPLAINED: Final = objects(
         "tokens": lists(objects(_TOKEN)),
         "causes": mappings(count),
         "landings": mappings(count),
+        "denied": lists(_DENIED),
         "resume": nullable(TEXT),
         "damage": nullable(TEXT),
         "tasks": lists(_EXPLAINED),

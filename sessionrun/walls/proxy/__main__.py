@@ -1,4 +1,7 @@
-"""The proxy as a program: ``python -I -S __main__.py CONTROL``, the descriptor of a socket (see `serving`)."""
+"""The proxy as a program: ``python -I -S __main__.py CONTROL SESSION``.
+
+CONTROL is the descriptor of a socket (see `serving`).  SESSION only tells people whose proxy it is.
+"""
 
 import gc
 import os

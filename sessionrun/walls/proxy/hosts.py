@@ -82,7 +82,7 @@ def parse_address(text: str) -> Address | None:
 
 
 def split_authority(text: str, usual: int | None = None) -> tuple[str, int] | None:
-    """The host and the port of ``HOST:PORT``, ``[ADDRESS]:PORT`` or, with a usual port, either without; or None."""
+    """The host and the port of ``HOST:PORT`` or ``[ADDRESS]:PORT``; the port may be a usual one; else None."""
     found = re.fullmatch(r"(\[[0-9A-Fa-f:.]+\]|[^\[\]:@/?#\s]+)(?::([0-9]{1,5}))?", text)
     host = None if found is None else normalize(found[1])
     if found is None or host is None:

@@ -1,4 +1,4 @@
-"""The loop of the proxy: takes sockets from the supervisor, accepts at them, and serves each connection in a thread.
+"""The loop of the proxy: takes sockets from the supervisor, accepts, and serves each connection in a thread.
 
 It is told what to do by messages on a socket of the kind SOCK_SEQPACKET, each an object of JSON:
 
@@ -13,6 +13,7 @@ end, and the process leaves: the next supervisor starts another one.
 from __future__ import annotations
 
 import contextlib
+import errno
 import json
 import os
 import resource
@@ -24,7 +25,7 @@ from typing import Any, Final
 
 from sessionrun.walls.proxy.denials import LATE_S, Denials
 from sessionrun.walls.proxy.hosts import Rule, find_refusal, rule_from_record
-from sessionrun.walls.proxy.relay import relay
+from sessionrun.walls.proxy.relay import CHUNK, relay
 from sessionrun.walls.proxy.request import END, MAX_HEAD, BadRequest, Request, parse_head
 from sessionrun.walls.proxy.upstream import Denied, Unreachable, connect, take_environment
 
@@ -34,7 +35,11 @@ HEAD_S: Final = 60.0
 MOST_AT_ONCE: Final = 256
 """Connections of one list at a time; more of them wait to be accepted."""
 
+NO_ROOM_S: Final = 0.1
+"""How long to wait if there is no descriptor or memory for a connection."""
+
 MAX_MESSAGE: Final = 1 << 20
+_NO_ROOM: Final = (errno.EMFILE, errno.ENFILE, errno.ENOMEM, errno.ENOBUFS)
 _STACK: Final = 512 << 10
 _TUNNEL: Final = b"HTTP/1.1 200 Connection established\r\n\r\n"
 _PHRASES: Final = {400: "Bad Request", 403: "Forbidden", 502: "Bad Gateway"}
@@ -145,7 +150,9 @@ class Proxy:
         """Take a connection; False: there is none."""
         try:
             client, _ = door.listener.accept()
-        except OSError:
+        except OSError as error:
+            if error.errno in _NO_ROOM:
+                time.sleep(NO_ROOM_S)  # the client waits; to ask again at once would only keep the machine busy
             return False
         with self._lock:
             door.open += 1
@@ -204,6 +211,7 @@ class Proxy:
             if request.tunnel:
                 client.sendall(_TUNNEL)
             relay(client, server, rest, None if request.tunnel else request.body)
+        _drain(client)
 
 
 def _read_head(client: socket.socket) -> tuple[bytes, bytes]:
@@ -230,8 +238,14 @@ def _refuse(client: socket.socket, code: int, why: str) -> None:
     head = f"HTTP/1.1 {code} {_PHRASES[code]}\r\nContent-Type: text/plain\r\nContent-Length: {len(body)}\r\n"
     client.sendall(head.encode("ascii") + b"Connection: close\r\n\r\n" + body)
     client.shutdown(socket.SHUT_WR)
-    while client.recv(1 << 16):
-        pass  # to close with something unread would break off the answer
+    _drain(client)
+
+
+def _drain(client: socket.socket) -> None:
+    """Read to the end: to close with something unread would break off the answer."""
+    client.settimeout(HEAD_S)
+    while client.recv(CHUNK):
+        pass
 
 
 def main(fd: int) -> int:
@@ -239,6 +253,7 @@ def main(fd: int) -> int:
     with contextlib.suppress(OSError, ValueError):
         _, most = resource.getrlimit(resource.RLIMIT_NOFILE)
         resource.setrlimit(resource.RLIMIT_NOFILE, (most, most))
+    os.umask(0o077)  # whatever that of the agents is
     threading.stack_size(_STACK)
     Proxy(socket.socket(fileno=fd)).run()
     return 0

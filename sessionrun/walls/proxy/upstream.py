@@ -1,7 +1,7 @@
 """Finds and connects the server of a request: names are resolved here, outside of the walls.
 
-If the user's own environment names a proxy, that one is asked, as for any other program of the user; then it resolves
-the names.  Addresses, ``localhost`` and what NO_PROXY names are connected to directly.
+If the user's own environment names a proxy, that one is asked, as by any other program of the user; it then
+resolves the names.  Addresses, ``localhost`` and what NO_PROXY names are connected to directly.
 """
 
 from __future__ import annotations

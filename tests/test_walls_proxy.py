@@ -1,0 +1,713 @@
+"""The proxy of tasks inside of walls: which hosts a list lets through, and that nothing else is reached."""
+
+from __future__ import annotations
+
+import hashlib
+import http.server
+import json
+import os
+import random
+import shlex
+import shutil
+import signal
+import socket
+import subprocess
+import threading
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any, ClassVar
+
+import psutil
+import pytest
+from conftest import eventually, kill_sessions
+from test_cli_worktrees import Project, project_in
+
+from sessionrun.model.keys import JobKey
+from sessionrun.runtime.proxying import Proxying
+from sessionrun.store.networks import DOOR, SOCKET, read_denials
+from sessionrun.store.session import SessionDir
+from sessionrun.walls.policy import AGENTS
+from sessionrun.walls.proxy.hosts import (
+    Rule,
+    find_refusal,
+    find_wrong_address,
+    make_rule,
+    normalize,
+    split_authority,
+)
+from sessionrun.walls.proxy.request import BadRequest, parse_head
+from sessionrun.walls.proxy.upstream import Unreachable, find_parent
+from sessionrun.walls.servers import list_rules
+from sessionrun.walls.trial import find_problem
+
+BIG = 100 << 20
+PIECE = random.Random(17).randbytes(1 << 20)
+KEY = JobKey("t", 1, 1, "work", 1)
+
+# --- names ---
+
+
+@pytest.mark.parametrize(
+    ("listed", "asked", "port", "passes"),
+    [
+        ("example.org", "example.org", 443, True),
+        ("example.org", "EXAMPLE.org.", 443, True),
+        ("Example.ORG", "example.org", 8080, True),
+        ("example.org", "www.example.org", 443, False),
+        ("example.org", "notexample.org", 443, False),
+        ("example.org", "example.org.evil.net", 443, False),
+        ("*.example.org", "www.example.org", 443, True),
+        ("*.example.org", "a.b.example.org", 443, True),
+        ("*.example.org", "example.org", 443, False),
+        ("*.example.org", "evilexample.org", 443, False),
+        ("*.0.1", "127.0.0.1", 80, False),
+        ("127.0.0.1", "127.0.0.1", 80, True),
+        ("127.0.0.1", "[::ffff:127.0.0.1]", 80, True),
+        ("127.0.0.1", "localhost", 80, False),
+        ("127.0.0.1", "127.1", 80, False),
+        ("127.0.0.1", "2130706433", 80, False),
+        ("localhost", "127.0.0.1", 80, False),
+        ("::1", "[0:0:0:0:0:0:0:1]", 80, True),
+        ("bücher.example", "xn--bcher-kva.example", 443, True),
+    ],
+)
+def test_which_names_a_list_lets_through(listed: str, asked: str, port: int, passes: bool) -> None:
+    host = normalize(asked)
+    assert host is not None
+    assert (find_refusal([make_rule(listed)], host, port) is None) == passes
+
+
+def test_an_entry_with_ports_has_no_others() -> None:
+    rules = [make_rule("example.org", (80, 443))]
+    assert find_refusal(rules, "example.org", 443) is None
+    assert (
+        find_refusal(rules, "example.org", 22)
+        == "port 22 of example.org is not in the list of this task's network"
+    )
+    assert find_refusal([], "example.org", 443) == "example.org is not in the list of this task's network"
+
+
+@pytest.mark.parametrize("text", ["", ".", "a..b", "a b", "a/b", "a@b", "x" * 64, "[::1", "a:1", "é" * 80, "a\n"])
+def test_what_is_no_host(text: str) -> None:
+    assert normalize(text) is None
+
+
+@pytest.mark.parametrize(
+    ("text", "usual", "found"),
+    [
+        ("example.org:443", None, ("example.org", 443)),
+        ("example.org", 80, ("example.org", 80)),
+        ("example.org", None, None),
+        ("[::1]:8080", None, ("::1", 8080)),
+        ("::1:8080", None, None),
+        ("example.org:0", None, None),
+        ("example.org:65536", None, None),
+        ("example.org:", 80, None),
+        ("me@example.org:80", None, None),
+    ],
+)
+def test_host_and_port(text: str, usual: int | None, found: tuple[str, int] | None) -> None:
+    assert split_authority(text, usual) == found
+
+
+# --- addresses ---
+
+_PUBLIC = ("93.184.215.14", "2606:2800:21f:cb07:6820:80da:af6b:8b2c", "64:ff9b::5db8:d70e")
+_PRIVATE = (
+    *("127.0.0.1", "127.8.8.8", "10.0.0.5", "172.16.1.1", "192.168.0.1", "169.254.169.254", "100.64.0.1"),
+    *("0.0.0.0", "224.0.0.1", "255.255.255.255", "::1", "::", "fe80::1", "fe80::1%eth0", "fd00::1", "ff02::1"),
+    *("::ffff:127.0.0.1", "::ffff:10.0.0.5", "64:ff9b::7f00:1", "2002:7f00:1::", "2002:a00:5::1"),
+)
+
+
+@pytest.mark.parametrize("address", _PUBLIC)
+def test_a_name_may_lead_to_the_internet(address: str) -> None:
+    assert find_wrong_address([make_rule("example.org")], "example.org", 443, address) is None
+
+
+@pytest.mark.parametrize("address", _PRIVATE)
+@pytest.mark.parametrize("listed", ["example.org", "*.org"])
+def test_a_name_may_not_lead_to_this_machine_or_a_private_network(listed: str, address: str) -> None:
+    assert find_wrong_address([make_rule(listed)], "example.org", 443, address)
+
+
+def test_an_address_that_is_listed_may_be_led_to() -> None:
+    rules = [make_rule("git.corp"), make_rule("10.0.0.5")]
+    assert find_wrong_address(rules, "git.corp", 443, "10.0.0.5") is None
+    assert find_wrong_address(rules, "git.corp", 443, "::ffff:10.0.0.5") is None
+    assert find_wrong_address(rules, "git.corp", 443, "10.0.0.6") == (
+        "git.corp leads to the private address 10.0.0.6, which is not in the list of this task's network"
+    )
+
+
+def test_localhost_is_this_machine_if_it_is_listed() -> None:
+    assert find_wrong_address([make_rule("localhost")], "localhost", 80, "::1") is None
+    assert find_wrong_address([make_rule("localhost")], "localhost", 80, "10.0.0.5")
+    assert find_wrong_address([make_rule("*.org")], "localhost", 80, "127.0.0.1")
+
+
+def test_the_user_s_own_server_may_be_anywhere_but_at_its_port() -> None:
+    rules = [make_rule("models.corp", (8080,), private=True), make_rule("*.corp")]
+    assert find_wrong_address(rules, "models.corp", 8080, "10.0.0.5") is None
+    assert find_wrong_address(rules, "models.corp", 8081, "10.0.0.5")
+
+
+# --- lists ---
+
+
+def test_the_list_of_an_agent(tmp_path: Path) -> None:
+    (tmp_path / "config.toml").write_text('[model_providers.x]\nbase_url = "http://127.0.0.1:4000/v1"\n')
+    env = {"OPENAI_BASE_URL": "https://models.example.net/v1", "CODEX_HOME": "x", "ANTHROPIC_BASE_URL": "rubbish"}
+    words = ("codex", "exec", "-c", 'model_providers.y.base_url="http://[::1]:4001"')
+    rules = list_rules(["pypi.org"], AGENTS["codex"], env, words, str(tmp_path))
+    assert rules[0] == Rule("pypi.org")
+    assert Rule("api.openai.com", (80, 443)) in rules
+    assert [rule for rule in rules if rule.private] == [
+        Rule("models.example.net", (443,), True),
+        Rule("rubbish", (80,), True),
+        Rule("::1", (4001,), True),
+        Rule("127.0.0.1", (4000,), True),
+    ]
+
+
+def test_a_script_has_the_hosts_of_the_plan_alone() -> None:
+    env = {"ANTHROPIC_BASE_URL": "http://127.0.0.1:1"}
+    assert list_rules(["*.pypi.org"], None, env, ("sh",), "") == (Rule("*.pypi.org"),)
+
+
+# --- requests ---
+
+
+def test_a_request_is_sent_on_as_a_server_wants_it() -> None:
+    head = b"POST http://me:pw@Example.org:8080/a?b#c HTTP/1.1\r\nHost: evil.net\r\nProxy-Authorization: x\r\n"
+    request = parse_head(head + b"Connection: keep-alive\r\nAccept: */*\r\nContent-Length: 5")
+    assert (request.host, request.port, request.tunnel, request.body) == ("example.org", 8080, False, 5)
+    assert request.word(whole=False) == (
+        b"POST /a?b HTTP/1.1\r\nHost: example.org:8080\r\nAccept: */*\r\nContent-Length: 5\r\n"
+        b"Connection: close\r\n\r\n"
+    )
+    assert request.word(whole=True, extra=b"X: y\r\n").startswith(b"POST http://example.org:8080/a?b HTTP/1.1\r\n")
+    assert request.word(whole=True, extra=b"X: y\r\n").endswith(b"Connection: close\r\nX: y\r\n\r\n")
+    assert parse_head(b"GET http://example.org?x HTTP/1.0").target == b"/?x"
+
+
+@pytest.mark.parametrize(
+    "head",
+    [
+        b"",
+        b"\x16\x03\x01",
+        b"GET / HTTP/1.1",
+        b"GET https://example.org/ HTTP/1.1",
+        b"GET http:///x HTTP/1.1",
+        b"GET http://a b/ HTTP/1.1",
+        b"GET http://example.org/ HTTP/2",
+        b"CONNECT example.org HTTP/1.1",
+        b"CONNECT http://example.org:443/ HTTP/1.1",
+        b"GET http://example.org/ HTTP/1.1\r\n folded: x",
+        b"GET http://example.org/ HTTP/1.1\r\nA: b\nC: d",
+        b"POST http://example.org/ HTTP/1.1\r\nContent-Length: 1\r\nContent-Length: 2",
+        b"POST http://example.org/ HTTP/1.1\r\nContent-Length: 1\r\nTransfer-Encoding: chunked",
+        b"POST http://example.org/ HTTP/1.1\r\nContent-Length: -1",
+    ],
+)
+def test_what_is_no_request_to_a_proxy(head: bytes) -> None:
+    with pytest.raises(BadRequest):
+        parse_head(head)
+
+
+def test_the_user_s_own_proxy_is_asked() -> None:
+    tunnel, plain = parse_head(b"CONNECT a.example.org:443 HTTP/1.1"), parse_head(b"GET http://[::1]/ HTTP/1.1")
+    environ = {"https_proxy": "http://me:p%40ss@proxy.corp:3128/", "HTTP_PROXY": "proxy.corp:8080"}
+    parent = find_parent(environ, tunnel)
+    assert parent is not None
+    assert (parent.host, parent.port) == ("proxy.corp", 3128)
+    assert parent.login == b"Proxy-Authorization: Basic bWU6cEBzcw==\r\n"
+    assert find_parent(environ, plain) is None
+    for direct in ("*", "example.org", ".example.org", "x, *.example.org:443"):
+        assert find_parent({**environ, "NO_PROXY": direct}, tunnel) is None
+    assert find_parent({**environ, "NO_PROXY": "ample.org,example.org:80"}, tunnel) is not None
+    with pytest.raises(Unreachable, match="HTTPS_PROXY"):
+        find_parent({"HTTPS_PROXY": "socks5://proxy.corp:1"}, tunnel)
+
+
+# --- the process ---
+
+
+class Server(http.server.ThreadingHTTPServer):
+    """A server on loopback; what it was asked, and a gate in the middle of its slow answer."""
+
+    def __init__(self) -> None:
+        super().__init__(("127.0.0.1", 0), _Handler)
+        self.port = self.server_address[1]
+        self.asked: list[str] = []
+        self.half_sent, self.gate = threading.Event(), threading.Event()
+        self.files: dict[str, bytes] = {"/x": b"from the server\n"}
+        threading.Thread(target=self.serve_forever, daemon=True).start()
+
+    def handle_error(self, *_: Any) -> None:
+        """A client that has gone is no error here."""
+
+
+class _Handler(http.server.BaseHTTPRequestHandler):
+    server: Server
+
+    def do_GET(self) -> None:
+        server = self.server
+        server.asked.append(self.path)
+        size = BIG if self.path == "/big" else 2 * len(PIECE) if self.path == "/slow" else None
+        content = server.files.get(self.path)
+        if size is None and content is None:
+            self.send_error(404)
+            return
+        self.send_response(200)
+        self.send_header("Content-Length", str(size if content is None else len(content)))
+        self.end_headers()
+        if content is not None:
+            self.wfile.write(content)
+            return
+        for number in range((size or 0) // len(PIECE)):
+            self.wfile.write(PIECE)
+            if self.path == "/slow" and not number:
+                server.half_sent.set()
+                server.gate.wait(60)
+
+    def do_POST(self) -> None:
+        body = self.rfile.read(int(self.headers["Content-Length"]))
+        content = hashlib.sha256(body).hexdigest().encode()
+        self.send_response(200)
+        self.send_header("Content-Length", str(len(content)))
+        self.end_headers()
+        self.wfile.write(content)
+
+    def log_message(self, *_: Any) -> None:
+        """Nothing is printed."""
+
+
+@pytest.fixture
+def server() -> Iterator[Server]:
+    made = Server()
+    yield made
+    made.gate.set()
+    made.shutdown()
+    made.server_close()
+
+
+class Proxied:
+    """A session's proxy without a session, asked as the forwarder inside asks it."""
+
+    def __init__(self, place: Path) -> None:
+        place.mkdir()
+        self.session = SessionDir(place)
+        self.said: list[object] = []
+        self.proxying = Proxying(self.session, self.said.append)
+
+    def open(self, *hosts: str, key: JobKey = KEY) -> Path:
+        return Path(self.proxying.open(key, tuple(make_rule(host) for host in hosts)), SOCKET)
+
+    @property
+    def process(self) -> psutil.Process:
+        return next(found for found in psutil.Process().children() if str(self.session.path) in found.cmdline())
+
+
+@pytest.fixture
+def proxied(own_place: Path) -> Iterator[Proxied]:
+    made = Proxied(own_place / "session-x")
+    yield made
+    made.proxying.end()
+
+
+@contextmanager
+def connected(door: Path) -> Iterator[socket.socket]:
+    """A connection to a door, whose path may be longer than the name of a socket."""
+    folder = os.open(door.parent, os.O_PATH)
+    with socket.socket(socket.AF_UNIX) as client:
+        client.settimeout(60)
+        client.connect(f"/proc/self/fd/{folder}/{door.name}")
+        os.close(folder)
+        yield client
+
+
+def ask(door: Path, content: bytes) -> bytes:
+    """What a proxy answers to these bytes, to its end."""
+    with connected(door) as client:
+        client.sendall(content)
+        answer = b""
+        while chunk := client.recv(1 << 16):
+            answer += chunk
+        return answer
+
+
+def tunnel_and_get(door: Path, port: int, path: str) -> bytes:
+    head = f"CONNECT 127.0.0.1:{port} HTTP/1.1\r\n\r\nGET {path} HTTP/1.0\r\n\r\n"
+    return ask(door, head.encode())
+
+
+def test_a_listed_server_answers_and_no_other(proxied: Proxied, server: Server) -> None:
+    door, other = proxied.open("127.0.0.1"), proxied.open("example.org", "127.1", key=KEY._replace(task="u"))
+    get = f"GET http://127.0.0.1:{server.port}/x HTTP/1.1\r\n\r\n".encode()
+    assert ask(door, get).endswith(b"\r\n\r\nfrom the server\n")
+    assert b"from the server\n" in tunnel_and_get(door, server.port, "/x")
+    assert server.asked == ["/x", "/x"]
+    for _ in range(3):
+        answer = ask(other, get)
+        assert answer.startswith(b"HTTP/1.1 403 Forbidden\r\n")
+        assert answer.endswith(b"\r\n\r\nsessionrun: 127.0.0.1 is not in the list of this task's network\n")
+    # 127.1 is a name that leads to this machine, as any name of the list could be made to
+    rebound = ask(other, get.replace(b"127.0.0.1", b"127.1"))
+    assert rebound.startswith(b"HTTP/1.1 403 ")
+    assert b"127.1 leads to the private address 127.0.0.1, which is not in the list" in rebound
+    assert ask(door, b"nonsense\r\n\r\n").startswith(b"HTTP/1.1 400 ")
+    assert server.asked == ["/x", "/x"]
+    proxied.proxying.end()
+    assert read_denials(proxied.session.path, "t") == []
+    denied = read_denials(proxied.session.path, "u")
+    assert [(host["host"], host["port"], host["count"]) for host in denied] == [
+        ("127.0.0.1", server.port, 3),
+        ("127.1", server.port, 1),
+    ]
+    assert psutil.Process().children() == []
+
+
+@pytest.mark.slow
+def test_a_body_is_carried_and_nothing_behind_it(proxied: Proxied, server: Server) -> None:
+    door, body = proxied.open("127.0.0.1"), PIECE * 20
+    head = f"POST http://127.0.0.1:{server.port}/ HTTP/1.1\r\nContent-Length: {len(body)}\r\n\r\n".encode()
+    second = f"GET http://127.0.0.1:{server.port}/second HTTP/1.1\r\n\r\n".encode()
+    assert ask(door, head + body + second).endswith(hashlib.sha256(body).hexdigest().encode())
+    assert server.asked == []
+
+
+@pytest.mark.slow
+def test_a_client_that_hangs_up_leaves_nothing_open(proxied: Proxied, server: Server) -> None:
+    door = proxied.open("127.0.0.1")
+    with connected(door) as client:
+        client.sendall(f"GET http://127.0.0.1:{server.port}/slow HTTP/1.1\r\n\r\n".encode())
+        assert server.half_sent.wait(60)
+    eventually(lambda: not proxied.process.net_connections("tcp"))
+
+
+@pytest.mark.slow
+def test_a_proxy_that_is_killed_is_started_again(proxied: Proxied, server: Server) -> None:
+    door, get = proxied.open("127.0.0.1"), f"GET http://127.0.0.1:{server.port}/x HTTP/1.1\r\n\r\n".encode()
+    assert ask(door, b"GET http://example.org/ HTTP/1.1\r\n\r\n").startswith(b"HTTP/1.1 403")
+    proxied.process.kill()
+    with connected(door) as client:  # what connects in between only waits
+        client.sendall(get)
+        assert client.recv(1000).startswith(b"HTTP/1.0 200")
+    assert ask(door, b"GET http://example.org/ HTTP/1.1\r\n\r\n").startswith(b"HTTP/1.1 403")
+    assert [host["count"] for host in read_denials(proxied.session.path, "t")] == [2]
+    assert proxied.said == ["the proxy has ended (-9): another one is started"]
+
+
+@pytest.mark.slow
+def test_many_denials_are_counted_and_bounded(proxied: Proxied) -> None:
+    door = proxied.open()
+    for number in range(230):
+        ask(door, f"GET http://h{number}.example.org/ HTTP/1.1\r\n\r\n".encode())
+    proxied.proxying.shut(KEY)
+    assert not door.exists()
+    proxied.proxying.end()
+    denied = read_denials(proxied.session.path, "t")
+    assert (len(denied), denied[0]["host"], denied[0]["count"]) == (201, "(others)", 30)
+
+
+@pytest.mark.slow
+def test_a_chain_of_proxies(own_place: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    asked: list[bytes] = []
+    listener = socket.create_server(("127.0.0.1", 0))
+
+    def serve() -> None:
+        while True:
+            near, _ = listener.accept()
+            with near:
+                asked.append(near.recv(1 << 16))
+                near.sendall(b"HTTP/1.1 200 fine\r\n\r\nanswer")
+
+    threading.Thread(target=serve, daemon=True).start()
+    for name in ("HTTPS_PROXY", "http_proxy"):
+        monkeypatch.setenv(name, f"http://me:pw@127.0.0.1:{listener.getsockname()[1]}")
+    proxied = Proxied(own_place / "session-y")
+    try:
+        door = proxied.open("nowhere.example.org")
+        assert ask(door, b"CONNECT nowhere.example.org:443 HTTP/1.1\r\n\r\n").endswith(
+            b"established\r\n\r\nanswer"
+        )
+        assert ask(door, b"GET http://nowhere.example.org/x HTTP/1.1\r\n\r\n").endswith(b"answer")
+        assert ask(door, b"CONNECT elsewhere.example.org:443 HTTP/1.1\r\n\r\n").startswith(b"HTTP/1.1 403")
+    finally:
+        proxied.proxying.end()
+    login = b"Proxy-Authorization: Basic bWU6cHc=\r\n\r\n"
+    assert asked[0].startswith(b"CONNECT nowhere.example.org:443 HTTP/1.1\r\n")
+    assert asked[1].startswith(b"GET http://nowhere.example.org/x HTTP/1.1\r\n")
+    assert all(head.endswith(login) for head in asked)
+    assert len(asked) == 2
+
+
+# --- sessions ---
+
+
+class Walled(Project):
+    """Sessions in walls, and a server outside."""
+
+    server: ClassVar[Server]
+
+    def plan(self, *hosts: str, prompt: str, policy: str = "strict", **more: Any) -> dict[str, Any]:
+        sandbox = {"policy": policy, "network": list(hosts) or "proxy"}
+        return {"id": "a", "prompt": prompt, "sandbox": sandbox, **more}
+
+    def begin(self, *tasks: dict[str, Any]) -> str:
+        return self.start({"prompts": list(tasks)}, "--worktree")
+
+    def answer(self, session_id: str, task: str = "a") -> str:
+        return (self.directory(session_id) / f"task-{task}.txt").read_text()
+
+    def processes(self, session_id: str) -> list[psutil.Process]:
+        """The processes that are the session's by their command lines."""
+        return [
+            process
+            for process in psutil.process_iter(["cmdline"])
+            if str(self.directory(session_id)) in (process.info["cmdline"] or ())
+        ]
+
+    def proxies(self, session_id: str) -> list[psutil.Process]:
+        return [found for found in self.processes(session_id) if "walls/proxy" in " ".join(found.info["cmdline"])]
+
+
+@pytest.fixture
+def walled(own_place: Path, server: Server, monkeypatch: pytest.MonkeyPatch) -> Iterator[Walled]:
+    """A project whose tasks can have walls; says why they cannot where that is so."""
+    for policy in ("strict", "project"):
+        problem = find_problem(policy, network=False)
+        if problem is not None:
+            pytest.skip(f"no walls here: {problem}")
+    for name in ("HTTP_PROXY", "HTTPS_PROXY", "ALL_PROXY", "NO_PROXY"):
+        monkeypatch.delenv(name, raising=False)
+        monkeypatch.delenv(name.lower(), raising=False)
+    made = project_in(own_place, monkeypatch)
+    project = Walled(made.cwd, made.results)
+    Walled.server = server
+    yield project
+    kill_sessions(project.results)
+
+
+def python(script: str) -> str:
+    """A command that runs a script inside."""
+    return f"/usr/bin/python3 -c {shlex.quote(script)}"
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("policy", ["strict", "project"])
+def test_what_is_not_listed_is_denied_and_explained(walled: Walled, policy: str) -> None:
+    url = f"http://127.0.0.1:{walled.server.port}/x"
+    commands = (
+        f"curl -sS {url}; curl -sS {url}; curl -sS https://telemetry.example.org/ 2>&1;"
+        f" curl -sS --noproxy '*' {url} 2>&1; true"
+    )
+    session_id = walled.begin(walled.plan(prompt=commands, policy=policy))
+    assert walled.wait(session_id)["successful"] == 1
+    said = walled.answer(session_id)
+    assert said.count("sessionrun: 127.0.0.1 is not in the list of this task's network\n") == 2
+    assert "403" in said
+    assert "curl: (7)" in said
+    assert walled.server.asked == []
+    lines = walled("explain", session_id).stdout.splitlines()
+    assert f"Network: denied 127.0.0.1:{walled.server.port} (2 times), asked for by a" in lines
+    assert "Network: denied telemetry.example.org (1 time), asked for by a" in lines
+    story = walled("explain", session_id, "a").stdout
+    assert "\n  network: denied telemetry.example.org (1 time): telemetry.example.org is not in the list" in story
+    denied = walled.load("explain", session_id)["denied"]
+    assert [(found["task"], found["host"], found["count"]) for found in denied] == [
+        ("a", "127.0.0.1", 2),
+        ("a", "telemetry.example.org", 1),
+    ]
+    eventually(lambda: not walled.processes(session_id))
+
+
+def make_bare(walled: Walled, top: Path) -> None:
+    """A repository that a plain server of files can give."""
+    subprocess.run(["git", "clone", "-q", "--bare", str(walled.cwd), str(top)], check=True)
+    subprocess.run(["git", "update-server-info"], cwd=top, check=True)
+    files = (path for path in top.rglob("*") if path.is_file())
+    walled.server.files |= {f"/r.git/{path.relative_to(top)}": path.read_bytes() for path in files}
+
+
+@pytest.mark.slow
+def test_clients_of_all_kinds_reach_what_is_listed(walled: Walled, tmp_path: Path) -> None:
+    make_bare(walled, tmp_path / "bare.git")
+    base = f"http://127.0.0.1:{walled.server.port}"
+    fetch = f"import urllib.request as u; print(u.urlopen('{base}/x').read().decode())"
+    commands = [
+        f"curl -sS -f {base}/x",
+        f'GIT_SMART_HTTP=0 git clone -q {base}/r.git "$TMPDIR/r" && cat "$TMPDIR/r/README"',
+        python(fetch),
+    ]
+    if shutil.which("npm") and os.path.realpath(shutil.which("npm") or "").startswith("/usr/"):
+        about = {"name": "small", "dist-tags": {"latest": "1.2.3"}, "versions": {"1.2.3": {"name": "small"}}}
+        walled.server.files["/small"] = json.dumps(about).encode()
+        commands.append(f"npm view --registry {base}/ small dist-tags.latest")
+    session_id = walled.begin(walled.plan("127.0.0.1", prompt="set -e; " + "; ".join(commands)))
+    view = walled.wait(session_id)
+    assert view["successful"] == 1, (walled.directory(session_id) / "task-a.err").read_text()
+    said = walled.answer(session_id)
+    assert said.count("from the server\n") == 2
+    assert "first\n" in said
+    assert ("1.2.3" in said) == (len(commands) == 4)
+    assert walled.load("explain", session_id)["denied"] == []
+
+
+@pytest.mark.slow
+def test_a_name_that_leads_to_this_machine_is_refused(walled: Walled) -> None:
+    script = (
+        "import socket; s = socket.create_connection(('127.0.0.1', 3128));"
+        f"s.sendall(b'GET http://127.1:{walled.server.port}/x HTTP/1.1\\r\\n\\r\\n'); print(s.recv(4096).decode())"
+    )
+    session_id = walled.begin(walled.plan("127.1", prompt=python(script)))
+    walled.wait(session_id)
+    assert "127.1 leads to the private address 127.0.0.1" in walled.answer(session_id)
+    assert walled.server.asked == []
+
+
+@pytest.mark.slow
+def test_there_is_no_other_way_out(walled: Walled) -> None:
+    name = f"sessionrun-test-{os.getpid()}"
+    with socket.socket(socket.AF_UNIX) as abstract:
+        abstract.bind(f"\0{name}")
+        abstract.listen()
+        script = f"""
+import socket, os
+def attempt(kind, place):
+    try:
+        socket.socket(kind).connect(place)
+        print("reached", place)
+    except OSError as error:
+        print("stopped", type(error).__name__)
+attempt(socket.AF_INET, ("127.0.0.1", {walled.server.port}))
+attempt(socket.AF_INET, ("93.184.215.14", 80))
+attempt(socket.AF_UNIX, "\\0{name}")
+try:
+    print("reached", socket.getaddrinfo("example.org", 80))
+except OSError as error:
+    print("stopped", type(error).__name__)
+print("interfaces", [name for _, name in socket.if_nameindex()])
+"""
+        session_id = walled.begin(walled.plan("127.0.0.1", prompt=python(script), policy="project"))
+        walled.wait(session_id)
+    said = walled.answer(session_id)
+    assert said.count("stopped") == 4, said
+    assert "interfaces ['lo']" in said
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("policy", ["strict", "project"])
+def test_the_door_of_another_task_is_not_reached(walled: Walled, policy: str) -> None:
+    first = walled.plan("127.0.0.1", prompt=f"curl -sS http://127.0.0.1:{walled.server.port}/slow | wc -c")
+    search = f"""
+import os, stat
+for at, _, names in os.walk({str(walled.cwd.parent.parent)!r}):
+    print("seen", at)
+    for name in names:
+        if stat.S_ISSOCK(os.lstat(os.path.join(at, name)).st_mode):
+            print("found", at, name)
+"""
+    session_id = walled.begin(first, {**walled.plan(prompt=python(search), policy=policy), "id": "b"})
+    assert walled.server.half_sent.wait(60)
+    assert (walled.directory(session_id) / "jobs" / "a" / "a1-r1-work" / "network-1" / DOOR / SOCKET).is_socket()
+    walled.until(session_id, lambda view: view["tasks"][1]["ended_at"], timeout_s=60)
+    walled.server.gate.set()
+    walled.wait(session_id)
+    said = walled.answer(session_id, "b")
+    assert "seen" in said
+    assert "found" not in said
+
+
+@pytest.mark.slow
+def test_100_mb_come_through_as_they_are(walled: Walled) -> None:
+    script = f"curl -sS -f http://127.0.0.1:{walled.server.port}/big | sha256sum"
+    session_id = walled.begin(walled.plan("127.0.0.1", prompt=script))
+    assert walled.wait(session_id)["successful"] == 1
+    expected = hashlib.sha256()
+    for _ in range(BIG // len(PIECE)):
+        expected.update(PIECE)
+    assert walled.answer(session_id).split()[0] == expected.hexdigest()
+
+
+def slow_and_more(walled: Walled) -> str:
+    base = f"http://127.0.0.1:{walled.server.port}"
+    return f"curl -sS -f {base}/slow | sha256sum; curl -sS {base}/x; curl -sS http://127.0.0.2:1/; true"
+
+
+def check_slow(walled: Walled, session_id: str) -> None:
+    said = walled.answer(session_id)
+    assert said.split()[0] == hashlib.sha256(PIECE * 2).hexdigest()
+    assert "from the server\n" in said
+    assert "sessionrun: 127.0.0.2 is not in the list of this task's network\n" in said
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("victim", ["supervisor", "keeper", "root"])
+def test_a_download_goes_on_when_one_of_ours_is_killed(walled: Walled, victim: str) -> None:
+    session_id = walled.begin(walled.plan("127.0.0.1", prompt=slow_and_more(walled)))
+    assert walled.server.half_sent.wait(60)
+    chain = dict(zip(("root", "keeper", "supervisor"), walled.chain(session_id), strict=True))
+    (old,) = walled.proxies(session_id)
+    os.kill(chain[victim], signal.SIGKILL)
+    if victim != "root":
+        eventually(lambda: walled.supervisor(session_id) != chain["supervisor"])
+        eventually(lambda: [found for found in walled.proxies(session_id) if found.pid != old.pid])
+    assert old.is_running()
+    walled.server.gate.set()
+    assert walled.wait(session_id)["successful"] == 1
+    check_slow(walled, session_id)
+    assert [found["host"] for found in walled.load("explain", session_id)["denied"]] == ["127.0.0.2"]
+    eventually(lambda: not walled.processes(session_id))
+
+
+@pytest.mark.slow
+def test_a_download_goes_on_when_all_of_ours_are_killed(walled: Walled) -> None:
+    session_id = walled.begin(walled.plan("127.0.0.1", prompt=slow_and_more(walled)))
+    assert walled.server.half_sent.wait(60)
+    walled.kill_chain(session_id)
+    assert len(walled.proxies(session_id)) == 1
+    done = walled("resume", session_id)
+    assert done.returncode == 0, done.stderr
+    eventually(lambda: len(walled.proxies(session_id)) == 2)
+    walled.server.gate.set()
+    walled.wait(session_id)  # how its job ended was seen by nobody
+    check_slow(walled, session_id)
+    eventually(lambda: not walled.processes(session_id))
+
+
+@pytest.mark.slow
+def test_a_proxy_whose_session_is_gone_leaves_with_the_last_connection(walled: Walled) -> None:
+    session_id = walled.begin(
+        walled.plan("127.0.0.1", prompt=f"curl -sS http://127.0.0.1:{walled.server.port}/slow | wc -c")
+    )
+    assert walled.server.half_sent.wait(60)
+    walled.kill_chain(session_id)
+    (left,) = walled.proxies(session_id)
+    walled.server.gate.set()
+    eventually(lambda: not left.is_running())
+    eventually(lambda: walled.answer(session_id) == f"{2 * len(PIECE)}\n")
+
+
+@pytest.mark.slow
+def test_a_cancel_leaves_nothing(walled: Walled) -> None:
+    session_id = walled.begin(walled.plan("127.0.0.1", prompt=slow_and_more(walled)))
+    assert walled.server.half_sent.wait(60)
+    assert walled.proxies(session_id)
+    assert walled("cancel", session_id).returncode == 0
+    walled.wait(session_id)
+    eventually(lambda: not walled.processes(session_id))
+
+
+@pytest.mark.slow
+def test_setup_and_check_have_the_hosts_of_the_plan(walled: Walled) -> None:
+    fetch = f"curl -sS -f http://127.0.0.1:{walled.server.port}/x"
+    more: dict[str, Any] = {"setup": [fetch], "check": [fetch]}
+    session_id = walled.begin(
+        walled.plan("127.0.0.1", prompt="true", **more), {**walled.plan(prompt="true", **more), "id": "b"}
+    )
+    view = walled.wait(session_id)
+    assert [task["outcome"] for task in view["tasks"]] == ["succeeded", "failed"]
+    assert walled.server.asked == ["/x", "/x"]

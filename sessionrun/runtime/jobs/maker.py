@@ -27,6 +27,7 @@ from sessionrun.runtime.jobs.commands import build_setup, judge_setup
 from sessionrun.runtime.jobs.enclosing import take_report
 from sessionrun.runtime.jobs.environment import begin_with_environment, judge_environment
 from sessionrun.runtime.jobs.land.build import build_land, find_fates, judge_land
+from sessionrun.runtime.jobs.logins import LOGINS, take_back
 from sessionrun.runtime.jobs.prove.build import build_prove, judge_prove
 from sessionrun.runtime.jobs.shared import Judged, Site
 from sessionrun.runtime.jobs.work import (
@@ -120,6 +121,8 @@ class JobMaker:
     def judge_unseen(self, state: TaskState, lost: JobLost) -> JobFinished | None:
         """The verdict on WORK whose end was not seen: success if the agent's own report says so; else None."""
         key, agent = lost.key, self._site.agent_of(state)
+        if lost.gone:
+            take_back(self._site.session.job_path(key) / LOGINS)
         self.proxying.shut(key)
         if not lost.gone or key.phase != "work" or not table.has_stream(agent) or is_refused(self._site, key):
             return None

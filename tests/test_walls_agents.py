@@ -21,11 +21,13 @@ from test_prove import make_repository
 
 from sessionrun.agents import table
 from sessionrun.model.sandbox import Policy
-from sessionrun.runtime.jobs.agent_state import add_state, locate_state
+from sessionrun.runtime.jobs.agent_state import add_state, list_more_settings, locate_state
 from sessionrun.runtime.jobs.logins import copy_logins, take_back
 from sessionrun.walls.argv import Walls
 from sessionrun.walls.policy import AGENTS
 from sessionrun.walls.programs import find_masks, find_state_folder
+from sessionrun.walls.proxy.hosts import make_rule
+from sessionrun.walls.servers import list_rules
 from sessionrun.walls.trial import find_problem
 
 OLD: Final = b'{"token": "old", "account": "a"}'
@@ -148,10 +150,15 @@ def test_folders_of_opencode_and_files_of_aider(home: Path, tmp_path: Path) -> N
     (home / ".config/opencode/agents").mkdir(parents=True)
     (home / ".config/opencode/opencode.json").touch()
     walls = add_state(make_walls(home), AGENTS["opencode"], tmp_path / "own", {}, record=tmp_path / "record")
-    assert [place for place, _ in walls.binds] == [str(tmp_path / "own"), str(tmp_path / "own-1")]
+    assert [place for place, _ in walls.binds] == [str(tmp_path / "own"), str(tmp_path / "own+1")]
     config = home / ".config/opencode"
     assert walls.ro_binds == tuple((str(config / name),) * 2 for name in ("agents", "opencode.json"))
     (home / ".aider.conf.yml").touch()
+    (config / "opencode.json").write_text('{"options": {"baseURL": "http://10.0.0.1:8000/v1"}}')
+    (home / ".aider.conf.yml").write_text("openai-api-base: http://10.0.0.2:8000/v1\n")
+    for agent, host in (("opencode", "10.0.0.1"), ("aider", "10.0.0.2")):
+        more = list_more_settings(str(home), AGENTS[agent])
+        assert make_rule(host, [8000], private=True) in list_rules((), AGENTS[agent], {}, (), "", more)
     for policy, shown in (("project", ()), ("strict", ((str(home / ".aider.conf.yml"),) * 2,))):
         walls = make_walls(home, policy=policy)
         walls = add_state(walls, AGENTS["aider"], tmp_path / "aider", {}, record=tmp_path / "record")
@@ -313,6 +320,26 @@ except OSError as error:
 assert json.load(open(path)) == json.loads(new)
 print("renewed", old["token"])
 """
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("policy", ["project", "strict"])
+def test_commits_inside_are_made_without_the_key(
+    sessionrun: Command, own_place: Path, home: Path, policy: Policy
+) -> None:
+    problem = find_problem(policy)
+    if problem is not None:
+        pytest.skip(problem)
+    (own_place / "repo").mkdir()
+    make_repository(own_place / "repo")
+    signs = "[commit]\n\tgpgsign = true\n[tag]\n\tgpgsign = true\n[gpg]\n\tprogram = false\n"
+    (home / ".gitconfig").write_text(signs)
+    with open(own_place / "repo/.git/config", "a") as stream:
+        stream.write(signs)
+    script = "echo made > made && git add made && git commit -q -m inside && git tag -a -m tagged t"
+    command = Command(own_place / "repo", sessionrun.results)
+    done = command("--sync", "--agent", "shell", "--worktree", "--sandbox", policy, stdin=json.dumps([script]))
+    assert done.returncode == 0, (done.stdout, done.stderr)
 
 
 @pytest.mark.slow

@@ -27,13 +27,20 @@ SERVER_VARIABLES: Final = frozenset(
 """Variables by which agent CLIs are told of another server."""
 
 _URL: Final = re.compile(r"(https?)://(?:[^@/\s\"']*@)?(\[[0-9A-Fa-f:.]+\]|[A-Za-z0-9._-]+)(?::([0-9]{1,5}))?")
-_SETTING: Final = re.compile(r"(?:base_?url|api_?base)[\"']?\s*[:=]\s*[\"']?(https?://[^\s\"',}]+)", re.IGNORECASE)
+_SETTING: Final = re.compile(
+    r"(?:base_?url|api[_-]?base)[\"']?\s*[:=]\s*[\"']?(https?://[^\s\"',}]+)", re.IGNORECASE
+)
 _SETTINGS: Final = (".json", ".toml", ".env")
 _MAX_SETTINGS: Final = 1 << 20
 
 
 def list_rules(
-    hosts: Iterable[str], state: AgentState | None, env: Mapping[str, str], words: Iterable[str], folder: str
+    hosts: Iterable[str],
+    state: AgentState | None,
+    env: Mapping[str, str],
+    words: Iterable[str],
+    folder: str,
+    more: Iterable[str] = (),
 ) -> tuple[Rule, ...]:
     """The list of a job.
 
@@ -43,11 +50,13 @@ def list_rules(
         env: the variables inside.
         words: of the agent's command line, as it is configured.
         folder: the user's folder of the agent.
+        more: files of its settings that lie elsewhere.
     """
     rules = [make_rule(host) for host in hosts]
     if state is not None:
         rules += [make_rule(host, USUAL_PORTS) for host in state.hosts]
         rules += _find_servers(state, env, words, folder)
+        rules += [rule for path in more for rule in _find_settings(_read_settings(path))]
     return tuple(dict.fromkeys(rules))
 
 

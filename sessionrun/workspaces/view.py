@@ -28,6 +28,7 @@ from sessionrun.workspaces.request import WorkspaceRequest
 BROUGHT: Final = "brought-out.json"
 """In the same folder: a `BroughtOut`."""
 
+_UNSIGNED: Final = (("commit.gpgsign", "false"), ("tag.gpgsign", "false"))
 _COPIED: Final = ("HEAD", "config", "config.worktree", "packed-refs", "shallow")
 _TREES: Final = ("refs", "reftable", "info")
 _NOT_COPIED: Final = frozenset(("modules", "locked"))
@@ -121,7 +122,8 @@ def make_view(
     _copy_tree(admin, draft / "worktrees" / admin.name)
     alternates = [str(common_dir / BASE_OBJECTS), *list_alternates(common_dir)]
     (draft / "objects" / "info" / "alternates").write_text("".join(f"{path}\n" for path in alternates))
-    own = (("gc.auto", "0"), ("maintenance.auto", "false"), *identity)
+    # the keys by which commits would be signed are not inside
+    own = (("gc.auto", "0"), ("maintenance.auto", "false"), *_UNSIGNED, *identity)
     with open(draft / "config", "a", encoding="utf-8") as stream:
         stream.write("\n")
         for name, value in own:

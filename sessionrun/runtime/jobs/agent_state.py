@@ -33,6 +33,13 @@ def locate_state(home: str, state: AgentState, env: Mapping[str, str]) -> dict[s
     return {state.folder_variable: named, **dict(state.variables)}
 
 
+def list_more_settings(home: str, state: AgentState) -> tuple[str, ...]:
+    """The user's files of an agent's settings that are not in its main folder."""
+    others = find_state_folders(home, state, {})[1:]
+    paths = [path for users, settings in others for _, path in _list_settings(users, settings)]
+    return (*(path for path in paths if os.path.isfile(path)), *(os.path.join(home, name) for name in state.files))
+
+
 def add_state(walls: Walls, state: AgentState, own: Path, env: Mapping[str, str], *, record: Path) -> Walls:
     """The walls with folders of the task's own for its agent, and what of the user's comes in.
 
@@ -48,7 +55,7 @@ def add_state(walls: Walls, state: AgentState, own: Path, env: Mapping[str, str]
     """
     writable, readable = [], []
     for num, (users, settings) in enumerate(find_state_folders(walls.home, state, env)):
-        mine = own if num == 0 else own.with_name(f"{own.name}-{num}")
+        mine = own if num == 0 else own.with_name(f"{own.name}+{num}")
         make_directories(mine, 0o700)
         inside = _find_inside(walls, state, num, users)
         writable.append((str(mine), inside))

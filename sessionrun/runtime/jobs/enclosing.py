@@ -22,7 +22,7 @@ from sessionrun.model.places import Place
 from sessionrun.model.repositories import repository_of
 from sessionrun.model.sandbox import Sandbox
 from sessionrun.model.spec import AgentSpec, TaskSpec
-from sessionrun.runtime.jobs.agent_state import add_state, locate_state
+from sessionrun.runtime.jobs.agent_state import add_state, list_more_settings, locate_state
 from sessionrun.runtime.jobs.inside import INSIDE, REPORT, InsideStart
 from sessionrun.runtime.jobs.logins import LOGINS
 from sessionrun.runtime.jobs.shared import PROGRAM, Site
@@ -251,6 +251,8 @@ def _open_door(
     """The folder of a socket by which the job reaches the hosts of its list."""
     if site.proxying is None:
         raise SessionrunError("there is no proxy here")
-    folder = "" if state is None else find_state_folder(os.path.expanduser("~"), state, inside)
+    home = os.path.expanduser("~")
+    folder = "" if state is None else find_state_folder(home, state, inside)
+    more = () if state is None else list_more_settings(home, state)
     words = () if agent is None else agent.argv
-    return site.proxying.open(key, list_rules(sandbox.hosts, state, inside, words, folder))
+    return site.proxying.open(key, list_rules(sandbox.hosts, state, inside, words, folder, more))

@@ -1,4 +1,4 @@
-"""What runs a task's code after its work, inside of walls: the commands of a proof, and the gates of a landing."""
+"""What runs a task's code after its work, inside of walls; and the limit of its memory."""
 
 from __future__ import annotations
 
@@ -10,6 +10,7 @@ import pytest
 from conftest import kill_sessions
 from test_cli_worktrees import Project, project_in
 
+from sessionrun.walls import groups
 from sessionrun.walls.trial import find_problem
 
 PROBE = """\
@@ -48,3 +49,25 @@ def test_proof_and_gates(walled: Project, policy: str, gated: bool) -> None:
     assert (seen["outcome"], seen["proof"]) == ("succeeded", "proved")
     merged = walled.git("log", "-1", "--format=%s", "main").startswith("Merge task one")
     assert merged == gated, "outside, the gate is red"
+
+
+@pytest.mark.slow
+def test_memory(walled: Project) -> None:
+    """Of two jobs the one that wants more than its walls let it have is ended, and the reason says so."""
+    problem = groups.find_problem()
+    if problem is not None:
+        pytest.skip(problem)
+    eats = "python3 -c \"import sys; kept = bytearray(int(sys.argv[1]) << 20); kept[::4096] = b'x' * len(kept[::4096])\""
+    tasks = [
+        {"id": f"m{size}", "prompt": f"{eats} {size}", "sandbox": {"policy": "project", "memory": "100M"}}
+        for size in (10, 300)
+    ]
+    plan = walled.cwd / "plan-memory.json"
+    plan.write_text(json.dumps(tasks))
+    walled("--sync", "--agent", "shell", "--worktree", str(plan))
+    small, large = json.loads(walled("status", "--json").stdout)["tasks"]
+    assert small["outcome"] == "succeeded"
+    assert (large["outcome"], large["reason_class"]) == ("failed", "oom")
+    assert large["reason"] == "oom: its walls let it have 100 MiB of memory, and it wanted more"
+    session = json.loads(walled("status", "--json").stdout)["session_id"]
+    assert list(groups.locate_group("x").parent.glob(f"sessionrun-{session}-*")) == []

@@ -7,6 +7,7 @@ from collections.abc import Callable
 from typing import Any, Final
 
 from sessionrun.dialects.convert import Misfit, as_choice, as_line, as_links, as_record, as_whole, describe
+from sessionrun.dialects.pace import as_size
 from sessionrun.model.sandbox import NETWORKS, POLICIES, Network, Sandbox
 
 DEFAULT_NETWORK: Final[dict[str, Network]] = {"none": "allow", "project": "allow", "strict": "proxy"}
@@ -82,5 +83,6 @@ SANDBOX_FIELDS: Final[dict[str, Callable[[Any], Any]]] = {
     "read": as_paths,
     "devices": as_paths,
     "processes": as_whole(1),
+    "memory": as_size,
 }
 """The keys of the object."""

@@ -31,6 +31,7 @@ class Sandbox:
         read: absolute paths that can be read beside those of the policy.
         devices: absolute paths of devices that can be used.
         processes: the most processes that may live inside at a time; None: no limit.
+        memory: the most memory that a job may use with all of its processes (bytes); None: no limit.
     """
 
     policy: Policy
@@ -40,6 +41,7 @@ class Sandbox:
     read: tuple[str, ...] = ()
     devices: tuple[str, ...] = ()
     processes: int | None = None
+    memory: int | None = None
 
 
 _NAMES: Final = frozenset(field.name for field in fields(Sandbox))

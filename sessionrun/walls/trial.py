@@ -11,7 +11,7 @@ from typing import Final
 from sessionrun.model.errors import InputError
 from sessionrun.model.sandbox import Policy
 from sessionrun.model.spec import SessionSpec
-from sessionrun.walls import inner
+from sessionrun.walls import groups, inner
 from sessionrun.walls.argv import Walls, build_argv
 from sessionrun.walls.programs import NOT_INSTALLED, find_bwrap, find_python, find_system_links, is_hidden
 
@@ -32,6 +32,10 @@ def check_spec(spec: SessionSpec) -> bool:
         problem = find_problem(policy, network=network)
         if problem is not None:
             raise InputError(f"sandbox {policy}: {problem}")
+    if any(wish.memory for wish in wanted):
+        problem = groups.find_problem()
+        if problem is not None:
+            raise InputError(f"sandbox.memory: {problem}; leave it out")
     return bool(wanted)
 
 

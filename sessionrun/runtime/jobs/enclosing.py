@@ -25,13 +25,15 @@ from sessionrun.model.spec import AgentSpec, TaskSpec
 from sessionrun.runtime.jobs.agent_state import add_state, list_more_settings, locate_state
 from sessionrun.runtime.jobs.inside import INSIDE, REPORT, InsideStart
 from sessionrun.runtime.jobs.logins import LOGINS
-from sessionrun.runtime.jobs.shared import PROGRAM, Site
+from sessionrun.runtime.jobs.shared import PROGRAM, SHELL, Site
+from sessionrun.runtime.jobs.walled_end import name_group
 from sessionrun.store.files import make_directories, replace_file
 from sessionrun.store.session import AGENT_DIR
 from sessionrun.walls import inner
 from sessionrun.walls.argv import PROMPT, REPORT_FD, TMP_FOLDER, VIEW_FOLDER, Enclosure, Walls, build_argv
 from sessionrun.walls.clearing import clear_ways
 from sessionrun.walls.environment import filter_environment
+from sessionrun.walls.groups import ENTER, make_group
 from sessionrun.walls.policy import AgentState
 from sessionrun.walls.programs import (
     NOT_INSTALLED,
@@ -110,7 +112,14 @@ def enclose(
     clear_ways(built)
     report, stdin = REPORT_FD if reports else None, PROMPT if prompt is not None and on_stdin else None
     argv = build_argv(built, cwd, report=report, stdin=stdin, dies_with_us=not outlives_us)
-    return Enclosure(argv, inside, str(folder / TMP_FOLDER))
+    return Enclosure((*_limit_memory(key, site, task.sandbox), *argv), inside, str(folder / TMP_FOLDER))
+
+
+def _limit_memory(key: JobKey, site: Site, sandbox: Sandbox) -> tuple[str, ...]:
+    """The words before those of bubblewrap that put the job into a group with a limit of memory."""
+    if sandbox.memory is None:
+        return ()
+    return (SHELL, "-c", ENTER, str(make_group(name_group(site.spec.session_id, key), sandbox.memory)))
 
 
 def ask_inside(site: Site, state: TaskState, key: JobKey, command: tuple[str, ...]) -> tuple[str, ...]:

@@ -57,7 +57,8 @@ def test_memory(walled: Project) -> None:
     problem = groups.find_problem()
     if problem is not None:
         pytest.skip(problem)
-    eats = "python3 -c \"import sys; kept = bytearray(int(sys.argv[1]) << 20); kept[::4096] = b'x' * len(kept[::4096])\""
+    fill = "kept = bytearray(int(sys.argv[1]) << 20); kept[::4096] = b'x' * len(kept[::4096])"
+    eats = f'python3 -c "import sys; {fill}"'
     tasks = [
         {"id": f"m{size}", "prompt": f"{eats} {size}", "sandbox": {"policy": "project", "memory": "100M"}}
         for size in (10, 300)

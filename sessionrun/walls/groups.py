@@ -18,6 +18,7 @@ OWN: Final = Path("/proc/self/cgroup")
 ENTER: Final = 'echo "$$" > "$0/cgroup.procs" || exit 125; exec "$@"'
 """A shell's words to enter the group `$0` and become the program of the others."""
 
+_NONE: Final = "no control group for a limit of memory can be made here"
 _LIMITS: Final = (("memory.max", "memory.swap.max"), ("memory.limit_in_bytes", "memory.memsw.limit_in_bytes"))
 """The files of a limit in version 2 and 1: memory, and memory with swap in 1, swap alone in 2."""
 
@@ -51,11 +52,9 @@ def make_group(name: str, memory: int) -> Path:
                     (group / swap).write_text("0" if limit == "memory.max" else f"{memory}")
                 return group
     except OSError as error:
-        raise SessionrunError(
-            f"no control group for a limit of memory can be made here: {error.strerror}"
-        ) from None
+        raise SessionrunError(f"{_NONE}: {error.strerror}") from None
     drop_group(group)
-    raise SessionrunError("no control group for a limit of memory can be made here: memory is not delegated to it")
+    raise SessionrunError(f"{_NONE}: memory is not delegated to it")
 
 
 def drop_group(group: Path) -> None:
@@ -97,5 +96,5 @@ def _find_parent() -> Path:
             return ROOT / "memory" / path.lstrip("/")
     unified = next((line[2] for line in lines if len(line) == 3 and not line[1]), None)
     if unified is None or not (ROOT / "cgroup.controllers").exists():
-        raise SessionrunError("no control group for a limit of memory can be made here: the system has none")
+        raise SessionrunError(f"{_NONE}: the system has none")
     return ROOT / unified.lstrip("/")

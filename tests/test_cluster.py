@@ -319,7 +319,7 @@ def test_without_a_node_a_session_waits_and_says_so(sessionrun: Command) -> None
         eventually(lambda: "no node of the session's cluster" in sessionrun("explain", session_id, "a").stdout)
         cluster.start_node("n0")
         eventually(lambda: is_up(cluster, session_id, "a"))
-        assert "on node n0@" in sessionrun("explain", session_id, "a").stdout
+        eventually(lambda: "on node n0@" in sessionrun("explain", session_id, "a").stdout)
         let_go(cluster, "a")
         assert sessionrun.wait(session_id)["outcome"] == "succeeded"
 

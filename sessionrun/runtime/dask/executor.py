@@ -129,10 +129,12 @@ class DaskExecutor:
         """Send an order.  One for a node that is gone waits for it if no other has the worktree; its time runs."""
         name, waits = self._name(key), key.phase != "prepare" and self._repository is not None
         with self._carrier.lock:
-            self._carrier.head.submit(name, at, order, waits=waits)
+            head = self._carrier.head
+            is_gone = at.node in head.nodes and not head.nodes[at.node].lives
+            head.submit(name, at, order, waits=waits)
         if waits:
             self._waiting[name] = key, at.node
-            return self._begin_where_gone()
+            return self._begin_where_gone() if is_gone else []
         self._ahead.submitted(name, self._clock())
         return []
 
@@ -174,7 +176,7 @@ class DaskExecutor:
         for heard in heard_all:
             notices += [] if heard is None else self._hear(heard)
         if heard_all:
-            notices += [*self._begin_where_gone(), *self._offer()]
+            notices += [*(self._begin_where_gone() if self._waiting else ()), *self._offer()]
         self._call_back()
         if self._carrier.fault is not None:
             raise StoreError(self._carrier.fault)

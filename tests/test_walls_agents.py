@@ -31,7 +31,7 @@ from sessionrun.walls.servers import list_rules
 from sessionrun.walls.trial import find_problem
 
 OLD: Final = b'{"token": "old", "account": "a"}'
-NEW: Final = b'{"token": "new", "account": "a", "renewed": 1}'
+NEW: Final = b'{"token": "new", "renewed": 1}'
 
 
 @pytest.fixture
@@ -209,8 +209,8 @@ def damage_by_text(copy: Path) -> None:
     copy.write_bytes(b"no JSON")
 
 
-def damage_by_a_missing_key(copy: Path) -> None:
-    copy.write_bytes(b'{"token": "new"}')
+def damage_by_other_keys(copy: Path) -> None:
+    copy.write_bytes(b'{"hello": "new"}')
 
 
 def damage_by_a_list(copy: Path) -> None:
@@ -242,7 +242,7 @@ def damage_by_a_directory(copy: Path) -> None:
     [
         damage_nothing,
         damage_by_text,
-        damage_by_a_missing_key,
+        damage_by_other_keys,
         damage_by_a_list,
         damage_by_size,
         damage_by_a_link,

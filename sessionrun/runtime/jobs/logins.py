@@ -2,8 +2,8 @@
 
 A log-in is renewed with a token that holds once.  If the new one were lost with the job, the user would be
 logged out.  So after the job, and only outside, its copy replaces the user's file: if it is a regular file and a
-JSON object with all keys of the user's, and if the user's file is what it was when the job began.  If another
-program renewed the user's own meanwhile, that one stays.
+JSON object with a key of the user's, and if the user's file is what it was when the job began.  (Not with all of
+its keys: qwen leaves some out.)  If another program renewed the user's own meanwhile, that one stays.
 """
 
 from __future__ import annotations
@@ -95,7 +95,7 @@ def _take_one(entry: Copied) -> None:
 def _is_renewed(new: bytes, old: bytes) -> bool:
     """Whether a content can stand in the place of another."""
     before, after = _parse(old), _parse(new)
-    return after is not None and before is not None and before.keys() <= after.keys()
+    return after is not None and before is not None and bool(before.keys() & after.keys())
 
 
 def _parse(content: bytes) -> dict[str, Any] | None:

@@ -51,7 +51,7 @@ def launch(
         from sessionrun.client.readiness import check_ready
 
         check_ready(spec)
-    warning = check_sandboxes(spec.tasks)
+    warning = check_sandboxes([*spec.tasks, *([spec.template] if spec.template else [])])
     if warning is not None:
         notify(warning)
     _tell_limits(spec)

@@ -45,6 +45,12 @@ def settle_sandboxes(spec: SessionSpec, policy: str | None, config: Config) -> S
             raise InputError(f"task {num} (ID: {task.id}): {problem}")
         tasks.append(task)
     template = spec.template and replace(spec.template, sandbox=spec.template.sandbox or default)
+    if template is not None:
+        if template.sandbox is not None and template.sandbox.policy == "none":
+            template = replace(template, sandbox=None)
+        problem = _find_problem(spec, template)
+        if problem is not None:
+            raise InputError(problem)
     return replace(spec, tasks=tuple(tasks), template=template)
 
 

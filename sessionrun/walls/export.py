@@ -23,6 +23,9 @@ COMMON = "/run/view"
 """What git takes for the common directory: links to what is in the view, and those settings."""
 
 NOT_TAKEN = ("config", "config.worktree", "hooks", "info", "worktrees")
+READ = ("HEAD", "packed-refs", "shallow", "objects", "refs", "reftable", "logs")
+"""What of it git opens by its name."""
+
 MOST_STAGED = 32 * 1024
 """The most bytes that the names of staged files may come to."""
 
@@ -72,7 +75,8 @@ def find_odd(view: str, git_dir: str) -> str | None:
             links = [name for name in folders if os.path.islink(os.path.join(root, name))]
             for name in (*links, *files):
                 path = os.path.join(root, name)
-                if not stat.S_ISREG(os.lstat(path).st_mode):
+                is_read = root != view or name in READ
+                if is_read and not stat.S_ISREG(os.lstat(path).st_mode):
                     return os.path.relpath(path, view)
             if folder != os.path.join(view, "refs"):
                 break

@@ -48,6 +48,12 @@ def settle_sandboxes(spec: SessionSpec, policy: str | None, config: Config) -> S
         gated = landing.sandbox or default
         landing = replace(landing, sandbox=None if gated is None or gated.policy == "none" else gated)
     template = spec.template and replace(spec.template, sandbox=spec.template.sandbox or default)
+    if template is not None:
+        if template.sandbox is not None and template.sandbox.policy == "none":
+            template = replace(template, sandbox=None)
+        problem = _find_problem(spec, template)
+        if problem is not None:
+            raise InputError(problem)
     return replace(spec, tasks=tuple(tasks), template=template, landing=landing)
 
 

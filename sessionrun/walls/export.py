@@ -12,6 +12,7 @@ The settings of the view do not count, for the task may have made them useless: 
 
 import json
 import os
+import stat
 import subprocess
 import sys
 
@@ -22,12 +23,18 @@ COMMON = "/run/view"
 """What git takes for the common directory: links to what is in the view, and those settings."""
 
 NOT_TAKEN = ("config", "config.worktree", "hooks", "info", "worktrees")
+READ = ("HEAD", "packed-refs", "shallow", "objects", "refs", "reftable", "logs")
+"""What of it git opens by its name."""
+
 MOST_STAGED = 32 * 1024
 """The most bytes that the names of staged files may come to."""
 
 
 def main(view: str, branch: str, base: str, known: list[str]) -> int:
     """Print where HEAD is, and the objects of all that it reaches beside the commits in `known`."""
+    odd = find_odd(view, os.environ["GIT_DIR"])
+    if odd is not None:
+        return fail(f"{odd} is no regular file")
     make_common(view)
     git_dir, why = run("rev-parse", "--absolute-git-dir")
     if git_dir is None:
@@ -59,6 +66,21 @@ def main(view: str, branch: str, base: str, known: list[str]) -> int:
     lines = [*new, *(f"^{commit}" for commit in known if find(f"{commit}^{{commit}}"))]
     words = ["git", "pack-objects", "--revs", "--stdout", "-q"]
     return subprocess.run(words, input="".join(f"{line}\n" for line in lines).encode()).returncode
+
+
+def find_odd(view: str, git_dir: str) -> str | None:
+    """What git would read, and wait for or follow: anything in the place of a file of its own."""
+    for folder in (view, git_dir, os.path.join(view, "refs")):
+        for root, folders, files in os.walk(folder):
+            links = [name for name in folders if os.path.islink(os.path.join(root, name))]
+            for name in (*links, *files):
+                path = os.path.join(root, name)
+                is_read = root != view or name in READ
+                if is_read and not stat.S_ISREG(os.lstat(path).st_mode):
+                    return os.path.relpath(path, view)
+            if folder != os.path.join(view, "refs"):
+                break
+    return None
 
 
 def make_common(view: str) -> None:

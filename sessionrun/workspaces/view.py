@@ -136,17 +136,20 @@ def make_view(
 
 
 def list_alternates(common_dir: Path) -> Iterator[str]:
-    """The stores of objects, as absolute paths, from which the repository borrows."""
-    objects = common_dir / "objects"
-    try:
-        lines = (
-            read_regular(objects / "info" / "alternates", 1 << 20).decode("utf-8", "surrogateescape").splitlines()
-        )
-    except OSError:
-        return
-    for line in lines:
-        if line and not line.startswith("#"):
-            yield os.path.normpath(objects / line)
+    """The stores of objects, as absolute paths, from which the repository borrows, and from which those do."""
+    left, seen = [common_dir / "objects"], set()
+    while left:
+        objects = left.pop()
+        try:
+            content = read_regular(objects / "info" / "alternates", 1 << 20).decode("utf-8", "surrogateescape")
+        except OSError:
+            continue
+        for line in content.splitlines():
+            path = os.path.normpath(objects / line)
+            if line and not line.startswith("#") and path not in seen:
+                seen.add(path)
+                left.append(Path(path))
+                yield path
 
 
 def _copy(origin: Path, copy: Path) -> None:

@@ -5,6 +5,7 @@
     chain                       the root as well, 1 to 3 of them at once; then 1 to 3 users `resume` at once
     launcher                    whoever starts the session, at any moment of it
     worktrees; worktrees, chain    sessions with worktrees: no work is lost, the user's repository is as it was
+    walls; walls, chain    the same, and each task commits inside of walls; only with --mode
 
 What was seen is printed as a table; the exit code is 1 when anything was wrong.
 """
@@ -190,6 +191,12 @@ MODES: Final[Mapping[str, Mode]] = {
     "worktrees, chain": worktree_mode("kill_chain_in_worktrees"),
 }
 
+WALLED_MODES: Final[Mapping[str, Mode]] = {
+    "walls": worktree_mode("kill_behind_walls"),
+    "walls, chain": worktree_mode("kill_chain_behind_walls"),
+}
+"""They need bubblewrap."""
+
 
 def run_campaign(
     modes: Sequence[str],
@@ -225,7 +232,7 @@ def _run_one(mode: str, place: Place, seed: int) -> Figures:
     from .place import end_sessions
 
     try:
-        return MODES[mode](place, random.Random(seed))
+        return {**MODES, **WALLED_MODES}[mode](place, random.Random(seed))
     finally:
         end_sessions(place.results)
 
@@ -283,7 +290,7 @@ def main() -> None:
     parser.add_argument("--kills", type=int, default=200)
     parser.add_argument("--seconds", type=float, default=3600.0)
     parser.add_argument("--seed", type=int, default=random.SystemRandom().getrandbits(32))
-    parser.add_argument("--mode", action="append", choices=list(MODES), dest="modes")
+    parser.add_argument("--mode", action="append", choices=[*MODES, *WALLED_MODES], dest="modes")
     options = parser.parse_args()
     print(f"seed {options.seed}", flush=True)
     found = run_campaign(options.modes or list(MODES), options.kills, options.seconds, options.seed)

@@ -11,16 +11,18 @@ from __future__ import annotations
 
 import argparse
 import json
+import os
 import random
 import shutil
 import subprocess
 import sys
 import time
 from collections import Counter
+from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Final, NamedTuple
+from typing import Any, Final, NamedTuple
 
 from sessionrun.store.session import SessionDir
 
@@ -148,25 +150,48 @@ class Seen:
         self.wrong += other.wrong
 
 
-def run_session(place: Place, seed: int) -> Seen:
-    """One session: some hostile steps beside honest tasks, then what must be true."""
+WALLS: Final = {"policy": "project", "network": "none"}
+
+
+def run_session(place: Place, seed: int, *, walled: bool = False) -> Seen:
+    """One session: some hostile steps beside honest tasks, then what must be true.
+
+    With `walled` the hostile task has walls, and none of its steps may reach anything.
+    """
     rng = random.Random(seed)
     names = [rng.choice(list(STEPS_BY_NAME)) for _ in range(STEPS)]
     seen = Seen(rounds=STEPS, sessions=1, honest=len(HONEST), steps=Counter(names))
     before = _make_repository(place)
-    session = place.start(_make_plan(place, rng, names), "--worktree", cwd=place.path / "repo")
+    plan = _make_plan(place, rng, names)
+    if walled:
+        plan["prompts"][0]["sandbox"] = WALLS
+    session = place.start(plan, "--worktree", cwd=place.path / "repo")
     _read_all(place, session, seen, rng.sample(_READERS, 4))
     if not wait_until(lambda: _has_ended(place, session), HUNG_S):
         seen.wrong.append(f"it did not end: {_describe_left(place, session)}")
     else:
         _read_all(place, session, seen, _READERS)
-        _mend(place, before)
-        _check(place, session, seen, may_fail=any(STEPS_BY_NAME[name].hurts for name in names))
+        if walled:
+            seen.wrong += _find_reached(place, session)
+        else:
+            _mend(place, before)
+        _check(place, session, seen, may_fail=not walled and any(STEPS_BY_NAME[name].hurts for name in names))
     seen.wrong = [f"seed {seed} {names}: {line}" for line in seen.wrong]
     return seen
 
 
-def _make_plan(place: Place, rng: random.Random, names: list[str]) -> object:
+def _find_reached(place: Place, session: SessionDir) -> Iterator[str]:
+    """What a task with walls has changed of what is outside of them."""
+    common = place.path / "repo" / ".git"
+    if (common / "config").read_bytes() != (place.path / "config-before").read_bytes():
+        yield "the settings of the repository have changed"
+    made = [name for name in ("pipe", ".sessionrun-draft", "refs/replace") if os.path.lexists(common / name)]
+    yield from (f".git/{name} was made" for name in made)
+    if "SupervisorStarted" in session.journal_path.read_text().partition("SupervisorStarted")[2]:
+        yield "the supervisor was started anew"
+
+
+def _make_plan(place: Place, rng: random.Random, names: list[str]) -> dict[str, Any]:
     outside = place.path / "outside"
     outside.mkdir()
     program = outside / "program"
@@ -338,7 +363,7 @@ def _find(place: Place, name: str, file: str, task: dict[str, object]) -> str | 
     return None
 
 
-def run_rounds(rounds: int, seed: int, *, seconds: float = 1e9) -> Seen:
+def run_rounds(rounds: int, seed: int, *, seconds: float = 1e9, walled: bool = False) -> Seen:
     """Run sessions until there were so many hostile steps, or the time is over."""
     rng = random.Random(seed)
     total = Seen()
@@ -352,7 +377,7 @@ def run_rounds(rounds: int, seed: int, *, seconds: float = 1e9) -> Seen:
             inside.path.mkdir()
             inside.environ.update(HOME=str(inside.path), XDG_STATE_HOME=str(inside.path / "state"))
             try:
-                return run_session(inside, own_seed)
+                return run_session(inside, own_seed, walled=walled)
             finally:
                 end_sessions(inside.results)
                 shutil.rmtree(inside.path, ignore_errors=True)
@@ -369,14 +394,15 @@ def main() -> None:
     parser.add_argument("--rounds", type=int, default=5000)
     parser.add_argument("--seconds", type=float, default=1e9)
     parser.add_argument("--seed", type=int, default=random.SystemRandom().getrandbits(32))
+    parser.add_argument("--walls", action="store_true", help="the hostile task has walls")
     parser.add_argument("--session", type=int, help="run the one session of this seed")
     options = parser.parse_args()
     if options.session is not None:
         with make_place() as place:
-            seen = run_session(place, options.session)
+            seen = run_session(place, options.session, walled=options.walls)
     else:
         print(f"seed {options.seed}", flush=True)
-        seen = run_rounds(options.rounds, options.seed, seconds=options.seconds)
+        seen = run_rounds(options.rounds, options.seed, seconds=options.seconds, walled=options.walls)
     print(
         f"{seen.rounds} rounds, {seen.sessions} sessions, {seen.honest} honest tasks, {seen.files} files "
         f"({seen.kept} in kept worktrees), {len(seen.wrong)} wrong"

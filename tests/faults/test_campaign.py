@@ -7,8 +7,9 @@ from collections.abc import Callable
 
 import pytest
 from conftest import slow_seed
+from walled import need_walls
 
-from .campaign import MODES, print_table, run_campaign
+from .campaign import MODES, WALLED_MODES, print_table, run_campaign
 
 KILLS = 200
 SECONDS = 60.0
@@ -35,3 +36,16 @@ def test_random_kills_lose_nothing_and_run_nothing_twice(
     say(f"seed {seed}\n{capsys.readouterr().out}")
     assert all(figures.is_good for figures in found.values()), f"SLOW_SEED={seed} repeats this"
     assert sum(figures.sessions for figures in found.values()) >= len(MODES)
+
+
+@pytest.mark.slow
+def test_random_kills_lose_no_work_of_tasks_with_walls(
+    say: Callable[[str], None], capsys: pytest.CaptureFixture[str]
+) -> None:
+    need_walls()
+    seed = slow_seed()
+    found = run_campaign(list(WALLED_MODES), 30, SECONDS, seed)
+    print_table(found)
+    say(f"seed {seed}\n{capsys.readouterr().out}")
+    assert all(figures.is_good for figures in found.values()), f"SLOW_SEED={seed} repeats this"
+    assert sum(figures.sessions for figures in found.values()) >= len(WALLED_MODES)

@@ -7,6 +7,7 @@ from collections.abc import Callable
 
 import pytest
 from conftest import slow_seed
+from walled import need_walls
 
 from .neighbours import STEPS, Seen, run_rounds
 
@@ -32,3 +33,13 @@ def test_no_step_of_a_neighbour_costs_honest_work(say: Callable[[str], None]) ->
 @pytest.mark.slow
 def test_thousands_of_steps_cost_no_honest_work(say: Callable[[str], None]) -> None:
     _examine(5000, slow_seed(), say)
+
+
+@pytest.mark.slow
+def test_no_step_of_a_neighbour_reaches_anything_through_its_walls(say: Callable[[str], None]) -> None:
+    need_walls()
+    seed = slow_seed()
+    seen = run_rounds(20, seed, walled=True)
+    say(f"seed {seed}: {seen.rounds} rounds, {seen.files} files, {seen.kept} of them in kept worktrees")
+    _judge(seen, seed, 20)
+    assert seen.kept == 0

@@ -22,6 +22,9 @@ PARALLEL: Final = 3
 WORK: Final = 'echo "$SESSIONRUN_TASK" > "work-$SESSIONRUN_TASK"; echo "$SESSIONRUN_TASK" >> "{told}";'
 
 
+COMMIT: Final = "git add -A; git commit -qm work; sleep "
+
+
 def kill_in_worktrees(place: Place, rng: random.Random) -> Figures:
     """Supervisors and keepers die, one at a time; the session ends by itself."""
     return _run(place, rng, lambda: [rng.choice(ROLES[1:])], may_lose=False)
@@ -32,10 +35,30 @@ def kill_chain_in_worktrees(place: Place, rng: random.Random) -> Figures:
     return _run(place, rng, lambda: rng.sample(ROLES, rng.randint(1, 3)), may_lose=True)
 
 
-def _run(place: Place, rng: random.Random, choose: Callable[[], list[Role]], *, may_lose: bool) -> Figures:
+def kill_behind_walls(place: Place, rng: random.Random) -> Figures:
+    """Supervisors and keepers die; the tasks have walls."""
+    return _run(place, rng, lambda: [rng.choice(ROLES[1:])], may_lose=False, walled=True)
+
+
+def kill_chain_behind_walls(place: Place, rng: random.Random) -> Figures:
+    """Roots die as well, and users `resume`; the tasks have walls."""
+    return _run(place, rng, lambda: rng.sample(ROLES, rng.randint(1, 3)), may_lose=True, walled=True)
+
+
+def _run(
+    place: Place, rng: random.Random, choose: Callable[[], list[Role]], *, may_lose: bool, walled: bool = False
+) -> Figures:
     _make_repository(place)
     before = _refs(place)
-    plan = _add_phases(make_plan(place.executed, TASKS, rng, more=WORK.format(told=place.path / "written")))
+    written = place.path / "written"
+    plan = _add_phases(make_plan(place.executed, TASKS, rng, more=WORK.format(told=written)))
+    if walled:  # what tasks tell outside they write into files that are let in as devices are
+        for path in (place.executed, written):
+            path.touch()
+        told = [str(place.executed), str(written)]
+        for task in plan["prompts"]:
+            task["sandbox"] = {"policy": "project", "network": "none", "devices": told}
+            task["prompt"] = task["prompt"].replace("sleep ", COMMIT, 1)
     words = ["--max-parallel", str(PARALLEL), "--worktree", "--worktree-dir", str(place.path / "trees")]
     session = place.start(plan, *words, cwd=place.path / "repo")
     seen = Figures()

@@ -48,6 +48,7 @@ from sessionrun.walls.programs import (
 )
 from sessionrun.walls.servers import list_rules
 from sessionrun.workspaces.links import find_target
+from sessionrun.workspaces.view import list_alternates
 
 STATE: Final = "walls-state"
 """In a task's folder below ``jobs``: what its agents keep, instead of their folders in the home directory.  All
@@ -159,6 +160,7 @@ def _build(
     own = None if agent is None else state_of(agent.argv[0])
     folders, files = find_masks(home, own, as_root=as_root)
     shown = [*needed, *_find_shown(task, repository.top, sandbox, agent, place)]
+    shown += [path for path in list_alternates(Path(repository.common_dir)) if os.path.isdir(path)]
     if sandbox.policy == "project":
         shown.append(home)
     top = repository.top if sandbox.policy == "project" and os.path.isdir(repository.top) else None

@@ -1,0 +1,227 @@
+"""Walls in all phases of a task, and what happens when they cannot be built: no job ever runs without."""
+
+from __future__ import annotations
+
+import os
+import shutil
+from collections.abc import Iterator
+from typing import Any
+
+import pytest
+from conftest import eventually
+from walled import Walled, make_walled
+
+from sessionrun.store.session import SessionDir
+
+WALLS = {"policy": "project", "network": "none"}
+STRICT = {"policy": "strict", "network": "none"}
+IS_INSIDE = "tr '\\0' ' ' < /proc/1/cmdline | grep -q bwrap"
+"""Passes inside of walls: the first process is bubblewrap's."""
+
+
+@pytest.fixture
+def site() -> Iterator[Walled]:
+    with make_walled(other=False) as made:
+        made.make_repository()
+        yield made
+
+
+def outcomes(tasks: dict[str, Any]) -> dict[str, str]:
+    return {name: task["outcome"] for name, task in tasks.items()}
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("sandbox", [WALLS, STRICT], ids=["project", "strict"])
+def test_every_command_of_a_task_runs_inside(site: Walled, sandbox: dict[str, Any]) -> None:
+    script = f"{IS_INSIDE} && git log --oneline | head -1 && echo $SESSIONRUN_TASK$SESSIONRUN_ROUND >> seen"
+    plan = [
+        {
+            "id": "first",
+            "setup": [f"{IS_INSIDE}; echo made > made; git add made; git commit -qm mine"],
+            "prompt": f"{script}; git add seen; git commit -qm seen",
+            "check": f"{IS_INSIDE} && test -e made",
+            "prove": True,
+        },
+        {"id": "second", "needs": "first", "prompt": f"{script}; grep first1 seen"},
+        {
+            "id": "rounds",
+            "rounds": 3,
+            "prompt": f"{script}; test ! -e leftover; echo x > leftover; test $SESSIONRUN_ROUND = 2 && echo y > good; true",
+            "check": {"commands": [f"{IS_INSIDE} && test -e good"], "reset": "hard"},
+        },
+    ]
+    tasks = site.run([{**task, "sandbox": sandbox} for task in plan])
+    said = [
+        path.read_text()
+        for task in tasks.values()
+        for path in task["session"].path.rglob("*err*")
+        if path.is_file()
+    ]
+    assert outcomes(tasks)["first"] == outcomes(tasks)["second"] == outcomes(tasks)["rounds"] == "succeeded", (
+        {name: task["reason"] for name, task in tasks.items()},
+        said,
+    )
+    assert site.git("show", "main-task-second:seen").split() == ["first1", "second1"]
+    assert {"good", "leftover"} <= site.files("main-task-rounds")
+    assert site.git("show", "main-task-rounds:seen").split() == ["rounds2"]
+
+
+@pytest.mark.slow
+def test_a_retry_a_follow_up_and_seats(site: Walled) -> None:
+    script = f"{IS_INSIDE} && echo $SESSIONRUN_ATTEMPT >> seen && git add seen && git commit -qm seen"
+    session = site.start(
+        [{"id": "t", "prompt": f"{script}; test $SESSIONRUN_ATTEMPT = 2", "sandbox": WALLS}], "--retries", "1"
+    )
+    assert site.finish(session)["t"]["outcome"] == "succeeded"
+    branch = str(site.finish(session)["t"]["branch"])
+    assert "2" in site.git("show", f"{branch}:seen")
+    site.command("continue", session.session_id, "t", f"{script}; grep 2 seen", code=None)
+    tasks = site.finish(session)
+    assert set(outcomes(tasks).values()) == {"succeeded"}, tasks
+    plan = {
+        "worktrees": "pool",
+        "prompts": [
+            {"id": f"s{n}", "prompt": f"{IS_INSIDE} && echo {n} > s{n}", "sandbox": WALLS} for n in (1, 2)
+        ],
+    }
+    seated = site.run(plan, "--max-parallel", "1")
+    assert set(outcomes(seated).values()) == {"succeeded"}
+    assert "s1" in site.files("main-task-s1") and "s2" in site.files("main-task-s2")
+
+
+@pytest.mark.slow
+def test_what_lands_was_made_inside(site: Walled) -> None:
+    tasks = site.run(
+        [{"id": "t", "prompt": f"{IS_INSIDE} && echo l > l && git add l && git commit -qm l", "sandbox": STRICT}],
+        "--land",
+    )
+    assert tasks["t"]["outcome"] == "succeeded", tasks["t"]["reason"]
+    assert "l" in site.files("main") and site.git("status", "--porcelain") == ""
+
+
+@pytest.mark.slow
+def test_commits_of_a_killed_session_come_out_by_clean(site: Walled) -> None:
+    script = "echo 1 > one; git add one; git commit -qm one; echo 2 > two; touch told; while :; do sleep 0.2; done"
+    session = site.start([{"id": "t", "prompt": script, "sandbox": WALLS}])
+    worktree = site.root / "repo-worktrees" / "main-task-t"
+    eventually((worktree / "told").exists)
+    from conftest import kill_sessions
+
+    kill_sessions(site.results)
+    before = site.git("rev-parse", "main-task-t")
+    dry = site.command("clean", "--worktrees", "--dry-run", session.session_id).stdout
+    assert str(worktree) in dry and site.git("rev-parse", "main-task-t") == before
+    site.command("clean", "--worktrees", session.session_id)
+    assert not worktree.exists()
+    assert {"one", "two"} <= site.files("main-task-t")
+    assert site.git("log", "-1", "--format=%s", "main-task-t~") == "one"
+
+
+# When walls cannot be built.
+
+LINE = "Creating new namespace failed: No space left on device (ENOSPC)"
+
+
+def fake(site: Walled, when: str) -> str:
+    """A PATH whose bubblewrap fails `when`, a pattern, is in its words."""
+    real = shutil.which("bwrap")
+    script = f'#!/bin/sh\ncase "$*" in {when}) echo "bwrap: {LINE}" >&2; exit 1;; esac\nexec {real} "$@"\n'
+    program = site.write("programs/bwrap", script)
+    program.chmod(0o755)
+    return f"{program.parent}:{site.environ['PATH']}"
+
+
+def without(site: Walled) -> str:
+    """A PATH without bubblewrap."""
+    folder = site.root / "bare"
+    folder.mkdir(exist_ok=True)
+    for directory in ("/usr/bin", "/bin"):
+        for name in os.listdir(directory):
+            if name != "bwrap" and not (folder / name).is_symlink():
+                (folder / name).symlink_to(f"{directory}/{name}")
+    return str(folder)
+
+
+@pytest.mark.slow
+def test_a_job_whose_walls_fail_later_is_sandbox_failed_and_not_tried_again(site: Walled) -> None:
+    plan = [
+        {"id": "bad", "prompt": "echo fail-here > ran", "retries": 3, "sandbox": WALLS},
+        {"id": "setup", "setup": ["echo fail-here > ran"], "prompt": "touch ran", "retries": 3, "sandbox": WALLS},
+        {"id": "good", "prompt": "touch ran", "sandbox": WALLS},
+    ]
+    tasks = site.run(plan, env={"PATH": fake(site, "*fail-here*")})
+    assert outcomes(tasks)["good"] == "succeeded"
+    assert tasks["setup"]["reason_class"] == "sandbox_failed" and tasks["setup"]["attempt"] == 1, tasks["setup"]
+    assert LINE in tasks["setup"]["reason"]
+    bad = site.run(
+        [{**plan[0], "prompt": "echo x", "args": ["fail-here"]}], env={"PATH": fake(site, "*/run/prompt*")}
+    )["bad"]
+    assert (bad["outcome"], bad["reason_class"], bad["attempt"]) == ("failed", "sandbox_failed", 1), bad
+    assert LINE in bad["reason"]
+    assert not (site.top / "ran").exists()
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("kind", ["missing", "failing"])
+def test_resume_and_retry_are_refused_where_no_walls_can_be_built(site: Walled, kind: str) -> None:
+    go = site.root / "never"
+    session = site.start(
+        [
+            {"id": "first", "prompt": "exit 3", "sandbox": WALLS},
+            {"id": "second", "needs": "first", "prompt": f"touch {go}", "sandbox": WALLS},
+        ]
+    )
+    site.finish(session)
+    path = without(site) if kind == "missing" else fake(site, "*")
+    says = "bubblewrap (bwrap) is not installed; install it or leave the sandbox off"
+    says = says if kind == "missing" else f"bwrap cannot build walls here: {LINE}"
+    before = sorted(str(file) for file in session.path.rglob("*"))
+    for words in (("retry", session.session_id), ("resume", session.session_id)):
+        done = site.command(*words, code=None, env={"PATH": path})
+        if words[0] == "resume" and done.returncode == 0:
+            continue  # the session has ended: there is nothing to resume
+        assert done.returncode == 2, (words, done.stdout, done.stderr)
+        assert f"sandbox project: {says}" in done.stderr
+        (_line,) = done.stderr.splitlines()
+    after = [name for name in sorted(str(file) for file in session.path.rglob("*")) if "requests/" not in name]
+    assert after == [name for name in before if "requests/" not in name]
+    assert not session.is_alive()
+
+
+@pytest.mark.slow
+def test_a_killed_session_does_not_go_on_without_walls(site: Walled) -> None:
+    from conftest import kill_sessions
+
+    session: SessionDir = site.start(
+        [
+            {"id": "first", "prompt": "touch told; while :; do sleep 0.2; done", "sandbox": WALLS},
+            {"id": "second", "prompt": "true", "sandbox": WALLS},
+        ],
+        "--max-parallel",
+        "1",
+    )
+    eventually((site.root / "repo-worktrees" / "main-task-first" / "told").exists)
+    kill_sessions(site.results)
+    done = site.command("resume", session.session_id, code=2, env={"PATH": without(site)})
+    assert done.stderr.startswith("sessionrun: ") and "bubblewrap (bwrap) is not installed" in done.stderr
+    assert not session.is_alive()
+    site.command("resume", session.session_id)
+    assert site.finish(session)["second"]["outcome"] == "succeeded"
+
+
+@pytest.mark.slow
+def test_a_link_on_the_way_of_a_mount_makes_nothing_outside(site: Walled) -> None:
+    """The repository lies below /tmp, so a task can move what lies on the way to it in its own /tmp."""
+    site.write("victim/notes", "precious\n")
+    part = site.root.parts[2]
+    plant = f"cd /; mv /tmp/{part} /tmp/old; ln -s /oldroot{site.root}/victim /tmp/{part}"
+    task = {
+        "id": "t",
+        "rounds": 2,
+        "prompt": f"if [ $SESSIONRUN_ROUND = 1 ]; then {plant}; else echo done > done; fi",
+        "check": "test -e done",
+        "sandbox": STRICT,
+    }
+    tasks = site.run([task])
+    assert os.listdir(site.root / "victim") == ["notes"]
+    assert tasks["t"]["outcome"] == "succeeded", tasks["t"]["reason"]

@@ -1,0 +1,327 @@
+"""Sessions with walls through the real command: what a task can do inside, and what is seen of it outside."""
+
+from __future__ import annotations
+
+import os
+import shlex
+import signal
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+from conftest import eventually
+from walled import Walled, make_walled, need_walls
+
+from sessionrun.walls.policy import AGENTS, SECRET_FILES, SECRET_FOLDERS
+from sessionrun.walls.report import agree, parse_report
+from sessionrun.walls.trial import build_trial
+
+POLICIES = ["project", "strict"]
+KEY = "secret-of-the-user"
+
+
+@pytest.fixture(params=[False, True], ids=["self", "other user"])
+def site(request: pytest.FixtureRequest) -> Iterator[Walled]:
+    with make_walled(other=request.param) as made:
+        made.make_repository()
+        yield made
+
+
+@pytest.fixture
+def own(own_place: Path) -> Iterator[Walled]:
+    """As whoever runs the tests."""
+    with make_walled(other=False) as made:
+        made.make_repository()
+        yield made
+
+
+def closed(policy: str) -> dict[str, Any]:
+    """The sandbox of a task that needs no network."""
+    return {"policy": policy, "network": "none"}
+
+
+def reasons(tasks: dict[str, Any]) -> dict[str, Any]:
+    return {
+        name: (task["outcome"], task["reason"]) for name, task in tasks.items() if task["outcome"] != "succeeded"
+    }
+
+
+HOSTILE_GIT = {
+    "filter": "git config filter.zap.clean true; mkdir -p $C/info; echo '* filter=zap' > $C/info/attributes",
+    "hook": "! touch $C/hooks/post-commit; mkdir -p h; git config core.hooksPath h",
+    "books": "rm -rf $C/worktrees/main-task-status; mkdir -p $C/worktrees/x; echo x > $C/worktrees/x/HEAD",
+    "branches": "git branch -f main HEAD; git update-ref -d refs/heads/topic; git branch -m main gone",
+    "objects": "rm -rf $C/objects/??; ! rm -rf $C/base-objects/??; ! rm -rf $C/base-objects",
+    "settings": "git config core.bare true; git config core.worktree /; echo '[' >> $C/config",
+    "remote": "git config protocol.ext.allow always; git config extensions.partialClone e; "
+    "git config remote.e.promisor true; git config remote.e.url 'ext::sh x'",
+    "locks": "touch $C/packed-refs.lock $C/index.lock $C/HEAD.lock $C/refs/heads/main.lock",
+    "fifos": "rm -f $C/config; mkfifo $C/config; rm -f $C/packed-refs; mkfifo $C/packed-refs",
+    "links": "rm -f $C/HEAD; ln -s /etc/passwd $C/HEAD; rm -rf $C/info; ln -s / $C/info",
+}
+"""What a task may do to git; none of it is seen outside, and what lies in its worktree is parked."""
+
+HONEST_GIT = {
+    "status": "git status; git log --oneline | grep first; git diff",
+    "commit": "echo 1 > n; git add n; git commit -qm one; echo 2 > n; git commit -qam two --amend; git reset -q --soft HEAD~; "
+    "git commit -qm again",
+    "rebase": "git switch -qc side; echo s > s; git add s; git commit -qm side; git switch -q -; echo m > m; git add m; "
+    "git commit -qm m; git cherry-pick side; git rebase -q --onto HEAD~2 HEAD~1",
+    "branches": "git branch x; git branch -m x y; git branch -d y; git checkout -q -b z; git switch -q -; git branch -D z",
+    "stash": "echo 1 >> a.txt; git stash -q; git stash pop -q; echo 2 >> a.txt; git stash -q; echo kept > kept",
+    "tags": "git tag v1; git tag -d v1; git tag -a -m x v2; git notes add -m note; git tag -d v2",
+    "trees": "git worktree add -q /tmp/wt -b inner; git worktree remove /tmp/wt; git branch -D inner; git worktree prune",
+    "gc": "echo g > g; git add g; git commit -qm g; git gc -q; git repack -adq; git fsck --no-progress",
+    "config": "git config user.name Zoe; git config alias.st status; git st; echo c > c; git add c; git commit -qm c; "
+    "git log -1 --format=%an | grep Zoe; git sparse-checkout set --no-cone '/*'",
+    "ignored": "echo x > kept.log; git add -f kept.log; git commit -qm forced; echo y > staged.log; git add -f staged.log",
+    "removed": "echo p > precious; git add p* ; git commit -qm precious; git rm -q precious; git commit -qm removed; "
+    "echo '[' > $C/config",
+}
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("policy", POLICIES)
+def test_all_of_git_works_inside_and_nothing_of_it_is_seen_outside(site: Walled, policy: str) -> None:
+    site.git("branch", "topic")
+    site.git("tag", "v0")
+    site.sh(
+        "echo stashed >> a.txt; git stash -q; git pack-refs --all; echo mine > untracked; echo edited >> sub/b.txt"
+    )
+    before, refs = site.snapshot(), site.git("for-each-ref")
+    head = "C=$(git rev-parse --path-format=absolute --git-common-dir); echo x > told.txt; "
+    plan = [
+        *({"id": f"h-{name}", "prompt": f"set -e; {head}{text}"} for name, text in HONEST_GIT.items()),
+        *({"id": f"x-{name}", "prompt": f"{head}{text}; exit 0"} for name, text in HOSTILE_GIT.items()),
+    ]
+    tasks = site.run([{**task, "sandbox": closed(policy)} for task in plan], "--max-parallel", "3")
+    assert reasons(tasks) == {}
+    assert site.snapshot() == before
+    others = "\n".join(line for line in site.git("for-each-ref").splitlines() if "/main-task-" not in line)
+    assert others == refs
+    site.git("fsck", "--no-progress")
+    kept = {name: task["worktree_kept"] for name, task in tasks.items() if task["worktree_kept"]}
+    assert set(kept) <= {"x-links", "x-fifos", "x-settings", "x-books", "x-branches"}, kept
+    for name, task in tasks.items():
+        if name not in kept:
+            assert "told.txt" in site.files(f"main-task-{name}"), (name, task)
+    assert site.git("log", "-2", "--format=%s", "main-task-h-commit").splitlines()[1] == "again"
+    assert {"kept.log", "staged.log"} <= site.files("main-task-h-ignored")
+    assert site.git("log", "--format=%s", "main-task-h-removed").splitlines()[1:3] == ["removed", "precious"]
+    assert site.git("log", "--format=%an", "-1", "main-task-h-config~") == "Zoe"
+    left = "stayed inside of its walls: a stash"
+    assert tasks["h-stash"]["worktree_remark"] == left
+    session_id = tasks["h-stash"]["session"].session_id
+    for verb in ("results", "explain"):
+        assert left in site.command(verb, session_id, "h-stash", code=None).stdout, verb
+    remarks = [name for name, task in tasks.items() if task["worktree_remark"]]
+    assert set(remarks) <= {"h-stash", "h-rebase", "x-branches"}, [
+        tasks[name]["worktree_remark"] for name in remarks
+    ]
+
+
+def _run_inside(folder: Path, policy: Any, *command: str) -> tuple[int, int | None]:
+    """Run a program inside as the keeper does; what was seen of bubblewrap, and what `inner` reports."""
+    words = build_trial("/usr/bin/bwrap", policy, str(folder), network=False)
+    start = words.index("--") + 1
+    inner = [*words[start : start + 4], "9", "-", "-", "-", *command]
+    report = folder / "report"
+    report.unlink(missing_ok=True)
+    actions = [
+        (os.POSIX_SPAWN_OPEN, 9, str(report), os.O_WRONLY | os.O_CREAT | os.O_APPEND, 0o600),
+        (os.POSIX_SPAWN_OPEN, 1, os.devnull, os.O_WRONLY, 0),
+        (os.POSIX_SPAWN_OPEN, 2, os.devnull, os.O_WRONLY, 0),
+    ]
+    argv = [*words[:start], *inner]
+    argv.remove("--die-with-parent")
+    pid = os.posix_spawn(argv[0], argv, os.environ, file_actions=actions, setsid=True)
+    _, seen = os.waitpid(pid, 0)
+    return seen, parse_report(report.read_bytes()).status
+
+
+FATAL = [1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12, 13, 14, 15, 16, 24, 25, 26, 27, 29, 30, 31, 34, 50, 64]
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("policy", POLICIES)
+def test_each_exit_code_and_each_fatal_signal_comes_out_exactly(tmp_path: Path, policy: str) -> None:
+    need_walls()
+    wrong = []
+    for code in range(256):
+        seen, reported = _run_inside(tmp_path, policy, "/bin/sh", "-c", f"exit {code}")
+        if reported != code << 8 or not agree(reported, seen):
+            wrong.append((code, seen, reported))
+    for number in FATAL:
+        seen, reported = _run_inside(tmp_path, policy, "/bin/sh", "-c", f"ulimit -c 0; kill -{number} $$")
+        if reported is None or reported & 0x7F != number or not agree(reported, seen):
+            wrong.append((-number, seen, reported))
+    assert wrong == []
+
+
+@pytest.mark.slow
+def test_codes_signals_and_what_is_left_running_in_sessions(site: Walled) -> None:
+    codes = [1, 2, 126, 127, 128, 137, 143, 255]
+    numbers = [signal.SIGKILL, signal.SIGTERM, signal.SIGSEGV, signal.SIGHUP]
+    mark = f"{os.getpid()}{site.number}77"
+    daemon = f"(env -i setsid sh -c 'trap \"\" TERM HUP; exec sleep {mark}' &); "
+    plan: list[dict[str, Any]] = [{"id": f"c{code}", "prompt": f"exit {code}"} for code in codes]
+    plan += [{"id": f"s{number}", "prompt": f"kill -{number} $$"} for number in numbers]
+    plan += [
+        {"id": "all", "prompt": "kill -9 -1; sleep 1000"},
+        {"id": "daemon", "prompt": f"{daemon} true", "setup": [f"{daemon} true"], "check": f"{daemon} true"},
+        {
+            "id": "chain",
+            "prompt": "cat /proc/[0-9]*/cmdline | tr '\\0' ' ' | grep -c 'sessionrun\\.' || true; ls /proc",
+        },
+    ]
+    tasks = site.run([{**task, "sandbox": closed("project")} for task in plan], "--max-parallel", "3")
+    for code in codes:
+        assert (tasks[f"c{code}"]["exit_code"], tasks[f"c{code}"]["signal"]) == (code, None)
+    for number in numbers:
+        assert tasks[f"s{number}"]["signal"] == signal.Signals(number).name, tasks[f"s{number}"]
+    assert tasks["all"]["outcome"] == "failed" and tasks["daemon"]["outcome"] == "succeeded"
+    assert [line for line in site.printed(tasks["chain"]).split() if line.isdecimal()][0] == "0"
+    assert not any(mark in _cmdline(pid) for pid in _pids())
+
+
+def _pids() -> list[str]:
+    return [name for name in os.listdir("/proc") if name.isdecimal()]
+
+
+def _cmdline(pid: str) -> str:
+    try:
+        return Path("/proc", pid, "cmdline").read_bytes().replace(b"\0", b" ").decode("utf-8", "replace")
+    except OSError:
+        return ""
+
+
+@pytest.mark.slow
+def test_a_cancel_reaches_the_program_inside(own: Walled) -> None:
+    script = "trap 'echo bye > bye; exit 5' TERM; touch begun; while :; do sleep 0.1; done"
+    session = own.start([{"id": "t", "prompt": script, "sandbox": closed("strict")}])
+    worktree = own.root / "repo-worktrees" / "main-task-t"
+    eventually((worktree / "begun").exists)
+    own.command("cancel", session.session_id)
+    task = own.finish(session)["t"]
+    assert task["outcome"] == "cancelled"
+    assert "bye" in own.files("main-task-t")
+
+
+@pytest.mark.slow
+def test_a_limit_of_processes_holds_for_those_inside_alone() -> None:
+    with make_walled(other=os.geteuid() == 0) as site:
+        site.make_repository()
+        script = "for n in 1 2 3 4 5 6 7 8 9 10 11 12 13 14 15 16 17 18 19 20 21 22 23 24 25 26 27 28; do sleep 5 & done; wait"
+        sandbox = {**closed("project"), "processes": 20}
+        tasks = site.run(
+            [
+                {"id": "many", "prompt": script, "sandbox": sandbox},
+                {"id": "few", "prompt": "sleep 0.1 & sleep 0.1 & wait; true", "sandbox": sandbox},
+            ]
+        )
+        assert tasks["few"]["outcome"] == "succeeded"
+        assert "fork" in Path(tasks["many"]["session"].error_path("many")).read_text().lower()
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("policy", POLICIES)
+def test_no_secret_can_be_read_and_nothing_outside_be_written(site: Walled, policy: str) -> None:
+    states = [state.folder for state in AGENTS.values()]
+    files = [f"{folder}/deep/key" for folder in (*SECRET_FOLDERS, *states)] + [*SECRET_FILES, ".claude.json"]
+    linked = (".ssh", ".netrc")
+    for name in files:
+        if not name.startswith(linked):
+            site.write(f"home/{name}", f"{KEY} {name}\n")
+    site.write("elsewhere/keys/id", f"{KEY} linked folder\n")
+    site.write("elsewhere/netrc", f"{KEY} linked file\n")
+    site.write("home/plain", "readable\n")
+    (site.home / ".ssh").symlink_to(site.root / "elsewhere" / "keys")
+    (site.home / ".netrc").symlink_to("../elsewhere/netrc")
+    reads = "; ".join(
+        f"cat ~/{shlex.quote(name)} 2>/dev/null" for name in [*files, ".ssh/id", "../elsewhere/keys/id"]
+    )
+    writes = [
+        site.home,
+        site.top,
+        site.root,
+        site.results,
+        Path("/"),
+        Path("/usr"),
+        Path("/etc"),
+        Path("/proc/sys/kernel"),
+    ]
+    tries = "; ".join(f"if [ -w {path} ]; then echo W{path}; fi" for path in writes)
+    tries += "; for f in /proc/sys/kernel/hostname /proc/sys/vm/swappiness /proc/sysrq-trigger /sys/kernel /sys/fs/cgroup "
+    tries += "/etc/passwd /dev/mem /dev/sda; do if [ -w $f ]; then echo W$f; fi; done"
+    nested = "unshare -Urpf --mount-proc sh -c 'test -w /proc/sys/kernel/hostname && echo Wnested' 2>/dev/null"
+    script = f"{reads}; grep -rs {KEY} ~ / --include='*key*' --include='id' --include='*rc' -l 2>/dev/null | head; {tries}; "
+    script += f"{nested}; cat ~/plain 2>/dev/null; ls {site.results} {site.root}/repo-worktrees; echo end; true"
+    plan = [{"id": name, "prompt": script, "sandbox": closed(policy)} for name in ("one",)]
+    plan.append({"id": "two", "prompt": "true", "sandbox": closed(policy)})
+    env = {"GITHUB_TOKEN": KEY, "SSH_AUTH_SOCK": "/tmp/x", "AWS_SECRET_ACCESS_KEY": KEY}
+    tasks = site.run([*plan, {"id": "env", "prompt": "env", "sandbox": closed(policy)}], env=env)
+    said = site.printed(tasks["one"])
+    assert KEY not in said and KEY not in site.printed(tasks["env"])
+    lines = said.splitlines()
+    assert [line for line in lines if line.startswith("W")] == (
+        [f"W{path}" for path in ((site.home,) if policy == "strict" else ())]
+    ), said
+    assert ("readable" in lines) is (policy == "project")
+    assert "main-task-two" not in said and "session-" not in said
+    assert lines[-1] == "end"
+
+
+def _layout(site: Walled, kind: str) -> None:
+    """Change the repository, or where it lies."""
+    if kind == "results below the repository":
+        site.environ["SESSIONRUN_RESULTS_DIR"] = str(site.top / "out")
+        site.sh("echo out >> .git/info/exclude")
+    elif kind == "packed refs":
+        site.sh("git branch one; git tag two; git pack-refs --all; git gc -q")
+    elif kind == "alternates":
+        site.sh("mv repo origin; git clone -q --shared origin repo", cwd=site.root)
+    elif kind == "shallow":
+        site.sh("echo 2 >> a.txt; git commit -qam two", cwd=site.top)
+        site.sh(f"mv repo origin; git clone -q --depth 1 file://{site.root}/origin repo", cwd=site.root)
+    elif kind == "linked worktree":
+        site.sh(
+            "mv repo origin; cd origin; git switch -q -c other; git worktree add -q ../repo main", cwd=site.root
+        )
+    elif kind == "sha256":
+        site.sh("rm -rf repo", cwd=site.root)
+        site.make_repository("--object-format=sha256")
+    elif kind == "settings of worktrees":
+        site.sh("git config extensions.worktreeConfig true; git config --worktree user.name Wor")
+    elif kind == "submodule":
+        site.sh("git init -q lib; cd lib; echo l > l; git add l; git commit -qm l", cwd=site.root)
+        site.sh("git -c protocol.file.allow=always submodule --quiet add ../lib lib; git commit -qm sub")
+
+
+LAYOUTS = [
+    "results below the repository",
+    "packed refs",
+    "alternates",
+    "shallow",
+    "linked worktree",
+    "sha256",
+    "settings of worktrees",
+    "submodule",
+]
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("kind", LAYOUTS)
+def test_repositories_of_all_kinds(own: Walled, kind: str) -> None:
+    _layout(own, kind)
+    refs = own.git("for-each-ref")
+    script = "set -e; git log --oneline > log.txt; echo new > new.txt; git add -A; git commit -qm work; git status; git fsck"
+    plan = [{"id": policy, "prompt": script, "sandbox": closed(policy)} for policy in POLICIES]
+    tasks = own.run(plan)
+    assert reasons(tasks) == {}, [own.printed(task) for task in tasks.values()]
+    for policy in POLICIES:
+        assert "new.txt" in own.files(f"main-task-{policy}")
+        assert own.git("log", "-1", "--format=%s", f"main-task-{policy}") == "work"
+        assert tasks[policy]["worktree_kept"] is None and tasks[policy]["worktree_remark"] is None
+    assert [line for line in own.git("for-each-ref").splitlines() if "main-task" not in line] == refs.splitlines()
+    assert own.git("status", "--porcelain") == ""

@@ -1,0 +1,315 @@
+"""What comes out of a task's view of git: PREPARE, what a task does to the view it owns, and RELEASE."""
+
+from __future__ import annotations
+
+import json
+import os
+import shutil
+import subprocess
+from collections.abc import Callable, Iterator
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+from test_workspaces import Project
+from walled import need_walls
+
+from sessionrun.model.errors import SessionrunError
+from sessionrun.model.places import Place
+from sessionrun.workspaces.exporting import _read_header
+from sessionrun.workspaces.release import park_work, release
+from sessionrun.workspaces.request import WorkspaceRequest
+from sessionrun.workspaces.view import VIEW, list_alternates
+
+
+class WalledProject(Project):
+    """A repository whose tasks have walls; what happens inside of a task is done by its git in the view."""
+
+    @property
+    def walls(self) -> Path:
+        return self.root / "walls"
+
+    @property
+    def view(self) -> Path:
+        return self.walls / VIEW
+
+    def begin(self, **changes: object) -> tuple[WorkspaceRequest, Place, Path]:
+        """PREPARE; the request of a RELEASE, the place and the worktree."""
+        request, place = self.prepare(walls=str(self.walls), **changes)
+        assert place.worktree is not None
+        return replace(request, place=place), place, Path(place.worktree)
+
+    def inside(self, worktree: Path, script: str) -> None:
+        """Run a script with git as it is inside: on the view, with the repository's objects as an alternate."""
+        environ = {
+            **os.environ,
+            "GIT_DIR": str(self.view / "worktrees" / worktree.name),
+            "GIT_COMMON_DIR": str(self.view),
+            "GIT_WORK_TREE": str(worktree),
+            "GIT_ALTERNATE_OBJECT_DIRECTORIES": str(self.top / ".git" / "objects"),
+            **{f"GIT_{who}_{what}": "n" for who in ("AUTHOR", "COMMITTER") for what in ("NAME", "EMAIL")},
+            "V": str(self.view),
+        }
+        subprocess.run(["sh", "-ec", script], cwd=worktree, env=environ, check=True, capture_output=True)
+
+    def outside(self) -> dict[str, bytes]:
+        """All files of the repository but objects."""
+        git = self.top / ".git"
+        files = [path for path in git.rglob("*") if path.is_file() and "objects" not in path.parts]
+        return {str(path): path.read_bytes() for path in files}
+
+
+@pytest.fixture
+def project(own_place: Path) -> Iterator[WalledProject]:
+    need_walls()
+    yield WalledProject(own_place)
+
+
+COMMIT = "echo 1 > one; git add one; git commit -qm one"
+
+
+@pytest.mark.slow
+def test_commits_come_out_and_the_view_goes_with_the_worktree(project: WalledProject) -> None:
+    request, _, worktree = project.begin()
+    project.inside(worktree, COMMIT)
+    (worktree / "two").write_text("2")
+    assert project.run("branch", "--format=%(refname:short)").split() == ["main", "main-task-t"]
+    place = release(request, project.folder())
+    assert place.worktree is None and place.remark is None and not project.view.exists()
+    assert place.commit is not None and {"one", "two"} <= project.files(place.commit)
+    assert project.run("log", "-1", "--format=%s", "main-task-t~").strip() == "one"
+
+
+@pytest.mark.slow
+def test_what_park_committed_stays_when_the_view_is_asked_again(project: WalledProject) -> None:
+    request, _, worktree = project.begin()
+    project.inside(worktree, COMMIT)
+    (worktree / "two").write_text("2")
+    parked = park_work(request, project.folder())
+    place = release(request, project.folder())
+    assert place.commit == parked.commit == project.run("rev-parse", "main-task-t").strip()
+
+
+@pytest.mark.slow
+def test_who_goes_on_in_a_kept_worktree_loses_nothing_to_a_later_clean(project: WalledProject) -> None:
+    request, _, worktree = project.begin(keep="always")
+    project.inside(worktree, COMMIT)
+    assert release(request, project.folder()).kept == "worktrees are kept"
+    project.run(
+        "-c", "user.name=u", "-c", "user.email=u@v", "commit", "-q", "--allow-empty", "-m", "mine", cwd=worktree
+    )
+    mine = project.run("rev-parse", "main-task-t").strip()
+    place = release(replace(request, keep="never"), project.folder())
+    assert place.worktree is None and place.commit == mine
+
+
+@pytest.mark.slow
+def test_a_branch_that_moved_outside_and_inside_is_left_and_said(project: WalledProject) -> None:
+    request, _, worktree = project.begin()
+    project.inside(worktree, COMMIT)
+    project.run(
+        "-c", "user.name=u", "-c", "user.email=u@v", "commit", "-q", "--allow-empty", "-m", "mine", cwd=worktree
+    )
+    before = project.outside()
+    with pytest.raises(SessionrunError, match="refs/heads/main-task-t was moved from outside while the task ran"):
+        release(request, project.folder())
+    assert project.outside() == before and worktree.is_dir() and project.view.is_dir()
+
+
+def _flip(view: Path) -> None:
+    """A byte in each object of the task's own is another one."""
+    for path in (view / "objects").glob("??/*"):
+        content = bytearray(path.read_bytes())
+        content[len(content) // 2] ^= 0x55
+        path.chmod(0o600)
+        path.write_bytes(content)
+
+
+HOSTILE: dict[str, tuple[str, str]] = {
+    "objects gone": (
+        "rm -rf $V/objects/??",
+        "its commits cannot be read: HEAD leads to a commit that is not there",
+    ),
+    "objects a link": ("rm -rf $V/objects; ln -s / $V/objects", "its commits cannot be read: "),
+    "a ref of rubbish": (
+        "echo rubbish > $V/refs/heads/main-task-t",
+        "its commits cannot be read: HEAD leads to a commit that is not there",
+    ),
+    "a ref is a FIFO": (
+        "rm $V/refs/heads/main-task-t; mkfifo $V/refs/heads/main-task-t",
+        "its commits cannot be read: refs/heads/main-task-t is no regular file",
+    ),
+    "a ref is a link": (
+        "rm $V/refs/heads/main-task-t; ln -s /etc/passwd $V/refs/heads/main-task-t",
+        "its commits cannot be read: refs/heads/main-task-t is no regular file",
+    ),
+    "packed refs are a FIFO": (
+        "rm -f $V/packed-refs; mkfifo $V/packed-refs",
+        "its commits cannot be read: packed-refs is no regular file",
+    ),
+    "HEAD is a link": (
+        "rm $GIT_DIR/HEAD; ln -s /etc/passwd $GIT_DIR/HEAD",
+        "its commits cannot be read: worktrees/main-task-t/HEAD is no regular file",
+    ),
+    "no books": ("rm -rf $GIT_DIR", "its commits cannot be read: "),
+    "books are rubbish": ("echo x > $GIT_DIR/HEAD; rm -rf $V/refs", "its commits cannot be read: "),
+}
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("name", [*HOSTILE, "a flipped byte"])
+def test_a_view_that_cannot_be_read_is_refused_in_one_line(project: WalledProject, name: str) -> None:
+    request, _, worktree = project.begin()
+    project.inside(worktree, COMMIT)
+    script, says = HOSTILE.get(name, ("true", "its commits cannot be read: "))
+    project.inside(worktree, script)
+    if name == "a flipped byte":
+        _flip(project.view)
+    before = project.outside()
+    with pytest.raises(SessionrunError) as refused:
+        release(request, project.folder())
+    assert str(refused.value).startswith(says) and "\n" not in str(refused.value)
+    assert project.outside() == before and (worktree / "one").exists() and project.view.is_dir()
+
+
+PLANTED: dict[str, str] = {
+    "monitor": "git config core.fsmonitor $X; git config core.hooksPath $H; git config diff.external $X",
+    "filter": "git config filter.e.clean $X; mkdir -p $V/info; echo '* filter=e' > $V/info/attributes",
+    "settings": "echo '[' > $V/config",
+    "settings are a FIFO": "rm $V/config; mkfifo $V/config",
+    "settings are a link": "rm $V/config; ln -s /etc/passwd $V/config",
+    "include": "mkfifo $V/pipe; git config include.path $V/pipe",
+    "alternates": "echo /etc >> $V/objects/info/alternates; git config core.alternateRefsCommand $X",
+    "hooks": "mkdir -p $V/hooks; cp $X $V/hooks/reference-transaction; cp $X $V/hooks/post-index-change",
+    "worktree": "git config core.worktree /; git config core.bare true",
+    "replace": "mkdir -p $V/refs/replace; echo $(git rev-parse HEAD) > $V/refs/replace/$(git rev-parse HEAD~)",
+    "fetch": 'git config extensions.partialClone e; git config remote.e.url "ext::sh $X"',
+}
+
+
+@pytest.mark.slow
+def test_nothing_that_a_task_plants_in_its_view_runs_outside_or_costs_its_work(project: WalledProject) -> None:
+    program = project.root / "program"
+    program.write_text(f"#!/bin/sh\necho ran >> {project.root}/ran\ncat\n")
+    program.chmod(0o755)
+    for name, script in PLANTED.items():
+        shutil.rmtree(project.walls, ignore_errors=True)
+        request, _, worktree = project.begin(task=name.replace(" ", "-"))
+        project.inside(worktree, f"{COMMIT}; X={program}; H={project.root}; {script}")
+        (project.root / "ran").unlink(missing_ok=True)  # the task's own git may run it
+        place = release(request, project.folder())
+        assert place.kept is None and place.commit is not None, (name, place)
+        assert "one" in project.files(place.commit), name
+        assert not (project.root / "ran").exists(), name
+
+
+IDS = {"head": "1" * 40, "own": "1" * 40, "reference": "refs/heads/x", "merge": [], "unmerged": False}
+HEADER = {**IDS, "staged": [], "many": False, "stashes": 0, "branches": [], "tags": []}
+
+
+@pytest.mark.parametrize(
+    "content",
+    [
+        b"",
+        b"[]",
+        b"3",
+        b"{}",
+        b"[" * 60000,
+        json.dumps({**HEADER, "head": "-x"}).encode(),
+        json.dumps({**HEADER, "head": "--upload-pack=x"}).encode(),
+        json.dumps({**HEADER, "own": "main"}).encode(),
+        json.dumps({**HEADER, "own": "1" * 41}).encode(),
+        json.dumps({**HEADER, "head": 3}).encode(),
+        json.dumps({**HEADER, "merge": ["HEAD"]}).encode(),
+        json.dumps({**HEADER, "merge": "abc"}).encode(),
+        json.dumps({**HEADER, "reference": ["x"]}).encode(),
+        json.dumps({**HEADER, "staged": ["../x"]}).encode(),
+        json.dumps({**HEADER, "staged": ["/etc/passwd"]}).encode(),
+        json.dumps({**HEADER, "staged": [".GIT/config"]}).encode(),
+        json.dumps({**HEADER, "staged": "abc"}).encode(),
+        json.dumps({**HEADER, "branches": 3}).encode(),
+        b'{"head": ' + b"9" * 6000 + b"}",
+    ],
+)
+def test_a_forged_header_is_refused(content: bytes) -> None:
+    with pytest.raises(SessionrunError, match="what its view prints of its commits cannot be used"):
+        _read_header(content)
+
+
+def test_names_in_a_header_come_on_one_line() -> None:
+    found = _read_header(json.dumps({**HEADER, "branches": ["refs/heads/a\n\x1b[31mb"], "stashes": 2}).encode())
+    assert found.left == "stayed inside of its walls: 2 stashes; branch a??[31mb"
+
+
+FORGED: dict[str, tuple[Callable[[Project], bytes], str]] = {
+    "a commit that is not there": (
+        lambda project: json.dumps({**HEADER, "reference": None}).encode() + b"\n",
+        "the task names commit 1111111111111111111111111111111111111111, and did not send it",
+    ),
+    "a tree": (
+        lambda project: _name(project, "HEAD^{tree}"),
+        "the task names commit ",
+    ),
+    "no pack": (lambda project: _name(project, "HEAD") + b"rubbish", "git index-pack: fatal: "),
+    "a header without an end": (
+        lambda project: b"x" * (1 << 17),
+        "what its view prints of its commits is more than 64 KiB",
+    ),
+    "no header": (lambda project: b"", "its commits cannot be read: exit code 0"),
+}
+
+
+def _name(project: Project, name: str) -> bytes:
+    commit = project.run("rev-parse", name).strip()
+    return json.dumps({**HEADER, "head": commit, "own": commit}).encode() + b"\n"
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("name", FORGED)
+def test_what_a_forged_export_prints_changes_nothing(
+    project: WalledProject, name: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    make, says = FORGED[name]
+    _refuse_forged(project, monkeypatch, make(project), "", says)
+
+
+def _refuse_forged(
+    project: WalledProject, monkeypatch: pytest.MonkeyPatch, content: bytes, more: str, says: str
+) -> None:
+    """RELEASE with a bubblewrap that prints this, as a task could that had EXPORT in its hands."""
+    request, _, worktree = project.begin()
+    folder = project.root / "programs"
+    folder.mkdir()
+    (folder / "content").write_bytes(content)
+    (folder / "bwrap").write_text(f"#!/bin/sh\ncat {folder}/content\n{more}\n")
+    (folder / "bwrap").chmod(0o755)
+    monkeypatch.setenv("PATH", f"{folder}:{os.environ['PATH']}")
+    before = project.outside()
+    with pytest.raises(SessionrunError) as refused:
+        release(request, project.folder())
+    assert str(refused.value).startswith(says), refused.value
+    assert project.outside() == before and worktree.is_dir() and project.view.is_dir()
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("more", ["sleep 1000", "while :; do echo x >&2; done", "exec 1>&- 2>&-; sleep 1000"])
+def test_an_export_that_does_not_end_is_ended(
+    project: WalledProject, monkeypatch: pytest.MonkeyPatch, more: str
+) -> None:
+    make = project.begin
+
+    def begin(**changes: Any) -> Any:
+        request, place, worktree = make(**changes)
+        return replace(request, limit_s=1.5), place, worktree
+
+    monkeypatch.setattr(project, "begin", begin)
+    _refuse_forged(project, monkeypatch, b"", more, "its commits are not out after 3 s")
+
+
+def test_alternates_of_alternates_are_found(tmp_path: Path) -> None:
+    for name, line in (("a", "../../b/objects"), ("b", f"{tmp_path}/c/objects"), ("c", "../../a/objects")):
+        (tmp_path / name / "objects" / "info").mkdir(parents=True)
+        (tmp_path / name / "objects" / "info" / "alternates").write_text(f"# none\n{line}\n")
+    found = [str(tmp_path / name / "objects") for name in ("b", "c", "a")]
+    assert list(list_alternates(tmp_path / "a")) == found

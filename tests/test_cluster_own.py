@@ -24,7 +24,8 @@ class OwnCluster(RealCluster):
         argv = (sys.executable, "-m", "distributed.cli.dask_scheduler", "--host", self.address, "--no-dashboard")
         self.start_program("scheduler", *argv, *words, env=env)
         said = "its scheduler has no plug-ins", "it speaks version"
-        eventually(lambda: any(words in self.ask() for words in said))
+        # a session that waits for it may have registered the plug-ins by now
+        eventually(lambda: self.show() or any(words in self.ask() for words in said))
 
     def start_worker(self, name: str, env: dict[str, str] | None = None) -> None:
         """Start a worker of two slots."""

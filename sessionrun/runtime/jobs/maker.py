@@ -26,7 +26,6 @@ from sessionrun.runtime.jobs.check.build import build_check, judge_check
 from sessionrun.runtime.jobs.commands import build_setup, judge_setup
 from sessionrun.runtime.jobs.environment import begin_with_environment, judge_environment
 from sessionrun.runtime.jobs.land.build import build_land, find_fates, judge_land
-from sessionrun.runtime.jobs.logins import LOGINS, take_back
 from sessionrun.runtime.jobs.prove.build import build_prove, judge_prove
 from sessionrun.runtime.jobs.shared import Judged, Site
 from sessionrun.runtime.jobs.work import (
@@ -130,6 +129,8 @@ class JobMaker:
         """
         key, agent = lost.key, self._site.agent_of(state)
         if lost.gone:
+            from sessionrun.runtime.jobs.logins import LOGINS, take_back  # only walled tasks need it
+
             take_back(self._site.session.job_path(key) / LOGINS)
         self.proxying.shut(key)
         if key.phase == "release" and self._site.spec.cluster is not None:

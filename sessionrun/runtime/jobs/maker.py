@@ -128,7 +128,7 @@ class JobMaker:
         If the node that has a task's worktree did not come back in time, what it had sent of the work is kept.
         """
         key, agent = lost.key, self._site.agent_of(state)
-        if lost.gone:
+        if lost.gone and state.spec.sandbox is not None:
             from sessionrun.runtime.jobs.logins import LOGINS, take_back  # only walled tasks need it
 
             take_back(self._site.session.job_path(key) / LOGINS)

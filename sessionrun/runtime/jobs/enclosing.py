@@ -107,18 +107,10 @@ def enclose(
         own = folder.parent / STATE / agent.name
         built = add_state(built, state, own, env, record=site.session.make_job_path(key) / LOGINS)
         env = {**locate_state(built.home, state, env), **env}
-    if room is not None:
-        built = replace(built, worktree=room, view=None)
-    if prompt is not None:
-        built = replace(built, ro_binds=(*built.ro_binds, (str(prompt), PROMPT)))
+    built = built if room is None else replace(built, worktree=room, view=None)
+    built = built if prompt is None else replace(built, ro_binds=(*built.ro_binds, (str(prompt), PROMPT)))
     sandbox = task.sandbox
-    inside = filter_environment(
-        os.environ,
-        env,
-        prefixes=state.prefixes if state else (),
-        names=sandbox.env,
-        proxied=sandbox.network == "proxy",
-    )
+    inside = _filter(env, sandbox, state)
     if sandbox.network == "proxy":
         built = replace(built, proxy=_open_door(site, key, sandbox, state, agent, inside))
     argv = build_argv(
@@ -129,6 +121,14 @@ def enclose(
         dies_with_us=not reports,
     )
     return Enclosure(argv, inside, str(folder / TMP))
+
+
+def _filter(env: Mapping[str, str], sandbox: Sandbox, state: AgentState | None) -> dict[str, str]:
+    """The variables inside, all of them."""
+    prefixes = state.prefixes if state is not None else ()
+    return filter_environment(
+        os.environ, env, prefixes=prefixes, names=sandbox.env, proxied=sandbox.network == "proxy"
+    )
 
 
 def ask_inside(site: Site, state: TaskState, key: JobKey, command: tuple[str, ...]) -> tuple[str, ...] | None:

@@ -25,7 +25,7 @@ from sessionrun.runtime.jobs.agent_state import add_state, list_more_settings, l
 from sessionrun.runtime.jobs.logins import copy_logins, take_back
 from sessionrun.walls.argv import Walls
 from sessionrun.walls.policy import AGENTS
-from sessionrun.walls.programs import find_masks, find_state_folder
+from sessionrun.walls.programs import find_folders, find_masks, find_state_folder
 from sessionrun.walls.proxy.hosts import make_rule
 from sessionrun.walls.servers import list_rules
 from sessionrun.walls.trial import find_problem
@@ -95,6 +95,39 @@ def test_masks_cover_other_agents(home: Path, monkeypatch: pytest.MonkeyPatch) -
     folders, files = find_masks(str(home), AGENTS["aider"], as_root=False)
     assert set(files) == {str(home / ".claude.json")}
     assert str(home / ".claude.json") in find_masks(str(home), AGENTS["claude"], as_root=False)[1]
+
+
+@pytest.mark.parametrize(
+    ("program", "leads_to", "shown"),
+    [
+        (".nvm/v22/bin/claude", ".nvm/v22/lib/node_modules/c/cli.js", {".nvm/v22", ".nvm/v22/lib/node_modules"}),
+        (".local/bin/claude", ".local/share/claude/versions/2.1", {".local/bin", ".local/share/claude/versions"}),
+        (".local/bin/aider", "tools/aider/bin/aider", {".local/bin", "tools/aider"}),
+        (".pyenv/shims/aider", None, {".pyenv"}),
+        (".volta/bin/claude", ".volta/bin/volta-shim", {".volta"}),
+        ("bin/codex", None, {"bin"}),
+        ("codex", None, {"codex"}),
+    ],
+)
+def test_what_is_shown_of_a_program(home: Path, program: str, leads_to: str | None, shown: set[str]) -> None:
+    for name in (".nvm/v22/lib", "tools/aider/lib", ".volta/tools/image"):
+        (home / name).mkdir(parents=True)
+    real = home / (leads_to or program)
+    for path in (real, home / program):
+        path.parent.mkdir(parents=True, exist_ok=True)
+    real.touch()
+    if leads_to:
+        (home / program).symlink_to(real)
+    found = {os.path.relpath(folder, home) for folder in find_folders(str(home / program))}
+    assert shown <= found and found - shown <= {os.path.dirname(leads_to or "")}
+
+
+def test_what_pip_installed_for_the_user_is_shown_with_its_library(home: Path) -> None:
+    for name in ("bin", "lib", "share"):
+        (home / ".local" / name).mkdir(parents=True)
+    program = home / ".local/bin/aider"
+    program.write_text("#!/usr/bin/python3\n")
+    assert find_folders(str(program)) == (str(home / ".local/bin"), str(home / ".local/lib"))
 
 
 def make_walls(home: Path, **values: Any) -> Walls:

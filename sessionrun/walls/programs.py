@@ -15,6 +15,9 @@ NOT_INSTALLED: Final = "bubblewrap (bwrap) is not installed; install it or leave
 
 _IN_SYSTEM: Final = ("/usr/", "/etc/", "/opt/", "/nix/", "/bin/", "/sbin/", "/lib")
 _COVERED: Final = ("/tmp/", "/run/", "/var/tmp/", "/var/run/")
+_IN_PREFIX: Final = ("lib", "pyvenv.cfg", "libexec", "tools/image")
+"""Beside ``bin``: one of these is in what a program was installed into; the last one in that of volta."""
+
 _LINKS: Final = ("bin", "sbin", "lib", "lib32", "lib64", "libx32")
 
 
@@ -117,17 +120,27 @@ def _place(home: str, names: Iterable[str]) -> Iterator[str]:
 
 
 def _folders_of(program: str) -> list[str]:
-    """What to show of a program: the whole of what it was installed into, if that can be told, else its folder."""
+    """What to show of a program: the whole of what it was installed into, if that can be told, else its folder.
+
+    A shim (of pyenv, asdf or mise) looks for the program in the folder around its own.  In ``~/.local`` lies much
+    besides programs; what pip has installed there needs its ``lib``.
+    """
     if program.startswith(_IN_SYSTEM) and not program.startswith("/usr/local/"):
         return []
-    folder = os.path.dirname(program)
+    folder, home = os.path.dirname(program), os.path.expanduser("~")
+    prefix = os.path.dirname(folder)
+    if folder in ("/", home, "/tmp", "/var/tmp", "/run"):
+        return [program]
     if "/node_modules/" in program:
         return [folder, program[: program.rindex("/node_modules/")] + "/node_modules"]
-    prefix = os.path.dirname(folder)
+    if os.path.basename(folder) == "shims":
+        return [prefix]
+    if prefix == os.path.join(home, ".local"):
+        return [folder, *(path for path in (os.path.join(prefix, "lib"),) if os.path.isdir(path))]
     is_prefix = os.path.basename(folder) == "bin" and any(
-        os.path.exists(os.path.join(prefix, name)) for name in ("lib", "pyvenv.cfg", "libexec")
+        os.path.exists(os.path.join(prefix, name)) for name in _IN_PREFIX
     )
-    return [prefix] if is_prefix and prefix not in ("/", os.path.expanduser("~")) else [folder]
+    return [prefix] if is_prefix and prefix not in ("/", home) else [folder]
 
 
 def _find_interpreters(program: str) -> list[str]:

@@ -8,7 +8,6 @@ its keys: qwen leaves some out.)  If another program renewed the user's own mean
 
 from __future__ import annotations
 
-import hashlib
 import os
 from collections.abc import Iterable
 from pathlib import Path
@@ -107,4 +106,6 @@ def _parse(content: bytes) -> dict[str, Any] | None:
 
 
 def _digest(content: bytes) -> str:
+    import hashlib  # few jobs need it, and every supervisor would wait for its import
+
     return hashlib.sha256(content).hexdigest()

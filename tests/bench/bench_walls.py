@@ -1,7 +1,7 @@
 """What walls cost: a program that does nothing, inside and bare, as the keeper starts both.
 
-The goal is at most 25 ms more; the table has it as a figure.  Processor time is no
-figure here: bubblewrap does not wait for what is inside.  What a view of git costs PREPARE and RELEASE is shown by whole sessions of one task each.
+The goal is at most 25 ms more; the table has it as a figure.  Processor time is no figure here: bubblewrap does
+not wait for what is inside.  Whole sessions of one task each show what a view of git costs PREPARE and RELEASE.
 """
 
 from __future__ import annotations

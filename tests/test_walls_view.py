@@ -34,7 +34,7 @@ class WalledProject(Project):
     def view(self) -> Path:
         return self.walls / VIEW
 
-    def begin(self, **changes: object) -> tuple[WorkspaceRequest, Place, Path]:
+    def begin(self, **changes: Any) -> tuple[WorkspaceRequest, Place, Path]:
         """PREPARE; the request of a RELEASE, the place and the worktree."""
         request, place = self.prepare(walls=str(self.walls), **changes)
         assert place.worktree is not None

@@ -82,6 +82,16 @@ def test_commits_come_out_and_the_view_goes_with_the_worktree(project: WalledPro
 
 
 @pytest.mark.slow
+def test_commits_come_out_of_a_task_whose_worktree_was_deleted(project: WalledProject) -> None:
+    request, _, worktree = project.begin()
+    project.inside(worktree, COMMIT)
+    shutil.rmtree(worktree)
+    place = release(request, project.folder())
+    assert place.commit is not None and "one" in project.files("main-task-t")
+    assert project.run("worktree", "list").count("\n") <= 1 and not project.view.exists()
+
+
+@pytest.mark.slow
 def test_what_park_committed_stays_when_the_view_is_asked_again(project: WalledProject) -> None:
     request, _, worktree = project.begin()
     project.inside(worktree, COMMIT)

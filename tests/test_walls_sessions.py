@@ -64,19 +64,26 @@ HOSTILE_GIT = {
 
 HONEST_GIT = {
     "status": "git status; git log --oneline | grep first; git diff",
-    "commit": "echo 1 > n; git add n; git commit -qm one; echo 2 > n; git commit -qam two --amend; git reset -q --soft HEAD~; "
+    "commit": "echo 1 > n; git add n; git commit -qm one; echo 2 > n; "
+    "git commit -qam two --amend; git reset -q --soft HEAD~; "
     "git commit -qm again",
-    "rebase": "git switch -qc side; echo s > s; git add s; git commit -qm side; git switch -q -; echo m > m; git add m; "
+    "rebase": "git switch -qc side; echo s > s; git add s; git commit -qm side; "
+    "git switch -q -; echo m > m; git add m; "
     "git commit -qm m; git cherry-pick side; git rebase -q --onto HEAD~2 HEAD~1",
-    "branches": "git branch x; git branch -m x y; git branch -d y; git checkout -q -b z; git switch -q -; git branch -D z",
+    "branches": "git branch x; git branch -m x y; git branch -d y; git checkout -q -b z; "
+    "git switch -q -; git branch -D z",
     "stash": "echo 1 >> a.txt; git stash -q; git stash pop -q; echo 2 >> a.txt; git stash -q; echo kept > kept",
     "tags": "git tag v1; git tag -d v1; git tag -a -m x v2; git notes add -m note; git tag -d v2",
-    "trees": "git worktree add -q /tmp/wt -b inner; git worktree remove /tmp/wt; git branch -D inner; git worktree prune",
+    "trees": "git worktree add -q /tmp/wt -b inner; git worktree remove /tmp/wt; "
+    "git branch -D inner; git worktree prune",
     "gc": "echo g > g; git add g; git commit -qm g; git gc -q; git repack -adq; git fsck --no-progress",
-    "config": "git config user.name Zoe; git config alias.st status; git st; echo c > c; git add c; git commit -qm c; "
+    "config": "git config user.name Zoe; git config alias.st status; git st; echo c > c; "
+    "git add c; git commit -qm c; "
     "git log -1 --format=%an | grep Zoe; git sparse-checkout set --no-cone '/*'",
-    "ignored": "echo x > kept.log; git add -f kept.log; git commit -qm forced; echo y > staged.log; git add -f staged.log",
-    "removed": "echo p > precious; git add p* ; git commit -qm precious; git rm -q precious; git commit -qm removed; "
+    "ignored": "echo x > kept.log; git add -f kept.log; git commit -qm forced; "
+    "echo y > staged.log; git add -f staged.log",
+    "removed": "echo p > precious; git add p* ; git commit -qm precious; git rm -q precious; "
+    "git commit -qm removed; "
     "echo '[' > $C/config",
 }
 
@@ -179,9 +186,9 @@ def test_codes_signals_and_what_is_left_running_in_sessions(site: Walled) -> Non
     for code in codes:
         assert (tasks[f"c{code}"]["exit_code"], tasks[f"c{code}"]["signal"]) == (code, None)
     for number in numbers:
-        assert tasks[f"s{number}"]["signal"] == signal.Signals(number).name, tasks[f"s{number}"]
+        assert tasks[f"s{number}"]["signal"] == number, tasks[f"s{number}"]
     assert tasks["all"]["outcome"] == "failed" and tasks["daemon"]["outcome"] == "succeeded"
-    assert [line for line in site.printed(tasks["chain"]).split() if line.isdecimal()][0] == "0"
+    assert next(line for line in site.printed(tasks["chain"]).split() if line.isdecimal()) == "0"
     assert not any(mark in _cmdline(pid) for pid in _pids())
 
 
@@ -212,7 +219,10 @@ def test_a_cancel_reaches_the_program_inside(own: Walled) -> None:
 def test_a_limit_of_processes_holds_for_those_inside_alone() -> None:
     with make_walled(other=os.geteuid() == 0) as site:
         site.make_repository()
-        script = "for n in 1 2 3 4 5 6 7 8 9 10 11 12 13 14 15 16 17 18 19 20 21 22 23 24 25 26 27 28; do sleep 5 & done; wait"
+        script = (
+            "for n in 1 2 3 4 5 6 7 8 9 10 11 12 13 14 15 16 17 18 19 20 21 22 23 24 25 26 "
+            "27 28; do sleep 5 & done; wait"
+        )
         sandbox = {**closed("project"), "processes": 20}
         tasks = site.run(
             [
@@ -241,21 +251,24 @@ def test_no_secret_can_be_read_and_nothing_outside_be_written(site: Walled, poli
     reads = "; ".join(
         f"cat ~/{shlex.quote(name)} 2>/dev/null" for name in [*files, ".ssh/id", "../elsewhere/keys/id"]
     )
-    writes = [
+    own = [
         site.home,
         site.top,
+        site.top / ".git",
         site.root,
         site.results,
-        Path("/"),
-        Path("/usr"),
-        Path("/etc"),
-        Path("/proc/sys/kernel"),
+        site.root / "elsewhere",
+        site.root.parent,
     ]
-    tries = "; ".join(f"if [ -w {path} ]; then echo W{path}; fi" for path in writes)
-    tries += "; for f in /proc/sys/kernel/hostname /proc/sys/vm/swappiness /proc/sysrq-trigger /sys/kernel /sys/fs/cgroup "
-    tries += "/etc/passwd /dev/mem /dev/sda; do if [ -w $f ]; then echo W$f; fi; done"
+    tries = "".join(f"touch {path}/planted 2>/dev/null; " for path in own)
+    tries += "for f in / /usr /etc /proc/sys/kernel; do if [ -w $f ]; then echo W$f; fi; done"
+    tries += "; for f in /proc/sys/kernel/hostname /proc/sys/vm/swappiness /proc/sysrq-trigger /sys/kernel "
+    tries += "/sys/fs/cgroup /etc/passwd /dev/mem /dev/sda; do if [ -w $f ]; then echo W$f; fi; done"
     nested = "unshare -Urpf --mount-proc sh -c 'test -w /proc/sys/kernel/hostname && echo Wnested' 2>/dev/null"
-    script = f"{reads}; grep -rs {KEY} ~ / --include='*key*' --include='id' --include='*rc' -l 2>/dev/null | head; {tries}; "
+    script = (
+        f"{reads}; "
+        f"grep -rs {KEY} ~ / --include='*key*' --include='id' --include='*rc' -l 2>/dev/null | head; {tries}; "
+    )
     script += f"{nested}; cat ~/plain 2>/dev/null; ls {site.results} {site.root}/repo-worktrees; echo end; true"
     plan = [{"id": name, "prompt": script, "sandbox": closed(policy)} for name in ("one",)]
     plan.append({"id": "two", "prompt": "true", "sandbox": closed(policy)})
@@ -264,9 +277,9 @@ def test_no_secret_can_be_read_and_nothing_outside_be_written(site: Walled, poli
     said = site.printed(tasks["one"])
     assert KEY not in said and KEY not in site.printed(tasks["env"])
     lines = said.splitlines()
-    assert [line for line in lines if line.startswith("W")] == (
-        [f"W{path}" for path in ((site.home,) if policy == "strict" else ())]
-    ), said
+    assert [line for line in lines if line.startswith("W")] == [], said
+    folders = [path for path in (*own, site.find_results(), site.root / "repo-worktrees") if path.is_dir()]
+    assert [path for path in folders if "planted" in os.listdir(path)] == []
     assert ("readable" in lines) is (policy == "project")
     assert "main-task-two" not in said and "session-" not in said
     assert lines[-1] == "end"
@@ -315,7 +328,10 @@ LAYOUTS = [
 def test_repositories_of_all_kinds(own: Walled, kind: str) -> None:
     _layout(own, kind)
     refs = own.git("for-each-ref")
-    script = "set -e; git log --oneline > log.txt; echo new > new.txt; git add -A; git commit -qm work; git status; git fsck"
+    script = (
+        "set -e; git log --oneline > log.txt; echo new > new.txt; git add -A; "
+        "git commit -qm work; git status; git fsck"
+    )
     plan = [{"id": policy, "prompt": script, "sandbox": closed(policy)} for policy in POLICIES]
     tasks = own.run(plan)
     assert reasons(tasks) == {}, [own.printed(task) for task in tasks.values()]

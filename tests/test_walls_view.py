@@ -17,10 +17,11 @@ from walled import need_walls
 
 from sessionrun.model.errors import SessionrunError
 from sessionrun.model.places import Place
+from sessionrun.walls.argv import VIEW_FOLDER as VIEW
+from sessionrun.walls.argv import list_alternates
 from sessionrun.workspaces.exporting import _read_header
 from sessionrun.workspaces.release import park_work, release
 from sessionrun.workspaces.request import WorkspaceRequest
-from sessionrun.workspaces.view import VIEW, list_alternates
 
 
 class WalledProject(Project):
@@ -34,7 +35,7 @@ class WalledProject(Project):
     def view(self) -> Path:
         return self.walls / VIEW
 
-    def begin(self, **changes: object) -> tuple[WorkspaceRequest, Place, Path]:
+    def begin(self, **changes: Any) -> tuple[WorkspaceRequest, Place, Path]:
         """PREPARE; the request of a RELEASE, the place and the worktree."""
         request, place = self.prepare(walls=str(self.walls), **changes)
         assert place.worktree is not None
@@ -79,6 +80,16 @@ def test_commits_come_out_and_the_view_goes_with_the_worktree(project: WalledPro
     assert place.worktree is None and place.remark is None and not project.view.exists()
     assert place.commit is not None and {"one", "two"} <= project.files(place.commit)
     assert project.run("log", "-1", "--format=%s", "main-task-t~").strip() == "one"
+
+
+@pytest.mark.slow
+def test_commits_come_out_of_a_task_whose_worktree_was_deleted(project: WalledProject) -> None:
+    request, _, worktree = project.begin()
+    project.inside(worktree, COMMIT)
+    shutil.rmtree(worktree)
+    place = release(request, project.folder())
+    assert place.commit is not None and "one" in project.files("main-task-t")
+    assert project.run("worktree", "list").count("\n") <= 1 and not project.view.exists()
 
 
 @pytest.mark.slow

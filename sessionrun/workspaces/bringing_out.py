@@ -11,6 +11,7 @@ import os
 import stat
 from collections.abc import Sequence
 from contextlib import suppress
+from dataclasses import replace
 from pathlib import Path
 from typing import Final
 
@@ -19,7 +20,7 @@ from sessionrun.walls.argv import TMP_FOLDER, VIEW_FOLDER
 from sessionrun.workspaces.exporting import CannotBringOut, Exported, export_view
 from sessionrun.workspaces.git import Git
 from sessionrun.workspaces.park import settle_index
-from sessionrun.workspaces.registration import remove_tree
+from sessionrun.workspaces.registration import find_lost_admins, load_owner, remove_tree
 from sessionrun.workspaces.request import WorkspaceRequest
 from sessionrun.workspaces.view import BroughtOut, load_brought, note_brought
 
@@ -41,6 +42,23 @@ def bring_out_of(request: WorkspaceRequest, git: Git) -> None:
         return
     known = [commit for commit in (place.base_commit, place.setup_commit, place.taken_up) if commit]
     bring_out(git, walls, Path(request.repository.common_dir), place.branch, known)
+
+
+def bring_out_of_gone(request: WorkspaceRequest, main: Git, path: Path, folder: Path) -> None:
+    """The same for a worktree that is gone from `path`, by its books, if the repository still has them.
+
+    Args:
+        request: of the RELEASE.
+        main: git in the repository.
+        path: where the worktree was.
+        folder: a directory of ours that stands for it.
+
+    Raises:
+        SessionrunError, OSError: they cannot be brought out.
+    """
+    for admin in find_lost_admins(request.repository, path):
+        if load_owner(admin) == request.owner:
+            bring_out_of(request, replace(main, directory=folder, git_dir=admin))
 
 
 def bring_out(git: Git, walls: Path, common_dir: Path, branch: str, known: Sequence[str]) -> None:

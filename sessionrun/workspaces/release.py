@@ -193,6 +193,10 @@ def _release_gone(request: WorkspaceRequest, main: Git, folder: Path) -> Place:
     assert place is not None and place.worktree is not None
     path = Path(place.worktree)
     remark = _remark_on_loss(request, path)
+    if request.walls is not None:
+        from sessionrun.workspaces.bringing_out import bring_out_of_gone
+
+        bring_out_of_gone(request, main, path, folder)
     list(rescue_lost_head(request, main, path))
     parked = _parked_before(main, place, emptied=is_emptied(place, prepare_jobs(folder)))
     if parked is None:

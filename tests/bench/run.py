@@ -18,6 +18,7 @@ from . import (
     bench_memory,
     bench_serve,
     bench_status,
+    bench_walls,
     bench_worktrees,
 )
 from .measure import Row, print_table
@@ -32,6 +33,7 @@ BENCHMARKS: Final[Mapping[str, Callable[[], list[Row]]]] = {
     "memory": bench_memory.measure,
     "serve": bench_serve.measure,
     "worktrees": bench_worktrees.measure,
+    "walls": bench_walls.measure,
     "environments": bench_environments.measure,
     "landing": bench_landing.measure,
     "cluster": bench_cluster.measure,

@@ -18,10 +18,10 @@ from walled import need_walls
 from sessionrun.model.errors import SessionrunError
 from sessionrun.model.places import Place
 from sessionrun.walls.argv import VIEW_FOLDER as VIEW
-from sessionrun.walls.argv import list_alternates
 from sessionrun.workspaces.exporting import _read_header
 from sessionrun.workspaces.release import park_work, release
 from sessionrun.workspaces.request import WorkspaceRequest
+from sessionrun.workspaces.view import list_alternates
 
 
 class WalledProject(Project):

@@ -157,10 +157,7 @@ def _explain_state(grounds: Grounds, shown: Mapping[str, Any]) -> dict[str, Any]
         "budget": _describe_budget(state, task, lacking),
         "retry_at": format_time(retry_at) if retry_at is not None and retry_at > grounds.now else None,
         "chain": _follow_chain(state, task) if shown["outcome"] == "skipped" else [],
-        "worktree_kept": shown.get("worktree_kept"),
-        "worktree_remark": shown.get("worktree_remark"),
-        "output": shown["output"],
-        "stderr": shown["stderr"],
+        **{name: shown[name] for name in ("worktree_kept", "worktree_remark", "output", "stderr")},
     }
     cause, why = _find_cause(grounds, task, facts)
     return {**facts, "cause": cause, "why": why}

@@ -62,6 +62,7 @@ def _as_host(value: str) -> str:
 
 
 def as_paths(value: Any) -> tuple[str, ...]:
+    """Absolute paths, one or more; ~ is the home directory."""
     paths = tuple(os.path.expanduser(path) for path in as_links(value))
     for path in paths:
         if not os.path.isabs(path):
@@ -70,6 +71,7 @@ def as_paths(value: Any) -> tuple[str, ...]:
 
 
 def as_names(value: Any) -> tuple[str, ...]:
+    """Names of variables, one or more."""
     return tuple(as_line(name) for name in as_links(value))
 
 

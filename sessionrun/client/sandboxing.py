@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import shlex
 from dataclasses import replace
 from typing import TYPE_CHECKING, Final, NamedTuple
 
@@ -12,8 +13,10 @@ from sessionrun.model.spec import hides_tests
 
 if TYPE_CHECKING:
     from sessionrun.client.config import Config
+    from sessionrun.model.places import Repository
     from sessionrun.model.spec import SessionSpec, TaskSpec
 
+_PROGRAMS: Final = ("clean", "smudge", "process", "driver")
 AS_ROOT: Final = (
     "walls are thinner for root: its tasks are uid 0 of the machine, and a file that they give a setuid bit runs "
     "as root outside; run sessionrun as an ordinary user"
@@ -101,6 +104,32 @@ def may_have_walls(spec: SessionSpec) -> bool:
     return asking and spec.approve and spec.cluster is None and find_bwrap() is not None
 
 
+def find_own_filter(repository: Repository) -> str | None:
+    """The name of a filter or merge driver, in the settings of git, that is or reads a file of the checkout.
+
+    Git runs these outside of walls, in the worktree and on what the task wrote: a program of the worktree would be
+    the task's.
+    """
+    for name, command in repository.settings.config if repository.settings is not None else ():
+        if not name.startswith(("filter.", "merge.")) or name.rpartition(".")[2] not in _PROGRAMS or not command:
+            continue
+        try:
+            words = shlex.split(command)
+        except ValueError:
+            return name
+        if any(_is_of_checkout(repository.top, word) for word in words):
+            return name
+    return None
+
+
+def _is_of_checkout(top: str, word: str) -> bool:
+    if word.startswith(("-", "%")):
+        return False
+    path = os.path.normpath(os.path.join(top, word))
+    inside = path.startswith(os.path.join(os.path.normpath(top), ""))
+    return inside and ("/" in word or os.path.exists(path))
+
+
 def _find_problem(spec: SessionSpec, task: TaskSpec) -> str | None:
     """Why a task cannot have its walls, as far as its spec tells; None: it can, or has none."""
     sandbox = task.sandbox
@@ -110,6 +139,9 @@ def _find_problem(spec: SessionSpec, task: TaskSpec) -> str | None:
         return "a sandbox needs a worktree; add --worktree, or say --sandbox none"
     if spec.cluster is not None:
         return "a sandbox cannot be had on a cluster in this version; say --sandbox none, or leave --cluster out"
+    own = None if spec.repository is None else find_own_filter(spec.repository)
+    if own is not None:
+        return f"git setting {own} names a file of the checkout, which a task could change and git runs outside of walls"
     if task.environment is not None:
         return "its environment would be made outside of its walls; leave environment or the sandbox out"
     if hides_tests(task):

@@ -11,7 +11,7 @@ from pathlib import Path
 import orjson
 import pytest
 from clusters import real_cluster
-from conftest import Command
+from conftest import Command, eventually
 from test_cluster import git, make_repository, start
 
 from sessionrun.model.errors import SessionrunError
@@ -19,6 +19,7 @@ from sessionrun.model.places import Repository
 from sessionrun.runtime.dask.orders import _place_request
 from sessionrun.runtime.executors.secrets import NotSet, look_up
 from sessionrun.runtime.node.spool import NODE_TOKEN
+from sessionrun.store.session import SessionDir
 from sessionrun.workspaces.companions import make_links, pack_included, place_links, unpack_included
 
 
@@ -41,7 +42,9 @@ def test_a_secret_by_name_on_this_machine_is_in_no_file(
     has, lacks = sessionrun.wait(session_id)["tasks"]
     assert has["outcome"] == "succeeded" and lacks["reason_class"] == "start_failed"
     assert "the variable OTHER_KEY, which KEY is to be, is not set" in lacks["reason"]
-    files = [path for path in sessionrun.directory(session_id).rglob("*") if path.is_file()]
+    directory = sessionrun.directory(session_id)
+    eventually(lambda: not SessionDir(directory).is_alive())  # until then a file may go while it is looked at
+    files = [path for path in directory.rglob("*") if path.is_file()]
     assert files and not [path for path in files if b"s3cret-value" in path.read_bytes()]
 
 

@@ -18,8 +18,10 @@ from hypothesis import given
 from hypothesis import strategies as st
 from test_workspaces import make_repository
 
+from sessionrun.client.sandboxing import find_own_filter
 from sessionrun.dialects.convert import Misfit
 from sessionrun.dialects.sandbox import as_sandbox
+from sessionrun.model.places import GitSettings, Repository
 from sessionrun.model.sandbox import Sandbox
 from sessionrun.model.spec import TaskSpec
 from sessionrun.model.spec_records import task_from_record
@@ -510,3 +512,24 @@ def test_a_bubblewrap_that_cannot_build_walls_starts_nothing(repository: Path, l
     program.chmod(0o755)
     said = refuse(repository, {"sandbox": "project"}, PATH=path)
     assert said == f"sandbox project: bwrap cannot build walls here: {line}"
+
+
+@pytest.mark.parametrize(
+    ("command", "refused"),
+    [
+        ("./tools/clean.sh", True),
+        ("tools/clean.sh %f", True),
+        ("python3 tools/clean.py", True),
+        ("README", True),
+        ("{top}/tools/clean.sh", True),
+        ("unclosed '", True),
+        ("git-lfs clean -- %f", False),
+        ("/usr/bin/nbstripout", False),
+        ("cat", False),
+    ],
+)
+def test_a_filter_of_the_checkout_does_not_go_with_walls(repository: Path, command: str, refused: bool) -> None:
+    name = "filter.dat.clean"
+    settings = GitSettings(((name, command.replace("{top}", str(repository))),), "", "", "")
+    made = Repository(str(repository), "", "main", "", "", settings=settings)
+    assert find_own_filter(made) == (name if refused else None)

@@ -141,7 +141,7 @@ def _find_problem(spec: SessionSpec, task: TaskSpec) -> str | None:
         return "a sandbox cannot be had on a cluster in this version; say --sandbox none, or leave --cluster out"
     own = None if spec.repository is None else find_own_filter(spec.repository)
     if own is not None:
-        return f"git setting {own} names a file of the checkout, which a task could change and git runs outside of walls"
+        return f"git runs {own} outside of walls, and that names a file of the checkout, which a task can change"
     if task.environment is not None:
         return "its environment would be made outside of its walls; leave environment or the sandbox out"
     if hides_tests(task):

@@ -530,6 +530,7 @@ def test_a_bubblewrap_that_cannot_build_walls_starts_nothing(repository: Path, l
 )
 def test_a_filter_of_the_checkout_does_not_go_with_walls(repository: Path, command: str, refused: bool) -> None:
     name = "filter.dat.clean"
+    (repository / "README").touch()
     settings = GitSettings(((name, command.replace("{top}", str(repository))),), "", "", "")
     made = Repository(str(repository), "", "main", "", "", settings=settings)
     assert find_own_filter(made) == (name if refused else None)

@@ -327,14 +327,15 @@ def test_without_a_node_a_session_waits_and_says_so(sessionrun: Command) -> None
 @pytest.mark.slow
 def test_two_sessions_share_the_slots_of_a_node(sessionrun: Command) -> None:
     with real_cluster(sessionrun, nodes=1, slots=2) as cluster:
+        on = sessionrun.cwd / "on"
+        on.mkdir()
         script = (
-            f"echo x >> {sessionrun.cwd}/on; wc -l < {sessionrun.cwd}/on >> {sessionrun.cwd}/seen; sleep 0.4; "
+            f"mkdir {on}/$SESSIONRUN_TASK; ls {on} | wc -l >> {on}-seen; sleep 0.4; rmdir {on}/$SESSIONRUN_TASK"
         )
-        script += f"sed -i 1d {sessionrun.cwd}/on"
         ids = [start(cluster, [{"prompt": script} for _ in range(5)], "--name", str(i)) for i in range(2)]
         for session_id in ids:
             assert sessionrun.wait(session_id)["outcome"] == "succeeded"
-        assert max(int(line) for line in (sessionrun.cwd / "seen").read_text().split()) <= 2
+        assert max(int(line) for line in (sessionrun.cwd / "on-seen").read_text().split()) <= 2
 
 
 @pytest.mark.slow

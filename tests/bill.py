@@ -20,11 +20,11 @@ from typing import Final
 
 import pytest
 
-MOST_CPU_S: Final = 155.0
+MOST_CPU_S: Final = 165.0
 """What the fast tier may cost where the floor costs `FLOOR_S`.
 
-150 is the goal.  The last whole run, on a machine with a load of 15, cost 139: 150 would leave less than 8 %, and
-runs of the same tests have differed by 6 %.
+150 is the goal, and is missed: a whole run with the tests of walls, of Slurm and of a cluster's verbs cost 152.  Runs
+of the same tests have differed by 6 %, and a test may not depend on the speed of a busy machine: hence 8 % above.
 """
 
 FLOOR_S: Final = 0.045

@@ -23,8 +23,8 @@ import pytest
 MOST_CPU_S: Final = 165.0
 """What the fast tier may cost where the floor costs `FLOOR_S`.
 
-150 is the goal, and is missed: a whole run with the tests of walls, of Slurm and of a cluster's verbs cost 152.  Runs
-of the same tests have differed by 6 %, and a test may not depend on the speed of a busy machine: hence 8 % above.
+150 is the goal, and is missed: a whole run with the tests of walls, of Slurm and of a cluster's verbs cost 152.
+Runs of the same tests have differed by 6 %, and a test may not depend on how busy the machine is: hence 8 % more.
 """
 
 FLOOR_S: Final = 0.045

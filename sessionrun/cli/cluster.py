@@ -124,7 +124,7 @@ def status(address: str, as_json: bool) -> None:
 @command.command("stop")
 @click.argument("address")
 @click.option("--force", is_flag=True, help="Also if jobs run: they are killed, and their tasks are lost.")
-@click.option("--yes", is_flag=True, help="Do not ask; needed where nobody can answer.")
+@click.option("--yes", is_flag=True, help="Do not ask; needed off a terminal.")
 @json_option
 def stop(address: str, force: bool, yes: bool, as_json: bool) -> int:
     """End the programs of all nodes and of the head of the cluster at ADDRESS.
@@ -164,7 +164,7 @@ _HEADS = {
 
 def _confirm(address: str) -> None:
     if not sys.stdin.isatty():
-        raise InputError("cluster stop: nobody can be asked here: say --yes")
+        raise InputError("cluster stop: there is no terminal to ask on: say --yes")
     click.confirm(f"End all nodes and the head of the cluster at {address}?", abort=True, err=True)
 
 

@@ -62,7 +62,7 @@ def _describe_self() -> dict[str, Any]:
 
 
 def _keep_end(records: Records, end: dict[str, Any]) -> None:
-    """Leave the record, as often as the disk refuses: without it nobody knows how the job ended."""
+    """Leave the record, as often as the disk refuses: without it the end of the job is not known."""
     while True:
         try:
             records.keep_end(end)
@@ -130,7 +130,7 @@ class OneJob:
                 pass
 
     def _hear(self, *fields: bytes) -> None:
-        """What the keeper's code tells of the job: see `keeper.wire`."""
+        """Take a frame of the keeper's code about the job: see `keeper.wire`."""
         kind, rest = fields[0], fields[2:]
         if kind == b"P":
             self._end_pid = int(rest[0])

@@ -153,7 +153,7 @@ def list_alternates(common_dir: Path) -> Iterator[str]:
 
 
 def _copy(origin: Path, copy: Path) -> None:
-    """Copy a regular file with its time of change; what is no file, or too large, is left out."""
+    """Copy a regular file with its time of change; anything else, and a file that is too large, is left out."""
     try:
         content = read_regular(origin, 1 << 30)
         times = os.stat(origin)

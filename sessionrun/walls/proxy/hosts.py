@@ -1,7 +1,7 @@
 """Which hosts a list lets through, by name and by the address to which a name leads.  Pure.
 
 The name decides what is asked for, the address what is connected to: a name of the list that leads to this machine
-or to a private network is refused, unless that very address is in the list, too.  Else whoever has the name could
+or to a private network is refused, unless that very address is in the list, too.  Else the owner of the name could
 lead a task to what only answers from here.
 """
 

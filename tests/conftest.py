@@ -77,7 +77,7 @@ def _load_profile(name: str) -> None:
     """
     from hypothesis import HealthCheck, settings
 
-    for tier, count, same in (("fast", 30, True), ("slow", 500, False)):
+    for tier, count, same in (("fast", 20, True), ("slow", 500, False)):
         settings.register_profile(
             tier, max_examples=count, derandomize=same, deadline=None, suppress_health_check=[HealthCheck.too_slow]
         )

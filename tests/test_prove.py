@@ -191,8 +191,6 @@ def make_plan(count: Path) -> list[dict[str, Any]]:
     never = {"commands": IN_ROOM.format("sleep 600"), "timeout": 1}
     reaches = f"{IN_ROOM.format(EVIL)}; grep -q good src/answer"
     tasks: list[dict[str, Any]] = [
-        {"id": "set-up", "prompt": FIX, "setup": SETUP, "check": SET_UP_CHECK},
-        {"id": "tampers", "prompt": f"{FIX}; echo x >> from-setup", "setup": SETUP, "check": SET_UP_CHECK},
         {"id": "red", "prompt": "echo x > f", "check": "true"},
         {"id": "any", "prompt": "echo x > f", "check": "true", "prove": {"red": False}},
         {"id": "second", "prompt": SECOND, "check": "grep -qr good src", "rounds": 2},
@@ -231,12 +229,16 @@ def outcome(task: dict[str, Any]) -> tuple[str, str | None]:
 
 
 @pytest.mark.slow
-def test_setup_runs_in_each_room_and_is_no_work(ended: Project) -> None:
+def test_setup_runs_in_each_room_and_is_no_work(project: Project) -> None:
     """What the agent did to the files of setup is not there; what setup left in the worktree is not either."""
-    tasks = tasks_of(ended)
-    assert outcome(tasks["set-up"]) == ("succeeded", "proved")
-    assert outcome(tasks["tampers"]) == ("failed", "unproved")
-    assert "does not apply without what setup left" in tasks["tampers"]["reason"]
+    own = {"setup": SETUP, "check": SET_UP_CHECK, "prove": True}
+    plan = [
+        {"id": "set-up", "prompt": FIX, **own},
+        {"id": "tampers", "prompt": f"{FIX}; echo x >> from-setup", **own},
+    ]
+    view = project.status(project.finish(plan))
+    assert verdicts(view) == {"set-up": ("succeeded", "proved"), "tampers": ("failed", "unproved")}
+    assert "does not apply without what setup left" in view["tasks"][1]["reason"]
 
 
 def test_a_need_to_be_red(ended: Project) -> None:
@@ -252,8 +254,8 @@ def test_work_that_only_changes_the_test(ended: Project) -> None:
     assert task["reason"].startswith("weakened: with the tests and test set-up of the base")
     assert task["branch"], "its work is kept for all that"
     session = ended.sessions[0]
-    assert "     proof: proved\n" in ended("status", session, "set-up").stdout
-    assert "\n  proof: proved\n" in ended("explain", session, "set-up").stdout
+    assert "     proof: proved\n" in ended("status", session, "a").stdout
+    assert "\n  proof: proved\n" in ended("explain", session, "a").stdout
 
 
 def test_a_failed_proof_goes_back_to_the_agent(ended: Project) -> None:

@@ -161,6 +161,7 @@ def test_a_bundle_stands_for_a_repository_that_is_gone(project: Project, tmp_pat
         assert wrong.returncode == 2 and wrong.stderr.count("\n") == 1, wrong.stderr
 
 
+@pytest.mark.slow
 def test_the_recorded_session_of_real_agents(sessionrun: Command, tmp_path: Path) -> None:
     example = ROOT / "examples" / "replay"
     before = {path: path.read_bytes() for path in example.rglob("*") if path.is_file()}

@@ -139,15 +139,6 @@ def line_ends(content: bytes) -> list[int]:
     return [place + 1 for place, byte in enumerate(content) if byte == 10]
 
 
-@pytest.mark.parametrize(
-    ("file", "kind"), [("journal", "flip"), pytest.param("ledger", "cut", marks=pytest.mark.slow)]
-)
-def test_some_damage_and_a_resume(dead: Dead, file: str, kind: str) -> None:
-    content = (dead.session.path / file).read_bytes()
-    places = random.Random(SEED).sample(range(len(content)), 1)
-    check_damage(dead, file, kind, [*places, *line_ends(content)[4:6]] if kind == "cut" else places)
-
-
 @pytest.mark.slow
 @pytest.mark.parametrize("kind", ["cut", "flip"])
 @pytest.mark.parametrize("file", ["journal", "ledger"])

@@ -12,7 +12,7 @@ from conftest import slow, slow_seed
 
 from .damaged import CODES, DEAR_SWEEPS, POLLS, SWEEPS, Found, make_world, run_mutations
 
-FAST = 80
+FAST = 40
 NOTICED = 500
 """So many find each mutant of the checks; see `mutants.py`."""
 

@@ -118,6 +118,35 @@ def test_commits_of_a_killed_session_come_out_by_clean(site: Walled) -> None:
     assert site.git("log", "-1", "--format=%s", "main-task-t~") == "one"
 
 
+@pytest.mark.slow
+def test_work_whose_commits_cannot_come_out_is_named_and_kept_until_it_is_given_up(site: Walled) -> None:
+    script = "echo 1 > one; git add one; git commit -qm one; echo 2 > two"
+    plant = "ln -s /etc/passwd $(git rev-parse --git-common-dir)/refs/heads/link"
+    plan = [
+        {"id": "bad", "prompt": f"{script}; {plant}", "sandbox": STRICT},
+        {"id": "after", "needs": "bad", "prompt": "test -e one -a -e two", "sandbox": STRICT},
+    ]
+    tasks = site.run(plan)
+    session, worktree = tasks["bad"]["session"], site.root / "repo-worktrees" / "main-task-bad"
+    says = "its commits cannot be read: refs/heads/link is no regular file"
+    assert set(outcomes(tasks).values()) == {"succeeded"}, "who needs it begins with what lay in the worktree"
+    assert tasks["bad"]["worktree"] == str(worktree)
+    assert tasks["bad"]["worktree_kept"] == f"{says}; its commits stay in {session.path}/jobs/bad/a1-walls/git"
+    assert {"one", "two"} <= site.files("main-task-bad-rescue")
+    for verb in ("status", "explain"):
+        said = " ".join(site.command(verb, session.session_id, "bad", code=None).stdout.split())
+        assert all(word in said for word in (says, str(worktree), "main-task-bad-rescue")), said
+    for _ in range(2):
+        said = site.command("clean", "--worktrees", session.session_id, code=None).stdout
+        assert says in said and worktree.is_dir(), said
+        assert "still there" in site.command("clean", session.session_id, code=None).stdout
+    site.git("worktree", "remove", "--force", str(worktree))
+    site.git("branch", "-D", "main-task-bad-rescue")
+    site.command("clean", "--worktrees", session.session_id)
+    site.command("clean", session.session_id)
+    assert not session.path.exists()
+
+
 # When walls cannot be built.
 
 LINE = "Creating new namespace failed: No space left on device (ENOSPC)"

@@ -6,6 +6,7 @@ import json
 import os
 import shutil
 import signal
+import socket
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
@@ -30,7 +31,7 @@ from sessionrun.walls import argv as words_of
 from sessionrun.walls.argv import Enclosure, Walls, build_argv
 from sessionrun.walls.environment import filter_environment
 from sessionrun.walls.policy import AGENTS, PREFIXES, SECRET_FILES, SECRET_FOLDERS, VARIABLES
-from sessionrun.walls.programs import NOT_INSTALLED, find_folders, find_masks, state_of
+from sessionrun.walls.programs import NOT_INSTALLED, find_folders, find_masks, find_named, state_of
 from sessionrun.walls.report import Report, agree, parse_report
 from sessionrun.walls.trial import find_problem
 
@@ -371,7 +372,7 @@ def test_each_secret_that_is_there_has_a_mask(own_place: Path) -> None:
     assert [name for name in (*SECRET_FOLDERS, *SECRET_FILES, ".claude.json") if not covers(name)] == []
     assert [state.folder for state in AGENTS.values() if not covers(state.folder)] == []
     own, shared = find_masks(str(home), AGENTS["claude"], as_root=False)
-    assert str(home / ".claude") not in own
+    assert str(home / ".claude") in own, "a folder of the task's own is mounted over it"
     assert str(home / ".claude.json") in shared  # claude begins with a part of it, see `AgentState.seed`
     assert str(home / ".codex") in own
 
@@ -385,6 +386,39 @@ def test_a_mask_lies_where_a_link_leads(own_place: Path) -> None:
     (home / ".netrc").symlink_to("../kept/netrc")
     (home / ".aws").symlink_to("nowhere")
     assert find_masks(str(home), None, as_root=False) == ((str(kept / "keys"),), (str(kept / "netrc"),))
+
+
+def test_where_variables_say_that_secrets_are(own_place: Path) -> None:
+    kept, home = own_place / "kept", Path(os.environ["HOME"])
+    (kept / "keys").mkdir(parents=True)
+    for name in ("one", "two", "credentials"):
+        (kept / name).write_text("key")
+    (kept / "link").symlink_to("one")
+    (home / "mine").write_text("key")
+    agent = socket.socket(socket.AF_UNIX)
+    agent.bind(str(kept / "agent"))
+    environ = {
+        "KUBECONFIG": f"{kept}/one:two:{kept}/none",
+        "GNUPGHOME": f"{kept}/keys",
+        "NETRC": f"{kept}/link",
+        "CARGO_HOME": str(kept),
+        "PGPASSFILE": "~/mine",
+        "SSH_AUTH_SOCK": f"{kept}/agent",
+        "DOCKER_CONFIG": "/",
+        "AWS_CONFIG_FILE": "/etc/passwd",
+        "GIT_ASKPASS": "/bin/sh",
+        "CLOUDSDK_CONFIG": "/usr",
+        "HISTFILE": "/dev/null",
+        "PIP_CONFIG_FILE": "",
+        "PASSWORD_STORE_DIR": str(kept / "keys"),
+    }
+    found = find_named(environ, ("PASSWORD_STORE_DIR",), str(kept))
+    places = [
+        *(str(kept / name) for name in ("one", "two", "keys", "one", "credentials", "agent")),
+        str(home / "mine"),
+    ]
+    assert sorted(found) == sorted(places)
+    agent.close()
 
 
 def test_the_folders_of_a_program(own_place: Path) -> None:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import shlex
 import signal
+import sys
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -13,12 +14,15 @@ import pytest
 from conftest import eventually
 from walled import Walled, make_walled, need_walls
 
-from sessionrun.walls.policy import AGENTS, SECRET_FILES, SECRET_FOLDERS
+from sessionrun.walls.policy import AGENTS, SECRET_FILES, SECRET_FOLDERS, SECRET_VARIABLES
 from sessionrun.walls.report import agree, parse_report
 from sessionrun.walls.trial import build_trial
 
 POLICIES = ["project", "strict"]
 KEY = "secret-of-the-user"
+AGENT_VARIABLES = [
+    f"{agent.folder_variable}/{agent.in_variable}/key" for agent in AGENTS.values() if agent.folder_variable
+]
 
 
 @pytest.fixture(params=[False, True], ids=["self", "other user"])
@@ -283,6 +287,59 @@ def test_no_secret_can_be_read_and_nothing_outside_be_written(site: Walled, poli
     assert ("readable" in lines) is (policy == "project")
     assert "main-task-two" not in said and "session-" not in said
     assert lines[-1] == "end"
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("policy", POLICIES)
+@pytest.mark.parametrize("kind", ["files", "folders"])
+def test_no_secret_can_be_read_where_a_variable_says_that_it_is(site: Walled, policy: str, kind: str) -> None:
+    env = {}
+    for place in (*SECRET_VARIABLES, *AGENT_VARIABLES):
+        variable, _, name = place.partition("/")
+        inside = name or ("" if kind == "files" else "deep/key")
+        env[variable] = str(site.home / "odd" / variable)
+        site.write(f"home/odd/{variable}/{inside}".rstrip("/"), KEY)
+    site.write("repo/kube", KEY)
+    site.write("home/odd/plain", "readable\n")
+    for agent in AGENTS.values():
+        site.write(f"home/{agent.folder}/key", KEY)  # a variable names another folder, and this is there, too
+    env["KUBECONFIG"] += f":{site.top}/kube"
+    script = f"grep -rls {KEY} ~ {site.top}; cat ~/odd/plain; echo new > new; git add new; git commit -qm new"
+    task = site.run([{"id": "t", "prompt": script, "sandbox": closed(policy)}], env=env)["t"]
+    assert task["outcome"] == "succeeded", task["reason"]
+    assert site.printed(task).split() == (["readable"] if policy == "project" else [])
+    assert site.git("log", "-1", "--format=%s", "main-task-t") == "new"
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("policy", POLICIES)
+def test_variables_that_name_what_a_task_needs_break_nothing(own: Walled, policy: str) -> None:
+    """Nor does one that the plan lets in: it is there to be used."""
+    tree = own.root / "repo-worktrees" / "main-task-t"
+    own.write("home/kube", "readable\n")
+    places = [
+        own.home,
+        own.top,
+        tree,
+        tree / "a.txt",
+        tree / "sub",
+        own.top / ".git",
+        own.root,
+        "/",
+        "/etc",
+        "/usr",
+    ]
+    places += ["/proc/self", "/dev/fd", "/dev/null", "/etc/passwd", "/bin/sh", "nowhere", "~", sys.prefix, "/tmp"]
+    plain = [name for name in SECRET_VARIABLES if "/" not in name and name != "KUBECONFIG"]
+    env = {name: str(place) for name, place in zip(plain, places, strict=False)}
+    assert len(env) == len(places)
+    env["KUBECONFIG"] = str(own.home / "kube")
+    script = "cat a.txt sub/b.txt; cat $KUBECONFIG; python3 -c 'print(3)'; git log --format=%s; echo n > n"
+    sandbox = {**closed(policy), "env": ["KUBECONFIG"], "read": [str(own.home / "kube")]}
+    task = own.run([{"id": "t", "prompt": script, "sandbox": sandbox}], env=env)["t"]
+    assert task["outcome"] == "succeeded", task["reason"]
+    assert own.printed(task).split() == ["a", "b", "readable", "3", "first"]
+    assert "n" in own.files("main-task-t") and task["worktree_kept"] is None
 
 
 def _layout(site: Walled, kind: str) -> None:

@@ -40,6 +40,7 @@ from sessionrun.walls.programs import (
     find_bwrap,
     find_folders,
     find_masks,
+    find_named,
     find_python,
     find_state_folder,
     find_system_links,
@@ -158,22 +159,25 @@ def _build(
     python, needed = find_python()
     home, as_root = os.path.expanduser("~"), os.geteuid() == 0
     own = None if agent is None else state_of(agent.argv[0])
-    folders, files = find_masks(home, own, as_root=as_root)
     shown = [*needed, *_find_shown(task, repository.top, sandbox, agent, place)]
     shown += [path for path in list_alternates(Path(repository.common_dir)) if os.path.isdir(path)]
     if sandbox.policy == "project":
         shown.append(home)
     top = repository.top if sandbox.policy == "project" and os.path.isdir(repository.top) else None
+    needs = (home, place.worktree, repository.top, repository.common_dir, *needed)
+    named = _find_named(site, sandbox, own, needs, place.worktree)
+    folders, files = find_masks(home, own, as_root=as_root, named=named)
     kept = (repository.common_dir, place.worktree, *((top,) if top else ()))
     hidden = [
         *_hide(str(site.session.path.parent.absolute()), kept),
         *_hide(repository.worktree_dir, (repository.common_dir, *((top,) if top else ()))),
     ]
     visible = tuple(dict.fromkeys(path for path in shown if is_hidden(path, sandbox.policy)))
+    seen = (*visible, *((top,) if top else ()))
+    folders = tuple(path for path in folders if not is_hidden(path, sandbox.policy) or _is_below(path, seen))
+    files = tuple(path for path in files if not is_hidden(path, sandbox.policy) or _is_below(path, seen))
     if sandbox.policy == "strict":
         seen = (*visible, home)
-        folders = tuple(path for path in folders if not is_hidden(path, "strict") or _is_below(path, visible))
-        files = tuple(path for path in files if not is_hidden(path, "strict") or _is_below(path, visible))
         hidden = [path for path in hidden if not is_hidden(path, "strict") or _is_below(path, seen)]
     programs = find_folders(agent.argv[0]) if agent is not None else ()
     return Walls(
@@ -213,6 +217,16 @@ def _find_shown(
     for path in (*(find_target(top, link) for link in task.links), *sandbox.read):
         if os.path.exists(path):
             yield os.path.realpath(path)
+
+
+def _find_named(
+    site: Site, sandbox: Sandbox, own: AgentState | None, needs: Iterable[str], worktree: str
+) -> Iterator[str]:
+    """Secrets at places that variables name, but for a folder around what the task needs, and its worktree."""
+    passed = filter_environment(os.environ, {}, prefixes=own.prefixes if own else (), names=sandbox.env)
+    for path in find_named(os.environ, passed, site.spec.cwd):
+        if not _is_below(path, (worktree,)) and not any(_is_below(need, (path,)) for need in needs):
+            yield path
 
 
 def _find_own_folders(site: Site, key: JobKey, place: Place) -> Iterator[str]:

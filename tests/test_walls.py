@@ -7,7 +7,9 @@ import os
 import shutil
 import signal
 import socket
+import stat
 from collections.abc import Mapping, Sequence
+from contextlib import suppress
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -31,7 +33,7 @@ from sessionrun.walls import argv as words_of
 from sessionrun.walls.argv import Enclosure, Walls, build_argv
 from sessionrun.walls.environment import filter_environment
 from sessionrun.walls.policy import AGENTS, PREFIXES, SECRET_FILES, SECRET_FOLDERS, VARIABLES
-from sessionrun.walls.programs import NOT_INSTALLED, find_folders, find_masks, find_named, state_of
+from sessionrun.walls.programs import NOT_INSTALLED, find_folders, find_masks, find_named, is_device, state_of
 from sessionrun.walls.report import Report, agree, parse_report
 from sessionrun.walls.trial import find_problem
 
@@ -388,6 +390,22 @@ def test_a_mask_lies_where_a_link_leads(own_place: Path) -> None:
     assert find_masks(str(home), None, as_root=False) == ((str(kept / "keys"),), (str(kept / "netrc"),))
 
 
+def test_only_devices_below_dev_and_folders_of_them_are_devices(own_place: Path) -> None:
+    (own_place / "link").symlink_to("/dev/null")
+    (own_place / "file").touch()
+    with suppress(PermissionError):
+        os.mknod(own_place / "node", stat.S_IFCHR | 0o600, os.makedev(1, 3))
+    assert is_device("/dev/null") and is_device(str(own_place / "link"))
+    folders = [entry.path for entry in os.scandir("/dev") if entry.is_dir(follow_symlinks=False)]
+    holds = {path: {stat.S_IFMT(os.lstat(one).st_mode) for one in Path(path).rglob("*")} for path in folders}
+    devices = {stat.S_IFCHR, stat.S_IFBLK}
+    for path, kinds in holds.items():
+        expected = bool(kinds & devices) and kinds <= {*devices, stat.S_IFDIR, stat.S_IFLNK}
+        assert is_device(path) == expected, (path, kinds)
+    others = "/ /dev /dev/ /dev/.. /dev/shm /dev/nothing-here /etc /etc/passwd /proc/self".split()
+    assert [path for path in (*others, *map(str, own_place.iterdir())) if is_device(path)] == [f"{own_place}/link"]
+
+
 def test_where_variables_say_that_secrets_are(own_place: Path) -> None:
     kept, home = own_place / "kept", Path(os.environ["HOME"])
     (kept / "keys").mkdir(parents=True)
@@ -486,6 +504,11 @@ def refuse(repository: Path, task: Mapping[str, object], *words: str, **env: str
             {"sandbox": {"policy": "project", "devices": "/dev/nothing-here"}},
             (),
             "sandbox: there is no /dev/nothing-here",
+        ),
+        (
+            {"sandbox": {"policy": "project", "devices": ["/dev/null", "/etc"]}},
+            (),
+            "sandbox.devices: /etc is no device below /dev, nor a folder of devices",
         ),
     ],
 )

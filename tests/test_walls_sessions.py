@@ -342,6 +342,25 @@ def test_variables_that_name_what_a_task_needs_break_nothing(own: Walled, policy
     assert "n" in own.files("main-task-t") and task["worktree_kept"] is None
 
 
+@pytest.mark.slow
+@pytest.mark.parametrize("policy", POLICIES)
+def test_devices_that_the_plan_names_are_there_and_no_others(own: Walled, policy: str) -> None:
+    named = next(path for path in ("/dev/net", "/dev/dri", "/dev/pts", "/dev/kmsg") if os.path.exists(path))
+    others = [name for name in ("fuse", "kvm", "kmsg", "loop0", "net") if os.path.exists(f"/dev/{name}")]
+    script = (
+        f"for name in {' '.join(others)}; do test -e /dev/$name && echo $name; done; test -e {named} && echo ok"
+    )
+    sandbox = {**closed(policy), "devices": [named]}
+    tasks = own.run(
+        [
+            {"id": "with", "prompt": f"{script}; true", "sandbox": sandbox},
+            {"id": "without", "prompt": f"{script}; true", "sandbox": closed(policy)},
+        ]
+    )
+    assert [word for word in own.printed(tasks["with"]).split() if f"/dev/{word}" != named] == ["ok"]
+    assert [word for word in own.printed(tasks["without"]).split() if word != "ok" or named != "/dev/pts"] == []
+
+
 def _layout(site: Walled, kind: str) -> None:
     """Change the repository, or where it lies."""
     if kind == "results below the repository":

@@ -63,6 +63,26 @@ def is_hidden(path: str, policy: Policy) -> bool:
     return f"{path}/".startswith(_COVERED)
 
 
+def is_device(path: str) -> bool:
+    """Whether a path below /dev is a device, or a folder with devices, and links, and nothing else."""
+    real = os.path.realpath(path)
+    return real.startswith("/dev/") and (_is_node(real) or (os.path.isdir(real) and _has_only_devices(real)))
+
+
+def _is_node(path: str) -> bool:
+    try:
+        mode = os.lstat(path).st_mode
+    except OSError:
+        return False
+    return stat.S_ISCHR(mode) or stat.S_ISBLK(mode)
+
+
+def _has_only_devices(folder: str) -> bool:
+    names = [os.path.join(root, name) for root, _, files in os.walk(folder) for name in files]
+    nodes = [name for name in names if not os.path.islink(name)]
+    return bool(nodes) and all(map(_is_node, nodes))
+
+
 def find_masks(
     home: str,
     own: AgentState | None,

@@ -281,6 +281,8 @@ def test_a_signal_inside_is_128_and_its_number_outside(number: int) -> None:
         ("strict", Sandbox("strict", "proxy")),
         ({"policy": "strict", "network": "none"}, Sandbox("strict", "none")),
         ({"policy": "project", "network": None}, Sandbox("project")),
+        ({"policy": "project", "cpus": 1.5, "memory": "1M"}, Sandbox("project", memory=1 << 20, cpus=1.5)),
+        ({"policy": "project", "cpus": 0, "memory": 0}, Sandbox("project")),
         ({"policy": "project", "network": ["Example.org"]}, Sandbox("project", "proxy", ("example.org",))),
         ({"policy": "strict", "network": ["*.a.b"]}, Sandbox("strict", "proxy", ("*.a.b",))),
         (
@@ -326,6 +328,16 @@ def test_a_sandbox_is_a_policy_or_an_object(value: object, sandbox: Sandbox) -> 
         ({"policy": "project", "read": ["a"]}, "'a' is not an absolute path", ("read",)),
         ({"policy": "project", "devices": [3]}, "must be text, not the number 3", ("devices", 0)),
         ({"policy": "project", "env": [""]}, "must not be empty", ("env", 0)),
+        (
+            {"policy": "project", "cpus": -1},
+            "must be a number of processors from 0.01, such as 1.5, not the number -1",
+            ("cpus",),
+        ),
+        (
+            {"policy": "project", "cpus": "2"},
+            'must be a number of processors from 0.01, such as 1.5, not the text "2"',
+            ("cpus",),
+        ),
         ({"policy": "project", "processes": 0}, "must be 1 or more, not 0", ("processes",)),
         ({"policy": "project", "processes": "9"}, 'must be a whole number, not the text "9"', ("processes",)),
     ],

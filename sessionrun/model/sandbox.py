@@ -32,6 +32,7 @@ class Sandbox:
         devices: absolute paths of devices that can be used.
         processes: the most processes that may live inside at a time; None: no limit.
         memory: the most memory that a job may use with all of its processes (bytes); None: no limit.
+        cpus: how many processors' time a job may use with all of its processes; None: no limit.
     """
 
     policy: Policy
@@ -42,6 +43,7 @@ class Sandbox:
     devices: tuple[str, ...] = ()
     processes: int | None = None
     memory: int | None = None
+    cpus: float | None = None
 
 
 _NAMES: Final = frozenset(field.name for field in fields(Sandbox))

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import os
 import sys
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import Final
@@ -33,7 +33,7 @@ from sessionrun.walls import inner
 from sessionrun.walls.argv import PROMPT, REPORT_FD, TMP_FOLDER, VIEW_FOLDER, Enclosure, Walls, build_argv
 from sessionrun.walls.clearing import clear_ways
 from sessionrun.walls.environment import filter_environment
-from sessionrun.walls.groups import ENTER, make_group
+from sessionrun.walls.groups import ENTER, make_groups
 from sessionrun.walls.policy import AgentState
 from sessionrun.walls.programs import (
     NOT_INSTALLED,
@@ -114,14 +114,13 @@ def enclose(
     clear_ways(built)
     report, stdin = REPORT_FD if reports else None, PROMPT if prompt is not None and on_stdin else None
     argv = build_argv(built, cwd, report=report, stdin=stdin, dies_with_us=not outlives_us)
-    return Enclosure((*_limit_memory(key, site, task.sandbox), *argv), inside, str(folder / TMP_FOLDER))
+    return Enclosure((*_enter_groups(key, site, task.sandbox), *argv), inside, str(folder / TMP_FOLDER))
 
 
-def _limit_memory(key: JobKey, site: Site, sandbox: Sandbox) -> tuple[str, ...]:
-    """The words before those of bubblewrap that put the job into a group with a limit of memory."""
-    if sandbox.memory is None:
-        return ()
-    return (SHELL, "-c", ENTER, str(make_group(name_group(site.spec.session_id, key), sandbox.memory)))
+def _enter_groups(key: JobKey, site: Site, sandbox: Sandbox) -> tuple[str, ...]:
+    """The words before those of bubblewrap that put the job into groups with its limits."""
+    groups = make_groups(name_group(site.spec.session_id, key), sandbox)
+    return (SHELL, "-c", ENTER, SHELL, *map(str, groups), "--") if groups else ()
 
 
 def ask_inside(site: Site, state: TaskState, key: JobKey, command: tuple[str, ...]) -> tuple[str, ...]:
@@ -164,18 +163,14 @@ def _build(
     if sandbox.policy == "project":
         shown.append(home)
     top = repository.top if sandbox.policy == "project" and os.path.isdir(repository.top) else None
-    needs = (home, place.worktree, repository.top, repository.common_dir, *needed)
-    named = _find_named(site, sandbox, own, needs, place.worktree)
-    folders, files = find_masks(home, own, as_root=as_root, named=named)
     kept = (repository.common_dir, place.worktree, *((top,) if top else ()))
     hidden = [
         *_hide(str(site.session.path.parent.absolute()), kept),
         *_hide(repository.worktree_dir, (repository.common_dir, *((top,) if top else ()))),
     ]
     visible = tuple(dict.fromkeys(path for path in shown if is_hidden(path, sandbox.policy)))
-    seen = (*visible, *((top,) if top else ()))
-    folders = tuple(path for path in folders if not is_hidden(path, sandbox.policy) or _is_below(path, seen))
-    files = tuple(path for path in files if not is_hidden(path, sandbox.policy) or _is_below(path, seen))
+    needs = (place.worktree, home, repository.top, repository.common_dir, *needed)
+    folders, files = _find_masks(site, sandbox, own, needs, (*visible, *((top,) if top else ())))
     if sandbox.policy == "strict":
         seen = (*visible, home)
         hidden = [path for path in hidden if not is_hidden(path, "strict") or _is_below(path, seen)]
@@ -219,14 +214,26 @@ def _find_shown(
             yield os.path.realpath(path)
 
 
-def _find_named(
-    site: Site, sandbox: Sandbox, own: AgentState | None, needs: Iterable[str], worktree: str
-) -> Iterator[str]:
-    """Secrets at places that variables name, but for a folder around what the task needs, and its worktree."""
+def _find_masks(
+    site: Site, sandbox: Sandbox, own: AgentState | None, needs: Sequence[str], seen: Iterable[str]
+) -> tuple[tuple[str, ...], tuple[str, ...]]:
+    """Folders and files with secrets that would be seen.
+
+    Of those that variables name a folder around what the task needs is left out, and what is in its worktree, the
+    first of `needs`.
+    """
     passed = filter_environment(os.environ, {}, prefixes=own.prefixes if own else (), names=sandbox.env)
-    for path in find_named(os.environ, passed, site.spec.cwd):
-        if not _is_below(path, (worktree,)) and not any(_is_below(need, (path,)) for need in needs):
-            yield path
+    named = [
+        path
+        for path in find_named(os.environ, passed, site.spec.cwd)
+        if not _is_below(path, needs[:1]) and not any(_is_below(need, (path,)) for need in needs)
+    ]
+    found = find_masks(os.path.expanduser("~"), own, as_root=os.geteuid() == 0, named=named)
+    folders, files = (
+        tuple(path for path in paths if not is_hidden(path, sandbox.policy) or _is_below(path, seen))
+        for paths in found
+    )
+    return folders, files
 
 
 def _find_own_folders(site: Site, key: JobKey, place: Place) -> Iterator[str]:

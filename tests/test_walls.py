@@ -28,6 +28,7 @@ from sessionrun.model.places import GitSettings, Repository
 from sessionrun.model.sandbox import Sandbox
 from sessionrun.model.spec import TaskSpec
 from sessionrun.model.spec_records import task_from_record
+from sessionrun.runtime.disk import is_over
 from sessionrun.runtime.keeper import children, wire
 from sessionrun.walls import argv as words_of
 from sessionrun.walls.argv import Enclosure, Walls, build_argv
@@ -282,7 +283,8 @@ def test_a_signal_inside_is_128_and_its_number_outside(number: int) -> None:
         ({"policy": "strict", "network": "none"}, Sandbox("strict", "none")),
         ({"policy": "project", "network": None}, Sandbox("project")),
         ({"policy": "project", "cpus": 1.5, "memory": "1M"}, Sandbox("project", memory=1 << 20, cpus=1.5)),
-        ({"policy": "project", "cpus": 0, "memory": 0}, Sandbox("project")),
+        ({"policy": "project", "cpus": 0, "memory": 0, "disk": 0}, Sandbox("project")),
+        ({"policy": "project", "disk": "2G"}, Sandbox("project", disk=2 << 30)),
         ({"policy": "project", "network": ["Example.org"]}, Sandbox("project", "proxy", ("example.org",))),
         ({"policy": "strict", "network": ["*.a.b"]}, Sandbox("strict", "proxy", ("*.a.b",))),
         (
@@ -449,6 +451,21 @@ def test_where_variables_say_that_secrets_are(own_place: Path) -> None:
     ]
     assert sorted(found) == sorted(places)
     agent.close()
+
+
+def test_what_folders_take_of_the_disk(own_place: Path) -> None:
+    (own_place / "a" / "deep").mkdir(parents=True)
+    (own_place / "b").mkdir()
+    content = os.urandom(1 << 20)
+    (own_place / "a" / "deep" / "file").write_bytes(content)
+    os.link(own_place / "a" / "deep" / "file", own_place / "b" / "name")  # another name takes no more
+    (own_place / "b" / "link").symlink_to(own_place / "a")
+    with open(own_place / "b" / "holes", "wb") as stream:
+        stream.truncate(1 << 30)  # nor do holes
+    folders = [str(own_place / name) for name in ("a", "b", "none")]
+    assert is_over(folders, 1 << 20) and not is_over(folders, 3 << 19)
+    (own_place / "b" / "more").write_bytes(content)
+    assert is_over(folders, 3 << 19)
 
 
 def test_the_folders_of_a_program(own_place: Path) -> None:

@@ -361,6 +361,31 @@ def test_devices_that_the_plan_names_are_there_and_no_others(own: Walled, policy
     assert [word for word in own.printed(tasks["without"]).split() if word != "ok" or named != "/dev/pts"] == []
 
 
+@pytest.mark.slow
+@pytest.mark.parametrize("policy", POLICIES)
+def test_a_task_that_fills_the_disk_is_ended(own: Walled, policy: str) -> None:
+    """Where all that it writes can be counted; what fits is let be."""
+    fill = "head -c 30M /dev/urandom > {}; trap '' TERM; while :; do sleep 1; done"
+    prompts = {
+        "tmp": fill.format("/tmp/much"),
+        "tree": fill.format("much.log"),
+        "view": fill.format("$(git rev-parse --git-common-dir)/much"),
+        "fits": "head -c 1M /dev/urandom > /tmp/little; head -c 1M /dev/urandom > little; sleep 3",
+    }
+    sandbox = {**closed(policy), "disk": "20M"}
+    plan: list[dict[str, Any]] = [
+        {"id": name, "prompt": prompt, "sandbox": sandbox} for name, prompt in prompts.items()
+    ]
+    plan.append({"id": "setup", "setup": [prompts["tmp"]], "prompt": "true", "sandbox": sandbox})
+    tasks = own.run(plan)
+    full = ("failed", "disk_limit", "disk_limit: what it can write came to more than 20M")
+    ends = {name: (task["outcome"], task["reason_class"], task["reason"]) for name, task in tasks.items()}
+    assert ends.pop("fits")[0] == "succeeded"
+    assert ends == dict.fromkeys(ends, full)
+    kept = [own.root / "results", own.root / "repo-worktrees"]
+    assert [path for folder in kept for path in folder.rglob("much*")] == [], "what they wrote is gone"
+
+
 def _layout(site: Walled, kind: str) -> None:
     """Change the repository, or where it lies."""
     if kind == "results below the repository":

@@ -93,5 +93,6 @@ SANDBOX_FIELDS: Final[dict[str, Callable[[Any], Any]]] = {
     "processes": as_whole(1),
     "memory": as_size,
     "cpus": as_cpus,
+    "disk": as_size,
 }
 """The keys of the object."""

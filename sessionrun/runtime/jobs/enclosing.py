@@ -11,7 +11,6 @@ import sys
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
-from typing import Final
 
 import orjson
 
@@ -28,7 +27,7 @@ from sessionrun.runtime.jobs.logins import LOGINS
 from sessionrun.runtime.jobs.shared import PROGRAM, SHELL, Site
 from sessionrun.runtime.jobs.walled_end import name_group
 from sessionrun.store.files import make_directories, replace_file
-from sessionrun.store.session import AGENT_DIR
+from sessionrun.store.session import AGENT_DIR, WALLS_STATE
 from sessionrun.walls import inner
 from sessionrun.walls.argv import PROMPT, REPORT_FD, TMP_FOLDER, VIEW_FOLDER, Enclosure, Walls, build_argv
 from sessionrun.walls.clearing import clear_ways
@@ -50,10 +49,6 @@ from sessionrun.walls.programs import (
 from sessionrun.walls.servers import list_rules
 from sessionrun.workspaces.links import find_target
 from sessionrun.workspaces.view import list_alternates
-
-STATE: Final = "walls-state"
-"""In a task's folder below ``jobs``: what its agents keep, instead of their folders in the home directory.  All
-attempts have the same, since a conversation may go on in a later one."""
 
 
 def enclose(
@@ -101,7 +96,7 @@ def enclose(
     state = None if agent is None else state_of(agent.argv[0])
     built = _build(site, task, key, place, bwrap=bwrap, agent=agent, env=env, folder=folder)
     if state is not None and agent is not None:
-        own = folder.parent / STATE / agent.name
+        own = folder.parent / WALLS_STATE / agent.name
         built = add_state(built, state, own, env, record=site.session.make_job_path(key) / LOGINS)
         env = {**locate_state(built.home, state, env), **env}
     built = built if room is None else replace(built, worktree=room, view=None)

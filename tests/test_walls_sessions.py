@@ -398,6 +398,14 @@ def _layout(site: Walled, kind: str) -> None:
     elif kind == "shallow":
         site.sh("echo 2 >> a.txt; git commit -qam two", cwd=site.top)
         site.sh(f"mv repo origin; git clone -q --depth 1 file://{site.root}/origin repo", cwd=site.root)
+    elif kind == "partial clone":
+        site.sh("echo 2 >> a.txt; git commit -qam two; git config uploadpack.allowFilter true")
+        site.sh(f"mv repo origin; git clone -q --filter=blob:none file://{site.root}/origin repo", cwd=site.root)
+    elif kind == "reftable":
+        if site.call("git", "init", "-q", "--ref-format=reftable", "../tables", code=None).returncode:
+            pytest.skip(f"{site.git('--version')} has no reftable")
+        site.sh("rm -rf repo", cwd=site.root)
+        site.make_repository("--ref-format=reftable")
     elif kind == "linked worktree":
         site.sh(
             "mv repo origin; cd origin; git switch -q -c other; git worktree add -q ../repo main", cwd=site.root
@@ -417,6 +425,8 @@ LAYOUTS = [
     "packed refs",
     "alternates",
     "shallow",
+    "partial clone",
+    "reftable",
     "linked worktree",
     "sha256",
     "settings of worktrees",

@@ -103,6 +103,7 @@ def enclose(
     if prompt is not None:
         built = replace(built, ro_binds=(*built.ro_binds, (str(prompt), PROMPT)))
     prefixes, proxied = state.prefixes if state else (), task.sandbox.network == "proxy"
+    env = {"HOME": built.home, **env}
     inside = filter_environment(os.environ, env, prefixes=prefixes, names=task.sandbox.env, proxied=proxied)
     if task.sandbox.network == "proxy":
         built = replace(built, proxy=_open_door(site, key, task.sandbox, state, agent, inside))
@@ -151,7 +152,7 @@ def _build(
     sandbox, repository = task.sandbox, repository_of(site.spec, task, place.start)
     assert sandbox is not None and repository is not None and place.worktree is not None
     python, needed = find_python()
-    home, as_root = os.path.expanduser("~"), os.geteuid() == 0
+    home, as_root = _find_home(), os.geteuid() == 0
     own = None if agent is None else state_of(agent.argv[0])
     shown = [*needed, *_find_shown(task, repository.top, sandbox, agent, place)]
     shown += [path for path in list_alternates(Path(repository.common_dir)) if os.path.isdir(path)]
@@ -209,6 +210,11 @@ def _find_shown(
             yield os.path.realpath(path)
 
 
+def _find_home() -> str:
+    """The home directory itself: inside, a link to it may not be there, and masks lie where secrets really are."""
+    return os.path.realpath(os.path.expanduser("~"))
+
+
 def _find_masks(
     site: Site, sandbox: Sandbox, own: AgentState | None, needs: Sequence[str], seen: Iterable[str]
 ) -> tuple[tuple[str, ...], tuple[str, ...]]:
@@ -223,7 +229,7 @@ def _find_masks(
         for path in find_named(os.environ, passed, site.spec.cwd)
         if not _is_below(path, needs[:1]) and not any(_is_below(need, (path,)) for need in needs)
     ]
-    found = find_masks(os.path.expanduser("~"), own, as_root=os.geteuid() == 0, named=named)
+    found = find_masks(_find_home(), own, as_root=os.geteuid() == 0, named=named)
     folders, files = (
         tuple(path for path in paths if not is_hidden(path, sandbox.policy) or _is_below(path, seen))
         for paths in found
@@ -278,7 +284,7 @@ def _open_door(
     """The folder of a socket by which the job reaches the hosts of its list."""
     if site.proxying is None:
         raise SessionrunError("there is no proxy here")
-    home = os.path.expanduser("~")
+    home = _find_home()
     folder = "" if state is None else find_state_folder(home, state, inside)
     more = () if state is None else list_more_settings(home, state)
     words = () if agent is None else agent.argv

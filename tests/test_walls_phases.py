@@ -152,7 +152,7 @@ def test_work_whose_commits_cannot_come_out_is_named_and_kept_until_it_is_given_
 LINE = "Creating new namespace failed: No space left on device (ENOSPC)"
 
 
-NOT_PERMITTED = "No permissions to create new namespace, likely because the kernel does not allow non-privileged user namespaces."
+NOT_PERMITTED = "No permissions to create new namespace, likely because the kernel does not allow that"
 
 
 def fake(site: Walled, when: str, line: str = LINE) -> str:

@@ -19,8 +19,9 @@ from sessionrun.model.errors import SessionrunError
 from sessionrun.model.places import Place
 from sessionrun.store.files import open_regular, read_regular, replace_file
 from sessionrun.walls.argv import TMP_FOLDER, VIEW_FOLDER
-from sessionrun.workspaces.exporting import CannotBringOut, Exported, export_view
+from sessionrun.workspaces.exporting import MAX_PACK, CannotBringOut, Exported, export_view
 from sessionrun.workspaces.git import Git
+from sessionrun.workspaces.large_files import take_large_files
 from sessionrun.workspaces.park import settle_index
 from sessionrun.workspaces.registration import find_lost_admins, load_owner, remove_tree
 from sessionrun.workspaces.request import WorkspaceRequest
@@ -110,6 +111,7 @@ def bring_out(
         pack.unlink(missing_ok=True)
     if git.trial is not None:
         return
+    take_large_files(walls / VIEW_FOLDER, common_dir, MAX_PACK)
     before = load_brought(walls)
     if before != found.state:
         _check_unmoved(git, name, tip, before, found)

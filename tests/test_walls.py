@@ -6,7 +6,10 @@ import json
 import os
 import shutil
 import signal
+import socket
+import stat
 from collections.abc import Mapping, Sequence
+from contextlib import suppress
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -25,12 +28,13 @@ from sessionrun.model.places import GitSettings, Repository
 from sessionrun.model.sandbox import Sandbox
 from sessionrun.model.spec import TaskSpec
 from sessionrun.model.spec_records import task_from_record
+from sessionrun.runtime.disk import is_over
 from sessionrun.runtime.keeper import children, wire
 from sessionrun.walls import argv as words_of
 from sessionrun.walls.argv import Enclosure, Walls, build_argv
 from sessionrun.walls.environment import filter_environment
 from sessionrun.walls.policy import AGENTS, PREFIXES, SECRET_FILES, SECRET_FOLDERS, VARIABLES
-from sessionrun.walls.programs import NOT_INSTALLED, find_folders, find_masks, state_of
+from sessionrun.walls.programs import NOT_INSTALLED, find_folders, find_masks, find_named, is_device, state_of
 from sessionrun.walls.report import Report, agree, parse_report
 from sessionrun.walls.trial import find_problem
 
@@ -278,6 +282,9 @@ def test_a_signal_inside_is_128_and_its_number_outside(number: int) -> None:
         ("strict", Sandbox("strict", "proxy")),
         ({"policy": "strict", "network": "none"}, Sandbox("strict", "none")),
         ({"policy": "project", "network": None}, Sandbox("project")),
+        ({"policy": "project", "cpus": 1.5, "memory": "1M"}, Sandbox("project", memory=1 << 20, cpus=1.5)),
+        ({"policy": "project", "cpus": 0, "memory": 0, "disk": 0}, Sandbox("project")),
+        ({"policy": "project", "disk": "2G"}, Sandbox("project", disk=2 << 30)),
         ({"policy": "project", "network": ["Example.org"]}, Sandbox("project", "proxy", ("example.org",))),
         ({"policy": "strict", "network": ["*.a.b"]}, Sandbox("strict", "proxy", ("*.a.b",))),
         (
@@ -323,6 +330,16 @@ def test_a_sandbox_is_a_policy_or_an_object(value: object, sandbox: Sandbox) -> 
         ({"policy": "project", "read": ["a"]}, "'a' is not an absolute path", ("read",)),
         ({"policy": "project", "devices": [3]}, "must be text, not the number 3", ("devices", 0)),
         ({"policy": "project", "env": [""]}, "must not be empty", ("env", 0)),
+        (
+            {"policy": "project", "cpus": -1},
+            "must be a number of processors from 0.01, such as 1.5, not the number -1",
+            ("cpus",),
+        ),
+        (
+            {"policy": "project", "cpus": "2"},
+            'must be a number of processors from 0.01, such as 1.5, not the text "2"',
+            ("cpus",),
+        ),
         ({"policy": "project", "processes": 0}, "must be 1 or more, not 0", ("processes",)),
         ({"policy": "project", "processes": "9"}, 'must be a whole number, not the text "9"', ("processes",)),
     ],
@@ -371,7 +388,7 @@ def test_each_secret_that_is_there_has_a_mask(own_place: Path) -> None:
     assert [name for name in (*SECRET_FOLDERS, *SECRET_FILES, ".claude.json") if not covers(name)] == []
     assert [state.folder for state in AGENTS.values() if not covers(state.folder)] == []
     own, shared = find_masks(str(home), AGENTS["claude"], as_root=False)
-    assert str(home / ".claude") not in own
+    assert str(home / ".claude") in own, "a folder of the task's own is mounted over it"
     assert str(home / ".claude.json") in shared  # claude begins with a part of it, see `AgentState.seed`
     assert str(home / ".codex") in own
 
@@ -385,6 +402,70 @@ def test_a_mask_lies_where_a_link_leads(own_place: Path) -> None:
     (home / ".netrc").symlink_to("../kept/netrc")
     (home / ".aws").symlink_to("nowhere")
     assert find_masks(str(home), None, as_root=False) == ((str(kept / "keys"),), (str(kept / "netrc"),))
+
+
+def test_only_devices_below_dev_and_folders_of_them_are_devices(own_place: Path) -> None:
+    (own_place / "link").symlink_to("/dev/null")
+    (own_place / "file").touch()
+    with suppress(PermissionError):
+        os.mknod(own_place / "node", stat.S_IFCHR | 0o600, os.makedev(1, 3))
+    assert is_device("/dev/null") and is_device(str(own_place / "link"))
+    folders = [entry.path for entry in os.scandir("/dev") if entry.is_dir(follow_symlinks=False)]
+    holds = {path: {stat.S_IFMT(os.lstat(one).st_mode) for one in Path(path).rglob("*")} for path in folders}
+    devices = {stat.S_IFCHR, stat.S_IFBLK}
+    for path, kinds in holds.items():
+        expected = bool(kinds & devices) and kinds <= {*devices, stat.S_IFDIR, stat.S_IFLNK}
+        assert is_device(path) == expected, (path, kinds)
+    others = ["/", "/dev", "/dev/", "/dev/..", "/dev/shm", "/dev/none", "/etc", "/etc/passwd", "/proc/self"]
+    assert [path for path in (*others, *map(str, own_place.iterdir())) if is_device(path)] == [f"{own_place}/link"]
+
+
+def test_where_variables_say_that_secrets_are(own_place: Path) -> None:
+    kept, home = own_place / "kept", Path(os.environ["HOME"])
+    (kept / "keys").mkdir(parents=True)
+    for name in ("one", "two", "credentials"):
+        (kept / name).write_text("key")
+    (kept / "link").symlink_to("one")
+    (home / "mine").write_text("key")
+    agent = socket.socket(socket.AF_UNIX)
+    agent.bind(str(kept / "agent"))
+    environ = {
+        "KUBECONFIG": f"{kept}/one:two:{kept}/none",
+        "GNUPGHOME": f"{kept}/keys",
+        "NETRC": f"{kept}/link",
+        "CARGO_HOME": str(kept),
+        "PGPASSFILE": "~/mine",
+        "SSH_AUTH_SOCK": f"{kept}/agent",
+        "DOCKER_CONFIG": "/",
+        "AWS_CONFIG_FILE": "/etc/passwd",
+        "GIT_ASKPASS": "/bin/sh",
+        "CLOUDSDK_CONFIG": "/usr",
+        "HISTFILE": "/dev/null",
+        "PIP_CONFIG_FILE": "",
+        "PASSWORD_STORE_DIR": str(kept / "keys"),
+    }
+    found = find_named(environ, ("PASSWORD_STORE_DIR",), str(kept))
+    places = [
+        *(str(kept / name) for name in ("one", "two", "keys", "one", "credentials", "agent")),
+        str(home / "mine"),
+    ]
+    assert sorted(found) == sorted(places)
+    agent.close()
+
+
+def test_what_folders_take_of_the_disk(own_place: Path) -> None:
+    (own_place / "a" / "deep").mkdir(parents=True)
+    (own_place / "b").mkdir()
+    content = os.urandom(1 << 20)
+    (own_place / "a" / "deep" / "file").write_bytes(content)
+    os.link(own_place / "a" / "deep" / "file", own_place / "b" / "name")  # another name takes no more
+    (own_place / "b" / "link").symlink_to(own_place / "a")
+    with open(own_place / "b" / "holes", "wb") as stream:
+        stream.truncate(1 << 30)  # nor do holes
+    folders = [str(own_place / name) for name in ("a", "b", "none")]
+    assert is_over(folders, 1 << 20) and not is_over(folders, 3 << 19)
+    (own_place / "b" / "more").write_bytes(content)
+    assert is_over(folders, 3 << 19)
 
 
 def test_the_folders_of_a_program(own_place: Path) -> None:
@@ -452,6 +533,11 @@ def refuse(repository: Path, task: Mapping[str, object], *words: str, **env: str
             {"sandbox": {"policy": "project", "devices": "/dev/nothing-here"}},
             (),
             "sandbox: there is no /dev/nothing-here",
+        ),
+        (
+            {"sandbox": {"policy": "project", "devices": ["/dev/null", "/etc"]}},
+            (),
+            "sandbox.devices: /etc is no device below /dev, nor a folder of devices",
         ),
     ],
 )

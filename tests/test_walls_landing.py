@@ -10,6 +10,7 @@ import pytest
 from conftest import kill_sessions
 from test_cli_worktrees import Project, project_in
 
+from sessionrun.model.sandbox import Sandbox
 from sessionrun.walls import groups
 from sessionrun.walls.trial import find_problem
 
@@ -54,9 +55,7 @@ def test_proof_and_gates(walled: Project, policy: str, gated: bool) -> None:
 @pytest.mark.slow
 def test_memory(walled: Project) -> None:
     """Of two jobs the one that wants more than its walls let it have is ended, and the reason says so."""
-    problem = groups.find_problem()
-    if problem is not None:
-        pytest.skip(problem)
+    need_groups(Sandbox("project", memory=1 << 30))
     fill = "kept = bytearray(int(sys.argv[1]) << 20); kept[::4096] = b'x' * len(kept[::4096])"
     eats = f'python3 -c "import sys; {fill}"'
     tasks = [
@@ -70,5 +69,42 @@ def test_memory(walled: Project) -> None:
     assert small["outcome"] == "succeeded"
     assert (large["outcome"], large["reason_class"]) == ("failed", "oom")
     assert large["reason"] == "oom: its walls let it have 100 MiB of memory, and it wanted more"
+    assert list_groups(walled, "memory") == []
+
+
+@pytest.mark.slow
+def test_processor_time(walled: Project) -> None:
+    """Two programs that never rest have together no more than their part of a processor."""
+    need_groups(Sandbox("project", memory=1 << 30, cpus=0.2))
+    program = walled.cwd.parent / "burn.py"
+    program.write_text(
+        "import os, time\n"
+        "begin = time.monotonic()\n"
+        "child = os.fork()\n"
+        "while time.monotonic() < begin + 2:\n"
+        "    pass\n"
+        "if child:\n"
+        "    os.waitpid(child, 0)\n"
+        "    print(sum(os.times()[:4]) / (time.monotonic() - begin))\n"
+    )
+    sandbox = {"policy": "project", "memory": "1G", "cpus": 0.2, "read": str(program)}
+    plan = walled.cwd / "plan-cpus.json"
+    plan.write_text(json.dumps([{"id": "c", "prompt": f"python3 {program}", "sandbox": sandbox}]))
+    walled("--sync", "--agent", "shell", "--worktree", str(plan))
+    done = json.loads(walled("status", "--json").stdout)["tasks"][0]
+    assert done["outcome"] == "succeeded", done["reason"]
+    assert 0 < float(json.loads(walled("results", "--json").stdout)["tasks"][0]["text"]) < 0.3
+    assert list_groups(walled, "memory") == list_groups(walled, "cpu") == []
+
+
+def need_groups(wish: Sandbox) -> None:
+    """Skip the test, with the reason, where no control groups for these limits can be made."""
+    problem = groups.find_problem(wish)
+    if problem is not None:
+        pytest.skip(problem)
+
+
+def list_groups(walled: Project, controller: groups.Controller) -> list[Path]:
+    """What is left of the groups of the last session."""
     session = json.loads(walled("status", "--json").stdout)["session_id"]
-    assert list(groups.locate_group("x").parent.glob(f"sessionrun-{session}-*")) == []
+    return list(groups.locate_group("x", controller).parent.glob(f"sessionrun-{session}-*"))

@@ -118,15 +118,47 @@ def test_commits_of_a_killed_session_come_out_by_clean(site: Walled) -> None:
     assert site.git("log", "-1", "--format=%s", "main-task-t~") == "one"
 
 
+@pytest.mark.slow
+def test_work_whose_commits_cannot_come_out_is_named_and_kept_until_it_is_given_up(site: Walled) -> None:
+    script = "echo 1 > one; git add one; git commit -qm one; echo 2 > two"
+    plant = "ln -s /etc/passwd $(git rev-parse --git-common-dir)/refs/heads/link"
+    plan = [
+        {"id": "bad", "prompt": f"{script}; {plant}", "sandbox": STRICT},
+        {"id": "after", "needs": "bad", "prompt": "test -e one -a -e two", "sandbox": STRICT},
+    ]
+    tasks = site.run(plan)
+    session, worktree = tasks["bad"]["session"], site.root / "repo-worktrees" / "main-task-bad"
+    says = "its commits cannot be read: refs/heads/link is no regular file"
+    assert set(outcomes(tasks).values()) == {"succeeded"}, "who needs it begins with what lay in the worktree"
+    assert tasks["bad"]["worktree"] == str(worktree)
+    assert tasks["bad"]["worktree_kept"] == f"{says}; its commits stay in {session.path}/jobs/bad/a1-walls/git"
+    assert {"one", "two"} <= site.files("main-task-bad-rescue")
+    for verb in ("status", "explain"):
+        said = " ".join(site.command(verb, session.session_id, "bad", code=None).stdout.split())
+        assert all(word in said for word in (says, str(worktree), "main-task-bad-rescue")), said
+    for _ in range(2):
+        said = site.command("clean", "--worktrees", session.session_id, code=None).stdout
+        assert says in said and worktree.is_dir(), said
+        assert "still there" in site.command("clean", session.session_id, code=None).stdout
+    site.git("worktree", "remove", "--force", str(worktree))
+    site.git("branch", "-D", "main-task-bad-rescue")
+    site.command("clean", "--worktrees", session.session_id)
+    site.command("clean", session.session_id)
+    assert not session.path.exists()
+
+
 # When walls cannot be built.
 
 LINE = "Creating new namespace failed: No space left on device (ENOSPC)"
 
 
-def fake(site: Walled, when: str) -> str:
-    """A PATH whose bubblewrap fails `when`, a pattern, is in its words."""
+NOT_PERMITTED = "No permissions to create new namespace, likely because the kernel does not allow that"
+
+
+def fake(site: Walled, when: str, line: str = LINE) -> str:
+    """A PATH whose bubblewrap fails, and prints the line, `when`, a pattern, is in its words."""
     real = shutil.which("bwrap")
-    script = f'#!/bin/sh\ncase "$*" in {when}) echo "bwrap: {LINE}" >&2; exit 1;; esac\nexec {real} "$@"\n'
+    script = f'#!/bin/sh\ncase "$*" in {when}) echo "bwrap: {line}" >&2; exit 1;; esac\nexec {real} "$@"\n'
     program = site.write("programs/bwrap", script)
     program.chmod(0o755)
     return f"{program.parent}:{site.environ['PATH']}"
@@ -163,7 +195,7 @@ def test_a_job_whose_walls_fail_later_is_sandbox_failed_and_not_tried_again(site
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("kind", ["missing", "failing"])
+@pytest.mark.parametrize("kind", ["missing", "failing", "forbidden"])
 def test_a_retry_is_refused_where_no_walls_can_be_built(site: Walled, kind: str) -> None:
     go = site.root / "never"
     session = site.start(
@@ -173,9 +205,10 @@ def test_a_retry_is_refused_where_no_walls_can_be_built(site: Walled, kind: str)
         ]
     )
     site.finish(session)
-    path = without(site) if kind == "missing" else fake(site, "*")
+    line = LINE if kind == "failing" else NOT_PERMITTED
+    path = without(site) if kind == "missing" else fake(site, "*", line)
     says = "bubblewrap (bwrap) is not installed; install it or leave the sandbox off"
-    says = says if kind == "missing" else f"bwrap cannot build walls here: {LINE}"
+    says = says if kind == "missing" else f"bwrap cannot build walls here: {line}"
     before = sorted(str(file) for file in session.path.rglob("*"))
     done = site.command("retry", session.session_id, code=2, env={"PATH": path})
     assert f"sandbox project: {says}" in done.stderr
@@ -199,9 +232,13 @@ def test_a_killed_session_does_not_go_on_without_walls(site: Walled) -> None:
     )
     eventually((site.root / "repo-worktrees" / "main-task-first" / "told").exists)
     kill_sessions(site.results)
-    done = site.command("resume", session.session_id, code=2, env={"PATH": without(site)})
-    assert done.stderr.startswith("sessionrun: ") and "bubblewrap (bwrap) is not installed" in done.stderr
-    assert not session.is_alive()
+    for path, says in (
+        (without(site), "bubblewrap (bwrap) is not installed"),
+        (fake(site, "*", NOT_PERMITTED), f"sandbox project: bwrap cannot build walls here: {NOT_PERMITTED}"),
+    ):
+        done = site.command("resume", session.session_id, code=2, env={"PATH": path})
+        assert done.stderr.startswith("sessionrun: ") and says in done.stderr and done.stderr.count("\n") == 1
+        assert not session.is_alive()
     site.command("resume", session.session_id)
     assert site.finish(session)["second"]["outcome"] == "succeeded"
 

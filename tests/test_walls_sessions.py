@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import shlex
 import signal
+import sys
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -13,12 +14,15 @@ import pytest
 from conftest import eventually
 from walled import Walled, make_walled, need_walls
 
-from sessionrun.walls.policy import AGENTS, SECRET_FILES, SECRET_FOLDERS
+from sessionrun.walls.policy import AGENTS, SECRET_FILES, SECRET_FOLDERS, SECRET_VARIABLES
 from sessionrun.walls.report import agree, parse_report
 from sessionrun.walls.trial import build_trial
 
 POLICIES = ["project", "strict"]
 KEY = "secret-of-the-user"
+AGENT_VARIABLES = [
+    f"{agent.folder_variable}/{agent.in_variable}/key" for agent in AGENTS.values() if agent.folder_variable
+]
 
 
 @pytest.fixture(params=[False, True], ids=["self", "other user"])
@@ -285,6 +289,103 @@ def test_no_secret_can_be_read_and_nothing_outside_be_written(site: Walled, poli
     assert lines[-1] == "end"
 
 
+@pytest.mark.slow
+@pytest.mark.parametrize("policy", POLICIES)
+@pytest.mark.parametrize("kind", ["files", "folders"])
+def test_no_secret_can_be_read_where_a_variable_says_that_it_is(site: Walled, policy: str, kind: str) -> None:
+    env = {}
+    for place in (*SECRET_VARIABLES, *AGENT_VARIABLES):
+        variable, _, name = place.partition("/")
+        inside = name or ("" if kind == "files" else "deep/key")
+        env[variable] = str(site.home / "odd" / variable)
+        site.write(f"home/odd/{variable}/{inside}".rstrip("/"), KEY)
+    site.write("repo/kube", KEY)
+    site.write("home/odd/plain", "readable\n")
+    for agent in AGENTS.values():
+        site.write(f"home/{agent.folder}/key", KEY)  # a variable names another folder, and this is there, too
+    env["KUBECONFIG"] += f":{site.top}/kube"
+    script = f"grep -rls {KEY} ~ {site.top}; cat ~/odd/plain; echo new > new; git add new; git commit -qm new"
+    task = site.run([{"id": "t", "prompt": script, "sandbox": closed(policy)}], env=env)["t"]
+    assert task["outcome"] == "succeeded", task["reason"]
+    assert site.printed(task).split() == (["readable"] if policy == "project" else [])
+    assert site.git("log", "-1", "--format=%s", "main-task-t") == "new"
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("policy", POLICIES)
+def test_variables_that_name_what_a_task_needs_break_nothing(own: Walled, policy: str) -> None:
+    """Nor does one that the plan lets in: it is there to be used."""
+    tree = own.root / "repo-worktrees" / "main-task-t"
+    own.write("home/kube", "readable\n")
+    places = [
+        own.home,
+        own.top,
+        tree,
+        tree / "a.txt",
+        tree / "sub",
+        own.top / ".git",
+        own.root,
+        "/",
+        "/etc",
+        "/usr",
+    ]
+    places += ["/proc/self", "/dev/fd", "/dev/null", "/etc/passwd", "/bin/sh", "nowhere", "~", sys.prefix, "/tmp"]
+    plain = [name for name in SECRET_VARIABLES if "/" not in name and name != "KUBECONFIG"]
+    env = {name: str(place) for name, place in zip(plain, places, strict=False)}
+    assert len(env) == len(places)
+    env["KUBECONFIG"] = str(own.home / "kube")
+    script = "cat a.txt sub/b.txt; cat $KUBECONFIG; python3 -c 'print(3)'; git log --format=%s; echo n > n"
+    sandbox = {**closed(policy), "env": ["KUBECONFIG"], "read": [str(own.home / "kube")]}
+    task = own.run([{"id": "t", "prompt": script, "sandbox": sandbox}], env=env)["t"]
+    assert task["outcome"] == "succeeded", task["reason"]
+    assert own.printed(task).split() == ["a", "b", "readable", "3", "first"]
+    assert "n" in own.files("main-task-t") and task["worktree_kept"] is None
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("policy", POLICIES)
+def test_devices_that_the_plan_names_are_there_and_no_others(own: Walled, policy: str) -> None:
+    named = next(path for path in ("/dev/net", "/dev/dri", "/dev/pts", "/dev/kmsg") if os.path.exists(path))
+    others = [name for name in ("fuse", "kvm", "kmsg", "loop0", "net") if os.path.exists(f"/dev/{name}")]
+    script = (
+        f"for name in {' '.join(others)}; do test -e /dev/$name && echo $name; done; test -e {named} && echo ok"
+    )
+    sandbox = {**closed(policy), "devices": [named]}
+    tasks = own.run(
+        [
+            {"id": "with", "prompt": f"{script}; true", "sandbox": sandbox},
+            {"id": "without", "prompt": f"{script}; true", "sandbox": closed(policy)},
+        ]
+    )
+    assert [word for word in own.printed(tasks["with"]).split() if f"/dev/{word}" != named] == ["ok"]
+    assert [word for word in own.printed(tasks["without"]).split() if word != "ok" or named != "/dev/pts"] == []
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("policy", POLICIES)
+def test_a_task_that_fills_the_disk_is_ended(own: Walled, policy: str) -> None:
+    """Where all that it writes can be counted; what fits is let be."""
+    fill = "head -c 30M /dev/urandom > {}; trap '' TERM; while :; do sleep 1; done"
+    prompts = {
+        "tmp": fill.format("/tmp/much"),
+        "tree": fill.format("much.log"),
+        "view": fill.format("$(git rev-parse --git-common-dir)/much"),
+        "fits": "head -c 1M /dev/urandom > /tmp/little; head -c 1M /dev/urandom > little; sleep 3",
+    }
+    sandbox = {**closed(policy), "disk": "20M"}
+    plan: list[dict[str, Any]] = [
+        {"id": name, "prompt": prompt, "sandbox": sandbox} for name, prompt in prompts.items()
+    ]
+    plan.append({"id": "setup", "setup": [prompts["tmp"]], "prompt": "true", "sandbox": sandbox})
+    tasks = own.run(plan)
+    full = ("failed", "disk_limit", "disk_limit: what it can write came to more than 20M")
+    ends = {name: (task["outcome"], task["reason_class"], task["reason"]) for name, task in tasks.items()}
+    assert ends.pop("fits")[0] == "succeeded"
+    assert ends == dict.fromkeys(ends, full)
+    kept = [own.root / "results", own.root / "repo-worktrees"]
+    assert [path for folder in kept for path in folder.rglob("much*")] == [], "what they wrote is gone"
+
+
 def _layout(site: Walled, kind: str) -> None:
     """Change the repository, or where it lies."""
     if kind == "results below the repository":
@@ -297,6 +398,14 @@ def _layout(site: Walled, kind: str) -> None:
     elif kind == "shallow":
         site.sh("echo 2 >> a.txt; git commit -qam two", cwd=site.top)
         site.sh(f"mv repo origin; git clone -q --depth 1 file://{site.root}/origin repo", cwd=site.root)
+    elif kind == "partial clone":
+        site.sh("echo 2 >> a.txt; git commit -qam two; git config uploadpack.allowFilter true")
+        site.sh(f"mv repo origin; git clone -q --filter=blob:none file://{site.root}/origin repo", cwd=site.root)
+    elif kind == "reftable":
+        if site.call("git", "init", "-q", "--ref-format=reftable", "../tables", code=None).returncode:
+            pytest.skip(f"{site.git('--version')} has no reftable")
+        site.sh("rm -rf repo", cwd=site.root)
+        site.make_repository("--ref-format=reftable")
     elif kind == "linked worktree":
         site.sh(
             "mv repo origin; cd origin; git switch -q -c other; git worktree add -q ../repo main", cwd=site.root
@@ -316,6 +425,8 @@ LAYOUTS = [
     "packed refs",
     "alternates",
     "shallow",
+    "partial clone",
+    "reftable",
     "linked worktree",
     "sha256",
     "settings of worktrees",

@@ -17,10 +17,13 @@ from walled import need_walls
 
 from sessionrun.model.errors import SessionrunError
 from sessionrun.model.places import Place
+from sessionrun.store.session import WALLS_SUFFIX
 from sessionrun.walls.argv import VIEW_FOLDER as VIEW
+from sessionrun.workspaces import exporting
+from sessionrun.workspaces.clean import CleanResult, Leftover, clean_leftover
 from sessionrun.workspaces.exporting import _read_header
 from sessionrun.workspaces.release import park_work, release
-from sessionrun.workspaces.request import WorkspaceRequest
+from sessionrun.workspaces.request import Claim, WorkspaceRequest
 from sessionrun.workspaces.view import list_alternates
 
 
@@ -29,7 +32,7 @@ class WalledProject(Project):
 
     @property
     def walls(self) -> Path:
-        return self.root / "walls"
+        return self.root / f"job{WALLS_SUFFIX}"  # beside the folders of its jobs, as in a session
 
     @property
     def view(self) -> Path:
@@ -53,6 +56,10 @@ class WalledProject(Project):
             "V": str(self.view),
         }
         subprocess.run(["sh", "-ec", script], cwd=worktree, env=environ, check=True, capture_output=True)
+
+    def list_branches(self) -> dict[str, str]:
+        listed = self.run("for-each-ref", "--format=%(refname:short) %(objectname)", "refs/heads")
+        return dict(line.split(" ") for line in listed.splitlines())
 
     def outside(self) -> dict[str, bytes]:
         """All files of the repository but objects."""
@@ -122,10 +129,24 @@ def test_a_branch_that_moved_outside_and_inside_is_left_and_said(project: Walled
     project.run(
         "-c", "user.name=u", "-c", "user.email=u@v", "commit", "-q", "--allow-empty", "-m", "mine", cwd=worktree
     )
-    before = project.outside()
-    with pytest.raises(SessionrunError, match="refs/heads/main-task-t was moved from outside while the task ran"):
-        release(request, project.folder())
-    assert project.outside() == before and worktree.is_dir() and project.view.is_dir()
+    _keep(project, request, "refs/heads/main-task-t was moved from outside while the task ran")
+
+
+def _keep(project: WalledProject, request: WorkspaceRequest, says: str) -> Place:
+    """RELEASE of a task whose commits cannot come out: the worktree stays, and its files are on a branch apart."""
+    assert request.place is not None and request.place.worktree is not None
+    before, branches = project.outside(), project.list_branches()
+    place = release(request, project.folder())
+    assert place.kept is not None and place.kept.startswith(says) and "\n" not in place.kept, place.kept
+    assert place.kept.endswith(f"; its commits stay in {project.view}")
+    assert place.rescue == "main-task-t-rescue" and "one" in project.files(place.rescue)
+    assert place.commit == project.list_branches()[place.rescue] and place.changed
+    assert project.list_branches() == {**branches, place.rescue: place.commit}
+    after = project.outside()
+    assert {name: after[name] for name in before} == before, "nothing else has changed"
+    assert Path(request.place.worktree, "one").exists() and project.view.is_dir()
+    assert release(request, project.folder()) == place, "done again after a crash"
+    return place
 
 
 def _flip(view: Path) -> None:
@@ -177,11 +198,7 @@ def test_a_view_that_cannot_be_read_is_refused_in_one_line(project: WalledProjec
     project.inside(worktree, script)
     if name == "a flipped byte":
         _flip(project.view)
-    before = project.outside()
-    with pytest.raises(SessionrunError) as refused:
-        release(request, project.folder())
-    assert str(refused.value).startswith(says) and "\n" not in str(refused.value)
-    assert project.outside() == before and (worktree / "one").exists() and project.view.is_dir()
+    _keep(project, request, says)
 
 
 PLANTED: dict[str, str] = {
@@ -290,17 +307,14 @@ def _refuse_forged(
 ) -> None:
     """RELEASE with a bubblewrap that prints this, as a task could that had EXPORT in its hands."""
     request, _, worktree = project.begin()
+    (worktree / "one").write_text("1")
     folder = project.root / "programs"
     folder.mkdir()
     (folder / "content").write_bytes(content)
     (folder / "bwrap").write_text(f"#!/bin/sh\ncat {folder}/content\n{more}\n")
     (folder / "bwrap").chmod(0o755)
     monkeypatch.setenv("PATH", f"{folder}:{os.environ['PATH']}")
-    before = project.outside()
-    with pytest.raises(SessionrunError) as refused:
-        release(request, project.folder())
-    assert str(refused.value).startswith(says), refused.value
-    assert project.outside() == before and worktree.is_dir() and project.view.is_dir()
+    _keep(project, request, says)
 
 
 @pytest.mark.slow
@@ -312,10 +326,69 @@ def test_an_export_that_does_not_end_is_ended(
 
     def begin(**changes: Any) -> Any:
         request, place, worktree = make(**changes)
-        return replace(request, limit_s=1.5), place, worktree
+        return replace(request, limit_s=6.0), place, worktree
 
     monkeypatch.setattr(project, "begin", begin)
     _refuse_forged(project, monkeypatch, b"", more, "its commits are not out after 3 s")
+
+
+@pytest.mark.slow
+def test_an_export_that_is_too_much_is_ended(project: WalledProject, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(exporting, "MAX_PACK", 1 << 20)
+    _refuse_forged(project, monkeypatch, b"x\n", "cat /dev/zero", "its commits are more than 1 MiB")
+
+
+def _clean(project: WalledProject, request: WorkspaceRequest, *, dry_run: bool = False) -> list[CleanResult]:
+    """What `clean` says of the task of a session that was killed, and does."""
+    place = request.place
+    assert place is not None
+    claim = Claim(place.branch or "", place.worktree or "", place.base_commit or "", request.owner)
+    leftover = Leftover(request.repository, "s1", "t", "do it", (), claim, project.folder(), worked=True)
+    assert leftover.request.walls == str(project.walls)
+    return list(clean_leftover(leftover, dry_run=dry_run))
+
+
+@pytest.mark.slow
+def test_clean_keeps_what_cannot_come_out_says_so_and_tries_again(project: WalledProject) -> None:
+    request, _, worktree = project.begin()
+    project.inside(worktree, COMMIT)
+    (worktree / "two").write_text("2")
+    link = project.view / "refs" / "heads" / "link"
+    link.symlink_to("/etc/passwd")
+    before = project.outside()
+    says = f"its commits cannot be read: refs/heads/link is no regular file; its commits stay in {project.view}"
+    expected = [CleanResult("worktree", str(worktree), "t", removed=False, why=says)]
+    assert _clean(project, request, dry_run=True) == expected and project.outside() == before
+    done = replace(expected[0], why=f"{says}; what lies in it is on main-task-t-rescue")
+    assert _clean(project, request) == [done] == _clean(project, request)
+    assert {"one", "two"} <= project.files("main-task-t-rescue")
+    assert project.list_branches()["main-task-t"] == project.list_branches()["main"]
+    link.unlink()
+    project.inside(worktree, "git stash -qu; echo 3 > three")
+    ends = _clean(project, request)
+    said = "its work is on its branch; stayed inside of its walls: a stash"
+    assert (ends[0].removed, ends[0].why) == (True, said)
+    assert {finding.name for finding in ends if not finding.removed} == {"main-task-t", "main-task-t-rescue"}
+    assert "three" in project.files("main-task-t") and not worktree.exists()
+    assert project.run("log", "-1", "--format=%s", "main-task-t~") == "one"
+
+
+@pytest.mark.slow
+def test_clean_brings_out_commits_of_a_worktree_that_is_gone(project: WalledProject) -> None:
+    request, _, worktree = project.begin()
+    project.inside(worktree, COMMIT)
+    shutil.rmtree(worktree)
+    link = project.view / "refs" / "heads" / "link"
+    link.symlink_to("/etc/passwd")
+    says = "its commits cannot be read: refs/heads/link is no regular file; git worktree prune gives them up"
+    expected = [CleanResult("worktree", str(worktree), "t", removed=False, why=says)]
+    assert _clean(project, request, dry_run=True) == expected == _clean(project, request)
+    link.unlink()
+    assert _clean(project, request, dry_run=True)[0].removed
+    assert project.list_branches()["main-task-t"] == project.list_branches()["main"]
+    gone, branch = _clean(project, request)
+    assert (gone.removed, branch.removed, branch.name) == (True, False, "main-task-t")
+    assert "one" in project.files("main-task-t")
 
 
 def test_alternates_of_alternates_are_found(tmp_path: Path) -> None:

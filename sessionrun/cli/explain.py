@@ -136,7 +136,7 @@ def _list_tasks(explanation: Mapping[str, Any]) -> Iterator[str]:
 
 
 def _tell_tasks(session: SessionDir, explanation: Mapping[str, Any]) -> Iterator[str]:
-    from sessionrun.cli.status import kept_lines
+    from sessionrun.cli.status import whereabouts_lines
 
     for task in explanation["tasks"]:
         yield f"\nTask {task['num']} (ID: {task['id']}): {task_word(task)}"
@@ -146,7 +146,7 @@ def _tell_tasks(session: SessionDir, explanation: Mapping[str, Any]) -> Iterator
             asked = " ".join(task["follow_up"].split())
             yield f"  last follow-up: {escape_line(asked[:_SHOWN] + (' ...' if len(asked) > _SHOWN else ''))}"
         yield from landing_lines(task, "  ")
-        yield from kept_lines(task, "  ")
+        yield from whereabouts_lines(task, "  ")
         for found in explanation["denied"]:
             if found["task"] != task["id"]:
                 continue

@@ -168,11 +168,16 @@ def _task_lines(task: dict[str, Any], width: int | None) -> list[str]:
         lines += agent_lines(task, _INDENT)
     lines += proof_lines(task, _INDENT)
     lines += landing_lines(task, _INDENT)
-    lines += kept_lines(task, _INDENT)
+    return lines + whereabouts_lines(task, _INDENT)
+
+
+def whereabouts_lines(task: Mapping[str, Any], indent: str) -> list[str]:
+    """Where a task's work is, if that is not its branch alone, and why."""
+    lines = kept_lines(task, indent)
     if task.get("worktree") and task["status"] == "completed":
-        lines.append(_INDENT + escape_line(f"worktree: {task['worktree']}"))
+        lines.append(indent + escape_line(f"worktree: {task['worktree']}"))
     if task.get("rescue_branch"):
-        lines.append(_INDENT + escape_line(f"its work is on: {task['rescue_branch']}"))
+        lines.append(indent + escape_line(f"its work is on: {task['rescue_branch']}"))
     return lines
 
 

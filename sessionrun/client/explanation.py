@@ -53,6 +53,7 @@ REQUEST: Final = "request"
 """Stands in the place of a resource if a user asked for the hold."""
 
 _SHOWN_HOLDERS: Final = 8
+_PLACES: Final = ("rescue_branch", "worktree", "worktree_kept", "worktree_remark", "output", "stderr")
 
 
 @frozen
@@ -157,7 +158,7 @@ def _explain_state(grounds: Grounds, shown: Mapping[str, Any]) -> dict[str, Any]
         "budget": _describe_budget(state, task, lacking),
         "retry_at": format_time(retry_at) if retry_at is not None and retry_at > grounds.now else None,
         "chain": _follow_chain(state, task) if shown["outcome"] == "skipped" else [],
-        **{name: shown.get(name) for name in ("worktree_kept", "worktree_remark", "output", "stderr")},
+        **{name: shown.get(name) for name in _PLACES},
     }
     cause, why = _find_cause(grounds, task, facts)
     return {**facts, "cause": cause, "why": why}

@@ -14,6 +14,7 @@ from sessionrun.model.spec import hides_tests
 if TYPE_CHECKING:
     from sessionrun.client.config import Config
     from sessionrun.model.places import Repository
+    from sessionrun.model.sandbox import Sandbox
     from sessionrun.model.spec import SessionSpec, TaskSpec
 
 _PROGRAMS: Final = ("clean", "smudge", "process", "driver")
@@ -49,6 +50,9 @@ def settle_sandboxes(spec: SessionSpec, policy: str | None, config: Config) -> S
     landing = spec.landing
     if landing is not None:
         gated = landing.sandbox or default
+        problem = None if gated is None else _find_path_problem(gated)
+        if problem is not None:
+            raise InputError(f"land: {problem}")
         landing = replace(landing, sandbox=None if gated is None or gated.policy == "none" else gated)
     template = spec.template and replace(spec.template, sandbox=spec.template.sandbox or default)
     if template is not None:
@@ -152,5 +156,15 @@ def _find_problem(spec: SessionSpec, task: TaskSpec) -> str | None:
     asking = [name for name in names if spec.agents[name].prompt_kind != "script"]
     if sandbox.network == "none" and asking:
         return f'agent {asking[0]!r} cannot reach its model without a network; say "proxy", or a list of hosts'
-    missing = [path for path in (*sandbox.read, *sandbox.devices) if not os.path.exists(path)]
-    return f"sandbox: there is no {missing[0]}" if missing else None
+    return _find_path_problem(sandbox)
+
+
+def _find_path_problem(sandbox: Sandbox) -> str | None:
+    """What is wrong with the paths that a sandbox names; None: nothing."""
+    from sessionrun.walls.programs import is_device
+
+    for path in (*sandbox.read, *sandbox.devices):
+        if not os.path.exists(path):
+            return f"sandbox: there is no {path}"
+    wrong = [path for path in sandbox.devices if not is_device(path)]
+    return f"sandbox.devices: {wrong[0]} is no device below /dev, nor a folder of devices" if wrong else None

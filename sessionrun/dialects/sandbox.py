@@ -27,7 +27,8 @@ def as_sandbox(value: Any) -> Sandbox:
     for key, convert in SANDBOX_FIELDS.items():
         if record.get(key) is not None:
             try:
-                values[key] = convert(record[key])
+                found = convert(record[key])
+                values[key] = None if found == 0 else found
             except Misfit as misfit:
                 raise misfit.within(key) from None
     hosts: tuple[str, ...] = ()
@@ -76,6 +77,13 @@ def as_names(value: Any) -> tuple[str, ...]:
     return tuple(as_line(name) for name in as_links(value))
 
 
+def as_cpus(value: Any) -> float:
+    """A number of processors, which need not be whole; 0 means that there is no limit."""
+    if isinstance(value, bool) or not isinstance(value, (int, float)) or not (value == 0 or 0.01 <= value <= 1e6):
+        raise Misfit(f"must be a number of processors from 0.01, such as 1.5, not {describe(value)}")
+    return float(value)
+
+
 SANDBOX_FIELDS: Final[dict[str, Callable[[Any], Any]]] = {
     "policy": as_choice(POLICIES),
     "network": as_network,
@@ -84,5 +92,7 @@ SANDBOX_FIELDS: Final[dict[str, Callable[[Any], Any]]] = {
     "devices": as_paths,
     "processes": as_whole(1),
     "memory": as_size,
+    "cpus": as_cpus,
+    "disk": as_size,
 }
 """The keys of the object."""

@@ -60,6 +60,7 @@ _FRAGMENTS: Final[Mapping[Callable[..., Any], Schema]] = {
     convert.as_budget: {"type": "number", "exclusiveMinimum": 0},
     convert.as_flag: {"type": "boolean"},
     pace.as_load: _NUMBER,
+    sandbox.as_cpus: {"anyOf": [{"const": 0}, {"type": "number", "minimum": 0.01, "maximum": 1000000}]},
     pace.as_size: {"anyOf": [{"type": "integer", "minimum": 0}, _TEXT]},
     convert.as_amounts: {"anyOf": [_map_of(_AMOUNT), *_one_or_more(_TEXT)["anyOf"]]},
     convert.as_capacities: _map_of(_AMOUNT),

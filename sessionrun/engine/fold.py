@@ -185,7 +185,7 @@ def _on_output_seen(state: State, entry: Entry, event: OutputSeen) -> None:
 def _on_timer_fired(state: State, entry: Entry, event: TimerFired) -> None:
     task, job = find_job(state, event.key)
     if job is not None:
-        stop(state, task, job, event.timer)
+        stop(state, task, job, event.timer, now=event.timer == "disk_limit")
 
 
 def _on_job_finished(state: State, entry: Entry, event: JobFinished) -> None:

@@ -12,6 +12,7 @@ from typing import Final, Literal, TypeAlias
 from sessionrun.model.events import VERDICTS, Timer, Verdict
 from sessionrun.model.keys import PHASES, Phase
 from sessionrun.model.reasons import WORKSPACE_REASONS
+from sessionrun.model.sizes import format_size
 from sessionrun.model.spec import OUTCOMES, Limits, Outcome, TaskSpec
 
 Target: TypeAlias = Phase | Outcome | Literal["again", "keep"]
@@ -208,6 +209,9 @@ def describe_stop(spec: TaskSpec, limits: Limits, phase: Phase, stopping: Stoppi
         return reason_class, f"{reason_class}: not done after {limits.workspace_timeout_s:g} s ({stopping})"
     if stopping == "idle_timeout":
         return "stalled", f"stalled: no output for {spec.idle_timeout_s:g} s"
+    if stopping == "disk_limit":
+        most = spec.sandbox.disk if spec.sandbox is not None else None
+        return "disk_limit", f"disk_limit: what it can write came to more than {format_size(most or 0)}"
     times = {
         "timeout": spec.timeout_s,
         "round_timeout": spec.round_timeout_s,

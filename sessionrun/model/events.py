@@ -30,7 +30,17 @@ VERDICTS: Final[tuple[Verdict, ...]] = get_args(Verdict)
 """How one job ended.  `void`: it was claimed, but provably never ran."""
 
 StopReason = Literal["timed_out", "cancelled"]
-Timer = Literal["timeout", "round_timeout", "setup_timeout", "check_timeout", "idle_timeout", "workspace_timeout"]
+Timer = Literal[
+    "timeout",
+    "round_timeout",
+    "setup_timeout",
+    "check_timeout",
+    "idle_timeout",
+    "workspace_timeout",
+    "disk_limit",
+]
+"""Which limit has ended a job; the last one is of no time."""
+
 RequestKind = Literal["cancel", "retry", "hold", "release", "set", "continue"]
 REQUEST_KINDS: Final[tuple[RequestKind, ...]] = get_args(RequestKind)
 

@@ -35,6 +35,7 @@ REASONS: Final[Mapping[str, Reason]] = {
     "signal": Reason("killed by a signal that sessionrun did not send", goes_on=True),
     "agent_crashed": Reason("the agent died of a fault of its own or broke off", goes_on=True),
     "oom": Reason("the agent ran out of memory", goes_on=True),
+    "disk_limit": Reason("what it can write inside of its walls came to more than sandbox.disk"),
     "stalled": Reason("no output for longer than idle_timeout", goes_on=True),
     "timeout": Reason("the attempt took longer than allowed"),
     "setup_failed": Reason("the setup commands failed"),

@@ -32,6 +32,8 @@ class Sandbox:
         devices: absolute paths of devices that can be used.
         processes: the most processes that may live inside at a time; None: no limit.
         memory: the most memory that a job may use with all of its processes (bytes); None: no limit.
+        disk: the most disk space that all which the task can write may take (bytes); None: no limit.
+        cpus: how many processors' time a job may use with all of its processes; None: no limit.
     """
 
     policy: Policy
@@ -42,6 +44,8 @@ class Sandbox:
     devices: tuple[str, ...] = ()
     processes: int | None = None
     memory: int | None = None
+    cpus: float | None = None
+    disk: int | None = None
 
 
 _NAMES: Final = frozenset(field.name for field in fields(Sandbox))

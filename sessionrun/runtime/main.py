@@ -12,7 +12,7 @@ import signal
 import socket
 import sys
 import time
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Final, NoReturn
 
@@ -27,6 +27,7 @@ from sessionrun.model.events import Entry, Event, SupervisorStarted, to_record
 from sessionrun.model.keys import JobKey
 from sessionrun.model.spec import SessionSpec
 from sessionrun.runtime import processes
+from sessionrun.runtime.disk import DiskWatch
 from sessionrun.runtime.executors.local import KeeperGone, LocalExecutor
 from sessionrun.runtime.executors.protocol import Executor, Notice
 from sessionrun.runtime.history import project_status, replay
@@ -122,8 +123,8 @@ def _run(session: SessionDir, local: LocalExecutor) -> None:
     exports, sharing = _open_exports(session, spec), _SharingOfAll(session, spec)
     jobs = JobMaker(session, lambda: state.spec)
     feeder = _open_feeder(session, spec)
-    watch, notifier = _open_watch(spec), _open_notifier(session, spec)
-    partners = (exports, sharing, feeder, watch, notifier)
+    watches, notifier = tuple(_open_watches(session, spec)), _open_notifier(session, spec)
+    partners = (exports, sharing, feeder, watches, notifier)
     jobs.proxying.go_on(task.job.key for task in state.tasks.values() if task.job is not None)
     Supervisor(session, state, journal, executor, jobs, SystemClock(), *partners).run(notices)
     jobs.proxying.end()
@@ -149,12 +150,12 @@ def _open_notifier(session: SessionDir, spec: SessionSpec) -> Notifier | None:
     return Notifying(session, spec, say)
 
 
-def _open_watch(spec: SessionSpec) -> Watch | None:
-    if not (spec.limits.max_load or spec.limits.min_free_memory):
-        return None
-    from sessionrun.runtime.machine import MachineWatch
+def _open_watches(session: SessionDir, spec: SessionSpec) -> Iterator[Watch]:
+    yield DiskWatch(session)
+    if spec.limits.max_load or spec.limits.min_free_memory:
+        from sessionrun.runtime.machine import MachineWatch
 
-    return MachineWatch(spec.limits)
+        yield MachineWatch(spec.limits)
 
 
 def _open_exports(session: SessionDir, spec: SessionSpec) -> Exports | None:

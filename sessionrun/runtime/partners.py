@@ -67,7 +67,7 @@ class Feeder(Protocol):
 
 
 class Watch(Protocol):
-    """Holds starts while the machine has too much to do; see `machine.MachineWatch`."""
+    """Looks at the machine from time to time; see `machine.MachineWatch`, `disk.DiskWatch`."""
 
     look_at: float | None
     """When it wants to be asked next (monotonic), whatever happens until then."""

@@ -74,7 +74,7 @@ class Supervisor:
         exports: Exports | None = None,
         sharing: Sharing | None = None,
         feeder: Feeder | None = None,
-        watch: Watch | None = None,
+        watches: Sequence[Watch] = (),
         notifier: Notifier | None = None,
     ) -> None:
         self._session = session
@@ -84,7 +84,8 @@ class Supervisor:
         self._jobs = jobs
         self._clock = clock
         self._views = exports
-        self._sharing, self._feeder, self._watch, self._notifier = sharing, feeder, watch, notifier or NoNotifier()
+        self._sharing, self._feeder, self._watches = sharing, feeder, watches
+        self._notifier = notifier or NoNotifier()
         self._unwritten: list[bytes] = []
         self._taken: set[str] = set()
         self._refused: set[str] = set()
@@ -264,7 +265,7 @@ class Supervisor:
             self._hear_partners()
 
     def _hear_partners(self) -> None:
-        for partner in (self._sharing, self._feeder, self._watch):
+        for partner in (self._sharing, self._feeder, *self._watches):
             if partner is not None:
                 for event in partner.hear(self._state, self._clock.wall(), self._clock.mono()):
                     self._record(event)
@@ -393,8 +394,7 @@ class Supervisor:
         times = [] if self._wake_at is None else [self._wake_at]
         if self._dirty:
             times.append(self._next_publish)
-        if self._watch is not None and self._watch.look_at is not None:
-            times.append(self._watch.look_at)
+        times += [watch.look_at for watch in self._watches if watch.look_at is not None]
         if self._state.ended and self._notifier.is_busy:
             times.append(self._clock.mono() + TELL_LOOK_S)
         return max(0.0, min(times) - self._clock.mono()) if times else None

@@ -37,6 +37,10 @@ AGENT_DIR: Final = "agent"
 WALLS_SUFFIX: Final = "-walls"
 """The end of the name of an attempt's folder of walls, in its task's folder below ``jobs``."""
 
+WALLS_STATE: Final = "walls-state"
+"""In the same folder: what the task's agents keep, instead of their folders in the home directory.  All attempts
+have the same, since a conversation may go on in a later one."""
+
 LOCK_NAMES: Final = locks.NAMES
 
 

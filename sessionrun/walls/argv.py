@@ -37,6 +37,9 @@ TMP_FOLDER: Final = "tmp"
 BASE_OBJECTS: Final = "base-objects"
 """In a view: the objects of the repository, which cannot be written."""
 
+BASE_LARGE: Final = "base-lfs"
+"""In a view: what Git LFS takes for a repository from which this one borrows; it has the large files of ours."""
+
 _ALONE: Final = ("--unshare-user", "--unshare-pid", "--unshare-ipc", "--unshare-uts", "--unshare-cgroup-try")
 _NO_CAPABILITIES: Final = ("--cap-drop", "ALL")
 """Without it root keeps all of them, also in a user namespace."""
@@ -193,6 +196,7 @@ def _build_git(walls: Walls) -> list[str]:
     words += ["--bind", walls.view, real, "--ro-bind", f"{real}/objects", f"{real}/{BASE_OBJECTS}"]
     for name in ("hooks", "modules"):
         words += ["--ro-bind-try", f"{real}/{name}", f"{real}/{name}"]
+    words += ["--ro-bind-try", f"{real}/lfs", f"{real}/{BASE_LARGE}/lfs"]
     return words
 
 

@@ -11,7 +11,7 @@ import os
 import stat
 from collections.abc import Iterator, Sequence
 
-from sessionrun.walls.argv import BASE_OBJECTS, TMP, Walls
+from sessionrun.walls.argv import BASE_LARGE, BASE_OBJECTS, TMP, Walls
 
 
 def clear_ways(walls: Walls) -> None:
@@ -43,7 +43,9 @@ def _find_places(walls: Walls) -> Iterator[str]:
         if path is not None:
             yield path
     if walls.common_dir is not None:
-        yield from (f"{walls.common_dir}/{name}" for name in (BASE_OBJECTS, "hooks", "modules"))
+        yield from (
+            f"{walls.common_dir}/{name}" for name in (BASE_OBJECTS, "hooks", "modules", f"{BASE_LARGE}/lfs")
+        )
     if walls.worktree is not None:
         yield f"{walls.worktree}/.git"
     yield from (

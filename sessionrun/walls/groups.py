@@ -1,7 +1,7 @@
-"""Control groups: the most memory that all processes of a walled job may have together (cgroups(7)).
+"""Control groups (cgroups(7)): the most memory and processor time that all processes of a walled job have.
 
-A job gets a group below that of its session, in version 1 or 2 of the interface, where the user may make one.
-Elsewhere the limit is refused at the launch: a limit that does not hold would be worse than none.
+A job gets groups below those of its session, in version 1 or 2 of the interface, where the user may make some.
+Elsewhere a limit is refused at the launch: a limit that does not hold would be worse than none.
 """
 
 from __future__ import annotations
@@ -9,80 +9,106 @@ from __future__ import annotations
 import os
 from contextlib import suppress
 from pathlib import Path
-from typing import Final
+from typing import Final, Literal
 
 from sessionrun.model.errors import SessionrunError
+from sessionrun.model.sandbox import Sandbox
+
+Controller = Literal["memory", "cpu"]
 
 ROOT: Final = Path("/sys/fs/cgroup")
 OWN: Final = Path("/proc/self/cgroup")
-ENTER: Final = 'echo "$$" > "$0/cgroup.procs" || exit 125; exec "$@"'
-"""A shell's words to enter the group `$0` and become the program of the others."""
+ENTER: Final = 'while [ "$1" != -- ]; do echo "$$" > "$1/cgroup.procs" || exit 125; shift; done; shift; exec "$@"'
+"""A shell's words to enter the groups that stand before ``--``, and become the program behind it."""
 
-_NONE: Final = "no control group for a limit of memory can be made here"
-_LIMITS: Final = (("memory.max", "memory.swap.max"), ("memory.limit_in_bytes", "memory.memsw.limit_in_bytes"))
-"""The files of a limit in version 2 and 1: memory, and memory with swap in 1, swap alone in 2."""
-
-
-def locate_group(name: str) -> Path:
-    """Where a group of this name is, or would be.
-
-    Raises:
-        SessionrunError: the system has no control groups for memory.
-    """
-    return _find_parent() / name
+_PERIOD_US: Final = 100_000
+_MEANS: Final[dict[Controller, str]] = {"memory": "memory", "cpu": "processor time"}
 
 
-def make_group(name: str, memory: int) -> Path:
-    """Make the group of a job, or find it made; `memory` in bytes.
+def make_groups(name: str, sandbox: Sandbox) -> tuple[Path, ...]:
+    """Make the groups of a job, or find them made; none, if nothing is limited.
 
     Raises:
         SessionrunError: groups cannot be made here.
     """
-    group = locate_group(name)
-    parent = group.parent
-    try:
-        group.mkdir(exist_ok=True)
-        if not (group / "memory.max").exists() and not (group / "memory.limit_in_bytes").exists():
-            with suppress(OSError):
-                (parent / "cgroup.subtree_control").write_text("+memory")
-        for limit, swap in _LIMITS:
-            if (group / limit).exists():
-                (group / limit).write_text(f"{memory}")
+    made = []
+    if sandbox.memory is not None:
+        limit = str(sandbox.memory)
+        most = {"memory.max": limit, "memory.limit_in_bytes": limit}
+        made.append(_make_group(name, "memory", most))
+        for file, content in (("memory.swap.max", "0"), ("memory.memsw.limit_in_bytes", limit)):
+            if (made[0] / file).exists():  # swap alone, or memory with swap
                 with suppress(OSError):
-                    (group / swap).write_text("0" if limit == "memory.max" else f"{memory}")
-                return group
-    except OSError as error:
-        raise SessionrunError(f"{_NONE}: {error.strerror}") from None
-    drop_group(group)
-    raise SessionrunError(f"{_NONE}: memory is not delegated to it")
+                    (made[0] / file).write_text(content)
+    if sandbox.cpus is not None:
+        quota = f"{max(1000, round(sandbox.cpus * _PERIOD_US))}"
+        most = {"cpu.max": f"{quota} {_PERIOD_US}", "cpu.cfs_quota_us": quota}
+        made.append(_make_group(name, "cpu", most))
+    return tuple(dict.fromkeys(made))
 
 
-def drop_group(group: Path) -> None:
-    """Remove a group without processes; one that has some stays."""
-    with suppress(OSError):
-        group.rmdir()
+def drop_groups(name: str) -> None:
+    """Remove the groups of a job; one that has processes stays."""
+    for controller in _MEANS:
+        with suppress(OSError, SessionrunError):
+            locate_group(name, controller).rmdir()
 
 
-def was_full(group: Path) -> bool:
-    """Whether the kernel has ended a process of the group, because its memory was used up."""
-    for name in ("memory.events", "memory.oom_control"):
-        with suppress(OSError, ValueError):
-            lines = [line.split() for line in (group / name).read_text().splitlines()]
+def locate_group(name: str, controller: Controller) -> Path:
+    """Where a group of this name is, or would be.
+
+    Raises:
+        SessionrunError: the system has no such control groups.
+    """
+    return _find_parent(controller) / name
+
+
+def was_full(name: str) -> bool:
+    """Whether the kernel has ended a process of a job, because its memory was used up."""
+    for file in ("memory.events", "memory.oom_control"):
+        with suppress(OSError, ValueError, SessionrunError):
+            content = (locate_group(name, "memory") / file).read_text()
+            lines = [line.split() for line in content.splitlines()]
             return any(words[0] == "oom_kill" and int(words[1]) > 0 for words in lines if len(words) == 2)
     return False
 
 
-def find_problem() -> str | None:
-    """Why no limit of memory can be had here, in one line; None: it can."""
+def find_problem(wish: Sandbox) -> str | None:
+    """Why the limits of a sandbox cannot be had here, in one line; None: they can."""
+    name = f"sessionrun-trial-{os.getpid()}"
     try:
-        drop_group(make_group(f"sessionrun-trial-{os.getpid()}", 1 << 30))
+        make_groups(name, wish)
     except SessionrunError as error:
         return str(error)
+    finally:
+        drop_groups(name)
     return None
 
 
-def _find_parent() -> Path:
-    """The directory of this process's own group, in the interface that has the memory.
+def _make_group(name: str, controller: Controller, most: dict[str, str]) -> Path:
+    """Make a group with a limit: by the file of version 2 or 1 that it has."""
+    group = locate_group(name, controller)
+    try:
+        group.mkdir(exist_ok=True)
+        if not any((group / file).exists() for file in most):
+            with suppress(OSError):
+                (group.parent / "cgroup.subtree_control").write_text(f"+{controller}")
+        for file, content in most.items():
+            if (group / file).exists():
+                (group / file).write_text(content)
+                return group
+    except OSError as error:
+        raise SessionrunError(f"{_refuse(controller)}: {error.strerror}") from None
+    drop_groups(name)
+    raise SessionrunError(f"{_refuse(controller)}: the controller {controller} is not delegated to it")
+
+
+def _refuse(controller: Controller) -> str:
+    return f"no control group for a limit of {_MEANS[controller]} can be made here"
+
+
+def _find_parent(controller: Controller) -> Path:
+    """The directory of this process's own group, in the interface that has the controller.
 
     Raises:
         SessionrunError: there is none.
@@ -92,9 +118,9 @@ def _find_parent() -> Path:
     except OSError:
         lines = []
     for _, controllers, path in (line for line in lines if len(line) == 3):
-        if "memory" in controllers.split(","):
-            return ROOT / "memory" / path.lstrip("/")
+        if controller in controllers.split(","):
+            return ROOT / controller / path.lstrip("/")
     unified = next((line[2] for line in lines if len(line) == 3 and not line[1]), None)
     if unified is None or not (ROOT / "cgroup.controllers").exists():
-        raise SessionrunError(f"{_NONE}: the system has none")
+        raise SessionrunError(f"{_refuse(controller)}: the system has none")
     return ROOT / unified.lstrip("/")

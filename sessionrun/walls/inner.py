@@ -10,9 +10,9 @@ The report has lines: ``started``; then ``ended STATUS CPU MEMORY``, the raw sta
 or ``failed ERRNO`` if the program cannot be executed.  The exit code alone could not tell `exit 137` from SIGKILL.
 """
 
+# `signal` loads `enum` and more, which takes as long as the start of the interpreter
+import _signal  # type: ignore[import-not-found]
 import os
-import resource
-import signal
 import sys
 
 RETRY_S = 30.0
@@ -27,9 +27,11 @@ def main(words: list[str]) -> int:
         os.set_inheritable(fd, False)
         os.write(fd, b"started\n")
     if processes != "-":
+        import resource
+
         resource.setrlimit(resource.RLIMIT_NPROC, (int(processes), int(processes)))
-    for number in (signal.SIGTERM, signal.SIGINT, signal.SIGHUP):
-        signal.signal(number, signal.SIG_IGN)  # they are meant for the program, which has all of them as usual
+    for number in (_signal.SIGTERM, _signal.SIGINT, _signal.SIGHUP):
+        _signal.signal(number, _signal.SIG_IGN)  # they are meant for the program, which has all of them as usual
     if proxy != "-":
         carry(proxy)
     actions = [(os.POSIX_SPAWN_OPEN, 0, os.devnull if stdin == "-" else stdin, os.O_RDONLY, 0)]
@@ -38,7 +40,7 @@ def main(words: list[str]) -> int:
     except OSError as error:
         if fd is not None:
             os.write(fd, b"failed %d\n" % (error.errno or 0))
-        print(f"{argv[0]}: {error.strerror}", file=sys.stderr)
+        print(f"{argv[0]}: {error.strerror}", file=sys.stderr, flush=True)
         return 127
     _, status, usage = os.wait4(pid, 0)
     if fd is not None:
@@ -48,7 +50,7 @@ def main(words: list[str]) -> int:
 
 def all_signals() -> list[int]:
     """The signals that a program can begin with as usual."""
-    return [number for number in signal.valid_signals() if number not in (signal.SIGKILL, signal.SIGSTOP)]
+    return [number for number in _signal.valid_signals() if number not in (_signal.SIGKILL, _signal.SIGSTOP)]
 
 
 def carry(proxy: str) -> None:
@@ -106,4 +108,4 @@ def carry(proxy: str) -> None:
 
 
 if __name__ == "__main__":
-    sys.exit(main(sys.argv[1:]))
+    os._exit(main(sys.argv[1:]))  # to take the interpreter down would take longer, and nothing is left to do

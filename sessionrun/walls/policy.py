@@ -61,6 +61,20 @@ SECRET_FILES: Final = (
 )
 """Files below the home directory that hold keys, log-ins, or what was typed."""
 
+SECRET_VARIABLES: Final = (
+    *("KUBECONFIG", "GNUPGHOME", "DOCKER_CONFIG", "REGISTRY_AUTH_FILE", "PASSWORD_STORE_DIR", "GH_CONFIG_DIR"),
+    *("AWS_SHARED_CREDENTIALS_FILE", "AWS_CONFIG_FILE", "AWS_WEB_IDENTITY_TOKEN_FILE", "AZURE_CONFIG_DIR"),
+    *("CLOUDSDK_CONFIG", "GOOGLE_APPLICATION_CREDENTIALS", "BOTO_CONFIG", "RCLONE_CONFIG", "TF_CLI_CONFIG_FILE"),
+    *("NETRC", "CURL_HOME/.netrc", "CURL_HOME/.curlrc", "PGPASSFILE", "PGSERVICEFILE", "XAUTHORITY"),
+    *("NPM_CONFIG_USERCONFIG", "npm_config_userconfig", "PIP_CONFIG_FILE", "UV_CREDENTIALS_DIR"),
+    *("CARGO_HOME/credentials", "CARGO_HOME/credentials.toml"),
+    *("GIT_ASKPASS", "SSH_ASKPASS", "SUDO_ASKPASS", "SSH_AUTH_SOCK"),
+    *("HISTFILE", "ZDOTDIR/.zsh_history", "PYTHON_HISTORY", "NODE_REPL_HISTORY", "PSQL_HISTORY", "MYSQL_HISTFILE"),
+    *("SQLITE_HISTORY", "LESSHISTFILE", "VIMINFO"),
+)
+"""Variables that name a file, a folder or several of them with keys, log-ins, or what was typed; behind a slash
+the name of a file in such a folder of which the rest is no secret."""
+
 SYSTEM_SECRETS: Final = (
     "/etc/shadow",
     "/etc/shadow-",

@@ -3,18 +3,26 @@
 from __future__ import annotations
 
 import os
+import stat
 import sys
 from collections.abc import Iterable, Iterator, Mapping
 from pathlib import Path
 from typing import Final
 
 from sessionrun.model.sandbox import Policy
-from sessionrun.walls.policy import AGENTS, SECRET_FILES, SECRET_FOLDERS, SYSTEM_SECRETS, AgentState
+from sessionrun.walls.policy import (
+    AGENTS,
+    SECRET_FILES,
+    SECRET_FOLDERS,
+    SECRET_VARIABLES,
+    SYSTEM_SECRETS,
+    AgentState,
+)
 
 NOT_INSTALLED: Final = "bubblewrap (bwrap) is not installed; install it or leave the sandbox off"
 
 _IN_SYSTEM: Final = ("/usr/", "/etc/", "/opt/", "/nix/", "/bin/", "/sbin/", "/lib")
-_COVERED: Final = ("/tmp/", "/run/", "/var/tmp/", "/var/run/")
+_COVERED: Final = ("/tmp/", "/run/", "/var/tmp/", "/var/run/", "/dev/", "/proc/")
 _IN_PREFIX: Final = ("lib", "pyvenv.cfg", "libexec", "tools/image")
 """Beside ``bin``: one of these is in what a program was installed into; the last one in that of volta."""
 
@@ -55,27 +63,90 @@ def is_hidden(path: str, policy: Policy) -> bool:
     return f"{path}/".startswith(_COVERED)
 
 
-def find_masks(home: str, own: AgentState | None, *, as_root: bool) -> tuple[tuple[str, ...], tuple[str, ...]]:
+def is_device(path: str) -> bool:
+    """Whether a path below /dev is a device, or a folder with devices, and links, and nothing else."""
+    real = os.path.realpath(path)
+    return real.startswith("/dev/") and (_is_node(real) or (os.path.isdir(real) and _has_only_devices(real)))
+
+
+def _is_node(path: str) -> bool:
+    try:
+        mode = os.lstat(path).st_mode
+    except OSError:
+        return False
+    return stat.S_ISCHR(mode) or stat.S_ISBLK(mode)
+
+
+def _has_only_devices(folder: str) -> bool:
+    names = [os.path.join(root, name) for root, _, files in os.walk(folder) for name in files]
+    nodes = [name for name in names if not os.path.islink(name)]
+    return bool(nodes) and all(map(_is_node, nodes))
+
+
+def find_masks(
+    home: str,
+    own: AgentState | None,
+    *,
+    as_root: bool,
+    named: Iterable[str] = (),
+) -> tuple[tuple[str, ...], tuple[str, ...]]:
     """The folders and the files that hold secrets and are there; links count as what they lead to.
 
     Args:
         home: the home directory.
-        own: the state of the task's agent, which is not hidden but replaced.
+        own: the state of the task's agent: its files are not hidden; its folders are, for a folder of the task's
+            comes into their place.
         as_root: whether the user may read what is only for root.
+        named: more of them.
     """
-    states = [state for state in AGENTS.values() if own is None or state.folder != own.folder]
-    others = [folder for state in states for folder, _ in find_state_folders(home, state, {})]
-    files_of_others = {name for state in states for name in state.files}.difference(own.files if own else ())
+    of_others = [state for state in AGENTS.values() if own is None or state.folder != own.folder]
+    files_of_others = {name for state in of_others for name in state.files}.difference(own.files if own else ())
     seeds = [state.seed for state in AGENTS.values() if state.seed]
-    names = (*_place(home, SECRET_FOLDERS), *others)
-    folders = {os.path.realpath(path) for path in names if os.path.isdir(path)}
     names = (
-        *_place(home, (*SECRET_FILES, *seeds, *sorted(files_of_others))),
+        *_place(home, (*SECRET_FOLDERS, *SECRET_FILES, *seeds, *sorted(files_of_others))),
+        *(folder for state in AGENTS.values() for folder in _list_state_folders(home, state)),
         *(SYSTEM_SECRETS if as_root else ()),
+        *named,
     )
-    files = {os.path.realpath(path) for path in names if os.path.isfile(path)}
-    files = {path for path in files if not any(path.startswith(f"{folder}/") for folder in folders)}
+    found = {os.path.realpath(path) for path in names if os.path.exists(path)}
+    folders = {path for path in found if os.path.isdir(path)}
+    files = {path for path in found - folders if not any(path.startswith(f"{folder}/") for folder in folders)}
     return tuple(sorted(folders)), tuple(sorted(files))
+
+
+def find_named(environ: Mapping[str, str], passed: Iterable[str], directory: str) -> Iterator[str]:
+    """Where variables say that secrets are: files, sockets and folders that are there.
+
+    What all users may read in the system is no secret, and a folder at the top of the file system none alone.
+
+    Args:
+        environ: the variables of the session.
+        passed: the names of those that come in: what they name is for the task.
+        directory: where relative paths begin.
+    """
+    for place in SECRET_VARIABLES:
+        variable, _, name = place.partition("/")
+        value = environ.get(variable, "")
+        for path in dict.fromkeys((value, *value.split(os.pathsep))) if variable not in passed else ():
+            real = os.path.realpath(os.path.join(directory, os.path.expanduser(path), name))
+            if path and _may_hold_secret(real):
+                yield real
+
+
+def _may_hold_secret(real: str) -> bool:
+    try:
+        mode = os.stat(real).st_mode
+    except (OSError, ValueError):
+        return False
+    if real.startswith(_IN_SYSTEM) and mode & stat.S_IROTH:
+        return False
+    return stat.S_ISREG(mode) or stat.S_ISSOCK(mode) or (stat.S_ISDIR(mode) and os.path.dirname(real) != "/")
+
+
+def _list_state_folders(home: str, state: AgentState) -> Iterator[str]:
+    """Where folders of an agent may be: where variables say so, and the usual places."""
+    yield find_state_folder(home, state, {})
+    yield from _place(home, (folder for folder, _ in state.folders))
 
 
 def find_state_folder(home: str, state: AgentState, env: Mapping[str, str]) -> str:

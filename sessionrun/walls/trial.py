@@ -32,10 +32,11 @@ def check_spec(spec: SessionSpec) -> bool:
         problem = find_problem(policy, network=network)
         if problem is not None:
             raise InputError(f"sandbox {policy}: {problem}")
-    if any(wish.memory for wish in wanted):
-        problem = groups.find_problem()
+    for limit in ("memory", "cpus"):
+        wish = next((wish for wish in wanted if getattr(wish, limit) is not None), None)
+        problem = None if wish is None else groups.find_problem(wish)
         if problem is not None:
-            raise InputError(f"sandbox.memory: {problem}; leave it out")
+            raise InputError(f"sandbox.{limit}: {problem}; leave it out")
     return bool(wanted)
 
 

@@ -15,10 +15,13 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Final
 
+from sessionrun.model.errors import SessionrunError
+from sessionrun.model.places import Place
 from sessionrun.store.files import open_regular, read_regular, replace_file
 from sessionrun.walls.argv import TMP_FOLDER, VIEW_FOLDER
-from sessionrun.workspaces.exporting import CannotBringOut, Exported, export_view
+from sessionrun.workspaces.exporting import MAX_PACK, CannotBringOut, Exported, export_view
 from sessionrun.workspaces.git import Git
+from sessionrun.workspaces.large_files import take_large_files
 from sessionrun.workspaces.park import settle_index
 from sessionrun.workspaces.registration import find_lost_admins, load_owner, remove_tree
 from sessionrun.workspaces.request import WorkspaceRequest
@@ -29,6 +32,7 @@ LEFT: Final = "left-inside"
 
 PACK: Final = "export.pack"
 UNMERGED: Final = ".sessionrun-unmerged"
+_MOVED: Final = "{} was moved from outside while the task ran"
 
 
 def bring_out_of(request: WorkspaceRequest, git: Git) -> None:
@@ -41,7 +45,17 @@ def bring_out_of(request: WorkspaceRequest, git: Git) -> None:
     if request.walls is None or place is None or place.branch is None or not (walls / VIEW_FOLDER).is_dir():
         return
     known = [commit for commit in (place.base_commit, place.setup_commit, place.taken_up) if commit]
-    bring_out(git, walls, Path(request.repository.common_dir), place.branch, known)
+    common_dir, limit_s = Path(request.repository.common_dir), request.export_limit_s
+    bring_out(git, walls, common_dir, place.branch, known, limit_s=limit_s)
+
+
+def try_to_bring_out(request: WorkspaceRequest, git: Git) -> str | None:
+    """The same; returns in one line why the commits stay inside, and where that is, if they cannot come out."""
+    try:
+        bring_out_of(request, git)
+    except (SessionrunError, OSError) as error:
+        return f"{error}; its commits stay in {Path(request.walls or '', VIEW_FOLDER)}"
+    return None
 
 
 def bring_out_of_gone(request: WorkspaceRequest, main: Git, path: Path, folder: Path) -> None:
@@ -61,7 +75,9 @@ def bring_out_of_gone(request: WorkspaceRequest, main: Git, path: Path, folder: 
             bring_out_of(request, replace(main, directory=folder, git_dir=admin))
 
 
-def bring_out(git: Git, walls: Path, common_dir: Path, branch: str, known: Sequence[str]) -> None:
+def bring_out(
+    git: Git, walls: Path, common_dir: Path, branch: str, known: Sequence[str], *, limit_s: float
+) -> None:
     """Bring the commits of a walled task into its repository; branch and HEAD are then where the task left them.
 
     What is outside only moves if the task has moved it inside since the view was made or was brought out last.  So
@@ -69,11 +85,12 @@ def bring_out(git: Git, walls: Path, common_dir: Path, branch: str, known: Seque
     that was kept.  A second call changes nothing.
 
     Args:
-        git: in the task's worktree.
+        git: in the task's worktree; on trial nothing moves, and only what the view prints is checked.
         walls: the task's folder of walls.
         common_dir: the common directory of the repository.
         branch: the task's own.
         known: commits that the view has had since it was made; the first one is where the task began.
+        limit_s: how long the program inside may take (seconds).
 
     Raises:
         CannotBringOut: the program inside fails, takes too long, or prints what cannot be used.
@@ -85,13 +102,16 @@ def bring_out(git: Git, walls: Path, common_dir: Path, branch: str, known: Seque
     known = tuple(dict.fromkeys([*known, *([tip] if tip else [])]))
     pack = walls / PACK
     try:
-        found = export_view(git, walls, common_dir, branch, known, pack)
+        found = export_view(git, walls, common_dir, branch, known, pack, limit_s=limit_s)
         if pack.stat().st_size:
             with open(open_regular(pack), "rb") as stream:
                 git.from_file(stream.fileno(), "index-pack", "--stdin", "--strict")
         _check_there(git, found)
     finally:
         pack.unlink(missing_ok=True)
+    if git.trial is not None:
+        return
+    take_large_files(walls / VIEW_FOLDER, common_dir, MAX_PACK)
     before = load_brought(walls)
     if before != found.state:
         _check_unmoved(git, name, tip, before, found)
@@ -113,7 +133,7 @@ def _check_unmoved(git: Git, name: str, tip: str | None, before: BroughtOut | No
     if moved is None and git.commit_of("HEAD") not in (before.head, found.head):
         moved = "HEAD"
     if moved is not None:
-        raise CannotBringOut(f"{moved} was moved from outside while the task ran; its commits stay in its view")
+        raise CannotBringOut(_MOVED.format(moved))
 
 
 def read_left(walls: Path) -> str:
@@ -124,18 +144,24 @@ def read_left(walls: Path) -> str:
         return ""
 
 
-def drop_view(walls: Path) -> None:
-    """Delete a view and what is /tmp inside; what cannot be deleted stays, and goes with the session."""
-    for name in (VIEW_FOLDER, TMP_FOLDER):
+def leave_walls(request: WorkspaceRequest, released: Place) -> Place:
+    """View and /tmp of a walled task go with its worktree; a remark names what did not come out.
+
+    What cannot be deleted stays, and goes with the session.
+    """
+    walls = Path(request.walls or "")
+    left = read_left(walls)
+    for name in (VIEW_FOLDER, TMP_FOLDER) if released.worktree is None else ():
         with suppress(OSError):
             remove_tree(walls / name)
+    return replace(released, remark="; ".join(part for part in (released.remark, left) if part) or None)
 
 
 def _move(git: Git, name: str, tip: str | None, found: Exported) -> None:
     """Move the branch and HEAD; if HEAD is on another branch inside, it names none outside."""
     assert git.git_dir is not None
     if found.own is not None and found.own != tip and not git.set_ref(name, found.own, tip):
-        raise CannotBringOut(f"{name} was moved from outside while the task ran; its commits stay in its view")
+        raise CannotBringOut(_MOVED.format(name))
     if found.head is None:
         return
     was = git.commit_of("HEAD")

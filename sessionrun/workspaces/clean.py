@@ -185,19 +185,26 @@ def _clean_worktree(
 ) -> tuple[CleanResult | None, dict[str, str], Path | None]:
     """What became of the worktree, where its branches are then, and its path if a dry run leaves it there."""
     worktree = find_worktree(leftover.request)
-    path = worktree or leftover.path
+    request, path = leftover.request, worktree or leftover.path
     finding = CleanResult("worktree", str(path), leftover.task, True, "nothing was done in it")
     if leftover.worked and worktree is not None:
         return _release(leftover, finding, fence, main, folder)
+    if leftover.worked and request.walls is not None:
+        from sessionrun.workspaces.bringing_out import bring_out_of_gone
+
+        try:
+            bring_out_of_gone(request, main, path, folder)
+        except (SessionrunError, OSError) as error:
+            return replace(finding, removed=False, why=f"{error}; git worktree prune gives them up"), {}, None
     with register_lock(leftover.repository):
         lost = find_lost_admins(leftover.repository, path)
-        if not (path.exists() or lost) or not is_untouched(leftover.request, path):
+        if not (path.exists() or lost) or not is_untouched(request, path):
             return None, {}, None
         if path.exists() or not leftover.worked:
             tips = {}
         else:
             finding = replace(finding, why="its directory is gone")
-            tips = {branch: commit for commit, branch in rescue_lost_head(leftover.request, main, path)}
+            tips = {branch: commit for commit, branch in rescue_lost_head(request, main, path)}
         if main.trial is None:
             remove_tree(unregister(leftover.repository, path, leftover.claim.owner))
     return finding, tips, path
@@ -220,9 +227,14 @@ def _release(
     except (SessionrunError, OSError) as error:
         return replace(finding, removed=False, why=str(error)), {}, None
     if place.kept is not None:
-        return replace(finding, removed=False, why=place.kept), {}, None
-    holder = place.rescue or leftover.claim.branch
-    return replace(finding, why="its work is on its branch"), {holder: place.commit or ""}, path
+        apart = f"; what lies in it is on {place.rescue}" if place.rescue and main.trial is None else ""
+        return replace(finding, removed=False, why=f"{place.kept}{apart}"), {}, None
+    holder, why = place.rescue or leftover.claim.branch, "its work is on its branch"
+    if leftover.request.walls is not None:
+        from sessionrun.workspaces.bringing_out import read_left
+
+        why = "; ".join(part for part in (why, read_left(Path(leftover.request.walls))) if part)
+    return replace(finding, why=why), {holder: place.commit or ""}, path
 
 
 def _clean_trash(leftover: Leftover, *, dry_run: bool) -> Iterator[CleanResult]:

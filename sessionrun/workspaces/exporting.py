@@ -30,9 +30,6 @@ from sessionrun.workspaces.view import BroughtOut, list_alternates
 MAX_PACK: Final = 4 << 30
 """The most that the new commits of a task may come to (bytes)."""
 
-EXPORT_LIMIT_S: Final = 600.0
-"""How long the program inside may take (seconds), where a session sets no limit."""
-
 _MAX_HEADER: Final = 1 << 16
 _COMMIT: Final = re.compile("[0-9a-f]{40}|[0-9a-f]{64}")
 
@@ -70,7 +67,7 @@ class Exported:
 
 
 def export_view(
-    git: Git, walls: Path, common_dir: Path, branch: str, known: Sequence[str], pack: Path
+    git: Git, walls: Path, common_dir: Path, branch: str, known: Sequence[str], pack: Path, *, limit_s: float
 ) -> Exported:
     """Run the program inside; its pack comes into a file."""
     assert git.git_dir is not None
@@ -85,7 +82,6 @@ def export_view(
         known[0],
         *known,
     )
-    limit_s = git.limit_s or EXPORT_LIMIT_S
     environ = {
         "PATH": os.environ.get("PATH") or os.defpath,
         "HOME": "/",

@@ -87,7 +87,15 @@ class Written:
 
 
 def park(
-    fence: Fence, git: Git, place: Place, *, brought: Brought, ignore: Sequence[str], message: str, folder: Path
+    fence: Fence,
+    git: Git,
+    place: Place,
+    *,
+    brought: Brought,
+    ignore: Sequence[str],
+    message: str,
+    folder: Path,
+    inside: str | None = None,
 ) -> Parked:
     """Commit what lies in the worktree.
 
@@ -99,6 +107,7 @@ def park(
         ignore: arguments for ``git ls-files`` that say what is ignored.
         message: of the commit.
         folder: where the private index may lie.
+        inside: why commits of the task are not outside of its walls; the branch stays free for them.
 
     Raises:
         GitError: the work cannot be read or committed; nothing was changed.
@@ -106,8 +115,8 @@ def park(
     head, commit, tree, problems = _make_commit(
         fence, git, place, brought=brought, ignore=ignore, message=message, folder=folder
     )
-    commit, rescue = _point_a_ref(git, place, head.commit, commit, tidy=not problems)
-    problems += find_missing(git, commit, place.base_commit)
+    commit, rescue = _point_a_ref(git, place, head.commit, commit, tidy=not (inside or problems))
+    problems = [*filter(None, [inside]), *problems, *find_missing(git, commit, place.base_commit)]
     return Parked(commit, tree, rescue, tuple(problems))
 
 

@@ -25,13 +25,7 @@ from sessionrun.workspaces.ignoring import RULES, ignore_words
 from sessionrun.workspaces.links import find_name, find_target
 from sessionrun.workspaces.mirrored import bring_home
 from sessionrun.workspaces.mirrors import hold_mirror
-from sessionrun.workspaces.park import (
-    Brought,
-    Parked,
-    park,
-    settle_index,
-    write_patch,
-)
+from sessionrun.workspaces.park import Brought, Parked, park, settle_index, write_patch
 from sessionrun.workspaces.registration import (
     find_admin,
     find_lost_admins,
@@ -73,7 +67,10 @@ def release(request: WorkspaceRequest, folder: Path, *, drop_empty: bool = True)
             released = replace(released, commit=released.base_commit, setup_commit=None)
         released = bring_home(request, released, folder)
         released = _drop_environment(request, released, folder)
-        released = _leave_walls(request, released)
+        if request.walls is not None:
+            from sessionrun.workspaces.bringing_out import leave_walls  # only walled tasks need it
+
+            released = leave_walls(request, released)
     if request.upstream is not None and request.upstream.history is not None and drop_empty:
         drop_excerpt(Path(request.repository.common_dir))
     return replace(released, git_config_changed=changed) if changed else released
@@ -89,18 +86,6 @@ def _drop_environment(request: WorkspaceRequest, released: Place, folder: Path) 
         remark = f"its environment cannot be deleted: {error}"
         return replace(released, remark=f"{released.remark}; {remark}" if released.remark else remark)
     return released
-
-
-def _leave_walls(request: WorkspaceRequest, released: Place) -> Place:
-    """The view of a walled task goes with its worktree; a remark names what does not come out of it."""
-    if request.walls is None:
-        return released
-    from sessionrun.workspaces.bringing_out import drop_view, read_left
-
-    left = read_left(Path(request.walls))
-    if released.worktree is None:
-        drop_view(Path(request.walls))
-    return replace(released, remark="; ".join(part for part in (released.remark, left) if part) or None)
 
 
 def release_behind(fence: Fence, request: WorkspaceRequest, folder: Path) -> Place:
@@ -129,11 +114,12 @@ def _release(fence: Fence, request: WorkspaceRequest, folder: Path) -> Place:
     if path != Path(place.worktree):
         _note_move(place.branch, path, folder)
         place = replace(place, worktree=str(path))
-    git = find_git(fence, request, path)
+    git = find_git(fence, request, path, brings_out=False)
+    inside = _try_to_bring_out(request, git)
     if place.seat is not None:
         drop_task_file(git, place)
-    remark = _put_back(fence, request, git, folder)
-    parked = _park(fence, request, git, folder)
+    remark = _put_back(fence, request, git, folder, inside)
+    parked = _park(fence, request, git, folder, inside)
     released = replace(_describe(main, place, parked, request), remark=remark)
     if request.expect_change and not released.changed:
         request = replace(request, succeeded=False)
@@ -162,7 +148,7 @@ def foresee(fence: Fence, request: WorkspaceRequest, path: Path, objects: Path, 
     """
     assert request.place is not None
     git = replace(find_git(fence, request, path, brings_out=False), trial=objects)
-    parked = _park(fence, request, git, folder)
+    parked = _park(fence, request, git, folder, _try_to_bring_out(request, git))
     kept = _why_kept(request, parked, path)
     return replace(request.place, commit=parked.commit, rescue=parked.rescue, kept=kept)
 
@@ -263,7 +249,7 @@ def find_git(fence: Fence, request: WorkspaceRequest, path: Path, *, brings_out:
         raise SessionrunError(describe_broken_link(request.repository, path))
     git = fence.inside(path, admin)
     if brings_out and request.walls is not None:
-        from sessionrun.workspaces.bringing_out import bring_out_of  # only walled tasks need it
+        from sessionrun.workspaces.bringing_out import bring_out_of
 
         bring_out_of(request, git)
     return git
@@ -308,18 +294,33 @@ def word_message(what: str, request: WorkspaceRequest) -> str:
     return f"{what} of task {request.task}\n\n{title}\n\nParked by sessionrun session {request.session_id}.\n"
 
 
-def _park(fence: Fence, request: WorkspaceRequest, git: Git, folder: Path) -> Parked:
+def _try_to_bring_out(request: WorkspaceRequest, git: Git) -> str | None:
+    """Bring out the commits of a walled task; if they have to stay inside of its walls, why."""
+    if request.walls is None:
+        return None
+    from sessionrun.workspaces.bringing_out import try_to_bring_out
+
+    return try_to_bring_out(request, git)
+
+
+def _park(fence: Fence, request: WorkspaceRequest, git: Git, folder: Path, inside: str | None = None) -> Parked:
     assert request.place is not None
     message = word_message("Work", request)
     ignore = ignore_words(request.repository, folder)
     brought = find_brought(request, fence.main(), ignore)
-    return park(fence, git, request.place, brought=brought, ignore=ignore, message=message, folder=folder)
+    return park(
+        fence, git, request.place, brought=brought, ignore=ignore, message=message, folder=folder, inside=inside
+    )
 
 
-def _put_back(fence: Fence, request: WorkspaceRequest, git: Git, folder: Path) -> str | None:
+def _put_back(
+    fence: Fence, request: WorkspaceRequest, git: Git, folder: Path, inside: str | None = None
+) -> str | None:
     """The best round's work takes the place of what lies there; why not, if it cannot."""
     if request.best is None:
         return None
+    if inside is not None:
+        return "the best round's work is not put back: its commits are inside"
     ignore = ignore_words(request.repository, folder)
     return put_back(Site(fence, git, request, find_brought(request, fence.main(), ignore), ignore, folder))
 

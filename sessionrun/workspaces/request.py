@@ -109,6 +109,11 @@ class WorkspaceRequest:
         return WORKSPACE_LIMIT_S if self.limit_s is None else 2 * self.limit_s or None
 
     @property
+    def export_limit_s(self) -> float:
+        """How long commits may take to come out of walls: half of the job's time, so that it can still park."""
+        return (self.limit_s or WORKSPACE_LIMIT_S) / 2
+
+    @property
     def owner(self) -> str:
         """The worktree's owner, as its mark names it."""
         return f"{self.session_id}/{self.task}"

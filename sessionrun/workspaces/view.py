@@ -20,7 +20,7 @@ from sessionrun.model.frozen import frozen
 from sessionrun.model.places import Place
 from sessionrun.store.files import make_directories, read_regular, replace_file
 from sessionrun.store.jobfiles import load_record_if_any
-from sessionrun.walls.argv import BASE_OBJECTS, TMP_FOLDER, VIEW_FOLDER
+from sessionrun.walls.argv import BASE_LARGE, BASE_OBJECTS, TMP_FOLDER, VIEW_FOLDER
 from sessionrun.workspaces.git import Git
 from sessionrun.workspaces.registration import find_admin, remove_tree
 from sessionrun.workspaces.request import WorkspaceRequest
@@ -121,6 +121,9 @@ def make_view(
     make_directories(draft / "refs", 0o700)
     _copy_tree(admin, draft / "worktrees" / admin.name)
     alternates = [str(common_dir / BASE_OBJECTS), *list_alternates(common_dir)]
+    if (common_dir / "lfs").is_dir():  # Git LFS looks for large files beside the objects of each alternate
+        make_directories(draft / BASE_LARGE / "objects", 0o700)
+        alternates.append(str(common_dir / BASE_LARGE / "objects"))
     (draft / "objects" / "info" / "alternates").write_text("".join(f"{path}\n" for path in alternates))
     # the keys by which commits would be signed are not inside
     own = (("gc.auto", "0"), ("maintenance.auto", "false"), *_UNSIGNED, *identity)

@@ -239,7 +239,7 @@ _DENIED: Final = objects(
 )
 _EXPLAINED_KEYS: Final = (
     *("id", "num", "status", "phase", "outcome", "reason_class", "reason", "attempt", "round", "pid"),
-    *("worktree_kept", "worktree_remark", "output", "stderr"),
+    *("rescue_branch", "worktree", "worktree_kept", "worktree_remark", "output", "stderr"),
 )
 _EXPLAINED: Final = objects(
     {

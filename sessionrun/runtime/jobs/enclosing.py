@@ -8,10 +8,9 @@ from __future__ import annotations
 
 import os
 import sys
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
-from typing import Final
 
 import orjson
 
@@ -28,18 +27,19 @@ from sessionrun.runtime.jobs.logins import LOGINS
 from sessionrun.runtime.jobs.shared import PROGRAM, SHELL, Site
 from sessionrun.runtime.jobs.walled_end import name_group
 from sessionrun.store.files import make_directories, replace_file
-from sessionrun.store.session import AGENT_DIR
+from sessionrun.store.session import AGENT_DIR, WALLS_STATE
 from sessionrun.walls import inner
 from sessionrun.walls.argv import PROMPT, REPORT_FD, TMP_FOLDER, VIEW_FOLDER, Enclosure, Walls, build_argv
 from sessionrun.walls.clearing import clear_ways
 from sessionrun.walls.environment import filter_environment
-from sessionrun.walls.groups import ENTER, make_group
+from sessionrun.walls.groups import ENTER, make_groups
 from sessionrun.walls.policy import AgentState
 from sessionrun.walls.programs import (
     NOT_INSTALLED,
     find_bwrap,
     find_folders,
     find_masks,
+    find_named,
     find_python,
     find_state_folder,
     find_system_links,
@@ -49,10 +49,6 @@ from sessionrun.walls.programs import (
 from sessionrun.walls.servers import list_rules
 from sessionrun.workspaces.links import find_target
 from sessionrun.workspaces.view import list_alternates
-
-STATE: Final = "walls-state"
-"""In a task's folder below ``jobs``: what its agents keep, instead of their folders in the home directory.  All
-attempts have the same, since a conversation may go on in a later one."""
 
 
 def enclose(
@@ -100,27 +96,27 @@ def enclose(
     state = None if agent is None else state_of(agent.argv[0])
     built = _build(site, task, key, place, bwrap=bwrap, agent=agent, env=env, folder=folder)
     if state is not None and agent is not None:
-        own = folder.parent / STATE / agent.name
+        own = folder.parent / WALLS_STATE / agent.name
         built = add_state(built, state, own, env, record=site.session.make_job_path(key) / LOGINS)
         env = {**locate_state(built.home, state, env), **env}
     built = built if room is None else replace(built, worktree=room, view=None)
     if prompt is not None:
         built = replace(built, ro_binds=(*built.ro_binds, (str(prompt), PROMPT)))
     prefixes, proxied = state.prefixes if state else (), task.sandbox.network == "proxy"
+    env = {"HOME": built.home, **env}
     inside = filter_environment(os.environ, env, prefixes=prefixes, names=task.sandbox.env, proxied=proxied)
     if task.sandbox.network == "proxy":
         built = replace(built, proxy=_open_door(site, key, task.sandbox, state, agent, inside))
     clear_ways(built)
     report, stdin = REPORT_FD if reports else None, PROMPT if prompt is not None and on_stdin else None
     argv = build_argv(built, cwd, report=report, stdin=stdin, dies_with_us=not outlives_us)
-    return Enclosure((*_limit_memory(key, site, task.sandbox), *argv), inside, str(folder / TMP_FOLDER))
+    return Enclosure((*_enter_groups(key, site, task.sandbox), *argv), inside, str(folder / TMP_FOLDER))
 
 
-def _limit_memory(key: JobKey, site: Site, sandbox: Sandbox) -> tuple[str, ...]:
-    """The words before those of bubblewrap that put the job into a group with a limit of memory."""
-    if sandbox.memory is None:
-        return ()
-    return (SHELL, "-c", ENTER, str(make_group(name_group(site.spec.session_id, key), sandbox.memory)))
+def _enter_groups(key: JobKey, site: Site, sandbox: Sandbox) -> tuple[str, ...]:
+    """The words before those of bubblewrap that put the job into groups with its limits."""
+    groups = make_groups(name_group(site.spec.session_id, key), sandbox)
+    return (SHELL, "-c", ENTER, SHELL, *map(str, groups), "--") if groups else ()
 
 
 def ask_inside(site: Site, state: TaskState, key: JobKey, command: tuple[str, ...]) -> tuple[str, ...]:
@@ -156,9 +152,8 @@ def _build(
     sandbox, repository = task.sandbox, repository_of(site.spec, task, place.start)
     assert sandbox is not None and repository is not None and place.worktree is not None
     python, needed = find_python()
-    home, as_root = os.path.expanduser("~"), os.geteuid() == 0
+    home, as_root = _find_home(), os.geteuid() == 0
     own = None if agent is None else state_of(agent.argv[0])
-    folders, files = find_masks(home, own, as_root=as_root)
     shown = [*needed, *_find_shown(task, repository.top, sandbox, agent, place)]
     shown += [path for path in list_alternates(Path(repository.common_dir)) if os.path.isdir(path)]
     if sandbox.policy == "project":
@@ -170,10 +165,10 @@ def _build(
         *_hide(repository.worktree_dir, (repository.common_dir, *((top,) if top else ()))),
     ]
     visible = tuple(dict.fromkeys(path for path in shown if is_hidden(path, sandbox.policy)))
+    needs = (place.worktree, home, repository.top, repository.common_dir, *needed)
+    folders, files = _find_masks(site, sandbox, own, needs, (*visible, *((top,) if top else ())))
     if sandbox.policy == "strict":
         seen = (*visible, home)
-        folders = tuple(path for path in folders if not is_hidden(path, "strict") or _is_below(path, visible))
-        files = tuple(path for path in files if not is_hidden(path, "strict") or _is_below(path, visible))
         hidden = [path for path in hidden if not is_hidden(path, "strict") or _is_below(path, seen)]
     programs = find_folders(agent.argv[0]) if agent is not None else ()
     return Walls(
@@ -213,6 +208,33 @@ def _find_shown(
     for path in (*(find_target(top, link) for link in task.links), *sandbox.read):
         if os.path.exists(path):
             yield os.path.realpath(path)
+
+
+def _find_home() -> str:
+    """The home directory itself: inside, a link to it may not be there, and masks lie where secrets really are."""
+    return os.path.realpath(os.path.expanduser("~"))
+
+
+def _find_masks(
+    site: Site, sandbox: Sandbox, own: AgentState | None, needs: Sequence[str], seen: Iterable[str]
+) -> tuple[tuple[str, ...], tuple[str, ...]]:
+    """Folders and files with secrets that would be seen.
+
+    Of those that variables name a folder around what the task needs is left out, and what is in its worktree, the
+    first of `needs`.
+    """
+    passed = filter_environment(os.environ, {}, prefixes=own.prefixes if own else (), names=sandbox.env)
+    named = [
+        path
+        for path in find_named(os.environ, passed, site.spec.cwd)
+        if not _is_below(path, needs[:1]) and not any(_is_below(need, (path,)) for need in needs)
+    ]
+    found = find_masks(_find_home(), own, as_root=os.geteuid() == 0, named=named)
+    folders, files = (
+        tuple(path for path in paths if not is_hidden(path, sandbox.policy) or _is_below(path, seen))
+        for paths in found
+    )
+    return folders, files
 
 
 def _find_own_folders(site: Site, key: JobKey, place: Place) -> Iterator[str]:
@@ -262,7 +284,7 @@ def _open_door(
     """The folder of a socket by which the job reaches the hosts of its list."""
     if site.proxying is None:
         raise SessionrunError("there is no proxy here")
-    home = os.path.expanduser("~")
+    home = _find_home()
     folder = "" if state is None else find_state_folder(home, state, inside)
     more = () if state is None else list_more_settings(home, state)
     words = () if agent is None else agent.argv

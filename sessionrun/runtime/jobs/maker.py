@@ -101,7 +101,7 @@ class JobMaker:
         self.proxying.shut(ended.key)
         no_walls = None
         if state.spec.sandbox is not None:
-            from sessionrun.runtime.jobs.walled_end import take_memory, take_report  # only walled tasks need it
+            from sessionrun.runtime.jobs.walled_end import leave_groups, take_report  # only walled tasks need it
 
             ended, no_walls = take_report(self._site, ended)
         ran = ended.key.phase == "work" and ended.errno is None
@@ -110,7 +110,7 @@ class JobMaker:
             ended.wait_status, ended.errno, ended.detail, traces.result, traces.stderr
         )
         if state.spec.sandbox is not None:
-            problem = take_memory(self._site, ended.key, state.spec.sandbox, problem)
+            problem = leave_groups(self._site, ended.key, state.spec.sandbox, problem)
         judged = Judged(no_walls) if no_walls else self._judge_phase(state, ended, problem)
         limit_ends = None
         if problem is not None:

@@ -7,7 +7,6 @@ from dataclasses import replace
 from typing import Final
 
 from sessionrun.agents.verdict import Problem
-from sessionrun.model.errors import SessionrunError
 from sessionrun.model.keys import JobKey
 from sessionrun.model.sandbox import Sandbox
 from sessionrun.runtime.executors.protocol import Exit
@@ -16,7 +15,7 @@ from sessionrun.runtime.jobs.logins import LOGINS, take_back
 from sessionrun.runtime.jobs.shared import Site
 from sessionrun.store.files import read_regular
 from sessionrun.store.jobfiles import read_tail
-from sessionrun.walls.groups import drop_group, locate_group, was_full
+from sessionrun.walls.groups import drop_groups, was_full
 from sessionrun.walls.report import agree, parse_report
 
 NOT_EXECUTED: Final = 127
@@ -26,21 +25,18 @@ _MAX_REPORT: Final = 1 << 16
 
 
 def name_group(session_id: str, key: JobKey) -> str:
-    """The name of the control group of a job."""
+    """The name of the control groups of a job."""
     return f"sessionrun-{session_id}-{key.text().replace('/', '-')}"
 
 
-def take_memory(site: Site, key: JobKey, sandbox: Sandbox, problem: Problem | None) -> Problem | None:
-    """The problem of a walled job that has ended, if the limit of its memory is the reason; its group goes."""
-    if sandbox.memory is None:
+def leave_groups(site: Site, key: JobKey, sandbox: Sandbox, problem: Problem | None) -> Problem | None:
+    """The problem of a walled job that has ended, if the limit of its memory is the reason; its groups go."""
+    if sandbox.memory is None and sandbox.cpus is None:
         return problem
-    try:
-        group = locate_group(name_group(site.spec.session_id, key))
-    except SessionrunError:
-        return problem
-    full = was_full(group)
-    drop_group(group)
-    if problem is None or not full:
+    name = name_group(site.spec.session_id, key)
+    full = was_full(name)
+    drop_groups(name)
+    if problem is None or not full or sandbox.memory is None:
         return problem
     return Problem("oom", f"its walls let it have {sandbox.memory >> 20} MiB of memory, and it wanted more")
 

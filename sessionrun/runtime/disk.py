@@ -1,0 +1,108 @@
+"""Ends jobs inside of walls that have filled more of the disk than their sandbox lets them.
+
+No limit of the kernel counts folders for an ordinary user, so what a task can write is measured from time to time:
+its worktree, its /tmp, its view of git and the folders of its agents.  It may come to more between two looks.  A
+thread measures, since that takes long for many files; only tasks with a limit are looked at.
+"""
+
+from __future__ import annotations
+
+import os
+import stat
+import threading
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import suppress
+from typing import Final
+
+from sessionrun.engine.state import State, TaskState
+from sessionrun.model.events import Event, TimerFired
+from sessionrun.model.keys import JobKey, Phase
+from sessionrun.store.session import WALLS_STATE, SessionDir
+
+LOOK_S: Final = 1.0
+"""How long the pause between two looks is (seconds)."""
+
+BUSY_FACTOR: Final = 10.0
+"""A pause is at least so many times as long as the look took."""
+
+_WALLED: Final[frozenset[Phase]] = frozenset(("setup", "work", "check", "prove"))
+
+
+class DiskWatch:
+    """Says which jobs are over their limit; `look_at` is when it is to be asked next (monotonic)."""
+
+    def __init__(self, session: SessionDir) -> None:
+        self._session = session
+        self._known = 0
+        self._limited: list[str] = []
+        self._looker: threading.Thread | None = None
+        self._full: list[JobKey] = []
+        self._began = 0.0
+        self.look_at: float | None = None
+
+    def hear(self, state: State, at: float, mono: float) -> Iterator[Event]:
+        """What is to be recorded now."""
+        if len(state.tasks) != self._known:
+            self._known = len(state.tasks)
+            self._limited = [task.spec.id for task in state.tasks.values() if _limit_of(task) is not None]
+        if self.look_at is not None and mono < self.look_at:
+            return
+        running = dict(self._find_running(state))
+        self.look_at = None
+        if running:
+            yield from self._look(running, mono)
+
+    def _find_running(self, state: State) -> Iterator[tuple[JobKey, TaskState]]:
+        for task in map(state.tasks.__getitem__, self._limited):
+            if task.job is not None and task.job.stopping is None and task.job.key.phase in _WALLED:
+                yield task.job.key, task
+
+    def _look(self, running: Mapping[JobKey, TaskState], mono: float) -> Iterator[Event]:
+        """Take what the last look has found, or begin the next one."""
+        if self._looker is None:
+            places = [(key, _limit_of(task) or 0, self._find_folders(key, task)) for key, task in running.items()]
+            self._looker = threading.Thread(target=self._measure, args=(places,), daemon=True)
+            self._began = mono
+            self._looker.start()
+        elif not self._looker.is_alive():
+            for key in self._full:
+                if key in running:
+                    yield TimerFired(key, "disk_limit")
+            self._looker = None
+            self.look_at = mono + max(LOOK_S, BUSY_FACTOR * (mono - self._began))
+            return
+        self.look_at = mono + LOOK_S / 10
+
+    def _find_folders(self, key: JobKey, task: TaskState) -> list[str]:
+        walls = self._session.walls_path(key)
+        worktree = None if task.place is None else task.place.worktree
+        return [str(walls), str(walls.with_name(WALLS_STATE)), *([worktree] if worktree else [])]
+
+    def _measure(self, places: Sequence[tuple[JobKey, int, Sequence[str]]]) -> None:
+        self._full = [key for key, limit, folders in places if is_over(folders, limit)]
+
+
+def _limit_of(task: TaskState) -> int | None:
+    return None if task.spec.sandbox is None else task.spec.sandbox.disk
+
+
+def is_over(folders: Sequence[str], limit: int) -> bool:
+    """Whether the files of folders take more than `limit` bytes of the disk; one with several names counts once.
+
+    What a task deletes meanwhile, or closes to its user, is not counted.
+    """
+    size, left = 0, list(folders)
+    seen: set[tuple[int, int]] = set()
+    while left and size <= limit:
+        with suppress(OSError), os.scandir(left.pop()) as entries:
+            for entry in entries:
+                with suppress(OSError):
+                    facts = entry.stat(follow_symlinks=False)
+                    if stat.S_ISDIR(facts.st_mode):
+                        left.append(entry.path)
+                    elif facts.st_nlink > 1 and (facts.st_dev, facts.st_ino) in seen:
+                        continue
+                    elif facts.st_nlink > 1:
+                        seen.add((facts.st_dev, facts.st_ino))
+                    size += facts.st_blocks * 512
+    return size > limit

@@ -1,0 +1,76 @@
+"""Large files that Git LFS keeps beside the objects: those that a walled task has stored come out, too.
+
+The task owns the view they lie in.  So a file counts only if it is a regular one whose name is the SHA-256 of its
+content; then it is of no matter where it comes from.
+"""
+
+from __future__ import annotations
+
+import os
+import re
+import stat
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Final
+
+from sessionrun.model.errors import SessionrunError
+from sessionrun.store.files import make_directories, open_regular
+
+STORE: Final = Path("lfs", "objects")
+"""In a common directory: files by the first two, the next two and all digits of their names."""
+
+_NAME: Final = re.compile("[0-9a-f]{64}")
+_CHUNK: Final = 1 << 20
+
+
+def take_large_files(view: Path, common_dir: Path, most: int) -> None:
+    """Copy what a view has stored into the repository's store, if there is one.
+
+    Args:
+        view: of the task.
+        common_dir: the repository's common directory.
+        most: how many bytes they may come to.
+
+    Raises:
+        SessionrunError: they are more than that.
+        OSError: one cannot be read or stored.
+    """
+    if not (common_dir / STORE.parent).is_dir():
+        return
+    for path in _find_stored(view):
+        name = path.name
+        own = common_dir / STORE / name[:2] / name[2:4] / name
+        if not own.exists():
+            most -= path.lstat().st_size
+            if most < 0:
+                raise SessionrunError("its large files are too much")
+            make_directories(own.parent, 0o777)
+            _copy(path, own)
+
+
+def _find_stored(view: Path) -> Iterator[Path]:
+    """Regular files with such names; links are not followed, not even to a folder."""
+    top = view / STORE
+    if any(path.is_symlink() for path in (top, top.parent)):
+        return
+    for root, _, files in os.walk(top):
+        paths = [Path(root, name) for name in files if _NAME.fullmatch(name)]
+        yield from (path for path in paths if stat.S_ISREG(path.lstat().st_mode))
+
+
+def _copy(origin: Path, copy: Path) -> None:
+    """Copy a file whose name says its content; another one is left out."""
+    import hashlib  # few tasks need it
+
+    digest, draft = hashlib.sha256(), copy.with_name(f".{copy.name}.new")
+    try:
+        with open(open_regular(origin), "rb") as source, open(draft, "wb") as sink:
+            while chunk := source.read(_CHUNK):
+                digest.update(chunk)
+                sink.write(chunk)
+            sink.flush()
+            os.fsync(sink.fileno())
+        if digest.hexdigest() == copy.name:
+            os.rename(draft, copy)
+    finally:
+        draft.unlink(missing_ok=True)

@@ -1,0 +1,149 @@
+"""What hostile tasks try from inside of walls: on results, settings and objects of others, and against limits."""
+
+from __future__ import annotations
+
+import json
+import os
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+from conftest import eventually
+from walled import Walled, make_walled
+
+G = "G=$(git rev-parse --path-format=absolute --git-common-dir)"
+
+
+@pytest.fixture(params=["project", "strict"])
+def sandbox(request: pytest.FixtureRequest) -> dict[str, Any]:
+    return {"policy": request.param, "network": "none"}
+
+
+@pytest.fixture
+def site(own_place: Path) -> Iterator[Walled]:
+    with make_walled(other=False) as made:
+        made.make_repository()
+        yield made
+
+
+def outcomes(tasks: dict[str, Any]) -> set[str]:
+    return {task["outcome"] for task in tasks.values()}
+
+
+@pytest.mark.slow
+def test_a_planted_filter_does_not_change_the_work_of_another_task(site: Walled, sandbox: dict[str, Any]) -> None:
+    bad = f"{G}; git config filter.zap.clean true; mkdir -p $G/info; echo '*.py filter=zap' > $G/info/attributes"
+    good = "while ! test -e go; do sleep 0.1; done; echo 'print(1)' > hello.py"
+    session = site.start(
+        [{"id": "bad", "prompt": bad, "sandbox": sandbox}, {"id": "good", "prompt": good, "sandbox": sandbox}]
+    )
+    trees = site.root / "repo-worktrees"
+    eventually(lambda: _has_ended(site, session.session_id, "bad") and (trees / "main-task-good").is_dir())
+    (trees / "main-task-good" / "go").touch()
+    assert outcomes(site.finish(session)) == {"succeeded"}
+    assert site.git("show", "main-task-good:hello.py") == "print(1)"
+    assert site.call("git", "config", "filter.zap.clean", code=1).stdout == ""
+
+
+def _has_ended(site: Walled, session_id: str, task: str) -> bool:
+    view = json.loads(site.command("status", session_id, "--json").stdout)
+    return bool({one["id"]: one for one in view["tasks"]}[task]["outcome"])
+
+
+@pytest.mark.slow
+def test_no_planted_remote_is_asked_for_an_object_that_was_taken_away(
+    site: Walled, sandbox: dict[str, Any]
+) -> None:
+    program = site.write("x.sh", f"#!/bin/sh\necho ran > {site.root}/ran\n")
+    program.chmod(0o755)
+    prompt = (
+        f"{G}; echo b > a.txt; git config protocol.ext.allow always; git config extensions.partialClone evil; "
+        f"git config remote.evil.promisor true; git config remote.evil.url 'ext::sh {program}'; "
+        "B=$(git rev-parse HEAD:a.txt); O=$(echo $B | cut -c1-2)/$(echo $B | cut -c3-); "
+        "for d in objects base-objects; do mv $G/$d/$O /tmp/blob; done; "
+        "touch told; while ! test -e go; do sleep 0.1; done"
+    )
+    session = site.start([{"id": "e", "prompt": prompt, "sandbox": sandbox}])
+    tree = site.root / "repo-worktrees" / "main-task-e"
+    eventually((tree / "told").exists)
+    site.command("diff", session.session_id)
+    site.git("fsck", "--no-progress")
+    (tree / "go").touch()
+    assert outcomes(site.finish(session)) == {"succeeded"}
+    site.git("show", "main-task-e")
+    assert not (site.root / "ran").exists()
+
+
+@pytest.mark.slow
+def test_a_pipe_among_the_settings_stops_no_git_of_ours(site: Walled, sandbox: dict[str, Any]) -> None:
+    os.mkfifo(site.top / "pipe")
+    outer, inner = f"git config include.path {site.top}/pipe", "mkfifo inner; git config include.path $PWD/inner"
+    plan = [
+        {"id": "outer", "prompt": f"{outer}; echo w > w", "sandbox": sandbox},
+        {"id": "inner", "prompt": f"{inner}; echo w > w", "sandbox": sandbox},
+    ]
+    tasks = site.run(plan)
+    assert outcomes(tasks) == {"succeeded"} and "w" in site.files("main-task-outer")
+    hangs = f"{inner}; touch told; git status"
+    session = site.start([{"id": "hang", "prompt": hangs, "sandbox": sandbox}])
+    eventually((site.root / "repo-worktrees" / "main-task-hang" / "told").exists)
+    site.command("cancel", session.session_id, "--now")
+    assert outcomes(site.finish(session)) == {"cancelled"}
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("place", ["results.json", "out/results.json"])
+def test_no_planted_link_takes_the_place_of_results(site: Walled, sandbox: dict[str, Any], place: str) -> None:
+    notes, results = site.write("notes", "precious"), site.top / place
+    results.parent.mkdir(exist_ok=True)
+    folder = results.parent
+    prompt = f"rm -f {results}; ln -s {notes} {results}; mv {folder} {folder}-gone; ln -s {site.root} {folder}"
+    plan = {
+        "agents": ["shell"],
+        "models": ["m"],
+        "worktree_base": "../repo-worktrees",
+        **({} if place == "results.json" else {"output": place}),
+        "tasks": [{"id": "a", "name": "A", "prompts": [f"{prompt}; true"], "sandbox": sandbox["policy"]}],
+    }
+    file = site.write("matrix.json", json.dumps(plan))
+    site.command("--sync", "--sandbox", sandbox["policy"], str(file))
+    assert notes.read_text() == "precious"
+    assert not results.is_symlink() and not folder.is_symlink()
+    assert json.loads((site.top / "results.json").read_text())
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("who", ["$$", "$PPID"], ids=["itself", "inner"])
+def test_a_stopped_process_is_ended_when_its_time_is_up(site: Walled, sandbox: dict[str, Any], who: str) -> None:
+    mark = f"{os.getpid()}.77"
+    prompt = f"(setsid sleep {mark} &); touch told; kill -STOP {who}; exit 0"
+    tasks = site.run([{"id": "t", "prompt": prompt, "sandbox": sandbox, "timeout": "3s"}])
+    assert (tasks["t"]["outcome"], tasks["t"]["reason_class"]) == ("timed_out", "timeout")
+    assert "told" in site.files("main-task-t")
+    assert not any(mark.encode() in _cmdline(pid) for pid in os.listdir("/proc") if pid.isdecimal())
+
+
+def _cmdline(pid: str) -> bytes:
+    try:
+        return Path("/proc", pid, "cmdline").read_bytes()
+    except OSError:
+        return b""
+
+
+@pytest.mark.slow
+def test_a_home_that_is_a_link_hides_the_same(site: Walled, sandbox: dict[str, Any]) -> None:
+    real = site.root / "disk" / "ann"
+    real.parent.mkdir()
+    site.home.rename(real)
+    site.home.symlink_to(real)
+    (real / ".ssh").mkdir()
+    (real / ".ssh" / "id").write_text("KEY")
+    (real / ".netrc").write_text("KEY")
+    (real / "plain").write_text("readable\n")
+    reads = " ".join(f"{home}/{name}" for home in (real, site.home, "~") for name in (".ssh/id", ".netrc"))
+    prompt = f"cat {reads}; cat ~/plain; git log -1 --format=%an; echo n > n; touch ~/planted"
+    tasks = site.run([{"id": "t", "prompt": f"{prompt}; true", "sandbox": sandbox}])
+    assert outcomes(tasks) == {"succeeded"}, tasks["t"]["reason"]
+    assert site.printed(tasks["t"]).split() == (["readable"] if sandbox["policy"] == "project" else []) + ["Ann"]
+    assert "n" in site.files("main-task-t") and not (real / "planted").exists()

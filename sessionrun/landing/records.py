@@ -12,6 +12,7 @@ from typing import Final, Literal
 from sessionrun.model.frozen import frozen
 from sessionrun.model.places import Repository
 from sessionrun.walls.argv import Enclosure
+from sessionrun.workspaces.environments.request import BuildWalls
 
 VERSION: Final = 1
 
@@ -60,12 +61,16 @@ class Entry:
 
 @frozen
 class GateEnvironment:
-    """In what environment gates run: as that of a task.  `session` is the directory of the session that lands."""
+    """In what environment gates run: as that of a task.
+
+    `session` is the directory of the session that lands.  With `walls` it is built inside.
+    """
 
     cache: str
     session: str
     python: str | None = None
     require_cache: bool = False
+    walls: BuildWalls | None = None
 
 
 @frozen

@@ -126,9 +126,9 @@ def read_left(walls: Path) -> str:
 
 def drop_view(walls: Path) -> None:
     """Delete a view and what is /tmp inside; what cannot be deleted stays, and goes with the session."""
-    for name in (VIEW_FOLDER, TMP_FOLDER):
+    for path in (walls / VIEW_FOLDER, *walls.glob(f"{TMP_FOLDER}*")):
         with suppress(OSError):
-            remove_tree(walls / name)
+            remove_tree(path)
 
 
 def _move(git: Git, name: str, tip: str | None, found: Exported) -> None:

@@ -97,6 +97,15 @@ def find_interpreter(wanted: str | None, environ: Mapping[str, str]) -> Interpre
         raise EnvironmentProblem(f"{program} is no Python that runs: {error}") from None
 
 
+def list_programs(wanted: str | None, environ: Mapping[str, str]) -> list[str]:
+    """The programs of PATH from which an environment is made, as far as they are there: the interpreter and uv."""
+    uv = shutil.which("uv", path=environ.get("PATH"))
+    try:
+        return [_find_program(wanted, environ), *([uv] if uv else [])]
+    except EnvironmentProblem:
+        return []  # the build says so
+
+
 def find_installer(interpreter: Interpreter, environ: Mapping[str, str]) -> Installer:
     """uv where it is installed, else the pip that comes with the interpreter.
 

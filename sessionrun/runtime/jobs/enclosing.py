@@ -238,7 +238,6 @@ def _build(
         files = tuple(path for path in files if not is_hidden(path, "strict") or _is_below(path, visible))
         hidden = [path for path in hidden if not is_hidden(path, "strict") or _is_below(path, seen)]
     programs = find_folders(agent.argv[0]) if agent is not None else ()
-    own_environment = site.locate_environment(task, key, place) if task.environment is not None else None
     return Walls(
         bwrap=bwrap,
         policy=sandbox.policy,
@@ -258,7 +257,7 @@ def _build(
         masked_folders=folders,
         masked_files=files,
         hidden=tuple(dict.fromkeys(hidden)),
-        binds=((own_environment, own_environment),) if own_environment else (),
+        binds=() if task.environment is None else ((site.locate_environment(task, key, place),) * 2,),
         ro_binds=tuple((path, path) for path in _find_told(site, env)),
         devices=sandbox.devices,
         processes=sandbox.processes,

@@ -14,7 +14,9 @@ from walled import Walled, make_walled
 
 from sessionrun.store.session import SessionDir
 from sessionrun.workspaces.environments.inputs import collect_all, collect_inputs
+from sessionrun.workspaces.environments.interpreter import find_interpreter
 from sessionrun.workspaces.environments.manifest import ENV, LEFT, list_files, load_manifest, verify
+from sessionrun.workspaces.environments.request import EnvironmentProblem
 
 IS_INSIDE = "tr '\\0' ' ' < /proc/1/cmdline | grep -q bwrap"
 
@@ -238,6 +240,18 @@ def test_links_in_an_environment_show_a_task_nothing(own: Walled) -> None:
     task = {"id": "t", "prompt": steal, "check": f"! cat {key}; ! cat $VIRTUAL_ENV/bin/python", "rounds": 2}
     ended = own.run(make_plan(own, task, policy="strict"))["t"]
     assert ended["outcome"] == "succeeded", ended["reason"]
+
+
+def test_no_program_of_the_checkout_is_asked_outside(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    program = tmp_path / "bin" / "python"
+    program.parent.mkdir()
+    program.write_text(f"#!/bin/sh\ntouch {tmp_path}/ran\n")
+    program.chmod(0o755)
+    monkeypatch.chdir(tmp_path)
+    with pytest.raises(EnvironmentProblem):
+        find_interpreter("bin/python", {"PATH": os.defpath}, "/")
+    assert not (tmp_path / "ran").exists()
+    assert find_interpreter(None, {"PATH": os.environ["PATH"]}, "/").prefix
 
 
 def test_links_in_an_entry_lead_nowhere(tmp_path: Path) -> None:

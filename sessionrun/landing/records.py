@@ -11,6 +11,7 @@ from typing import Final, Literal
 
 from sessionrun.model.frozen import frozen
 from sessionrun.model.places import Repository
+from sessionrun.model.sandbox import Sandbox
 from sessionrun.walls.argv import Enclosure
 from sessionrun.workspaces.environments.request import BuildWalls
 
@@ -78,7 +79,8 @@ class Gates:
     """Shell commands that all have to exit 0; each may take `timeout_s` (seconds; None: any time).
 
     `links` are those that the worktrees of the session have: the room of the gates has them, too.  With an
-    `environment` the commands run in one that is made for what they try.  With `walls` they run inside.
+    `environment` the commands run in one that is made for what they try.  With `walls` they run inside; `sandbox`
+    is how these were asked for, and their verdict depends on it.
     """
 
     commands: tuple[str, ...] = ()
@@ -86,6 +88,7 @@ class Gates:
     links: tuple[str, ...] = ()
     environment: GateEnvironment | None = None
     walls: Enclosure | None = None
+    sandbox: Sandbox | None = None
 
 
 @frozen

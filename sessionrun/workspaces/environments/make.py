@@ -136,9 +136,10 @@ class _Making:
         project = find_project(Path(os.path.realpath(request.directory)), top)
         variables = variables if request.walls is None else request.walls.env
         environ = clean_environ(variables, without=str(Path(request.target) / "bin"))
+        cwd = None if request.walls is None else "/"  # outside no program may find one of the checkout
         with self._step("interpreter"):
-            interpreter = find_interpreter(request.python, environ)
-            installer = find_installer(interpreter, environ)
+            interpreter = find_interpreter(request.python, environ, cwd)
+            installer = find_installer(interpreter, environ, cwd)
         with self._step("inputs"):
             told = find_version(request, top, _describe(project), environ)
             circumstances: dict[str, str | None] = {

@@ -520,11 +520,6 @@ def refuse(repository: Path, task: Mapping[str, object], *words: str, **env: str
             "a sandbox needs a worktree; add --worktree, or say --sandbox none",
         ),
         (
-            {"sandbox": "project", "environment": "python"},
-            (),
-            "its environment would be made outside of its walls; leave environment or the sandbox out",
-        ),
-        (
             {"sandbox": {"policy": "project", "read": "/nowhere/at/all"}},
             (),
             "sandbox: there is no /nowhere/at/all",

@@ -53,6 +53,32 @@ def test_proof_and_gates(walled: Project, policy: str, gated: bool) -> None:
 
 
 @pytest.mark.slow
+@pytest.mark.parametrize(
+    ("walls", "words", "gated"),
+    [
+        (["--sandbox", "project"], [], True),
+        (["--sandbox", "strict"], [], True),
+        (["--sandbox", "project"], ["--sandbox", "none"], False),
+        ([], ["--sandbox", "strict"], True),
+    ],
+    ids=["as the project", "as strict", "outside", "said by merge"],
+)
+def test_the_gates_of_merge(walled: Project, walls: list[str], words: list[str], gated: bool) -> None:
+    (walled.cwd / "a.txt").touch()
+    secret = Path.home() / ".netrc"
+    secret.write_text("key")
+    probe = PROBE.format(results=walled.results, top=walled.cwd, secret=secret).replace("\n", "; ", 3)
+    plan = walled.cwd / "plan-merge.json"
+    plan.write_text(json.dumps([{"id": "one", "prompt": "echo work > work.txt"}]))
+    walled("--sync", "--agent", "shell", "--worktree", *walls, str(plan))
+    session = walled.load("status")
+    done = walled("merge", session["session_id"], "--gate", probe, *words)
+    assert (done.returncode, done.stdout.startswith("one: landed")) == ((0, True) if gated else (75, False)), done
+    (folder,) = walled.results.glob("session-*/jobs")
+    assert list(folder.glob(".merge*")) == []
+
+
+@pytest.mark.slow
 def test_memory(walled: Project) -> None:
     """Of two jobs the one that wants more than its walls let it have is ended, and the reason says so."""
     need_groups(Sandbox("project", memory=1 << 30))

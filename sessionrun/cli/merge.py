@@ -13,6 +13,7 @@ from sessionrun.cli.render import escape, escape_line, print_json
 from sessionrun.client.config import load_merge_trailers
 from sessionrun.client.landing import AskedLanding, Choice, merge
 from sessionrun.client.lookup import open_session
+from sessionrun.model.sandbox import POLICIES, Policy
 
 EXIT_BOUNCED: Final = 1
 EXIT_HELD: Final = 75
@@ -41,6 +42,12 @@ _NOT_MERGED: Final = frozenset({"not_succeeded", "no_worktree", "rescued", "othe
     metavar="WHICH",
     help="Of several attempts at a task land one: best or union.  [default: each of them]",
 )
+@click.option(
+    "--sandbox",
+    type=click.Choice(POLICIES),
+    metavar="POLICY",
+    help="Walls around the gates: none, project, strict.  [default: the session's]",
+)
 @click.option("--no-trailers", is_flag=True, help="Do not say in the merges whose work they are.")
 @click.option("--dry-run", is_flag=True, help="Forecast what would land and what conflicts; change nothing.")
 @json_option
@@ -53,6 +60,7 @@ def command(
     gate_timeout: float,
     batch: int | None,
     choose: Choice | None,
+    sandbox: Policy | None,
     no_trailers: bool,
     dry_run: bool,
     as_json: bool,
@@ -66,7 +74,7 @@ def command(
     if a TASK that is named cannot land (it failed, for example); with 75 if the branch cannot move now.
     """
     trailers = not no_trailers and load_merge_trailers(Path.cwd(), os.environ)
-    asked = AskedLanding(into, gates, gate_timeout or None, batch, trailers, dry_run, choose)
+    asked = AskedLanding(into, gates, gate_timeout or None, batch, trailers, dry_run, choose, sandbox)
     record = merge(open_session(results_dir, session_id), tasks, asked, _tell)
     if as_json:
         print_json(record)

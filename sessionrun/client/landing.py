@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any, Literal, NamedTuple
 
 from sessionrun.client.attempts import name_group, rank_attempts
 from sessionrun.client.changes import find_work_base, is_unchanged
+from sessionrun.client.gate_walls import choose_sandbox, enclose_request
 from sessionrun.client.lookup import choose_tasks
 from sessionrun.client.merging import order_by_needs
 from sessionrun.client.view import load_view
@@ -21,6 +22,7 @@ from sessionrun.runtime.history import load_spec_now
 from sessionrun.store.session import SessionDir
 
 if TYPE_CHECKING:
+    from sessionrun.model.sandbox import Policy
     from sessionrun.model.spec import SessionSpec
 
 Task = Mapping[str, Any]
@@ -38,6 +40,7 @@ class AskedLanding(NamedTuple):
         trailers: whether the merge of a task says whose work it is.
         dry_run: only forecast what would land; nothing changes, and no gate runs.
         choose: which of several attempts at the same task lands: `best` or `union`; None: each of them.
+        sandbox: the walls around the gates; None: those of the session.
     """
 
     into: str | None = None
@@ -47,6 +50,7 @@ class AskedLanding(NamedTuple):
     trailers: bool = True
     dry_run: bool = False
     choose: Choice | None = None
+    sandbox: Policy | None = None
 
 
 def merge(
@@ -78,18 +82,25 @@ def merge(
     groups = rank_attempts(ready)
     _examine_choice(view, chosen, groups, asked.choose, tell)
     request = _make_request(session, view, spec, ready, chosen, asked)
-    run = _forecast if asked.dry_run else partial(_land, tell=tell)
-    tried: frozenset[str] | None = None
-    if asked.choose is None:
-        report = run(request)
-    else:
-        from sessionrun.landing.choosing import land_chosen
-
-        report, tried = land_chosen(request, groups, asked.choose, run, dry_run=asked.dry_run)
+    sandbox = choose_sandbox(spec, asked.sandbox) if asked.gates and not asked.dry_run else None
+    with enclose_request(session, spec, request, sandbox, tell) as request:
+        report, tried = _carry_out(request, groups, asked, tell)
     fates = {fate.task: fate for fate in report.fates}
     fates |= {task: fate for task, fate in reasons.items() if fate is not None}
     tasks = [_describe(task, fates[task["id"]], tried) for task in view["tasks"] if task["id"] in chosen]
     return _describe_report(request, report, tasks, asked)
+
+
+def _carry_out(
+    request: LandRequest, groups: Mapping[str, list[str]], asked: AskedLanding, tell: Callable[[str], None]
+) -> tuple[Report, frozenset[str] | None]:
+    """What became of the work, and which attempts were tried; None: nothing was asked to choose."""
+    run = _forecast if asked.dry_run else partial(_land, tell=tell)
+    if asked.choose is None:
+        return run(request), None
+    from sessionrun.landing.choosing import land_chosen
+
+    return land_chosen(request, groups, asked.choose, run, dry_run=asked.dry_run)
 
 
 def _examine_choice(

@@ -12,6 +12,7 @@ import sys
 import threading
 import time
 from collections.abc import Callable, Iterable, Iterator, Mapping
+from contextlib import ExitStack
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
@@ -25,9 +26,10 @@ from sessionrun.model.keys import JobKey
 from sessionrun.model.places import Place, Start
 from sessionrun.model.repositories import has_worktree, repository_of
 from sessionrun.model.spec import SessionSpec, TaskSpec
-from sessionrun.runtime.jobs.environment import wish_environment
+from sessionrun.runtime.jobs.environment import wall_build, wish_environment
 from sessionrun.runtime.jobs.shared import PROGRAM, Site
 from sessionrun.runtime.launch import CALLER_S_REPOSITORY
+from sessionrun.runtime.proxying import Proxying
 from sessionrun.store.files import make_directories, replace_file
 from sessionrun.store.session import SessionDir
 from sessionrun.workspaces.environments.entries import find_entry
@@ -82,7 +84,7 @@ def list_ahead(spec: SessionSpec, tasks: Iterable[TaskSpec], starts: Starts) -> 
         for ahead in _iterate_ahead(spec, task, starts):
             upstream = task.upstream
             ground = (ahead.repository, ahead.commit, upstream and upstream.history, task.cwd, task.environment)
-            key = orjson.dumps((*ground, task.links, sorted(task.env.items()), ahead.tests))
+            key = orjson.dumps((*ground, task.links, sorted(task.env.items()), ahead.tests, task.sandbox))
             by_ground.setdefault(key, ahead).tasks.append(task.id)
     return list(by_ground.values())
 
@@ -100,7 +102,7 @@ def _iterate_ahead(spec: SessionSpec, task: TaskSpec, starts: Starts) -> Iterato
         commit = spec.repository.base_commit
     else:
         return
-    hidden = task.prove and task.prove.hidden
+    hidden = task.prove and task.prove.hidden if task.sandbox is None else None  # see decision 313
     for tests in dict.fromkeys(("", hidden.patch if hidden else "")):
         yield Ahead(spec, task, start, commit, tests, [])
 
@@ -158,9 +160,14 @@ def _build(builds: _Builds, ahead: Ahead, tell: Callable[[Record], None]) -> tup
     try:
         assert ahead.spec.cache is not None
         with open_folder(Path(ahead.spec.cache.cache_dir)) as (folder, fd):
-            asked = _ask_for_checkout(ahead, folder)
-            with open_checkout(asked, ahead.commit, folder, ahead.tests) as top:
-                request, environ = _ask_for_environment(ahead, top), _choose_variables(ahead.task)
+            spec = _settle_in(ahead.spec, folder)
+            asked = _ask_for_checkout(spec, ahead, folder)
+            with open_checkout(asked, ahead.commit, folder, ahead.tests) as top, ExitStack() as stack:
+                session = SessionDir(folder / "session")
+                proxying = Proxying(session, lambda line: None)
+                stack.callback(proxying.end)
+                site = Site(session, lambda: spec, proxying)
+                request, environ = _ask_for_environment(site, ahead, top), _choose_variables(ahead.task)
                 log = folder / "log"
                 make_directories(log, 0o700)
                 record["digest"] = digest = find_digest(request, log, environ)
@@ -176,11 +183,14 @@ def _build(builds: _Builds, ahead: Ahead, tell: Callable[[Record], None]) -> tup
     return ahead, record
 
 
-def _ask_for_checkout(ahead: Ahead, folder: Path) -> WorkspaceRequest:
+def _settle_in(spec: SessionSpec, folder: Path) -> SessionSpec:
+    """The same with all that is made of mirrors in this folder."""
+    return spec if spec.mirrors is None else replace(spec, mirrors=replace(spec.mirrors, worktree_dir=str(folder)))
+
+
+def _ask_for_checkout(spec: SessionSpec, ahead: Ahead, folder: Path) -> WorkspaceRequest:
     """What a PREPARE of the task would be asked, with all that it makes in this folder."""
-    spec, task = ahead.spec, ahead.task
-    if spec.mirrors is not None:
-        spec = replace(spec, mirrors=replace(spec.mirrors, worktree_dir=str(folder)))
+    task = ahead.task
     repository = repository_of(spec, task, ahead.start)
     assert repository is not None
     return WorkspaceRequest(
@@ -195,12 +205,13 @@ def _ask_for_checkout(ahead: Ahead, folder: Path) -> WorkspaceRequest:
     )
 
 
-def _ask_for_environment(ahead: Ahead, top: Path) -> EnvironmentRequest:
-    site = Site(SessionDir(top), lambda: ahead.spec)
-    directory = site.directory_of(ahead.task, Place(worktree=str(top)))
+def _ask_for_environment(site: Site, ahead: Ahead, top: Path) -> EnvironmentRequest:
+    place = Place(worktree=str(top), start=ahead.start)
+    directory = site.directory_of(ahead.task, place)
     key = JobKey(ahead.task.id, 1, 1, "setup", 1)
     wish = wish_environment(site, ahead.task, key, top=str(top), directory=directory, commit=ahead.commit)
-    return replace(wish, copy=False)
+    walls = wall_build(site, ahead.task, key, place, git=str(top / ".git"))
+    return replace(wish, copy=False, walls=walls, pristine=True)
 
 
 def _choose_variables(task: TaskSpec) -> dict[str, str]:

@@ -126,6 +126,11 @@ def find_own_filter(repository: Repository) -> str | None:
     return None
 
 
+def _holds_checkout(repository: Repository | None) -> bool:
+    """Whether the directory of worktrees cannot be hidden, for the checkout lies in it."""
+    return repository is not None and f"{repository.top}/".startswith(f"{repository.worktree_dir}/")
+
+
 def _is_of_checkout(top: str, word: str) -> bool:
     if word.startswith(("-", "%")):
         return False
@@ -146,10 +151,8 @@ def _find_problem(spec: SessionSpec, task: TaskSpec) -> str | None:
     own = None if spec.repository is None else find_own_filter(spec.repository)
     if own is not None:
         return f"git runs {own} outside of walls, and that names a file of the checkout, which a task can change"
-    if task.environment is not None:
-        return "its environment would be made outside of its walls; leave environment or the sandbox out"
-    if hides_tests(task):
-        return "hidden tests would run outside of its walls; leave the sandbox out"
+    if hides_tests(task) and task.upstream is None and _holds_checkout(spec.repository):
+        return "its repository lies in the directory of worktrees, which hidden tests want to be hidden: move one"
     if os.geteuid() == 0 and sandbox.processes is not None:
         return "sandbox.processes has no effect for root, whom the kernel does not count; leave it out"
     names = (task.agent, *(other.agent for other in task.fallback))

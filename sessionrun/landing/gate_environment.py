@@ -22,6 +22,11 @@ from sessionrun.workspaces.environments.request import (
 )
 
 
+def locate_environment(wish: GateEnvironment, session_id: str, room: Path) -> str:
+    """Where the environment of a room is, while its gates run; no task has the name of a room."""
+    return find_target(wish.cache, session_id, room.name, 1, in_room=True)
+
+
 @contextmanager
 def open_environment(
     wish: GateEnvironment, session_id: str, room: Path, commit: str, folder: Path
@@ -39,8 +44,7 @@ def open_environment(
         EnvironmentProblem: it cannot be made.
         OSError: it cannot be removed.
     """
-    task = room.name  # no task has such a name
-    target = find_target(wish.cache, session_id, task, 1, in_room=True)
+    task, target = room.name, locate_environment(wish, session_id, room)
     request = EnvironmentRequest(
         top=str(room),
         directory=str(room),
@@ -51,6 +55,7 @@ def open_environment(
         require_cache=wish.require_cache,
         tenant=Tenant(wish.session, session_id, task, 1, in_room=True),
         commit=commit,
+        walls=wish.walls,
     )
     clear(Path(target))
     try:

@@ -11,7 +11,9 @@ from typing import Final, Literal
 
 from sessionrun.model.frozen import frozen
 from sessionrun.model.places import Repository
+from sessionrun.model.sandbox import Sandbox
 from sessionrun.walls.argv import Enclosure
+from sessionrun.workspaces.environments.request import BuildWalls
 
 VERSION: Final = 1
 
@@ -60,12 +62,16 @@ class Entry:
 
 @frozen
 class GateEnvironment:
-    """In what environment gates run: as that of a task.  `session` is the directory of the session that lands."""
+    """In what environment gates run: as that of a task.
+
+    `session` is the directory of the session that lands.  With `walls` it is built inside.
+    """
 
     cache: str
     session: str
     python: str | None = None
     require_cache: bool = False
+    walls: BuildWalls | None = None
 
 
 @frozen
@@ -73,7 +79,8 @@ class Gates:
     """Shell commands that all have to exit 0; each may take `timeout_s` (seconds; None: any time).
 
     `links` are those that the worktrees of the session have: the room of the gates has them, too.  With an
-    `environment` the commands run in one that is made for what they try.  With `walls` they run inside.
+    `environment` the commands run in one that is made for what they try.  With `walls` they run inside; `sandbox`
+    is how these were asked for, and their verdict depends on it.
     """
 
     commands: tuple[str, ...] = ()
@@ -81,6 +88,7 @@ class Gates:
     links: tuple[str, ...] = ()
     environment: GateEnvironment | None = None
     walls: Enclosure | None = None
+    sandbox: Sandbox | None = None
 
 
 @frozen

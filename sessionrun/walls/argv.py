@@ -4,7 +4,8 @@ The order of the words is part of what they mean: a later mount covers an earlie
 
     the system              all of it, read-only (project), or /usr, /etc, /opt and what is named (strict)
     /dev /proc /run /tmp    new ones; /tmp is a folder on disk, for a large file in it would use up the memory
-    what is shown           programs, the checkout, paths of the task
+    what is shown           programs, paths of the task
+    what is around it       folders that are hidden and in which the repository lies; then the checkout
     git                     the task's view in place of the repository's common directory (see `workspaces.view`)
     masks                   secrets, results of sessions, other worktrees: after all that is shown read-only
     what is the task's own  its worktree, the state of its agent
@@ -74,7 +75,7 @@ class Walls:
         again: the same, but covered by a mask or by the state of an agent.
         masked_folders: folders that are empty inside.
         masked_files: files that are empty inside.
-        hidden: folders that are empty inside and lie around what is the task's own.
+        hidden: folders that are empty inside but for what is the task's own, its repository too.
         binds: what can be written: where it is, and where it is inside.
         ro_binds: the same for what can only be read; it comes last.
         devices: devices that can be used.
@@ -149,10 +150,14 @@ def build_argv(
     words += ["--disable-userns"] if walls.policy == "strict" and not walls.as_root else []
     words += _build_system(walls)
     words += ["--bind", walls.tmp, TMP]
+    around = [
+        folder for folder in walls.hidden if _lies_in(folder, walls.top) or _lies_in(folder, walls.common_dir)
+    ]
     words += _bind_all("--ro-bind", walls.shown)
+    words += [word for folder in around for word in ("--tmpfs", folder)]
     words += _build_git(walls)
     for folder in (*walls.masked_folders, *walls.hidden):
-        words += ["--tmpfs", folder]
+        words += ["--tmpfs", folder] if folder not in around else []
     words += [word for path in walls.masked_files for word in ("--ro-bind", "/dev/null", path)]
     if walls.worktree is not None:
         words += ["--bind", walls.worktree, walls.worktree]
@@ -198,6 +203,10 @@ def _build_git(walls: Walls) -> list[str]:
         words += ["--ro-bind-try", f"{real}/{name}", f"{real}/{name}"]
     words += ["--ro-bind-try", f"{real}/lfs", f"{real}/{BASE_LARGE}/lfs"]
     return words
+
+
+def _lies_in(folder: str, path: str | None) -> bool:
+    return path is not None and path.startswith(f"{folder}/")
 
 
 def _bind_all(word: str, paths: tuple[str, ...]) -> list[str]:

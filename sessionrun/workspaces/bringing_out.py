@@ -151,9 +151,9 @@ def leave_walls(request: WorkspaceRequest, released: Place) -> Place:
     """
     walls = Path(request.walls or "")
     left = read_left(walls)
-    for name in (VIEW_FOLDER, TMP_FOLDER) if released.worktree is None else ():
+    for path in (walls / VIEW_FOLDER, *walls.glob(f"{TMP_FOLDER}*")) if released.worktree is None else ():
         with suppress(OSError):
-            remove_tree(walls / name)
+            remove_tree(path)
     return replace(released, remark="; ".join(part for part in (released.remark, left) if part) or None)
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from typing import Final
 
 from sessionrun.model.frozen import frozen
@@ -34,9 +35,11 @@ class WorkRequest:
         argv: the agent.
         first: the folder of the round's first WORK job, which says whether it was done.
         before: the folder of the last round's WORK job, for its patch if no CHECK kept it.
+        env: all variables of the agent; None: those of the job.
     """
 
     loop: Loop
     argv: tuple[str, ...]
     first: str
     before: str
+    env: Mapping[str, str] | None = None

@@ -68,19 +68,20 @@ def under_way(process: subprocess.Popen[Any]) -> Iterator[None]:
         yield
 
 
-def ask(argv: Sequence[str], environ: Mapping[str, str], limit_s: float) -> bytes:
+def ask(argv: Sequence[str], environ: Mapping[str, str], limit_s: float, cwd: str | None = None) -> bytes:
     """What a program prints that ends soon.
 
     Args:
         argv: of the program.
         environ: its variables.
         limit_s: how long it may take (seconds).
+        cwd: where it begins; None: where this process is.
 
     Raises:
         OSError: it cannot be started.
         subprocess.SubprocessError: it fails, or its time is up.
     """
-    settings: dict[str, Any] = {"env": dict(environ), "stdin": subprocess.DEVNULL}
+    settings: dict[str, Any] = {"env": dict(environ), "stdin": subprocess.DEVNULL, "cwd": cwd}
     with subprocess.Popen(argv, stdout=subprocess.PIPE, stderr=subprocess.PIPE, **settings) as process:
         try:
             with under_way(process):

@@ -1,8 +1,8 @@
 """A clean room: a directory with a repository of its own, in which one tree of files is checked out, and no more.
 
-It borrows the objects of the real repository and has copies of the tags before its commit.  It shares nothing
-else: a program in the room can change no branch, no setting and no other worktree.  Its HEAD is a commit of
-that tree, so git works there as usual.
+It borrows the objects of the real repository, and has copies of those that were made for it and of the tags before
+its commit.  It shares nothing else: a program in the room can change no branch, no setting and no other worktree.
+Its HEAD is a commit of that tree, so git works there as usual.
 """
 
 from __future__ import annotations
@@ -40,7 +40,7 @@ def open_room(fence: Fence, owner: str, commit: str, objects: Path) -> Iterator[
         fence: of the repository.
         owner: the session and the task.
         commit: what is checked out.
-        objects: a directory of objects that may hold the commit and borrows the repository's own.
+        objects: a directory of objects that may hold the commit and borrows the repository's own; it is copied.
 
     Raises:
         GitError, OSError: it cannot be made.
@@ -91,8 +91,11 @@ def _check_out(fence: Fence, path: Path, commit: str, objects: Path) -> Git:
     git_dir, real = path / ".git", Path(fence.repository.common_dir)
     (git_dir / "refs" / "heads").mkdir(parents=True, exist_ok=True)
     (git_dir / "objects" / "info").mkdir(parents=True, exist_ok=True)
-    borrowed = f"{real / 'objects'}\n{objects}\n"
-    (git_dir / "objects" / "info" / "alternates").write_text(borrowed, encoding="utf-8")
+    if objects != real / "objects":  # walls hide where they are
+        import shutil  # slow to load, and a PREPARE has no time for that
+
+        shutil.copytree(objects, git_dir / "objects", dirs_exist_ok=True)
+    (git_dir / "objects" / "info" / "alternates").write_text(f"{real / 'objects'}\n", encoding="utf-8")
     (git_dir / "HEAD").write_text(f"{commit}\n", encoding="utf-8")
     git: Git = replace(fence.inside(path, git_dir), trial=git_dir / "objects")
     git("read-tree", "-u", "--reset", commit)

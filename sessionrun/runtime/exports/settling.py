@@ -25,6 +25,11 @@ def _settle(export: Export) -> Export:
     return replace(export, settings={**export.settings, "places": places})
 
 
+def list_places(export: Export) -> list[str]:
+    """Where all files of an export are."""
+    return list(_settle(export).settings["places"].values())
+
+
 def find_place(export: Export, key: str) -> str:
     """Where a file of an export is; before its launch has settled that, where it would be."""
     place: str = _settle(export).settings["places"][key]

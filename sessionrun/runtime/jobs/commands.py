@@ -24,8 +24,8 @@ AND_THEN: Final = "\n(exit $?)\n"
 AND_SETTLE: Final = '"$0" -ec "$1" || exit; shift; exec "$@"'
 """A script, and if it passes a program, which sees nothing of what the script did to its shell."""
 
-INSIDE_AND_SETTLE: Final = '"$1" "$2" inside "$3" || exit; shift 3; exec "$@"'
-"""The same with a script inside of walls, which a program of ours builds."""
+INSIDE_AND_SETTLE: Final = '"$1" "$2" inside "$3" || exit; "$0" -c "$4"; shift 4; exec "$@"'
+"""The same with a script inside of walls, which a program of ours builds, and then a line that cannot fail."""
 
 EACH: Final = 'for command; do "$0" -ec "$command" || exit; done'
 
@@ -39,15 +39,22 @@ def build_setup(site: Site, state: TaskState, key: JobKey) -> Job:
     script = AND_THEN.join(state.spec.setup)
     if state.place is None or state.place.worktree is None:
         return _build(site, state, key, (SHELL, "-ec", script))
-    if (known := name_known(state.spec)) is not None and known.pass_to_pass:
-        baseline = ask_baseline(known, site.session.make_job_path(key), PROGRAM)
-        script = AND_THEN.join((*state.spec.setup, baseline))
+    known = name_known(state.spec)
+    if known is not None and not known.pass_to_pass:
+        known = None
     settling = site.ask(key, make_request(site, state, key), cwd="")
+    folder = site.session.make_job_path(key)
     if state.spec.sandbox is not None:
-        from sessionrun.runtime.jobs.enclosing import ask_inside  # only walled tasks need it
+        from sessionrun.runtime.jobs.enclosing import ask_inside, enclose_commands  # only walled tasks need it
 
         inside = ask_inside(site, state, key, (SHELL, "-ec", script))
-        return _build(site, state, key, (SHELL, "-c", INSIDE_AND_SETTLE, SHELL, *inside, *settling.argv))
+        baseline = (
+            "" if known is None else ask_baseline(known, folder, PROGRAM, enclose_commands(site, state, key))
+        )
+        words = (SHELL, "-c", INSIDE_AND_SETTLE, SHELL, *inside, baseline, *settling.argv)
+        return _build(site, state, key, words)
+    if known is not None:
+        script = AND_THEN.join((*state.spec.setup, ask_baseline(known, folder, PROGRAM)))
     return _build(site, state, key, (SHELL, "-c", AND_SETTLE, SHELL, script, *settling.argv))
 
 
@@ -78,5 +85,5 @@ def _build(site: Site, state: TaskState, key: JobKey, argv: tuple[str, ...]) -> 
         cwd=site.directory_of(state.spec, state.place),
         stdout=str(folder / "stdout"),
         stderr=str(folder / "stderr"),
-        env=site.environment_of(state.spec, key, state.place),
+        env=site.environment_outside(state.spec, key, state.place),
     )

@@ -19,6 +19,7 @@ from sessionrun.runtime.jobs.shared import PROGRAM, SHELL, Judged, Site
 from sessionrun.store.files import replace_file
 from sessionrun.workspaces.environments.request import (
     WISH,
+    BuildWalls,
     EnvironmentRequest,
     Tenant,
     find_cache,
@@ -40,13 +41,26 @@ def begin_with_environment(site: Site, state: TaskState, job: Job) -> Job:
     task, place = state.spec, state.place
     if task.environment is None or place is None or place.worktree is None:
         return job
-    folder = site.session.make_job_path(job.key)
+    folder, repository = site.session.make_job_path(job.key), repository_of(site.spec, task, place.start)
     wish = wish_environment(
         site, task, job.key, top=place.worktree, directory=site.directory_of(task, place), commit=place.base_commit
     )
-    wish = replace(wish, repository=repository_of(site.spec, task, place.start))
+    wish = replace(wish, repository=repository)
+    if task.sandbox is not None:
+        is_new = job.key.start == 1 and place.seat is None and place.taken_up is None
+        pristine = is_new and repository is not None and place.base_commit == repository.base_commit
+        wish = replace(wish, walls=wall_build(site, task, job.key, place), pristine=pristine)
     replace_file(folder / WISH, orjson.dumps(wish), durable=False)
     return replace(job, argv=(SHELL, "-c", FIRST, SHELL, sys.executable, PROGRAM, str(folder), *job.argv))
+
+
+def wall_build(site: Site, task: TaskSpec, key: JobKey, place: Place, git: str | None = None) -> BuildWalls | None:
+    """The walls around the build of a task's environment, if the task has any; see `enclose_build`."""
+    if task.sandbox is None:
+        return None
+    from sessionrun.runtime.jobs.enclosing import enclose_build  # only walled tasks need it
+
+    return enclose_build(site, task, key, place, env=site.environment_outside(task, key, place), git=git)
 
 
 def wish_environment(

@@ -79,6 +79,10 @@ class Site:
         outside = inside == os.pardir or inside.startswith(os.pardir + os.sep)
         return cwd if outside else os.path.normpath(os.path.join(place.worktree, inside))
 
+    def environment_outside(self, task: TaskSpec, key: JobKey, place: Place | None) -> Mapping[str, str]:
+        """The same for a program of ours beside the walls of a task, which must start no program of the task's."""
+        return self.environment_of(task if task.sandbox is None else replace(task, environment=None), key, place)
+
     def environment_of(self, task: TaskSpec, key: JobKey, place: Place | None) -> Mapping[str, str]:
         """The variables that a job of the task is given beside the session's own."""
         return {
@@ -108,10 +112,14 @@ class Site:
         """The variables by which programs find the task's environment."""
         if task.environment is None or place is None:
             return {}
-        made = place.environment.path if place.environment else None
-        folder = made or find_target(find_cache(self.spec.cache), self.spec.session_id, task.id, key.attempt)
+        folder = self.locate_environment(task, key, place)
         path = task.env.get("PATH") or os.environ.get("PATH") or os.defpath
         return name_variables(folder, path, os.environ)
+
+    def locate_environment(self, task: TaskSpec, key: JobKey, place: Place) -> str:
+        """Where the task's environment is, or will be."""
+        made = place.environment.path if place.environment else None
+        return made or find_target(find_cache(self.spec.cache), self.spec.session_id, task.id, key.attempt)
 
     def _hide_links(self, task: TaskSpec, key: JobKey, place: Place | None) -> Mapping[str, str]:
         """What makes the task's git overlook links that lead out of the repository: they are no work."""

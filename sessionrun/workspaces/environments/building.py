@@ -1,7 +1,8 @@
 """Runs the installer: makes an environment, tries the ways to install a project one after the other, lists it.
 
 Each program gets a log in the job's folder and a time limit.  It runs in a group of its own, so that its end takes
-all with it that it has started.
+all with it that it has started.  With walls it runs inside: an installer runs code of the checkout, and then every
+program of the environment does.
 """
 
 from __future__ import annotations
@@ -18,12 +19,16 @@ from typing import Final
 
 import orjson
 
-from sessionrun.workspaces.environments.inputs import PROJECT_FILES, find_requirements
+from sessionrun.store.files import read_regular
+from sessionrun.walls.argv import build_argv
+from sessionrun.walls.clearing import clear_ways
+from sessionrun.workspaces.environments.inputs import MAX_INPUT_BYTES, PROJECT_FILES, find_requirements
 from sessionrun.workspaces.environments.interpreter import Installer, Interpreter
-from sessionrun.workspaces.environments.request import EnvironmentProblem, StepReport
+from sessionrun.workspaces.environments.request import BuildWalls, EnvironmentProblem, StepReport
 from sessionrun.workspaces.environments.steps import PYTEST, Way, order_ways, read_project
 
 _TAIL_BYTES: Final = 4096
+_MAX_LIST: Final = 16 << 20
 _LIST: Final = """
 import importlib.metadata as metadata, json, sys
 found = {}
@@ -46,6 +51,7 @@ class Builder:
     installer: Installer
     environ: Mapping[str, str]
     deadline: float
+    walls: BuildWalls | None = None
     steps: list[StepReport] = field(default_factory=list)
     remarks: list[str] = field(default_factory=list)
 
@@ -58,7 +64,9 @@ class Builder:
         """
         self._make_empty()
         texts = {
-            name: text for name in (*PROJECT_FILES, "uv.lock") if (text := _read(self.project / name)) is not None
+            name: text
+            for name in (*PROJECT_FILES, "uv.lock")
+            if (text := read_text(self.project / name)) is not None
         }
         ways = order_ways(read_project(texts, find_requirements(self.project)), uv=self.installer.uv is not None)
         way = next((way for way in ways if self._install(way)), None)
@@ -107,10 +115,13 @@ class Builder:
         listed: list[str] = []
 
         def keep(out: bytes) -> None:
-            prefix, packages = orjson.loads(out)
-            if os.path.realpath(prefix) != os.path.realpath(self.env):
+            try:
+                prefix, packages = orjson.loads(out)
+            except (ValueError, TypeError):
+                raise EnvironmentProblem("the new environment does not say what it holds") from None
+            if os.path.realpath(str(prefix)) != os.path.realpath(self.env):
                 raise EnvironmentProblem(f"the new environment says that it is {prefix}")
-            listed.extend(packages)
+            listed.extend(map(str, packages))
 
         if self._run("list", (self._python, "-I", "-c", _LIST), keep) != 0:
             raise EnvironmentProblem(self._describe_failure())
@@ -122,15 +133,24 @@ class Builder:
         print(f"environment: {name} ...", flush=True)
         begun = time.monotonic()
         with open(log, "wb") as stream:
-            code = _wait(argv, self.project, self._variables(), stream.fileno(), self.deadline)
+            words = self._enclose(argv)
+            code = _wait(words, self.project, self._variables(), stream.fileno(), self.deadline)
         spent = time.monotonic() - begun
         self.steps.append(StepReport(name, round(spent, 3), argv, code, log.name))
         print(f"environment: {name}: {'done' if code == 0 else f'exit code {code}'} in {spent:.1f} s", flush=True)
         if code == 0 and keep is not None:
-            keep(log.read_bytes().strip().split(b"\n")[-1])
+            keep(_read_end(log, _MAX_LIST).strip().split(b"\n")[-1])
         if time.monotonic() > self.deadline:
             raise EnvironmentProblem(f"{name}: not done in time, see {log.name}")
         return code
+
+    def _enclose(self, argv: tuple[str, ...]) -> tuple[str, ...]:
+        """The words that start a program, inside of walls if there are any."""
+        if self.walls is None:
+            return argv
+        clear_ways(self.walls.walls)
+        inside = build_argv(self.walls.walls, str(self.project), dies_with_us=True)
+        return (*self.walls.enter, *inside, *argv)
 
     def _variables(self) -> dict[str, str]:
         path = os.pathsep.join((str(self.env / "bin"), self.environ.get("PATH", os.defpath)))
@@ -144,13 +164,16 @@ class Builder:
     def _describe_failure(self) -> str:
         """The last step that failed, with what its output ends with."""
         step = next(step for step in reversed(self.steps) if step.exit_code != 0)
-        with open(self.folder / (step.log or ""), "rb") as stream:
-            stream.seek(max(0, os.fstat(stream.fileno()).st_size - _TAIL_BYTES))
-            lines = stream.read().decode("utf-8", "replace").strip().split("\n")
+        lines = (
+            _read_end(self.folder / (step.log or ""), _TAIL_BYTES).decode("utf-8", "replace").strip().split("\n")
+        )
         telling = [
             line.strip() for line in lines if re.match(r"\s*(error|fatal|×|\w*Error)\b", line, re.IGNORECASE)
         ]
-        return f"{step.name}: exit code {step.exit_code}: {(telling or lines)[-1].strip()[:300]} (see {step.log})"
+        closed = self.walls is not None and not self.walls.walls.network
+        hint = "; its walls let through no hosts but those in sandbox.network" if closed else ""
+        said = (telling or lines)[-1].strip()[:300]
+        return f"{step.name}: exit code {step.exit_code}: {said} (see {step.log}){hint}"
 
 
 def _wait(argv: Sequence[str], cwd: Path, environ: Mapping[str, str], output: int, deadline: float) -> int:
@@ -189,11 +212,18 @@ def _end_group(process: subprocess.Popen[bytes]) -> None:
     process.wait()
 
 
-def _read(path: Path) -> str | None:
+def read_text(path: Path) -> str | None:
+    """The text of a regular file, or of one to which a link leads; None: there is none."""
     try:
-        return path.read_text("utf-8", "replace")
+        return read_regular(os.path.realpath(path), MAX_INPUT_BYTES).decode("utf-8", "replace")
     except OSError:
         return None
+
+
+def _read_end(path: Path, size: int) -> bytes:
+    with open(path, "rb") as stream:
+        stream.seek(max(0, os.fstat(stream.fileno()).st_size - size))
+        return stream.read(size)
 
 
 def _as_name(name: str) -> str:

@@ -89,6 +89,18 @@ def collect_inputs(project: Path) -> dict[str, str]:
     return {**digests, "packages": " ".join(_list_packages(project))}
 
 
+def collect_all(top: Path) -> dict[str, str]:
+    """The digest of each file of a checkout, by its path: where a task may have written any of it."""
+    digests = {}
+    for place, folders, names in os.walk(top):
+        inside = os.path.relpath(place, top)
+        folders[:] = sorted(name for name in folders if name != ".git")
+        links = (name for name in folders if os.path.islink(os.path.join(place, name)))
+        for name in (*sorted(names), *links):
+            digests[os.path.normpath(os.path.join(inside, name))] = _digest_file(Path(place, name), whole=True)
+    return digests
+
+
 def make_digest(inputs: Mapping[str, str], **circumstances: str | None) -> str:
     """One digest of all that decides: files, and what is given by name."""
     whole = {"format": FORMAT, "inputs": inputs, **circumstances}
@@ -149,11 +161,11 @@ def leave_out_functions(source: bytes) -> bytes:
     return b"".join(kept)
 
 
-def _digest_file(path: Path) -> str:
-    """The digest of what counts of a file; of a link it is where that leads."""
+def _digest_file(path: Path, *, whole: bool = False) -> str:
+    """The digest of what counts of a file, or of the whole of it; of a link it is where that leads."""
     try:
         content = read_regular(path, MAX_INPUT_BYTES)
-        if path.name in _SAYS_VERSION:
+        if path.name in _SAYS_VERSION and not whole:
             content = leave_out_functions(content)
         return hashlib.sha256(content).hexdigest()
     except OSError:

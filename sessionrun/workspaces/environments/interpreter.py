@@ -83,29 +83,43 @@ def clean_environ(environ: Mapping[str, str], *, without: str | None = None) -> 
     }
 
 
-def find_interpreter(wanted: str | None, environ: Mapping[str, str]) -> Interpreter:
+def find_interpreter(wanted: str | None, environ: Mapping[str, str], cwd: str | None = None) -> Interpreter:
     """The interpreter that is wanted: a version, a path, or None for the first of PATH.
+
+    Args:
+        wanted: which.
+        environ: variables of programs that are asked.
+        cwd: where these begin; None: where this process is.  Some read files of the project there, or run them.
 
     Raises:
         EnvironmentProblem: there is none, or it does not run.
     """
-    program = _find_program(wanted, environ)
+    program = _find_program(wanted, environ, cwd)
     try:
-        answer = ask([program, "-I", "-S", "-X", "utf8", "-c", _PROGRAM], environ, _ASK_S)
+        answer = ask([program, "-I", "-S", "-X", "utf8", "-c", _PROGRAM], environ, _ASK_S, cwd)
         return Interpreter(*answer.decode("utf-8", "surrogateescape").split("\0"))
     except (OSError, subprocess.SubprocessError, TypeError) as error:
         raise EnvironmentProblem(f"{program} is no Python that runs: {error}") from None
 
 
-def find_installer(interpreter: Interpreter, environ: Mapping[str, str]) -> Installer:
-    """uv where it is installed, else the pip that comes with the interpreter.
+def list_programs(wanted: str | None, environ: Mapping[str, str]) -> list[str]:
+    """The programs of PATH from which an environment is made, as far as they are there: the interpreter and uv."""
+    uv = shutil.which("uv", path=environ.get("PATH"))
+    try:
+        return [_find_program(wanted, environ, "/"), *([uv] if uv else [])]
+    except EnvironmentProblem:
+        return []  # the build says so
+
+
+def find_installer(interpreter: Interpreter, environ: Mapping[str, str], cwd: str | None = None) -> Installer:
+    """uv where it is installed, else the pip that comes with the interpreter; `cwd` is as of `find_interpreter`.
 
     Raises:
         EnvironmentProblem: there is neither.
     """
     uv = shutil.which("uv", path=environ.get("PATH"))
     if uv is not None:
-        version = _ask_version(uv, environ)
+        version = _run([uv, "--version"], environ, cwd)
         if version is not None:
             return Installer(uv, version)
     if not interpreter.bundled:
@@ -115,7 +129,7 @@ def find_installer(interpreter: Interpreter, environ: Mapping[str, str]) -> Inst
     return Installer(None, interpreter.bundled)
 
 
-def _find_program(wanted: str | None, environ: Mapping[str, str]) -> str:
+def _find_program(wanted: str | None, environ: Mapping[str, str], cwd: str | None) -> str:
     path = environ.get("PATH")
     if wanted is not None and os.sep in wanted:
         program: str | None = shutil.which(os.path.expanduser(wanted))
@@ -123,25 +137,21 @@ def _find_program(wanted: str | None, environ: Mapping[str, str]) -> str:
         names = ("python3", "python") if wanted is None else (f"python{wanted}", wanted)
         program = next((resolved for name in names if (resolved := shutil.which(name, path=path))), None)
     uv = shutil.which("uv", path=path) if program is None and wanted is not None else None
-    program = program or (_ask_uv(uv, wanted or "", environ) if uv else None)
+    program = program or (_ask_uv(uv, wanted or "", environ, cwd) if uv else None)
     if program is None:
         raise EnvironmentProblem(f"there is no Python {wanted}" if wanted else "there is no python3 on PATH")
     return program
 
 
-def _ask_uv(uv: str, wanted: str, environ: Mapping[str, str]) -> str | None:
+def _ask_uv(uv: str, wanted: str, environ: Mapping[str, str], cwd: str | None) -> str | None:
     """A Python that uv has installed."""
-    done = _run([uv, "python", "find", "--no-python-downloads", wanted], environ)
+    done = _run([uv, "python", "find", "--no-python-downloads", wanted], environ, cwd)
     return done or None
 
 
-def _ask_version(uv: str, environ: Mapping[str, str]) -> str | None:
-    return _run([uv, "--version"], environ)
-
-
-def _run(argv: list[str], environ: Mapping[str, str]) -> str | None:
+def _run(argv: list[str], environ: Mapping[str, str], cwd: str | None) -> str | None:
     """What a program prints; None where it fails."""
     try:
-        return ask(argv, environ, _ASK_S).decode().strip()
+        return ask(argv, environ, _ASK_S, cwd).decode().strip()
     except (OSError, subprocess.SubprocessError, UnicodeDecodeError):
         return None

@@ -11,10 +11,16 @@ from pathlib import Path
 from typing import Final
 
 from sessionrun.model.frozen import frozen
-from sessionrun.workspaces.environments.building import Builder
+from sessionrun.workspaces.environments.building import Builder, read_text
 from sessionrun.workspaces.environments.cloning import EntryChanged, clone, copy_checkout
 from sessionrun.workspaces.environments.entries import ensure_entry, find_entry, sync_files
-from sessionrun.workspaces.environments.inputs import FORMAT, collect_inputs, find_project, make_digest
+from sessionrun.workspaces.environments.inputs import (
+    FORMAT,
+    collect_all,
+    collect_inputs,
+    find_project,
+    make_digest,
+)
 from sessionrun.workspaces.environments.interpreter import (
     Installer,
     Interpreter,
@@ -32,6 +38,7 @@ from sessionrun.workspaces.environments.manifest import (
     write_manifest,
 )
 from sessionrun.workspaces.environments.request import (
+    BuildWalls,
     EnvironmentProblem,
     EnvironmentReport,
     EnvironmentRequest,
@@ -39,11 +46,14 @@ from sessionrun.workspaces.environments.request import (
     write_report,
 )
 from sessionrun.workspaces.environments.version import find_version
+from sessionrun.workspaces.registration import remove_tree
 
 _COPIES: Final = 3
 """How often an entry may change while it is copied."""
 
 _CHECKOUT: Final = "checkout"
+_TMP: Final = "tmp"
+"""In an entry that is built inside of walls: its /tmp, with the caches of the installer; no task sees it."""
 
 
 def make_environment(request: EnvironmentRequest, folder: Path) -> EnvironmentReport:
@@ -124,20 +134,30 @@ class _Making:
         request = self.request
         top = Path(os.path.realpath(request.top))
         project = find_project(Path(os.path.realpath(request.directory)), top)
+        variables = variables if request.walls is None else request.walls.env
         environ = clean_environ(variables, without=str(Path(request.target) / "bin"))
+        cwd = None if request.walls is None else "/"  # outside no program may find one of the checkout
         with self._step("interpreter"):
-            interpreter = find_interpreter(request.python, environ)
-            installer = find_installer(interpreter, environ)
+            interpreter = find_interpreter(request.python, environ, cwd)
+            installer = find_installer(interpreter, environ, cwd)
         with self._step("inputs"):
             told = find_version(request, top, _describe(project), environ)
-            digest = make_digest(
-                collect_inputs(project),
-                project=os.path.relpath(project, top),
-                interpreter=repr(interpreter),
-                installer=f"{'uv' if installer.uv else 'pip'} {installer.version}",
-                tag=told.decides,
-            )
+            circumstances: dict[str, str | None] = {
+                "project": os.path.relpath(project, top),
+                "interpreter": repr(interpreter),
+                "installer": f"{'uv' if installer.uv else 'pip'} {installer.version}",
+                "tag": told.decides,
+            }
+            if request.walls is not None:
+                circumstances["walls"] = repr(request.walls.sandbox)
+            digest = make_digest(collect_inputs(project), **circumstances)
+            if request.walls is not None and not request.pristine and not self._has(digest):
+                # what its installer runs may be a task's: nothing else is made from what that built
+                digest = make_digest(collect_all(top), **circumstances)
         return _Ground(top, project, interpreter, installer, {**environ, **told.variables}, digest)
+
+    def _has(self, digest: str) -> bool:
+        return find_entry(Path(self.request.cache), digest) is not None
 
     def _obtain(self, ground: _Ground) -> tuple[Manifest, bool]:
         """Copy the entry if that is asked for; it is made first if there is none, or if it was changed.
@@ -196,12 +216,14 @@ class _Making:
             installer=ground.installer,
             environ=ground.environ,
             deadline=time.monotonic() + self.request.limit_s,
+            walls=_complete_walls(self.request.walls, real),
         )
         try:
             choice, packages = builder.build()
         finally:
             self.steps += builder.steps
         with self._step("keep"):
+            remove_tree(real / _TMP)
             _keep_left(checkout, real / LEFT, before)
             manifest = _make_manifest(real, checkout, builder, ground.digest, choice, packages)
             sync_files(real)
@@ -216,6 +238,16 @@ class _Making:
             yield
         finally:
             self.steps.append(StepReport(name, round(time.monotonic() - begun, 3)))
+
+
+def _complete_walls(asked: BuildWalls | None, folder: Path) -> BuildWalls | None:
+    """The walls of a build: of the entry's folder it writes the environment, the checkout and /tmp."""
+    if asked is None:
+        return None
+    for name in (ENV, _TMP):
+        (folder / name).mkdir()
+    binds = tuple((str(folder / name), str(folder / name)) for name in (ENV, _CHECKOUT))
+    return replace(asked, walls=replace(asked.walls, tmp=str(folder / _TMP), binds=binds))
 
 
 def _make_manifest(
@@ -238,7 +270,7 @@ def _make_manifest(
 
 
 def _describe(project: Path) -> dict[str, str]:
-    return {name: _read(project / name) for name in ("pyproject.toml", "setup.py", "setup.cfg")}
+    return {name: read_text(project / name) or "" for name in ("pyproject.toml", "setup.py", "setup.cfg")}
 
 
 def _iterate_names(top: Path) -> Iterator[str]:
@@ -251,20 +283,11 @@ def _iterate_names(top: Path) -> Iterator[str]:
 
 def _keep_left(checkout: Path, left: Path, before: set[str]) -> None:
     """Move what the install made in the checkout out of it; the copy of the checkout goes."""
-    from sessionrun.workspaces.registration import remove_tree
-
     left.mkdir()
     for name in sorted(set(_iterate_names(checkout)) - before - {".git"}):
         (left / name).parent.mkdir(parents=True, exist_ok=True)
         os.rename(checkout / name, left / name)
     remove_tree(checkout)
-
-
-def _read(path: Path) -> str:
-    try:
-        return path.read_text("utf-8", "replace")
-    except OSError:
-        return ""
 
 
 def _say(line: str) -> None:

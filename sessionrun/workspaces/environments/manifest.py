@@ -193,14 +193,15 @@ def _drop_compiled(folder: Path, paths: Sequence[str]) -> None:
     """Delete compiled files of texts that will be rewritten: they may look fresh and hold the old paths."""
     for place, folders, names in os.walk(folder / ENV):
         if os.path.basename(place) != "__pycache__":
-            if _DROPPED & set(folders):
-                for name in _DROPPED & set(folders) if os.path.basename(place) == "site-packages" else ():
-                    _drop_all_compiled(Path(place, name))
+            if os.path.basename(place) == "site-packages":
+                for name in _DROPPED & set(folders):
+                    if not os.path.islink(os.path.join(place, name)):
+                        _drop_all_compiled(Path(place, name))
             continue
         for name in names:
             source = Path(place).parent / (name.partition(".")[0] + ".py")
             try:
-                stale = holds_path(source.read_bytes(), paths)
+                stale = holds_path(read_regular(source), paths)
             except OSError:
                 stale = False
             if stale:
@@ -216,7 +217,7 @@ def _drop_all_compiled(package: Path) -> None:
 
 def _mark_record(folder: Path, entry: Entry, changed: Collection[str]) -> Entry:
     """Say of a RECORD whether it lists a file that is rewritten."""
-    if not entry.path.endswith(".dist-info/RECORD"):
+    if not entry.path.endswith(".dist-info/RECORD") or not stat.S_ISREG(entry.mode):
         return entry
     try:
         text = (folder / entry.path).read_bytes().decode()

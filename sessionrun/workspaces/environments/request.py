@@ -21,8 +21,10 @@ import orjson
 from sessionrun.model.errors import JobFileError, SessionrunError
 from sessionrun.model.frozen import frozen
 from sessionrun.model.places import EnvironmentStep, MadeEnvironment, Repository
+from sessionrun.model.sandbox import Sandbox
 from sessionrun.store.files import replace_file
 from sessionrun.store.jobfiles import load_record, load_record_if_any
+from sessionrun.walls.argv import Walls
 
 if TYPE_CHECKING:
     from sessionrun.model.spec import CacheSite
@@ -63,6 +65,23 @@ class Tenant:
 
 
 @frozen
+class BuildWalls:
+    """The walls around all programs of a build.
+
+    Attributes:
+        walls: without what the build may write: that is known when it begins.
+        env: the variables inside.
+        sandbox: as it was asked for; an entry of other walls, or of none, is another one.
+        enter: the words before those of bubblewrap.
+    """
+
+    walls: Walls
+    env: Mapping[str, str]
+    sandbox: Sandbox
+    enter: tuple[str, ...] = ()
+
+
+@frozen
 class EnvironmentRequest:
     """What environment is to be made.
 
@@ -80,6 +99,8 @@ class EnvironmentRequest:
         copy: False = only the entry of the cache is made, and nothing at `target`.
         tenant: which attempt it is for; None = not known, in requests of older versions.
         mirror: of whose history `top` has a part; None = it has all.
+        walls: inside of which it is built; None = it is built outside.
+        pristine: whether nothing in `top` is the work of a task; counts only with `walls`.
     """
 
     top: str
@@ -95,6 +116,8 @@ class EnvironmentRequest:
     copy: bool = True
     tenant: Tenant | None = None
     mirror: str | None = None
+    walls: BuildWalls | None = None
+    pristine: bool = False
 
 
 @frozen

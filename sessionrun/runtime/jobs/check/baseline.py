@@ -8,13 +8,16 @@ from pathlib import Path
 from typing import Final
 
 from sessionrun.model.hidden import HiddenTests
-from sessionrun.runtime.jobs.check.known import CODE, JUNIT, OUTPUT, REQUEST
+from sessionrun.runtime.jobs.check.junit import MAX_BYTES
+from sessionrun.runtime.jobs.check.known import CODE, JUNIT, OUTPUT, REQUEST, WALLS
+from sessionrun.runtime.jobs.check.running import add_junit, find_report
 from sessionrun.runtime.jobs.prove.cases import list_test_files, match_ids, read_cases
 from sessionrun.store.files import read_regular, replace_file
-from sessionrun.store.jobfiles import load_record
+from sessionrun.store.jobfiles import load_record, load_record_if_any
+from sessionrun.walls.argv import Enclosure
 from sessionrun.workspaces.shell import run_script
 
-_ADDED: Final = "-p no:cacheprovider --continue-on-collection-errors"
+_ADDED: Final = ("-p", "no:cacheprovider", "--continue-on-collection-errors")
 
 
 def run_baseline(folder: Path) -> None:
@@ -27,12 +30,25 @@ def run_baseline(folder: Path) -> None:
     words = [name for name in list_test_files(known.pass_to_pass, ()) if os.path.exists(name)]
     if not words:
         return
-    added = f"{os.environ.get('PYTEST_ADDOPTS', '')} {_ADDED} --junitxml={shlex.quote(str(folder / JUNIT))}"
-    environ = {**os.environ, "PYTEST_ADDOPTS": added.strip(), "PYTHONDONTWRITEBYTECODE": "1"}
+    walls = load_record_if_any(folder / WALLS, Enclosure)
+    junit = find_report(folder, JUNIT, walls)
+    environ = add_junit(os.environ if walls is None else walls.env, junit, *_ADDED, walls=walls)
+    environ["PYTHONDONTWRITEBYTECODE"] = "1"
     script = " ".join([known.command, *map(shlex.quote, words)])
     with open(folder / OUTPUT, "wb") as stream:
-        ended = run_script(script, Path.cwd(), environ, stream, known.timeout_s, dies_with_us=True)
+        ended = run_script(script, Path.cwd(), environ, stream, known.timeout_s, dies_with_us=True, walls=walls)
+    if walls is not None:
+        _bring_out(junit, folder / JUNIT)
     replace_file(folder / CODE, str(ended.code).encode(), durable=False)
+
+
+def _bring_out(junit: Path, target: Path) -> None:
+    """Copy a report to where no task can change it."""
+    try:
+        content = read_regular(junit, MAX_BYTES)
+    except OSError:
+        return
+    replace_file(target, content, durable=False)
 
 
 def list_red(known: HiddenTests, folder: Path) -> frozenset[str] | None:

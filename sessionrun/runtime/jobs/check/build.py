@@ -42,7 +42,7 @@ def build_check(site: Site, state: TaskState, key: JobKey, tasks: Mapping[str, T
         return commands.build_check(site, state, key)
     directory = site.directory_of(task, state.place)
     brief = None if agent.prompt_kind == "script" else task.brief
-    env = {**agent.env, **site.environment_of(task, key, state.place)}
+    env = {**agent.env, **site.environment_outside(task, key, state.place)}
     asked_by = None if brief is None and not (task.check and task.check.verify) else agent
     walls = _enclose(site, state, key, agent=asked_by)
     answers, patch = brief is not None and not agent.edits, answers_with_patch(task, agent)

@@ -17,9 +17,11 @@ import orjson
 from sessionrun.model.hidden import HiddenTests
 from sessionrun.model.spec import TaskSpec
 from sessionrun.store.files import replace_file
+from sessionrun.walls.argv import Enclosure
 
 PHASE: Final = "baseline"
 REQUEST: Final = "known.json"
+WALLS: Final = "known-walls.json"
 OUTPUT: Final = "known.txt"
 JUNIT: Final = "known.xml"
 CODE: Final = "known.code"
@@ -31,11 +33,15 @@ def name_known(task: TaskSpec) -> HiddenTests | None:
     return None if hidden is None or task.check is None else replace(hidden, patch="", fail_to_pass=())
 
 
-def ask_baseline(known: HiddenTests, folder: Path, program: str) -> str:
+def ask_baseline(known: HiddenTests, folder: Path, program: str, walls: Enclosure | None = None) -> str:
     """Write what is asked into a SETUP's folder; the line of shell that does it, which never fails.
+
+    The program is ours.  With walls it runs beside them, and the tests inside.
 
     Raises:
         OSError: the session directory cannot be written.
     """
     replace_file(folder / REQUEST, orjson.dumps(known), durable=False)
+    if walls is not None:
+        replace_file(folder / WALLS, orjson.dumps(walls), durable=False)
     return f"{shlex.join([sys.executable, program, PHASE, str(folder)])} || :"

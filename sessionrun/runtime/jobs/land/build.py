@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from typing import Final
 
 from sessionrun.agents.verdict import Problem, split_status
@@ -15,13 +16,13 @@ from sessionrun.model.errors import JobFileError
 from sessionrun.model.events import Event
 from sessionrun.model.keys import JobKey
 from sessionrun.model.landings import LAND_FAILED, LANDING_FOLDER, WorkBounced, WorkHeld, WorkLanded
-from sessionrun.model.places import Place
-from sessionrun.model.spec import Job, Landing, TaskSpec, Workspace, title_of
+from sessionrun.model.places import MadeEnvironment, Place
+from sessionrun.model.sandbox import Sandbox
+from sessionrun.model.spec import Environment, Job, Landing, TaskSpec, Workspace, title_of
 from sessionrun.runtime.executors.protocol import Exit
 from sessionrun.runtime.jobs.land.request import LandAnswer, LandOrder
 from sessionrun.runtime.jobs.shared import Judged, Site
 from sessionrun.store.jobfiles import load_answer, read_tail
-from sessionrun.walls.argv import Enclosure
 
 IN_QUEUE: Final = ("ready", "landed", "mending")
 """What a LAND is told of: the work that it takes, and that which it may find in the branch."""
@@ -57,19 +58,35 @@ def build_land(site: Site, key: JobKey, tasks: Mapping[str, TaskState], *, only_
 
 def _settle_gates(site: Site, asked: Landing, key: JobKey, tasks: Sequence[TaskSpec]) -> Gates:
     environment = gather_environment(tasks, site.spec.cache, site.session.path) if asked.gates else None
-    walls = _enclose_gates(site, asked, key) if asked.gates and asked.sandbox is not None else None
-    return Gates(asked.gates, asked.gate_timeout_s, gather_links(tasks), environment, walls)
+    gates = Gates(asked.gates, asked.gate_timeout_s, gather_links(tasks), environment)
+    return enclose_gates(site, gates, asked.target, asked.sandbox, key)
 
 
-def _enclose_gates(site: Site, asked: Landing, key: JobKey) -> Enclosure | None:
-    """The walls around the room of the gates, in which the repository can only be read."""
+def enclose_gates(site: Site, gates: Gates, target: str, sandbox: Sandbox | None, key: JobKey) -> Gates:
+    """The gates of a branch with walls around their room, if there are any; the repository can only be read there.
+
+    Raises:
+        SessionrunError: bubblewrap is not installed.
+        OSError: the session directory cannot be written.
+    """
+    if sandbox is None or not gates.commands:
+        return gates
+    from sessionrun.landing.gate_environment import locate_environment
     from sessionrun.landing.gates import room_path
-    from sessionrun.runtime.jobs.enclosing import enclose  # only walled gates need it
+    from sessionrun.runtime.jobs.enclosing import enclose, enclose_build  # only walled gates need it
 
     assert site.spec.repository is not None
-    room = str(room_path(site.spec.repository, asked.target))
-    task = TaskSpec(key.task, (), workspace=Workspace("worktree"), sandbox=asked.sandbox)
-    return enclose(site, task, key, Place(worktree=room), agent=None, env={}, cwd=room, room=room)
+    room, wish = room_path(site.spec.repository, target), gates.environment
+    task = TaskSpec(key.task, (), workspace=Workspace("worktree"), sandbox=sandbox)
+    place = Place(worktree=str(room))
+    if wish is not None:
+        task = replace(task, environment=Environment(python=wish.python))
+        path = locate_environment(wish, site.spec.session_id, room)
+        place = replace(place, environment=MadeEnvironment("", cached=False, path=path))
+        build = enclose_build(site, task, key, place, env={}, git=str(room / ".git"))
+        gates = replace(gates, environment=replace(wish, walls=build))
+    walls = enclose(site, task, key, place, agent=None, env={}, cwd=str(room), room=str(room))
+    return replace(gates, walls=walls, sandbox=sandbox)
 
 
 def judge_land(site: Site, ended: Exit, problem: Problem | None) -> Judged:

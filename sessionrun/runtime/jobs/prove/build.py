@@ -12,9 +12,10 @@ from sessionrun.agents.verdict import Problem, split_status
 from sessionrun.engine.state import TaskState
 from sessionrun.model.errors import JobFileError
 from sessionrun.model.keys import JobKey
+from sessionrun.model.places import MadeEnvironment
 from sessionrun.model.spec import Check, Job
 from sessionrun.runtime.executors.protocol import Exit
-from sessionrun.runtime.jobs.environment import wish_environment
+from sessionrun.runtime.jobs.environment import wall_build, wish_environment
 from sessionrun.runtime.jobs.prove.request import ProveRequest, load_report
 from sessionrun.runtime.jobs.shared import Judged, Site
 from sessionrun.runtime.jobs.workspace_request import find_cwd, make_request
@@ -39,6 +40,8 @@ def build_prove(site: Site, state: TaskState, key: JobKey) -> Job:
     assert task.prove is not None
     check = task.check or Check(())
     directory = os.path.relpath(site.directory_of(task, place), place.worktree)
+    room = room_path(asked.repository, asked.owner)
+    wish = _wish_environment(site, state, key, room, directory)
     request = ProveRequest(
         workspace=asked,
         directory=directory,
@@ -51,22 +54,27 @@ def build_prove(site: Site, state: TaskState, key: JobKey) -> Job:
         test_files=task.prove.test_files,
         repeat=task.prove.repeat,
         known=str(site.session.path.absolute() / KNOWN_DIR),
-        environment=_wish_environment(site, state, key, room_path(asked.repository, asked.owner), directory),
+        environment=wish,
         hidden=task.prove.hidden,
-        walls=_enclose(site, state, key, str(room_path(asked.repository, asked.owner))),
+        walls=_enclose(site, state, key, str(room), wish),
     )
     env = site.environment_of(replace(task, environment=None), key, place)  # the task's own is not used here
     return site.ask(key, request, cwd=find_cwd(site, asked), env=env)
 
 
-def _enclose(site: Site, state: TaskState, key: JobKey, room: str) -> Enclosure | None:
+def _enclose(
+    site: Site, state: TaskState, key: JobKey, room: str, wish: EnvironmentRequest | None
+) -> Enclosure | None:
     """The walls around the rooms, if the task has any."""
     if state.spec.sandbox is None:
         return None
     from sessionrun.runtime.jobs.enclosing import enclose  # only walled tasks need it
 
-    env = site.environment_of(state.spec, key, state.place)
-    return enclose(site, state.spec, key, state.place, agent=None, env=env, cwd=room, room=room)
+    task, place = state.spec, state.place
+    env = site.environment_outside(task, key, place)
+    if wish is not None and place is not None:
+        place = replace(place, environment=MadeEnvironment("", cached=False, path=wish.target))
+    return enclose(site, task, key, place, agent=None, env=env, cwd=room, room=room)
 
 
 def _wish_environment(
@@ -79,6 +87,8 @@ def _wish_environment(
     wish = wish_environment(
         site, task, key, top=str(room), directory=str(room / directory), commit=commit, in_room=True
     )
+    if state.place is not None:
+        wish = replace(wish, walls=wall_build(site, task, key, state.place, git=str(room / ".git")))
     replace_file(site.session.make_job_path(key) / WISH, orjson.dumps(wish), durable=False)
     return wish
 

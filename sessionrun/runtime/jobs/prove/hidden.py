@@ -16,6 +16,7 @@ from pathlib import Path
 from typing import IO, Final, NamedTuple
 
 from sessionrun.model.hidden import HiddenTests
+from sessionrun.runtime.jobs.check.running import add_junit, find_report
 from sessionrun.runtime.jobs.prove.cases import Case, Word, list_test_files, match_ids, read_cases
 from sessionrun.runtime.jobs.prove.request import SOURCE_PATCH, JudgedTests, ProveReport, ProveRequest
 from sessionrun.runtime.jobs.prove.room import Shell, open_shell
@@ -165,9 +166,8 @@ def _may_be_there(test_id: str, files: Sequence[str], there: Sequence[str]) -> b
 def _run(
     shell: Shell, hidden: HiddenTests, words: Sequence[str], junit: Path, stream: IO[bytes]
 ) -> list[Case] | None:
-    junit.unlink(missing_ok=True)
-    added = f"{_ADDED} --junitxml={shlex.quote(str(junit.absolute()))}"
-    environ = {"PYTEST_ADDOPTS": f"{os.environ.get('PYTEST_ADDOPTS', '')} {added}".strip()}
+    junit = find_report(junit.parent, junit.name, shell.walls)
+    environ = add_junit(shell.environ, junit, _ADDED, walls=shell.walls)
     script = " ".join([hidden.command, *map(shlex.quote, words)])
     stream.write(f"$ {script}\n".encode("utf-8", "surrogateescape"))
     stream.flush()

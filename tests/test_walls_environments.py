@@ -1,0 +1,285 @@
+"""Environments inside of walls: what builds them runs inside, and no task can change what others get."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import orjson
+import pytest
+from python_projects import BACKEND, lay_out_project, make_uv, make_wheels
+from walled import Walled, make_walled
+
+from sessionrun.store.session import SessionDir
+from sessionrun.workspaces.environments.inputs import collect_all, collect_inputs
+from sessionrun.workspaces.environments.interpreter import find_interpreter
+from sessionrun.workspaces.environments.manifest import ENV, LEFT, list_files, load_manifest, verify
+from sessionrun.workspaces.environments.request import EnvironmentProblem
+
+IS_INSIDE = "tr '\\0' ' ' < /proc/1/cmdline | grep -q bwrap"
+
+
+@pytest.fixture(params=[False, True], ids=["own user", "other user"])
+def site(request: pytest.FixtureRequest) -> Iterator[Walled]:
+    with make_walled(other=request.param) as made:
+        yield lay_out(made)
+
+
+@pytest.fixture
+def own() -> Iterator[Walled]:
+    with make_walled(other=False) as made:
+        yield lay_out(made)
+
+
+def lay_out(site: Walled) -> Walled:
+    """A project, a stand-in for uv with its wheels, and a cache."""
+    site.make_repository()
+    for path in (lay_out_project(site.top), site.root / "programs", site.root / "wheels"):
+        path.mkdir(exist_ok=True)
+    make_uv(site.root / "programs", make_wheels(site.root / "wheels"), site.python)
+    site.give(*site.root.rglob("*"))
+    site.environ["PATH"] = f"{site.root / 'programs'}:{site.environ['PATH']}"
+    site.environ["XDG_CACHE_HOME"] = str(site.home / ".cache")
+    site.sh("git add -A; git commit -qm project")
+    return site
+
+
+def make_plan(site: Walled, *tasks: dict[str, Any], policy: str = "project") -> dict[str, Any]:
+    sandbox = {"policy": policy, "network": "none", "read": [str(site.root / "wheels")]}
+    return {"prompts": [{"environment": "python", "sandbox": sandbox, **task} for task in tasks]}
+
+
+def find_entries(site: Walled) -> dict[str, Path]:
+    folder = site.home / ".cache" / "sessionrun" / "environments"
+    return {path.name: path for path in folder.iterdir() if load_manifest(path, path.name) is not None}
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("policy", ["project", "strict"])
+def test_all_phases_work_in_an_environment_that_was_built_inside(site: Walled, policy: str) -> None:
+    """Also git in the room of a proof; and each task has a copy of its own."""
+    inside = f"{IS_INSIDE}; demo; pytest; git log -1"
+    first = {
+        "id": "a",
+        "setup": inside,
+        "prompt": f"{inside}; command -v demo > new; touch $VIRTUAL_ENV/mine",
+        "check": f"{inside}; test -e new",
+        "prove": True,
+        "rounds": 2,
+    }
+    second = {"id": "b", "needs": "a", "prompt": f"{inside}; test ! -e $VIRTUAL_ENV/mine; command -v demo > new"}
+    tasks = site.run(make_plan(site, first, second, policy=policy))
+    reasons = {name: (task["outcome"], task["reason"]) for name, task in tasks.items()}
+    assert set(reasons.values()) == {("succeeded", None)}, reasons
+    assert tasks["a"]["proof"] == "proved"
+    copies = [site.git("show", f"main-task-{name}:new") for name in "ab"]
+    assert copies[0] != copies[1] and all("/sessionrun/environments/tasks/" in copy for copy in copies)
+    (entry,) = find_entries(site).values()
+    manifest = load_manifest(entry, entry.name)
+    assert manifest is not None and manifest.packages == ("demo==1.0", "pytest==1.0")
+    assert verify(entry, manifest) is None and not (entry / "tmp").exists()
+
+
+@pytest.mark.slow
+def test_a_build_has_the_network_of_its_task(own: Walled) -> None:
+    """And what it could not reach is said, as of any other job."""
+    ask = "import urllib.request; urllib.request.urlopen('http://index.example.org/simple/', timeout=20)"
+    own.write("repo/build_backend/backend.py", f"{BACKEND}\n{ask}\n")
+    own.sh("git commit -qam asks")
+    plan = make_plan(own, {"id": "t", "prompt": "demo"}, policy="strict")
+    plan["prompts"][0]["sandbox"]["network"] = ["pypi.example.org"]
+    ended = own.run(plan)["t"]
+    assert ended["reason_class"] == "environment_failed"
+    assert "its walls let through no hosts but those in sandbox.network" in ended["reason"]
+    assert "index.example.org" in own.command("explain", ended["session"].session_id, "t").stdout
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("where", [{"workspace": "worktree"}, {"repo": "../repo"}], ids=["here", "mirror"])
+def test_precache_builds_inside_what_a_task_then_finds(own: Walled, where: dict[str, Any]) -> None:
+    tell = "open('inside', 'w').write(open('/proc/1/cmdline').read())"
+    own.write("repo/build_backend/backend.py", f"{BACKEND}\n{tell}\n")
+    own.sh("git commit -qam tells")
+    task = {"id": "t", "prompt": "grep -q bwrap inside", **where}
+    plan = {
+        **make_plan(own, {}),
+        "prompts": [task],
+        "defaults": {"agent": "shell", **make_plan(own, {})["prompts"][0]},
+    }
+    file = own.write("plans/ahead.json", orjson.dumps(plan).decode())
+    said = own.command("precache", str(file), code=None)
+    assert said.returncode == 0, said.stderr
+    (entry,) = find_entries(own)
+    words = ("-q", "--agent", "shell", "--require-cache", str(file))
+    (session_id,) = own.command(*words).stdout.split()
+    ended = own.finish(SessionDir(own.find_results() / f"session-{session_id}"))["t"]
+    assert (ended["outcome"], ended["environment"]["cached"]) == ("succeeded", True), ended["reason"]
+    assert ended["environment"]["digest"] == entry
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("policy", ["project", "strict"])
+def test_gates_have_an_environment_that_was_built_inside(own: Walled, policy: str) -> None:
+    plan = make_plan(own, {"id": "t", "prompt": "echo '# more' >> pyproject.toml"}, policy=policy)
+    plan["land"] = {
+        "into": "main",
+        "gates": [f"{IS_INSIDE}; demo; pytest"],
+        "sandbox": plan["prompts"][0]["sandbox"],
+    }
+    tasks = own.run(plan)
+    assert tasks["t"]["landing"]["status"] == "landed", tasks["t"]["landing"]
+    assert len(find_entries(own)) == 2
+
+
+# What tasks might do to environments of others, and by their own.
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("policy", ["project", "strict"])
+def test_a_build_can_change_nothing_but_its_entry(own: Walled, policy: str) -> None:
+    """Neither what was built before, nor the checkout, the repository, the session or the user's caches."""
+    own.run(make_plan(own, {"id": "first", "prompt": "demo"}, policy=policy))
+    (entry,) = find_entries(own).values()
+    places = [
+        own.top,
+        own.top / ".git",
+        own.home,
+        own.home / ".cache",
+        entry,
+        entry / ENV,
+        entry.parent,
+        own.results,
+    ]
+    hook = f"""
+for place in {[str(place) for place in places]!r}:
+    try:
+        open(os.path.join(place, "planted.pth"), "w").close()
+    except OSError:
+        pass
+"""
+    own.write("repo/build_backend/backend.py", BACKEND + hook)
+    own.sh("echo '# changed' >> pyproject.toml; git commit -qam hook")
+    tasks = own.run(make_plan(own, {"id": "t", "prompt": "demo"}, policy=policy))
+    assert tasks["t"]["outcome"] == "succeeded", tasks["t"]["reason"]
+    assert len(find_entries(own)) == 2
+    assert [place for place in places if (place / "planted.pth").exists()] == []
+    manifest = load_manifest(entry, entry.name)
+    assert manifest is not None and verify(entry, manifest) is None
+
+
+@pytest.mark.slow
+def test_no_entry_is_shared_by_walls_of_different_kinds_and_none(own: Walled) -> None:
+    (walled,) = make_plan(own, {"id": "walled", "prompt": "demo"})["prompts"]
+    (strict,) = make_plan(own, {"id": "strict", "prompt": "demo"}, policy="strict")["prompts"]
+    others = [{**walled, "id": "again"}, {**walled, "id": "open", "sandbox": "none"}]
+    tasks = own.run({"prompts": [walled, strict, *others]})
+    assert {task["outcome"] for task in tasks.values()} == {"succeeded"}
+    digests = {name: task["environment"]["digest"] for name, task in tasks.items()}
+    assert digests["walled"] == digests["again"] and len(set(digests.values())) == len(find_entries(own)) == 3
+
+
+@pytest.mark.slow
+def test_what_the_work_of_a_task_built_is_for_the_same_work_alone(own: Walled) -> None:
+    """A task changes what decides about its environment, and a program that its installer runs and that does not.
+
+    Its proof builds that.  A later task with the same inputs gets an environment without it, walled or not.
+    """
+    compiled = 'open("src/demo/_fast.so", "wb").write(b"\\0compiled")'
+    assert compiled in BACKEND
+    helped = BACKEND.replace(compiled, 'exec(open("tools/helper").read())')
+    own.write("repo/build_backend/backend.py", helped)
+    own.write("repo/tools/helper", compiled)
+    own.sh("git add -A; git commit -qm helper")
+    same = "echo '# more' >> pyproject.toml; echo new > new"
+    evil = f"{same}; sed -i s/compiled/poison/ tools/helper"
+    tasks = own.run(make_plan(own, {"id": "evil", "prompt": evil, "check": "test -e new", "prove": True}))
+    assert tasks["evil"]["proof"] == "proved", tasks["evil"]["reason"]
+    made = [(path / LEFT / "src/demo/_fast.so").read_bytes() for path in find_entries(own).values()]
+    assert sorted(made) == [b"\0compiled", b"\0poison"], "its own proof is by its own work"
+    own.sh(f"{same}; git add -A; git commit -qm same")
+    look = "grep -q compiled src/demo/_fast.so"
+    plan = make_plan(own, {"id": "walled", "prompt": look}, {"id": "open", "prompt": look, "sandbox": "none"})
+    assert {task["outcome"] for task in own.run(plan).values()} == {"succeeded"}
+
+
+@pytest.mark.slow
+def test_programs_that_a_task_puts_into_its_environment_run_inside_alone(own: Walled) -> None:
+    """Programs of ours beside the walls start git, bubblewrap and more, and do not find them there."""
+    mark = own.root / "escaped"
+    names = ("git", "bwrap", "sh", "python3", "env", "uv")
+    plant = f"""
+folder = os.path.join(os.environ["VIRTUAL_ENV"], "bin")
+for name in {names!r}:
+    path = os.path.join(folder, name)
+    if not os.path.lexists(path):
+        script = "#!/bin/sh\\ntouch {mark} 2>/dev/null\\nPATH=/usr/bin:/bin; exec " + name + ' "$@"\\n'
+        open(path, "w").write(script)
+        os.chmod(path, 0o755)
+"""
+    own.write("repo/build_backend/backend.py", BACKEND + plant)
+    own.sh("git commit -qam plants")
+    task = {
+        "id": "t",
+        "setup": "command -v git | grep -q environments/tasks; echo x > made",
+        "prompt": "echo $SESSIONRUN_ROUND >> new; git add new; git commit -qm new",
+        "check": {"commands": ["git log -1; test $SESSIONRUN_ROUND = 2"], "reset": "hard"},
+        "rounds": 2,
+        "prove": True,
+    }
+    ended = own.run(make_plan(own, task))["t"]
+    assert not mark.exists()
+    assert own.git("show", "main-task-t:new") == "2", ended["reason"]
+
+
+@pytest.mark.slow
+def test_links_in_an_environment_show_a_task_nothing(own: Walled) -> None:
+    key = own.write("home/private/key", "secret")
+    steal = f"ln -sf {key} $VIRTUAL_ENV/bin/python; ln -sf {key} $VIRTUAL_ENV/bin/python3; echo new > new"
+    task = {"id": "t", "prompt": steal, "check": f"! cat {key}; ! cat $VIRTUAL_ENV/bin/python", "rounds": 2}
+    ended = own.run(make_plan(own, task, policy="strict"))["t"]
+    assert ended["outcome"] == "succeeded", ended["reason"]
+
+
+def test_no_program_of_the_checkout_is_asked_outside(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    program = tmp_path / "bin" / "python"
+    program.parent.mkdir()
+    program.write_text(f"#!/bin/sh\ntouch {tmp_path}/ran\n")
+    program.chmod(0o755)
+    monkeypatch.chdir(tmp_path)
+    with pytest.raises(EnvironmentProblem):
+        find_interpreter("bin/python", {"PATH": os.defpath}, "/")
+    assert not (tmp_path / "ran").exists()
+    assert find_interpreter(None, {"PATH": os.environ["PATH"]}, "/").prefix
+
+
+def test_links_in_an_entry_lead_nowhere(tmp_path: Path) -> None:
+    """Code of a checkout may make anything in the entry that it is built into; we look at it from outside."""
+    packages, outside = tmp_path / "entry" / ENV / "lib" / "site-packages", tmp_path / "outside"
+    for folder in (packages / "x-1.dist-info", packages / "__pycache__", tmp_path / "entry" / LEFT, outside):
+        folder.mkdir(parents=True)
+    (outside / "RECORD").write_text("../../../bin/x,sha256=0,1\n")
+    (outside / "kept.pyc").touch()
+    (packages / "pip").symlink_to(outside)
+    (packages / "x-1.dist-info" / "RECORD").symlink_to(outside / "RECORD")
+    os.mkfifo(packages / "waits.py")
+    (packages / "__pycache__" / "waits.cpython-311.pyc").touch()
+    (tmp_path / "entry" / ENV / "bin").mkdir()
+    (tmp_path / "entry" / ENV / "bin" / "x").write_text(str(tmp_path / "old"))
+    files = {entry.path: entry for entry in list_files(tmp_path / "entry", [str(tmp_path / "old")])}
+    assert files[f"{ENV}/bin/x"].rewrite and not files[f"{ENV}/lib/site-packages/x-1.dist-info/RECORD"].record
+    assert (outside / "kept.pyc").exists() and f"{ENV}/lib/site-packages/waits.py" not in files
+
+
+def test_all_files_count_where_a_task_may_have_written_them(tmp_path: Path) -> None:
+    (tmp_path / "tools").mkdir()
+    (tmp_path / "setup.py").write_text("import tools.helper\n")
+    helper = tmp_path / "tools" / "helper.py"
+    helper.write_text("def run():\n    pass\n")
+    before = collect_inputs(tmp_path), collect_all(tmp_path)
+    helper.write_text("def run():\n    evil\n")
+    (tmp_path / "link").symlink_to("tools")
+    after = collect_inputs(tmp_path), collect_all(tmp_path)
+    assert before[0] == after[0] and before[1] != after[1]
+    assert set(after[1]) == {"setup.py", "tools/helper.py", "link"}

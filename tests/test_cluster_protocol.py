@@ -270,6 +270,8 @@ def test_jobs_wait_for_each_other_only_while_they_are_short() -> None:
         ahead.ended("x", 0.01)
     assert ahead.factor == 1
     ahead.ended("x", 0.01)
+    assert ahead.factor == 8
+    ahead.ended("x", 1.0)
     assert ahead.factor == 2
     ahead.submitted("y", 10.0)
     ahead.submitted("z", 10.0)

@@ -10,6 +10,7 @@ import os
 import threading
 from collections import deque
 from collections.abc import Callable
+from contextlib import suppress
 from typing import Any, Final
 
 import orjson
@@ -20,6 +21,9 @@ from sessionrun.cluster.timers import CALL_SLACK_S
 from sessionrun.model.cluster import Cluster
 
 WAIT_S: Final = 5.0
+SOON_S: Final = 0.05
+"""So long after news the supervisor may take to have something to say to it: until then no call waits."""
+
 AGAIN_FIRST_S: Final = 0.1
 AGAIN_LAST_S: Final = 2.0
 CLOSE_TIMEOUT_S: Final = 3.0
@@ -65,6 +69,7 @@ class Carrier:
         self._cluster = cluster
         self._keep = keep
         self._closing = False
+        self._has_heard = False
         self.wake_fd, self._wake_write = os.pipe()
         os.set_blocking(self.wake_fd, False)
         os.set_blocking(self._wake_write, False)
@@ -145,6 +150,11 @@ class Carrier:
                     await asyncio.sleep(pause_s)
                     pause_s = min(2 * pause_s, AGAIN_LAST_S)
                 continue
+            if self._has_heard:
+                self._has_heard = False
+                with suppress(asyncio.TimeoutError):
+                    await asyncio.wait_for(self._poked.wait(), SOON_S)
+                continue
             if parked is None:
                 parked = asyncio.create_task(self._call(rpc, WAIT_S))
             poke = asyncio.create_task(self._poked.wait())
@@ -181,6 +191,7 @@ class Carrier:
         if reply["nodes"] is not None:
             heard.append(None)
         if heard:
+            self._has_heard = True
             self.news.extend(heard)
             self._ring()
         return True

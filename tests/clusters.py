@@ -36,6 +36,25 @@ SHORT_WORDS = "tick=0.3,lease=5,grace=0.5,margin=2.2"
 SID = "11111111-1111-4111-8111-111111111111"
 
 
+def make_order(job: str, *argv: str, **order: Any) -> Message:
+    """An order of the session's for a job."""
+    about: Message = {
+        "argv": list(argv),
+        "cwd": "/",
+        "env": {},
+        "stdin": None,
+        "stdout": f"task-{job}.txt",
+        "stderr": f"task-{job}.err",
+        "grace_s": 0.2,
+        "session": f"/elsewhere/session-{SID}",
+        "python": "/elsewhere/bin/python",
+        "package": "/elsewhere/lib",
+        "files": {},
+        "folders": [],
+    }
+    return {**about, **order}
+
+
 class NodeUnderTest:
     """A real node of this machine; its scheduler and its session are in the test."""
 
@@ -60,21 +79,8 @@ class NodeUnderTest:
     def submit(self, job: str, *argv: str, **order: Any) -> str:
         """Have a job run; returns its name."""
         name = f"{SID}/{job}/1/1/work/1"
-        about: Message = {
-            "argv": list(argv),
-            "cwd": str(self.site.path.parent),
-            "env": {},
-            "stdin": None,
-            "stdout": f"task-{job}.txt",
-            "stderr": f"task-{job}.err",
-            "grace_s": 0.2,
-            "session": f"/elsewhere/session-{SID}",
-            "python": "/elsewhere/bin/python",
-            "package": "/elsewhere/lib",
-            "files": {},
-            "folders": [],
-        }
-        self.head.submit(name, Opened(self.site.node_id, "e1"), {**about, **order})
+        about = make_order(job, *argv, **{"cwd": str(self.site.path.parent), **order})
+        self.head.submit(name, Opened(self.site.node_id, "e1"), about)
         self._call()
         return name
 

@@ -67,7 +67,7 @@ def check_session(cluster: RealCluster, count: int) -> None:
     plan = [
         {"id": "good", "prompt": "echo fine; echo oops >&2", "check": "test -e sibling", "env": {"E": "a b"}},
         {"id": "bad", "prompt": f"exit 7 {folder}"},
-        {"id": "later", "prompt": "cat sibling", "needs": ["good"]},
+        {"id": "later", "prompt": "cat sibling; env | grep ^DASK_ || true", "needs": ["good"]},
     ]
     (command.cwd / "sibling").write_text("here\n")
     session_id = start(cluster, plan)

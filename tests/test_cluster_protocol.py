@@ -77,6 +77,21 @@ def test_a_job_goes_to_its_node_and_its_end_comes_back_until_it_is_dropped() -> 
     assert cluster.tick(ends=[end()]).forget == [JOB]
 
 
+def test_that_an_end_may_be_forgotten_is_in_the_next_answer_and_is_no_reason_for_one() -> None:
+    cluster = Cluster()
+    cluster.submit()
+    cluster.tick()
+    tick = cluster.make(ends=[end()])
+    assert cluster.permits.take_tick(cluster.now, tick)
+    cluster.call()
+    cluster.head.drop(JOB)
+    cluster.call()
+    assert not cluster.permits.node_has_news("a")
+    assert cluster.permits.answer_node(cluster.now, "a")["ack"] == [JOB]
+    assert cluster.permits.take_tick(cluster.now, cluster.make(held=[JOB]))
+    assert cluster.permits.node_has_news("a")  # what no session wants is killed at once
+
+
 def test_an_order_whose_answer_was_dropped_is_offered_again_and_only_then() -> None:
     cluster = Cluster()
     cluster.submit()
@@ -270,6 +285,8 @@ def test_jobs_wait_for_each_other_only_while_they_are_short() -> None:
         ahead.ended("x", 0.01)
     assert ahead.factor == 1
     ahead.ended("x", 0.01)
+    assert ahead.factor == 8
+    ahead.ended("x", 1.0)
     assert ahead.factor == 2
     ahead.submitted("y", 10.0)
     ahead.submitted("z", 10.0)

@@ -11,10 +11,11 @@ from dataclasses import replace
 from pathlib import Path
 
 import pytest
-from clusters import PATIENT, NodeUnderTest
+from clusters import PATIENT, SID, NodeUnderTest, make_order
 from conftest import eventually, is_gone, slow
 
 from sessionrun.runtime.keeper.watcher import Watcher
+from sessionrun.runtime.node.spool import Spool
 
 pytestmark = pytest.mark.skipif(not sys.platform.startswith("linux"), reason="looks into /proc")
 
@@ -160,3 +161,19 @@ def test_a_damaged_order_never_runs_and_writes_nothing_elsewhere(
         assert (end["kind"], end["verdict"]) == ("lost", "void") and "order cannot be used" in end["reason"]
         assert node.ledger_words(job) == ""
     assert not list(own_place.rglob("evil"))
+
+
+def test_a_job_that_comes_again_before_its_folder_is_removed_has_all_of_its_files(own_place: Path) -> None:
+    (own_place / "jobs").mkdir()
+    spool = Spool(own_place / "jobs")
+    files = {f"jobs/t/{number}/file": base64.b64encode(b"%d" % number).decode() for number in range(20)}
+    order = make_order("t", "/bin/true", files=files)
+    names = [f"{SID}/t/{attempt}/1/work/1" for attempt in range(6)]
+    for name in names[:5]:
+        spool.forget(spool.place(name, order)[0])
+    again, _ = spool.place(names[4], order)  # the thread that removes has the others to do first
+    last, _ = spool.place(names[5], order)
+    spool.forget(last)
+    eventually(lambda: not last.folder.exists())
+    found = {path.parent.name: path.read_text() for path in again.folder.rglob("file")}
+    assert found == {str(number): str(number) for number in range(20)}

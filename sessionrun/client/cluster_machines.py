@@ -20,6 +20,7 @@ from sessionrun.model.cluster import Cluster
 from sessionrun.model.errors import InputError
 from sessionrun.runtime.dask.scheduler import load_timers
 from sessionrun.runtime.node.directory import (
+    CALM,
     EXIT_LEFT,
     LOOP_VARIABLE,
     NODE_VARIABLE,
@@ -68,7 +69,7 @@ def _check_port(host: str, port: int) -> int:
 def head_environment(environ: Mapping[str, str]) -> dict[str, str]:
     """The environment of the scheduler: what dask leaves on disk is not for the common directory."""
     scratch = str(find_nodes_dir(environ) / ".head")
-    return {"DASK_TEMPORARY_DIRECTORY": scratch, **environ, LOOP_VARIABLE: "1"}
+    return {**CALM, "DASK_TEMPORARY_DIRECTORY": scratch, **environ, LOOP_VARIABLE: "1"}
 
 
 def open_site(
@@ -105,8 +106,8 @@ def node_command(cluster: Cluster, site: NodeSite) -> list[str]:
 
 
 def node_environment(site: NodeSite, environ: Mapping[str, str]) -> dict[str, str]:
-    """The environment of the worker, and of the jobs of the node."""
-    return {**environ, NODE_VARIABLE: str(site.path), LOOP_VARIABLE: "1"}
+    """The environment of the worker and, but for what is the worker's alone, of the jobs of the node."""
+    return {**CALM, **environ, NODE_VARIABLE: str(site.path), LOOP_VARIABLE: "1"}
 
 
 def open_checked(address: str, environ: Mapping[str, str]) -> Cluster:

@@ -144,12 +144,13 @@ class Permits:
             self._tell(permit)
 
     def node_has_news(self, node_id: str) -> bool:
-        """Whether an answer would bring something besides the lease.
+        """Whether an answer would bring something besides the lease that is wanted at once.
 
-        An end that no session wants counts, too: the node may forget it.
+        That the node may forget an end is not: the next answer says so.
         """
         node = self.nodes[node_id]
-        if any(self._find_strange(node)):
+        void, _, killed = self._find_strange(node)
+        if void or killed:
             return True
         if node.wrote or (self._renews and self._choose_offers(node)):
             return True

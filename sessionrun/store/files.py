@@ -107,20 +107,21 @@ def make_directory(path: Path | str, mode: int = 0o777, *, dir_fd: int | None = 
         os.mkdir(path, usual_mode(mode, umask), dir_fd=dir_fd)
 
 
-def make_directories(path: Path, mode: int = 0o777) -> None:
+def make_directories(path: Path | str, mode: int = 0o777) -> None:
     """The same for what is missing of a path; what is there stays as it is.
 
     Raises:
         OSError: one cannot be made, or is something else.
     """
-    if path.is_dir():
+    if os.path.isdir(path):
         return
-    if path.parent != path:
-        make_directories(path.parent, mode)
+    parent = os.path.dirname(path)
+    if parent not in ("", os.fspath(path)):
+        make_directories(parent, mode)
     try:
         make_directory(path, mode)
     except FileExistsError:
-        if not path.is_dir():
+        if not os.path.isdir(path):
             raise
 
 

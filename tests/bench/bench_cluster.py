@@ -7,15 +7,18 @@ import socket
 import subprocess
 import sys
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from functools import partial
 from typing import Final
 
 import psutil
 
-from .measure import Place, Row, command, compare, interleave, make_place
+from .measure import Place, Row, Spent, command, compare, interleave, make_place
 
 JOBS: Final = 1000
+MORE: Final = ", as many more"
+SIZES: Final = {"": JOBS, MORE: 2 * JOBS}
 NODES: Final = 2
 SLOTS: Final = 4
 LOCAL_GOAL: Final = 1.5
@@ -34,28 +37,40 @@ print(time.monotonic() - begun)
 
 
 def measure(rounds: int = 3) -> list[Row]:
-    """Measure; a round takes about half a minute."""
+    """Measure; a round takes about a minute.
+
+    The first two rows are whole sessions, so with their start; that of dask is left out.  The others are what
+    as many jobs more take, which leaves out every start.
+    """
     with make_place() as place, _cluster(place) as address, _bare_dask() as bare:
-        name = place.write_prompts("cluster.json", ["true"] * JOBS)
         ours, local, dask = f"{JOBS:,} jobs on {NODES} nodes x {SLOTS}", "the same here", "tasks of bare dask"
-        words = ("-q", "--sync", "--agent", "shell", name)
-        cases = {
-            ours: lambda: _time(place, "--cluster", address, *words),
-            local: lambda: _time(place, "--max-parallel", str(NODES * SLOTS), *words),
-            dask: lambda: _time_bare(bare),
+        runs: dict[str, Callable[[int], float]] = {
+            ours: lambda jobs: _time(place, jobs, "--cluster", address),
+            local: lambda jobs: _time(place, jobs, "--max-parallel", str(NODES * SLOTS)),
+            dask: lambda jobs: _time_bare(bare, jobs),
         }
-        samples = interleave(cases, rounds)
-        return [compare(samples, ours, local, LOCAL_GOAL), compare(samples, ours, dask, DASK_GOAL)]
+        cases = {name + more: partial(run, jobs) for name, run in runs.items() for more, jobs in SIZES.items()}
+        samples = dict(interleave(cases, rounds))
+        for name in runs:
+            both = zip(samples[name], samples[name + MORE], strict=True)
+            samples[name + MORE] = [Spent(twice.seconds - once.seconds) for once, twice in both]
+        return [
+            compare(samples, ours + more, floor + more, goal)
+            for more in SIZES
+            for floor, goal in ((local, LOCAL_GOAL), (dask, DASK_GOAL))
+        ]
 
 
-def _time(place: Place, *words: str) -> float:
+def _time(place: Place, jobs: int, *words: str) -> float:
+    name = place.write_prompts("cluster.json", ["true"] * jobs)
     begun = time.monotonic()
-    subprocess.run([*command(), *words], cwd=place.path, check=True, capture_output=True)
+    argv = [*command(), *words, "-q", "--sync", "--agent", "shell", name]
+    subprocess.run(argv, cwd=place.path, check=True, capture_output=True)
     return time.monotonic() - begun
 
 
-def _time_bare(address: str) -> float:
-    argv = [sys.executable, "-c", _BARE, address, str(JOBS)]
+def _time_bare(address: str, jobs: int) -> float:
+    argv = [sys.executable, "-c", _BARE, address, str(jobs)]
     return float(subprocess.run(argv, check=True, capture_output=True, text=True).stdout)
 
 

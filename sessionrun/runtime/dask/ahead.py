@@ -13,6 +13,9 @@ from typing import Final
 SHORT_S: Final = 0.5
 """Jobs that last so long on average, or longer, do not wait for each other."""
 
+MOMENT_S: Final = 0.1
+"""Of jobs that last less there are several in a message and in a sync: else these cost more than the jobs."""
+
 ENOUGH: Final = 8
 """So many jobs must have ended before their average means anything."""
 
@@ -33,7 +36,9 @@ class Ahead:
     @property
     def factor(self) -> int:
         """How many jobs there may be for each slot."""
-        return 2 if self._seen >= ENOUGH and self._mean_s < SHORT_S else 1
+        if self._seen < ENOUGH or self._mean_s >= SHORT_S:
+            return 1
+        return 2 if self._mean_s >= MOMENT_S else 8
 
     def submitted(self, job: str, now: float) -> None:
         """A job was sent."""

@@ -10,6 +10,7 @@ import os
 import threading
 from collections import deque
 from collections.abc import Callable
+from contextlib import suppress
 from typing import Any, Final
 
 import orjson
@@ -20,6 +21,9 @@ from sessionrun.cluster.timers import CALL_SLACK_S
 from sessionrun.model.cluster import Cluster
 
 WAIT_S: Final = 5.0
+SOON_S: Final = 0.05
+"""So long after an end the supervisor may take to have something to say to it: until then no call waits."""
+
 AGAIN_FIRST_S: Final = 0.1
 AGAIN_LAST_S: Final = 2.0
 CLOSE_TIMEOUT_S: Final = 3.0
@@ -65,6 +69,7 @@ class Carrier:
         self._cluster = cluster
         self._keep = keep
         self._closing = False
+        self._told_end = False
         self.wake_fd, self._wake_write = os.pipe()
         os.set_blocking(self.wake_fd, False)
         os.set_blocking(self._wake_write, False)
@@ -145,6 +150,11 @@ class Carrier:
                     await asyncio.sleep(pause_s)
                     pause_s = min(2 * pause_s, AGAIN_LAST_S)
                 continue
+            if self._told_end:
+                self._told_end = False
+                with suppress(asyncio.TimeoutError):
+                    await asyncio.wait_for(self._poked.wait(), SOON_S)
+                continue
             if parked is None:
                 parked = asyncio.create_task(self._call(rpc, WAIT_S))
             poke = asyncio.create_task(self._poked.wait())
@@ -178,6 +188,7 @@ class Carrier:
             self._tell_fault("another supervisor of this session speaks with the cluster")
             return True
         heard = self._keep(news)
+        self._told_end = self._told_end or any(kind != "begun" for kind, _ in heard)
         if reply["nodes"] is not None:
             heard.append(None)
         if heard:

@@ -10,6 +10,7 @@ import base64
 import os
 import re
 import socket
+import stat
 import sys
 from collections.abc import Collection, Iterator, Sequence
 from dataclasses import replace
@@ -52,21 +53,20 @@ def make_order(session: SessionDir, job: Job, repository: Repository | None = No
     files: dict[str, str] = {}
     folders: set[str] = set()
     size = 0
-    for path in sorted(set(_find_paths(root, words)) | {session.job_path(job.key)}):
-        name = str(path.relative_to(root))
-        if path.is_dir() and not path.is_symlink():
-            folders.add(name)
-            found = [Path(place, each) for place, _, names in os.walk(path) for each in names]
+    for path in sorted({*_find_paths(root, words), str(session.job_path(job.key))}):
+        if os.path.isdir(path) and not os.path.islink(path):
+            folders.add(_name(root, path))
+            found = [os.path.join(place, each) for place, _, names in os.walk(path) for each in names]
         else:
-            found = [path] if path.is_file() else []
+            found = [path]
         for each in found:
-            if each.is_symlink() or not each.is_file():
+            if os.path.islink(each) or not os.path.isfile(each):
                 continue
             content = read_regular(each)
-            if repository is not None and each.name == REQUEST:
+            if repository is not None and os.path.basename(each) == REQUEST:
                 content = _place_request(content, repository)
             size += len(content)
-            files[str(each.relative_to(root))] = base64.b64encode(content).decode()
+            files[_name(root, each)] = base64.b64encode(content).decode()
     if size > MAX_BYTES:
         raise StoreError(f"the files of {job.key.text()} have {size} bytes: more than {MAX_BYTES} do not travel")
     moved = {} if repository is None else {repository.top: _find_replica(repository)}
@@ -75,8 +75,8 @@ def make_order(session: SessionDir, job: Job, repository: Repository | None = No
         "cwd": moved.get(job.cwd, job.cwd),
         "env": {name: moved.get(value, value) for name, value in job.env.items()},
         "stdin": job.stdin,
-        "stdout": str(Path(job.stdout).relative_to(root)),
-        "stderr": str(Path(job.stderr).relative_to(root)),
+        "stdout": _name(root, job.stdout),
+        "stderr": _name(root, job.stderr),
         "grace_s": job.stop_grace_s,
         "session": root,
         "python": sys.executable,
@@ -86,11 +86,18 @@ def make_order(session: SessionDir, job: Job, repository: Repository | None = No
     }
 
 
-def _find_paths(root: str, words: tuple[str, ...]) -> Iterator[Path]:
+def _name(root: str, path: str) -> str:
+    """A path below the session's directory as a node knows it; the node refuses any other."""
+    return path.removeprefix(f"{root}/")
+
+
+def _find_paths(root: str, words: tuple[str, ...]) -> Iterator[str]:
     """Paths below the session's directory that a word names, alone or within a command."""
     for word in words:
+        if root not in word:
+            continue
         for match in re.finditer(re.escape(root) + r"/[^\s'\":;,]+", word):
-            yield Path(match.group().rstrip("/"))
+            yield str(Path(match.group()))
 
 
 def _find_replica(repository: Repository) -> str:
@@ -255,15 +262,20 @@ class Files:
         """
         for name, size in files.items():
             path = self.find_path(task, name)
-            if path is None:
-                continue
-            fd = self._open(path)
-            try:
-                if os.fstat(fd).st_size < size:
-                    return False
-            finally:
-                os.close(fd)
+            if path is not None and self._measure(path) < size:
+                return False
         return True
+
+    def _measure(self, path: Path) -> int:
+        """How many bytes a file has; one that is missing is made."""
+        try:
+            about = os.lstat(path)
+            if stat.S_ISREG(about.st_mode):
+                return about.st_size
+        except FileNotFoundError:
+            pass
+        os.close(self._open(path))
+        return 0
 
     def _open(self, path: Path) -> int:
         make_directories(path.parent, 0o700)

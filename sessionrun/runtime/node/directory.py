@@ -35,6 +35,12 @@ EXIT_LEFT: Final = 77
 NODE_VARIABLE: Final = "SESSIONRUN_NODE"
 """Tells a worker of the cluster which node it is the bridge of: the node's own directory."""
 
+CALM: Final[Mapping[str, str]] = {
+    "DASK_DISTRIBUTED__WORKER__PROFILE__ENABLED": "False",
+    "DASK_DISTRIBUTED__ADMIN__TICK__INTERVAL": "500ms",
+}
+"""Settings of the programs of dask: else they look all the time at tasks of its own, of which there are none."""
+
 SOCKET: Final = "link.sock"
 JOBS: Final = "jobs"
 LEFT: Final = "left"

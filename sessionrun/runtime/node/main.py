@@ -227,12 +227,12 @@ class LinkProcess:
             if name in self._jobs:
                 self._jobs[name].note_written(file, size)
                 self._has_news = self._has_news or self._jobs[name].has_more
-        for name in tasks.forget:
-            job = self._jobs.pop(name, None)
-            if job is not None:
-                self._keeper.send(b"A", name.encode())
-                self._keeper.flush()
-                self._spool.forget(job)
+        known = [job for name in tasks.forget if (job := self._jobs.pop(name, None)) is not None]
+        for job in known:
+            self._keeper.send(b"A", job.job.encode())
+        self._keeper.flush()
+        for job in known:
+            self._spool.forget(job)
 
     def _start(self, name: str, order: Message) -> None:
         if name in self._jobs:

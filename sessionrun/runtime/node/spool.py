@@ -11,9 +11,11 @@ import base64
 import os
 import shutil
 import sys
+import threading
 import time
 from collections.abc import Iterator
 from pathlib import Path
+from queue import Queue
 from typing import Final
 
 import orjson
@@ -33,6 +35,11 @@ MIRROR: Final = "session"
 MAX_FILES: Final = 10_000
 CHUNK_BYTES: Final = 1 << 20
 """Most of a job's output in one tick, for all jobs together."""
+
+MAX_GONE: Final = 1000
+"""So many folders may wait for their removal."""
+
+_PACKAGE: Final = str(Path(__file__).resolve().parents[3])
 
 
 class SpooledJob:
@@ -121,13 +128,13 @@ class SpooledJob:
 
     def _find_files(self) -> Iterator[tuple[str, int]]:
         """All regular files below the mirror that the job made or changed; links are not followed."""
-        base, found = self.folder / MIRROR, 0
+        base, found = str(self.folder / MIRROR), 0
         for place, folders, names in os.walk(base):
             folders.sort()
             for name in sorted(names):
-                path = Path(place, name)
+                path = f"{place}/{name}"
                 about = os.lstat(path)
-                relative = str(path.relative_to(base))
+                relative = path[len(base) + 1 :]
                 is_file = about.st_mode & 0o170000 == 0o100000
                 if (
                     is_file
@@ -139,10 +146,18 @@ class SpooledJob:
 
 
 class Spool:
-    """The folders of a node's jobs."""
+    """The folders of a node's jobs.  A thread removes those that are not needed any more: that takes long."""
 
     def __init__(self, directory: Path) -> None:
         self._directory = directory
+        self._node = str(directory.parent.parent)
+        self._gone: Queue[Path] = Queue(MAX_GONE)
+        threading.Thread(target=self._remove, name="spool", daemon=True).start()
+
+    def _remove(self) -> None:
+        while True:
+            shutil.rmtree(self._gone.get(), ignore_errors=True)
+            self._gone.task_done()
 
     def load(self) -> Iterator[SpooledJob]:
         """The jobs whose folders are whole; the rest of one that was interrupted is removed."""
@@ -165,42 +180,40 @@ class Spool:
             ValueError, KeyError, TypeError: the order is damaged.
         """
         folder = self.folder_of(job)
-        shutil.rmtree(folder, ignore_errors=True)
-        mirror = folder / MIRROR
+        if os.path.lexists(folder):  # one that was interrupted, or is being removed
+            self._gone.join()
+            shutil.rmtree(folder, ignore_errors=True)
+        mirror = f"{folder}/{MIRROR}"
         make_directories(mirror, 0o700)
         brought = {}
         for name, content in order["files"].items():
-            path = mirror / _check_name(name)
-            make_directories(path.parent, 0o700)
+            path = f"{mirror}/{_check_name(name)}"
+            make_directories(os.path.dirname(path), 0o700)
             decoded = base64.b64decode(content)
-            if path.name == REQUEST:
+            if os.path.basename(path) == REQUEST:
                 decoded = self._move(decoded.decode(), order, mirror).encode()
-            with open(open_regular(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL), "wb") as stream:
-                stream.write(decoded)
+            _write_new(path, decoded)
             about = os.lstat(path)
             brought[name] = [about.st_size, about.st_mtime_ns]
         for name in order["folders"]:
-            make_directories(mirror / _check_name(name), 0o700)
+            make_directories(f"{mirror}/{_check_name(name)}", 0o700)
         outputs = [_check_name(order[name]) for name in ("stdout", "stderr")]
         kept: Message = {"job": job, "outputs": list(dict.fromkeys(outputs)), "brought": brought}
         kept["rescue"] = None if order.get("rescue") is None else _check_name(order["rescue"])
         for name in outputs:
-            make_directories((mirror / name).parent, 0o700)
-        path = folder / ORDER
-        with open(open_regular(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL), "wb") as stream:
-            stream.write(orjson.dumps(kept))
+            make_directories(os.path.dirname(f"{mirror}/{name}"), 0o700)
+        _write_new(f"{folder}/{ORDER}", orjson.dumps(kept))
         return SpooledJob(job, folder, kept), self._translate(job, order, mirror)
 
-    def _translate(self, job: str, order: Message, mirror: Path) -> JobOrder:
+    def _translate(self, job: str, order: Message, mirror: str) -> JobOrder:
         """The process to start: paths of the session's directory, of its Python and its package become our own."""
-        package = str(Path(__file__).resolve().parents[3])
         python: str = order["python"]
 
         def here(word: str) -> str:
             if word == python:
                 return sys.executable
             if word.startswith(order["package"] + os.sep):
-                word = package + word[len(order["package"]) :]
+                word = _PACKAGE + word[len(order["package"]) :]
             return self._move(word, order, mirror)
 
         if order["cwd"].startswith(NODE_TOKEN):
@@ -212,23 +225,28 @@ class Spool:
             grace_s=float(order["grace_s"]),
             cwd=os.fsencode(here(order["cwd"])),
             stdin=os.fsencode(here(order["stdin"] or "")),
-            stdout=os.fsencode(mirror / order["stdout"]),
-            stderr=os.fsencode(mirror / order["stderr"]),
+            stdout=os.fsencode(f"{mirror}/{order['stdout']}"),
+            stderr=os.fsencode(f"{mirror}/{order['stderr']}"),
             argv=[os.fsencode(here(word)) for word in order["argv"]],
             env=env,
         )
 
-    def _move(self, text: str, order: Message, mirror: Path) -> str:
+    def _move(self, text: str, order: Message, mirror: str) -> str:
         """A text in which paths of the session's directory, and of the node, are those that they are here."""
-        return text.replace(order["session"], str(mirror)).replace(NODE_TOKEN, str(self._directory.parent.parent))
+        return text.replace(order["session"], mirror).replace(NODE_TOKEN, self._node)
 
     def folder_of(self, job: str) -> Path:
         """Where a job's files are; no part of its name holds a comma or slash but between the parts."""
         return self._directory / job.replace("/", ",")
 
     def forget(self, job: SpooledJob) -> None:
-        """Remove a job's files."""
-        shutil.rmtree(job.folder, ignore_errors=True)
+        """Let a job's files be removed."""
+        self._gone.put(job.folder)
+
+
+def _write_new(path: str, content: bytes) -> None:
+    with open(open_regular(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL), "wb") as stream:
+        stream.write(content)
 
 
 def _check_name(name: str) -> str:

@@ -8,7 +8,7 @@ from pathlib import Path
 
 from sessionrun.model.errors import StoreError
 from sessionrun.runtime.launch import LOCK_TIMEOUT_S, start_detached
-from sessionrun.runtime.node.directory import LOOP_VARIABLE, NODE_VARIABLE
+from sessionrun.runtime.node.directory import CALM, LOOP_VARIABLE, NODE_VARIABLE
 from sessionrun.store import locks
 from sessionrun.store.session import SessionDir
 
@@ -18,7 +18,8 @@ LINK = "sessionrun.runtime.node.main"
 def main() -> None:
     """Start it, unless it lives; exit code 1 and the reason on standard error if it does not come up."""
     directory = Path(sys.argv[1])
-    for name in (NODE_VARIABLE, LOOP_VARIABLE):
+    calm = (name for name, value in CALM.items() if os.environ.get(name) == value)
+    for name in (NODE_VARIABLE, LOOP_VARIABLE, *calm):
         os.environ.pop(name, None)  # these are for the worker, not for jobs
     try:
         lock_fd = locks.hold(directory / "root.lock", timeout_s=LOCK_TIMEOUT_S)

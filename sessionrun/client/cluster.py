@@ -6,7 +6,7 @@ import ipaddress
 import os
 import re
 import socket
-from collections.abc import Coroutine, Mapping
+from collections.abc import Coroutine, Mapping, Sequence
 from dataclasses import replace
 from importlib.util import find_spec
 from pathlib import Path
@@ -129,10 +129,12 @@ def settle_cluster(spec: SessionSpec, address: str, environ: Mapping[str, str]) 
     """
     cluster = open_cluster(address, environ)
     require_dask()
-    for task in spec.tasks:
-        fault = _find_fault(spec, task)
-        if fault is not None:
-            raise InputError(f"task {task.id!r:.140}: {fault} not work on the nodes of a cluster yet")
+    check_tasks(spec.tasks)
+    if spec.seats is not None:
+        raise InputError(
+            "worktrees: those that stay are of one machine, and cannot be had on the nodes of a cluster: "
+            "leave worktrees out"
+        )
     _check_included(spec)
     check_reachable(cluster)
     _join(cluster)
@@ -201,18 +203,20 @@ def _run(cluster: Cluster, call: Coroutine[Any, Any, _T]) -> _T:
         raise InputError(f"the cluster at {cluster.address} does not answer: {why}") from error
 
 
-def _find_fault(spec: SessionSpec, task: TaskSpec) -> str | None:
-    """What of a task cannot be done on a node yet; None: nothing."""
-    wanted = {
-        "tasks of a queue do": spec.feed is not None,
-        "repositories of tasks' own do": task.workspace.kind not in ("none", "worktree"),
-        "worktrees that stay (seats) do": spec.seats is not None and task.workspace.kind == "worktree",
-        "environments do": task.environment is not None,
-        "prove does": task.prove is not None,
-        "mends do": task.mend is not None or (spec.landing is not None and spec.landing.mends > 0),
-        'the base "target" does': task.base == "target",
-    }
-    return next((words for words, is_so in wanted.items() if is_so), None)
+def check_tasks(tasks: Sequence[TaskSpec]) -> None:
+    """Refuse tasks that need what the nodes of a cluster cannot give them.
+
+    Raises:
+        InputError: which task, and what.
+    """
+    for task in tasks:
+        wanted = {
+            "repositories of tasks' own do": task.workspace.kind not in ("none", "worktree"),
+            "environments do": task.environment is not None,
+        }
+        fault = next((words for words, is_so in wanted.items() if is_so), None)
+        if fault is not None:
+            raise InputError(f"task {task.id!r:.140}: {fault} not work on the nodes of a cluster yet")
 
 
 def show_cluster(cluster: Cluster) -> dict[str, Any]:

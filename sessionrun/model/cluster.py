@@ -33,6 +33,11 @@ class Cluster:
         return self.address == SLURM
 
 
+def uses_replicas(cluster: Cluster | None) -> bool:
+    """Whether the worktrees of a session are on nodes, which need not share a disk with its machine."""
+    return cluster is not None and not cluster.is_slurm
+
+
 @frozen
 class SlotsOffered:
     """The nodes of the session's cluster that live have so many slots in all: an event of the journal."""

@@ -9,7 +9,8 @@ from __future__ import annotations
 
 import os
 import time
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import field, replace
 from hashlib import sha256
 from itertools import count
@@ -18,11 +19,13 @@ from typing import Final
 
 import orjson
 
+from sessionrun.model.ends import Handed
 from sessionrun.model.errors import SessionrunError
 from sessionrun.model.frozen import frozen
 from sessionrun.model.places import Place, Repository
-from sessionrun.store.files import make_directories, open_regular, replace_file
+from sessionrun.store.files import NotRegular, make_directories, open_regular, read_regular, replace_file
 from sessionrun.store.jobfiles import load_record_if_any
+from sessionrun.workspaces.bases import find_tips
 from sessionrun.workspaces.bringing import kept_path
 from sessionrun.workspaces.companions import ARCHIVE, make_links, unpack_included
 from sessionrun.workspaces.git import Git
@@ -44,6 +47,12 @@ MAX_PACK: Final = 128 * 1024 * 1024
 SENT: Final = "sent"
 """Directory beside a replica: a record for each branch whose work was packed."""
 
+LEFT: Final = "left"
+"""Directory in the folder of a RELEASE: files of the worktree that its session asks for."""
+
+MAX_LEFT: Final = 1024 * 1024
+"""Most that each of these may have (bytes)."""
+
 ARRIVAL_S: Final = 20.0
 """So long a PREPARE waits for objects that another one of this node brings."""
 
@@ -55,11 +64,15 @@ NAME_TRIES: Final = 100
 class ReplicaWish:
     """What has to be in the replica: commits that the session's machine has, by their full names.
 
-    `inside` says where the task's links lead that stand inside of the checkout.
+    `inside` says where the task's links lead that stand inside of the checkout.  `brings` are names of files in
+    the top of the worktree that go home with RELEASE also if git ignores them.  `settings` are those by which
+    commits of git name their author.
     """
 
     known: tuple[str, ...]
     inside: Mapping[str, str] = field(default_factory=dict)
+    brings: tuple[str, ...] = ()
+    settings: Mapping[str, str] = field(default_factory=dict)
 
 
 @frozen
@@ -104,6 +117,9 @@ def receive(request: WorkspaceRequest, folder: Path) -> None:
                 git("update-ref", f"refs/sessionrun/received/{commit}", commit)
             (folder / PACK).unlink()
         make_links(top, request.links, wish.inside)
+        if wish.settings != read_author(git, "--local"):
+            for name, value in wish.settings.items():
+                git("config", name, value)
     if (folder / ARCHIVE).exists():
         unpack_included(folder / ARCHIVE, kept_path(top, request.owner))
     deadline = time.monotonic() + ARRIVAL_S
@@ -111,6 +127,47 @@ def receive(request: WorkspaceRequest, folder: Path) -> None:
         if time.monotonic() > deadline:
             raise ObjectsMissing(f"commit {missing[0]} is not in the replica {top}")
         time.sleep(ARRIVAL_LOOK_S)
+
+
+def read_author(git: Git, *words: str) -> dict[str, str]:
+    """The settings of a repository by which the commits of its user's git name their author."""
+    done = git.attempt("config", *words, "-z", "--get-regexp", r"^user\.(name|email)$")
+    lines = done.stdout.decode("utf-8", "replace").split("\0")
+    return {name: value for name, _, value in (line.partition("\n") for line in lines if line)}
+
+
+def name_commits(request: WorkspaceRequest) -> WorkspaceRequest:
+    """The request of a PREPARE with commits in place of branches: a replica has none of the user's.
+
+    A branch or a commit that is gone keeps its name, and PREPARE tells of it.
+    """
+    git = Git(Path(request.repository.top), limit_s=request.git_limit_s)
+    with suppress(SessionrunError):
+        tips = zip(request.needs, find_tips(git, request.needs), strict=True)
+        request = replace(request, needs=tuple(replace(need, commit=tip, follow=False) for need, tip in tips))
+    tip = git.commit_of(request.target) if request.target is not None else None
+    if request.target is not None and tip is not None:
+        end = Handed("", tip, request.target.removeprefix("refs/heads/"))
+        request = replace(request, target=None, needs=(end, *request.needs))
+    target = git.commit_of(request.mend.target) if request.mend is not None else None
+    if request.mend is not None and target is not None:
+        request = replace(request, mend=replace(request.mend, target=target))
+    return request
+
+
+def keep_left(request: WorkspaceRequest, folder: Path) -> None:
+    """Before RELEASE: keep the files of the worktree that the session asks for.
+
+    Raises:
+        JobFileError: the wish is damaged.
+        OSError: they cannot be kept.
+    """
+    wish, worktree = load_record_if_any(folder / WISH, ReplicaWish), request.place and request.place.worktree
+    for name in wish.brings if wish is not None and worktree is not None else ():
+        with suppress(FileNotFoundError, NotRegular):
+            content = read_regular(Path(str(worktree), name), MAX_LEFT)
+            make_directories(folder / LEFT, 0o700)
+            replace_file(folder / LEFT / name, content, durable=False)
 
 
 def send(request: WorkspaceRequest, place: Place, folder: Path) -> None:
@@ -126,9 +183,13 @@ def send(request: WorkspaceRequest, place: Place, folder: Path) -> None:
     if place.worktree is None:
         remove_tree(kept_path(Path(request.repository.top), request.owner))
     _note_sent(request, place, folder)
+    git = Git(Path(request.repository.top), limit_s=request.git_limit_s)
+    for name in wish.brings:
+        if git.attempt("cat-file", "-e", f"{place.commit}:{name}").returncode == 0:
+            (folder / LEFT / name).unlink(missing_ok=True)  # it is work
     if place.commit in wish.known:
         return
-    content = pack_objects(Git(Path(request.repository.top), limit_s=request.git_limit_s), tips, wish.known)
+    content = pack_objects(git, tips, wish.known)
     with open(open_regular(folder / WORK, os.O_WRONLY | os.O_CREAT | os.O_TRUNC), "wb") as stream:
         stream.write(content)
 
@@ -170,10 +231,16 @@ def pack_objects(git: Git, commits: Iterable[str], known: Iterable[str]) -> byte
     return git("pack-objects", "--revs", "--stdout", "-q", stdin="".join(f"{line}\n" for line in lines).encode())
 
 
-def take_work(repository: Repository, place: Place, folder: Path) -> Place:
+def take_work(repository: Repository, place: Place, folder: Path, before: Sequence[str] = ()) -> Place:
     """Take what a node left of a task's work into the user's repository, and make its branch.
 
     If another branch has the name, the task's gets a number.  A second call changes nothing.
+
+    Args:
+        repository: the user's.
+        place: as the job on the node answered.
+        folder: of that job.
+        before: commits of the task's work that came before: a branch that stands at one of them is its own.
 
     Raises:
         SessionrunError, OSError: it cannot be taken.
@@ -188,7 +255,8 @@ def take_work(repository: Repository, place: Place, folder: Path) -> Place:
         if number > NAME_TRIES:
             raise SessionrunError(f"no name is free for the branch {name}")
         ref = f"refs/heads/{chosen}"
-        if git.commit_of(ref) == place.commit or git.set_ref(ref, place.commit, None):
+        tip = git.commit_of(ref)
+        if tip == place.commit or git.set_ref(ref, place.commit, tip if tip in before else None):
             return replace(place, rescue=chosen) if place.rescue else replace(place, branch=chosen)
     raise AssertionError("numbers never end")
 

@@ -20,6 +20,7 @@ from sessionrun.model.events import HoldPlaced, JobClaimed, JobLost, JobStarted
 from sessionrun.model.keys import JobKey
 from sessionrun.model.spec import SLOT, Job, SessionSpec
 from sessionrun.model.turns import WORKSPACE_PHASES
+from sessionrun.queue.suggestions import NAME as SUGGESTIONS
 from sessionrun.runtime.dask.ahead import CALL_BACK_S, Ahead
 from sessionrun.runtime.dask.carrier import Carrier
 from sessionrun.runtime.dask.orders import Files, Replicas, make_order, write_turn
@@ -76,7 +77,8 @@ class DaskExecutor:
         self._placement = Placement(at.node for at in opened.values())
         self._ahead = Ahead()
         self._called_back: set[str] = set()
-        self._replicas = Replicas(spec.repository) if spec.repository is not None else None
+        brings = (SUGGESTIONS,) if spec.feed is not None else ()
+        self._replicas = Replicas(spec.repository, brings) if spec.repository is not None else None
         self._repository = spec.repository
         assert spec.cluster is not None
         head = Head(session.session_id, gen, {self._name(key): at for key, at in opened.items()})

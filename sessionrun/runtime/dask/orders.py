@@ -24,13 +24,16 @@ from sessionrun.model.errors import SessionrunError, StoreError
 from sessionrun.model.keys import JobKey
 from sessionrun.model.places import Repository
 from sessionrun.model.spec import Job
+from sessionrun.model.turns import WORKSPACE_PHASES
+from sessionrun.model.upstreams import is_commit
 from sessionrun.runtime.node.spool import NODE_TOKEN
 from sessionrun.store.files import make_directories, open_regular, read_regular
-from sessionrun.store.jobfiles import ANSWER, REQUEST
+from sessionrun.store.jobfiles import ANSWER, REQUEST, load_request
 from sessionrun.store.session import SessionDir
 from sessionrun.workspaces.companions import ARCHIVE, pack_included, place_links
 from sessionrun.workspaces.git import Git
-from sessionrun.workspaces.replica import MAX_PACK, PACK, WISH, ReplicaWish, pack_objects
+from sessionrun.workspaces.replica import MAX_PACK, PACK, WISH, ReplicaWish, pack_objects, read_author
+from sessionrun.workspaces.request import WorkspaceRequest, load_place
 from sessionrun.workspaces.rescue_names import FOLDER as RESCUE
 from sessionrun.workspaces.rescue_names import drop_older
 
@@ -52,6 +55,9 @@ def make_order(session: SessionDir, job: Job, repository: Repository | None = No
     files: dict[str, str] = {}
     folders: set[str] = set()
     size = 0
+    prepared = _find_prepared(session, job.key) if repository is not None else None
+    place = load_place(prepared) if prepared is not None else None
+    branch = place.branch if place is not None else None
     for path in sorted(set(_find_paths(root, words)) | {session.job_path(job.key)}):
         name = str(path.relative_to(root))
         if path.is_dir() and not path.is_symlink():
@@ -64,7 +70,7 @@ def make_order(session: SessionDir, job: Job, repository: Repository | None = No
                 continue
             content = read_regular(each)
             if repository is not None and each.name == REQUEST:
-                content = _place_request(content, repository)
+                content = _place_request(content, repository, branch)
             size += len(content)
             files[str(each.relative_to(root))] = base64.b64encode(content).decode()
     if size > MAX_BYTES:
@@ -99,8 +105,14 @@ def _find_replica(repository: Repository) -> str:
     return f"{NODE_TOKEN}/repositories/{sha256(unique).hexdigest()[:16]}/replica"
 
 
-def _place_request(content: bytes, repository: Repository) -> bytes:
-    """A request as the node's job is to read it: about the replica."""
+def _find_prepared(session: SessionDir, key: JobKey) -> Path | None:
+    """The folder of the PREPARE that made the worktree in which a job works; None: there is none."""
+    folder = next(session.find_starts(key._replace(round=1, phase="prepare")), None)
+    return folder if folder is not None and (folder / ANSWER).exists() else None
+
+
+def _place_request(content: bytes, repository: Repository, branch: str | None = None) -> bytes:
+    """A request as the node's job is to read it: about the replica, where the task's branch is called `branch`."""
     replica = _find_replica(repository)
     there = replace(
         repository,
@@ -109,26 +121,37 @@ def _place_request(content: bytes, repository: Repository) -> bytes:
         worktree_dir=str(Path(replica).with_name("worktrees")),
         settings=repository.settings and replace(repository.settings, git_dir=f"{replica}/.git"),
     )
-    return orjson.dumps(_place_record(orjson.loads(content), repository.top, there))
+    return orjson.dumps(_place_record(orjson.loads(content), repository.top, there, branch))
 
 
-def _place_record(record: Message, top: str, there: Repository) -> Message:
+def _place_record(record: Message, top: str, there: Repository, branch: str | None) -> Message:
     """The same of a part of a request: that of a round is within the request of a CHECK or WORK."""
     placed = {**record}
+    if branch is not None and record.get("place") and record["place"]["branch"] is not None:
+        placed["place"] = {**record["place"], "branch": branch}
     if "repository" in record:
         placed["repository"] = there
         placed["links"] = place_links(top, record["links"])[0]
+    if isinstance(record.get("known"), str):  # of a PROVE: tasks that a node has share what their proofs find out
+        placed["known"] = str(Path(there.top).with_name("proofs") / record["workspace"]["session_id"])
     for name in ("loop", "workspace"):
         if isinstance(record.get(name), dict):
-            placed[name] = _place_record(record[name], top, there)
+            placed[name] = _place_record(record[name], top, there, branch)
     return placed
 
 
 class Replicas:
     """What the nodes' replicas of a session's repository have, as far as this supervisor has brought it."""
 
-    def __init__(self, repository: Repository) -> None:
+    def __init__(self, repository: Repository, brings: tuple[str, ...] = ()) -> None:
+        """
+        Args:
+            repository: the session's.
+            brings: see `ReplicaWish`.
+        """
         self._repository = repository
+        self._brings = brings
+        self._settings = read_author(Git(Path(repository.top), limit_s=None))
         self._there: dict[str, set[str]] = {}
         self._sending: dict[JobKey, str] = {}
         self._known: dict[JobKey, tuple[str, list[str]]] = {}
@@ -141,14 +164,15 @@ class Replicas:
         """
         if job.key.phase == "work":
             self._equip_rescue(session, job.key, order)
-        folder = next((name for name in order["folders"] if f"{name}/{REQUEST}" in order["files"]), None)
-        if folder is None or job.key.phase == "work":
+        if job.key.phase not in WORKSPACE_PHASES:
             return
-        request = orjson.loads(base64.b64decode(order["files"][f"{folder}/{REQUEST}"]))
-        links = orjson.loads(read_regular(session.path / folder / REQUEST)).get("links", ())
-        known = self._find_known(request)
-        _, inside = place_links(self._repository.top, links)
-        order["files"][f"{folder}/{WISH}"] = _encode(orjson.dumps(ReplicaWish(tuple(known), inside)))
+        path = session.job_path(job.key)
+        folder = str(path.relative_to(session.path))
+        begins = path if job.key.phase == "prepare" else _find_prepared(session, job.key) or path
+        known = self._find_known(load_request(begins, WorkspaceRequest))
+        _, inside = place_links(self._repository.top, load_request(path, WorkspaceRequest).links)
+        wish = ReplicaWish(tuple(known), inside, self._brings, self._settings)
+        order["files"][f"{folder}/{WISH}"] = _encode(orjson.dumps(wish))
         if job.key.phase != "prepare":
             return
         included = pack_included(self._repository, session.job_path(job.key))
@@ -161,20 +185,24 @@ class Replicas:
             self._pack(missing, there, order["files"], f"{folder}/{PACK}")
             self._sending[job.key] = node
 
-    def _find_known(self, request: Message) -> list[str]:
-        """The commits with which the task begins: the session's machine has them."""
-        ends = [request.get("earlier") or {}, *(request.get("needs") or ())]
-        wanted = [self._repository.base_commit, *(end["commit"] for end in ends if end.get("commit"))]
-        return list(dict.fromkeys(wanted))
+    def _find_known(self, request: WorkspaceRequest) -> list[str]:
+        """The commits with which the task begins, as its PREPARE was asked: the session's machine has them."""
+        ends = [need.commit for need in request.needs]
+        if request.earlier is not None:
+            ends.append(request.earlier.commit)
+        if request.mend is not None:
+            ends += [request.mend.target, request.mend.tip]
+        commits = [end for end in ends if end is not None and is_commit(end)]
+        return list(dict.fromkeys([self._repository.base_commit, *commits]))
 
     def _equip_rescue(self, session: SessionDir, key: JobKey, order: Message) -> None:
         """Let the node send the work in progress: what PREPARE was asked, and what it made, say where that is."""
-        prepared = next(session.find_starts(key._replace(round=1, phase="prepare")), None)
-        if prepared is None or not (prepared / ANSWER).exists():
+        prepared = _find_prepared(session, key)
+        if prepared is None:
             return
-        request = orjson.loads(read_regular(prepared / REQUEST))
+        request = load_request(prepared, WorkspaceRequest)
         known = self._find_known(request)
-        placed = {**request, "place": orjson.loads(read_regular(prepared / ANSWER))}
+        placed = replace(request, place=load_place(prepared))
         folder = str(session.job_path(key).relative_to(session.path))
         files = {
             REQUEST: _place_request(orjson.dumps(placed), self._repository),

@@ -75,6 +75,8 @@ def answer(phase: str, folder: str) -> int:
         is_replica = os.path.lexists(os.path.join(folder, "replica.json"))  # see `workspaces.replica`
         if is_replica and phase == "prepare":
             receive_objects(request, folder)
+        if is_replica and phase == "release":
+            keep_files(request, folder)
         result = work(request, Path(folder))
         if is_replica and phase in ("park", "release"):
             send_objects(request, result, folder)
@@ -92,6 +94,13 @@ def receive_objects(request: Any, folder: str) -> None:
     from sessionrun.workspaces.replica import receive
 
     receive(request, Path(folder))
+
+
+def keep_files(request: Any, folder: str) -> None:
+    """On a node: keep files of the worktree that go home though git ignores them."""
+    from sessionrun.workspaces.replica import keep_left
+
+    keep_left(request, Path(folder))
 
 
 def send_objects(request: Any, place: Any, folder: str) -> None:

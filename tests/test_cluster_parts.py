@@ -1,15 +1,19 @@
-"""What sessions on a cluster have as any others do: queues, mends, proofs, and the branch on which work lands."""
+"""What sessions on a cluster have as any others do: queues, mends, proofs, environments, tags."""
 
 from __future__ import annotations
 
+import os
 import sys
 from pathlib import Path
 
 import pytest
 from clusters import real_cluster
 from conftest import Command
+from python_projects import lay_out_project, make_uv, make_wheels
+from stages import begin_repository, commit_all
 from test_cluster import git, make_repository
 from test_dispatch import WORKER, Dispatcher, write
+from test_environment_sessions import SEEN
 from test_mending import JOIN, Yard, clash
 from test_prove import CHECK, FIX
 from test_prove import make_repository as make_tested_repository
@@ -91,3 +95,42 @@ def test_work_is_proved_where_it_was_done(sessionrun: Command) -> None:
             "main-task-weak",
         ]
         assert not list(sessionrun.directory(session_id).glob("jobs/*/*-prove/objects"))
+
+
+@pytest.mark.slow
+def test_an_environment_is_made_on_the_node_of_its_task(sessionrun: Command, own_place: Path) -> None:
+    """By the programs of the node, in its cache; it goes with the worktree.  Tags are there for its version."""
+    top = own_place / "repo"
+    top.mkdir()
+    begin_repository(top)
+    lay_out_project(top)
+    commit_all(top)
+    git(top, "tag", "-a", "-m", "first", "v1.0")
+    sessionrun.cwd, sessionrun.results = top, top / "results"
+    log = make_uv(own_place / "bin", make_wheels(own_place / "wheels"))
+    cache = own_place / "xdg" / "sessionrun" / "environments"
+    path = os.pathsep.join((str(own_place / "bin"), os.environ["PATH"]))
+    files = {name: own_place / f"{name}.txt" for name in ("setup", "work", "check")}
+    seen = {name: SEEN.replace("$OUT", str(file)) for name, file in files.items()}
+    steps = {"setup": seen["setup"], "check": f"{seen['check']}; git describe | grep -qx 'v1.0.*'"}
+    proved = {"check": "test -e made && demo", "prove": True, "needs": "a"}
+    plan = [
+        {"id": "a", "prompt": f"touch new; {seen['work']}", **steps},
+        {"id": "b", "prompt": "touch made", "needs": "a", **proved},
+    ]
+    env = {"PATH": path, "XDG_CACHE_HOME": str(own_place / "xdg"), "PYTHONHOME": ""}
+    with real_cluster(sessionrun, env=env) as cluster:
+        given = {"prompts": plan, "defaults": {"environment": "python"}}
+        session_id = sessionrun.start(given, "--worktree", "--cluster", cluster.address)
+        a, b = sessionrun.wait(session_id)["tasks"]
+        assert (a["outcome"], b["outcome"], b["proof"]) == ("succeeded", "succeeded", "proved"), (a, b)
+        virtual = a["environment"]["path"]
+        assert Path(virtual).parent == cache / "tasks"
+        for file in files.values():
+            demo, pytest_, shown, python = file.read_text().splitlines()
+            assert demo.startswith(f"demo at {cluster.nodes_dir}/") and demo.endswith("/src/demo/__init__.py")
+            assert (pytest_, shown, python) == (f"pytest in {virtual}", virtual, f"{virtual}/bin/python")
+        assert [task["environment"]["cached"] for task in (a, b)] == [False, True]
+        assert log.read_text().count("venv") == 1
+        assert list((cache / "tasks").iterdir()) == list((cache / "tenants").iterdir()) == []
+        assert git(top, "diff", "--name-only", "main", a["branch"]) == "new"

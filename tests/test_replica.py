@@ -10,12 +10,14 @@ import pytest
 from test_cluster import git, make_repository
 
 from sessionrun.client.cache import clean_cache
+from sessionrun.client.cached_copies import iterate_copies, remove_copy
 from sessionrun.client.doctor.clusters import check_replicas, find_named
 from sessionrun.client.replicas import iterate_replicas, remove_replica
 from sessionrun.model.ends import Handed
 from sessionrun.model.mends import MendBase
 from sessionrun.model.places import Place, Repository
 from sessionrun.store.files import replace_file
+from sessionrun.workspaces.environments.request import FOLDER, Tenant, find_target, tenant_path
 from sessionrun.workspaces.git import Git
 from sessionrun.workspaces.replica import (
     SENT,
@@ -136,6 +138,19 @@ def test_a_branch_that_came_home_before_goes_on_and_others_stay(node: Node) -> N
     for _ in range(2):
         assert take_work(repository, replace(place, commit=second), folder, [first]).branch == "task-a-2"
     assert git(source, "rev-parse", "task-a", "task-a-2").split() == [node.base, second]
+
+
+def test_an_environment_of_a_node_stays_as_long_as_its_worktree(own_place: Path) -> None:
+    target = Path(find_target(str(own_place / FOLDER), "s", "t", 1))
+    worktree = own_place / "worktree"
+    for path in (target, worktree, tenant_path(target).parent):
+        path.mkdir(parents=True)
+    tenant = Tenant(str(own_place / "not-on-this-machine"), "s", "t", 1, worktree=str(worktree))
+    replace_file(tenant_path(target), orjson.dumps(tenant), durable=False)
+    (copy,) = iterate_copies(own_place)
+    assert f"a node of this machine has its worktree: {worktree}" == remove_copy(copy)
+    worktree.rmdir()
+    assert remove_copy(copy) is None and not target.exists()
 
 
 def forget(node: Node, job: str) -> None:

@@ -11,6 +11,15 @@ from sessionrun.model.frozen import frozen
 SLURM: Final = "slurm"
 """The address of the cluster whose jobs are Slurm's."""
 
+NODE_TOKEN: Final = "@sessionrun-node@"
+"""In an order to a node: the directory of the node."""
+
+CACHE_TOKEN: Final = "@sessionrun-cache@"
+"""The same: the cache of the user there."""
+
+PATH_TOKEN: Final = "@sessionrun-path@"
+"""The same: the value of PATH there."""
+
 
 @frozen
 class Cluster:

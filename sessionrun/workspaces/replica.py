@@ -62,17 +62,21 @@ NAME_TRIES: Final = 100
 
 @frozen
 class ReplicaWish:
-    """What has to be in the replica: commits that the session's machine has, by their full names.
+    """What a job needs of the replica, and what of its worktree has to come home.
 
-    `inside` says where the task's links lead that stand inside of the checkout.  `brings` are names of files in
-    the top of the worktree that go home with RELEASE also if git ignores them.  `settings` are those by which
-    commits of git name their author.
+    Attributes:
+        known: commits that have to be there, by their full names; the session's machine has them.
+        inside: where the task's links lead that stand inside of the checkout.
+        brings: names of files in the top of the worktree that go home with RELEASE also if git ignores them.
+        settings: those of git by which commits name their author.
+        tags: what the tags of the user's repository stand for, by their full names.
     """
 
     known: tuple[str, ...]
     inside: Mapping[str, str] = field(default_factory=dict)
     brings: tuple[str, ...] = ()
     settings: Mapping[str, str] = field(default_factory=dict)
+    tags: Mapping[str, str] = field(default_factory=dict)
 
 
 @frozen
@@ -113,8 +117,9 @@ def receive(request: WorkspaceRequest, folder: Path) -> None:
         _drop_sent(git, top.parent / SENT, request.earlier)
         if (folder / PACK).exists():
             take_pack(git, folder / PACK)
-            for commit in wish.known:
-                git("update-ref", f"refs/sessionrun/received/{commit}", commit)
+            refs = {f"refs/sessionrun/received/{commit}": commit for commit in wish.known} | {**wish.tags}
+            lines = "".join(f"update {name} {target}\n" for name, target in refs.items())
+            git("update-ref", "--stdin", stdin=lines.encode("utf-8", "surrogateescape"))
             (folder / PACK).unlink()
         make_links(top, request.links, wish.inside)
         if wish.settings != read_author(git, "--local"):
@@ -134,6 +139,12 @@ def read_author(git: Git, *words: str) -> dict[str, str]:
     done = git.attempt("config", *words, "-z", "--get-regexp", r"^user\.(name|email)$")
     lines = done.stdout.decode("utf-8", "replace").split("\0")
     return {name: value for name, _, value in (line.partition("\n") for line in lines if line)}
+
+
+def list_tags(git: Git, commit: str) -> dict[str, str]:
+    """The tags before a commit: by some of them projects find their version."""
+    words = ("for-each-ref", "--format=%(refname) %(objectname)", f"--merged={commit}", "refs/tags")
+    return dict(line.split(" ") for line in git.line(*words).split("\n") if line)
 
 
 def name_commits(request: WorkspaceRequest) -> WorkspaceRequest:

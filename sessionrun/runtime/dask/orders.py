@@ -11,7 +11,7 @@ import os
 import re
 import socket
 import sys
-from collections.abc import Collection, Iterator, Sequence
+from collections.abc import Iterator
 from dataclasses import replace
 from hashlib import sha256
 from pathlib import Path
@@ -20,19 +20,21 @@ from typing import Final
 import orjson
 
 from sessionrun.cluster.messages import Message
+from sessionrun.model.cluster import NODE_TOKEN
 from sessionrun.model.errors import SessionrunError, StoreError
 from sessionrun.model.keys import JobKey
-from sessionrun.model.places import Repository
+from sessionrun.model.places import Place, Repository
 from sessionrun.model.spec import Job
 from sessionrun.model.turns import WORKSPACE_PHASES
 from sessionrun.model.upstreams import is_commit
-from sessionrun.runtime.node.spool import NODE_TOKEN
 from sessionrun.store.files import make_directories, open_regular, read_regular
 from sessionrun.store.jobfiles import ANSWER, REQUEST, load_request
 from sessionrun.store.session import SessionDir
 from sessionrun.workspaces.companions import ARCHIVE, pack_included, place_links
+from sessionrun.workspaces.environments.removal import PHASES
+from sessionrun.workspaces.environments.request import WISH as ENVIRONMENT
 from sessionrun.workspaces.git import Git
-from sessionrun.workspaces.replica import MAX_PACK, PACK, WISH, ReplicaWish, pack_objects, read_author
+from sessionrun.workspaces.replica import MAX_PACK, PACK, WISH, ReplicaWish, list_tags, pack_objects, read_author
 from sessionrun.workspaces.request import WorkspaceRequest, load_place
 from sessionrun.workspaces.rescue_names import FOLDER as RESCUE
 from sessionrun.workspaces.rescue_names import drop_older
@@ -57,7 +59,6 @@ def make_order(session: SessionDir, job: Job, repository: Repository | None = No
     size = 0
     prepared = _find_prepared(session, job.key) if repository is not None else None
     place = load_place(prepared) if prepared is not None else None
-    branch = place.branch if place is not None else None
     for path in sorted(set(_find_paths(root, words)) | {session.job_path(job.key)}):
         name = str(path.relative_to(root))
         if path.is_dir() and not path.is_symlink():
@@ -69,8 +70,8 @@ def make_order(session: SessionDir, job: Job, repository: Repository | None = No
             if each.is_symlink() or not each.is_file():
                 continue
             content = read_regular(each)
-            if repository is not None and each.name == REQUEST:
-                content = _place_request(content, repository, branch)
+            if repository is not None and each.name in (REQUEST, ENVIRONMENT):
+                content = _place_request(content, repository, place)
             size += len(content)
             files[str(each.relative_to(root))] = base64.b64encode(content).decode()
     if size > MAX_BYTES:
@@ -111,8 +112,8 @@ def _find_prepared(session: SessionDir, key: JobKey) -> Path | None:
     return folder if folder is not None and (folder / ANSWER).exists() else None
 
 
-def _place_request(content: bytes, repository: Repository, branch: str | None = None) -> bytes:
-    """A request as the node's job is to read it: about the replica, where the task's branch is called `branch`."""
+def _place_request(content: bytes, repository: Repository, place: Place | None = None) -> bytes:
+    """A request as the node's job is to read it: about the replica, and the `place` that PREPARE made there."""
     replica = _find_replica(repository)
     there = replace(
         repository,
@@ -121,22 +122,27 @@ def _place_request(content: bytes, repository: Repository, branch: str | None = 
         worktree_dir=str(Path(replica).with_name("worktrees")),
         settings=repository.settings and replace(repository.settings, git_dir=f"{replica}/.git"),
     )
-    return orjson.dumps(_place_record(orjson.loads(content), repository.top, there, branch))
+    return orjson.dumps(_place_record(orjson.loads(content), repository, there, place))
 
 
-def _place_record(record: Message, top: str, there: Repository, branch: str | None) -> Message:
+def _place_record(record: Message, here: Repository, there: Repository, place: Place | None) -> Message:
     """The same of a part of a request: that of a round is within the request of a CHECK or WORK."""
     placed = {**record}
-    if branch is not None and record.get("place") and record["place"]["branch"] is not None:
-        placed["place"] = {**record["place"], "branch": branch}
-    if "repository" in record:
+    if place is not None and record.get("place") and record["place"]["branch"] is not None:
+        placed["place"] = {**record["place"], "branch": place.branch}
+    if record.get("repository"):
         placed["repository"] = there
-        placed["links"] = place_links(top, record["links"])[0]
+    if "links" in record:
+        placed["links"] = place_links(here.top, record["links"])[0]
+    if record.get("tenant"):  # of an environment, which may be that of a room
+        placed["tenant"] = {**record["tenant"], "worktree": place and place.worktree}
+        for name in ("top", "directory"):
+            placed[name] = record[name].replace(f"{here.worktree_dir}/", f"{there.worktree_dir}/")
     if isinstance(record.get("known"), str):  # of a PROVE: tasks that a node has share what their proofs find out
         placed["known"] = str(Path(there.top).with_name("proofs") / record["workspace"]["session_id"])
-    for name in ("loop", "workspace"):
+    for name in ("loop", "workspace", "environment"):
         if isinstance(record.get(name), dict):
-            placed[name] = _place_record(record[name], top, there, branch)
+            placed[name] = _place_record(record[name], here, there, place)
     return placed
 
 
@@ -151,9 +157,10 @@ class Replicas:
         """
         self._repository = repository
         self._brings = brings
-        self._settings = read_author(Git(Path(repository.top), limit_s=None))
+        self._git = Git(Path(repository.top), limit_s=None)
+        self._settings = read_author(self._git)
         self._there: dict[str, set[str]] = {}
-        self._sending: dict[JobKey, str] = {}
+        self._sending: dict[JobKey, tuple[str, list[str]]] = {}
         self._known: dict[JobKey, tuple[str, list[str]]] = {}
 
     def equip(self, session: SessionDir, node: str, job: Job, order: Message) -> None:
@@ -167,23 +174,45 @@ class Replicas:
         if job.key.phase not in WORKSPACE_PHASES:
             return
         path = session.job_path(job.key)
-        folder = str(path.relative_to(session.path))
+        folder, files = str(path.relative_to(session.path)), order["files"]
         begins = path if job.key.phase == "prepare" else _find_prepared(session, job.key) or path
         known = self._find_known(load_request(begins, WorkspaceRequest))
         _, inside = place_links(self._repository.top, load_request(path, WorkspaceRequest).links)
         wish = ReplicaWish(tuple(known), inside, self._brings, self._settings)
-        order["files"][f"{folder}/{WISH}"] = _encode(orjson.dumps(wish))
-        if job.key.phase != "prepare":
-            return
-        included = pack_included(self._repository, session.job_path(job.key))
-        if included is not None:
-            order["files"][f"{folder}/{ARCHIVE}"] = _encode(included)
-        self._known[job.key] = node, known
+        if job.key.phase == "release":
+            self._equip_removal(session, path, begins, order)
+        if job.key.phase == "prepare":
+            included = pack_included(self._repository, path)
+            if included is not None:
+                files[f"{folder}/{ARCHIVE}"] = _encode(included)
+            pack, wish = self._bring(job.key, node, wish)
+            if pack is not None:
+                files[f"{folder}/{PACK}"] = _encode(pack)
+        files[f"{folder}/{WISH}"] = _encode(orjson.dumps(wish))
+
+    def _bring(self, key: JobKey, node: str, wish: ReplicaWish) -> tuple[bytes | None, ReplicaWish]:
+        """A pack of what the replica lacks, unless another PREPARE brings it now; with the base come its tags."""
+        self._known[key] = node, [*wish.known]
         there = self._there.setdefault(node, set())
-        missing = [commit for commit in known if commit not in there]
-        if missing and node not in self._sending.values():
-            self._pack(missing, there, order["files"], f"{folder}/{PACK}")
-            self._sending[job.key] = node
+        under_way = {commit for where, commits in self._sending.values() if where == node for commit in commits}
+        missing = [commit for commit in wish.known if commit not in there]
+        if under_way.issuperset(missing):
+            return None, wish
+        self._sending[key] = node, missing
+        if self._repository.base_commit in missing:
+            wish = replace(wish, tags=list_tags(self._git, self._repository.base_commit))
+        pack = pack_objects(self._git, [*missing, *wish.tags.values()], there)
+        if len(pack) > MAX_PACK:
+            raise SessionrunError(f"the repository has {len(pack)} bytes: more than {MAX_PACK} do not travel")
+        return pack, wish
+
+    def _equip_removal(self, session: SessionDir, path: Path, prepared: Path, order: Message) -> None:
+        """Let a RELEASE find the environments of its attempt: what asked for them is not on the node any more."""
+        attempt, place = path.name.partition("-")[0], load_place(prepared)
+        for phase in PHASES:
+            for wish in path.parent.glob(f"{attempt}-*-{phase}*/{ENVIRONMENT}"):
+                placed = _place_request(read_regular(wish), self._repository, place)
+                order["files"][str(wish.relative_to(session.path))] = _encode(placed)
 
     def _find_known(self, request: WorkspaceRequest) -> list[str]:
         """The commits with which the task begins, as its PREPARE was asked: the session's machine has them."""
@@ -210,12 +239,6 @@ class Replicas:
         }
         order["files"] |= {f"{folder}/{RESCUE}/{name}": _encode(content) for name, content in files.items()}
         order["rescue"] = folder
-
-    def _pack(self, missing: Sequence[str], there: Collection[str], files: dict[str, str], name: str) -> None:
-        pack = pack_objects(Git(Path(self._repository.top), limit_s=None), missing, there)
-        if len(pack) > MAX_PACK:
-            raise SessionrunError(f"the repository has {len(pack)} bytes: more than {MAX_PACK} do not travel")
-        files[name] = _encode(pack)
 
     def note_end(self, key: JobKey, *, ok: bool) -> None:
         """A PREPARE has ended: what it needed is there, or nothing is known of the replica any more."""

@@ -53,13 +53,17 @@ class EnvironmentProblem(SessionrunError):
 
 @frozen
 class Tenant:
-    """The attempt that an environment is of; `session` is its directory, `in_room` as of `find_target`."""
+    """The attempt that an environment is of; `session` is its directory, `in_room` as of `find_target`.
+
+    On a node, which has no such directory, the attempt uses it as long as its `worktree` is there.
+    """
 
     session: str
     session_id: str
     task: str
     attempt: int
     in_room: bool = False
+    worktree: str | None = None
 
 
 @frozen

@@ -11,12 +11,15 @@ from clusters import real_cluster
 from conftest import Command
 from python_projects import lay_out_project, make_uv, make_wheels
 from stages import begin_repository, commit_all
+from test_cli_mirrors import TWO, Place, outcomes, place
 from test_cluster import git, make_repository
 from test_dispatch import WORKER, Dispatcher, write
 from test_environment_sessions import SEEN
 from test_mending import JOIN, Yard, clash
 from test_prove import CHECK, FIX
 from test_prove import make_repository as make_tested_repository
+
+__all__ = ["place"]
 
 pytestmark = pytest.mark.skipif(not sys.platform.startswith("linux"), reason="looks into /proc")
 
@@ -134,3 +137,35 @@ def test_an_environment_is_made_on_the_node_of_its_task(sessionrun: Command, own
         assert log.read_text().count("venv") == 1
         assert list((cache / "tasks").iterdir()) == list((cache / "tenants").iterdir()) == []
         assert git(top, "diff", "--name-only", "main", a["branch"]) == "new"
+
+
+@pytest.mark.slow
+def test_tasks_with_repositories_of_their_own_work_on_nodes(place: Place) -> None:
+    """Their branches come into the mirror, and from there into the local repository."""
+    one = place.root / "one"
+    place.git("branch", "main-task-a", cwd=one)  # taken there alone
+    first = place.git("rev-parse", "main", cwd=one)
+    with real_cluster(place.command) as cluster:
+        session_id = place.command.start(TWO, "--cluster", cluster.address)
+        place.commit(one, "later")  # where the ref stood at the launch counts for the session
+        status = place.command.wait(session_id)
+        assert outcomes(status) == dict.fromkeys("abcde", ("succeeded", None))
+        tasks = {task["id"]: task for task in status["tasks"]}
+        assert (tasks["a"]["ref"], tasks["a"]["ref_name"], tasks["a"]["ref_commit"]) == (None, "main", first)
+        assert tasks["c"]["base_commit"] == tasks["a"]["commit"] and tasks["a"]["branch"] == "main-task-a-2"
+        names = {"one": {"main-task-a", "main-task-a-2", "main-task-c"}, "two": {"main-task-b"}}
+        for name, branches in names.items():
+            listed = place.git("branch", "--format=%(refname:short)", cwd=place.root / name).split("\n")
+            assert set(listed) == {"main", *branches}
+        for name in "abc":
+            top = tasks[name]["repo"]
+            assert place.git("rev-parse", tasks[name]["branch"], cwd=top) == tasks[name]["commit"]
+        assert not any(task["worktree"] or task["worktree_remark"] for task in status["tasks"])
+        session = place.command.directory(session_id)
+        assert str(cluster.nodes_dir) in (session / "task-d.txt").read_text()
+        assert not list(place.cache.glob("worktrees/*/*"))
+    gone = {"prompts": [{"id": "a", "prompt": "true", "repo": "./one", "ref": "gone"}]}
+    with real_cluster(place.command, nodes=0) as cluster:
+        words = ("--agent", "shell", "--cluster", cluster.address, place.write(gone))
+        refused = place.command("run", *words)
+        assert refused.returncode == 2 and "has no branch, tag or commit gone" in refused.stderr

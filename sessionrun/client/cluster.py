@@ -121,8 +121,10 @@ def check_reachable(cluster: Cluster) -> None:
         ) from None
 
 
-def settle_cluster(spec: SessionSpec, address: str, environ: Mapping[str, str]) -> SessionSpec:
-    """The spec with its cluster.
+def settle_cluster(
+    spec: SessionSpec, address: str, environ: Mapping[str, str], *, preview: bool = False
+) -> SessionSpec:
+    """The spec with its cluster; in a `preview` nothing is fetched.
 
     Raises:
         InputError: the address cannot be used, nothing listens there, or a task needs what does not travel yet.
@@ -138,7 +140,20 @@ def settle_cluster(spec: SessionSpec, address: str, environ: Mapping[str, str]) 
     _check_included(spec)
     check_reachable(cluster)
     _join(cluster)
-    return replace(spec, cluster=cluster)
+    return replace(spec, cluster=cluster, tasks=spec.tasks if preview else settle_tasks(spec))
+
+
+def settle_tasks(spec: SessionSpec) -> tuple[TaskSpec, ...]:
+    """The tasks, with the commits at which repositories of their own begin: these are fetched here, for all nodes.
+
+    Raises:
+        InputError: one cannot be fetched.
+    """
+    if spec.mirrors is None:
+        return spec.tasks
+    from sessionrun.client.fetching import settle_starts
+
+    return settle_starts(spec.tasks, require_cache=spec.mirrors.require_cache)
 
 
 def _check_included(spec: SessionSpec) -> None:
@@ -210,9 +225,9 @@ def check_tasks(tasks: Sequence[TaskSpec]) -> None:
         InputError: which task, and what.
     """
     for task in tasks:
-        if task.workspace.kind not in ("none", "worktree"):
+        if task.upstream is not None and task.upstream.history is not None:
             raise InputError(
-                f"task {task.id!r:.140}: repositories of tasks' own do not work on the nodes of a cluster yet"
+                f"task {task.id!r:.140}: a part of a history does not work on the nodes of a cluster yet"
             )
 
 

@@ -12,7 +12,9 @@ from sessionrun.model.errors import InputError
 from sessionrun.model.spec import SessionSpec
 
 
-def settle_others(spec: SessionSpec, pace: AskedPace, config: Config, into: SessionSpec | None) -> SessionSpec:
+def settle_others(
+    spec: SessionSpec, pace: AskedPace, config: Config, into: SessionSpec | None, *, preview: bool
+) -> SessionSpec:
     """The spec with those who are told of it, and with the cluster that runs its jobs.
 
     Args:
@@ -20,6 +22,7 @@ def settle_others(spec: SessionSpec, pace: AskedPace, config: Config, into: Sess
         pace: what the command line says of them.
         config: what the configuration says.
         into: the session to which its tasks will be added; they run where its own do.
+        preview: nothing will be started, so nothing is fetched.
 
     Raises:
         InputError: the cluster cannot be used, or a task needs what it cannot give.
@@ -27,9 +30,10 @@ def settle_others(spec: SessionSpec, pace: AskedPace, config: Config, into: Sess
     spec = replace(spec, notify=pace.notify or config.notify)
     if into is not None:
         if uses_replicas(into.cluster):
-            from sessionrun.client.cluster import check_tasks  # few sessions have a cluster
+            from sessionrun.client.cluster import check_tasks, settle_tasks  # few sessions have a cluster
 
             check_tasks(spec.tasks)
+            spec = spec if preview else replace(spec, tasks=settle_tasks(spec))
         return replace(spec, cluster=into.cluster)
     address = pace.cluster or config.cluster
     if pace.slurm and address != SLURM:
@@ -43,4 +47,4 @@ def settle_others(spec: SessionSpec, pace: AskedPace, config: Config, into: Sess
         return replace(spec, cluster=open_slurm(options, os.environ))
     from sessionrun.client.cluster import settle_cluster
 
-    return settle_cluster(spec, address, os.environ)
+    return settle_cluster(spec, address, os.environ, preview=preview)

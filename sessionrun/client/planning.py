@@ -209,9 +209,9 @@ def _settle(
         missing=missing,
         others=options.others,
     )
-    spec = settle_others(settle_seats(settle_sandboxes(spec, git.sandbox, config), plan, into), pace, config, into)
-    if spec.tasks:
-        refuse_idle_options({**asked._asdict(), **git._asdict(), **money._asdict()}, spec, keys)
+    spec = settle_seats(settle_sandboxes(spec, git.sandbox, config), plan, into)
+    spec = settle_others(spec, pace, config, into, preview=preview)
+    refuse_idle_options({**asked._asdict(), **git._asdict(), **money._asdict()}, spec, keys)
     remarks += [*(missing or ()), *foresee_costs(spec), *foresee_verdicts(spec)]
     return Planned(spec, choice, reason, (*plan.warnings, *remarks), skipped)
 

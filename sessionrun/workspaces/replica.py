@@ -9,8 +9,8 @@ from __future__ import annotations
 
 import os
 import time
-from collections.abc import Iterable, Mapping, Sequence
-from contextlib import suppress
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager, suppress
 from dataclasses import field, replace
 from hashlib import sha256
 from itertools import count
@@ -31,6 +31,7 @@ from sessionrun.workspaces.companions import ARCHIVE, make_links, unpack_include
 from sessionrun.workspaces.git import Git
 from sessionrun.workspaces.registration import hold_lock, remove_tree
 from sessionrun.workspaces.request import WorkspaceRequest
+from sessionrun.workspaces.transport import open_room
 
 WISH: Final = "replica.json"
 """File in a job's folder on a node: its repository is a replica."""
@@ -147,22 +148,32 @@ def list_tags(git: Git, commit: str) -> dict[str, str]:
     return dict(line.split(" ") for line in git.line(*words).split("\n") if line)
 
 
+@contextmanager
+def open_home(repository: Repository) -> Iterator[Git]:
+    """Git in the repository of work that is done on nodes: in the user's own, or in a room of a mirror."""
+    if repository.upstream is None:
+        yield Git(Path(repository.top), limit_s=None)
+        return
+    with open_room(Path(repository.top), repository.upstream, limit_s=None) as room:
+        yield room.git
+
+
 def name_commits(request: WorkspaceRequest) -> WorkspaceRequest:
     """The request of a PREPARE with commits in place of branches: a replica has none of the user's.
 
     A branch or a commit that is gone keeps its name, and PREPARE tells of it.
     """
-    git = Git(Path(request.repository.top), limit_s=request.git_limit_s)
-    with suppress(SessionrunError):
-        tips = zip(request.needs, find_tips(git, request.needs), strict=True)
-        request = replace(request, needs=tuple(replace(need, commit=tip, follow=False) for need, tip in tips))
-    tip = git.commit_of(request.target) if request.target is not None else None
-    if request.target is not None and tip is not None:
-        end = Handed("", tip, request.target.removeprefix("refs/heads/"))
-        request = replace(request, target=None, needs=(end, *request.needs))
-    target = git.commit_of(request.mend.target) if request.mend is not None else None
-    if request.mend is not None and target is not None:
-        request = replace(request, mend=replace(request.mend, target=target))
+    with open_home(request.repository) as git:
+        with suppress(SessionrunError):
+            tips = zip(request.needs, find_tips(git, request.needs), strict=True)
+            request = replace(request, needs=tuple(replace(need, commit=tip, follow=False) for need, tip in tips))
+        tip = git.commit_of(request.target) if request.target is not None else None
+        if request.target is not None and tip is not None:
+            end = Handed("", tip, request.target.removeprefix("refs/heads/"))
+            request = replace(request, target=None, needs=(end, *request.needs))
+        target = git.commit_of(request.mend.target) if request.mend is not None else None
+        if request.mend is not None and target is not None:
+            request = replace(request, mend=replace(request.mend, target=target))
     return request
 
 
@@ -242,16 +253,23 @@ def pack_objects(git: Git, commits: Iterable[str], known: Iterable[str]) -> byte
     return git("pack-objects", "--revs", "--stdout", "-q", stdin="".join(f"{line}\n" for line in lines).encode())
 
 
-def take_work(repository: Repository, place: Place, folder: Path, before: Sequence[str] = ()) -> Place:
-    """Take what a node left of a task's work into the user's repository, and make its branch.
+def take_work(
+    repository: Repository,
+    place: Place,
+    folder: Path,
+    before: Sequence[str] = (),
+    taken: Collection[str] = (),
+) -> Place:
+    """Take what a node left of a task's work into its repository, and make its branch.
 
     If another branch has the name, the task's gets a number.  A second call changes nothing.
 
     Args:
-        repository: the user's.
+        repository: the user's, or a mirror.
         place: as the job on the node answered.
         folder: of that job.
         before: commits of the task's work that came before: a branch that stands at one of them is its own.
+        taken: names that a new branch may not have.
 
     Raises:
         SessionrunError, OSError: it cannot be taken.
@@ -259,16 +277,29 @@ def take_work(repository: Repository, place: Place, folder: Path, before: Sequen
     name = place.rescue or place.branch
     if name is None or place.commit is None or not (folder / WORK).exists():
         return place
-    git = Git(Path(repository.top), limit_s=None)
-    take_pack(git, folder / WORK)
+    with open_home(repository) as git:
+        take_pack(git, folder / WORK)
+        chosen = set_branch(git, name, place.commit, before, taken)
+    return replace(place, rescue=chosen) if place.rescue else replace(place, branch=chosen)
+
+
+def set_branch(git: Git, name: str, commit: str, before: Sequence[str] = (), taken: Collection[str] = ()) -> str:
+    """Make a branch, or move on what is one of the task; returns its name, which has a number if others have it.
+
+    Raises:
+        SessionrunError: no name is free.
+    """
     for number in count(1):
         chosen = name if number == 1 else f"{name}-{number}"
         if number > NAME_TRIES:
             raise SessionrunError(f"no name is free for the branch {name}")
         ref = f"refs/heads/{chosen}"
         tip = git.commit_of(ref)
-        if tip == place.commit or git.set_ref(ref, place.commit, tip if tip in before else None):
-            return replace(place, rescue=chosen) if place.rescue else replace(place, branch=chosen)
+        if tip == commit:
+            return chosen
+        is_free = tip is not None or chosen not in taken
+        if is_free and git.set_ref(ref, commit, tip if tip in before else None):
+            return chosen
     raise AssertionError("numbers never end")
 
 

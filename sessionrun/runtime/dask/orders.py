@@ -34,7 +34,16 @@ from sessionrun.workspaces.companions import ARCHIVE, pack_included, place_links
 from sessionrun.workspaces.environments.removal import PHASES
 from sessionrun.workspaces.environments.request import WISH as ENVIRONMENT
 from sessionrun.workspaces.git import Git
-from sessionrun.workspaces.replica import MAX_PACK, PACK, WISH, ReplicaWish, list_tags, pack_objects, read_author
+from sessionrun.workspaces.replica import (
+    MAX_PACK,
+    PACK,
+    WISH,
+    ReplicaWish,
+    list_tags,
+    open_home,
+    pack_objects,
+    read_author,
+)
 from sessionrun.workspaces.request import WorkspaceRequest, load_place
 from sessionrun.workspaces.rescue_names import FOLDER as RESCUE
 from sessionrun.workspaces.rescue_names import drop_older
@@ -106,9 +115,25 @@ def _find_replica(repository: Repository) -> str:
     return f"{NODE_TOKEN}/repositories/{sha256(unique).hexdigest()[:16]}/replica"
 
 
-def _find_prepared(session: SessionDir, key: JobKey) -> Path | None:
-    """The folder of the PREPARE that made the worktree in which a job works; None: there is none."""
+def find_prepare(session: SessionDir, key: JobKey) -> Path | None:
+    """The folder of the last PREPARE of a job's attempt; None: its task has no worktree."""
     folder = next(session.find_starts(key._replace(round=1, phase="prepare")), None)
+    return folder if folder is not None and (folder / REQUEST).exists() else None
+
+
+def find_repository(session: SessionDir, key: JobKey) -> Repository | None:
+    """The repository of the worktree in which a job works, or which it makes; None: there is none.
+
+    Raises:
+        JobFileError: the request of its PREPARE is damaged.
+    """
+    folder = find_prepare(session, key)
+    return None if folder is None else load_request(folder, WorkspaceRequest).repository
+
+
+def _find_prepared(session: SessionDir, key: JobKey) -> Path | None:
+    """The same of a PREPARE that made the worktree."""
+    folder = find_prepare(session, key)
     return folder if folder is not None and (folder / ANSWER).exists() else None
 
 
@@ -121,6 +146,7 @@ def _place_request(content: bytes, repository: Repository, place: Place | None =
         common_dir=f"{replica}/.git",
         worktree_dir=str(Path(replica).with_name("worktrees")),
         settings=repository.settings and replace(repository.settings, git_dir=f"{replica}/.git"),
+        upstream=None,
     )
     return orjson.dumps(_place_record(orjson.loads(content), repository, there, place))
 
@@ -132,6 +158,8 @@ def _place_record(record: Message, here: Repository, there: Repository, place: P
         placed["place"] = {**record["place"], "branch": place.branch}
     if record.get("repository"):
         placed["repository"] = there
+    if record.get("upstream"):  # to the node its mirror is a repository as any other
+        placed |= {"upstream": None, "start": None}
     if "links" in record:
         placed["links"] = place_links(here.top, record["links"])[0]
     if record.get("tenant"):  # of an environment, which may be that of a room
@@ -149,28 +177,31 @@ def _place_record(record: Message, here: Repository, there: Repository, place: P
 class Replicas:
     """What the nodes' replicas of a session's repository have, as far as this supervisor has brought it."""
 
-    def __init__(self, repository: Repository, brings: tuple[str, ...] = ()) -> None:
+    def __init__(self, session: SessionDir, repository: Repository, brings: tuple[str, ...] = ()) -> None:
         """
         Args:
-            repository: the session's.
+            session: the session.
+            repository: the session's, or the mirror of a task's own.
             brings: see `ReplicaWish`.
         """
+        self._session = session
         self._repository = repository
         self._brings = brings
-        self._git = Git(Path(repository.top), limit_s=None)
-        self._settings = read_author(self._git)
+        is_mirror = repository.upstream is not None
+        self._author = read_author(Git(session.path if is_mirror else Path(repository.top), limit_s=None))
         self._there: dict[str, set[str]] = {}
         self._sending: dict[JobKey, tuple[str, list[str]]] = {}
         self._known: dict[JobKey, tuple[str, list[str]]] = {}
 
-    def equip(self, session: SessionDir, node: str, job: Job, order: Message) -> None:
+    def equip(self, node: str, job: Job, order: Message) -> None:
         """Put into the order of a workspace's job what the replica of its node needs.
 
         Raises:
             SessionrunError: the objects cannot be packed, or are too big to travel.
         """
+        session = self._session
         if job.key.phase == "work":
-            self._equip_rescue(session, job.key, order)
+            self._equip_rescue(job.key, order)
         if job.key.phase not in WORKSPACE_PHASES:
             return
         path = session.job_path(job.key)
@@ -178,11 +209,12 @@ class Replicas:
         begins = path if job.key.phase == "prepare" else _find_prepared(session, job.key) or path
         known = self._find_known(load_request(begins, WorkspaceRequest))
         _, inside = place_links(self._repository.top, load_request(path, WorkspaceRequest).links)
-        wish = ReplicaWish(tuple(known), inside, self._brings, self._settings)
+        wish = ReplicaWish(tuple(known), inside, self._brings, self._author)
         if job.key.phase == "release":
-            self._equip_removal(session, path, begins, order)
+            self._equip_removal(path, begins, order)
         if job.key.phase == "prepare":
-            included = pack_included(self._repository, path)
+            is_mirror = self._repository.upstream is not None  # that has no files
+            included = None if is_mirror else pack_included(self._repository, path)
             if included is not None:
                 files[f"{folder}/{ARCHIVE}"] = _encode(included)
             pack, wish = self._bring(job.key, node, wish)
@@ -199,20 +231,21 @@ class Replicas:
         if under_way.issuperset(missing):
             return None, wish
         self._sending[key] = node, missing
-        if self._repository.base_commit in missing:
-            wish = replace(wish, tags=list_tags(self._git, self._repository.base_commit))
-        pack = pack_objects(self._git, [*missing, *wish.tags.values()], there)
+        with open_home(self._repository) as git:
+            if self._repository.base_commit in missing:
+                wish = replace(wish, tags=list_tags(git, self._repository.base_commit))
+            pack = pack_objects(git, [*missing, *wish.tags.values()], there)
         if len(pack) > MAX_PACK:
             raise SessionrunError(f"the repository has {len(pack)} bytes: more than {MAX_PACK} do not travel")
         return pack, wish
 
-    def _equip_removal(self, session: SessionDir, path: Path, prepared: Path, order: Message) -> None:
+    def _equip_removal(self, path: Path, prepared: Path, order: Message) -> None:
         """Let a RELEASE find the environments of its attempt: what asked for them is not on the node any more."""
         attempt, place = path.name.partition("-")[0], load_place(prepared)
         for phase in PHASES:
             for wish in path.parent.glob(f"{attempt}-*-{phase}*/{ENVIRONMENT}"):
                 placed = _place_request(read_regular(wish), self._repository, place)
-                order["files"][str(wish.relative_to(session.path))] = _encode(placed)
+                order["files"][str(wish.relative_to(self._session.path))] = _encode(placed)
 
     def _find_known(self, request: WorkspaceRequest) -> list[str]:
         """The commits with which the task begins, as its PREPARE was asked: the session's machine has them."""
@@ -224,9 +257,9 @@ class Replicas:
         commits = [end for end in ends if end is not None and is_commit(end)]
         return list(dict.fromkeys([self._repository.base_commit, *commits]))
 
-    def _equip_rescue(self, session: SessionDir, key: JobKey, order: Message) -> None:
+    def _equip_rescue(self, key: JobKey, order: Message) -> None:
         """Let the node send the work in progress: what PREPARE was asked, and what it made, say where that is."""
-        prepared = _find_prepared(session, key)
+        session, prepared = self._session, _find_prepared(self._session, key)
         if prepared is None:
             return
         request = load_request(prepared, WorkspaceRequest)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Iterator
+from dataclasses import replace
 from pathlib import Path
 
 from sessionrun.agents.verdict import Problem
@@ -14,9 +15,12 @@ from sessionrun.model.events import JobLost
 from sessionrun.model.keys import JobKey
 from sessionrun.model.places import Place
 from sessionrun.model.reasons import WORKSPACE_REASONS
+from sessionrun.model.repositories import repository_of
 from sessionrun.queue.suggestions import NAME as SUGGESTIONS
 from sessionrun.runtime.jobs.shared import Judged, Site
+from sessionrun.runtime.jobs.workspace_request import make_request
 from sessionrun.store.files import open_regular, read_regular
+from sessionrun.workspaces.mirrored import bring_home, list_home
 from sessionrun.workspaces.replica import LEFT, take_work
 from sessionrun.workspaces.rescue_names import drop_packs
 from sessionrun.workspaces.rescue_packs import take_rescue
@@ -28,11 +32,16 @@ def take_home(site: Site, state: TaskState, key: JobKey, place: Place) -> Place:
     Raises:
         SessionrunError, OSError: it cannot be taken.
     """
-    folder, repository = site.session.job_path(key), site.spec.repository
+    folder, upstream = site.session.job_path(key), state.spec.upstream
+    place = replace(place, start=upstream.start if upstream is not None else None)
+    repository = repository_of(site.spec, state.spec, place.start)
     if repository is not None:
         ends = [one for one in (state.place, find_earlier(state)) if one is not None and not one.holds_no_work]
         before = [one.commit for one in ends if one.commit is not None]
-        place = take_work(repository, place, folder, before)
+        request = make_request(site, state, key)
+        place = take_work(repository, place, folder, before, list_home(request, place.branch or ""))
+        if key.phase == "release":
+            place = bring_home(request, place, folder)
     if key.phase == "release":
         drop_packs(_find_work_folders(site, key))  # the work is here
         _take_suggestions(site, folder)
@@ -52,7 +61,8 @@ def _take_suggestions(site: Site, folder: Path) -> None:
 
 def judge_left_behind(site: Site, state: TaskState, lost: JobLost) -> Judged | None:
     """What is kept of a worktree whose node did not come back, if its RELEASE is given up; None: nothing."""
-    place, repository = state.place, site.spec.repository
+    place = state.place
+    repository = repository_of(site.spec, state.spec, place.start if place is not None else None)
     if state.job is None or state.job.stopping is None or place is None or repository is None:
         return None
     try:

@@ -18,8 +18,9 @@ from test_environment_sessions import SEEN
 from test_mending import JOIN, Yard, clash
 from test_prove import CHECK, FIX
 from test_prove import make_repository as make_tested_repository
+from test_swebench_session import Bench, bench, changed, read_instances, read_predictions
 
-__all__ = ["place"]
+__all__ = ["bench", "place"]
 
 pytestmark = pytest.mark.skipif(not sys.platform.startswith("linux"), reason="looks into /proc")
 
@@ -169,3 +170,40 @@ def test_tasks_with_repositories_of_their_own_work_on_nodes(place: Place) -> Non
         words = ("--agent", "shell", "--cluster", cluster.address, place.write(gone))
         refused = place.command("run", *words)
         assert refused.returncode == 2 and "has no branch, tag or commit gone" in refused.stderr
+
+
+@pytest.mark.slow
+def test_instances_of_swe_bench_are_worked_on_and_judged_on_nodes(bench: Bench) -> None:
+    """Each in a repository of its own, which has nothing later than the base, and goes with the worktree."""
+    looks = f"git log --all --format=%s > {bench.cwd}/log; git describe --tags >> {bench.cwd}/log"
+    mends = f"git apply {bench.cwd}/gold/$SESSIONRUN_TASK.patch; {looks}; test -e .claude/settings.json"
+    script = f"case $SESSIONRUN_TASK in *-1) {mends};; *) echo '# bent' >> tests/test_words.py; exit 3;; esac"
+    (bench.cwd / "template").write_text(f": <<'ISSUE'\n{{problem_statement}}\nISSUE\n{script}\n")
+    (gold, *_) = [one for one in read_instances(bench) if one["instance_id"] == "example__wordtool-1"]
+    with real_cluster(bench) as cluster:
+        words = (
+            "--run-name",
+            "r",
+            "--prompt-template",
+            "template",
+            "--agent",
+            "shell",
+            "--cluster",
+            cluster.address,
+        )
+        done = bench("run", "--from", "swebench", "--sync", *words, "--no-environment", "--sample", "2")
+        assert done.returncode == 1, done.stderr
+        found = bench.documents("r")
+        first, second = found["example__wordtool-1.json"], found["example__wordtool-2.json"]
+        assert (first["success"], first["resolved"], first["reason_class"]) == (True, True, None), first["error"]
+        assert (second["resolved"], second["reason_class"]) == (False, "exit_code")
+        assert first["final_test_results"] == {"passed": 6, "failed": 0, "errors": 0, "total": 6}
+        one, two = read_predictions(bench)
+        assert changed(one["model_patch"]) == changed(gold["patch"]) and two["model_patch"] == ""
+        assert "Three functions about words" in (bench.cwd / "log").read_text()
+        assert "Fix count" not in (bench.cwd / "log").read_text()
+        assert not list(cluster.nodes_dir.glob("*/repositories/*"))
+    names = sorted(path.name.rpartition("-")[2] for path in bench.artifacts("worktrees").iterdir())
+    assert names == ["1.git", "2.git"]  # as on one machine: they have the branches
+    assert bench("clean", "--worktrees", "last").returncode == 0
+    assert list(bench.artifacts("worktrees").iterdir()) == []

@@ -6,7 +6,7 @@ import ipaddress
 import os
 import re
 import socket
-from collections.abc import Coroutine, Mapping, Sequence
+from collections.abc import Coroutine, Mapping
 from dataclasses import replace
 from importlib.util import find_spec
 from pathlib import Path
@@ -131,7 +131,6 @@ def settle_cluster(
     """
     cluster = open_cluster(address, environ)
     require_dask()
-    check_tasks(spec.tasks)
     if spec.seats is not None:
         raise InputError(
             "worktrees: those that stay are of one machine, and cannot be had on the nodes of a cluster: "
@@ -216,19 +215,6 @@ def _run(cluster: Cluster, call: Coroutine[Any, Any, _T]) -> _T:
         if isinstance(error, ModuleNotFoundError):
             why = f"{why}: sessionrun has to be installed where the scheduler runs"
         raise InputError(f"the cluster at {cluster.address} does not answer: {why}") from error
-
-
-def check_tasks(tasks: Sequence[TaskSpec]) -> None:
-    """Refuse tasks that need what the nodes of a cluster cannot give them.
-
-    Raises:
-        InputError: which task, and what.
-    """
-    for task in tasks:
-        if task.upstream is not None and task.upstream.history is not None:
-            raise InputError(
-                f"task {task.id!r:.140}: a part of a history does not work on the nodes of a cluster yet"
-            )
 
 
 def show_cluster(cluster: Cluster) -> dict[str, Any]:

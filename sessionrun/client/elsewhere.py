@@ -30,9 +30,8 @@ def settle_others(
     spec = replace(spec, notify=pace.notify or config.notify)
     if into is not None:
         if uses_replicas(into.cluster):
-            from sessionrun.client.cluster import check_tasks, settle_tasks  # few sessions have a cluster
+            from sessionrun.client.cluster import settle_tasks  # few sessions have a cluster
 
-            check_tasks(spec.tasks)
             spec = spec if preview else replace(spec, tasks=settle_tasks(spec))
         return replace(spec, cluster=into.cluster)
     address = pace.cluster or config.cluster

@@ -48,6 +48,9 @@ MAX_PACK: Final = 128 * 1024 * 1024
 SENT: Final = "sent"
 """Directory beside a replica: a record for each branch whose work was packed."""
 
+SHALLOW: Final = "shallow"
+"""File in a repository with a part of a history: the first commits that it has."""
+
 LEFT: Final = "left"
 """Directory in the folder of a RELEASE: files of the worktree that its session asks for."""
 
@@ -71,6 +74,8 @@ class ReplicaWish:
         brings: names of files in the top of the worktree that go home with RELEASE also if git ignores them.
         settings: those of git by which commits name their author.
         tags: what the tags of the user's repository stand for, by their full names.
+        shallow: commits before which the replica has no history.
+        is_own: the replica is for one task alone, and goes with its worktree.
     """
 
     known: tuple[str, ...]
@@ -78,6 +83,8 @@ class ReplicaWish:
     brings: tuple[str, ...] = ()
     settings: Mapping[str, str] = field(default_factory=dict)
     tags: Mapping[str, str] = field(default_factory=dict)
+    shallow: tuple[str, ...] = ()
+    is_own: bool = False
 
 
 @frozen
@@ -117,6 +124,9 @@ def receive(request: WorkspaceRequest, folder: Path) -> None:
             git("init", "-q", "-b", "sessionrun-replica", f"--object-format={kind}")
         _drop_sent(git, top.parent / SENT, request.earlier)
         if (folder / PACK).exists():
+            if wish.shallow:
+                lines = "".join(f"{commit}\n" for commit in wish.shallow)
+                replace_file(top / ".git" / SHALLOW, lines.encode(), durable=False)
             take_pack(git, folder / PACK)
             refs = {f"refs/sessionrun/received/{commit}": commit for commit in wish.known} | {**wish.tags}
             lines = "".join(f"update {name} {target}\n" for name, target in refs.items())
@@ -155,7 +165,27 @@ def open_home(repository: Repository) -> Iterator[Git]:
         yield Git(Path(repository.top), limit_s=None)
         return
     with open_room(Path(repository.top), repository.upstream, limit_s=None) as room:
+        if shallow := read_shallow(repository.top):
+            (room.git.directory / SHALLOW).write_text("".join(f"{commit}\n" for commit in shallow))
         yield room.git
+
+
+def read_shallow(common_dir: str) -> tuple[str, ...]:
+    """The commits before which a repository has no history."""
+    path = Path(common_dir, SHALLOW)
+    return tuple(read_regular(path).decode().split()) if path.exists() else ()
+
+
+def drop_own(request: WorkspaceRequest, place: Place, folder: Path) -> None:
+    """After RELEASE has answered: delete a replica that is for its task alone.
+
+    Raises:
+        JobFileError: the wish is damaged.
+        OSError: it cannot be deleted.
+    """
+    wish = load_record_if_any(folder / WISH, ReplicaWish)
+    if wish is not None and wish.is_own and place.worktree is None:
+        remove_tree(Path(request.repository.top).parent)
 
 
 def name_commits(request: WorkspaceRequest) -> WorkspaceRequest:

@@ -19,10 +19,8 @@ from sessionrun.model.cluster import Cluster, SlotsOffered
 from sessionrun.model.errors import SessionrunError, StoreError
 from sessionrun.model.events import HoldPlaced, JobClaimed, JobLost, JobStarted
 from sessionrun.model.keys import JobKey
-from sessionrun.model.places import Repository
 from sessionrun.model.spec import SLOT, Job, SessionSpec
 from sessionrun.model.turns import WORKSPACE_PHASES
-from sessionrun.model.upstreams import Upstream
 from sessionrun.queue.suggestions import NAME as SUGGESTIONS
 from sessionrun.runtime.dask.ahead import CALL_BACK_S, Ahead
 from sessionrun.runtime.dask.carrier import Carrier
@@ -30,7 +28,7 @@ from sessionrun.runtime.dask.orders import (
     Files,
     Replicas,
     find_prepare,
-    find_repository,
+    find_workspace,
     make_order,
     write_turn,
 )
@@ -40,6 +38,7 @@ from sessionrun.runtime.node.ends import key_of, unpack_end
 from sessionrun.store.session import SessionDir
 from sessionrun.workspaces.mirrors import hold_mirror
 from sessionrun.workspaces.replica import ObjectsMissing
+from sessionrun.workspaces.request import WorkspaceRequest
 
 DISK_RETRY_S: Final = 1.0
 NODE_RETRY_S: Final = 1.0
@@ -91,6 +90,7 @@ class DaskExecutor:
         self._brings = (SUGGESTIONS,) if spec.feed is not None else ()
         self._replicas: dict[str, Replicas] = {}
         self._mirrors = ExitStack()
+        self._held: set[str] = set()
         assert spec.cluster is not None
         head = Head(session.session_id, gen, {self._name(key): at for key, at in opened.items()})
         self._carrier = connect(spec.cluster, head, self._keep)
@@ -124,10 +124,10 @@ class DaskExecutor:
             if job.key.phase == "land" or at is None:
                 continue
             try:
-                repository = find_repository(self._session, job.key)
-                order = make_order(self._session, job, repository)
-                if repository is not None:
-                    self._find_replicas(repository).equip(at.node, job, order)
+                asked = find_workspace(self._session, job.key)
+                order = make_order(self._session, job, asked.repository if asked is not None else None)
+                if asked is not None:
+                    self._find_replicas(asked).equip(at.node, job, order)
             except (OSError, SessionrunError) as error:
                 notices.append(JobLost(job.key, "void", f"its files cannot be sent: {error}"))
                 self._placement.give(at.node)
@@ -143,14 +143,14 @@ class DaskExecutor:
         """Whether a job needs a worktree that a node has: no other one can do it."""
         return key.phase != "prepare" and find_prepare(self._session, key) is not None
 
-    def _find_replicas(self, repository: Repository) -> Replicas:
+    def _find_replicas(self, asked: WorkspaceRequest) -> Replicas:
         """What is known of the replicas of a repository; a mirror is not removed as long as the session lives."""
-        found = self._replicas.get(repository.top)
+        found = self._replicas.get(asked.repository.top)
         if found is None:
-            if repository.upstream is not None:
-                upstream = Upstream(repository.upstream, mirror=repository.common_dir)
-                self._mirrors.enter_context(hold_mirror(upstream))
-            found = self._replicas[repository.top] = Replicas(self._session, repository, self._brings)
+            if asked.upstream is not None and asked.upstream.mirror not in self._held:
+                self._held.add(asked.upstream.mirror)
+                self._mirrors.enter_context(hold_mirror(asked.upstream))
+            found = self._replicas[asked.repository.top] = Replicas(self._session, asked, self._brings)
         return found
 
     def _submit(self, key: JobKey, at: Opened, order: Message) -> list[Notice]:

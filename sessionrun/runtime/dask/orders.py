@@ -33,6 +33,8 @@ from sessionrun.store.session import SessionDir
 from sessionrun.workspaces.companions import ARCHIVE, pack_included, place_links
 from sessionrun.workspaces.environments.removal import PHASES
 from sessionrun.workspaces.environments.request import WISH as ENVIRONMENT
+from sessionrun.workspaces.environments.version import find_tag_behind
+from sessionrun.workspaces.excerpt import make_excerpt
 from sessionrun.workspaces.git import Git
 from sessionrun.workspaces.replica import (
     MAX_PACK,
@@ -43,6 +45,7 @@ from sessionrun.workspaces.replica import (
     open_home,
     pack_objects,
     read_author,
+    read_shallow,
 )
 from sessionrun.workspaces.request import WorkspaceRequest, load_place
 from sessionrun.workspaces.rescue_names import FOLDER as RESCUE
@@ -121,14 +124,14 @@ def find_prepare(session: SessionDir, key: JobKey) -> Path | None:
     return folder if folder is not None and (folder / REQUEST).exists() else None
 
 
-def find_repository(session: SessionDir, key: JobKey) -> Repository | None:
-    """The repository of the worktree in which a job works, or which it makes; None: there is none.
+def find_workspace(session: SessionDir, key: JobKey) -> WorkspaceRequest | None:
+    """What the PREPARE was asked that makes the worktree in which a job works; None: there is none.
 
     Raises:
-        JobFileError: the request of its PREPARE is damaged.
+        JobFileError: its request is damaged.
     """
     folder = find_prepare(session, key)
-    return None if folder is None else load_request(folder, WorkspaceRequest).repository
+    return None if folder is None else load_request(folder, WorkspaceRequest)
 
 
 def _find_prepared(session: SessionDir, key: JobKey) -> Path | None:
@@ -159,13 +162,15 @@ def _place_record(record: Message, here: Repository, there: Repository, place: P
     if record.get("repository"):
         placed["repository"] = there
     if record.get("upstream"):  # to the node its mirror is a repository as any other
-        placed |= {"upstream": None, "start": None}
+        placed |= {"upstream": None, "start": None, "gives_way": record["upstream"]["history"] is not None}
     if "links" in record:
         placed["links"] = place_links(here.top, record["links"])[0]
     if record.get("tenant"):  # of an environment, which may be that of a room
         placed["tenant"] = {**record["tenant"], "worktree": place and place.worktree}
         for name in ("top", "directory"):
             placed[name] = record[name].replace(f"{here.worktree_dir}/", f"{there.worktree_dir}/")
+        if record["mirror"] is not None:
+            placed |= {"mirror": None, "tag": find_tag_behind(record["mirror"], record["commit"])}
     if isinstance(record.get("known"), str):  # of a PROVE: tasks that a node has share what their proofs find out
         placed["known"] = str(Path(there.top).with_name("proofs") / record["workspace"]["session_id"])
     for name in ("loop", "workspace", "environment"):
@@ -177,18 +182,19 @@ def _place_record(record: Message, here: Repository, there: Repository, place: P
 class Replicas:
     """What the nodes' replicas of a session's repository have, as far as this supervisor has brought it."""
 
-    def __init__(self, session: SessionDir, repository: Repository, brings: tuple[str, ...] = ()) -> None:
+    def __init__(self, session: SessionDir, asked: WorkspaceRequest, brings: tuple[str, ...] = ()) -> None:
         """
         Args:
             session: the session.
-            repository: the session's, or the mirror of a task's own.
+            asked: what a PREPARE is asked that makes a worktree of the repository.
             brings: see `ReplicaWish`.
         """
         self._session = session
-        self._repository = repository
+        self._repository = asked.repository
+        self._upstream = asked.upstream
         self._brings = brings
-        is_mirror = repository.upstream is not None
-        self._author = read_author(Git(session.path if is_mirror else Path(repository.top), limit_s=None))
+        where = session.path if asked.upstream is not None else Path(asked.repository.top)
+        self._author = read_author(Git(where, limit_s=None))
         self._there: dict[str, set[str]] = {}
         self._sending: dict[JobKey, tuple[str, list[str]]] = {}
         self._known: dict[JobKey, tuple[str, list[str]]] = {}
@@ -209,12 +215,14 @@ class Replicas:
         begins = path if job.key.phase == "prepare" else _find_prepared(session, job.key) or path
         known = self._find_known(load_request(begins, WorkspaceRequest))
         _, inside = place_links(self._repository.top, load_request(path, WorkspaceRequest).links)
-        wish = ReplicaWish(tuple(known), inside, self._brings, self._author)
+        is_own = self._upstream is not None and self._upstream.history is not None
+        wish = ReplicaWish(tuple(known), inside, self._brings, self._author, is_own=is_own)
         if job.key.phase == "release":
             self._equip_removal(path, begins, order)
+            if is_own:
+                self._there.pop(node, None)
         if job.key.phase == "prepare":
-            is_mirror = self._repository.upstream is not None  # that has no files
-            included = None if is_mirror else pack_included(self._repository, path)
+            included = pack_included(self._repository, path) if self._upstream is None else None
             if included is not None:
                 files[f"{folder}/{ARCHIVE}"] = _encode(included)
             pack, wish = self._bring(job.key, node, wish)
@@ -230,13 +238,18 @@ class Replicas:
         missing = [commit for commit in wish.known if commit not in there]
         if under_way.issuperset(missing):
             return None, wish
-        self._sending[key] = node, missing
-        with open_home(self._repository) as git:
-            if self._repository.base_commit in missing:
-                wish = replace(wish, tags=list_tags(git, self._repository.base_commit))
+        repository, upstream = self._repository, self._upstream
+        if upstream is not None and upstream.history is not None:
+            path, mirror = Path(repository.common_dir), Path(upstream.mirror)
+            make_excerpt(path, mirror, repository.base_commit, upstream.history)
+        with open_home(repository) as git:
+            if repository.base_commit in missing:
+                tags = list_tags(git, repository.base_commit)
+                wish = replace(wish, tags=tags, shallow=read_shallow(repository.common_dir))
             pack = pack_objects(git, [*missing, *wish.tags.values()], there)
         if len(pack) > MAX_PACK:
             raise SessionrunError(f"the repository has {len(pack)} bytes: more than {MAX_PACK} do not travel")
+        self._sending[key] = node, missing
         return pack, wish
 
     def _equip_removal(self, path: Path, prepared: Path, order: Message) -> None:

@@ -20,6 +20,7 @@ from sessionrun.queue.suggestions import NAME as SUGGESTIONS
 from sessionrun.runtime.jobs.shared import Judged, Site
 from sessionrun.runtime.jobs.workspace_request import make_request
 from sessionrun.store.files import open_regular, read_regular
+from sessionrun.workspaces.excerpt import drop_excerpt
 from sessionrun.workspaces.mirrored import bring_home, list_home
 from sessionrun.workspaces.replica import LEFT, take_work
 from sessionrun.workspaces.rescue_names import drop_packs
@@ -42,6 +43,8 @@ def take_home(site: Site, state: TaskState, key: JobKey, place: Place) -> Place:
         place = take_work(repository, place, folder, before, list_home(request, place.branch or ""))
         if key.phase == "release":
             place = bring_home(request, place, folder)
+            if upstream is not None and upstream.history is not None:
+                drop_excerpt(Path(repository.common_dir))
     if key.phase == "release":
         drop_packs(_find_work_folders(site, key))  # the work is here
         _take_suggestions(site, folder)

@@ -81,6 +81,8 @@ def answer(phase: str, folder: str) -> int:
         if is_replica and phase in ("park", "release"):
             send_objects(request, result, folder)
         write_answer(Path(folder), result)
+        if is_replica and phase == "release":
+            drop_own_replica(request, result, folder)
     except (SessionrunError, OSError) as error:
         if getattr(error, "signal", None) == signal.SIGKILL:
             os.kill(os.getpid(), signal.SIGKILL)  # git was killed, perhaps for want of memory: try again
@@ -108,6 +110,13 @@ def send_objects(request: Any, place: Any, folder: str) -> None:
     from sessionrun.workspaces.replica import send
 
     send(request, place, Path(folder))
+
+
+def drop_own_replica(request: Any, place: Any, folder: str) -> None:
+    """On a node: a replica for one task goes with its worktree."""
+    from sessionrun.workspaces.replica import drop_own
+
+    drop_own(request, place, Path(folder))
 
 
 def make_environment(folder: str) -> int:

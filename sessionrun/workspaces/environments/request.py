@@ -84,6 +84,7 @@ class EnvironmentRequest:
         copy: False = only the entry of the cache is made, and nothing at `target`.
         tenant: which attempt it is for; None = not known, in requests of older versions.
         mirror: of whose history `top` has a part; None = it has all.
+        tag: on a node, which has no mirror: the last tag before the commit, as `find_tag_behind` finds it there.
     """
 
     top: str
@@ -99,6 +100,7 @@ class EnvironmentRequest:
     copy: bool = True
     tenant: Tenant | None = None
     mirror: str | None = None
+    tag: str | None = None
 
 
 @frozen

@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import sys
 from pathlib import Path
+from typing import Any
 
 import pytest
 from clusters import real_cluster
@@ -18,11 +19,26 @@ from test_environment_sessions import SEEN
 from test_mending import JOIN, Yard, clash
 from test_prove import CHECK, FIX
 from test_prove import make_repository as make_tested_repository
-from test_swebench_session import Bench, bench, changed, read_instances, read_predictions
+from test_swebench_session import WAITED_ENOUGH, Bench, bench, changed, read_instances, read_predictions
 
 __all__ = ["bench", "place"]
 
 pytestmark = pytest.mark.skipif(not sys.platform.startswith("linux"), reason="looks into /proc")
+
+
+def finish(command: Command, session_id: str) -> dict[str, Any]:
+    """Wait for the end of a session, as long as it takes; its status."""
+    while command("wait", session_id, "--timeout", "60").returncode == WAITED_ENOUGH:
+        pass
+    return command.status(session_id)
+
+
+def run(command: Command, *words: str) -> dict[str, Any]:
+    """Run a session to its end, as long as it takes; its status."""
+    done = command("run", "-q", *words)
+    assert done.returncode == 0, done.stderr
+    command.sessions.append(done.stdout.strip())
+    return finish(command, command.sessions[-1])
 
 
 @pytest.mark.slow
@@ -39,7 +55,7 @@ def test_a_queue_is_worked_through_on_nodes(sessionrun: Command) -> None:
         more = "echo 'cp two.txt three.txt' >> suggested_tasks.txt"
         (last,) = project.add(f"cat one.txt > two.txt; {more}", depends=(first,))
         session_id = project.dispatch("--cluster", cluster.address, "--ingest", "5")
-        view = project.wait(session_id)
+        view = finish(project, session_id)
         (made,) = project.tasks().keys() - {first, second, last}
         assert project.stand() == {first: "closed", second: "open", last: "closed", made: "closed"}
         assert git(repository, "show", "main:three.txt") == "one"  # each began where the branch was by then
@@ -61,9 +77,10 @@ def test_a_conflict_is_mended_on_a_node(sessionrun: Command, own_place: Path) ->
     yard = Yard(sessionrun, own_place)
     with real_cluster(sessionrun) as cluster:
         needs = {"id": "c", "prompt": "run: cp f g", "needs": ["a", "b"], "base": "session"}
-        words = ("--cluster", cluster.address)
-        tasks = yard.run({**clash(needs), "max_parallel": 2}, JOIN, *words, inside=False)
-        assert yard.view["outcome"] == "succeeded"
+        yard.lay_out({**clash(needs), "max_parallel": 2}, JOIN)
+        view = run(sessionrun, "--agent", "scripted", "--worktree", "--cluster", cluster.address, "plan.json")
+        tasks = {task["id"]: task for task in view["tasks"]}
+        assert view["outcome"] == "succeeded"
         (mend,) = (task for name, task in tasks.items() if "-mend-" in name)
         owner = tasks[mend["id"].removesuffix("-mend-1")]
         assert [tasks[name]["landing"]["status"] for name in ("a", "b", "c", mend["id"])] == ["landed"] * 4
@@ -86,7 +103,7 @@ def test_work_is_proved_where_it_was_done(sessionrun: Command) -> None:
     ]
     with real_cluster(sessionrun) as cluster:
         session_id = sessionrun.start(plan, "--worktree", "--land", "--cluster", cluster.address)
-        good, weak, again = sessionrun.wait(session_id)["tasks"]
+        good, weak, again = finish(sessionrun, session_id)["tasks"]
         assert (good["proof"], weak["proof"], again["proof"]) == ("proved", "weakened", "proved")
         assert (weak["outcome"], weak["reason_class"], again["round"]) == ("failed", "weakened", 2)
         assert good["branch"] == "main-task-good-2" and good["landing"]["status"] == "landed"
@@ -126,7 +143,7 @@ def test_an_environment_is_made_on_the_node_of_its_task(sessionrun: Command, own
     with real_cluster(sessionrun, env=env) as cluster:
         given = {"prompts": plan, "defaults": {"environment": "python"}}
         session_id = sessionrun.start(given, "--worktree", "--cluster", cluster.address)
-        a, b = sessionrun.wait(session_id)["tasks"]
+        a, b = finish(sessionrun, session_id)["tasks"]
         assert (a["outcome"], b["outcome"], b["proof"]) == ("succeeded", "succeeded", "proved"), (a, b)
         virtual = a["environment"]["path"]
         assert Path(virtual).parent == cache / "tasks"
@@ -149,7 +166,7 @@ def test_tasks_with_repositories_of_their_own_work_on_nodes(place: Place) -> Non
     with real_cluster(place.command) as cluster:
         session_id = place.command.start(TWO, "--cluster", cluster.address)
         place.commit(one, "later")  # where the ref stood at the launch counts for the session
-        status = place.command.wait(session_id)
+        status = finish(place.command, session_id)
         assert outcomes(status) == dict.fromkeys("abcde", ("succeeded", None))
         tasks = {task["id"]: task for task in status["tasks"]}
         assert (tasks["a"]["ref"], tasks["a"]["ref_name"], tasks["a"]["ref_commit"]) == (None, "main", first)

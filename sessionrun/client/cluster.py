@@ -6,7 +6,7 @@ import ipaddress
 import os
 import re
 import socket
-from collections.abc import Coroutine, Mapping
+from collections.abc import Coroutine, Iterable, Mapping
 from dataclasses import replace
 from importlib.util import find_spec
 from pathlib import Path
@@ -127,7 +127,7 @@ def settle_cluster(
     """The spec with its cluster; in a `preview` nothing is fetched.
 
     Raises:
-        InputError: the address cannot be used, nothing listens there, or a task needs what does not travel yet.
+        InputError: the address cannot be used, nothing listens there, or what is asked for cannot be had on nodes.
     """
     cluster = open_cluster(address, environ)
     require_dask()
@@ -142,8 +142,10 @@ def settle_cluster(
     return replace(spec, cluster=cluster, tasks=spec.tasks if preview else settle_tasks(spec))
 
 
-def settle_tasks(spec: SessionSpec) -> tuple[TaskSpec, ...]:
+def settle_tasks(spec: SessionSpec, known: Iterable[TaskSpec] = ()) -> tuple[TaskSpec, ...]:
     """The tasks, with the commits at which repositories of their own begin: these are fetched here, for all nodes.
+
+    A ref begins where it does for tasks of the session that are `known`.
 
     Raises:
         InputError: one cannot be fetched.
@@ -152,7 +154,7 @@ def settle_tasks(spec: SessionSpec) -> tuple[TaskSpec, ...]:
         return spec.tasks
     from sessionrun.client.fetching import settle_starts
 
-    return settle_starts(spec.tasks, require_cache=spec.mirrors.require_cache)
+    return settle_starts(spec.tasks, known, require_cache=spec.mirrors.require_cache)
 
 
 def _check_included(spec: SessionSpec) -> None:

@@ -32,7 +32,7 @@ def settle_others(
         if uses_replicas(into.cluster):
             from sessionrun.client.cluster import settle_tasks  # few sessions have a cluster
 
-            spec = spec if preview else replace(spec, tasks=settle_tasks(spec))
+            spec = spec if preview else replace(spec, tasks=settle_tasks(spec, into.tasks))
         return replace(spec, cluster=into.cluster)
     address = pace.cluster or config.cluster
     if pace.slurm and address != SLURM:

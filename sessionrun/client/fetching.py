@@ -11,6 +11,7 @@ from typing import Any, NamedTuple
 from sessionrun.model.errors import InputError, SessionrunError
 from sessionrun.model.places import Start
 from sessionrun.model.spec import TaskSpec
+from sessionrun.model.upstreams import Upstream
 from sessionrun.store.files import make_directories
 from sessionrun.workspaces.mirror_refs import resolve_ref
 from sessionrun.workspaces.mirrors import FOREVER_S, bring, check_whole, lock_path
@@ -75,14 +76,19 @@ def fetch_mirror(wanted: Wanted, tell: Callable[[Record], None] = lambda record:
     return Fetched(record | done, starts)
 
 
-def settle_starts(tasks: tuple[TaskSpec, ...], *, require_cache: bool) -> tuple[TaskSpec, ...]:
+def settle_starts(
+    tasks: Iterable[TaskSpec], known: Iterable[TaskSpec] = (), *, require_cache: bool
+) -> tuple[TaskSpec, ...]:
     """The tasks with the commits at which their repositories' refs stand; what is lacking of these is fetched.
+
+    A ref stands where it does for tasks that are `known`.
 
     Raises:
         InputError: one cannot be fetched, or lacks what was asked for.
     """
-    starts: dict[tuple[str, str | None], Start] = {}
-    for wanted in group_mirrors(tasks):
+    starts = {_name_ref(task.upstream): task.upstream.start for task in known if task.upstream is not None}
+    new = [task for task in tasks if task.upstream is not None and starts.get(_name_ref(task.upstream)) is None]
+    for wanted in group_mirrors(new):
         fetched = _look_up(wanted) if require_cache else fetch_mirror(wanted)
         if fetched.record["error"] is not None:
             raise InputError(fetched.record["error"])
@@ -90,9 +96,13 @@ def settle_starts(tasks: tuple[TaskSpec, ...], *, require_cache: bool) -> tuple[
     return tuple(
         task
         if task.upstream is None
-        else replace(task, upstream=replace(task.upstream, start=starts[task.upstream.mirror, task.upstream.ref]))
+        else replace(task, upstream=replace(task.upstream, start=starts[_name_ref(task.upstream)]))
         for task in tasks
     )
+
+
+def _name_ref(upstream: Upstream) -> tuple[str, str | None]:
+    return upstream.mirror, upstream.ref
 
 
 def _look_up(wanted: Wanted) -> Fetched:

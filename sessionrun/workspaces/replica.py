@@ -128,9 +128,10 @@ def receive(request: WorkspaceRequest, folder: Path) -> None:
                 lines = "".join(f"{commit}\n" for commit in wish.shallow)
                 replace_file(top / ".git" / SHALLOW, lines.encode(), durable=False)
             take_pack(git, folder / PACK)
-            refs = {f"refs/sessionrun/received/{commit}": commit for commit in wish.known} | {**wish.tags}
-            lines = "".join(f"update {name} {target}\n" for name, target in refs.items())
-            git("update-ref", "--stdin", stdin=lines.encode("utf-8", "surrogateescape"))
+            for commit in wish.known:
+                git("update-ref", f"refs/sessionrun/received/{commit}", commit)
+            lines = "".join(f"update {name} {target}\n" for name, target in wish.tags.items())
+            git.attempt("update-ref", "--stdin", stdin=os.fsencode(lines))  # an older tag may stand in the way
             (folder / PACK).unlink()
         make_links(top, request.links, wish.inside)
         if wish.settings != read_author(git, "--local"):
@@ -177,15 +178,15 @@ def read_shallow(common_dir: str) -> tuple[str, ...]:
 
 
 def drop_own(request: WorkspaceRequest, place: Place, folder: Path) -> None:
-    """After RELEASE has answered: delete a replica that is for its task alone.
+    """After RELEASE has answered: delete a replica that is for its task alone; `clean --cache` deletes the rest.
 
     Raises:
         JobFileError: the wish is damaged.
-        OSError: it cannot be deleted.
     """
     wish = load_record_if_any(folder / WISH, ReplicaWish)
     if wish is not None and wish.is_own and place.worktree is None:
-        remove_tree(Path(request.repository.top).parent)
+        with suppress(OSError):
+            remove_tree(Path(request.repository.top).parent)
 
 
 def name_commits(request: WorkspaceRequest) -> WorkspaceRequest:

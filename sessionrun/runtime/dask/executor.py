@@ -127,7 +127,7 @@ class DaskExecutor:
                 asked = find_workspace(self._session, job.key)
                 order = make_order(self._session, job, asked.repository if asked is not None else None)
                 if asked is not None:
-                    self._find_replicas(asked).equip(at.node, job, order)
+                    self._find_replicas(asked).equip(at.node, job, order, asked)
             except (OSError, SessionrunError) as error:
                 notices.append(JobLost(job.key, "void", f"its files cannot be sent: {error}"))
                 self._placement.give(at.node)

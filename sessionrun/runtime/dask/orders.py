@@ -28,7 +28,7 @@ from sessionrun.model.spec import Job
 from sessionrun.model.turns import WORKSPACE_PHASES
 from sessionrun.model.upstreams import is_commit
 from sessionrun.store.files import make_directories, open_regular, read_regular
-from sessionrun.store.jobfiles import ANSWER, REQUEST, load_request
+from sessionrun.store.jobfiles import REQUEST, load_request
 from sessionrun.store.session import SessionDir
 from sessionrun.workspaces.companions import ARCHIVE, pack_included, place_links
 from sessionrun.workspaces.environments.removal import PHASES
@@ -69,8 +69,7 @@ def make_order(session: SessionDir, job: Job, repository: Repository | None = No
     files: dict[str, str] = {}
     folders: set[str] = set()
     size = 0
-    prepared = _find_prepared(session, job.key) if repository is not None else None
-    place = load_place(prepared) if prepared is not None else None
+    place = _load_place(session, job.key) if repository is not None else None
     for path in sorted(set(_find_paths(root, words)) | {session.job_path(job.key)}):
         name = str(path.relative_to(root))
         if path.is_dir() and not path.is_symlink():
@@ -134,10 +133,10 @@ def find_workspace(session: SessionDir, key: JobKey) -> WorkspaceRequest | None:
     return None if folder is None else load_request(folder, WorkspaceRequest)
 
 
-def _find_prepared(session: SessionDir, key: JobKey) -> Path | None:
-    """The same of a PREPARE that made the worktree."""
+def _load_place(session: SessionDir, key: JobKey) -> Place | None:
+    """The worktree in which a job works, as its PREPARE answered; None: it is yet to be made, or there is none."""
     folder = find_prepare(session, key)
-    return folder if folder is not None and (folder / ANSWER).exists() else None
+    return load_place(folder) if folder is not None else None
 
 
 def _place_request(content: bytes, repository: Repository, place: Place | None = None) -> bytes:
@@ -199,26 +198,29 @@ class Replicas:
         self._sending: dict[JobKey, tuple[str, list[str]]] = {}
         self._known: dict[JobKey, tuple[str, list[str]]] = {}
 
-    def equip(self, node: str, job: Job, order: Message) -> None:
+    def equip(self, node: str, job: Job, order: Message, asked: WorkspaceRequest) -> None:
         """Put into the order of a workspace's job what the replica of its node needs.
+
+        Args:
+            node: where it goes.
+            job: it.
+            order: is added to.
+            asked: of its PREPARE, see `find_workspace`.
 
         Raises:
             SessionrunError: the objects cannot be packed, or are too big to travel.
         """
-        session = self._session
         if job.key.phase == "work":
-            self._equip_rescue(job.key, order)
+            self._equip_rescue(job.key, order, asked)
         if job.key.phase not in WORKSPACE_PHASES:
             return
-        path = session.job_path(job.key)
-        folder, files = str(path.relative_to(session.path)), order["files"]
-        begins = path if job.key.phase == "prepare" else _find_prepared(session, job.key) or path
-        known = self._find_known(load_request(begins, WorkspaceRequest))
-        _, inside = place_links(self._repository.top, load_request(path, WorkspaceRequest).links)
+        path = self._session.job_path(job.key)
+        folder, files = str(path.relative_to(self._session.path)), order["files"]
+        known, (_, inside) = self._find_known(asked), place_links(self._repository.top, asked.links)
         is_own = self._upstream is not None and self._upstream.history is not None
         wish = ReplicaWish(tuple(known), inside, self._brings, self._author, is_own=is_own)
         if job.key.phase == "release":
-            self._equip_removal(path, begins, order)
+            self._equip_removal(job.key, order)
             if is_own:
                 self._there.pop(node, None)
         if job.key.phase == "prepare":
@@ -252,11 +254,11 @@ class Replicas:
         self._sending[key] = node, missing
         return pack, wish
 
-    def _equip_removal(self, path: Path, prepared: Path, order: Message) -> None:
+    def _equip_removal(self, key: JobKey, order: Message) -> None:
         """Let a RELEASE find the environments of its attempt: what asked for them is not on the node any more."""
-        attempt, place = path.name.partition("-")[0], load_place(prepared)
+        place, folder = _load_place(self._session, key), self._session.job_path(key).parent
         for phase in PHASES:
-            for wish in path.parent.glob(f"{attempt}-*-{phase}*/{ENVIRONMENT}"):
+            for wish in folder.glob(f"a{key.attempt}-*-{phase}*/{ENVIRONMENT}"):
                 placed = _place_request(read_regular(wish), self._repository, place)
                 order["files"][str(wish.relative_to(self._session.path))] = _encode(placed)
 
@@ -270,15 +272,13 @@ class Replicas:
         commits = [end for end in ends if end is not None and is_commit(end)]
         return list(dict.fromkeys([self._repository.base_commit, *commits]))
 
-    def _equip_rescue(self, key: JobKey, order: Message) -> None:
+    def _equip_rescue(self, key: JobKey, order: Message, asked: WorkspaceRequest) -> None:
         """Let the node send the work in progress: what PREPARE was asked, and what it made, say where that is."""
-        session, prepared = self._session, _find_prepared(self._session, key)
-        if prepared is None:
+        place = _load_place(self._session, key)
+        if place is None:
             return
-        request = load_request(prepared, WorkspaceRequest)
-        known = self._find_known(request)
-        placed = replace(request, place=load_place(prepared))
-        folder = str(session.job_path(key).relative_to(session.path))
+        known, placed = self._find_known(asked), replace(asked, place=place)
+        folder = str(self._session.job_path(key).relative_to(self._session.path))
         files = {
             REQUEST: _place_request(orjson.dumps(placed), self._repository),
             WISH: orjson.dumps(ReplicaWish(tuple(known))),

@@ -22,13 +22,13 @@ from sessionrun.runtime.jobs.workspace_request import make_request
 from sessionrun.store.files import open_regular, read_regular
 from sessionrun.workspaces.excerpt import drop_excerpt
 from sessionrun.workspaces.mirrored import bring_home, list_home
-from sessionrun.workspaces.replica import LEFT, take_work
+from sessionrun.workspaces.replica import LEFT, MAX_LEFT, take_work
 from sessionrun.workspaces.rescue_names import drop_packs
 from sessionrun.workspaces.rescue_packs import take_rescue
 
 
 def take_home(site: Site, state: TaskState, key: JobKey, place: Place) -> Place:
-    """Take what a PREPARE, PARK or RELEASE left on its node; the place as it is here.
+    """Take what a PARK or RELEASE left on its node; the place, also that of a PREPARE, as it is here.
 
     Raises:
         SessionrunError, OSError: it cannot be taken.
@@ -36,7 +36,7 @@ def take_home(site: Site, state: TaskState, key: JobKey, place: Place) -> Place:
     folder, upstream = site.session.job_path(key), state.spec.upstream
     place = replace(place, start=upstream.start if upstream is not None else None)
     repository = repository_of(site.spec, state.spec, place.start)
-    if repository is not None:
+    if repository is not None and key.phase != "prepare":
         ends = [one for one in (state.place, find_earlier(state)) if one is not None and not one.holds_no_work]
         before = [one.commit for one in ends if one.commit is not None]
         request = make_request(site, state, key)
@@ -56,7 +56,7 @@ def _take_suggestions(site: Site, folder: Path) -> None:
     path = folder / LEFT / SUGGESTIONS
     if site.spec.feed is None or not path.exists():
         return
-    lines = read_regular(path).rstrip(b"\n")
+    lines = read_regular(path, MAX_LEFT).rstrip(b"\n")
     target = Path(site.spec.feed.top, SUGGESTIONS)
     with open(open_regular(target, os.O_WRONLY | os.O_CREAT | os.O_APPEND, 0o644), "ab") as stream:
         stream.write(lines + b"\n" if lines else b"")

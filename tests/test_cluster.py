@@ -126,9 +126,9 @@ def test_what_is_refused_before_anything_starts(sessionrun: Command) -> None:
         done = sessionrun(*words, env=env)
         assert (done.returncode, done.stdout) == (2, ""), words
         assert said in done.stderr and len(done.stderr.splitlines()) == 1
-    wish = '[{"prompt": "true", "environment": "python"}]'
+    wish = '{"prompts": [{"prompt": "true"}], "worktrees": {"stay": "sibling"}}'
     refused = sessionrun("--worktree", *loopback, "--agent", "shell", stdin=wish)
-    assert refused.returncode == 2 and "environments do not work on the nodes of a cluster yet" in refused.stderr
+    assert refused.returncode == 2 and "worktrees: those that stay are of one machine" in refused.stderr
     (sessionrun.cwd / ".gitignore").write_text("big\n")
     (sessionrun.cwd / ".worktreeinclude").write_text("big\n")
     with open(sessionrun.cwd / "big", "wb") as stream:

@@ -14,13 +14,14 @@ from clusters import real_cluster
 from conftest import Command, eventually
 from test_cluster import git, make_repository, start
 
+from sessionrun.model.cluster import NODE_TOKEN
 from sessionrun.model.errors import SessionrunError
-from sessionrun.model.places import Repository
+from sessionrun.model.places import Place, Repository
 from sessionrun.runtime.dask.orders import _place_request
 from sessionrun.runtime.executors.secrets import NotSet, look_up
-from sessionrun.runtime.node.spool import NODE_TOKEN
 from sessionrun.store.session import SessionDir
 from sessionrun.workspaces.companions import make_links, pack_included, place_links, unpack_included
+from sessionrun.workspaces.environments.request import EnvironmentRequest, Tenant
 
 
 def test_values_by_name_are_those_of_the_machine_where_the_job_runs() -> None:
@@ -73,6 +74,15 @@ def test_a_request_within_a_request_is_about_the_replica_too(own_place: Path) ->
     assert there["repository"]["top"].startswith(NODE_TOKEN) and there["links"] == [str(own_place.parent / "data")]
     assert (placed["directory"], placed["loop"]["round"], there["task"]) == ("/w", 2, "t")
     assert orjson.loads(_place_request(b'{"directory": "/w"}', repository)) == {"directory": "/w"}
+    room = f"{repository.worktree_dir}/.room-1"
+    tenant = Tenant("/session", "s", "t", 1, in_room=True)
+    wish = EnvironmentRequest(room, f"{room}/src", "/cache", "/cache/tasks/1", "s/t", tenant=tenant)
+    prove = {"environment": wish, "workspace": {**workspace, "session_id": "s"}, "known": "/session/proofs"}
+    place = Place(branch="b", worktree="/node/worktrees/b")
+    placed = orjson.loads(_place_request(orjson.dumps(prove), repository, place))
+    assert placed["environment"]["directory"].endswith("/worktrees/.room-1/src")
+    assert placed["environment"]["top"].startswith(NODE_TOKEN) and placed["known"].startswith(NODE_TOKEN)
+    assert placed["environment"]["tenant"]["worktree"] == place.worktree
 
 
 def test_included_files_are_those_of_the_checkout_and_no_archive_leads_out(own_place: Path) -> None:

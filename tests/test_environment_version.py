@@ -13,7 +13,14 @@ from test_excerpt import Upstream, git, upstream
 
 from sessionrun.workspaces.environments.make import make_environment
 from sessionrun.workspaces.environments.request import EnvironmentRequest
-from sessionrun.workspaces.environments.version import VARIABLE, Told, find_version, guess_next, name_variable
+from sessionrun.workspaces.environments.version import (
+    VARIABLE,
+    Told,
+    find_tag_behind,
+    find_version,
+    guess_next,
+    name_variable,
+)
 from sessionrun.workspaces.excerpt import make_excerpt
 
 __all__ = ["upstream"]
@@ -68,6 +75,10 @@ def test_a_tag_out_of_reach_is_told_to_the_build(upstream: Upstream, tmp_path: P
     assert checkout.find('requires = ["versioneer"]') == Told("")
     assert checkout.find('requires = ["setuptools"]') == Told()
     assert checkout.find(**{VARIABLE: "7"}) == Told(""), "what the user says goes first"
+    tag = find_tag_behind(str(upstream.mirror), upstream.commits[3])
+    checkout.request = replace(checkout.request, mirror=None, tag=tag)  # as on a node
+    assert checkout.find() == told
+    checkout.request = replace(checkout.request, tag=None)
     for mirror in (None, str(tmp_path / "gone")):
         checkout.request = replace(checkout.request, mirror=mirror)
         assert checkout.find() == Told("")

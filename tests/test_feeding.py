@@ -24,6 +24,7 @@ from sessionrun.engine.scheduler import decide
 from sessionrun.engine.state import State
 from sessionrun.engine.status import project
 from sessionrun.engine.task import End, LandEntry, Wish
+from sessionrun.model.cluster import Cluster, SlotsOffered
 from sessionrun.model.events import Entry, SessionEnded, TaskAdded
 from sessionrun.model.feeding import QUEUE_LABEL, UNCLAIMED, FeedSpec, feed_from_record
 from sessionrun.model.mends import Mend
@@ -180,6 +181,17 @@ def test_a_task_that_waits_for_its_claim_is_not_held_by_a_user() -> None:
         view = project(state)
         assert view["tasks"][0]["reason_class"] == "held"
         assert is_held(view, view["tasks"]) is held
+
+
+def test_no_more_is_claimed_than_the_nodes_of_a_cluster_have_slots() -> None:
+    spec = make_session([], resources={"slot": 3}, open_feed=True)
+    spec = replace(spec, cluster=Cluster("tcp://127.0.0.1:1"))
+    state, boards = begin(spec), Boards()
+    for slots, free in [(None, 0), (2, 2), (8, 3)]:
+        if slots is not None:
+            apply(state, Entry(state.seq + 1, 0.0, 0.0, SlotsOffered(slots, 1)))
+        board = boards.make(state)
+        assert board is not None and board.free == free
 
 
 def test_a_board_tells_what_is_new() -> None:

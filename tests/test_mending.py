@@ -54,13 +54,17 @@ class Yard:
         commit_all(self.top)
         self.command.cwd, self.command.results = self.top, self.top / "results"
 
-    def run(self, plan: dict[str, Any], mend: str, *words: str) -> dict[str, dict[str, Any]]:
-        """Run a plan to its end, with an agent that mends so; its tasks by id."""
+    def lay_out(self, plan: dict[str, Any], mend: str) -> None:
+        """Write a plan, and an agent that mends so."""
         agent = self.top.parent / "agent.sh"
         agent.write_text(AGENT.format(mend=mend))
         agent.chmod(0o755)
         (self.top / "sessionrun.toml").write_text(f'[agents.scripted]\nargv = ["{agent}"]\n')
         (self.top / "plan.json").write_text(json.dumps(plan))
+
+    def run(self, plan: dict[str, Any], mend: str, *words: str) -> dict[str, dict[str, Any]]:
+        """Run a plan to its end, with an agent that mends so; its tasks by id."""
+        self.lay_out(plan, mend)
         given = ("run", "--json", "--sync", "--agent", "scripted", "--worktree", *words, "plan.json")
         done = run_inside(self.command, *given)
         assert done.returncode in (0, 1), done.stderr

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from pathlib import Path
 
 import orjson
@@ -9,11 +10,26 @@ import pytest
 from test_cluster import git, make_repository
 
 from sessionrun.client.cache import clean_cache
+from sessionrun.client.cached_copies import iterate_copies, remove_copy
 from sessionrun.client.doctor.clusters import check_replicas, find_named
 from sessionrun.client.replicas import iterate_replicas, remove_replica
+from sessionrun.model.ends import Handed
+from sessionrun.model.mends import MendBase
 from sessionrun.model.places import Place, Repository
 from sessionrun.store.files import replace_file
-from sessionrun.workspaces.replica import SENT, WISH, ReplicaWish, receive, send
+from sessionrun.workspaces.environments.request import FOLDER, Tenant, find_target, tenant_path
+from sessionrun.workspaces.git import Git
+from sessionrun.workspaces.replica import (
+    SENT,
+    WISH,
+    WORK,
+    ReplicaWish,
+    name_commits,
+    pack_objects,
+    receive,
+    send,
+    take_work,
+)
 from sessionrun.workspaces.request import WorkspaceRequest
 
 
@@ -85,6 +101,56 @@ def test_a_branch_that_is_taken_up_or_has_moved_stays(node: Node) -> None:
     forget(node, "r2")
     node.receive("p3")
     assert node.branches() == ["task-a"]
+
+
+def test_a_node_gets_commits_in_the_place_of_branches(node: Node) -> None:
+    source = node.source
+    git(source, "commit", "-q", "--allow-empty", "-m", "later")
+    later = git(source, "rev-parse", "HEAD")
+    repository = replace(node.request().repository, top=str(source), common_dir=str(source / ".git"))
+    request = WorkspaceRequest(
+        repository,
+        "s",
+        "t",
+        "title",
+        target="refs/heads/main",
+        needs=(Handed("a", node.base, "main", follow=True),),
+        mend=MendBase("refs/heads/main", node.base),
+    )
+    named = name_commits(request)
+    assert named.target is None and named.needs == (Handed("", later, "main"), Handed("a", later, "main"))
+    assert named.mend == MendBase(later, node.base)
+    gone = replace(request, target="refs/heads/gone", mend=None, needs=(Handed("a", None, why="it is gone"),))
+    assert name_commits(gone) == gone
+
+
+def test_a_branch_that_came_home_before_goes_on_and_others_stay(node: Node) -> None:
+    source = node.source
+    repository = replace(node.request().repository, top=str(source), common_dir=str(source / ".git"))
+    git(source, "branch", "task-a")  # a person's
+    first = git(node.top, "rev-parse", "task-a")
+    git(node.top, "commit", "-q", "--allow-empty", "-m", "more")
+    second = git(node.top, "rev-parse", "HEAD")
+    folder = node.jobs / "release"
+    place = Place(branch="task-a", commit=first, base_commit=node.base)
+    assert take_work(repository, place, folder).branch == "task-a-2"
+    (folder / WORK).write_bytes(pack_objects(Git(node.top), [second], [node.base]))
+    for _ in range(2):
+        assert take_work(repository, replace(place, commit=second), folder, [first]).branch == "task-a-2"
+    assert git(source, "rev-parse", "task-a", "task-a-2").split() == [node.base, second]
+
+
+def test_an_environment_of_a_node_stays_as_long_as_its_worktree(own_place: Path) -> None:
+    target = Path(find_target(str(own_place / FOLDER), "s", "t", 1))
+    worktree = own_place / "worktree"
+    for path in (target, worktree, tenant_path(target).parent):
+        path.mkdir(parents=True)
+    tenant = Tenant(str(own_place / "not-on-this-machine"), "s", "t", 1, worktree=str(worktree))
+    replace_file(tenant_path(target), orjson.dumps(tenant), durable=False)
+    (copy,) = iterate_copies(own_place)
+    assert f"a node of this machine has its worktree: {worktree}" == remove_copy(copy)
+    worktree.rmdir()
+    assert remove_copy(copy) is None and not target.exists()
 
 
 def forget(node: Node, job: str) -> None:

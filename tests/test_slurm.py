@@ -21,6 +21,9 @@ from clusters import marker_of
 from conftest import Command, eventually, slow_seed
 from executor_contract import check_executor
 from slurms import RealSlurm, find_missing, load, real_slurm
+from test_dispatch import WORKER, Dispatcher, write
+from test_prove import CHECK, FIX
+from test_prove import make_repository as make_tested_repository
 
 from sessionrun.client.slurm import check_options, find_largest_array, parse_words
 from sessionrun.model.cluster import Cluster
@@ -711,6 +714,27 @@ def test_worktrees(slurm: RealSlurm, sessionrun: Command) -> None:
     assert all(git("rev-parse", task["branch"]) == task["commit"] for task in tasks.values())
     assert git("show", f"{tasks['three']['branch']}:three") == "base\none\ntwo"
     assert git("worktree", "list").count("\n") == 0
+
+
+@real
+def test_what_any_session_can(slurm: RealSlurm, sessionrun: Command) -> None:
+    """A queue in worktrees that stay, a proof, and a repository of a task's own."""
+    make_tested_repository(sessionrun.cwd)
+    (sessionrun.cwd / "sessionrun.toml").write_text(WORKER)
+    project = Dispatcher(sessionrun.cwd, sessionrun.results)
+    (first,) = project.add(write("one"))
+    (last,) = project.add("cat one.txt > two.txt", depends=(first,))
+    project.end(project.dispatch("--cluster", "slurm", "--workers", "2"))
+    assert project.stand() == {first: "closed", last: "closed"}
+    assert project.git("show", "main:two.txt") == "one" and list(sessionrun.cwd.glob("worktrees/w*"))
+    plan = [
+        {"id": "good", "prompt": FIX, "check": [CHECK], "prove": True},
+        {"id": "weak", "prompt": "touch tests/skip", "check": [CHECK], "prove": True},
+        {"id": "own", "prompt": "cat src/answer > seen", "repo": "."},
+    ]
+    good, weak, own = sessionrun.wait(start(sessionrun, plan, "--worktree"))["tasks"]
+    assert (good["proof"], weak["proof"], own["outcome"]) == ("proved", "weakened", "succeeded")
+    assert project.git("show", f"{own['branch']}:seen") == "bad"
 
 
 @real

@@ -80,6 +80,7 @@ if TYPE_CHECKING:
     metavar="FILE",
     help="Settings.  [default: dispatch_config.json in the top of the repository]",
 )
+@click.option("--cluster", metavar="ADDRESS|slurm", help="Run the jobs on a cluster's nodes, or as Slurm's.")
 @ready_option
 @name_options
 @click.option("--dry-run", is_flag=True, help="Show what would run first; change nothing.")

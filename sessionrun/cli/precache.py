@@ -9,7 +9,8 @@ import click
 
 from sessionrun.cli.options import Count, cache_dir_option, json_option
 from sessionrun.cli.render import escape, print_json
-from sessionrun.client.prefetching import Record, precache
+from sessionrun.client.fetching import Record
+from sessionrun.client.prefetching import precache
 
 
 @click.command("precache")

@@ -76,6 +76,8 @@ def _find_obstacle(copy: CachedCopy, tenant: Tenant | None, locks: ExitStack, *,
     if tenant is None:
         old = time.time() - copy.used_at >= UNKNOWN_S
         return None if old else "it is not noted which session it is of, and it is younger than 30 days"
+    if tenant.worktree is not None and os.path.lexists(tenant.worktree):
+        return f"a node of this machine has its worktree: {tenant.worktree}"
     session = SessionDir(Path(tenant.session))
     if any(survivor.task == tenant.task for survivor in find_marked().get(tenant.session_id, ())):
         return f"a process of session {tenant.session_id} still runs"

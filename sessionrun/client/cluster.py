@@ -6,7 +6,7 @@ import ipaddress
 import os
 import re
 import socket
-from collections.abc import Coroutine, Mapping
+from collections.abc import Coroutine, Iterable, Mapping
 from dataclasses import replace
 from importlib.util import find_spec
 from pathlib import Path
@@ -121,22 +121,40 @@ def check_reachable(cluster: Cluster) -> None:
         ) from None
 
 
-def settle_cluster(spec: SessionSpec, address: str, environ: Mapping[str, str]) -> SessionSpec:
-    """The spec with its cluster.
+def settle_cluster(
+    spec: SessionSpec, address: str, environ: Mapping[str, str], *, preview: bool = False
+) -> SessionSpec:
+    """The spec with its cluster; in a `preview` nothing is fetched.
 
     Raises:
-        InputError: the address cannot be used, nothing listens there, or a task needs what does not travel yet.
+        InputError: the address cannot be used, nothing listens there, or what is asked for cannot be had on nodes.
     """
     cluster = open_cluster(address, environ)
     require_dask()
-    for task in spec.tasks:
-        fault = _find_fault(spec, task)
-        if fault is not None:
-            raise InputError(f"task {task.id!r:.140}: {fault} not work on the nodes of a cluster yet")
+    if spec.seats is not None:
+        raise InputError(
+            "worktrees: those that stay are of one machine, and cannot be had on the nodes of a cluster: "
+            "leave worktrees out"
+        )
     _check_included(spec)
     check_reachable(cluster)
     _join(cluster)
-    return replace(spec, cluster=cluster)
+    return replace(spec, cluster=cluster, tasks=spec.tasks if preview else settle_tasks(spec))
+
+
+def settle_tasks(spec: SessionSpec, known: Iterable[TaskSpec] = ()) -> tuple[TaskSpec, ...]:
+    """The tasks, with the commits at which repositories of their own begin: these are fetched here, for all nodes.
+
+    A ref begins where it does for tasks of the session that are `known`.
+
+    Raises:
+        InputError: one cannot be fetched.
+    """
+    if spec.mirrors is None:
+        return spec.tasks
+    from sessionrun.client.fetching import settle_starts
+
+    return settle_starts(spec.tasks, known, require_cache=spec.mirrors.require_cache)
 
 
 def _check_included(spec: SessionSpec) -> None:
@@ -199,20 +217,6 @@ def _run(cluster: Cluster, call: Coroutine[Any, Any, _T]) -> _T:
         if isinstance(error, ModuleNotFoundError):
             why = f"{why}: sessionrun has to be installed where the scheduler runs"
         raise InputError(f"the cluster at {cluster.address} does not answer: {why}") from error
-
-
-def _find_fault(spec: SessionSpec, task: TaskSpec) -> str | None:
-    """What of a task cannot be done on a node yet; None: nothing."""
-    wanted = {
-        "tasks of a queue do": spec.feed is not None,
-        "repositories of tasks' own do": task.workspace.kind not in ("none", "worktree"),
-        "worktrees that stay (seats) do": spec.seats is not None and task.workspace.kind == "worktree",
-        "environments do": task.environment is not None,
-        "prove does": task.prove is not None,
-        "mends do": task.mend is not None or (spec.landing is not None and spec.landing.mends > 0),
-        'the base "target" does': task.base == "target",
-    }
-    return next((words for words, is_so in wanted.items() if is_so), None)
 
 
 def show_cluster(cluster: Cluster) -> dict[str, Any]:

@@ -195,11 +195,13 @@ ALWAYS: Final[Mapping[str, str]] = {
 
 
 def refuse_idle_options(options: Mapping[str, Any], spec: SessionSpec, keys: Mapping[str, Any]) -> None:
-    """Refuse the first option, or key of all tasks, that was given and has no effect.
+    """Refuse the first option, or key of all tasks, that was given and has no effect; where no task is left, none.
 
     Raises:
         InputError: which option, why, and what to do.
     """
+    if not spec.tasks:
+        return
     _refuse_idle_keys(keys, spec)
     case = Case(options, spec)
     for name, rule in RULES.items():

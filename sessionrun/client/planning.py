@@ -13,6 +13,7 @@ from sessionrun.agents import table
 from sessionrun.client.assemble import Choice, assemble_spec, choose_agent, foresee_costs, foresee_verdicts
 from sessionrun.client.config import Config, load_config
 from sessionrun.client.effects import refuse_idle_options
+from sessionrun.client.elsewhere import settle_others
 from sessionrun.client.inputs import Given, read_source
 from sessionrun.client.landing_wish import AskedLand, settle_landing
 from sessionrun.client.mirroring import MirrorWish, settle_cache, settle_mirrors
@@ -23,7 +24,6 @@ from sessionrun.client.seats import settle_seats
 from sessionrun.dialects.own_options import refuse_others
 from sessionrun.dialects.plan import Fallback, Options, Plan, RepositoryWish, Source
 from sessionrun.dialects.table import Dialect, choose_dialect
-from sessionrun.model.cluster import SLURM
 from sessionrun.model.errors import InputError
 from sessionrun.model.places import KeepPolicy, Repository
 from sessionrun.model.spec import INSTANCE_RESULTS, WORKSPACE_TIMEOUT_S, Alternative, Limits, SessionSpec
@@ -209,29 +209,11 @@ def _settle(
         missing=missing,
         others=options.others,
     )
-    spec = _settle_others(settle_seats(settle_sandboxes(spec, git.sandbox, config), plan, into), pace, config)
-    if spec.tasks:
-        refuse_idle_options({**asked._asdict(), **git._asdict(), **money._asdict()}, spec, keys)
+    spec = settle_seats(settle_sandboxes(spec, git.sandbox, config), plan, into)
+    spec = settle_others(spec, pace, config, into, preview=preview)
+    refuse_idle_options({**asked._asdict(), **git._asdict(), **money._asdict()}, spec, keys)
     remarks += [*(missing or ()), *foresee_costs(spec), *foresee_verdicts(spec)]
     return Planned(spec, choice, reason, (*plan.warnings, *remarks), skipped)
-
-
-def _settle_others(spec: SessionSpec, pace: AskedPace, config: Config) -> SessionSpec:
-    """The spec with those who are told of it, and with the cluster that runs its jobs."""
-    spec = replace(spec, notify=pace.notify or config.notify)
-    address = pace.cluster or config.cluster
-    if pace.slurm and address != SLURM:
-        raise InputError("--slurm-option has no effect without --cluster slurm")
-    if address is None or not spec.tasks:
-        return spec
-    if address == SLURM:
-        from sessionrun.client.slurm import check_options, open_slurm, parse_words
-
-        options = {**check_options(config.slurm, "slurm"), **parse_words(pace.slurm)}
-        return replace(spec, cluster=open_slurm(options, os.environ))
-    from sessionrun.client.cluster import settle_cluster
-
-    return settle_cluster(spec, address, os.environ)
 
 
 def _load(dialect: Dialect, source: Source, options: Options, keys: Mapping[str, Any]) -> Plan:

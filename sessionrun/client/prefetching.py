@@ -2,36 +2,17 @@
 
 from __future__ import annotations
 
-import time
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from functools import partial
 from pathlib import Path
-from typing import Any, NamedTuple
 
 from sessionrun.client.abreast import run_abreast
+from sessionrun.client.fetching import Fetched, Record, fetch_mirror, group_mirrors
 from sessionrun.client.inputs import Given
 from sessionrun.client.planning import Asked, AskedGit, Nothing, plan
-from sessionrun.model.errors import InputError, SessionrunError
+from sessionrun.model.errors import InputError
 from sessionrun.model.places import Start
 from sessionrun.model.spec import SessionSpec, TaskSpec
-from sessionrun.store.files import make_directories
-from sessionrun.workspaces.mirrors import FOREVER_S, bring, lock_path
-from sessionrun.workspaces.registration import hold_lock
-from sessionrun.workspaces.request import RepositoryFailed
-
-Record = dict[str, Any]
-"""One repository: an object of ``precache --json``."""
-
-
-class _Wanted(NamedTuple):
-    repo: str
-    mirror: Path
-    refs: tuple[str | None, ...]
-
-
-class _Fetched(NamedTuple):
-    record: Record
-    starts: Mapping[str | None, Start]
 
 
 def precache(
@@ -67,16 +48,16 @@ def precache(
     if isinstance(planned, Nothing):
         raise _refuse()
     spec, tasks = planned.spec, planned.spec.tasks[:limit]
-    wanted = _group(tasks)
+    wanted = group_mirrors(tasks)
     records: dict[str, Record] = {}
     starts: dict[tuple[str, str | None], Start] = {}
 
-    def add(fetched: _Fetched) -> None:
+    def add(fetched: Fetched) -> None:
         records[fetched.record["mirror"]] = fetched.record
         starts.update({(fetched.record["mirror"], ref): start for ref, start in fetched.starts.items()})
         tell(fetched.record)
 
-    run_abreast([partial(_fetch, repository, tell) for repository in wanted], add)
+    run_abreast([partial(fetch_mirror, repository, tell) for repository in wanted], add)
     ordered = [records[str(repository.mirror)] for repository in wanted]
     if environments and any(task.environment is not None for task in tasks):
         ordered += _build(spec, tasks, starts, ordered, tell_environment)
@@ -115,40 +96,3 @@ def _build(
             "duration_s": 0.0,
             "environments": environments,
         }
-
-
-def _group(tasks: Iterable[TaskSpec]) -> list[_Wanted]:
-    """The repositories that tasks name, each with all the refs that are wanted of it."""
-    by_mirror: dict[str, tuple[str, dict[str | None, None]]] = {}
-    for task in tasks:
-        if task.upstream is not None:
-            by_mirror.setdefault(task.upstream.mirror, (task.upstream.repo, {}))[1][task.upstream.ref] = None
-    return [_Wanted(repo, Path(mirror), tuple(refs)) for mirror, (repo, refs) in by_mirror.items()]
-
-
-def _fetch(wanted: _Wanted, tell: Callable[[Record], None]) -> _Fetched:
-    begun = time.monotonic()
-    record: Record = {
-        "repo": wanted.repo,
-        "mirror": str(wanted.mirror),
-        "refs": [{"ref": ref, "commit": None} for ref in wanted.refs],
-        "error": None,
-        "duration_s": None,
-        "environments": [],
-    }
-    tell(record)
-    by_ref: Mapping[str | None, Start | RepositoryFailed] = {}
-    try:
-        make_directories(wanted.mirror.parent, 0o700)
-        with hold_lock(lock_path(wanted.mirror), 0o600, FOREVER_S):
-            by_ref = bring(wanted.mirror, wanted.repo, wanted.refs)
-        problems = [str(missing) for missing in by_ref.values() if isinstance(missing, RepositoryFailed)]
-    except (SessionrunError, OSError) as error:
-        problems = [str(error)]
-    starts = {ref: start for ref, start in by_ref.items() if isinstance(start, Start)}
-    refs = [{"ref": ref, "commit": starts[ref].commit if ref in starts else None} for ref in wanted.refs]
-    problem = problems[0] if problems else None
-    if len(problems) > 1:
-        problem = f"{problem} (and {len(problems) - 1} more of its refs)"
-    done = {"refs": refs, "error": problem, "duration_s": round(time.monotonic() - begun, 3)}
-    return _Fetched(record | done, starts)

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING
 
 from sessionrun.engine.state import State, TaskState
 from sessionrun.engine.tokens import span_tokens
+from sessionrun.model.cluster import uses_replicas
 from sessionrun.model.spec import SLOT
 
 if TYPE_CHECKING:  # a launch needs neither
@@ -52,7 +53,7 @@ def offer_slots(state: State, offered: SlotsOffered) -> None:
 
 def find_limit(state: State, width: int) -> int | None:
     """How many tasks may run at once where `width` was asked for (0 = any number); None: any number."""
-    if state.spec.cluster is None or state.spec.cluster.is_slurm:
+    if not uses_replicas(state.spec.cluster):
         return width or None
     offered = state.offered.slots if state.offered else 0
     return min(width, offered) if width else offered

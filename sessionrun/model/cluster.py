@@ -11,6 +11,15 @@ from sessionrun.model.frozen import frozen
 SLURM: Final = "slurm"
 """The address of the cluster whose jobs are Slurm's."""
 
+NODE_TOKEN: Final = "@sessionrun-node@"
+"""In an order to a node: the directory of the node."""
+
+CACHE_TOKEN: Final = "@sessionrun-cache@"
+"""The same: the cache of the user there."""
+
+PATH_TOKEN: Final = "@sessionrun-path@"
+"""The same: the value of PATH there."""
+
 
 @frozen
 class Cluster:
@@ -31,6 +40,11 @@ class Cluster:
     def is_slurm(self) -> bool:
         """Whether its jobs are Slurm's, which has a queue of its own: it offers no slots."""
         return self.address == SLURM
+
+
+def uses_replicas(cluster: Cluster | None) -> bool:
+    """Whether the worktrees of a session are on nodes, which need not share a disk with its machine."""
+    return cluster is not None and not cluster.is_slurm
 
 
 @frozen

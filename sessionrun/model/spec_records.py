@@ -38,7 +38,7 @@ from sessionrun.model.spec import (
     TaskSpec,
     Workspace,
 )
-from sessionrun.model.upstreams import Upstream, mirror_site_from_record
+from sessionrun.model.upstreams import mirror_site_from_record, upstream_from_record
 
 _ALIKE: Final = frozenset(("prompt_mode", "agent", "model", "cwd", "base", "uses", "env", "labels"))
 """What most tasks of a session have in common: it is in memory once."""
@@ -68,7 +68,7 @@ def task_from_record(record: Mapping[str, Any]) -> TaskSpec:
     if "workspace" in values:
         values["workspace"] = _from_record(Workspace, values["workspace"])
     if values.get("upstream"):
-        values["upstream"] = _from_record(Upstream, values["upstream"])
+        values["upstream"] = upstream_from_record(values["upstream"])
     if values.get("environment"):
         values["environment"] = _from_record(Environment, values["environment"])
     if values.get("check"):
@@ -173,7 +173,6 @@ _NAMES: Final[dict[type[Any], frozenset[str]]] = {
         SessionSpec,
         Export,
         Seats,
-        Upstream,
         Parent,
         Cluster,
     )

@@ -11,7 +11,7 @@ from dataclasses import fields
 from typing import Any, Final
 
 from sessionrun.model.frozen import frozen
-from sessionrun.model.places import GitSettings, KeepPolicy, settings_from_record
+from sessionrun.model.places import GitSettings, KeepPolicy, Start, settings_from_record
 
 SCHEMES: Final = ("https", "http", "ssh", "git")
 """The schemes of URLs by which our git may reach another machine."""
@@ -43,6 +43,7 @@ class Upstream:
     Without a `ref` it is the HEAD of the repository.  Once a plan is settled, `mirror` is the absolute path of its
     mirror, and `home` the common git directory of a local repository, which gets the branches of its tasks, too.
     With `history` the task gets a repository of its own: its base, so many commits before that, and no others.
+    `start` is where the `ref` stands, if that is known before the task begins: on nodes of a cluster.
     """
 
     repo: str
@@ -50,6 +51,7 @@ class Upstream:
     mirror: str = ""
     home: str | None = None
     history: int | None = None
+    start: Start | None = None
 
 
 @frozen
@@ -144,6 +146,17 @@ def _lower_host(text: str) -> str:
     user, _, rest = text.partition("@")
     host, _, path = rest.partition(":")
     return f"{user}@{host.lower()}:{path.rstrip('/')}"
+
+
+_UPSTREAM: Final = frozenset(field.name for field in fields(Upstream))
+
+
+def upstream_from_record(record: Mapping[str, Any]) -> Upstream:
+    """Rebuild an upstream from its record; keys that a later version added are left out."""
+    values = {name: value for name, value in record.items() if name in _UPSTREAM}
+    if values.get("start"):
+        values["start"] = Start(values["start"]["name"], values["start"]["commit"])
+    return Upstream(**values)
 
 
 _SITE: Final = frozenset(field.name for field in fields(MirrorSite))

@@ -53,7 +53,7 @@ def _find_ends(git: Git, request: WorkspaceRequest) -> dict[str, Handed]:
     ends: dict[str, Handed] = {}
     if any(need.earlier for need in needs):
         ends[repository.base_commit] = Handed("", repository.base_commit, repository.base_branch)
-    for need, commit in zip(needs, _find_tips(git, needs), strict=True):
+    for need, commit in zip(needs, find_tips(git, needs), strict=True):
         ends.setdefault(commit, need)
     if request.target is None:
         return ends
@@ -64,7 +64,7 @@ def _find_ends(git: Git, request: WorkspaceRequest) -> dict[str, Handed]:
     return {tip: Handed("", tip, name), **{commit: end for commit, end in ends.items() if commit != tip}}
 
 
-def _find_tips(git: Git, needs: Sequence[Handed]) -> list[str]:
+def find_tips(git: Git, needs: Sequence[Handed]) -> list[str]:
     """Where each need ended: its commit or, if the branch is to be followed, the tip of its branch.
 
     Raises:

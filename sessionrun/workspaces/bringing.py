@@ -82,7 +82,8 @@ def bring_files(
         target = path / name
         if target.is_symlink() and target.readlink() == origin:
             continue  # an earlier start of this job did that
-        if request.upstream is not None and request.upstream.history is not None and os.path.lexists(target):
+        gives_way = request.gives_way or (request.upstream is not None and request.upstream.history is not None)
+        if gives_way and os.path.lexists(target):
             continue  # its links are those that are usual, as far as there is room for them
         if in_room and (os.path.lexists(target) or not _is_inside(target, path)):
             continue

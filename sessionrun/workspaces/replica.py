@@ -9,7 +9,8 @@ from __future__ import annotations
 
 import os
 import time
-from collections.abc import Iterable, Mapping
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager, suppress
 from dataclasses import field, replace
 from hashlib import sha256
 from itertools import count
@@ -18,16 +19,19 @@ from typing import Final
 
 import orjson
 
+from sessionrun.model.ends import Handed
 from sessionrun.model.errors import SessionrunError
 from sessionrun.model.frozen import frozen
 from sessionrun.model.places import Place, Repository
-from sessionrun.store.files import make_directories, open_regular, replace_file
+from sessionrun.store.files import NotRegular, make_directories, open_regular, read_regular, replace_file
 from sessionrun.store.jobfiles import load_record_if_any
+from sessionrun.workspaces.bases import find_tips
 from sessionrun.workspaces.bringing import kept_path
 from sessionrun.workspaces.companions import ARCHIVE, make_links, unpack_included
 from sessionrun.workspaces.git import Git
 from sessionrun.workspaces.registration import hold_lock, remove_tree
 from sessionrun.workspaces.request import WorkspaceRequest
+from sessionrun.workspaces.transport import open_room
 
 WISH: Final = "replica.json"
 """File in a job's folder on a node: its repository is a replica."""
@@ -44,6 +48,15 @@ MAX_PACK: Final = 128 * 1024 * 1024
 SENT: Final = "sent"
 """Directory beside a replica: a record for each branch whose work was packed."""
 
+SHALLOW: Final = "shallow"
+"""File in a repository with a part of a history: the first commits that it has."""
+
+LEFT: Final = "left"
+"""Directory in the folder of a RELEASE: files of the worktree that its session asks for."""
+
+MAX_LEFT: Final = 1024 * 1024
+"""Most that each of these may have (bytes)."""
+
 ARRIVAL_S: Final = 20.0
 """So long a PREPARE waits for objects that another one of this node brings."""
 
@@ -53,13 +66,25 @@ NAME_TRIES: Final = 100
 
 @frozen
 class ReplicaWish:
-    """What has to be in the replica: commits that the session's machine has, by their full names.
+    """What a job needs of the replica, and what of its worktree has to come home.
 
-    `inside` says where the task's links lead that stand inside of the checkout.
+    Attributes:
+        known: commits that have to be there, by their full names; the session's machine has them.
+        inside: where the task's links lead that stand inside of the checkout.
+        brings: names of files in the top of the worktree that go home with RELEASE also if git ignores them.
+        settings: those of git by which commits name their author.
+        tags: what the tags of the user's repository stand for, by their full names.
+        shallow: commits before which the replica has no history.
+        is_own: the replica is for one task alone, and goes with its worktree.
     """
 
     known: tuple[str, ...]
     inside: Mapping[str, str] = field(default_factory=dict)
+    brings: tuple[str, ...] = ()
+    settings: Mapping[str, str] = field(default_factory=dict)
+    tags: Mapping[str, str] = field(default_factory=dict)
+    shallow: tuple[str, ...] = ()
+    is_own: bool = False
 
 
 @frozen
@@ -99,11 +124,19 @@ def receive(request: WorkspaceRequest, folder: Path) -> None:
             git("init", "-q", "-b", "sessionrun-replica", f"--object-format={kind}")
         _drop_sent(git, top.parent / SENT, request.earlier)
         if (folder / PACK).exists():
+            if wish.shallow:
+                lines = "".join(f"{commit}\n" for commit in wish.shallow)
+                replace_file(top / ".git" / SHALLOW, lines.encode(), durable=False)
             take_pack(git, folder / PACK)
             for commit in wish.known:
                 git("update-ref", f"refs/sessionrun/received/{commit}", commit)
+            lines = "".join(f"update {name} {target}\n" for name, target in wish.tags.items())
+            git.attempt("update-ref", "--stdin", stdin=os.fsencode(lines))  # an older tag may stand in the way
             (folder / PACK).unlink()
         make_links(top, request.links, wish.inside)
+        if wish.settings != read_author(git, "--local"):
+            for name, value in wish.settings.items():
+                git("config", name, value)
     if (folder / ARCHIVE).exists():
         unpack_included(folder / ARCHIVE, kept_path(top, request.owner))
     deadline = time.monotonic() + ARRIVAL_S
@@ -111,6 +144,83 @@ def receive(request: WorkspaceRequest, folder: Path) -> None:
         if time.monotonic() > deadline:
             raise ObjectsMissing(f"commit {missing[0]} is not in the replica {top}")
         time.sleep(ARRIVAL_LOOK_S)
+
+
+def read_author(git: Git, *words: str) -> dict[str, str]:
+    """The settings of a repository by which the commits of its user's git name their author."""
+    done = git.attempt("config", *words, "-z", "--get-regexp", r"^user\.(name|email)$")
+    lines = done.stdout.decode("utf-8", "replace").split("\0")
+    return {name: value for name, _, value in (line.partition("\n") for line in lines if line)}
+
+
+def list_tags(git: Git, commit: str) -> dict[str, str]:
+    """The tags before a commit: by some of them projects find their version."""
+    words = ("for-each-ref", "--format=%(refname) %(objectname)", f"--merged={commit}", "refs/tags")
+    return dict(line.split(" ") for line in git.line(*words).split("\n") if line)
+
+
+@contextmanager
+def open_home(repository: Repository) -> Iterator[Git]:
+    """Git in the repository of work that is done on nodes: in the user's own, or in a room of a mirror."""
+    if repository.upstream is None:
+        yield Git(Path(repository.top), limit_s=None)
+        return
+    with open_room(Path(repository.top), repository.upstream, limit_s=None) as room:
+        if shallow := read_shallow(repository.top):
+            (room.git.directory / SHALLOW).write_text("".join(f"{commit}\n" for commit in shallow))
+        yield room.git
+
+
+def read_shallow(common_dir: str) -> tuple[str, ...]:
+    """The commits before which a repository has no history."""
+    path = Path(common_dir, SHALLOW)
+    return tuple(read_regular(path).decode().split()) if path.exists() else ()
+
+
+def drop_own(request: WorkspaceRequest, place: Place, folder: Path) -> None:
+    """After RELEASE has answered: delete a replica that is for its task alone; `clean --cache` deletes the rest.
+
+    Raises:
+        JobFileError: the wish is damaged.
+    """
+    wish = load_record_if_any(folder / WISH, ReplicaWish)
+    if wish is not None and wish.is_own and place.worktree is None:
+        with suppress(OSError):
+            remove_tree(Path(request.repository.top).parent)
+
+
+def name_commits(request: WorkspaceRequest) -> WorkspaceRequest:
+    """The request of a PREPARE with commits in place of branches: a replica has none of the user's.
+
+    A branch or a commit that is gone keeps its name, and PREPARE tells of it.
+    """
+    with open_home(request.repository) as git:
+        with suppress(SessionrunError):
+            tips = zip(request.needs, find_tips(git, request.needs), strict=True)
+            request = replace(request, needs=tuple(replace(need, commit=tip, follow=False) for need, tip in tips))
+        tip = git.commit_of(request.target) if request.target is not None else None
+        if request.target is not None and tip is not None:
+            end = Handed("", tip, request.target.removeprefix("refs/heads/"))
+            request = replace(request, target=None, needs=(end, *request.needs))
+        target = git.commit_of(request.mend.target) if request.mend is not None else None
+        if request.mend is not None and target is not None:
+            request = replace(request, mend=replace(request.mend, target=target))
+    return request
+
+
+def keep_left(request: WorkspaceRequest, folder: Path) -> None:
+    """Before RELEASE: keep the files of the worktree that the session asks for.
+
+    Raises:
+        JobFileError: the wish is damaged.
+        OSError: they cannot be kept.
+    """
+    wish, worktree = load_record_if_any(folder / WISH, ReplicaWish), request.place and request.place.worktree
+    for name in wish.brings if wish is not None and worktree is not None else ():
+        with suppress(FileNotFoundError, NotRegular):
+            content = read_regular(Path(str(worktree), name), MAX_LEFT)
+            make_directories(folder / LEFT, 0o700)
+            replace_file(folder / LEFT / name, content, durable=False)
 
 
 def send(request: WorkspaceRequest, place: Place, folder: Path) -> None:
@@ -126,9 +236,13 @@ def send(request: WorkspaceRequest, place: Place, folder: Path) -> None:
     if place.worktree is None:
         remove_tree(kept_path(Path(request.repository.top), request.owner))
     _note_sent(request, place, folder)
+    git = Git(Path(request.repository.top), limit_s=request.git_limit_s)
+    for name in wish.brings:
+        if git.attempt("cat-file", "-e", f"{place.commit}:{name}").returncode == 0:
+            (folder / LEFT / name).unlink(missing_ok=True)  # it is work
     if place.commit in wish.known:
         return
-    content = pack_objects(Git(Path(request.repository.top), limit_s=request.git_limit_s), tips, wish.known)
+    content = pack_objects(git, tips, wish.known)
     with open(open_regular(folder / WORK, os.O_WRONLY | os.O_CREAT | os.O_TRUNC), "wb") as stream:
         stream.write(content)
 
@@ -170,10 +284,23 @@ def pack_objects(git: Git, commits: Iterable[str], known: Iterable[str]) -> byte
     return git("pack-objects", "--revs", "--stdout", "-q", stdin="".join(f"{line}\n" for line in lines).encode())
 
 
-def take_work(repository: Repository, place: Place, folder: Path) -> Place:
-    """Take what a node left of a task's work into the user's repository, and make its branch.
+def take_work(
+    repository: Repository,
+    place: Place,
+    folder: Path,
+    before: Sequence[str] = (),
+    taken: Collection[str] = (),
+) -> Place:
+    """Take what a node left of a task's work into its repository, and make its branch.
 
     If another branch has the name, the task's gets a number.  A second call changes nothing.
+
+    Args:
+        repository: the user's, or a mirror.
+        place: as the job on the node answered.
+        folder: of that job.
+        before: commits of the task's work that came before: a branch that stands at one of them is its own.
+        taken: names that a new branch may not have.
 
     Raises:
         SessionrunError, OSError: it cannot be taken.
@@ -181,15 +308,29 @@ def take_work(repository: Repository, place: Place, folder: Path) -> Place:
     name = place.rescue or place.branch
     if name is None or place.commit is None or not (folder / WORK).exists():
         return place
-    git = Git(Path(repository.top), limit_s=None)
-    take_pack(git, folder / WORK)
+    with open_home(repository) as git:
+        take_pack(git, folder / WORK)
+        chosen = set_branch(git, name, place.commit, before, taken)
+    return replace(place, rescue=chosen) if place.rescue else replace(place, branch=chosen)
+
+
+def set_branch(git: Git, name: str, commit: str, before: Sequence[str] = (), taken: Collection[str] = ()) -> str:
+    """Make a branch, or move on what is one of the task; returns its name, which has a number if others have it.
+
+    Raises:
+        SessionrunError: no name is free.
+    """
     for number in count(1):
         chosen = name if number == 1 else f"{name}-{number}"
         if number > NAME_TRIES:
             raise SessionrunError(f"no name is free for the branch {name}")
         ref = f"refs/heads/{chosen}"
-        if git.commit_of(ref) == place.commit or git.set_ref(ref, place.commit, None):
-            return replace(place, rescue=chosen) if place.rescue else replace(place, branch=chosen)
+        tip = git.commit_of(ref)
+        if tip == commit:
+            return chosen
+        is_free = tip is not None or chosen not in taken
+        if is_free and git.set_ref(ref, commit, tip if tip in before else None):
+            return chosen
     raise AssertionError("numbers never end")
 
 

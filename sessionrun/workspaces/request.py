@@ -68,6 +68,7 @@ class WorkspaceRequest:
         mend: for PREPARE and RELEASE of a mend: where it begins.
         earlier: for PREPARE: where an earlier attempt ended, with whose work this one goes on.
         walls: the folder of the task's walls; None: it has none.
+        gives_way: where the worktree has something, a link is left out; so it is with a part of a history, too.
     """
 
     repository: Repository
@@ -97,6 +98,7 @@ class WorkspaceRequest:
     mend: MendBase | None = None
     earlier: Place | None = None
     walls: str | None = None
+    gives_way: bool = False
 
     @property
     def replaced_name(self) -> str:

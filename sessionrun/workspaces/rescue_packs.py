@@ -9,7 +9,6 @@ from __future__ import annotations
 import os
 from collections.abc import Iterator
 from dataclasses import replace
-from itertools import count
 from pathlib import Path
 from typing import Final
 
@@ -22,7 +21,7 @@ from sessionrun.workspaces.git import Git, GitError
 from sessionrun.workspaces.ignoring import ignore_words
 from sessionrun.workspaces.park import write_worktree
 from sessionrun.workspaces.release import find_brought, find_git, find_worktree
-from sessionrun.workspaces.replica import NAME_TRIES, WISH, ReplicaWish, pack_objects, take_pack
+from sessionrun.workspaces.replica import WISH, ReplicaWish, open_home, pack_objects, set_branch, take_pack
 from sessionrun.workspaces.request import RESCUE_SUFFIX, WorkspaceRequest
 from sessionrun.workspaces.rescue_names import FOLDER, commit_of, list_packs, number_of
 
@@ -84,24 +83,13 @@ def take_rescue(repository: Repository, place: Place, folders: Iterator[Path]) -
     Raises:
         SessionrunError: no name is free for the branch.
     """
-    git = Git(Path(repository.top), limit_s=None)
-    for pack in (pack for folder in folders for pack in list_packs(folder)):
-        commit = commit_of(pack)
-        try:
-            take_pack(git, pack)
-        except (GitError, OSError):
-            continue  # it did not come whole; the one before it did
-        name = _set_branch(git, f"{place.branch}{RESCUE_SUFFIX}", commit)
-        return replace(place, rescue=name, commit=commit)
+    with open_home(repository) as git:
+        for pack in (pack for folder in folders for pack in list_packs(folder)):
+            commit = commit_of(pack)
+            try:
+                take_pack(git, pack)
+            except (GitError, OSError):
+                continue  # it did not come whole; the one before it did
+            name = set_branch(git, f"{place.branch}{RESCUE_SUFFIX}", commit)
+            return replace(place, rescue=name, commit=commit)
     return None
-
-
-def _set_branch(git: Git, name: str, commit: str) -> str:
-    for number in count(1):
-        chosen = name if number == 1 else f"{name}-{number}"
-        if number > NAME_TRIES:
-            raise SessionrunError(f"no name is free for the branch {name}")
-        ref = f"refs/heads/{chosen}"
-        if git.commit_of(ref) == commit or git.set_ref(ref, commit, None):
-            return chosen
-    raise AssertionError("numbers never end")

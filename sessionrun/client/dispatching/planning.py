@@ -8,6 +8,7 @@ from typing import Any
 
 from sessionrun.client.dispatching.frame import FRAME
 from sessionrun.client.dispatching.settings import Settings
+from sessionrun.client.pace import AskedPace
 from sessionrun.client.planning import Asked, AskedGit, Planned, plan
 from sessionrun.model.feeding import FeedSpec
 from sessionrun.model.spec import SessionSpec
@@ -28,6 +29,7 @@ def plan_dispatch(settings: Settings, feed: Feed, *, preview: bool = False) -> P
         _describe(settings),
         Asked(dialect="prompts", name=settings.name, labels=settings.labels),
         AskedGit(worktree=True, base=settings.branch),
+        pace=AskedPace(cluster=settings.cluster),
         preview=preview,
         directory=settings.top,
         programs={settings.agent: settings.program} if settings.agent and settings.program else {},
@@ -95,6 +97,8 @@ def _describe(settings: Settings) -> dict[str, Any]:
             plan["land"]["into"] = settings.branch
         if settings.gate_timeout_s:
             plan["land"]["timeout_s"] = settings.gate_timeout_s
+    if settings.on_nodes:
+        return plan
     plan["worktrees"] = {"stay": settings.placement}
     if settings.placement == "sibling" and settings.prefix:
         plan["worktrees"]["prefix"] = settings.prefix

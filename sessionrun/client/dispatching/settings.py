@@ -9,10 +9,11 @@ from pathlib import Path
 from typing import Any, Final
 
 from sessionrun.agents import table
-from sessionrun.client.config import load_config
+from sessionrun.client.config import Config, load_config
 from sessionrun.client.dispatching.configuration import MENDS, find_configuration, load_configuration, load_frame
 from sessionrun.client.dispatching.frame import FRAME
 from sessionrun.dialects.convert import Misfit
+from sessionrun.model.cluster import SLURM
 from sessionrun.model.errors import InputError
 from sessionrun.model.feeding import POLL_S, SYNC_S, TAKE_BACK_S
 from sessionrun.model.frozen import frozen
@@ -47,6 +48,7 @@ class Settings:
         lands_again: whether work that did not land is tried again when a person closes its task.
         frame: the prompt around each task.
         takes_back: whether claims of sessions that are gone are taken back.
+        cluster: the address of the cluster that runs the jobs, as of `open_cluster`, or `SLURM`.
     """
 
     top: Path
@@ -81,6 +83,12 @@ class Settings:
     take_back_s: float = TAKE_BACK_S
     take_back_most: int | None = None
     frame: str = FRAME
+    cluster: str | None = None
+
+    @property
+    def on_nodes(self) -> bool:
+        """Whether worktrees are on nodes of a cluster: there none stays after its task."""
+        return self.cluster is not None and self.cluster != SLURM
 
 
 def settle_dispatch(given: Mapping[str, Any], configuration: Path | None = None) -> Settings:
@@ -103,8 +111,12 @@ def settle_dispatch(given: Mapping[str, Any], configuration: Path | None = None)
         values = {name: value for name, value in values.items() if name not in ("model", "program")}
     branch_source = f"{path}: branch" if "branch" in values and "branch" not in given else None
     found = {"top": _find_top(root), "source": path, "branch_source": branch_source}
-    settings = Settings(**{**values, **given, **found})
-    return _choose_agent(settings)
+    config = load_config(Path.cwd(), os.environ, table.BUILTIN)
+    settings = Settings(**{"cluster": config.cluster, **values, **given, **found})
+    if settings.on_nodes and "placement" in values:
+        why = "worktrees that stay are of one machine, and cannot be had on the nodes of a cluster"
+        raise InputError(f"{path}: worktree_placement: {why}: leave it out")
+    return _choose_agent(settings, config)
 
 
 def _load_frame(path: Path) -> str:
@@ -121,10 +133,9 @@ def _find_top(root: Path) -> Path:
     return top
 
 
-def _choose_agent(settings: Settings) -> Settings:
+def _choose_agent(settings: Settings, config: Config) -> Settings:
     """The agent and its model, if neither was named here nor in the configuration of `sessionrun`."""
     if settings.agent is None:
-        config = load_config(Path.cwd(), os.environ, table.BUILTIN)
         if config.agent is not None:
             return settings
         settings = replace(settings, agent=AGENT)

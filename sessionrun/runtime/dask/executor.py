@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Mapping, Sequence
+from contextlib import ExitStack
 from typing import Any, Final
 
 from sessionrun import __version__
@@ -20,14 +21,24 @@ from sessionrun.model.events import HoldPlaced, JobClaimed, JobLost, JobStarted
 from sessionrun.model.keys import JobKey
 from sessionrun.model.spec import SLOT, Job, SessionSpec
 from sessionrun.model.turns import WORKSPACE_PHASES
+from sessionrun.queue.suggestions import NAME as SUGGESTIONS
 from sessionrun.runtime.dask.ahead import CALL_BACK_S, Ahead
 from sessionrun.runtime.dask.carrier import Carrier
-from sessionrun.runtime.dask.orders import Files, Replicas, make_order, write_turn
+from sessionrun.runtime.dask.orders import (
+    Files,
+    Replicas,
+    find_prepare,
+    find_workspace,
+    make_order,
+    write_turn,
+)
 from sessionrun.runtime.executors.local import LocalExecutor
 from sessionrun.runtime.executors.protocol import Exit, Notice
 from sessionrun.runtime.node.ends import key_of, unpack_end
 from sessionrun.store.session import SessionDir
+from sessionrun.workspaces.mirrors import hold_mirror
 from sessionrun.workspaces.replica import ObjectsMissing
+from sessionrun.workspaces.request import WorkspaceRequest
 
 DISK_RETRY_S: Final = 1.0
 NODE_RETRY_S: Final = 1.0
@@ -76,8 +87,10 @@ class DaskExecutor:
         self._placement = Placement(at.node for at in opened.values())
         self._ahead = Ahead()
         self._called_back: set[str] = set()
-        self._replicas = Replicas(spec.repository) if spec.repository is not None else None
-        self._repository = spec.repository
+        self._brings = (SUGGESTIONS,) if spec.feed is not None else ()
+        self._replicas: dict[str, Replicas] = {}
+        self._mirrors = ExitStack()
+        self._held: set[str] = set()
         assert spec.cluster is not None
         head = Head(session.session_id, gen, {self._name(key): at for key, at in opened.items()})
         self._carrier = connect(spec.cluster, head, self._keep)
@@ -94,7 +107,7 @@ class DaskExecutor:
             return JobClaimed(key)
         with self._carrier.lock:
             epoch = self._carrier.head.epoch or ""
-        if node is None or key.phase == "prepare" or self._repository is None:
+        if node is None or not self._has_worktree(key):
             node = self._placement.choose() or "none"
         self._placement.take(node)
         self._claimed[key] = Opened(node, epoch)
@@ -111,9 +124,10 @@ class DaskExecutor:
             if job.key.phase == "land" or at is None:
                 continue
             try:
-                order = make_order(self._session, job, self._repository)
-                if self._replicas is not None:
-                    self._replicas.equip(self._session, at.node, job, order)
+                asked = find_workspace(self._session, job.key)
+                order = make_order(self._session, job, asked.repository if asked is not None else None)
+                if asked is not None:
+                    self._find_replicas(asked).equip(at.node, job, order, asked)
             except (OSError, SessionrunError) as error:
                 notices.append(JobLost(job.key, "void", f"its files cannot be sent: {error}"))
                 self._placement.give(at.node)
@@ -125,9 +139,23 @@ class DaskExecutor:
         self._carrier.poke()
         return notices
 
+    def _has_worktree(self, key: JobKey) -> bool:
+        """Whether a job needs a worktree that a node has: no other one can do it."""
+        return key.phase != "prepare" and find_prepare(self._session, key) is not None
+
+    def _find_replicas(self, asked: WorkspaceRequest) -> Replicas:
+        """What is known of the replicas of a repository; a mirror is not removed as long as the session lives."""
+        found = self._replicas.get(asked.repository.top)
+        if found is None:
+            if asked.upstream is not None and asked.upstream.mirror not in self._held:
+                self._held.add(asked.upstream.mirror)
+                self._mirrors.enter_context(hold_mirror(asked.upstream))
+            found = self._replicas[asked.repository.top] = Replicas(self._session, asked, self._brings)
+        return found
+
     def _submit(self, key: JobKey, at: Opened, order: Message) -> list[Notice]:
         """Send an order.  One for a node that is gone waits for it if no other has the worktree; its time runs."""
-        name, waits = self._name(key), key.phase != "prepare" and self._repository is not None
+        name, waits = self._name(key), self._has_worktree(key)
         with self._carrier.lock:
             head = self._carrier.head
             is_gone = at.node in head.nodes and not head.nodes[at.node].lives
@@ -235,7 +263,7 @@ class DaskExecutor:
             self._told.append(job)
             self._begun.discard(job)
             end = unpack_end(about, self._node_of(job))
-            if self._replicas is not None and key.phase == "prepare":
+            if key.phase == "prepare":
                 return self._hear_prepared(key, end, begun)
         except (ValueError, KeyError, TypeError) as error:
             self._log(f"{job}: its end cannot be read: {error}")
@@ -245,21 +273,23 @@ class DaskExecutor:
 
     def _hear_prepared(self, key: JobKey, end: Exit | JobLost, begun: list[JobStarted]) -> list[Notice]:
         """The end of a PREPARE; if the replica lacked something, it starts anew, with all that it needs."""
-        assert self._replicas is not None
-        ok = isinstance(end, Exit) and end.wait_status == 0
-        self._replicas.note_end(key, ok=ok)
+        self._note_prepared(key, ok=isinstance(end, Exit) and end.wait_status == 0)
         if isinstance(end, Exit) and end.wait_status == ObjectsMissing.job_code << 8:
             why = "the replica on its node lacks what it begins with"
             hold = HoldPlaced(SLOT, why, until=self._clock() + NODE_RETRY_S)
             return [hold, JobLost(key, "void", why, counts=False)]
         return [*begun, end]
 
+    def _note_prepared(self, key: JobKey, *, ok: bool) -> None:
+        for replicas in self._replicas.values():
+            replicas.note_end(key, ok=ok)
+
     def _hear_death(self, key: JobKey, dead: Message) -> list[Notice]:
         reason = f"{dead['reason']} (node {self._node_of(dead['job'])})"
         if dead["ran"]:
             return [JobLost(key, "lost", reason, gone=None)]
-        if self._replicas is not None and key.phase == "prepare":
-            self._replicas.note_end(key, ok=False)
+        if key.phase == "prepare":
+            self._note_prepared(key, ok=False)
         lost = JobLost(key, "void", reason, counts=False)
         if dead["job"] in self._called_back:
             self._called_back.discard(dead["job"])
@@ -288,6 +318,7 @@ class DaskExecutor:
         """See `Executor.close`."""
         self.settle()
         self._carrier.close()
+        self._mirrors.close()
         self._local.close()
 
     # --- the carrier's thread ---

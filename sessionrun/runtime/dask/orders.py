@@ -12,7 +12,7 @@ import re
 import socket
 import stat
 import sys
-from collections.abc import Collection, Iterator, Sequence
+from collections.abc import Iterator
 from dataclasses import replace
 from hashlib import sha256
 from pathlib import Path
@@ -21,17 +21,34 @@ from typing import Final
 import orjson
 
 from sessionrun.cluster.messages import Message
+from sessionrun.model.cluster import NODE_TOKEN
 from sessionrun.model.errors import SessionrunError, StoreError
 from sessionrun.model.keys import JobKey
-from sessionrun.model.places import Repository
+from sessionrun.model.places import Place, Repository
 from sessionrun.model.spec import Job
-from sessionrun.runtime.node.spool import NODE_TOKEN
+from sessionrun.model.turns import WORKSPACE_PHASES
+from sessionrun.model.upstreams import is_commit
 from sessionrun.store.files import make_directories, open_regular, read_regular
-from sessionrun.store.jobfiles import ANSWER, REQUEST
+from sessionrun.store.jobfiles import REQUEST, load_request
 from sessionrun.store.session import SessionDir
 from sessionrun.workspaces.companions import ARCHIVE, pack_included, place_links
+from sessionrun.workspaces.environments.removal import PHASES
+from sessionrun.workspaces.environments.request import WISH as ENVIRONMENT
+from sessionrun.workspaces.environments.version import find_tag_behind
+from sessionrun.workspaces.excerpt import make_excerpt
 from sessionrun.workspaces.git import Git
-from sessionrun.workspaces.replica import MAX_PACK, PACK, WISH, ReplicaWish, pack_objects
+from sessionrun.workspaces.replica import (
+    MAX_PACK,
+    PACK,
+    WISH,
+    ReplicaWish,
+    list_tags,
+    open_home,
+    pack_objects,
+    read_author,
+    read_shallow,
+)
+from sessionrun.workspaces.request import WorkspaceRequest, load_place
 from sessionrun.workspaces.rescue_names import FOLDER as RESCUE
 from sessionrun.workspaces.rescue_names import drop_older
 
@@ -53,18 +70,19 @@ def make_order(session: SessionDir, job: Job, repository: Repository | None = No
     files: dict[str, str] = {}
     folders: set[str] = set()
     size = 0
+    place = _load_place(session, job.key) if repository is not None else None
     for path in sorted({*_find_paths(root, words), str(session.job_path(job.key))}):
         if os.path.isdir(path) and not os.path.islink(path):
             folders.add(_name(root, path))
-            found = [os.path.join(place, each) for place, _, names in os.walk(path) for each in names]
+            found = [os.path.join(within, each) for within, _, names in os.walk(path) for each in names]
         else:
             found = [path]
         for each in found:
             if os.path.islink(each) or not os.path.isfile(each):
                 continue
             content = read_regular(each)
-            if repository is not None and os.path.basename(each) == REQUEST:
-                content = _place_request(content, repository)
+            if repository is not None and os.path.basename(each) in (REQUEST, ENVIRONMENT):
+                content = _place_request(content, repository, place)
             size += len(content)
             files[_name(root, each)] = base64.b64encode(content).decode()
     if size > MAX_BYTES:
@@ -106,8 +124,30 @@ def _find_replica(repository: Repository) -> str:
     return f"{NODE_TOKEN}/repositories/{sha256(unique).hexdigest()[:16]}/replica"
 
 
-def _place_request(content: bytes, repository: Repository) -> bytes:
-    """A request as the node's job is to read it: about the replica."""
+def find_prepare(session: SessionDir, key: JobKey) -> Path | None:
+    """The folder of the last PREPARE of a job's attempt; None: its task has no worktree."""
+    folder = next(session.find_starts(key._replace(round=1, phase="prepare")), None)
+    return folder if folder is not None and (folder / REQUEST).exists() else None
+
+
+def find_workspace(session: SessionDir, key: JobKey) -> WorkspaceRequest | None:
+    """What the PREPARE was asked that makes the worktree in which a job works; None: there is none.
+
+    Raises:
+        JobFileError: its request is damaged.
+    """
+    folder = find_prepare(session, key)
+    return None if folder is None else load_request(folder, WorkspaceRequest)
+
+
+def _load_place(session: SessionDir, key: JobKey) -> Place | None:
+    """The worktree in which a job works, as its PREPARE answered; None: it is yet to be made, or there is none."""
+    folder = find_prepare(session, key)
+    return load_place(folder) if folder is not None else None
+
+
+def _place_request(content: bytes, repository: Repository, place: Place | None = None) -> bytes:
+    """A request as the node's job is to read it: about the replica, and the `place` that PREPARE made there."""
     replica = _find_replica(repository)
     there = replace(
         repository,
@@ -115,86 +155,143 @@ def _place_request(content: bytes, repository: Repository) -> bytes:
         common_dir=f"{replica}/.git",
         worktree_dir=str(Path(replica).with_name("worktrees")),
         settings=repository.settings and replace(repository.settings, git_dir=f"{replica}/.git"),
+        upstream=None,
     )
-    return orjson.dumps(_place_record(orjson.loads(content), repository.top, there))
+    return orjson.dumps(_place_record(orjson.loads(content), repository, there, place))
 
 
-def _place_record(record: Message, top: str, there: Repository) -> Message:
+def _place_record(record: Message, here: Repository, there: Repository, place: Place | None) -> Message:
     """The same of a part of a request: that of a round is within the request of a CHECK or WORK."""
     placed = {**record}
-    if "repository" in record:
+    if place is not None and record.get("place") and record["place"]["branch"] is not None:
+        placed["place"] = {**record["place"], "branch": place.branch}
+    if record.get("repository"):
         placed["repository"] = there
-        placed["links"] = place_links(top, record["links"])[0]
-    for name in ("loop", "workspace"):
+    if record.get("upstream"):  # to the node its mirror is a repository as any other
+        placed |= {"upstream": None, "start": None, "gives_way": record["upstream"]["history"] is not None}
+    if "links" in record:
+        placed["links"] = place_links(here.top, record["links"])[0]
+    if record.get("tenant"):  # of an environment, which may be that of a room
+        placed["tenant"] = {**record["tenant"], "worktree": place and place.worktree}
+        for name in ("top", "directory"):
+            placed[name] = record[name].replace(f"{here.worktree_dir}/", f"{there.worktree_dir}/")
+        if record["mirror"] is not None:
+            placed |= {"mirror": None, "tag": find_tag_behind(record["mirror"], record["commit"])}
+    if isinstance(record.get("known"), str):  # of a PROVE: tasks that a node has share what their proofs find out
+        placed["known"] = str(Path(there.top).with_name("proofs") / record["workspace"]["session_id"])
+    for name in ("loop", "workspace", "environment"):
         if isinstance(record.get(name), dict):
-            placed[name] = _place_record(record[name], top, there)
+            placed[name] = _place_record(record[name], here, there, place)
     return placed
 
 
 class Replicas:
     """What the nodes' replicas of a session's repository have, as far as this supervisor has brought it."""
 
-    def __init__(self, repository: Repository) -> None:
-        self._repository = repository
+    def __init__(self, session: SessionDir, asked: WorkspaceRequest, brings: tuple[str, ...] = ()) -> None:
+        """
+        Args:
+            session: the session.
+            asked: what a PREPARE is asked that makes a worktree of the repository.
+            brings: see `ReplicaWish`.
+        """
+        self._session = session
+        self._repository = asked.repository
+        self._upstream = asked.upstream
+        self._brings = brings
+        where = session.path if asked.upstream is not None else Path(asked.repository.top)
+        self._author = read_author(Git(where, limit_s=None))
         self._there: dict[str, set[str]] = {}
-        self._sending: dict[JobKey, str] = {}
+        self._sending: dict[JobKey, tuple[str, list[str]]] = {}
         self._known: dict[JobKey, tuple[str, list[str]]] = {}
 
-    def equip(self, session: SessionDir, node: str, job: Job, order: Message) -> None:
+    def equip(self, node: str, job: Job, order: Message, asked: WorkspaceRequest) -> None:
         """Put into the order of a workspace's job what the replica of its node needs.
+
+        Args:
+            node: where it goes.
+            job: it.
+            order: is added to.
+            asked: of its PREPARE, see `find_workspace`.
 
         Raises:
             SessionrunError: the objects cannot be packed, or are too big to travel.
         """
         if job.key.phase == "work":
-            self._equip_rescue(session, job.key, order)
-        folder = next((name for name in order["folders"] if f"{name}/{REQUEST}" in order["files"]), None)
-        if folder is None or job.key.phase == "work":
+            self._equip_rescue(job.key, order, asked)
+        if job.key.phase not in WORKSPACE_PHASES:
             return
-        request = orjson.loads(base64.b64decode(order["files"][f"{folder}/{REQUEST}"]))
-        links = orjson.loads(read_regular(session.path / folder / REQUEST)).get("links", ())
-        known = self._find_known(request)
-        _, inside = place_links(self._repository.top, links)
-        order["files"][f"{folder}/{WISH}"] = _encode(orjson.dumps(ReplicaWish(tuple(known), inside)))
-        if job.key.phase != "prepare":
-            return
-        included = pack_included(self._repository, session.job_path(job.key))
-        if included is not None:
-            order["files"][f"{folder}/{ARCHIVE}"] = _encode(included)
-        self._known[job.key] = node, known
+        path = self._session.job_path(job.key)
+        folder, files = str(path.relative_to(self._session.path)), order["files"]
+        known, (_, inside) = self._find_known(asked), place_links(self._repository.top, asked.links)
+        is_own = self._upstream is not None and self._upstream.history is not None
+        wish = ReplicaWish(tuple(known), inside, self._brings, self._author, is_own=is_own)
+        if job.key.phase == "release":
+            self._equip_removal(job.key, order)
+            if is_own:
+                self._there.pop(node, None)
+        if job.key.phase == "prepare":
+            included = pack_included(self._repository, path) if self._upstream is None else None
+            if included is not None:
+                files[f"{folder}/{ARCHIVE}"] = _encode(included)
+            pack, wish = self._bring(job.key, node, wish)
+            if pack is not None:
+                files[f"{folder}/{PACK}"] = _encode(pack)
+        files[f"{folder}/{WISH}"] = _encode(orjson.dumps(wish))
+
+    def _bring(self, key: JobKey, node: str, wish: ReplicaWish) -> tuple[bytes | None, ReplicaWish]:
+        """A pack of what the replica lacks, unless another PREPARE brings it now; with the base come its tags."""
+        self._known[key] = node, [*wish.known]
         there = self._there.setdefault(node, set())
-        missing = [commit for commit in known if commit not in there]
-        if missing and node not in self._sending.values():
-            self._pack(missing, there, order["files"], f"{folder}/{PACK}")
-            self._sending[job.key] = node
+        under_way = {commit for where, commits in self._sending.values() if where == node for commit in commits}
+        missing = [commit for commit in wish.known if commit not in there]
+        if under_way.issuperset(missing):
+            return None, wish
+        repository, upstream = self._repository, self._upstream
+        if upstream is not None and upstream.history is not None:
+            path, mirror = Path(repository.common_dir), Path(upstream.mirror)
+            make_excerpt(path, mirror, repository.base_commit, upstream.history)
+        with open_home(repository) as git:
+            if repository.base_commit in missing:
+                tags = list_tags(git, repository.base_commit)
+                wish = replace(wish, tags=tags, shallow=read_shallow(repository.common_dir))
+            pack = pack_objects(git, [*missing, *wish.tags.values()], there)
+        if len(pack) > MAX_PACK:
+            raise SessionrunError(f"the repository has {len(pack)} bytes: more than {MAX_PACK} do not travel")
+        self._sending[key] = node, missing
+        return pack, wish
 
-    def _find_known(self, request: Message) -> list[str]:
-        """The commits with which the task begins: the session's machine has them."""
-        ends = [request.get("earlier") or {}, *(request.get("needs") or ())]
-        wanted = [self._repository.base_commit, *(end["commit"] for end in ends if end.get("commit"))]
-        return list(dict.fromkeys(wanted))
+    def _equip_removal(self, key: JobKey, order: Message) -> None:
+        """Let a RELEASE find the environments of its attempt: what asked for them is not on the node any more."""
+        place, folder = _load_place(self._session, key), self._session.job_path(key).parent
+        for phase in PHASES:
+            for wish in folder.glob(f"a{key.attempt}-*-{phase}*/{ENVIRONMENT}"):
+                placed = _place_request(read_regular(wish), self._repository, place)
+                order["files"][str(wish.relative_to(self._session.path))] = _encode(placed)
 
-    def _equip_rescue(self, session: SessionDir, key: JobKey, order: Message) -> None:
+    def _find_known(self, request: WorkspaceRequest) -> list[str]:
+        """The commits with which the task begins, as its PREPARE was asked: the session's machine has them."""
+        ends = [need.commit for need in request.needs]
+        if request.earlier is not None:
+            ends.append(request.earlier.commit)
+        if request.mend is not None:
+            ends += [request.mend.target, request.mend.tip]
+        commits = [end for end in ends if end is not None and is_commit(end)]
+        return list(dict.fromkeys([self._repository.base_commit, *commits]))
+
+    def _equip_rescue(self, key: JobKey, order: Message, asked: WorkspaceRequest) -> None:
         """Let the node send the work in progress: what PREPARE was asked, and what it made, say where that is."""
-        prepared = next(session.find_starts(key._replace(round=1, phase="prepare")), None)
-        if prepared is None or not (prepared / ANSWER).exists():
+        place = _load_place(self._session, key)
+        if place is None:
             return
-        request = orjson.loads(read_regular(prepared / REQUEST))
-        known = self._find_known(request)
-        placed = {**request, "place": orjson.loads(read_regular(prepared / ANSWER))}
-        folder = str(session.job_path(key).relative_to(session.path))
+        known, placed = self._find_known(asked), replace(asked, place=place)
+        folder = str(self._session.job_path(key).relative_to(self._session.path))
         files = {
             REQUEST: _place_request(orjson.dumps(placed), self._repository),
             WISH: orjson.dumps(ReplicaWish(tuple(known))),
         }
         order["files"] |= {f"{folder}/{RESCUE}/{name}": _encode(content) for name, content in files.items()}
         order["rescue"] = folder
-
-    def _pack(self, missing: Sequence[str], there: Collection[str], files: dict[str, str], name: str) -> None:
-        pack = pack_objects(Git(Path(self._repository.top), limit_s=None), missing, there)
-        if len(pack) > MAX_PACK:
-            raise SessionrunError(f"the repository has {len(pack)} bytes: more than {MAX_PACK} do not travel")
-        files[name] = _encode(pack)
 
     def note_end(self, key: JobKey, *, ok: bool) -> None:
         """A PREPARE has ended: what it needed is there, or nothing is known of the replica any more."""

@@ -11,6 +11,7 @@ from itertools import islice
 from typing import Final, NamedTuple
 
 from sessionrun.engine.state import State, TaskState
+from sessionrun.engine.width import find_limit
 from sessionrun.model.feeding import QUEUE_LABEL, UNCLAIMED
 from sessionrun.model.spec import SLOT
 from sessionrun.runtime.feeding.standing import Standing, find_standing
@@ -72,7 +73,8 @@ class Boards:
         self._others |= others
         news = {name: one for name, one in found if one is not None and self._standings.get(name) != one}
         self._standings |= news
-        width = state.spec.resources.get(SLOT, UNLIMITED)
+        limit = find_limit(state, state.spec.resources.get(SLOT, 0))
+        width = UNLIMITED if limit is None else limit
         stops = state.cancelled or state.halted or state.held is not None or state.ended is not None
         going = [name for name, one in self._standings.items() if one.kind == "going"]
         waiting = frozenset(name for name in going if state.tasks[name].wish.held == UNCLAIMED)

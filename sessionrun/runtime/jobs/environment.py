@@ -22,7 +22,6 @@ from sessionrun.workspaces.environments.request import (
     BuildWalls,
     EnvironmentRequest,
     Tenant,
-    find_cache,
     find_target,
     load_report,
     show,
@@ -78,7 +77,7 @@ def wish_environment(
     `in_room` is as of `find_target`.
     """
     assert task.environment is not None
-    spec, cache, upstream = site.spec, find_cache(site.spec.cache), task.upstream
+    spec, cache, upstream = site.spec, site.environments, task.upstream
     return EnvironmentRequest(
         top=top,
         directory=directory,

@@ -75,10 +75,14 @@ def answer(phase: str, folder: str) -> int:
         is_replica = os.path.lexists(os.path.join(folder, "replica.json"))  # see `workspaces.replica`
         if is_replica and phase == "prepare":
             receive_objects(request, folder)
+        if is_replica and phase == "release":
+            keep_files(request, folder)
         result = work(request, Path(folder))
         if is_replica and phase in ("park", "release"):
             send_objects(request, result, folder)
         write_answer(Path(folder), result)
+        if is_replica and phase == "release":
+            drop_own_replica(request, result, folder)
     except (SessionrunError, OSError) as error:
         if getattr(error, "signal", None) == signal.SIGKILL:
             os.kill(os.getpid(), signal.SIGKILL)  # git was killed, perhaps for want of memory: try again
@@ -94,11 +98,25 @@ def receive_objects(request: Any, folder: str) -> None:
     receive(request, Path(folder))
 
 
+def keep_files(request: Any, folder: str) -> None:
+    """On a node: keep files of the worktree that go home though git ignores them."""
+    from sessionrun.workspaces.replica import keep_left
+
+    keep_left(request, Path(folder))
+
+
 def send_objects(request: Any, place: Any, folder: str) -> None:
     """On a node: leave the new objects of the work for the session's machine."""
     from sessionrun.workspaces.replica import send
 
     send(request, place, Path(folder))
+
+
+def drop_own_replica(request: Any, place: Any, folder: str) -> None:
+    """On a node: a replica for one task goes with its worktree."""
+    from sessionrun.workspaces.replica import drop_own
+
+    drop_own(request, place, Path(folder))
 
 
 def make_environment(folder: str) -> int:

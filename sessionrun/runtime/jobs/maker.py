@@ -16,6 +16,7 @@ from sessionrun.agents.prices import price_usage
 from sessionrun.agents.verdict import Problem, find_end_of_limit, find_problem, format_reason, split_status
 from sessionrun.engine.state import TaskState
 from sessionrun.engine.totals import name_model, usage_since
+from sessionrun.model.cluster import uses_replicas
 from sessionrun.model.events import Event, JobFinished, JobLost, Verdict
 from sessionrun.model.keys import JobKey
 from sessionrun.model.reasons import EXIT_UNSEEN
@@ -37,7 +38,7 @@ from sessionrun.runtime.jobs.work import (
     measure_work,
     read_traces,
 )
-from sessionrun.runtime.jobs.workspace import build_workspace, judge_left_behind, judge_workspace
+from sessionrun.runtime.jobs.workspace import build_workspace, judge_workspace
 from sessionrun.runtime.keeper.command import say
 from sessionrun.runtime.proxying import Proxying
 from sessionrun.store.session import SessionDir
@@ -133,7 +134,9 @@ class JobMaker:
 
             take_back(self._site.session.job_path(key) / LOGINS)
         self.proxying.shut(key)
-        if key.phase == "release" and self._site.spec.cluster is not None:
+        if key.phase == "release" and uses_replicas(self._site.spec.cluster):
+            from sessionrun.runtime.jobs.homecoming import judge_left_behind  # few sessions have a cluster
+
             judged = judge_left_behind(self._site, state, lost)
             return None if judged is None else self._make_verdict(state, Exit(key, None), "failed", judged, None)
         if not lost.gone or key.phase != "work" or not table.has_stream(agent) or is_refused(self._site, key):

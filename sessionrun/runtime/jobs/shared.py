@@ -14,6 +14,7 @@ import orjson
 from sessionrun.agents.verdict import Problem
 from sessionrun.engine.state import TaskState
 from sessionrun.model.checks import Checked
+from sessionrun.model.cluster import CACHE_TOKEN, PATH_TOKEN, uses_replicas
 from sessionrun.model.frozen import frozen
 from sessionrun.model.keys import JobKey
 from sessionrun.model.nesting import DEPTH_VARIABLE
@@ -24,6 +25,7 @@ from sessionrun.runtime.proxying import Proxying
 from sessionrun.store.files import replace_file
 from sessionrun.store.jobfiles import REQUEST
 from sessionrun.store.session import SessionDir
+from sessionrun.workspaces.environments.request import FOLDER as ENVIRONMENTS
 from sessionrun.workspaces.environments.request import find_cache, find_target, name_variables
 from sessionrun.workspaces.links import HIDDEN
 
@@ -113,13 +115,21 @@ class Site:
         if task.environment is None or place is None:
             return {}
         folder = self.locate_environment(task, key, place)
-        path = task.env.get("PATH") or os.environ.get("PATH") or os.defpath
-        return name_variables(folder, path, os.environ)
+        if uses_replicas(self.spec.cluster):
+            return name_variables(folder, task.env.get("PATH") or PATH_TOKEN, {"PYTHONHOME": "perhaps"})
+        return name_variables(folder, task.env.get("PATH") or os.environ.get("PATH") or os.defpath, os.environ)
+
+    @property
+    def environments(self) -> str:
+        """The directory of all environments, where the jobs run."""
+        if uses_replicas(self.spec.cluster):
+            return f"{CACHE_TOKEN}/{ENVIRONMENTS}"
+        return find_cache(self.spec.cache)
 
     def locate_environment(self, task: TaskSpec, key: JobKey, place: Place) -> str:
         """Where the task's environment is, or will be."""
         made = place.environment.path if place.environment else None
-        return made or find_target(find_cache(self.spec.cache), self.spec.session_id, task.id, key.attempt)
+        return made or find_target(self.environments, self.spec.session_id, task.id, key.attempt)
 
     def _hide_links(self, task: TaskSpec, key: JobKey, place: Place | None) -> Mapping[str, str]:
         """What makes the task's git overlook links that lead out of the repository: they are no work."""

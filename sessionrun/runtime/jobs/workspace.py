@@ -6,7 +6,7 @@ cannot be used is the failure of its job.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from dataclasses import replace
 from pathlib import Path
 
@@ -15,8 +15,8 @@ from sessionrun.engine.follow_ups import find_earlier
 from sessionrun.engine.handed import find_handed
 from sessionrun.engine.rounds import find_better
 from sessionrun.engine.state import TaskState
+from sessionrun.model.cluster import uses_replicas
 from sessionrun.model.errors import JobFileError, SessionrunError
-from sessionrun.model.events import JobLost
 from sessionrun.model.keys import JobKey
 from sessionrun.model.mends import MendBase, may_insist
 from sessionrun.model.places import Place
@@ -54,6 +54,10 @@ def build_workspace(site: Site, state: TaskState, key: JobKey, tasks: Mapping[st
         partly = key.phase == "park" and hides_tests(state.spec)
         request = replace(request, patch=str(site.session.patch_path(key)), partly=partly)
     request = replace(request, mend=_find_mend_base(site, state, tasks))
+    if key.phase == "prepare" and uses_replicas(site.spec.cluster):
+        from sessionrun.workspaces.replica import name_commits  # few sessions have a cluster
+
+        request = name_commits(request)
     better = find_better(state) if key.phase in ("park", "release") else None
     if better is not None:
         replaced = str(site.session.job_path(key).with_name(REPLACED.format(key.attempt)))
@@ -87,9 +91,10 @@ def judge_workspace(site: Site, state: TaskState, ended: Exit, problem: Problem 
     if problem is None:
         try:
             found = _find_place(folder, ended.key)
-            if site.spec.cluster is not None:
-                found = _take_work(site, found, folder)
-                _drop_rescues(site, ended.key)
+            if uses_replicas(site.spec.cluster):
+                from sessionrun.runtime.jobs.homecoming import take_home  # few sessions have a cluster
+
+                found = take_home(site, state, ended.key, found)
             return Judged(place=found)
         except JobFileError as error:
             text = f"its answer cannot be used: {error.why}"
@@ -108,48 +113,6 @@ def judge_workspace(site: Site, state: TaskState, ended: Exit, problem: Problem 
         if changed := load_changed(folder):
             place = replace(place, git_config_changed=changed)
     return Judged(named, place, can_repeat=signal is not None)
-
-
-def _take_work(site: Site, place: Place, folder: Path) -> Place:
-    """What a node left of the work comes into the user's repository.
-
-    Raises:
-        SessionrunError, OSError: it cannot.
-    """
-    from sessionrun.workspaces.replica import take_work
-
-    return take_work(site.spec.repository, place, folder) if site.spec.repository is not None else place
-
-
-def _drop_rescues(site: Site, key: JobKey) -> None:
-    """The work has come home: what was sent of it in case its node is lost is not needed."""
-    if key.phase == "release":
-        from sessionrun.workspaces.rescue_names import drop_packs
-
-        drop_packs(_find_work_folders(site, key))
-
-
-def judge_left_behind(site: Site, state: TaskState, lost: JobLost) -> Judged | None:
-    """What is kept of a worktree whose node did not come back, if its RELEASE is given up; None: nothing."""
-    from sessionrun.workspaces.rescue_packs import take_rescue
-
-    place, repository = state.place, site.spec.repository
-    if state.job is None or state.job.stopping is None or place is None or repository is None:
-        return None
-    try:
-        taken = take_rescue(repository, place, _find_work_folders(site, lost.key))
-    except (SessionrunError, OSError) as error:
-        return Judged(Problem(WORKSPACE_REASONS["release"], f"what came of its work cannot be kept: {error}"))
-    if taken is None:
-        return None
-    text = f"its node did not come back; what it had sent of the work is on {taken.rescue}"
-    return Judged(Problem(WORKSPACE_REASONS["release"], text), taken)
-
-
-def _find_work_folders(site: Site, key: JobKey) -> Iterator[Path]:
-    """The folders of the attempt's WORK jobs, the last one first."""
-    for number in range(key.round, 0, -1):
-        yield from site.session.find_starts(key._replace(round=number, phase="work"))
 
 
 def _find_place(folder: Path, key: JobKey) -> Place:

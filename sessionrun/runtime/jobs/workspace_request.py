@@ -21,7 +21,8 @@ def make_request(site: Site, state: TaskState, key: JobKey) -> WorkspaceRequest:
     """
     spec, task = site.spec, state.spec
     place = None if key.phase == "prepare" else state.place
-    start = place.start if place else None
+    known = task.upstream.start if task.upstream else None
+    start = place.start if place else known
     repository = repository_of(spec, task, start)
     assert repository is not None
     return WorkspaceRequest(

@@ -21,16 +21,15 @@ from typing import Final
 import orjson
 
 from sessionrun.cluster.messages import Message
+from sessionrun.model.cluster import CACHE_TOKEN, NODE_TOKEN, PATH_TOKEN
 from sessionrun.runtime.executors.secrets import look_up
 from sessionrun.runtime.keeper.wire import JobOrder
 from sessionrun.store.files import make_directories, open_regular, read_regular
 from sessionrun.store.jobfiles import REQUEST
+from sessionrun.workspaces.environments.request import WISH
 from sessionrun.workspaces.rescue_names import list_packs
 
 ORDER: Final = "order.json"
-NODE_TOKEN: Final = "@sessionrun-node@"
-"""In an order: the directory of the node."""
-
 MIRROR: Final = "session"
 MAX_FILES: Final = 10_000
 CHUNK_BYTES: Final = 1 << 20
@@ -190,7 +189,7 @@ class Spool:
             path = f"{mirror}/{_check_name(name)}"
             make_directories(os.path.dirname(path), 0o700)
             decoded = base64.b64decode(content)
-            if os.path.basename(path) == REQUEST:
+            if os.path.basename(path) in (REQUEST, WISH):
                 decoded = self._move(decoded.decode(), order, mirror).encode()
             _write_new(path, decoded)
             about = os.lstat(path)
@@ -233,7 +232,12 @@ class Spool:
 
     def _move(self, text: str, order: Message, mirror: str) -> str:
         """A text in which paths of the session's directory, and of the node, are those that they are here."""
-        return text.replace(order["session"], mirror).replace(NODE_TOKEN, self._node)
+        text = text.replace(order["session"], mirror).replace(NODE_TOKEN, self._node)
+        if CACHE_TOKEN in text:
+            from sessionrun.workspaces.repository import find_cache_folder  # most jobs have no environment
+
+            text = text.replace(CACHE_TOKEN, str(find_cache_folder()))
+        return text.replace(PATH_TOKEN, os.environ.get("PATH") or os.defpath)
 
     def folder_of(self, job: str) -> Path:
         """Where a job's files are; no part of its name holds a comma or slash but between the parts."""

@@ -55,13 +55,17 @@ class EnvironmentProblem(SessionrunError):
 
 @frozen
 class Tenant:
-    """The attempt that an environment is of; `session` is its directory, `in_room` as of `find_target`."""
+    """The attempt that an environment is of; `session` is its directory, `in_room` as of `find_target`.
+
+    On a node, which has no such directory, the attempt uses it as long as its `worktree` is there.
+    """
 
     session: str
     session_id: str
     task: str
     attempt: int
     in_room: bool = False
+    worktree: str | None = None
 
 
 @frozen
@@ -101,6 +105,7 @@ class EnvironmentRequest:
         mirror: of whose history `top` has a part; None = it has all.
         walls: inside of which it is built; None = it is built outside.
         pristine: whether nothing in `top` is the work of a task; counts only with `walls`.
+        tag: on a node, which has no mirror: the last tag before the commit, as `find_tag_behind` finds it there.
     """
 
     top: str
@@ -118,6 +123,7 @@ class EnvironmentRequest:
     mirror: str | None = None
     walls: BuildWalls | None = None
     pristine: bool = False
+    tag: str | None = None
 
 
 @frozen

@@ -74,9 +74,10 @@ def find_version(
     try:
         tag = _find_tag(request, top)
         named = _choose_variable(texts, described)
-        if tag or request.mirror is None or {VARIABLE, named} & set(environ) or not _IS_TOLD.search(described):
+        if tag or {VARIABLE, named} & set(environ) or not _IS_TOLD.search(described):
             return Told(tag)
-        version = guess_next(_find_tag_behind(request.mirror, request.commit))
+        behind = request.tag if request.mirror is None else find_tag_behind(request.mirror, request.commit)
+        version = guess_next(behind or "")
     except GitError as error:
         raise EnvironmentProblem(str(error)) from error
     if version is None:
@@ -117,7 +118,7 @@ def _find_tag(request: EnvironmentRequest, top: Path) -> str:
     return done.stdout.decode("utf-8", "replace").strip()
 
 
-def _find_tag_behind(mirror: str, commit: str) -> str:
+def find_tag_behind(mirror: str, commit: str) -> str:
     """The same of a mirror, with all history; tags without a number are no versions."""
     with open_room(Path(mirror), "") as room:
         done = room.git.attempt("describe", "--tags", "--abbrev=0", "--match=*[0-9]*", commit)

@@ -18,7 +18,7 @@ from typing import IO, Final, NamedTuple
 from sessionrun.model.hidden import HiddenTests
 from sessionrun.runtime.jobs.check.running import add_junit, find_report
 from sessionrun.runtime.jobs.prove.cases import Case, Word, list_test_files, match_ids, read_cases
-from sessionrun.runtime.jobs.prove.request import SOURCE_PATCH, JudgedTests, ProveReport, ProveRequest
+from sessionrun.runtime.jobs.prove.request import OBJECTS, SOURCE_PATCH, JudgedTests, ProveReport, ProveRequest
 from sessionrun.runtime.jobs.prove.room import Shell, open_shell
 from sessionrun.store.jobfiles import read_tail
 from sessionrun.workspaces.crossing import NotApplicable, add_tests, take_source
@@ -57,7 +57,7 @@ def judge_by_hidden_tests(request: ProveRequest, hidden: HiddenTests, folder: Pa
         SessionrunError, OSError: no tree or room can be made.
     """
     umask = os.umask(0o077)  # what lies in the session is for its user alone; a room is as the user would have it
-    workspace, objects = request.workspace, folder / "objects"
+    workspace, objects = request.workspace, folder / OBJECTS
     place = workspace.place
     assert place is not None
     base = str(place.base_commit)
@@ -123,7 +123,7 @@ def _open_shell(site: _Site, commit: str, folder: Path) -> Iterator[tuple[Shell 
         os.umask(site.umask)
         try:
             with (
-                open_room(site.fence, site.request.workspace.owner, commit, site.folder / "objects") as room,
+                open_room(site.fence, site.request.workspace.owner, commit, site.folder / OBJECTS) as room,
                 open_shell(site.request, room, folder, stream) as (shell, why),
             ):
                 yield shell, why, stream

@@ -3,17 +3,19 @@
 from __future__ import annotations
 
 import os
+from contextlib import suppress
 from functools import partial
 from pathlib import Path
 from typing import Final
 
 from sessionrun.runtime.jobs.check.feedback import word_counts
-from sessionrun.runtime.jobs.prove.request import ProveReport, ProveRequest, Ran
+from sessionrun.runtime.jobs.prove.request import OBJECTS, ProveReport, ProveRequest, Ran
 from sessionrun.runtime.jobs.prove.trial import Trials
 from sessionrun.runtime.jobs.prove.verdict import State, find_verdict
 from sessionrun.workspaces.crossing import NotApplicable, Trees, cross
 from sessionrun.workspaces.environments.request import EnvironmentProblem
 from sessionrun.workspaces.fence import open_fence
+from sessionrun.workspaces.registration import remove_tree
 
 TITLES: Final[dict[State, str]] = {
     "result": "on the base and the work",
@@ -30,13 +32,21 @@ def prove(request: ProveRequest, folder: Path) -> ProveReport:
     Raises:
         SessionrunError, OSError: no tree or room can be made.
     """
-    if request.hidden is not None:
+    try:
+        if request.hidden is None:
+            return _prove(request, folder)
         from sessionrun.runtime.jobs.prove.hidden import judge_by_hidden_tests
 
         return judge_by_hidden_tests(request, request.hidden, folder)
+    finally:
+        with suppress(OSError):
+            remove_tree(folder / OBJECTS)  # from a node all that is left in the folder comes home
+
+
+def _prove(request: ProveRequest, folder: Path) -> ProveReport:
     umask, workspace = os.umask(0o077), request.workspace
     assert workspace.place is not None
-    objects = folder / "objects"
+    objects = folder / OBJECTS
     with open_fence(workspace.repository, folder, limit_s=workspace.git_limit_s) as fence:
         main = fence.main().on_trial(objects, Path(workspace.repository.common_dir))
         try:

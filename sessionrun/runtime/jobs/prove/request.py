@@ -19,6 +19,9 @@ from sessionrun.workspaces.request import WorkspaceRequest
 SOURCE_PATCH: Final = "source.patch"
 """In the folder of a PROVE by hidden tests: what the work changes, without tests and test set-up."""
 
+OBJECTS: Final = "objects"
+"""In the folder of a PROVE while it runs: the objects of the trees that it compares."""
+
 
 @frozen
 class ProveRequest:

@@ -1,0 +1,84 @@
+"""Brings home what the jobs of a workspace left on a node of a cluster: work, follow-ups, rescued work."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterator
+from dataclasses import replace
+from pathlib import Path
+
+from sessionrun.agents.verdict import Problem
+from sessionrun.engine.follow_ups import find_earlier
+from sessionrun.engine.state import TaskState
+from sessionrun.model.errors import SessionrunError
+from sessionrun.model.events import JobLost
+from sessionrun.model.keys import JobKey
+from sessionrun.model.places import Place
+from sessionrun.model.reasons import WORKSPACE_REASONS
+from sessionrun.model.repositories import repository_of
+from sessionrun.queue.suggestions import NAME as SUGGESTIONS
+from sessionrun.runtime.jobs.shared import Judged, Site
+from sessionrun.runtime.jobs.workspace_request import make_request
+from sessionrun.store.files import open_regular, read_regular
+from sessionrun.workspaces.excerpt import drop_excerpt
+from sessionrun.workspaces.mirrored import bring_home, list_home
+from sessionrun.workspaces.replica import LEFT, MAX_LEFT, take_work
+from sessionrun.workspaces.rescue_names import drop_packs
+from sessionrun.workspaces.rescue_packs import take_rescue
+
+
+def take_home(site: Site, state: TaskState, key: JobKey, place: Place) -> Place:
+    """Take what a PARK or RELEASE left on its node; the place, also that of a PREPARE, as it is here.
+
+    Raises:
+        SessionrunError, OSError: it cannot be taken.
+    """
+    folder, upstream = site.session.job_path(key), state.spec.upstream
+    place = replace(place, start=upstream.start if upstream is not None else None)
+    repository = repository_of(site.spec, state.spec, place.start)
+    if repository is not None and key.phase != "prepare":
+        ends = [one for one in (state.place, find_earlier(state)) if one is not None and not one.holds_no_work]
+        before = [one.commit for one in ends if one.commit is not None]
+        request = make_request(site, state, key)
+        place = take_work(repository, place, folder, before, list_home(request, place.branch or ""))
+        if key.phase == "release":
+            place = bring_home(request, place, folder)
+            if upstream is not None and upstream.history is not None:
+                drop_excerpt(Path(repository.common_dir))
+    if key.phase == "release":
+        drop_packs(_find_work_folders(site, key))  # the work is here
+        _take_suggestions(site, folder)
+    return place
+
+
+def _take_suggestions(site: Site, folder: Path) -> None:
+    """The follow-ups that an agent wrote on a node go where `ingest` finds them: into the main checkout."""
+    path = folder / LEFT / SUGGESTIONS
+    if site.spec.feed is None or not path.exists():
+        return
+    lines = read_regular(path, MAX_LEFT).rstrip(b"\n")
+    target = Path(site.spec.feed.top, SUGGESTIONS)
+    with open(open_regular(target, os.O_WRONLY | os.O_CREAT | os.O_APPEND, 0o644), "ab") as stream:
+        stream.write(lines + b"\n" if lines else b"")
+
+
+def judge_left_behind(site: Site, state: TaskState, lost: JobLost) -> Judged | None:
+    """What is kept of a worktree whose node did not come back, if its RELEASE is given up; None: nothing."""
+    place = state.place
+    repository = repository_of(site.spec, state.spec, place.start if place is not None else None)
+    if state.job is None or state.job.stopping is None or place is None or repository is None:
+        return None
+    try:
+        taken = take_rescue(repository, place, _find_work_folders(site, lost.key))
+    except (SessionrunError, OSError) as error:
+        return Judged(Problem(WORKSPACE_REASONS["release"], f"what came of its work cannot be kept: {error}"))
+    if taken is None:
+        return None
+    text = f"its node did not come back; what it had sent of the work is on {taken.rescue}"
+    return Judged(Problem(WORKSPACE_REASONS["release"], text), taken)
+
+
+def _find_work_folders(site: Site, key: JobKey) -> Iterator[Path]:
+    """The folders of the attempt's WORK jobs, the last one first."""
+    for number in range(key.round, 0, -1):
+        yield from site.session.find_starts(key._replace(round=number, phase="work"))

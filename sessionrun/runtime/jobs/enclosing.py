@@ -223,17 +223,12 @@ def _build(
     if sandbox.policy == "project":
         shown.append(home)
     top = repository.top if sandbox.policy == "project" and os.path.isdir(repository.top) else None
-    answers = list(_find_answers(site.spec, task)) if hides_tests(task) else []
+    answers = list(_find_answers(site.spec, task))
     hidden = [*_list_hidden(site, task, repository, top, place.worktree), *filter(os.path.isdir, answers)]
     visible = tuple(dict.fromkeys(path for path in shown if is_hidden(path, sandbox.policy)))
     needs = (place.worktree, home, repository.top, repository.common_dir, *needed)
-    seen = (*visible, *((top,) if top else ()))
-    folders, files = _find_masks(site, sandbox, own, needs, seen)
-    files += tuple(
-        path
-        for path in answers
-        if os.path.isfile(path) and (not is_hidden(path, sandbox.policy) or _is_below(path, seen))
-    )
+    more = filter(os.path.isfile, answers)
+    folders, files = _find_masks(site, sandbox, own, needs, (*visible, *((top,) if top else ())), more)
     if sandbox.policy == "strict":
         hidden = [path for path in hidden if not is_hidden(path, "strict") or _is_below(path, (*visible, home))]
     programs = find_folders(agent.argv[0]) if agent is not None else ()
@@ -293,9 +288,14 @@ def _find_home() -> str:
 
 
 def _find_masks(
-    site: Site, sandbox: Sandbox, own: AgentState | None, needs: Sequence[str], seen: Iterable[str]
+    site: Site,
+    sandbox: Sandbox,
+    own: AgentState | None,
+    needs: Sequence[str],
+    seen: Iterable[str],
+    more: Iterable[str],
 ) -> tuple[tuple[str, ...], tuple[str, ...]]:
-    """Folders and files with secrets that would be seen.
+    """Folders and files with secrets that would be seen, and `more` of these.
 
     Of those that variables name a folder around what the task needs is left out, and what is in its worktree, the
     first of `needs`.
@@ -306,7 +306,7 @@ def _find_masks(
         for path in find_named(os.environ, passed, site.spec.cwd)
         if not _is_below(path, needs[:1]) and not any(_is_below(need, (path,)) for need in needs)
     ]
-    found = find_masks(_find_home(), own, as_root=os.geteuid() == 0, named=named)
+    found = find_masks(_find_home(), own, as_root=os.geteuid() == 0, named=[*named, *more])
     folders, files = (
         tuple(path for path in paths if not is_hidden(path, sandbox.policy) or _is_below(path, seen))
         for paths in found
@@ -322,7 +322,9 @@ def _find_own_folders(site: Site, key: JobKey) -> Iterator[tuple[str, str]]:
 
 
 def _find_answers(spec: SessionSpec, task: TaskSpec) -> Iterator[str]:
-    """Where hidden tests and later commits can be read: the input, exports, a repository of this machine."""
+    """Where a task's hidden tests and later commits can be read: input, exports, a repository of this machine."""
+    if not hides_tests(task):
+        return
     yield os.path.realpath(os.path.join(spec.cwd, spec.source))
     for export in spec.exports:
         yield from list_places(export)

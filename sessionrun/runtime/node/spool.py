@@ -23,6 +23,7 @@ import orjson
 from sessionrun.cluster.messages import Message
 from sessionrun.model.cluster import CACHE_TOKEN, NODE_TOKEN, PATH_TOKEN
 from sessionrun.runtime.executors.secrets import look_up
+from sessionrun.runtime.keeper.command import say
 from sessionrun.runtime.keeper.wire import JobOrder
 from sessionrun.store.files import make_directories, open_regular, read_regular
 from sessionrun.store.jobfiles import REQUEST
@@ -155,7 +156,11 @@ class Spool:
 
     def _remove(self) -> None:
         while True:
-            shutil.rmtree(self._gone.get(), ignore_errors=True)
+            folder = self._gone.get()
+            try:
+                shutil.rmtree(folder, ignore_errors=True)
+            except RecursionError:
+                say(f"{folder} stays: its directories are too deep to be removed")
             self._gone.task_done()
 
     def load(self) -> Iterator[SpooledJob]:

@@ -29,6 +29,7 @@ from sessionrun.workspaces.environments.steps import PYTEST, Way, order_ways, re
 
 _TAIL_BYTES: Final = 4096
 _MAX_LIST: Final = 16 << 20
+_END_S: Final = 30.0
 _LIST: Final = """
 import importlib.metadata as metadata, json, sys
 found = {}
@@ -134,7 +135,9 @@ class Builder:
         begun = time.monotonic()
         with open(log, "wb") as stream:
             words = self._enclose(argv)
-            code = _wait(words, self.project, self._variables(), stream.fileno(), self.deadline)
+            group, code = _wait(words, self.project, self._variables(), stream.fileno(), self.deadline)
+        if self.walls is not None:
+            _wait_for_end(group)
         spent = time.monotonic() - begun
         self.steps.append(StepReport(name, round(spent, 3), argv, code, log.name))
         print(f"environment: {name}: {'done' if code == 0 else f'exit code {code}'} in {spent:.1f} s", flush=True)
@@ -176,8 +179,10 @@ class Builder:
         return f"{step.name}: exit code {step.exit_code}: {said} (see {step.log}){hint}"
 
 
-def _wait(argv: Sequence[str], cwd: Path, environ: Mapping[str, str], output: int, deadline: float) -> int:
-    """Run a program to its end, or to the deadline; its exit code, as a shell says it.
+def _wait(
+    argv: Sequence[str], cwd: Path, environ: Mapping[str, str], output: int, deadline: float
+) -> tuple[int, int]:
+    """Run a program to its end, or to the deadline; its group, and its exit code, as a shell says it.
 
     Raises:
         EnvironmentProblem: it cannot be started.
@@ -200,7 +205,42 @@ def _wait(argv: Sequence[str], cwd: Path, environ: Mapping[str, str], output: in
         code = 124
     finally:
         _end_group(process)
-    return code if code >= 0 else 128 - code
+    return process.pid, code if code >= 0 else 128 - code
+
+
+def _wait_for_end(group: int) -> None:
+    """Wait until nothing of a group lives: what was inside of walls may write for a moment after it was killed.
+
+    The first process inside is of the group, and ends after all others there.
+
+    Raises:
+        EnvironmentProblem: it does not end.
+    """
+    end_at = time.monotonic() + _END_S
+    while _lives(group):
+        if time.monotonic() > end_at:
+            raise EnvironmentProblem(f"what a build started goes on after {_END_S:g} s")
+        time.sleep(0.01)
+
+
+def _lives(group: int) -> bool:
+    """Whether a process of the group lives; one that has ended does not, though it may still have its number."""
+    try:
+        os.killpg(group, 0)
+    except OSError:
+        return False
+    import psutil
+
+    for process in psutil.process_iter():
+        try:
+            if os.getpgid(process.pid) == group and process.status() not in (
+                psutil.STATUS_ZOMBIE,
+                psutil.STATUS_DEAD,
+            ):
+                return True
+        except (psutil.Error, OSError):
+            continue
+    return False
 
 
 def _end_group(process: subprocess.Popen[bytes]) -> None:

@@ -227,7 +227,8 @@ def _release(
     except (SessionrunError, OSError) as error:
         return replace(finding, removed=False, why=str(error)), {}, None
     if place.kept is not None:
-        apart = f"; what lies in it is on {place.rescue}" if place.rescue and main.trial is None else ""
+        parked = main.trial is None and leftover.request.walls is not None and place.rescue is not None
+        apart = f"; what lies in it is on {place.rescue}" if parked else ""
         return replace(finding, removed=False, why=f"{place.kept}{apart}"), {}, None
     holder, why = place.rescue or leftover.claim.branch, "its work is on its branch"
     if leftover.request.walls is not None:

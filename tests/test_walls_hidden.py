@@ -37,7 +37,11 @@ def run(bench: Bench, script: str, *words: str) -> dict[str, Any]:
 
 
 def set_walls(bench: Bench, policy: str) -> None:
-    """Walls in the configuration, which show the place of these tests: below /tmp it would be hidden."""
+    """Walls in the configuration, which show the place of these tests: below /tmp it would be hidden.
+
+    What the instances were made from holds the tests, too, and goes: nothing hides it.
+    """
+    (bench.cwd / "instances.in.jsonl").unlink()
     shown = [str(bench.cwd), sys.prefix, sys.base_prefix]
     walls = f'policy = "{policy}"\nread = {json.dumps(shown)}\n'
     (bench.cwd / "sessionrun.toml").write_text(f"[sandbox]\n{walls}")
@@ -48,7 +52,6 @@ def set_walls(bench: Bench, policy: str) -> None:
 def test_hidden_tests_run_inside_and_no_task_finds_them(bench: Bench, policy: str) -> None:
     need_walls()
     set_walls(bench, policy)
-    (bench.cwd / "instances.in.jsonl").unlink()
     look = LOOK.format(places=f"{bench.cwd} {Path.home()}", upstream=bench.artifacts("repo"))
     (first, second, *_) = [
         json.loads(line) for line in bench.artifacts("instances.jsonl").read_text().splitlines()

@@ -1,4 +1,4 @@
-"""Settles whom a session tells of itself, and which cluster runs its jobs."""
+"""Settles where a session's events are sent, and which cluster runs its jobs."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from sessionrun.model.spec import SessionSpec
 def settle_others(
     spec: SessionSpec, pace: AskedPace, config: Config, into: SessionSpec | None, *, preview: bool
 ) -> SessionSpec:
-    """The spec with those who are told of it, and with the cluster that runs its jobs.
+    """The spec with the addresses that get its events, and with the cluster that runs its jobs.
 
     Args:
         spec: without these.

@@ -192,7 +192,7 @@ def drop_own(request: WorkspaceRequest, place: Place, folder: Path) -> None:
 def name_commits(request: WorkspaceRequest) -> WorkspaceRequest:
     """The request of a PREPARE with commits in place of branches: a replica has none of the user's.
 
-    A branch or a commit that is gone keeps its name, and PREPARE tells of it.
+    A branch or a commit that is gone keeps its name, and PREPARE reports that.
     """
     with open_home(request.repository) as git:
         with suppress(SessionrunError):

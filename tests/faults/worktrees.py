@@ -3,18 +3,21 @@
 from __future__ import annotations
 
 import json
+import os
 import random
 import subprocess
 import sys
+import threading
 import time
 from collections.abc import Callable
+from pathlib import Path
 from typing import Any, Final
 
 from sessionrun.store.session import SessionDir
 
 from .campaign import HUNG_S, KILLS, PAUSE_S, has_ended, is_gone, resume_by
 from .chain import ROLES, Role, kill_role
-from .oracle import CODES, Figures, examine, make_plan
+from .oracle import CODES, LEAVE_S, Figures, examine, make_plan
 from .place import Place, wait_until
 
 TASKS: Final = 8
@@ -50,15 +53,12 @@ def _run(
 ) -> Figures:
     _make_repository(place)
     before = _refs(place)
-    written = place.path / "written"
-    plan = _add_phases(make_plan(place.executed, TASKS, rng, more=WORK.format(told=written)))
-    if walled:  # what tasks tell outside they write into files that are let in as devices are
-        for path in (place.executed, written):
-            path.touch()
-        told = [str(place.executed), str(written)]
-        for task in plan["prompts"]:
-            task["sandbox"] = {"policy": "project", "network": "none", "devices": told}
-            task["prompt"] = task["prompt"].replace("sleep ", COMMIT, 1)
+    executed, written = _Told(place.executed, walled), _Told(place.path / "written", walled)
+    plan = _add_phases(make_plan(executed.path, TASKS, rng, more=WORK.format(told=written.path)))
+    for task in plan["prompts"] if walled else ():
+        shown = [str(executed.path), str(written.path)]
+        task["sandbox"] = {"policy": "project", "network": "none", "read": shown}
+        task["prompt"] = task["prompt"].replace("sleep ", COMMIT, 1)
     words = ["--max-parallel", str(PARALLEL), "--worktree", "--worktree-dir", str(place.path / "trees")]
     session = place.start(plan, *words, cwd=place.path / "repo")
     seen = Figures()
@@ -70,10 +70,37 @@ def _run(
                 seen.kills[role] += kill_role(session.path, role)
         if may_lose and is_gone(session):
             seen.resumed += resume_by(1, place, session, seen)
+    wait_until(lambda: not session.is_alive(), LEAVE_S)
+    for told in (executed, written):
+        told.finish()
     figures = examine(session, place.executed, may_lose=may_lose)
     figures.wrong += [f"{session.session_id}: {one}" for one in _examine(place, session, before)]
     figures.add(seen)
     return figures
+
+
+class _Told:
+    """A file that tasks write into; those with walls by a pipe, which takes words where all can only be read."""
+
+    def __init__(self, file: Path, walled: bool) -> None:
+        self._file = file
+        self.path = file.with_name(f"{file.name}.pipe") if walled else file
+        if walled:
+            os.mkfifo(self.path)
+            self._fd = os.open(self.path, os.O_RDWR)  # so that no writer waits, and the pipe has no end
+            self._thread = threading.Thread(target=self._carry, daemon=True)
+            self._thread.start()
+
+    def _carry(self) -> None:
+        with open(self._fd, "rb", closefd=False) as pipe, open(self._file, "ab", buffering=0) as file:
+            file.writelines(iter(pipe.readline, b"\n"))
+
+    def finish(self) -> None:
+        """See that all which was written is in the file."""
+        if self.path != self._file:
+            os.write(self._fd, b"\n")
+            self._thread.join()
+            os.close(self._fd)
 
 
 def _add_phases(plan: dict[str, Any]) -> dict[str, Any]:

@@ -51,6 +51,8 @@ def make_order(job: str, *argv: str, **order: Any) -> Message:
         "package": "/elsewhere/lib",
         "files": {},
         "folders": [],
+        "folder": "jobs/none",
+        "placed": [],
     }
     return {**about, **order}
 
@@ -285,7 +287,7 @@ class RealCluster:
 
     def __init__(self, command: Command, timers: str, env: Mapping[str, str], *, tls: bool = False) -> None:
         self.command = command
-        self.nodes_dir = command.cwd / "nodes"
+        self.nodes_dir = Path(env.get("SESSIONRUN_NODES", command.cwd / "nodes"))
         self.env = {
             **os.environ,
             "SESSIONRUN_NODES": str(self.nodes_dir),

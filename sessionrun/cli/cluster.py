@@ -113,11 +113,12 @@ def status(address: str, as_json: bool) -> None:
             "up" if each["lives"] else "gone",
             f"{each['used']}/{each['slots']}",
             "-" if each["lease_s"] is None else f"{each['lease_s']:.0f} s",
+            f"not {', '.join(sorted(each['walls']))}" if each["walls"] else "all",
             each["id"],
         )
         for each in shown["nodes"]
     ]
-    print_table(("Node", "State", "Slots", "Lease", "Id"), rows)
+    print_table(("Node", "State", "Slots", "Lease", "Sandboxes", "Id"), rows)
     click.echo(f"{len(rows)} nodes, {len(shown['sessions'])} sessions")
 
 

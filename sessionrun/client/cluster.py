@@ -242,3 +242,20 @@ def ask_scheduler(cluster: Cluster, name: str, **words: object) -> dict[str, Any
     if "refused" in answer:
         raise InputError(f"the cluster at {cluster.address} refuses to answer: {answer['refused']}")
     return answer
+
+
+def check_walls(spec: SessionSpec, cluster: Cluster) -> None:
+    """Refuse walls that none of the nodes can build; where there are none yet, tasks wait for one that can.
+
+    Raises:
+        InputError: there are such walls, or the cluster does not answer.
+    """
+    nodes = [node for node in show_cluster(cluster)["nodes"] if node["lives"] and node["version"] == __version__]
+    for num, task in enumerate(spec.tasks, 1):
+        needs = task.sandbox.needs if task.sandbox is not None else ()
+        why = [next((node["walls"][need] for need in needs if need in node["walls"]), None) for node in nodes]
+        if why and None not in why:
+            raise InputError(
+                f"task {num} (ID: {task.id}): no node of the cluster at {cluster.address} can build its walls: "
+                f"{nodes[0]['name']}: {why[0]}"
+            )

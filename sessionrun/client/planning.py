@@ -209,8 +209,8 @@ def _settle(
         missing=missing,
         others=options.others,
     )
-    spec = settle_seats(settle_sandboxes(spec, git.sandbox, config), plan, into)
-    spec = settle_others(spec, pace, config, into, preview=preview)
+    spec = settle_others(settle_seats(spec, plan, into), pace, config, into, preview=preview)
+    spec = settle_sandboxes(spec, git.sandbox, config)  # on a cluster they may be less
     refuse_idle_options({**asked._asdict(), **git._asdict(), **money._asdict()}, spec, keys)
     remarks += [*(missing or ()), *foresee_costs(spec), *foresee_verdicts(spec)]
     return Planned(spec, choice, reason, (*plan.warnings, *remarks), skipped)

@@ -210,8 +210,8 @@ def _ask_for_environment(site: Site, ahead: Ahead, top: Path) -> EnvironmentRequ
     directory = site.directory_of(ahead.task, place)
     key = JobKey(ahead.task.id, 1, 1, "setup", 1)
     wish = wish_environment(site, ahead.task, key, top=str(top), directory=directory, commit=ahead.commit)
-    walls = wall_build(site, ahead.task, key, place, git=str(top / ".git"))
-    return replace(wish, copy=False, walls=walls, pristine=True)
+    wish = wall_build(site, wish, ahead.task, key, place, git=str(top / ".git"))
+    return replace(wish, copy=False, pristine=True)
 
 
 def _choose_variables(task: TaskSpec) -> dict[str, str]:

@@ -7,12 +7,15 @@ import shlex
 from dataclasses import replace
 from typing import TYPE_CHECKING, Final, NamedTuple
 
+from sessionrun.model.cluster import uses_replicas
 from sessionrun.model.errors import InputError
 from sessionrun.model.repositories import has_worktree
+from sessionrun.model.sandbox import LIMITS
 from sessionrun.model.spec import hides_tests
 
 if TYPE_CHECKING:
     from sessionrun.client.config import Config
+    from sessionrun.model.cluster import Cluster
     from sessionrun.model.places import Repository
     from sessionrun.model.sandbox import Sandbox
     from sessionrun.model.spec import SessionSpec, TaskSpec
@@ -72,13 +75,17 @@ def list_walled(spec: SessionSpec) -> list[TaskSpec]:
 
 
 def check_sandboxes(spec: SessionSpec) -> str | None:
-    """Try whether the walls of a session can be built on this machine; returns a warning.
+    """Try whether the walls of a session can be built where its jobs run; returns a warning.
 
     Raises:
         InputError: they cannot; nothing may start.
     """
     if not list_walled(spec) and (spec.landing is None or spec.landing.sandbox is None):
         return None
+    if spec.cluster is not None and uses_replicas(spec.cluster) and list_walled(spec):
+        from sessionrun.client.cluster import check_walls  # few sessions have a cluster
+
+        check_walls(spec, spec.cluster)
     from sessionrun.walls.trial import check_spec
 
     return AS_ROOT if check_spec(spec) and os.geteuid() == 0 else None
@@ -146,20 +153,28 @@ def _find_problem(spec: SessionSpec, task: TaskSpec) -> str | None:
         return None
     if not has_worktree(task):
         return "a sandbox needs a worktree; add --worktree, or say --sandbox none"
-    if spec.cluster is not None:
-        return "a sandbox cannot be had on a cluster in this version; say --sandbox none, or leave --cluster out"
+    if spec.cluster is not None and (problem := _find_node_problem(spec.cluster, sandbox)) is not None:
+        return problem
     own = None if spec.repository is None else find_own_filter(spec.repository)
     if own is not None:
         return f"git runs {own} outside of walls, and that names a file of the checkout, which a task can change"
     if hides_tests(task) and task.upstream is None and _holds_checkout(spec.repository):
         return "its repository lies in the directory of worktrees, which hidden tests want to be hidden: move one"
-    if os.geteuid() == 0 and sandbox.processes is not None:
+    if os.geteuid() == 0 and sandbox.processes is not None and spec.cluster is None:
         return "sandbox.processes has no effect for root, whom the kernel does not count; leave it out"
     names = (task.agent, *(other.agent for other in task.fallback))
     asking = [name for name in names if spec.agents[name].prompt_kind != "script"]
     if sandbox.network == "none" and asking:
         return f'agent {asking[0]!r} cannot reach its model without a network; say "proxy", or a list of hosts'
-    return _find_path_problem(sandbox)
+    return _find_path_problem(sandbox) if spec.cluster is None else None
+
+
+def _find_node_problem(cluster: Cluster, sandbox: Sandbox) -> str | None:
+    """What of a sandbox cannot be had on the nodes of any cluster; None: nothing."""
+    if cluster.is_slurm:
+        limits = [name for name in LIMITS if getattr(sandbox, name) is not None]
+        return f"sandbox.{limits[0]}: say it to Slurm, with --slurm-option" if limits else None
+    return None if sandbox.disk is None else "sandbox.disk cannot be had on a cluster; leave it out"
 
 
 def _find_path_problem(sandbox: Sandbox) -> str | None:

@@ -7,6 +7,7 @@ supervisor's journal has it: `drop` says so, and only then the scheduler forgets
 from __future__ import annotations
 
 from collections.abc import Mapping
+from dataclasses import field
 
 from sessionrun.cluster.messages import WITHDRAW, Message
 from sessionrun.model.frozen import frozen
@@ -22,7 +23,10 @@ class Opened:
 
 @frozen
 class NodeSeen:
-    """A node as the scheduler shows it; `used` are its slots in use by all sessions."""
+    """A node as the scheduler shows it.
+
+    `used` are its slots in use by all sessions.  `walls` says of which it cannot build why (`Sandbox.needs`).
+    """
 
     node_id: str
     name: str
@@ -30,6 +34,7 @@ class NodeSeen:
     lives: bool
     used: int
     version: str
+    walls: Mapping[str, str] = field(default_factory=dict)
 
 
 @frozen
@@ -149,7 +154,7 @@ class Head:
         self._has_taken(call)
         for about in reply["nodes"] or ():
             seen = (about["id"], about["name"], about["slots"], about["lives"], about["used"], about["version"])
-            self.nodes[about["id"]] = NodeSeen(*seen)
+            self.nodes[about["id"]] = NodeSeen(*seen, about["walls"])
         return News(*(tuple(reply[name]) for name in ("begun", "ends", "dead", "out")))
 
     def _has_taken(self, call: Message) -> None:

@@ -42,10 +42,13 @@ class Tasks:
 class Link:
     """Ticks and answers of one life of the process that makes them."""
 
-    def __init__(self, node_id: str, name: str, slots: int, version: str) -> None:
+    def __init__(
+        self, node_id: str, name: str, slots: int, version: str, walls: Mapping[str, str] | None = None
+    ) -> None:
         self.epoch: str | None = None
         self.timers = Timers()
-        self._about = {"node": node_id, "name": name, "slots": slots, "version": version}
+        self._about: Message = {"node": node_id, "name": name, "slots": slots, "version": version}
+        self._about["walls"] = dict(walls or {})
         self._last = -1
 
     def make_tick(

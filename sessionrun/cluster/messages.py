@@ -3,7 +3,7 @@
 A job is named ``SESSION/KEY``; its key names one attempt, round, phase and start, so no job runs twice.
 
     tick     node to scheduler     seq: CLOCK_BOOTTIME (ns) of sending, the origin of the lease and the order of
-                                   ticks; node, name, slots; epoch: of the last answer; wait: seconds;
+                                   ticks; node, name, slots, walls; epoch: of the last answer; wait: seconds;
                                    held: jobs that it has, but for those in ends; ends; out
     answer   scheduler to node     seq, epoch; renew: whether the lease goes on; times; orders; stop: job, level;
                                    void: jobs to kill and forget; ack: ends to forget; wrote: job, name, bytes;
@@ -14,6 +14,7 @@ A job is named ``SESSION/KEY``; its key names one attempt, round, phase and star
                                    again: the last reply did not come; close: the session has ended
     reply    scheduler to session  state; epoch; begun; ends; dead: job, reason, ran; out; nodes, if changed
 
+What walls a node cannot build, and why, are the names and reasons of `walls`.
 An end is ``{job, kind, files, ...}``: `files` are the names and sizes (bytes) of all that the job leaves.
 A chunk of `out` is ``{job, name, at, content}``: bytes of a file as base64, from an offset.
 """
@@ -22,7 +23,7 @@ from __future__ import annotations
 
 from typing import Any, Final, Literal, TypeAlias
 
-PROTOCOL: Final = 1
+PROTOCOL: Final = 2
 """Counts up with each change that an older node or session would not understand."""
 
 Message: TypeAlias = dict[str, Any]

@@ -62,10 +62,10 @@ class Permits:
         node = self._find_node(tick["node"])
         if tick["seq"] <= node.seq:
             return False
-        about = tick["name"], tick["slots"], tick["version"]
-        if note_tick(node, tick) or not node.lives or about != (node.name, node.slots, node.version):
+        about = tick["name"], tick["slots"], tick["version"], tick["walls"]
+        if note_tick(node, tick) or not node.lives or about != (node.name, node.slots, node.version, node.walls):
             self.note_change()
-        node.name, node.slots, node.version = about
+        node.name, node.slots, node.version, node.walls = about
         node.seq, node.lives, node.until = tick["seq"], True, now + self.timers.lease
         self._watch(node)
         held, ends = set(tick["held"]), {end["job"]: end for end in tick["ends"]}

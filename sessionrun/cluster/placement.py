@@ -5,7 +5,7 @@ Each look costs no more the more nodes there are: the nodes lie in a heap, with 
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Collection, Iterable, Mapping
 from heapq import heappop, heappush
 
 
@@ -43,8 +43,11 @@ class Placement:
         """How many slots no job of the session has."""
         return sum(max(0, slots - self._used.get(node, 0)) for node, slots in self._slots.items())
 
-    def choose(self) -> str | None:
-        """The node with most room for its size; None: none can be used."""
+    def choose(self, without: Collection[str] = ()) -> str | None:
+        """The node with most room for its size, but for those `without`; None: none can be used."""
+        if without:
+            fit = [(self._load(node) or 0.0, node) for node in self._slots if node not in without]
+            return min(fit)[1] if fit else None
         while self._heap:
             load, node = self._heap[0]
             if load == self._load(node):

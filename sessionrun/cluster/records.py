@@ -20,6 +20,7 @@ class Node:
         self.name = node_id
         self.slots = 0
         self.version = ""
+        self.walls: dict[str, str] = {}
         self.seq = -1
         self.until = float("-inf")
         self.lives = False

@@ -12,6 +12,7 @@ def show_node(node: Node) -> Message:
     """A node; `used` are its slots in use, by all sessions."""
     used = sum(permit.state in ("offered", "delivered") for permit in node.permits.values())
     about = {"id": node.node_id, "name": node.name, "slots": node.slots, "version": node.version}
+    about["walls"] = node.walls
     return {**about, "lives": node.lives and node.leaves_by is None, "used": min(used, node.slots)}
 
 

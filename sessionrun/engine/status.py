@@ -29,7 +29,7 @@ from sessionrun.engine.spending import (
 from sessionrun.engine.state import BUDGET
 from sessionrun.model.keys import Phase
 from sessionrun.model.places import Place
-from sessionrun.model.spec import SCHEMA_VERSION, SLOT, WORKTREE_SPACE, TaskSpec, title_of
+from sessionrun.model.spec import SCHEMA_VERSION, SLOT, TaskSpec, title_of
 from sessionrun.model.times import format_time
 
 if TYPE_CHECKING:
@@ -381,13 +381,13 @@ def _hold(state: State, task: TaskState) -> tuple[float | None, str, str | None]
 def _find_holds(state: State, task: TaskState) -> list[HoldPlaced]:
     """The holds that keep the task's next job from starting, by name; those that pass by themselves come last."""
     from sessionrun.engine.state import PROVIDED_PHASES, provider_of
-    from sessionrun.engine.tokens import job_tokens, task_tokens
+    from sessionrun.engine.tokens import job_tokens, task_tokens, workspace_needs
 
     phase = task.next_phase()
     names = {SLOT, *paced_by(state, phase, {}), *(name for name, _ in task_tokens(state, task))}
     names |= {name for name, _ in job_tokens(state, task, task.next_phase())}
     if task.next_phase() == "prepare":
-        names.add(WORKTREE_SPACE)
+        names.update(workspace_needs(task))
     if state.providers and task.next_phase() in PROVIDED_PHASES:
         names.add(provider_of(state, task))
     if is_waiting_for_money(state, task):

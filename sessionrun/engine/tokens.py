@@ -8,7 +8,7 @@ from sessionrun.engine.budget import find_first_wait, is_waiting_for_money
 from sessionrun.engine.pace import paced_by
 from sessionrun.engine.state import BUDGET, CANARY, PROVIDED_PHASES, State, TaskState, provider_of
 from sessionrun.model.keys import Phase
-from sessionrun.model.spec import SLOT, WORKTREE_SPACE, is_task_span
+from sessionrun.model.spec import SLOT, WALLS_PREFIX, WORKTREE_SPACE, is_task_span
 
 
 def task_tokens(state: State, task: TaskState) -> Iterator[tuple[str, int]]:
@@ -65,6 +65,12 @@ def span_tokens(state: State, task: TaskState) -> Iterator[tuple[str, int]]:
         yield from (token for token in task_tokens(state, task) if token[0] != SLOT)
 
 
+def workspace_needs(task: TaskState) -> tuple[str, ...]:
+    """What a PREPARE needs that is no token: room for its worktree, a node that can build its walls."""
+    sandbox = task.spec.sandbox
+    return (WORKTREE_SPACE, *(f"{WALLS_PREFIX}{name}" for name in (sandbox.needs if sandbox is not None else ())))
+
+
 def lacking_tokens(state: State, task: TaskState, taken: Mapping[str, int]) -> Iterator[str]:
     """What the task's next job cannot have, for a hold or because too little is free beside what is `taken`.
 
@@ -74,8 +80,8 @@ def lacking_tokens(state: State, task: TaskState, taken: Mapping[str, int]) -> I
         provider = provider_of(state, task)
         if is_shut(state, provider, task, taken):
             yield provider
-    if WORKTREE_SPACE in state.holds and task.next_phase() == "prepare":
-        yield WORKTREE_SPACE
+    if state.holds and task.next_phase() == "prepare":
+        yield from (name for name in workspace_needs(task) if name in state.holds)
     if is_waiting_for_money(state, task, taken.get(BUDGET, 0)):
         yield BUDGET
     elif (first := find_first_wait(state, task, taken)) is not None:

@@ -18,6 +18,13 @@ Network = Literal["allow", "proxy", "none"]
 NETWORKS: Final[tuple[Network, ...]] = get_args(Network)
 
 
+LIMITS: Final = ("memory", "cpus")
+"""Limits by control groups, which not every machine has."""
+
+CLOSED: Final = " without the network"
+"""The end of the name of a policy whose jobs do not have the machine's network."""
+
+
 @frozen
 class Sandbox:
     """The sandbox of a task: its jobs see and change only what the policy names.
@@ -46,6 +53,12 @@ class Sandbox:
     memory: int | None = None
     cpus: float | None = None
     disk: int | None = None
+
+    @property
+    def needs(self) -> tuple[str, ...]:
+        """What a machine has to be able to give, by names; see `walls.trial.list_problems`."""
+        closed = "" if self.network == "allow" else CLOSED
+        return (f"{self.policy}{closed}", *(limit for limit in LIMITS if getattr(self, limit) is not None))
 
 
 _NAMES: Final = frozenset(field.name for field in fields(Sandbox))

@@ -357,7 +357,8 @@ class Job:
 
 
 WORKTREE_SPACE: Final = "disk:worktrees"
-"""Not a token: PREPARE waits while there is a hold of this name, because the disk is nearly full."""
+WALLS_PREFIX: Final = "walls:"
+"""No tokens: PREPARE waits while there is such a hold: the disk is nearly full, or no node can build its walls."""
 
 PROVIDER_PREFIX: Final = "provider:"
 """Holds of this prefix keep the agents of one provider from starting; as a resource it limits how many work."""

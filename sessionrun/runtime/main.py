@@ -139,7 +139,7 @@ def _open_executor(session: SessionDir, state: State, local: LocalExecutor) -> E
         return SlurmExecutor(session, state.spec, local, state.epoch, find_submitted(state), say)
     from sessionrun.runtime.dask.executor import DaskExecutor
 
-    return DaskExecutor(session, state.spec, local, state.epoch, find_opened(state), say)
+    return DaskExecutor(session, state.spec, local, state.epoch, find_opened(state), state.holds, say)
 
 
 def _open_notifier(session: SessionDir, spec: SessionSpec) -> Notifier | None:

@@ -297,9 +297,9 @@ class Supervisor:
         return None
 
     def _claim(self, key: JobKey) -> JobKey | None:
-        now = (self._clock.wall(), self._clock.mono())
+        task, now = self._state.tasks[key.task], (self._clock.wall(), self._clock.mono())
         event = self._sharing.claim(self._state, key, *now) if self._sharing is not None else None
-        event = event or self._executor.claim(key, self._state.tasks[key.task].progress.node)
+        event = event or self._executor.claim(key, task.progress.node, task.spec.sandbox)
         self._record(event)
         return key if isinstance(event, JobClaimed) else None
 

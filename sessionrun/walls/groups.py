@@ -18,8 +18,15 @@ Controller = Literal["memory", "cpu"]
 
 ROOT: Final = Path("/sys/fs/cgroup")
 OWN: Final = Path("/proc/self/cgroup")
+SHELL: Final = "/bin/sh"
 ENTER: Final = 'while [ "$1" != -- ]; do echo "$$" > "$1/cgroup.procs" || exit 125; shift; done; shift; exec "$@"'
 """A shell's words to enter the groups that stand before ``--``, and become the program behind it."""
+
+GROUPS: Final = "walls-groups"
+"""In the folder of a job on a node, while it runs: the name of its control groups."""
+
+FULL: Final = "walls-full"
+"""In the folder of such a job: the limit of its memory ended it."""
 
 _PERIOD_US: Final = 100_000
 _MEANS: Final[dict[Controller, str]] = {"memory": "memory", "cpu": "processor time"}
@@ -45,6 +52,16 @@ def make_groups(name: str, sandbox: Sandbox) -> tuple[Path, ...]:
         most = {"cpu.max": f"{quota} {_PERIOD_US}", "cpu.cfs_quota_us": quota}
         made.append(_make_group(name, "cpu", most))
     return tuple(dict.fromkeys(made))
+
+
+def enter_groups(name: str, sandbox: Sandbox) -> tuple[str, ...]:
+    """The words before those of a program that put it into groups with its limits; none, if nothing is limited.
+
+    Raises:
+        SessionrunError: groups cannot be made here.
+    """
+    groups = make_groups(name, sandbox)
+    return (SHELL, "-c", ENTER, SHELL, *map(str, groups), "--") if groups else ()
 
 
 def drop_groups(name: str) -> None:

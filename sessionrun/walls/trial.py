@@ -9,7 +9,7 @@ import tempfile
 from typing import Final
 
 from sessionrun.model.errors import InputError
-from sessionrun.model.sandbox import Policy
+from sessionrun.model.sandbox import CLOSED, LIMITS, POLICIES, Policy, Sandbox
 from sessionrun.model.spec import SessionSpec
 from sessionrun.walls import groups, inner
 from sessionrun.walls.argv import Walls, build_argv
@@ -20,24 +20,46 @@ NOT_LINUX: Final = "walls need Linux (bubblewrap); leave the sandbox off"
 
 
 def check_spec(spec: SessionSpec) -> bool:
-    """Try all kinds of walls that a session wants; whether it wants any.
+    """Try all kinds of walls that a session wants on this machine; whether it wants any.
 
     Raises:
         InputError: one cannot be built here.
     """
-    wishes = [task.sandbox for task in (*spec.tasks, *((spec.template,) if spec.template else ()))]
+    tasks = (*spec.tasks, *((spec.template,) if spec.template else ())) if spec.cluster is None else ()
+    wishes = [task.sandbox for task in tasks]
     wishes.append(spec.landing.sandbox if spec.landing else None)
     wanted = {wish for wish in wishes if wish is not None and wish.policy != "none"}
     for policy, network in sorted({(wish.policy, wish.network == "allow") for wish in wanted}):
         problem = find_problem(policy, network=network)
         if problem is not None:
             raise InputError(f"sandbox {policy}: {problem}")
-    for limit in ("memory", "cpus"):
+    for limit in LIMITS:
         wish = next((wish for wish in wanted if getattr(wish, limit) is not None), None)
         problem = None if wish is None else groups.find_problem(wish)
         if problem is not None:
             raise InputError(f"sandbox.{limit}: {problem}; leave it out")
     return bool(wanted)
+
+
+def list_problems() -> dict[str, str]:
+    """What of walls this machine cannot give, and why, by the names of `Sandbox.needs`."""
+    found: dict[str, str | None] = {}
+    for policy in POLICIES[1:]:
+        found[policy] = find_problem(policy)
+        found[f"{policy}{CLOSED}"] = find_problem(policy, network=False)
+    found["memory"] = groups.find_problem(Sandbox("project", memory=1 << 30))
+    found["cpus"] = groups.find_problem(Sandbox("project", cpus=1.0))
+    return {name: problem for name, problem in found.items() if problem is not None}
+
+
+def find_wish_problem(sandbox: Sandbox) -> str | None:
+    """Why a job that has come to this machine cannot have its sandbox, as far as its paths tell; None: it can."""
+    missing = [path for path in (*sandbox.read, *sandbox.devices) if not os.path.exists(path)]
+    if missing:
+        return f"there is no {missing[0]} on this machine"
+    if os.geteuid() == 0 and sandbox.processes is not None:
+        return "sandbox.processes has no effect for root, whom the kernel does not count"
+    return None
 
 
 def find_problem(policy: Policy, *, network: bool = True) -> str | None:

@@ -178,14 +178,18 @@ def read_shallow(common_dir: str) -> tuple[str, ...]:
 
 
 def drop_own(request: WorkspaceRequest, place: Place, folder: Path) -> None:
-    """After RELEASE has answered: delete a replica that is for its task alone; `clean --cache` deletes the rest.
+    """After RELEASE has answered: delete what was for its task alone; `clean --cache` deletes the rest.
 
     Raises:
         JobFileError: the wish is damaged.
     """
     wish = load_record_if_any(folder / WISH, ReplicaWish)
-    if wish is not None and wish.is_own and place.worktree is None:
-        with suppress(OSError):
+    if wish is None or place.worktree is not None:
+        return
+    with suppress(OSError):
+        if request.walls is not None:
+            remove_tree(Path(request.walls).parent)
+        if wish.is_own:
             remove_tree(Path(request.repository.top).parent)
 
 

@@ -221,6 +221,7 @@ NODES: Final = lists(
             "version": TEXT,
             "lives": FLAG,
             "used": count,
+            "walls": mappings(TEXT),
             "lease_s": nullable(NUMBER),
         }
     )

@@ -7,7 +7,7 @@ leaves.  An end that a node tells is dropped at the scheduler only when the jour
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import ExitStack
 from typing import Any, Final
 
@@ -19,7 +19,8 @@ from sessionrun.model.cluster import Cluster, SlotsOffered
 from sessionrun.model.errors import SessionrunError, StoreError
 from sessionrun.model.events import HoldPlaced, JobClaimed, JobLost, JobStarted
 from sessionrun.model.keys import JobKey
-from sessionrun.model.spec import SLOT, Job, SessionSpec
+from sessionrun.model.sandbox import Sandbox
+from sessionrun.model.spec import SLOT, WALLS_PREFIX, Job, SessionSpec
 from sessionrun.model.turns import WORKSPACE_PHASES
 from sessionrun.queue.suggestions import NAME as SUGGESTIONS
 from sessionrun.runtime.dask.ahead import CALL_BACK_S, Ahead
@@ -53,6 +54,7 @@ class DaskExecutor:
         local: the executor of this machine.
         gen: which life of the supervisor this is.
         opened: the jobs that the journal has open on nodes.
+        held: the resources that the journal has held.
         log: takes a line for the session's log.
         connect: makes what carries the calls.
         clock: monotonic time (seconds).
@@ -67,6 +69,7 @@ class DaskExecutor:
         local: LocalExecutor,
         gen: int,
         opened: Mapping[JobKey, Opened],
+        held: Iterable[str],
         log: Callable[[object], None],
         *,
         connect: Callable[[Cluster, Head, Callable[[News], list[Any]]], Carrier] = Carrier,
@@ -88,6 +91,7 @@ class DaskExecutor:
         self._ahead = Ahead()
         self._called_back: set[str] = set()
         self._brings = (SUGGESTIONS,) if spec.feed is not None else ()
+        self._unfit = {name.removeprefix(WALLS_PREFIX) for name in held if name.startswith(WALLS_PREFIX)}
         self._replicas: dict[str, Replicas] = {}
         self._mirrors = ExitStack()
         self._held: set[str] = set()
@@ -101,14 +105,16 @@ class DaskExecutor:
 
     # --- the supervisor's thread ---
 
-    def claim(self, key: JobKey, node: str | None) -> JobClaimed:
+    def claim(self, key: JobKey, node: str | None, sandbox: Sandbox | None) -> JobClaimed:
         """See `Executor.claim`: the node that has the task's worktree, else the one with most room."""
         if key.phase == "land":
             return JobClaimed(key)
         with self._carrier.lock:
-            epoch = self._carrier.head.epoch or ""
+            epoch, nodes = self._carrier.head.epoch or "", self._carrier.head.nodes
+            needs = sandbox.needs if sandbox is not None else ()
+            unfit = [seen.node_id for seen in nodes.values() if needs and not seen.walls.keys().isdisjoint(needs)]
         if node is None or not self._has_worktree(key):
-            node = self._placement.choose() or "none"
+            node = self._placement.choose(frozenset(unfit)) or self._placement.choose() or "none"
         self._placement.take(node)
         self._claimed[key] = Opened(node, epoch)
         return JobClaimed(key, node, epoch)
@@ -220,11 +226,22 @@ class DaskExecutor:
         with self._carrier.lock:
             nodes = [*self._carrier.head.nodes.values()]
         self._placement.set_nodes({seen.node_id: seen.slots for seen in nodes if _is_usable(seen)})
+        notices: list[Notice] = [*self._hold_unfit([seen for seen in nodes if _is_usable(seen)])]
         offered = SlotsOffered(self._ahead.factor * self._placement.total, self._placement.count)
-        if offered == self._offered:
-            return []
-        self._offered = offered
-        return [offered]
+        if offered != self._offered:
+            self._offered = offered
+            notices.append(offered)
+        return notices
+
+    def _hold_unfit(self, usable: Sequence[NodeSeen]) -> Iterator[HoldPlaced]:
+        """Let tasks wait whose walls no node can build, for as long as that is so."""
+        missing = {name for seen in usable[:1] for name in seen.walls if all(name in one.walls for one in usable)}
+        for name in sorted(missing - self._unfit):
+            why = f"no node of the cluster can build its walls: {usable[0].name}: {usable[0].walls[name]}"
+            yield HoldPlaced(f"{WALLS_PREFIX}{name}", why)
+        for name in sorted(self._unfit - missing) if usable else ():
+            yield HoldPlaced(f"{WALLS_PREFIX}{name}", "a node has come that can build its walls", self._clock())
+        self._unfit = missing if usable else self._unfit
 
     def _limit(self, timeout_s: float | None) -> float | None:
         """How long to wait (seconds) where jobs wait ahead: until one of them is to be called back."""

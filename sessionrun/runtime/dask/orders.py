@@ -9,32 +9,30 @@ from __future__ import annotations
 import base64
 import os
 import re
-import socket
 import stat
 import sys
 from collections.abc import Iterator
 from dataclasses import replace
-from hashlib import sha256
 from pathlib import Path
 from typing import Final
 
 import orjson
 
 from sessionrun.cluster.messages import Message
-from sessionrun.model.cluster import NODE_TOKEN
 from sessionrun.model.errors import SessionrunError, StoreError
 from sessionrun.model.keys import JobKey
 from sessionrun.model.places import Place, Repository
 from sessionrun.model.spec import Job
 from sessionrun.model.turns import WORKSPACE_PHASES
 from sessionrun.model.upstreams import is_commit
+from sessionrun.runtime.dask.placing import PLACED, find_replica, place_request
+from sessionrun.runtime.jobs.inside import INSIDE
 from sessionrun.store.files import make_directories, open_regular, read_regular
 from sessionrun.store.jobfiles import REQUEST, load_request
 from sessionrun.store.session import SessionDir
 from sessionrun.workspaces.companions import ARCHIVE, pack_included, place_links
 from sessionrun.workspaces.environments.removal import PHASES
 from sessionrun.workspaces.environments.request import WISH as ENVIRONMENT
-from sessionrun.workspaces.environments.version import find_tag_behind
 from sessionrun.workspaces.excerpt import make_excerpt
 from sessionrun.workspaces.git import Git
 from sessionrun.workspaces.replica import (
@@ -67,6 +65,9 @@ def make_order(session: SessionDir, job: Job, repository: Repository | None = No
     """
     root = str(session.path)
     words = (*job.argv, *job.env.values(), job.stdin or "", job.cwd)
+    inside = session.job_path(job.key) / INSIDE
+    if inside.exists():  # of a walled job: the words that it becomes
+        words = (*words, read_regular(inside).decode())
     files: dict[str, str] = {}
     folders: set[str] = set()
     size = 0
@@ -81,13 +82,13 @@ def make_order(session: SessionDir, job: Job, repository: Repository | None = No
             if os.path.islink(each) or not os.path.isfile(each):
                 continue
             content = read_regular(each)
-            if repository is not None and os.path.basename(each) in (REQUEST, ENVIRONMENT):
-                content = _place_request(content, repository, place)
+            if repository is not None and os.path.basename(each) in PLACED:
+                content = place_request(content, repository, place)
             size += len(content)
             files[_name(root, each)] = base64.b64encode(content).decode()
     if size > MAX_BYTES:
         raise StoreError(f"the files of {job.key.text()} have {size} bytes: more than {MAX_BYTES} do not travel")
-    moved = {} if repository is None else {repository.top: _find_replica(repository)}
+    moved = {} if repository is None else {repository.top: find_replica(repository)}
     return {
         "argv": list(job.argv),
         "cwd": moved.get(job.cwd, job.cwd),
@@ -101,6 +102,8 @@ def make_order(session: SessionDir, job: Job, repository: Repository | None = No
         "package": _PACKAGE,
         "files": files,
         "folders": sorted(folders),
+        "folder": _name(root, str(session.job_path(job.key))),
+        "placed": PLACED,
     }
 
 
@@ -116,12 +119,6 @@ def _find_paths(root: str, words: tuple[str, ...]) -> Iterator[str]:
             continue
         for match in re.finditer(re.escape(root) + r"/[^\s'\":;,]+", word):
             yield str(Path(match.group()))
-
-
-def _find_replica(repository: Repository) -> str:
-    """Where a node has its replica: one for each checkout of each machine."""
-    unique = f"{socket.gethostname()}:{repository.common_dir}:{repository.top}".encode()
-    return f"{NODE_TOKEN}/repositories/{sha256(unique).hexdigest()[:16]}/replica"
 
 
 def find_prepare(session: SessionDir, key: JobKey) -> Path | None:
@@ -144,45 +141,6 @@ def _load_place(session: SessionDir, key: JobKey) -> Place | None:
     """The worktree in which a job works, as its PREPARE answered; None: it is yet to be made, or there is none."""
     folder = find_prepare(session, key)
     return load_place(folder) if folder is not None else None
-
-
-def _place_request(content: bytes, repository: Repository, place: Place | None = None) -> bytes:
-    """A request as the node's job is to read it: about the replica, and the `place` that PREPARE made there."""
-    replica = _find_replica(repository)
-    there = replace(
-        repository,
-        top=replica,
-        common_dir=f"{replica}/.git",
-        worktree_dir=str(Path(replica).with_name("worktrees")),
-        settings=repository.settings and replace(repository.settings, git_dir=f"{replica}/.git"),
-        upstream=None,
-    )
-    return orjson.dumps(_place_record(orjson.loads(content), repository, there, place))
-
-
-def _place_record(record: Message, here: Repository, there: Repository, place: Place | None) -> Message:
-    """The same of a part of a request: that of a round is within the request of a CHECK or WORK."""
-    placed = {**record}
-    if place is not None and record.get("place") and record["place"]["branch"] is not None:
-        placed["place"] = {**record["place"], "branch": place.branch}
-    if record.get("repository"):
-        placed["repository"] = there
-    if record.get("upstream"):  # to the node its mirror is a repository as any other
-        placed |= {"upstream": None, "start": None, "gives_way": record["upstream"]["history"] is not None}
-    if "links" in record:
-        placed["links"] = place_links(here.top, record["links"])[0]
-    if record.get("tenant"):  # of an environment, which may be that of a room
-        placed["tenant"] = {**record["tenant"], "worktree": place and place.worktree}
-        for name in ("top", "directory"):
-            placed[name] = record[name].replace(f"{here.worktree_dir}/", f"{there.worktree_dir}/")
-        if record["mirror"] is not None:
-            placed |= {"mirror": None, "tag": find_tag_behind(record["mirror"], record["commit"])}
-    if isinstance(record.get("known"), str):  # of a PROVE: tasks that a node has share what their proofs find out
-        placed["known"] = str(Path(there.top).with_name("proofs") / record["workspace"]["session_id"])
-    for name in ("loop", "workspace", "environment"):
-        if isinstance(record.get(name), dict):
-            placed[name] = _place_record(record[name], here, there, place)
-    return placed
 
 
 class Replicas:
@@ -266,7 +224,7 @@ class Replicas:
         place, folder = _load_place(self._session, key), self._session.job_path(key).parent
         for phase in PHASES:
             for wish in folder.glob(f"a{key.attempt}-*-{phase}*/{ENVIRONMENT}"):
-                placed = _place_request(read_regular(wish), self._repository, place)
+                placed = place_request(read_regular(wish), self._repository, place)
                 order["files"][str(wish.relative_to(self._session.path))] = _encode(placed)
 
     def _find_known(self, request: WorkspaceRequest) -> list[str]:
@@ -287,7 +245,7 @@ class Replicas:
         known, placed = self._find_known(asked), replace(asked, place=place)
         folder = str(self._session.job_path(key).relative_to(self._session.path))
         files = {
-            REQUEST: _place_request(orjson.dumps(placed), self._repository),
+            REQUEST: place_request(orjson.dumps(placed), self._repository),
             WISH: orjson.dumps(ReplicaWish(tuple(known))),
         }
         order["files"] |= {f"{folder}/{RESCUE}/{name}": _encode(content) for name, content in files.items()}

@@ -14,6 +14,7 @@ from typing import Final
 
 from sessionrun.model.events import HoldPlaced, JobClaimed, JobLost, JobStarted
 from sessionrun.model.keys import JobKey, parse_job_key
+from sessionrun.model.sandbox import Sandbox
 from sessionrun.model.spec import SLOT, Job
 from sessionrun.runtime.executors.protocol import Exit, Notice
 from sessionrun.runtime.executors.secrets import NotSet, look_up
@@ -46,7 +47,7 @@ class LocalExecutor:
 
     needs_sync = False  # the ledger is the fence
 
-    def claim(self, key: JobKey, node: str | None) -> JobClaimed:
+    def claim(self, key: JobKey, node: str | None, sandbox: Sandbox | None) -> JobClaimed:
         """See `Executor.claim`."""
         return JobClaimed(key)
 

@@ -13,6 +13,7 @@ from sessionrun.model.cluster import SlotsOffered
 from sessionrun.model.events import HoldPlaced, JobClaimed, JobLost, JobStarted
 from sessionrun.model.frozen import frozen
 from sessionrun.model.keys import JobKey
+from sessionrun.model.sandbox import Sandbox
 from sessionrun.model.spec import Job
 
 
@@ -41,8 +42,14 @@ class Executor(Protocol):
     needs_sync: bool
     """Whether a claim has to be durable before its job is started: nothing else keeps it from a second start."""
 
-    def claim(self, key: JobKey, node: str | None) -> JobClaimed:
-        """The claim of a job that is to be started now; `node` is where the task's attempt was (None: nowhere)."""
+    def claim(self, key: JobKey, node: str | None, sandbox: Sandbox | None) -> JobClaimed:
+        """The claim of a job that is to be started now.
+
+        Args:
+            key: the job.
+            node: where the task's attempt was; None: nowhere.
+            sandbox: that of the task.
+        """
 
     def settle(self) -> None:
         """All that was told is recorded durably."""

@@ -14,6 +14,7 @@ from typing import Final, Literal, TypeAlias
 from sessionrun.model.events import HoldPlaced, JobClaimed, JobLost, JobStarted
 from sessionrun.model.frozen import frozen
 from sessionrun.model.keys import JobKey
+from sessionrun.model.sandbox import Sandbox
 from sessionrun.model.spec import SLOT, Job
 from sessionrun.runtime.executors.protocol import Exit, Notice
 
@@ -66,7 +67,7 @@ class SimulatedExecutor:
 
     needs_sync = False
 
-    def claim(self, key: JobKey, node: str | None) -> JobClaimed:
+    def claim(self, key: JobKey, node: str | None, sandbox: Sandbox | None) -> JobClaimed:
         """See `Executor.claim`."""
         return JobClaimed(key)
 

@@ -19,7 +19,6 @@ from sessionrun.runtime.jobs.shared import PROGRAM, SHELL, Judged, Site
 from sessionrun.store.files import replace_file
 from sessionrun.workspaces.environments.request import (
     WISH,
-    BuildWalls,
     EnvironmentRequest,
     Tenant,
     find_target,
@@ -48,18 +47,21 @@ def begin_with_environment(site: Site, state: TaskState, job: Job) -> Job:
     if task.sandbox is not None:
         is_new = job.key.start == 1 and place.seat is None and place.taken_up is None
         pristine = is_new and repository is not None and place.base_commit == repository.base_commit
-        wish = replace(wish, walls=wall_build(site, task, job.key, place), pristine=pristine)
+        wish = replace(wall_build(site, wish, task, job.key, place), pristine=pristine)
     replace_file(folder / WISH, orjson.dumps(wish), durable=False)
     return replace(job, argv=(SHELL, "-c", FIRST, SHELL, sys.executable, PROGRAM, str(folder), *job.argv))
 
 
-def wall_build(site: Site, task: TaskSpec, key: JobKey, place: Place, git: str | None = None) -> BuildWalls | None:
-    """The walls around the build of a task's environment, if the task has any; see `enclose_build`."""
+def wall_build(
+    site: Site, request: EnvironmentRequest, task: TaskSpec, key: JobKey, place: Place, git: str | None = None
+) -> EnvironmentRequest:
+    """The request with the walls inside of which the environment is built, if any; see `enclosing.wish_build`."""
     if task.sandbox is None:
-        return None
-    from sessionrun.runtime.jobs.enclosing import enclose_build  # only walled tasks need it
+        return request
+    from sessionrun.runtime.jobs.enclosing import build_inside, wish_build  # only walled tasks need it
 
-    return enclose_build(site, task, key, place, env=site.environment_outside(task, key, place), git=git)
+    env = site.environment_outside(task, key, place)
+    return build_inside(site, key, request, wish_build(site, task, key, place, env=env, git=git))
 
 
 def wish_environment(

@@ -72,6 +72,8 @@ def answer(phase: str, folder: str) -> int:
     try:
         kind, work = _find_work(phase)
         request = load_request(Path(folder), kind)
+        if phase in ("check", "prove") and getattr(request.walls, "wish", None) is not None:
+            work = raise_first(work)
         is_replica = os.path.lexists(os.path.join(folder, "replica.json"))  # see `workspaces.replica`
         if is_replica and phase == "prepare":
             receive_objects(request, folder)
@@ -89,6 +91,17 @@ def answer(phase: str, folder: str) -> int:
         print(error, file=sys.stderr)
         return getattr(error, "job_code", 1)
     return 1 if getattr(result, "problem", None) else 0
+
+
+def raise_first(work: Callable[[Any, Path], object]) -> Callable[[Any, Path], object]:
+    """The same work on a node of a cluster, where the walls that its request wishes for are built first."""
+    from sessionrun.runtime.jobs.elsewhere import open_request
+
+    def work_inside(request: Any, folder: Path) -> object:
+        with open_request(request) as complete:
+            return work(complete, folder)
+
+    return work_inside
 
 
 def receive_objects(request: Any, folder: str) -> None:
@@ -121,13 +134,15 @@ def drop_own_replica(request: Any, place: Any, folder: str) -> None:
 
 def make_environment(folder: str) -> int:
     """Make the environment that a SETUP begins with, and leave a report; the exit code."""
-    from sessionrun.model.errors import JobFileError
+    from sessionrun.model.errors import SessionrunError
     from sessionrun.workspaces.environments.make import make_environment as make
     from sessionrun.workspaces.environments.request import load_wish
 
     try:
-        report = make(load_wish(Path(folder)), Path(folder))
-    except (JobFileError, OSError) as error:
+        request = load_wish(Path(folder))
+        work = make if request.walls_wish is None else raise_first(make)
+        report: Any = work(request, Path(folder))
+    except (SessionrunError, OSError) as error:
         print(error, file=sys.stderr)
         return 1
     if report.problem is not None:
@@ -136,25 +151,25 @@ def make_environment(folder: str) -> int:
 
 
 def go_inside(folder: str) -> int:
-    """Become the program that begins inside of walls; the exit code if that fails."""
-    from sessionrun.model.errors import JobFileError
+    """Become the program that begins inside of walls, or wait for it; the exit code.  See `walled_end`."""
+    from sessionrun.model.errors import SessionrunError
     from sessionrun.runtime.jobs.inside import go_inside as go
 
     try:
-        go(Path(folder))
-    except (JobFileError, OSError) as error:
-        print(error, file=sys.stderr)
+        return go(Path(folder))
+    except (SessionrunError, OSError) as error:
+        print(f"bwrap: {error}", file=sys.stderr)
         return 1
 
 
 def run_tests_before(folder: str) -> int:
     """Run tests at the end of a SETUP, before the work; the exit code, which says nothing of the tests."""
-    from sessionrun.model.errors import JobFileError
+    from sessionrun.model.errors import SessionrunError
     from sessionrun.runtime.jobs.check.baseline import run_baseline
 
     try:
         run_baseline(Path(folder))
-    except (JobFileError, OSError) as error:
+    except (SessionrunError, OSError) as error:
         print(error, file=sys.stderr)
         return 1
     return 0

@@ -66,6 +66,10 @@ class Site:
         """What was asked for, with what was added since."""
         return self.read_spec()
 
+    def is_elsewhere(self, key: JobKey) -> bool:
+        """Whether a job runs on a node of a cluster, of which this machine knows nothing."""
+        return self.spec.cluster is not None and key.phase != "land"
+
     def agent_of(self, state: TaskState) -> AgentSpec:
         """The agent whose turn it is."""
         return self.spec.agents[state.agent]

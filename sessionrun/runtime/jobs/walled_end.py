@@ -7,6 +7,7 @@ from dataclasses import replace
 from typing import Final
 
 from sessionrun.agents.verdict import Problem
+from sessionrun.model.cluster import uses_replicas
 from sessionrun.model.keys import JobKey
 from sessionrun.model.sandbox import Sandbox
 from sessionrun.runtime.executors.protocol import Exit
@@ -15,8 +16,9 @@ from sessionrun.runtime.jobs.logins import LOGINS, take_back
 from sessionrun.runtime.jobs.shared import Site
 from sessionrun.store.files import read_regular
 from sessionrun.store.jobfiles import read_tail
-from sessionrun.walls.groups import drop_groups, was_full
+from sessionrun.walls.groups import FULL, drop_groups, was_full
 from sessionrun.walls.report import agree, parse_report
+from sessionrun.walls.wish import name_group
 
 NOT_EXECUTED: Final = 127
 """The exit code of `inner` where the program could not be executed."""
@@ -24,17 +26,12 @@ NOT_EXECUTED: Final = 127
 _MAX_REPORT: Final = 1 << 16
 
 
-def name_group(session_id: str, key: JobKey) -> str:
-    """The name of the control groups of a job."""
-    return f"sessionrun-{session_id}-{key.text().replace('/', '-')}"
-
-
 def leave_groups(site: Site, key: JobKey, sandbox: Sandbox, problem: Problem | None) -> Problem | None:
     """The problem of a walled job that has ended, if the limit of its memory is the reason; its groups go."""
     if sandbox.memory is None and sandbox.cpus is None:
         return problem
-    name = name_group(site.spec.session_id, key)
-    full = was_full(name)
+    name = name_group(site.spec.session_id, key.text())
+    full = was_full(name) or os.path.lexists(site.session.job_path(key) / FULL)
     drop_groups(name)
     if problem is None or not full or sandbox.memory is None:
         return problem
@@ -46,7 +43,8 @@ def take_report(site: Site, ended: Exit) -> tuple[Exit, Problem | None]:
 
     What the job renewed of its agent's log-ins is taken back first.
     """
-    take_back(site.session.job_path(ended.key) / LOGINS)
+    if not uses_replicas(site.spec.cluster):  # a node does that itself, with log-ins of its own
+        take_back(site.session.job_path(ended.key) / LOGINS)
     path = site.session.job_path(ended.key) / REPORT
     if ended.wait_status is None or not os.path.lexists(path):
         return ended, None

@@ -108,29 +108,12 @@ def build_work(site: Site, state: TaskState, key: JobKey, tasks: Mapping[str, Ta
 
 
 def _enclose_work(site: Site, state: TaskState, job: Job, prompt: Path) -> Job:
-    """The job inside of its task's walls, if there are any; its standard input is then opened inside."""
+    """The job inside of its task's walls, if there are any."""
     if state.spec.sandbox is None:
         return job
-    from sessionrun.runtime.jobs.enclosing import enclose  # only walled tasks need it
-    from sessionrun.runtime.jobs.inside import REPORT
+    from sessionrun.runtime.jobs.enclosing import enclose_job  # only walled tasks need it
 
-    walls = enclose(
-        site,
-        state.spec,
-        job.key,
-        state.place,
-        agent=site.agent_of(state),
-        env=job.env,
-        cwd=job.cwd,
-        prompt=prompt,
-        on_stdin=job.stdin is not None,
-        reports=True,
-        outlives_us=True,
-    )
-    if walls is None:
-        return job
-    report = str(site.session.make_job_path(job.key).absolute() / REPORT)
-    return replace(job, argv=walls.wrap(*job.argv), env=walls.env, stdin=None, report=report)
+    return enclose_job(site, state.spec, job, state.place, site.agent_of(state), prompt)
 
 
 def judge_work(site: Site, key: JobKey, problem: Problem | None) -> Judged:

@@ -40,6 +40,7 @@ from sessionrun.store import locks
 from sessionrun.store.files import open_regular
 from sessionrun.store.journal import parse_log
 from sessionrun.store.ledger import Ledger, fold_ledger
+from sessionrun.walls.trial import list_problems
 
 LOCK_TIMEOUT_S: Final = 5.0
 
@@ -70,7 +71,7 @@ class LinkProcess:
         self._site = site
         self._keeper = Connection(end)
         _, _, offset, self._early = greet(self._keeper)
-        self._link = Link(site.node_id, site.name, site.slots, __version__)
+        self._link = Link(site.node_id, site.name, site.slots, __version__, list_problems())
         self._spool = Spool(site.path / JOBS)
         self._rescues = Rescues(site.rescue_s)
         self._jobs: dict[str, SpooledJob] = {}

@@ -23,11 +23,11 @@ import orjson
 from sessionrun.cluster.messages import Message
 from sessionrun.model.cluster import CACHE_TOKEN, NODE_TOKEN, PATH_TOKEN
 from sessionrun.runtime.executors.secrets import look_up
+from sessionrun.runtime.jobs.logins import LOGINS
 from sessionrun.runtime.keeper.command import say
 from sessionrun.runtime.keeper.wire import JobOrder
 from sessionrun.store.files import make_directories, open_regular, read_regular
-from sessionrun.store.jobfiles import REQUEST
-from sessionrun.workspaces.environments.request import WISH
+from sessionrun.walls.groups import GROUPS
 from sessionrun.workspaces.rescue_names import list_packs
 
 ORDER: Final = "order.json"
@@ -51,6 +51,7 @@ class SpooledJob:
         self.outputs: list[str] = list(order["outputs"])
         self.rescue: str | None = order.get("rescue")
         self._packs: list[str] = []
+        self._own: str | None = order.get("folder")
         self.end: Message | None = None
         self.over = False
         self.begun_at: float | None = None
@@ -60,6 +61,8 @@ class SpooledJob:
 
     def finish(self, end: Message) -> None:
         """It has ended: now all of its files are known."""
+        if self._own is not None:
+            _settle_walls(self.folder / MIRROR / self._own)
         self.end = {**end, "files": dict(self._find_files())}
 
     def take_rescues(self) -> None:
@@ -194,7 +197,7 @@ class Spool:
             path = f"{mirror}/{_check_name(name)}"
             make_directories(os.path.dirname(path), 0o700)
             decoded = base64.b64decode(content)
-            if os.path.basename(path) in (REQUEST, WISH):
+            if os.path.basename(path) in order["placed"]:
                 decoded = self._move(decoded.decode(), order, mirror).encode()
             _write_new(path, decoded)
             about = os.lstat(path)
@@ -204,6 +207,7 @@ class Spool:
         outputs = [_check_name(order[name]) for name in ("stdout", "stderr")]
         kept: Message = {"job": job, "outputs": list(dict.fromkeys(outputs)), "brought": brought}
         kept["rescue"] = None if order.get("rescue") is None else _check_name(order["rescue"])
+        kept["folder"] = _check_name(order["folder"])
         for name in outputs:
             make_directories(os.path.dirname(f"{mirror}/{name}"), 0o700)
         _write_new(f"{folder}/{ORDER}", orjson.dumps(kept))
@@ -251,6 +255,14 @@ class Spool:
     def forget(self, job: SpooledJob) -> None:
         """Let a job's files be removed."""
         self._gone.put(job.folder)
+
+
+def _settle_walls(folder: Path) -> None:
+    """Do what is left to do for a job inside of walls."""
+    if any(os.path.lexists(folder / name) for name in (LOGINS, GROUPS)):
+        from sessionrun.runtime.jobs.elsewhere import settle  # most jobs have none
+
+        settle(folder)
 
 
 def _write_new(path: str, content: bytes) -> None:

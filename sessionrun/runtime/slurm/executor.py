@@ -17,6 +17,7 @@ from typing import Final
 from sessionrun.model.cluster import SLURM
 from sessionrun.model.events import JobClaimed
 from sessionrun.model.keys import JobKey, Phase
+from sessionrun.model.sandbox import Sandbox
 from sessionrun.model.spec import Job, SessionSpec
 from sessionrun.runtime.executors.local import LocalExecutor
 from sessionrun.runtime.executors.protocol import Notice
@@ -67,7 +68,7 @@ class SlurmExecutor:
         environ = {name: value for name, value in os.environ.items() if name not in crashpoint.VARIABLES}
         self._desk = DeskThread(Desk(session, spec.cluster.options, environ, log, find_poll(environ)), opened)
 
-    def claim(self, key: JobKey, node: str | None) -> JobClaimed:
+    def claim(self, key: JobKey, node: str | None, sandbox: Sandbox | None) -> JobClaimed:
         """See `Executor.claim`: where it will run, Slurm decides."""
         if key.phase in HEAD_PHASES:
             return JobClaimed(key)

@@ -63,6 +63,8 @@ def make_environment(request: EnvironmentRequest, folder: Path) -> EnvironmentRe
     """
     making = _Making(request, folder)
     try:
+        if request.walls_wish is not None:
+            raise EnvironmentProblem("the walls that it is to be built inside of are only wished for")
         report = making.make()
     except (EnvironmentProblem, OSError) as error:
         report = replace(making.report, steps=tuple(making.steps), problem=str(error))

@@ -25,6 +25,7 @@ from sessionrun.model.sandbox import Sandbox
 from sessionrun.store.files import replace_file
 from sessionrun.store.jobfiles import load_record, load_record_if_any
 from sessionrun.walls.argv import Walls
+from sessionrun.walls.wish import WallsWish
 
 if TYPE_CHECKING:
     from sessionrun.model.spec import CacheSite
@@ -104,6 +105,7 @@ class EnvironmentRequest:
         tenant: which attempt it is for; None = not known, in requests of older versions.
         mirror: of whose history `top` has a part; None = it has all.
         walls: inside of which it is built; None = it is built outside.
+        walls_wish: what these are made from where it is built, on a node of a cluster.
         pristine: whether nothing in `top` is the work of a task; counts only with `walls`.
         tag: on a node, which has no mirror: the last tag before the commit, as `find_tag_behind` finds it there.
     """
@@ -122,6 +124,7 @@ class EnvironmentRequest:
     tenant: Tenant | None = None
     mirror: str | None = None
     walls: BuildWalls | None = None
+    walls_wish: WallsWish | None = None
     pristine: bool = False
     tag: str | None = None
 

@@ -130,11 +130,11 @@ def _make_verification(site: Site, state: TaskState, key: JobKey) -> Verificatio
     return Verification(
         system=check.verify,
         files=check.files,
-        argv=argv if walls is None else walls.wrap(*argv),
+        argv=argv,
         prompt_file=prompt_file,
         on_stdin=on_stdin,
         output=agent.output,
-        env=None if walls is None else walls.env,
+        walls=walls,
     )
 
 

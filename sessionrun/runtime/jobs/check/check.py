@@ -204,10 +204,12 @@ def _verify(request: CheckRequest, wanted: Verification, folder: Path) -> str:
     prompt = word_judgement(wanted.system, request.prompt, shown)
     replace_file(Path(wanted.prompt_file), prompt.encode("utf-8", "replace"), durable=False)
     out, err = folder / "verdict", folder / "verdict.err"
+    walls = wanted.walls
+    argv, env = (wanted.argv, None) if walls is None else (walls.wrap(*wanted.argv), walls.env)
     with open(wanted.prompt_file, "rb") as stdin, open(out, "wb") as stdout, open(err, "wb") as stderr:
-        source = stdin if wanted.on_stdin and wanted.env is None else subprocess.DEVNULL
+        source = stdin if wanted.on_stdin and walls is None else subprocess.DEVNULL
         code = subprocess.run(
-            wanted.argv, cwd=request.directory, env=wanted.env, stdin=source, stdout=stdout, stderr=stderr
+            argv, cwd=request.directory, env=env, stdin=source, stdout=stdout, stderr=stderr
         ).returncode
     text = strip_thoughts(_read_verdict(wanted, out, err))
     if code:

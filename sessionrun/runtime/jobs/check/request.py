@@ -29,10 +29,7 @@ FEEDBACK: Final = "feedback"
 
 @frozen
 class Verification:
-    """How the agent is asked for its verdict; `output` is the format of what it prints.
-
-    `env` are all its variables, if it is inside of walls.
-    """
+    """How the agent is asked for its verdict, perhaps inside of `walls`; `output` is the format that it prints."""
 
     system: str
     files: tuple[str, ...]
@@ -40,7 +37,7 @@ class Verification:
     prompt_file: str
     on_stdin: bool
     output: str
-    env: Mapping[str, str] | None = None
+    walls: Enclosure | None = None
 
 
 @frozen

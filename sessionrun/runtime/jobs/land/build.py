@@ -73,7 +73,8 @@ def enclose_gates(site: Site, gates: Gates, target: str, sandbox: Sandbox | None
         return gates
     from sessionrun.landing.gate_environment import locate_environment
     from sessionrun.landing.gates import room_path
-    from sessionrun.runtime.jobs.enclosing import enclose, enclose_build  # only walled gates need it
+    from sessionrun.runtime.jobs.enclosing import enclose, find_door, wish_build  # only walled gates need it
+    from sessionrun.runtime.jobs.raising import raise_for_build
 
     assert site.spec.repository is not None
     room, wish = room_path(site.spec.repository, target), gates.environment
@@ -83,7 +84,8 @@ def enclose_gates(site: Site, gates: Gates, target: str, sandbox: Sandbox | None
         task = replace(task, environment=Environment(python=wish.python))
         path = locate_environment(wish, site.spec.session_id, room)
         place = replace(place, environment=MadeEnvironment("", cached=False, path=path))
-        build = enclose_build(site, task, key, place, env={}, git=str(room / ".git"))
+        asked = wish_build(site, task, key, place, env={}, git=str(room / ".git"))
+        build = None if asked is None else raise_for_build(asked, find_door(site, key))
         gates = replace(gates, environment=replace(wish, walls=build))
     walls = enclose(site, task, key, place, agent=None, env={}, cwd=str(room), room=str(room))
     return replace(gates, walls=walls, sandbox=sandbox)

@@ -88,7 +88,7 @@ def _wish_environment(
         site, task, key, top=str(room), directory=str(room / directory), commit=commit, in_room=True
     )
     if state.place is not None:
-        wish = replace(wish, walls=wall_build(site, task, key, state.place, git=str(room / ".git")))
+        wish = wall_build(site, wish, task, key, state.place, git=str(room / ".git"))
     replace_file(site.session.make_job_path(key) / WISH, orjson.dumps(wish), durable=False)
     return wish
 

@@ -1,0 +1,248 @@
+"""Builds the walls that a job is to have (`walls.wish`) on the machine where it runs: from what lies there they
+become words for bubblewrap.
+
+Where the session is, the supervisor calls this; on a node of a cluster the job's own process.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import replace
+from pathlib import Path
+from typing import TypeAlias
+
+from sessionrun.model.errors import SessionrunError
+from sessionrun.runtime.jobs.agent_state import add_state, list_more_settings, locate_state
+from sessionrun.runtime.jobs.logins import LOGINS
+from sessionrun.store.files import make_directories
+from sessionrun.store.session import AGENT_DIR, WALLS_STATE
+from sessionrun.walls import inner
+from sessionrun.walls.argv import PROMPT, REPORT_FD, TMP_FOLDER, VIEW_FOLDER, Enclosure, Walls, build_argv
+from sessionrun.walls.clearing import clear_ways
+from sessionrun.walls.environment import filter_environment
+from sessionrun.walls.groups import enter_groups
+from sessionrun.walls.policy import AgentState
+from sessionrun.walls.programs import (
+    NOT_INSTALLED,
+    find_bwrap,
+    find_folders,
+    find_masks,
+    find_named,
+    find_python,
+    find_state_folder,
+    find_system_links,
+    is_hidden,
+    state_of,
+)
+from sessionrun.walls.proxy.hosts import Rule
+from sessionrun.walls.servers import list_rules
+from sessionrun.walls.wish import WallsWish
+from sessionrun.workspaces.environments.interpreter import list_programs
+from sessionrun.workspaces.environments.request import BuildWalls
+from sessionrun.workspaces.links import find_target
+from sessionrun.workspaces.view import list_alternates
+
+OpenDoor: TypeAlias = Callable[[tuple[Rule, ...]], str]
+"""Opens a way to the hosts of a list; returns the folder of its socket."""
+
+
+def raise_walls(wish: WallsWish, open_door: OpenDoor | None) -> Enclosure:
+    """How the programs of a job are started inside.
+
+    Raises:
+        SessionrunError: walls cannot be had here.
+        OSError: what they need cannot be made.
+    """
+    agent = wish.agent
+    state = None if agent is None else state_of(agent.argv[0])
+    built, env = _build(wish), wish.env
+    if state is not None and agent is not None:
+        own = Path(wish.folder).parent / WALLS_STATE / agent.name
+        built = add_state(built, state, own, env, record=Path(wish.record) / LOGINS)
+        env = {**locate_state(built.home, state, env), **env}
+    if wish.room is not None:
+        tmp = f"{wish.folder}/{TMP_FOLDER}-{os.path.basename(wish.record)}"
+        make_directories(Path(tmp), 0o700)
+        built = replace(built, worktree=wish.room, view=None, tmp=tmp)
+    else:
+        built = replace(built, binds=(*built.binds, *_find_own_folders(wish)))
+    if wish.prompt is not None:
+        built = replace(built, ro_binds=(*built.ro_binds, (wish.prompt, PROMPT)))
+    built, inside = _connect(wish, built, env, state, open_door)
+    clear_ways(built)
+    report = REPORT_FD if wish.reports else None
+    stdin = PROMPT if wish.prompt is not None and wish.on_stdin else None
+    argv = build_argv(built, wish.begins_in, report=report, stdin=stdin, dies_with_us=not wish.outlives_us)
+    return Enclosure((*enter_groups(wish.group, wish.sandbox), *argv), inside, built.tmp)
+
+
+def raise_for_build(wish: WallsWish, open_door: OpenDoor | None) -> BuildWalls:
+    """The walls around the build of a task's environment.
+
+    What a build writes is added when it begins.  It sees no worktree, and the repository can only be read.
+
+    Raises:
+        SessionrunError, OSError: as `raise_walls`.
+    """
+    shown = () if wish.git is None else ((wish.git, wish.git),)
+    built = replace(_build(wish), worktree=None, view=None, binds=(), ro_binds=shown)
+    built, inside = _connect(wish, built, wish.env, None, open_door)
+    return BuildWalls(built, inside, wish.sandbox, enter_groups(wish.group, wish.sandbox))
+
+
+def _connect(
+    wish: WallsWish, built: Walls, env: Mapping[str, str], state: AgentState | None, open_door: OpenDoor | None
+) -> tuple[Walls, Mapping[str, str]]:
+    """The walls with their way into the network, and the variables inside."""
+    prefixes, proxied = state.prefixes if state else (), wish.sandbox.network == "proxy"
+    env = {"HOME": built.home, **env}
+    inside = filter_environment(os.environ, env, prefixes=prefixes, names=wish.sandbox.env, proxied=proxied)
+    if not proxied:
+        return built, inside
+    if open_door is None:
+        raise SessionrunError("there is no proxy here")
+    return replace(built, proxy=open_door(_list_rules(wish, state, inside))), inside
+
+
+def _list_rules(wish: WallsWish, state: AgentState | None, inside: Mapping[str, str]) -> tuple[Rule, ...]:
+    """Which hosts the job may reach."""
+    home = _find_home()
+    folder = "" if state is None else find_state_folder(home, state, inside)
+    more = () if state is None else list_more_settings(home, state)
+    words = () if wish.agent is None else wish.agent.argv
+    return list_rules(wish.sandbox.hosts, state, inside, words, folder, more)
+
+
+def _build(wish: WallsWish) -> Walls:
+    """The walls of a task, without the state of its agent."""
+    bwrap = find_bwrap()
+    if bwrap is None:
+        raise SessionrunError(NOT_INSTALLED)
+    make_directories(Path(wish.folder, TMP_FOLDER), 0o700)
+    sandbox, repository, agent = wish.sandbox, wish.repository, wish.agent
+    python, needed = find_python()
+    home, as_root = _find_home(), os.geteuid() == 0
+    own = None if agent is None else state_of(agent.argv[0])
+    shown = [*needed, *_find_shown(wish)]
+    shown += [path for path in list_alternates(Path(repository.common_dir)) if os.path.isdir(path)]
+    if sandbox.policy == "project":
+        shown.append(home)
+    top = repository.top if sandbox.policy == "project" and os.path.isdir(repository.top) else None
+    hidden = [*_list_hidden(wish, top), *filter(os.path.isdir, wish.answers)]
+    visible = tuple(dict.fromkeys(path for path in shown if is_hidden(path, sandbox.policy)))
+    needs = (wish.worktree, home, repository.top, repository.common_dir, *needed)
+    more = filter(os.path.isfile, wish.answers)
+    folders, files = _find_masks(wish, own, needs, (*visible, *((top,) if top else ())), more)
+    if sandbox.policy == "strict":
+        hidden = [path for path in hidden if not is_hidden(path, "strict") or _is_below(path, (*visible, home))]
+    programs = find_folders(agent.argv[0]) if agent is not None else ()
+    return Walls(
+        bwrap=bwrap,
+        policy=sandbox.policy,
+        as_root=as_root,
+        home=home,
+        python=python,
+        inner=inner.__file__,
+        tmp=f"{wish.folder}/{TMP_FOLDER}",
+        network=sandbox.network == "allow",
+        top=top,
+        common_dir=repository.common_dir,
+        view=f"{wish.folder}/{VIEW_FOLDER}",
+        worktree=wish.worktree,
+        system_links=find_system_links(),
+        shown=visible,
+        again=tuple(path for path in programs if _is_below(path, folders)),
+        masked_folders=folders,
+        masked_files=files,
+        hidden=tuple(dict.fromkeys(hidden)),
+        binds=() if wish.environment is None else ((wish.environment, wish.environment),),
+        ro_binds=tuple((path, path) for path in _find_told(wish)),
+        devices=sandbox.devices,
+        processes=sandbox.processes,
+    )
+
+
+def _list_hidden(wish: WallsWish, top: str | None) -> Iterator[str]:
+    """What is empty inside but for what is the task's own: results, directories of worktrees, the cache."""
+    kept = (wish.repository.common_dir, *((top,) if top else ()))
+    yield from _hide(wish.results, (*kept, wish.worktree))
+    # that of a mirror is ours, whatever of the task's lies in it
+    yield from _hide(wish.repository.worktree_dir, () if wish.is_mirror else kept)
+    for folder in (os.path.dirname(wish.cache), *wish.hidden):
+        yield from _hide(folder, ())
+
+
+def _find_shown(wish: WallsWish) -> Iterator[str]:
+    """What can be read beside the system, where it exists: programs, links, what the plan names."""
+    if wish.agent is not None:
+        yield from find_folders(wish.agent.argv[0])
+    if wish.environment is not None:
+        # not by the links of the environment: a task may lead them anywhere
+        for program in list_programs(wish.python, {**os.environ, **wish.plain_env}):
+            yield from find_folders(program)
+    top = wish.repository.top
+    for path in (*(find_target(top, link) for link in wish.links), *wish.sandbox.read):
+        if os.path.exists(path):
+            yield os.path.realpath(path)
+
+
+def _find_home() -> str:
+    """The home directory itself: inside, a link to it may not be there, and masks lie where secrets really are."""
+    return os.path.realpath(os.path.expanduser("~"))
+
+
+def _find_masks(
+    wish: WallsWish, own: AgentState | None, needs: Sequence[str], seen: Iterable[str], more: Iterable[str]
+) -> tuple[tuple[str, ...], tuple[str, ...]]:
+    """Folders and files with secrets that would be seen, and `more` of these.
+
+    Of those that variables name a folder around what the task needs is left out, and what is in its worktree, the
+    first of `needs`.
+    """
+    sandbox = wish.sandbox
+    passed = filter_environment(os.environ, {}, prefixes=own.prefixes if own else (), names=sandbox.env)
+    named = [
+        path
+        for path in find_named(os.environ, passed, wish.cwd)
+        if not _is_below(path, needs[:1]) and not any(_is_below(need, (path,)) for need in needs)
+    ]
+    found = find_masks(_find_home(), own, as_root=os.geteuid() == 0, named=[*named, *more])
+    folders, files = (
+        tuple(path for path in paths if not is_hidden(path, sandbox.policy) or _is_below(path, seen))
+        for paths in found
+    )
+    return folders, files
+
+
+def _find_own_folders(wish: WallsWish) -> Iterator[tuple[str, str]]:
+    """What can be written beside the worktree, by all attempts."""
+    kept = os.path.join(os.path.dirname(wish.record), AGENT_DIR)
+    if os.path.isdir(kept):
+        yield kept, kept
+
+
+def _find_told(wish: WallsWish) -> Iterator[str]:
+    """Files of the session to which variables of the job lead."""
+    for value in wish.env.values():
+        if value.startswith(f"{wish.session}/") and os.path.isfile(value):
+            yield value
+
+
+def _hide(folder: str, kept: Iterable[str]) -> list[str]:
+    """The folder, to be empty inside; if what is kept lies in it, then those in it that are a neighbour's."""
+    if not os.path.isdir(folder):
+        return []
+    if not any(_is_below(path, (folder,)) for path in kept):
+        return [os.path.realpath(folder)]
+    with os.scandir(folder) as entries:
+        return [
+            entry.path
+            for entry in entries
+            if entry.is_dir(follow_symlinks=False)
+            and (entry.name.startswith("session-") or os.path.isfile(os.path.join(entry.path, ".git")))
+        ]
+
+
+def _is_below(path: str, folders: Iterable[str]) -> bool:
+    return any(path == folder or path.startswith(f"{folder}/") for folder in folders)

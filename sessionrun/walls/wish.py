@@ -1,0 +1,95 @@
+"""What walls a job is to have, for the machine on which it runs to build.
+
+On a node of a cluster the programs, the home directory and its secrets are others than where the session is, so
+what travels is what was asked for, and no words for bubblewrap (see `runtime.jobs.raising`).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import field
+
+from sessionrun.model.frozen import frozen
+from sessionrun.model.places import Repository
+from sessionrun.model.sandbox import Sandbox
+
+
+@frozen
+class AgentWish:
+    """The agent of a job: its name in the plan, and its words, the program first."""
+
+    name: str
+    argv: tuple[str, ...]
+
+
+@frozen
+class WallsWish:
+    """What walls a job is to have.
+
+    Attributes:
+        session_id: the session.
+        job: the job's key, as text.
+        sandbox: what is asked for.
+        repository: in which the task works.
+        worktree: the directory that can be written.
+        folder: the folder of the attempt's walls.
+        record: the job's folder.
+        session: the session's directory.
+        results: the directory of all sessions.
+        cwd: where relative paths in variables begin.
+        cache: the directory of all environments.
+        hidden: folders of which nothing is seen but what is the task's own.
+        answers: files and folders from which the task could learn what judges it.
+        links: paths that the worktree shares with the checkout.
+        is_mirror: whether the repository is a mirror of the task's own.
+        environment: where the environment of the task is; None: it has none.
+        python: the interpreter that was asked for it.
+        plain_env: the task's own variables.
+        agent: whose state comes in; None: of no agent.
+        env: the variables of the job, beside those around it.
+        begins_in: where its programs begin.
+        room: another directory than the worktree that can be written, without git, and with a /tmp of its own.
+        git: of a build, the repository of the room in which the project lies; None: it is in the worktree.
+        prompt: the file of the prompt.
+        on_stdin: whether the program reads the prompt from its standard input.
+        reports: whether `inner` reports.
+        outlives_us: whether the programs go on when the process ends that starts them.
+    """
+
+    session_id: str
+    job: str
+    sandbox: Sandbox
+    repository: Repository
+    worktree: str
+    folder: str
+    record: str
+    session: str
+    results: str
+    cwd: str
+    cache: str
+    hidden: tuple[str, ...] = ()
+    answers: tuple[str, ...] = ()
+    links: tuple[str, ...] = ()
+    is_mirror: bool = False
+    environment: str | None = None
+    python: str | None = None
+    plain_env: Mapping[str, str] = field(default_factory=dict)
+    agent: AgentWish | None = None
+    env: Mapping[str, str] = field(default_factory=dict)
+    begins_in: str = ""
+    room: str | None = None
+    git: str | None = None
+    prompt: str | None = None
+    on_stdin: bool = False
+    reports: bool = False
+    outlives_us: bool = False
+
+    @property
+    def group(self) -> str:
+        """The name of the control groups of the job."""
+        return name_group(self.session_id, self.job)
+
+
+def name_group(session_id: str, job: str) -> str:
+    """The name of the control groups of a job."""
+    return f"sessionrun-{session_id}-{job.replace('/', '-')}"

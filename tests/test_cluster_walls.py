@@ -9,11 +9,20 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from clusters import RealCluster, real_cluster
+from clusters import kill_and_wait, real_cluster
 from conftest import Command, eventually
+from slurms import RealSlurm
 from test_cluster import git, make_repository
 from test_cluster_parts import finish, run
+from test_slurm import own_slurm
+from test_walls_agents import OLD, PROGRAM
+from test_walls_landing import need_groups
+from test_walls_proxy import Server, server
 from walled import need_walls
+
+from sessionrun.model.sandbox import Sandbox
+
+__all__ = ["own_slurm", "server"]
 
 pytestmark = [
     pytest.mark.skipif(not sys.platform.startswith("linux"), reason="walls need Linux"),
@@ -49,7 +58,7 @@ def plan(**sandboxes: Any) -> list[dict[str, Any]]:
 
 def test_tasks_with_walls_work_on_nodes_and_see_nothing_of_them(sessionrun: Command) -> None:
     need_walls()
-    repository, home = make_repository(sessionrun.cwd), make_home(sessionrun)
+    repository, home = begin(sessionrun.cwd), make_home(sessionrun)
     before = git(repository, "for-each-ref", "refs/heads/main")
     tasks = plan(
         project={"policy": "project", "network": "none"},
@@ -70,6 +79,7 @@ def test_tasks_with_walls_work_on_nodes_and_see_nothing_of_them(sessionrun: Comm
             assert said[0] == (KEY if task["id"] == "bare" else "none"), task["id"]
             names = git(repository, "ls-tree", "-r", "--name-only", task["branch"]).split()
             assert {"sub/made", "left", "set-up", "seen"} <= {*names}
+            assert "work" in git(repository, "log", "--format=%s", task["branch"]).splitlines()
             seen = git(repository, "show", f"{task['branch']}:seen")
             books = [line for line in seen.splitlines() if line.startswith(home["SESSIONRUN_NODES"])]
             other = [line for line in books if not line.startswith(f"{said[1]}/") and "/replica/" not in line]
@@ -78,3 +88,164 @@ def test_tasks_with_walls_work_on_nodes_and_see_nothing_of_them(sessionrun: Comm
         assert not list(cluster.nodes_dir.glob("*/repositories/*/walls/*/*"))
     assert git(repository, "for-each-ref", "refs/heads/main") == before
     assert Path(home["HOME"], "mine").exists()  # by the task without walls
+
+
+def begin(path: Path) -> Path:
+    """A repository whose user has a name."""
+    make_repository(path)
+    git(path, "config", "user.name", "Ann")
+    git(path, "config", "user.email", "ann@example.org")
+    return path
+
+
+def write_plan(repository: Path, *tasks: dict[str, Any]) -> str:
+    (repository / "plan.json").write_text(json.dumps({"prompts": tasks}))
+    return str(repository / "plan.json")
+
+
+def test_the_network_on_a_node_is_a_list_and_what_is_denied_comes_home(
+    sessionrun: Command, server: Server
+) -> None:
+    need_walls()
+    repository = begin(sessionrun.cwd)
+    url = f"http://127.0.0.1:{server.port}/x"
+    asks = f"curl -sSf {url} && ! curl -sSf https://telemetry.example.org/ && ! curl -sSf --noproxy '*' {url}"
+    sandbox = {"policy": "strict", "network": ["127.0.0.1"]}
+    task = {"id": "a", "prompt": f"{asks}; echo done > a", "setup": [asks], "check": asks, "sandbox": sandbox}
+    with real_cluster(sessionrun, nodes=1) as cluster:
+        words = ("--agent", "shell", "--worktree", "--cluster", cluster.address)
+        view = run(sessionrun, *words, write_plan(repository, task))
+        assert view["tasks"][0]["outcome"] == "succeeded", view["tasks"][0]["reason"]
+        denied = sessionrun.load("explain", view["session_id"])["denied"]
+        assert [(found["task"], found["host"], found["count"]) for found in denied] == [
+            ("a", "telemetry.example.org", 3)
+        ]
+        assert len(server.asked) == 3
+        proxies = [one for one in cluster.find("n0") if "walls/proxy" in " ".join(one.cmdline())]
+        assert proxies == []
+
+
+def test_a_log_in_that_is_renewed_on_a_node_is_that_of_the_node(sessionrun: Command) -> None:
+    """The link is killed while the agent works: the next one takes the log-in back all the same."""
+    need_walls()
+    repository, home = begin(sessionrun.cwd), make_home(sessionrun)
+    path, own = Path(home["HOME"], ".codex", "auth.json"), Path.home() / ".codex" / "auth.json"
+    for login in (path, own):
+        login.parent.mkdir()
+        login.write_bytes(OLD)
+    program = sessionrun.cwd.parent / "bin" / "codex"
+    program.parent.mkdir()
+    go = sessionrun.cwd / "go"
+    wait = f"\nimport time\nsys.stdout.flush()\nwhile not os.path.exists({str(go)!r}): time.sleep(0.05)\n"
+    program.write_text(PROGRAM.format(python=sys.executable, way="rename", path="~/.codex/auth.json") + wait)
+    program.chmod(0o755)
+    configure(program)
+    sandbox = {"policy": "project", "network": "allow", "read": str(sessionrun.cwd)}
+    plan = write_plan(repository, {"id": "a", "prompt": "renew", "agent": "own", "sandbox": sandbox})
+    with real_cluster(sessionrun, nodes=1, env=home) as cluster:
+        done = sessionrun("run", "-q", "--worktree", "--cluster", cluster.address, plan)
+        assert done.returncode == 0, done.stderr
+        session_id = done.stdout.strip()
+        sessionrun.sessions.append(session_id)
+        answer = sessionrun.directory(session_id) / "task-a.txt"
+        eventually(lambda: answer.exists() and answer.read_text().startswith("renewed"))
+        assert kill_and_wait(cluster.find_chain("n0", "link"))
+        go.touch()
+        view = finish(sessionrun, session_id)
+        assert view["tasks"][0]["outcome"] == "succeeded", view["tasks"][0]["reason"]
+    assert json.loads(path.read_bytes())["token"] == f"renewed from {json.loads(OLD)['token']}"
+    assert own.read_bytes() == OLD, "nothing on the session's machine changes"
+
+
+def configure(program: Path) -> None:
+    """Make a program the agent `own` of the session's machine."""
+    config = Path(os.environ["XDG_CONFIG_HOME"], "sessionrun", "config.toml")
+    config.parent.mkdir(parents=True)
+    config.write_text(f'[agents.own]\nargv = ["{program}"]\noutput = "text"\n')
+
+
+def test_memory_on_a_node(sessionrun: Command) -> None:
+    need_walls()
+    need_groups(Sandbox("project", memory=1 << 30))
+    repository = begin(sessionrun.cwd)
+    eats = "python3 -c \"kept = bytearray({} << 20); kept[::4096] = b'x' * len(kept[::4096])\""
+    sandbox = {"policy": "project", "memory": "100M"}
+    tasks = [{"id": f"m{size}", "prompt": eats.format(size), "sandbox": sandbox} for size in (10, 300)]
+    with real_cluster(sessionrun, nodes=1) as cluster:
+        words = ("--agent", "shell", "--worktree", "--cluster", cluster.address)
+        small, large = run(sessionrun, *words, write_plan(repository, *tasks))["tasks"]
+    assert small["outcome"] == "succeeded", small["reason"]
+    assert large["reason"] == "oom: its walls let it have 100 MiB of memory, and it wanted more"
+    assert not list(Path("/sys/fs/cgroup").glob(f"**/sessionrun-{sessionrun.sessions[-1]}*"))
+
+
+REFUSES = "#!/bin/sh\necho 'bwrap: No permissions to create a new namespace' >&2\nexit 1\n"
+
+
+def test_tasks_with_walls_go_where_they_can_be_built_and_wait_for_such_a_node(sessionrun: Command) -> None:
+    need_walls()
+    repository = begin(sessionrun.cwd)
+    stub = sessionrun.cwd / "stub" / "bwrap"
+    stub.parent.mkdir()
+    stub.write_text(REFUSES)
+    stub.chmod(0o755)
+    tasks = [{"id": f"w{number}", "prompt": "echo > made", "sandbox": "project"} for number in range(4)]
+    plan = write_plan(repository, *tasks, {"id": "bare", "prompt": "echo > made"})
+    with real_cluster(sessionrun, nodes=0) as cluster:
+        words = ("run", "-q", "--agent", "shell", "--worktree", "--cluster", cluster.address, plan)
+        session_id = sessionrun(*words).stdout.strip()
+        sessionrun.sessions.append(session_id)
+        usual = cluster.env["PATH"]
+        cluster.env["PATH"] = f"{stub.parent}:{usual}"
+        cluster.start_node("thin", 4)
+        cluster.wait_for_nodes(1)
+        view = sessionrun.until(session_id, lambda view: view["tasks"][-1]["outcome"] == "succeeded")
+        assert [task["status"] for task in view["tasks"][:-1]] == ["pending"] * 4
+        why = "can build its walls: thin: bwrap cannot build walls here: No permissions to create a new namespace"
+        assert f"no node of the cluster {why}" in sessionrun("explain", session_id, "w0").stdout
+        refused = sessionrun(*words)
+        assert (refused.returncode, refused.stdout) == (2, "")
+        where = f"no node of the cluster at {cluster.address}"
+        assert refused.stderr.startswith(f"sessionrun: error: task 1 (ID: w0): {where} {why}")
+        assert "project" in sessionrun("cluster", "status", cluster.address).stdout
+        cluster.env["PATH"] = usual
+        cluster.start_node("good", 2)
+        view = finish(sessionrun, session_id)
+        assert {task["outcome"] for task in view["tasks"]} == {"succeeded"}
+        assert {task["node"].partition("@")[0] for task in view["tasks"][:-1]} == {"good"}
+
+
+def test_a_limit_that_no_node_can_watch_is_refused(sessionrun: Command) -> None:
+    need_walls()
+    repository = begin(sessionrun.cwd)
+    task = {"id": "a", "prompt": "true", "sandbox": {"policy": "project", "disk": "1G"}}
+    with real_cluster(sessionrun, nodes=0) as cluster:
+        words = ("--agent", "shell", "--worktree", "--cluster", cluster.address)
+        done = sessionrun("run", *words, write_plan(repository, task))
+    assert done.returncode == 2
+    assert done.stderr == (
+        "sessionrun: error: task 1 (ID: a): sandbox.disk cannot be had on a cluster; leave it out\n"
+    )
+
+
+def test_walls_on_nodes_of_slurm(own_slurm: RealSlurm, sessionrun: Command) -> None:
+    need_walls()
+    repository = begin(sessionrun.cwd)
+    (Path.home() / ".ssh").mkdir()
+    (Path.home() / ".ssh" / "id_rsa").write_text(f"{KEY}\n")
+    script = "cat ~/.ssh/id_rsa 2>/dev/null || echo none; ls ~ $R; echo > made; git add made; git commit -qm work"
+    task = {"id": "a", "prompt": script, "check": "test -e made", "setup": ["echo > set-up"], "prove": True}
+    task |= {"env": {"R": str(sessionrun.results)}, "sandbox": {"policy": "project", "network": "none"}}
+    words = ("--agent", "shell", "--worktree", "--cluster", "slurm")
+    view = run(sessionrun, *words, write_plan(repository, task))
+    assert view["tasks"][0]["outcome"] == "succeeded", view["tasks"][0]["reason"]
+    said = (sessionrun.directory(view["session_id"]) / "task-a.txt").read_text()
+    assert said.startswith("none\n") and "session-" not in said
+    assert "work" in git(repository, "log", "--format=%s", view["tasks"][0]["branch"]).splitlines()
+    assert {"made", "set-up"} <= {*git(repository, "ls-tree", "--name-only", view["tasks"][0]["branch"]).split()}
+    task["sandbox"] |= {"memory": "1G"}
+    done = sessionrun("run", *words, write_plan(repository, task))
+    assert (done.returncode, done.stderr) == (
+        2,
+        "sessionrun: error: task 1 (ID: a): sandbox.memory: say it to Slurm, with --slurm-option\n",
+    )

@@ -11,18 +11,22 @@ from typing import Any
 import pytest
 from clusters import kill_and_wait, real_cluster
 from conftest import Command, eventually
+from python_projects import lay_out_project, make_uv, make_wheels
 from slurms import RealSlurm
 from test_cluster import git, make_repository
 from test_cluster_parts import finish, run
 from test_slurm import own_slurm
+from test_swebench_session import Bench, bench
 from test_walls_agents import OLD, PROGRAM
+from test_walls_hidden import IS_INSIDE, LOOK, set_walls
+from test_walls_hidden import run as run_instances
 from test_walls_landing import need_groups
 from test_walls_proxy import Server, server
 from walled import need_walls
 
 from sessionrun.model.sandbox import Sandbox
 
-__all__ = ["own_slurm", "server"]
+__all__ = ["bench", "own_slurm", "server"]
 
 pytestmark = [
     pytest.mark.skipif(not sys.platform.startswith("linux"), reason="walls need Linux"),
@@ -226,6 +230,51 @@ def test_a_limit_that_no_node_can_watch_is_refused(sessionrun: Command) -> None:
     assert done.stderr == (
         "sessionrun: error: task 1 (ID: a): sandbox.disk cannot be had on a cluster; leave it out\n"
     )
+
+
+def test_an_environment_is_built_and_used_inside_on_a_node(sessionrun: Command, own_place: Path) -> None:
+    need_walls()
+    top = own_place / "repo"
+    top.mkdir()
+    begin(top)
+    lay_out_project(top)
+    git(top, "add", "-A")
+    git(top, "commit", "-qm", "project")
+    sessionrun.cwd, sessionrun.results = top, top / "results"
+    make_uv(own_place / "bin", make_wheels(own_place / "wheels"))
+    env = {"PATH": f"{own_place / 'bin'}:{os.environ['PATH']}", "XDG_CACHE_HOME": str(own_place / "xdg")}
+    inside = f"{IS_INSIDE} && demo && pytest"
+    sandbox = {"policy": "project", "network": "none", "read": [str(own_place / "wheels")]}
+    steal = "printf '#!/bin/sh\\ntouch {}; exit 1' > $VIRTUAL_ENV/bin/bwrap; chmod +x $VIRTUAL_ENV/bin/bwrap"
+    stolen, made = (
+        own_place / "stolen",
+        "mv one-$SESSIONRUN_TASK two-$SESSIONRUN_TASK || touch one-$SESSIONRUN_TASK",
+    )
+    task = {"id": "a", "setup": inside, "prompt": f"{inside}; {made}; {steal.format(stolen)}"}
+    task |= {"environment": "python", "sandbox": sandbox, "prove": True, "rounds": 2}
+    task["check"] = f"{inside} && test -e two-$SESSIONRUN_TASK"
+    with real_cluster(sessionrun, nodes=1, env=env) as cluster:
+        words = ("--agent", "shell", "--worktree", "--cluster", cluster.address)
+        task, again = run(sessionrun, *words, write_plan(top, task, {**task, "id": "b", "needs": "a"}))["tasks"]
+    for one in (task, again):
+        assert (one["outcome"], one["proof"]) == ("succeeded", "proved"), one["reason"]
+    assert [one["environment"]["cached"] for one in (task, again)] == [False, True]
+    assert not stolen.exists(), "a program of the task's ran outside"
+    assert not list((own_place / "xdg" / "sessionrun" / "environments" / "tasks").iterdir())
+
+
+def test_hidden_tests_are_hidden_on_a_node(bench: Bench) -> None:
+    need_walls()
+    set_walls(bench, "project")
+    look = LOOK.format(places=f"{bench.cwd} {Path.home()}", upstream=bench.artifacts("repo"))
+    gold = f"git apply {bench.cwd}/gold/$SESSIONRUN_TASK.patch"
+    with real_cluster(bench, nodes=1) as cluster:
+        words = ("--no-environment", "--cluster", cluster.address, "--instance", "example__wordtool-1")
+        found = run_instances(bench, f"{IS_INSIDE} || exit 7\n{gold}\n{look}", *words)["example__wordtool-1.json"]
+    assert (found["success"], found["resolved"]) == (True, True), found["error"]
+    assert found["final_test_results"] == {"passed": 6, "failed": 0, "errors": 0, "total": 6}
+    (output,) = bench.cwd.glob("sessions/session-*/task-example__wordtool-1.txt")
+    assert "test_count" not in output.read_text()
 
 
 def test_walls_on_nodes_of_slurm(own_slurm: RealSlurm, sessionrun: Command) -> None:

@@ -295,7 +295,7 @@ def play(place: Path, nodes: int, tasks: int, seed: int) -> tuple[Figures, Fate,
             world.at(at + 120.0, lambda name=machine.name: world.cut.discard(name))  # type: ignore[misc]
     state, journal = begin(spec), AppendLog(session.journal_path)
     stand_in: Any = local
-    executor = DaskExecutor(session, spec, stand_in, 1, {}, print, connect=connect, clock=lambda: world.now)
+    executor = DaskExecutor(session, spec, stand_in, 1, {}, (), print, connect=connect, clock=lambda: world.now)
     begun, cpu = time.monotonic(), time.process_time()
     Supervisor(session, state, journal, executor, JobMaker(session, spec), Clock()).run()
     wall_s, cpu_s = time.monotonic() - begun, time.process_time() - cpu

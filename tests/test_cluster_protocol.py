@@ -15,10 +15,14 @@ from sessionrun.cluster.head import Head, Opened
 from sessionrun.cluster.link import Link
 from sessionrun.cluster.messages import LEASE_OVER, NEVER_DELIVERED, NEVER_SUBMITTED, NOT_THERE, STOPPED, Message
 from sessionrun.cluster.permits import CLOSED_S, Permits
+from sessionrun.cluster.placement import Placement
 from sessionrun.cluster.timers import Timers, find_fault, name_epoch, parse_timers
+from sessionrun.model.sandbox import Sandbox
 from sessionrun.runtime.dask.ahead import CALL_BACK_S, ENOUGH, Ahead
 from sessionrun.runtime.keeper.lease import Lease, LeaseFile
+from sessionrun.walls.trial import list_problems
 
+NO_BWRAP = {"project": "bubblewrap is not installed"}
 JOB = "s/t/1/1/work/1"
 
 
@@ -400,3 +404,35 @@ def test_without_a_margin_jobs_are_called_dead_while_they_run() -> None:
         violation for seed in range(450) for violation in play(seed, timers=replace(TIMERS, margin=0.0)).violations
     ]
     assert any("while it runs" in violation for violation in found)
+
+
+def test_what_walls_a_node_cannot_build_is_known_where_sessions_are() -> None:
+    cluster = Cluster()
+    cluster.links["b"] = Link("b", "b", 2, "1", NO_BWRAP)
+    cluster.tick("b")
+    cluster.call()
+    assert {name: seen.walls for name, seen in cluster.head.nodes.items()} == {"a": {}, "b": NO_BWRAP}
+    cluster.links["b"] = Link("b", "b", 2, "1")
+    cluster.now += 1
+    cluster.tick("b")
+    cluster.call()
+    assert cluster.head.nodes["b"].walls == {}, "it was started again, with bubblewrap"
+
+
+def test_a_job_goes_to_the_node_with_most_room_of_those_that_can_do_it() -> None:
+    placement = Placement()
+    placement.set_nodes({"a": 4, "b": 2})
+    for _ in range(3):
+        placement.take("a")
+    assert (placement.choose(), placement.choose({"b"}), placement.choose({"a", "b"})) == ("b", "a", None)
+    placement.set_nodes({"a": 4})
+    assert placement.choose({"b"}) == "a"
+
+
+def test_what_a_sandbox_needs_of_a_machine() -> None:
+    assert Sandbox("project").needs == ("project",)
+    assert Sandbox("strict", network="proxy", cpus=2.0).needs == ("strict without the network", "cpus")
+    assert set(list_problems()) <= {
+        *(f"{policy}{end}" for policy in ("project", "strict") for end in ("", " without the network")),
+        *("memory", "cpus"),
+    }

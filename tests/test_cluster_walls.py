@@ -250,7 +250,7 @@ def test_an_environment_is_built_and_used_inside_on_a_node(sessionrun: Command, 
         own_place / "stolen",
         "mv one-$SESSIONRUN_TASK two-$SESSIONRUN_TASK || touch one-$SESSIONRUN_TASK",
     )
-    task = {"id": "a", "setup": inside, "prompt": f"{inside}; {made}; {steal.format(stolen)}"}
+    task: dict[str, Any] = {"id": "a", "setup": inside, "prompt": f"{inside}; {made}; {steal.format(stolen)}"}
     task |= {"environment": "python", "sandbox": sandbox, "prove": True, "rounds": 2}
     task["check"] = f"{inside} && test -e two-$SESSIONRUN_TASK"
     with real_cluster(sessionrun, nodes=1, env=env) as cluster:
@@ -283,7 +283,13 @@ def test_walls_on_nodes_of_slurm(own_slurm: RealSlurm, sessionrun: Command) -> N
     (Path.home() / ".ssh").mkdir()
     (Path.home() / ".ssh" / "id_rsa").write_text(f"{KEY}\n")
     script = "cat ~/.ssh/id_rsa 2>/dev/null || echo none; ls ~ $R; echo > made; git add made; git commit -qm work"
-    task = {"id": "a", "prompt": script, "check": "test -e made", "setup": ["echo > set-up"], "prove": True}
+    task: dict[str, Any] = {
+        "id": "a",
+        "prompt": script,
+        "check": "test -e made",
+        "setup": ["echo > set-up"],
+        "prove": True,
+    }
     task |= {"env": {"R": str(sessionrun.results)}, "sandbox": {"policy": "project", "network": "none"}}
     words = ("--agent", "shell", "--worktree", "--cluster", "slurm")
     view = run(sessionrun, *words, write_plan(repository, task))

@@ -14,13 +14,17 @@ from clusters import real_cluster
 from conftest import Command, eventually
 from test_cluster import git, make_repository, start
 
-from sessionrun.model.cluster import NODE_TOKEN
+from sessionrun.model.cluster import CACHE_TOKEN, NODE_TOKEN
 from sessionrun.model.errors import SessionrunError
 from sessionrun.model.places import Place, Repository
-from sessionrun.runtime.dask.orders import _place_request
+from sessionrun.model.sandbox import Sandbox
+from sessionrun.runtime.dask.placing import place_request
 from sessionrun.runtime.executors.secrets import NotSet, look_up
 from sessionrun.store.session import SessionDir
+from sessionrun.walls.argv import Enclosure
+from sessionrun.walls.wish import WallsWish
 from sessionrun.workspaces.companions import make_links, pack_included, place_links, unpack_included
+from sessionrun.workspaces.environments.make import make_environment
 from sessionrun.workspaces.environments.request import EnvironmentRequest, Tenant
 
 
@@ -69,20 +73,60 @@ def test_a_request_within_a_request_is_about_the_replica_too(own_place: Path) ->
     repository = Repository(str(own_place), str(own_place / ".git"), "main", "0" * 40, str(own_place / "w"))
     workspace = {"repository": orjson.loads(orjson.dumps(repository)), "links": ["../data"], "task": "t"}
     check = {"directory": "/w", "loop": {"workspace": workspace, "attempt": 1, "round": 2}}
-    placed = orjson.loads(_place_request(orjson.dumps(check), repository))
+    placed = orjson.loads(place_request(orjson.dumps(check), repository))
     there = placed["loop"]["workspace"]
     assert there["repository"]["top"].startswith(NODE_TOKEN) and there["links"] == [str(own_place.parent / "data")]
     assert (placed["directory"], placed["loop"]["round"], there["task"]) == ("/w", 2, "t")
-    assert orjson.loads(_place_request(b'{"directory": "/w"}', repository)) == {"directory": "/w"}
+    assert orjson.loads(place_request(b'{"directory": "/w"}', repository)) == {"directory": "/w"}
     room = f"{repository.worktree_dir}/.room-1"
     tenant = Tenant("/session", "s", "t", 1, in_room=True)
     wish = EnvironmentRequest(room, f"{room}/src", "/cache", "/cache/tasks/1", "s/t", tenant=tenant)
     prove = {"environment": wish, "workspace": {**workspace, "session_id": "s"}, "known": "/session/proofs"}
     place = Place(branch="b", worktree="/node/worktrees/b")
-    placed = orjson.loads(_place_request(orjson.dumps(prove), repository, place))
+    placed = orjson.loads(place_request(orjson.dumps(prove), repository, place))
     assert placed["environment"]["directory"].endswith("/worktrees/.room-1/src")
     assert placed["environment"]["top"].startswith(NODE_TOKEN) and placed["known"].startswith(NODE_TOKEN)
     assert placed["environment"]["tenant"]["worktree"] == place.worktree
+
+
+def test_walls_that_a_job_wishes_for_are_those_of_the_node(own_place: Path) -> None:
+    repository = Repository(str(own_place), str(own_place / ".git"), "main", "0" * 40, str(own_place / "w"))
+    wish = WallsWish(
+        session_id="s",
+        job="t/1/1/check/1",
+        sandbox=Sandbox("project"),
+        repository=repository,
+        worktree="/node/w/t",
+        folder="/results/session-s/jobs/t/a1-walls",
+        record="/results/session-s/jobs/t/a1-r1-check",
+        session="/results/session-s",
+        results="/results",
+        cwd=str(own_place),
+        cache=f"{CACHE_TOKEN}/environments",
+        env={"SESSIONRUN_REPOSITORY": repository.top, "OTHER": "x"},
+        room=f"{repository.worktree_dir}/.room-1",
+    )
+    request = {"walls": Enclosure((), wish=wish), "workspace": {"walls": wish.folder, "session_id": "s"}}
+    placed = orjson.loads(place_request(orjson.dumps(request), repository))
+    there = placed["walls"]["wish"]
+    base = there["repository"]["top"].removesuffix("/replica")
+    assert base.startswith(NODE_TOKEN)
+    assert there["folder"] == placed["workspace"]["walls"] == f"{base}/walls/s/t/a1-walls"
+    assert there["room"] == f"{base}/worktrees/.room-1" and there["worktree"] == wish.worktree
+    assert there["env"] == {"SESSIONRUN_REPOSITORY": f"{base}/replica", "OTHER": "x"}
+    assert there["hidden"] == [f"{NODE_TOKEN}/.."], "the books of the node"
+    assert there["record"] == wish.record, "that the node makes a path of its own"
+
+
+def test_walls_that_are_only_wished_for_start_nothing(own_place: Path) -> None:
+    repository = Repository("/r", "/r/.git", "main", "0" * 40, "/w")
+    wish = WallsWish(
+        "s", "t/1/1/setup/1", Sandbox("project"), repository, "/w/t", "/f", "/j", "/s", "/results", "/", "/c"
+    )
+    with pytest.raises(ValueError, match="only wished for"):
+        Enclosure((), wish=wish).wrap("true")
+    request = EnvironmentRequest(str(own_place), str(own_place), "/c", "/c/t", "s/t", walls_wish=wish)
+    assert "only wished for" in str(make_environment(request, own_place).problem)
 
 
 def test_included_files_are_those_of_the_checkout_and_no_archive_leads_out(own_place: Path) -> None:

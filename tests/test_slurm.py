@@ -461,13 +461,13 @@ def test_what_runs_where_and_how_large_an_array_is(session: SessionDir) -> None:
     spec = SessionSpec(SID, "2026-01-31T09:30:00Z", "prompts", "-", "/", "shell", {}, (), cluster=cluster)
     here: Any = Here()
     executor = SlurmExecutor(session, spec, here, 3, {}, print)
-    claims = [executor.claim(key(name), None) for name in "abcde"]
+    claims = [executor.claim(key(name), None, None) for name in "abcde"]
     assert [claim.epoch for claim in claims] == ["3-1", "3-1", "3-2", "3-2", "3-3"]
     assert {claim.node for claim in claims} == {"slurm"}
-    by_phase = {phase: executor.claim(key()._replace(phase=phase), "slurm").node for phase in PHASES}
+    by_phase = {phase: executor.claim(key()._replace(phase=phase), "slurm", None).node for phase in PHASES}
     assert [phase for phase, node in by_phase.items() if node is None] == ["prepare", "park", "land", "release"]
     executor.wait(0, None)
-    assert executor.claim(key("f"), None).epoch == "3-6"  # what was not started is not submitted
+    assert executor.claim(key("f"), None, None).epoch == "3-6"  # what was not started is not submitted
     release = Job(key()._replace(phase="release"), ("/bin/true",), "/", stdout="o", stderr="e")
     assert executor.start([release]) == [] and here.started == [release]
     executor.close()

@@ -53,6 +53,7 @@ def make_order(job: str, *argv: str, **order: Any) -> Message:
         "folders": [],
         "folder": "jobs/none",
         "placed": [],
+        "disk": None,
     }
     return {**about, **order}
 

@@ -219,17 +219,24 @@ def test_tasks_with_walls_go_where_they_can_be_built_and_wait_for_such_a_node(se
         assert {task["node"].partition("@")[0] for task in view["tasks"][:-1]} == {"good"}
 
 
-def test_a_limit_that_no_node_can_watch_is_refused(sessionrun: Command) -> None:
+def test_the_disk_on_a_node_has_a_limit(sessionrun: Command) -> None:
+    """Not only WORK is ended, and a job that keeps to it is not."""
     need_walls()
     repository = begin(sessionrun.cwd)
-    task = {"id": "a", "prompt": "true", "sandbox": {"policy": "project", "disk": "1G"}}
-    with real_cluster(sessionrun, nodes=0) as cluster:
+    fills = "dd if=/dev/zero of={} bs=1M count=30 status=none; sleep 600"
+    sandbox = {"policy": "project", "network": "none", "disk": "20M"}
+    tasks: list[dict[str, Any]] = [
+        {"id": "work", "prompt": fills.format("/tmp/x")},
+        {"id": "check", "prompt": "echo > a", "check": fills.format("x")},
+        {"id": "small", "prompt": "dd if=/dev/zero of=/tmp/x bs=1M count=5 status=none; sleep 5; echo > a"},
+    ]
+    with real_cluster(sessionrun, nodes=1, slots=3) as cluster:
         words = ("--agent", "shell", "--worktree", "--cluster", cluster.address)
-        done = sessionrun("run", *words, write_plan(repository, task))
-    assert done.returncode == 2
-    assert done.stderr == (
-        "sessionrun: error: task 1 (ID: a): sandbox.disk cannot be had on a cluster; leave it out\n"
-    )
+        plan = write_plan(repository, *({**task, "sandbox": sandbox} for task in tasks))
+        work, check, small = run(sessionrun, *words, plan)["tasks"]
+    for task in (work, check):
+        assert task["reason"] == "disk_limit: what it can write came to more than 20M"
+    assert small["outcome"] == "succeeded", small["reason"]
 
 
 def test_an_environment_is_built_and_used_inside_on_a_node(sessionrun: Command, own_place: Path) -> None:
@@ -300,7 +307,5 @@ def test_walls_on_nodes_of_slurm(own_slurm: RealSlurm, sessionrun: Command) -> N
     assert {"made", "set-up"} <= {*git(repository, "ls-tree", "--name-only", view["tasks"][0]["branch"]).split()}
     task["sandbox"] |= {"memory": "1G"}
     done = sessionrun("run", *words, write_plan(repository, task))
-    assert (done.returncode, done.stderr) == (
-        2,
-        "sessionrun: error: task 1 (ID: a): sandbox.memory: say it to Slurm, with --slurm-option\n",
-    )
+    why = "sandbox.memory: Slurm has limits of its own, say it with --slurm-option"
+    assert (done.returncode, done.stderr) == (2, f"sessionrun: error: task 1 (ID: a): {why}\n")

@@ -28,7 +28,6 @@ from sessionrun.model.places import GitSettings, Repository
 from sessionrun.model.sandbox import Sandbox
 from sessionrun.model.spec import TaskSpec
 from sessionrun.model.spec_records import task_from_record
-from sessionrun.runtime.disk import is_over
 from sessionrun.runtime.keeper import children, wire
 from sessionrun.walls import argv as words_of
 from sessionrun.walls.argv import Enclosure, Walls, build_argv
@@ -36,6 +35,7 @@ from sessionrun.walls.environment import filter_environment
 from sessionrun.walls.policy import AGENTS, PREFIXES, SECRET_FILES, SECRET_FOLDERS, VARIABLES
 from sessionrun.walls.programs import NOT_INSTALLED, find_folders, find_masks, find_named, is_device, state_of
 from sessionrun.walls.report import Report, agree, parse_report
+from sessionrun.walls.space import is_over
 from sessionrun.walls.trial import find_problem
 
 WALLS = Walls(

@@ -15,7 +15,6 @@ from sessionrun.model.spec import hides_tests
 
 if TYPE_CHECKING:
     from sessionrun.client.config import Config
-    from sessionrun.model.cluster import Cluster
     from sessionrun.model.places import Repository
     from sessionrun.model.sandbox import Sandbox
     from sessionrun.model.spec import SessionSpec, TaskSpec
@@ -153,8 +152,10 @@ def _find_problem(spec: SessionSpec, task: TaskSpec) -> str | None:
         return None
     if not has_worktree(task):
         return "a sandbox needs a worktree; add --worktree, or say --sandbox none"
-    if spec.cluster is not None and (problem := _find_node_problem(spec.cluster, sandbox)) is not None:
-        return problem
+    if spec.cluster is not None and spec.cluster.is_slurm:
+        limits = [name for name in LIMITS if getattr(sandbox, name) is not None]
+        if limits:
+            return f"sandbox.{limits[0]}: Slurm has limits of its own, say it with --slurm-option"
     own = None if spec.repository is None else find_own_filter(spec.repository)
     if own is not None:
         return f"git runs {own} outside of walls, and that names a file of the checkout, which a task can change"
@@ -167,14 +168,6 @@ def _find_problem(spec: SessionSpec, task: TaskSpec) -> str | None:
     if sandbox.network == "none" and asking:
         return f'agent {asking[0]!r} cannot reach its model without a network; say "proxy", or a list of hosts'
     return _find_path_problem(sandbox) if spec.cluster is None else None
-
-
-def _find_node_problem(cluster: Cluster, sandbox: Sandbox) -> str | None:
-    """What of a sandbox cannot be had on the nodes of any cluster; None: nothing."""
-    if cluster.is_slurm:
-        limits = [name for name in LIMITS if getattr(sandbox, name) is not None]
-        return f"sandbox.{limits[0]}: say it to Slurm, with --slurm-option" if limits else None
-    return None if sandbox.disk is None else "sandbox.disk cannot be had on a cluster; leave it out"
 
 
 def _find_path_problem(sandbox: Sandbox) -> str | None:

@@ -7,23 +7,15 @@ thread measures, since that takes long for many files; only tasks with a limit a
 
 from __future__ import annotations
 
-import os
-import stat
 import threading
 from collections.abc import Iterator, Mapping, Sequence
-from contextlib import suppress
 from typing import Final
 
 from sessionrun.engine.state import State, TaskState
 from sessionrun.model.events import Event, TimerFired
 from sessionrun.model.keys import JobKey, Phase
 from sessionrun.store.session import WALLS_STATE, SessionDir
-
-LOOK_S: Final = 1.0
-"""How long the pause between two looks is (seconds)."""
-
-BUSY_FACTOR: Final = 10.0
-"""A pause is at least so many times as long as the look took."""
+from sessionrun.walls.space import LOOK_S, find_pause, is_over
 
 _WALLED: Final[frozenset[Phase]] = frozenset(("setup", "work", "check", "prove"))
 
@@ -69,7 +61,7 @@ class DiskWatch:
                 if key in running:
                     yield TimerFired(key, "disk_limit")
             self._looker = None
-            self.look_at = mono + max(LOOK_S, BUSY_FACTOR * (mono - self._began))
+            self.look_at = mono + find_pause(mono - self._began)
             return
         self.look_at = mono + LOOK_S / 10
 
@@ -84,25 +76,3 @@ class DiskWatch:
 
 def _limit_of(task: TaskState) -> int | None:
     return None if task.spec.sandbox is None else task.spec.sandbox.disk
-
-
-def is_over(folders: Sequence[str], limit: int) -> bool:
-    """Whether the files of folders take more than `limit` bytes of the disk; one with several names counts once.
-
-    What a task deletes meanwhile, or closes to its user, is not counted.
-    """
-    size, left = 0, list(folders)
-    seen: set[tuple[int, int]] = set()
-    while left and size <= limit:
-        with suppress(OSError), os.scandir(left.pop()) as entries:
-            for entry in entries:
-                with suppress(OSError):
-                    facts = entry.stat(follow_symlinks=False)
-                    if stat.S_ISDIR(facts.st_mode):
-                        left.append(entry.path)
-                    elif facts.st_nlink > 1 and (facts.st_dev, facts.st_ino) in seen:
-                        continue
-                    elif facts.st_nlink > 1:
-                        seen.add((facts.st_dev, facts.st_ino))
-                    size += facts.st_blocks * 512
-    return size > limit

@@ -85,6 +85,7 @@ class DaskExecutor:
         self._begun: set[str] = set()
         self._waiting: dict[str, tuple[JobKey, str]] = {}
         self._claimed: dict[JobKey, Opened] = {}
+        self._disk: dict[JobKey, int | None] = {}
         self._offered: SlotsOffered | None = None
         self._complained: str | None = None
         self._placement = Placement(at.node for at in opened.values())
@@ -116,6 +117,7 @@ class DaskExecutor:
         if node is None or not self._has_worktree(key):
             node = self._placement.choose(frozenset(unfit)) or self._placement.choose() or "none"
         self._placement.take(node)
+        self._disk[key] = sandbox.disk if sandbox is not None else None
         self._claimed[key] = Opened(node, epoch)
         return JobClaimed(key, node, epoch)
 
@@ -132,6 +134,7 @@ class DaskExecutor:
             try:
                 asked = find_workspace(self._session, job.key)
                 order = make_order(self._session, job, asked.repository if asked is not None else None)
+                order["disk"] = self._disk[job.key]
                 if asked is not None:
                     self._find_replicas(asked).equip(at.node, job, order, asked)
             except (OSError, SessionrunError) as error:
@@ -142,6 +145,7 @@ class DaskExecutor:
         for at in self._claimed.values():  # what could not be built
             self._placement.give(at.node)
         self._claimed.clear()
+        self._disk.clear()
         self._carrier.poke()
         return notices
 

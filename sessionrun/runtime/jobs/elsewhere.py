@@ -13,6 +13,8 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
+import orjson
+
 from sessionrun.model.errors import SessionrunError
 from sessionrun.model.keys import parse_job_key
 from sessionrun.runtime.executors.secrets import NotSet, look_up
@@ -20,9 +22,10 @@ from sessionrun.runtime.jobs.logins import LOGINS, take_back
 from sessionrun.runtime.jobs.raising import OpenDoor, raise_for_build, raise_walls
 from sessionrun.runtime.proxying import Proxying
 from sessionrun.store.files import read_regular, replace_file
-from sessionrun.store.session import SessionDir
+from sessionrun.store.session import WALLS_STATE, SessionDir
 from sessionrun.walls.argv import Enclosure
 from sessionrun.walls.groups import FULL, GROUPS, drop_groups, was_full
+from sessionrun.walls.space import FOLDERS
 from sessionrun.walls.trial import find_wish_problem
 from sessionrun.walls.wish import WallsWish
 
@@ -90,6 +93,9 @@ def _check(wish: WallsWish) -> WallsWish:
         raise SessionrunError(str(error)) from None
     if wish.sandbox.memory is not None or wish.sandbox.cpus is not None:
         replace_file(Path(wish.record, GROUPS), os.fsencode(wish.group), durable=False)
+    if wish.sandbox.disk is not None:
+        folders = (wish.folder, os.path.join(os.path.dirname(wish.folder), WALLS_STATE), wish.worktree)
+        replace_file(Path(wish.record, FOLDERS), orjson.dumps(folders), durable=False)
     return replace(wish, env=env)
 
 

@@ -26,7 +26,6 @@ INSIDE: Final = "inside.json"
 """In the folder of such a job: an `InsideStart`."""
 
 
-
 @frozen
 class InsideStart:
     """What the process becomes: its words, all of its variables, and the file for the report of `inner`.

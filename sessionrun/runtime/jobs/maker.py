@@ -104,7 +104,7 @@ class JobMaker:
         if state.spec.sandbox is not None:
             from sessionrun.runtime.jobs.walled_end import leave_groups, take_report  # only walled tasks need it
 
-            ended, no_walls = take_report(self._site, ended)
+            ended, no_walls = take_report(self._site, ended, state.spec.sandbox)
         ran = ended.key.phase == "work" and ended.errno is None
         traces = read_traces(self._site, state) if ran else Traces()
         problem = no_walls or find_problem(

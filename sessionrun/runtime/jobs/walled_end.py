@@ -10,6 +10,7 @@ from sessionrun.agents.verdict import Problem
 from sessionrun.model.cluster import uses_replicas
 from sessionrun.model.keys import JobKey
 from sessionrun.model.sandbox import Sandbox
+from sessionrun.model.sizes import format_size
 from sessionrun.runtime.executors.protocol import Exit
 from sessionrun.runtime.jobs.inside import REPORT
 from sessionrun.runtime.jobs.logins import LOGINS, take_back
@@ -18,6 +19,7 @@ from sessionrun.store.files import read_regular
 from sessionrun.store.jobfiles import read_tail
 from sessionrun.walls.groups import FULL, drop_groups, was_full
 from sessionrun.walls.report import agree, parse_report
+from sessionrun.walls.space import FILLED
 from sessionrun.walls.wish import name_group
 
 NOT_EXECUTED: Final = 127
@@ -38,14 +40,19 @@ def leave_groups(site: Site, key: JobKey, sandbox: Sandbox, problem: Problem | N
     return Problem("oom", f"its walls let it have {sandbox.memory >> 20} MiB of memory, and it wanted more")
 
 
-def take_report(site: Site, ended: Exit) -> tuple[Exit, Problem | None]:
+def take_report(site: Site, ended: Exit, sandbox: Sandbox) -> tuple[Exit, Problem | None]:
     """The end of a walled job as it was inside, and what was wrong with its walls; others are as they were.
 
-    What the job renewed of its agent's log-ins is taken back first.
+    What the job renewed of its agent's log-ins is taken back first.  If its node has ended it for the limit of
+    the disk, that is the problem; where the session is, this limit is a timer of the engine.
     """
     if not uses_replicas(site.spec.cluster):  # a node does that itself, with log-ins of its own
         take_back(site.session.job_path(ended.key) / LOGINS)
-    path = site.session.job_path(ended.key) / REPORT
+    folder = site.session.job_path(ended.key)
+    if os.path.lexists(folder / FILLED):
+        most = format_size(sandbox.disk or 0)
+        return ended, Problem("disk_limit", f"what it can write came to more than {most}")
+    path = folder / REPORT
     if ended.wait_status is None or not os.path.lexists(path):
         return ended, None
     try:

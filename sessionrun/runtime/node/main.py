@@ -31,15 +31,17 @@ from sessionrun.runtime.keeper.command import EXIT_REFUSED, EXIT_TAKEN, say
 from sessionrun.runtime.keeper.lease import boot_ns
 from sessionrun.runtime.keeper.wire import Connection, pack_job
 from sessionrun.runtime.node.directory import JOBS, SOCKET, NodeSite, load_site, note_left
+from sessionrun.runtime.node.disks import Disks
 from sessionrun.runtime.node.ends import key_of, pack_end
 from sessionrun.runtime.node.rescues import Rescues
 from sessionrun.runtime.node.spool import CHUNK_BYTES, Spool, SpooledJob
 from sessionrun.runtime.processes import die_with_parent
 from sessionrun.runtime.recovery import judge_job
 from sessionrun.store import locks
-from sessionrun.store.files import open_regular
+from sessionrun.store.files import open_regular, replace_file
 from sessionrun.store.journal import parse_log
 from sessionrun.store.ledger import Ledger, fold_ledger
+from sessionrun.walls.space import FILLED
 from sessionrun.walls.trial import list_problems
 
 LOCK_TIMEOUT_S: Final = 5.0
@@ -74,6 +76,7 @@ class LinkProcess:
         self._link = Link(site.node_id, site.name, site.slots, __version__, list_problems())
         self._spool = Spool(site.path / JOBS)
         self._rescues = Rescues(site.rescue_s)
+        self._disks = Disks()
         self._jobs: dict[str, SpooledJob] = {}
         self._ledger_end = offset
         self._find_jobs(site.path / "ledger", offset)
@@ -112,8 +115,19 @@ class LinkProcess:
             self._hear_keeper()
             self._hear_bridge()
             self._rescues.look(self._jobs.values())
+            self._end_full()
             if any(time.monotonic() > end_at for end_at in self._find_end()):
                 self._end()
+
+    def _end_full(self) -> None:
+        """End the jobs that have filled more of the disk than they may; the file says to their session why."""
+        for job in self._disks.look(self._jobs):
+            job.filled = True
+            try:
+                replace_file(job.own_folder / FILLED, b"", durable=False)
+            except OSError as error:
+                say(f"{job.job}: the reason of its end cannot be told: {error.strerror}")
+            self._keeper.send(b"T", job.job.encode(), b"1")
 
     def _find_end(self) -> list[float]:
         """When this node ends by itself: nothing runs, and no worker has come for as long as a lease."""
@@ -168,7 +182,7 @@ class LinkProcess:
         if self._bridge is not None:
             events = select.POLLIN | (select.POLLOUT if self._bridge.has_more else 0)
             poller.register(self._bridge.fileno(), events)
-        times = [*self._flying.values(), *self._find_end(), *self._rescues.next_time()]
+        times = [*self._flying.values(), *self._find_end(), *self._rescues.next_time(), *self._disks.next_time()]
         timeout_s = max(0.0, min(times) - time.monotonic()) if times else None
         if self._early:
             timeout_s = 0.0

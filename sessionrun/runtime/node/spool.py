@@ -51,7 +51,9 @@ class SpooledJob:
         self.outputs: list[str] = list(order["outputs"])
         self.rescue: str | None = order.get("rescue")
         self._packs: list[str] = []
-        self._own: str | None = order.get("folder")
+        self.own_folder = folder / MIRROR / order.get("folder", ".")
+        self.disk: int | None = order.get("disk")
+        self.filled = False
         self.end: Message | None = None
         self.over = False
         self.begun_at: float | None = None
@@ -61,8 +63,7 @@ class SpooledJob:
 
     def finish(self, end: Message) -> None:
         """It has ended: now all of its files are known."""
-        if self._own is not None:
-            _settle_walls(self.folder / MIRROR / self._own)
+        _settle_walls(self.own_folder)
         self.end = {**end, "files": dict(self._find_files())}
 
     def take_rescues(self) -> None:
@@ -207,7 +208,7 @@ class Spool:
         outputs = [_check_name(order[name]) for name in ("stdout", "stderr")]
         kept: Message = {"job": job, "outputs": list(dict.fromkeys(outputs)), "brought": brought}
         kept["rescue"] = None if order.get("rescue") is None else _check_name(order["rescue"])
-        kept["folder"] = _check_name(order["folder"])
+        kept |= {"folder": _check_name(order["folder"]), "disk": order["disk"]}
         for name in outputs:
             make_directories(os.path.dirname(f"{mirror}/{name}"), 0o700)
         _write_new(f"{folder}/{ORDER}", orjson.dumps(kept))

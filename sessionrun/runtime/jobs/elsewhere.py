@@ -22,7 +22,7 @@ from sessionrun.runtime.jobs.logins import LOGINS, take_back
 from sessionrun.runtime.jobs.raising import OpenDoor, raise_for_build, raise_walls
 from sessionrun.runtime.proxying import Proxying
 from sessionrun.store.files import read_regular, replace_file
-from sessionrun.store.session import WALLS_STATE, SessionDir
+from sessionrun.store.session import AGENT_DIR, WALLS_STATE, SessionDir
 from sessionrun.walls.argv import Enclosure
 from sessionrun.walls.groups import FULL, GROUPS, drop_groups, was_full
 from sessionrun.walls.space import FOLDERS
@@ -94,9 +94,17 @@ def _check(wish: WallsWish) -> WallsWish:
     if wish.sandbox.memory is not None or wish.sandbox.cpus is not None:
         replace_file(Path(wish.record, GROUPS), os.fsencode(wish.group), durable=False)
     if wish.sandbox.disk is not None:
-        folders = (wish.folder, os.path.join(os.path.dirname(wish.folder), WALLS_STATE), wish.worktree)
-        replace_file(Path(wish.record, FOLDERS), orjson.dumps(folders), durable=False)
+        replace_file(Path(wish.record, FOLDERS), orjson.dumps(_list_writable(wish)), durable=False)
     return replace(wish, env=env)
+
+
+def _list_writable(wish: WallsWish) -> list[str]:
+    """What a job of the task can write; see `runtime.disk`."""
+    state = os.path.join(os.path.dirname(wish.folder), WALLS_STATE)
+    beside = (state, os.path.join(os.path.dirname(wish.record), AGENT_DIR))
+    return [
+        path for path in (wish.folder, *beside, wish.worktree, wish.environment, wish.room) if path is not None
+    ]
 
 
 @contextmanager

@@ -30,6 +30,7 @@ from sessionrun.workspaces.bringing import kept_path
 from sessionrun.workspaces.companions import ARCHIVE, make_links, unpack_included
 from sessionrun.workspaces.git import Git
 from sessionrun.workspaces.registration import hold_lock, remove_tree
+from sessionrun.workspaces.remotes import RECEIVED, Remote, fetch_missing
 from sessionrun.workspaces.request import WorkspaceRequest
 from sessionrun.workspaces.transport import open_room
 
@@ -76,6 +77,7 @@ class ReplicaWish:
         tags: what the tags of the user's repository stand for, by their full names.
         shallow: commits before which the replica has no history.
         is_own: the replica is for one task alone, and goes with its worktree.
+        remote: where the node gets the commits from which the pack goes on; None: the pack is enough.
     """
 
     known: tuple[str, ...]
@@ -85,6 +87,7 @@ class ReplicaWish:
     tags: Mapping[str, str] = field(default_factory=dict)
     shallow: tuple[str, ...] = ()
     is_own: bool = False
+    remote: Remote | None = None
 
 
 @frozen
@@ -123,13 +126,15 @@ def receive(request: WorkspaceRequest, folder: Path) -> None:
             kind = "sha256" if len(request.repository.base_commit) > 40 else "sha1"
             git("init", "-q", "-b", "sessionrun-replica", f"--object-format={kind}")
         _drop_sent(git, top.parent / SENT, request.earlier)
+        if wish.remote is not None:
+            fetch_missing(git, top, wish.remote, request.git_limit_s)
         if (folder / PACK).exists():
             if wish.shallow:
                 lines = "".join(f"{commit}\n" for commit in wish.shallow)
                 replace_file(top / ".git" / SHALLOW, lines.encode(), durable=False)
             take_pack(git, folder / PACK)
             for commit in wish.known:
-                git("update-ref", f"refs/sessionrun/received/{commit}", commit)
+                git("update-ref", f"{RECEIVED}{commit}", commit)
             lines = "".join(f"update {name} {target}\n" for name, target in wish.tags.items())
             git.attempt("update-ref", "--stdin", stdin=os.fsencode(lines))  # an older tag may stand in the way
             (folder / PACK).unlink()

@@ -35,6 +35,7 @@ from sessionrun.workspaces.environments.removal import PHASES
 from sessionrun.workspaces.environments.request import WISH as ENVIRONMENT
 from sessionrun.workspaces.excerpt import make_excerpt
 from sessionrun.workspaces.git import Git
+from sessionrun.workspaces.remotes import find_remote, is_larger
 from sessionrun.workspaces.replica import (
     MAX_PACK,
     PACK,
@@ -213,9 +214,15 @@ class Replicas:
             if repository.base_commit in missing:
                 tags = list_tags(git, repository.base_commit)
                 wish = replace(wish, tags=tags, shallow=read_shallow(repository.common_dir))
-            pack = pack_objects(git, [*missing, *wish.tags.values()], there)
+            if not wish.shallow and is_larger(git, MAX_PACK, missing, there):
+                wish = replace(wish, remote=find_remote(git, repository, missing))
+            fetched = wish.remote.commits if wish.remote is not None else ()
+            pack = pack_objects(git, [*missing, *wish.tags.values()], [*there, *fetched])
         if len(pack) > MAX_PACK:
-            raise SessionrunError(f"the repository has {len(pack)} bytes: more than {MAX_PACK} do not travel")
+            why = "push it to a remote from which nodes can fetch" if wish.remote is None else "push them there"
+            raise SessionrunError(
+                f"{len(pack)} bytes that its nodes lack are more than the {MAX_PACK} that travel: {why}"
+            )
         self._sending[key] = node, missing
         return pack, wish
 

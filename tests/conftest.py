@@ -524,6 +524,17 @@ def _is_over(path: Path) -> bool:
     return ledger.damage_at is None and not any(job.is_open for job in jobs)
 
 
+def make_deep(folder: Path, depth: int) -> None:
+    """Make so many directories below each other."""
+    fd = os.open(folder, os.O_RDONLY)
+    for _ in range(depth):
+        os.mkdir("d", dir_fd=fd)
+        inner = os.open("d", os.O_RDONLY, dir_fd=fd)
+        os.close(fd)
+        fd = inner
+    os.close(fd)
+
+
 def rests(*pids: int) -> Callable[[], bool]:
     """Whether these processes have rested for a moment, to be asked again and again: none of them was woken up."""
 

@@ -12,7 +12,7 @@ from dataclasses import replace
 from pathlib import Path
 
 import pytest
-from conftest import eventually
+from conftest import eventually, make_deep
 from stages import begin_repository, commit_all, lay_out_repository
 
 from sessionrun.model.errors import InputError, SessionrunError
@@ -426,6 +426,21 @@ def test_read_only_directories_are_removed(project: Project) -> None:
     place, path = project.cycle(work)
     assert not path.exists() and place.commit is not None and "ro/f" in project.files(place.commit)
     assert not list(path.parent.glob(".trash*"))
+
+
+@pytest.mark.parametrize("mode", [0o700, 0o500])
+def test_directories_deeper_than_our_stack_are_removed(project: Project, mode: int) -> None:
+    def work(path: Path) -> None:
+        (path / "new").mkdir()
+        (path / "new" / "file").write_text("1")
+        (path / "new" / "link").symlink_to(project.top)
+        make_deep(path / "new", 1500)
+        (path / "new").chmod(mode)
+
+    place, path = project.cycle(work)
+    assert place.kept is None and not path.exists() and not list(path.parent.glob(".trash-*"))
+    assert place.branch is not None and project.run("show", f"{place.branch}:new/file") == "1"
+    assert (project.top / "a.txt").exists()
 
 
 def test_submodule_work_keeps_the_worktree(project: Project) -> None:

@@ -10,12 +10,13 @@ from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
 
+import orjson
 import pytest
 from clusters import PATIENT, SID, NodeUnderTest, make_order
-from conftest import eventually, is_gone, slow
+from conftest import eventually, is_gone, make_deep, slow
 
 from sessionrun.runtime.keeper.watcher import Watcher
-from sessionrun.runtime.node.spool import Spool
+from sessionrun.runtime.node.spool import MIRROR, Spool
 
 pytestmark = pytest.mark.skipif(not sys.platform.startswith("linux"), reason="looks into /proc")
 
@@ -177,3 +178,20 @@ def test_a_job_that_comes_again_before_its_folder_is_removed_has_all_of_its_file
     eventually(lambda: not last.folder.exists())
     found = {path.parent.name: path.read_text() for path in again.folder.rglob("file")}
     assert found == {str(number): str(number) for number in range(20)}
+
+
+def test_names_and_depths_of_all_kinds_cost_a_node_nothing(own_place: Path) -> None:
+    """A job may leave what no message can hold, and directories below each other beyond the depth of our stack."""
+    (own_place / "jobs").mkdir()
+    spool = Spool(own_place / "jobs")
+    job, _ = spool.place(f"{SID}/t/1/1/work/1", make_order("t", "/bin/true"))
+    folder = job.folder / MIRROR / "jobs" / "t"
+    folder.mkdir(parents=True)
+    (folder / os.fsdecode(b"caf\xe9")).write_text("1")
+    (folder / "plain").write_text("22")
+    make_deep(folder, 1500)
+    job.finish({"job": job.job})
+    assert job.end is not None and job.end["files"] == {"jobs/t/plain": 2}
+    assert orjson.loads(orjson.dumps(job.end)) == job.end
+    spool.forget(job)
+    eventually(lambda: not job.folder.exists())

@@ -164,6 +164,16 @@ def test_a_damaged_order_never_runs_and_writes_nothing_elsewhere(
     assert "evil" not in {name for _, folders, files in os.walk(own_place) for name in (*folders, *files)}
 
 
+def test_a_refused_order_sends_nothing_of_what_it_brought_back(
+    nodes: list[NodeUnderTest], own_place: Path
+) -> None:
+    node = begin(nodes, own_place)
+    file = base64.b64encode(b"brought\n").decode()
+    job = node.submit("t", "/bin/true", env={"KEY": "{env:NOT_SET_ANYWHERE}"}, files={"jobs/t/file": file})
+    node.pump(lambda: job in node.ends)
+    assert "NOT_SET_ANYWHERE" in node.ends[job]["detail"] and node.ends[job]["files"] == {}
+
+
 def test_a_job_that_comes_again_before_its_folder_is_removed_has_all_of_its_files(own_place: Path) -> None:
     (own_place / "jobs").mkdir()
     spool = Spool(own_place / "jobs")

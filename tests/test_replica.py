@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shutil
 import threading
 from dataclasses import replace
 from pathlib import Path
@@ -26,6 +27,7 @@ from sessionrun.runtime.dask.executor import DaskExecutor
 from sessionrun.runtime.dask.orders import Replicas
 from sessionrun.store.files import replace_file
 from sessionrun.store.session import SessionDir
+from sessionrun.workspaces import replica
 from sessionrun.workspaces.environments.request import FOLDER, Tenant, find_target, tenant_path
 from sessionrun.workspaces.git import Git
 from sessionrun.workspaces.replica import (
@@ -98,6 +100,19 @@ def test_a_branch_goes_when_its_session_has_the_work(node: Node) -> None:
     forget(node, "release")
     node.receive("p2")
     assert node.branches() == [] and not list((node.home / SENT).iterdir())
+
+
+def test_a_branch_stays_whose_work_was_not_packed(node: Node, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Its RELEASE was killed with the worktree gone already: the next one finds the work on the branch."""
+    commit = git(node.top, "rev-parse", "HEAD")
+    git(node.top, "branch", "task-b")
+    killed = node.folder("killed")
+    monkeypatch.setattr(replica, "pack_objects", Mock(side_effect=KeyboardInterrupt))
+    with pytest.raises(KeyboardInterrupt):
+        send(node.request(), Place(branch="task-b", commit=commit, base_commit=node.base), killed)
+    shutil.rmtree(killed)  # the session has heard that it is lost
+    node.receive("prepare")
+    assert "task-b" in node.branches()
 
 
 def test_a_branch_that_is_taken_up_or_has_moved_stays(node: Node) -> None:

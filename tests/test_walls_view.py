@@ -251,6 +251,7 @@ HEADER = {**IDS, "staged": [], "many": False, "stashes": 0, "branches": [], "tag
         json.dumps({**HEADER, "head": 3}).encode(),
         json.dumps({**HEADER, "merge": ["HEAD"]}).encode(),
         json.dumps({**HEADER, "merge": "abc"}).encode(),
+        json.dumps({**HEADER, "merge": [None]}).encode(),
         json.dumps({**HEADER, "reference": ["x"]}).encode(),
         json.dumps({**HEADER, "staged": ["../x"]}).encode(),
         json.dumps({**HEADER, "staged": ["/etc/passwd"]}).encode(),
@@ -336,6 +337,26 @@ def test_an_export_that_does_not_end_is_ended(
 def test_an_export_that_is_too_much_is_ended(project: WalledProject, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(exporting, "MAX_PACK", 1 << 20)
     _refuse_forged(project, monkeypatch, b"x\n", "cat /dev/zero", "its commits are more than 1 MiB")
+
+
+STAGED: dict[str, str] = {
+    "a name that is not UTF-8": "echo 1 > $(printf 'caf\\351'); git add -A",
+    "a branch of such a name": "git checkout -q -b $(printf 'caf\\351'); echo 1 > one; git add one",
+    "a file for a directory": "git rm -rq sub; echo 1 > sub; git add sub",
+    "a directory for a file": "git rm -q a.txt; mkdir a.txt; echo 1 > a.txt/one; git add a.txt",
+    "a link for a directory": "mkdir new; echo 1 > new/x.log; git add -f new; mv new other; ln -s other new",
+}
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("name", STAGED)
+def test_what_is_staged_and_not_committed_costs_no_commit(project: WalledProject, name: str) -> None:
+    request, _, worktree = project.begin()
+    project.inside(worktree, f"echo 2 > two; git add two; git commit -qm two; {STAGED[name]}")
+    place = release(request, project.folder())
+    assert place.kept is None or "HEAD is on" in place.kept, place.kept
+    assert place.commit is not None
+    assert "two" in project.run("log", "--format=%s", place.commit).split()
 
 
 def _clean(project: WalledProject, request: WorkspaceRequest, *, dry_run: bool = False) -> list[CleanResult]:

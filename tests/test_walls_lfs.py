@@ -101,3 +101,27 @@ def test_only_files_with_the_digest_of_their_content_come_out(own_place: Path) -
     (common_dir / names["good"]).unlink()
     take_large_files(view, common_dir, 100)
     assert not (common_dir / names["good"]).exists()
+
+
+def test_two_tasks_may_bring_out_the_same_large_file_at_once(
+    own_place: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    name = hashlib.sha256(b"large").hexdigest()
+    place = Path("lfs", "objects", name[:2], name[2:4], name)
+    for view in ("one", "two"):
+        (own_place / view / place).parent.mkdir(parents=True)
+        (own_place / view / place).write_text("large")
+    common_dir = own_place / "repo"
+    (common_dir / "lfs").mkdir(parents=True)
+    rename, pid = os.rename, os.getpid()
+
+    def rename_late(draft: Path, copy: Path) -> None:
+        monkeypatch.setattr(os, "rename", rename)
+        monkeypatch.setattr(os, "getpid", lambda: pid + 1)
+        take_large_files(own_place / "two", common_dir, 100)
+        rename(draft, copy)
+
+    monkeypatch.setattr(os, "rename", rename_late)
+    take_large_files(own_place / "one", common_dir, 100)
+    assert [path for path in common_dir.rglob("*") if path.is_file()] == [common_dir / place]
+    assert (common_dir / place).read_text() == "large"

@@ -19,7 +19,7 @@ from sessionrun.model.errors import SessionrunError
 from sessionrun.model.places import Place
 from sessionrun.store.session import WALLS_SUFFIX
 from sessionrun.walls.argv import VIEW_FOLDER as VIEW
-from sessionrun.workspaces import exporting
+from sessionrun.workspaces import exporting, view
 from sessionrun.workspaces.clean import CleanResult, Leftover, clean_leftover
 from sessionrun.workspaces.exporting import _read_header
 from sessionrun.workspaces.release import park_work, release
@@ -418,3 +418,19 @@ def test_alternates_of_alternates_are_found(tmp_path: Path) -> None:
         (tmp_path / name / "objects" / "info" / "alternates").write_text(f"# none\n{line}\n")
     found = [str(tmp_path / name / "objects") for name in ("b", "c", "a")]
     assert list(list_alternates(tmp_path / "a")) == found
+
+
+def test_no_branch_is_missing_in_a_view_that_is_made_while_git_packs_its_refs(
+    project: WalledProject, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    copy, project_refs = view._copy, project.top / ".git" / "refs" / "heads"
+
+    def copy_and_pack(origin: Path, target: Path) -> None:
+        copy(origin, target)
+        if project_refs in origin.parents or origin.name == "packed-refs":
+            project.run("pack-refs", "--all")
+
+    monkeypatch.setattr(view, "_copy", copy_and_pack)
+    project.begin()
+    listed = project.run("--git-dir", str(project.view), "for-each-ref", "--format=%(refname)", "refs/heads")
+    assert listed.split() == ["refs/heads/main", "refs/heads/main-task-t"]

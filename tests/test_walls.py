@@ -8,6 +8,8 @@ import shutil
 import signal
 import socket
 import stat
+import subprocess
+import sys
 from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from dataclasses import replace
@@ -32,10 +34,11 @@ from sessionrun.model.sandbox import Sandbox
 from sessionrun.model.spec import CacheSite, Environment, TaskSpec
 from sessionrun.model.spec_records import task_from_record
 from sessionrun.runtime.disk import DiskWatch
+from sessionrun.runtime.jobs.inside import INSIDE, REPORT, InsideStart
 from sessionrun.runtime.keeper import children, wire
 from sessionrun.store.session import SessionDir
 from sessionrun.walls import argv as words_of
-from sessionrun.walls.argv import Enclosure, Walls, build_argv
+from sessionrun.walls.argv import REPORT_FD, Enclosure, Walls, build_argv
 from sessionrun.walls.environment import filter_environment
 from sessionrun.walls.policy import AGENTS, PREFIXES, SECRET_FILES, SECRET_FOLDERS, VARIABLES
 from sessionrun.walls.programs import NOT_INSTALLED, find_folders, find_masks, find_named, is_device, state_of
@@ -477,6 +480,21 @@ def test_what_folders_take_of_the_disk(own_place: Path) -> None:
     make_deep(own_place / "b", 2500)
     assert is_over(folders, 1 << 40), "what is in there cannot be said"
     remove_tree(own_place / "b")
+
+
+def test_a_report_is_open_inside_whatever_its_descriptor_was(own_place: Path) -> None:
+    report = own_place / REPORT
+    start = InsideStart(("/bin/sh", "-c", f"echo started >&{REPORT_FD}"), {}, str(report))
+    (own_place / INSIDE).write_bytes(orjson.dumps(start))
+    program = f"""
+import os, pathlib
+from sessionrun.runtime.jobs.inside import go_inside
+while os.open("/dev/null", os.O_RDONLY) < {REPORT_FD - 1}:
+    pass
+go_inside(pathlib.Path({str(own_place)!r}))
+"""
+    subprocess.run([sys.executable, "-c", program], check=True, cwd=Path(__file__).parents[1])
+    assert report.read_text() == "started\n"
 
 
 def test_all_that_a_task_can_write_counts(own_place: Path) -> None:

@@ -8,9 +8,11 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
+from conftest import make_deep
 from walled import Walled, make_walled
 
 from sessionrun.workspaces.large_files import take_large_files
+from sessionrun.workspaces.registration import remove_tree
 
 LFS = """\
 #!/usr/bin/env python3
@@ -87,6 +89,7 @@ def test_only_files_with_the_digest_of_their_content_come_out(own_place: Path) -
     (own_place / "outside").write_text("linked")
     (view / names["linked"]).symlink_to(own_place / "outside")
     (view / "lfs" / "objects" / "note").write_text("x")
+    make_deep(view / "lfs" / "objects", 1500)
     common_dir.mkdir()
     take_large_files(view, common_dir, 100)
     assert os.listdir(common_dir) == [], "the repository has no large files"
@@ -101,6 +104,7 @@ def test_only_files_with_the_digest_of_their_content_come_out(own_place: Path) -
     (common_dir / names["good"]).unlink()
     take_large_files(view, common_dir, 100)
     assert not (common_dir / names["good"]).exists()
+    remove_tree(own_place / "elsewhere")
 
 
 def test_two_tasks_may_bring_out_the_same_large_file_at_once(

@@ -53,13 +53,19 @@ def take_large_files(view: Path, common_dir: Path, most: int) -> None:
 
 
 def _find_stored(view: Path) -> Iterator[Path]:
-    """Regular files with such names; links are not followed, not even to a folder."""
+    """Regular files with such names, where Git LFS puts them; links are not followed, not even to a folder."""
     top = view / STORE
-    if any(path.is_symlink() for path in (top, top.parent)):
+    if top.parent.is_symlink():
         return
-    for root, _, files in os.walk(top):
-        paths = [Path(root, name) for name in files if _NAME.fullmatch(name)]
+    for folder in (inner for outer in _list_folders(top) for inner in _list_folders(outer)):
+        paths = [folder / name for name in os.listdir(folder) if _NAME.fullmatch(name)]
         yield from (path for path in paths if stat.S_ISREG(path.lstat().st_mode))
+
+
+def _list_folders(top: Path) -> Iterator[Path]:
+    """The folders in a folder; none in a link, or if there is nothing."""
+    if top.is_dir() and not top.is_symlink():
+        yield from (path for path in top.iterdir() if path.is_dir() and not path.is_symlink())
 
 
 def _copy(origin: Path, copy: Path, draft: Path) -> None:

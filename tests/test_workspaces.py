@@ -22,6 +22,7 @@ from sessionrun.workspaces.git import Git
 from sessionrun.workspaces.release import release
 from sessionrun.workspaces.repository import find_repository
 from sessionrun.workspaces.request import Claim, WorkspaceRequest
+from sessionrun.workspaces.space import measure
 from sessionrun.workspaces.worktree import prepare
 
 Work = Callable[[Path], object]
@@ -436,6 +437,7 @@ def test_directories_deeper_than_our_stack_are_removed(project: Project, mode: i
         (path / "new" / "link").symlink_to(project.top)
         make_deep(path / "new", 1500)
         (path / "new").chmod(mode)
+        assert measure(path) >= measure(path / "new") > 0
 
     place, path = project.cycle(work)
     assert place.kept is None and not path.exists() and not list(path.parent.glob(".trash-*"))

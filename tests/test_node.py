@@ -6,14 +6,14 @@ import base64
 import os
 import signal
 import sys
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import replace
 from pathlib import Path
 
 import orjson
 import pytest
 from clusters import PATIENT, SID, NodeUnderTest, make_order
-from conftest import eventually, is_gone, make_deep, slow
+from conftest import eventually, is_gone, slow
 
 from sessionrun.runtime.keeper.watcher import Watcher
 from sessionrun.runtime.node.spool import MIRROR, Spool
@@ -190,7 +190,9 @@ def test_a_job_that_comes_again_before_its_folder_is_removed_has_all_of_its_file
     assert found == {str(number): str(number) for number in range(20)}
 
 
-def test_names_and_depths_of_all_kinds_cost_a_node_nothing(own_place: Path) -> None:
+def test_names_and_depths_of_all_kinds_cost_a_node_nothing(
+    own_place: Path, make_deep: Callable[[Path, int], None]
+) -> None:
     """A job may leave what no message can hold, and directories below each other beyond the depth of our stack."""
     (own_place / "jobs").mkdir()
     spool = Spool(own_place / "jobs")

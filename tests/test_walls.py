@@ -10,7 +10,7 @@ import socket
 import stat
 import subprocess
 import sys
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import replace
 from pathlib import Path
@@ -18,7 +18,7 @@ from typing import Any
 
 import orjson
 import pytest
-from conftest import Command, make_deep
+from conftest import Command
 from hypothesis import given
 from hypothesis import strategies as st
 from test_store import make_spec
@@ -46,7 +46,6 @@ from sessionrun.walls.report import Report, agree, parse_report
 from sessionrun.walls.space import is_over
 from sessionrun.walls.trial import find_problem
 from sessionrun.workspaces.environments.request import FOLDER, find_target
-from sessionrun.workspaces.registration import remove_tree
 from sessionrun.workspaces.request import room_path
 
 WALLS = Walls(
@@ -464,7 +463,7 @@ def test_where_variables_say_that_secrets_are(own_place: Path) -> None:
     agent.close()
 
 
-def test_what_folders_take_of_the_disk(own_place: Path) -> None:
+def test_what_folders_take_of_the_disk(own_place: Path, make_deep: Callable[[Path, int], None]) -> None:
     (own_place / "a" / "deep").mkdir(parents=True)
     (own_place / "b").mkdir()
     content = os.urandom(1 << 20)
@@ -479,7 +478,6 @@ def test_what_folders_take_of_the_disk(own_place: Path) -> None:
     assert is_over(folders, 3 << 19)
     make_deep(own_place / "b", 2500)
     assert is_over(folders, 1 << 40), "what is in there cannot be said"
-    remove_tree(own_place / "b")
 
 
 def test_a_report_is_open_inside_whatever_its_descriptor_was(own_place: Path) -> None:

@@ -4,15 +4,13 @@ from __future__ import annotations
 
 import hashlib
 import os
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
-from conftest import make_deep
 from walled import Walled, make_walled
 
 from sessionrun.workspaces.large_files import take_large_files
-from sessionrun.workspaces.registration import remove_tree
 
 LFS = """\
 #!/usr/bin/env python3
@@ -76,7 +74,9 @@ def test_large_files_of_commits_come_out_and_those_of_the_repository_are_there(s
     assert (site.top / "my.bin").read_text() == "mine\n" and (site.top / "later.bin").read_text() == "later\n"
 
 
-def test_only_files_with_the_digest_of_their_content_come_out(own_place: Path) -> None:
+def test_only_files_with_the_digest_of_their_content_come_out(
+    own_place: Path, make_deep: Callable[[Path, int], None]
+) -> None:
     view, common_dir = own_place / "view", own_place / "repo"
     names = {}
     for kind in ("good", "forged", "linked", "there"):
@@ -104,7 +104,6 @@ def test_only_files_with_the_digest_of_their_content_come_out(own_place: Path) -
     (common_dir / names["good"]).unlink()
     take_large_files(view, common_dir, 100)
     assert not (common_dir / names["good"]).exists()
-    remove_tree(own_place / "elsewhere")
 
 
 def test_two_tasks_may_bring_out_the_same_large_file_at_once(

@@ -12,7 +12,7 @@ from dataclasses import replace
 from pathlib import Path
 
 import pytest
-from conftest import eventually, make_deep
+from conftest import eventually
 from stages import begin_repository, commit_all, lay_out_repository
 
 from sessionrun.model.errors import InputError, SessionrunError
@@ -430,7 +430,9 @@ def test_read_only_directories_are_removed(project: Project) -> None:
 
 
 @pytest.mark.parametrize("mode", [0o700, 0o500])
-def test_directories_deeper_than_our_stack_are_removed(project: Project, mode: int) -> None:
+def test_directories_deeper_than_our_stack_are_removed(
+    project: Project, make_deep: Callable[[Path, int], None], mode: int
+) -> None:
     def work(path: Path) -> None:
         (path / "new").mkdir()
         (path / "new" / "file").write_text("1")

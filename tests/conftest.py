@@ -524,6 +524,23 @@ def _is_over(path: Path) -> bool:
     return ledger.damage_at is None and not any(job.is_open for job in jobs)
 
 
+@pytest.fixture
+def make_deep(own_place: Path) -> Iterator[Callable[[Path, int], None]]:
+    """Makes so many directories below each other.  All of the place goes: pytest could not remove it."""
+
+    def make(folder: Path, depth: int) -> None:
+        fd = os.open(folder, os.O_RDONLY)
+        for _ in range(depth):
+            os.mkdir("d", dir_fd=fd)
+            inner = os.open("d", os.O_RDONLY, dir_fd=fd)
+            os.close(fd)
+            fd = inner
+        os.close(fd)
+
+    yield make
+    subprocess.run(["rm", "-rf", *own_place.iterdir()], check=False)
+
+
 def rests(*pids: int) -> Callable[[], bool]:
     """Whether these processes have rested for a moment, to be asked again and again: none of them was woken up."""
 

@@ -155,6 +155,18 @@ def test_included_files_are_those_of_the_checkout_and_no_archive_leads_out(own_p
         unpack_included(own_place / "archive", kept)
 
 
+@pytest.mark.skipif(not hasattr(tarfile, "data_filter"), reason="a Python that refuses no links")
+def test_a_link_among_included_files_travels_as_it_is(own_place: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Also where Python refuses links that lead out, as it does from 3.14 on."""
+    monkeypatch.setattr(tarfile.TarFile, "extraction_filter", staticmethod(tarfile.data_filter))
+    with tarfile.open(own_place / "archive", "w") as archive:
+        link = tarfile.TarInfo("data")
+        link.type, link.linkname = tarfile.SYMTYPE, "/somewhere/data"
+        archive.addfile(link)
+    unpack_included(own_place / "archive", own_place / "kept")
+    assert os.readlink(own_place / "kept" / "data") == "/somewhere/data"
+
+
 @pytest.mark.slow
 @pytest.mark.skipif(not sys.platform.startswith("linux"), reason="looks into /proc")
 def test_a_task_on_a_node_has_what_it_would_have_here(sessionrun: Command) -> None:

@@ -6,16 +6,17 @@ import base64
 import os
 import signal
 import sys
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import replace
 from pathlib import Path
 
+import orjson
 import pytest
 from clusters import PATIENT, SID, NodeUnderTest, make_order
 from conftest import eventually, is_gone, slow
 
 from sessionrun.runtime.keeper.watcher import Watcher
-from sessionrun.runtime.node.spool import Spool
+from sessionrun.runtime.node.spool import MIRROR, Spool
 
 pytestmark = pytest.mark.skipif(not sys.platform.startswith("linux"), reason="looks into /proc")
 
@@ -163,6 +164,16 @@ def test_a_damaged_order_never_runs_and_writes_nothing_elsewhere(
     assert "evil" not in {name for _, folders, files in os.walk(own_place) for name in (*folders, *files)}
 
 
+def test_a_refused_order_sends_nothing_of_what_it_brought_back(
+    nodes: list[NodeUnderTest], own_place: Path
+) -> None:
+    node = begin(nodes, own_place)
+    file = base64.b64encode(b"brought\n").decode()
+    job = node.submit("t", "/bin/true", env={"KEY": "{env:NOT_SET_ANYWHERE}"}, files={"jobs/t/file": file})
+    node.pump(lambda: job in node.ends)
+    assert "NOT_SET_ANYWHERE" in node.ends[job]["detail"] and node.ends[job]["files"] == {}
+
+
 def test_a_job_that_comes_again_before_its_folder_is_removed_has_all_of_its_files(own_place: Path) -> None:
     (own_place / "jobs").mkdir()
     spool = Spool(own_place / "jobs")
@@ -177,3 +188,22 @@ def test_a_job_that_comes_again_before_its_folder_is_removed_has_all_of_its_file
     eventually(lambda: not last.folder.exists())
     found = {path.parent.name: path.read_text() for path in again.folder.rglob("file")}
     assert found == {str(number): str(number) for number in range(20)}
+
+
+def test_names_and_depths_of_all_kinds_cost_a_node_nothing(
+    own_place: Path, make_deep: Callable[[Path, int], None]
+) -> None:
+    """A job may leave what no message can hold, and directories below each other beyond the depth of our stack."""
+    (own_place / "jobs").mkdir()
+    spool = Spool(own_place / "jobs")
+    job, _ = spool.place(f"{SID}/t/1/1/work/1", make_order("t", "/bin/true"))
+    folder = job.folder / MIRROR / "jobs" / "t"
+    folder.mkdir(parents=True)
+    (folder / os.fsdecode(b"caf\xe9")).write_text("1")
+    (folder / "plain").write_text("22")
+    make_deep(folder, 1500)
+    job.finish({"job": job.job})
+    assert job.end is not None and job.end["files"] == {"jobs/t/plain": 2}
+    assert orjson.loads(orjson.dumps(job.end)) == job.end
+    spool.forget(job)
+    eventually(lambda: not job.folder.exists())

@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+import shutil
+import threading
 from dataclasses import replace
 from pathlib import Path
+from unittest.mock import Mock
 
 import orjson
 import pytest
@@ -13,10 +16,18 @@ from sessionrun.client.cache import clean_cache
 from sessionrun.client.cached_copies import iterate_copies, remove_copy
 from sessionrun.client.doctor.clusters import check_replicas, find_named
 from sessionrun.client.replicas import iterate_replicas, remove_replica
+from sessionrun.cluster.head import Head
+from sessionrun.cluster.messages import LEASE_OVER
 from sessionrun.model.ends import Handed
+from sessionrun.model.events import JobLost
+from sessionrun.model.keys import JobKey
 from sessionrun.model.mends import MendBase
 from sessionrun.model.places import Place, Repository
+from sessionrun.runtime.dask.executor import DaskExecutor
+from sessionrun.runtime.dask.orders import Replicas
 from sessionrun.store.files import replace_file
+from sessionrun.store.session import SessionDir
+from sessionrun.workspaces import replica
 from sessionrun.workspaces.environments.request import FOLDER, Tenant, find_target, tenant_path
 from sessionrun.workspaces.git import Git
 from sessionrun.workspaces.replica import (
@@ -91,6 +102,19 @@ def test_a_branch_goes_when_its_session_has_the_work(node: Node) -> None:
     assert node.branches() == [] and not list((node.home / SENT).iterdir())
 
 
+def test_a_branch_stays_whose_work_was_not_packed(node: Node, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Its RELEASE was killed with the worktree gone already: the next one finds the work on the branch."""
+    commit = git(node.top, "rev-parse", "HEAD")
+    git(node.top, "branch", "task-b")
+    killed = node.folder("killed")
+    monkeypatch.setattr(replica, "pack_objects", Mock(side_effect=KeyboardInterrupt))
+    with pytest.raises(KeyboardInterrupt):
+        send(node.request(), Place(branch="task-b", commit=commit, base_commit=node.base), killed)
+    shutil.rmtree(killed)  # the session has heard that it is lost
+    node.receive("prepare")
+    assert "task-b" in node.branches()
+
+
 def test_a_branch_that_is_taken_up_or_has_moved_stays(node: Node) -> None:
     forget(node, "release")
     node.receive("p1", Place(branch="task-a"))
@@ -138,6 +162,21 @@ def test_a_branch_that_came_home_before_goes_on_and_others_stay(node: Node) -> N
     for _ in range(2):
         assert take_work(repository, replace(place, commit=second), folder, [first]).branch == "task-a-2"
     assert git(source, "rev-parse", "task-a", "task-a-2").split() == [node.base, second]
+
+
+def test_what_a_lost_prepare_was_to_bring_is_sent_again(node: Node, own_place: Path) -> None:
+    """Its node may have been lost while the objects came, and come back without them."""
+    asked = replace(node.request(), repository=replace(node.request().repository, top=str(node.source)))
+    replicas = Replicas(SessionDir(own_place / "session-x"), asked)
+    first, second = (JobKey(task, 1, 1, "prepare", 1) for task in ("a", "b"))
+    assert replicas._bring(first, "n", ReplicaWish((node.base,)))[0] is not None
+    assert replicas._bring(second, "n", ReplicaWish((node.base,)))[0] is None, "the first one brings it"
+    executor = object.__new__(DaskExecutor)
+    executor._replicas = {"": replicas}
+    executor._carrier = Mock(lock=threading.Lock(), head=Head("x", 1, {}))
+    dead = {"job": f"x/{first.text()}", "reason": LEASE_OVER, "ran": True}
+    assert [lost.verdict for lost in executor._hear_death(first, dead) if isinstance(lost, JobLost)] == ["lost"]
+    assert replicas._bring(second, "n", ReplicaWish((node.base,)))[0] is not None
 
 
 def test_an_environment_of_a_node_stays_as_long_as_its_worktree(own_place: Path) -> None:

@@ -8,7 +8,9 @@ import shutil
 import signal
 import socket
 import stat
-from collections.abc import Mapping, Sequence
+import subprocess
+import sys
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import replace
 from pathlib import Path
@@ -19,24 +21,32 @@ import pytest
 from conftest import Command
 from hypothesis import given
 from hypothesis import strategies as st
+from test_store import make_spec
 from test_workspaces import make_repository
 
 from sessionrun.client.sandboxing import find_own_filter
 from sessionrun.dialects.convert import Misfit
 from sessionrun.dialects.sandbox import as_sandbox
-from sessionrun.model.places import GitSettings, Repository
+from sessionrun.engine.fold import begin
+from sessionrun.model.keys import JobKey
+from sessionrun.model.places import GitSettings, Place, Repository
 from sessionrun.model.sandbox import Sandbox
-from sessionrun.model.spec import TaskSpec
+from sessionrun.model.spec import CacheSite, Environment, TaskSpec
 from sessionrun.model.spec_records import task_from_record
+from sessionrun.runtime.disk import DiskWatch
+from sessionrun.runtime.jobs.inside import INSIDE, REPORT, InsideStart
 from sessionrun.runtime.keeper import children, wire
+from sessionrun.store.session import SessionDir
 from sessionrun.walls import argv as words_of
-from sessionrun.walls.argv import Enclosure, Walls, build_argv
+from sessionrun.walls.argv import REPORT_FD, Enclosure, Walls, build_argv
 from sessionrun.walls.environment import filter_environment
 from sessionrun.walls.policy import AGENTS, PREFIXES, SECRET_FILES, SECRET_FOLDERS, VARIABLES
 from sessionrun.walls.programs import NOT_INSTALLED, find_folders, find_masks, find_named, is_device, state_of
 from sessionrun.walls.report import Report, agree, parse_report
 from sessionrun.walls.space import is_over
 from sessionrun.walls.trial import find_problem
+from sessionrun.workspaces.environments.request import FOLDER, find_target
+from sessionrun.workspaces.request import room_path
 
 WALLS = Walls(
     bwrap="/usr/bin/bwrap",
@@ -453,7 +463,7 @@ def test_where_variables_say_that_secrets_are(own_place: Path) -> None:
     agent.close()
 
 
-def test_what_folders_take_of_the_disk(own_place: Path) -> None:
+def test_what_folders_take_of_the_disk(own_place: Path, make_deep: Callable[[Path, int], None]) -> None:
     (own_place / "a" / "deep").mkdir(parents=True)
     (own_place / "b").mkdir()
     content = os.urandom(1 << 20)
@@ -466,6 +476,44 @@ def test_what_folders_take_of_the_disk(own_place: Path) -> None:
     assert is_over(folders, 1 << 20) and not is_over(folders, 3 << 19)
     (own_place / "b" / "more").write_bytes(content)
     assert is_over(folders, 3 << 19)
+    make_deep(own_place / "b", 2500)
+    assert is_over(folders, 1 << 40), "what is in there cannot be said"
+
+
+def test_a_report_is_open_inside_whatever_its_descriptor_was(own_place: Path) -> None:
+    report = own_place / REPORT
+    start = InsideStart(("/bin/sh", "-c", f"echo started >&{REPORT_FD}"), {}, str(report))
+    (own_place / INSIDE).write_bytes(orjson.dumps(start))
+    program = f"""
+import os, pathlib
+from sessionrun.runtime.jobs.inside import go_inside
+while os.open("/dev/null", os.O_RDONLY) < {REPORT_FD - 1}:
+    pass
+go_inside(pathlib.Path({str(own_place)!r}))
+"""
+    subprocess.run([sys.executable, "-c", program], check=True, cwd=Path(__file__).parents[1])
+    assert report.read_text() == "started\n"
+
+
+def test_all_that_a_task_can_write_counts(own_place: Path) -> None:
+    (own_place / "repo").mkdir()
+    worktree = own_place / "trees" / "t"
+    repository = Repository(
+        str(own_place / "repo"), str(own_place / "repo" / ".git"), str(worktree.parent), "main", "1"
+    )
+    task = TaskSpec("t", ("true",), agent="shell", sandbox=Sandbox("project", disk=1), environment=Environment())
+    cache = CacheSite(str(own_place / "cache"))
+    spec = replace(make_spec(), session_id="s", tasks=(task,), repository=repository, cache=cache)
+    session = SessionDir(own_place / "session-s")
+    state = begin(spec).tasks["t"]
+    state.place = Place(worktree=str(worktree), branch="t")
+    watch, jobs, environments = DiskWatch(session), session.path / "jobs" / "t", str(own_place / "cache" / FOLDER)
+    all_phases = {str(jobs / "a1-walls"), str(jobs / "walls-state"), str(jobs / "agent"), str(worktree)}
+    found = set(watch._find_folders(spec, JobKey("t", 1, 1, "work", 1), state))
+    assert found == {*all_phases, find_target(environments, "s", "t", 1)}
+    found = set(watch._find_folders(spec, JobKey("t", 1, 1, "prove", 1), state))
+    room = str(room_path(repository, "s/t"))
+    assert found == {*all_phases, room, find_target(environments, "s", "t", 1, in_room=True)}
 
 
 def test_the_folders_of_a_program(own_place: Path) -> None:

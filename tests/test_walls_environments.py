@@ -4,19 +4,25 @@ from __future__ import annotations
 
 import os
 from collections.abc import Iterator
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
+from unittest.mock import Mock
 
 import orjson
 import pytest
 from python_projects import BACKEND, lay_out_project, make_uv, make_wheels
 from walled import Walled, make_walled
 
+from sessionrun.model.sandbox import Sandbox
 from sessionrun.store.session import SessionDir
+from sessionrun.workspaces.environments import make
+from sessionrun.workspaces.environments.cloning import EntryChanged
 from sessionrun.workspaces.environments.inputs import collect_all, collect_inputs
 from sessionrun.workspaces.environments.interpreter import find_interpreter
+from sessionrun.workspaces.environments.make import find_digest, make_environment
 from sessionrun.workspaces.environments.manifest import ENV, LEFT, list_files, load_manifest, verify
-from sessionrun.workspaces.environments.request import EnvironmentProblem
+from sessionrun.workspaces.environments.request import BuildWalls, EnvironmentProblem, EnvironmentRequest
 
 IS_INSIDE = "tr '\\0' ' ' < /proc/1/cmdline | grep -q bwrap"
 
@@ -270,6 +276,29 @@ def test_links_in_an_entry_lead_nowhere(tmp_path: Path) -> None:
     files = {entry.path: entry for entry in list_files(tmp_path / "entry", [str(tmp_path / "old")])}
     assert files[f"{ENV}/bin/x"].rewrite and not files[f"{ENV}/lib/site-packages/x-1.dist-info/RECORD"].record
     assert (outside / "kept.pyc").exists() and f"{ENV}/lib/site-packages/waits.py" not in files
+
+
+def test_an_entry_that_has_changed_is_not_made_anew_from_the_work_of_a_task(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """It may be of a cache that was copied to another disk."""
+    (tmp_path / "top").mkdir()
+    (tmp_path / "top" / "setup.py").write_text("import tools.helper\n")
+    top, target = str(tmp_path / "top"), str(tmp_path / "tasks" / "t")
+    request = EnvironmentRequest(top, top, str(tmp_path / "cache"), target, "s/t")
+    request = replace(request, walls=BuildWalls(Mock(), {"PATH": os.environ["PATH"]}, Sandbox("project")))
+    usual = find_digest(replace(request, pristine=True), tmp_path)
+    asked: list[str] = []
+
+    def ensure(cache: Path, digest: str, *_: object, **__: object) -> None:
+        asked.append(digest)
+        raise EnvironmentProblem("not now")
+
+    monkeypatch.setattr(make, "find_entry", lambda cache, digest: Mock() if digest == usual else None)
+    monkeypatch.setattr(make, "clone", Mock(side_effect=EntryChanged))
+    monkeypatch.setattr(make, "ensure_entry", ensure)
+    assert make_environment(request, tmp_path).problem == "not now"
+    assert len(asked) == 1 and asked != [usual]
 
 
 def test_all_files_count_where_a_task_may_have_written_them(tmp_path: Path) -> None:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import os
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
@@ -74,7 +74,9 @@ def test_large_files_of_commits_come_out_and_those_of_the_repository_are_there(s
     assert (site.top / "my.bin").read_text() == "mine\n" and (site.top / "later.bin").read_text() == "later\n"
 
 
-def test_only_files_with_the_digest_of_their_content_come_out(own_place: Path) -> None:
+def test_only_files_with_the_digest_of_their_content_come_out(
+    own_place: Path, make_deep: Callable[[Path, int], None]
+) -> None:
     view, common_dir = own_place / "view", own_place / "repo"
     names = {}
     for kind in ("good", "forged", "linked", "there"):
@@ -87,6 +89,7 @@ def test_only_files_with_the_digest_of_their_content_come_out(own_place: Path) -
     (own_place / "outside").write_text("linked")
     (view / names["linked"]).symlink_to(own_place / "outside")
     (view / "lfs" / "objects" / "note").write_text("x")
+    make_deep(view / "lfs" / "objects", 1500)
     common_dir.mkdir()
     take_large_files(view, common_dir, 100)
     assert os.listdir(common_dir) == [], "the repository has no large files"
@@ -101,3 +104,27 @@ def test_only_files_with_the_digest_of_their_content_come_out(own_place: Path) -
     (common_dir / names["good"]).unlink()
     take_large_files(view, common_dir, 100)
     assert not (common_dir / names["good"]).exists()
+
+
+def test_two_tasks_may_bring_out_the_same_large_file_at_once(
+    own_place: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    name = hashlib.sha256(b"large").hexdigest()
+    place = Path("lfs", "objects", name[:2], name[2:4], name)
+    for view in ("one", "two"):
+        (own_place / view / place).parent.mkdir(parents=True)
+        (own_place / view / place).write_text("large")
+    common_dir = own_place / "repo"
+    (common_dir / "lfs").mkdir(parents=True)
+    rename, pid = os.rename, os.getpid()
+
+    def rename_late(draft: Path, copy: Path) -> None:
+        monkeypatch.setattr(os, "rename", rename)
+        monkeypatch.setattr(os, "getpid", lambda: pid + 1)
+        take_large_files(own_place / "two", common_dir, 100)
+        rename(draft, copy)
+
+    monkeypatch.setattr(os, "rename", rename_late)
+    take_large_files(own_place / "one", common_dir, 100)
+    assert [path for path in common_dir.rglob("*") if path.is_file()] == [common_dir / place]
+    assert (common_dir / place).read_text() == "large"

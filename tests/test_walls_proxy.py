@@ -17,6 +17,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any, ClassVar
+from unittest.mock import Mock
 
 import psutil
 import pytest
@@ -398,6 +399,18 @@ def test_a_proxy_that_is_killed_is_started_again(proxied: Proxied, server: Serve
     assert ask(door, b"GET http://example.org/ HTTP/1.1\r\n\r\n").startswith(b"HTTP/1.1 403")
     assert [host["count"] for host in read_denials(proxied.session.path, "t")] == [2]
     assert proxied.said == ["the proxy has ended (-9): another one is started"]
+
+
+def test_a_job_whose_proxy_cannot_be_started_ends_no_session(
+    proxied: Proxied, server: Server, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    with monkeypatch.context() as patched:
+        patched.setattr(subprocess, "Popen", Mock(side_effect=BlockingIOError))
+        with pytest.raises(BlockingIOError):
+            proxied.open("127.0.0.1")
+    proxied.proxying.shut(KEY)
+    door = proxied.open("127.0.0.1")
+    assert b"from the server" in tunnel_and_get(door, server.port, "/x")
 
 
 @pytest.mark.slow

@@ -19,7 +19,7 @@ from sessionrun.model.errors import SessionrunError
 from sessionrun.model.places import Place
 from sessionrun.store.session import WALLS_SUFFIX
 from sessionrun.walls.argv import VIEW_FOLDER as VIEW
-from sessionrun.workspaces import exporting
+from sessionrun.workspaces import exporting, view
 from sessionrun.workspaces.clean import CleanResult, Leftover, clean_leftover
 from sessionrun.workspaces.exporting import _read_header
 from sessionrun.workspaces.release import park_work, release
@@ -251,6 +251,7 @@ HEADER = {**IDS, "staged": [], "many": False, "stashes": 0, "branches": [], "tag
         json.dumps({**HEADER, "head": 3}).encode(),
         json.dumps({**HEADER, "merge": ["HEAD"]}).encode(),
         json.dumps({**HEADER, "merge": "abc"}).encode(),
+        json.dumps({**HEADER, "merge": [None]}).encode(),
         json.dumps({**HEADER, "reference": ["x"]}).encode(),
         json.dumps({**HEADER, "staged": ["../x"]}).encode(),
         json.dumps({**HEADER, "staged": ["/etc/passwd"]}).encode(),
@@ -338,6 +339,26 @@ def test_an_export_that_is_too_much_is_ended(project: WalledProject, monkeypatch
     _refuse_forged(project, monkeypatch, b"x\n", "cat /dev/zero", "its commits are more than 1 MiB")
 
 
+STAGED: dict[str, str] = {
+    "a name that is not UTF-8": "echo 1 > $(printf 'caf\\351'); git add -A",
+    "a branch of such a name": "git checkout -q -b $(printf 'caf\\351'); echo 1 > one; git add one",
+    "a file for a directory": "git rm -rq sub; echo 1 > sub; git add sub",
+    "a directory for a file": "git rm -q a.txt; mkdir a.txt; echo 1 > a.txt/one; git add a.txt",
+    "a link for a directory": "mkdir new; echo 1 > new/x.log; git add -f new; mv new other; ln -s other new",
+}
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("name", STAGED)
+def test_what_is_staged_and_not_committed_costs_no_commit(project: WalledProject, name: str) -> None:
+    request, _, worktree = project.begin()
+    project.inside(worktree, f"echo 2 > two; git add two; git commit -qm two; {STAGED[name]}")
+    place = release(request, project.folder())
+    assert place.kept is None or "HEAD is on" in place.kept, place.kept
+    assert place.commit is not None
+    assert "two" in project.run("log", "--format=%s", place.commit).split()
+
+
 def _clean(project: WalledProject, request: WorkspaceRequest, *, dry_run: bool = False) -> list[CleanResult]:
     """What `clean` says of the task of a session that was killed, and does."""
     place = request.place
@@ -397,3 +418,19 @@ def test_alternates_of_alternates_are_found(tmp_path: Path) -> None:
         (tmp_path / name / "objects" / "info" / "alternates").write_text(f"# none\n{line}\n")
     found = [str(tmp_path / name / "objects") for name in ("b", "c", "a")]
     assert list(list_alternates(tmp_path / "a")) == found
+
+
+def test_no_branch_is_missing_in_a_view_that_is_made_while_git_packs_its_refs(
+    project: WalledProject, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    copy, project_refs = view._copy, project.top / ".git" / "refs" / "heads"
+
+    def copy_and_pack(origin: Path, target: Path) -> None:
+        copy(origin, target)
+        if project_refs in origin.parents or origin.name == "packed-refs":
+            project.run("pack-refs", "--all")
+
+    monkeypatch.setattr(view, "_copy", copy_and_pack)
+    project.begin()
+    listed = project.run("--git-dir", str(project.view), "for-each-ref", "--format=%(refname)", "refs/heads")
+    assert listed.split() == ["refs/heads/main", "refs/heads/main-task-t"]

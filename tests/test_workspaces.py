@@ -22,6 +22,7 @@ from sessionrun.workspaces.git import Git
 from sessionrun.workspaces.release import release
 from sessionrun.workspaces.repository import find_repository
 from sessionrun.workspaces.request import Claim, WorkspaceRequest
+from sessionrun.workspaces.space import measure
 from sessionrun.workspaces.worktree import prepare
 
 Work = Callable[[Path], object]
@@ -426,6 +427,24 @@ def test_read_only_directories_are_removed(project: Project) -> None:
     place, path = project.cycle(work)
     assert not path.exists() and place.commit is not None and "ro/f" in project.files(place.commit)
     assert not list(path.parent.glob(".trash*"))
+
+
+@pytest.mark.parametrize("mode", [0o700, 0o500])
+def test_directories_deeper_than_our_stack_are_removed(
+    project: Project, make_deep: Callable[[Path, int], None], mode: int
+) -> None:
+    def work(path: Path) -> None:
+        (path / "new").mkdir()
+        (path / "new" / "file").write_text("1")
+        (path / "new" / "link").symlink_to(project.top)
+        make_deep(path / "new", 1500)
+        (path / "new").chmod(mode)
+        assert measure(path) >= measure(path / "new") > 0
+
+    place, path = project.cycle(work)
+    assert place.kept is None and not path.exists() and not list(path.parent.glob(".trash-*"))
+    assert place.branch is not None and project.run("show", f"{place.branch}:new/file") == "1"
+    assert (project.top / "a.txt").exists()
 
 
 def test_submodule_work_keeps_the_worktree(project: Project) -> None:

@@ -1,8 +1,9 @@
 """Ends jobs inside of walls that have filled more of the disk than their sandbox lets them.
 
 No limit of the kernel counts folders for an ordinary user, so what a task can write is measured from time to time:
-its worktree, its /tmp, its view of git and the folders of its agents.  It may come to more between two looks.  A
-thread measures, since that takes long for many files; only tasks with a limit are looked at.
+its worktree, its /tmp, its view of git, its environment, the folders of its agents, and the room of a proof.  It
+may come to more between two looks.  A thread measures, since that takes long for many files; only tasks with a
+limit are looked at.
 """
 
 from __future__ import annotations
@@ -14,7 +15,9 @@ from typing import Final
 from sessionrun.engine.state import State, TaskState
 from sessionrun.model.events import Event, TimerFired
 from sessionrun.model.keys import JobKey, Phase
-from sessionrun.store.session import WALLS_STATE, SessionDir
+from sessionrun.model.repositories import repository_of
+from sessionrun.model.spec import SessionSpec
+from sessionrun.store.session import AGENT_DIR, WALLS_STATE, SessionDir
 from sessionrun.walls.space import LOOK_S, find_pause, is_over
 
 _WALLED: Final[frozenset[Phase]] = frozenset(("setup", "work", "check", "prove"))
@@ -42,17 +45,20 @@ class DiskWatch:
         running = dict(self._find_running(state))
         self.look_at = None
         if running:
-            yield from self._look(running, mono)
+            yield from self._look(state, running, mono)
 
     def _find_running(self, state: State) -> Iterator[tuple[JobKey, TaskState]]:
         for task in map(state.tasks.__getitem__, self._limited):
             if task.job is not None and task.job.stopping is None and task.job.key.phase in _WALLED:
                 yield task.job.key, task
 
-    def _look(self, running: Mapping[JobKey, TaskState], mono: float) -> Iterator[Event]:
+    def _look(self, state: State, running: Mapping[JobKey, TaskState], mono: float) -> Iterator[Event]:
         """Take what the last look has found, or begin the next one."""
         if self._looker is None:
-            places = [(key, _limit_of(task) or 0, self._find_folders(key, task)) for key, task in running.items()]
+            places = [
+                (key, _limit_of(task) or 0, self._find_folders(state.spec, key, task))
+                for key, task in running.items()
+            ]
             self._looker = threading.Thread(target=self._measure, args=(places,), daemon=True)
             self._began = mono
             self._looker.start()
@@ -65,10 +71,23 @@ class DiskWatch:
             return
         self.look_at = mono + LOOK_S / 10
 
-    def _find_folders(self, key: JobKey, task: TaskState) -> list[str]:
-        walls = self._session.walls_path(key)
-        worktree = None if task.place is None else task.place.worktree
-        return [str(walls), str(walls.with_name(WALLS_STATE)), *([worktree] if worktree else [])]
+    def _find_folders(self, spec: SessionSpec, key: JobKey, task: TaskState) -> list[str]:
+        """What a job of the task can write, whether it is there or not."""
+        from sessionrun.workspaces.environments.request import find_cache, find_target  # few tasks have a limit
+        from sessionrun.workspaces.request import room_path
+
+        walls, place = self._session.walls_path(key), task.place
+        folders = [str(walls), *(str(walls.with_name(name)) for name in (WALLS_STATE, AGENT_DIR))]
+        if place is None or place.worktree is None:
+            return folders
+        in_room, owner = key.phase == "prove", f"{spec.session_id}/{task.spec.id}"
+        repository = repository_of(spec, task.spec, place.start)
+        if in_room and repository is not None:
+            folders.append(str(room_path(repository, owner)))
+        if task.spec.environment is not None:
+            cache = find_cache(spec.cache)
+            folders.append(find_target(cache, spec.session_id, task.spec.id, key.attempt, in_room=in_room))
+        return [*folders, place.worktree]
 
     def _measure(self, places: Sequence[tuple[JobKey, int, Sequence[str]]]) -> None:
         self._full = [key for key, limit, folders in places if is_over(folders, limit)]

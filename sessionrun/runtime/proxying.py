@@ -140,8 +140,8 @@ class Proxying:
             self._tell(door.describe(), door.listener)
 
     def _tell(self, message: bytes, *passed: socket.socket) -> None:
-        assert self._control is not None
-        socket.send_fds(self._control, [message], [one.fileno() for one in passed])
+        if self._control is not None:  # else no proxy could be started so far
+            socket.send_fds(self._control, [message], [one.fileno() for one in passed])
 
     def _start(self) -> None:
         import subprocess

@@ -22,7 +22,7 @@ from sessionrun.walls.argv import TMP_FOLDER, VIEW_FOLDER
 from sessionrun.workspaces.exporting import MAX_PACK, CannotBringOut, Exported, export_view
 from sessionrun.workspaces.git import Git
 from sessionrun.workspaces.large_files import take_large_files
-from sessionrun.workspaces.park import settle_index
+from sessionrun.workspaces.park import is_behind_link, settle_index
 from sessionrun.workspaces.registration import find_lost_admins, load_owner, remove_tree
 from sessionrun.workspaces.request import WorkspaceRequest
 from sessionrun.workspaces.view import BroughtOut, load_brought, note_brought
@@ -181,19 +181,20 @@ def _move(git: Git, name: str, tip: str | None, found: Exported) -> None:
 
 def _stage(git: Git, names: Sequence[str]) -> None:
     """Put files of the worktree into its index, as the task did inside: else ignored ones would be no work."""
-    there = [name for name in names if _is_file(os.path.join(git.directory, name))]
+    links: dict[str, bool] = {}
+    there = [name for name in names if _is_file(git.directory, name, links)]
     if there:
         content = b"".join(os.fsencode(name) + b"\0" for name in there)
-        git("update-index", "--add", "--remove", "-z", "--stdin", stdin=content)
+        git("update-index", "--add", "--remove", "--replace", "-z", "--stdin", stdin=content)
 
 
-def _is_file(path: str) -> bool:
-    """Whether a file or a link lies there."""
+def _is_file(top: Path, name: str, links: dict[str, bool]) -> bool:
+    """Whether a file or a link lies there, and not behind a link, where git takes none."""
     try:
-        mode = os.lstat(path).st_mode
+        mode = os.lstat(os.path.join(top, name)).st_mode
     except (OSError, ValueError):
         return False
-    return stat.S_ISREG(mode) or stat.S_ISLNK(mode)
+    return (stat.S_ISREG(mode) or stat.S_ISLNK(mode)) and not is_behind_link(top, name, links)
 
 
 def _mark_unmerged(git: Git, *, unmerged: bool) -> None:

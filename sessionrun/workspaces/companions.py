@@ -73,6 +73,7 @@ def unpack_included(archive: Path, folder: Path) -> None:
     make_directories(folder, 0o700)
     try:
         with tarfile.open(archive) as packed:
+            packed.extraction_filter = _as_packed
             for member in packed:
                 target = folder / member.name
                 if os.path.isabs(member.name) or ".." in Path(member.name).parts:
@@ -82,6 +83,11 @@ def unpack_included(archive: Path, folder: Path) -> None:
                     packed.extract(member, folder, set_attrs=not member.issym())
     except (tarfile.TarError, ValueError) as error:
         raise SessionrunError(f"{archive.name} is damaged: {error}") from None
+
+
+def _as_packed(member: tarfile.TarInfo, folder: str) -> tarfile.TarInfo:
+    """A member as it is: Python from 3.14 on would refuse links that lead out, and a checkout may have such."""
+    return member
 
 
 def place_links(top: str, links: Sequence[str]) -> tuple[list[str], dict[str, str]]:

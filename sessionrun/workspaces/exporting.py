@@ -63,7 +63,14 @@ class Exported:
     @property
     def state(self) -> BroughtOut:
         """What of it is outside, too, once it is brought out."""
-        return BroughtOut(self.head, self.reference, self.own, self.merge, self.unmerged, self.staged)
+        reference = None if self.reference is None else _as_text(self.reference)
+        staged = tuple(map(_as_text, self.staged))
+        return BroughtOut(self.head, reference, self.own, self.merge, self.unmerged, staged)
+
+
+def _as_text(name: str) -> str:
+    """A name as JSON can have it; git's may be of any bytes."""
+    return os.fsencode(name).decode("utf-8", "backslashreplace")
 
 
 def export_view(
@@ -200,7 +207,7 @@ def _read_header(content: bytes) -> Exported:
         found = json.loads(content)
         merge, reference = found["merge"], found["reference"]
         own, head = found["own"], found["head"]
-        commits = [commit for commit in (own, head, *merge) if commit is not None]
+        commits = [*(commit for commit in (own, head) if commit is not None), *merge]
         if not all(isinstance(commit, str) and _COMMIT.fullmatch(commit) for commit in commits):
             raise ValueError
         if not (reference is None or isinstance(reference, str)):

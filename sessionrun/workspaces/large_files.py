@@ -19,6 +19,9 @@ from sessionrun.store.files import make_directories, open_regular
 STORE: Final = Path("lfs", "objects")
 """In a common directory: files by the first two, the next two and all digits of their names."""
 
+DRAFTS: Final = Path("lfs", "tmp")
+"""In a common directory: where Git LFS has files that are not whole, and deletes what was left there."""
+
 _NAME: Final = re.compile("[0-9a-f]{64}")
 _CHUNK: Final = 1 << 20
 
@@ -45,24 +48,31 @@ def take_large_files(view: Path, common_dir: Path, most: int) -> None:
             if most < 0:
                 raise SessionrunError("its large files are too much")
             make_directories(own.parent, 0o777)
-            _copy(path, own)
+            make_directories(common_dir / DRAFTS, 0o777)
+            _copy(path, own, common_dir / DRAFTS / f"{name}-{os.getpid()}")
 
 
 def _find_stored(view: Path) -> Iterator[Path]:
-    """Regular files with such names; links are not followed, not even to a folder."""
+    """Regular files with such names, where Git LFS puts them; links are not followed, not even to a folder."""
     top = view / STORE
-    if any(path.is_symlink() for path in (top, top.parent)):
+    if top.parent.is_symlink():
         return
-    for root, _, files in os.walk(top):
-        paths = [Path(root, name) for name in files if _NAME.fullmatch(name)]
+    for folder in (inner for outer in _list_folders(top) for inner in _list_folders(outer)):
+        paths = [folder / name for name in os.listdir(folder) if _NAME.fullmatch(name)]
         yield from (path for path in paths if stat.S_ISREG(path.lstat().st_mode))
 
 
-def _copy(origin: Path, copy: Path) -> None:
+def _list_folders(top: Path) -> Iterator[Path]:
+    """The folders in a folder; none in a link, or if there is nothing."""
+    if top.is_dir() and not top.is_symlink():
+        yield from (path for path in top.iterdir() if path.is_dir() and not path.is_symlink())
+
+
+def _copy(origin: Path, copy: Path, draft: Path) -> None:
     """Copy a file whose name says its content; another one is left out."""
     import hashlib  # few tasks need it
 
-    digest, draft = hashlib.sha256(), copy.with_name(f".{copy.name}.new")
+    digest = hashlib.sha256()
     try:
         with open(open_regular(origin), "rb") as source, open(draft, "wb") as sink:
             while chunk := source.read(_CHUNK):

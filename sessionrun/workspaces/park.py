@@ -294,7 +294,7 @@ def _update_index(index: Git, names: list[str], gitlinks: list[str]) -> list[str
     links: dict[str, bool] = {}
     for name in names:
         path = index.directory / name
-        here = os.path.lexists(path) and not _is_behind_link(index.directory, name, links)
+        here = os.path.lexists(path) and not is_behind_link(index.directory, name, links)
         became_folder = path.is_dir() and not path.is_symlink() and name not in gitlinks
         (there if here and not became_folder else gone).append(name)
     # removals first: a file may have become a directory, a directory a file or a link
@@ -305,13 +305,13 @@ def _update_index(index: Git, names: list[str], gitlinks: list[str]) -> list[str
     return there
 
 
-def _is_behind_link(top: Path, name: str, known: dict[str, bool]) -> bool:
+def is_behind_link(top: Path, name: str, known: dict[str, bool]) -> bool:
     """Whether one of the directories of this path has become a symbolic link: then git sees nothing there."""
     folder = os.path.dirname(name)
     if not folder:
         return False
     if folder not in known:
-        known[folder] = (top / folder).is_symlink() or _is_behind_link(top, folder, known)
+        known[folder] = (top / folder).is_symlink() or is_behind_link(top, folder, known)
     return known[folder]
 
 

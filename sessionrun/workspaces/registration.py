@@ -8,6 +8,7 @@ that was merged and deleted is free for the next session, so a name alone proves
 from __future__ import annotations
 
 import os
+import stat
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
@@ -215,19 +216,54 @@ def read_branches(repository: Repository) -> set[str]:
 
 
 def remove_tree(path: Path) -> None:
-    """Delete a directory tree, also one whose directories were made read-only; links are not followed."""
+    """Delete a directory tree, whatever was made of it: links are not followed."""
     if not path.exists():
         return
     import shutil  # it loads five compressors, and a PREPARE has no time for that
 
     try:
         shutil.rmtree(path)
-    except PermissionError:
-        _open_up(path)
-        for root, folders, _ in os.walk(path):
-            for name in folders:
-                _open_up(Path(root) / name)
+    except (PermissionError, RecursionError):
+        _empty(path)
         shutil.rmtree(path)
+
+
+def _empty(path: Path) -> None:
+    """Delete all below a directory, also what cannot be written, or is deeper than the stack of this process.
+
+    The directories in one are brought to the top before it goes, so no path becomes long.
+    """
+    _open_up(path)
+    top = _open_directory(path)
+    try:
+        while folders := [name for name in os.listdir(top) if _is_directory(name, top)]:
+            for name in folders:
+                _open_up(path / name)
+                inner = _open_directory(name, dir_fd=top)
+                try:
+                    _flatten(path / name, inner, top)
+                finally:
+                    os.close(inner)
+                os.rmdir(name, dir_fd=top)
+    finally:
+        os.close(top)
+
+
+def _flatten(folder: Path, inner: int, top: int) -> None:
+    for name in os.listdir(inner):
+        if _is_directory(name, inner):
+            _open_up(folder / name)
+            os.rename(name, f".{os.urandom(16).hex()}", src_dir_fd=inner, dst_dir_fd=top)
+        else:
+            os.unlink(name, dir_fd=inner)
+
+
+def _open_directory(path: Path | str, *, dir_fd: int | None = None) -> int:
+    return os.open(path, os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC, dir_fd=dir_fd)
+
+
+def _is_directory(name: str, dir_fd: int) -> bool:
+    return stat.S_ISDIR(os.lstat(name, dir_fd=dir_fd).st_mode)
 
 
 def create_branch(git: Git, claim: Claim) -> None:

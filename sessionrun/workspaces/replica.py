@@ -244,16 +244,15 @@ def send(request: WorkspaceRequest, place: Place, folder: Path) -> None:
         return
     if place.worktree is None:
         remove_tree(kept_path(Path(request.repository.top), request.owner))
-    _note_sent(request, place, folder)
     git = Git(Path(request.repository.top), limit_s=request.git_limit_s)
     for name in wish.brings:
         if git.attempt("cat-file", "-e", f"{place.commit}:{name}").returncode == 0:
             (folder / LEFT / name).unlink(missing_ok=True)  # it is work
-    if place.commit in wish.known:
-        return
-    content = pack_objects(git, tips, wish.known)
-    with open(open_regular(folder / WORK, os.O_WRONLY | os.O_CREAT | os.O_TRUNC), "wb") as stream:
-        stream.write(content)
+    if place.commit not in wish.known:
+        content = pack_objects(git, tips, wish.known)
+        with open(open_regular(folder / WORK, os.O_WRONLY | os.O_CREAT | os.O_TRUNC), "wb") as stream:
+            stream.write(content)
+    _note_sent(request, place, folder)  # last: if this is killed before, the next RELEASE needs the branch
 
 
 def _note_sent(request: WorkspaceRequest, place: Place, folder: Path) -> None:
@@ -277,7 +276,8 @@ def _drop_sent(git: Git, records: Path, earlier: Place | None) -> None:
         if sent is None or os.path.lexists(sent.folder):
             continue
         if earlier is None or sent.branch not in (earlier.branch, earlier.rescue):
-            dropped = git.attempt("update-ref", "-d", f"refs/heads/{sent.branch}", sent.commit).returncode == 0
+            done = git.attempt("update-ref", "-d", f"refs/heads/{sent.branch}", sent.commit)
+            dropped = dropped or done.returncode == 0
         path.unlink(missing_ok=True)
     if dropped:
         git.attempt("-c", "gc.autoDetach=false", "gc", "--auto", "--quiet")

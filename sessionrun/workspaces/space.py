@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+from contextlib import suppress
 from pathlib import Path
 from typing import Final
 
@@ -34,11 +35,13 @@ def check_space(folder: Path) -> None:
 
 def measure(path: Path) -> int:
     """How much room a directory takes on the disk (bytes)."""
-    total = 0
-    for folder, _, names in os.walk(path):
-        for name in names:
-            try:
-                total += os.lstat(os.path.join(folder, name)).st_blocks * 512
-            except OSError:
-                pass
+    total, left = 0, [os.fspath(path)]
+    while left:  # os.walk of Python before 3.12 fails on directories that are deeper than its stack
+        with suppress(OSError), os.scandir(left.pop()) as entries:
+            for entry in entries:
+                with suppress(OSError):
+                    if entry.is_dir(follow_symlinks=False):
+                        left.append(entry.path)
+                    else:
+                        total += entry.stat(follow_symlinks=False).st_blocks * 512
     return total

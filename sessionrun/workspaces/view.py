@@ -114,10 +114,10 @@ def make_view(
     remove_tree(draft)
     make_directories(draft / "objects" / "info", 0o700)
     make_directories(draft / BASE_OBJECTS, 0o700)
-    for name in _COPIED:
-        _copy(common_dir / name, draft / name)
     for name in _TREES:
         _copy_tree(common_dir / name, draft / name)
+    for name in _COPIED:  # packed-refs after refs: what git packs meanwhile would be in neither
+        _copy(common_dir / name, draft / name)
     make_directories(draft / "refs", 0o700)
     _copy_tree(admin, draft / "worktrees" / admin.name)
     alternates = [str(common_dir / BASE_OBJECTS), *list_alternates(common_dir)]

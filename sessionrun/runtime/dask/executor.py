@@ -307,10 +307,10 @@ class DaskExecutor:
 
     def _hear_death(self, key: JobKey, dead: Message) -> list[Notice]:
         reason = f"{dead['reason']} (node {self._node_of(dead['job'])})"
-        if dead["ran"]:
-            return [JobLost(key, "lost", reason, gone=None)]
         if key.phase == "prepare":
             self._note_prepared(key, ok=False)
+        if dead["ran"]:
+            return [JobLost(key, "lost", reason, gone=None)]
         lost = JobLost(key, "void", reason, counts=False)
         if dead["job"] in self._called_back:
             self._called_back.discard(dead["job"])

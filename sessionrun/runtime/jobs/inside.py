@@ -78,6 +78,7 @@ def _become(argv: tuple[str, ...], env: Mapping[str, str]) -> NoReturn:
 def _open_report(path: str) -> None:
     fd = open_regular(path, os.O_WRONLY | os.O_CREAT | os.O_APPEND)
     os.dup2(fd, REPORT_FD)
+    os.set_inheritable(REPORT_FD, True)  # if it is the same, dup2 changes nothing
 
 
 def _mark(env: Mapping[str, str]) -> dict[str, str]:

@@ -268,7 +268,7 @@ class LinkProcess:
         """Tell that it did not start.  It is not in the ledger: if this is forgotten, its order comes again."""
         empty: Message = {"outputs": [], "brought": {}}
         job = self._jobs[name] = SpooledJob(name, self._spool.folder_of(name), empty)
-        job.finish({**end, "job": name, "files": {}})
+        job.end = {**end, "job": name, "files": {}}  # what lies there is only what the order brought
         self._has_news = True
 
     def _hear_keeper(self) -> None:

@@ -9,11 +9,12 @@ from __future__ import annotations
 
 import base64
 import os
-import shutil
+import stat
 import sys
 import threading
 import time
 from collections.abc import Iterator
+from contextlib import suppress
 from pathlib import Path
 from queue import Queue
 from typing import Final
@@ -24,10 +25,10 @@ from sessionrun.cluster.messages import Message
 from sessionrun.model.cluster import CACHE_TOKEN, NODE_TOKEN, PATH_TOKEN
 from sessionrun.runtime.executors.secrets import look_up
 from sessionrun.runtime.jobs.logins import LOGINS
-from sessionrun.runtime.keeper.command import say
 from sessionrun.runtime.keeper.wire import JobOrder
 from sessionrun.store.files import make_directories, open_regular, read_regular
 from sessionrun.walls.groups import GROUPS
+from sessionrun.workspaces.registration import remove_tree
 from sessionrun.workspaces.rescue_names import list_packs
 
 ORDER: Final = "order.json"
@@ -131,22 +132,36 @@ class SpooledJob:
             os.close(fd)
 
     def _find_files(self) -> Iterator[tuple[str, int]]:
-        """All regular files below the mirror that the job made or changed; links are not followed."""
-        base, found = str(self.folder / MIRROR), 0
-        for place, folders, names in os.walk(base):
-            folders.sort()
-            for name in sorted(names):
-                path = f"{place}/{name}"
+        """All regular files below the mirror that the job made or changed; links are not followed.
+
+        A name that is not UTF-8 cannot be in a message: such a file stays here.
+        """
+        base, found = self.folder / MIRROR, 0
+        for path in _walk_files(str(base)):
+            relative = path[len(str(base)) + 1 :]
+            try:
+                relative.encode()
                 about = os.lstat(path)
-                relative = path[len(base) + 1 :]
-                is_file = about.st_mode & 0o170000 == 0o100000
-                if (
-                    is_file
-                    and self._brought.get(relative) != [about.st_size, about.st_mtime_ns]
-                    and found < MAX_FILES
-                ):
-                    found += 1
-                    yield relative, about.st_size
+            except (UnicodeEncodeError, OSError):
+                continue
+            is_changed = self._brought.get(relative) != [about.st_size, about.st_mtime_ns]
+            if stat.S_ISREG(about.st_mode) and is_changed and found < MAX_FILES:
+                found += 1
+                yield relative, about.st_size
+
+
+def _walk_files(top: str) -> Iterator[str]:
+    """All that is no directory below `top`; `os.walk` fails if a job has made too many below each other."""
+    left = [top]
+    while left:
+        place = left.pop()
+        try:
+            with os.scandir(place) as entries:
+                named = sorted(entries, key=lambda entry: entry.name)
+        except OSError:
+            continue
+        yield from (entry.path for entry in named if not entry.is_dir(follow_symlinks=False))
+        left += [entry.path for entry in reversed(named) if entry.is_dir(follow_symlinks=False)]
 
 
 class Spool:
@@ -160,11 +175,7 @@ class Spool:
 
     def _remove(self) -> None:
         while True:
-            folder = self._gone.get()
-            try:
-                shutil.rmtree(folder, ignore_errors=True)
-            except RecursionError:
-                say(f"{folder} stays: its directories are too deep to be removed")
+            _drop(self._gone.get())
             self._gone.task_done()
 
     def load(self) -> Iterator[SpooledJob]:
@@ -177,7 +188,7 @@ class Spool:
                 job.take_rescues()
                 yield job
             except (OSError, ValueError, KeyError):
-                shutil.rmtree(folder, ignore_errors=True)
+                _drop(folder)
 
     def place(self, job: str, order: Message) -> tuple[SpooledJob, JobOrder]:
         """Write the files of an order; returns the job, and the process to start.
@@ -190,7 +201,7 @@ class Spool:
         folder = self.folder_of(job)
         if os.path.lexists(folder):  # one that was interrupted, or is being removed
             self._gone.join()
-            shutil.rmtree(folder, ignore_errors=True)
+            _drop(folder)
         mirror = f"{folder}/{MIRROR}"
         make_directories(mirror, 0o700)
         brought = {}
@@ -264,6 +275,12 @@ def _settle_walls(folder: Path) -> None:
         from sessionrun.runtime.jobs.elsewhere import settle  # most jobs have none
 
         settle(folder)
+
+
+def _drop(folder: Path) -> None:
+    """Remove a folder; what cannot be removed stays until the next link tries."""
+    with suppress(OSError):
+        remove_tree(folder)
 
 
 def _write_new(path: str, content: bytes) -> None:

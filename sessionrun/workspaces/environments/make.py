@@ -88,13 +88,17 @@ def find_digest(request: EnvironmentRequest, folder: Path, environ: Mapping[str,
 
 @frozen
 class _Ground:
-    """What decides about an environment: checkout, project, programs, variables, and the digest of all of it."""
+    """What decides about an environment: checkout, project, programs, variables, and the digest of all of it.
+
+    `circumstances` are what is in the digest beside files.
+    """
 
     top: Path
     project: Path
     interpreter: Interpreter
     installer: Installer
     environ: Mapping[str, str]
+    circumstances: Mapping[str, str | None]
     digest: str
 
 
@@ -117,7 +121,7 @@ class _Making:
         self.report = EnvironmentReport(digest=ground.digest)
         manifest, built = self._obtain(ground)
         return EnvironmentReport(
-            digest=ground.digest,
+            digest=manifest.digest,
             cached=not built,
             path=self.request.target if self.request.copy else None,
             choice=manifest.choice,
@@ -153,10 +157,20 @@ class _Making:
             if request.walls is not None:
                 circumstances["walls"] = repr(request.walls.sandbox)
             digest = make_digest(collect_inputs(project), **circumstances)
-            if request.walls is not None and not request.pristine and not self._has(digest):
-                # what its installer runs may be a task's: nothing else is made from what that built
-                digest = make_digest(collect_all(top), **circumstances)
-        return _Ground(top, project, interpreter, installer, {**environ, **told.variables}, digest)
+            environ = {**environ, **told.variables}
+            ground = _Ground(top, project, interpreter, installer, environ, circumstances, digest)
+            return ground if self._may_make_usual or self._has(digest) else self._set_apart(ground)
+
+    @property
+    def _may_make_usual(self) -> bool:
+        """Whether others may have what is built now.  What an installer runs inside of walls may be a task's."""
+        return self.request.walls is None or self.request.pristine
+
+    def _set_apart(self, ground: _Ground) -> _Ground:
+        """What decides about an entry that is built now: all of the checkout, if it is not for others."""
+        if self._may_make_usual:
+            return ground
+        return replace(ground, digest=make_digest(collect_all(ground.top), **ground.circumstances))
 
     def _has(self, digest: str) -> bool:
         return find_entry(Path(self.request.cache), digest) is not None
@@ -174,7 +188,8 @@ class _Making:
             return made
         manifest = find_entry(cache, ground.digest)
         for _ in range(_COPIES):
-            if manifest is None:
+            if manifest is None:  # also if that of the usual digest has changed, or is gone since
+                ground = self._set_apart(ground)
                 manifest, built = self._ensure(ground)
                 built_now = built_now or built
             try:

@@ -7,7 +7,6 @@ from __future__ import annotations
 
 import os
 import shlex
-import shutil
 import subprocess
 from collections.abc import Mapping, Sequence
 from pathlib import Path
@@ -20,6 +19,7 @@ from sessionrun.runtime.jobs.check.junit import MAX_FAILURES, FailedTest, Tests,
 from sessionrun.runtime.jobs.prove.cases import Word, list_test_files, match_ids, read_cases, split_id
 from sessionrun.store.files import open_regular
 from sessionrun.walls.argv import TMP, Enclosure
+from sessionrun.workspaces.registration import remove_tree
 
 SHELL: Final = "/bin/sh"
 ADDOPTS: Final = "PYTEST_ADDOPTS"
@@ -137,7 +137,7 @@ def _clear(path: Path) -> bool:
     """Remove what an agent that foresaw this name may have put there; whether nothing is left."""
     try:
         if path.is_dir() and not path.is_symlink():
-            shutil.rmtree(path)
+            remove_tree(path)
         else:
             path.unlink(missing_ok=True)
     except OSError:

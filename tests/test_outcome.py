@@ -11,7 +11,7 @@ from dataclasses import replace
 import orjson
 import pytest
 from agent_samples import judge_exit
-from hypothesis import given
+from hypothesis import example, given
 from hypothesis import strategies as st
 
 from sessionrun.agents.reading import AgentResult
@@ -179,6 +179,7 @@ results = st.none() | st.builds(
 
 
 @given(st.integers(0, 0xFFFF), results, st.text() | st.sampled_from([HEAP, TRACE, "429 too many requests"]))
+@example(0, AgentResult(False, reason_class="bad_output", reason="\n"), "")
 def test_every_status_gets_a_verdict(status: int, result: AgentResult | None, stderr: str) -> None:
     finished = judge(status, result, stderr=stderr)
     # The core dump bit without a signal: no system says so, and os.WIFEXITED takes it for exit code 0.

@@ -35,6 +35,7 @@ from sessionrun.workspaces.replica import (
     WISH,
     WORK,
     ReplicaWish,
+    close_replica,
     name_commits,
     pack_objects,
     receive,
@@ -90,8 +91,15 @@ def node(own_place: Path) -> Node:
     git(node.top, "commit", "-q", "--allow-empty", "-m", "work")
     git(node.top, "branch", "task-a")
     place = Place(branch="task-a", commit=git(node.top, "rev-parse", "HEAD"), base_commit=node.base)
-    send(node.request(), place, node.folder("release"))
+    answer(node, place, "release")
     return node
+
+
+def answer(node: Node, place: Place, job: str) -> None:
+    """A RELEASE from the work on: it leaves the work, answers, and closes."""
+    folder = node.folder(job)
+    send(node.request(), place, folder)
+    close_replica(node.request(), place, folder)
 
 
 def test_a_branch_goes_when_its_session_has_the_work(node: Node) -> None:
@@ -102,14 +110,19 @@ def test_a_branch_goes_when_its_session_has_the_work(node: Node) -> None:
     assert node.branches() == [] and not list((node.home / SENT).iterdir())
 
 
-def test_a_branch_stays_whose_work_was_not_packed(node: Node, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Its RELEASE was killed with the worktree gone already: the next one finds the work on the branch."""
+@pytest.mark.parametrize("killed_at", ["before its pack", "before its answer"])
+def test_a_branch_stays_whose_release_was_killed(
+    node: Node, monkeypatch: pytest.MonkeyPatch, killed_at: str
+) -> None:
+    """The worktree was gone already: the next RELEASE finds the work on the branch."""
     commit = git(node.top, "rev-parse", "HEAD")
     git(node.top, "branch", "task-b")
     killed = node.folder("killed")
-    monkeypatch.setattr(replica, "pack_objects", Mock(side_effect=KeyboardInterrupt))
+    if killed_at == "before its pack":
+        monkeypatch.setattr(replica, "pack_objects", Mock(side_effect=KeyboardInterrupt))
     with pytest.raises(KeyboardInterrupt):
         send(node.request(), Place(branch="task-b", commit=commit, base_commit=node.base), killed)
+        raise KeyboardInterrupt
     shutil.rmtree(killed)  # the session has heard that it is lost
     node.receive("prepare")
     assert "task-b" in node.branches()
@@ -120,7 +133,7 @@ def test_a_branch_that_is_taken_up_or_has_moved_stays(node: Node) -> None:
     node.receive("p1", Place(branch="task-a"))
     node.receive("p2")
     assert node.branches() == ["task-a"]
-    send(node.request(), Place(branch="task-a", commit=git(node.top, "rev-parse", "HEAD")), node.folder("r2"))
+    answer(node, Place(branch="task-a", commit=git(node.top, "rev-parse", "HEAD")), "r2")
     git(node.top, "branch", "-f", "task-a", node.base)
     forget(node, "r2")
     node.receive("p3")

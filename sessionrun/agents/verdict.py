@@ -33,7 +33,7 @@ from sessionrun.agents.crashes import find_crash
 from sessionrun.agents.markers import drop_retries, find_in_errors
 from sessionrun.agents.reading import WITHOUT_RESULT, AgentResult
 from sessionrun.agents.resets import check_reset, find_reset
-from sessionrun.model.reasons import effect_of
+from sessionrun.model.reasons import REASONS, effect_of
 
 MAX_REASON: Final = 300
 
@@ -95,8 +95,13 @@ def split_status(wait_status: int | None) -> tuple[int | None, int | None]:
 
 
 def format_reason(reason_class: str, text: str) -> str:
-    """``class: text`` as one line of at most `MAX_REASON` characters without control characters."""
-    line = " ".join(_CONTROLS.sub(" ", f"{reason_class}: {text}").split())
+    """``class: text`` as one line of at most `MAX_REASON` characters without control characters.
+
+    Without a text it says what the class means.
+    """
+    meaning = REASONS[reason_class].meaning if reason_class in REASONS else "it does not say why"
+    words = _CONTROLS.sub(" ", text).split() or [meaning]
+    line = " ".join((f"{reason_class}:", *words))
     return line if len(line) <= MAX_REASON else line[: MAX_REASON - 3] + "..."
 
 

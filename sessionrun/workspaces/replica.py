@@ -182,8 +182,11 @@ def read_shallow(common_dir: str) -> tuple[str, ...]:
     return tuple(read_regular(path).decode().split()) if path.exists() else ()
 
 
-def drop_own(request: WorkspaceRequest, place: Place, folder: Path) -> None:
+def close_replica(request: WorkspaceRequest, place: Place, folder: Path) -> None:
     """After RELEASE has answered: delete what was for its task alone; `clean --cache` deletes the rest.
+
+    Its branch goes later, when the session has the work: only now that is noted, for a RELEASE that is killed
+    before its answer is done again, and needs the branch.
 
     Raises:
         JobFileError: the wish is damaged.
@@ -191,6 +194,7 @@ def drop_own(request: WorkspaceRequest, place: Place, folder: Path) -> None:
     wish = load_record_if_any(folder / WISH, ReplicaWish)
     if wish is None or place.worktree is not None:
         return
+    _note_sent(request, place, folder)
     with suppress(OSError):
         if request.walls is not None:
             remove_tree(Path(request.walls).parent)
@@ -252,12 +256,11 @@ def send(request: WorkspaceRequest, place: Place, folder: Path) -> None:
         content = pack_objects(git, tips, wish.known)
         with open(open_regular(folder / WORK, os.O_WRONLY | os.O_CREAT | os.O_TRUNC), "wb") as stream:
             stream.write(content)
-    _note_sent(request, place, folder)  # last: if this is killed before, the next RELEASE needs the branch
 
 
 def _note_sent(request: WorkspaceRequest, place: Place, folder: Path) -> None:
     name = place.rescue or place.branch
-    if place.worktree is not None or name is None or place.commit is None:
+    if name is None or place.commit is None:
         return
     records = Path(request.repository.top).parent / SENT
     make_directories(records, 0o700)

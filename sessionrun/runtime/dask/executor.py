@@ -24,9 +24,9 @@ from sessionrun.model.spec import SLOT, WALLS_PREFIX, Job, SessionSpec
 from sessionrun.model.turns import WORKSPACE_PHASES
 from sessionrun.queue.suggestions import NAME as SUGGESTIONS
 from sessionrun.runtime.dask.ahead import CALL_BACK_S, Ahead
+from sessionrun.runtime.dask.arrivals import Arrivals
 from sessionrun.runtime.dask.carrier import Carrier
 from sessionrun.runtime.dask.orders import (
-    Files,
     Replicas,
     find_prepare,
     find_workspace,
@@ -79,8 +79,6 @@ class DaskExecutor:
         self._clock = clock
         self._local = local
         self._log = log
-        self._files = Files(session)
-        self._early: dict[str, Message] = {}
         self._told: list[str] = []
         self._begun: set[str] = set()
         self._waiting: dict[str, tuple[JobKey, str]] = {}
@@ -98,7 +96,8 @@ class DaskExecutor:
         self._held: set[str] = set()
         assert spec.cluster is not None
         head = Head(session.session_id, gen, {self._name(key): at for key, at in opened.items()})
-        self._carrier = connect(spec.cluster, head, self._keep)
+        arrivals = Arrivals(session, log)
+        self._carrier = arrivals.carrier = connect(spec.cluster, head, arrivals.keep)
         self._carrier.start()
 
     def _name(self, key: JobKey) -> str:
@@ -288,6 +287,7 @@ class DaskExecutor:
                 return self._hear_prepared(key, end, begun)
         except (ValueError, KeyError, TypeError) as error:
             self._log(f"{job}: its end cannot be read: {error}")
+            self._note_prepared(key_of(job), ok=False)
             return [JobLost(key_of(job), "lost", "what its node told of its end cannot be read")]
         ran = not (isinstance(end, JobLost) and end.verdict == "void")
         return [*(begun if ran else ()), end]
@@ -341,55 +341,6 @@ class DaskExecutor:
         self._carrier.close()
         self._mirrors.close()
         self._local.close()
-
-    # --- the carrier's thread ---
-
-    def _keep(self, news: News) -> list[tuple[str, Message]]:
-        """Write what came, and return the ends whose files are whole."""
-        heard: list[tuple[str, Message]] = [
-            ("begun", about) for about in news.begun if self._is_open(about["job"])
-        ]
-        grown: set[str] = set()
-        for chunk in news.out:
-            if self._is_open(chunk["job"]) and self._keep_chunk(chunk):
-                grown.add(chunk["job"])
-        for end in news.ends:
-            if self._is_open(end["job"]):
-                self._early[end["job"]] = end
-                grown.add(end["job"])
-        whole = [job for job in grown & self._early.keys() if self._is_complete(job)]
-        heard += [("end", self._early.pop(job)) for job in whole]
-        for dead in news.dead:
-            if self._is_open(dead["job"]):
-                self._early.pop(dead["job"], None)
-                heard.append(("dead", dead))
-        return heard
-
-    def _is_open(self, job: str) -> bool:
-        """Whether the journal has the job open; of another one the scheduler hears that it may forget it."""
-        with self._carrier.lock:
-            if job in self._carrier.head.opened:
-                return True
-            self._carrier.head.drop(job)
-            return False
-
-    def _keep_chunk(self, chunk: Message) -> bool:
-        job = chunk["job"]
-        try:
-            size = self._files.keep_chunk(key_of(job).task, chunk)
-        except OSError as error:  # the node sends it again
-            self._log(f"{job}: {chunk['name']!r:.140} cannot be written: {error.strerror}")
-            return False
-        with self._carrier.lock:
-            self._carrier.head.wrote(job, chunk["name"], 1 << 62 if size is None else size)
-        return True
-
-    def _is_complete(self, job: str) -> bool:
-        try:
-            return self._files.is_complete(key_of(job).task, self._early[job]["files"])
-        except OSError as error:
-            self._log(f"{job}: its files cannot be written: {error.strerror}")
-            return False
 
 
 def _is_usable(seen: NodeSeen) -> bool:

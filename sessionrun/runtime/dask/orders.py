@@ -9,7 +9,6 @@ from __future__ import annotations
 import base64
 import os
 import re
-import stat
 import sys
 from collections.abc import Iterator
 from dataclasses import replace
@@ -27,7 +26,7 @@ from sessionrun.model.turns import WORKSPACE_PHASES
 from sessionrun.model.upstreams import is_commit
 from sessionrun.runtime.dask.placing import PLACED, find_replica, place_request
 from sessionrun.runtime.jobs.inside import INSIDE
-from sessionrun.store.files import make_directories, open_regular, read_regular
+from sessionrun.store.files import open_regular, read_regular
 from sessionrun.store.jobfiles import REQUEST, load_request
 from sessionrun.store.session import SessionDir
 from sessionrun.workspaces.companions import ARCHIVE, pack_included, place_links
@@ -49,7 +48,6 @@ from sessionrun.workspaces.replica import (
 )
 from sessionrun.workspaces.request import WorkspaceRequest, load_place
 from sessionrun.workspaces.rescue_names import FOLDER as RESCUE
-from sessionrun.workspaces.rescue_names import drop_older
 
 MAX_BYTES: Final = 32 * 1024 * 1024
 """Most that the files of one order may have together, but for objects of the repository."""
@@ -280,65 +278,3 @@ def write_turn(folder: Path) -> None:
     """
     with open(open_regular(folder / "stdout", os.O_WRONLY | os.O_CREAT), "wb") as stream:
         stream.write(b"begun\n")
-
-
-class Files:
-    """What comes back of one session's jobs."""
-
-    def __init__(self, session: SessionDir) -> None:
-        self._session = session
-
-    def find_path(self, task: str, name: str) -> Path | None:
-        """Where a file that a node sends belongs; None: a job of that task has no business there."""
-        top = {f"task-{task}.{ending}" for ending in ("txt", "err", "raw")}
-        inside = name.startswith(f"jobs/{task}/") and not any(part in ("", ".", "..") for part in name.split("/"))
-        return self._session.path / name if (name in top or inside) and "\0" not in name else None
-
-    def keep_chunk(self, task: str, chunk: Message) -> int | None:
-        """Write a chunk of a file, unless bytes before it are missing; returns how many bytes there are now.
-
-        Raises:
-            OSError: the disk refuses.
-        """
-        path = self.find_path(task, chunk["name"])
-        if path is None:
-            return None
-        content = base64.b64decode(chunk["content"])
-        fd = self._open(path)
-        try:
-            size = os.fstat(fd).st_size
-            if chunk["at"] == 0:
-                drop_older(path)
-            if size < chunk["at"] or size >= chunk["at"] + len(content):
-                return size
-            written = os.pwrite(fd, content, chunk["at"])
-            return int(chunk["at"]) + written
-        finally:
-            os.close(fd)
-
-    def is_complete(self, task: str, files: Message) -> bool:
-        """Whether all files of an end are here; empty ones are made.
-
-        Raises:
-            OSError: the disk refuses.
-        """
-        for name, size in files.items():
-            path = self.find_path(task, name)
-            if path is not None and self._measure(path) < size:
-                return False
-        return True
-
-    def _measure(self, path: Path) -> int:
-        """How many bytes a file has; one that is missing is made."""
-        try:
-            about = os.lstat(path)
-            if stat.S_ISREG(about.st_mode):
-                return about.st_size
-        except FileNotFoundError:
-            pass
-        os.close(self._open(path))
-        return 0
-
-    def _open(self, path: Path) -> int:
-        make_directories(path.parent, 0o700)
-        return open_regular(path, os.O_RDWR | os.O_CREAT)

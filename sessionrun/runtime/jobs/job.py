@@ -84,7 +84,7 @@ def answer(phase: str, folder: str) -> int:
             send_objects(request, result, folder)
         write_answer(Path(folder), result)
         if is_replica and phase == "release":
-            drop_own_replica(request, result, folder)
+            close_replica(request, result, folder)
     except (SessionrunError, OSError) as error:
         if getattr(error, "signal", None) == signal.SIGKILL:
             os.kill(os.getpid(), signal.SIGKILL)  # git was killed, perhaps for want of memory: try again
@@ -125,11 +125,11 @@ def send_objects(request: Any, place: Any, folder: str) -> None:
     send(request, place, Path(folder))
 
 
-def drop_own_replica(request: Any, place: Any, folder: str) -> None:
-    """On a node: a replica for one task goes with its worktree."""
-    from sessionrun.workspaces.replica import drop_own
+def close_replica(request: Any, place: Any, folder: str) -> None:
+    """On a node: what was for one task goes with its worktree."""
+    from sessionrun.workspaces.replica import close_replica as close
 
-    drop_own(request, place, Path(folder))
+    close(request, place, Path(folder))
 
 
 def make_environment(folder: str) -> int:

@@ -111,8 +111,8 @@ class SpooledJob:
         )
 
     def note_written(self, name: str, size: int) -> None:
-        """So many bytes of a file have arrived."""
-        self.wrote[name] = max(size, self.wrote.get(name, 0))
+        """So many bytes of a file have arrived; fewer than before, if the session's machine has lost some."""
+        self.wrote[name] = size
 
     def _measure(self, name: str) -> int:
         try:

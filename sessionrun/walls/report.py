@@ -1,7 +1,7 @@
 """What `inner` reports of the program that it ran, and when that is believed.
 
-The program could write into the report, too, so it only counts where it agrees with what the keeper saw; that way
-a program gains nothing which it could not have by another exit code.
+The program could write into the report, too, so it only counts where it agrees with what the keeper saw.  By what
+it writes a program can fail in another way than it did, and as if nothing of it had run; it cannot pass.
 """
 
 from __future__ import annotations

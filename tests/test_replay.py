@@ -22,6 +22,7 @@ PLAN = {
         {"id": "a", "prompt": "sleep 1; echo new > new.txt; echo did a; echo err >&2", "check": "test -e new.txt"},
         {"id": "b", "prompt": "echo try >> tries; cp tries kept.txt; exit 3", "retries": 1},
         {"id": "c", "prompt": "echo half; sleep 600", "timeout": "1s"},
+        {"id": "k", "prompt": "trap 'exit 143' TERM; sleep 600 & wait", "timeout": "1s"},
         {"id": "d", "prompt": "cat new.txt; printf 'a\\\\0b' > d.bin; rm start.txt", "needs": ["a"]},
         {"id": "e", "prompt": "kill -9 $$"},
         {"id": "f", "prompt": "echo BAD > f.txt"},

@@ -35,8 +35,8 @@ REPOSITORY: Final = "repository"
 PROVIDER: Final = "replay"
 """The account of all agents that are played: what they meet holds nothing but themselves."""
 
-LEAST_LIMIT_S: Final = 2.0
-"""A time limit that ended an attempt is made shorter with all else, but not below this."""
+LEAST_LIMIT_S: Final = 5.0
+"""A time limit that ended an attempt is shorter, too, but not below this: what plays the agent has to start."""
 
 COMPARED: Final = ("outcome", "reason_class", "attempt", "round", "exit_code", "signal", "proof", "diff_stat")
 

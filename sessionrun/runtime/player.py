@@ -48,6 +48,8 @@ def main() -> NoReturn:
     part = _find_part(folder, task, name_part(attempt, round_number, start))
     if part is None:
         _give_up(f"nothing was recorded of attempt {attempt}, round {round_number} of task {task}")
+    if part["stays"] and part["exit_code"] is not None:  # as a shell does that sees its command end first
+        signal.signal(signal.SIGTERM, lambda number, frame: os._exit(part["exit_code"]))
     _print(part, float(part["duration_s"] or 0.0) / speed)
     if part["patch"] and os.environ.get("SESSIONRUN_WORKTREE"):
         _apply(part["patch"])

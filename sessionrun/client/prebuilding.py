@@ -76,6 +76,7 @@ def list_ahead(spec: SessionSpec, tasks: Iterable[TaskSpec], starts: Starts) -> 
     """The environments that these tasks ask for, as far as the commits are known at which they begin."""
     spec = replace(
         spec,
+        cluster=None,  # they are built on this machine
         mirrors=spec.mirrors and replace(spec.mirrors, require_cache=False),
         cache=spec.cache and replace(spec.cache, require_cache=False),
     )

@@ -64,6 +64,8 @@ def enclose(
     wish = _wish(site, task, key, place, env)
     if wish is None:
         return None
+    if agent is not None:
+        site.session.make_job_path(key)  # for the record of its log-ins
     wish = replace(
         wish,
         agent=None if agent is None else AgentWish(agent.name, agent.argv),
@@ -203,7 +205,7 @@ def _wish(
         repository=repository,
         worktree=place.worktree,
         folder=str(site.session.walls_path(key)),
-        record=str(site.session.make_job_path(key).absolute()),
+        record=str(site.session.job_path(key).absolute()),
         session=str(path),
         results=str(path.parent),
         cwd=spec.cwd,

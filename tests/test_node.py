@@ -131,7 +131,8 @@ def test_the_other_watchers_end_jobs_where_the_keeper_cannot(
     else:
         eventually(lambda: not node.jobs(job) and not keeper.is_running())
     node.pump(lambda: job in node.ends)
-    assert node.ends[job]["kind"] in ("lease", "exit", "lost")
+    assert node.ends[job]["kind"] == "lease"
+    assert node.ledger_words(job).startswith("CTSO")
 
 
 def test_under_a_lease_that_is_nearly_over_nothing_starts(nodes: list[NodeUnderTest], own_place: Path) -> None:

@@ -14,7 +14,9 @@ import pytest
 from clusters import PATIENT, SID, NodeUnderTest, make_order
 from conftest import eventually, is_gone, slow
 
+from sessionrun.runtime import processes
 from sessionrun.runtime.keeper.watcher import Watcher
+from sessionrun.runtime.node.directory import load_site, open_node
 from sessionrun.runtime.node.spool import Spool
 
 pytestmark = pytest.mark.skipif(not sys.platform.startswith("linux"), reason="looks into /proc")
@@ -142,6 +144,14 @@ def test_under_a_lease_that_is_nearly_over_nothing_starts(nodes: list[NodeUnderT
     node.pump(lambda: job in node.ends)
     assert (node.ends[job]["kind"], node.ends[job]["verdict"]) == ("lost", "void")
     node.pump(lambda: node.ledger_words(job) == "CA")
+
+
+def test_a_node_counts_the_boots_of_its_machine(own_place: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    first = open_node(own_place, "n", 1)
+    assert open_node(own_place, "n", 2).boots == first.boots == 1
+    monkeypatch.setattr(processes, "boot_id", lambda: "another")
+    again = open_node(own_place, "n", 1)
+    assert (again.node_id, again.boots) == (first.node_id, 2) and load_site(again.path) == again
 
 
 def test_a_damaged_order_never_runs_and_writes_nothing_elsewhere(

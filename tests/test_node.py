@@ -154,6 +154,25 @@ def test_a_node_counts_the_boots_of_its_machine(own_place: Path, monkeypatch: py
     assert (again.node_id, again.boots) == (first.node_id, 2) and load_site(again.path) == again
 
 
+def test_an_order_that_comes_again_starts_nothing(nodes: list[NodeUnderTest], own_place: Path) -> None:
+    """Neither while its job runs, for which the link is enough, nor when the link has forgotten it."""
+    node, ran = begin(nodes, own_place), own_place / "ran"
+    argv = "/bin/sh", "-c", f"echo x >> {ran}; while [ ! -e {own_place}/go ]; do sleep 0.05; done"
+    job = node.submit("t", *argv)
+    permit = node.permits.sessions[SID].permits[job]
+    node.pump(lambda: permit.begun and ran.exists())
+    permit.state, permit.node.offers[job] = "offered", permit
+    node.pump(lambda: permit.state == "delivered")
+    (own_place / "go").touch()
+    node.pump(lambda: node.ledger_words(job) == "CTSXZA")
+    assert node.ends.pop(job)["kind"] == "exit"
+    assert node.submit("t", *argv) == job
+    node.pump(lambda: job in node.ends)
+    assert (node.ends[job]["kind"], node.ends[job]["verdict"]) == ("lost", "lost")
+    node.pump(lambda: node.ledger_words(job).count("A") == 2)
+    assert ran.read_text() == "x\n" and node.ledger_words(job) == "CTSXZAA"
+
+
 def test_a_damaged_order_never_runs_and_writes_nothing_elsewhere(
     nodes: list[NodeUnderTest], own_place: Path
 ) -> None:

@@ -1,12 +1,14 @@
 """A cluster on a virtual clock: the real permits, heads, links and leases, with model keepers, a network that
-loses, delays, repeats and reorders messages, and parties that stop, die and start again at any step.
+loses, delays, repeats and reorders messages, and parties that stop, die and start again at any step.  They also
+die in the middle of one: between what they put down and what they do then.  Clocks drift, and the clock of a
+machine that is started again begins anew.
 
 What is asserted is what the protocol promises:
 
 - no two jobs of a task run at the same time; a job runs at most once;
 - each end that a session records is the true one; none is recorded twice;
 - all bytes of a job's output arrive before its end is recorded;
-- when the faults stop, every task ends.
+- when the faults stop, every task ends, and every node is one again.
 
 A *job* here is one attempt of a task; a lost one is followed by the next.
 """
@@ -33,6 +35,11 @@ CALM_S = 120.0
 """So long after the last fault everything must have ended."""
 
 CHUNK = 8
+DEATH = 0.003
+"""How likely a party dies at one of the points where it could leave something half done."""
+
+DEATH_S = 1.0
+"""So long after such a death it is there again."""
 
 
 @dataclass
@@ -102,6 +109,10 @@ class World:
                 self.after(delay + self.random.uniform(0.0, 3.0), action)
         self.after(delay, action)
 
+    def dies(self) -> bool:
+        """Whether a party dies at this point of a step."""
+        return self.faulty and self.random.random() < DEATH
+
     def run(self, until: float, done: Callable[[], bool]) -> None:
         while self._queue and self.now < until and not done():
             self.now, _, action = heapq.heappop(self._queue)
@@ -111,9 +122,10 @@ class World:
 class Scheduler:
     """The scheduler's process: permits and the calls that wait."""
 
-    def __init__(self, world: World, timers: Timers) -> None:
+    def __init__(self, world: World, timers: Timers, *, ordered: bool = True) -> None:
         self.world = world
         self.timers = timers
+        self.ordered = ordered
         self.stopped = False
         self._epochs = count(1)
         self._late: list[Callable[[], None]] = []
@@ -128,6 +140,10 @@ class Scheduler:
 
     def die(self) -> None:
         self.permits, self._ticks, self._calls = None, {}, {}
+
+    def has(self, node: str) -> bool:
+        """Whether the node lives, for all that is known here."""
+        return self.permits is not None and node in self.permits.nodes and self.permits.nodes[node].lives
 
     def resume(self) -> None:
         self.stopped, late = False, self._late
@@ -161,7 +177,10 @@ class Scheduler:
         permits = self.permits
         if permits is None:
             return
-        name, state = call["session"], permits.take_call(self.world.now, call)
+        name = call["session"]
+        if not self.ordered and name in permits.sessions:
+            permits.sessions[name].seq = -1
+        state = permits.take_call(self.world.now, call)
         if state != "ok":
             reply(permits.reply_nothing(state))
             return
@@ -188,8 +207,13 @@ class Scheduler:
             self.world.at(self._alarm, lambda: self._look(permits) if not self.stopped else None)
 
     def _answer(self, permits: Permits, node: str) -> None:
-        _, answer = self._ticks.pop(node)
-        answer(permits.answer_node(self.world.now, node))
+        _, send = self._ticks.pop(node)
+        answer = permits.answer_node(self.world.now, node)
+        if answer["orders"] and self.world.dies():
+            self.die()
+            self.world.after(DEATH_S, self.restart)
+            return
+        send(answer)
 
     def _overdue(self, permits: Permits, node: str, seq: int) -> None:
         if permits is self.permits and not self.stopped and self._ticks.get(node, (None,))[0] == seq:
@@ -225,17 +249,18 @@ class SimulatedNode:
         self.down: set[str] = set()
         self.stopped: set[str] = set()
         self._life = 0
+        self._boot, self._booted_at = 1, -1000.0
         self._begin_link()
         self._watch()
 
     def clock(self) -> int:
-        return round((1000.0 + self.world.now * self.drift) * 1e9)
+        return round((self.world.now - self._booted_at) * self.drift * 1e9)
 
     # --- the link and its ticks ---
 
     def _begin_link(self) -> None:
         self._life += 1
-        self.link = Link(self.name, self.name, self.slots, "1")
+        self.link = Link(self.name, self.name, self.slots, "1", boot=self._boot)
         self._pace(self._life)
 
     def _pace(self, life: int) -> None:
@@ -279,8 +304,10 @@ class SimulatedNode:
         news = False
         if tasks.until_ns is not None:
             self.lease.renew(tasks.until_ns, tasks.grace_ns, self.clock())
+        life = self._life
         for job, order in tasks.orders.items():
-            news |= self._start(job, order)
+            if life == self._life:
+                news |= self._start(job, order)
         for job, level in tasks.stop:
             process = self.jobs.get(job)
             if process is not None and process.end is None:
@@ -309,6 +336,10 @@ class SimulatedNode:
         if not self.lease.may_start(self.clock()):
             process.end, process.size = "void", 0
             return True
+        if self.world.dies():
+            self.kill("keeper", DEATH_S)  # the next one finds that it was claimed and not started
+            process.end, process.size = "void", 0
+            return False
         process.span = self.world.truth.begin(job, self.name, self.world.now)
         self.world.after(order["seconds"], lambda: self._finish(process, "exit"))
         return True
@@ -321,6 +352,8 @@ class SimulatedNode:
             return
         process.span.ended = self.world.now
         process.end = "lease" if process.over else kind
+        if self.world.dies():
+            self.kill("keeper", DEATH_S)
         if not {"link", "keeper"} & (self.down | self.stopped):
             self._tick()
 
@@ -353,6 +386,16 @@ class SimulatedNode:
         self.down.discard(who)
         if who in ("link", "keeper") and not {"link", "keeper"} & self.down:
             self._begin_link()
+
+    def reboot(self, seconds: float) -> None:
+        """All that runs on the machine is gone, and so is its lease; what it has on disk is there."""
+        for process in self.jobs.values():
+            if process.span is not None and process.span.ended is None:
+                process.span.ended, process.end = self.world.now, "interrupted"
+        for who in ("link", "keeper", "root", "bridge"):
+            self.kill(who, seconds)
+        self.lease = Lease()
+        self._boot, self._booted_at = self._boot + 1, self.world.now
 
     def stop(self, who: str, seconds: float) -> None:
         """Stop one for a while; a stopped keeper does nothing, but its jobs go on."""
@@ -398,6 +441,8 @@ class SimulatedSession:
         if gen != self._gen:
             return
         self._submit()
+        if gen != self._gen:
+            return
         if self.head.has_news and not self._calling:
             self._call(0.0)
         self.world.after(0.02, lambda: self._turn(gen))
@@ -422,6 +467,9 @@ class SimulatedSession:
             node = self.world.random.choice(nodes)
             job = f"{self.name}/{task}/{self.attempt[task]}"
             self.journal[job] = at = Opened(node.node_id, self.head.epoch)
+            if self.world.dies():
+                self.kill(DEATH_S)
+                return
             seconds = self.world.random.uniform(0.0, 6.0)
             self.head.submit(job, at, {"size": self.world.random.randrange(30), "seconds": seconds})
             if self.world.random.random() < self._cancels:
@@ -460,10 +508,10 @@ class SimulatedSession:
             if chunk["at"] <= at:
                 self.written[chunk["job"]] = max(at, chunk["at"] + chunk["content"])
             head.wrote(chunk["job"], chunk["name"], self.written.get(chunk["job"], 0))
-        for end in (*self.early.values(), *news.ends):
-            self._take_end(end)
-        for dead in news.dead:
-            self._take_death(dead)
+        heard_all = [*((self._take_end, end) for end in (*self.early.values(), *news.ends))]
+        for take, about in (*heard_all, *((self._take_death, dead) for dead in news.dead)):
+            if gen == self._gen:
+                take(about)
 
     def _take_end(self, end: Message) -> None:
         job, truth = end["job"], self.world.truth
@@ -506,31 +554,38 @@ class SimulatedSession:
             self.attempt[task] += 1
         del self.journal[job]
         self.early.pop(job, None)
-        self.head.drop(job)
+        if self.world.dies():
+            self.kill(DEATH_S)
+        else:
+            self.head.drop(job)
 
     @property
     def has_ended(self) -> bool:
         return len(self.done) == len(self.attempt)
 
 
-def play(seed: int, *, timers: Timers = TIMERS, faults_s: float = 60.0) -> Truth:
-    """One cluster, its faults by `seed`."""
+def play(seed: int, *, timers: Timers = TIMERS, faults_s: float = 60.0, ordered: bool = True) -> Truth:
+    """One cluster, its faults by `seed`.  Unless `ordered`, calls of sessions that were overtaken are taken in."""
     truth = Truth()
     world = World(seed, truth)
-    scheduler = Scheduler(world, timers)
+    scheduler = Scheduler(world, timers, ordered=ordered)
     drifts = [1.0 + world.random.uniform(-0.001, 0.001) for _ in range(4)]
     nodes = [SimulatedNode(world, scheduler, f"n{i}", world.random.randint(1, 4), drifts[i]) for i in range(4)]
     sessions = [SimulatedSession(world, scheduler, f"s{i}", world.random.randint(2, 12), 0.1) for i in range(2)]
     _plan_faults(world, scheduler, nodes, sessions, faults_s)
 
+    def find_missing() -> list[str]:
+        return [node.name for node in nodes if not scheduler.has(node.name)]
+
     def is_done() -> bool:
-        return world.now > faults_s and all(session.has_ended for session in sessions)
+        return world.now > faults_s and all(session.has_ended for session in sessions) and not find_missing()
 
     world.run(faults_s + CALM_S, is_done)
     for session in sessions:
         if not session.has_ended:
             missing = sorted(set(session.attempt) - session.done)
             truth.violations.append(f"{session.name}: tasks {missing} never ended; open: {session.journal}")
+    truth.violations += [f"{name} never came back" for name in find_missing()]
     return truth
 
 
@@ -555,6 +610,8 @@ def _plan_faults(
         elif pick < 0.45:
             for who in ("link", "keeper", "root"):  # only the last watcher is left
                 node.stop(who, seconds)
+        elif pick < 0.48:
+            node.reboot(min(seconds, 3.0))
         elif pick < 0.6:
             world.cut.add(node.name)
             world.after(seconds, heal(node.name))

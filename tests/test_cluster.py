@@ -339,6 +339,24 @@ def test_two_sessions_share_the_slots_of_a_node(sessionrun: Command) -> None:
 
 
 @pytest.mark.slow
+def test_two_machines_of_one_name_are_two_nodes(sessionrun: Command) -> None:
+    names = ("a", "b", "c", "d")
+    with real_cluster(sessionrun, nodes=1, slots=2) as cluster:
+        words = ("cluster", "node", cluster.address, "--name", "n0", "--slots", "2")
+        other = {"SESSIONRUN_NODES": str(cluster.nodes_dir / "other")}
+        cluster.start_program("other", *sessionrun.argv, *words, env=other)
+        eventually(lambda: [node["name"] for node in cluster.show()["nodes"] if node["lives"]] == ["n0", "n0"])
+        session_id = start(cluster, waiting(cluster, *names))
+        eventually(lambda: is_up(cluster, session_id, *names))
+        let_go(cluster, *names)
+        view = sessionrun.wait(session_id)
+        nodes = [task["node"] for task in view["tasks"]]
+        assert view["outcome"] == "succeeded"
+        assert {nodes.count(node) for node in nodes} == {2}
+        assert {node.partition("@")[0] for node in nodes} == {"n0"}
+
+
+@pytest.mark.slow
 def test_random_kills_run_nothing_twice_and_lose_nothing_unsaid(
     sessionrun: Command, say: Callable[[str], None]
 ) -> None:

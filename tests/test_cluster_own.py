@@ -10,6 +10,8 @@ from clusters import RealCluster
 from conftest import Command, eventually
 from test_cluster import is_up, let_go, start, waiting
 
+from sessionrun.cluster.messages import PROTOCOL
+
 pytestmark = [
     pytest.mark.slow,
     pytest.mark.skipif(not sys.platform.startswith("linux"), reason="looks into /proc"),
@@ -126,4 +128,4 @@ def test_a_scheduler_that_speaks_another_version_of_the_protocol(cluster: OwnClu
     )
     cluster.start_scheduler(None, "--preload", str(other))
     code, said = cluster.launch()
-    assert code == 2 and "speaks version 1 of the protocol, and this scheduler 99" in said
+    assert code == 2 and f"speaks version {PROTOCOL} of the protocol, and this scheduler 99" in said

@@ -15,7 +15,9 @@ import pytest
 from clusters import PATIENT, SID, NodeUnderTest, make_order
 from conftest import eventually, is_gone, slow
 
+from sessionrun.runtime import processes
 from sessionrun.runtime.keeper.watcher import Watcher
+from sessionrun.runtime.node.directory import load_site, open_node
 from sessionrun.runtime.node.spool import MIRROR, Spool
 
 pytestmark = pytest.mark.skipif(not sys.platform.startswith("linux"), reason="looks into /proc")
@@ -132,7 +134,8 @@ def test_the_other_watchers_end_jobs_where_the_keeper_cannot(
     else:
         eventually(lambda: not node.jobs(job) and not keeper.is_running())
     node.pump(lambda: job in node.ends)
-    assert node.ends[job]["kind"] in ("lease", "exit", "lost")
+    assert node.ends[job]["kind"] == "lease"
+    assert node.ledger_words(job).startswith("CTSO")
 
 
 def test_under_a_lease_that_is_nearly_over_nothing_starts(nodes: list[NodeUnderTest], own_place: Path) -> None:
@@ -142,6 +145,33 @@ def test_under_a_lease_that_is_nearly_over_nothing_starts(nodes: list[NodeUnderT
     node.pump(lambda: job in node.ends)
     assert (node.ends[job]["kind"], node.ends[job]["verdict"]) == ("lost", "void")
     node.pump(lambda: node.ledger_words(job) == "CA")
+
+
+def test_a_node_counts_the_boots_of_its_machine(own_place: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    first = open_node(own_place, "n", 1)
+    assert open_node(own_place, "n", 2).boots == first.boots == 1
+    monkeypatch.setattr(processes, "boot_id", lambda: "another")
+    again = open_node(own_place, "n", 1)
+    assert (again.node_id, again.boots) == (first.node_id, 2) and load_site(again.path) == again
+
+
+def test_an_order_that_comes_again_starts_nothing(nodes: list[NodeUnderTest], own_place: Path) -> None:
+    """Neither while its job runs, for which the link is enough, nor when the link has forgotten it."""
+    node, ran = begin(nodes, own_place), own_place / "ran"
+    argv = "/bin/sh", "-c", f"echo x >> {ran}; while [ ! -e {own_place}/go ]; do sleep 0.05; done"
+    job = node.submit("t", *argv)
+    permit = node.permits.sessions[SID].permits[job]
+    node.pump(lambda: permit.begun and ran.exists())
+    permit.state, permit.node.offers[job] = "offered", permit
+    node.pump(lambda: permit.state == "delivered")
+    (own_place / "go").touch()
+    node.pump(lambda: node.ledger_words(job) == "CTSXZA")
+    assert node.ends.pop(job)["kind"] == "exit"
+    assert node.submit("t", *argv) == job
+    node.pump(lambda: job in node.ends)
+    assert (node.ends[job]["kind"], node.ends[job]["verdict"]) == ("lost", "lost")
+    node.pump(lambda: node.ledger_words(job).count("A") == 2)
+    assert ran.read_text() == "x\n" and node.ledger_words(job) == "CTSXZAA"
 
 
 def test_a_damaged_order_never_runs_and_writes_nothing_elsewhere(

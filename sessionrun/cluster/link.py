@@ -43,12 +43,18 @@ class Link:
     """Ticks and answers of one life of the process that makes them."""
 
     def __init__(
-        self, node_id: str, name: str, slots: int, version: str, walls: Mapping[str, str] | None = None
+        self,
+        node_id: str,
+        name: str,
+        slots: int,
+        version: str,
+        walls: Mapping[str, str] | None = None,
+        boot: int = 0,
     ) -> None:
         self.epoch: str | None = None
         self.timers = Timers()
         self._about: Message = {"node": node_id, "name": name, "slots": slots, "version": version}
-        self._about["walls"] = dict(walls or {})
+        self._about |= {"walls": dict(walls or {}), "boot": boot}
         self._last = -1
 
     def make_tick(

@@ -3,8 +3,9 @@
 A job is named ``SESSION/KEY``; its key names one attempt, round, phase and start, so no job runs twice.
 
     tick     node to scheduler     seq: CLOCK_BOOTTIME (ns) of sending, the origin of the lease and the order of
-                                   ticks; node, name, slots, walls; epoch: of the last answer; wait: seconds;
-                                   held: jobs that it has, but for those in ends; ends; out
+                                   ticks of one boot; boot: their number; node, name, slots, walls; epoch: of the
+                                   last answer; wait: seconds; held: jobs that it has, but for those in ends; ends;
+                                   out
     answer   scheduler to node     seq, epoch; renew: whether the lease goes on; times; orders; stop: job, level;
                                    void: jobs to kill and forget; ack: ends to forget; wrote: job, name, bytes;
                                    leave: the node is to end
@@ -23,7 +24,7 @@ from __future__ import annotations
 
 from typing import Any, Final, Literal, TypeAlias
 
-PROTOCOL: Final = 2
+PROTOCOL: Final = 3
 """Counts up with each change that an older node or session would not understand."""
 
 Message: TypeAlias = dict[str, Any]

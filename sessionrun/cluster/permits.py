@@ -60,13 +60,14 @@ class Permits:
         """Take in what a node tells; False: it sent a later one before."""
         self.advance(now)
         node = self._find_node(tick["node"])
-        if tick["seq"] <= node.seq:
+        if not node.is_later(tick):
             return False
         about = tick["name"], tick["slots"], tick["version"], tick["walls"]
         if note_tick(node, tick) or not node.lives or about != (node.name, node.slots, node.version, node.walls):
             self.note_change()
         node.name, node.slots, node.version, node.walls = about
-        node.seq, node.lives, node.until = tick["seq"], True, now + self.timers.lease
+        node.boot, node.seq, node.lives = tick["boot"], tick["seq"], True
+        node.until = now + self.timers.lease
         self._watch(node)
         held, ends = set(tick["held"]), {end["job"]: end for end in tick["ends"]}
         for permit in list(node.permits.values()):

@@ -21,6 +21,7 @@ class Node:
         self.slots = 0
         self.version = ""
         self.walls: dict[str, str] = {}
+        self.boot = -1
         self.seq = -1
         self.until = float("-inf")
         self.lives = False
@@ -35,6 +36,10 @@ class Node:
         self.leaves_by: float | None = None
         self.quiet_since = float("-inf")
         self.left_at: float | None = None
+
+    def is_later(self, tick: Message) -> bool:
+        """Whether a tick was sent after all that came.  The clock of a machine begins anew with each boot."""
+        return bool((tick["boot"], tick["seq"]) > (self.boot, self.seq))
 
 
 class Permit:

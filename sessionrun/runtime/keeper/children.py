@@ -120,6 +120,7 @@ class Children:
         self._reap_again_at: float | None = None
         self._strays: dict[Identity, str] = {}
         self.may_start: Callable[[], bool] = lambda: True
+        self.on_end: Callable[[str, int], None] = lambda key, status: None
         self.claimed: set[str] = set()
         self.by_key: dict[str, Child] = {}
         self.by_pid: dict[int, Child] = {}
@@ -234,6 +235,7 @@ class Children:
 
     def _record_exit(self, child: Child, status: int) -> bool:
         """Record how a child ended; False while the disk refuses, and nothing was recorded."""
+        self.on_end(child.key, status)
         self.note(exit_record(child.key, status))
         if self._backlog:
             self._backlog.pop()
@@ -242,6 +244,7 @@ class Children:
 
     def take_exit(self, child: Child, status: int) -> None:
         """Record how a child ended, as the root saw it."""
+        self.on_end(child.key, status)
         self.note(exit_record(child.key, status))
         child.status, child.watched = status, True
 

@@ -1,10 +1,13 @@
 """What the keeper of a node does besides: it starts jobs under the lease alone, and ends them with it.
 
-When the time of the lease is nearly up, TERM; at its end, KILL.  The keeper is the first of three watchers.
+When the time of the lease is nearly up, TERM; at its end, KILL.  The keeper is the first of three watchers.  What
+it finds killed when the lease is over, one of the others has killed.
 """
 
 from __future__ import annotations
 
+import os
+import signal
 import time
 from collections.abc import Callable
 from pathlib import Path
@@ -27,6 +30,7 @@ class Leased:
         self._lease = self._file.read()
         self._over: set[str] = set()
         children.may_start = lambda: self._lease.may_start(boot_ns())
+        children.on_end = self._look_at_end
 
     def take(self, fields: list[bytes]) -> None:
         """Carry out a frame that only nodes know."""
@@ -37,6 +41,11 @@ class Leased:
             self._children.note(acknowledged_record(fields[1].decode()))
         elif kind == b"O":
             self._end(fields[1].decode(), now=True)
+
+    def _look_at_end(self, key: str, status: int) -> None:
+        was_killed = os.WIFSIGNALED(status) and os.WTERMSIG(status) == signal.SIGKILL
+        if was_killed and key not in self._over and self._lease.is_over(boot_ns()):
+            self._note_over(key)
 
     def watch(self) -> None:
         """End the jobs when it is time."""
@@ -54,10 +63,14 @@ class Leased:
         if child is None:
             return
         if key not in self._over and not child.has_ended:
-            self._children.note(over_record(key))
-            self._tell(b"O", key.encode())
+            self._note_over(key)
         self._over.add(key)
         self._children.stop(key, now=now)
+
+    def _note_over(self, key: str) -> None:
+        self._over.add(key)
+        self._children.note(over_record(key))
+        self._tell(b"O", key.encode())
 
     def next_time(self) -> float | None:
         """When to look again (monotonic); None while no job runs."""

@@ -84,8 +84,8 @@ class Keeper:
         )
         ledger = fold_ledger(contents.payloads)
         self._children.claimed.update(ledger.jobs)
-        self._adopted.find(ledger, session_id)
         self._leased = _open_lease(session, self._children, self._tell)
+        self._adopted.find(ledger, session_id)
 
     def run(self, ready_fd: int) -> int:
         """Go on until the session has ended, or no supervisor can run it and no job is left."""

@@ -12,13 +12,14 @@ import subprocess
 import sys
 from collections.abc import Mapping
 from pathlib import Path
-from typing import Final
+from typing import Any, Final
 from uuid import uuid4
 
 import orjson
 
 from sessionrun.model.errors import InputError
 from sessionrun.model.frozen import frozen
+from sessionrun.runtime import processes
 from sessionrun.runtime.keeper.lease import NAME as LEASE
 from sessionrun.runtime.keeper.lease import Lease, LeaseFile
 from sessionrun.store import locks
@@ -59,7 +60,8 @@ _NAME: Final = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,62}")
 class NodeSite:
     """A node of this machine.
 
-    `path` is its own directory; work in progress is sent every `rescue_s` seconds (0: never).
+    `path` is its own directory; work in progress is sent every `rescue_s` seconds (0: never).  `boots` counts the
+    boots of the machine on which it was started: each has a clock of its own.
     """
 
     node_id: str
@@ -67,6 +69,7 @@ class NodeSite:
     slots: int
     path: Path
     rescue_s: float = RESCUE_S
+    boots: int = 0
 
 
 def find_nodes_dir(environ: Mapping[str, str]) -> Path:
@@ -92,10 +95,12 @@ def open_node(nodes: Path, name: str, slots: int, rescue_s: float = RESCUE_S) ->
     folder = nodes / name
     try:
         make_directories(folder, 0o700)
-        node_id = _load_id(folder / "node.json") or f"{name}@{uuid4().hex[:12]}"
-        about = {"id": node_id, "name": name, "slots": slots, "rescue_s": rescue_s}
+        before = _load_about(folder / "node.json")
+        node_id, boot = before.get("id") or f"{name}@{uuid4().hex[:12]}", processes.boot_id()
+        boots = int(before.get("boots", 0)) + (before.get("boot") != boot)
+        about = {"id": node_id, "name": name, "slots": slots, "rescue_s": rescue_s, "boot": boot, "boots": boots}
         replace_file(folder / "node.json", orjson.dumps(about), durable=True)
-        site = NodeSite(node_id, name, slots, folder / f"node-{node_id}", rescue_s)
+        site = NodeSite(node_id, name, slots, folder / f"node-{node_id}", rescue_s, boots)
         (site.path / LEFT).unlink(missing_ok=True)
         make_directories(site.path / JOBS, 0o700)
         if not os.path.lexists(site.path / LEASE):
@@ -112,14 +117,17 @@ def load_site(path: Path) -> NodeSite:
         OSError, ValueError, KeyError: it is none.
     """
     about = orjson.loads(read_regular(path.parent / "node.json", 1 << 16))
-    return NodeSite(about["id"], about["name"], about["slots"], path, float(about.get("rescue_s", RESCUE_S)))
+    times = float(about.get("rescue_s", RESCUE_S)), int(about.get("boots", 0))
+    return NodeSite(about["id"], about["name"], about["slots"], path, *times)
 
 
-def _load_id(path: Path) -> str | None:
+def _load_about(path: Path) -> dict[str, Any]:
+    """What is written there; {} if it cannot be used."""
     try:
-        return str(orjson.loads(read_regular(path, 1 << 16))["id"])
-    except (OSError, ValueError, KeyError):
-        return None
+        about = orjson.loads(read_regular(path, 1 << 16))
+        return about if isinstance(about["id"], str) and isinstance(about.get("boots", 0), int) else {}
+    except (OSError, ValueError, KeyError, TypeError):
+        return {}
 
 
 def note_left(site: NodeSite) -> None:

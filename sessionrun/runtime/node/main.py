@@ -73,7 +73,7 @@ class LinkProcess:
         self._site = site
         self._keeper = Connection(end)
         _, _, offset, self._early = greet(self._keeper)
-        self._link = Link(site.node_id, site.name, site.slots, __version__, list_problems())
+        self._link = Link(site.node_id, site.name, site.slots, __version__, list_problems(), site.boots)
         self._spool = Spool(site.path / JOBS)
         self._rescues = Rescues(site.rescue_s)
         self._disks = Disks()

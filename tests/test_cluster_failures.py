@@ -1,0 +1,393 @@
+"""What each failure of a cluster does: a row for each kind, on three machines.  Needs root and ip(8).
+
+Every fourth task has a worktree, whose RELEASE waits for its node.  The others start again while their node is
+still cut off, so that an attempt that runs on there is seen.  A failure comes only where tasks run.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import random
+import signal
+import sys
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager, suppress
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import psutil
+import pytest
+from clusters import marker_of, words_of
+from conftest import Command, eventually, slow_seed
+from test_cluster import git, make_repository
+from test_cluster_network import Machines, find_overlaps, read_times, three_machines, write_log_program
+
+from sessionrun.client.view import load_history, load_view
+from sessionrun.model.events import Entry, JobClaimed, JobFinished, JobLost
+from sessionrun.model.keys import JobKey
+from sessionrun.runtime.keeper.lease import boot_ns
+from sessionrun.store.session import SessionDir
+
+LONG_LEASE_S = 60
+SHORT_LEASE_S = 5
+MARGIN_S = 2.2
+AT_ONCE = 8
+LONGEST_S = 400.0
+"""A row that has not ended by then hangs."""
+
+UNSEEN = "its end was not seen"
+"""With its keeper and its root a node loses those who would see the exit code, and a code is never guessed."""
+
+THAW_S = 1.0
+"""So long after a node goes on that was frozen beyond its lease, what it ran has been killed."""
+
+
+@dataclass
+class Run:
+    """The session of one row, and what the test saw of it.
+
+    `lost` are the attempts that were called lost, and why; `struck` those that ran where a failure was, with the
+    times of its beginning and end; `thawed` is when the machine of an attempt that was frozen went on.  Times are
+    CLOCK_BOOTTIME (seconds).
+    """
+
+    machines: Machines
+    record: Path
+    repository: Path
+    session_id: str
+    lost: dict[tuple[str, int], str] = field(default_factory=dict)
+    struck: list[tuple[tuple[str, int], float, float]] = field(default_factory=list)
+    thawed: dict[tuple[str, int], float] = field(default_factory=dict)
+
+    @property
+    def session(self) -> SessionDir:
+        return SessionDir(self.repository / "results" / f"session-{self.session_id}")
+
+    def look(self) -> bool:
+        """Try again what was lost; whether all tasks have succeeded."""
+        tasks = load_view(self.session)["tasks"]
+        wrong = [task for task in tasks if task["outcome"] not in (None, "succeeded", "lost")]
+        assert not wrong, [(task["id"], task["outcome"], task["reason"]) for task in wrong]
+        lost = [task for task in tasks if task["outcome"] == "lost"]
+        self.lost |= {(task["id"], task["attempt"]): task["reason"] for task in lost}
+        if lost:
+            self.machines.call("retry", self.session_id, *(task["id"] for task in lost), cwd=self.repository)
+        return all(task["outcome"] == "succeeded" for task in tasks)
+
+    def find_running(self, machine: str) -> set[tuple[str, int]]:
+        """The attempts that run on a node; of the head: on any."""
+        nodes = ("a", "b") if machine == "head" else (machine,)
+        found = set()
+        for one in (one for node in nodes for one in self.machines.lan.processes(node)):
+            parts = marker_of(one).split("/")
+            if f"{self.record}/log.py" in words_of(one) and len(parts) > 3:
+                found.add((parts[2], int(parts[3])))
+        return found
+
+
+Undo = Callable[[], None]
+
+
+# --- the failures: each begins, and returns how it ends ---
+
+
+def nothing() -> None:
+    """It is over by itself."""
+
+
+def kill(*what: str) -> Callable[[Run, str], Undo]:
+    """kill -9 of processes of one machine, at the same moment."""
+
+    def begin(run: Run, machine: str) -> Undo:
+        found = find(run, what, machine)
+        for number in (signal.SIGSTOP, signal.SIGKILL):
+            send(found, number)
+        return nothing
+
+    return begin
+
+
+def stop(*what: str) -> Callable[[Run, str], Undo]:
+    """SIGSTOP, and later SIGCONT; the first one named is stopped first."""
+
+    def begin(run: Run, machine: str) -> Undo:
+        found = find(run, what, machine)
+        send(found, signal.SIGSTOP)
+        return lambda: send(found, signal.SIGCONT)
+
+    return begin
+
+
+def find(run: Run, what: tuple[str, ...], machine: str) -> list[psutil.Process]:
+    """These processes, once all of them are there."""
+    found: list[psutil.Process] = []
+
+    def look() -> bool:
+        each = [run.machines.find(one, machine) for one in what]
+        found[:] = [process for processes in each for process in processes]
+        return all(each)
+
+    eventually(look)
+    return found
+
+
+def send(processes: list[psutil.Process], number: int) -> None:
+    for process in processes:
+        with suppress(ProcessLookupError):
+            os.kill(process.pid, number)
+
+
+def kill_supervisor(run: Run, machine: str) -> Undo:
+    command = Command(run.repository, run.repository / "results")
+    chain: list[int] = []
+
+    def look() -> bool:
+        with suppress(AssertionError, psutil.Error, ValueError):
+            chain[:] = command.chain(run.session_id)
+        return bool(chain)
+
+    eventually(look)
+    os.kill(chain[2], signal.SIGKILL)
+    return nothing
+
+
+def cut(run: Run, machine: str) -> Undo:
+    run.machines.lan.pull(machine)
+    return lambda: run.machines.lan.plug(machine)
+
+
+def lose_one_way(choose: random.Random) -> Callable[[Run, str], Undo]:
+    """Nothing from a node arrives at the head, or the other way round; first one, then the other."""
+    turned = choose.choice((True, False))
+
+    def begin(run: Run, machine: str) -> Undo:
+        nonlocal turned
+        turned = not turned
+        ends = ("head", machine) if turned else (machine, "head")
+        run.machines.lan.block(*ends)
+        return lambda: run.machines.lan.unblock(*ends)
+
+    return begin
+
+
+def freeze(run: Run, machine: str) -> Undo:
+    """Stop all processes of a machine, those of the tasks as well."""
+    frozen: dict[int, psutil.Process] = {}
+    while new := [one for one in run.machines.lan.processes(machine) if one.pid not in frozen]:
+        send(new, signal.SIGSTOP)
+        frozen.update({one.pid: one for one in new})
+    running = run.find_running(machine)
+
+    def thaw() -> None:
+        send(list(frozen.values()), signal.SIGCONT)
+        run.thawed.update(dict.fromkeys(running, boot_ns() / 1e9))
+
+    return thaw
+
+
+# --- the rows ---
+
+
+@dataclass(frozen=True)
+class Row:
+    """A kind of failure: how it begins, where, how often, for how long (seconds), and under which lease.
+
+    `losing` are the reasons for which attempts may be lost by it; () for none.  There are so many `tasks`, each of
+    so many `seconds`: those under a short lease last longer than it, and more attempts of them come.
+    """
+
+    begin: Callable[[Run, str], Undo]
+    where: tuple[str, ...] = ("a", "b")
+    faults: int = 2
+    lasts: tuple[float, float] = (0.0, 0.0)
+    lease_s: float = SHORT_LEASE_S
+    losing: tuple[str, ...] = ("lease", UNSEEN)
+    tasks: int = 12
+    seconds: tuple[float, float] = (7.0, 11.0)
+
+
+def make_row(name: str, choose: random.Random) -> Row:
+    long = (8.5, 11.0)
+    harmless: dict[str, Any] = {"faults": 3, "lease_s": LONG_LEASE_S, "losing": ()}
+    harmless |= {"tasks": 16, "seconds": (4.0, 9.0)}
+    return {
+        "none": lambda: Row(kill(), **{**harmless, "faults": 0}),
+        "kill worker": lambda: Row(kill("worker"), **harmless),
+        "kill keeper": lambda: Row(kill("keeper"), **harmless),
+        "kill root": lambda: Row(kill("root"), **harmless),
+        "kill root and keeper": lambda: Row(kill("root", "keeper"), **{**harmless, "losing": (UNSEEN,)}),
+        "kill link": lambda: Row(kill("link"), **harmless),
+        "kill supervisor": lambda: Row(kill_supervisor, ("head",), **harmless),
+        "kill scheduler, long lease": lambda: Row(kill("scheduler"), ("head",), **{**harmless, "faults": 2}),
+        "kill scheduler, short lease": lambda: Row(kill("scheduler"), ("head",)),
+        "cut within the lease": lambda: Row(cut, lasts=(6.0, 8.0), **{**harmless, "lease_s": 30}),
+        "cut beyond the lease": lambda: Row(cut, lasts=long),
+        "one-way loss": lambda: Row(lose_one_way(choose), lasts=long),
+        "cut of the head": lambda: Row(cut, ("head",), lasts=long),
+        "stop worker": lambda: Row(stop("worker"), lasts=long),
+        "stop keeper": lambda: Row(stop("keeper"), lasts=long),
+        "stop root and keeper": lambda: Row(stop("root", "keeper"), lasts=long),
+        "stop scheduler": lambda: Row(stop("scheduler"), ("head",), lasts=long),
+        "freeze": lambda: Row(freeze, lasts=(12.0, 12.0)),
+    }[name]()
+
+
+NAMES = (
+    "none",
+    "kill worker",
+    "kill keeper",
+    "kill root",
+    "kill root and keeper",
+    "kill link",
+    "kill supervisor",
+    "kill scheduler, long lease",
+    "kill scheduler, short lease",
+    "cut within the lease",
+    "cut beyond the lease",
+    "one-way loss",
+    "cut of the head",
+    "stop worker",
+    "stop keeper",
+    "stop root and keeper",
+    "stop scheduler",
+    "freeze",
+)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("name", NAMES)
+def test_failure(name: str, own_place: Path, say: Callable[[str], None]) -> None:
+    seed = slow_seed()
+    choose = random.Random(seed)
+    row = make_row(name, choose)
+    with start(own_place, row, choose) as run:
+        faults = drive(run, row, choose)
+        tasks = load_view(run.session)["tasks"]
+        overlaps = find_overlaps(run.record)
+        attempts = sum(task["attempt"] for task in tasks)
+        say(
+            f"seed {seed}: {faults} failures that struck {len(run.struck)} times, {attempts} attempts, "
+            f"{len(run.lost)} lost and said so, {len(overlaps)} overlaps{tell_lateness(run)}"
+        )
+        assert (faults, bool(run.struck)) == (row.faults, bool(row.faults))
+        check_attempts(run, tasks)
+        excused = [one for one in overlaps if one[2] < run.thawed.get(one[:2], 0.0) + THAW_S]
+        assert sorted(overlaps) == sorted(excused)
+        assert [why for why in run.lost.values() if not any(words in why for words in row.losing)] == []
+        assert find_survivors(run, row) == []
+        for attempt, thawed in run.thawed.items():
+            assert max(read_times(run.record)[attempt]) < thawed + THAW_S, attempt
+
+
+@contextmanager
+def start(place: Path, row: Row, choose: random.Random) -> Iterator[Run]:
+    """The machines and a session on them, whose first tasks run."""
+    repository, record = place / "project", place / "record"
+    for folder in (repository, record):
+        folder.mkdir()
+    make_repository(repository)
+    write_log_program(record)
+    script = (
+        "echo >> {record}/begun-$SESSIONRUN_TASK.$SESSIONRUN_ATTEMPT; "
+        "setsid {python} -S {record}/log.py >> {record}/$SESSIONRUN_TASK.$SESSIONRUN_ATTEMPT & "
+        "sleep {seconds}; {work}; echo $SESSIONRUN_ATTEMPT; kill -9 $!"
+    )
+    plan = []
+    for number in range(row.tasks):
+        kind = kind_of(number)
+        work = "echo $SESSIONRUN_ATTEMPT > file" if kind == "worktree" else ":"
+        seconds = round(choose.uniform(*row.seconds), 1)
+        text = script.format(python=sys.executable, record=record, seconds=seconds, work=work)
+        plan.append({"id": f"t{number}", "prompt": text, "workspace": kind})
+    (place / "plan.json").write_text(json.dumps(plan))
+    timers = f"tick=0.5,lease={row.lease_s},grace=0.5,margin={MARGIN_S}"
+    with three_machines(place, timers) as machines:
+        logs = [place / f"{name}.log" for name in ("a", "b")]
+        eventually(lambda: all("Registered to" in log.read_text() for log in logs))
+        words = ("-q", "--agent", "shell", "--max-parallel", str(AT_ONCE), "--cluster", machines.address)
+        session_id = machines.call(*words, str(place / "plan.json"), cwd=repository).strip()
+        run = Run(machines, record, repository, session_id)
+        eventually(lambda: len(run.find_running("head")) >= AT_ONCE // 2)
+        yield run
+
+
+def kind_of(number: int) -> str:
+    """The workspace of a task."""
+    return "worktree" if number % 4 == 3 else "none"
+
+
+def drive(run: Run, row: Row, choose: random.Random) -> int:
+    """Let the failures come, and try again what they cost until all has succeeded; returns how many came."""
+    deadline, due = time.monotonic() + LONGEST_S, time.monotonic() + choose.uniform(1.0, 3.0)
+    faults, going_on = 0, dict[str, tuple[float, Undo]]()
+    hits: dict[str, tuple[set[tuple[str, int]], float]] = {}
+    while True:
+        now = time.monotonic()
+        assert now < deadline, load_view(run.session)
+        for machine in [machine for machine, (ends_at, _) in going_on.items() if now > ends_at]:
+            ended_at = boot_ns() / 1e9
+            going_on.pop(machine)[1]()
+            struck, began_at = hits.pop(machine)
+            run.struck += [(attempt, began_at, ended_at) for attempt in struck]
+        if run.look() and not going_on:
+            return faults
+        machine = choose.choice(row.where)
+        if faults < row.faults and now > due and machine not in going_on and (hit := run.find_running(machine)):
+            faults += 1
+            undo = row.begin(run, machine)
+            hits[machine] = hit, boot_ns() / 1e9
+            going_on[machine] = time.monotonic() + choose.uniform(*row.lasts), undo
+            due = time.monotonic() + choose.uniform(1.5, 3.0)
+        time.sleep(0.1)
+
+
+def check_attempts(run: Run, tasks: list[dict[str, Any]]) -> None:
+    """All attempts but the last were called lost, none began twice, and what the last one left is there."""
+    _, _, entries = load_history(run.session)
+    accepted = find_accepted(entries)
+    for task in tasks:
+        name, last = task["id"], task["attempt"]
+        assert [attempt for other, attempt in sorted(run.lost) if other == name] == list(range(1, last))
+        begun = {path.suffix[1:]: path.read_text() for path in run.record.glob(f"begun-{name}.*")}
+        assert set(begun.values()) == {"\n"} and str(last) in begun
+        assert set(map(int, begun)) <= set(range(1, last + 1))
+        works = [key.attempt for key in accepted if (key.task, key.phase) == (name, "work")]
+        assert works.count(last) == 1 and len(set(works)) == len(works)
+        assert (run.session.path / f"task-{name}.txt").read_text() == f"{last}\n"
+        if kind_of(int(name[1:])) == "worktree":
+            assert git(run.repository, "show", f"{task['branch']}:file") == str(last)
+
+
+def find_survivors(run: Run, row: Row) -> list[tuple[str, int]]:
+    """What ran on during a failure when the lease of its node was over, and the margin after it."""
+    times, lasts_s = read_times(run.record), row.lease_s + MARGIN_S
+    return [
+        attempt
+        for attempt, began_at, ended_at in run.struck
+        if any(began_at + lasts_s < line < ended_at for line in times.get(attempt, ()))
+    ]
+
+
+def find_accepted(entries: list[Entry]) -> list[JobKey]:
+    """The jobs whose end counted: a second report of an end, or one of a job that was given up, means nothing."""
+    is_open: set[JobKey] = set()
+    accepted = []
+    for event in (entry.event for entry in entries):
+        if isinstance(event, JobClaimed):
+            is_open.add(event.key)
+        elif isinstance(event, (JobFinished, JobLost)) and event.key in is_open:
+            is_open.discard(event.key)
+            accepted += [event.key] if isinstance(event, JobFinished) else []
+    return accepted
+
+
+def tell_lateness(run: Run) -> str:
+    """How long after the end of a freeze something of before was still seen to run."""
+    if not run.thawed:
+        return ""
+    times = read_times(run.record)
+    late = max(max(times[attempt]) - thawed for attempt, thawed in run.thawed.items())
+    return f", last line {late:.2f} s after the thaw"

@@ -46,8 +46,9 @@ class Watcher:
         if keeper and _is_stopped(keeper):
             os.kill(keeper, signal.SIGKILL)  # our child, not reaped: no other process can have its pid
         trees = self._find_trees(keeper)
-        for process in trees:
-            processes.send_signal(process, signal.SIGKILL)
+        for number in (signal.SIGSTOP, signal.SIGKILL):  # so that none sees another one die, and ends by itself
+            for process in trees:
+                processes.send_signal(process, number)
         if not trees:
             self._cleared = lease.until_ns
         return AGAIN_S

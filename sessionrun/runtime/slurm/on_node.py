@@ -29,6 +29,10 @@ from sessionrun.runtime.slurm.records import BEGUN, ENDED, LEDGER, Records, load
 from sessionrun.store.journal import AppendLog
 
 RETRY_S: Final = 1.0
+LATE_S: Final = 1.0
+"""So long a signal of Slurm's is waited for when a signal has ended the job (seconds): Slurm sends it to all
+processes, one after the other, and perhaps to this one last."""
+
 _FROM_SLURM: Final = ("CUDA_VISIBLE_DEVICES", "ROCR_VISIBLE_DEVICES", "GPU_DEVICE_ORDINAL", "ZE_AFFINITY_MASK")
 
 
@@ -97,8 +101,17 @@ class OneJob:
             self._children.reap()
             self._take_signals()
             self._children.go_on_stopping()
+        if self._end["kind"] == "exit" and os.WIFSIGNALED(self._end["status"]) and not self._told:
+            self._told = self._hear_late()
         spent = resource.getrusage(resource.RUSAGE_CHILDREN)
         return {**self._end, "told": self._told, "max_rss_kb": spent.ru_maxrss}
+
+    def _hear_late(self) -> bool:
+        """Whether Slurm has ended the job, and says so to this process only now."""
+        deadline = time.monotonic() + LATE_S
+        while not self._asked and time.monotonic() < deadline:
+            self._wait(deadline - time.monotonic())
+        return bool(self._asked)
 
     def _listen(self) -> int:
         wake_read, wake_write = os.pipe()
@@ -118,8 +131,9 @@ class OneJob:
             self._told = True
             self._children.stop(self._key, now=number == signal.SIGUSR2)
 
-    def _wait(self) -> None:
-        next_time = self._children.next_time()
+    def _wait(self, limit_s: float | None = None) -> None:
+        """Wait for a signal until it is time for something, or for that long."""
+        next_time = self._children.next_time() if limit_s is None else time.monotonic() + limit_s
         timeout_ms = None if next_time is None else max(0.0, next_time - time.monotonic()) * 1000 + 0.5
         poller = select.poll()
         poller.register(self._wake_fd, select.POLLIN)

@@ -63,6 +63,7 @@ def pytest_configure(config: pytest.Config) -> None:
     for number in (signal.SIGHUP, signal.SIGQUIT):
         if signal.getsignal(number) is signal.SIG_IGN:
             signal.signal(number, signal.SIG_DFL)
+    os.environ.pop("PYTEST_ADDOPTS", None)  # these options are for this pytest, not for those that tests start
     if not hasattr(config, "workerinput"):
         config.pluginmanager.register(Bill(config))
     if (place := find_bytecode(config)) is not None:

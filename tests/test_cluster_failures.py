@@ -14,7 +14,7 @@ import sys
 import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
@@ -35,7 +35,7 @@ LONG_LEASE_S = 60
 SHORT_LEASE_S = 5
 MARGIN_S = 2.2
 AT_ONCE = 8
-LONGEST_S = 400.0
+LONGEST_S = 900.0
 """A row that has not ended by then hangs."""
 
 UNSEEN = "its end was not seen"
@@ -192,69 +192,82 @@ def freeze(run: Run, machine: str) -> Undo:
 
 
 @dataclass(frozen=True)
-class Row:
-    """A kind of failure: how it begins, where, how often, for how long (seconds), and under which lease.
-
-    `losing` are the reasons for which attempts may be lost by it; () for none.  There are so many `tasks`, each of
-    so many `seconds`: those under a short lease last longer than it, and more attempts of them come.
-    """
+class Failure:
+    """How a failure begins, on which machines, and for how long (seconds)."""
 
     begin: Callable[[Run, str], Undo]
     where: tuple[str, ...] = ("a", "b")
-    faults: int = 2
     lasts: tuple[float, float] = (0.0, 0.0)
+
+
+@dataclass(frozen=True)
+class Row:
+    """Which failures come, how many in all, and under which lease (seconds).
+
+    `losing` are the reasons for which attempts may be lost by them; () for none.  There are so many `tasks`, each
+    of so many `seconds`: where one failure comes under a short lease, they last longer than it.
+    """
+
+    failures: tuple[Failure, ...]
+    faults: int = 2
     lease_s: float = SHORT_LEASE_S
     losing: tuple[str, ...] = ("lease", UNSEEN)
     tasks: int = 12
     seconds: tuple[float, float] = (7.0, 11.0)
 
 
-def make_row(name: str, choose: random.Random) -> Row:
-    long = (8.5, 11.0)
-    harmless: dict[str, Any] = {"faults": 3, "lease_s": LONG_LEASE_S, "losing": ()}
-    harmless |= {"tasks": 16, "seconds": (4.0, 9.0)}
+SHORT, LONG, FROZEN = (2.5, 3.5), (8.5, 11.0), (12.0, 12.0)
+
+
+def make_failures(choose: random.Random) -> dict[str, Failure]:
+    """All failures of one kind, by name; their names are those of rows."""
+    head = ("head",)
     return {
-        "none": lambda: Row(kill(), **{**harmless, "faults": 0}),
-        "kill worker": lambda: Row(kill("worker"), **harmless),
-        "kill keeper": lambda: Row(kill("keeper"), **harmless),
-        "kill root": lambda: Row(kill("root"), **harmless),
-        "kill root and keeper": lambda: Row(kill("root", "keeper"), **{**harmless, "losing": (UNSEEN,)}),
-        "kill link": lambda: Row(kill("link"), **harmless),
-        "kill supervisor": lambda: Row(kill_supervisor, ("head",), **harmless),
-        "kill scheduler, long lease": lambda: Row(kill("scheduler"), ("head",), **{**harmless, "faults": 2}),
-        "kill scheduler, short lease": lambda: Row(kill("scheduler"), ("head",)),
-        "cut within the lease": lambda: Row(cut, lasts=(6.0, 8.0), **{**harmless, "lease_s": 30}),
-        "cut beyond the lease": lambda: Row(cut, lasts=long),
-        "one-way loss": lambda: Row(lose_one_way(choose), lasts=long),
-        "cut of the head": lambda: Row(cut, ("head",), lasts=long),
-        "stop worker": lambda: Row(stop("worker"), lasts=long),
-        "stop keeper": lambda: Row(stop("keeper"), lasts=long),
-        "stop root and keeper": lambda: Row(stop("root", "keeper"), lasts=long),
-        "stop scheduler": lambda: Row(stop("scheduler"), ("head",), lasts=long),
-        "freeze": lambda: Row(freeze, lasts=(12.0, 12.0)),
-    }[name]()
+        "none": Failure(kill()),
+        "kill worker": Failure(kill("worker")),
+        "kill keeper": Failure(kill("keeper")),
+        "kill root": Failure(kill("root")),
+        "kill root and keeper": Failure(kill("root", "keeper")),
+        "kill link": Failure(kill("link")),
+        "kill supervisor": Failure(kill_supervisor, head),
+        "kill scheduler, long lease": Failure(kill("scheduler"), head),
+        "kill scheduler, short lease": Failure(kill("scheduler"), head),
+        "cut within the lease": Failure(cut, lasts=(6.0, 8.0)),
+        "cut beyond the lease": Failure(cut, lasts=LONG),
+        "one-way loss": Failure(lose_one_way(choose), lasts=LONG),
+        "cut of the head": Failure(cut, head, LONG),
+        "stop worker": Failure(stop("worker"), lasts=LONG),
+        "stop keeper": Failure(stop("keeper"), lasts=LONG),
+        "stop root and keeper": Failure(stop("root", "keeper"), lasts=LONG),
+        "stop scheduler": Failure(stop("scheduler"), head, LONG),
+        "freeze": Failure(freeze, lasts=FROZEN),
+    }
 
 
-NAMES = (
-    "none",
-    "kill worker",
-    "kill keeper",
-    "kill root",
-    "kill root and keeper",
-    "kill link",
-    "kill supervisor",
-    "kill scheduler, long lease",
-    "kill scheduler, short lease",
-    "cut within the lease",
-    "cut beyond the lease",
-    "one-way loss",
-    "cut of the head",
-    "stop worker",
-    "stop keeper",
-    "stop root and keeper",
-    "stop scheduler",
-    "freeze",
-)
+def make_row(name: str, choose: random.Random) -> Row:
+    failures = make_failures(choose)
+    if name == CHAOS:
+        some = [
+            failure for kind, failure in failures.items() if kind not in ("none", "freeze", "cut within the lease")
+        ]
+        return Row((*some, Failure(cut, lasts=SHORT)), faults=30, tasks=200, seconds=(3.0, 6.0))
+    only = (failures[name],)
+    harmless = Row(only, 3, LONG_LEASE_S, (), 16, (4.0, 9.0))
+    return {
+        "none": replace(harmless, faults=0),
+        "kill worker": harmless,
+        "kill keeper": harmless,
+        "kill root": harmless,
+        "kill root and keeper": replace(harmless, losing=(UNSEEN,)),
+        "kill link": harmless,
+        "kill supervisor": harmless,
+        "kill scheduler, long lease": replace(harmless, faults=2),
+        "cut within the lease": replace(harmless, lease_s=30),
+    }.get(name, Row(only))
+
+
+CHAOS = "chaos"
+NAMES = (*make_failures(random.Random(0)), CHAOS)
 
 
 @pytest.mark.slow
@@ -334,12 +347,13 @@ def drive(run: Run, row: Row, choose: random.Random) -> int:
             run.struck += [(attempt, began_at, ended_at) for attempt in struck]
         if run.look() and not going_on:
             return faults
-        machine = choose.choice(row.where)
+        failure = choose.choice(row.failures)
+        machine = choose.choice(failure.where)
         if faults < row.faults and now > due and machine not in going_on and (hit := run.find_running(machine)):
             faults += 1
-            undo = row.begin(run, machine)
+            undo = failure.begin(run, machine)
             hits[machine] = hit, boot_ns() / 1e9
-            going_on[machine] = time.monotonic() + choose.uniform(*row.lasts), undo
+            going_on[machine] = time.monotonic() + choose.uniform(*failure.lasts), undo
             due = time.monotonic() + choose.uniform(1.5, 3.0)
         time.sleep(0.1)
 

@@ -12,7 +12,7 @@ from conftest import slow, slow_seed
 
 from .damaged import CODES, DEAR_SWEEPS, POLLS, SWEEPS, Found, make_world, run_mutations
 
-FAST = 40
+FAST = 26
 NOTICED = 500
 """So many find each mutant of the checks; see `mutants.py`."""
 

@@ -574,10 +574,14 @@ def rests(*pids: int) -> Callable[[], bool]:
 
 
 def is_gone(process: psutil.Process) -> bool:
-    """Whether a process has ended; that nobody reaped it yet does not matter."""
+    """Whether a process has ended; that nobody reaped it yet does not matter.
 
+    While another thread of it still ends, its locks are held.
+    """
     try:
-        return not process.is_running() or process.status() == psutil.STATUS_ZOMBIE
+        if process.is_running() and process.status() == psutil.STATUS_ZOMBIE:
+            return process.num_threads() <= 1
+        return not process.is_running()
     except psutil.NoSuchProcess:
         return True
 

@@ -134,7 +134,7 @@ def _execve(path: Any, argv: Any, environ: Mapping[Any, Any]) -> NoReturn:
     _begin(program, words, environ)
 
 
-def _posix_spawn(path: Any, argv: Any, environ: Mapping[Any, Any], **how: Any) -> int:
+def _posix_spawn(path: Any, argv: Any, environ: Mapping[Any, Any] | None, **how: Any) -> int:
     words, environ = _encode(argv, environ)
     program = _find_program(words, environ)
     if program is None or not set(how) <= {"file_actions", "setsid", "setsigdef", "setsigmask"}:
@@ -195,9 +195,11 @@ def _be_spawned(
     _begin(program, words, environ)
 
 
-def _encode(argv: Sequence[Any], environ: Mapping[Any, Any]) -> tuple[list[bytes], dict[bytes, bytes]]:
+def _encode(argv: Sequence[Any], environ: Mapping[Any, Any] | None) -> tuple[list[bytes], dict[bytes, bytes]]:
+    """As the system has them; since Python 3.13 no environment is that of this process."""
+    variables = os.environb if environ is None else environ
     return [os.fsencode(word) for word in argv], {
-        os.fsencode(name): os.fsencode(value) for name, value in environ.items()
+        os.fsencode(name): os.fsencode(value) for name, value in variables.items()
     }
 
 

@@ -21,7 +21,7 @@ import orjson
 from sessionrun.model.errors import JobFileError
 from sessionrun.model.frozen import frozen
 from sessionrun.model.places import Start
-from sessionrun.model.upstreams import Upstream, is_commit, is_path, name_readably
+from sessionrun.model.upstreams import Upstream, is_commit, name_readably
 from sessionrun.store import crashpoint
 from sessionrun.store.files import make_directories, read_regular, replace_file, sync_directory
 from sessionrun.store.jobfiles import load_record_if_any
@@ -382,9 +382,3 @@ def _bring_ref(room: Room, ref: str | None) -> Start | RepositoryFailed:
         return RepositoryFailed(f"{room.repo} has {what}{why}")
     pin(room, start, ref)
     return start
-
-
-def settle_path(repo: str, directory: str) -> str:
-    """A path as it is on the disk: links are followed once, so that one repository has one mirror."""
-    path = os.path.realpath(os.path.join(directory, os.path.expanduser(repo)))
-    return path if is_path(path) else repo

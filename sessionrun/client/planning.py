@@ -124,7 +124,7 @@ def plan(
         land: the same about landing.
         pace: the same about how fast work may start, and how it stops after failures.
         tasks: prompts in the place of the input, items for which each task is there once, keys of all tasks.
-        into: the session, as it is now, to which the tasks will be added; see `adding`.
+        into: the session, as it is now, to which the tasks will be added; see `load_open` and `settle_addition`.
         directory: in the repository of the worktrees; None: the current one.
         programs: what starts an agent in place of its program, by the agent's name.
         preview: nothing will be started, so agents need not be installed: a missing agent is a warning.

@@ -37,9 +37,9 @@ def take_tasks(options: Mapping[str, Any]) -> AskedTasks | None:
             refuse_bytes(f"--{option}", word)
     keys = dict(_split(word, "--default") for word in options["defaults"])
     keys = {key: _read_value(value) for key, value in keys.items()}
-    said = {name: options[name] for name in _KEYS if options[name] not in (None, ())}
-    said |= {"env": dict(_split(word, "--env") for word in options["env"])} if options["env"] else {}
-    return AskedTasks(options["prompts"], options["each"], options["title"], {**keys, **said})
+    given = {name: options[name] for name in _KEYS if options[name] not in (None, ())}
+    given |= {"env": dict(_split(word, "--env") for word in options["env"])} if options["env"] else {}
+    return AskedTasks(options["prompts"], options["each"], options["title"], {**keys, **given})
 
 
 def _split(word: str, option: str) -> tuple[str, str]:

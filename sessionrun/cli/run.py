@@ -232,8 +232,8 @@ def command(
         from sessionrun.cli.adding import open_joined
 
         joined = open_joined(results_dir, into, options)
-    said = (take_pace(options), take_tasks(options))
-    planned = plan(file, asked, git, money, land, *said, preview=dry_run, into=joined and joined.spec)
+    rest = (take_pace(options), take_tasks(options))
+    planned = plan(file, asked, git, money, land, *rest, preview=dry_run, into=joined and joined.spec)
     for warning in planned.warnings:
         warn(warning)
     if isinstance(planned, Nothing):

@@ -126,8 +126,8 @@ def _connect_any(rules: tuple[Rule, ...], request: ProxyRequest) -> socket.socke
     try:
         found = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM)
     except (OSError, UnicodeError) as error:
-        said = error.strerror if isinstance(error, OSError) else None
-        raise Unreachable(f"{host} is not found: {said or error}") from None
+        why = error.strerror if isinstance(error, OSError) else None
+        raise Unreachable(f"{host} is not found: {why or error}") from None
     wrong: str | None = None
     failed: str | None = None
     for family, kind, number, _, place in found:

@@ -46,7 +46,7 @@ TRASH: Final = ".trash-"
 FOREVER_S: Final = -1.0
 """A time limit of the lock that never comes."""
 
-_CONFIG: Final = """\
+BARE_SETTINGS: Final = """\
 [core]
 \trepositoryformatversion = 0
 \tfilemode = true
@@ -55,11 +55,14 @@ _CONFIG: Final = """\
 \tauto = 0
 [maintenance]
 \tauto = false
+"""
+"""For the git of agents and of people: our own never reads it.  No collection of theirs takes commits away."""
+
+_REMOTE: Final = """\
 [remote "origin"]
 \turl = "{url}"
 \tfetch = +refs/heads/*:refs/remotes/origin/*
 """
-"""For the git of agents and of people: our own never reads it.  No collection of theirs takes commits away."""
 
 _ALL: Final = (f"+refs/heads/*:{HEADS}*",)
 _OPTIONS: Final = ("--prune", "--tags", "--force")
@@ -301,7 +304,8 @@ def _make(mirror: Path, repo: str, folder: Path | None, *, limit_s: float | None
         for name in ("objects/info", "objects/pack", "refs/heads", "refs/tags"):
             (draft / name).mkdir(parents=True)
         url = repo.replace("\\", "\\\\").replace('"', '\\"')
-        (draft / "config").write_text(_CONFIG.format(url=url), encoding="utf-8", errors="surrogateescape")
+        config = BARE_SETTINGS + _REMOTE.format(url=url)
+        (draft / "config").write_text(config, encoding="utf-8", errors="surrogateescape")
         (draft / "HEAD").write_text("ref: refs/heads/main\n")
         crashpoint.step()
         with open_room(draft, repo, folder, limit_s=limit_s) as room:

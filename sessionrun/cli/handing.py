@@ -87,7 +87,9 @@ _OPTIONS: Final = (
         hidden=True,
         help="Must exit 0 before work counts; repeatable.",
     ),
-    click.option("--rounds", type=Count(1), metavar="N", hidden=True, help="How often work and check at most."),
+    click.option(
+        "--rounds", type=Count(1), metavar="N", hidden=True, help="How many rounds of work and check at most."
+    ),
     click.option(
         "--retries", type=Count(), metavar="N", hidden=True, help="How often a failed task is tried again."
     ),

@@ -31,7 +31,7 @@ FLOOR_S: Final = 0.045
 """CPU time of `python -I -c "import click"` on the machine of the measurement (2 cores, Python 3.11)."""
 
 _FLOOR_RUNS: Final = 5
-_FLOOR_EVERY_S: Final = 10.0
+_FLOOR_EVERY_S: Final = 20.0
 _GROUPS: Final = Path("/sys/fs/cgroup")
 
 

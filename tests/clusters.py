@@ -327,14 +327,15 @@ class RealCluster:
         done = self.command("cluster", "status", self.address, "--json", env=self.env)
         return json.loads(done.stdout) if done.returncode == 0 else {}
 
-    def wait_for_nodes(self, count: int) -> None:
-        """Wait until so many nodes live.
-
-        Each question costs the imports of dask: it is asked only when every node has met the scheduler.
-        """
+    def wait_for_leases(self, count: int) -> None:
+        """Wait until so many nodes have met the scheduler: so they live, unless one has ended since."""
         eventually(
             lambda: len([path for path in self.nodes_dir.glob("*/node-*/lease") if path.stat().st_size]) >= count
         )
+
+    def wait_for_nodes(self, count: int) -> None:
+        """Wait until so many nodes live.  Each question costs the imports of dask."""
+        self.wait_for_leases(count)
         eventually(lambda: sum(node["lives"] for node in self.show().get("nodes", ())) == count)
 
     def site(self, name: str) -> Path:
@@ -404,7 +405,7 @@ def real_cluster(
             cluster.start_node(f"n{number}", slots)
         if nodes == 0:
             eventually(cluster.show)
-        cluster.wait_for_nodes(nodes)
+        cluster.wait_for_leases(nodes)
         yield cluster
     finally:
         cluster.close()

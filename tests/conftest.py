@@ -83,6 +83,21 @@ def _load_profile(name: str) -> None:
             tier, max_examples=count, derandomize=same, deadline=None, suppress_health_check=[HealthCheck.too_slow]
         )
     settings.load_profile(name)
+    if name == "fast":
+        _draw_no_constants()
+
+
+def _draw_no_constants() -> None:
+    """Let hypothesis draw none of the constants of our modules: a test has the same examples after they change.
+
+    It reads all modules for them, which costs each process of the tests seconds.  It has no setting for that
+    (HypothesisWorks/hypothesis, issue 4627); where its insides have other names, this does nothing.
+    """
+    from hypothesis.internal.conjecture import providers
+
+    found = getattr(providers, "_local_constants", None)
+    if found is not None:
+        setattr(providers, "_get_local_constants", lambda: found)  # noqa: B010
 
 
 def find_bytecode(config: pytest.Config) -> Path | None:
@@ -559,10 +574,14 @@ def rests(*pids: int) -> Callable[[], bool]:
 
 
 def is_gone(process: psutil.Process) -> bool:
-    """Whether a process has ended; that nobody reaped it yet does not matter."""
+    """Whether a process has ended; that nobody reaped it yet does not matter.
 
+    While another thread of it still ends, its locks are held.
+    """
     try:
-        return not process.is_running() or process.status() == psutil.STATUS_ZOMBIE
+        if process.is_running() and process.status() == psutil.STATUS_ZOMBIE:
+            return process.num_threads() <= 1
+        return not process.is_running()
     except psutil.NoSuchProcess:
         return True
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import hashlib
+import os
 import random
 import signal
 import subprocess
@@ -11,6 +12,7 @@ import time
 from collections.abc import Callable, Iterator
 from contextlib import suppress
 from pathlib import Path
+from typing import Any
 
 import psutil
 import pytest
@@ -79,15 +81,16 @@ def check_session(cluster: RealCluster, count: int) -> None:
         "later": "succeeded",
     }
     assert tasks["bad"]["exit_code"] == 7 and tasks["good"]["check"]["passed"] is True
-    names = {node["id"]: node["name"] for node in cluster.show()["nodes"]}
+    eventually(lambda: not any(map(os.listdir, cluster.nodes_dir.glob("*/node-*/jobs"))))
+    shown: dict[str, Any] = {}
+    eventually(lambda: shown.update(cluster.show()) or not shown["sessions"])
+    names = {node["id"] for node in shown["nodes"]}
     assert len(names) == count
-    assert {task["node"] for task in tasks.values()} <= set(names)
+    assert {task["node"] for task in tasks.values()} <= names
     session = command.directory(session_id)
     assert (session / "task-good.txt").read_text() == "fine\n"
     assert (session / "task-good.err").read_text() == "oops\n"
     assert (session / "task-later.txt").read_text() == "here\n"
-    eventually(lambda: not any(list((cluster.site(name) / "jobs").iterdir()) for name in names.values()))
-    eventually(lambda: not cluster.show()["sessions"])
 
 
 @pytest.mark.parametrize(

@@ -344,6 +344,20 @@ def tunnel_and_get(door: Path, port: int, path: str) -> bytes:
     return ask(door, head.encode())
 
 
+def test_each_proxy_has_a_file_of_its_own_for_what_it_denies(proxied: Proxied) -> None:
+    door = proxied.open("example.org")
+    get = b"GET http://127.0.0.1:1/x HTTP/1.1\r\n\r\n"
+    second = Proxying(proxied.session, proxied.said.append)
+    with connected(door) as waiting:  # has the first one, which retires with its connections
+        second.go_on([KEY])
+        waiting.sendall(get)
+        assert b" 403 " in waiting.recv(1 << 16)
+    assert ask(door, get).startswith(b"HTTP/1.1 403 ")
+    second.end()
+    proxied.proxying.end()
+    assert [found["count"] for found in read_denials(proxied.session.path, "t")] == [2]
+
+
 def test_a_listed_server_answers_and_no_other(proxied: Proxied, server: Server) -> None:
     door, other = proxied.open("127.0.0.1"), proxied.open("example.org", "127.1", key=KEY._replace(task="u"))
     get = f"GET http://127.0.0.1:{server.port}/x HTTP/1.1\r\n\r\n".encode()

@@ -429,7 +429,7 @@ def test_read_only_directories_are_removed(project: Project) -> None:
     assert not list(path.parent.glob(".trash*"))
 
 
-@pytest.mark.parametrize("mode", [0o700, 0o500])
+@pytest.mark.parametrize("mode", [pytest.param(0o700, marks=pytest.mark.slow), 0o500])
 def test_directories_deeper_than_our_stack_are_removed(
     project: Project, make_deep: Callable[[Path, int], None], mode: int
 ) -> None:

@@ -12,6 +12,7 @@ from pathlib import Path
 from typing import Final, NamedTuple
 
 from sessionrun.workspaces.git import Git
+from sessionrun.workspaces.links import is_behind_link
 
 _NOTHING: Final = "000000"
 _LINK: Final = "120000"
@@ -42,7 +43,7 @@ def put_back(git: Git, old: str, new: str) -> list[str]:
     foreign, missing = [], []
     for change in _list_changes(git, old, new):
         path = git.directory / change.path
-        if change.old_mode == _NOTHING and _is_behind_link(git.directory, change.path):
+        if change.old_mode == _NOTHING and is_behind_link(git.directory, change.path):
             continue  # the link that was to become a directory is still there
         if _holds(git, path, change.old_mode, old, change.path):
             continue
@@ -81,10 +82,6 @@ def _is_ours(git: Git, path: Path, change: _Change, new: str) -> bool:
     if change.new_mode == _NOTHING:
         return False
     return _content(git, new, change.path, change.new_mode).startswith(_read(path))
-
-
-def _is_behind_link(top: Path, name: str) -> bool:
-    return any((top / parent).is_symlink() for parent in list(Path(name).parents)[:-1])
 
 
 def _mode_of(path: Path) -> str:

@@ -49,13 +49,17 @@ class _Door:
         self.listener = _listen(folder / DOOR)
 
     def describe(self) -> bytes:
-        """The message by which the proxy learns of it."""
-        number = 1 + sum(1 for _ in list_denied(self.folder))
+        """The message by which a proxy learns of it, and of a file for what that proxy denies.
+
+        The file is made here: one that retires may still write its own, where it has denied nothing yet.
+        """
+        denied = self.folder / f"{DENIED}{1 + sum(1 for _ in list_denied(self.folder))}.json"
+        denied.touch(0o600)
         message = {
             "do": "open",
             "number": self.number,
             "task": self.key.task,
-            "denied": str(self.folder / f"{DENIED}{number}.json"),
+            "denied": str(denied),
             "rules": [list(rule) for rule in self.rules],
         }
         return orjson.dumps(message)

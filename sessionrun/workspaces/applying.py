@@ -20,6 +20,7 @@ from sessionrun.store import crashpoint
 from sessionrun.store.files import replace_file
 from sessionrun.store.jobfiles import load_record_if_any
 from sessionrun.workspaces.git import Git, GitError
+from sessionrun.workspaces.links import is_behind_link
 from sessionrun.workspaces.park import write_patch, write_worktree
 from sessionrun.workspaces.rounds import Site, work_base
 
@@ -125,13 +126,8 @@ def _check(site: Site, index: Git, ground: str, before: str, after: str) -> None
     for name in names:
         if name in ignored and name not in tracked:
             raise DoesNotApply(f"{name} is ignored by git: no work is kept there")
-        if name in site.brought.links or _is_behind_link(site.git.directory, name):
+        if name in site.brought.links or is_behind_link(site.git.directory, name):
             raise DoesNotApply(f"{name} is beyond a symbolic link")
-
-
-def _is_behind_link(top: Path, name: str) -> bool:
-    folders = list(Path(name).parents)[:-1]
-    return any((top / folder).is_symlink() for folder in folders)
 
 
 def _write(site: Site, index: Git, applied: Applied) -> list[str]:
@@ -151,7 +147,7 @@ def _write(site: Site, index: Git, applied: Applied) -> list[str]:
 
 
 def _remove(top: Path, name: str) -> None:
-    if _is_behind_link(top, name):
+    if is_behind_link(top, name):
         raise GitError(("apply",), 1, f"{name} is beyond a symbolic link")
     (top / name).unlink(missing_ok=True)
     folder = (top / name).parent

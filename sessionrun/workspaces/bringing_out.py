@@ -22,7 +22,8 @@ from sessionrun.walls.argv import TMP_FOLDER, VIEW_FOLDER
 from sessionrun.workspaces.exporting import MAX_PACK, CannotBringOut, Exported, export_view
 from sessionrun.workspaces.git import Git
 from sessionrun.workspaces.large_files import take_large_files
-from sessionrun.workspaces.park import is_behind_link, settle_index
+from sessionrun.workspaces.links import is_behind_link
+from sessionrun.workspaces.park import settle_index
 from sessionrun.workspaces.registration import find_lost_admins, load_owner, remove_tree
 from sessionrun.workspaces.request import WorkspaceRequest
 from sessionrun.workspaces.view import BroughtOut, load_brought, note_brought

@@ -1,4 +1,4 @@
-"""Links that a worktree gets: where each stands in it, and where it leads.
+"""Links that a worktree gets: where each stands in it, and where it leads; and links on the way to a file.
 
 A path inside of the repository stands in the worktree where it stands in the checkout.  A path outside, which only
 the user's own plan can name, stands at the top of the worktree under its last name.
@@ -59,3 +59,17 @@ def write_hidden(top: str, links: Iterable[str], rules: str, folder: Path) -> No
             *("/" + "".join(f"\\{char}" if char in "\\*?[ " else char for char in name) for name in out),
         ]
         replace_file(folder / HIDDEN, ("\n".join(lines) + "\n").encode(), durable=False)
+
+
+def is_behind_link(top: Path, name: str, known: dict[str, bool] | None = None) -> bool:
+    """Whether a directory on the way to a file is a symbolic link: git sees nothing there.
+
+    `known` remembers the directories of a list of names.
+    """
+    folder = os.path.dirname(name)
+    if not folder:
+        return False
+    known = {} if known is None else known
+    if folder not in known:
+        known[folder] = (top / folder).is_symlink() or is_behind_link(top, folder, known)
+    return known[folder]

@@ -20,6 +20,7 @@ from sessionrun.store.files import open_regular
 from sessionrun.workspaces.fence import Fence
 from sessionrun.workspaces.git import Git, GitError
 from sessionrun.workspaces.inside import find_repositories
+from sessionrun.workspaces.links import is_behind_link
 from sessionrun.workspaces.proof import find_missing, find_untrue
 from sessionrun.workspaces.request import RESCUE_SUFFIX
 
@@ -303,16 +304,6 @@ def _update_index(index: Git, names: list[str], gitlinks: list[str]) -> list[str
             content = b"".join(os.fsencode(name) + b"\0" for name in listed)
             index("update-index", *words, "-z", "--stdin", stdin=content)
     return there
-
-
-def is_behind_link(top: Path, name: str, known: dict[str, bool]) -> bool:
-    """Whether one of the directories of this path has become a symbolic link: then git sees nothing there."""
-    folder = os.path.dirname(name)
-    if not folder:
-        return False
-    if folder not in known:
-        known[folder] = (top / folder).is_symlink() or is_behind_link(top, folder, known)
-    return known[folder]
 
 
 def _copy_index(index: Git, head: Head) -> tuple[list[str], list[str]]:

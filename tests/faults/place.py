@@ -22,17 +22,19 @@ from sessionrun.store.session import SessionDir, iterate_sessions
 from .chain import find_left
 
 POLL_S: Final = 0.01
+LAST_POLL_S: Final = 0.05
 
 _COMMAND: Final = [sys.executable, "-m", "sessionrun"]
 
 
 def wait_until(condition: Callable[[], Any], timeout_s: float) -> bool:
-    """Call until the answer is true; False when it did not become so in time."""
-    deadline = time.monotonic() + timeout_s
+    """Call until the answer is true; False when it did not become so in time.  The pauses in between grow."""
+    deadline, pause_s = time.monotonic() + timeout_s, POLL_S
     while not condition():
         if time.monotonic() > deadline:
             return False
-        time.sleep(POLL_S)
+        time.sleep(pause_s)
+        pause_s = min(pause_s * 1.2, LAST_POLL_S)
     return True
 
 

@@ -12,11 +12,14 @@ from conftest import slow, slow_seed
 
 from .damaged import CODES, DEAR_SWEEPS, POLLS, SWEEPS, Found, make_world, run_mutations
 
-FAST = 40
+FAST = 26
 NOTICED = 500
 """So many find each mutant of the checks; see `mutants.py`."""
 
 SLOW = int(os.environ.get("DAMAGED_COUNT") or 100_000)
+PARTS = 4
+"""So that one process of the tests does not work for an hour when the others are done."""
+
 SEED = 10
 
 pytestmark = pytest.mark.skipif(not sys.platform.startswith("linux"), reason="finds what is left in /proc")
@@ -37,8 +40,9 @@ def test_no_damage_makes_a_traceback(tmp_path: Path, count: int) -> None:
 
 
 @pytest.mark.slow
-def test_no_damage_of_very_much_makes_a_traceback(tmp_path: Path, say: Callable[[str], None]) -> None:
-    seed = slow_seed()
-    say(f"python -m tests.faults.damaged {SLOW} --seed {seed}")
+@pytest.mark.parametrize("part", range(PARTS))
+def test_no_damage_of_very_much_makes_a_traceback(tmp_path: Path, part: int, say: Callable[[str], None]) -> None:
+    count, seed = SLOW // PARTS, slow_seed() + part
+    say(f"python -m tests.faults.damaged {count} --seed {seed}")
     with make_world(tmp_path) as world:
-        check(run_mutations(world, SLOW, seed), SLOW)
+        check(run_mutations(world, count, seed), count)

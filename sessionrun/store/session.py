@@ -154,7 +154,8 @@ class SessionDir:
 
         content = _read_if_there(self.spec_path)
         if content is None:
-            raise SessionNotFound(f"no session {self.session_id} in {self.path.parent}: it was removed")
+            where = f"session {self.session_id} in {self.path.parent}"
+            raise SessionNotFound(f"no {where} any more: it, or its spec.json, was removed")
         with told_as_damage(self.spec_path):
             return parse_spec(content)
 

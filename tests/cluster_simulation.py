@@ -454,7 +454,7 @@ class SimulatedSession:
             self.world.after(TIMERS.tick * 0.5, lambda: self._park(gen))
 
     def _submit(self) -> None:
-        if not self.head.is_attached or self.head.epoch is None:
+        if self.head.epoch is None:
             return
         used: dict[str, int] = {}
         for at in self.journal.values():

@@ -66,6 +66,18 @@ def test_every_public_name_is_there_and_documented() -> None:
         importlib.import_module("sessionrun.client.plann")
 
 
+def test_what_a_public_function_takes_and_returns_is_public() -> None:
+    for name in client.__all__:
+        function = getattr(client, name)
+        if not inspect.isfunction(function):
+            continue
+        home = importlib.import_module(function.__module__)
+        for word in re.findall(r"\b[A-Z]\w+", " ".join(map(str, function.__annotations__.values()))):
+            kind = getattr(home, word, None)  # None: a name for type checkers alone
+            is_ours = inspect.isclass(kind) and kind.__module__.startswith("sessionrun.")
+            assert word in client.__all__ or not is_ours, f"{name} has {word}"
+
+
 def test_the_api_costs_nothing_before_it_is_used() -> None:
     code = (
         "import sys; from sessionrun import client; print(*(name for name in sys.modules if 'sessionrun' in name))"
@@ -119,25 +131,51 @@ def test_a_session_from_plan_to_clean(own_place: Path, results: Path) -> None:
     assert (held.taken, held.before[0]["reason"]) == (True, None)
     assert "a look first" in held.tasks[0]["reason"]
     assert [task["cause"] for task in client.explain(session)["tasks"]][1] == "need"
+    assert client.set_width(session, 3).view["max_parallel"] == 3
+    into = client.load_open(session)
+    planned = client.plan({"prompts": [{"id": "c", "prompt": "echo late", "needs": ["b"]}]}, into=into)
+    assert isinstance(planned, client.Planned)
+    added = client.add(session, client.settle_addition(planned.spec, into))
+    assert (added.taken, [task["id"] for task in added.tasks]) == (True, ["c"])
     (own_place / "go").touch()
     waited = client.wait(session, no_held=True)
     assert (waited.in_time, waited.done) == (True, False)
-    assert [task["outcome"] for task in waited.tasks] == ["succeeded", None]
+    assert [task["outcome"] for task in waited.tasks] == ["succeeded", None, None]
     assert not client.wait(session, ["b"], timeout_s=0).in_time
     assert client.release(session, ["b"]).taken
     assert client.wait(session).view["outcome"] == "succeeded"
     assert [client.read_answer(session, task) for task in client.load_view(session)["tasks"]] == [
         "went\n",
         "after\n",
+        "late\n",
     ]
     assert [view["session_id"] for view in client.load_summaries(results)] == [session.session_id]
     assert client.diagnose(session.session_id).sessions == 1
     eventually(lambda: client.clean(keep=0, dry_run=True)[0]["would_remove"])  # its processes leave a little later
     with pytest.raises(client.InputError, match="say which sessions"):
         client.clean()
+    with pytest.raises(client.InputError, match="no session has the state 'complete'"):
+        client.clean(states=["complete"])
+    with pytest.raises(client.InputError, match="no task 'd'"):
+        client.renew(session, ["d"])
     assert session.path.exists()
     assert [record["removed"] for record in client.clean([session.session_id])] == [True]
     assert not session.path.exists()
+    for ask in (
+        client.load_view,
+        client.load_summary_view,
+        client.explain,
+        client.wait,
+        client.cancel,
+        client.resume,
+    ):
+        with pytest.raises(client.SessionNotFound, match=session.session_id):
+            ask(session)
+
+
+def test_a_backend_of_the_queue_that_there_is_not(own_place: Path) -> None:
+    with pytest.raises(client.InputError, match="unknown backend 'nope' of the queue; there are: beads, file"):
+        client.open_queue(own_place, backend="nope")
 
 
 @pytest.mark.slow

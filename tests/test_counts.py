@@ -129,7 +129,7 @@ def test_counts_of_several_commands_add_up_and_none_at_all_is_a_failure(tmp_path
     assert run_commands((good, good), str(tmp_path), tmp_path).counts == Counts(passed=2, total=2)
     ran = run_commands((good, empty, "touch never"), str(tmp_path), tmp_path)
     assert ran.problem == f"no test was found by: {empty}"
-    assert "No test was found." in ran.told
+    assert "No test was found." in ran.feedback
     assert not (tmp_path / "never").exists()
 
 

@@ -19,14 +19,14 @@ from sessionrun.model.errors import InputError, StoreError
 from sessionrun.queue import beads, file, table
 from sessionrun.queue.beads import BeadsFeed
 from sessionrun.queue.beads_program import PROGRAMS, Program
-from sessionrun.queue.place import Place, find_place
+from sessionrun.queue.place import QueuePlace, find_place
 from sessionrun.queue.task import Draft, Worker
 
 REAL = next((path for name in PROGRAMS if (path := shutil.which(name))), None)
 
 
 @pytest.fixture
-def place(own_place: Path) -> Place:
+def place(own_place: Path) -> QueuePlace:
     """A repository with Beads."""
     (own_place / ".git").mkdir()
     (own_place / beads.PLACE).mkdir()
@@ -51,17 +51,17 @@ class StandIn(Program):
 
 
 @pytest.fixture
-def program(place: Place) -> StandIn:
+def program(place: QueuePlace) -> StandIn:
     return StandIn("/nowhere/bd", place.top)
 
 
 @pytest.fixture
-def feed(place: Place, program: StandIn) -> BeadsFeed:
+def feed(place: QueuePlace, program: StandIn) -> BeadsFeed:
     return BeadsFeed(place, program)
 
 
 @pytest.fixture
-def on_path(place: Place, monkeypatch: pytest.MonkeyPatch) -> None:
+def on_path(place: QueuePlace, monkeypatch: pytest.MonkeyPatch) -> None:
     """The stand-in as a program: `bd` on PATH."""
     programs = place.top.parent / "programs"
     programs.mkdir()
@@ -108,7 +108,7 @@ def test_of_many_that_claim_a_real_bead_at_once_one_gets_it(real: BeadsFeed, own
     workers = [Worker(f"w{number}", "session") for number in range(4)]
 
     def claim(worker: Worker) -> bool:
-        found = beads.find(Place(own_place, own_place / f"{worker.name}.lock"))
+        found = beads.find(QueuePlace(own_place, own_place / f"{worker.name}.lock"))
         assert found is not None
         return found.claim(first.id, worker) is not None
 
@@ -194,7 +194,7 @@ def test_a_text_that_is_too_long_for_a_command(feed: BeadsFeed) -> None:
 
 
 @pytest.mark.slow
-def test_the_command_line_finds_beads(on_path: None, place: Place, sessionrun: Command) -> None:
+def test_the_command_line_finds_beads(on_path: None, place: QueuePlace, sessionrun: Command) -> None:
     task_id = sessionrun("queue", "add", "a bead").stdout.strip()
     listed = sessionrun.load("queue", "list")
     assert (listed["backend"], [task["id"] for task in listed["tasks"]]) == ("beads", [task_id])
@@ -206,7 +206,7 @@ def test_the_command_line_finds_beads(on_path: None, place: Place, sessionrun: C
     assert done.stderr.count("\n") == 1
 
 
-def test_beads_without_its_program(place: Place, sessionrun: Command) -> None:
+def test_beads_without_its_program(place: QueuePlace, sessionrun: Command) -> None:
     done = sessionrun("queue", env={"PATH": os.defpath})
     assert done.returncode == 0
     assert "neither bd nor br is on PATH: the queue is task_queue.json" in done.stderr
@@ -214,7 +214,7 @@ def test_beads_without_its_program(place: Place, sessionrun: Command) -> None:
     assert (done.returncode, "there is no queue of beads here" in done.stderr) == (2, True)
 
 
-def test_a_program_that_does_not_run(place: Place) -> None:
+def test_a_program_that_does_not_run(place: QueuePlace) -> None:
     program = place.top / "br"
     program.write_text("not a program")
     program.chmod(0o755)

@@ -66,8 +66,8 @@ def _find_tasks(context: click.Context) -> Iterable[str]:
     from sessionrun.client.lookup import LAST, open_session
     from sessionrun.client.view import load_view
 
-    said = context.params.get("session_id") or next(iter(context.params.get("words") or ()), LAST)
-    return [task["id"] for task in load_view(open_session(_given_directory(context), said))["tasks"]]
+    session_id = context.params.get("session_id") or next(iter(context.params.get("words") or ()), LAST)
+    return [task["id"] for task in load_view(open_session(_given_directory(context), session_id))["tasks"]]
 
 
 def _find_either(context: click.Context) -> Iterable[str]:

@@ -41,7 +41,7 @@ if TYPE_CHECKING:
     "--gate", "gates", type=ShellCommand(), multiple=True, metavar="COMMAND", help="Must exit 0 before work lands."
 )
 @click.option(
-    "--mends", type=Count(), metavar="N", help="Give work that bounced to an agent so often.  [default: 3]"
+    "--mends", type=Count(), metavar="N", help="How often an agent may mend work that bounced.  [default: 3]"
 )
 @click.option(
     "--check",

@@ -37,8 +37,8 @@ def command(session_id: str | None, fix: bool, as_json: bool, results_dir: Path 
 
     records, sessions, remaining, clusters = diagnose(session_id, results_dir=results_dir, fix=fix)
     if as_json:
-        told = {"findings": records, "session_count": sessions, "remaining": remaining, "clusters": clusters}
-        print_json(told)
+        record = {"findings": records, "session_count": sessions, "remaining": remaining, "clusters": clusters}
+        print_json(record)
     else:
         _print_clusters(clusters)
         _print(records, sessions=sessions, remaining=remaining)

@@ -37,9 +37,9 @@ def take_tasks(options: Mapping[str, Any]) -> AskedTasks | None:
             refuse_bytes(f"--{option}", word)
     keys = dict(_split(word, "--default") for word in options["defaults"])
     keys = {key: _read_value(value) for key, value in keys.items()}
-    said = {name: options[name] for name in _KEYS if options[name] not in (None, ())}
-    said |= {"env": dict(_split(word, "--env") for word in options["env"])} if options["env"] else {}
-    return AskedTasks(options["prompts"], options["each"], options["title"], {**keys, **said})
+    given = {name: options[name] for name in _KEYS if options[name] not in (None, ())}
+    given |= {"env": dict(_split(word, "--env") for word in options["env"])} if options["env"] else {}
+    return AskedTasks(options["prompts"], options["each"], options["title"], {**keys, **given})
 
 
 def _split(word: str, option: str) -> tuple[str, str]:
@@ -87,7 +87,9 @@ _OPTIONS: Final = (
         hidden=True,
         help="Must exit 0 before work counts; repeatable.",
     ),
-    click.option("--rounds", type=Count(1), metavar="N", hidden=True, help="How often work and check at most."),
+    click.option(
+        "--rounds", type=Count(1), metavar="N", hidden=True, help="How many rounds of work and check at most."
+    ),
     click.option(
         "--retries", type=Count(), metavar="N", hidden=True, help="How often a failed task is tried again."
     ),

@@ -40,8 +40,8 @@ def command(
 
     def act(session: SessionDir) -> Done:
         taken, _, view, tasks = hold(session, chosen.tasks, reason=reason, timeout_s=timeout)
-        told = _count(tasks) or _describe_rest(view)
-        line = f"{session_head(view)}: {told if taken else NOT_TAKEN}"
+        effect = _count(tasks) or _describe_rest(view)
+        line = f"{session_head(view)}: {effect if taken else NOT_TAKEN}"
         return Done({**view, "tasks": tasks}, line, EXIT_TIMEOUT if timeout and not taken else 0)
 
     return act_on_each(chosen, act, as_json=as_json)

@@ -54,14 +54,18 @@ _OPTIONS = (
         help="After the last failure allowed, let tasks that run end (soon, the default), or end them (now).",
     ),
     click.option(
-        "--max-load", type=Load(), metavar="L", hidden=True, help="Start no work while the load is above this: 8."
+        "--max-load",
+        type=Load(),
+        metavar="L",
+        hidden=True,
+        help="Start no work while the load is above this, such as 8.",
     ),
     click.option(
         "--min-free-memory",
         type=Size(),
         metavar="SIZE",
         hidden=True,
-        help="Start no work while less memory is free: 4G.",
+        help="Start no work while less memory than this is free, such as 4G.",
     ),
     click.option(
         "--stagger",

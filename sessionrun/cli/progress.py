@@ -141,8 +141,8 @@ class LiveProgress:
         self._look.refresh(now=view["ended_at"] is not None)
         self._tell_failures()
         width = terminal_width(self._stream) - 1
-        told = describe(view, time.monotonic() - self._began, self._look.estimate(view))
-        lines = [clip(f"{draw_bar(view, width, self._stream)}{told}", width)]
+        words = describe(view, time.monotonic() - self._began, self._look.estimate(view))
+        lines = [clip(f"{draw_bar(view, width, self._stream)}{words}", width)]
         names = ", ".join(map(name_task, self._look.find_running()))
         lines += [clip(f"  {names}", width)] if names else []
         self._rich.update(self._line, description="\n".join(lines))
@@ -151,12 +151,12 @@ class LiveProgress:
         """See `Progress.close`."""
         self._rich.stop()
         if self._view is not None:
-            told = describe(self._view, time.monotonic() - self._began)
+            words = describe(self._view, time.monotonic() - self._began)
             good = self._view["outcome"] == "succeeded"
             running = self._view["ended_at"] is None
             color = None if running else "green" if good else "red"
             mark = sign("open" if running else "done" if good else "failed", self._stream)
-            click.echo(click.style(f"{mark} {told}", fg=color), file=self._stream)
+            click.echo(click.style(f"{mark} {words}", fg=color), file=self._stream)
 
     def _tell_failures(self) -> None:
         for line in self._look.take_failures():

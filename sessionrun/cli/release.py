@@ -39,8 +39,8 @@ def command(
     def act(session: SessionDir) -> Done:
         taken, tasks_before, view, tasks = release(session, chosen.tasks, timeout_s=timeout)
         before, held = _held(tasks_before), _held(tasks)
-        told = count_words(((len(before - held), "released"), (len(held), "still held"))) or _describe_rest(view)
-        line = f"{session_head(view)}: {told if taken else NOT_TAKEN}"
+        effect = count_words(((len(before - held), "released"), (len(held), "still held"))) or _describe_rest(view)
+        line = f"{session_head(view)}: {effect if taken else NOT_TAKEN}"
         return Done({**view, "tasks": tasks}, line, EXIT_TIMEOUT if timeout and not taken else 0)
 
     return act_on_each(chosen, act, as_json=as_json)

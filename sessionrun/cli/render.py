@@ -214,15 +214,15 @@ def check_lines(task: Mapping[str, Any]) -> list[str]:
     counts, best, kept = check.get("counts"), check.get("best_counts"), check.get("best_round")
     lines = [f"Tests: {_tell_counts(counts)}"] if counts else []
     if kept is not None and kept != task["round"] and not check["passed"]:
-        told = f" ({_tell_counts(best)})" if best else ""
-        lines.append(f"Kept: the work of round {kept}{told}: {escape_line(check['best_reason'])}")
+        tests = f" ({_tell_counts(best)})" if best else ""
+        lines.append(f"Kept: the work of round {kept}{tests}: {escape_line(check['best_reason'])}")
     return lines
 
 
 def _tell_counts(counts: Mapping[str, int]) -> str:
     others = {"failed": "failed", "errors": "with an error", "skipped": "skipped"}
-    told = [f"{counts[key]} {word}" for key, word in others.items() if counts[key]]
-    return ", ".join([f"{counts['passed']} of {counts['total']} passed", *told])
+    rest = [f"{counts[key]} {word}" for key, word in others.items() if counts[key]]
+    return ", ".join([f"{counts['passed']} of {counts['total']} passed", *rest])
 
 
 def local_time(at: str | None) -> str:

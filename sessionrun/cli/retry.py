@@ -107,8 +107,8 @@ def _retry_each(
         reply = ask(session)
         line = f"{session_head(reply.view)}: {_word(reply) if reply.before else 'nothing to retry'}"
         code = 0 if reply.taken or not waits else EXIT_TIMEOUT
-        told = session.session_id if reply.before else ""
-        return Done({**reply.view, "tasks": reply.tasks}, told if quiet else line, code)
+        short = session.session_id if reply.before else ""
+        return Done({**reply.view, "tasks": reply.tasks}, short if quiet else line, code)
 
     return act_on_each(selected, act, as_json=as_json)
 

@@ -176,11 +176,13 @@ class Launch(NamedTuple):
     metavar="COMMAND",
     help="With --land: must exit 0 first.",
 )
-@click.option("--mends", type=Count(), metavar="N", hidden=True, help="With --land: tasks that mend bounced work.")
+@click.option(
+    "--mends", type=Count(), metavar="N", hidden=True, help="With --land: how often a task may mend bounced work."
+)
 @click.option("--expect-change", is_flag=True, help="Fail tasks that change nothing in their worktree.")
 @click.option("--prove", is_flag=True, help="The check must pass by the work alone.")
 @ready_option
-@click.option("--rerun", is_flag=True, help="Run again, too, what succeeded, or ended, before.")
+@click.option("--rerun", is_flag=True, help="Also run what succeeded, or ended, before.")
 @click.option("--stop-on-fail", is_flag=True, help="Start nothing more after the first failed task.")
 @pace_options
 @click.option(
@@ -232,8 +234,8 @@ def command(
         from sessionrun.cli.adding import open_joined
 
         joined = open_joined(results_dir, into, options)
-    said = (take_pace(options), take_tasks(options))
-    planned = plan(file, asked, git, money, land, *said, preview=dry_run, into=joined and joined.spec)
+    rest = (take_pace(options), take_tasks(options))
+    planned = plan(file, asked, git, money, land, *rest, preview=dry_run, into=joined and joined.spec)
     for warning in planned.warnings:
         warn(warning)
     if isinstance(planned, Nothing):

@@ -10,7 +10,6 @@ from typing import Any, Final
 from sessionrun.cli.board import Line, View, pad
 from sessionrun.cli.render import clip, duration, escape_line, session_word, short_time
 from sessionrun.client.listing import load_summaries
-from sessionrun.client.lookup import resolve_results_dir
 from sessionrun.model.times import parse_time
 from sessionrun.store.session import SessionDir
 
@@ -28,7 +27,7 @@ class SessionList:
 
     def draw(self, size: tuple[int, int]) -> list[Line]:
         """The lines of the screen, as the sessions are now."""
-        views = load_summaries(resolve_results_dir(None), everywhere=True)
+        views = load_summaries(everywhere=True)
         self._views = sorted(views, key=lambda view: view["ended_at"] is not None)[:MOST]
         return draw_sessions(self._views, self._place(), time.time(), size)
 

@@ -1,10 +1,13 @@
-"""What any door calls: plan, launch, ask, wait, read, explain, clean, doctor.
+"""What any door calls: plan, launch, ask, wait, read, explain, change, clean, doctor.
 
 In: whole errands on sessions, with records and warnings as answers.
 Not in: click, and printing: that is the business of the door.
 
 The names below are the public ones: `from sessionrun import client`, then `client.plan`.  All else in this room is
 private and may change.  A name's module is imported when the name is used first, so that a poll stays cheap.
+
+Each docstring names the errors that are its own.  Besides these, a function that is given a session raises
+`SessionNotFound` if the session was removed, and any of them raises OSError if the disk fails.
 """
 
 from __future__ import annotations
@@ -13,6 +16,10 @@ from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
+    from sessionrun.client.adding import Added as Added
+    from sessionrun.client.adding import add as add
+    from sessionrun.client.adding import load_open as load_open
+    from sessionrun.client.adding import settle_addition as settle_addition
     from sessionrun.client.cache import clean_cache as clean_cache
     from sessionrun.client.changes import Change as Change
     from sessionrun.client.changes import find_changed as find_changed
@@ -28,9 +35,12 @@ if TYPE_CHECKING:
     from sessionrun.client.control import release as release
     from sessionrun.client.control import resume as resume
     from sessionrun.client.control import retry as retry
+    from sessionrun.client.control import set_width as set_width
     from sessionrun.client.dispatching.dispatch import Prepared as Prepared
     from sessionrun.client.dispatching.dispatch import prepare_dispatch as prepare_dispatch
+    from sessionrun.client.dispatching.settings import Settings as Settings
     from sessionrun.client.dispatching.settings import settle_dispatch as settle_dispatch
+    from sessionrun.client.doctor.programs import Examined as Examined
     from sessionrun.client.doctor.report import Report as Report
     from sessionrun.client.doctor.report import diagnose as diagnose
     from sessionrun.client.grounds import explain as explain
@@ -41,6 +51,7 @@ if TYPE_CHECKING:
     from sessionrun.client.installed import list_agents as list_agents
     from sessionrun.client.landing import AskedLanding as AskedLanding
     from sessionrun.client.landing import merge as merge
+    from sessionrun.client.landing_wish import AskedLand as AskedLand
     from sessionrun.client.launching import launch as launch
     from sessionrun.client.listing import load_summaries as load_summaries
     from sessionrun.client.logs import Line as Line
@@ -76,6 +87,7 @@ if TYPE_CHECKING:
     from sessionrun.client.terse import make_brief as make_brief
     from sessionrun.client.view import load_summary_view as load_summary_view
     from sessionrun.client.view import load_view as load_view
+    from sessionrun.client.waiting import Progress as Progress
     from sessionrun.client.waiting import Waited as Waited
     from sessionrun.client.waiting import wait as wait
     from sessionrun.model.errors import AgentNotFound as AgentNotFound
@@ -84,6 +96,7 @@ if TYPE_CHECKING:
     from sessionrun.model.errors import SessionNotFound as SessionNotFound
     from sessionrun.model.errors import SessionrunError as SessionrunError
     from sessionrun.model.errors import StoreError as StoreError
+    from sessionrun.model.events import TasksAdded as TasksAdded
     from sessionrun.model.spec import SessionSpec as SessionSpec
     from sessionrun.queue.feed import Feed as Feed
     from sessionrun.queue.task import Changes as Changes
@@ -93,20 +106,32 @@ if TYPE_CHECKING:
     from sessionrun.store.session import SessionDir as SessionDir
 
 _NAMES = {
+    "sessionrun.client.adding": ("Added", "add", "load_open", "settle_addition"),
     "sessionrun.client.cache": ("clean_cache",),
     "sessionrun.client.changes": ("Change", "find_changed", "read_changes"),
+    "sessionrun.client.changing": ("AskedChange",),
     "sessionrun.client.cleaning": ("clean", "clean_worktrees"),
     "sessionrun.client.continuing": ("continue_task",),
-    "sessionrun.client.changing": ("AskedChange",),
-    "sessionrun.client.control": ("Reply", "cancel", "find_retried", "hold", "release", "resume", "retry"),
+    "sessionrun.client.control": (
+        "Reply",
+        "cancel",
+        "find_retried",
+        "hold",
+        "release",
+        "resume",
+        "retry",
+        "set_width",
+    ),
     "sessionrun.client.dispatching.dispatch": ("Prepared", "prepare_dispatch"),
-    "sessionrun.client.dispatching.settings": ("settle_dispatch",),
+    "sessionrun.client.dispatching.settings": ("Settings", "settle_dispatch"),
+    "sessionrun.client.doctor.programs": ("Examined",),
     "sessionrun.client.doctor.report": ("Report", "diagnose"),
     "sessionrun.client.grounds": ("explain",),
     "sessionrun.client.handover": ("AskedTasks",),
     "sessionrun.client.ingesting": ("Ingested", "ingest"),
     "sessionrun.client.installed": ("examine_agents", "list_agents"),
     "sessionrun.client.landing": ("AskedLanding", "merge"),
+    "sessionrun.client.landing_wish": ("AskedLand",),
     "sessionrun.client.launching": ("launch",),
     "sessionrun.client.listing": ("load_summaries",),
     "sessionrun.client.logs": ("Line", "OutputReader", "open_outputs"),
@@ -125,7 +150,7 @@ _NAMES = {
     "sessionrun.client.splitting": ("Split", "split"),
     "sessionrun.client.terse": ("choose_fields", "make_brief"),
     "sessionrun.client.view": ("load_summary_view", "load_view"),
-    "sessionrun.client.waiting": ("Waited", "wait"),
+    "sessionrun.client.waiting": ("Progress", "Waited", "wait"),
     "sessionrun.model.errors": (
         "AgentNotFound",
         "InputError",
@@ -134,6 +159,7 @@ _NAMES = {
         "SessionrunError",
         "StoreError",
     ),
+    "sessionrun.model.events": ("TasksAdded",),
     "sessionrun.model.spec": ("SessionSpec",),
     "sessionrun.queue.feed": ("Feed",),
     "sessionrun.queue.task": ("Changes", "Draft", "QueueTask", "Worker"),

@@ -45,8 +45,8 @@ def _rank(task: Task) -> tuple[float, ...]:
 def _find_verdict(task: Task) -> int:
     """What check and proof say together: one that failed counts more than one that passed."""
     check, proof = task.get("check"), task.get("proof")
-    said = [check["passed"]] if check else []
-    said += [proof == "proved"] if proof else []
-    if not said:
+    passes = [check["passed"]] if check else []
+    passes += [proof == "proved"] if proof else []
+    if not passes:
         return _UNKNOWN
-    return _PASSED if all(said) else _FAILED
+    return _PASSED if all(passes) else _FAILED

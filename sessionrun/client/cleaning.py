@@ -26,7 +26,7 @@ from sessionrun.client.removal import (
     remove_sessions,
     sweep_trash,
 )
-from sessionrun.client.selection import Wanted
+from sessionrun.client.selection import STATES, Wanted
 from sessionrun.client.view import load_or_warn, load_summary_view, load_view
 from sessionrun.model.errors import InputError, JobFileError, SessionrunError
 from sessionrun.model.repositories import has_worktree, repository_of
@@ -71,11 +71,14 @@ def clean(
 
     Raises:
         SessionNotFound: an id names no session, or several.
-        InputError: there is no such results directory, or no argument chooses sessions.
+        InputError: there is no such results directory or state, or no argument chooses sessions.
     """
     wanted = Wanted(tuple((labels or {}).items()), (), since)
     if not session_ids and wanted.is_empty and (states, older_than_s, keep) == (None, None, None):
         raise InputError("clean: say which sessions: by ids, states, labels, since, older_than_s or keep")
+    unknown = [state for state in states or () if state not in STATES]
+    if unknown:
+        raise InputError(f"clean: no session has the state {unknown[0]!r}; there are: {', '.join(STATES)}")
     folder = find_results_dir(results_dir)
     candidates = find_candidates(_find_sessions(folder, results_dir, session_ids))
     going, staying = choose(

@@ -28,17 +28,17 @@ def stop_cluster(cluster: Cluster, *, force: bool) -> dict[str, Any]:
     Raises:
         InputError: jobs run and `force` is not given, or the head cannot be reached.
     """
-    told = ask_scheduler(cluster, "sr_stop", head=False, force=force)
-    if not told["begun"]:
-        raise InputError(_describe_busy(told["busy"]))
+    answer = ask_scheduler(cluster, "sr_stop", head=False, force=force)
+    if not answer["begun"]:
+        raise InputError(_describe_busy(answer["busy"]))
     deadline = time.monotonic() + NODES_TIMEOUT_S
-    while _find_staying(told["nodes"]) and time.monotonic() < deadline:
+    while _find_staying(answer["nodes"]) and time.monotonic() < deadline:
         time.sleep(LOOK_S)
-        told = ask_scheduler(cluster, "sr_stop", head=False, force=force)
+        answer = ask_scheduler(cluster, "sr_stop", head=False, force=force)
     sessions = [session["id"] for session in show_cluster(cluster)["sessions"]]
-    staying = _find_staying(told["nodes"])
+    staying = _find_staying(answer["nodes"])
     head = "up" if staying else _stop_head(cluster)
-    return {"address": cluster.address, "nodes": told["nodes"], "head": head, "sessions": sessions}
+    return {"address": cluster.address, "nodes": answer["nodes"], "head": head, "sessions": sessions}
 
 
 def _find_staying(nodes: Sequence[dict[str, Any]]) -> list[str]:

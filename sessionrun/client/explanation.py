@@ -185,7 +185,7 @@ def _find_cause(grounds: Grounds, task: TaskState, facts: Mapping[str, Any]) -> 
         alive = "its process still runs, but " if facts["status"] == "running" else ""
         return "nobody", f"{alive}no process runs the session"
     if task.job is not None:
-        return _tell_job(task, facts)
+        return _tell_job(task)
     unmet = [need for need in facts["needs"] if need["outcome"] != "succeeded"]
     if task.end.decided is not None and not task.progress.prepared:
         return "ending", f"it ends as {task.end.decided}"
@@ -207,7 +207,7 @@ def _find_cause(grounds: Grounds, task: TaskState, facts: Mapping[str, Any]) -> 
     return "ready", "it is about to be started"
 
 
-def _tell_job(task: TaskState, facts: Mapping[str, Any]) -> tuple[str, str]:
+def _tell_job(task: TaskState) -> tuple[str, str]:
     job = task.job
     assert job is not None
     what = f"{job.key.phase} of attempt {job.key.attempt}, round {job.key.round}"

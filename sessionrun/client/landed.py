@@ -93,6 +93,6 @@ def _add(task: dict[str, Any], logged: Mapping[str, Any] | None) -> dict[str, An
     return {**task, "landing": dict(logged)} if known and logged else task
 
 
-def _is_newer(told: Mapping[str, Any] | None, at: str) -> bool:
+def _is_newer(known: Mapping[str, Any] | None, at: str) -> bool:
     """Whether what status.json says of a task's landing is newer than what the log says since `at`."""
-    return told is not None and (told["status"] in _IN_QUEUE or at[:_TO_MS] <= (told["at"] or "")[:_TO_MS])
+    return known is not None and (known["status"] in _IN_QUEUE or at[:_TO_MS] <= (known["at"] or "")[:_TO_MS])

@@ -6,16 +6,22 @@ from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
+from sessionrun.client.lookup import resolve_results_dir
 from sessionrun.client.view import load_or_warn, load_summary_view
+from sessionrun.model.errors import SessionNotFound
 from sessionrun.store.session import SessionDir, iterate_sessions
 
 
-def load_summaries(results_dir: Path, *, everywhere: bool = False) -> list[dict[str, Any]]:
+def load_summaries(results_dir: Path | None = None, *, everywhere: bool = False) -> list[dict[str, Any]]:
     """The summaries of all sessions, the newest first; directories without a session are left out.
 
     A session that cannot be read is left out, too, with a warning.
+
+    Args:
+        results_dir: where the sessions are, else the results directory in use.
+        everywhere: those of the user's index instead, wherever they are.
     """
-    sessions = find_listed(results_dir, everywhere=everywhere)
+    sessions = find_listed(resolve_results_dir(results_dir), everywhere=everywhere)
     views = [view for session in sessions if (view := load_or_warn(session, _load_begun)) is not None]
     return sorted(views, key=lambda view: str(view["started_at"]), reverse=True)
 
@@ -31,14 +37,14 @@ def _load_begun(session: SessionDir) -> dict[str, Any]:
     """The summary of a session.  A session whose launcher was killed before the beginning counts as missing.
 
     Raises:
-        FileNotFoundError: nothing has begun here.
+        SessionNotFound: nothing has begun here.
         SessionrunError, OSError: as `load_summary_view`.
     """
     from sessionrun.store.creation import has_begun
 
     view = load_summary_view(session)
     if view["status"] == "interrupted" and not has_begun(session):
-        raise FileNotFoundError(session.path)
+        raise SessionNotFound(f"no session has begun in {session.path}")
     return view
 
 

@@ -60,11 +60,11 @@ def add_variables(dialect: str, own: Mapping[str, Any], environ: Mapping[str, st
     """
     from sessionrun.dialects.convert import Misfit, as_flag_word
 
-    said = {}
+    variables = {}
     for variable, name in OWN_VARIABLES.get(dialect, {}).items():
         try:
             if environ.get(variable) and as_flag_word(environ[variable]):
-                said[name] = variable
+                variables[name] = variable
         except Misfit as misfit:
             raise InputError(f"{variable}: {misfit.problem}") from None
-    return {**said, **own}
+    return {**variables, **own}

@@ -11,9 +11,9 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 from sessionrun.agents import table
 from sessionrun.client.assemble import Choice, assemble_spec, choose_agent, foresee_costs, foresee_verdicts
+from sessionrun.client.cluster_choice import choose_cluster
 from sessionrun.client.config import Config, load_config
 from sessionrun.client.effects import refuse_idle_options
-from sessionrun.client.elsewhere import settle_others
 from sessionrun.client.inputs import Given, read_source
 from sessionrun.client.landing_wish import AskedLand, settle_landing
 from sessionrun.client.mirroring import MirrorWish, settle_cache, settle_mirrors
@@ -124,7 +124,7 @@ def plan(
         land: the same about landing.
         pace: the same about how fast work may start, and how it stops after failures.
         tasks: prompts in the place of the input, items for which each task is there once, keys of all tasks.
-        into: the session, as it is now, to which the tasks will be added; see `adding`.
+        into: the session, as it is now, to which the tasks will be added; see `load_open` and `settle_addition`.
         directory: in the repository of the worktrees; None: the current one.
         programs: what starts an agent in place of its program, by the agent's name.
         preview: nothing will be started, so agents need not be installed: a missing agent is a warning.
@@ -186,13 +186,12 @@ def _settle(
     plan, mirrors = settle_mirrors(_add_links(plan), wish, config, source)
     if into is None:
         repository, remarks = _find_repository(plan, git, config, source.name, place)
+        remarks += _remark_on_exports(plan)
     else:
         repository, remarks = join_repository(plan, into), []
-    remarks += _remark_on_views(plan) if into is None else []
     plan, skipped = _leave_out_done(plan, rerun=asked.rerun)
     if into is not None:
-        plan, ignored = join_plan(plan, into)
-        remarks += ignored
+        plan, remarks = join_plan(plan, into)
     missing: list[str] | None = [] if preview else None
     spec = assemble_spec(
         plan,
@@ -209,8 +208,9 @@ def _settle(
         missing=missing,
         others=options.others,
     )
-    spec = settle_others(settle_seats(spec, plan, into), pace, config, into, preview=preview)
-    spec = settle_sandboxes(spec, git.sandbox, config)  # on a cluster they may be less
+    spec = settle_seats(replace(spec, notify=pace.notify or config.notify), plan, into)
+    spec = choose_cluster(spec, pace, config, into, preview=preview)
+    spec = settle_sandboxes(spec, git.sandbox, config)
     refuse_idle_options({**asked._asdict(), **git._asdict(), **money._asdict()}, spec, keys)
     remarks += [*(missing or ()), *foresee_costs(spec), *foresee_verdicts(spec)]
     return Planned(spec, choice, reason, (*plan.warnings, *remarks), skipped)
@@ -239,7 +239,7 @@ def _settle_approval(asked: Asked, plan: Plan, config: Config) -> bool:
     return next((choice for choice in (asked.approve, plan.approve, config.approve) if choice is not None), True)
 
 
-def _remark_on_views(plan: Plan) -> list[str]:
+def _remark_on_exports(plan: Plan) -> list[str]:
     if not plan.exports:
         return []
     from sessionrun.runtime.exports.writer import remark_on_owner

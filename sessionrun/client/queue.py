@@ -32,7 +32,7 @@ def open_queue(directory: Path | None = None, *, backend: str | None = None) -> 
         backend: ``file`` or ``beads``; None: Beads if the repository has `.beads` and its program is installed.
 
     Raises:
-        InputError: the backend that is named is not in use there.
+        InputError: there is no such backend, or it is not in use there.
     """
     place = find_place(directory or Path.cwd())
     feed = open_feed(place, backend)

@@ -16,7 +16,7 @@ from pathlib import Path
 from typing import Any, Final
 
 from sessionrun.client.selection import ANY, Wanted, is_in_state
-from sessionrun.model.errors import SessionrunError, StoreError
+from sessionrun.model.errors import SessionNotFound, SessionrunError, StoreError
 from sessionrun.model.frozen import frozen
 from sessionrun.store import index
 from sessionrun.store.session import LOCK_NAMES, PREFIX, SessionDir
@@ -198,7 +198,7 @@ def _remove_all(ready: Sequence[Candidate], *, dry_run: bool) -> Iterator[Remova
             shown = find_outputs(session)
             if not dry_run:
                 _remove(session)
-        except FileNotFoundError:
+        except (SessionNotFound, FileNotFoundError):
             continue
         except OSError as error:
             yield Removal(session, False, f"it cannot be removed: {error.strerror}")

@@ -41,12 +41,15 @@ def renew(
     only come along.
 
     Raises:
-        InputError: the tasks cannot run any more, or not so, or the configuration is broken.
+        InputError: a task does not exist, or cannot run any more, or not so, or the configuration is broken.
         StoreError: the session's files are damaged.
     """
     load_config(Path.cwd(), os.environ, table.BUILTIN)  # broken, it stops this launch, too
     state, _ = fold_journal(session)
     spec, tasks = state.spec, state.tasks
+    unknown = [name for name in wanted if name not in tasks]
+    if unknown:
+        raise InputError(f"no task {unknown[0]!r} in session {spec.session_id}")
     if asked is not None:
         spec, tasks = _change(spec, tasks, wanted if tried is None else tried, asked)
     spec, remark = renew_spec(spec, wanted, tasks)

@@ -254,8 +254,9 @@ def _git(cwd: Path, *words: str) -> None:
     environ = {**os.environ, "GIT_TERMINAL_PROMPT": "0", "LC_ALL": "C"}
     done = subprocess.run(program, cwd=cwd, env=environ, stdin=subprocess.DEVNULL, capture_output=True)
     if done.returncode:
-        said = done.stderr.decode("utf-8", "replace").strip().splitlines()
-        raise InputError(f"git {words[0]} failed in {cwd}: {said[-1] if said else f'exit code {done.returncode}'}")
+        lines = done.stderr.decode("utf-8", "replace").strip().splitlines()
+        why = lines[-1] if lines else f"exit code {done.returncode}"
+        raise InputError(f"git {words[0]} failed in {cwd}: {why}")
 
 
 def _move(path: str, old: Repository | None, new: Repository | None) -> str | None:

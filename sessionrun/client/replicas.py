@@ -14,6 +14,7 @@ from typing import Final
 from sessionrun.model.errors import SessionrunError
 from sessionrun.model.frozen import frozen
 from sessionrun.runtime.node.directory import JOBS, find_nodes_dir
+from sessionrun.store.files import list_folders
 from sessionrun.workspaces.registration import hold_lock, remove_tree
 from sessionrun.workspaces.space import measure
 
@@ -37,14 +38,14 @@ class Replica:
     @property
     def worktrees(self) -> list[str]:
         """The worktrees in it."""
-        return _list_names(self.path / "worktrees")
+        return list_folders(self.path / "worktrees")
 
 
 def iterate_replicas(nodes: Path | None = None) -> Iterator[Replica]:
     """The replicas of all nodes of this machine, by name."""
     nodes = nodes or find_nodes_dir(os.environ)
-    for node in _list_names(nodes):
-        for name in _list_names(nodes / node / FOLDER):
+    for node in list_folders(nodes):
+        for name in list_folders(nodes / node / FOLDER):
             path = nodes / node / FOLDER / name
             try:
                 used_at = max(each.lstat().st_mtime for each in (path, *path.iterdir()))
@@ -56,15 +57,15 @@ def iterate_replicas(nodes: Path | None = None) -> Iterator[Replica]:
 def find_left(nodes: Path | None = None) -> Iterator[Path]:
     """Worktrees in replicas of nodes that have no jobs: nothing works on them, or will send them home."""
     nodes = nodes or find_nodes_dir(os.environ)
-    for node in _list_names(nodes):
+    for node in list_folders(nodes):
         if not _has_jobs(nodes / node):
-            for name in _list_names(nodes / node / FOLDER):
+            for name in list_folders(nodes / node / FOLDER):
                 folder = nodes / node / FOLDER / name / "worktrees"
-                yield from (folder / worktree for worktree in _list_names(folder))
+                yield from (folder / worktree for worktree in list_folders(folder))
 
 
 def _has_jobs(node: Path) -> bool:
-    return any(_list_names(site / JOBS) for site in node.glob("node-*"))
+    return any(list_folders(site / JOBS) for site in node.glob("node-*"))
 
 
 def remove_replica(replica: Replica, *, dry_run: bool = False) -> str | None:
@@ -87,10 +88,3 @@ def remove_replica(replica: Replica, *, dry_run: bool = False) -> str | None:
             return None
     except SessionrunError:
         return "it is in use"
-
-
-def _list_names(folder: Path) -> list[str]:
-    try:
-        return sorted(entry.name for entry in os.scandir(folder) if entry.is_dir(follow_symlinks=False))
-    except (FileNotFoundError, NotADirectoryError):
-        return []

@@ -8,7 +8,7 @@ from typing import TypeVar
 
 from sessionrun.queue.feed import Feed
 from sessionrun.queue.listeners import load_listeners
-from sessionrun.queue.place import Place
+from sessionrun.queue.place import QueuePlace
 from sessionrun.queue.task import Changes, Draft, QueueTask, Worker
 from sessionrun.store.inbox import ring
 from sessionrun.store.session import SessionDir
@@ -19,7 +19,7 @@ _Made = TypeVar("_Made")
 class RingingFeed:
     """A queue as it is, but for the bell; see `queue.feed.Feed` for the methods."""
 
-    def __init__(self, feed: Feed, place: Place) -> None:
+    def __init__(self, feed: Feed, place: QueuePlace) -> None:
         self._feed, self._where = feed, place
 
     @property

@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
 from sessionrun.client.stopped import find_stopped
-from sessionrun.model.errors import SessionrunError
+from sessionrun.model.errors import SessionNotFound, SessionrunError
 from sessionrun.store.ballast import find_shortage
 from sessionrun.store.caches import find_body
 from sessionrun.store.locks import is_held
@@ -78,7 +78,7 @@ def load_or_warn(session: SessionDir, load: Callable[[SessionDir], dict[str, Any
     """Load one of many sessions with `load`; None, and a warning, if it cannot be read."""
     try:
         return load(session)
-    except FileNotFoundError:
+    except (SessionNotFound, FileNotFoundError):
         return None  # removed, or not finished, while we looked
     except (SessionrunError, OSError) as error:
         from sessionrun.client.notices import notify

@@ -104,11 +104,6 @@ class Head:
     # --- calls ---
 
     @property
-    def is_attached(self) -> bool:
-        """Whether this epoch of the scheduler knows what is open, so that jobs can be submitted."""
-        return self.epoch is not None and not self._asked_to_open
-
-    @property
     def has_news(self) -> bool:
         """Whether a call would bring something; the supervisor makes one at a time of those."""
         lists = self._submit or self._stop or self._drop or self._wrote

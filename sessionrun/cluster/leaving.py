@@ -26,9 +26,9 @@ def may_leave(node: Node, now: float) -> bool:
     """Whether the answer that is made now sends the node away."""
     if node.leaves_by is None:
         return False
-    if node.told or any(_holds(permit) for permit in node.permits.values()):
+    if node.ticked or any(_holds(permit) for permit in node.permits.values()):
         node.quiet_since = now
-    leaves = now > node.leaves_by or (not node.told and now - node.quiet_since > QUIET_S)
+    leaves = now > node.leaves_by or (not node.ticked and now - node.quiet_since > QUIET_S)
     node.left_at = now if leaves else None
     return leaves
 
@@ -42,7 +42,7 @@ def _holds(permit: Permit) -> bool:
 
 def note_tick(node: Node, tick: Message) -> bool:
     """A node that ticks has not gone; returns whether it was to go, and is to stay: it was started anew."""
-    node.left_at, node.told = None, list(tick["held"])
+    node.left_at, node.ticked = None, list(tick["held"])
     if node.leaves_by is None or tick["epoch"] is not None:
         return False
     node.leaves_by = None

@@ -31,7 +31,7 @@ class Node:
         self.stops: dict[str, Permit] = {}
         self.wrote: dict[tuple[str, str], int] = {}
         self.held: list[str] = []
-        self.told: list[str] = []
+        self.ticked: list[str] = []
         self.ends: list[str] = []
         self.leaves_by: float | None = None
         self.quiet_since = float("-inf")

@@ -23,7 +23,7 @@ def find_busy(permits: Permits) -> list[Message]:
         for job in dict.fromkeys(
             [
                 *(permit.job for permit in node.permits.values() if permit.state in ("offered", "delivered")),
-                *(node.told if node.lives else ()),
+                *(node.ticked if node.lives else ()),
             ]
         )
     ]

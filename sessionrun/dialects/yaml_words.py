@@ -44,7 +44,7 @@ _OPENED: Final = (
 def describe_yaml_error(error: Any, text: str) -> Breach:
     """What a marked error of PyYAML says, with the line that it is about."""
     mark = error.problem_mark or error.context_mark
-    said, within = " ".join((error.problem or "").split()), str(error.context or "")
+    fault, within = " ".join((error.problem or "").split()), str(error.context or "")
     lines = text.splitlines()
     if mark is not None and mark.line < len(lines) and _has_tab(lines[mark.line], mark.column):
         return _breach(mark, _TAB, lines)
@@ -52,16 +52,16 @@ def describe_yaml_error(error: Any, text: str) -> Breach:
         words = next((words for part, words in _OPENED if part in within), None)
         if words:
             return _breach(error.context_mark, words, lines)
-    known = next((words for part, words in _SAID if part in said), None)
-    return _breach(mark, known or _as_said(said or within), lines)
+    known = next((words for part, words in _SAID if part in fault), None)
+    return _breach(mark, known or _describe_fault(fault or within), lines)
 
 
 def _has_tab(line: str, column: int) -> bool:
     return "\t" in line[: len(line) - len(line.lstrip())] or line[column : column + 1] == "\t"
 
 
-def _as_said(said: str) -> str:
-    line = said or "cannot be read"
+def _describe_fault(fault: str) -> str:
+    line = fault or "cannot be read"
     return line if line.isprintable() and len(line) <= 160 else quote(line)
 
 

@@ -270,7 +270,7 @@ def _on_task_retried(state: State, entry: Entry, event: TaskRetried) -> None:
 
 def _on_agent_changed(state: State, entry: Entry, event: AgentChanged) -> None:
     task = state.tasks[event.task]
-    change_agent(state, task)
+    change_agent(task)
     offer(state, task)
 
 

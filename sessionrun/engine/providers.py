@@ -94,7 +94,7 @@ def _take_way(state: State, entry: Entry, task: TaskState, reason_class: str | N
         leave_thread(task)  # so this cannot happen again before another conversation was begun
         return True
     if _wants_fallback(task, reason_class):
-        change_agent(state, task)
+        change_agent(task)
         return True
     if effect == "limit" or (effect == "backoff" and task.setbacks.backoffs < MAX_BACKOFFS):
         if effect == "backoff":
@@ -192,7 +192,7 @@ def prefers_fallback(state: State, task: TaskState, provider: str) -> bool:
     return is_limit and task.next_phase() in PROVIDED_PHASES and _wants_fallback(task, "usage_limit")
 
 
-def change_agent(state: State, task: TaskState) -> None:
+def change_agent(task: TaskState) -> None:
     """The next alternative's turn: it knows nothing of what the last one said."""
     task.setbacks = task.setbacks._replace(fallbacks=task.setbacks.fallbacks + 1, backoffs=0)
     task.last_work = task.last_work._replace(conversation=None, model=None)

@@ -189,8 +189,8 @@ def _prepare_index(tree: Tree) -> Hold | None:
     tried = git.attempt("read-tree", "-m", "-u", "-n", tree.old, tree.new)
     if tried.returncode == 0:
         return None
-    said = tried.stderr.decode("utf-8", "replace").strip().split("\n")[0].removeprefix("error: ")
-    return Hold("checkout_dirty", f"{tree.top} has changes of its own: {said}", tree.hint("stash"))
+    why = tried.stderr.decode("utf-8", "replace").strip().split("\n")[0].removeprefix("error: ")
+    return Hold("checkout_dirty", f"{tree.top} has changes of its own: {why}", tree.hint("stash"))
 
 
 def find_in_the_way(tree: Tree) -> list[str]:

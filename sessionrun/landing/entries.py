@@ -34,11 +34,11 @@ def word_trailers(
     task: str, session_id: str, agent: str, model: str | None, cost_usd: float | None
 ) -> tuple[str, ...]:
     """The lines at the end of the message of a task's merge: whose work it is."""
-    said = {
+    trailers = {
         "Task": task,
         "Session": session_id,
         "Agent": agent,
         "Model": model,
         "Cost": None if cost_usd is None else f"{cost_usd:.4f} USD",
     }
-    return tuple(f"Sessionrun-{name}: {' '.join(str(value).split())}" for name, value in said.items() if value)
+    return tuple(f"Sessionrun-{name}: {' '.join(str(value).split())}" for name, value in trailers.items() if value)

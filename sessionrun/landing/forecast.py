@@ -34,7 +34,7 @@ def forecast(request: LandRequest) -> Report:
         found, left_out = clashes.list(queue.open)
         batch = queue.choose(None)
         chain = build_chain(trial.git, trial.room, trial.old, batch, queue.tip_of)
-        for fate in _list_fates(chain, batch, queue, clashes):
+        for fate in _list_fates(chain, batch, clashes):
             queue.decide(fate)
     history, count = trial.history, len(chain.links)
     size = request.batch or choose_size(history.decided, history.red)
@@ -120,7 +120,7 @@ def _remark(left_out: int) -> tuple[str, ...]:
     return (f"{left_out} more pairs of tasks change the same files and were not compared",) if left_out else ()
 
 
-def _list_fates(chain: Chain, batch: list[Entry], queue: Queue, clashes: Clashes) -> list[Fate]:
+def _list_fates(chain: Chain, batch: list[Entry], clashes: Clashes) -> list[Fate]:
     links = {link.entry.task for link in chain.links}
     conflicts = {entry.task: files for entry, files in chain.conflicts}
     there = {entry.task for entry in chain.there}

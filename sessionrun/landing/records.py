@@ -6,7 +6,6 @@ Must not know git or files.
 from __future__ import annotations
 
 import os
-from collections.abc import Mapping
 from typing import Final, Literal
 
 from sessionrun.model.frozen import frozen
@@ -225,7 +224,3 @@ class Verdict:
     def is_flaky(self) -> bool:
         """Whether the same files came out both green and red."""
         return bool(self.green and self.red)
-
-
-Verdicts = Mapping[tuple[str, str], Verdict]
-"""By the tree and the digest of the gates."""

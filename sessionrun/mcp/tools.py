@@ -154,11 +154,11 @@ class Tools:
         session = self._open(session_id)
         chosen = client.find_changed(session, tasks)
         bound = _bound(max_bytes)
-        told = [_take_change(change, bound) for change in client.read_changes(session, chosen, stat=stat)]
-        record: Record = {"session_id": session.session_id, "tasks": told}
-        frame = len(orjson.dumps({**record, "tasks": [{**task, "text": ""} for task in told]}))
-        for task in told:
-            task["text"] = _cut(task["text"], max(0, bound - frame) // len(told))
+        changes = [_take_change(change, bound) for change in client.read_changes(session, chosen, stat=stat)]
+        record: Record = {"session_id": session.session_id, "tasks": changes}
+        frame = len(orjson.dumps({**record, "tasks": [{**task, "text": ""} for task in changes]}))
+        for task in changes:
+            task["text"] = _cut(task["text"], max(0, bound - frame) // len(changes))
         return _fit(record, max_bytes=bound)
 
     def _open(self, session_id: str) -> SessionDir:

@@ -21,7 +21,7 @@ class AgentNotFound(InputError):
 
 
 class SessionNotFound(InputError):
-    """No session, or more than one, matches the id that was given."""
+    """No session, or more than one, matches the id that was given; or the session was removed meanwhile."""
 
 
 class SessionGone(SessionrunError):

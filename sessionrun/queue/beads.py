@@ -29,7 +29,7 @@ from sessionrun.queue.beads_shape import (
 )
 from sessionrun.queue.entries import check_closing, check_removal, check_title
 from sessionrun.queue.graph import by_id, choose_ready, find_members
-from sessionrun.queue.place import Place
+from sessionrun.queue.place import QueuePlace
 from sessionrun.queue.task import Changes, Draft, QueueTask, Worker
 from sessionrun.store import locks
 
@@ -44,7 +44,7 @@ _AT_ONCE: Final = 100
 """How many beads one command shows: the words of a command are limited."""
 
 
-def find(place: Place) -> BeadsFeed | None:
+def find(place: QueuePlace) -> BeadsFeed | None:
     """Return the beads of a place; None if there are none, or no program for them is on `PATH`."""
     program = find_program(place.top, os.environ.get("PATH")) if (place.top / PLACE).is_dir() else None
     return None if program is None else BeadsFeed(place, program)
@@ -55,7 +55,7 @@ class BeadsFeed:
 
     name = NAME
 
-    def __init__(self, place: Place, program: Program) -> None:
+    def __init__(self, place: QueuePlace, program: Program) -> None:
         self.place: Path = place.top / PLACE
         self._lock = place.lock
         self._program = program

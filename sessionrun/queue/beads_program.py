@@ -30,16 +30,17 @@ class Refusal(Exception):
     @property
     def lacks_option(self) -> bool:
         """Whether this version does not know an option or a command that it was given."""
-        said = str(self).lower()
+        message = str(self).lower()
         return any(
-            words in said for words in ("unknown flag", "unknown command", "unexpected argument", "unrecognized")
+            words in message
+            for words in ("unknown flag", "unknown command", "unexpected argument", "unrecognized")
         )
 
     @property
     def finds_nothing(self) -> bool:
         """Whether it knows no bead of the id that it was given."""
-        said = str(self).lower()
-        return "not found" in said or "no issue found" in said or "no issues found" in said
+        message = str(self).lower()
+        return "not found" in message or "no issue found" in message or "no issues found" in message
 
 
 class Program:

@@ -18,7 +18,7 @@ from sessionrun.model.errors import StoreError
 from sessionrun.model.times import format_time
 from sessionrun.queue import entries
 from sessionrun.queue.graph import choose_ready
-from sessionrun.queue.place import Place
+from sessionrun.queue.place import QueuePlace
 from sessionrun.queue.shape import Contents, format_contents, make_empty, parse_contents, project_tasks
 from sessionrun.queue.task import Changes, Draft, QueueTask, Worker
 from sessionrun.store import locks
@@ -31,7 +31,7 @@ LOCK_TIMEOUT_S: Final = 60.0
 _MODE: Final = 0o644
 
 
-def find(place: Place) -> FileFeed:
+def find(place: QueuePlace) -> FileFeed:
     """Return the queue of a place; the file is made by the first change."""
     return FileFeed(place)
 
@@ -41,7 +41,7 @@ class FileFeed:
 
     name = NAME
 
-    def __init__(self, place: Place, now: Callable[[], float] = time.time) -> None:
+    def __init__(self, place: QueuePlace, now: Callable[[], float] = time.time) -> None:
         self.place: Path = place.top / PLACE
         self._lock = place.lock
         self._now = now

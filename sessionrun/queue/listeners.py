@@ -9,14 +9,14 @@ from __future__ import annotations
 import os
 from pathlib import Path
 
-from sessionrun.queue.place import Place
+from sessionrun.queue.place import QueuePlace
 from sessionrun.store import locks
 from sessionrun.store.files import read_regular, replace_file
 
 _TIMEOUT_S = 10.0
 
 
-def load_listeners(place: Place) -> list[Path]:
+def load_listeners(place: QueuePlace) -> list[Path]:
     """Return the paths, those that are gone too."""
     try:
         lines = read_regular(_file(place)).split(b"\n")
@@ -25,7 +25,7 @@ def load_listeners(place: Place) -> list[Path]:
     return [Path(os.fsdecode(line)) for line in lines if line]
 
 
-def change_listeners(place: Place, path: Path, *, listens: bool) -> None:
+def change_listeners(place: QueuePlace, path: Path, *, listens: bool) -> None:
     """Add a path or take it out; those that are gone go, too.
 
     Raises:
@@ -42,5 +42,5 @@ def change_listeners(place: Place, path: Path, *, listens: bool) -> None:
             os.close(fd)
 
 
-def _file(place: Place) -> Path:
+def _file(place: QueuePlace) -> Path:
     return place.lock.with_name(place.lock.name.replace("queue.lock", "feeds"))

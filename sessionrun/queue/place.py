@@ -13,14 +13,14 @@ from typing import Final, NamedTuple
 LOCK_NAME: Final = "sessionrun-queue.lock"
 
 
-class Place(NamedTuple):
+class QueuePlace(NamedTuple):
     """The directory with the queue, and the file whose lock a process holds that changes it."""
 
     top: Path
     lock: Path
 
 
-def find_place(cwd: Path) -> Place:
+def find_place(cwd: Path) -> QueuePlace:
     """Return the place of the queue for a directory; without a repository that directory itself.
 
     The lock lies in the git directory, so that it shows in no `git status`.
@@ -29,17 +29,17 @@ def find_place(cwd: Path) -> Place:
     for folder in (start, *start.parents):
         entry = folder / ".git"
         if entry.is_dir():
-            return Place(folder, entry / LOCK_NAME)
+            return QueuePlace(folder, entry / LOCK_NAME)
         if entry.is_file() and (git_dir := _read_path(entry, "gitdir: ", folder)) is not None:
             return _find_main(folder, git_dir)
-    return Place(start, start / f".{LOCK_NAME}")
+    return QueuePlace(start, start / f".{LOCK_NAME}")
 
 
-def _find_main(folder: Path, git_dir: Path) -> Place:
+def _find_main(folder: Path, git_dir: Path) -> QueuePlace:
     """The main checkout of a linked worktree; a submodule, and a worktree of a bare repository, is its own."""
     common = _read_path(git_dir / "commondir", "", git_dir) or git_dir
     is_linked = common != git_dir and common.name == ".git"
-    return Place(common.parent if is_linked else folder, common / LOCK_NAME)
+    return QueuePlace(common.parent if is_linked else folder, common / LOCK_NAME)
 
 
 def _read_path(file: Path, prefix: str, base: Path) -> Path | None:

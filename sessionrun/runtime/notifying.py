@@ -225,11 +225,11 @@ def _load(session: SessionDir, receivers: int) -> dict[str, dict[str, Any]]:
     try:
         with open(open_regular(session.path / FILE), "rb") as stream:
             events = orjson.loads(stream.read())["events"]
-        return {event: told for event, told in events.items() if event in EVENTS and _fits(told, receivers)}
+        return {event: record for event, record in events.items() if event in EVENTS and _fits(record, receivers)}
     except (OSError, ValueError, KeyError, TypeError, AttributeError):
         return {}
 
 
-def _fits(told: Any, receivers: int) -> bool:
-    deliveries = told.get("deliveries") if isinstance(told, dict) else None
+def _fits(record: Any, receivers: int) -> bool:
+    deliveries = record.get("deliveries") if isinstance(record, dict) else None
     return isinstance(deliveries, list) and len(deliveries) == receivers

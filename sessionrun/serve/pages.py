@@ -47,8 +47,8 @@ def make_document(title: str, main: Markup, address: str) -> str:
 
 def make_notice(words: str, address: str) -> str:
     """A whole page for what could not be done; `address` is that of the page before it."""
-    told = join([section("Not done", tag("p", words)), tag("p", tag("a", "Back", href=address))])
-    return frame("Not done", join([_HOME, tag("main", told)]))
+    body = join([section("Not done", tag("p", words)), tag("p", tag("a", "Back", href=address))])
+    return frame("Not done", join([_HOME, tag("main", body)]))
 
 
 def make_list(views: Sequence[Mapping[str, Any]]) -> Markup:

@@ -88,11 +88,11 @@ class Watch:
 
     async def follow(self, name: str, is_over: Callable[[], Any]) -> AsyncIterator[bytes]:
         """Server-sent events: a message for each change, from the first on, until `is_over`."""
-        told, at = -1, time.monotonic()
+        sent, at = -1, time.monotonic()
         while not is_over():
             number = self.version(name)
-            if number != told:
-                told, at = number, time.monotonic()
+            if number != sent:
+                sent, at = number, time.monotonic()
                 yield b"data: %d\n\n" % number
             elif time.monotonic() - at >= ALIVE_S:
                 at = time.monotonic()

@@ -168,3 +168,11 @@ def sync_directory(path: Path) -> None:
         os.fsync(fd)
     finally:
         os.close(fd)
+
+
+def list_folders(path: Path) -> list[str]:
+    """The names of the directories in one, sorted; links do not count.  Empty if it is not there."""
+    try:
+        return sorted(entry.name for entry in os.scandir(path) if entry.is_dir(follow_symlinks=False))
+    except (FileNotFoundError, NotADirectoryError):
+        return []

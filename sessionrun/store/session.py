@@ -16,7 +16,7 @@ from contextlib import suppress
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
-from sessionrun.model.errors import StoreError
+from sessionrun.model.errors import SessionNotFound, StoreError
 from sessionrun.store import caches, locks
 from sessionrun.store.damage import told_as_damage
 from sessionrun.store.files import NotRegular, make_directory, read_regular, replace_file
@@ -147,12 +147,17 @@ class SessionDir:
         """Read the spec.
 
         Raises:
-            StoreError: missing or damaged.
+            SessionNotFound: there is none: the session was removed, or is not made yet.
+            StoreError: it is damaged.
         """
         from sessionrun.store.spec_file import parse_spec
 
+        content = _read_if_there(self.spec_path)
+        if content is None:
+            where = f"session {self.session_id} in {self.path.parent}"
+            raise SessionNotFound(f"no {where} any more: it, or its spec.json, was removed")
         with told_as_damage(self.spec_path):
-            return parse_spec(_read(self.spec_path))
+            return parse_spec(content)
 
     def load_status(self) -> dict[str, Any] | None:
         """Read status.json; None when it is not there or cannot be believed (the logs hold all that it says)."""

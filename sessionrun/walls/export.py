@@ -104,8 +104,8 @@ def run(*words: str, **more: str) -> tuple[str | None, str]:
     """What git prints, without the end of its last line, or None if it fails; and what it says."""
     environ = {**os.environ, **more}
     done = subprocess.run(["git", *words], stdin=subprocess.DEVNULL, capture_output=True, env=environ)
-    said = done.stderr.decode("utf-8", "replace").strip()
-    return (done.stdout.decode("utf-8", "surrogateescape").rstrip("\n") if done.returncode == 0 else None), said
+    error = done.stderr.decode("utf-8", "replace").strip()
+    return (done.stdout.decode("utf-8", "surrogateescape").rstrip("\n") if done.returncode == 0 else None), error
 
 
 def ask(*words: str) -> str | None:

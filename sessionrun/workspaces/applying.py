@@ -83,13 +83,13 @@ def _try(site: Site, index: Git, tries: Sequence[_Try], record: Path) -> Applied
         site.fence, site.git, site.place, brought=site.brought, ignore=site.ignore, folder=site.folder
     )
     base = site.git.line("rev-parse", f"{work_base(site.place)}^{{tree}}")
-    said: list[str] = []
+    refusals: list[str] = []
     for ground in dict.fromkeys((written.tree, base)):
         index("read-tree", ground)
         for words, patch in tries:
             done = index.attempt("apply", "--check", "--cached", "--whitespace=nowarn", *words, stdin=patch)
             if done.returncode:
-                said.append(done.stderr.decode("utf-8", "replace").strip())
+                refusals.append(done.stderr.decode("utf-8", "replace").strip())
                 continue
             index("apply", "--cached", "--whitespace=nowarn", *words, stdin=patch)
             after = index.line("write-tree")
@@ -97,7 +97,7 @@ def _try(site: Site, index: Git, tries: Sequence[_Try], record: Path) -> Applied
             if ground != written.tree:
                 write_patch(site.git, base, written.tree, record.with_name(REPLACED))
             return Applied(written.tree, after)
-    raise DoesNotApply(said[0][:_MAX_SAID])
+    raise DoesNotApply(refusals[0][:_MAX_SAID])
 
 
 def _list_tries(spellings: Sequence[str], below: str, *, prefixes: bool) -> Iterator[_Try]:

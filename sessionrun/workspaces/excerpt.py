@@ -15,7 +15,7 @@ from typing import Final
 from sessionrun.store import crashpoint
 from sessionrun.store.files import make_directories, sync_directory
 from sessionrun.workspaces.excerpt_tags import copy_tags
-from sessionrun.workspaces.mirrors import sync_repository
+from sessionrun.workspaces.mirrors import BARE_SETTINGS, sync_repository
 from sessionrun.workspaces.registration import remove_tree
 from sessionrun.workspaces.transport import open_room
 
@@ -24,17 +24,6 @@ DRAFT: Final = ".draft-"
 
 BASE: Final = "refs/sessionrun/base"
 """Holds the base, so that no collection takes it away."""
-
-_CONFIG: Final = """\
-[core]
-\trepositoryformatversion = 0
-\tfilemode = true
-\tbare = true
-[gc]
-\tauto = 0
-[maintenance]
-\tauto = false
-"""
 
 
 def make_excerpt(
@@ -67,7 +56,7 @@ def make_excerpt(
     try:
         for name in ("objects/info", "objects/pack", "refs/heads", "refs/tags"):
             (draft / name).mkdir(parents=True)
-        (draft / "config").write_text(_CONFIG, encoding="utf-8")
+        (draft / "config").write_text(BARE_SETTINGS, encoding="utf-8")
         (draft / "HEAD").write_text("ref: refs/heads/none\n")
         with (
             open_room(mirror, "", folder, limit_s=limit_s) as source,

@@ -173,8 +173,8 @@ def _run(argv: Sequence[str], environ: Mapping[str, str], fd: int, limit_s: floa
     finally:
         _end(process)
     if code or not whole:
-        said = errors.decode("utf-8", "replace").strip().splitlines()
-        raise CannotBringOut(f"its commits cannot be read: {said[-1] if said else f'exit code {code}'}")
+        messages = errors.decode("utf-8", "replace").strip().splitlines()
+        raise CannotBringOut(f"its commits cannot be read: {messages[-1] if messages else f'exit code {code}'}")
     return header
 
 

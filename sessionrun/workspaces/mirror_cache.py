@@ -15,6 +15,7 @@ from typing import Final
 from sessionrun.model.errors import JobFileError, SessionrunError
 from sessionrun.model.frozen import frozen
 from sessionrun.model.upstreams import is_path
+from sessionrun.store.files import list_folders
 from sessionrun.store.jobfiles import load_record_if_any
 from sessionrun.workspaces.git import Git
 from sessionrun.workspaces.mirrors import DRAFT, FOLDER, MARKER, SUFFIX, TRASH, Marker, lock_path
@@ -41,11 +42,7 @@ class CachedMirror:
 def iterate_mirrors(cache: Path) -> Iterator[CachedMirror]:
     """The mirrors of a cache, by name, and what killed processes left of others."""
     folder = cache / FOLDER
-    try:
-        names = sorted(entry.name for entry in os.scandir(folder) if entry.is_dir(follow_symlinks=False))
-    except FileNotFoundError:
-        return
-    for name in names:
+    for name in list_folders(folder):
         path = folder / name
         if not name.endswith(SUFFIX) and not name.startswith((DRAFT, TRASH)):
             continue

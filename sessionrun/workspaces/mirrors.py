@@ -21,7 +21,7 @@ import orjson
 from sessionrun.model.errors import JobFileError
 from sessionrun.model.frozen import frozen
 from sessionrun.model.places import Start
-from sessionrun.model.upstreams import Upstream, is_commit, is_path, name_readably
+from sessionrun.model.upstreams import Upstream, is_commit, name_readably
 from sessionrun.store import crashpoint
 from sessionrun.store.files import make_directories, read_regular, replace_file, sync_directory
 from sessionrun.store.jobfiles import load_record_if_any
@@ -46,7 +46,7 @@ TRASH: Final = ".trash-"
 FOREVER_S: Final = -1.0
 """A time limit of the lock that never comes."""
 
-_CONFIG: Final = """\
+BARE_SETTINGS: Final = """\
 [core]
 \trepositoryformatversion = 0
 \tfilemode = true
@@ -55,11 +55,14 @@ _CONFIG: Final = """\
 \tauto = 0
 [maintenance]
 \tauto = false
+"""
+"""For the git of agents and of people: our own never reads it.  No collection of theirs takes commits away."""
+
+_REMOTE: Final = """\
 [remote "origin"]
 \turl = "{url}"
 \tfetch = +refs/heads/*:refs/remotes/origin/*
 """
-"""For the git of agents and of people: our own never reads it.  No collection of theirs takes commits away."""
 
 _ALL: Final = (f"+refs/heads/*:{HEADS}*",)
 _OPTIONS: Final = ("--prune", "--tags", "--force")
@@ -301,7 +304,8 @@ def _make(mirror: Path, repo: str, folder: Path | None, *, limit_s: float | None
         for name in ("objects/info", "objects/pack", "refs/heads", "refs/tags"):
             (draft / name).mkdir(parents=True)
         url = repo.replace("\\", "\\\\").replace('"', '\\"')
-        (draft / "config").write_text(_CONFIG.format(url=url), encoding="utf-8", errors="surrogateescape")
+        config = BARE_SETTINGS + _REMOTE.format(url=url)
+        (draft / "config").write_text(config, encoding="utf-8", errors="surrogateescape")
         (draft / "HEAD").write_text("ref: refs/heads/main\n")
         crashpoint.step()
         with open_room(draft, repo, folder, limit_s=limit_s) as room:
@@ -382,9 +386,3 @@ def _bring_ref(room: Room, ref: str | None) -> Start | RepositoryFailed:
         return RepositoryFailed(f"{room.repo} has {what}{why}")
     pin(room, start, ref)
     return start
-
-
-def settle_path(repo: str, directory: str) -> str:
-    """A path as it is on the disk: links are followed once, so that one repository has one mirror."""
-    path = os.path.realpath(os.path.join(directory, os.path.expanduser(repo)))
-    return path if is_path(path) else repo

@@ -16,7 +16,7 @@ from typing import Final
 
 from sessionrun.model.frozen import frozen
 from sessionrun.store import crashpoint
-from sessionrun.store.files import make_directories
+from sessionrun.store.files import list_folders, make_directories
 from sessionrun.workspaces.bringing import bring_files
 from sessionrun.workspaces.crossing import add_tests
 from sessionrun.workspaces.excerpt import make_excerpt
@@ -55,7 +55,7 @@ def open_folder(cache: Path) -> Iterator[tuple[Path, int]]:
         OSError: the cache cannot be written.
     """
     make_directories(cache / FOLDER, 0o700)
-    for name in _list_names(cache):
+    for name in list_folders(cache / FOLDER):
         _remove(cache / FOLDER / name, dry_run=False)
     path, fd = _make_folder(cache / FOLDER)
     try:
@@ -110,7 +110,7 @@ def open_checkout(request: WorkspaceRequest, commit: str, folder: Path, tests: s
 
 def iterate_checkouts(cache: Path) -> Iterator[CachedCheckout]:
     """The directories of checkouts in a cache, by name."""
-    for name in _list_names(cache):
+    for name in list_folders(cache / FOLDER):
         path = cache / FOLDER / name
         try:
             yield CachedCheckout(path, path.stat().st_mtime, measure(path))
@@ -125,13 +125,6 @@ def remove_checkout(checkout: CachedCheckout, *, dry_run: bool = False) -> str |
         OSError: it cannot be removed.
     """
     return _remove(checkout.path, dry_run=dry_run)
-
-
-def _list_names(cache: Path) -> list[str]:
-    try:
-        return sorted(entry.name for entry in os.scandir(cache / FOLDER) if entry.is_dir(follow_symlinks=False))
-    except FileNotFoundError:
-        return []
 
 
 def _remove(path: Path, *, dry_run: bool) -> str | None:

@@ -14,7 +14,7 @@ from tempfile import TemporaryDirectory
 from typing import Final, NamedTuple
 
 from sessionrun.client.dispatching.planning import plan_dispatch
-from sessionrun.client.dispatching.preflight import Finding, check_platform, look
+from sessionrun.client.dispatching.preflight import Preflight, check_platform, look
 from sessionrun.client.dispatching.settings import Settings, check_branch
 from sessionrun.client.dispatching.wanted import check_wanted
 from sessionrun.client.notices import notify
@@ -27,7 +27,7 @@ from sessionrun.queue.feed import Feed
 from sessionrun.queue.file import NAME as FILE
 from sessionrun.queue.graph import by_id, choose_group, choose_ready
 from sessionrun.queue.lists import parse_list
-from sessionrun.queue.place import Place
+from sessionrun.queue.place import QueuePlace
 from sessionrun.queue.suggestions import NAME as SUGGESTIONS
 from sessionrun.queue.table import open_feed
 from sessionrun.queue.task import QueueTask
@@ -55,7 +55,7 @@ class Prepared(NamedTuple):
     feed: Feed
     ready: list[QueueTask]
     left: int
-    findings: list[Finding]
+    findings: list[Preflight]
 
 
 def prepare_dispatch(
@@ -97,8 +97,8 @@ def prepare_dispatch(
     with _copy_queue(feed) if preview else nullcontext(feed) as queue:
         drafted = _import(settings, queue, listed, preview=preview)
         tasks, left = _choose(settings, queue)
-    finding = Finding("queue", f"{feed.place.name}: {len(tasks)} of {left} open tasks are ready{drafted}")
-    source = [] if settings.source is None else [Finding("configuration", str(settings.source))]
+    finding = Preflight("queue", f"{feed.place.name}: {len(tasks)} of {left} open tasks are ready{drafted}")
+    source = [] if settings.source is None else [Preflight("configuration", str(settings.source))]
     return Prepared(planned, feed, tasks, left, [*source, *back, finding, *findings])
 
 
@@ -123,12 +123,12 @@ def _word_merge(settings: Settings, short: str) -> str:
     return shlex.join(words)
 
 
-def _take_back(settings: Settings, feed: Feed, results_dir: Path | None) -> list[Finding]:
+def _take_back(settings: Settings, feed: Feed, results_dir: Path | None) -> list[Preflight]:
     """Settle what sessions that are gone have claimed; else these tasks would not count as ready."""
     if not settings.takes_back:
         return []
     settled = take_back(feed, results_dir, most=settings.take_back_most)
-    return [Finding("queue", f"{task.id} is {task.status}: {task.reason}") for task in settled]
+    return [Preflight("queue", f"{task.id} is {task.status}: {task.reason}") for task in settled]
 
 
 def foresee(prepared: Prepared) -> Planned:
@@ -155,19 +155,19 @@ def _hide_suggestions(top: Path) -> None:
         notify(f"{SUGGESTIONS} is in the repository, so tasks that append to it conflict: take it out ({hint})")
 
 
-def _look(planned: Planned, settings: Settings) -> list[Finding]:
+def _look(planned: Planned, settings: Settings) -> list[Preflight]:
     spec = planned.spec
     assert spec.template is not None
     agent = spec.agents[spec.template.agent]
     return [*look(agent, spec.template.model, settings.workers, {**os.environ, **agent.env})]
 
 
-def _check_agent(spec: SessionSpec, *, preview: bool) -> list[Finding]:
+def _check_agent(spec: SessionSpec, *, preview: bool) -> list[Preflight]:
     """Refuse an agent that is not signed in or not ready, as `run` does; in a preview only say so."""
     assert spec.template is not None
     first = replace(spec, tasks=(spec.template,))
     if preview:
-        return [Finding("agent", line, "warning") for line in tell_signed_out(first)]
+        return [Preflight("agent", line, "warning") for line in tell_signed_out(first)]
     check_ready(first)
     return []
 
@@ -191,7 +191,7 @@ def _copy_queue(feed: Feed) -> Iterator[Feed]:
         yield feed
         return
     with TemporaryDirectory(prefix="sessionrun-") as name:
-        place = Place(Path(name), Path(name, "lock"))
+        place = QueuePlace(Path(name), Path(name, "lock"))
         with suppress(FileNotFoundError):
             shutil.copyfile(feed.place, place.top / feed.place.name)
         yield open_feed(place, FILE)

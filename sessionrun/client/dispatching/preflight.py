@@ -20,7 +20,7 @@ _PREFIXES: Final = ("ollama/", "ollama_chat/")
 _MAX_ANSWER: Final = 4 * 1024 * 1024
 
 
-class Finding(NamedTuple):
+class Preflight(NamedTuple):
     """One thing that was looked at.
 
     Attributes:
@@ -34,9 +34,9 @@ class Finding(NamedTuple):
     level: str = "ok"
 
 
-def look(agent: AgentSpec, model: str | None, workers: int, environ: Mapping[str, str]) -> Iterator[Finding]:
+def look(agent: AgentSpec, model: str | None, workers: int, environ: Mapping[str, str]) -> Iterator[Preflight]:
     """Yield what is found of an agent and its model."""
-    yield Finding("agent", f"{agent.name} ({agent.argv[0]})")
+    yield Preflight("agent", f"{agent.name} ({agent.argv[0]})")
     name = next((model[len(prefix) :] for prefix in _PREFIXES if model and model.startswith(prefix)), None)
     if name is None and agent.name == "ollama":
         name = model
@@ -47,13 +47,13 @@ def look(agent: AgentSpec, model: str | None, workers: int, environ: Mapping[str
         known = _load_models(url)
     except (OSError, ValueError, HTTPException) as error:
         why = getattr(error, "reason", None) or error or type(error).__name__
-        yield Finding("ollama", f"no server answers at {url} ({why}): start it with `ollama serve`", "error")
+        yield Preflight("ollama", f"no server answers at {url} ({why}): start it with `ollama serve`", "error")
         return
-    yield Finding("ollama", f"{url} answers")
+    yield Preflight("ollama", f"{url} answers")
     if {name.casefold(), f"{name}:latest".casefold()} & known:
-        yield Finding("model", f"{name} is there")
+        yield Preflight("model", f"{name} is there")
     else:
-        yield Finding("model", f"{name} is not there: fetch it with `ollama pull {name}`", "error")
+        yield Preflight("model", f"{name} is not there: fetch it with `ollama pull {name}`", "error")
     yield _look_at_width(workers, environ.get(PARALLEL, ""))
 
 
@@ -92,11 +92,11 @@ def _load_models(url: str) -> set[str]:
     return {str(one.get("name")).casefold() for one in record["models"] if isinstance(one, dict)}
 
 
-def _look_at_width(workers: int, text: str) -> Finding:
+def _look_at_width(workers: int, text: str) -> Preflight:
     if not text.isdigit() or not int(text):
         hint = f"if the server answers fewer than {workers} at once, workers wait (export {PARALLEL}={workers})"
-        return Finding("parallel", f"{PARALLEL} is not set here; {hint}", "warning")
+        return Preflight("parallel", f"{PARALLEL} is not set here; {hint}", "warning")
     if int(text) < workers:
         hint = f"set it before `ollama serve`, or give --workers {text}"
-        return Finding("parallel", f"{PARALLEL} is {text}, for {workers} workers: {hint}", "warning")
-    return Finding("parallel", f"{PARALLEL} is {text}, for {workers} workers")
+        return Preflight("parallel", f"{PARALLEL} is {text}, for {workers} workers: {hint}", "warning")
+    return Preflight("parallel", f"{PARALLEL} is {text}, for {workers} workers")

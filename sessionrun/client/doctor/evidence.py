@@ -17,7 +17,7 @@ from sessionrun.client.leftovers import Living
 from sessionrun.engine.fold import apply, begin
 from sessionrun.engine.state import State
 from sessionrun.engine.status import project
-from sessionrun.model.errors import SessionrunError
+from sessionrun.model.errors import SessionNotFound, SessionrunError
 from sessionrun.model.events import Entry
 from sessionrun.model.frozen import frozen
 from sessionrun.model.spec import SessionSpec
@@ -123,7 +123,7 @@ def _load_cache(load: Any) -> dict[str, Any] | None:
 def _load_spec(session: SessionDir) -> tuple[SessionSpec | None, str | None]:
     try:
         return session.load_spec(), None
-    except FileNotFoundError:
+    except SessionNotFound:
         return None, "there is none"
     except (SessionrunError, OSError) as error:
         return None, str(error)

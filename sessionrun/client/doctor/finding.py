@@ -4,12 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import field
-from typing import Final, Literal, TypeAlias
+from typing import Literal, TypeAlias
 
 from sessionrun.model.frozen import frozen
 
 Severity = Literal["error", "warning"]
-SEVERITIES: Final[tuple[Severity, ...]] = ("error", "warning")
 """`error`: something is lost, wrong or open to others; `warning`: something has to be looked after."""
 
 Fix: TypeAlias = Callable[[], None]

@@ -33,11 +33,11 @@ def draw_timeline(tasks: Sequence[Shown], began: float, ended: float, holds: Seq
         bars.append(_word(0, y + 13, name if len(name) <= 34 else name[:31] + "..."))
         for span in shown.spans:
             end = ended if span.end is None else span.end
-            told = f"{shown.task['id']}: {span.phase}, attempt {span.attempt}, round {span.round}"
-            told += f": {end - span.begin:.1f} s"
+            label = f"{shown.task['id']}: {span.phase}, attempt {span.attempt}, round {span.round}"
+            label += f": {end - span.begin:.1f} s"
             x, width = LABEL + (span.begin - began) * scale, max(1.0, (end - span.begin) * scale)
             place = {"x": f"{x:.1f}", "y": y + 3, "width": f"{width:.1f}", "height": ROW - 6}
-            bars.append(tag("rect", tag("title", told), class_=f"phase {span.phase}", **place))
+            bars.append(tag("rect", tag("title", label), class_=f"phase {span.phase}", **place))
     for number, hold in enumerate(holds, len(rows)):
         y, end = number * ROW, ended if hold.end is None else hold.end
         name = f"held: {hold.resource}"
@@ -88,11 +88,12 @@ def draw_outcomes(tasks: Sequence[Task]) -> Markup | None:
     for name, count in sorted(counts.items(), key=lambda pair: -pair[1]):
         width = WIDTH * count / max(1, len(tasks))
         bar = tag("rect", x=f"{x:.1f}", y=0, width=f"{width:.1f}", height=24, class_=f"box {name}")
-        told = f"{name.replace('_', ' ')}: {count}"
-        parts.append(tag("g", tag("title", told), bar, _word(x + 6, 16, told) if width > 8 * len(told) else None))
+        label = f"{name.replace('_', ' ')}: {count}"
+        word = _word(x + 6, 16, label) if width > 8 * len(label) else None
+        parts.append(tag("g", tag("title", label), bar, word))
         x += width
-    told = ", ".join(f"{count} {name.replace('_', ' ')}" for name, count in counts.most_common())
-    return _svg(f"How tasks ended: {told}", 26, parts) if tasks else None
+    label = ", ".join(f"{count} {name.replace('_', ' ')}" for name, count in counts.most_common())
+    return _svg(f"How tasks ended: {label}", 26, parts) if tasks else None
 
 
 def draw_costs(usage: Mapping[str, Mapping[str, Any]] | None) -> Markup | None:

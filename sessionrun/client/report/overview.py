@@ -76,12 +76,12 @@ def make_overview_page(days: Days) -> str:
     """The whole page."""
     dates = sorted({date for known in days.values() for date in known})[-DAYS:]
     keys = sorted(days, key=lambda key: -sum(day.ended for day in days[key].values()))
-    told = (
+    line = (
         f"{len(dates)} days on which tasks ended, {dates[0]} to {dates[-1]}" if dates else "No task has ended yet."
     )
     body = [
         tag("h1", "All sessions"),
-        tag("p", told, class_="dim"),
+        tag("p", line, class_="dim"),
         section("By agent and model", _make_table(days, keys) if keys else None),
         section("Success, day by day", _draw_all(days, keys, dates, "success")),
         section("Cost, day by day", _draw_all(days, keys, dates, "cost")),
@@ -147,9 +147,9 @@ def _draw(name: str, figures: Sequence[float | None], dates: Sequence[str], top:
         if figure is None:
             continue
         height = max(1.0, HEIGHT * figure / top)
-        told = {"success": f"{figure:.0%}", "cost": f"${figure:.4f}", "time": f"{figure:.1f} s"}[what]
+        text = {"success": f"{figure:.0%}", "cost": f"${figure:.4f}", "time": f"{figure:.1f} s"}[what]
         where = {"x": place * WIDTH, "y": f"{HEIGHT - height:.1f}", "width": WIDTH - 3, "height": f"{height:.1f}"}
-        bars.append(tag("rect", tag("title", f"{date}: {told}"), class_="phase work", **where))
+        bars.append(tag("rect", tag("title", f"{date}: {text}"), class_="phase work", **where))
     width = max(1, len(dates) * WIDTH)
     label = f"{name}: {what} on {sum(figure is not None for figure in figures)} days"
     size = {"viewBox": f"0 0 {width} {HEIGHT}", "width": width, "height": HEIGHT}

@@ -97,9 +97,9 @@ def section(heading: str, content: Markup | None) -> Markup | None:
 
 
 def _tell_timeline(drawing: Markup | None) -> Markup | None:
-    told = "Blue: the agent works. Brown: checks and proofs. Green: landing. Grey: preparing and saving the work."
-    told += " Red: held."
-    return drawing and join([drawing, tag("p", told, class_="dim")])
+    legend = "Blue: the agent works. Brown: checks and proofs. Green: landing. "
+    legend += "Grey: preparing and saving the work. Red: held."
+    return drawing and join([drawing, tag("p", legend, class_="dim")])
 
 
 def _tell_summary(view: Mapping[str, Any], seconds: float) -> Markup:
@@ -162,11 +162,11 @@ def _make_grid(view: Mapping[str, Any], tasks: Sequence[Mapping[str, Any]]) -> M
 
 def _tell_cell(cell: Mapping[str, Any]) -> Markup:
     state = cell["outcome"] or ("succeeded" if cell["succeeded"] and not cell["failed"] else "")
-    told = cell["outcome"] or f"{cell['succeeded']} of {cell['succeeded'] + cell['failed']}"
+    words = cell["outcome"] or f"{cell['succeeded']} of {cell['succeeded'] + cell['failed']}"
     rate = cell["pass_at"].get("1")
     interval = f" ({rate['low']:.0%} to {rate['high']:.0%})" if rate else ""
     took = "" if cell["duration_s"] is None else f", {_span(cell['duration_s'])}"
-    return tag("span", told.replace("_", " ") + interval + took, class_=state)
+    return tag("span", words.replace("_", " ") + interval + took, class_=state)
 
 
 def tell_task(shown: Shown, *, unfolded: bool = False) -> Markup:

@@ -41,7 +41,6 @@ from sessionrun.workspaces.mirrors import hold_mirror
 from sessionrun.workspaces.replica import ObjectsMissing
 from sessionrun.workspaces.request import WorkspaceRequest
 
-DISK_RETRY_S: Final = 1.0
 NODE_RETRY_S: Final = 1.0
 
 

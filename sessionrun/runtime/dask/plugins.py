@@ -52,12 +52,12 @@ async def register(rpc: Any) -> dict[str, str]:
     permits, bridge = dumps(Permits()), dumps(_Bridge())  # type: ignore[no-untyped-call]
     await rpc.register_scheduler_plugin(plugin=permits, name=PERMITS, idempotent=True)
     answers = await rpc.register_worker_plugin(plugin=bridge, name=BRIDGE, idempotent=True)
-    failed = {address: told for address, told in answers.items() if told.get("status") == "error"}
-    return {address: _describe(told) for address, told in failed.items()}
+    failed = {address: answer for address, answer in answers.items() if answer.get("status") == "error"}
+    return {address: _describe(answer) for address, answer in failed.items()}
 
 
-def _describe(told: dict[str, Any]) -> str:
+def _describe(answer: dict[str, Any]) -> str:
     from distributed.core import clean_exception
 
-    _, error, _ = clean_exception(told["exception"], told.get("traceback"))
+    _, error, _ = clean_exception(answer["exception"], answer.get("traceback"))
     return str(error) or type(error).__name__

@@ -106,9 +106,9 @@ class WaitingRoom:
             if LOOP_VARIABLE in os.environ:
                 self._ending = asyncio.create_task(self._end())
             return orjson.dumps({"ends": LOOP_VARIABLE in os.environ})
-        told = stop_nodes(self._permits, time.monotonic(), force=wanted["force"])
+        answer = stop_nodes(self._permits, time.monotonic(), force=wanted["force"])
         self._wake_others()
-        return orjson.dumps(told)
+        return orjson.dumps(answer)
 
     async def _end(self) -> None:
         await asyncio.sleep(END_S)  # so that the answer leaves

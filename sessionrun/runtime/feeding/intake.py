@@ -55,8 +55,8 @@ class Intake:
         except subprocess.TimeoutExpired:
             raise StoreError(f"follow-ups are not taken in: no end after {TIMEOUT_S:g} s") from None
         if code != 0:
-            said = error.strip().split("\n")[-1]
-            raise StoreError(f"follow-ups are not taken in: {said or f'exit code {code}'}")
+            why = error.strip().split("\n")[-1]
+            raise StoreError(f"follow-ups are not taken in: {why or f'exit code {code}'}")
         added = len(json.loads(out)["added"])
         if added:
             replace_file(self._count, f"{taken + added}\n".encode(), durable=False)

@@ -53,8 +53,8 @@ def fill_frame(frame: str, task: QueueTask) -> str:
     whole = f"{task.title}\n\n{task.body}".strip()
     if not any(place in frame for place in (TASK, TITLE, BODY, SCRIPT)):
         frame = f"{frame.rstrip()}\n\n{TASK}\n"
-    told = {TASK: whole, TITLE: task.title, BODY: task.body, QUEUE_ID: task.id, SCRIPT: task.body or task.title}
-    return _PLACE.sub(lambda found: told[found[0]], frame)
+    values = {TASK: whole, TITLE: task.title, BODY: task.body, QUEUE_ID: task.id, SCRIPT: task.body or task.title}
+    return _PLACE.sub(lambda found: values[found[0]], frame)
 
 
 def choose_id(queue_id: str, taken: Collection[str]) -> str:

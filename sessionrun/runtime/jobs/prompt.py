@@ -138,16 +138,16 @@ def _word_follow_up(task: TaskState, agent: AgentSpec, prompt: str, conversation
     return "\n\n".join((*parts, f"Now you are asked:\n\n{text}"))
 
 
-def word_feedback(told: Feedback, who: str) -> bytes:
+def word_feedback(feedback: Feedback, who: str) -> bytes:
     """What a round is told of the one before; `who` is what did not pass."""
     head = f"{who} did not pass its check."
-    if told.overdue_s is not None:
-        head = f"{who} was stopped: no result after {told.overdue_s:g} s."
-    if told.was_reset:
+    if feedback.overdue_s is not None:
+        head = f"{who} was stopped: no result after {feedback.overdue_s:g} s."
+    if feedback.was_reset:
         head += " The working directory was set back to what it was before your work."
-    if told.is_output and told.text:
+    if feedback.is_output and feedback.text:
         head += " The end of the check's output:"
-    return head.encode() + (b"\n\n" + told.text if told.text or told.overdue_s is None else b"\n")
+    return head.encode() + (b"\n\n" + feedback.text if feedback.text or feedback.overdue_s is None else b"\n")
 
 
 def _word_continuation(task: TaskState, red_check: Feedback | None, text: str) -> bytes:

@@ -73,5 +73,5 @@ def _find_words(site: Site, key: JobKey) -> str:
     """What bubblewrap said."""
     path = site.session.error_path(key.task) if key.phase == "work" else site.session.job_path(key) / "stderr"
     lines = read_tail(path).decode("utf-8", "replace").splitlines()
-    said = [line.removeprefix("bwrap: ") for line in lines if line.startswith("bwrap: ")]
-    return f"bwrap cannot build its walls: {said[-1] if said else 'it does not say why'}"
+    messages = [line.removeprefix("bwrap: ") for line in lines if line.startswith("bwrap: ")]
+    return f"bwrap cannot build its walls: {messages[-1] if messages else 'it does not say why'}"

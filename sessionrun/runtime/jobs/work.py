@@ -213,19 +213,19 @@ def find_feedback(site: Site, state: TaskState, key: JobKey) -> tuple[Path | Non
     proofs = site.session.find_starts(before._replace(phase="prove"))
     checks = site.session.find_starts(before._replace(phase="check"))
     overdue_s = state.spec.round_timeout_s if state.progress.overdue else None
-    told = Feedback(overdue_s=overdue_s, was_reset=resets_hard(state.spec))
+    feedback = Feedback(overdue_s=overdue_s, was_reset=resets_hard(state.spec))
     path: Path | None = None
     for folder in (*proofs, *checks):
         path, words = folder / "stdout", read_tail(folder / FEEDBACK)
         if words:
-            path, told = folder / FEEDBACK, replace(told, text=words, is_output=False)
+            path, feedback = folder / FEEDBACK, replace(feedback, text=words, is_output=False)
         else:
-            told = replace(told, text=read_tail(path) + read_tail(folder / "stderr"))
+            feedback = replace(feedback, text=read_tail(path) + read_tail(folder / "stderr"))
         break
     if overdue_s is not None:
         path = site.session.make_job_path(key) / FEEDBACK
-        replace_file(path, word_feedback(told, "Your last round"), durable=False)
-    return path, told if path is not None else None
+        replace_file(path, word_feedback(feedback, "Your last round"), durable=False)
+    return path, feedback if path is not None else None
 
 
 def _read_earlier_answer(site: Site, state: TaskState) -> str:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from sessionrun.cluster.messages import Message
-from sessionrun.model.events import HoldPlaced, JobLost
+from sessionrun.model.events import JobLost
 from sessionrun.model.keys import JobKey, parse_job_key
 from sessionrun.runtime.executors.protocol import Exit, Notice
 
@@ -54,11 +54,6 @@ def unpack_end(end: Message, node: str) -> Exit | JobLost:
         raise ValueError(f"unknown verdict {end['verdict']!r}")
     reason = f"{end['reason']} (node {node})"
     return JobLost(key, end["verdict"], reason, counts=bool(end["counts"]), gone=end["gone"])
-
-
-def is_hold(notice: Notice) -> bool:
-    """Whether a notice only holds what comes next, which is the session's business."""
-    return isinstance(notice, HoldPlaced)
 
 
 def _whole(value: Any) -> int | None:

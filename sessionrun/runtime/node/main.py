@@ -78,7 +78,6 @@ class LinkProcess:
         self._rescues = Rescues(site.rescue_s)
         self._disks = Disks()
         self._jobs: dict[str, SpooledJob] = {}
-        self._ledger_end = offset
         self._find_jobs(site.path / "ledger", offset)
         self._listener = _listen(site.path / SOCKET)
         self._bridge: Connection | None = None

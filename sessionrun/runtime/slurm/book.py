@@ -48,7 +48,7 @@ class OpenJob:
         self.claim: dict[str, Any] | None = None
         self.end: dict[str, Any] | None = None
         self.row: Row | None = None
-        self.told = False
+        self.reported = False
         self.over_since: float | None = None
         self.stop: str | None = None
         self.stop_at = 0.0
@@ -64,10 +64,10 @@ class OpenJob:
         return f"{self.array}_{self.index}" if self.array is not None else None
 
     def tell_start(self) -> list[Notice]:
-        """That it began, unless that was told."""
-        if self.told or self.claim is None or self.claim.get("by") != "node":
+        """That it began, unless that was reported."""
+        if self.reported or self.claim is None or self.claim.get("by") != "node":
             return []
-        self.told = True
+        self.reported = True
         return [JobStarted(self.key, 0, 0, 0, node=f"{self.claim['node']}, Slurm job {self.claim['job']}")]
 
     def judge_end(self, now: float, *, fresh: bool) -> list[Notice] | None:

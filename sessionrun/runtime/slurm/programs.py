@@ -127,5 +127,5 @@ def run_program(words: Sequence[str], environ: Mapping[str, str], limit_s: float
 def find_complaint(program: str, printed: str, code: int) -> str:
     """The line of a complaint that says why: the last one that is an error."""
     lines = [line.strip() for line in printed.splitlines() if line.strip()]
-    told = [line for line in lines if "error:" in line or "failure:" in line] or lines
-    return told[-1] if told else f"{program} ended with {code}"
+    errors = [line for line in lines if "error:" in line or "failure:" in line] or lines
+    return errors[-1] if errors else f"{program} ended with {code}"

@@ -19,7 +19,7 @@ class BadRequest(Exception):
     """The client does not speak as one speaks to a proxy; the text says how."""
 
 
-class Request(NamedTuple):
+class ProxyRequest(NamedTuple):
     """One request.
 
     Attributes:
@@ -57,7 +57,7 @@ class Request(NamedTuple):
         )
 
 
-def parse_head(head: bytes) -> Request:
+def parse_head(head: bytes) -> ProxyRequest:
     """Read the head of a request, without the empty line.
 
     Raises:
@@ -72,7 +72,7 @@ def parse_head(head: bytes) -> Request:
         asked = split_authority(target.decode("latin-1"))
         if asked is None:
             raise BadRequest("CONNECT needs HOST:PORT")
-        return Request(*asked, tunnel=True)
+        return ProxyRequest(*asked, tunnel=True)
     scheme, _, rest = target.partition(b"://")
     if scheme.lower() != b"http":
         raise BadRequest("a request to a proxy needs a whole address, http://...; for https there is CONNECT")
@@ -82,7 +82,9 @@ def parse_head(head: bytes) -> Request:
         raise BadRequest("the address names no host")
     path = rest[len(authority) :].partition(b"#")[0]
     kept, body = _read_headers(lines)
-    return Request(*asked, False, path if path.startswith(b"/") else b"/" + path, kept, (method, version), body)
+    return ProxyRequest(
+        *asked, False, path if path.startswith(b"/") else b"/" + path, kept, (method, version), body
+    )
 
 
 def _read_headers(lines: list[bytes]) -> tuple[tuple[bytes, ...], int | None]:

@@ -26,7 +26,7 @@ from typing import Any, Final
 from sessionrun.walls.proxy.denials import LATE_S, Denials
 from sessionrun.walls.proxy.hosts import Rule, find_refusal, rule_from_record
 from sessionrun.walls.proxy.relay import CHUNK, relay
-from sessionrun.walls.proxy.request import END, MAX_HEAD, BadRequest, Request, parse_head
+from sessionrun.walls.proxy.request import END, MAX_HEAD, BadRequest, ProxyRequest, parse_head
 from sessionrun.walls.proxy.upstream import Denied, Unreachable, connect, take_environment
 
 HEAD_S: Final = 60.0
@@ -182,7 +182,7 @@ class Proxy:
             self._done(door)
 
     def _answer(self, door: Door, client: socket.socket) -> None:
-        request: Request | None = None
+        request: ProxyRequest | None = None
         try:
             head, rest = _read_head(client)
             request = parse_head(head)

@@ -15,7 +15,7 @@ from typing import Final, NamedTuple
 from urllib.parse import unquote
 
 from sessionrun.walls.proxy.hosts import Rule, find_wrong_address, parse_address, split_authority
-from sessionrun.walls.proxy.request import END, MAX_HEAD, Request
+from sessionrun.walls.proxy.request import END, MAX_HEAD, ProxyRequest
 
 CONNECT_S: Final = 20.0
 """How long one address may take."""
@@ -49,7 +49,7 @@ class Parent(NamedTuple):
     login: bytes = b""
 
 
-def find_parent(environ: Mapping[str, str], request: Request) -> Parent | None:
+def find_parent(environ: Mapping[str, str], request: ProxyRequest) -> Parent | None:
     """The proxy that the user's environment names for a request; None: it is connected to directly.
 
     Raises:
@@ -75,7 +75,7 @@ def _spell(*names: str) -> Iterable[str]:
         yield from (name, name.upper())
 
 
-def _is_direct(environ: Mapping[str, str], request: Request) -> bool:
+def _is_direct(environ: Mapping[str, str], request: ProxyRequest) -> bool:
     host = request.host
     if parse_address(host) is not None or host == "localhost" or host.endswith(".localhost"):
         return True
@@ -90,7 +90,9 @@ def _is_direct(environ: Mapping[str, str], request: Request) -> bool:
     return False
 
 
-def connect(rules: tuple[Rule, ...], request: Request, environ: Mapping[str, str]) -> tuple[socket.socket, bytes]:
+def connect(
+    rules: tuple[Rule, ...], request: ProxyRequest, environ: Mapping[str, str]
+) -> tuple[socket.socket, bytes]:
     """Connect the server of a request that the list lets through.
 
     Returns:
@@ -118,14 +120,14 @@ def connect(rules: tuple[Rule, ...], request: Request, environ: Mapping[str, str
     return server, b""
 
 
-def _connect_any(rules: tuple[Rule, ...], request: Request) -> socket.socket:
+def _connect_any(rules: tuple[Rule, ...], request: ProxyRequest) -> socket.socket:
     """Connect to the first of the addresses that answers; each of them has to be let through."""
     host, port = request.host, request.port
     try:
         found = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM)
     except (OSError, UnicodeError) as error:
-        said = error.strerror if isinstance(error, OSError) else None
-        raise Unreachable(f"{host} is not found: {said or error}") from None
+        why = error.strerror if isinstance(error, OSError) else None
+        raise Unreachable(f"{host} is not found: {why or error}") from None
     wrong: str | None = None
     failed: str | None = None
     for family, kind, number, _, place in found:
@@ -157,7 +159,7 @@ def _keep_alive(server: socket.socket) -> None:
             server.setsockopt(socket.IPPROTO_TCP, getattr(socket, name), value)
 
 
-def _open_tunnel(server: socket.socket, request: Request, parent: Parent) -> None:
+def _open_tunnel(server: socket.socket, request: ProxyRequest, parent: Parent) -> None:
     """Ask the user's proxy for a tunnel."""
     server.settimeout(ANSWER_S)
     asked = b"CONNECT " + request.authority + b" HTTP/1.1\r\nHost: " + request.authority + b"\r\n"

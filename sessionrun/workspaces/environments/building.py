@@ -175,8 +175,8 @@ class Builder:
         ]
         closed = self.walls is not None and not self.walls.walls.network
         hint = "; its walls let through no hosts but those in sandbox.network" if closed else ""
-        said = (telling or lines)[-1].strip()[:300]
-        return f"{step.name}: exit code {step.exit_code}: {said} (see {step.log}){hint}"
+        why = (telling or lines)[-1].strip()[:300]
+        return f"{step.name}: exit code {step.exit_code}: {why} (see {step.log}){hint}"
 
 
 def _wait(

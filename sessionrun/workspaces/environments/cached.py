@@ -13,6 +13,7 @@ from pathlib import Path
 from typing import Final
 
 from sessionrun.model.frozen import frozen
+from sessionrun.store.files import list_folders
 from sessionrun.workspaces.environments.entries import hold_digest
 from sessionrun.workspaces.environments.manifest import MANIFEST
 from sessionrun.workspaces.environments.request import FOLDER, EnvironmentProblem
@@ -40,11 +41,7 @@ class CachedEnvironment:
 def iterate_environments(cache: Path) -> Iterator[CachedEnvironment]:
     """The entries of a cache, by name, and what killed processes left of others."""
     folder = cache / FOLDER
-    try:
-        names = sorted(entry.name for entry in os.scandir(folder) if entry.is_dir(follow_symlinks=False))
-    except FileNotFoundError:
-        return
-    for name in names:
+    for name in list_folders(folder):
         named, path = _ENTRY.fullmatch(name), folder / name
         if named is None:
             continue

@@ -147,17 +147,17 @@ class _Making:
             interpreter = find_interpreter(request.python, environ, cwd)
             installer = find_installer(interpreter, environ, cwd)
         with self._step("inputs"):
-            told = find_version(request, top, _describe(project), environ)
+            version = find_version(request, top, _describe(project), environ)
             circumstances: dict[str, str | None] = {
                 "project": os.path.relpath(project, top),
                 "interpreter": repr(interpreter),
                 "installer": f"{'uv' if installer.uv else 'pip'} {installer.version}",
-                "tag": told.decides,
+                "tag": version.decides,
             }
             if request.walls is not None:
                 circumstances["walls"] = repr(request.walls.sandbox)
             digest = make_digest(collect_inputs(project), **circumstances)
-            environ = {**environ, **told.variables}
+            environ = {**environ, **version.variables}
             ground = _Ground(top, project, interpreter, installer, environ, circumstances, digest)
             return ground if self._may_make_usual or self._has(digest) else self._set_apart(ground)
 

@@ -54,18 +54,18 @@ _FIRST_WORD: Final = re.compile(r"[\s`*#_]*([A-Za-z]+(?:_[A-Za-z]+)*)")
 
 
 class NotPassed(Exception):
-    """A step did not pass; the text is the reason in one line, `told` what the next round is told of it."""
+    """A step did not pass; the text is the reason in one line, `feedback` what the next round is told of it."""
 
-    def __init__(self, reason: str, told: str = "", reason_class: str = "check_failed") -> None:
+    def __init__(self, reason: str, feedback: str = "", reason_class: str = "check_failed") -> None:
         super().__init__(reason)
-        self.told = told
+        self.feedback = feedback
         self.reason_class = reason_class
 
 
 def check(request: CheckRequest, folder: Path) -> CheckReport:
     """Do what the request asks; `folder`, the job's own, gets prompt and output of the agent that judges."""
     report = CheckReport(earlier=request.earlier)
-    told = ""
+    feedback = ""
     try:
         if request.patch:
             _apply_patch(request, folder)
@@ -79,19 +79,19 @@ def check(request: CheckRequest, folder: Path) -> CheckReport:
             ran = run_known(request.known, request.directory, folder, red, request.walls)
         report = replace(report, checked=None if ran.counts is None else Checked(ran.counts))
         if ran.problem is not None:
-            raise NotPassed(ran.problem, ran.told)
+            raise NotPassed(ran.problem, ran.feedback)
         if request.verification is not None:
             report = replace(report, verdict=_verify(request, request.verification, folder))
     except NotPassed as problem:
         reason = " ".join(str(problem).split())[:_MAX_PROBLEM]
-        report, told = replace(report, problem=reason, reason_class=problem.reason_class), problem.told
+        report, feedback = replace(report, problem=reason, reason_class=problem.reason_class), problem.feedback
     except OSError as error:
         _say(f"The check cannot go on: {error}")
         report = replace(report, problem=f"the check cannot go on: {error}"[:_MAX_PROBLEM])
     if request.keeps and request.loop is not None and report.problem is not None:
-        report, told = _keep_round(request, request.loop, report, told, folder)
-    if request.tells and told:
-        replace_file(folder / FEEDBACK, told.encode("utf-8", "replace"), durable=False)
+        report, feedback = _keep_round(request, request.loop, report, feedback, folder)
+    if request.tells and feedback:
+        replace_file(folder / FEEDBACK, feedback.encode("utf-8", "replace"), durable=False)
     return report
 
 
@@ -100,18 +100,18 @@ def _find_red(request: CheckRequest, known: HiddenTests) -> frozenset[str] | Non
 
 
 def _keep_round(
-    request: CheckRequest, loop: Loop, report: CheckReport, told: str, folder: Path
+    request: CheckRequest, loop: Loop, report: CheckReport, feedback: str, folder: Path
 ) -> tuple[CheckReport, str]:
     """Keep the work of a round that did not pass; that it cannot be kept is no reason for another verdict."""
     try:
         kept = keep_round(loop, folder)
-        if request.resets and told:
-            told += word_stat(list_changes(loop, kept, folder))
+        if request.resets and feedback:
+            feedback += word_stat(list_changes(loop, kept, folder))
     except (SessionrunError, OSError) as error:
         print(f"The round's work cannot be kept: {error}", file=sys.stderr, flush=True)
-        return report, told
+        return report, feedback
     checked = replace(report.checked or Checked(), snapshot=kept.commit, diff_stat=kept.diff_stat)
-    return replace(report, checked=checked), told
+    return replace(report, checked=checked), feedback
 
 
 def _apply(request: CheckRequest) -> dict[str, int]:
@@ -146,17 +146,17 @@ def _apply_patch(request: CheckRequest, folder: Path) -> None:
             record, spellings = Path(request.applied), list_spellings(patch)
             names = apply_patch(site, spellings, below, record, prefixes=has_prefixes(patch))
     except DoesNotApply as problem:
-        said = str(problem)
-        told = f"Your patch was not applied, and no file was changed. git says:\n\n{said}\n\n{WHOLE_PATCH}"
-        raise _refuse_patch(f"the patch does not apply: {said}", told, "bad_patch") from None
+        why = str(problem)
+        feedback = f"Your patch was not applied, and no file was changed. git says:\n\n{why}\n\n{WHOLE_PATCH}"
+        raise _refuse_patch(f"the patch does not apply: {why}", feedback, "bad_patch") from None
     except SessionrunError as error:
         raise _refuse_patch(f"the patch cannot be applied: {error}", str(error), "check_failed") from None
     _say(f"Your patch was applied to {', '.join(names[:20])}{' and others' if len(names) > 20 else ''}.")
 
 
-def _refuse_patch(reason: str, told: str, reason_class: str) -> NotPassed:
-    _say(told)
-    return NotPassed(reason, told + "\n", reason_class)
+def _refuse_patch(reason: str, feedback: str, reason_class: str) -> NotPassed:
+    _say(feedback)
+    return NotPassed(reason, feedback + "\n", reason_class)
 
 
 def _read_text(path: str | None) -> str:

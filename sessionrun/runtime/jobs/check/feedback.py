@@ -46,8 +46,8 @@ def word_counts(counts: Counts) -> str:
     if not counts.total:
         return "No test was found."
     others = {"failed": counts.failed, "with an error": counts.errors, "skipped": counts.skipped}
-    told = [f"{number} {word}" for word, number in others.items() if number]
-    return ", ".join([f"{counts.passed} of {counts.total} tests passed", *told]) + "."
+    rest = [f"{number} {word}" for word, number in others.items() if number]
+    return ", ".join([f"{counts.passed} of {counts.total} tests passed", *rest]) + "."
 
 
 def word_stat(files: list[tuple[str, str, str]]) -> str:

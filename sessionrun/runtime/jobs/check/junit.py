@@ -102,9 +102,9 @@ class _Reader:
         """An element ends."""
         if tag == self._inside:
             self._inside = None
-            said = " ".join(self._found[tag].split())
+            text = " ".join(self._found[tag].split())
             last = [line for line in self._text.splitlines() if line.startswith("E ")]
-            self._found[tag] = said if len(said.split()) > 2 or not last else f"{said}: {last[-1][1:].strip()}"
+            self._found[tag] = text if len(text.split()) > 2 or not last else f"{text}: {last[-1][1:].strip()}"
         elif tag == "testcase" and self._name is not None:
             self._count(self._name)
             self._name = None

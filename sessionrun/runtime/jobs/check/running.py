@@ -29,7 +29,7 @@ class Ran(NamedTuple):
     """What the commands came to: in one line what failed, what the next round is told of it, and the tests."""
 
     problem: str | None
-    told: str
+    feedback: str
     counts: Counts | None
 
 
@@ -56,8 +56,8 @@ def run_commands(commands: Sequence[str], directory: str, folder: Path, walls: E
         problem = f"no test was found by: {command}" if found_none else how
         output, size = _read_output(folder / "stdout", begun)
         own = tests or Tests(Counts())
-        told = word_failure(command, code, tests and own.counts, own.failed, output, size)
-        return Ran(problem, told, counts)
+        feedback = word_failure(command, code, tests and own.counts, own.failed, output, size)
+        return Ran(problem, feedback, counts)
     return Ran(None, "", counts)
 
 
@@ -92,9 +92,9 @@ def run_known(
     output, size = _read_output(folder / "stdout", begun)
     messages = {test.name: test.message for test in (tests.failed if tests is not None else ())}
     failed = tuple(FailedTest(test_id, messages.get("::".join(split_id(test_id)), "")) for test_id in broken)
-    told = word_failure(command, code, counts if words else None, failed[:MAX_FAILURES], output, size)
+    feedback = word_failure(command, code, counts if words else None, failed[:MAX_FAILURES], output, size)
     problem = f"{len(broken)} tests that passed before fail, such as {broken[0]}" if broken else None
-    return Ran(problem or f"exit code {code} of: {command}", told, counts if words else None)
+    return Ran(problem or f"exit code {code} of: {command}", feedback, counts if words else None)
 
 
 def _count(words: Mapping[str, Word]) -> Counts:

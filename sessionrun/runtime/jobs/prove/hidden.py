@@ -112,8 +112,8 @@ def _compare(
     if words is None:
         return report
     red = tuple(test_id for test_id in tests.broken if words.get(test_id) != "passed")
-    told = f"; {len(red)} of these do not pass here without the work either" if red else ""
-    return replace(report, problem=f"{report.problem}{told}", tests=replace(tests, red_before=red))
+    remark = f"; {len(red)} of these do not pass here without the work either" if red else ""
+    return replace(report, problem=f"{report.problem}{remark}", tests=replace(tests, red_before=red))
 
 
 @contextmanager

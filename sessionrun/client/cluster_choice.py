@@ -1,4 +1,4 @@
-"""Settles where a session's events are sent, and which cluster runs its jobs."""
+"""Settles which cluster, if any, runs the jobs of a session."""
 
 from __future__ import annotations
 
@@ -12,14 +12,14 @@ from sessionrun.model.errors import InputError
 from sessionrun.model.spec import SessionSpec
 
 
-def settle_others(
+def choose_cluster(
     spec: SessionSpec, pace: AskedPace, config: Config, into: SessionSpec | None, *, preview: bool
 ) -> SessionSpec:
-    """The spec with the addresses that get its events, and with the cluster that runs its jobs.
+    """The spec with the cluster that runs its jobs.
 
     Args:
-        spec: without these.
-        pace: what the command line says of them.
+        spec: without it.
+        pace: what the command line says of it.
         config: what the configuration says.
         into: the session to which its tasks will be added; they run where its own do.
         preview: nothing will be started, so nothing is fetched.
@@ -27,7 +27,6 @@ def settle_others(
     Raises:
         InputError: the cluster cannot be used, or a task needs what it cannot give.
     """
-    spec = replace(spec, notify=pace.notify or config.notify)
     if into is not None:
         if uses_replicas(into.cluster):
             from sessionrun.client.cluster import settle_tasks  # few sessions have a cluster

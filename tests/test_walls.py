@@ -111,6 +111,32 @@ def test_a_mask_comes_after_all_that_is_shown_and_before_what_is_the_tasks_own(p
     assert options[at["/run"]] == ("--tmpfs", "/run")
 
 
+@pytest.mark.parametrize("policy", ["project", "strict"])
+def test_a_repository_in_a_masked_folder_can_be_used_and_its_neighbours_not_be_seen(policy: Any) -> None:
+    """Neither is the checkout seen if it is what is masked; then its git is."""
+    for top in ("/home/ann/.docker/repo", "/home/ann/.docker"):
+        common_dir = f"{top}/.git"
+        walls = replace(WALLS, policy=policy, top=top, common_dir=common_dir)
+        at = places(read_words(build_argv(walls, "/")))
+        assert at["/home/ann"] < at["/home/ann/.docker"] < at[common_dir] < at["/home/ann/trees/t"]
+        assert at["/home/ann/.docker"] <= at[top]
+
+
+def test_a_folder_in_the_checkout_is_masked_after_it_where_the_common_directory_lies_in_it() -> None:
+    walls = replace(WALLS, top="/home/ann", common_dir="/home/ann/.docker/git")
+    at = places(read_words(build_argv(walls, "/")))
+    assert at["/home/ann"] < at["/home/ann/.docker"] < at["/home/ann/.docker/git"]
+
+
+@pytest.mark.parametrize("home", ["/tmp/ann", "/", "/tmp", "/home/ann"])
+def test_strict_has_an_empty_home_wherever_it_is(home: str) -> None:
+    options = read_words(build_argv(replace(WALLS, policy="strict", top=None, shown=(), home=home), "/"))
+    at = places(options)
+    assert at["/tmp"] <= at.get(home, 0) or not home.startswith("/tmp")
+    assert options[at["/tmp"]][0] == "--bind"
+    assert (("--tmpfs", home) in options) is (home not in ("/", "/tmp"))
+
+
 def test_nothing_can_be_written_but_what_is_the_tasks_own() -> None:
     options = read_words(build_argv(WALLS, "/"))
     writable = {option[2] for option in options if option[0] == "--bind"}
@@ -571,6 +597,16 @@ def refuse(repository: Path, task: Mapping[str, object], *words: str, **env: str
             {"sandbox": {"policy": "project", "read": "/nowhere/at/all"}},
             (),
             "sandbox: there is no /nowhere/at/all",
+        ),
+        (
+            {"sandbox": {"policy": "strict", "read": ["/usr", "/"]}},
+            (),
+            "sandbox.read: / would cover what is new inside; name what is needed in it",
+        ),
+        (
+            {"sandbox": {"policy": "project", "read": "/proc"}},
+            (),
+            "sandbox.read: /proc would cover what is new inside; name what is needed in it",
         ),
         (
             {"sandbox": {"policy": "project", "devices": "/dev/nothing-here"}},

@@ -415,6 +415,11 @@ def _layout(site: Walled, kind: str) -> None:
         site.make_repository("--object-format=sha256")
     elif kind == "settings of worktrees":
         site.sh("git config extensions.worktreeConfig true; git config --worktree user.name Wor")
+    elif kind == "in a masked folder":
+        site.sh("mkdir home/.docker; mv repo home/.docker; ln -s home/.docker/repo repo", cwd=site.root)
+    elif kind == "the home directory is that of the system":
+        site.sh("git config user.name Ann; git config user.email ann@example.org")
+        site.environ["HOME"] = "/"
     elif kind == "submodule":
         site.sh("git init -q lib; cd lib; echo l > l; git add l; git commit -qm l", cwd=site.root)
         site.sh("git -c protocol.file.allow=always submodule --quiet add ../lib lib; git commit -qm sub")
@@ -431,6 +436,8 @@ LAYOUTS = [
     "sha256",
     "settings of worktrees",
     "submodule",
+    "in a masked folder",
+    "the home directory is that of the system",
 ]
 
 

@@ -32,6 +32,7 @@ from sessionrun.walls.programs import (
     find_python,
     find_state_folder,
     find_system_links,
+    holds_own,
     is_hidden,
     state_of,
 )
@@ -126,7 +127,7 @@ def _build(wish: WallsWish) -> Walls:
     own = None if agent is None else state_of(agent.argv[0])
     shown = [*needed, *_find_shown(wish)]
     shown += [path for path in list_alternates(Path(repository.common_dir)) if os.path.isdir(path)]
-    if sandbox.policy == "project":
+    if sandbox.policy == "project" and not holds_own(home):
         shown.append(home)
     top = repository.top if sandbox.policy == "project" and os.path.isdir(repository.top) else None
     hidden = [*_list_hidden(wish, top), *filter(os.path.isdir, wish.answers)]

@@ -661,6 +661,25 @@ def test_without_bubblewrap_nothing_starts(repository: Path, monkeypatch: pytest
     assert find_problem("strict") == NOT_INSTALLED
 
 
+@pytest.mark.parametrize("programs", [("claude", "bwrap"), ("claude",)])
+def test_a_launch_says_that_agents_could_have_walls(repository: Path, programs: tuple[str, ...]) -> None:
+    path = _make_path(repository.parent)
+    for name in programs:
+        Path(path, name).write_text("#!/bin/sh\nexit 1\n")
+        Path(path, name).chmod(0o755)
+    results = repository.parent / "results"
+    words = ("--results-dir", str(results), "--worktree", "--agent", "claude", "-")
+    env = {
+        "PATH": path,
+        "HOME": str(repository.parent),
+        "IS_SANDBOX": "1",
+    }  # claude is not signed in, so nothing starts
+    said = Command(repository, results)(*words, env=env, stdin='["do it"]').stderr.splitlines()
+    walls = "walls: none (--sandbox project builds them: bubblewrap is installed)"
+    assert (walls in said) is ("bwrap" in programs)
+    assert "not signed in" in said[-1] and not results.exists()
+
+
 @pytest.mark.parametrize(
     "line",
     [

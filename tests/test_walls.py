@@ -179,6 +179,13 @@ def test_strict_shows_the_system_by_a_list_and_closes_its_root() -> None:
     assert ("--unshare-net",) not in read_words(build_argv(WALLS, "/"))
 
 
+def test_links_are_made_above_the_home_directory_and_below_masks() -> None:
+    linked = (("/home/ann/repo/data", "/srv/data"),)
+    options = read_words(build_argv(replace(WALLS, policy="strict", top=None, links=linked), "/"))
+    link, at = options.index(("--symlink", "/srv/data", "/home/ann/repo/data")), places(options)
+    assert options.index(("--tmpfs", "/home/ann")) < link < at["/home/ann/.ssh"]
+
+
 def test_without_a_view_the_repository_can_only_be_read() -> None:
     options = read_words(build_argv(replace(WALLS, view=None), "/"))
     assert ("--ro-bind", "/home/ann/repo/.git", "/home/ann/repo/.git") in options

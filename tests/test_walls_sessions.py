@@ -442,6 +442,21 @@ LAYOUTS = [
 
 
 @pytest.mark.slow
+@pytest.mark.parametrize("policy", POLICIES)
+def test_a_link_to_a_link_of_the_checkout_can_be_read_and_not_written(own: Walled, policy: str) -> None:
+    own.sh(
+        "mkdir data; echo shared > data/f; ln -s ../data repo/shared; echo shared >> repo/.git/info/exclude",
+        own.root,
+    )
+    prompt = "cat shared/f; echo new > shared/f; test -L shared && echo new > new.txt"
+    plan = {"id": "t", "prompt": prompt, "sandbox": closed(policy), "links": ["shared"], "check": "cat shared/f"}
+    tasks = own.run([plan])
+    assert reasons(tasks) == {}
+    assert own.printed(tasks["t"]) == "shared\n"
+    assert (own.root / "data" / "f").read_text() == "shared\n"
+
+
+@pytest.mark.slow
 @pytest.mark.parametrize("kind", LAYOUTS)
 def test_repositories_of_all_kinds(own: Walled, kind: str) -> None:
     _layout(own, kind)

@@ -74,6 +74,7 @@ class Walls:
         worktree: the directory that can be written.
         system_links: names in / that lead into /usr, and where to.
         shown: what can be read beside the system.
+        links: where a link is made for `strict`, and where it leads.
         again: the same, but covered by a mask or by the state of an agent.
         masked_folders: folders that are empty inside.
         masked_files: files that are empty inside.
@@ -99,6 +100,7 @@ class Walls:
     worktree: str | None = None
     system_links: tuple[tuple[str, str], ...] = ()
     shown: tuple[str, ...] = ()
+    links: tuple[tuple[str, str], ...] = ()
     again: tuple[str, ...] = ()
     masked_folders: tuple[str, ...] = ()
     masked_files: tuple[str, ...] = ()
@@ -166,6 +168,7 @@ def build_argv(
     ):  # these two are the task's own, and it may lie in TMP
         words += ["--tmpfs", walls.home]
     words += _bind_all("--ro-bind", walls.shown)
+    words += [word for name, target in walls.links for word in ("--symlink", target, name)]
     empty = (*walls.masked_folders, *walls.hidden)
     around_top = [folder for folder in empty if _lies_in(folder, walls.top)]
     around_git = [folder for folder in empty if _lies_in(folder, walls.common_dir) and folder not in around_top]

@@ -321,6 +321,7 @@ def test_a_signal_inside_is_128_and_its_number_outside(number: int) -> None:
     ("value", "sandbox"),
     [
         ("none", Sandbox("none")),
+        ({"policy": "none", "network": None, "disk": 0}, Sandbox("none")),
         ("project", Sandbox("project")),
         ("strict", Sandbox("strict", "proxy")),
         ({"policy": "strict", "network": "none"}, Sandbox("strict", "none")),
@@ -373,6 +374,16 @@ def test_a_sandbox_is_a_policy_or_an_object(value: object, sandbox: Sandbox) -> 
         ({"policy": "project", "read": ["a"]}, "'a' is not an absolute path", ("read",)),
         ({"policy": "project", "devices": [3]}, "must be text, not the number 3", ("devices", 0)),
         ({"policy": "project", "env": [""]}, "must not be empty", ("env", 0)),
+        (
+            {"policy": "project", "env": ["A=b"]},
+            "'A=b' is not the name of a variable; a value goes into the env of the task",
+            ("env",),
+        ),
+        (
+            {"policy": "none", "network": "none"},
+            'means nothing without walls; leave it out, or say "project" or "strict"',
+            ("network",),
+        ),
         (
             {"policy": "project", "cpus": -1},
             "must be a number of processors from 0.01, such as 1.5, not the number -1",

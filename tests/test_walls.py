@@ -447,6 +447,34 @@ def test_each_secret_that_is_there_has_a_mask(own_place: Path) -> None:
     assert str(home / ".codex") in own
 
 
+@pytest.mark.parametrize(
+    "name",
+    [
+        *(
+            ".config/rclone/rclone.conf",
+            ".config/containers/auth.json",
+            ".pg_service.conf",
+            ".terraformrc",
+            ".curlrc",
+        ),
+        *(".local/share/uv/credentials/c", ".sqlite_history", ".lesshst", ".viminfo"),
+        *(
+            "snap/firefox/common/.mozilla/firefox/p/logins.json",
+            ".var/app/org.mozilla.firefox/x",
+            ".config/opera/x",
+        ),
+        *(".config/glab-cli/config.yml", ".cache/huggingface/token", ".config/sops/age/keys.txt", ".oci/config"),
+    ],
+)
+def test_the_usual_places_of_keys_log_ins_profiles_and_histories_have_masks(own_place: Path, name: str) -> None:
+    """Also those of what a variable could name elsewhere."""
+    path = own_place / name
+    path.parent.mkdir(parents=True, exist_ok=True)
+    path.touch()
+    folders, files = find_masks(str(own_place), None, as_root=False)
+    assert any(f"{path}/".startswith(f"{mask}/") for mask in (*folders, *files))
+
+
 def test_a_mask_lies_where_a_link_leads(own_place: Path) -> None:
     home, kept = own_place / "home", own_place / "kept"
     (kept / "keys").mkdir(parents=True)

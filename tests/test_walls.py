@@ -689,6 +689,17 @@ def test_an_agent_that_asks_a_model_needs_a_network(repository: Path) -> None:
     assert said == ("agent 'claude' cannot reach its model without a network; say \"proxy\", or a list of hosts")
 
 
+def test_a_preview_shows_which_walls_a_task_would_have(repository: Path) -> None:
+    strict = {"policy": "strict", "network": ["a.example.org"]}
+    plan = [{"id": "t", "prompt": "true", "sandbox": strict}, {"id": "u", "prompt": "true", "sandbox": "none"}]
+    run = Command(repository, repository.parent / "results")
+    words = ("--dry-run", "--worktree", "--agent", "shell", "--sandbox", "project")
+    assert "    sandbox: strict, network proxy, a.example.org\n" in run(*words, stdin=json.dumps(plan)).stdout
+    tasks = json.loads(run(*words, "--json", stdin=json.dumps([*plan, "x"])).stdout)["tasks"]
+    shown = [(task["sandbox"], task["network"]) for task in tasks]
+    assert shown == [("strict", "proxy, a.example.org"), (None, None), ("project", "allow")]
+
+
 def _make_path(place: Path) -> str:
     """A PATH with git and the rest, and without bubblewrap."""
     folder = place / "programs"

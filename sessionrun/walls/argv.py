@@ -162,10 +162,8 @@ def build_argv(
     words += ["--disable-userns"] if walls.policy == "strict" and not walls.as_root else []
     words += _build_system(walls)
     words += ["--bind", walls.tmp, TMP]
-    if walls.policy == "strict" and walls.home not in (
-        "/",
-        TMP,
-    ):  # these two are the task's own, and it may lie in TMP
+    # after TMP, in which it may lie; the root directory and TMP are the task's own anyway
+    if walls.policy == "strict" and walls.home not in ("/", TMP):
         words += ["--tmpfs", walls.home]
     words += _bind_all("--ro-bind", walls.shown)
     words += [word for name, target in walls.links for word in ("--symlink", target, name)]

@@ -322,6 +322,24 @@ def test_modes_of_what_is_not_ours_alone_are_left(ended: SessionDir, tmp_path: P
     assert stat.S_IMODE(ended.spec_path.stat().st_mode) == 0o600
 
 
+@pytest.mark.parametrize("name", ["agent", "a1-walls", "walls-state"])
+def test_what_a_task_has_for_itself_is_not_looked_at(
+    ended: SessionDir, name: str, make_deep: Callable[[Path, int], None]
+) -> None:
+    own = ended.path / "jobs" / "t" / name
+    for folder in (own.parent.parent, own.parent, own):
+        folder.mkdir(mode=0o700)
+    temporary = own / f".x.{DEAD_PID}.tmp"
+    temporary.touch(0o644)
+    os.utime(temporary, (0, 0))
+    make_deep(own, 1200)  # deeper than Python calls itself
+    try:
+        assert found(ended) == []
+        assert temporary.exists()
+    finally:  # pytest could not remove it
+        subprocess.run(["rm", "-rf", str(own)], check=True)
+
+
 def test_temporary_files_that_may_be_in_use_stay(dead: SessionDir) -> None:
     names = [f".status.json.{os.getpid()}.tmp", f".summary.{DEAD_PID}.tmp", ".x.tmp", "x.1.tmp"]
     for name in names:

@@ -111,6 +111,32 @@ def test_a_mask_comes_after_all_that_is_shown_and_before_what_is_the_tasks_own(p
     assert options[at["/run"]] == ("--tmpfs", "/run")
 
 
+@pytest.mark.parametrize("policy", ["project", "strict"])
+def test_a_repository_in_a_masked_folder_can_be_used_and_its_neighbours_not_be_seen(policy: Any) -> None:
+    """Neither is the checkout seen if it is what is masked; then its git is."""
+    for top in ("/home/ann/.docker/repo", "/home/ann/.docker"):
+        common_dir = f"{top}/.git"
+        walls = replace(WALLS, policy=policy, top=top, common_dir=common_dir)
+        at = places(read_words(build_argv(walls, "/")))
+        assert at["/home/ann"] < at["/home/ann/.docker"] < at[common_dir] < at["/home/ann/trees/t"]
+        assert at["/home/ann/.docker"] <= at[top]
+
+
+def test_a_folder_in_the_checkout_is_masked_after_it_where_the_common_directory_lies_in_it() -> None:
+    walls = replace(WALLS, top="/home/ann", common_dir="/home/ann/.docker/git")
+    at = places(read_words(build_argv(walls, "/")))
+    assert at["/home/ann"] < at["/home/ann/.docker"] < at["/home/ann/.docker/git"]
+
+
+@pytest.mark.parametrize("home", ["/tmp/ann", "/", "/tmp", "/home/ann"])
+def test_strict_has_an_empty_home_wherever_it_is(home: str) -> None:
+    options = read_words(build_argv(replace(WALLS, policy="strict", top=None, shown=(), home=home), "/"))
+    at = places(options)
+    assert at["/tmp"] <= at.get(home, 0) or not home.startswith("/tmp")
+    assert options[at["/tmp"]][0] == "--bind"
+    assert (("--tmpfs", home) in options) is (home not in ("/", "/tmp"))
+
+
 def test_nothing_can_be_written_but_what_is_the_tasks_own() -> None:
     options = read_words(build_argv(WALLS, "/"))
     writable = {option[2] for option in options if option[0] == "--bind"}
@@ -151,6 +177,13 @@ def test_strict_shows_the_system_by_a_list_and_closes_its_root() -> None:
     assert ("--tmpfs", "/home/ann") in options and ("--symlink", "usr/bin", "/bin") in options
     assert options[-2:] == [("--remount-ro", "/"), ("--chdir", "/")]
     assert ("--unshare-net",) not in read_words(build_argv(WALLS, "/"))
+
+
+def test_links_are_made_above_the_home_directory_and_below_masks() -> None:
+    linked = (("/home/ann/repo/data", "/srv/data"),)
+    options = read_words(build_argv(replace(WALLS, policy="strict", top=None, links=linked), "/"))
+    link, at = options.index(("--symlink", "/srv/data", "/home/ann/repo/data")), places(options)
+    assert options.index(("--tmpfs", "/home/ann")) < link < at["/home/ann/.ssh"]
 
 
 def test_without_a_view_the_repository_can_only_be_read() -> None:
@@ -288,6 +321,7 @@ def test_a_signal_inside_is_128_and_its_number_outside(number: int) -> None:
     ("value", "sandbox"),
     [
         ("none", Sandbox("none")),
+        ({"policy": "none", "network": None, "disk": 0}, Sandbox("none")),
         ("project", Sandbox("project")),
         ("strict", Sandbox("strict", "proxy")),
         ({"policy": "strict", "network": "none"}, Sandbox("strict", "none")),
@@ -340,6 +374,16 @@ def test_a_sandbox_is_a_policy_or_an_object(value: object, sandbox: Sandbox) -> 
         ({"policy": "project", "read": ["a"]}, "'a' is not an absolute path", ("read",)),
         ({"policy": "project", "devices": [3]}, "must be text, not the number 3", ("devices", 0)),
         ({"policy": "project", "env": [""]}, "must not be empty", ("env", 0)),
+        (
+            {"policy": "project", "env": ["A=b"]},
+            "'A=b' is not the name of a variable; a value goes into the env of the task",
+            ("env",),
+        ),
+        (
+            {"policy": "none", "network": "none"},
+            'means nothing without walls; leave it out, or say "project" or "strict"',
+            ("network",),
+        ),
         (
             {"policy": "project", "cpus": -1},
             "must be a number of processors from 0.01, such as 1.5, not the number -1",
@@ -401,6 +445,34 @@ def test_each_secret_that_is_there_has_a_mask(own_place: Path) -> None:
     assert str(home / ".claude") in own, "a folder of the task's own is mounted over it"
     assert str(home / ".claude.json") in shared  # claude begins with a part of it, see `AgentState.seed`
     assert str(home / ".codex") in own
+
+
+@pytest.mark.parametrize(
+    "name",
+    [
+        *(
+            ".config/rclone/rclone.conf",
+            ".config/containers/auth.json",
+            ".pg_service.conf",
+            ".terraformrc",
+            ".curlrc",
+        ),
+        *(".local/share/uv/credentials/c", ".sqlite_history", ".lesshst", ".viminfo"),
+        *(
+            "snap/firefox/common/.mozilla/firefox/p/logins.json",
+            ".var/app/org.mozilla.firefox/x",
+            ".config/opera/x",
+        ),
+        *(".config/glab-cli/config.yml", ".cache/huggingface/token", ".config/sops/age/keys.txt", ".oci/config"),
+    ],
+)
+def test_the_usual_places_of_keys_log_ins_profiles_and_histories_have_masks(own_place: Path, name: str) -> None:
+    """Also those of what a variable could name elsewhere."""
+    path = own_place / name
+    path.parent.mkdir(parents=True, exist_ok=True)
+    path.touch()
+    folders, files = find_masks(str(own_place), None, as_root=False)
+    assert any(f"{path}/".startswith(f"{mask}/") for mask in (*folders, *files))
 
 
 def test_a_mask_lies_where_a_link_leads(own_place: Path) -> None:
@@ -573,6 +645,16 @@ def refuse(repository: Path, task: Mapping[str, object], *words: str, **env: str
             "sandbox: there is no /nowhere/at/all",
         ),
         (
+            {"sandbox": {"policy": "strict", "read": ["/usr", "/"]}},
+            (),
+            "sandbox.read: / would cover what is new inside; name what is needed in it",
+        ),
+        (
+            {"sandbox": {"policy": "project", "read": "/proc"}},
+            (),
+            "sandbox.read: /proc would cover what is new inside; name what is needed in it",
+        ),
+        (
             {"sandbox": {"policy": "project", "devices": "/dev/nothing-here"}},
             (),
             "sandbox: there is no /dev/nothing-here",
@@ -607,6 +689,17 @@ def test_an_agent_that_asks_a_model_needs_a_network(repository: Path) -> None:
     assert said == ("agent 'claude' cannot reach its model without a network; say \"proxy\", or a list of hosts")
 
 
+def test_a_preview_shows_which_walls_a_task_would_have(repository: Path) -> None:
+    strict = {"policy": "strict", "network": ["a.example.org"]}
+    plan = [{"id": "t", "prompt": "true", "sandbox": strict}, {"id": "u", "prompt": "true", "sandbox": "none"}]
+    run = Command(repository, repository.parent / "results")
+    words = ("--dry-run", "--worktree", "--agent", "shell", "--sandbox", "project")
+    assert "    sandbox: strict, network proxy, a.example.org\n" in run(*words, stdin=json.dumps(plan)).stdout
+    tasks = json.loads(run(*words, "--json", stdin=json.dumps([*plan, "x"])).stdout)["tasks"]
+    shown = [(task["sandbox"], task["network"]) for task in tasks]
+    assert shown == [("strict", "proxy, a.example.org"), (None, None), ("project", "allow")]
+
+
 def _make_path(place: Path) -> str:
     """A PATH with git and the rest, and without bubblewrap."""
     folder = place / "programs"
@@ -623,6 +716,25 @@ def test_without_bubblewrap_nothing_starts(repository: Path, monkeypatch: pytest
     assert refuse(repository, {"sandbox": "project"}, PATH=path) == f"sandbox project: {NOT_INSTALLED}"
     monkeypatch.setenv("PATH", path)
     assert find_problem("strict") == NOT_INSTALLED
+
+
+@pytest.mark.parametrize("programs", [("claude", "bwrap"), ("claude",)])
+def test_a_launch_says_that_agents_could_have_walls(repository: Path, programs: tuple[str, ...]) -> None:
+    path = _make_path(repository.parent)
+    for name in programs:
+        Path(path, name).write_text("#!/bin/sh\nexit 1\n")
+        Path(path, name).chmod(0o755)
+    results = repository.parent / "results"
+    words = ("--results-dir", str(results), "--worktree", "--agent", "claude", "-")
+    env = {
+        "PATH": path,
+        "HOME": str(repository.parent),
+        "IS_SANDBOX": "1",
+    }  # claude is not signed in, so nothing starts
+    said = Command(repository, results)(*words, env=env, stdin='["do it"]').stderr.splitlines()
+    walls = "walls: none (--sandbox project builds them: bubblewrap is installed)"
+    assert (walls in said) is ("bwrap" in programs)
+    assert "not signed in" in said[-1] and not results.exists()
 
 
 @pytest.mark.parametrize(

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import os
 import shutil
 from collections.abc import Iterator
@@ -219,17 +220,17 @@ def test_a_retry_is_refused_where_no_walls_can_be_built(site: Walled, kind: str)
 
 
 @pytest.mark.slow
-def test_a_killed_session_does_not_go_on_without_walls(site: Walled) -> None:
+@pytest.mark.parametrize("walled", ["tasks", "gates"])
+def test_a_killed_session_does_not_go_on_without_walls(site: Walled, walled: str) -> None:
     from conftest import kill_sessions
 
-    session: SessionDir = site.start(
-        [
-            {"id": "first", "prompt": "touch told; while :; do sleep 0.2; done", "sandbox": WALLS},
-            {"id": "second", "prompt": "true", "sandbox": WALLS},
-        ],
-        "--max-parallel",
-        "1",
-    )
+    prompts = [
+        {"id": "first", "prompt": "touch told; while :; do sleep 0.2; done"},
+        {"id": "second", "prompt": "true"},
+    ]
+    asked: dict[str, object] = {"sandbox": WALLS}
+    plan = {"defaults": asked} if walled == "tasks" else {"land": {"gates": ["true"], **asked}}
+    session: SessionDir = site.start({"prompts": prompts, **plan}, "--max-parallel", "1")
     eventually((site.root / "repo-worktrees" / "main-task-first" / "told").exists)
     kill_sessions(site.results)
     for path, says in (
@@ -241,6 +242,20 @@ def test_a_killed_session_does_not_go_on_without_walls(site: Walled) -> None:
         assert not session.is_alive()
     site.command("resume", session.session_id)
     assert site.finish(session)["second"]["outcome"] == "succeeded"
+
+
+@pytest.mark.slow
+def test_tasks_whose_walls_cannot_be_built_are_not_added(site: Walled) -> None:
+    session = site.start([{"id": "first", "prompt": "while ! test -e go; do sleep 0.2; done"}])
+    more = site.write("more.json", json.dumps({"prompts": [{"id": "more", "prompt": "true", "sandbox": WALLS}]}))
+    words = ("run", "--into", session.session_id, "-q", "--worktree", "--agent", "shell", str(more))
+    done = site.command(*words, code=2, env={"PATH": without(site)})
+    assert "sandbox project: bubblewrap (bwrap) is not installed" in done.stderr
+    assert len(done.stderr.splitlines()) == 1
+    tree = site.root / "repo-worktrees" / "main-task-first"
+    eventually(tree.exists)
+    (tree / "go").touch()
+    assert list(site.finish(session)) == ["first"]
 
 
 @pytest.mark.slow

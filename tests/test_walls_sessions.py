@@ -415,6 +415,11 @@ def _layout(site: Walled, kind: str) -> None:
         site.make_repository("--object-format=sha256")
     elif kind == "settings of worktrees":
         site.sh("git config extensions.worktreeConfig true; git config --worktree user.name Wor")
+    elif kind == "in a masked folder":
+        site.sh("mkdir home/.docker; mv repo home/.docker; ln -s home/.docker/repo repo", cwd=site.root)
+    elif kind == "the home directory is that of the system":
+        site.sh("git config user.name Ann; git config user.email ann@example.org")
+        site.environ["HOME"] = "/"
     elif kind == "submodule":
         site.sh("git init -q lib; cd lib; echo l > l; git add l; git commit -qm l", cwd=site.root)
         site.sh("git -c protocol.file.allow=always submodule --quiet add ../lib lib; git commit -qm sub")
@@ -431,7 +436,24 @@ LAYOUTS = [
     "sha256",
     "settings of worktrees",
     "submodule",
+    "in a masked folder",
+    "the home directory is that of the system",
 ]
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("policy", POLICIES)
+def test_a_link_to_a_link_of_the_checkout_can_be_read_and_not_written(own: Walled, policy: str) -> None:
+    own.sh(
+        "mkdir data; echo shared > data/f; ln -s ../data repo/shared; echo shared >> repo/.git/info/exclude",
+        own.root,
+    )
+    prompt = "cat shared/f; echo new > shared/f; test -L shared && echo new > new.txt"
+    plan = {"id": "t", "prompt": prompt, "sandbox": closed(policy), "links": ["shared"], "check": "cat shared/f"}
+    tasks = own.run([plan])
+    assert reasons(tasks) == {}
+    assert own.printed(tasks["t"]) == "shared\n"
+    assert (own.root / "data" / "f").read_text() == "shared\n"
 
 
 @pytest.mark.slow

@@ -9,9 +9,10 @@ from typing import Any, NamedTuple
 import click
 
 from sessionrun.cli.control import EXIT_TIMEOUT, NOT_TAKEN
-from sessionrun.cli.render import print_json, session_head
+from sessionrun.cli.render import print_json, session_head, warn
 from sessionrun.client.adding import add, load_open, refuse_session_options, settle_addition
 from sessionrun.client.lookup import open_session
+from sessionrun.client.sandboxing import check_sandboxes
 from sessionrun.model.events import TasksAdded
 from sessionrun.model.spec import SessionSpec
 from sessionrun.store.session import SessionDir
@@ -35,6 +36,9 @@ class Joined(NamedTuple):
             from sessionrun.client.readiness import check_ready
 
             check_ready(planned)
+        warning = check_sandboxes(planned)
+        if warning is not None:
+            warn(warning)
         taken, view, tasks = add(self.session, addition)
         if taken and sync:
             from sessionrun.cli.sync import follow_run

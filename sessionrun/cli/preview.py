@@ -50,6 +50,8 @@ def print_preview(planned: Planned, *, as_json: bool, verbose: bool = False, hel
         click.echo(f"    cwd: {escape_line(task['cwd'])}")
         if task["branch"]:
             click.echo(f"    branch: {escape_line(task['branch'])}")
+        if task["sandbox"]:
+            click.echo(f"    sandbox: {task['sandbox']}, network {task['network']}")
         if task["needs"]:
             click.echo(f"    needs: {', '.join(task['needs'])}")
         if task["needs"] and task["begins_at"] is not None:

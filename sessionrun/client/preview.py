@@ -14,6 +14,7 @@ from sessionrun.engine.handed import find_handed
 from sessionrun.engine.state import TaskState
 from sessionrun.model.places import Repository
 from sessionrun.model.repositories import has_worktree
+from sessionrun.model.sandbox import describe_network
 from sessionrun.model.spec import SLOT, SessionSpec, TaskSpec, title_of
 from sessionrun.model.times import format_time
 
@@ -59,6 +60,8 @@ def describe_plan(planned: Planned) -> dict[str, Any]:
                 "branch": places.get(task.id, (None, None))[0],
                 "repo": task.upstream and task.upstream.repo,
                 "ref": task.upstream and task.upstream.ref,
+                "sandbox": task.sandbox and task.sandbox.policy,
+                "network": task.sandbox and describe_network(task.sandbox),
                 "needs": task.needs,
                 "begins_at": _foresee_beginning(states[task.id], states),
             }

@@ -172,10 +172,13 @@ def _find_problem(spec: SessionSpec, task: TaskSpec) -> str | None:
 
 def _find_path_problem(sandbox: Sandbox) -> str | None:
     """What is wrong with the paths that a sandbox names; None: nothing."""
-    from sessionrun.walls.programs import is_device
+    from sessionrun.walls.programs import find_read_problem, is_device
 
     for path in (*sandbox.read, *sandbox.devices):
         if not os.path.exists(path):
             return f"sandbox: there is no {path}"
+    problem = find_read_problem(sandbox.read)
+    if problem is not None:
+        return problem
     wrong = [path for path in sandbox.devices if not is_device(path)]
     return f"sandbox.devices: {wrong[0]} is no device below /dev, nor a folder of devices" if wrong else None

@@ -31,6 +31,9 @@ def as_sandbox(value: Any) -> Sandbox:
                 values[key] = None if found == 0 else found
             except Misfit as misfit:
                 raise misfit.within(key) from None
+    more = next((key for key, said in values.items() if key != "policy" and said is not None), None)
+    if values["policy"] == "none" and more is not None:
+        raise Misfit('means nothing without walls; leave it out, or say "project" or "strict"', more)
     hosts: tuple[str, ...] = ()
     if isinstance(values.get("network"), tuple):
         hosts, values["network"] = values["network"], "proxy"
@@ -74,7 +77,11 @@ def as_paths(value: Any) -> tuple[str, ...]:
 
 def as_names(value: Any) -> tuple[str, ...]:
     """The name of a variable, or a list of them."""
-    return tuple(as_line(name) for name in as_links(value))
+    names = tuple(as_line(name) for name in as_links(value))
+    for name in names:
+        if "=" in name:
+            raise Misfit(f"{name!r:.80} is not the name of a variable; a value goes into the env of the task")
+    return names
 
 
 def as_cpus(value: Any) -> float:

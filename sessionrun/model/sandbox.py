@@ -61,6 +61,11 @@ class Sandbox:
         return (f"{self.policy}{closed}", *(limit for limit in LIMITS if getattr(self, limit) is not None))
 
 
+def describe_network(sandbox: Sandbox) -> str:
+    """The network of a sandbox, and the hosts that its plan names."""
+    return ", ".join((sandbox.network, *sandbox.hosts))
+
+
 _NAMES: Final = frozenset(field.name for field in fields(Sandbox))
 _LISTS: Final = ("hosts", "env", "read", "devices")
 

@@ -89,7 +89,7 @@ def resume(session: SessionDir, *, even_ended: bool = True) -> bool:
 
 
 def _check_walls(session: SessionDir) -> None:
-    """Raise what keeps walls of its tasks from being built here: none of them runs without.
+    """Raise what keeps walls of its tasks or gates from being built here: none of them runs without.
 
     Raises:
         InputError: they cannot be built.
@@ -97,7 +97,8 @@ def _check_walls(session: SessionDir) -> None:
     from sessionrun.runtime.history import load_spec_now
 
     spec = load_spec_now(session)
-    if any(task.sandbox is not None for task in spec.tasks):
+    gated = spec.landing is not None and spec.landing.sandbox is not None
+    if gated or any(task.sandbox is not None for task in spec.tasks):
         from sessionrun.walls.trial import check_spec
 
         check_spec(spec)

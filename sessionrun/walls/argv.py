@@ -5,15 +5,16 @@ The order of the words is part of what they mean: a later mount covers an earlie
     the system              all of it, read-only (project), or /usr, /etc, /opt and what is named (strict)
     /dev /proc /run /tmp    new ones; /tmp is a folder on disk, for a large file in it would use up the memory
     what is shown           programs, paths of the task
-    what is around it       folders that are hidden and in which the repository lies; then the checkout
-    git                     the task's view in place of the repository's common directory (see `workspaces.view`)
+    what is around it       folders that are hidden or masked and in which the checkout lies; then the checkout
+    git                     such folders with the common directory in them; then in its place the task's view (see
+                            `workspaces.view`)
     masks                   secrets, results of sessions, other worktrees: after all that is shown read-only
     what is the task's own  its worktree, the state of its agent
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import field
 from typing import Final
 
@@ -73,6 +74,7 @@ class Walls:
         worktree: the directory that can be written.
         system_links: names in / that lead into /usr, and where to.
         shown: what can be read beside the system.
+        links: where a link is made for `strict`, and where it leads.
         again: the same, but covered by a mask or by the state of an agent.
         masked_folders: folders that are empty inside.
         masked_files: files that are empty inside.
@@ -98,6 +100,7 @@ class Walls:
     worktree: str | None = None
     system_links: tuple[tuple[str, str], ...] = ()
     shown: tuple[str, ...] = ()
+    links: tuple[tuple[str, str], ...] = ()
     again: tuple[str, ...] = ()
     masked_folders: tuple[str, ...] = ()
     masked_files: tuple[str, ...] = ()
@@ -159,14 +162,19 @@ def build_argv(
     words += ["--disable-userns"] if walls.policy == "strict" and not walls.as_root else []
     words += _build_system(walls)
     words += ["--bind", walls.tmp, TMP]
-    around = [
-        folder for folder in walls.hidden if _lies_in(folder, walls.top) or _lies_in(folder, walls.common_dir)
-    ]
+    # after TMP, in which it may lie; the root directory and TMP are the task's own anyway
+    if walls.policy == "strict" and walls.home not in ("/", TMP):
+        words += ["--tmpfs", walls.home]
     words += _bind_all("--ro-bind", walls.shown)
-    words += [word for folder in around for word in ("--tmpfs", folder)]
+    words += [word for name, target in walls.links for word in ("--symlink", target, name)]
+    empty = (*walls.masked_folders, *walls.hidden)
+    around_top = [folder for folder in empty if _lies_in(folder, walls.top)]
+    around_git = [folder for folder in empty if _lies_in(folder, walls.common_dir) and folder not in around_top]
+    words += _empty_all(around_top)
+    words += [] if walls.top is None else ["--ro-bind", walls.top, walls.top]
+    words += _empty_all(around_git)
     words += _build_git(walls)
-    for folder in (*walls.masked_folders, *walls.hidden):
-        words += ["--tmpfs", folder] if folder not in around else []
+    words += _empty_all(folder for folder in empty if folder not in (*around_top, *around_git))
     words += [word for path in walls.masked_files for word in ("--ro-bind", "/dev/null", path)]
     if walls.worktree is not None:
         words += ["--bind", walls.worktree, walls.worktree]
@@ -190,7 +198,6 @@ def _build_system(walls: Walls) -> list[str]:
     else:
         words = [word for path in _SYSTEM for word in ("--ro-bind-try", path, path)]
         words += [word for name, target in walls.system_links for word in ("--symlink", target, name)]
-        words += ["--tmpfs", walls.home]
     words += ["--dev", "/dev", "--proc", "/proc", "--tmpfs", "/run", "--tmpfs", "/var/tmp"]
     words += [word for path in _RESOLVERS for word in ("--ro-bind-try", path, path)]
     if walls.as_root:
@@ -200,14 +207,13 @@ def _build_system(walls: Walls) -> list[str]:
 
 
 def _build_git(walls: Walls) -> list[str]:
-    """The checkout read-only; in place of its common directory the view, if there is one."""
-    words = [] if walls.top is None else ["--ro-bind", walls.top, walls.top]
+    """In place of the repository's common directory the view, if there is one."""
     real = walls.common_dir
     if real is None:
-        return words
+        return []
     if walls.view is None:
-        return [*words, "--ro-bind", real, real]
-    words += ["--bind", walls.view, real, "--ro-bind", f"{real}/objects", f"{real}/{BASE_OBJECTS}"]
+        return ["--ro-bind", real, real]
+    words = ["--bind", walls.view, real, "--ro-bind", f"{real}/objects", f"{real}/{BASE_OBJECTS}"]
     for name in ("hooks", "modules"):
         words += ["--ro-bind-try", f"{real}/{name}", f"{real}/{name}"]
     words += ["--ro-bind-try", f"{real}/lfs", f"{real}/{BASE_LARGE}/lfs"]
@@ -216,6 +222,10 @@ def _build_git(walls: Walls) -> list[str]:
 
 def _lies_in(folder: str, path: str | None) -> bool:
     return path is not None and path.startswith(f"{folder}/")
+
+
+def _empty_all(folders: Iterable[str]) -> list[str]:
+    return [word for folder in folders for word in ("--tmpfs", folder)]
 
 
 def _bind_all(word: str, paths: tuple[str, ...]) -> list[str]:

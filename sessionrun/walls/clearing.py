@@ -57,6 +57,7 @@ def _find_places(walls: Walls) -> Iterator[str]:
         *walls.devices,
     )
     yield from (inside for _, inside in (*walls.binds, *walls.ro_binds))
+    yield from (name for name, _ in walls.links)
 
 
 def _clear(folder: str, parts: Sequence[str]) -> None:

@@ -63,6 +63,17 @@ def is_hidden(path: str, policy: Policy) -> bool:
     return f"{path}/".startswith(_COVERED)
 
 
+def holds_own(path: str) -> bool:
+    """Whether walls have something of their own at a path or below it, which what is outside would cover."""
+    return any(place.startswith(f"{path.rstrip('/')}/") for place in _COVERED)
+
+
+def find_read_problem(paths: Iterable[str]) -> str | None:
+    """What is wrong with paths that a plan wants to be read inside, in one line; None: nothing."""
+    wrong = [path for path in paths if holds_own(os.path.realpath(path))]
+    return f"sandbox.read: {wrong[0]} would cover what is new inside; name what is needed in it" if wrong else None
+
+
 def is_device(path: str) -> bool:
     """Whether a path below /dev is a device, or a folder with devices, and links, and nothing else."""
     real = os.path.realpath(path)

@@ -13,7 +13,14 @@ from sessionrun.model.sandbox import CLOSED, LIMITS, POLICIES, Policy, Sandbox
 from sessionrun.model.spec import SessionSpec
 from sessionrun.walls import groups, inner
 from sessionrun.walls.argv import Walls, build_argv
-from sessionrun.walls.programs import NOT_INSTALLED, find_bwrap, find_python, find_system_links, is_hidden
+from sessionrun.walls.programs import (
+    NOT_INSTALLED,
+    find_bwrap,
+    find_python,
+    find_read_problem,
+    find_system_links,
+    is_hidden,
+)
 
 TRIAL_LIMIT_S: Final = 30.0
 NOT_LINUX: Final = "walls need Linux (bubblewrap); leave the sandbox off"
@@ -57,6 +64,9 @@ def find_wish_problem(sandbox: Sandbox) -> str | None:
     missing = [path for path in (*sandbox.read, *sandbox.devices) if not os.path.exists(path)]
     if missing:
         return f"there is no {missing[0]} on this machine"
+    problem = find_read_problem(sandbox.read)
+    if problem is not None:
+        return problem
     if os.geteuid() == 0 and sandbox.processes is not None:
         return "sandbox.processes has no effect for root, whom the kernel does not count"
     return None

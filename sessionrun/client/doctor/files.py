@@ -15,7 +15,7 @@ from sessionrun.client.doctor.finding import Finding
 from sessionrun.model.events import JobClaimed, JobFinished
 from sessionrun.runtime import processes
 from sessionrun.store.files import no_umask
-from sessionrun.store.session import AGENT_DIR, LOCK_NAMES
+from sessionrun.store.session import AGENT_DIR, LOCK_NAMES, WALLS_STATE, WALLS_SUFFIX
 
 _REGULAR: Final = ("spec.json", "journal", "ledger", "status.json", "summary", "supervisor.log", *LOCK_NAMES)
 _FOLDERS: Final = ("requests", "prompts", "jobs")
@@ -115,7 +115,7 @@ def check_outputs(evidence: Evidence) -> Iterator[Finding]:
 def _walk(top: Path) -> Iterator[tuple[Path, os.stat_result]]:
     """A directory and all below it that belongs to us and has one name; links are left out.
 
-    So is the content of folders that agents have for themselves: it is as private as the folder.
+    So is the content of folders that tasks and agents have for themselves: it is as private as the folder.
     """
     inode = _stat(top)
     if inode is None or not stat.S_ISDIR(inode.st_mode) or inode.st_uid != os.geteuid():
@@ -127,9 +127,14 @@ def _walk(top: Path) -> Iterator[tuple[Path, os.stat_result]]:
         if inode is None or inode.st_uid != os.geteuid():
             continue
         if stat.S_ISDIR(inode.st_mode):
-            yield from _walk(path) if name != AGENT_DIR or top.parent.name != "jobs" else [(path, inode)]
+            yield from [(path, inode)] if _is_of_task(path) else _walk(path)
         elif (stat.S_ISREG(inode.st_mode) and inode.st_nlink == 1) or stat.S_ISFIFO(inode.st_mode):
             yield path, inode
+
+
+def _is_of_task(path: Path) -> bool:
+    is_own = path.name in (AGENT_DIR, WALLS_STATE) or path.name.endswith(WALLS_SUFFIX)
+    return is_own and path.parent.parent.name == "jobs"
 
 
 def _make_fifo(path: Path) -> None:

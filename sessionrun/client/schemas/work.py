@@ -52,6 +52,8 @@ PREVIEW: Final = objects(
                     "branch": nullable(TEXT),
                     "repo": nullable(TEXT),
                     "ref": nullable(TEXT),
+                    "sandbox": nullable(TEXT),
+                    "network": nullable(TEXT),
                     "needs": lists(TEXT),
                     "begins_at": nullable(lists(TEXT)),
                 }

@@ -32,6 +32,7 @@ from sessionrun.walls.programs import (
     find_python,
     find_state_folder,
     find_system_links,
+    holds_own,
     is_hidden,
     state_of,
 )
@@ -126,7 +127,7 @@ def _build(wish: WallsWish) -> Walls:
     own = None if agent is None else state_of(agent.argv[0])
     shown = [*needed, *_find_shown(wish)]
     shown += [path for path in list_alternates(Path(repository.common_dir)) if os.path.isdir(path)]
-    if sandbox.policy == "project":
+    if sandbox.policy == "project" and not holds_own(home):
         shown.append(home)
     top = repository.top if sandbox.policy == "project" and os.path.isdir(repository.top) else None
     hidden = [*_list_hidden(wish, top), *filter(os.path.isdir, wish.answers)]
@@ -152,6 +153,7 @@ def _build(wish: WallsWish) -> Walls:
         worktree=wish.worktree,
         system_links=find_system_links(),
         shown=visible,
+        links=tuple(_find_links(wish, visible)),
         again=tuple(path for path in programs if _is_below(path, folders)),
         masked_folders=folders,
         masked_files=files,
@@ -185,6 +187,15 @@ def _find_shown(wish: WallsWish) -> Iterator[str]:
     for path in (*(find_target(top, link) for link in wish.links), *wish.sandbox.read):
         if os.path.exists(path):
             yield os.path.realpath(path)
+
+
+def _find_links(wish: WallsWish, visible: Sequence[str]) -> Iterator[tuple[str, str]]:
+    """Links to make, where the checkout is not seen: a link of the worktree may lead to a link in the checkout."""
+    top = wish.repository.top
+    for path in dict.fromkeys(find_target(top, link) for link in wish.links):
+        real = os.path.realpath(path)
+        if wish.sandbox.policy == "strict" and real != path and not _is_below(path, visible):
+            yield path, real
 
 
 def _find_home() -> str:

@@ -81,6 +81,7 @@ def check_session(cluster: RealCluster, count: int) -> None:
     assert tasks["bad"]["exit_code"] == 7 and tasks["good"]["check"]["passed"] is True
     names = {node["id"]: node["name"] for node in cluster.show()["nodes"]}
     assert len(names) == count
+    assert {host for one in cluster.find("dask") for host in listens_at(one)} == {"127.0.0.1"}
     assert {task["node"] for task in tasks.values()} <= set(names)
     session = command.directory(session_id)
     assert (session / "task-good.txt").read_text() == "fine\n"
@@ -88,6 +89,11 @@ def check_session(cluster: RealCluster, count: int) -> None:
     assert (session / "task-later.txt").read_text() == "here\n"
     eventually(lambda: not any(list((cluster.site(name) / "jobs").iterdir()) for name in names.values()))
     eventually(lambda: not cluster.show()["sessions"])
+
+
+def listens_at(process: psutil.Process) -> set[str]:
+    """Without TLS, any other machine that reaches one of these can have programs run."""
+    return {one.laddr.ip for one in process.net_connections("inet") if one.status == psutil.CONN_LISTEN}
 
 
 @pytest.mark.parametrize(

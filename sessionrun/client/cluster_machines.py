@@ -31,6 +31,9 @@ from sessionrun.runtime.node.directory import (
 )
 
 RESTART_S: Final = 0.5
+PAGES: Final = ("--no-dashboard", "--dashboard-address", "127.0.0.1:0")
+"""What dask's programs serve by HTTP cannot be switched off and knows no TLS, so it is for this machine alone."""
+
 END_TIMEOUT_S: Final = 10.0
 
 
@@ -51,7 +54,7 @@ def head_command(host: str, port: int, environ: Mapping[str, str]) -> tuple[list
         tls = ["--tls-ca-file", ca_file, "--tls-cert", cert_file, "--tls-key", key_file]
     port = _check_port(host, port)
     address = f"{'tls' if tls else 'tcp'}://{host}:{port}"
-    program = [sys.executable, "-m", "distributed.cli.dask_scheduler", "--host", address, "--no-dashboard"]
+    program = [sys.executable, "-m", "distributed.cli.dask_scheduler", "--host", address, *PAGES]
     return [*program, "--preload", "sessionrun.runtime.dask.scheduler", *tls], address
 
 
@@ -86,14 +89,19 @@ def open_site(
 
 
 def node_command(cluster: Cluster, site: NodeSite) -> list[str]:
-    """The program of a node: a worker of dask, with our bridge in it."""
-    tls = []
-    if cluster.ca_file is not None:
-        tls = ["--tls-ca-file", cluster.ca_file]
-        tls += ["--tls-cert", str(cluster.cert_file), "--tls-key", str(cluster.key_file)]
+    """The program of a node: a worker of dask, with our bridge in it.
+
+    A worker runs what it is sent.  So without TLS it listens where the scheduler does, which is loopback: by itself
+    it would listen at all addresses.
+    """
+    if cluster.ca_file is None:
+        who = ["--host", cluster.address.partition("://")[2].rpartition(":")[0]]
+    else:
+        who = ["--tls-ca-file", cluster.ca_file]
+        who += ["--tls-cert", str(cluster.cert_file), "--tls-key", str(cluster.key_file)]
     scratch = site.path.parent / "dask"
     program = [sys.executable, "-m", "distributed.cli.dask_worker", cluster.address, "--name", site.node_id]
-    size = ["--nworkers", "1", "--nthreads", "1", "--memory-limit", "0", "--no-nanny", "--no-dashboard"]
+    size = ["--nworkers", "1", "--nthreads", "1", "--memory-limit", "0", "--no-nanny", *PAGES]
     return [
         *program,
         *size,
@@ -101,7 +109,7 @@ def node_command(cluster: Cluster, site: NodeSite) -> list[str]:
         str(scratch),
         "--preload",
         "sessionrun.runtime.dask.worker",
-        *tls,
+        *who,
     ]
 
 

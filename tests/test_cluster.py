@@ -5,6 +5,7 @@ from __future__ import annotations
 import hashlib
 import random
 import signal
+import ssl
 import subprocess
 import sys
 import time
@@ -17,7 +18,9 @@ import pytest
 from clusters import SHORT_WORDS, RealCluster, kill_and_wait, real_cluster
 from conftest import Command, eventually, slow_seed
 
+from sessionrun.client import cluster_certs
 from sessionrun.client.cluster import open_cluster
+from sessionrun.client.cluster_certs import make_certs
 from sessionrun.model.errors import InputError
 from sessionrun.workspaces.companions import MAX_BYTES
 
@@ -110,6 +113,45 @@ def test_an_address_that_cannot_be_used(address: str, words: str, own_place: Pat
         open_cluster(address, {"SESSIONRUN_CERTS": str(own_place)})
 
 
+def test_certificates_pass_the_checks_of_the_strictest_python(own_place: Path) -> None:
+    """Python 3.13 and later set these flags by themselves."""
+    ca_file, cert_file, key_file = make_certs(own_place / "certs")
+    up, down = ssl.MemoryBIO(), ssl.MemoryBIO()
+    contexts = [ssl.create_default_context(purpose, cafile=ca_file) for purpose in ssl.Purpose]  # of both ends
+    for context in contexts:
+        context.check_hostname, context.verify_mode = False, ssl.CERT_REQUIRED
+        context.verify_flags |= ssl.VERIFY_X509_STRICT | ssl.VERIFY_X509_PARTIAL_CHAIN
+        context.load_cert_chain(cert_file, key_file)
+    ends = (contexts[0].wrap_bio(up, down), contexts[1].wrap_bio(down, up, server_side=True))
+    for end in (*ends, ends[0]):
+        with suppress(ssl.SSLWantReadError):
+            end.do_handshake()
+    ends[1].do_handshake()
+    assert ends[0].version() == ends[1].version() is not None
+
+
+def test_certificates_that_do_not_go_together_are_refused(own_place: Path) -> None:
+    environ = {"SESSIONRUN_CERTS": str(own_place / "certs")}
+    make_certs(own_place / "certs")
+    open_cluster("tls://127.0.0.1:1", environ)
+    for path, other in zip(
+        sorted((own_place / "certs").iterdir()), sorted(make_certs(own_place / "others")), strict=True
+    ):
+        own = path.read_bytes()
+        for content in (other.read_bytes(), b"no certificate"):
+            path.write_bytes(content)
+            with pytest.raises(InputError, match=r"these certificates cannot be used: .*make new ones with"):
+                open_cluster("tls://127.0.0.1:1", environ)
+        path.write_bytes(own)
+
+
+def test_certificates_that_have_expired_are_refused(own_place: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(cluster_certs, "DAYS", -0.5)
+    make_certs(own_place / "certs")
+    with pytest.raises(InputError, match="cannot be used: certificate has expired"):
+        open_cluster("tls://127.0.0.1:1", {"SESSIONRUN_CERTS": str(own_place / "certs")})
+
+
 def test_what_is_refused_before_anything_starts(sessionrun: Command) -> None:
     env = {"SESSIONRUN_CERTS": str(sessionrun.cwd / "certs"), "SESSIONRUN_NODES": str(sessionrun.cwd / "nodes")}
     made = sessionrun("cluster", "certs", env=env)
@@ -127,6 +169,7 @@ def test_what_is_refused_before_anything_starts(sessionrun: Command) -> None:
         (("cluster", "node", "tcp://127.0.0.1:1", "--slots", "0"), "--slots 0: give a number"),
         (("cluster", "head", "--host", "192.0.2.1"), "cannot listen at 192.0.2.1"),
         (("cluster", "status", "tcp://127.0.0.1:1"), "the cluster at tcp://127.0.0.1:1 does not answer"),
+        (("cluster", "status", "tls://a..b:1"), "the cluster at tls://a..b:1 does not answer: encoding with"),
         (("--agent", "shell", *loopback, "-p", "true"), "is `sessionrun cluster head` running there?"),
     ]:
         done = sessionrun(*words, env=env)
@@ -312,7 +355,7 @@ def test_tls_keeps_out_who_has_no_certificate_of_the_cluster(sessionrun: Command
         others = {"SESSIONRUN_CERTS": str(sessionrun.cwd / "others")}
         assert sessionrun("cluster", "certs", env=others).returncode == 0
         refused = sessionrun("cluster", "status", cluster.address, env=others)
-        assert refused.returncode == 2 and "does not answer" in refused.stderr
+        assert refused.returncode == 2 and "is no head of this cluster: certificate signature" in refused.stderr
         plain = sessionrun("cluster", "status", cluster.address.replace("tls", "tcp"))
         assert plain.returncode == 2
 

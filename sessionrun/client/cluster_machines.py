@@ -91,8 +91,8 @@ def open_site(
 def node_command(cluster: Cluster, site: NodeSite) -> list[str]:
     """The program of a node: a worker of dask, with our bridge in it.
 
-    A worker runs what it is sent.  So without TLS it listens where the scheduler does, which is loopback: by itself
-    it would listen at all addresses.
+    A worker runs what it is sent.  So without TLS it listens where the scheduler does, which is loopback: of its own
+    accord it listens at all addresses.
     """
     if cluster.ca_file is None:
         who = ["--host", cluster.address.partition("://")[2].rpartition(":")[0]]

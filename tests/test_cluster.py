@@ -5,6 +5,7 @@ from __future__ import annotations
 import hashlib
 import random
 import signal
+import socket
 import ssl
 import subprocess
 import sys
@@ -21,7 +22,9 @@ from conftest import Command, eventually, slow_seed
 from sessionrun.client import cluster_certs
 from sessionrun.client.cluster import open_cluster
 from sessionrun.client.cluster_certs import make_certs
+from sessionrun.client.cluster_machines import head_command, make_unit
 from sessionrun.model.errors import InputError
+from sessionrun.runtime.node.directory import load_site
 from sessionrun.workspaces.companions import MAX_BYTES
 
 pytestmark = pytest.mark.skipif(not sys.platform.startswith("linux"), reason="looks into /proc")
@@ -152,6 +155,26 @@ def test_certificates_that_have_expired_are_refused(own_place: Path, monkeypatch
         open_cluster("tls://127.0.0.1:1", {"SESSIONRUN_CERTS": str(own_place / "certs")})
 
 
+@pytest.mark.parametrize("host", ["::1", "[::1]"])
+def test_a_head_at_an_address_of_version_six(host: str) -> None:
+    with socket.socket(socket.AF_INET6) as probe:
+        try:
+            probe.bind(("::1", 0))
+        except OSError:
+            pytest.skip("this machine has no ::1")
+    argv, address = head_command(host, 0, {})
+    assert address in argv and open_cluster(address, {}).address.startswith("tcp://[::1]:")
+
+
+@pytest.mark.parametrize(
+    ("word", "written"),
+    [("/a/b", "ExecStart=/a/b"), ("/a b/50%$", 'ExecStart="/a b/50%%$$"'), ('a"\\', 'ExecStart="a\\"\\\\"')],
+)
+def test_words_in_a_unit(word: str, written: str) -> None:
+    assert written in make_unit([word], {}).splitlines()
+    assert 'Environment="PATH=/x y"' in make_unit([word], {"PATH": "/x y"}).splitlines()
+
+
 def test_what_is_refused_before_anything_starts(sessionrun: Command) -> None:
     env = {"SESSIONRUN_CERTS": str(sessionrun.cwd / "certs"), "SESSIONRUN_NODES": str(sessionrun.cwd / "nodes")}
     made = sessionrun("cluster", "certs", env=env)
@@ -189,6 +212,8 @@ def test_what_is_refused_before_anything_starts(sessionrun: Command) -> None:
     unit = sessionrun("cluster", "node", "tcp://127.0.0.1:1", "--name", "a", "--slots", "3", "--systemd", env=env)
     assert "ExecStart=" in unit.stdout and "cluster node tcp://127.0.0.1:1 --name a --slots 3" in unit.stdout
     assert "KillMode=control-group" in unit.stdout and not sessionrun.results.exists()
+    assert f"Environment=SESSIONRUN_NODES={env['SESSIONRUN_NODES']}\n" in unit.stdout
+    assert "Environment=PATH=" in unit.stdout and not Path(env["SESSIONRUN_NODES"]).exists()
 
 
 @pytest.mark.slow
@@ -355,7 +380,11 @@ def test_tls_keeps_out_who_has_no_certificate_of_the_cluster(sessionrun: Command
         others = {"SESSIONRUN_CERTS": str(sessionrun.cwd / "others")}
         assert sessionrun("cluster", "certs", env=others).returncode == 0
         refused = sessionrun("cluster", "status", cluster.address, env=others)
-        assert refused.returncode == 2 and "is no head of this cluster: certificate signature" in refused.stderr
+        assert refused.returncode == 2 and "is no head of this cluster" in refused.stderr
+        node = ("cluster", "node", cluster.address, "--name", "n9")
+        refused = sessionrun(*node, env={**cluster.env, **others})
+        assert refused.returncode == 2 and "is no head of this cluster" in refused.stderr
+        assert len(refused.stderr.splitlines()) == 1 and not (cluster.nodes_dir / "n9").exists()
         plain = sessionrun("cluster", "status", cluster.address.replace("tls", "tcp"))
         assert plain.returncode == 2
 
@@ -395,6 +424,10 @@ def test_two_machines_of_one_name_are_two_nodes(sessionrun: Command) -> None:
         other = {"SESSIONRUN_NODES": str(cluster.nodes_dir / "other")}
         cluster.start_program("other", *sessionrun.argv, *words, env=other)
         eventually(lambda: [node["name"] for node in cluster.show()["nodes"] if node["lives"]] == ["n0", "n0"])
+        again = sessionrun(*words[:-1], "3", env=cluster.env)  # and this would be the first one
+        assert again.returncode == 2 and "is the node n0: end it, or give this one another" in again.stderr
+        assert len(again.stderr.splitlines()) == 1 and {node["slots"] for node in cluster.show()["nodes"]} == {2}
+        assert load_site(cluster.site("n0")).slots == 2
         session_id = start(cluster, waiting(cluster, *names))
         eventually(lambda: is_up(cluster, session_id, *names))
         let_go(cluster, *names)

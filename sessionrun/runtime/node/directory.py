@@ -49,7 +49,7 @@ LEFT: Final = "left"
 
 LOG: Final = "supervisor.log"
 LOCK: Final = "bridge.lock"
-"""File in the directory of a node's name; `cluster node` and its worker, or a worker of the user's own, locks it."""
+"""File in the directory of a node's name: `cluster node` and its worker lock it, or a worker of the user's own."""
 
 LOCK_TIMEOUT_S: Final = 5.0
 MAX_SLOTS: Final = 10_000

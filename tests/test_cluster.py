@@ -89,6 +89,10 @@ def check_session(cluster: RealCluster, count: int) -> None:
     assert len(names) == count
     assert {host for one in cluster.find("dask") for host in listens_at(one)} == {"127.0.0.1"}
     assert {task["node"] for task in tasks.values()} <= set(names)
+    explained = command("explain", session_id, "bad").stdout
+    assert (
+        "work (round 1): failed, " in explained and f", exit code 7, on node {tasks['bad']['node']}\n" in explained
+    )
     session = command.directory(session_id)
     assert (session / "task-good.txt").read_text() == "fine\n"
     assert (session / "task-good.err").read_text() == "oops\n"
@@ -276,6 +280,8 @@ def test_a_node_without_contact_ends_its_jobs_and_they_are_lost(sessionrun: Comm
         (task,) = view["tasks"]
         assert (task["outcome"], task["attempt"]) == ("lost", 1)
         assert "lease" in task["reason"] and "n0" in task["reason"]
+        explained = sessionrun("explain", session_id, "a").stdout
+        assert "on node n0@" in explained and "never ran" not in explained
         cluster.start_node("n1")
         let_go(cluster, "a")
         assert sessionrun("retry", session_id).returncode == 0
@@ -398,6 +404,7 @@ def test_without_a_node_a_session_waits_and_says_so(sessionrun: Command) -> None
         cluster.start_node("n0")
         eventually(lambda: is_up(cluster, session_id, "a"))
         eventually(lambda: "on node n0@" in sessionrun("explain", session_id, "a").stdout)
+        assert "never ran" not in sessionrun("explain", session_id, "a").stdout
         let_go(cluster, "a")
         assert sessionrun.wait(session_id)["outcome"] == "succeeded"
 

@@ -330,7 +330,7 @@ def _tell_attempts(grounds: Grounds, task: str, entries: list[Entry]) -> list[di
         elif isinstance(event, JobClaimed):
             if not attempts or attempts[-1]["attempt"] != event.key.attempt:
                 attempts.append(_open_attempt(event.key, find_ran(grounds.state.tasks[task], event.key.attempt)))
-            jobs[event.key] = _open_job(grounds, event.key)
+            jobs[event.key] = _open_job(grounds, event)
             attempts[-1]["rounds"] = event.key.round
             attempts[-1]["jobs"].append(jobs[event.key])
         elif isinstance(event, (JobStarted, JobFinished, JobLost, TimerFired)) and event.key in jobs:
@@ -353,13 +353,15 @@ def _close_attempt(attempt: dict[str, Any], entry: Entry, event: TaskEnded | Tas
     attempt["duration_s"] = _since(attempt, entry)
 
 
-def _open_job(grounds: Grounds, key: JobKey) -> dict[str, Any]:
+def _open_job(grounds: Grounds, claim: JobClaimed) -> dict[str, Any]:
+    key = claim.key
     empty = dict.fromkeys(("pid", "started_at", "ended_at", "duration_s", "mono", "timer", "verdict", "reason"))
     return {
         "key": key.text(),
         "round": key.round,
         "phase": key.phase,
         "start": key.start,
+        "node": claim.node,
         **empty,
         "exit_code": None,
         "signal": None,
@@ -385,7 +387,7 @@ def _since(begun: Mapping[str, Any], entry: Entry) -> float | None:
 
 
 def _tell_ledger(grounds: Grounds, key: JobKey) -> dict[str, Any] | None:
-    """What the ledger says of a job; None: the job was never claimed there, so it never ran."""
+    """What the session's ledger says of a job; None: it has no claim of it, so here it never ran."""
     job = grounds.ledger.jobs.get(key.text())
     if job is None:
         return None

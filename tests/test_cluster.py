@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import random
+import shutil
 import signal
 import socket
 import ssl
@@ -19,6 +20,7 @@ import pytest
 from clusters import SHORT_WORDS, RealCluster, kill_and_wait, real_cluster
 from conftest import Command, eventually, slow_seed
 
+import sessionrun as package
 from sessionrun.client import cluster_certs
 from sessionrun.client.cluster import open_cluster
 from sessionrun.client.cluster_certs import make_certs
@@ -407,6 +409,27 @@ def test_without_a_node_a_session_waits_and_says_so(sessionrun: Command) -> None
         assert "never ran" not in sessionrun("explain", session_id, "a").stdout
         let_go(cluster, "a")
         assert sessionrun.wait(session_id)["outcome"] == "succeeded"
+
+
+@pytest.mark.slow
+def test_a_node_of_another_version_gets_no_jobs(sessionrun: Command) -> None:
+    other = sessionrun.cwd / "other"
+    shutil.copytree(Path(package.__file__).parent, other / "sessionrun")
+    (other / "sessionrun" / "__init__.py").write_text('__version__ = "9.9"\n')
+    with real_cluster(sessionrun, nodes=0) as cluster:
+        words = ("cluster", "node", cluster.address, "--name", "old", "--slots", "2")
+        cluster.start_program("old", *sessionrun.argv, *words, env={"PYTHONPATH": str(other)})
+        cluster.wait_for_nodes(1)
+        refused = sessionrun("--agent", "shell", "--cluster", cluster.address, "-p", "true")
+        said = f"its nodes have version 9.9 of sessionrun, and this is {package.__version__}: install the same"
+        assert refused.returncode == 2 and said in refused.stderr and not sessionrun.results.exists()
+        cluster.start_node("n0")
+        cluster.wait_for_nodes(2)
+        session_id = start(cluster, waiting(cluster, "a"))
+        eventually(lambda: is_up(cluster, session_id, "a"))
+        assert "it has version 9.9 of sessionrun, and gets no jobs" in sessionrun("doctor", session_id).stdout
+        let_go(cluster, "a")
+        assert sessionrun.wait(session_id)["tasks"][0]["node"].startswith("n0@")
 
 
 @pytest.mark.slow

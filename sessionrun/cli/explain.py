@@ -185,7 +185,7 @@ def _tell_job(job: Mapping[str, Any]) -> Iterator[str]:
     if job["signal"] is not None:
         yield f"signal {job['signal']}"
     if job["node"] is not None:  # the ledger of its node is there
-        yield f"on node {job['node']}" if "@" in job["node"] else f"at {job['node']}"
+        yield f"on node {job['node']}" if job["started_at"] is not None else f"for {job['node']}"
     elif job["verdict"] in (None, "lost", "interrupted", "void"):
         yield _tell_ledger(job["ledger"])
 

@@ -373,6 +373,7 @@ def _tell_of_job(job: dict[str, Any], entry: Entry) -> None:
     event = entry.event
     if isinstance(event, JobStarted):
         job |= {"pid": event.pid, "started_at": format_time(entry.at), "mono": entry.mono}
+        job["node"] = event.node or job["node"]
     elif isinstance(event, TimerFired):
         job["timer"] = event.timer
     elif isinstance(event, (JobFinished, JobLost)):

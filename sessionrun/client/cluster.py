@@ -163,12 +163,12 @@ def check_reachable(cluster: Cluster) -> None:
             if cluster.ca_file is not None:
                 files = cluster.ca_file, str(cluster.cert_file), str(cluster.key_file)
                 _make_context(ssl.Purpose.SERVER_AUTH, *files).wrap_socket(connection).close()
-    except ssl.SSLError as error:
-        raise InputError(
-            f"what listens at {cluster.address} is no head of this cluster: {_describe_tls(error)}: it has to "
-            f"listen at a tls:// address, with the files that are in {Path(str(cluster.ca_file)).parent} here"
-        ) from None
     except (OSError, UnicodeError) as error:  # UnicodeError: a name that cannot be looked up, such as `a..b`
+        if isinstance(error, ssl.SSLError) and not isinstance(error, ssl.SSLEOFError):  # EOF: it ended meanwhile
+            raise InputError(
+                f"what listens at {cluster.address} is no head of this cluster: {_describe_tls(error)}: it has to "
+                f"listen at a tls:// address, with the files that are in {Path(str(cluster.ca_file)).parent} here"
+            ) from None
         why = getattr(error, "strerror", None) or str(error)
         raise NoAnswer(
             f"the cluster at {cluster.address} does not answer: {why}; is `sessionrun cluster head` running there?"

@@ -354,18 +354,15 @@ def _close_attempt(attempt: dict[str, Any], entry: Entry, event: TaskEnded | Tas
 
 
 def _open_job(grounds: Grounds, claim: JobClaimed) -> dict[str, Any]:
-    key = claim.key
-    empty = dict.fromkeys(("pid", "started_at", "ended_at", "duration_s", "mono", "timer", "verdict", "reason"))
+    times = "pid", "started_at", "ended_at", "duration_s", "mono", "timer"
     return {
-        "key": key.text(),
-        "round": key.round,
-        "phase": key.phase,
-        "start": key.start,
+        "key": claim.key.text(),
+        "round": claim.key.round,
+        "phase": claim.key.phase,
+        "start": claim.key.start,
         "node": claim.node,
-        **empty,
-        "exit_code": None,
-        "signal": None,
-        "ledger": _tell_ledger(grounds, key),
+        **dict.fromkeys((*times, "verdict", "reason", "exit_code", "signal")),
+        "ledger": _tell_ledger(grounds, claim.key),
     }
 
 

@@ -5,7 +5,10 @@ from __future__ import annotations
 import hashlib
 import os
 import random
+import shutil
 import signal
+import socket
+import ssl
 import subprocess
 import sys
 import time
@@ -19,8 +22,13 @@ import pytest
 from clusters import SHORT_WORDS, RealCluster, kill_and_wait, real_cluster
 from conftest import Command, eventually, slow_seed
 
+import sessionrun as package
+from sessionrun.client import cluster_certs
 from sessionrun.client.cluster import open_cluster
+from sessionrun.client.cluster_certs import make_certs
+from sessionrun.client.cluster_machines import head_command, make_unit
 from sessionrun.model.errors import InputError
+from sessionrun.runtime.node.directory import load_site
 from sessionrun.workspaces.companions import MAX_BYTES
 
 pytestmark = pytest.mark.skipif(not sys.platform.startswith("linux"), reason="looks into /proc")
@@ -86,11 +94,21 @@ def check_session(cluster: RealCluster, count: int) -> None:
     eventually(lambda: shown.update(cluster.show()) or not shown["sessions"])
     names = {node["id"] for node in shown["nodes"]}
     assert len(names) == count
+    assert {host for one in cluster.find("dask") for host in listens_at(one)} == {"127.0.0.1"}
     assert {task["node"] for task in tasks.values()} <= names
+    explained = command("explain", session_id, "bad").stdout
+    assert (
+        "work (round 1): failed, " in explained and f", exit code 7, on node {tasks['bad']['node']}\n" in explained
+    )
     session = command.directory(session_id)
     assert (session / "task-good.txt").read_text() == "fine\n"
     assert (session / "task-good.err").read_text() == "oops\n"
     assert (session / "task-later.txt").read_text() == "here\n"
+
+
+def listens_at(process: psutil.Process) -> set[str]:
+    """Without TLS, any other machine that reaches one of these can have programs run."""
+    return {one.laddr.ip for one in process.net_connections("inet") if one.status == psutil.CONN_LISTEN}
 
 
 @pytest.mark.parametrize(
@@ -105,6 +123,65 @@ def check_session(cluster: RealCluster, count: int) -> None:
 def test_an_address_that_cannot_be_used(address: str, words: str, own_place: Path) -> None:
     with pytest.raises(InputError, match=words):
         open_cluster(address, {"SESSIONRUN_CERTS": str(own_place)})
+
+
+def test_certificates_pass_the_checks_of_the_strictest_python(own_place: Path) -> None:
+    """Python 3.13 and later set these flags by themselves."""
+    ca_file, cert_file, key_file = make_certs(own_place / "certs")
+    up, down = ssl.MemoryBIO(), ssl.MemoryBIO()
+    contexts = [ssl.create_default_context(purpose, cafile=ca_file) for purpose in ssl.Purpose]  # of both ends
+    for context in contexts:
+        context.check_hostname, context.verify_mode = False, ssl.CERT_REQUIRED
+        context.verify_flags |= ssl.VERIFY_X509_STRICT | ssl.VERIFY_X509_PARTIAL_CHAIN
+        context.load_cert_chain(cert_file, key_file)
+    ends = (contexts[0].wrap_bio(up, down), contexts[1].wrap_bio(down, up, server_side=True))
+    for end in (*ends, ends[0]):
+        with suppress(ssl.SSLWantReadError):
+            end.do_handshake()
+    ends[1].do_handshake()
+    assert ends[0].version() == ends[1].version() is not None
+
+
+def test_certificates_that_do_not_go_together_are_refused(own_place: Path) -> None:
+    environ = {"SESSIONRUN_CERTS": str(own_place / "certs")}
+    make_certs(own_place / "certs")
+    open_cluster("tls://127.0.0.1:1", environ)
+    for path, other in zip(
+        sorted((own_place / "certs").iterdir()), sorted(make_certs(own_place / "others")), strict=True
+    ):
+        own = path.read_bytes()
+        for content in (other.read_bytes(), b"no certificate"):
+            path.write_bytes(content)
+            with pytest.raises(InputError, match=r"these certificates cannot be used: .*make new ones with"):
+                open_cluster("tls://127.0.0.1:1", environ)
+        path.write_bytes(own)
+
+
+def test_certificates_that_have_expired_are_refused(own_place: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(cluster_certs, "DAYS", -0.5)
+    make_certs(own_place / "certs")
+    with pytest.raises(InputError, match="cannot be used: certificate has expired"):
+        open_cluster("tls://127.0.0.1:1", {"SESSIONRUN_CERTS": str(own_place / "certs")})
+
+
+@pytest.mark.parametrize("host", ["::1", "[::1]"])
+def test_a_head_at_an_address_of_version_six(host: str) -> None:
+    with socket.socket(socket.AF_INET6) as probe:
+        try:
+            probe.bind(("::1", 0))
+        except OSError:
+            pytest.skip("this machine has no ::1")
+    argv, address = head_command(host, 0, {})
+    assert address in argv and open_cluster(address, {}).address.startswith("tcp://[::1]:")
+
+
+@pytest.mark.parametrize(
+    ("word", "written"),
+    [("/a/b", "ExecStart=/a/b"), ("/a b/50%$", 'ExecStart="/a b/50%%$$"'), ('a"\\', 'ExecStart="a\\"\\\\"')],
+)
+def test_words_in_a_unit(word: str, written: str) -> None:
+    assert written in make_unit([word], {}).splitlines()
+    assert 'Environment="PATH=/x y"' in make_unit([word], {"PATH": "/x y"}).splitlines()
 
 
 def test_what_is_refused_before_anything_starts(sessionrun: Command) -> None:
@@ -124,6 +201,7 @@ def test_what_is_refused_before_anything_starts(sessionrun: Command) -> None:
         (("cluster", "node", "tcp://127.0.0.1:1", "--slots", "0"), "--slots 0: give a number"),
         (("cluster", "head", "--host", "192.0.2.1"), "cannot listen at 192.0.2.1"),
         (("cluster", "status", "tcp://127.0.0.1:1"), "the cluster at tcp://127.0.0.1:1 does not answer"),
+        (("cluster", "status", "tls://a..b:1"), "the cluster at tls://a..b:1 does not answer: encoding with"),
         (("--agent", "shell", *loopback, "-p", "true"), "is `sessionrun cluster head` running there?"),
     ]:
         done = sessionrun(*words, env=env)
@@ -143,6 +221,8 @@ def test_what_is_refused_before_anything_starts(sessionrun: Command) -> None:
     unit = sessionrun("cluster", "node", "tcp://127.0.0.1:1", "--name", "a", "--slots", "3", "--systemd", env=env)
     assert "ExecStart=" in unit.stdout and "cluster node tcp://127.0.0.1:1 --name a --slots 3" in unit.stdout
     assert "KillMode=control-group" in unit.stdout and not sessionrun.results.exists()
+    assert f"Environment=SESSIONRUN_NODES={env['SESSIONRUN_NODES']}\n" in unit.stdout
+    assert "Environment=PATH=" in unit.stdout and not Path(env["SESSIONRUN_NODES"]).exists()
 
 
 @pytest.mark.slow
@@ -205,6 +285,8 @@ def test_a_node_without_contact_ends_its_jobs_and_they_are_lost(sessionrun: Comm
         (task,) = view["tasks"]
         assert (task["outcome"], task["attempt"]) == ("lost", 1)
         assert "lease" in task["reason"] and "n0" in task["reason"]
+        explained = sessionrun("explain", session_id, "a").stdout
+        assert "on node n0@" in explained and "never ran" not in explained
         cluster.start_node("n1")
         let_go(cluster, "a")
         assert sessionrun("retry", session_id).returncode == 0
@@ -309,7 +391,11 @@ def test_tls_keeps_out_who_has_no_certificate_of_the_cluster(sessionrun: Command
         others = {"SESSIONRUN_CERTS": str(sessionrun.cwd / "others")}
         assert sessionrun("cluster", "certs", env=others).returncode == 0
         refused = sessionrun("cluster", "status", cluster.address, env=others)
-        assert refused.returncode == 2 and "does not answer" in refused.stderr
+        assert refused.returncode == 2 and "is no head of this cluster" in refused.stderr
+        node = ("cluster", "node", cluster.address, "--name", "n9")
+        refused = sessionrun(*node, env={**cluster.env, **others})
+        assert refused.returncode == 2 and "is no head of this cluster" in refused.stderr
+        assert len(refused.stderr.splitlines()) == 1 and not (cluster.nodes_dir / "n9").exists()
         plain = sessionrun("cluster", "status", cluster.address.replace("tls", "tcp"))
         assert plain.returncode == 2
 
@@ -323,8 +409,31 @@ def test_without_a_node_a_session_waits_and_says_so(sessionrun: Command) -> None
         cluster.start_node("n0")
         eventually(lambda: is_up(cluster, session_id, "a"))
         eventually(lambda: "on node n0@" in sessionrun("explain", session_id, "a").stdout)
+        assert "never ran" not in sessionrun("explain", session_id, "a").stdout
+        assert "(ID: a): running\n     on node n0@" in sessionrun("status", session_id).stdout
         let_go(cluster, "a")
         assert sessionrun.wait(session_id)["outcome"] == "succeeded"
+
+
+@pytest.mark.slow
+def test_a_node_of_another_version_gets_no_jobs(sessionrun: Command) -> None:
+    other = sessionrun.cwd / "other"
+    shutil.copytree(Path(package.__file__).parent, other / "sessionrun")
+    (other / "sessionrun" / "__init__.py").write_text('__version__ = "9.9"\n')
+    with real_cluster(sessionrun, nodes=0) as cluster:
+        words = ("cluster", "node", cluster.address, "--name", "old", "--slots", "2")
+        cluster.start_program("old", *sessionrun.argv, *words, env={"PYTHONPATH": str(other)})
+        cluster.wait_for_nodes(1)
+        refused = sessionrun("--agent", "shell", "--cluster", cluster.address, "-p", "true")
+        said = f"its nodes have version 9.9 of sessionrun, and this is {package.__version__}: install the same"
+        assert refused.returncode == 2 and said in refused.stderr and not sessionrun.results.exists()
+        cluster.start_node("n0")
+        cluster.wait_for_nodes(2)
+        session_id = start(cluster, waiting(cluster, "a"))
+        eventually(lambda: is_up(cluster, session_id, "a"))
+        assert "it has version 9.9 of sessionrun, and gets no jobs" in sessionrun("doctor", session_id).stdout
+        let_go(cluster, "a")
+        assert sessionrun.wait(session_id)["tasks"][0]["node"].startswith("n0@")
 
 
 @pytest.mark.slow
@@ -349,6 +458,10 @@ def test_two_machines_of_one_name_are_two_nodes(sessionrun: Command) -> None:
         other = {"SESSIONRUN_NODES": str(cluster.nodes_dir / "other")}
         cluster.start_program("other", *sessionrun.argv, *words, env=other)
         eventually(lambda: [node["name"] for node in cluster.show()["nodes"] if node["lives"]] == ["n0", "n0"])
+        again = sessionrun(*words[:-1], "3", env=cluster.env)  # and this would be the first one
+        assert again.returncode == 2 and "is the node n0: end it, or give this one another" in again.stderr
+        assert len(again.stderr.splitlines()) == 1 and {node["slots"] for node in cluster.show()["nodes"]} == {2}
+        assert load_site(cluster.site("n0")).slots == 2
         session_id = start(cluster, waiting(cluster, *names))
         eventually(lambda: is_up(cluster, session_id, *names))
         let_go(cluster, *names)

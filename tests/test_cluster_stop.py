@@ -145,6 +145,14 @@ def test_the_processes_of_a_node_whose_program_was_ended_go_by_themselves(sessio
         eventually(lambda: processes_of(str(cluster.site("n0"))))
 
 
+def test_doctor_says_why_a_configured_cluster_cannot_be_asked(sessionrun: Command) -> None:
+    (sessionrun.cwd / "sessionrun.toml").write_text('cluster = "tls://192.0.2.1:8786"\n')
+    done = sessionrun("doctor", env={"SESSIONRUN_CERTS": str(sessionrun.cwd)})
+    assert done.returncode == 1 and f"{sessionrun.cwd}/ca.pem is not there" in done.stdout
+    (sessionrun.cwd / "sessionrun.toml").write_text('cluster = "slurm"\n')
+    assert sessionrun("doctor").returncode == 0
+
+
 @pytest.mark.slow
 def test_doctor_names_the_cluster_and_a_node_that_is_gone(sessionrun: Command) -> None:
     with real_cluster(sessionrun, timers="tick=0.3,lease=4,grace=0.5,margin=2.2") as cluster:

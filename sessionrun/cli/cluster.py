@@ -14,7 +14,7 @@ from sessionrun.cli.render import print_json, print_table
 from sessionrun.model.errors import InputError
 
 
-@click.group("cluster")
+@click.group("cluster", no_args_is_help=False)
 def command() -> None:
     """Run the jobs of sessions on several machines.
 
@@ -55,6 +55,8 @@ def head(host: str, port: int) -> int:
 
     argv, address = head_command(host, port, os.environ)
     click.echo(address)
+    if host.strip("[]") in ("0.0.0.0", "::"):
+        _say(f"in the place of {host} give the others an address of this machine that they reach")
     return keep_running(argv, head_environment(os.environ), _say)
 
 
@@ -77,23 +79,27 @@ def node(address: str, name: str | None, slots: int | None, rescue: float | None
     """
     from sessionrun.client.cluster_machines import (
         keep_running,
+        look_for_head,
         make_unit,
         node_command,
         node_environment,
         open_checked,
-        open_site,
+        settle_node,
+        take_node,
     )
 
     cluster = open_checked(address, os.environ)
-    site = open_site(name, slots, os.environ, rescue)
+    name, slots = settle_node(name, slots)
     if systemd:
-        program = shutil.which(sys.argv[0]) or sys.argv[0]
-        words = ["--name", site.name, "--slots", str(site.slots)]
+        program = os.path.abspath(shutil.which(sys.argv[0]) or sys.argv[0])
+        words = ["--name", name, "--slots", str(slots)]
         words += [] if rescue is None else ["--rescue", f"{rescue:g}"]
-        click.echo(make_unit([program, "cluster", "node", address, *words]))
+        click.echo(make_unit([program, "cluster", "node", address, *words], os.environ), nl=False)
         return 0
+    look_for_head(cluster, _say)
+    site, lock_fd = take_node(name, slots, os.environ, rescue)
     click.echo(f"node {site.node_id}: {site.slots} slots, {site.path}", err=True)
-    return keep_running(node_command(cluster, site), node_environment(site, os.environ), _say)
+    return keep_running(node_command(cluster, site), node_environment(site, os.environ), _say, (lock_fd,))
 
 
 @command.command("status")

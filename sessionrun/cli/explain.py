@@ -184,7 +184,9 @@ def _tell_job(job: Mapping[str, Any]) -> Iterator[str]:
         yield f"exit code {job['exit_code']}"
     if job["signal"] is not None:
         yield f"signal {job['signal']}"
-    if job["verdict"] in (None, "lost", "interrupted", "void"):
+    if job["node"] is not None:  # the ledger of its node is there
+        yield f"on node {job['node']}" if job["started_at"] is not None else f"for {job['node']}"
+    elif job["verdict"] in (None, "lost", "interrupted", "void"):
         yield _tell_ledger(job["ledger"])
 
 

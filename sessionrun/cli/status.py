@@ -161,6 +161,8 @@ def _task_lines(task: dict[str, Any], width: int | None) -> list[str]:
         from sessionrun.cli.standing import add_details
 
         lines = add_details(line, task, width, _INDENT)
+    if task.get("node") and task["status"] == "running":
+        lines.append(_INDENT + escape_line(f"on node {task['node']}"))
     lines += reason_lines(task, _INDENT) or _held_lines(task)
     if task.get("earlier_agents"):
         from sessionrun.cli.attempts import agent_lines

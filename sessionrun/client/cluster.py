@@ -6,7 +6,9 @@ import ipaddress
 import os
 import re
 import socket
+import ssl
 from collections.abc import Coroutine, Iterable, Mapping
+from contextlib import suppress
 from dataclasses import replace
 from importlib.util import find_spec
 from pathlib import Path
@@ -74,7 +76,7 @@ def find_certs(environ: Mapping[str, str]) -> tuple[str, str, str]:
     """The paths of the three files for TLS.
 
     Raises:
-        InputError: one is not there.
+        InputError: one is not there, or two machines that have them would refuse each other.
     """
     folder = find_certs_dir(environ)
     for name in (CA, CERT, KEY):
@@ -83,7 +85,46 @@ def find_certs(environ: Mapping[str, str]) -> tuple[str, str, str]:
                 f"{folder / name} is not there, or cannot be read: make the files once with "
                 "`sessionrun cluster certs`, and copy them to each machine"
             )
-    return str(folder / CA), str(folder / CERT), str(folder / KEY)
+    files = str(folder / CA), str(folder / CERT), str(folder / KEY)
+    try:
+        _try_certs(*files)
+    except OSError as error:
+        raise InputError(
+            f"{folder}: these certificates cannot be used: {_describe_tls(error)}: remove all three, make new "
+            "ones with `sessionrun cluster certs`, and copy them to each machine"
+        ) from None
+    return files
+
+
+def _try_certs(ca_file: str, cert_file: str, key_file: str) -> None:
+    """Let two ends that have these files meet.
+
+    Raises:
+        OSError: one of them refuses the other, or a file is no such file.
+    """
+    up, down = ssl.MemoryBIO(), ssl.MemoryBIO()
+    ends = (
+        _make_context(ssl.Purpose.SERVER_AUTH, ca_file, cert_file, key_file).wrap_bio(up, down),
+        _make_context(ssl.Purpose.CLIENT_AUTH, ca_file, cert_file, key_file).wrap_bio(down, up, server_side=True),
+    )
+    for end in (*ends, *ends):
+        with suppress(ssl.SSLWantReadError):
+            end.do_handshake()
+
+
+def _make_context(purpose: ssl.Purpose, ca_file: str, cert_file: str, key_file: str) -> ssl.SSLContext:
+    """As dask does: as strict as this Python is, but the other end may have any name."""
+    context = ssl.create_default_context(purpose, cafile=ca_file)
+    context.check_hostname = False
+    context.verify_mode = ssl.CERT_REQUIRED
+    context.load_cert_chain(cert_file, key_file)
+    return context
+
+
+def _describe_tls(error: OSError) -> str:
+    """Why the other end, or a file, was refused."""
+    reason = getattr(error, "verify_message", None) or getattr(error, "reason", None) or error.strerror or error
+    return str(reason).replace("_", " ").lower()
 
 
 def is_loopback(host: str) -> bool:
@@ -92,6 +133,10 @@ def is_loopback(host: str) -> bool:
         return ipaddress.ip_address(host.strip("[]")).is_loopback
     except ValueError:
         return host == "localhost"
+
+
+class NoAnswer(InputError):
+    """Nothing listens at the cluster's address."""
 
 
 def require_dask() -> None:
@@ -105,18 +150,27 @@ def require_dask() -> None:
 
 
 def check_reachable(cluster: Cluster) -> None:
-    """See that something listens at the cluster's address.
+    """See that something listens at the cluster's address, and that it has the same certificates.
 
     Raises:
-        InputError: nothing does.
+        NoAnswer: nothing listens there.
+        InputError: it has others.
     """
     found = _ADDRESS.fullmatch(cluster.address)
     assert found is not None
     try:
-        socket.create_connection((found[2].strip("[]"), int(found[3])), REACH_TIMEOUT_S).close()
-    except OSError as error:
-        why = error.strerror or str(error)
-        raise InputError(
+        with socket.create_connection((found[2].strip("[]"), int(found[3])), REACH_TIMEOUT_S) as connection:
+            if cluster.ca_file is not None:
+                files = cluster.ca_file, str(cluster.cert_file), str(cluster.key_file)
+                _make_context(ssl.Purpose.SERVER_AUTH, *files).wrap_socket(connection).close()
+    except (OSError, UnicodeError) as error:  # UnicodeError: a name that cannot be looked up, such as `a..b`
+        if isinstance(error, ssl.SSLError) and not isinstance(error, ssl.SSLEOFError):  # EOF: it ended meanwhile
+            raise InputError(
+                f"what listens at {cluster.address} is no head of this cluster: {_describe_tls(error)}: it has to "
+                f"listen at a tls:// address, with the files that are in {Path(str(cluster.ca_file)).parent} here"
+            ) from None
+        why = getattr(error, "strerror", None) or str(error)
+        raise NoAnswer(
             f"the cluster at {cluster.address} does not answer: {why}; is `sessionrun cluster head` running there?"
         ) from None
 
@@ -210,6 +264,11 @@ def _run(cluster: Cluster, call: Coroutine[Any, Any, _T]) -> _T:
 
     try:
         return asyncio.run(call)
+    except asyncio.TimeoutError:
+        raise InputError(
+            f"the cluster at {cluster.address} does not answer in {SHOW_TIMEOUT_S:g} s; "
+            "is `sessionrun cluster head` running there?"
+        ) from None
     except Exception as error:  # whatever the library raises
         why = (str(error).partition("\n")[0] or type(error).__name__).rstrip(".")
         if "disallowed" in why:

@@ -20,6 +20,18 @@ if TYPE_CHECKING:
 
 DAYS: Final = 3650
 
+_USES: Final = (
+    "digital_signature",
+    "content_commitment",
+    "key_encipherment",
+    "data_encipherment",
+    "key_agreement",
+    "key_cert_sign",
+    "crl_sign",
+    "encipher_only",
+    "decipher_only",
+)
+
 
 def make_certs(folder: Path) -> list[Path]:
     """Make the three files; the key of the authority is thrown away, so nothing else can be signed by it.
@@ -66,7 +78,11 @@ def _sign() -> tuple[Certificate, Certificate, EllipticCurvePrivateKey]:
         for name in ("sessionrun cluster authority", "sessionrun cluster")
     ]
     made = []
+    signed_by = x509.AuthorityKeyIdentifier.from_issuer_public_key(keys[0].public_key())
     for number, (key, name) in enumerate(zip(keys, names, strict=True)):
+        usage = {
+            use: use in (("key_cert_sign", "crl_sign") if number == 0 else ("digital_signature",)) for use in _USES
+        }
         builder = (
             x509.CertificateBuilder()
             .subject_name(name)
@@ -76,6 +92,10 @@ def _sign() -> tuple[Certificate, Certificate, EllipticCurvePrivateKey]:
             .not_valid_before(now - datetime.timedelta(days=1))
             .not_valid_after(now + datetime.timedelta(days=DAYS))
             .add_extension(x509.BasicConstraints(ca=number == 0, path_length=None), critical=True)
+            # Python 3.13 and later refuse certificates without these
+            .add_extension(x509.KeyUsage(**usage), critical=True)
+            .add_extension(x509.SubjectKeyIdentifier.from_public_key(key.public_key()), critical=False)
+            .add_extension(signed_by, critical=False)
         )
         made.append(builder.sign(keys[0], hashes.SHA256()))
     return made[0], made[1], keys[1]

@@ -330,7 +330,7 @@ def _tell_attempts(grounds: Grounds, task: str, entries: list[Entry]) -> list[di
         elif isinstance(event, JobClaimed):
             if not attempts or attempts[-1]["attempt"] != event.key.attempt:
                 attempts.append(_open_attempt(event.key, find_ran(grounds.state.tasks[task], event.key.attempt)))
-            jobs[event.key] = _open_job(grounds, event.key)
+            jobs[event.key] = _open_job(grounds, event)
             attempts[-1]["rounds"] = event.key.round
             attempts[-1]["jobs"].append(jobs[event.key])
         elif isinstance(event, (JobStarted, JobFinished, JobLost, TimerFired)) and event.key in jobs:
@@ -353,17 +353,16 @@ def _close_attempt(attempt: dict[str, Any], entry: Entry, event: TaskEnded | Tas
     attempt["duration_s"] = _since(attempt, entry)
 
 
-def _open_job(grounds: Grounds, key: JobKey) -> dict[str, Any]:
-    empty = dict.fromkeys(("pid", "started_at", "ended_at", "duration_s", "mono", "timer", "verdict", "reason"))
+def _open_job(grounds: Grounds, claim: JobClaimed) -> dict[str, Any]:
+    times = "pid", "started_at", "ended_at", "duration_s", "mono", "timer"
     return {
-        "key": key.text(),
-        "round": key.round,
-        "phase": key.phase,
-        "start": key.start,
-        **empty,
-        "exit_code": None,
-        "signal": None,
-        "ledger": _tell_ledger(grounds, key),
+        "key": claim.key.text(),
+        "round": claim.key.round,
+        "phase": claim.key.phase,
+        "start": claim.key.start,
+        "node": claim.node,
+        **dict.fromkeys((*times, "verdict", "reason", "exit_code", "signal")),
+        "ledger": _tell_ledger(grounds, claim.key),
     }
 
 
@@ -371,6 +370,7 @@ def _tell_of_job(job: dict[str, Any], entry: Entry) -> None:
     event = entry.event
     if isinstance(event, JobStarted):
         job |= {"pid": event.pid, "started_at": format_time(entry.at), "mono": entry.mono}
+        job["node"] = event.node or job["node"]
     elif isinstance(event, TimerFired):
         job["timer"] = event.timer
     elif isinstance(event, (JobFinished, JobLost)):
@@ -385,7 +385,7 @@ def _since(begun: Mapping[str, Any], entry: Entry) -> float | None:
 
 
 def _tell_ledger(grounds: Grounds, key: JobKey) -> dict[str, Any] | None:
-    """What the ledger says of a job; None: the job was never claimed there, so it never ran."""
+    """What the session's ledger says of a job; None: it has no claim of it, so here it never ran."""
     job = grounds.ledger.jobs.get(key.text())
     if job is None:
         return None

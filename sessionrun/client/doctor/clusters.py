@@ -12,7 +12,7 @@ from typing import Any
 
 from sessionrun import __version__
 from sessionrun.client.doctor.finding import Finding
-from sessionrun.model.cluster import Cluster
+from sessionrun.model.cluster import SLURM, Cluster
 from sessionrun.model.errors import SessionrunError
 from sessionrun.model.frozen import frozen
 from sessionrun.store.session import SessionDir
@@ -20,19 +20,23 @@ from sessionrun.store.session import SessionDir
 
 @frozen
 class Named:
-    """A cluster, and who names it: sessions that live, and perhaps the configuration."""
+    """A cluster, and what names it: sessions that live, and perhaps the configuration.
+
+    `fault`: why its head cannot be asked.
+    """
 
     cluster: Cluster
     configured: bool
     sessions: tuple[str, ...]
+    fault: str | None = None
 
 
 def find_named(sessions: Sequence[SessionDir], *, with_config: bool) -> list[Named]:
     """The clusters that are named, by address; what cannot be read is another check's finding."""
     by_address: dict[str, Named] = {}
-    cluster = _find_configured() if with_config else None
-    if cluster is not None:
-        by_address[cluster.address] = Named(cluster, True, ())
+    named = _find_configured() if with_config else None
+    if named is not None:
+        by_address[named.cluster.address] = named
     for session in sessions:
         cluster = _find_cluster(session)
         if cluster is not None:
@@ -42,16 +46,21 @@ def find_named(sessions: Sequence[SessionDir], *, with_config: bool) -> list[Nam
     return [by_address[address] for address in sorted(by_address)]
 
 
-def _find_configured() -> Cluster | None:
+def _find_configured() -> Named | None:
     from sessionrun.agents.table import BUILTIN
     from sessionrun.client.cluster import open_cluster
     from sessionrun.client.config import load_config
 
     try:
         address = load_config(Path.cwd(), os.environ, BUILTIN).cluster
-        return open_cluster(address, os.environ) if address else None
     except SessionrunError:
         return None
+    if address is None or address == SLURM:
+        return None
+    try:
+        return Named(open_cluster(address, os.environ), True, ())
+    except SessionrunError as error:
+        return Named(Cluster(address), True, (), str(error))
 
 
 def _find_cluster(session: SessionDir) -> Cluster | None:
@@ -66,6 +75,11 @@ def look_at(named: Named) -> tuple[dict[str, Any], list[Finding]]:
     from sessionrun.client.cluster import show_cluster
 
     about = {"address": named.cluster.address, "configured": named.configured, "session_ids": list(named.sessions)}
+    if named.fault is not None:
+        finding = Finding(
+            "cluster", "error", named.cluster.address, named.fault, "until then no session starts there"
+        )
+        return {**about, "answers": False, "nodes": []}, [finding]
     try:
         shown = show_cluster(named.cluster)
     except SessionrunError as error:

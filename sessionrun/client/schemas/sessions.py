@@ -193,6 +193,7 @@ _JOB: Final = objects(
         "round": count,
         "phase": TEXT,
         "start": count,
+        "node": nullable(TEXT),
         "pid": nullable(count),
         "started_at": nullable(time),
         "ended_at": nullable(time),

@@ -233,7 +233,9 @@ async def ask(cluster: Cluster, name: str, timeout_s: float, **words: object) ->
         body = orjson.dumps({**words, "protocol": PROTOCOL})
         answer = await asyncio.wait_for(getattr(rpc, name)(body=body), timeout_s)
         if answer is None:
-            raise NotOurs("its scheduler has no plug-ins of sessionrun")
+            raise NotOurs(
+                "its scheduler has no plug-ins of sessionrun; the first session brings them: run --cluster"
+            )
         return orjson.loads(answer)
     finally:
         await rpc.close_rpc()

@@ -29,19 +29,17 @@ from sessionrun.runtime.node.directory import (
     find_nodes_dir,
     has_left,
     has_root,
+    hold_node,
     load_site,
     open_node,
     start_root,
 )
-from sessionrun.store import locks
 
 AGAIN_S: Final = 0.2
 ROOT_LOOK_S: Final = 0.5
 SLOT: Final = "slot"
 """The resource by which a worker of the user's own says how many slots it has; without it one for each thread."""
 
-LOCK: Final = "bridge.lock"
-LOCK_TIMEOUT_S: Final = 5.0
 CLOSE_TIMEOUT_S: Final = 5.0
 CALL_TIMEOUT_S: Final = 60.0
 """Longer than any call may wait: the node knows better when a call has failed."""
@@ -65,11 +63,10 @@ async def join(worker: Any) -> None:
         return
     name = re.sub(r"[^A-Za-z0-9._-]+", "-", f"{socket.gethostname().partition('.')[0]}-{worker.name}").strip("-.")
     slots = max(1, int(worker.state.total_resources.get(SLOT, worker.state.nthreads)))
-    site = open_node(find_nodes_dir(os.environ), name[:MAX_NAME], slots)
-    lock_fd = await asyncio.to_thread(locks.hold, site.path / LOCK, timeout_s=LOCK_TIMEOUT_S)
-    if lock_fd is None:
-        raise SessionrunError(f"another worker of this machine is the node {site.name}; give it another --name")
-    _begin(worker, site)
+    nodes, name = find_nodes_dir(os.environ), name[:MAX_NAME]
+    if await asyncio.to_thread(hold_node, nodes, name) is None:
+        raise SessionrunError(f"another worker of this machine is the node {name}; give it another --name")
+    _begin(worker, open_node(nodes, name, slots))
 
 
 def _begin(worker: Any, site: NodeSite) -> None:

@@ -48,6 +48,10 @@ LEFT: Final = "left"
 """File in a node's own directory: it was told to end, and is not started again but by a person."""
 
 LOG: Final = "supervisor.log"
+LOCK: Final = "bridge.lock"
+"""File in the directory of a node's name: `cluster node` and its worker lock it, or a worker of the user's own."""
+
+LOCK_TIMEOUT_S: Final = 5.0
 MAX_SLOTS: Final = 10_000
 RESCUE_S: Final = 300.0
 
@@ -82,16 +86,38 @@ def find_nodes_dir(environ: Mapping[str, str]) -> Path:
     return user_cache_path("sessionrun") / "nodes"
 
 
+def check_node(name: str, slots: int) -> None:
+    """See that a node can have this name, and so many slots.
+
+    Raises:
+        InputError: it cannot.
+    """
+    if not _NAME.fullmatch(name):
+        raise InputError(f"--name {name!r:.80}: give letters, digits, '.', '_' and '-', at most 63")
+    if not 1 <= slots <= MAX_SLOTS:
+        raise InputError(f"--slots {slots}: give a number from 1 to {MAX_SLOTS}")
+
+
+def hold_node(nodes: Path, name: str) -> int | None:
+    """Take the node of that name for life, before anything of it is changed; None if another program has it.
+
+    Raises:
+        InputError: the directory cannot be written.
+    """
+    try:
+        make_directories(nodes / name, 0o700)
+        return locks.hold(nodes / name / LOCK, timeout_s=LOCK_TIMEOUT_S)
+    except OSError as error:
+        raise InputError(f"the node's directory {nodes / name} cannot be written: {error.strerror}") from error
+
+
 def open_node(nodes: Path, name: str, slots: int, rescue_s: float = RESCUE_S) -> NodeSite:
     """The node of that name, made where there is none yet; it has `slots` from now on.
 
     Raises:
         InputError: the name or the number cannot be used, or the directory not be written.
     """
-    if not _NAME.fullmatch(name):
-        raise InputError(f"--name {name!r:.80}: give letters, digits, '.', '_' and '-', at most 63")
-    if not 1 <= slots <= MAX_SLOTS:
-        raise InputError(f"--slots {slots}: give a number from 1 to {MAX_SLOTS}")
+    check_node(name, slots)
     folder = nodes / name
     try:
         make_directories(folder, 0o700)

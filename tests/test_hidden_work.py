@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import os
 import shutil
 import subprocess
@@ -9,7 +10,7 @@ from dataclasses import replace
 from pathlib import Path
 
 import pytest
-from conftest import slow
+from conftest import Command, slow
 from test_workspaces import Project, project
 
 from sessionrun.model.errors import SessionrunError
@@ -116,3 +117,45 @@ def test_objects_that_another_task_prunes_meanwhile_are_made_again(
     assert mark.exists()
     assert (place.kept, place.worktree) == (None, None)
     assert project.show(str(place.commit), "n") == b"n\n"
+
+
+def find_obeying() -> list[str]:
+    """The words before those of a command that let root, too, obey the modes of files."""
+    if os.geteuid() != 0:
+        return []
+    if shutil.which("setpriv") is None:
+        pytest.skip("root reads all files, and there is no setpriv to change that")
+    return ["setpriv", "--bounding-set", "-dac_override,-dac_read_search"]
+
+
+CLOSED = """
+echo e > e; mkdir d listed; echo z > d/z; echo l > listed/l; echo s > secret; echo changed > sub/b.txt
+chmod 000 d secret sub; chmod 444 listed
+"""
+OPEN = "chmod 700 d listed secret sub"
+
+
+def branches(project: Project) -> list[str]:
+    return project.run("for-each-ref", "--format=%(refname)", "refs/heads").split()
+
+
+def test_what_its_user_cannot_read_keeps_the_worktree(sessionrun: Command, project: Project) -> None:
+    """Of a directory that it cannot open git only warns; and a file in it seems to be deleted."""
+    plan = sessionrun.cwd / "plan.json"
+    plan.write_text(json.dumps([{"id": "t", "prompt": CLOSED}]))
+    words = ("-q", "--sync", "--worktree", "--agent", "shell", "--results-dir", str(sessionrun.results), str(plan))
+    argv = [*find_obeying(), *sessionrun.argv, *words]
+    names = sorted([*project.run("ls-files").split(), "e"])
+    subprocess.run(argv, cwd=project.top, env=os.environ, check=True, capture_output=True)
+    (task,) = sessionrun.load("status", "last")["tasks"]
+    worktree = Path(task["worktree"])
+    try:
+        assert task["outcome"] == "succeeded"
+        assert project.run("ls-tree", "-r", "--name-only", "main-task-t-rescue").split() == names
+        for name in ("d/", "listed/l", "secret", "sub/b.txt"):
+            assert f"{name} cannot be read" in task["worktree_kept"]
+    finally:
+        subprocess.run(["sh", "-c", OPEN], cwd=worktree, check=True)
+    sessionrun("clean", "--worktrees", "last")
+    held = {name for one in branches(project) for name in project.run("ls-tree", "-r", "--name-only", one).split()}
+    assert not worktree.exists() and held == {*names, "d/z", "listed/l", "secret"}

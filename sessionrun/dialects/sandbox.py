@@ -31,7 +31,7 @@ def as_sandbox(value: Any) -> Sandbox:
                 values[key] = None if found == 0 else found
             except Misfit as misfit:
                 raise misfit.within(key) from None
-    more = next((key for key, said in values.items() if key != "policy" and said is not None), None)
+    more = next((key for key, value in values.items() if key != "policy" and value is not None), None)
     if values["policy"] == "none" and more is not None:
         raise Misfit('means nothing without walls; leave it out, or say "project" or "strict"', more)
     hosts: tuple[str, ...] = ()

@@ -22,6 +22,9 @@ from sessionrun.workspaces.programs import under_way
 MINIMUM: Final = (2, 32)
 """Oldest git that can leave out the user's settings (``GIT_CONFIG_GLOBAL``)."""
 
+_CLOSED: Final = "warning: could not open directory '"
+"""What git says where it overlooks what is in a directory, and succeeds."""
+
 READER_LIMIT_S: Final = 30.0
 """How long one git command of a verb that reads may take (seconds)."""
 
@@ -176,7 +179,20 @@ class Git:
 
     def names(self, *argv: str, stdin: bytes | None = None) -> list[str]:
         """The NUL-separated names that git prints (with ``-z``)."""
-        return [os.fsdecode(name) for name in self(*argv, stdin=stdin).split(b"\0") if name]
+        return _split(self(*argv, stdin=stdin))
+
+    def list_files(self, *words: str) -> tuple[list[str], list[str]]:
+        """The names that ``git ls-files`` prints, and the directories that it cannot open: it only warns of these.
+
+        Raises:
+            GitError: git failed.
+        """
+        done = self.attempt("ls-files", "-z", *words)
+        errors = done.stderr.decode("utf-8", "surrogateescape")
+        if done.returncode != 0:
+            raise GitError(("ls-files", *words), done.returncode, errors)
+        closed = [line.removeprefix(_CLOSED).rpartition("/': ") for line in errors.split("\n") if _CLOSED in line]
+        return _split(done.stdout), [f"{folder}/ cannot be read: {why}" for folder, _, why in closed]
 
     def commit_of(self, name: str) -> str | None:
         """The commit that a name stands for, or None."""
@@ -262,6 +278,10 @@ def git_environ(environ: Mapping[str, str]) -> dict[str, str]:
         kept["PATH"] = os.pathsep.join(folder for folder in folders if folder != os.path.join(own, "bin"))
     ours = {name: value for name, (value, _) in ENVIRONMENT.items()}
     return {**kept, **ours, MARKER: str(os.getpid())}
+
+
+def _split(output: bytes) -> list[str]:
+    return [os.fsdecode(name) for name in output.split(b"\0") if name]
 
 
 def version(directory: Path) -> tuple[int, ...]:

@@ -21,7 +21,7 @@ from sessionrun.workspaces.fence import Fence
 from sessionrun.workspaces.git import Git, GitError
 from sessionrun.workspaces.inside import find_repositories
 from sessionrun.workspaces.links import is_behind_link
-from sessionrun.workspaces.proof import find_missing, find_untrue
+from sessionrun.workspaces.proof import find_missing, find_untrue, is_readable
 from sessionrun.workspaces.request import RESCUE_SUFFIX
 
 _PRUNED_TRIES: Final = 3
@@ -262,10 +262,12 @@ def _find_off_branch(reference: str, place: Place) -> list[str]:
 def _find_work(index: Git, brought: Brought, ignore: Sequence[str]) -> tuple[list[str], list[str]]:
     """Paths that go into the commit, and why the worktree is kept for those that cannot."""
     names: list[str] = []
-    why: list[str] = []
-    changed = index.names("ls-files", "-z", "--others", "--modified", "--deleted", *ignore)
+    changed, why = index.list_files("--others", "--modified", "--deleted", *ignore)
     for name in dict.fromkeys(changed):
         path = index.directory / name
+        if not is_readable(path):
+            why.append(f"{name} cannot be read")
+            continue
         if brought.has(name, path):
             continue
         if name.endswith("/"):

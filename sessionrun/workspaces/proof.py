@@ -7,7 +7,9 @@ neither, the file changed while it was read, or the conversion changed: then the
 from __future__ import annotations
 
 import os
+import stat
 from collections.abc import Collection, Iterator, Sequence
+from pathlib import Path
 from typing import Final
 
 from sessionrun.workspaces.git import Git
@@ -41,6 +43,17 @@ def find_untrue(index: Git, names: Sequence[str], gitlinks: Collection[str]) -> 
         return []
     more = f" and {len(untrue) - _MOST_NAMED} more" if len(untrue) > _MOST_NAMED else ""
     return [f"{', '.join(untrue[:_MOST_NAMED])}{more} changed while the work was parked"]
+
+
+def is_readable(path: Path) -> bool:
+    """Whether a commit can hold what is at a path, or nothing is there."""
+    try:
+        mode = path.lstat().st_mode
+    except (FileNotFoundError, NotADirectoryError):
+        return True
+    except OSError:
+        return False
+    return not stat.S_ISREG(mode) or os.access(path, os.R_OK)
 
 
 def find_missing(git: Git, commit: str, base: str | None) -> list[str]:

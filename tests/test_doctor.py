@@ -454,9 +454,10 @@ def test_a_sound_session_with_worktrees(project: Project) -> None:
     shutil.rmtree(project.worktree("main-task-b"))
     done = project("doctor", session)
     assert done.returncode == 1
-    assert "the worktree of task b is gone\n" in done.stdout
     assert "which is gone\n" in done.stdout
     assert f"\n  git -C {project.cwd} worktree prune\n" in done.stdout
+    project.git("worktree", "prune")
+    assert project("doctor", session).returncode == 0
     lock = project.cwd / ".git" / "refs" / "heads" / "main-task-a.lock"
     lock.touch()
     os.utime(lock, (0, 0))

@@ -18,7 +18,7 @@ from sessionrun.workspaces.request import Claim
 
 
 def check_worktrees(evidence: Evidence) -> Iterator[Finding]:
-    """Whether worktrees are where status.json says, and none was left by a crash."""
+    """Whether worktrees that git lists are there, and none was left by a crash; one may have been removed."""
     from sessionrun.workspaces.request import load_claim
 
     state, spec = evidence.state, evidence.spec
@@ -33,9 +33,6 @@ def check_worktrees(evidence: Evidence) -> Iterator[Finding]:
         if busy:
             continue
         named = task.place.worktree if task.place else None
-        if named is not None and not os.path.isdir(named):
-            what = f"the worktree of task {task.spec.id} is gone"
-            yield Finding("worktrees", "warning", named, what, _clean(evidence))
         for folder in sorted((evidence.session.path / "jobs" / task.spec.id).glob("a*-prepare*")):
             try:
                 claim = load_claim(folder)

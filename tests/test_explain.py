@@ -187,8 +187,8 @@ def test_a_session_that_nobody_runs(sessionrun: Command) -> None:
     sessionrun.until(session_id, lambda view: view["running"] == 1)
     told = explain(sessionrun, session_id)
     assert told["resume"] == f"sessionrun resume {session_id}"
-    assert told["causes"] == {"lost": 1, "nobody": 2}
-    assert causes(told) == {"lives": "nobody", "waits": "nobody"}
+    assert told["causes"] == {"lost": 1, "no_process": 2}
+    assert causes(told) == {"lives": "no_process", "waits": "no_process"}
     block = sessionrun("explain", session_id).stdout
     assert f"\nNo process runs it.  To go on with it: sessionrun resume {session_id}\n" in block
     assert f"process group {lives}; to stop it: kill -TERM -{lives}" in block

@@ -30,7 +30,7 @@ _CAUSE_WORDS: Final = {
     "budget": "waiting for money",
     "backoff": "waiting to be tried again",
     "need": "waiting for another task",
-    "nobody": "without a process of the session",
+    "no_process": "without a process of the session",
 }
 _SHOWN_HOSTS: Final = 8
 _SHOWN: Final = 200
@@ -131,7 +131,7 @@ def _list_tasks(explanation: Mapping[str, Any]) -> Iterator[str]:
             yield f"\n{_word_cause(cause)}:"
         for task in tasks:
             yield f"  Task {task['num']} (ID: {task['id']}): {escape_line(task['why'])}"
-            if cause == "nobody" and task["status"] == "running":
+            if cause == "no_process" and task["status"] == "running":
                 yield f"    process group {task['pid']}; to stop it: kill -TERM -{task['pid']}"
 
 

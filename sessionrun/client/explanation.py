@@ -45,7 +45,7 @@ CAUSES: Final = (
     "budget",
     "backoff",
     "need",
-    "nobody",
+    "no_process",
 )
 """Why a task has not ended; if it has ended, its cause is its outcome."""
 
@@ -183,7 +183,7 @@ def _find_cause(grounds: Grounds, task: TaskState, facts: Mapping[str, Any]) -> 
         return facts["outcome"], _tell_end(grounds, task, facts)
     if grounds.view["status"] == "interrupted":
         alive = "its process still runs, but " if facts["status"] == "running" else ""
-        return "nobody", f"{alive}no process runs the session"
+        return "no_process", f"{alive}no process runs the session"
     if task.job is not None:
         return _tell_job(task)
     unmet = [need for need in facts["needs"] if need["outcome"] != "succeeded"]

@@ -9,7 +9,7 @@ Pure.  The journal says what was decided, the ledger what became of it; the ledg
 | it could not be started | it failed |
 | it ended, and nothing of its tree is left | judged now |
 | it was spawned, no end, its keeper watches it | it runs; its end will be told |
-| nobody saw its end | lost |
+| its end was not seen | lost |
 | any of it on another boot, without an end | interrupted |
 """
 

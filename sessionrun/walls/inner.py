@@ -14,9 +14,16 @@ or ``failed ERRNO`` if the program cannot be executed.  The exit code alone coul
 import _signal  # type: ignore[import-not-found]
 import os
 import sys
+import time
+
+TYPE_CHECKING = False  # as in `typing`, which takes long to import
+if TYPE_CHECKING:
+    import _socket
 
 RETRY_S = 30.0
 """How long a connection waits for a proxy to come back (seconds)."""
+
+AGAIN_S = 0.1
 
 
 def main(words: list[str]) -> int:
@@ -54,57 +61,79 @@ def all_signals() -> list[int]:
 
 
 def carry(proxy: str) -> None:
-    """Carry connections to 127.0.0.1:3128 to the socket `proxy`, in threads that end with this process."""
-    import socket
-    import threading
-    import time
+    """Carry connections to 127.0.0.1:3128 to the socket `proxy`, in threads that end with this process.
 
-    listener = socket.socket()
-    listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+    `socket` and `threading` would take longer to import than the walls take to stand.
+    """
+    import _socket
+    import _thread
+
+    listener = _socket.socket()
+    listener.setsockopt(_socket.SOL_SOCKET, _socket.SO_REUSEADDR, 1)
     listener.bind(("127.0.0.1", 3128))
     listener.listen(128)
 
-    def pump(source: socket.socket, sink: socket.socket) -> None:
+    def join(near: _socket.socket) -> None:
+        far = _socket.socket(_socket.AF_UNIX)
         try:
-            while chunk := source.recv(1 << 16):
-                sink.sendall(chunk)
-        except OSError:
+            if reach(far, proxy):
+                has_come_back = _thread.allocate_lock()
+                has_come_back.acquire()
+                _thread.start_new_thread(come_back, (far, near, has_come_back))
+                pump(near, far)
+                has_come_back.acquire()
+        except RuntimeError:  # as below
             pass
-        try:
-            sink.shutdown(socket.SHUT_WR)
-        except OSError:
-            pass
+        finally:
+            near.close()
+            far.close()
 
-    def reach(far: socket.socket) -> bool:
-        """Connect to the proxy; for a moment there is none if the process that keeps it was killed."""
-        deadline = time.monotonic() + RETRY_S
-        while True:
-            try:
-                far.connect(proxy)
-                return True
-            except (ConnectionRefusedError, FileNotFoundError):
-                if time.monotonic() > deadline:
-                    return False
-                time.sleep(0.1)
-            except OSError:
-                return False
-
-    def join(near: socket.socket) -> None:
-        far = socket.socket(socket.AF_UNIX)
-        with near, far:
-            if not reach(far):
-                return
-            back = threading.Thread(target=pump, args=(far, near), daemon=True)
-            back.start()
-            pump(near, far)
-            back.join()
+    def come_back(far: _socket.socket, near: _socket.socket, is_done: _thread.LockType) -> None:
+        pump(far, near)
+        is_done.release()
 
     def accept() -> None:
         while True:
-            near, _ = listener.accept()
-            threading.Thread(target=join, args=(near,), daemon=True).start()
+            try:
+                fd, _ = listener._accept()  # type: ignore[attr-defined]
+            except OSError:  # no descriptor is left
+                time.sleep(AGAIN_S)
+                continue
+            near = _socket.socket(fileno=fd)
+            try:
+                _thread.start_new_thread(join, (near,))
+            except RuntimeError:  # no more processes may live, which threads are to the kernel
+                near.close()
 
-    threading.Thread(target=accept, daemon=True).start()
+    _thread.start_new_thread(accept, ())
+
+
+def pump(source: "_socket.socket", sink: "_socket.socket") -> None:
+    """Carry what comes in one direction, to its end."""
+    try:
+        while chunk := source.recv(1 << 16):
+            sink.sendall(chunk)
+    except OSError:
+        pass
+    try:
+        sink.shutdown(1)  # it is written to no more
+    except OSError:
+        pass
+
+
+def reach(far: "_socket.socket", proxy: str) -> bool:
+    """Connect to the proxy; for a moment there is none if the process that keeps it was killed."""
+    deadline = time.monotonic() + RETRY_S
+    while True:
+        try:
+            far.connect(proxy)
+            return True
+        except (ConnectionRefusedError, FileNotFoundError):
+            if time.monotonic() > deadline:
+                return False
+            time.sleep(AGAIN_S)
+        except OSError:
+            return False
 
 
 if __name__ == "__main__":

@@ -202,14 +202,16 @@ def test_a_patch_that_applies_to_the_base_alone_takes_the_place_of_the_work(tree
         (PATCH.replace("a - b", "a / b"), "patch failed: calc.py:1"),
         (PATCH + PATCH.replace("calc.py", "none.py"), "none.py: does not exist in index"),
         (new_file("../out.txt"), "invalid path"),
-        (new_file(".git/hooks/post-commit"), "invalid path"),
-        (new_file("sub/.git/config"), "invalid path"),
+        pytest.param(new_file(".git/hooks/post-commit"), "invalid path", marks=pytest.mark.slow),
+        pytest.param(new_file("sub/.git/config"), "invalid path", marks=pytest.mark.slow),
         (new_file("lib/x.py"), "is ignored by git|beyond a symbolic link"),
         (new_file("out/x.py"), "beyond a symbolic link"),
         (new_file("x.log"), "x.log is ignored by git"),
-        ("diff --git a/x b/x\n", "No valid patches|no changes|without header"),
+        pytest.param("diff --git a/x b/x\n", "No valid patches|no changes|without header", marks=pytest.mark.slow),
         (PATCH.replace("a - b\n+    return a + b", "a - b\n+    return a - b"), "it changes nothing"),
-        ("--- /dev/null\n+++ /etc/passwd\n@@ -0,0 +1 @@\n+x\n", "invalid path"),
+        pytest.param(
+            "--- /dev/null\n+++ /etc/passwd\n@@ -0,0 +1 @@\n+x\n", "invalid path", marks=pytest.mark.slow
+        ),
     ],
 )
 def test_a_patch_is_refused_whole(tree: Tree, patch: str, why: str) -> None:

@@ -186,7 +186,7 @@ IN_ROOM = 'case "$PWD" in *.room-*) {};; esac'
 
 
 def make_plan(count: Path) -> list[dict[str, Any]]:
-    """Tasks with checks of their own; three of them note in `count` what the base or the work holds."""
+    """Tasks with checks of their own; two of them note in `count` what the base or the work holds."""
     counted = f"cat src/answer >> {count}; grep -q good src/answer"
     never = {"commands": IN_ROOM.format("sleep 600"), "timeout": 1}
     reaches = f"{IN_ROOM.format(EVIL)}; grep -q good src/answer"
@@ -194,7 +194,7 @@ def make_plan(count: Path) -> list[dict[str, Any]]:
         {"id": "red", "prompt": "echo x > f", "check": "true"},
         {"id": "any", "prompt": "echo x > f", "check": "true", "prove": {"red": False}},
         {"id": "second", "prompt": SECOND, "check": "grep -qr good src", "rounds": 2},
-        *({"id": name, "prompt": f"{FIX}; echo {name} > f", "check": counted} for name in "abc"),
+        *({"id": name, "prompt": f"{FIX}; echo {name} > f", "check": counted} for name in "ab"),
         {"id": "loose", "prompt": f"{FIX}; git switch -q --detach", "check": CHECK},
         {"id": "endless", "prompt": FIX, "check": never},
         {"id": "reaches", "prompt": FIX, "check": reaches},
@@ -267,7 +267,7 @@ def test_a_failed_proof_goes_back_to_the_agent(ended: Project) -> None:
 
 def test_the_base_is_checked_once_for_all_tasks(ended: Project) -> None:
     tasks = tasks_of(ended)
-    assert {tasks[name]["proof"] for name in "abc"} == {"proved"}
+    assert {tasks[name]["proof"] for name in "ab"} == {"proved"}
     count = (ended.cwd.parent.parent / "count").read_text()
     assert count.count("bad") == 2, "once, and once more because it failed"
 

@@ -16,7 +16,7 @@ from typing import Any
 
 import psutil
 import pytest
-from conftest import Command, eventually, mount_disk
+from conftest import Command, eventually, mount_disk, slow
 from inside import inside
 from stages import commit_all
 from test_workspaces import Project, make_repository
@@ -250,7 +250,9 @@ def test_two_sessions_at_once_lose_nothing(
     assert snapshot(project) == before
 
 
-@pytest.mark.parametrize("task", many(2, SPECIAL)[0], ids=lambda task: str(task["id"]))
+@pytest.mark.parametrize(
+    "task", [*many(2, SPECIAL)[0][::2], *slow(*many(2, SPECIAL)[0][1::2])], ids=lambda task: str(task["id"])
+)
 def test_what_any_task_leaves_is_held(project: Project, task: dict[str, Any]) -> None:
     """Without a session: PREPARE, the task's script, RELEASE."""
     dirty(project)

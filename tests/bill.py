@@ -20,8 +20,11 @@ from typing import Final
 
 import pytest
 
-MOST_CPU_S: Final = 150.0
-"""What the fast tier may cost where the floor costs `FLOOR_S`.  Runs of the same tests have differed by 6 %."""
+GOAL_CPU_S: Final = 150.0
+"""What the fast tier may cost where the floor costs `FLOOR_S`: 142 to 144 when it was last measured."""
+
+MOST_CPU_S: Final = 1.1 * GOAL_CPU_S
+"""Red above.  Runs of the same tests have differed by 6 %, and no test may depend on how busy a machine is."""
 
 FLOOR_S: Final = 0.045
 """CPU time of `python -I -c "import click"` on the machine of the measurement (2 cores, Python 3.11)."""

@@ -123,9 +123,10 @@ def find_obeying() -> list[str]:
     """The words before those of a command that let root, too, obey the modes of files."""
     if os.geteuid() != 0:
         return []
-    if shutil.which("setpriv") is None:
-        pytest.skip("root reads all files, and there is no setpriv to change that")
-    return ["setpriv", "--bounding-set", "-dac_override,-dac_read_search"]
+    words = ["setpriv", "--bounding-set", "-dac_override,-dac_read_search"]
+    if shutil.which("setpriv") is None or subprocess.run([*words, "true"], capture_output=True).returncode != 0:
+        pytest.skip("root reads all files, and setpriv cannot change that here")
+    return words
 
 
 CLOSED = """

@@ -131,9 +131,10 @@ def find_obeying() -> list[str]:
 
 CLOSED = """
 echo e > e; mkdir d listed; echo z > d/z; echo l > listed/l; echo s > secret; echo changed > sub/b.txt
-chmod 000 d secret sub; chmod 444 listed
+odd=$(printf 'o\\374'); echo o > "$odd"
+chmod 000 d secret sub "$odd"; chmod 444 listed
 """
-OPEN = "chmod 700 d listed secret sub"
+OPEN = "chmod 700 d listed secret sub o*"
 
 
 def branches(project: Project) -> list[str]:
@@ -153,10 +154,10 @@ def test_what_its_user_cannot_read_keeps_the_worktree(sessionrun: Command, proje
     try:
         assert task["outcome"] == "succeeded"
         assert project.run("ls-tree", "-r", "--name-only", "main-task-t-rescue").split() == names
-        for name in ("d/", "listed/l", "secret", "sub/b.txt"):
+        for name in ("d/", "listed/l", "secret", "o\ufffd", "sub/"):
             assert f"{name} cannot be read" in task["worktree_kept"]
     finally:
         subprocess.run(["sh", "-c", OPEN], cwd=worktree, check=True)
     sessionrun("clean", "--worktrees", "last")
     held = {name for one in branches(project) for name in project.run("ls-tree", "-r", "--name-only", one).split()}
-    assert not worktree.exists() and held == {*names, "d/z", "listed/l", "secret"}
+    assert not worktree.exists() and held == {*names, "d/z", "listed/l", "secret", '"o\\374"'}

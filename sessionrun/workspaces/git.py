@@ -188,7 +188,7 @@ class Git:
             GitError: git failed.
         """
         done = self.attempt("ls-files", "-z", *words)
-        errors = done.stderr.decode("utf-8", "surrogateescape")
+        errors = done.stderr.decode("utf-8", "replace")
         if done.returncode != 0:
             raise GitError(("ls-files", *words), done.returncode, errors)
         closed = [line.removeprefix(_CLOSED).rpartition("/': ") for line in errors.split("\n") if _CLOSED in line]

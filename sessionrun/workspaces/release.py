@@ -338,7 +338,8 @@ def find_brought(request: WorkspaceRequest, main: Git, ignore: Sequence[str]) ->
 def _why_kept(request: WorkspaceRequest, parked: Parked, path: Path) -> str | None:
     """Why the worktree stays, or None when it may go: then a ref holds all that is in it."""
     if parked.problems:
-        return "; ".join(parked.problems[:5])
+        named = os.fsencode("; ".join(parked.problems[:5]))
+        return named.decode("utf-8", "replace")  # a name may be no UTF-8, and then no record could hold it
     admin = find_admin(request.repository, path)
     if admin is not None and (admin / "locked").exists():
         return "it is locked (git worktree lock)"

@@ -423,7 +423,7 @@ class Command:
         self, session_id: str, condition: Callable[[dict[str, Any]], Any], *, timeout_s: float = EVENTUALLY_S
     ) -> dict[str, Any]:
         """Wait until the session's status is so; return it.  It is read here: a command for each look is dear."""
-        from sessionrun.client.view import load_view
+        from sessionrun.client.reading.view import load_view
         from sessionrun.store.session import SessionDir
 
         session = SessionDir(self.directory(session_id))

@@ -27,7 +27,7 @@ from conftest import Command, eventually
 from prewarm import make_ready
 
 import sessionrun.cli.run
-import sessionrun.client.launching
+import sessionrun.client.launching.launch
 import sessionrun.dialects.prompts
 import sessionrun.runtime.jobs.check.check
 import sessionrun.runtime.launch
@@ -143,7 +143,7 @@ def _be_command(cwd: Path, words: Sequence[str], out: int, error: int) -> int:
     os.chdir(cwd)
     os.environ["PWD"] = str(cwd)
     module: Any
-    for module in (sessionrun.client.launching, sessionrun.runtime.launch):
+    for module in (sessionrun.client.launching.launch, sessionrun.runtime.launch):
         module.start_detached = _supervise
     return main(list(words))
 

@@ -13,7 +13,7 @@ import pytest
 from conftest import Command, eventually
 from faults.damaged import call
 
-from sessionrun.client.view import load_summary_view, load_view, read_view
+from sessionrun.client.reading.view import load_summary_view, load_view, read_view
 from sessionrun.model.errors import StoreError
 from sessionrun.runtime.launch import resume
 from sessionrun.runtime.main import _load

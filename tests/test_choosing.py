@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 from landings import CHECK, MAIN, Yard, make_yard
 
-from sessionrun.client.attempts import rank_attempts
+from sessionrun.client.reading.attempts import rank_attempts
 from sessionrun.landing.batches import choose_size, count_probes, expect_runs, find_green_prefix
 from sessionrun.landing.choice import choose_best, choose_union, leave_out, list_enemies
 from sessionrun.landing.choosing import Chosen, How, land_chosen

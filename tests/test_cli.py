@@ -508,7 +508,7 @@ def test_skipped_tasks_count_as_not_done(sessionrun: Command) -> None:
 @pytest.mark.slow
 def test_status_counts_up_and_is_never_torn(sessionrun: Command) -> None:
     """A reader in a tight loop sees whole objects whose counters only rise."""
-    from sessionrun.client.view import load_view
+    from sessionrun.client.reading.view import load_view
 
     session_id = sessionrun.start({"prompts": ["sleep 0.02"] * 60, "max_parallel": 4})
     session = SessionDir(sessionrun.directory(session_id))

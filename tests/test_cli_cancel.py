@@ -13,7 +13,7 @@ from conftest import Command, eventually
 from terminal import Terminal
 
 from sessionrun.cli.cancel import _summary
-from sessionrun.client.listing import load_summaries
+from sessionrun.client.reading.listing import load_summaries
 
 STUBBORN = "trap '' TERM INT HUP; echo $$ >stubborn; while :; do sleep 1; done"
 RUNAWAY = "setsid sh -c 'trap \"\" TERM; echo $$ >runaway; exec sleep 600' </dev/null & while :; do sleep 1; done"

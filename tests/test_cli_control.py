@@ -12,8 +12,8 @@ import pytest
 from conftest import Command, eventually, kill_sessions, rests
 
 from sessionrun.cli.retry import _count_retried
-from sessionrun.client.control import Target
-from sessionrun.client.requests import ask
+from sessionrun.client.asking.control import Target
+from sessionrun.client.asking.requests import ask
 from sessionrun.model.errors import StoreError
 from sessionrun.store.session import SessionDir
 

@@ -15,7 +15,7 @@ import pytest
 from conftest import Command, slow
 from terminal import Terminal
 
-from sessionrun.client.outputs import find_tail, iterate_chunks, iterate_tail
+from sessionrun.client.reading.outputs import find_tail, iterate_chunks, iterate_tail
 
 HOSTILE = (
     b"red \x1b[31m clear \x1b[2J title \x1b]0;x\x07 clip \x1b]52;c;QUFB\x07 c1 \xc2\x9b31m bell \x07 back \x08\x08"

@@ -23,10 +23,10 @@ from clusters import SHORT_WORDS, RealCluster, kill_and_wait, real_cluster
 from conftest import Command, eventually, slow_seed
 
 import sessionrun as package
-from sessionrun.client import cluster_certs
-from sessionrun.client.cluster import open_cluster
-from sessionrun.client.cluster_certs import make_certs
-from sessionrun.client.cluster_machines import head_command, make_unit
+from sessionrun.client.cluster import certs as cluster_certs
+from sessionrun.client.cluster.address import open_cluster
+from sessionrun.client.cluster.certs import make_certs
+from sessionrun.client.cluster.machines import head_command, make_unit
 from sessionrun.model.errors import InputError
 from sessionrun.runtime.node.directory import load_site
 from sessionrun.workspaces.companions import MAX_BYTES

@@ -25,7 +25,7 @@ from conftest import Command, eventually, slow_seed
 from test_cluster import git, make_repository
 from test_cluster_network import Machines, find_overlaps, read_times, three_machines, write_log_program
 
-from sessionrun.client.view import load_history, load_view
+from sessionrun.client.reading.view import load_history, load_view
 from sessionrun.model.events import Entry, JobClaimed, JobFinished, JobLost
 from sessionrun.model.keys import JobKey
 from sessionrun.runtime.keeper.lease import boot_ns

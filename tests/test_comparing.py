@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from sessionrun.client.comparison import compare_tasks, estimate_pass, wilson
+from sessionrun.client.reading.comparison import compare_tasks, estimate_pass, wilson
 
 
 def task(model: str, name: str, outcome: str | None, sample: int = 1, **said: Any) -> dict[str, Any]:

@@ -148,7 +148,7 @@ def test_what_cannot_be_continued_is_refused(sessionrun: Command) -> None:
 
 
 def test_a_task_that_runs_is_refused_by_the_session_too(sessionrun: Command) -> None:
-    from sessionrun.client.requests import Refused, ask
+    from sessionrun.client.asking.requests import Refused, ask
     from sessionrun.store.session import SessionDir
 
     session_id = sessionrun.start({"prompts": [{"id": "a", "prompt": "while ! [ -e go ]; do sleep 0.05; done"}]})

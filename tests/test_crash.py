@@ -18,9 +18,9 @@ import psutil
 import pytest
 from conftest import Command, eventually, is_gone, mount_disk
 
-from sessionrun.client.listing import load_summaries
 from sessionrun.client.notices import SessionWarning, begin
-from sessionrun.client.view import load_summary_view, load_view
+from sessionrun.client.reading.listing import load_summaries
+from sessionrun.client.reading.view import load_summary_view, load_view
 from sessionrun.model.errors import SessionrunError
 from sessionrun.store.inbox import has_request, send_request
 from sessionrun.store.requests import load_requests

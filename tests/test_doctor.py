@@ -30,7 +30,7 @@ from sessionrun.client.doctor.checks import (
     examine_environment,
     repair,
 )
-from sessionrun.client.view import load_view
+from sessionrun.client.reading.view import load_view
 from sessionrun.runtime.jobs import job as own_job
 from sessionrun.store import index
 from sessionrun.store.filesystem import find_file_system

@@ -11,9 +11,9 @@ import pytest
 from conftest import Command
 
 from sessionrun.cli import run
-from sessionrun.client.effects import ALWAYS, ELSEWHERE, RULES
-from sessionrun.client.planning import Asked, AskedGit, AskedMoney, Planned
-from sessionrun.client.planning import plan as plan_input
+from sessionrun.client.planning.effects import ALWAYS, ELSEWHERE, RULES
+from sessionrun.client.planning.plan import Asked, AskedGit, AskedMoney, Planned
+from sessionrun.client.planning.plan import plan as plan_input
 from sessionrun.model.errors import InputError
 
 

@@ -12,7 +12,7 @@ import pytest
 from conftest import Command, eventually
 from simulation import make_session
 
-from sessionrun.client.explanation import CAUSES, Grounds, explain_session, find_holders
+from sessionrun.client.explaining.explanation import CAUSES, Grounds, explain_session, find_holders
 from sessionrun.engine.fold import apply, begin
 from sessionrun.engine.status import project
 from sessionrun.model.events import Entry, HoldPlaced

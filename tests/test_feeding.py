@@ -16,7 +16,7 @@ from conftest import eventually, slow
 from hypothesis import given
 from hypothesis import strategies as st
 
-from sessionrun.client.waiting import choose_decisive, is_held
+from sessionrun.client.reading.waiting import choose_decisive, is_held
 from sessionrun.engine.feeding import TROUBLE, list_decisive
 from sessionrun.engine.fold import apply, begin
 from sessionrun.engine.orders import EndSession

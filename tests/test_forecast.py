@@ -14,7 +14,7 @@ from simulation import make_session
 from test_looks import NOW, make_task, make_view
 
 from sessionrun.cli.standing import head_line
-from sessionrun.client.forecast import Forecast, Likeness, Past, forecast, foresee_left, load_past
+from sessionrun.client.planning.forecast import Forecast, Likeness, Past, forecast, foresee_left, load_past
 from sessionrun.model.spec import SLOT, AgentSpec, SessionSpec, TaskSpec
 
 AGENTS = {"shell": AgentSpec("shell", ("sh",), prompt_kind="script"), "claude": AgentSpec("claude", ("claude",))}

@@ -10,8 +10,8 @@ from typing import Any
 import pytest
 from conftest import Command, eventually
 
-from sessionrun.client.handover import AskedTasks, list_items, read_keys
-from sessionrun.client.planning import Planned, plan
+from sessionrun.client.planning.handover import AskedTasks, list_items, read_keys
+from sessionrun.client.planning.plan import Planned, plan
 from sessionrun.engine.fold import apply, begin
 from sessionrun.engine.orders import Record, StartJob, WakeAt
 from sessionrun.engine.pace import START, delay_start
@@ -25,7 +25,7 @@ from simulation import make_session  # isort: skip
 
 
 def planned(given: Any, **asked: Any) -> dict[str, TaskSpec]:
-    from sessionrun.client.planning import Asked
+    from sessionrun.client.planning.plan import Asked
 
     made = plan(given, Asked(agent="shell"), tasks=AskedTasks(**asked))
     assert isinstance(made, Planned)

@@ -15,7 +15,7 @@ from conftest import Command, eventually
 from killed_calls import preload
 
 from sessionrun import client
-from sessionrun.client.ingesting import Ingested, ingest
+from sessionrun.client.queue.ingesting import Ingested, ingest
 from sessionrun.queue.shelf import FORGOTTEN_S, SETTLED_S, Shelf, has_writer
 from sessionrun.queue.suggestions import MAX_TITLE, NAME, make_draft, read_line
 
@@ -301,7 +301,7 @@ KILLED = """
 import os, struct, sys
 from pathlib import Path
 from sessionrun import client
-from sessionrun.client.ingesting import ingest
+from sessionrun.client.queue.ingesting import ingest
 
 counter, base, closes = sys.argv[1], Path.cwd(), sys.argv[2] == "closes"
 LINES = {"one", "two", "three", "four"}

@@ -18,7 +18,7 @@ from conftest import Command, eventually
 from sessionrun.cli.progress import describe, draw_bar
 from sessionrun.cli.standing import add_details, choose_shown, clock, head_line
 from sessionrun.cli.status import format_status
-from sessionrun.client.eta import estimate_left
+from sessionrun.client.reading.eta import estimate_left
 
 HERE = Path(__file__).parent
 RECORDED = HERE / "data" / "recorded" / "before-rooms" / "sessions"

@@ -12,9 +12,9 @@ import pytest
 from conftest import Command, eventually
 from simulation import make_session
 
-from sessionrun.client.listing import arrange, find_depths
-from sessionrun.client.nesting import find_parent, settle_nesting
+from sessionrun.client.launching.nesting import find_parent, settle_nesting
 from sessionrun.client.notices import SessionWarning
+from sessionrun.client.reading.listing import arrange, find_depths
 from sessionrun.model.errors import InputError
 from sessionrun.model.nesting import Parent
 from sessionrun.model.spec import Limits

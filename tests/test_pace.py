@@ -12,9 +12,9 @@ import pytest
 from conftest import Command
 from simulation import make_session
 
-from sessionrun.client.pace import AskedPace, settle_pace
-from sessionrun.client.planning import Asked, Planned
-from sessionrun.client.planning import plan as plan_input
+from sessionrun.client.planning.pace import AskedPace, settle_pace
+from sessionrun.client.planning.plan import Asked, Planned
+from sessionrun.client.planning.plan import plan as plan_input
 from sessionrun.engine.fold import apply, begin
 from sessionrun.engine.moves import cancel
 from sessionrun.engine.orders import Record, StartJob

@@ -14,8 +14,8 @@ import psutil
 import pytest
 from conftest import Command, eventually, slow
 
-from sessionrun.client.stopped import find_stopped
-from sessionrun.client.view import load_summary_view, load_view
+from sessionrun.client.reading.stopped import find_stopped
+from sessionrun.client.reading.view import load_summary_view, load_view
 from sessionrun.runtime import processes
 from sessionrun.store.session import SessionDir
 

@@ -14,7 +14,7 @@ import psutil
 import pytest
 from conftest import eventually
 
-from sessionrun.client.abreast import run_abreast
+from sessionrun.client.precaching.abreast import run_abreast
 from sessionrun.workspaces.git import Git, GitError
 from sessionrun.workspaces.programs import ask
 

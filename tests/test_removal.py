@@ -16,8 +16,8 @@ import pytest
 from conftest import Command, eventually, kill_sessions
 from test_cli_worktrees import Project
 
-from sessionrun.client.cleaning import find_candidates
-from sessionrun.client.removal import Candidate, choose, find_trash, remove_sessions
+from sessionrun.client.cleaning.clean import find_candidates
+from sessionrun.client.cleaning.removal import Candidate, choose, find_trash, remove_sessions
 from sessionrun.store import index
 from sessionrun.store.caches import SEAL_KEY, seal
 from sessionrun.store.session import SessionDir

@@ -16,7 +16,7 @@ import psutil
 import pytest
 from conftest import Command, eventually, is_gone, kill_sessions
 
-from sessionrun.client import control
+from sessionrun.client.asking import control
 from sessionrun.runtime import launch, main
 from sessionrun.runtime.processes import Identity, start_time
 from sessionrun.store import locks

@@ -13,7 +13,7 @@ import pytest
 from conftest import Command
 
 from sessionrun.cli.selecting import Done, act_on_each
-from sessionrun.client.selection import Chosen, Wanted, choose_sessions, is_in_state
+from sessionrun.client.reading.selection import Chosen, Wanted, choose_sessions, is_in_state
 from sessionrun.model.errors import InputError, SessionGone, SessionNotFound
 from sessionrun.store.session import SessionDir
 

@@ -25,7 +25,7 @@ from test_dispatch import WORKER, Dispatcher, write
 from test_prove import CHECK, FIX
 from test_prove import make_repository as make_tested_repository
 
-from sessionrun.client.slurm import check_options, find_largest_array, parse_words
+from sessionrun.client.planning.slurm import check_options, find_largest_array, parse_words
 from sessionrun.model.cluster import Cluster
 from sessionrun.model.errors import InputError
 from sessionrun.model.events import HoldPlaced, JobLost, JobStarted

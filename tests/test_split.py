@@ -13,7 +13,7 @@ import pytest
 from conftest import Command
 
 from sessionrun import client
-from sessionrun.client.splitting import split
+from sessionrun.client.queue.splitting import split
 from sessionrun.model.errors import InputError
 from sessionrun.queue.subtasks import name_group, read_answer, split_by_rule, write_prompt
 

@@ -23,7 +23,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from simulation import make_session
 
-from sessionrun.client.changes import read_changes
+from sessionrun.client.reading.changes import read_changes
 from sessionrun.model.errors import InputError, SessionNotFound, StoreError
 from sessionrun.model.events import Entry, RequestReceived, TaskAdded, to_record
 from sessionrun.model.keys import JobKey

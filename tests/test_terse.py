@@ -21,7 +21,7 @@ from hypothesis import strategies as st
 
 from sessionrun.cli.digest import make_json, make_text
 from sessionrun.cli.formats import COLUMNS, FORMATS
-from sessionrun.client.digest import BYTES_PER_TOKEN, divide
+from sessionrun.client.reading.digest import BYTES_PER_TOKEN, divide
 from sessionrun.model.errors import InputError
 from sessionrun.store.session import SessionDir
 

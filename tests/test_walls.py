@@ -24,7 +24,7 @@ from hypothesis import strategies as st
 from test_store import make_spec
 from test_workspaces import make_repository
 
-from sessionrun.client.sandboxing import find_own_filter
+from sessionrun.client.planning.sandboxing import find_own_filter
 from sessionrun.dialects.convert import Misfit
 from sessionrun.dialects.sandbox import as_sandbox
 from sessionrun.engine.fold import begin

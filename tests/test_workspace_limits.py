@@ -16,7 +16,7 @@ from simulation import make_session
 from test_workspaces import Project
 
 from sessionrun.client.config import Config
-from sessionrun.client.planning import _settle_workspace_timeout
+from sessionrun.client.planning.plan import _settle_workspace_timeout
 from sessionrun.model.spec import Limits, TaskSpec
 from sessionrun.model.spec_records import spec_from_record
 from sessionrun.store.session import SessionDir

@@ -10,9 +10,10 @@ import click
 
 from sessionrun.cli.control import EXIT_TIMEOUT, NOT_TAKEN
 from sessionrun.cli.render import print_json, session_head, warn
-from sessionrun.client.adding import add, load_open, refuse_session_options, settle_addition
+from sessionrun.client.asking.adding import add, load_open
 from sessionrun.client.lookup import open_session
-from sessionrun.client.sandboxing import check_sandboxes
+from sessionrun.client.planning.joining import refuse_session_options, settle_addition
+from sessionrun.client.planning.sandboxing import check_sandboxes
 from sessionrun.model.events import TasksAdded
 from sessionrun.model.spec import SessionSpec
 from sessionrun.store.session import SessionDir
@@ -33,7 +34,7 @@ class Joined(NamedTuple):
     ) -> int:
         """Add the tasks and say what became of them; the exit code."""
         if ready:
-            from sessionrun.client.readiness import check_ready
+            from sessionrun.client.launching.readiness import check_ready
 
             check_ready(planned)
         warning = check_sandboxes(planned)

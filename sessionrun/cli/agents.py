@@ -13,7 +13,7 @@ from sessionrun.client.installed import examine_agents, list_agents
 
 if TYPE_CHECKING:
     from sessionrun.client.doctor.programs import Examined
-    from sessionrun.client.sandboxing import WallsHere
+    from sessionrun.client.planning.sandboxing import WallsHere
 
 _WORDS: Final = {True: "yes", False: "no", None: "-"}
 
@@ -35,7 +35,7 @@ def command(as_json: bool) -> None:
 
 def report_agents(*, as_json: bool) -> bool:
     """Print what `doctor agents` finds; whether an agent other than `shell` could start."""
-    from sessionrun.client.sandboxing import examine_walls
+    from sessionrun.client.planning.sandboxing import examine_walls
 
     agents, walls = examine_agents(), examine_walls()
     if as_json:

@@ -17,8 +17,8 @@ from sessionrun.cli.render import (
     task_word,
 )
 from sessionrun.cli.standing import head_line
-from sessionrun.client.landed import count_landings
-from sessionrun.client.terse import is_fine, needs_look
+from sessionrun.client.reading.landed import count_landings
+from sessionrun.client.reading.terse import is_fine, needs_look
 from sessionrun.model.times import parse_time
 
 KEYS: Final = "q quit  up/down select  l logs  d diff  c cancel  r retry  f filter"

@@ -11,9 +11,9 @@ from sessionrun.cli.control import EXIT_TIMEOUT, control_options, count_words
 from sessionrun.cli.options import json_option, results_dir_option
 from sessionrun.cli.render import session_head, warn
 from sessionrun.cli.selecting import Done, act_on_each, make_wanted
-from sessionrun.client.control import cancel, request_all
-from sessionrun.client.selection import choose_sessions
-from sessionrun.client.view import describe_shortage
+from sessionrun.client.asking.control import cancel, request_all
+from sessionrun.client.reading.selection import choose_sessions
+from sessionrun.client.reading.view import describe_shortage
 from sessionrun.store.session import SessionDir
 
 
@@ -56,7 +56,7 @@ def command(
     if len(chosen.sessions) > 1:
         request_all(chosen.sessions, now=now)
     if tree:
-        from sessionrun.client.control import cancel_nested
+        from sessionrun.client.asking.control import cancel_nested
 
         inside = cancel_nested(chosen.sessions, chosen.tasks, now=now, timeout_s=timeout)
         nested = {session.session_id for session in inside}

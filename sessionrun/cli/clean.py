@@ -10,8 +10,8 @@ import click
 from sessionrun.cli.options import Age, Count, Size, cache_dir_option, json_option, results_dir_option
 from sessionrun.cli.render import escape, print_json
 from sessionrun.cli.selecting import Words, label_option, since_option
-from sessionrun.client.cleaning import clean, clean_worktrees
-from sessionrun.client.removal import CLEANED
+from sessionrun.client.cleaning.clean import clean, clean_worktrees
+from sessionrun.client.cleaning.removal import CLEANED
 from sessionrun.model.errors import InputError
 
 
@@ -102,7 +102,7 @@ def command(
 def _clean_cache(
     cache_dir: Path | None, older_than: float | None, max_size: int | None, *, dry_run: bool
 ) -> list[dict[str, Any]]:
-    from sessionrun.client.cache import clean_cache
+    from sessionrun.client.cleaning.cache import clean_cache
 
     return clean_cache(cache_dir=cache_dir, older_than_s=older_than, max_bytes=max_size, dry_run=dry_run)
 

@@ -7,7 +7,7 @@ from typing import Any, Final
 
 from sessionrun.cli.money import describe_cost
 from sessionrun.cli.render import duration, print_json, print_table, terminal_width
-from sessionrun.client.comparison import AXES, compare_tasks
+from sessionrun.client.reading.comparison import AXES, compare_tasks
 from sessionrun.model.usage import Usage
 
 NARROW: Final = 76

@@ -54,8 +54,8 @@ def _find_agents(_: click.Context) -> Iterable[str]:
 
 
 def _find_sessions(context: click.Context) -> Iterable[str]:
-    from sessionrun.client.listing import load_summaries
     from sessionrun.client.lookup import LAST, find_results_dir
+    from sessionrun.client.reading.listing import load_summaries
 
     views = load_summaries(find_results_dir(_given_directory(context)), everywhere=False)
     names = [view["name"] for view in views if view["name"]]
@@ -64,7 +64,7 @@ def _find_sessions(context: click.Context) -> Iterable[str]:
 
 def _find_tasks(context: click.Context) -> Iterable[str]:
     from sessionrun.client.lookup import LAST, open_session
-    from sessionrun.client.view import load_view
+    from sessionrun.client.reading.view import load_view
 
     session_id = context.params.get("session_id") or next(iter(context.params.get("words") or ()), LAST)
     return [task["id"] for task in load_view(open_session(_given_directory(context), session_id))["tasks"]]

@@ -44,7 +44,7 @@ def command(
     Its agent gets TEXT in the same conversation, and works on the same branch.  A TEXT of - is read from standard
     input.
     """
-    from sessionrun.client.continuing import continue_task
+    from sessionrun.client.asking.continuing import continue_task
 
     session = open_session(results_dir, session_id)
     reply = continue_task(session, task, _read_text(text, file), timeout_s=timeout)
@@ -69,7 +69,7 @@ def _read_text(text: str | None, file: Path | None) -> str:
     Raises:
         InputError: it was given twice or nowhere, or cannot be read.
     """
-    from sessionrun.client.inputs import read_source
+    from sessionrun.client.planning.inputs import read_source
 
     if (text is None) == (file is None):
         raise InputError("give the follow-up once: as TEXT, as - for standard input, or with --file FILE")

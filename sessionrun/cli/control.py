@@ -9,7 +9,7 @@ import click
 
 from sessionrun.cli.options import Duration
 from sessionrun.cli.selecting import selector_options, words_argument
-from sessionrun.client.control import TAKEN_TIMEOUT_S
+from sessionrun.client.asking.control import TAKEN_TIMEOUT_S
 
 EXIT_TIMEOUT: Final = 124
 NOT_TAKEN: Final = "asked for; the session has not taken the request yet"

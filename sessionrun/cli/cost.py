@@ -13,8 +13,8 @@ from sessionrun.cli.options import Since, json_option, results_dir_option
 from sessionrun.cli.render import escape_line, print_json, print_table, short_time
 from sessionrun.cli.selecting import label_option, make_wanted, state_option
 from sessionrun.client.lookup import LAST, find_results_dir
-from sessionrun.client.selection import Wanted, find_sessions
-from sessionrun.client.view import load_or_warn, load_view
+from sessionrun.client.reading.selection import Wanted, find_sessions
+from sessionrun.client.reading.view import load_or_warn, load_view
 from sessionrun.model.errors import InputError
 from sessionrun.model.times import parse_time
 from sessionrun.model.usage import Usage

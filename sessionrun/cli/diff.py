@@ -11,8 +11,8 @@ import click
 
 from sessionrun.cli.options import json_option, results_dir_option, session_argument
 from sessionrun.cli.render import escape, escape_line, print_json, write_bytes
-from sessionrun.client.changes import describe_changes, find_changed, read_changes
 from sessionrun.client.lookup import open_session
+from sessionrun.client.reading.changes import describe_changes, find_changed, read_changes
 from sessionrun.store.session import SessionDir
 
 

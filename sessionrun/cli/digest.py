@@ -18,8 +18,8 @@ from sessionrun.cli.render import (
     versioned,
     write_bytes,
 )
-from sessionrun.client.digest import Digest, Excerpt, Shown, Task, make_digest
-from sessionrun.client.digest_record import describe_digest, find_room, shorten_reason, tell_rest
+from sessionrun.client.reading.digest import Digest, Excerpt, Shown, Task, make_digest
+from sessionrun.client.reading.digest_record import describe_digest, find_room, shorten_reason, tell_rest
 from sessionrun.store.session import SessionDir
 
 _ERRORS_HEAD: Final = "[standard error]"

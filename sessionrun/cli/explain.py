@@ -48,7 +48,7 @@ def command(session_id: str, tasks: tuple[str, ...], as_json: bool, results_dir:
     Without TASK: which process runs the session, what holds it, and each task that has not ended, by cause.  With
     TASK: the whole story of that task.
     """
-    from sessionrun.client.grounds import explain
+    from sessionrun.client.explaining.grounds import explain
 
     session = open_session(results_dir, session_id)
     explanation = explain(session, tasks)
@@ -71,7 +71,7 @@ def _word_cause(cause: str) -> str:
 
 
 def _tell_session(explanation: dict[str, Any]) -> Iterator[str]:
-    from sessionrun.client.grounds import describe_rest
+    from sessionrun.client.explaining.grounds import describe_rest
 
     yield f"Session: {explanation['session_id']}"
     yield f"Status: {session_word(explanation)}" + (
@@ -122,7 +122,7 @@ def _word_denied(found_of: Sequence[Mapping[str, Any]]) -> str:
 
 
 def _list_tasks(explanation: Mapping[str, Any]) -> Iterator[str]:
-    from sessionrun.client.explanation import CAUSES
+    from sessionrun.client.explaining.explanation import CAUSES
 
     yield from _tell_denied(explanation["denied"])
     for cause in CAUSES:

@@ -12,8 +12,8 @@ from datetime import datetime
 from typing import Any, Final, TypeAlias
 
 from sessionrun.cli.render import encode, escape, escape_line, reason_lines, task_word, versioned, write_bytes
-from sessionrun.client.outputs import iterate_chunks, iterate_tail
-from sessionrun.client.waiting import has_failed
+from sessionrun.client.reading.outputs import iterate_chunks, iterate_tail
+from sessionrun.client.reading.waiting import has_failed
 from sessionrun.store.session import SessionDir
 
 Task: TypeAlias = Mapping[str, Any]

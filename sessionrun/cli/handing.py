@@ -10,7 +10,7 @@ import click
 from sessionrun.cli.options import Count, Moment, ShellCommand
 
 if TYPE_CHECKING:
-    from sessionrun.client.handover import AskedTasks
+    from sessionrun.client.planning.handover import AskedTasks
 
 _Command = TypeVar("_Command", bound=Callable[..., Any])
 
@@ -30,7 +30,7 @@ def take_tasks(options: Mapping[str, Any]) -> AskedTasks | None:
     """
     if not any(options[name] not in (None, ()) for name in (*_KEYS, *_SAY)):
         return None
-    from sessionrun.client.handover import AskedTasks, refuse_bytes
+    from sessionrun.client.planning.handover import AskedTasks, refuse_bytes
 
     for option in ("check", "setup", "env", "default"):
         for word in options["defaults" if option == "default" else option]:

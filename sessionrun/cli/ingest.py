@@ -9,7 +9,7 @@ import click
 from sessionrun.cli.options import Count, json_option
 from sessionrun.cli.queue import backend_option
 from sessionrun.cli.render import escape_line, print_json
-from sessionrun.client.ingesting import MAX_TASKS, Ingested, ingest
+from sessionrun.client.queue.ingesting import MAX_TASKS, Ingested, ingest
 
 
 @click.command("ingest")

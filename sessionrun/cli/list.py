@@ -20,9 +20,9 @@ from sessionrun.cli.render import (
     unversioned,
 )
 from sessionrun.cli.selecting import make_wanted, selector_options
-from sessionrun.client.listing import arrange, find_depths
-from sessionrun.client.selection import find_sessions, find_views
-from sessionrun.client.view import load_summary_view
+from sessionrun.client.reading.listing import arrange, find_depths
+from sessionrun.client.reading.selection import find_sessions, find_views
+from sessionrun.client.reading.view import load_summary_view
 from sessionrun.model.errors import InputError
 
 SHORT_ID: Final = 8

@@ -14,10 +14,10 @@ import click
 
 from sessionrun.cli.options import Count, json_option, place_lines, results_dir_option, session_argument
 from sessionrun.cli.render import escape, short_time
-from sessionrun.client.logs import Line, open_outputs
 from sessionrun.client.lookup import choose_tasks, open_session
-from sessionrun.client.view import load_view
-from sessionrun.client.waiting import POLL_LAST_S, Watch, gone_words
+from sessionrun.client.reading.logs import Line, open_outputs
+from sessionrun.client.reading.view import load_view
+from sessionrun.client.reading.waiting import POLL_LAST_S, Watch, gone_words
 from sessionrun.model.errors import SessionGone
 from sessionrun.model.times import format_time
 from sessionrun.model.versions import OUTPUT_VERSION

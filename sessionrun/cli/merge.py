@@ -11,7 +11,7 @@ import click
 from sessionrun.cli.options import Count, Duration, ShellCommand, json_option, results_dir_option
 from sessionrun.cli.render import escape, escape_line, print_json
 from sessionrun.client.config import load_merge_trailers
-from sessionrun.client.landing import AskedLanding, Choice, merge
+from sessionrun.client.landing.landing import AskedLanding, Choice, merge
 from sessionrun.client.lookup import open_session
 from sessionrun.model.sandbox import POLICIES, Policy
 

@@ -10,8 +10,8 @@ import click
 
 from sessionrun.cli.render import SINGLE_LINE, escape, escape_line, landing_lines, task_word
 from sessionrun.cli.status import kept_lines
-from sessionrun.client.changes import find_work_base
-from sessionrun.client.merging import Inspected, Merged, Merges, Shared, Task, plan_merges, read_landing
+from sessionrun.client.landing.merging import Inspected, Merged, Merges, Shared, Task, plan_merges, read_landing
+from sessionrun.client.reading.changes import find_work_base
 from sessionrun.model.places import Repository
 
 MAX_NAMED: Final = 5

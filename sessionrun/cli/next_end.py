@@ -9,9 +9,9 @@ import click
 
 from sessionrun.cli.options import find_place
 from sessionrun.cli.render import escape_line, landing_lines, print_json, reason_lines, session_head, task_word
-from sessionrun.client.next_end import NextEnd, wait_for_next
-from sessionrun.client.selection import Chosen
-from sessionrun.client.waiting import choose_decisive, has_landed
+from sessionrun.client.reading.next_end import NextEnd, wait_for_next
+from sessionrun.client.reading.selection import Chosen
+from sessionrun.client.reading.waiting import choose_decisive, has_landed
 
 EXIT_FAILED: Final = 1
 EXIT_HELD: Final = 75

@@ -9,8 +9,8 @@ import click
 
 from sessionrun.cli.options import json_option, results_dir_option
 from sessionrun.cli.render import print_json, session_word
-from sessionrun.client.listing import load_summaries
 from sessionrun.client.lookup import find_results_dir
+from sessionrun.client.reading.listing import load_summaries
 from sessionrun.model.errors import InputError
 
 STATES: Final = ("running", "recovering", "completed", "cancelled", "interrupted")

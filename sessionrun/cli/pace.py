@@ -11,7 +11,7 @@ from sessionrun.cli.options import Duration, Size
 from sessionrun.model.spec import Halt
 
 if TYPE_CHECKING:
-    from sessionrun.client.pace import AskedPace
+    from sessionrun.client.planning.pace import AskedPace
 
 _Command = TypeVar("_Command", bound=Callable[..., Any])
 
@@ -32,7 +32,7 @@ class Load(click.ParamType[float]):
 
 
 def pace_options(command: _Command) -> _Command:
-    """Add the options of `client.pace.AskedPace`."""
+    """Add the options of `client.AskedPace`."""
     for option in reversed(_OPTIONS):
         command = option(command)
     return command
@@ -40,7 +40,7 @@ def pace_options(command: _Command) -> _Command:
 
 def take_pace(options: Mapping[str, Any]) -> AskedPace:
     """What these options say."""
-    from sessionrun.client.pace import AskedPace
+    from sessionrun.client.planning.pace import AskedPace
 
     return AskedPace(*(options[name] for name in AskedPace._fields))
 

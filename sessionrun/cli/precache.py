@@ -10,7 +10,7 @@ import click
 from sessionrun.cli.options import Count, cache_dir_option, json_option
 from sessionrun.cli.render import escape, print_json
 from sessionrun.client.fetching import Record
-from sessionrun.client.prefetching import precache
+from sessionrun.client.precaching.prefetching import precache
 
 
 @click.command("precache")

@@ -9,8 +9,8 @@ from typing import Any, Final
 import click
 
 from sessionrun.cli.render import duration, escape_line, local_time, print_json
-from sessionrun.client.planning import Planned
-from sessionrun.client.preview import describe_plan
+from sessionrun.client.planning.plan import Planned
+from sessionrun.client.planning.preview import describe_plan
 
 PROMPT_LINES: Final = 3
 PROMPT_WIDTH: Final = 70

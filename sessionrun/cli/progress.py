@@ -10,7 +10,7 @@ from typing import IO, Any, Final
 import click
 
 from sessionrun.cli.render import clip, duration, escape, escape_line, sign, task_word, terminal_width
-from sessionrun.client.waiting import Progress
+from sessionrun.client.reading.waiting import Progress
 
 PLAIN_EVERY_S: Final = 1.0
 PLAIN_NAMES: Final = 3
@@ -64,7 +64,7 @@ class _Look:
     def estimate(self, view: Mapping[str, Any]) -> float | None:
         """How many seconds are left."""
         from sessionrun.cli.standing import elapsed_of
-        from sessionrun.client.eta import estimate_left
+        from sessionrun.client.reading.eta import estimate_left
 
         return estimate_left(self.tasks, elapsed_of(self.tasks, time.time()), view["max_parallel"])
 

@@ -10,7 +10,7 @@ import click
 
 from sessionrun.cli.options import json_option, results_dir_option
 from sessionrun.cli.render import WIDTH, clip, escape, escape_line, print_json, print_table
-from sessionrun.client.queue import (
+from sessionrun.client.queue.feeds import (
     BACKEND_NAMES,
     Changes,
     Draft,

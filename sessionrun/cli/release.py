@@ -12,8 +12,8 @@ from sessionrun.cli.control import EXIT_TIMEOUT, NOT_TAKEN, control_options, cou
 from sessionrun.cli.options import json_option, results_dir_option
 from sessionrun.cli.render import session_head
 from sessionrun.cli.selecting import Done, act_on_each, make_wanted
-from sessionrun.client.control import release
-from sessionrun.client.selection import choose_sessions
+from sessionrun.client.asking.control import release
+from sessionrun.client.reading.selection import choose_sessions
 from sessionrun.store.session import SessionDir
 
 

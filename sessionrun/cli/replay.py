@@ -9,9 +9,9 @@ import click
 
 from sessionrun.cli.options import json_option, results_dir_option, session_argument
 from sessionrun.cli.render import escape_line, print_json
-from sessionrun.client.launching import launch
+from sessionrun.client.launching.launch import launch
 from sessionrun.client.lookup import open_session
-from sessionrun.client.waiting import wait
+from sessionrun.client.reading.waiting import wait
 from sessionrun.store.session import SessionDir
 
 
@@ -53,7 +53,7 @@ def command(
 
     Exit code 0: all tasks ended as they were recorded; 1: some did not.
     """
-    from sessionrun.client.replaying import compare_replay, find_place, plan_replay
+    from sessionrun.client.launching.replaying import compare_replay, find_place, plan_replay
 
     recorded = open_session(results_dir, session_id)
     place = directory.absolute() if directory is not None else find_place(recorded)

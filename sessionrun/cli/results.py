@@ -25,11 +25,11 @@ from sessionrun.cli.render import (
     versioned,
     write_bytes,
 )
-from sessionrun.client.landed import add_landings
 from sessionrun.client.lookup import choose_tasks, open_session
-from sessionrun.client.outputs import find_tail, iterate_chunks, iterate_tail
-from sessionrun.client.view import load_view
-from sessionrun.client.waiting import has_failed
+from sessionrun.client.reading.landed import add_landings
+from sessionrun.client.reading.outputs import find_tail, iterate_chunks, iterate_tail
+from sessionrun.client.reading.view import load_view
+from sessionrun.client.reading.waiting import has_failed
 from sessionrun.model.errors import InputError, SessionrunError
 from sessionrun.store.session import SessionDir
 
@@ -113,7 +113,7 @@ def command(
 
 def _find_bound(max_bytes: int | None, max_tokens: int | None) -> int | None:
     """How many bytes may be printed; None: all that there are.  Of two limits the lower one counts."""
-    from sessionrun.client.digest import BYTES_PER_TOKEN
+    from sessionrun.client.reading.digest import BYTES_PER_TOKEN
 
     limits = [limit for limit in (max_bytes, max_tokens and BYTES_PER_TOKEN * max_tokens) if limit is not None]
     return min(limits, default=None)
@@ -131,7 +131,7 @@ def _find_summary(session: SessionDir, view: Mapping[str, Any]) -> dict[str, Any
         return None  # what the tasks answered can be shown all the same
     if all(export.kind != JOB_STATUS for export in spec.exports):
         return None
-    from sessionrun.client.job_summary import summarise_jobs
+    from sessionrun.client.reading.job_summary import summarise_jobs
 
     return summarise_jobs(session, spec, view)
 
@@ -171,7 +171,7 @@ def print_results(
         print_usage(tasks)
     if view["base_branch"] is not None or any(task.get("repo") for task in tasks):
         from sessionrun.cli.merging import print_merge_instructions
-        from sessionrun.client.merging import group_by_repository
+        from sessionrun.client.landing.merging import group_by_repository
 
         for repository, group in group_by_repository(session, tasks):  # none if status.json is damaged
             print_merge_instructions(view, group, repository)

@@ -8,9 +8,9 @@ import click
 
 from sessionrun.cli.options import json_option, results_dir_option
 from sessionrun.cli.render import print_json, session_head
-from sessionrun.client.control import resume
+from sessionrun.client.asking.control import resume
 from sessionrun.client.lookup import open_session
-from sessionrun.client.view import load_view
+from sessionrun.client.reading.view import load_view
 
 
 @click.command("resume")

@@ -18,15 +18,15 @@ from sessionrun.cli.options import (
 )
 from sessionrun.cli.render import print_json, session_head
 from sessionrun.cli.selecting import Done, act_on_each, make_wanted
-from sessionrun.client.control import Reply, Retried, choose_retried, retry
-from sessionrun.client.selection import Chosen, choose_sessions
-from sessionrun.client.view import load_view
+from sessionrun.client.asking.control import Reply, Retried, choose_retried, retry
+from sessionrun.client.reading.selection import Chosen, choose_sessions
+from sessionrun.client.reading.view import load_view
 from sessionrun.model.errors import InputError
 from sessionrun.store.session import SessionDir
 
 if TYPE_CHECKING:
     from sessionrun.cli.run import Launch
-    from sessionrun.client.changing import AskedChange
+    from sessionrun.client.asking.changing import AskedChange
 
 
 @click.command("retry")
@@ -116,7 +116,7 @@ def _retry_each(
 def _settle_asked(*words: str | None) -> AskedChange | None:
     if words == (None, None, None):
         return None
-    from sessionrun.client.changing import AskedChange
+    from sessionrun.client.asking.changing import AskedChange
 
     return AskedChange(*words)
 
@@ -129,7 +129,7 @@ def _start_renewed(session: SessionDir, retried: Retried, asked: AskedChange | N
     """
     from sessionrun.cli.render import escape_line
     from sessionrun.cli.run import start_session
-    from sessionrun.client.renewal import renew
+    from sessionrun.client.asking.renewal import renew
 
     spec = renew(session, retried.every, asked, retried.tried)
     if not how.quiet:

@@ -34,7 +34,7 @@ from sessionrun.model.spec import SLOT, SessionSpec
 from sessionrun.store.session import SessionDir
 
 if TYPE_CHECKING:
-    from sessionrun.client.planning import Planned
+    from sessionrun.client.planning.plan import Planned
 
 
 class Launch(NamedTuple):
@@ -221,8 +221,8 @@ def command(
     Prints the session id and returns at once; the tasks run in the background.
     """
     from sessionrun.cli.render import warn
-    from sessionrun.client.landing_wish import AskedLand
-    from sessionrun.client.planning import Asked, AskedGit, AskedMoney, Nothing, plan
+    from sessionrun.client.planning.landing import AskedLand
+    from sessionrun.client.planning.plan import Asked, AskedGit, AskedMoney, Nothing, plan
 
     options["own"] = take_own(options)
     asked = Asked(*(options[name] for name in Asked._fields))
@@ -247,7 +247,7 @@ def command(
     addition = joined.settle(planned.spec) if joined is not None and planned.spec.tasks else None
     if dry_run and planned.spec.tasks:
         from sessionrun.cli.preview import print_preview
-        from sessionrun.client.readiness import tell_signed_out
+        from sessionrun.client.launching.readiness import tell_signed_out
 
         for warning in tell_signed_out(planned.spec) if ready else ():
             warn(warning)
@@ -255,7 +255,7 @@ def command(
         return 0
     if not planned.spec.tasks:
         if not dry_run and joined is None:
-            from sessionrun.client.launching import mend_exports
+            from sessionrun.client.launching.launch import mend_exports
 
             mend_exports(planned.spec)
         return _tell_nothing_to_do(planned.skipped, planned.skipped_for, as_json=as_json)
@@ -269,7 +269,7 @@ def command(
 def _tell_agent(planned: Planned) -> None:
     """Say which agent was chosen and why; and that agents could be walled, if they could and are not."""
     from sessionrun.cli.render import escape_line
-    from sessionrun.client.sandboxing import may_have_walls
+    from sessionrun.client.planning.sandboxing import may_have_walls
 
     click.echo(f"agent: {escape_line(planned.choice.name)} ({planned.choice.why})", err=True)
     if may_have_walls(planned.spec):
@@ -288,7 +288,7 @@ def _tell_nothing_to_do(skipped: int, before: str, *, as_json: bool) -> int:
 
 def _tell_nothing(*, as_json: bool) -> int:
     from sessionrun.cli.render import print_json
-    from sessionrun.client.job_summary import empty_summary
+    from sessionrun.client.reading.job_summary import empty_summary
 
     if as_json:
         print_json({"session_id": None, "summary": empty_summary()})
@@ -303,7 +303,7 @@ def start_session(spec: SessionSpec, how: Launch) -> int:
     Raises:
         InputError: an agent is not signed in or not ready; nothing was created.
     """
-    from sessionrun.client.launching import launch
+    from sessionrun.client.launching.launch import launch
 
     results_dir = resolve_results_dir(how.results_dir)
     if how.verbose:
@@ -358,7 +358,7 @@ def started_record(spec: SessionSpec, session: SessionDir) -> dict[str, Any]:
 
 def _say_more(spec: SessionSpec) -> None:
     from sessionrun.cli.render import escape_line
-    from sessionrun.client.preview import task_argv
+    from sessionrun.client.planning.preview import task_argv
     from sessionrun.model.repositories import has_worktree
 
     for task in spec.tasks:

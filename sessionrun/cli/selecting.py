@@ -9,7 +9,7 @@ import click
 
 from sessionrun.cli.options import Since
 from sessionrun.cli.render import escape_line, print_json, unversioned
-from sessionrun.client.selection import STATES, Chosen, Wanted
+from sessionrun.client.reading.selection import STATES, Chosen, Wanted
 from sessionrun.model.errors import SessionrunError
 from sessionrun.store.session import SessionDir
 

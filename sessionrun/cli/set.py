@@ -9,7 +9,7 @@ import click
 from sessionrun.cli.control import EXIT_TIMEOUT, NOT_TAKEN, taken_timeout_option
 from sessionrun.cli.options import Count, json_option, results_dir_option
 from sessionrun.cli.render import print_json, session_head
-from sessionrun.client.control import set_width
+from sessionrun.client.asking.control import set_width
 from sessionrun.client.lookup import open_session
 
 

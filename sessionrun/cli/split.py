@@ -11,8 +11,8 @@ import click
 from sessionrun.cli.options import Count, json_option, results_dir_option
 from sessionrun.cli.queue import backend_option
 from sessionrun.cli.render import escape_line, print_json
-from sessionrun.client.queue import describe_task
-from sessionrun.client.splitting import SUBTASKS, Split, split
+from sessionrun.client.queue.feeds import describe_task
+from sessionrun.client.queue.splitting import SUBTASKS, Split, split
 from sessionrun.model.errors import InputError, SessionrunError
 
 

@@ -9,8 +9,8 @@ from datetime import datetime
 from typing import Any, Final
 
 from sessionrun.cli.render import clip, columns, duration, escape_line, task_word
-from sessionrun.client.eta import estimate_left
-from sessionrun.client.terse import needs_look
+from sessionrun.client.reading.eta import estimate_left
+from sessionrun.client.reading.terse import needs_look
 
 SHOWN_TASKS: Final = 20
 """With more tasks than this, only those that need attention are shown, unless all are asked for."""
@@ -52,7 +52,7 @@ def head_line(
 
 
 def _foresee(tasks: Sequence[Task], elapsed: Mapping[str, float], slots: int | None, past: Past) -> list[str]:
-    from sessionrun.client.forecast import foresee_left
+    from sessionrun.client.planning.forecast import foresee_left
 
     left = foresee_left(tasks, elapsed, slots, past)
     return [] if left is None else [f"~{clock(left.middle)} left ({clock(left.low)} to {clock(left.high)})"]

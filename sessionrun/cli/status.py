@@ -26,10 +26,10 @@ from sessionrun.cli.render import (
     task_word,
     terminal_width,
 )
-from sessionrun.client.comparison import AXES
-from sessionrun.client.landed import add_landings, has_landings
 from sessionrun.client.lookup import choose_tasks, open_session
-from sessionrun.client.view import describe_shortage, load_view, read_view
+from sessionrun.client.reading.comparison import AXES
+from sessionrun.client.reading.landed import add_landings, has_landings
+from sessionrun.client.reading.view import describe_shortage, load_view, read_view
 from sessionrun.model.errors import InputError
 from sessionrun.store.session import SessionDir
 
@@ -103,7 +103,7 @@ def command(
 
 def _load_since(session: SessionDir, since: int) -> tuple[dict[str, Any], set[str]]:
     """The view, and the ids of the tasks that changed."""
-    from sessionrun.client.since import load_since
+    from sessionrun.client.reading.since import load_since
 
     view, changed = load_since(session, since)
     return view, {task["id"] for task in changed}
@@ -133,7 +133,7 @@ def format_status(
     rest = None
     if width is not None:
         from sessionrun.cli.standing import choose_shown, head_line
-        from sessionrun.client.forecast import load_past
+        from sessionrun.client.planning.forecast import load_past
 
         lines[2:2] = [head_line(view, view["tasks"], load_past=load_past)]
         lines[4:4] = [f"Ended: {local_time(view['ended_at'])}"] if view["ended_at"] else []

@@ -7,8 +7,8 @@ from typing import Any, Final
 
 import click
 
-from sessionrun.client.view import load_summary_view, load_view
-from sessionrun.client.waiting import View, choose_decisive, has_ended, has_landed, is_held, wait_until
+from sessionrun.client.reading.view import load_summary_view, load_view
+from sessionrun.client.reading.waiting import View, choose_decisive, has_ended, has_landed, is_held, wait_until
 from sessionrun.store.session import SessionDir
 
 
@@ -18,7 +18,7 @@ def _summarise(session: SessionDir, view: View) -> dict[str, Any] | None:
     if not spec.exports:
         return None
     from sessionrun.cli.render import warn
-    from sessionrun.client.job_summary import find_export_problems, summarise_jobs
+    from sessionrun.client.reading.job_summary import find_export_problems, summarise_jobs
 
     for problem in find_export_problems(session, spec, view):
         warn(problem)
@@ -47,7 +47,7 @@ def follow_run(session: SessionDir, *, as_json: bool, quiet: bool, leaves_held: 
         load = load_view if leaves_held else load_summary_view
         wait_until(lambda: load(session), is_over if leaves_held else has_ended, progress=progress)
     except KeyboardInterrupt:
-        from sessionrun.client.requests import request_cancel
+        from sessionrun.client.asking.requests import request_cancel
 
         interrupted = True
         click.echo("\ncancelling ...", err=True)
@@ -68,7 +68,7 @@ def follow_run(session: SessionDir, *, as_json: bool, quiet: bool, leaves_held: 
     else:
         print_results(session, view, view["tasks"], tail=None)
         if summary:
-            from sessionrun.client.job_summary import word_summary
+            from sessionrun.client.reading.job_summary import word_summary
 
             click.echo(f"\n{word_summary(summary)}")
     if interrupted:

@@ -10,8 +10,8 @@ import click
 from sessionrun.cli.options import place_lines
 from sessionrun.cli.render import escape_line, print_json, print_table, session_head, session_word
 from sessionrun.cli.standing import head_line
-from sessionrun.client.terse import choose_fields, is_fine, make_brief
-from sessionrun.client.view import describe_shortage
+from sessionrun.client.reading.terse import choose_fields, is_fine, make_brief
+from sessionrun.client.reading.view import describe_shortage
 
 View = dict[str, Any]
 

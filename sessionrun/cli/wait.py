@@ -12,11 +12,11 @@ from sessionrun.cli.next_end import EXIT_FAILED, EXIT_HELD, EXIT_TIMEOUT, wait_f
 from sessionrun.cli.options import Duration, find_place, json_option, results_dir_option
 from sessionrun.cli.render import session_head
 from sessionrun.cli.selecting import Done, SinceOrCursor, act_on_each, label_option, make_wanted, state_option
-from sessionrun.client.landed import count_landings
 from sessionrun.client.lookup import LAST
-from sessionrun.client.selection import Chosen, choose_sessions
-from sessionrun.client.view import load_summary_view, load_view
-from sessionrun.client.waiting import (
+from sessionrun.client.reading.landed import count_landings
+from sessionrun.client.reading.selection import Chosen, choose_sessions
+from sessionrun.client.reading.view import load_summary_view, load_view
+from sessionrun.client.reading.waiting import (
     Deadline,
     Progress,
     Waited,

@@ -12,10 +12,10 @@ import click
 
 from sessionrun.cli.board import Choice, choose_tasks, draw, find_place
 from sessionrun.cli.options import results_dir_option
-from sessionrun.client.landed import add_landings
-from sessionrun.client.logs import OutputReader, open_outputs
 from sessionrun.client.lookup import LAST, open_session
-from sessionrun.client.view import load_view
+from sessionrun.client.reading.landed import add_landings
+from sessionrun.client.reading.logs import OutputReader, open_outputs
+from sessionrun.client.reading.view import load_view
 from sessionrun.model.errors import InputError, SessionrunError
 from sessionrun.store.session import SessionDir
 
@@ -142,7 +142,7 @@ class Watcher:
             self._ask("cancel")
 
     def _ask(self, verb: str) -> None:
-        from sessionrun.client.control import cancel, retry
+        from sessionrun.client.asking.control import cancel, retry
 
         task = self._selected
         try:

@@ -9,7 +9,7 @@ from typing import Any, Final
 
 from sessionrun.cli.board import Line, View, pad
 from sessionrun.cli.render import clip, duration, escape_line, session_word, short_time
-from sessionrun.client.listing import load_summaries
+from sessionrun.client.reading.listing import load_summaries
 from sessionrun.model.times import parse_time
 from sessionrun.store.session import SessionDir
 

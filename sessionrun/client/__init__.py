@@ -3,8 +3,9 @@
 In: whole errands on sessions, with records and warnings as answers.
 Not in: click, and printing: that is the business of the door.
 
-The names below are the public ones: `from sessionrun import client`, then `client.plan`.  All else in this room is
-private and may change.  A name's module is imported when the name is used first, so that a poll stays cheap.
+The names below are the public ones: `from sessionrun import client`, then `client.plan`.  A name's module is imported
+when the name is used first, so that a poll stays cheap.  All else in this room may change with each version: only our
+own doors, which change with it, import it.
 
 Each docstring names the errors that are its own.  Besides these, a function that is given a session raises
 `SessionNotFound` if the session was removed, and any of them raises OSError if the disk fails.
@@ -16,26 +17,23 @@ from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from sessionrun.client.adding import Added as Added
-    from sessionrun.client.adding import add as add
-    from sessionrun.client.adding import load_open as load_open
-    from sessionrun.client.adding import settle_addition as settle_addition
-    from sessionrun.client.cache import clean_cache as clean_cache
-    from sessionrun.client.changes import Change as Change
-    from sessionrun.client.changes import find_changed as find_changed
-    from sessionrun.client.changes import read_changes as read_changes
-    from sessionrun.client.changing import AskedChange as AskedChange
-    from sessionrun.client.cleaning import clean as clean
-    from sessionrun.client.cleaning import clean_worktrees as clean_worktrees
-    from sessionrun.client.continuing import continue_task as continue_task
-    from sessionrun.client.control import Reply as Reply
-    from sessionrun.client.control import cancel as cancel
-    from sessionrun.client.control import find_retried as find_retried
-    from sessionrun.client.control import hold as hold
-    from sessionrun.client.control import release as release
-    from sessionrun.client.control import resume as resume
-    from sessionrun.client.control import retry as retry
-    from sessionrun.client.control import set_width as set_width
+    from sessionrun.client.asking.adding import Added as Added
+    from sessionrun.client.asking.adding import add as add
+    from sessionrun.client.asking.adding import load_open as load_open
+    from sessionrun.client.asking.changing import AskedChange as AskedChange
+    from sessionrun.client.asking.continuing import continue_task as continue_task
+    from sessionrun.client.asking.control import Reply as Reply
+    from sessionrun.client.asking.control import cancel as cancel
+    from sessionrun.client.asking.control import find_retried as find_retried
+    from sessionrun.client.asking.control import hold as hold
+    from sessionrun.client.asking.control import release as release
+    from sessionrun.client.asking.control import resume as resume
+    from sessionrun.client.asking.control import retry as retry
+    from sessionrun.client.asking.control import set_width as set_width
+    from sessionrun.client.asking.renewal import renew as renew
+    from sessionrun.client.cleaning.cache import clean_cache as clean_cache
+    from sessionrun.client.cleaning.clean import clean as clean
+    from sessionrun.client.cleaning.clean import clean_worktrees as clean_worktrees
     from sessionrun.client.dispatching.dispatch import Prepared as Prepared
     from sessionrun.client.dispatching.dispatch import prepare_dispatch as prepare_dispatch
     from sessionrun.client.dispatching.settings import Settings as Settings
@@ -43,53 +41,56 @@ if TYPE_CHECKING:
     from sessionrun.client.doctor.programs import Examined as Examined
     from sessionrun.client.doctor.report import Report as Report
     from sessionrun.client.doctor.report import diagnose as diagnose
-    from sessionrun.client.grounds import explain as explain
-    from sessionrun.client.handover import AskedTasks as AskedTasks
-    from sessionrun.client.ingesting import Ingested as Ingested
-    from sessionrun.client.ingesting import ingest as ingest
+    from sessionrun.client.explaining.grounds import explain as explain
     from sessionrun.client.installed import examine_agents as examine_agents
     from sessionrun.client.installed import list_agents as list_agents
-    from sessionrun.client.landing import AskedLanding as AskedLanding
-    from sessionrun.client.landing import merge as merge
-    from sessionrun.client.landing_wish import AskedLand as AskedLand
-    from sessionrun.client.launching import launch as launch
-    from sessionrun.client.listing import load_summaries as load_summaries
-    from sessionrun.client.logs import Line as Line
-    from sessionrun.client.logs import OutputReader as OutputReader
-    from sessionrun.client.logs import open_outputs as open_outputs
+    from sessionrun.client.landing.landing import AskedLanding as AskedLanding
+    from sessionrun.client.landing.landing import merge as merge
+    from sessionrun.client.launching.launch import launch as launch
     from sessionrun.client.lookup import choose_tasks as choose_tasks
     from sessionrun.client.lookup import open_session as open_session
-    from sessionrun.client.next_end import NextEnd as NextEnd
-    from sessionrun.client.next_end import wait_for_next as wait_for_next
     from sessionrun.client.notices import SessionWarning as SessionWarning
-    from sessionrun.client.outputs import iterate_chunks as iterate_chunks
-    from sessionrun.client.outputs import read_answer as read_answer
-    from sessionrun.client.pace import AskedPace as AskedPace
-    from sessionrun.client.planning import Asked as Asked
-    from sessionrun.client.planning import AskedGit as AskedGit
-    from sessionrun.client.planning import AskedMoney as AskedMoney
-    from sessionrun.client.planning import Nothing as Nothing
-    from sessionrun.client.planning import Planned as Planned
-    from sessionrun.client.planning import plan as plan
-    from sessionrun.client.prefetching import precache as precache
-    from sessionrun.client.preview import describe_plan as describe_plan
-    from sessionrun.client.queue import import_list as import_list
-    from sessionrun.client.queue import open_queue as open_queue
-    from sessionrun.client.queue import take_back as take_back
-    from sessionrun.client.renewal import renew as renew
-    from sessionrun.client.selection import Chosen as Chosen
-    from sessionrun.client.selection import Wanted as Wanted
-    from sessionrun.client.selection import choose_sessions as choose_sessions
-    from sessionrun.client.since import load_since as load_since
-    from sessionrun.client.splitting import Split as Split
-    from sessionrun.client.splitting import split as split
-    from sessionrun.client.terse import choose_fields as choose_fields
-    from sessionrun.client.terse import make_brief as make_brief
-    from sessionrun.client.view import load_summary_view as load_summary_view
-    from sessionrun.client.view import load_view as load_view
-    from sessionrun.client.waiting import Progress as Progress
-    from sessionrun.client.waiting import Waited as Waited
-    from sessionrun.client.waiting import wait as wait
+    from sessionrun.client.planning.handover import AskedTasks as AskedTasks
+    from sessionrun.client.planning.joining import settle_addition as settle_addition
+    from sessionrun.client.planning.landing import AskedLand as AskedLand
+    from sessionrun.client.planning.pace import AskedPace as AskedPace
+    from sessionrun.client.planning.plan import Asked as Asked
+    from sessionrun.client.planning.plan import AskedGit as AskedGit
+    from sessionrun.client.planning.plan import AskedMoney as AskedMoney
+    from sessionrun.client.planning.plan import Nothing as Nothing
+    from sessionrun.client.planning.plan import Planned as Planned
+    from sessionrun.client.planning.plan import plan as plan
+    from sessionrun.client.planning.preview import describe_plan as describe_plan
+    from sessionrun.client.precaching.prefetching import precache as precache
+    from sessionrun.client.queue.feeds import import_list as import_list
+    from sessionrun.client.queue.feeds import open_queue as open_queue
+    from sessionrun.client.queue.feeds import take_back as take_back
+    from sessionrun.client.queue.ingesting import Ingested as Ingested
+    from sessionrun.client.queue.ingesting import ingest as ingest
+    from sessionrun.client.queue.splitting import Split as Split
+    from sessionrun.client.queue.splitting import split as split
+    from sessionrun.client.reading.changes import Change as Change
+    from sessionrun.client.reading.changes import find_changed as find_changed
+    from sessionrun.client.reading.changes import read_changes as read_changes
+    from sessionrun.client.reading.listing import load_summaries as load_summaries
+    from sessionrun.client.reading.logs import Line as Line
+    from sessionrun.client.reading.logs import OutputReader as OutputReader
+    from sessionrun.client.reading.logs import open_outputs as open_outputs
+    from sessionrun.client.reading.next_end import NextEnd as NextEnd
+    from sessionrun.client.reading.next_end import wait_for_next as wait_for_next
+    from sessionrun.client.reading.outputs import iterate_chunks as iterate_chunks
+    from sessionrun.client.reading.outputs import read_answer as read_answer
+    from sessionrun.client.reading.selection import Chosen as Chosen
+    from sessionrun.client.reading.selection import Wanted as Wanted
+    from sessionrun.client.reading.selection import choose_sessions as choose_sessions
+    from sessionrun.client.reading.since import load_since as load_since
+    from sessionrun.client.reading.terse import choose_fields as choose_fields
+    from sessionrun.client.reading.terse import make_brief as make_brief
+    from sessionrun.client.reading.view import load_summary_view as load_summary_view
+    from sessionrun.client.reading.view import load_view as load_view
+    from sessionrun.client.reading.waiting import Progress as Progress
+    from sessionrun.client.reading.waiting import Waited as Waited
+    from sessionrun.client.reading.waiting import wait as wait
     from sessionrun.model.errors import AgentNotFound as AgentNotFound
     from sessionrun.model.errors import InputError as InputError
     from sessionrun.model.errors import SessionGone as SessionGone
@@ -106,13 +107,13 @@ if TYPE_CHECKING:
     from sessionrun.store.session import SessionDir as SessionDir
 
 _NAMES = {
-    "sessionrun.client.adding": ("Added", "add", "load_open", "settle_addition"),
-    "sessionrun.client.cache": ("clean_cache",),
-    "sessionrun.client.changes": ("Change", "find_changed", "read_changes"),
-    "sessionrun.client.changing": ("AskedChange",),
-    "sessionrun.client.cleaning": ("clean", "clean_worktrees"),
-    "sessionrun.client.continuing": ("continue_task",),
-    "sessionrun.client.control": (
+    "sessionrun.client.asking.adding": ("Added", "add", "load_open"),
+    "sessionrun.client.cleaning.cache": ("clean_cache",),
+    "sessionrun.client.reading.changes": ("Change", "find_changed", "read_changes"),
+    "sessionrun.client.asking.changing": ("AskedChange",),
+    "sessionrun.client.cleaning.clean": ("clean", "clean_worktrees"),
+    "sessionrun.client.asking.continuing": ("continue_task",),
+    "sessionrun.client.asking.control": (
         "Reply",
         "cancel",
         "find_retried",
@@ -126,31 +127,32 @@ _NAMES = {
     "sessionrun.client.dispatching.settings": ("Settings", "settle_dispatch"),
     "sessionrun.client.doctor.programs": ("Examined",),
     "sessionrun.client.doctor.report": ("Report", "diagnose"),
-    "sessionrun.client.grounds": ("explain",),
-    "sessionrun.client.handover": ("AskedTasks",),
-    "sessionrun.client.ingesting": ("Ingested", "ingest"),
+    "sessionrun.client.explaining.grounds": ("explain",),
+    "sessionrun.client.planning.handover": ("AskedTasks",),
+    "sessionrun.client.queue.ingesting": ("Ingested", "ingest"),
     "sessionrun.client.installed": ("examine_agents", "list_agents"),
-    "sessionrun.client.landing": ("AskedLanding", "merge"),
-    "sessionrun.client.landing_wish": ("AskedLand",),
-    "sessionrun.client.launching": ("launch",),
-    "sessionrun.client.listing": ("load_summaries",),
-    "sessionrun.client.logs": ("Line", "OutputReader", "open_outputs"),
+    "sessionrun.client.planning.joining": ("settle_addition",),
+    "sessionrun.client.landing.landing": ("AskedLanding", "merge"),
+    "sessionrun.client.planning.landing": ("AskedLand",),
+    "sessionrun.client.launching.launch": ("launch",),
+    "sessionrun.client.reading.listing": ("load_summaries",),
+    "sessionrun.client.reading.logs": ("Line", "OutputReader", "open_outputs"),
     "sessionrun.client.lookup": ("choose_tasks", "open_session"),
-    "sessionrun.client.next_end": ("NextEnd", "wait_for_next"),
+    "sessionrun.client.reading.next_end": ("NextEnd", "wait_for_next"),
     "sessionrun.client.notices": ("SessionWarning",),
-    "sessionrun.client.outputs": ("iterate_chunks", "read_answer"),
-    "sessionrun.client.pace": ("AskedPace",),
-    "sessionrun.client.planning": ("Asked", "AskedGit", "AskedMoney", "Nothing", "Planned", "plan"),
-    "sessionrun.client.prefetching": ("precache",),
-    "sessionrun.client.preview": ("describe_plan",),
-    "sessionrun.client.queue": ("import_list", "open_queue", "take_back"),
-    "sessionrun.client.renewal": ("renew",),
-    "sessionrun.client.selection": ("Chosen", "Wanted", "choose_sessions"),
-    "sessionrun.client.since": ("load_since",),
-    "sessionrun.client.splitting": ("Split", "split"),
-    "sessionrun.client.terse": ("choose_fields", "make_brief"),
-    "sessionrun.client.view": ("load_summary_view", "load_view"),
-    "sessionrun.client.waiting": ("Progress", "Waited", "wait"),
+    "sessionrun.client.reading.outputs": ("iterate_chunks", "read_answer"),
+    "sessionrun.client.planning.pace": ("AskedPace",),
+    "sessionrun.client.planning.plan": ("Asked", "AskedGit", "AskedMoney", "Nothing", "Planned", "plan"),
+    "sessionrun.client.precaching.prefetching": ("precache",),
+    "sessionrun.client.planning.preview": ("describe_plan",),
+    "sessionrun.client.queue.feeds": ("import_list", "open_queue", "take_back"),
+    "sessionrun.client.asking.renewal": ("renew",),
+    "sessionrun.client.reading.selection": ("Chosen", "Wanted", "choose_sessions"),
+    "sessionrun.client.reading.since": ("load_since",),
+    "sessionrun.client.queue.splitting": ("Split", "split"),
+    "sessionrun.client.reading.terse": ("choose_fields", "make_brief"),
+    "sessionrun.client.reading.view": ("load_summary_view", "load_view"),
+    "sessionrun.client.reading.waiting": ("Progress", "Waited", "wait"),
     "sessionrun.model.errors": (
         "AgentNotFound",
         "InputError",

@@ -166,7 +166,7 @@ class _Door:
 
 
 class _Reporter:
-    """Tells the caller how far a session is: see `client.waiting.Progress`.  Called in the thread of a tool."""
+    """Tells the caller how far a session is: see `client.Progress`.  Called in the thread of a tool."""
 
     def __init__(self, context: Context) -> None:
         self._context = context

@@ -13,12 +13,12 @@ from typing import Any, Final
 import orjson
 
 from sessionrun import client
-from sessionrun.client.digest import find_most
-from sessionrun.client.digest_record import describe_digest
-from sessionrun.client.landed import add_landings
 from sessionrun.client.lookup import find_results_dir
-from sessionrun.client.terse import TASK_KEYS, drop_empty, is_fine, make_brief
-from sessionrun.client.waiting import Progress, has_failed
+from sessionrun.client.reading.digest import find_most
+from sessionrun.client.reading.digest_record import describe_digest
+from sessionrun.client.reading.landed import add_landings
+from sessionrun.client.reading.terse import TASK_KEYS, drop_empty, is_fine, make_brief
+from sessionrun.client.reading.waiting import Progress, has_failed
 from sessionrun.model.durations import parse_duration
 from sessionrun.model.errors import InputError
 from sessionrun.model.spec import SLOT

@@ -30,7 +30,7 @@ from zlib import crc32
 import orjson
 
 from sessionrun.cli import main as run_command
-from sessionrun.client import waiting
+from sessionrun.client.reading import waiting
 from sessionrun.model.errors import SessionrunError
 from sessionrun.runtime.launch import _check_logs
 from sessionrun.store import caches, index

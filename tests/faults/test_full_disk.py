@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 from conftest import mount_disk
 
-from sessionrun.client.control import Target
+from sessionrun.client.asking.control import Target
 from sessionrun.model.events import RequestReceived
 from sessionrun.store.ballast import NAME
 from sessionrun.store.session import SessionDir

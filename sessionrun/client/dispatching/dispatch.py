@@ -17,10 +17,10 @@ from sessionrun.client.dispatching.planning import plan_dispatch
 from sessionrun.client.dispatching.preflight import Preflight, check_platform, look
 from sessionrun.client.dispatching.settings import Settings, check_branch
 from sessionrun.client.dispatching.wanted import check_wanted
+from sessionrun.client.launching.readiness import check_ready, tell_signed_out
 from sessionrun.client.notices import notify
-from sessionrun.client.planning import Planned
-from sessionrun.client.queue import import_list, open_queue, read_text, take_back
-from sessionrun.client.readiness import check_ready, tell_signed_out
+from sessionrun.client.planning.plan import Planned
+from sessionrun.client.queue.feeds import import_list, open_queue, read_text, take_back
 from sessionrun.model.errors import InputError
 from sessionrun.model.spec import SLOT, SessionSpec
 from sessionrun.queue.feed import Feed

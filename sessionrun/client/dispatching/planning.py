@@ -8,8 +8,8 @@ from typing import Any
 
 from sessionrun.client.dispatching.frame import FRAME
 from sessionrun.client.dispatching.settings import Settings
-from sessionrun.client.pace import AskedPace
-from sessionrun.client.planning import Asked, AskedGit, Planned, plan
+from sessionrun.client.planning.pace import AskedPace
+from sessionrun.client.planning.plan import Asked, AskedGit, Planned, plan
 from sessionrun.model.feeding import FeedSpec
 from sessionrun.model.spec import SessionSpec
 from sessionrun.queue.feed import Feed

@@ -13,10 +13,10 @@ from contextlib import ExitStack
 from pathlib import Path
 from typing import Final, TypeAlias
 
+from sessionrun.client.cleaning.leftovers import Living
 from sessionrun.client.doctor import caches, clusters, environment, files, logs, mirrors, presence, trees
 from sessionrun.client.doctor.evidence import Evidence, gather
 from sessionrun.client.doctor.finding import Finding
-from sessionrun.client.leftovers import Living
 from sessionrun.model.errors import SessionrunError, StoreError
 from sessionrun.store.session import LOCK_NAMES, SessionDir
 

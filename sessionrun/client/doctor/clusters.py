@@ -48,7 +48,7 @@ def find_named(sessions: Sequence[SessionDir], *, with_config: bool) -> list[Nam
 
 def _find_configured() -> Named | None:
     from sessionrun.agents.table import BUILTIN
-    from sessionrun.client.cluster import open_cluster
+    from sessionrun.client.cluster.address import open_cluster
     from sessionrun.client.config import load_config
 
     try:
@@ -72,7 +72,7 @@ def _find_cluster(session: SessionDir) -> Cluster | None:
 
 def look_at(named: Named) -> tuple[dict[str, Any], list[Finding]]:
     """What a cluster shows of itself, and what is wrong with it."""
-    from sessionrun.client.cluster import show_cluster
+    from sessionrun.client.cluster.address import show_cluster
 
     about = {"address": named.cluster.address, "configured": named.configured, "session_ids": list(named.sessions)}
     if named.fault is not None:
@@ -110,7 +110,7 @@ def _judge(named: Named, nodes: Sequence[dict[str, Any]]) -> Iterator[Finding]:
 
 def check_replicas(results_dir: Path) -> Iterator[Finding]:
     """Whether work lies on this machine's nodes that did not come home."""
-    from sessionrun.client.replicas import find_left
+    from sessionrun.client.cleaning.replicas import find_left
 
     for path in find_left():
         what = "a worktree of a task whose work did not come to its session's machine; no job of the node has it"

@@ -13,8 +13,8 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Final
 
+from sessionrun.client.cleaning.removal import find_trash, sweep_trash
 from sessionrun.client.doctor.finding import Finding
-from sessionrun.client.removal import find_trash, sweep_trash
 from sessionrun.model.errors import InputError, NoSpace, SessionrunError
 from sessionrun.store import index
 from sessionrun.store.filesystem import find_file_system

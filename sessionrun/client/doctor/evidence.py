@@ -13,7 +13,7 @@ from typing import Any
 
 import orjson
 
-from sessionrun.client.leftovers import Living
+from sessionrun.client.cleaning.leftovers import Living
 from sessionrun.engine.fold import apply, begin
 from sessionrun.engine.state import State
 from sessionrun.engine.status import project

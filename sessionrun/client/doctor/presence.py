@@ -6,10 +6,10 @@ import shlex
 from collections.abc import Iterator
 from typing import Final
 
+from sessionrun.client.cleaning.leftovers import Living, find_recorded
 from sessionrun.client.doctor.evidence import Evidence
 from sessionrun.client.doctor.finding import Finding
-from sessionrun.client.leftovers import Living, find_recorded
-from sessionrun.client.stopped import find_stopped
+from sessionrun.client.reading.stopped import find_stopped
 from sessionrun.model.events import JobFinished, JobLost
 from sessionrun.runtime import processes
 from sessionrun.store.ballast import describe_shortage, find_shortage

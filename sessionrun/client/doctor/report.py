@@ -8,10 +8,10 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any, NamedTuple
 
+from sessionrun.client.cleaning.leftovers import Living, find_marked
 from sessionrun.client.doctor.checks import apply_fixes, examine, examine_environment, repair
 from sessionrun.client.doctor.clusters import find_named, look_at
 from sessionrun.client.doctor.finding import Finding
-from sessionrun.client.leftovers import Living, find_marked
 from sessionrun.client.lookup import find_results_dir, open_session
 from sessionrun.store.session import SessionDir, iterate_sessions
 

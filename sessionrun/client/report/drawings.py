@@ -6,9 +6,9 @@ from collections import Counter
 from collections.abc import Mapping, Sequence
 from typing import Any, Final
 
+from sessionrun.client.reading.terse import is_fine
 from sessionrun.client.report.gathering import Hold, Shown
 from sessionrun.client.report.markup import Markup, tag
-from sessionrun.client.terse import is_fine
 
 WIDTH: Final = 960
 LABEL: Final = 230

@@ -6,10 +6,10 @@ from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any, Final, NamedTuple
 
-from sessionrun.client.changes import patch_path
-from sessionrun.client.digest import Excerpt, make_excerpt
-from sessionrun.client.landed import add_landings
-from sessionrun.client.view import load_history
+from sessionrun.client.reading.changes import patch_path
+from sessionrun.client.reading.digest import Excerpt, make_excerpt
+from sessionrun.client.reading.landed import add_landings
+from sessionrun.client.reading.view import load_history
 from sessionrun.model.events import Entry, HoldLifted, HoldPlaced, JobFinished, JobLost, JobStarted
 from sessionrun.runtime.history import load_tasks
 from sessionrun.store.files import replace_file

@@ -11,11 +11,11 @@ from pathlib import Path
 from statistics import median
 from typing import Any, Final, NamedTuple
 
-from sessionrun.client.comparison import wilson
-from sessionrun.client.listing import find_listed
+from sessionrun.client.reading.comparison import wilson
+from sessionrun.client.reading.listing import find_listed
+from sessionrun.client.reading.view import load_or_warn, load_view
 from sessionrun.client.report.markup import Markup, Part, join, tag
 from sessionrun.client.report.page import POLICY, frame, section
-from sessionrun.client.view import load_or_warn, load_view
 from sessionrun.model.times import parse_time
 
 DAYS: Final = 30

@@ -6,12 +6,12 @@ import time
 from collections.abc import Mapping, Sequence
 from typing import Any, Final
 
-from sessionrun.client.comparison import compare_tasks
-from sessionrun.client.digest import Excerpt
+from sessionrun.client.reading.comparison import compare_tasks
+from sessionrun.client.reading.digest import Excerpt
+from sessionrun.client.reading.waiting import has_failed
 from sessionrun.client.report.drawings import draw_costs, draw_needs, draw_outcomes, draw_timeline
 from sessionrun.client.report.gathering import Matter, Shown
 from sessionrun.client.report.markup import Markup, Part, join, tag
-from sessionrun.client.waiting import has_failed
 from sessionrun.model.times import parse_time
 
 POLICY: Final = "default-src 'none'; style-src 'unsafe-inline'; form-action 'none'; base-uri 'none'"

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Collection, Mapping
 from typing import Final, TypeAlias
 
-from sessionrun.client import terse
+from sessionrun.client.reading import terse
 from sessionrun.store.caches import (
     OPTIONAL,
     OPTIONAL_OF_TASK,

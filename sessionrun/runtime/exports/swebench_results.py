@@ -18,7 +18,7 @@ import orjson
 from sessionrun.model.errors import InputError, JobFileError, SessionrunError, StoreError
 from sessionrun.model.keys import JobKey
 from sessionrun.model.spec import Export, SessionSpec, TaskSpec
-from sessionrun.runtime.exports.settling import find_place
+from sessionrun.runtime.export_places import find_place
 from sessionrun.runtime.exports.swebench_json import (
     PREDICTION_LINES,
     PREDICTIONS,

@@ -20,7 +20,7 @@ from sessionrun.model.keys import JobKey
 from sessionrun.model.places import Place
 from sessionrun.model.repositories import repository_of
 from sessionrun.model.spec import AgentSpec, Job, SessionSpec, TaskSpec, hides_tests
-from sessionrun.runtime.exports.settling import list_places
+from sessionrun.runtime.export_places import list_places
 from sessionrun.runtime.jobs.inside import INSIDE, REPORT, InsideStart
 from sessionrun.runtime.jobs.raising import OpenDoor, raise_for_build, raise_walls
 from sessionrun.runtime.jobs.shared import PROGRAM, Site

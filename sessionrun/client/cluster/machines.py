@@ -1,0 +1,236 @@
+"""The long-lived programs of a cluster's machines: a scheduler on one, a worker on each node.
+
+dask's programs end when they lose each other; so each is started again, for as long as this one lives.
+"""
+
+from __future__ import annotations
+
+import os
+import signal
+import socket
+import subprocess
+import sys
+import threading
+from collections.abc import Callable, Collection, Mapping
+from pathlib import Path
+from typing import Final
+
+from sessionrun.client.cluster.address import (
+    CERTS_VARIABLE,
+    NoAnswer,
+    check_reachable,
+    find_certs,
+    is_loopback,
+    open_cluster,
+    require_dask,
+)
+from sessionrun.model.cluster import Cluster
+from sessionrun.model.errors import InputError
+from sessionrun.runtime.dask.scheduler import load_timers
+from sessionrun.runtime.node.directory import (
+    CALM,
+    EXIT_LEFT,
+    LOOP_VARIABLE,
+    NODE_VARIABLE,
+    NODES_VARIABLE,
+    RESCUE_S,
+    NodeSite,
+    check_node,
+    find_nodes_dir,
+    hold_node,
+    open_node,
+)
+
+RESTART_S: Final = 0.5
+PAGES: Final = ("--no-dashboard", "--dashboard-address", "127.0.0.1:0")
+"""What dask's programs serve by HTTP cannot be switched off and knows no TLS, so it is for this machine alone."""
+
+END_TIMEOUT_S: Final = 10.0
+
+
+def head_command(host: str, port: int, environ: Mapping[str, str]) -> tuple[list[str], str]:
+    """The program of a cluster's scheduler, and the address that others give as ``--cluster``.
+
+    Raises:
+        InputError: a library, a certificate or a time is wrong, or the port is in use.
+    """
+    require_dask()
+    host = f"[{host.strip('[]')}]" if ":" in host else host
+    try:
+        load_timers(environ)
+    except ValueError as error:
+        raise InputError(f"SESSIONRUN_CLUSTER_TIMERS: {error}") from None
+    tls: list[str] = []
+    if not is_loopback(host):
+        ca_file, cert_file, key_file = find_certs(environ)
+        tls = ["--tls-ca-file", ca_file, "--tls-cert", cert_file, "--tls-key", key_file]
+    port = _check_port(host, port)
+    address = f"{'tls' if tls else 'tcp'}://{host}:{port}"
+    program = [sys.executable, "-m", "distributed.cli.dask_scheduler", "--host", address, *PAGES]
+    return [*program, "--preload", "sessionrun.runtime.dask.scheduler", *tls], address
+
+
+def _check_port(host: str, port: int) -> int:
+    family = socket.AF_INET6 if ":" in host else socket.AF_INET
+    with socket.socket(family) as probe:
+        probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        try:
+            probe.bind((host.strip("[]"), port))
+        except (OSError, UnicodeError) as error:
+            why = getattr(error, "strerror", None) or str(error)
+            raise InputError(f"cannot listen at {host}:{port}: {why}; see --host and --port") from None
+        return int(probe.getsockname()[1])
+
+
+def head_environment(environ: Mapping[str, str]) -> dict[str, str]:
+    """The environment of the scheduler: what dask leaves on disk is not for the common directory."""
+    scratch = str(find_nodes_dir(environ) / ".head")
+    return {**CALM, "DASK_TEMPORARY_DIRECTORY": scratch, **environ, LOOP_VARIABLE: "1"}
+
+
+def settle_node(name: str | None, slots: int | None) -> tuple[str, int]:
+    """The name of the node of this machine, and its slots.
+
+    Raises:
+        InputError: they cannot be used.
+    """
+    name = name or socket.gethostname().partition(".")[0] or "node"
+    slots = (os.cpu_count() or 1) if slots is None else slots
+    check_node(name, slots)
+    return name, slots
+
+
+def take_node(name: str, slots: int, environ: Mapping[str, str], rescue_s: float | None) -> tuple[NodeSite, int]:
+    """The node of that name, and the lock by which it is ours alone: what inherits the descriptor keeps it.
+
+    Raises:
+        InputError: another program of this machine is that node, or its directory cannot be written.
+    """
+    nodes = find_nodes_dir(environ)
+    lock_fd = hold_node(nodes, name)
+    if lock_fd is None:
+        raise InputError(
+            f"another `sessionrun cluster node` of this machine, or a worker that it left, is the node {name}: "
+            "end it, or give this one another --name"
+        )
+    return open_node(nodes, name, slots, RESCUE_S if rescue_s is None else rescue_s), lock_fd
+
+
+def node_command(cluster: Cluster, site: NodeSite) -> list[str]:
+    """The program of a node: a worker of dask, with our bridge in it.
+
+    A worker runs what it is sent.  So without TLS it listens where the scheduler does, which is loopback; else it
+    would listen at all addresses.
+    """
+    if cluster.ca_file is None:
+        who = ["--host", cluster.address.partition("://")[2].rpartition(":")[0]]
+    else:
+        who = ["--tls-ca-file", cluster.ca_file]
+        who += ["--tls-cert", str(cluster.cert_file), "--tls-key", str(cluster.key_file)]
+    scratch = site.path.parent / "dask"
+    program = [sys.executable, "-m", "distributed.cli.dask_worker", cluster.address, "--name", site.node_id]
+    size = ["--nworkers", "1", "--nthreads", "1", "--memory-limit", "0", "--no-nanny", *PAGES]
+    return [
+        *program,
+        *size,
+        "--local-directory",
+        str(scratch),
+        "--preload",
+        "sessionrun.runtime.dask.worker",
+        *who,
+    ]
+
+
+def node_environment(site: NodeSite, environ: Mapping[str, str]) -> dict[str, str]:
+    """The environment of the worker and, but for what is the worker's alone, of the jobs of the node."""
+    return {**CALM, **environ, NODE_VARIABLE: str(site.path), LOOP_VARIABLE: "1"}
+
+
+def open_checked(address: str, environ: Mapping[str, str]) -> Cluster:
+    """As `open_cluster`, and the libraries are there.
+
+    Raises:
+        InputError: they are not, or the address cannot be used.
+    """
+    require_dask()
+    return open_cluster(address, environ)
+
+
+def look_for_head(cluster: Cluster, say: Callable[[str], None]) -> None:
+    """Say it if the head does not answer: a node waits for it.
+
+    Raises:
+        InputError: what answers is the head of another cluster.
+    """
+    try:
+        check_reachable(cluster)
+    except NoAnswer as error:
+        say(f"{error} This node waits for it.")
+
+
+def keep_running(
+    argv: list[str], environ: Mapping[str, str], say: Callable[[str], None], keeps: Collection[int] = ()
+) -> int:
+    """Run a program again and again until it, or this process, is told to end (TERM, INT); returns 0 then.
+
+    It inherits the descriptors that it `keeps`.
+    """
+    ended = threading.Event()
+    for number in (signal.SIGTERM, signal.SIGINT):
+        signal.signal(number, lambda *_: ended.set())
+    while not ended.is_set():
+        child = subprocess.Popen(argv, env=dict(environ), stdin=subprocess.DEVNULL, pass_fds=keeps)
+        while child.poll() is None and not ended.is_set():
+            ended.wait(0.2)
+        if ended.is_set():
+            _end(child)
+            return 0
+        if child.returncode == EXIT_LEFT:
+            say("stopped by `sessionrun cluster stop`")
+            return 0
+        say(f"{Path(argv[2]).name} ended with {child.returncode}: it is started again")
+        ended.wait(RESTART_S)
+    return 0
+
+
+def _end(child: subprocess.Popen[bytes]) -> None:
+    child.terminate()
+    try:
+        child.wait(END_TIMEOUT_S)
+    except subprocess.TimeoutExpired:
+        child.kill()
+        child.wait()
+
+
+def make_unit(words: list[str], environ: Mapping[str, str]) -> str:
+    """A unit for systemd that runs these words for good: so the last watcher of the node is the first process.
+
+    systemd starts programs in an environment of its own, in which agents and this node's files would not be found.
+    """
+    names = ("PATH", NODES_VARIABLE, CERTS_VARIABLE)
+    return "\n".join(
+        (
+            "[Unit]",
+            "Description=sessionrun node",
+            "After=network-online.target",
+            "",
+            "[Service]",
+            *(f"Environment={_quote(f'{name}={environ[name]}')}" for name in names if name in environ),
+            f"ExecStart={' '.join(_quote(word).replace('$', '$$') for word in words)}",
+            "Restart=always",
+            "RestartPreventExitStatus=0",
+            "RestartSec=1",
+            "KillMode=control-group",
+            "TimeoutStopSec=30",
+            "",
+            "[Install]",
+            "WantedBy=default.target",
+            "",
+        )
+    )
+
+
+def _quote(word: str) -> str:
+    """A word as systemd reads it."""
+    escaped = word.replace("\\", "\\\\").replace('"', '\\"').replace("%", "%%")
+    return f'"{escaped}"' if set(word) & set(" '\"\\\t;") else escaped

@@ -1,0 +1,268 @@
+"""Lands the work of a session's tasks on a branch: finds what may land, and hands it to the room of landing."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Collection, Mapping, Sequence
+from functools import partial
+from typing import TYPE_CHECKING, Any, Literal, NamedTuple
+
+from sessionrun.client.landing.gate_walls import choose_sandbox, enclose_request
+from sessionrun.client.landing.merging import order_by_needs
+from sessionrun.client.lookup import choose_tasks
+from sessionrun.client.reading.attempts import name_group, rank_attempts
+from sessionrun.client.reading.changes import find_work_base, is_unchanged
+from sessionrun.client.reading.view import load_view
+from sessionrun.landing.branches import follow_branches
+from sessionrun.landing.entries import gather_environment, gather_links, word_trailers
+from sessionrun.landing.records import Entry, Fate, Gates, LandRequest, Report, digest_target
+from sessionrun.landing.target import HEADS, find_target
+from sessionrun.model.errors import InputError
+from sessionrun.model.landings import LANDING_FOLDER
+from sessionrun.runtime.history import load_spec_now
+from sessionrun.store.session import SessionDir
+
+if TYPE_CHECKING:
+    from sessionrun.model.sandbox import Policy
+    from sessionrun.model.spec import SessionSpec
+
+Task = Mapping[str, Any]
+Choice = Literal["best", "union"]
+
+
+class AskedLanding(NamedTuple):
+    """How to land.
+
+    Attributes:
+        into: the branch; None: the one from which the session's worktrees began.
+        gates: shell commands that must pass before anything lands.
+        gate_timeout_s: how long each of them may take (seconds); None: any time.
+        batch: how many tasks are merged and gated together at most; None: as many as pays.
+        trailers: whether the merge of a task says whose work it is.
+        dry_run: only forecast what would land; nothing changes, and no gate runs.
+        choose: which of several attempts at the same task lands: `best` or `union`; None: each of them.
+        sandbox: the walls around the gates; None: those of the session.
+    """
+
+    into: str | None = None
+    gates: tuple[str, ...] = ()
+    gate_timeout_s: float | None = None
+    batch: int | None = None
+    trailers: bool = True
+    dry_run: bool = False
+    choose: Choice | None = None
+    sandbox: Policy | None = None
+
+
+def merge(
+    session: SessionDir,
+    wanted: Sequence[str] = (),
+    asked: AskedLanding | None = None,
+    tell: Callable[[str], None] = lambda line: None,
+) -> dict[str, Any]:
+    """Land the work of tasks that succeeded; the object of ``merge --json``.
+
+    Args:
+        session: whose tasks.
+        wanted: their ids or numbers; none: all.
+        asked: where to, and how; None: all as it is usual.
+        tell: is given a line when something takes long.
+
+    Raises:
+        InputError: the session has no worktrees, there is no such branch or task.
+        SessionrunError, OSError: git failed, or the disk; nothing is half done that the next call does not mend.
+    """
+    asked = asked or AskedLanding()
+    view, spec = load_view(session), load_spec_now(session)
+    if spec.repository is None:
+        raise InputError(f"session {view['session_id']} has no worktrees of this repository: nothing can land")
+    chosen = {task["id"] for task in choose_tasks(view, wanted)}
+    others = {task.id for task in spec.tasks if task.upstream is not None}
+    reasons = {task["id"]: _find_obstacle(task, task["id"] in others) for task in view["tasks"]}
+    ready = [task for task in view["tasks"] if reasons[task["id"]] is None]
+    groups = rank_attempts(ready)
+    _examine_choice(view, chosen, groups, asked.choose, tell)
+    request = _make_request(session, view, spec, ready, chosen, asked)
+    sandbox = choose_sandbox(spec, asked.sandbox) if asked.gates and not asked.dry_run else None
+    with enclose_request(session, spec, request, sandbox, tell) as request:
+        report, tried = _carry_out(request, groups, asked, tell)
+    fates = {fate.task: fate for fate in report.fates}
+    fates |= {task: fate for task, fate in reasons.items() if fate is not None}
+    tasks = [_describe(task, fates[task["id"]], tried) for task in view["tasks"] if task["id"] in chosen]
+    return _describe_report(request, report, tasks, asked)
+
+
+def _carry_out(
+    request: LandRequest, groups: Mapping[str, list[str]], asked: AskedLanding, tell: Callable[[str], None]
+) -> tuple[Report, frozenset[str] | None]:
+    """What became of the work, and which attempts were tried; None: nothing was asked to choose."""
+    run = _forecast if asked.dry_run else partial(_land, tell=tell)
+    if asked.choose is None:
+        return run(request), None
+    from sessionrun.landing.choosing import land_chosen
+
+    return land_chosen(request, groups, asked.choose, run, dry_run=asked.dry_run)
+
+
+def _examine_choice(
+    view: Mapping[str, Any],
+    chosen: Collection[str],
+    groups: Mapping[str, Sequence[str]],
+    choose: str | None,
+    tell: Callable[[str], None],
+) -> None:
+    """Refuse a choice where there is none, and tell of one that was not asked for.
+
+    Raises:
+        InputError: no two tasks of the session are attempts at the same thing.
+    """
+    if choose is not None:
+        names = [name_group(task) for task in view["tasks"]]
+        if len(set(names)) == len(names):
+            raise InputError(f"session {view['session_id']} has one attempt at each task: leave out --choose")
+        return
+    several = sum(sum(one in chosen for one in attempts) > 1 for attempts in groups.values())
+    if several:
+        what = "1 task has" if several == 1 else f"{several} tasks have"
+        tell(f"{what} several attempts that succeeded: --choose best lands one of each")
+
+
+def _make_request(
+    session: SessionDir,
+    view: Mapping[str, Any],
+    spec: SessionSpec,
+    ready: Sequence[Task],
+    chosen: Collection[str],
+    asked: AskedLanding,
+) -> LandRequest:
+    assert spec.repository is not None
+    target = find_target(spec.repository, asked.into)
+    commits = {task["id"]: task["commit"] for task in ready}
+    tips = follow_branches(spec.repository, commits, {task["id"]: task["branch"] or "" for task in ready})
+    entries = tuple(
+        _make_entry(task, view, tips[task["id"]], wanted=task["id"] in chosen, trailers=asked.trailers)
+        for task in order_by_needs(ready, view["tasks"])
+    )
+    return LandRequest(
+        repository=spec.repository,
+        session_id=view["session_id"],
+        folder=str(session.path.absolute() / LANDING_FOLDER / digest_target(target)),
+        target=target,
+        entries=entries,
+        gates=Gates(
+            asked.gates,
+            asked.gate_timeout_s,
+            gather_links(spec.tasks),
+            gather_environment(spec.tasks, spec.cache, session.path) if asked.gates else None,
+        ),
+        batch=asked.batch,
+        setups=tuple(task["setup_commit"] for task in view["tasks"] if task.get("setup_commit")),
+    )
+
+
+def _land(request: LandRequest, tell: Callable[[str], None]) -> Report:
+    from sessionrun.landing.turn import land
+    from sessionrun.store import crashpoint
+
+    crashpoint.arm("landing")
+    return land(request, tell)
+
+
+def _forecast(request: LandRequest) -> Report:
+    from sessionrun.landing.forecast import forecast
+
+    return forecast(request)
+
+
+def _find_obstacle(task: Task, is_elsewhere: bool) -> Fate | None:
+    """Why the work of a task cannot land; None: it can."""
+    if task["status"] != "completed":
+        return Fate(task["id"], "waiting", "not_ended", "it has not ended")
+    if task["outcome"] != "succeeded":
+        return Fate(task["id"], "none", "not_succeeded", f"it is {task['outcome']}")
+    if is_elsewhere:
+        return Fate(task["id"], "none", "other_repository", f"its work is in {task.get('repo')}")
+    if task["base_commit"] is None:
+        return Fate(task["id"], "none", "no_worktree", "it had no worktree")
+    if is_unchanged(task):
+        return Fate(task["id"], "none", "no_change", "it changed nothing")
+    if task["rescue_branch"] or task["commit"] is None:
+        where = task["rescue_branch"] or task["worktree"] or task["branch"]
+        return Fate(task["id"], "none", "rescued", f"a part of its work is in {where}: look at it first")
+    return None
+
+
+def _make_entry(task: Task, view: Mapping[str, Any], tip: str, *, wanted: bool, trailers: bool) -> Entry:
+    graph = {node["id"]: node for node in view["tasks"]}
+    return Entry(
+        task=task["id"],
+        tip=tip,
+        base=find_work_base(task) or task["base_commit"],
+        title=" ".join((task["title"] or "").split()),
+        needs=tuple(_find_needs(task, graph)),
+        wanted=wanted,
+        trailers=_word_trailers(task, view["session_id"]) if trailers else (),
+    )
+
+
+def _find_needs(task: Task, graph: Mapping[str, Task]) -> dict[str, None]:
+    """The tasks whose work has to land first; a need without work stands for its own needs."""
+    found: dict[str, None] = {}
+    for need in task["needs"]:
+        node = graph.get(need)
+        if node is None:
+            continue  # of an earlier session
+        if node["status"] == "completed" and (node["base_commit"] is None or is_unchanged(node)):
+            found |= _find_needs(node, graph)
+        else:
+            found[need] = None
+    return found
+
+
+def _word_trailers(task: Task, session_id: str) -> tuple[str, ...]:
+    cost = (task.get("usage") or {}).get("cost_usd")
+    return word_trailers(task["id"], session_id, task["agent"], task["model"], cost)
+
+
+def _describe(task: Task, fate: Fate, tried: Collection[str] | None) -> dict[str, Any]:
+    """A task of ``merge --json``; `tried` are those that were chosen, None: nothing was asked to choose."""
+    chosen = None if tried is None else task["id"] in tried
+    return {
+        "id": task["id"],
+        "num": task["num"],
+        "title": task["title"],
+        "branch": task["branch"],
+        "status": fate.status,
+        "reason_class": fate.reason_class,
+        "reason": fate.reason or None,
+        "commit": fate.commit,
+        "files": list(fate.files),
+        "against": list(fate.against),
+        "output": fate.output or None,
+        "group": None if tried is None else name_group(task),
+        "chosen": chosen,
+        "not_chosen": fate.reason or None if chosen is False else None,
+    }
+
+
+def _describe_report(
+    request: LandRequest, report: Report, tasks: list[dict[str, Any]], asked: AskedLanding
+) -> dict[str, Any]:
+    hold = report.hold
+    return {
+        "session_id": request.session_id,
+        "target": request.target.removeprefix(HEADS),
+        "old": report.old,
+        "new": report.new,
+        "dry_run": asked.dry_run,
+        "choose": asked.choose,
+        "gate_runs": report.gate_runs,
+        "expected_gate_runs": report.expected_runs if asked.dry_run else None,
+        "conflicts": _list_clashes(report) if asked.dry_run else None,
+        "hold": hold and {"reason_class": hold.reason_class, "reason": hold.reason, "mend": hold.mend},
+        "remarks": list(report.remarks),
+        "tasks": tasks,
+    }
+
+
+def _list_clashes(report: Report) -> list[dict[str, Any]]:
+    return [{"tasks": list(clash.tasks), "files": list(clash.files)} for clash in report.clashes]

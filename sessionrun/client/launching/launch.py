@@ -1,0 +1,133 @@
+"""Starts a session of a settled spec: its directory, its exports, its processes."""
+
+from __future__ import annotations
+
+import os
+import time
+from contextlib import suppress
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+from sessionrun.client.lookup import resolve_results_dir
+from sessionrun.client.notices import notify
+from sessionrun.client.planning.sandboxing import check_sandboxes
+from sessionrun.model.spec import SessionSpec
+from sessionrun.runtime.launch import start_detached
+from sessionrun.runtime.processes import JOB_MARKER
+from sessionrun.store import crashpoint, index
+from sessionrun.store.creation import create_session, discard_session, show_first, sweep_unbegun
+from sessionrun.store.inbox import send_request
+from sessionrun.store.session import SessionDir
+
+
+def launch(
+    spec: SessionSpec,
+    results_dir: Path | None = None,
+    *,
+    ready: bool = True,
+    held: bool = False,
+    indexed: bool = True,
+) -> SessionDir:
+    """Create the session of `spec` and start it; return once its processes are up.  It outlives this process.
+
+    Args:
+        spec: what `plan` or `renew` settled.
+        results_dir: where the session's directory is made, else in the results directory in use.
+        ready: first ask the agents that can answer whether they are ready.
+        held: no task starts until the session is released.
+        indexed: it is in the user's index, so that verbs find it from everywhere, and a forecast counts on it.
+
+    Raises:
+        InputError: an agent is not signed in or not ready, or an export is another session's; nothing was created.
+        StoreError: the directory cannot be made, or the processes did not come up.
+    """
+    if spec.parent is not None or JOB_MARKER in os.environ:
+        from sessionrun.client.launching.nesting import settle_nesting
+
+        spec = settle_nesting(spec, os.environ)
+    session = SessionDir((resolve_results_dir(results_dir) / f"session-{spec.session_id}").absolute())
+    if ready:
+        from sessionrun.client.launching.readiness import check_ready
+
+        check_ready(spec)
+    warning = check_sandboxes(spec)
+    if warning is not None:
+        notify(warning)
+    _tell_limits(spec)
+    if spec.exports:
+        from sessionrun.runtime.export_places import settle_exports
+
+        spec = replace(spec, exports=settle_exports(spec.exports))
+    crashpoint.arm("launcher")
+    lock_fd = create_session(session, spec)
+    if held:  # the supervisor takes it before it starts anything
+        send_request(session, {"kind": "hold", "reason": "held since its start, until it is released"})
+    sweep_unbegun(session.path.parent)
+    status = _claim_exports(session, spec) if spec.exports else None
+    try:
+        start_detached(session, lock_fd, meanwhile=lambda: _show_first(session, status or _project_first(spec)))
+        if indexed:
+            index.remember(session.path)
+    except KeyboardInterrupt:  # its id was not printed yet, so it must not run on
+        send_request(session, {"kind": "cancel"})
+        raise
+    return session
+
+
+def mend_exports(spec: SessionSpec) -> None:
+    """Bring the exports of a plan without tasks up to date, for no session will do it.
+
+    Raises:
+        StoreError: an export cannot be written.
+    """
+    from sessionrun.runtime.exports import writer
+
+    writer.mend_exports(spec)
+
+
+def _tell_limits(spec: SessionSpec) -> None:
+    """Warn that tasks will wait, because another session met a limit of their account; scripts have no account."""
+    from sessionrun.store.index import limits_path
+
+    if all(agent.prompt_kind == "script" for agent in spec.agents.values()) or not limits_path().exists():
+        return
+    from sessionrun.runtime.accounts import find_files, load_limit
+
+    now = time.time()
+    for path in find_files(spec, os.environ).values():
+        limit = load_limit(path, now)
+        if limit is not None and limit.opened_at is None and limit.until_at > now:
+            until = time.strftime("%Y-%m-%d %H:%M:%S", time.localtime(limit.until_at))
+            why = f"{limit.reason}, met by session {limit.session[:8]}"
+            waits = f"its tasks wait (sessionrun explain {spec.session_id[:8]})"
+            notify(f"provider {limit.provider} is held until {until}: {why}; {waits}")
+
+
+def _claim_exports(session: SessionDir, spec: SessionSpec) -> dict[str, Any]:
+    """Claim the exports and return the first status; if an export cannot be claimed, there is no session."""
+    from sessionrun.runtime.exports.writer import claim_exports
+
+    try:
+        status = _project_first(spec)
+        claim_exports(session, spec, status)
+    except BaseException:
+        discard_session(session)
+        raise
+    return status
+
+
+def _project_first(spec: SessionSpec) -> dict[str, Any]:
+    """The status before the first record: all tasks pending."""
+    from sessionrun.engine.beginning import begin
+    from sessionrun.engine.status import project
+
+    return project(begin(spec))
+
+
+def _show_first(session: SessionDir, status: dict[str, Any]) -> None:
+    """Show all tasks as pending, unless a supervisor was faster; if the disk refuses it, the logs are enough."""
+    from sessionrun.engine.status import project_summary
+
+    with suppress(OSError):
+        show_first(session, status, project_summary(status))

@@ -1,0 +1,392 @@
+"""Settles a plan into a session spec: which agent runs each task; checks that each task can start at all."""
+
+from __future__ import annotations
+
+import os
+import uuid
+from collections.abc import Iterable, Mapping
+from dataclasses import replace
+from pathlib import Path
+from time import time
+from typing import NamedTuple, TypeVar
+
+from sessionrun.agents import table
+from sessionrun.client.config import Config
+from sessionrun.client.planning.mirroring import check_mirrors
+from sessionrun.dialects.plan import Plan
+from sessionrun.model.errors import AgentNotFound, InputError
+from sessionrun.model.places import Repository
+from sessionrun.model.repositories import has_worktree
+from sessionrun.model.spec import SLOT, AgentSpec, CacheSite, Landing, Price, SessionSpec, TaskSpec
+from sessionrun.model.times import format_time
+from sessionrun.model.upstreams import MirrorSite
+from sessionrun.model.validation import validate_tasks, validate_uses
+
+Ruled = TypeVar("Ruled", Repository, MirrorSite)
+"""What has rules of what git ignores."""
+
+
+class Choice(NamedTuple):
+    """The session's default agent, and why it was chosen, as text for the user."""
+
+    name: str
+    why: str
+
+
+def assemble_spec(
+    plan: Plan,
+    config: Config,
+    choice: Choice,
+    *,
+    dialect: str,
+    source: str,
+    approve: bool,
+    envelope: bool,
+    repository: Repository | None,
+    landing: Landing | None = None,
+    mirrors: MirrorSite | None = None,
+    cache: CacheSite | None = None,
+    missing: list[str] | None = None,
+    others: frozenset[str] = frozenset(),
+) -> SessionSpec:
+    """Make the spec of a new session; if `missing` is a list, agents that are not installed are added to it.
+
+    `others` are the tasks of a running session, to which those of the spec will be added.
+
+    Raises:
+        AgentNotFound: an agent is not installed, and `missing` is not a list.
+        InputError: something in the plan cannot run; nothing was created.
+    """
+    tasks = tuple(task if task.agent else replace(task, agent=choice.name) for task in plan.tasks)
+    _check_agents_known(tasks, config.agents, source)
+    used = agents_of(tasks)
+    resources = dict(plan.resources)
+    if plan.max_parallel is not None:
+        resources[SLOT] = plan.max_parallel
+    settled = {name: settle_agent(name, config.agents, missing, approve=approve) for name in sorted(used)}
+    spec = SessionSpec(
+        session_id=str(uuid.uuid4()),
+        created_at=format_time(time()) or "",
+        name=plan.name,
+        labels=plan.labels,
+        dialect=dialect,
+        source=source.encode("utf-8", "backslashreplace").decode(),
+        cwd=_current_directory(),
+        agent=choice.name,
+        agents=settled,
+        tasks=tasks,
+        resources=resources,
+        limits=plan.limits,
+        approve=approve,
+        envelope=envelope,
+        auto_release=plan.auto_release,
+        repository=ignore_leavings(repository, settled),
+        landing=landing,
+        mirrors=ignore_leavings(mirrors, settled),
+        cache=cache,
+        prices=settle_prices(config, settled.values()),
+        exports=plan.exports,
+    )
+    check_spec(spec, plan.places, others)
+    return spec
+
+
+def agents_of(tasks: Iterable[TaskSpec]) -> set[str]:
+    """The names of all agents that tasks may come to use."""
+    return {name for task in tasks for name in (task.agent, *(other.agent for other in task.fallback))}
+
+
+def ignore_leavings(repository: Ruled | None, used: Mapping[str, AgentSpec]) -> Ruled | None:
+    """The same with rules that ignore what agents write there for themselves; the user's rules come last."""
+    if repository is None:
+        return None
+    rules = (*table.leavings(used.values()), repository.excludes or "")
+    return replace(repository, excludes="\n".join(rules))
+
+
+def check_spec(
+    spec: SessionSpec,
+    places: Mapping[tuple[str, str], str] | None = None,
+    others: frozenset[str] = frozenset(),
+) -> None:
+    """Check that each task of a spec can start at all; `places` as in a plan, `others` as in `assemble_spec`.
+
+    Raises:
+        InputError: a task cannot start.
+    """
+    validate_tasks(spec.tasks, others)
+    validate_uses(spec)
+    _check_supported(spec.tasks)
+    _check_turns(spec)
+    _check_directories(spec.tasks)
+    _check_briefs(spec, places or {})
+    _check_budgets(spec)
+    if spec.mirrors is not None:
+        check_mirrors(spec.tasks)
+    if spec.repository is not None:
+        _check_worktrees(spec, spec.repository)
+
+
+def foresee_costs(spec: SessionSpec) -> list[str]:
+    """What a budget of this session will not see: models whose price is not known."""
+    limits = spec.limits
+    amounts = (limits.budget_usd, limits.soft_budget_usd, limits.task_budget_usd)
+    if not any(amounts) and all(task.budget_usd is None for task in spec.tasks):
+        return []
+    from sessionrun.agents.prices import find_price
+    from sessionrun.engine.totals import name_model
+
+    remarks: dict[str, int] = {}
+    choices = [(task.agent, task.model) for task in spec.tasks]
+    choices += [(other.agent, other.model) for task in spec.tasks for other in task.fallback]
+    for name, asked in sorted(choices, key=str):
+        agent, model = spec.agents[name], name_model(name, None, asked)
+        if agent.prompt_kind == "script" or agent.output in table.SAYS_COST:
+            continue
+        remark = f"the budget cannot see what {name} costs: its output is only text"
+        if agent.output != "text":
+            if find_price(spec.prices, model) is not None:
+                continue
+            hint = f'add [prices."{model}"] to sessionrun.toml'
+            hint += "" if asked else ", or name a model"
+            remark = f"the budget may not see what {name} costs (no price for {model}): {hint}"
+        remarks[remark] = remarks.get(remark, 0) + 1
+    return [f"{remark}; {_tell_unseen(count)} on top of the budget" for remark, count in remarks.items()]
+
+
+def _tell_unseen(count: int) -> str:
+    return "the cost of its one task comes" if count == 1 else f"the cost of its {count} tasks comes"
+
+
+def foresee_verdicts(spec: SessionSpec) -> list[str]:
+    """Verdicts that will not be given: an agent that runs prompts as scripts does not judge."""
+    mute = {name for name, agent in spec.agents.items() if agent.prompt_kind == "script"}
+    count = sum(bool(task.check and task.check.verify) and task.agent in mute for task in spec.tasks)
+    return [f"{count} of {len(spec.tasks)} tasks get no verdict: scripts do not judge"] if count else []
+
+
+def choose_agent(plan: Plan, config: Config, *, preview: bool = False) -> Choice:
+    """The default agent: the wanted agent, else the first that is installed; in a `preview` else the first known.
+
+    Raises:
+        AgentNotFound: a task needs a default agent, none is named, and none is installed.
+        InputError: no agent has the wanted name, even if no task would use it.
+    """
+    if plan.agent:
+        _find_agent(plan.agent, config.agents)
+        return Choice(plan.agent, plan.agent_reason)
+    if all(task.agent for task in plan.tasks):
+        return Choice(plan.tasks[0].agent, "named by the tasks")
+    path = os.environ.get("PATH")
+    for name in table.FIRST_FOUND:
+        if table.find_program(config.agents[name], path):
+            return Choice(name, "first found")
+    if preview:
+        return Choice(table.FIRST_FOUND[0], "the first in the order of choice; none is installed")
+    looked_for = ", ".join(table.FIRST_FOUND)
+    first = table.how_to_install(table.BUILTIN[table.FIRST_FOUND[0]])
+    raise AgentNotFound(
+        f"no agent CLI found on PATH (looked for {looked_for}); name one with --agent, or install one ({first})"
+    )
+
+
+def _check_agents_known(tasks: Iterable[TaskSpec], known: Mapping[str, AgentSpec], source: str) -> None:
+    for num, task in enumerate(tasks, 1):
+        for name in sorted(agents_of([task]) - known.keys()):
+            raise InputError(f"{source}: task {num} (ID: {task.id}): {_describe_unknown(name, known)}")
+
+
+def _describe_unknown(name: str, known: Mapping[str, AgentSpec]) -> str:
+    from sessionrun.model.suggestions import suggest
+
+    return f"unknown agent {name!r}{suggest(name, known)}; there are: {', '.join(sorted(known))}"
+
+
+def _find_agent(name: str, known: Mapping[str, AgentSpec]) -> AgentSpec:
+    agent = known.get(name)
+    if agent is None:
+        raise InputError(_describe_unknown(name, known))
+    return agent
+
+
+def settle_agent(
+    name: str, known: Mapping[str, AgentSpec], missing: list[str] | None, *, approve: bool
+) -> AgentSpec:
+    """The agent with its program as an absolute path, looked up once."""
+    agent = _find_agent(name, known)
+    table.check_agent(agent)
+    try:
+        program = table.check_startable(agent, approve=approve, euid=os.geteuid(), environ=os.environ)
+    except AgentNotFound as error:
+        if missing is None:
+            raise
+        missing.append(str(error))
+        return agent
+    return replace(agent, argv=(program, *agent.argv[1:]))
+
+
+def settle_prices(config: Config, used: Iterable[AgentSpec]) -> Mapping[str, Price]:
+    """The prices of this session, which stay as they are; a script asks no model."""
+    if all(agent.prompt_kind == "script" for agent in used):
+        return {}
+    from sessionrun.agents.prices import load_prices
+
+    return load_prices(config.prices)
+
+
+def _current_directory() -> str:
+    """Where tasks without a directory run; spec.json can hold the path only as UTF-8."""
+    cwd = str(Path.cwd())
+    try:
+        cwd.encode()
+    except UnicodeEncodeError:
+        raise InputError(f"the name of the current directory is not UTF-8: {cwd!r}") from None
+    return cwd
+
+
+def _check_budgets(spec: SessionSpec) -> None:
+    """Refuse a task's budget that is larger than the session's: the task could never start."""
+    whole = spec.limits.budget_usd
+    if whole is None:
+        return
+    from sessionrun.engine.budget import find_task_budget
+
+    for num, task in enumerate(spec.tasks, 1):
+        own = find_task_budget(spec.limits, task)
+        script = all(spec.agents[name].prompt_kind == "script" for name in agents_of([task]))
+        if own is not None and own > whole and not script:
+            raise InputError(
+                f"task {num} (ID: {task.id}): its budget of ${own:g} is more than the session's of ${whole:g}"
+            )
+
+
+def _check_supported(tasks: tuple[TaskSpec, ...]) -> None:
+    """Refuse what the model knows but this version cannot do yet."""
+    for num, task in enumerate(tasks, 1):
+        if task.answer is not None and task.brief is not None:
+            raise InputError(f"task {num} (ID: {task.id}): answer and brief exclude each other; keep one")
+        if task.prove is not None:
+            _check_provable(num, task)
+        if (lacks := _needs_worktree(task)) is not None:
+            raise InputError(
+                f"task {num} (ID: {task.id}): {lacks} needs a worktree; add --worktree, or leave it out"
+            )
+        if (name := _unsupported(task)) is not None:
+            raise InputError(f"task {num} (ID: {task.id}): {name} is not supported in this version; leave it out")
+
+
+def _check_provable(num: int, task: TaskSpec) -> None:
+    where = f"task {num} (ID: {task.id})"
+    if task.workspace.kind == "none":
+        raise InputError(f"{where}: prove needs a worktree; add --worktree, or leave it out")
+    hides = task.prove is not None and task.prove.hidden is not None
+    if not hides and (task.check is None or not task.check.commands):
+        raise InputError(f"{where}: prove needs a check with commands; give it one, or leave prove out")
+
+
+def _needs_worktree(task: TaskSpec) -> str | None:
+    """What of a task can only be had in a worktree that the task does not have."""
+    if task.workspace.kind != "none":
+        return None
+    wishes = {
+        "expect_change": task.expect_change,
+        'answer "patch"': task.answer == "patch",
+        'check.reset "hard"': task.check is not None and task.check.reset == "hard",
+        'the key "links"': bool(task.links),
+        'the key "environment"': task.environment is not None,
+    }
+    return next((name for name, wished in wishes.items() if wished), None)
+
+
+def _unsupported(task: TaskSpec) -> str | None:
+    if task.workspace.kind not in ("none", "worktree", "mirror"):
+        return f'workspace "{task.workspace.kind}"'
+    return "land" if task.land else None
+
+
+def _check_turns(spec: SessionSpec) -> None:
+    """Refuse turns of one conversation where an agent cannot go on with one."""
+    for num, task in enumerate(spec.tasks, 1):
+        for name in sorted(agents_of([task])) if task.prompt_mode == "continue" else ():
+            agent = spec.agents[name]
+            if agent.prompt_kind == "text" and not agent.continue_args:
+                raise InputError(
+                    f"task {num} (ID: {task.id}): agent {name!r} cannot go on with a conversation; "
+                    'leave out prompt_mode "continue" or give it continue_args'
+                )
+
+
+def _check_directories(tasks: tuple[TaskSpec, ...]) -> None:
+    for cwd in {task.cwd for task in tasks if task.cwd and task.upstream is None}:
+        if not os.path.isdir(cwd):
+            num, task = next((num, task) for num, task in enumerate(tasks, 1) if task.cwd == cwd)
+            raise InputError(f"task {num} (ID: {task.id}): cwd {cwd} is not a directory")
+
+
+def _check_briefs(spec: SessionSpec, places: Mapping[tuple[str, str], str]) -> None:
+    """Refuse briefs with files that cannot be shown, as far as that can be known before the start."""
+    from sessionrun.runtime.jobs.context_files import BriefProblem, check_brief
+
+    briefed = [(num, task, task.brief) for num, task in enumerate(spec.tasks, 1) if task.brief is not None]
+    writers: dict[str, set[str]] = {}
+    by_id = {task.id: task for task in spec.tasks}
+    for _, task, brief in briefed:
+        for path in brief.outputs:
+            writers.setdefault(path, set()).add(task.id)
+    for num, task, brief in briefed:
+        if task.upstream is not None:
+            continue  # its files come with its repository
+        seen = _find_seen(task, by_id) if has_worktree(task) else set(by_id)
+        foreseen = frozenset(path for path, ids in writers.items() if ids & seen - {task.id})
+        try:
+            check_brief(brief, task.cwd or spec.cwd, foreseen)
+        except BriefProblem as problem:
+            place = places.get((task.id, problem.path), f"task {num} (ID: {task.id})")
+            raise InputError(f"{place}: {problem}") from None
+
+
+def _find_seen(task: TaskSpec, by_id: Mapping[str, TaskSpec]) -> set[str]:
+    """The tasks whose work is in the worktree of this one: all that it needs, near and far."""
+    seen: set[str] = set()
+    queue = [task]
+    while queue:
+        at = queue.pop()
+        needs = [need for need in at.needs if need in by_id and need not in seen] if at.base != "session" else []
+        seen.update(needs)
+        queue += [by_id[need] for need in needs]
+    return seen
+
+
+def _check_worktrees(spec: SessionSpec, repository: Repository) -> None:
+    """Refuse what would fail in every worktree, or run outside of it."""
+    from sessionrun.workspaces.links import describe_problem, find_name
+    from sessionrun.workspaces.repository import find_missing
+
+    top = os.path.realpath(repository.top)
+    wanted = [task for task in spec.tasks if task.workspace.kind == "worktree"]
+    inside = {task.id: os.path.relpath(os.path.realpath(task.cwd or spec.cwd), top) for task in wanted}
+    missing = find_missing(repository, {path for path in inside.values() if path.split(os.sep)[0] != os.pardir})
+    for num, task in enumerate(spec.tasks, 1):
+        if task.id not in inside:
+            continue
+        cwd = inside[task.id]
+        if cwd.split(os.sep)[0] == os.pardir:
+            raise InputError(f"task {num} (ID: {task.id}): cwd {task.cwd} lies outside {repository.top}")
+        begins_elsewhere = task.base == "target" or (task.base == "needs" and (task.needs or task.handed))
+        if (
+            cwd in missing
+            and not begins_elsewhere
+            and not any(_is_below(cwd, find_name(repository.top, link)) for link in task.links)
+        ):
+            where = f"{repository.base_branch} ({repository.base_commit[:12]})"
+            raise InputError(
+                f"task {num} (ID: {task.id}): {cwd} is not a directory in {where}, where its worktree begins; "
+                "commit it, start in another directory, or give another --base"
+            )
+        for link in task.links:
+            if (problem := describe_problem(repository.top, task.links, link)) is not None:
+                raise InputError(f"task {num} (ID: {task.id}): link {problem}")
+
+
+def _is_below(path: str, folder: str) -> bool:
+    return path == folder or path.startswith(folder + os.sep)

@@ -1,0 +1,174 @@
+"""How long a plan will take and what it will cost, from what tasks like its own took: of the user's own sessions.
+
+`load_past` reads; the rest is pure.
+"""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Iterable, Mapping, Sequence
+from typing import Any, Final, NamedTuple, TypeAlias
+
+from sessionrun.agents.table import BUILTIN
+from sessionrun.client.reading.eta import lay_out, schedule
+from sessionrun.model.spec import SLOT, SessionSpec, TaskSpec, title_of
+
+MOST_SESSIONS: Final = 200
+"""So many sessions are looked at, the newest first."""
+
+MOST_BYTES: Final = 4_000_000
+"""A bigger status.json is left out, and no more than five times as much is read: it would take too long."""
+
+LEAST_LIKE: Final = 3
+"""With fewer tasks like one of its own, nothing is said of a plan."""
+
+DRAWS: Final = 200
+WORK: Final = 40_000
+"""So many tasks are drawn at most, in fewer draws of a big plan."""
+
+LOW: Final = 0.1
+HIGH: Final = 0.9
+
+SCRIPTS: Final = frozenset(name for name, agent in BUILTIN.items() if agent.prompt_kind == "script")
+_ENDED: Final = ("succeeded", "failed", "timed_out")
+
+
+class Past(NamedTuple):
+    """What a task took: seconds, and US dollars if that is known."""
+
+    seconds: float
+    cost_usd: float | None
+
+
+class Interval(NamedTuple):
+    """Eight of ten draws lie between `low` and `high`, half of them below `middle`."""
+
+    low: float
+    middle: float
+    high: float
+
+
+class Forecast(NamedTuple):
+    """What a plan is expected to take; `like` is how many tasks that rests on."""
+
+    seconds: Interval
+    cost_usd: Interval | None
+    like: int
+
+
+Likeness: TypeAlias = tuple[str, str]
+"""The agent, and its model or, of a script, the title; ``""`` stands for any model."""
+
+
+def load_past() -> dict[Likeness, list[Past]]:
+    """What tasks of the user's sessions took."""
+    from sessionrun.store import index
+
+    past: dict[Likeness, list[Past]] = {}
+    room = 5 * MOST_BYTES
+    for session in index.sessions()[: -MOST_SESSIONS - 1 : -1]:
+        try:
+            size = session.status_path.stat().st_size
+            status = session.load_status() if size <= min(room, MOST_BYTES) else None
+        except OSError:
+            continue
+        room -= size if status is not None else 0
+        for task in status["tasks"] if status is not None else ():
+            if task["outcome"] in _ENDED and task["duration_s"] is not None:
+                usage = task["usage"] or {}
+                took = Past(float(task["duration_s"]), usage.get("cost_usd"))
+                for what in {"", task["model"] or "", task["title"]}:
+                    past.setdefault((task["agent"], what), []).append(took)
+    return past
+
+
+def forecast(spec: SessionSpec, past: Mapping[Likeness, Sequence[Past]]) -> Forecast | None:
+    """The forecast of a plan; None if too little is known of one of its tasks.
+
+    A draw gives each task what one of those like it took, and the slots and needs say when each of them ends.
+    """
+    pools = {task.id: past.get(_likeness(spec, task), ()) for task in spec.tasks}
+    if not pools or min(map(len, pools.values())) < LEAST_LIKE:
+        return None
+    rng = random.Random(0)  # the same plan gets the same forecast
+    slots = min(spec.resources.get(SLOT) or len(pools), len(pools))
+    lengths, costs = [], []
+    for _ in range(max(20, min(DRAWS, WORK // len(pools)))):
+        drawn = {name: rng.choice(pool) for name, pool in pools.items()}
+        unmet = {task.id: {need for need in task.needs if need in pools} for task in spec.tasks}
+        ends: dict[str, float] = {}
+        schedule(unmet, ends, [0.0] * slots, {name: one.seconds for name, one in drawn.items()})
+        lengths.append(max(ends.values()))
+        costs.append(_add(one.cost_usd for one in drawn.values()))
+    known = [cost for cost in costs if cost is not None]
+    like = sum({id(pool): len(pool) for pool in pools.values()}.values())
+    return Forecast(_summarise(lengths), _summarise(known) if len(known) == len(costs) else None, like)
+
+
+def foresee_left(
+    tasks: Sequence[Mapping[str, Any]],
+    elapsed: Mapping[str, float],
+    slots: int | None,
+    past: Mapping[Likeness, Sequence[Past]],
+) -> Interval | None:
+    """How many seconds the tasks of a session need that have not ended; None if too little is known of one.
+
+    Args:
+        tasks: of the session, as in status.json.
+        elapsed: for how many seconds each running task has run, by id.
+        slots: how many tasks may run at once; None: all.
+        past: what tasks of other sessions took.
+    """
+    left = [task for task in tasks if task["status"] != "completed"]
+    pools = {task["id"]: _find_pool(task, past) for task in left}
+    if not pools or min(map(len, pools.values())) < LEAST_LIKE:
+        return None
+    rng = random.Random(0)  # the same session gets the same answer
+    lengths = []
+    for _ in range(max(20, min(DRAWS, WORK // len(pools)))):
+        drawn = {name: rng.choice(pool).seconds for name, pool in pools.items()}
+        ends = {name: max(0.0, drawn[name] - ran) for name, ran in elapsed.items() if name in drawn}
+        unmet, free_at = lay_out(tasks, ends, slots)
+        schedule(unmet, ends, free_at, drawn)
+        lengths.append(max(ends.values()))
+    return _summarise(lengths)
+
+
+def _find_pool(task: Mapping[str, Any], past: Mapping[Likeness, Sequence[Past]]) -> Sequence[Past]:
+    """What tasks like one took: of its title if they are enough, for it may be a script; else of its model."""
+    same = past.get((task["agent"], task["title"]), ())
+    if len(same) >= LEAST_LIKE or task["agent"] in SCRIPTS:
+        return same
+    return past.get((task["agent"], task["model"] or ""), ())
+
+
+def describe_forecast(spec: SessionSpec) -> dict[str, Any] | None:
+    """The forecast as JSON has it."""
+    found = forecast(spec, load_past())
+    if found is None:
+        return None
+    cost = found.cost_usd and found.cost_usd._asdict()
+    return {"seconds": found.seconds._asdict(), "cost_usd": cost, "like": found.like}
+
+
+def _likeness(spec: SessionSpec, task: TaskSpec) -> Likeness:
+    is_script = spec.agents[task.agent].prompt_kind == "script"
+    return task.agent, title_of(task) if is_script else task.model or ""
+
+
+def _add(costs: Iterable[float | None]) -> float | None:
+    total = 0.0
+    for cost in costs:
+        if cost is None:
+            return None
+        total += cost
+    return total
+
+
+def _summarise(values: Sequence[float]) -> Interval:
+    ordered = sorted(values)
+
+    def at(share: float) -> float:
+        return round(ordered[min(len(ordered) - 1, int(share * len(ordered)))], 6)
+
+    return Interval(at(LOW), at(0.5), at(HIGH))

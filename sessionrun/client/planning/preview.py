@@ -1,0 +1,170 @@
+"""What a plan would run, in which order, and why it was read that way: records for `run --dry-run`."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Mapping
+from typing import Any
+
+from sessionrun.agents import table
+from sessionrun.client.planning.forecast import describe_forecast
+from sessionrun.client.planning.plan import Planned
+from sessionrun.engine.budget import find_task_budget
+from sessionrun.engine.handed import find_handed
+from sessionrun.engine.state import TaskState
+from sessionrun.model.places import Repository
+from sessionrun.model.repositories import has_worktree
+from sessionrun.model.sandbox import describe_network
+from sessionrun.model.spec import SLOT, SessionSpec, TaskSpec, title_of
+from sessionrun.model.times import format_time
+
+
+def describe_plan(planned: Planned) -> dict[str, Any]:
+    """The object of `run --dry-run --json`: what would run, with tasks in the order in which they become ready.
+
+    Raises:
+        SessionrunError, OSError: the repository of a plan with worktrees cannot be read.
+    """
+    spec = planned.spec
+    states = {task.id: TaskState(task, num) for num, task in enumerate(spec.tasks, 1)}
+    repository = spec.repository
+    places = {} if repository is None else _foresee_places(repository, spec)
+    return {
+        "dialect": spec.dialect,
+        "dialect_reason": planned.dialect_reason,
+        "agent": spec.agent,
+        "agent_reason": planned.choice.why,
+        "total": len(spec.tasks),
+        "max_parallel": spec.resources.get(SLOT),
+        "base_branch": repository and repository.base_branch,
+        "base_commit": repository and repository.base_commit,
+        "worktree_dir": spec.seats.directory if spec.seats else repository and repository.worktree_dir,
+        "land": spec.landing
+        and {
+            "target": spec.landing.target.removeprefix("refs/heads/"),
+            "gates": spec.landing.gates,
+        },
+        "waves": list_waves(spec.tasks),
+        "critical_path": find_critical_path(spec.tasks),
+        "starts_at": format_time(spec.limits.starts_at),
+        "forecast": describe_forecast(spec),
+        "tasks": [
+            {
+                "num": states[task.id].num,
+                "id": task.id,
+                "title": title_of(task),
+                "prompts": task.prompts,
+                "agent": task.agent,
+                "argv": task_argv(spec, task),
+                "cwd": _foresee_directory(spec, task, places.get(task.id, (None, None))[1]),
+                "branch": places.get(task.id, (None, None))[0],
+                "repo": task.upstream and task.upstream.repo,
+                "ref": task.upstream and task.upstream.ref,
+                "sandbox": task.sandbox and task.sandbox.policy,
+                "network": task.sandbox and describe_network(task.sandbox),
+                "needs": task.needs,
+                "begins_at": _foresee_beginning(states[task.id], states),
+            }
+            for task in order_tasks(spec.tasks)
+        ],
+    }
+
+
+def _foresee_places(repository: Repository, spec: SessionSpec) -> dict[str, tuple[str, str]]:
+    """Branch and worktree of each task that gets one, unless these names are taken before the task starts.
+
+    Which of the worktrees that stay it will be is not known yet.
+    """
+    from sessionrun.workspaces.fence import open_fence
+    from sessionrun.workspaces.naming import branch_stem, free_branches, free_names
+
+    with open_fence(repository) as fence:
+        taken = set(fence.main().line("for-each-ref", "--format=%(refname:lstrip=2)", "refs/heads").split("\n"))
+    wanted = [task for task in spec.tasks if task.workspace.kind == "worktree"]
+    stems = {task.id: branch_stem(repository, task.id, task.workspace.branch) for task in wanted}
+    if spec.seats is not None:
+        seat = f"{spec.seats.directory}/{spec.seats.prefix}N"
+        return {task.id: (next(free_branches(stems[task.id], taken))[0], seat) for task in wanted}
+    return {
+        task.id: next(free_names(repository, stems[task.id], taken, task.workspace.directory)) for task in wanted
+    }
+
+
+def _foresee_beginning(task: TaskState, tasks: Mapping[str, TaskState]) -> list[str] | None:
+    """The tasks whose work a worktree begins with, if each of them changes something; None without a worktree."""
+    if not has_worktree(task.spec):
+        return None
+    return [handed.task for handed in find_handed(task, tasks)]
+
+
+def _foresee_directory(spec: SessionSpec, task: TaskSpec, worktree: str | None) -> str:
+    """Where the task runs: in a worktree, the counterpart of the directory in the checkout."""
+    cwd = os.path.join(spec.cwd, task.cwd or "")
+    if task.upstream is not None:
+        return os.path.join("WORKTREE", task.cwd or "").rstrip("/")
+    if worktree is None or spec.repository is None:
+        return task.cwd or spec.cwd
+    inside = os.path.relpath(os.path.realpath(cwd), os.path.realpath(spec.repository.top))
+    return task.cwd or spec.cwd if inside.startswith("..") else os.path.normpath(os.path.join(worktree, inside))
+
+
+def task_argv(spec: SessionSpec, task: TaskSpec) -> list[str]:
+    """The argument list of a task's first job; the prompt file has no name yet."""
+    return list(
+        table.build_argv(
+            spec.agents[task.agent],
+            model=task.model,
+            approve=spec.approve,
+            prompt_file="PROMPT-FILE",
+            budget=find_task_budget(spec.limits, task),
+            extra=task.args,
+        )
+    )
+
+
+def order_tasks(tasks: tuple[TaskSpec, ...]) -> list[TaskSpec]:
+    """The tasks in order: each behind all tasks that it needs, else as in the plan."""
+    from heapq import heapify, heappop, heappush
+
+    place = {task.id: num for num, task in enumerate(tasks)}
+    unmet = {task.id: len(set(task.needs)) for task in tasks}
+    waiting: dict[str, list[str]] = {}
+    for task in tasks:
+        for need in set(task.needs):
+            waiting.setdefault(need, []).append(task.id)
+    ready = [place[task_id] for task_id, count in unmet.items() if not count]
+    heapify(ready)
+    ordered = []
+    while ready:
+        task = tasks[heappop(ready)]
+        ordered.append(task)
+        for dependent in waiting.get(task.id, ()):
+            unmet[dependent] -= 1
+            if not unmet[dependent]:
+                heappush(ready, place[dependent])
+    return ordered
+
+
+def list_waves(tasks: tuple[TaskSpec, ...]) -> list[list[str]]:
+    """The ids of the tasks in waves: a wave has all tasks with equally many tasks before them in a chain."""
+    depths = _measure_depths(tasks)
+    waves: list[list[str]] = [[] for _ in range(max(depths.values(), default=-1) + 1)]
+    for task in tasks:
+        waves[depths[task.id]].append(task.id)
+    return waves
+
+
+def find_critical_path(tasks: tuple[TaskSpec, ...]) -> list[str]:
+    """The longest chain of tasks that wait for each other: the session takes at least as long as this chain."""
+    depths, by_id = _measure_depths(tasks), {task.id: task for task in tasks}
+    path = [max(depths, key=lambda name: depths[name])] if depths else []
+    while path and (needs := by_id[path[-1]].needs):
+        path.append(max(needs, key=lambda name: depths[name]))
+    return path[::-1]
+
+
+def _measure_depths(tasks: tuple[TaskSpec, ...]) -> dict[str, int]:
+    depths: dict[str, int] = {}
+    for task in order_tasks(tasks):
+        depths[task.id] = 1 + max((depths[need] for need in task.needs), default=-1)
+    return depths

@@ -1,0 +1,184 @@
+"""Settles which tasks have walls, and refuses walls that cannot be had: never is there a fallback."""
+
+from __future__ import annotations
+
+import os
+import shlex
+from dataclasses import replace
+from typing import TYPE_CHECKING, Final, NamedTuple
+
+from sessionrun.model.cluster import uses_replicas
+from sessionrun.model.errors import InputError
+from sessionrun.model.repositories import has_worktree
+from sessionrun.model.sandbox import LIMITS
+from sessionrun.model.spec import hides_tests
+
+if TYPE_CHECKING:
+    from sessionrun.client.config import Config
+    from sessionrun.model.places import Repository
+    from sessionrun.model.sandbox import Sandbox
+    from sessionrun.model.spec import SessionSpec, TaskSpec
+
+_PROGRAMS: Final = ("clean", "smudge", "process", "driver")
+AS_ROOT: Final = (
+    "walls are thinner for root: its tasks are uid 0 of the machine, and a file that they give a setuid bit runs "
+    "as root outside; run sessionrun as an ordinary user"
+)
+
+
+def settle_sandboxes(spec: SessionSpec, policy: str | None, config: Config) -> SessionSpec:
+    """The spec with the sandbox of each task: its own, the one of the command line, or the configured one.
+
+    Raises:
+        InputError: a task cannot have the walls that are asked for.
+    """
+    default = config.sandbox
+    if policy is not None:
+        from sessionrun.dialects.sandbox import make_sandbox
+
+        default = make_sandbox(policy)
+    if default is None and not list_walled(spec) and (spec.landing is None or spec.landing.sandbox is None):
+        return spec
+    tasks = []
+    for num, task in enumerate(spec.tasks, 1):
+        sandbox = task.sandbox or default
+        if sandbox is not None and sandbox.policy == "none":
+            sandbox = None
+        task = replace(task, sandbox=sandbox)
+        problem = _find_problem(spec, task)
+        if problem is not None:
+            raise InputError(f"task {num} (ID: {task.id}): {problem}")
+        tasks.append(task)
+    landing = spec.landing
+    if landing is not None:
+        gated = landing.sandbox or default
+        problem = None if gated is None else _find_path_problem(gated)
+        if problem is not None:
+            raise InputError(f"land: {problem}")
+        landing = replace(landing, sandbox=None if gated is None or gated.policy == "none" else gated)
+    template = spec.template and replace(spec.template, sandbox=spec.template.sandbox or default)
+    if template is not None:
+        if template.sandbox is not None and template.sandbox.policy == "none":
+            template = replace(template, sandbox=None)
+        problem = _find_problem(spec, template)
+        if problem is not None:
+            raise InputError(problem)
+    return replace(spec, tasks=tuple(tasks), template=template, landing=landing)
+
+
+def list_walled(spec: SessionSpec) -> list[TaskSpec]:
+    """The tasks that say something of a sandbox."""
+    return [
+        task for task in (*spec.tasks, *((spec.template,) if spec.template else ())) if task.sandbox is not None
+    ]
+
+
+def check_sandboxes(spec: SessionSpec) -> str | None:
+    """Try whether the walls of a session can be built where its jobs run; returns a warning.
+
+    Raises:
+        InputError: they cannot; nothing may start.
+    """
+    if not list_walled(spec) and (spec.landing is None or spec.landing.sandbox is None):
+        return None
+    if spec.cluster is not None and uses_replicas(spec.cluster) and list_walled(spec):
+        from sessionrun.client.cluster.address import check_walls  # few sessions have a cluster
+
+        check_walls(spec, spec.cluster)
+    from sessionrun.walls.trial import check_spec
+
+    return AS_ROOT if check_spec(spec) and os.geteuid() == 0 else None
+
+
+class WallsHere(NamedTuple):
+    """Whether this machine can build walls: bubblewrap's version, and by policy why it cannot (None: it can)."""
+
+    version: str | None
+    project: str | None
+    strict: str | None
+
+
+def examine_walls() -> WallsHere:
+    """Try each policy; takes a fraction of a second."""
+    from sessionrun.walls.trial import find_problem, read_version
+
+    return WallsHere(read_version(), find_problem("project"), find_problem("strict", network=False))
+
+
+def may_have_walls(spec: SessionSpec) -> bool:
+    """Whether agents of the session could be walled and are not: they have worktrees, and bubblewrap is there."""
+    from sessionrun.walls.programs import find_bwrap
+
+    open_tasks = [task for task in spec.tasks if task.sandbox is None and has_worktree(task)]
+    asking = any(spec.agents[task.agent].prompt_kind != "script" for task in open_tasks)
+    return asking and spec.approve and spec.cluster is None and find_bwrap() is not None
+
+
+def find_own_filter(repository: Repository) -> str | None:
+    """The name of a filter or merge driver, in the settings of git, that is or reads a file of the checkout.
+
+    Git runs these outside of walls, in the worktree and on what the task wrote: a program of the worktree would be
+    the task's.
+    """
+    for name, command in repository.settings.config if repository.settings is not None else ():
+        if not name.startswith(("filter.", "merge.")) or name.rpartition(".")[2] not in _PROGRAMS or not command:
+            continue
+        try:
+            words = shlex.split(command)
+        except ValueError:
+            return name
+        if any(_is_of_checkout(repository.top, word) for word in words):
+            return name
+    return None
+
+
+def _holds_checkout(repository: Repository | None) -> bool:
+    """Whether the directory of worktrees cannot be hidden, for the checkout lies in it."""
+    return repository is not None and f"{repository.top}/".startswith(f"{repository.worktree_dir}/")
+
+
+def _is_of_checkout(top: str, word: str) -> bool:
+    if word.startswith(("-", "%")):
+        return False
+    path = os.path.normpath(os.path.join(top, word))
+    inside = path.startswith(os.path.join(os.path.normpath(top), ""))
+    return inside and ("/" in word or os.path.exists(path))
+
+
+def _find_problem(spec: SessionSpec, task: TaskSpec) -> str | None:
+    """Why a task cannot have its walls, as far as its spec tells; None: it can, or has none."""
+    sandbox = task.sandbox
+    if sandbox is None:
+        return None
+    if not has_worktree(task):
+        return "a sandbox needs a worktree; add --worktree, or say --sandbox none"
+    if spec.cluster is not None and spec.cluster.is_slurm:
+        limits = [name for name in LIMITS if getattr(sandbox, name) is not None]
+        if limits:
+            return f"sandbox.{limits[0]}: Slurm has limits of its own, say it with --slurm-option"
+    own = None if spec.repository is None else find_own_filter(spec.repository)
+    if own is not None:
+        return f"git runs {own} outside of walls, and that names a file of the checkout, which a task can change"
+    if hides_tests(task) and task.upstream is None and _holds_checkout(spec.repository):
+        return "its repository lies in the directory of worktrees, which hidden tests want to be hidden: move one"
+    if os.geteuid() == 0 and sandbox.processes is not None and spec.cluster is None:
+        return "sandbox.processes has no effect for root, whom the kernel does not count; leave it out"
+    names = (task.agent, *(other.agent for other in task.fallback))
+    asking = [name for name in names if spec.agents[name].prompt_kind != "script"]
+    if sandbox.network == "none" and asking:
+        return f'agent {asking[0]!r} cannot reach its model without a network; say "proxy", or a list of hosts'
+    return _find_path_problem(sandbox) if spec.cluster is None else None
+
+
+def _find_path_problem(sandbox: Sandbox) -> str | None:
+    """What is wrong with the paths that a sandbox names; None: nothing."""
+    from sessionrun.walls.programs import find_read_problem, is_device
+
+    for path in (*sandbox.read, *sandbox.devices):
+        if not os.path.exists(path):
+            return f"sandbox: there is no {path}"
+    problem = find_read_problem(sandbox.read)
+    if problem is not None:
+        return problem
+    wrong = [path for path in sandbox.devices if not is_device(path)]
+    return f"sandbox.devices: {wrong[0]} is no device below /dev, nor a folder of devices" if wrong else None

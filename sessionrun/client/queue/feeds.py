@@ -1,0 +1,131 @@
+"""The task queue of a repository, for any door: opened, shown as records, filled from a list.
+
+What can be done with it are the methods of `queue.feed.Feed`.
+"""
+
+from __future__ import annotations
+
+import sys
+from pathlib import Path
+from typing import Any, Final
+
+from sessionrun.client.notices import notify
+from sessionrun.client.queue.ringing import RingingFeed
+from sessionrun.model.errors import InputError
+from sessionrun.queue.feed import Feed
+from sessionrun.queue.graph import by_id, choose_group
+from sessionrun.queue.lists import parse_list
+from sessionrun.queue.place import find_place
+from sessionrun.queue.table import BACKENDS, BEADS, open_feed
+from sessionrun.queue.task import Changes as Changes
+from sessionrun.queue.task import Draft as Draft
+from sessionrun.queue.task import QueueTask
+
+BACKEND_NAMES: Final = tuple(BACKENDS)
+
+
+def open_queue(directory: Path | None = None, *, backend: str | None = None) -> Feed:
+    """Open the queue of the repository around a directory.
+
+    Args:
+        directory: None for the current one; in a linked worktree the queue is that of the main checkout.
+        backend: ``file`` or ``beads``; None: Beads if the repository has `.beads` and its program is installed.
+
+    Raises:
+        InputError: there is no such backend, or it is not in use there.
+    """
+    place = find_place(directory or Path.cwd())
+    feed = open_feed(place, backend)
+    beads = BACKENDS[BEADS].keeps
+    if backend is None and feed.name != BEADS and (place.top / beads).is_dir():
+        notify(f"{place.top} has {beads}, but neither bd nor br is on PATH: the queue is {feed.place.name}")
+    return RingingFeed(feed, place)
+
+
+def load_tasks(
+    feed: Feed, *, ready: bool = False, closed: bool = False, group: str | None = None
+) -> list[QueueTask]:
+    """Return tasks in the order of the queue, or with `ready` those that can be claimed, in the order of claims.
+
+    Args:
+        feed: the queue.
+        ready: only tasks that can be claimed.
+        closed: closed tasks, too.
+        group: only what is in this group: its id or its title.
+
+    Raises:
+        InputError: there is no such group.
+    """
+    if ready:
+        return feed.ready(group)
+    tasks = feed.load()
+    among = tasks if group is None else choose_group(by_id(tasks), group)
+    return [task for task in among if closed or task.status != "closed"]
+
+
+def describe_task(task: QueueTask) -> dict[str, Any]:
+    """Return a task as an object of ``queue --json``."""
+    worker = task.claim.worker if task.claim is not None else None
+    return {
+        "id": task.id,
+        "title": task.title,
+        "body": task.body,
+        "status": task.status,
+        "backend_status": task.backend_status,
+        "ready": task.is_ready,
+        "priority": task.priority,
+        "depends": [*task.depends],
+        "blocked_by": [*task.blocked_by],
+        "group": task.group,
+        "is_group": task.is_group,
+        "worker": worker.name if worker else None,
+        "session_id": worker.session if worker else None,
+        "claimed_at": task.claim.at if task.claim is not None else None,
+        "reason": task.reason,
+    }
+
+
+def import_list(feed: Feed, name: str, *, group: str | None = None) -> tuple[list[QueueTask], list[str]]:
+    """Append the tasks of a Markdown list; return those that are new, and the titles that the queue had already.
+
+    Raises:
+        InputError: the file cannot be read, or has no task.
+    """
+    drafts = [Draft(one.title, one.body, group=group) for one in parse_list(read_text(name))]
+    if not drafts:
+        raise InputError(f'{name}: has no list entry (- TITLE) and no line `bd create "TITLE"` in a code block')
+    made = feed.create(drafts, unless_known=True)
+    known = [draft.title for draft, task in zip(drafts, made, strict=True) if task is None]
+    return [task for task in made if task is not None], known
+
+
+def read_text(name: str) -> str:
+    """Read a file, or standard input if its name is ``-``.
+
+    Raises:
+        InputError: it cannot be read, or is not UTF-8.
+    """
+    try:
+        content = sys.stdin.buffer.read() if name == "-" else Path(name).read_bytes()
+        return content.decode("utf-8")
+    except UnicodeDecodeError:
+        problem = "is not UTF-8"
+    except OSError as error:
+        problem = error.strerror or str(error)
+    raise InputError(f"{'standard input' if name == '-' else name}: {problem}")
+
+
+def take_back(feed: Feed, results_dir: Path | None = None, *, most: int | None = None) -> list[QueueTask]:
+    """Settle the tasks that are claimed by sessions of which no process is left; return them.
+
+    What such a session has landed is closed, all else is open again.
+
+    Args:
+        feed: the queue.
+        results_dir: where sessions are looked for before the user's index; None: the directory in use.
+        most: of how many tasks; None: of all.
+    """
+    from sessionrun.client.lookup import resolve_results_dir
+    from sessionrun.runtime.feeding.gone import take_back as settle
+
+    return settle(feed, resolve_results_dir(results_dir), most=most)

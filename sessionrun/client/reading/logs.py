@@ -1,0 +1,94 @@
+"""The output of tasks as it grows: whole lines, each with its task and its stream."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any, Final, NamedTuple
+
+from sessionrun.client.reading.outputs import find_tail, iterate_chunks
+from sessionrun.model.errors import StoreError
+from sessionrun.store.session import SessionDir
+
+MAX_LINE: Final = 1024 * 1024
+"""A line longer than this is passed on in pieces."""
+
+
+class Line(NamedTuple):
+    """A line of a task's output with its end; bytes that are not UTF-8 are surrogates in `text`."""
+
+    task: str
+    stream: str
+    text: str
+
+
+class OutputReader:
+    """Reads one output file as it grows and gives out whole lines."""
+
+    def __init__(self, path: Path, task: str, stream: str, show: Callable[[bytes], str]) -> None:
+        self._path, self._task, self._stream, self._show = path, task, stream, show
+        self._offset, self._rest = 0, b""
+        self.has_moved = False
+        """Whether the last call of `read_on` found anything new."""
+
+    def skip_to_tail(self, lines: int) -> None:
+        """Begin `lines` lines before the end."""
+        self._offset = find_tail(self._path, lines)
+
+    def read_on(self) -> Iterator[Line]:
+        """Give out what is new."""
+        before = self._offset
+        if find_tail(self._path, 0) < before:  # another attempt began the file anew
+            yield from self.finish()
+            self._offset = 0
+        for chunk in iterate_chunks(self._path, self._offset):
+            self._offset += len(chunk)
+            *whole, self._rest = (self._rest + chunk).split(b"\n")
+            for line in whole:
+                yield from self._give(line + b"\n")
+            if len(self._rest) > MAX_LINE:
+                yield from self.finish()
+        self.has_moved = self._offset != before
+
+    def finish(self) -> Iterator[Line]:
+        """Give out a last line that has no LF."""
+        if self._rest:
+            line, self._rest = self._rest, b""
+            yield from self._give(line)
+
+    def _give(self, line: bytes) -> Iterator[Line]:
+        text = self._show(line)
+        if text:
+            yield Line(self._task, self._stream, text)
+
+
+def open_outputs(session: SessionDir, task: dict[str, Any], lines: int | None = None) -> list[OutputReader]:
+    """Readers of a task's output, as readable text, and of its standard error.
+
+    They begin at the front or, with `lines`, that many lines before the end.
+    """
+    show: Callable[[bytes], str] = _decode
+    output = session.path / task["output"]
+    if task["raw"]:
+        from sessionrun.agents import table
+        from sessionrun.runtime.history import load_spec_now
+
+        spec = load_spec_now(session)
+        output = session.path / task["raw"]
+        agent = spec.agents.get(task["agent"])
+        if agent is None:
+            raise StoreError(f"{session.status_path} is damaged: there is no agent {task['agent']!r:.80}")
+        format_ = agent.output
+        show = lambda line: table.render_events(format_, line)  # noqa: E731
+    readers = [
+        OutputReader(output, task["id"], "stdout", show),
+        OutputReader(session.path / task["stderr"], task["id"], "stderr", _decode),
+    ]
+    if lines is not None:
+        for reader in readers:
+            reader.skip_to_tail(lines)
+    return readers
+
+
+def _decode(line: bytes) -> str:
+    return line.decode("utf-8", "surrogateescape")

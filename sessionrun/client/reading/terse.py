@@ -1,0 +1,100 @@
+"""Short forms of a view for callers that pay for each byte: only what is not fine, only some keys, no nulls."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any, Final
+
+from sessionrun.client.reading.waiting import has_landed
+from sessionrun.model.errors import InputError
+from sessionrun.model.suggestions import suggest
+
+HEAD_KEYS: Final = (
+    "session_id",
+    "name",
+    "status",
+    "outcome",
+    "total",
+    "completed",
+    "running",
+    "successful",
+    "failed",
+    "skipped",
+    "budget",
+    "results_dir",
+    "stopped",
+    "disk_full",
+    "view_problems",
+)
+TASK_KEYS: Final = (
+    "num",
+    "id",
+    "title",
+    "labels",
+    "status",
+    "phase",
+    "outcome",
+    "reason_class",
+    "reason",
+    "held_until",
+    "attempt",
+    "agent",
+    "model",
+    "exit_code",
+    "signal",
+    "duration_s",
+    "branch",
+    "rescue_branch",
+    "worktree",
+    "worktree_kept",
+    "worktree_remark",
+    "proof",
+    "landing",
+    "stderr",
+)
+"""What the brief form may say of the session, and of a task."""
+
+
+def is_fine(task: Mapping[str, Any]) -> bool:
+    """Whether a task needs no look: it succeeded and landed, was skipped, runs, or waits for its turn."""
+    if task["status"] == "completed":
+        return task["outcome"] == "skipped" or (task["outcome"] == "succeeded" and has_landed(dict(task)))
+    return not (task["held_until"] or task["reason_class"] == "held")
+
+
+def needs_look(task: Mapping[str, Any]) -> bool:
+    """Whether a person at a screen wants to see a task: it runs, or is not fine."""
+    return task["status"] == "running" or not is_fine(task)
+
+
+def make_brief(view: Mapping[str, Any], tasks: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
+    """The counts of a session and the tasks that are not fine, without what is null or empty."""
+    shown = [drop_empty(_choose(task, TASK_KEYS)) for task in tasks if not is_fine(task)]
+    return {**drop_empty(_choose(view, HEAD_KEYS)), "cursor": view["seq"], "tasks": shown}
+
+
+def choose_fields(
+    view: Mapping[str, Any], tasks: Sequence[Mapping[str, Any]], fields: Sequence[str]
+) -> dict[str, Any]:
+    """The given keys of the session and of its tasks; a key that both have is shown of both.
+
+    Raises:
+        InputError: neither has such a key.
+    """
+    head = [key for key in fields if key in view and key != "tasks"]
+    of_task = [key for key in fields if any(key in task for task in view["tasks"])]
+    unknown = next((key for key in fields if key not in head and key not in of_task), None)
+    if unknown is not None and view["tasks"]:
+        known = sorted({*view, *view["tasks"][0]} - {"tasks"})
+        raise InputError(f"--fields: no field {unknown!r}{suggest(unknown, known)}; known are: {', '.join(known)}")
+    chosen = {**_choose(view, ("session_id", *head)), "cursor": view["seq"]}
+    return {**chosen, "tasks": [_choose(task, of_task) for task in tasks]} if of_task else chosen
+
+
+def _choose(record: Mapping[str, Any], keys: Sequence[str]) -> dict[str, Any]:
+    return {key: record.get(key) for key in keys}
+
+
+def drop_empty(record: Mapping[str, Any]) -> dict[str, Any]:
+    """A record without nulls, empty lists and empty objects; what stands in its objects is left alone."""
+    return {key: value for key, value in record.items() if value not in (None, [], {})}

@@ -1,0 +1,213 @@
+"""Finds what is true of a session right now, from its files alone; every verb that reads uses it.
+
+The lock is probed first and the files are read after, so that a session which ends in between is seen as
+ended and never as dead.  A session is alive while one of its locks is held; without a supervisor (`lock` is free)
+it is `recovering`, unless none has started yet.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+from collections.abc import Callable
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Final
+
+from sessionrun.client.reading.stopped import find_stopped
+from sessionrun.model.errors import SessionNotFound, SessionrunError
+from sessionrun.store.ballast import find_shortage
+from sessionrun.store.caches import find_body
+from sessionrun.store.locks import is_held
+from sessionrun.store.session import SessionDir
+
+if TYPE_CHECKING:
+    from sessionrun.engine.state import State
+    from sessionrun.engine.status import Gone
+    from sessionrun.model.events import Entry
+    from sessionrun.model.keys import JobKey
+
+_ADDED_KEYS: Final = ("results_dir", "stopped", "disk_full")
+"""What a reader adds to the object of status.json."""
+
+
+def load_view(session: SessionDir) -> dict[str, Any]:
+    """The object of status.json, corrected for what is alive.
+
+    Raises:
+        StoreError: the session's files are damaged.
+    """
+    alive, led = _probe(session)
+    status = session.load_status()
+    if status is None or not (alive or status["ended_at"]):
+        state, _ = fold_journal(session)
+        status = _correct(session, state, alive=alive)
+    return _finish(session, status, alive=alive, led=led)
+
+
+def load_history(session: SessionDir) -> tuple[dict[str, Any], State, list[Entry]]:
+    """The view that the logs give, whatever status.json says; with the state and all entries of the journal.
+
+    Raises:
+        StoreError: the session's files are damaged.
+    """
+    alive, led = _probe(session)
+    state, entries = fold_journal(session)
+    status = _correct(session, state, alive=alive)
+    return _finish(session, status, alive=alive, led=led), state, entries
+
+
+def read_view(session: SessionDir) -> tuple[memoryview, bytes] | None:
+    """The view as JSON in two parts, unparsed, if status.json needs no correction; else None.
+
+    The tasks of a large session take far longer to parse than all else that a poll does.
+    """
+    alive, led = _probe(session)
+    summary = session.load_summary()
+    if summary is None or not (led or summary["ended_at"]):
+        return None
+    content = session.read_status()
+    body = None if content is None else find_body(content)
+    if content is None or body is None or (summary["ended_at"] and b'"worktree":"' in content):
+        return None
+    view = _finish(session, summary, alive=alive, led=led)
+    added = ",".join(f'"{key}":{json.dumps(view[key])}' for key in _ADDED_KEYS)
+    return body, f",{added}}}\n".encode()
+
+
+def load_or_warn(session: SessionDir, load: Callable[[SessionDir], dict[str, Any]]) -> dict[str, Any] | None:
+    """Load one of many sessions with `load`; None, and a warning, if it cannot be read."""
+    try:
+        return load(session)
+    except (SessionNotFound, FileNotFoundError):
+        return None  # removed, or not finished, while we looked
+    except (SessionrunError, OSError) as error:
+        from sessionrun.client.notices import notify
+
+        notify(str(error) if str(session.path) in str(error) else f"{session.path}: cannot be read: {error}")
+        return None
+
+
+def describe_shortage(view: dict[str, Any]) -> str | None:
+    """How much is free on the session's disk, in words, if that is too little to start a job."""
+    from sessionrun.store import ballast
+
+    return ballast.describe_shortage(view["disk_full"]) if view.get("disk_full") else None
+
+
+def show_as_it_lies(task: dict[str, Any]) -> dict[str, Any]:
+    """A task without the worktree that `clean`, or the user, removed later: only supervisors write status.json."""
+    path = task.get("worktree")
+    if path is None or task["status"] != "completed" or os.path.lexists(path):
+        return task
+    return {**task, "worktree": None, "worktree_kept": None}
+
+
+def load_summary_view(session: SessionDir) -> dict[str, Any]:
+    """The summary, corrected for what is alive; the task table of a session that ended or runs is not read."""
+    alive = led = False
+    summary = session.load_summary()
+    if summary is None or not summary["ended_at"]:  # an end is true, whatever process still lives
+        alive, led = _probe(session)
+        summary = session.load_summary()
+        if summary is None or not (alive or summary["ended_at"]):
+            from sessionrun.engine.status import project_summary
+
+            view = load_view(session)
+            return {**project_summary(view), **{key: view[key] for key in _ADDED_KEYS}}
+    return _finish(session, summary, alive=alive, led=led)
+
+
+def _probe(session: SessionDir) -> tuple[bool, bool]:
+    """Whether a process of the session lives, and whether that is a supervisor."""
+    if is_held(session.path / "lock"):
+        return True, True
+    return session.is_alive(), False
+
+
+def _finish(session: SessionDir, shown: dict[str, Any], *, alive: bool, led: bool) -> dict[str, Any]:
+    """Add what only a reader can know; `shown` is a status or a summary."""
+    stopped = find_stopped(shown.get("processes")) if alive and not shown["ended_at"] else []
+    full = None if shown["ended_at"] else find_shortage(session.path)
+    shown = {**shown, "results_dir": str(session.path.absolute()), "stopped": stopped, "disk_full": full}
+    if "tasks" in shown:
+        shown["tasks"] = [show_as_it_lies(task) for task in shown["tasks"]]
+    if alive and not led and shown["status"] == "running" and shown.get("processes"):
+        # since the probe the first supervisor may have started, and written this
+        shown["status"] = "running" if is_held(session.path / "lock") else "recovering"
+    return shown
+
+
+def _correct(session: SessionDir, state: State, *, alive: bool) -> dict[str, Any]:
+    from sessionrun.runtime.history import project_status
+
+    status = project_status(session, state)
+    return status if alive or status["ended_at"] else _without_supervisor(session, state, status)
+
+
+def fold_journal(session: SessionDir) -> tuple[State, list[Entry]]:
+    """The state as a supervisor would have it, and the entries that it was folded from; warns of damage.
+
+    Raises:
+        StoreError: the session's files are damaged.
+    """
+    from sessionrun.runtime.history import replay
+
+    state, entries, contents = replay(session)
+    if contents.damage_at is not None:
+        tell_damage(session.journal_path, contents.damage_at)
+    return state, entries
+
+
+def tell_damage(path: Path, offset: int) -> None:
+    """Warn that a log is damaged."""
+    from sessionrun.client.notices import notify
+
+    notify(f"{path} is damaged at byte {offset}: what came later is not shown")
+
+
+def _without_supervisor(session: SessionDir, state: State, status: dict[str, Any]) -> dict[str, Any]:
+    """Find the tasks that still have a process of their own in a session that no process runs.
+
+    Only a job without an end in the journal can be alive or lost: a task between two jobs just waits.
+    """
+    from sessionrun.engine.status import summarise
+    from sessionrun.runtime import processes
+    from sessionrun.store.journal import read_log
+    from sessionrun.store.ledger import fold_ledger
+
+    ledger = fold_ledger(read_log(session.ledger_path).payloads)
+    living: set[str] = set()
+    gone: dict[str, Gone] = {}
+    for key in [task.job.key for task in state.tasks.values() if task.job]:
+        job = ledger.jobs.get(key.text())
+        if job is None or not job.tried or job.errno is not None:
+            continue
+        lives = processes.lives(job.boot_id, job.pid_ns, job.pid, job.started)
+        if lives:
+            living.add(key.task)
+        elif key.phase in ("setup", "work"):  # the other phases are simply run again
+            gone[key.task] = _explain(
+                job.wait_status, same_boot=processes.is_this_boot(job.boot_id), can_be_seen=lives is not None
+            )
+            if job.wait_status is None and lives is False and _is_whole(session, state, key):
+                outcome, why = gone[key.task]
+                gone[key.task] = outcome, f"{why}; its answer is complete, and resume counts it as a success"
+    return summarise(status, alive=False, living=living, gone=gone)
+
+
+def _is_whole(session: SessionDir, state: State, key: JobKey) -> bool:
+    """Whether the agent of a WORK job reported success before its process was gone."""
+    from sessionrun.agents import table
+
+    agent = state.spec.agents[state.tasks[key.task].agent]
+    return key.phase == "work" and table.is_whole(agent, session.raw_path(key.task), session.error_path(key.task))
+
+
+def _explain(wait_status: int | None, *, same_boot: bool, can_be_seen: bool) -> Gone:
+    if wait_status is not None:
+        return "lost", f"no process was left to judge its end (wait status {wait_status})"
+    if not same_boot:
+        return "interrupted", "the machine was restarted while it ran"
+    if not can_be_seen:
+        return "lost", "it was started in another container, and its process cannot be seen from here"
+    return "lost", "its process is gone, and its end was not seen"

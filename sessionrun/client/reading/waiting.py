@@ -1,0 +1,238 @@
+"""Waits for a session by reading its files again and again, so that no process has to send a message."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from typing import Any, Final, NamedTuple, Protocol
+
+from sessionrun.client.lookup import choose_tasks
+from sessionrun.client.reading.landed import add_landings
+from sessionrun.client.reading.view import load_summary_view, load_view
+from sessionrun.model.errors import SessionGone
+from sessionrun.model.feeding import QUEUE_LABEL, UNCLAIMED
+from sessionrun.store.session import SessionDir
+
+POLL_FIRST_S: Final = 0.01
+POLL_LAST_S: Final = 0.2
+POLL_GROWTH: Final = 1.25
+GONE_AFTER_S: Final = 1.0
+"""A session's processes are gone if two looks this far apart find none: living ones restart each other."""
+
+View = dict[str, Any]
+
+
+class Progress(Protocol):
+    """Shows how far a session is."""
+
+    def show(self, view: View) -> None:
+        """Show the counters of a summary."""
+
+    def close(self) -> None:
+        """Take the display down."""
+
+
+class Waited(NamedTuple):
+    """How a wait ended: in time or not, and `done` or, with `no_held`, with only held tasks left.
+
+    `view` is the session now, `tasks` those that were waited for.
+    """
+
+    view: View
+    tasks: list[dict[str, Any]]
+    in_time: bool
+    done: bool
+
+
+class Watch:
+    """Distinguishes a session whose processes are gone from a session that is just being restarted."""
+
+    def __init__(self) -> None:
+        self._missed_at: float | None = None
+
+    def is_gone(self, view: View) -> bool:
+        """Whether no look has found a process for long enough, this look included."""
+        if view["status"] != "interrupted":
+            self._missed_at = None
+            return False
+        now = time.monotonic()
+        self._missed_at = now if self._missed_at is None else self._missed_at
+        return now - self._missed_at >= GONE_AFTER_S
+
+    @property
+    def doubts(self) -> bool:
+        """Whether the last look found no process."""
+        return self._missed_at is not None
+
+
+def wait(
+    session: SessionDir,
+    tasks: Sequence[str] = (),
+    *,
+    need_all: bool = True,
+    no_held: bool = False,
+    timeout_s: float | None = None,
+    progress: Progress | None = None,
+) -> Waited:
+    """Block until tasks have ended: the named ones or all of the session; any one of them if `need_all` is false.
+
+    With `no_held`, do not wait for tasks that are held or need a held task.
+
+    Raises:
+        InputError: a name that is not a task of the session.
+        SessionGone: the session's processes are gone and it has not ended.
+        StoreError: the session's files are damaged.
+    """
+    choose_tasks(load_view(session), tasks)
+    whole = need_all and not tasks and not no_held
+
+    def are_done(view: View) -> bool:
+        return has_ended(view) or _are_done(choose_tasks(view, tasks), need_all=need_all)
+
+    def is_over(view: View) -> bool:
+        chosen = choose_tasks(view, tasks)
+        return are_done(view) or (no_held and is_held(view, chosen))
+
+    seen = wait_until(
+        (lambda: load_summary_view(session)) if whole else (lambda: load_view(session)),
+        has_ended if whole else is_over,
+        timeout_s=timeout_s,
+        progress=progress,
+    )
+    view = load_view(session)
+    done = seen is not None and are_done(seen)
+    return Waited(view, add_landings(session, choose_tasks(view, tasks)), seen is not None, done)
+
+
+def wait_for_any(sessions: Sequence[SessionDir], *, timeout_s: float | None = None) -> list[SessionDir]:
+    """Block until one of several sessions has ended, or is left without a process; those of which that is true.
+
+    The list is empty if the time (seconds) is up.
+    """
+    watches = [Watch() for _ in sessions]
+    over: list[SessionDir] = []
+
+    def find_over(_: View) -> bool:
+        for session, watch in zip(sessions, watches, strict=True):
+            view = load_summary_view(session)
+            if has_ended(view) or watch.is_gone(view):
+                over.append(session)
+        return bool(over)
+
+    wait_until(lambda: {"status": "running"}, find_over, timeout_s=timeout_s)
+    return over
+
+
+class Deadline:
+    """How much is left of a time (seconds) that several waits share; None: as long as it takes."""
+
+    def __init__(self, timeout_s: float | None) -> None:
+        self._at = None if timeout_s is None else time.monotonic() + timeout_s
+
+    def left(self) -> float | None:
+        """What is left (seconds)."""
+        return None if self._at is None else max(0.0, self._at - time.monotonic())
+
+
+def wait_until(
+    load: Callable[[], View],
+    is_done: Callable[[View], bool],
+    *,
+    timeout_s: float | None = None,
+    progress: Progress | None = None,
+) -> View | None:
+    """Look again and again until `is_done`; None when the time (seconds) is up.
+
+    If no process is found then, it looks a second longer, so that a caller that waits in short slices also learns
+    that the processes are gone.
+
+    Raises:
+        SessionGone: the session's processes are gone and it has not ended.
+    """
+    deadline = None if timeout_s is None else time.monotonic() + timeout_s
+    interval, watch = POLL_FIRST_S, Watch()
+    while True:
+        view = load()
+        if progress is not None:
+            progress.show(view)
+        if is_done(view):
+            return view
+        if watch.is_gone(view):
+            raise SessionGone(gone_words(view))
+        left = POLL_LAST_S if deadline is None else deadline - time.monotonic()
+        if left <= 0 and not watch.doubts:
+            return None
+        time.sleep(min(interval, left) if left > 0 else interval)
+        interval = min(interval * POLL_GROWTH, POLL_LAST_S)
+
+
+def gone_words(view: View) -> str:
+    """The message that no process of the session is left, and what helps."""
+    from sessionrun.runtime.history import find_damage
+    from sessionrun.store.damage import describe_rest
+
+    session_id = view["session_id"]
+    damage = find_damage(SessionDir(Path(view["results_dir"])))
+    if damage is not None:
+        gone = f"no process of session {session_id} is left, and it cannot go on"
+        return f"{gone}: {damage}; {describe_rest(session_id)}"
+    gone = f"the processes of session {session_id} are gone before it ended"
+    return f"{gone}; to go on with it: sessionrun resume {session_id}"
+
+
+def has_ended(view: View) -> bool:
+    """Whether the session is over."""
+    return view["ended_at"] is not None
+
+
+def choose_decisive(view: View, tasks: Sequence[View]) -> list[View]:
+    """Those of the tasks that decide the outcome: no mends, and for each task of the queue the last attempt."""
+    last = {}
+    for task in tasks:
+        if not task.get("mends"):
+            queue_id = task.get("labels", {}).get(QUEUE_LABEL) if view.get("feed") else None
+            last[queue_id is not None, queue_id or task["id"]] = task
+    return [*last.values()]
+
+
+def has_landed(task: View) -> bool:
+    """Whether nothing of a task's work is left that was to land."""
+    return not task.get("landing") or task["landing"]["status"] == "landed"
+
+
+def has_failed(task: View) -> bool:
+    """Whether a task ended and did not succeed, or its work was to land and did not."""
+    return is_done(task) and not (task["outcome"] == "succeeded" and has_landed(task))
+
+
+def _are_done(tasks: list[dict[str, Any]], *, need_all: bool) -> bool:
+    done = [is_done(task) for task in tasks]
+    return all(done) if need_all else any(done) or not done
+
+
+def is_done(task: View) -> bool:
+    """Whether a task has ended, and its work is not about to land."""
+    return task["status"] == "completed" and not _is_landing(task)
+
+
+def _is_landing(task: dict[str, Any]) -> bool:
+    """Whether the work of a task is about to land, or another task mends it."""
+    return (task.get("landing") or {}).get("status") in ("ready", "landing", "mending")
+
+
+def is_held(view: dict[str, Any], chosen: list[dict[str, Any]]) -> bool:
+    """Whether all tasks that are left are held or need a held task; false if no process could release them."""
+    if view["status"] == "interrupted":
+        return False
+    waiting = [task for task in view["tasks"] if task["status"] != "completed" and task["pid"] is None]
+    held = {task["id"] for task in waiting if task["reason_class"] == "held" and not _lacks_claim(task)}
+    while more := {task["id"] for task in waiting if not held.isdisjoint(task["needs"])} - held:
+        held |= more
+    left = {task["id"] for task in chosen if task["status"] != "completed"}
+    return bool(left) and left <= held
+
+
+def _lacks_claim(task: View) -> bool:
+    """Whether a task is held until the session has seen its claim in the queue, which takes a moment."""
+    return UNCLAIMED in (task["reason"] or "")

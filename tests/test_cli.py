@@ -273,7 +273,7 @@ def test_why_an_agent_failed_is_known_by_its_words(sessionrun: Command) -> None:
         (["--agent", "nobody"], '{"prompts": [{"agent": "shell", "prompt": "x"}]}', "nobody"),
         (["--agent", "shell"], '["true", {"prompt": "true", "cwd": "none"}]', "task 2 (ID: "),
         (["--agent", "shell"], '["true", {"prompt": "true", "uses": "db"}]', "task 2 (ID: "),
-        (["--agent", "shell"], '["true", {"prompt": "true", "land": "main"}]', "task 2 (ID: "),
+        (["--agent", "shell"], '["true", {"prompt": "true", "land": "main"}]', "unknown key [1].land"),
         (["--label", "novalue"], '{"prompts": ["x"]}', "KEY=VALUE"),
         (["--from", "nodialect"], '{"prompts": ["x"]}', "nodialect"),
         (["--timeout", "nan"], '{"prompts": ["x"]}', "seconds"),

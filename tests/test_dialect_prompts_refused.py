@@ -44,7 +44,7 @@ def test_a_key_that_nobody_knows_is_refused_with_a_guess() -> None:
         ("[0].KEY", [{"prompt": "p", "KEY": 1}]),
         ("prompts[0].workspace.KEY", {"prompts": [{"prompt": "p", "workspace": {"kind": "none", "KEY": 1}}]}),
         ("prompts[0].brief.KEY", {"prompts": [{"prompt": "p", "brief": {"targets": ["a"], "KEY": 1}}]}),
-        ("prompts[0].land.KEY", {"prompts": [{"prompt": "p", "land": {"target": "main", "KEY": 1}}]}),
+        ("land.KEY", {"prompts": ["p"], "land": {"into": "main", "KEY": 1}}),
         ("limits.KEY", {"prompts": ["p"], "limits": {"KEY": 1}}),
     ],
 )

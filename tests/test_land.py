@@ -328,7 +328,7 @@ def test_a_later_merge_is_what_status_tells(project: Project) -> None:
         (["--gate", "true", "--worktree"], {"prompts": ["true"]}, "--gate needs --land"),
         (["--land-into", "main", "--worktree"], {"prompts": ["true"]}, "--land-into needs --land"),
         (["--worktree"], {"land": {"into": "no"}, "prompts": ["true"]}, "has no branch 'no'"),
-        (["--worktree"], {"land": {"target": "main"}, "prompts": ["true"]}, "land.target: is not known here"),
+        (["--worktree"], {"land": {"target": "main"}, "prompts": ["true"]}, "unknown key land.target"),
         (["--worktree"], {"land": False, "prompts": ["true"]}, "land: must be true, a branch or an object"),
     ],
 )

@@ -18,8 +18,8 @@ from inside import run_inside
 
 from sessionrun.model.errors import SessionrunError
 from sessionrun.model.spec import Export
-from sessionrun.runtime.exports.job_status import write_jobs
 from sessionrun.runtime.export_places import settle_exports
+from sessionrun.runtime.exports.job_status import write_jobs
 from sessionrun.runtime.exports.writer import ExportWriter
 from sessionrun.store.files import NotRegular
 from sessionrun.store.outside import hold_file, open_folder

@@ -52,7 +52,7 @@ from sessionrun.model.events import (
     TimerFired,
 )
 from sessionrun.model.keys import JobKey, parse_job_key
-from sessionrun.model.spec import OUTCOMES, Check, Job, Land, TaskSpec, Workspace
+from sessionrun.model.spec import OUTCOMES, Check, Job, TaskSpec, Workspace
 from sessionrun.runtime.executors.protocol import Exit
 from sessionrun.runtime.executors.simulated import Fate, SimulatedExecutor
 
@@ -81,28 +81,28 @@ def task(name: str, /, **fields: object) -> TaskSpec:
 
 HISTORIES: dict[str, History] = {
     "phases in order": History(
-        (task("a", workspace=TREE, setup=("s",), check=CHECK, land=Land("main")),),
+        (task("a", workspace=TREE, setup=("s",), check=CHECK),),
         """
         begin -> start a/1/1/prepare/1
         passed a/1/1/prepare/1 -> start a/1/1/setup/1
         passed a/1/1/setup/1 -> start a/1/1/work/1
         passed a/1/1/work/1 -> start a/1/1/check/1
-        passed a/1/1/check/1 -> start a/1/1/land/1
-        passed a/1/1/land/1 -> start a/1/1/release/1
+        passed a/1/1/check/1 -> start a/1/1/release/1
         passed a/1/1/release/1 -> end a succeeded; session completed succeeded
         """,
         {"a": "succeeded"},
     ),
     "absent phases are skipped": History(
-        (task("a"), task("b", setup=("s",)), task("c", land=Land("main")), task("d", check=CHECK)),
+        (task("a"), task("b", setup=("s",)), task("c", workspace=TREE), task("d", check=CHECK)),
         """
-        begin -> start a/1/1/work/1; start b/1/1/setup/1; start c/1/1/work/1; start d/1/1/work/1
+        begin -> start a/1/1/work/1; start b/1/1/setup/1; start c/1/1/prepare/1; start d/1/1/work/1
         passed a/1/1/work/1 -> end a succeeded
         passed b/1/1/setup/1 -> start b/1/1/work/1
-        passed c/1/1/work/1 -> start c/1/1/land/1
+        passed c/1/1/prepare/1 -> start c/1/1/work/1
+        passed c/1/1/work/1 -> start c/1/1/release/1
         passed d/1/1/work/1 -> start d/1/1/check/1
         passed b/1/1/work/1 -> end b succeeded
-        passed c/1/1/land/1 -> end c succeeded
+        passed c/1/1/release/1 -> end c succeeded
         passed d/1/1/check/1 -> end d succeeded; session completed succeeded
         """,
         {"a": "succeeded", "b": "succeeded", "c": "succeeded", "d": "succeeded"},
@@ -159,16 +159,16 @@ HISTORIES: dict[str, History] = {
         """,
         {"a": "lost lost: gone"},
     ),
-    "release is owed after a setup that failed, and after a landing that failed": History(
-        (task("a", workspace=TREE, setup=("s",)), task("b", workspace=TREE, land=Land("main"))),
+    "release is owed after a setup that failed, and after a check that failed": History(
+        (task("a", workspace=TREE, setup=("s",)), task("b", workspace=TREE, check=CHECK)),
         """
         begin -> start a/1/1/prepare/1; start b/1/1/prepare/1
         passed a/1/1/prepare/1 -> start a/1/1/setup/1
         failed a/1/1/setup/1 -> start a/1/1/release/1
         passed a/1/1/release/1 -> end a failed exit: 1
         passed b/1/1/prepare/1 -> start b/1/1/work/1
-        passed b/1/1/work/1 -> start b/1/1/land/1
-        failed b/1/1/land/1 -> start b/1/1/release/1
+        passed b/1/1/work/1 -> start b/1/1/check/1
+        failed b/1/1/check/1 -> start b/1/1/release/1
         passed b/1/1/release/1 -> end b failed exit: 1; session completed failed
         """,
         {"a": "failed exit: 1", "b": "failed exit: 1"},
@@ -218,7 +218,7 @@ HISTORIES: dict[str, History] = {
         {"a": "lost lost: gone"},
     ),
     "each phase, and each round, has starts of its own": History(
-        (task("a", check=CHECK, land=Land("main"), rounds=2),),
+        (task("a", check=CHECK, rounds=2),),
         """
         begin -> start a/1/1/work/1
         void a/1/1/work/1 -> start a/1/1/work/2
@@ -229,10 +229,8 @@ HISTORIES: dict[str, History] = {
         failed a/1/1/check/3 -> start a/1/2/work/1
         passed a/1/2/work/1 -> start a/1/2/check/1
         lost a/1/2/check/1 -> start a/1/2/check/2
-        passed a/1/2/check/2 -> start a/1/2/land/1
-        lost a/1/2/land/1 -> start a/1/2/land/2
-        lost a/1/2/land/2 -> start a/1/2/land/3
-        lost a/1/2/land/3 -> end a lost lost: gone; session completed failed
+        lost a/1/2/check/2 -> start a/1/2/check/3
+        lost a/1/2/check/3 -> end a lost lost: gone; session completed failed
         """,
         {"a": "lost lost: gone"},
     ),
@@ -608,20 +606,6 @@ HISTORIES: dict[str, History] = {
         """,
         dict.fromkeys("abc", "cancelled cancelled: on request"),
     ),
-    "what a landing did is done, cancelled or not": History(
-        (task("a", land=Land("main")), task("b", land=Land("main")), task("c", land=Land("main"))),
-        """
-        begin -> start a/1/1/work/1; start b/1/1/work/1; start c/1/1/work/1
-        passed a/1/1/work/1 -> start a/1/1/land/1
-        passed b/1/1/work/1 -> start b/1/1/land/1
-        passed c/1/1/work/1 -> start c/1/1/land/1
-        cancel -> stop a/1/1/land/1 cancelled; stop b/1/1/land/1 cancelled; stop c/1/1/land/1 cancelled
-        passed a/1/1/land/1 -> end a succeeded
-        failed b/1/1/land/1 -> end b cancelled cancelled: on request
-        lost c/1/1/land/1 -> end c lost lost: gone; session cancelled failed
-        """,
-        {"a": "succeeded", "b": "cancelled cancelled: on request", "c": "lost lost: gone"},
-    ),
     "a retry backs off without its slot": History(
         (task("a", retries=1), task("b")),
         """
@@ -894,22 +878,17 @@ session completed failed
         {"a": "succeeded", "b": "succeeded", "c": "succeeded"},
         {"slot": 2, "gpu": 1, "worktree:w": 1},
     ),
-    "check and landing have tokens of their own; a slot among them is not asked for twice": History(
-        tuple(
-            task(name, check=Check(("c",), uses={"gpu": 1, "slot": 1}), land=Land("m", {"merge:r": 1}))
-            for name in "ab"
-        ),
+    "a check has tokens of its own; a slot among them is not asked for twice": History(
+        tuple(task(name, check=Check(("c",), uses={"gpu": 1, "slot": 1})) for name in "ab"),
         """
         begin -> start a/1/1/work/1; start b/1/1/work/1
         passed a/1/1/work/1 -> start a/1/1/check/1
         passed b/1/1/work/1
-        passed a/1/1/check/1 -> start a/1/1/land/1; start b/1/1/check/1
-        passed b/1/1/check/1
-        passed a/1/1/land/1 -> end a succeeded; start b/1/1/land/1
-        passed b/1/1/land/1 -> end b succeeded; session completed succeeded
+        passed a/1/1/check/1 -> end a succeeded; start b/1/1/check/1
+        passed b/1/1/check/1 -> end b succeeded; session completed succeeded
         """,
         {"a": "succeeded", "b": "succeeded"},
-        {"slot": 2, "gpu": 1, "merge:r": 1},
+        {"slot": 2, "gpu": 1},
     ),
     "who waits for one token does not stop who needs another": History(
         (

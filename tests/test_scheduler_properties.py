@@ -45,7 +45,6 @@ from sessionrun.model.spec import (
     Check,
     Halt,
     Job,
-    Land,
     Prove,
     SessionSpec,
     TaskSpec,
@@ -57,7 +56,7 @@ PROFILE = settings(
     suppress_health_check=[HealthCheck.too_slow, HealthCheck.data_too_large],
 )
 CAPACITIES = st.fixed_dictionaries(
-    {"gpu": st.integers(1, 3), "merge:r": st.just(1), "worktree:w": st.integers(1, 2)},
+    {"gpu": st.integers(1, 3), "worktree:w": st.integers(1, 2)},
     optional={SLOT: st.integers(1, 3), "provider:first": st.integers(1, 2)},
 )
 SECONDS = st.integers(0, 12).map(lambda half: half / 2)
@@ -109,9 +108,8 @@ def tasks_of(draw: st.DrawFn, number: int, resources: dict[str, int]) -> TaskSpe
         prove=draw(proofs) if workspace.kind == "worktree" else None,
         setup=draw(st.sampled_from([(), ("true",)])),
         needs=tuple(f"t{need}" for need in needs),
-        uses=draw(uses_of(resources, tuple(name for name in resources if name != "merge:r"))),
+        uses=draw(uses_of(resources, tuple(resources))),
         check=draw(st.none() | checks),
-        land=draw(st.sampled_from([None, Land("main", {"merge:r": 1})])),
         rounds=draw(st.integers(1, 3)),
         timeout_s=draw(st.none() | SECONDS),
         round_timeout_s=draw(st.none() | SECONDS),
@@ -125,7 +123,7 @@ def tasks_of(draw: st.DrawFn, number: int, resources: dict[str, int]) -> TaskSpe
 @st.composite
 def holds(draw: st.DrawFn) -> list[Planned]:
     """A hold, and its end unless it ends by itself."""
-    name = draw(st.sampled_from(["gpu", "merge:r", SLOT]))
+    name = draw(st.sampled_from(["gpu", SLOT]))
     at, more = draw(SECONDS), draw(SECONDS)
     kind = draw(st.sampled_from(["until", "until_exit", "manual"]))
     if kind == "manual":

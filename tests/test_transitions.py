@@ -11,6 +11,7 @@ from sessionrun.engine.transitions import (
     AS_OUTCOME,
     AS_PHASE,
     JUDGEMENTS,
+    TASK_PHASES,
     TRANSITIONS,
     WHEN_AGAIN_ENDS,
     Judgement,
@@ -23,14 +24,14 @@ from sessionrun.model.spec import OUTCOMES
 
 
 def test_the_table_is_total() -> None:
-    assert set(TRANSITIONS) == set(product(PHASES, JUDGEMENTS, (True, False)))
-    assert set(WHEN_AGAIN_ENDS) == set(PHASES)
+    assert set(TRANSITIONS) == set(product(TASK_PHASES, JUDGEMENTS, (True, False)))
+    assert set(WHEN_AGAIN_ENDS) == set(TASK_PHASES)
 
 
 def test_every_target_means_something() -> None:
-    assert set(TRANSITIONS.values()) <= {*PHASES, *OUTCOMES, "again", "keep"}
+    assert set(TRANSITIONS.values()) <= {*TASK_PHASES, *OUTCOMES, "again", "keep"}
     assert set(WHEN_AGAIN_ENDS.values()) <= {*OUTCOMES, "keep"}
-    assert set(AS_PHASE) == set(PHASES)
+    assert set(AS_PHASE) == set(TASK_PHASES)
     assert set(AS_OUTCOME) == set(OUTCOMES)
 
 
@@ -40,7 +41,7 @@ def reachable(start: Phase) -> set[Phase]:
     fresh = {start}
     while fresh:
         targets = {target for (phase, _, _), target in TRANSITIONS.items() if phase in fresh}
-        named = {AS_PHASE[target] for target in targets if target in PHASES}
+        named = {AS_PHASE[target] for target in targets if target in TASK_PHASES}
         if targets & set(OUTCOMES):
             named.add("release")
         found |= fresh
@@ -49,7 +50,7 @@ def reachable(start: Phase) -> set[Phase]:
 
 
 def test_every_phase_is_reached_from_the_first() -> None:
-    assert reachable("prepare") == set(PHASES)
+    assert reachable("prepare") == set(TASK_PHASES) == set(PHASES) - {"land"}
 
 
 def test_nothing_but_its_end_follows_release() -> None:
@@ -57,11 +58,11 @@ def test_nothing_but_its_end_follows_release() -> None:
 
 
 def test_only_a_failed_round_with_rounds_left_goes_back() -> None:
-    order = {phase: place for place, phase in enumerate(PHASES)}
+    order = {phase: place for place, phase in enumerate(TASK_PHASES)}
     back = [
         cell
         for cell, target in TRANSITIONS.items()
-        if target in PHASES and order[AS_PHASE[target]] <= order[cell[0]]
+        if target in TASK_PHASES and order[AS_PHASE[target]] <= order[cell[0]]
     ]
     assert back == [
         ("work", "overdue", True),

@@ -3,9 +3,9 @@
 In: whole errands on sessions, with records and warnings as answers.
 Not in: click, and printing: that is the business of the door.
 
-The names below are the public ones: `from sessionrun import client`, then `client.plan`.  A name's module is imported
-when the name is used first, so that a poll stays cheap.  All else in this room may change with each version: only our
-own doors, which change with it, import it.
+The names below are the public ones: `from sessionrun import client`, then `client.plan`.  A name's module is
+imported when the name is used first, so that a poll stays cheap.  All else in this room may change with each
+version: only our own doors, which change with it, import it.
 
 Each docstring names the errors that are its own.  Besides these, a function that is given a session raises
 `SessionNotFound` if the session was removed, and any of them raises OSError if the disk fails.

@@ -50,7 +50,6 @@ from sessionrun.model.spec import (
     Environment,
     EnvironmentKind,
     Halt,
-    Land,
     Limits,
     PromptMode,
     Prove,
@@ -172,16 +171,6 @@ def as_prove(value: Any) -> Prove | None:
     return Prove() if as_flag(value) else None
 
 
-def as_land(value: Any) -> Land:
-    """A branch, or an object with ``target``."""
-    if not isinstance(value, Mapping):
-        return Land(as_line(value))
-    fields = read_fields(value, _LAND, [])
-    if "target" not in fields:
-        raise Misfit('needs "target": the branch to land on')
-    return Land(**fields)
-
-
 def as_landing(value: Any) -> LandingWish:
     """A branch, true for the branch where the session begins, or an object."""
     if not isinstance(value, Mapping):
@@ -190,9 +179,6 @@ def as_landing(value: Any) -> LandingWish:
         if isinstance(value, bool):
             raise Misfit("must be true, a branch or an object; leave it out if nothing is to land")
         return LandingWish(as_line(value))
-    for key in value:
-        if key not in LANDING and not _is_note(key):
-            raise Misfit(f"is not known here{suggest(str(key), LANDING)}", key)
     return LandingWish(**read_fields(value, LANDING, []))
 
 
@@ -255,10 +241,6 @@ _PROVE: Final[Mapping[str, Field]] = {
     "test_files": Field("test_files", as_links),
     "repeat": Field("repeat", as_whole(1)),
 }
-_LAND: Final[Mapping[str, Field]] = {
-    "target": Field("target", as_line),
-    "uses": Field("uses", as_amounts),
-}
 LANDING: Final[Mapping[str, Field]] = {
     "into": Field("into", as_line),
     "gates": Field("gates", as_commands),
@@ -305,7 +287,7 @@ NESTED: Final[Mapping[str, Collection[str]]] = {
     "check": _CHECK,
     "prove": _PROVE,
     "environment": _ENVIRONMENT,
-    "land": {**_LAND, **LANDING},
+    "land": LANDING,
     "limits": _LIMITS,
     "sandbox": _SANDBOX,
     "worktrees": SEATS,
@@ -334,7 +316,6 @@ DEFAULT_FIELDS: Final[Mapping[str, Field]] = {
     "brief": Field("brief", as_brief),
     "prove": Field("prove", as_prove),
     "answer": Field("answer", as_choice(ANSWER_KINDS)),
-    "land": Field("land", as_land),
     "rounds": Field("rounds", as_whole(1)),
     "timeout": _TIMEOUT,
     "timeout_s": _TIMEOUT,

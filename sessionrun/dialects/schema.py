@@ -75,8 +75,7 @@ _FRAGMENTS: Final[Mapping[Callable[..., Any], Schema]] = {
     sandbox.as_network: {"anyOf": [{"enum": list(NETWORKS)}, {"type": "array", "items": {"type": "string"}}]},
     sandbox.as_names: _one_or_more(_TEXT),
     sandbox.as_paths: _one_or_more(_TEXT),
-    fields.as_land: {"anyOf": [_TEXT, _ref("land")]},
-    fields.as_landing: {"anyOf": [{"const": True}, _TEXT, _ref("landing")]},
+    fields.as_landing: {"anyOf": [{"const": True}, _TEXT, _ref("land")]},
     fields.as_seats: {"anyOf": [{"enum": list(PLACEMENTS)}, _ref("worktrees")]},
     fields.as_limits: _ref("limits"),
     fields.as_brief: _ref("brief"),
@@ -103,7 +102,6 @@ def describe_plan() -> Schema:
             "single": {**task, "required": ["prompt"]},
             "defaults": _describe_record(fields.DEFAULT_FIELDS),
             "workspace": _close({"kind": {"enum": list(get_args(WorkspaceKind))}}),
-            "landing": _describe_record(fields.LANDING),
             **nested,
         },
     }

@@ -46,7 +46,7 @@ if TYPE_CHECKING:  # a launch shows a state in which nothing has happened
 FAILURES: Final[tuple[Outcome, ...]] = ("failed", "timed_out", "lost", "interrupted")
 """Outcomes that count as a failure of the task itself."""
 
-HELD_PHASES: Final[frozenset[Phase]] = frozenset(("prepare", "setup", "work", "land"))
+HELD_PHASES: Final[frozenset[Phase]] = frozenset(("prepare", "setup", "work"))
 """What a hold on request keeps from starting; CHECK and RELEASE only finish what has been done."""
 
 PROVIDED_PHASES: Final[frozenset[Phase]] = frozenset(("prepare", "setup", "work"))
@@ -207,8 +207,6 @@ class TaskState:
             return spec.check is not None or spec.brief is not None or spec.answer == "patch"
         if phase in ("park", "prove"):
             return spec.prove is not None
-        if phase == "land":
-            return spec.land is not None
         return phase == "work" or self.progress.prepared
 
     def has_round_after(self, phase: Phase) -> bool:

@@ -34,8 +34,6 @@ def job_tokens(state: State, task: TaskState, phase: Phase) -> Iterator[tuple[st
             yield provider, 1
     elif phase in ("check", "prove") and task.spec.check:
         uses = task.spec.check.uses
-    elif phase == "land" and task.spec.land:
-        uses = task.spec.land.uses
     for name, amount in uses.items():
         if not is_task_span(name):
             yield name, amount

@@ -27,6 +27,9 @@ Judgement: TypeAlias = Verdict | Literal["overdue"]
 
 JUDGEMENTS: Final[tuple[Judgement, ...]] = (*VERDICTS, "overdue")
 
+TASK_PHASES: Final[tuple[Phase, ...]] = tuple(phase for phase in PHASES if phase != "land")
+"""The phases of a task; LAND is one job for the work of many, see `engine.landing`."""
+
 TRANSITIONS: Final[dict[tuple[Phase, Judgement, bool], Target]] = {
     # phase, verdict, rounds left
     ("prepare", "passed", True): "setup",
@@ -109,8 +112,8 @@ TRANSITIONS: Final[dict[tuple[Phase, Judgement, bool], Target]] = {
     ("park", "interrupted", False): "again",
     ("park", "void", True): "again",
     ("park", "void", False): "again",
-    ("prove", "passed", True): "land",
-    ("prove", "passed", False): "land",
+    ("prove", "passed", True): "succeeded",
+    ("prove", "passed", False): "succeeded",
     ("prove", "failed", True): "work",
     ("prove", "failed", False): "failed",
     ("prove", "timed_out", True): "timed_out",
@@ -125,22 +128,6 @@ TRANSITIONS: Final[dict[tuple[Phase, Judgement, bool], Target]] = {
     ("prove", "interrupted", False): "again",
     ("prove", "void", True): "again",
     ("prove", "void", False): "again",
-    ("land", "passed", True): "succeeded",
-    ("land", "passed", False): "succeeded",
-    ("land", "failed", True): "failed",
-    ("land", "failed", False): "failed",
-    ("land", "timed_out", True): "timed_out",
-    ("land", "timed_out", False): "timed_out",
-    ("land", "overdue", True): "timed_out",
-    ("land", "overdue", False): "timed_out",
-    ("land", "cancelled", True): "cancelled",
-    ("land", "cancelled", False): "cancelled",
-    ("land", "lost", True): "again",
-    ("land", "lost", False): "again",
-    ("land", "interrupted", True): "again",
-    ("land", "interrupted", False): "again",
-    ("land", "void", True): "again",
-    ("land", "void", False): "again",
     ("release", "passed", True): "keep",
     ("release", "passed", False): "keep",
     ("release", "failed", True): "keep",
@@ -169,11 +156,10 @@ WHEN_AGAIN_ENDS: Final[dict[Phase, Target]] = {
     "check": "lost",
     "park": "lost",
     "prove": "lost",
-    "land": "lost",
     "release": "keep",
 }
 
-AS_PHASE: Final[dict[Target, Phase]] = {phase: phase for phase in PHASES}
+AS_PHASE: Final[dict[Target, Phase]] = {phase: phase for phase in TASK_PHASES}
 AS_OUTCOME: Final[dict[Target, Outcome]] = {outcome: outcome for outcome in OUTCOMES}
 
 

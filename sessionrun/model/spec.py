@@ -33,7 +33,7 @@ OUTCOMES: Final[tuple[Outcome, ...]] = get_args(Outcome)
 OutputFormat = Literal["text", "claude", "codex", "qwen", "gemini", "opencode", "aider"]
 PromptMode = Literal["join", "continue"]
 BeginsAt = Literal["needs", "session", "target"]
-WorkspaceKind = Literal["none", "worktree", "slot", "mirror"]
+WorkspaceKind = Literal["none", "worktree", "mirror"]
 IN_GIT: Final[tuple[WorkspaceKind, ...]] = ("worktree", "mirror")
 """Workspaces that are worktrees: of the session's repository, or of the mirror of the task's own."""
 
@@ -160,14 +160,6 @@ class CacheSite:
 
 
 @frozen
-class Land:
-    """Into which branch the work goes, one at a time per `uses` token."""
-
-    target: str
-    uses: Mapping[str, int] = field(default_factory=dict)
-
-
-@frozen
 class Landing:
     """Into which branch the work of a session's tasks goes by itself, and what must pass before.
 
@@ -275,7 +267,6 @@ class TaskSpec:
     uses: Mapping[str, int] = field(default_factory=dict)
     check: Check | None = None
     prove: Prove | None = None
-    land: Land | None = None
     rounds: int = 1
     timeout_s: float | None = None
     round_timeout_s: float | None = None

@@ -29,7 +29,6 @@ from sessionrun.model.spec import (
     Check,
     Environment,
     Export,
-    Land,
     Landing,
     Limits,
     Price,
@@ -83,8 +82,6 @@ def task_from_record(record: Mapping[str, Any]) -> TaskSpec:
         values["prove"] = _from_record(Prove, prove)
     if values.get("mend"):
         values["mend"] = mend_from_record(values["mend"])
-    if values.get("land"):
-        values["land"] = _from_record(Land, values["land"])
     if values.get("sandbox"):
         values["sandbox"] = sandbox_from_record(values["sandbox"])
     return _from_record(TaskSpec, values)
@@ -165,7 +162,6 @@ _NAMES: Final[dict[type[Any], frozenset[str]]] = {
         Environment,
         Check,
         Prove,
-        Land,
         Landing,
         Limits,
         Price,

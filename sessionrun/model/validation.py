@@ -63,7 +63,7 @@ def validate_uses(spec: SessionSpec) -> None:
     from sessionrun.model.spec import is_task_span
 
     for num, task in enumerate(spec.tasks, 1):
-        jobs = [part.uses for part in (task.check, task.land) if part]
+        jobs = [task.check.uses] if task.check is not None else []
         for name in (name for uses in jobs for name in uses if is_task_span(name)):
             raise InputError(
                 f'task {num} (ID: {task.id}): {name!r} is held for a whole task; move it to its "uses"'

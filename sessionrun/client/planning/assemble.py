@@ -261,7 +261,7 @@ def _check_budgets(spec: SessionSpec) -> None:
 
 
 def _check_supported(tasks: tuple[TaskSpec, ...]) -> None:
-    """Refuse what the model knows but this version cannot do yet."""
+    """Refuse wishes of a task that exclude each other, or that need something which it lacks."""
     for num, task in enumerate(tasks, 1):
         if task.answer is not None and task.brief is not None:
             raise InputError(f"task {num} (ID: {task.id}): answer and brief exclude each other; keep one")
@@ -271,8 +271,6 @@ def _check_supported(tasks: tuple[TaskSpec, ...]) -> None:
             raise InputError(
                 f"task {num} (ID: {task.id}): {lacks} needs a worktree; add --worktree, or leave it out"
             )
-        if (name := _unsupported(task)) is not None:
-            raise InputError(f"task {num} (ID: {task.id}): {name} is not supported in this version; leave it out")
 
 
 def _check_provable(num: int, task: TaskSpec) -> None:
@@ -296,12 +294,6 @@ def _needs_worktree(task: TaskSpec) -> str | None:
         'the key "environment"': task.environment is not None,
     }
     return next((name for name, wished in wishes.items() if wished), None)
-
-
-def _unsupported(task: TaskSpec) -> str | None:
-    if task.workspace.kind not in ("none", "worktree", "mirror"):
-        return f'workspace "{task.workspace.kind}"'
-    return "land" if task.land else None
 
 
 def _check_turns(spec: SessionSpec) -> None:

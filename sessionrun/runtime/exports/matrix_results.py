@@ -21,8 +21,8 @@ from sessionrun.model.errors import InputError, SessionrunError, StoreError
 from sessionrun.model.keys import JobKey
 from sessionrun.model.repositories import repository_of
 from sessionrun.model.spec import MATRIX_RESULTS, Export, SessionSpec, TaskSpec
-from sessionrun.runtime.exports import results_json as runs_file
 from sessionrun.runtime.export_places import find_place
+from sessionrun.runtime.exports import results_json as runs_file
 from sessionrun.store import outside
 from sessionrun.store.creation import has_records
 from sessionrun.store.files import NotRegular

@@ -13,8 +13,8 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any, Final, Protocol
 
 from sessionrun.model.spec import INSTANCE_RESULTS, JOB_STATUS, MATRIX_RESULTS, Export, SessionSpec, TaskSpec
-from sessionrun.runtime.exports import job_status, matrix_results, swebench_results
 from sessionrun.runtime.export_places import settle_exports
+from sessionrun.runtime.exports import job_status, matrix_results, swebench_results
 from sessionrun.store import outside
 from sessionrun.store.session import SessionDir
 

@@ -9,7 +9,6 @@ import random
 import resource
 import threading
 import time
-from collections import deque
 from collections.abc import Callable
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -26,6 +25,7 @@ from sessionrun.engine.status import project
 from sessionrun.model.cluster import Cluster
 from sessionrun.model.spec import AgentSpec, SessionSpec, TaskSpec
 from sessionrun.runtime.dask.executor import DaskExecutor
+from sessionrun.runtime.executors.heard import Heard
 from sessionrun.runtime.jobs.maker import JobMaker
 from sessionrun.runtime.keeper.lease import Lease
 from sessionrun.runtime.supervisor import Supervisor
@@ -152,9 +152,8 @@ class ScaleCarrier:
     ):
         self.world, self.scheduler, self.fate, self.head = world, scheduler, fate, head
         self.lock = threading.Lock()
-        self.news: deque[Any] = deque()
+        self.news: Heard[Any] = Heard()
         self.fault = self.complaint = None
-        self.wake_fd = -1
         self._keep = keep
         self._flying: str | None = None
 
@@ -164,11 +163,6 @@ class ScaleCarrier:
     def poke(self) -> None:
         if self._flying != "news" and self.head.has_news:
             self._call()
-
-    def drain(self) -> list[Any]:
-        heard = list(self.news)
-        self.news.clear()
-        return heard
 
     def close(self) -> None:
         self.head.close()
@@ -189,7 +183,7 @@ class ScaleCarrier:
         heard = self._keep(news)
         if reply["nodes"] is not None:
             heard.append(None)
-        self.news.extend(heard)
+        self.news.add(*heard)
         if kind == self._flying:
             self._call()
 

@@ -6,9 +6,7 @@ Output is written here, before anything is told of the job's end.  All else is q
 from __future__ import annotations
 
 import asyncio
-import os
 import threading
-from collections import deque
 from collections.abc import Callable
 from contextlib import suppress
 from typing import Any, Final
@@ -19,6 +17,7 @@ from sessionrun.cluster.head import Head, News
 from sessionrun.cluster.messages import PROTOCOL
 from sessionrun.cluster.timers import CALL_SLACK_S
 from sessionrun.model.cluster import Cluster
+from sessionrun.runtime.executors.heard import Heard
 
 WAIT_S: Final = 5.0
 SOON_S: Final = 0.05
@@ -56,23 +55,20 @@ def open_rpc(cluster: Cluster) -> Any:
 class Carrier:
     """The thread.  `head` is shared with the supervisor's thread under `lock`; `news` is what this one has heard.
 
-    `wake_fd` becomes readable when there is some.  `keep` takes what a reply brought, and returns what is for the
-    supervisor.  After `fault` is set the thread has ended.
+    `keep` takes what a reply brought, and returns what is for the supervisor.  After `fault` is set the thread has
+    ended.
     """
 
     def __init__(self, cluster: Cluster, head: Head, keep: Callable[[News], list[Any]]) -> None:
         self.head = head
         self.lock = threading.Lock()
-        self.news: deque[Any] = deque()
+        self.news: Heard[Any] = Heard()
         self.fault: str | None = None
         self.complaint: str | None = None
         self._cluster = cluster
         self._keep = keep
         self._closing = False
         self._told_end = False
-        self.wake_fd, self._wake_write = os.pipe()
-        os.set_blocking(self.wake_fd, False)
-        os.set_blocking(self._wake_write, False)
         self._loop: asyncio.AbstractEventLoop | None = None
         self._poked: asyncio.Event | None = None
         self._thread = threading.Thread(target=self._run, name="cluster", daemon=True)
@@ -90,18 +86,6 @@ class Carrier:
             except RuntimeError:
                 pass  # the thread has ended
 
-    def drain(self) -> list[Any]:
-        """What was heard."""
-        try:
-            while os.read(self.wake_fd, 4096):
-                pass
-        except BlockingIOError:
-            pass
-        heard = []
-        while self.news:
-            heard.append(self.news.popleft())
-        return heard
-
     def close(self) -> None:
         """Tell the rest, that the session has ended, and end."""
         with self.lock:
@@ -118,13 +102,7 @@ class Carrier:
 
     def _tell_fault(self, fault: str) -> None:
         self.fault = fault
-        self._ring()
-
-    def _ring(self) -> None:
-        try:
-            os.write(self._wake_write, b"\0")
-        except (BlockingIOError, BrokenPipeError):
-            pass
+        self.news.ring()
 
     async def _go(self) -> None:
         self._loop, self._poked = asyncio.get_running_loop(), asyncio.Event()
@@ -191,9 +169,7 @@ class Carrier:
         self._told_end = self._told_end or any(kind != "begun" for kind, _ in heard)
         if reply["nodes"] is not None:
             heard.append(None)
-        if heard:
-            self.news.extend(heard)
-            self._ring()
+        self.news.add(*heard)
         return True
 
 

@@ -207,8 +207,8 @@ class DaskExecutor:
         """
         if self._carrier.news:
             timeout_s = 0.0
-        notices = self._local.wait(self._limit(timeout_s), wake_fd, self._carrier.wake_fd)
-        heard_all = self._carrier.drain()
+        notices = self._local.wait(self._limit(timeout_s), wake_fd, self._carrier.news.fd)
+        heard_all = self._carrier.news.take()
         for heard in heard_all:
             notices += [] if heard is None else self._hear(heard)
         if heard_all:

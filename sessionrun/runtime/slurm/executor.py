@@ -10,7 +10,6 @@ import os
 import queue
 import threading
 import time
-from collections import deque
 from collections.abc import Callable, Mapping, Sequence
 from typing import Final
 
@@ -19,6 +18,7 @@ from sessionrun.model.events import JobClaimed
 from sessionrun.model.keys import JobKey, Phase
 from sessionrun.model.sandbox import Sandbox
 from sessionrun.model.spec import Job, SessionSpec
+from sessionrun.runtime.executors.heard import Heard
 from sessionrun.runtime.executors.local import LocalExecutor
 from sessionrun.runtime.executors.protocol import Notice
 from sessionrun.runtime.slurm.desk import Desk, Submission
@@ -109,9 +109,7 @@ class SlurmExecutor:
         """
         self._submit()
         self._claimed.clear()  # what could not be built
-        notices = self._local.wait(timeout_s, wake_fd, self._desk.wake_fd)
-        notices += self._desk.drain()
-        return notices
+        return [*self._local.wait(timeout_s, wake_fd, self._desk.heard.fd), *self._desk.take()]
 
     def _submit(self) -> None:
         for batch, jobs in self._waiting.items():
@@ -141,11 +139,8 @@ class DeskThread:
         self._desk = desk
         self._opened = opened
         self._orders: queue.SimpleQueue[Submission | tuple[JobKey, bool] | None] = queue.SimpleQueue()
-        self._heard: deque[Notice] = deque()
+        self.heard: Heard[Notice] = Heard()
         self._fault: str | None = None
-        self.wake_fd, self._wake_write = os.pipe()
-        for fd in (self.wake_fd, self._wake_write):
-            os.set_blocking(fd, False)
         self._thread = threading.Thread(target=self._run, name="slurm", daemon=True)
         self._thread.start()
 
@@ -157,20 +152,13 @@ class DeskThread:
         """Have a job stopped."""
         self._orders.put((key, now))
 
-    def drain(self) -> list[Notice]:
+    def take(self) -> list[Notice]:
         """What was heard.
 
         Raises:
             RuntimeError: the thread has died.
         """
-        try:
-            while os.read(self.wake_fd, 4096):
-                pass
-        except BlockingIOError:
-            pass
-        heard = []
-        while self._heard:
-            heard.append(self._heard.popleft())
+        heard = self.heard.take()
         if self._fault is not None and not heard:
             raise RuntimeError(self._fault)
         return heard
@@ -187,7 +175,7 @@ class DeskThread:
                 pass
         except Exception as error:
             self._fault = f"Slurm: {type(error).__name__}: {error}"
-            self._ring()
+            self.heard.ring()
 
     def _turn(self) -> bool:
         """Carry out what is asked for, and look; False: the session has ended."""
@@ -201,23 +189,11 @@ class DeskThread:
                 break
             if order is None:
                 return False
-            self._tell(self._desk.submit(order) if isinstance(order, Submission) else self._begin_stop(*order))
+            if isinstance(order, Submission):
+                self.heard.add(*self._desk.submit(order))
+            else:
+                self._desk.stop(order[0], now=order[1])
             if self._orders.empty():
                 break
-        self._tell(self._desk.look())
+        self.heard.add(*self._desk.look())
         return True
-
-    def _begin_stop(self, key: JobKey, now: bool) -> list[Notice]:
-        self._desk.stop(key, now=now)
-        return []
-
-    def _tell(self, notices: Sequence[Notice]) -> None:
-        if notices:
-            self._heard.extend(notices)
-            self._ring()
-
-    def _ring(self) -> None:
-        try:
-            os.write(self._wake_write, b"\0")
-        except (BlockingIOError, BrokenPipeError):
-            pass

@@ -78,11 +78,9 @@ def node(address: str, name: str | None, slots: int | None, rescue: float | None
     longer than its lease; to start this command again soon enough loses nothing.
     """
     from sessionrun.client.cluster.machines import (
-        keep_running,
+        keep_node,
         look_for_head,
         make_unit,
-        node_command,
-        node_environment,
         open_checked,
         settle_node,
         take_node,
@@ -91,15 +89,16 @@ def node(address: str, name: str | None, slots: int | None, rescue: float | None
     cluster = open_checked(address, os.environ)
     name, slots = settle_node(name, slots)
     if systemd:
-        program = os.path.abspath(shutil.which(sys.argv[0]) or sys.argv[0])
+        found = shutil.which(sys.argv[0])  # not with `python -m sessionrun`
+        program = [os.path.abspath(found)] if found else [sys.executable, "-m", "sessionrun"]
         words = ["--name", name, "--slots", str(slots)]
         words += [] if rescue is None else ["--rescue", f"{rescue:g}"]
-        click.echo(make_unit([program, "cluster", "node", address, *words], os.environ), nl=False)
+        click.echo(make_unit([*program, "cluster", "node", address, *words], os.environ), nl=False)
         return 0
     look_for_head(cluster, _say)
     site, lock_fd = take_node(name, slots, os.environ, rescue)
     click.echo(f"node {site.node_id}: {site.slots} slots, {site.path}", err=True)
-    return keep_running(node_command(cluster, site), node_environment(site, os.environ), _say, (lock_fd,))
+    return keep_node(cluster, site, lock_fd, os.environ, _say)
 
 
 @command.command("status")

@@ -9,7 +9,7 @@ from sessionrun.model.frozen import frozen
 
 ROOT_SLACK_S: Final = 0.5
 BRIDGE_SLACK_S: Final = 1.0
-"""So long after the end of a lease the second and the third watcher of a node kill what still runs."""
+"""So long after the end of a lease the other watchers of a node kill what still runs."""
 
 CALL_SLACK_S: Final = 3.0
 """A call that waits has failed when its answer is so much later than it should be."""

@@ -27,6 +27,7 @@ from sessionrun.client.cluster.address import (
 from sessionrun.model.cluster import Cluster
 from sessionrun.model.errors import InputError
 from sessionrun.runtime.dask.scheduler import load_timers
+from sessionrun.runtime.node import watchdog
 from sessionrun.runtime.node.directory import (
     CALM,
     EXIT_LEFT,
@@ -42,6 +43,7 @@ from sessionrun.runtime.node.directory import (
 )
 
 RESTART_S: Final = 0.5
+LOOK_S: Final = 0.2
 PAGES: Final = ("--no-dashboard", "--dashboard-address", "127.0.0.1:0")
 """What dask's programs serve by HTTP cannot be switched off and knows no TLS, so it is for this machine alone."""
 
@@ -143,7 +145,8 @@ def node_command(cluster: Cluster, site: NodeSite) -> list[str]:
 
 def node_environment(site: NodeSite, environ: Mapping[str, str]) -> dict[str, str]:
     """The environment of the worker and, but for what is the worker's alone, of the jobs of the node."""
-    return {**CALM, **environ, NODE_VARIABLE: str(site.path), LOOP_VARIABLE: "1"}
+    passed = {name: value for name, value in environ.items() if name not in watchdog.VARIABLES}
+    return {**CALM, **passed, NODE_VARIABLE: str(site.path), LOOP_VARIABLE: "1"}
 
 
 def open_checked(address: str, environ: Mapping[str, str]) -> Cluster:
@@ -169,11 +172,15 @@ def look_for_head(cluster: Cluster, say: Callable[[str], None]) -> None:
 
 
 def keep_running(
-    argv: list[str], environ: Mapping[str, str], say: Callable[[str], None], keeps: Collection[int] = ()
+    argv: list[str],
+    environ: Mapping[str, str],
+    say: Callable[[str], None],
+    keeps: Collection[int] = (),
+    look: Callable[[], None] = lambda: None,
 ) -> int:
     """Run a program again and again until it, or this process, is told to end (TERM, INT); returns 0 then.
 
-    It inherits the descriptors that it `keeps`.
+    It inherits the descriptors that it `keeps`.  `look` is called several times a second.
     """
     ended = threading.Event()
     for number in (signal.SIGTERM, signal.SIGINT):
@@ -181,7 +188,8 @@ def keep_running(
     while not ended.is_set():
         child = subprocess.Popen(argv, env=dict(environ), stdin=subprocess.DEVNULL, pass_fds=keeps)
         while child.poll() is None and not ended.is_set():
-            ended.wait(0.2)
+            look()
+            ended.wait(LOOK_S)
         if ended.is_set():
             _end(child)
             return 0
@@ -191,6 +199,15 @@ def keep_running(
         say(f"{Path(argv[2]).name} ended with {child.returncode}: it is started again")
         ended.wait(RESTART_S)
     return 0
+
+
+def keep_node(
+    cluster: Cluster, site: NodeSite, lock_fd: int, environ: Mapping[str, str], say: Callable[[str], None]
+) -> int:
+    """Keep the worker of a node running, which has to hold its lock, too; and be a watcher of the node."""
+    watcher = watchdog.Watchdog(site.path, environ, say)
+    passed = node_environment(site, environ)
+    return keep_running(node_command(cluster, site), passed, say, (lock_fd,), watcher.look)
 
 
 def _end(child: subprocess.Popen[bytes]) -> None:
@@ -206,6 +223,7 @@ def make_unit(words: list[str], environ: Mapping[str, str]) -> str:
     """A unit for systemd that runs these words for good: so the last watcher of the node is the first process.
 
     systemd starts programs in an environment of its own, in which agents and this node's files would not be found.
+    If its watchdog hears nothing, the lease may be over soon: then it kills at once, with all that the node has.
     """
     names = ("PATH", NODES_VARIABLE, CERTS_VARIABLE)
     return "\n".join(
@@ -215,12 +233,15 @@ def make_unit(words: list[str], environ: Mapping[str, str]) -> str:
             "After=network-online.target",
             "",
             "[Service]",
+            "Type=notify",
             *(f"Environment={_quote(f'{name}={environ[name]}')}" for name in names if name in environ),
             f"ExecStart={' '.join(_quote(word).replace('$', '$$') for word in words)}",
             "Restart=always",
             "RestartPreventExitStatus=0",
             "RestartSec=1",
             "KillMode=control-group",
+            f"WatchdogSec={watchdog.WATCHDOG_S}",
+            "WatchdogSignal=SIGKILL",
             "TimeoutStopSec=30",
             "",
             "[Install]",

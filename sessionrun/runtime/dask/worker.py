@@ -1,7 +1,7 @@
 """The bridge in the process of a dask worker, one for each node: ``dask worker --preload`` this module.
 
 It carries bytes between the node and the scheduler.  It starts the node's root where there is none, and it is the
-last of the node's watchers: what still runs a second after the end of the lease it kills.
+third of the node's watchers: what still runs a second after the end of the lease it kills.
 """
 
 from __future__ import annotations

@@ -1,6 +1,6 @@
 """What the keeper of a node does besides: it starts jobs under the lease alone, and ends them with it.
 
-When the time of the lease is nearly up, TERM; at its end, KILL.  The keeper is the first of three watchers.  What
+When the time of the lease is nearly up, TERM; at its end, KILL.  The keeper is the first of the watchers.  What
 it finds killed when the lease is over, one of the others has killed.
 """
 

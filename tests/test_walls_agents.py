@@ -21,6 +21,7 @@ from test_prove import make_repository
 
 from sessionrun.agents import table
 from sessionrun.model.sandbox import Policy
+from sessionrun.runtime.jobs import logins
 from sessionrun.runtime.jobs.agent_state import add_state, list_more_settings, locate_state
 from sessionrun.runtime.jobs.logins import copy_logins, take_back
 from sessionrun.walls.argv import Walls
@@ -223,6 +224,20 @@ def test_a_renewed_log_in_is_taken_back(login: tuple[Path, Path, Path]) -> None:
     record.write_bytes(kept)
     take_back(record)
     assert b"newer" in users.read_bytes()
+
+
+def test_where_the_users_file_cannot_be_replaced_the_log_says_where_the_new_one_is(
+    login: tuple[Path, Path, Path], monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]
+) -> None:
+    users, copy, record = login
+    copy.write_bytes(NEW)
+    with monkeypatch.context() as full, open("/dev/full", "wb") as device:
+        full.setattr(logins, "replace_file", lambda *_, **__: os.write(device.fileno(), b"x"))
+        take_back(record)
+    assert f"{users} cannot be replaced: No space left" in (out := capfd.readouterr().out) and str(copy) in out
+    assert users.read_bytes() == OLD and record.exists()
+    take_back(record)
+    assert users.read_bytes() == NEW and not record.exists()
 
 
 def test_the_users_own_renewal_stays(login: tuple[Path, Path, Path]) -> None:

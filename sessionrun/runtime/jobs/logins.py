@@ -16,6 +16,7 @@ from typing import Any, Final
 import orjson
 
 from sessionrun.model.frozen import frozen
+from sessionrun.runtime.mishaps import log
 from sessionrun.store import locks
 from sessionrun.store.files import read_regular, replace_file
 
@@ -62,33 +63,49 @@ def copy_logins(users: str, own: Path, names: Iterable[str], record: Path) -> No
 def take_back(record: Path) -> None:
     """Put what a job renewed of its log-ins in the place of the user's; without a record nothing happens.
 
-    A second call, after a crash, changes nothing more.
+    A second call, after a crash, changes nothing more.  If a user's file cannot be replaced, the log says where
+    the renewed one is, and the record stays.
     """
     try:
         entries = [Copied(**entry) for entry in orjson.loads(read_regular(record, _MAX_RECORD))]
     except (OSError, ValueError, TypeError):
         return
-    for entry in entries:
-        try:
-            _take_one(entry)
-        except OSError:
-            continue  # the copy stays with the task
-    record.unlink(missing_ok=True)
+    done = [_take_one(entry) for entry in entries]
+    if all(done):
+        record.unlink(missing_ok=True)
 
 
-def _take_one(entry: Copied) -> None:
-    new = read_regular(entry.copy, MAX_LOGIN)
-    if _digest(new) == entry.digest or os.path.realpath(entry.users) != entry.users:
-        return
+def _take_one(entry: Copied) -> bool:
+    """Whether nothing is left to do for it."""
+    try:
+        new = read_regular(entry.copy, MAX_LOGIN)
+        if _digest(new) == entry.digest or os.path.realpath(entry.users) != entry.users:
+            return True
+        old = read_regular(entry.users, MAX_LOGIN)
+    except OSError:
+        return True  # it is no log-in any more
+    if _digest(old) != entry.digest or not _is_renewed(new, old):
+        return True
+    try:
+        return _replace(entry, new)
+    except OSError as error:
+        log(
+            f"{entry.users} cannot be replaced: {error.strerror}; what an agent renewed is {entry.copy}"
+        )
+        return False
+
+
+def _replace(entry: Copied, new: bytes) -> bool:
+    """Replace the user's file, unless another program is about to."""
     fd = locks.hold(Path(f"{entry.users}.lock"))  # codex holds the same while it renews
     if fd is None:
-        return
+        return True
     try:
-        old = read_regular(entry.users, MAX_LOGIN)
-        if _digest(old) == entry.digest and _is_renewed(new, old):
+        if _digest(read_regular(entry.users, MAX_LOGIN)) == entry.digest:
             replace_file(Path(entry.users), new, durable=True)
     finally:
         os.close(fd)
+    return True
 
 
 def _is_renewed(new: bytes, old: bytes) -> bool:

@@ -19,8 +19,9 @@ from typing import Any, ClassVar, Final
 from sessionrun.runtime.processes import send_signal
 from sessionrun.store.session import SessionDir, iterate_sessions
 
-from .chain import find_left
+from .chain import Role, find_left, kill_role
 
+KILL_S: Final = 60.0
 POLL_S: Final = 0.01
 LAST_POLL_S: Final = 0.05
 
@@ -36,6 +37,11 @@ def wait_until(condition: Callable[[], Any], timeout_s: float) -> bool:
         time.sleep(pause_s)
         pause_s = min(pause_s * 1.2, LAST_POLL_S)
     return True
+
+
+def kill_surely(session: SessionDir, role: Role) -> None:
+    """Kill who plays this role; for the moment of a spawn a keeper looks like what it spawns, and is not found."""
+    assert wait_until(lambda: kill_role(session.path, role), KILL_S), f"no {role} is found"
 
 
 @dataclass

@@ -17,9 +17,9 @@ from sessionrun.store.ballast import NAME
 from sessionrun.store.session import SessionDir
 
 from .campaign import has_ended, kill_all
-from .chain import Role, find_chain, kill_role
+from .chain import Role, find_chain
 from .oracle import examine
-from .place import Place, make_place, wait_until
+from .place import Place, kill_surely, make_place, wait_until
 
 pytestmark = pytest.mark.skipif(not sys.platform.startswith("linux"), reason="looks for processes in /proc")
 
@@ -73,7 +73,7 @@ def test_outcomes_are_recorded_once_there_is_room(
         fill(disk)
         if victim is not None:
             old = find_chain(session.path)[victim]
-            assert kill_role(session.path, victim)
+            kill_surely(session, victim)
             assert wait_until(lambda: find_chain(session.path)[victim] not in ([], old), END_S)
         fill(disk)  # the reserve too
         go.touch()

@@ -23,9 +23,9 @@ from sessionrun.store.ledger import fold_ledger
 from sessionrun.store.session import SessionDir
 
 from .campaign import has_ended
-from .chain import Role, find_chain, kill_role
+from .chain import Role, find_chain
 from .oracle import count_executed, examine, make_plan
-from .place import Place, wait_until
+from .place import Place, kill_surely, wait_until
 
 pytestmark = pytest.mark.skipif(not sys.platform.startswith("linux"), reason="looks for processes in /proc")
 
@@ -54,7 +54,14 @@ def session(place: Place, gate: Path) -> SessionDir:
 @contextmanager
 def stopped(session: SessionDir, role: Role) -> Iterator[Identity]:
     """Who plays this role, stopped; it goes on afterwards, if it is still there."""
-    (process,) = find_chain(session.path)[role]
+    found: list[Identity] = []
+
+    def find() -> bool:
+        found[:] = find_chain(session.path)[role]
+        return len(found) == 1
+
+    assert wait_until(find, END_S)
+    (process,) = found
     send_signal(process, signal.SIGSTOP)
     try:
         yield process
@@ -79,7 +86,7 @@ def has_no_job(session: SessionDir) -> bool:
 @pytest.mark.slow
 def test_a_stopped_root(place: Place, session: SessionDir, gate: Path) -> None:
     with stopped(session, "root"):
-        assert kill_role(session.path, "keeper")
+        kill_surely(session, "keeper")
         assert wait_until(lambda: not find_chain(session.path)["keeper"], END_S)
         assert session.held_locks()[-1] == "root.lock"
     gate.touch()
@@ -90,7 +97,7 @@ def test_a_stopped_root(place: Place, session: SessionDir, gate: Path) -> None:
 def test_a_supervisor_that_goes_on(place: Place, session: SessionDir, gate: Path) -> None:
     with stopped(session, "supervisor") as first:
         old = find_chain(session.path)["keeper"]
-        assert kill_role(session.path, "keeper")
+        kill_surely(session, "keeper")
         assert wait_until(lambda: find_chain(session.path)["keeper"] not in ([], old), END_S)
     assert wait_until(lambda: not is_alive(first), END_S)
     gate.touch()
@@ -103,7 +110,7 @@ def test_a_supervisor_that_stays_stopped(place: Place, session: SessionDir, gate
     with stopped(session, "supervisor") as first:
         gate.touch()
         assert wait_until(lambda: has_no_job(session), END_S)
-        assert kill_role(session.path, "keeper")
+        kill_surely(session, "keeper")
         assert wait_until(lambda: not is_alive(first), END_S)
         assert_sound(place, session)
 
@@ -114,7 +121,7 @@ def test_the_root_tells_how_jobs_of_a_dead_keeper_ended(place: Place, gate: Path
     session = place.start(plan, "--max-parallel", "4")
     assert wait_until(lambda: sum(count_executed(session, place.executed).values()) == 4, END_S)
     old = find_chain(session.path)["keeper"]
-    assert kill_role(session.path, "keeper")
+    kill_surely(session, "keeper")
     assert wait_until(lambda: find_chain(session.path)["keeper"] not in ([], old), END_S)
     gate.touch()
     assert_sound(place, session)

@@ -13,8 +13,8 @@ from sessionrun.runtime.processes import identify, is_alive
 from sessionrun.store.session import SessionDir
 
 from .campaign import has_ended
-from .chain import ROLES, Role, find_chain, find_left, kill_role
-from .place import Place, wait_until
+from .chain import ROLES, Role, find_chain, find_left
+from .place import Place, kill_surely, wait_until
 
 pytestmark = pytest.mark.skipif(not sys.platform.startswith("linux"), reason="looks for processes in /proc")
 
@@ -99,7 +99,7 @@ def test_agents_that_do_not_want_to_end(place: Place, victim: Role | None) -> No
     session = start(place, STUBBORN)
     wait_until(lambda: len(pids_of(place.path / "t1")) == 2, END_S)
     if victim is not None:
-        assert kill_role(session.path, victim)
+        kill_surely(session, victim)
     cancel(place, session)
     assert_nothing_left(place, session)
     status = session.load_status()
@@ -113,7 +113,7 @@ def test_the_keeper_dies_while_they_are_stopped(place: Place) -> None:
     words = ["cancel", session.session_id, "--results-dir", str(place.results)]
     cancelling = place.popen([sys.executable, "-m", "sessionrun", *words])
     assert wait_until(lambda: len(pids_of(place.path / "t2")) > 1, END_S)  # TERM has come
-    assert kill_role(session.path, "keeper")
+    kill_surely(session, "keeper")
     cancelling.communicate(timeout=120)
     assert_nothing_left(place, session)
 
@@ -124,7 +124,7 @@ def test_what_they_leave_behind(place: Place, victim: Role | None) -> None:
     """Whoever holds on to a job's output, or has become a daemon, is stopped; the job's code is kept."""
     session = start(place, LEAVES)
     if victim is not None:
-        assert kill_role(session.path, victim)
+        kill_surely(session, victim)
     assert_nothing_left(place, session)
     status = session.load_status()
     assert status is not None
@@ -137,7 +137,7 @@ def test_what_hides_is_ended_with_the_session(place: Place, victim: Role | None)
     hide = f"(setsid env -i sh -c '{_TELL}; exec sleep 600' &)"
     session = start(place, {"hides": f"{hide}; while ! [ -e go ]; do sleep 0.05; done"})
     if victim is not None:
-        assert kill_role(session.path, victim)
+        kill_surely(session, victim)
         assert wait_until(lambda: len(find_chain(session.path)["keeper"]) == 1, END_S)
     (place.path / "t0" / "go").touch()
     assert_nothing_left(place, session)
@@ -154,7 +154,7 @@ def test_a_session_that_a_job_starts_at_its_end(place: Place, victim: Role | Non
     outer = place.start({"prompts": [f"unset XX; {command}"]})
     assert wait_until(lambda: pids_of(inner.path), END_S)
     if victim is not None:
-        kill_role(outer.path, victim)
+        kill_surely(outer, victim)
     assert wait_until(lambda: has_ended(outer) and not outer.is_alive(), END_S)
     session = next(SessionDir(path) for path in inner.results.glob("session-*"))
     job = identify(pids_of(inner.path)[0])

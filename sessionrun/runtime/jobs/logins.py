@@ -89,9 +89,7 @@ def _take_one(entry: Copied) -> bool:
     try:
         return _replace(entry, new)
     except OSError as error:
-        log(
-            f"{entry.users} cannot be replaced: {error.strerror}; what an agent renewed is {entry.copy}"
-        )
+        log(f"{entry.users} cannot be replaced: {error.strerror}; what an agent renewed is {entry.copy}")
         return False
 
 

@@ -13,7 +13,7 @@ from sessionrun.runtime.processes import identify, is_alive
 from sessionrun.store.session import SessionDir
 
 from .campaign import has_ended
-from .chain import ROLES, Role, find_chain, find_left
+from .chain import ROLES, Role, find_chain, find_left, kill_role
 from .place import Place, kill_surely, wait_until
 
 pytestmark = pytest.mark.skipif(not sys.platform.startswith("linux"), reason="looks for processes in /proc")
@@ -154,7 +154,7 @@ def test_a_session_that_a_job_starts_at_its_end(place: Place, victim: Role | Non
     outer = place.start({"prompts": [f"unset XX; {command}"]})
     assert wait_until(lambda: pids_of(inner.path), END_S)
     if victim is not None:
-        kill_surely(outer, victim)
+        kill_role(outer.path, victim)
     assert wait_until(lambda: has_ended(outer) and not outer.is_alive(), END_S)
     session = next(SessionDir(path) for path in inner.results.glob("session-*"))
     job = identify(pids_of(inner.path)[0])

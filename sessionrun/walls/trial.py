@@ -48,12 +48,16 @@ def check_spec(spec: SessionSpec) -> bool:
     return bool(wanted)
 
 
-def list_problems() -> dict[str, str]:
-    """What of walls this machine cannot give, and why, by the names of `Sandbox.needs`."""
+def list_problems(place: str) -> dict[str, str]:
+    """What of walls this machine cannot give, and why, by the names of `Sandbox.needs`.
+
+    It is tried in a folder at `place`, which stays: a process that is killed meanwhile would leave it anyway.
+    """
+    os.makedirs(place, 0o700, exist_ok=True)
     found: dict[str, str | None] = {}
     for policy in POLICIES[1:]:
-        found[policy] = find_problem(policy)
-        found[f"{policy}{CLOSED}"] = find_problem(policy, network=False)
+        found[policy] = _find_problem(policy, place)
+        found[f"{policy}{CLOSED}"] = _find_problem(policy, place, network=False)
     found["memory"] = groups.find_problem(Sandbox("project", memory=1 << 30))
     found["cpus"] = groups.find_problem(Sandbox("project", cpus=1.0))
     return {name: problem for name, problem in found.items() if problem is not None}
@@ -74,13 +78,17 @@ def find_wish_problem(sandbox: Sandbox) -> str | None:
 
 def find_problem(policy: Policy, *, network: bool = True) -> str | None:
     """Why walls of this policy cannot be built here, in one line; None: they can."""
+    with tempfile.TemporaryDirectory(prefix="sessionrun-walls-") as folder:
+        return _find_problem(policy, folder, network=network)
+
+
+def _find_problem(policy: Policy, folder: str, *, network: bool = True) -> str | None:
     if sys.platform != "linux":
         return NOT_LINUX
     bwrap = find_bwrap()
     if bwrap is None:
         return NOT_INSTALLED
-    with tempfile.TemporaryDirectory(prefix="sessionrun-walls-") as folder:
-        return _try(build_trial(bwrap, policy, folder, network=network))
+    return _try(build_trial(bwrap, policy, folder, network=network))
 
 
 def build_trial(bwrap: str, policy: Policy, folder: str, *, network: bool = True) -> tuple[str, ...]:

@@ -45,6 +45,8 @@ from sessionrun.walls.space import FILLED
 from sessionrun.walls.trial import list_problems
 
 LOCK_TIMEOUT_S: Final = 5.0
+TRIAL: Final = "trial"
+"""Folder in the node's directory in which it is tried whether walls can be built."""
 
 
 def main() -> None:
@@ -73,7 +75,8 @@ class LinkProcess:
         self._site = site
         self._keeper = Connection(end)
         _, _, offset, self._early = greet(self._keeper)
-        self._link = Link(site.node_id, site.name, site.slots, __version__, list_problems(), site.boots)
+        problems = list_problems(str(site.path / TRIAL))
+        self._link = Link(site.node_id, site.name, site.slots, __version__, problems, site.boots)
         self._spool = Spool(site.path / JOBS)
         self._rescues = Rescues(site.rescue_s)
         self._disks = Disks()

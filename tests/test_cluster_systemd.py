@@ -8,6 +8,7 @@ import signal
 import subprocess
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
+from functools import partial
 from pathlib import Path
 from typing import Final
 from uuid import uuid4
@@ -80,7 +81,7 @@ class Manager:
         for group in self.groups:
             for path in sorted([group, *group.rglob("*")], reverse=True):
                 if path.is_dir():
-                    eventually(lambda path=path: _is_removed(path))  # type: ignore[misc]
+                    eventually(partial(_is_removed, path))
 
 
 def _is_removed(group: Path) -> bool:

@@ -54,5 +54,5 @@ class Watchdog:
         if not self._address:
             return
         address = f"\0{self._address[1:]}" if self._address.startswith("@") else self._address
-        with socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM | socket.SOCK_CLOEXEC) as end, suppress(OSError):
+        with socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM) as end, suppress(OSError):
             end.sendto(b"READY=1\nWATCHDOG=1", socket.MSG_DONTWAIT, address)

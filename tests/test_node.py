@@ -17,10 +17,11 @@ import pytest
 from clusters import PATIENT, SID, NodeUnderTest, make_order
 from conftest import eventually, is_gone, slow
 
+from sessionrun.cluster.messages import KILL
 from sessionrun.runtime import processes
 from sessionrun.runtime.keeper.watcher import Watcher
 from sessionrun.runtime.node.directory import load_site, open_node
-from sessionrun.runtime.node.spool import MIRROR, Spool
+from sessionrun.runtime.node.spool import Spool
 from sessionrun.runtime.node.watchdog import Watchdog
 
 pytestmark = pytest.mark.skipif(not sys.platform.startswith("linux"), reason="looks into /proc")
@@ -245,6 +246,69 @@ def test_a_job_that_comes_again_before_its_folder_is_removed_has_all_of_its_file
     assert found == {str(number): str(number) for number in range(20)}
 
 
+def test_a_new_link_finds_the_jobs_that_its_log_has_and_nothing_else(own_place: Path) -> None:
+    """A link may have been killed before it had noted a job, or while it did."""
+    (own_place / "jobs").mkdir()
+    spool = Spool(own_place / "jobs")
+    noted, torn, forgotten = (
+        spool.place(f"{SID}/{task}/1/1/work/1", make_order(task, "/bin/true"))[0] for task in ("a", "b", "c")
+    )
+    spool.note([noted, forgotten], [noted, forgotten])
+    with open(own_place / "orders", "ab") as log:
+        log.write(b'00000000 {"job":')
+    again = Spool(own_place / "jobs")
+    assert [job.job for job in again.load()] == [noted.job, forgotten.job]
+    assert noted.folder.exists() and not torn.folder.exists()
+    again.renew([noted])
+    later, _ = again.place(f"{SID}/d/1/1/work/1", make_order("d", "/bin/true"))
+    again.note([later], [noted, later])
+    found = list(Spool(own_place / "jobs").load())
+    assert [job.job for job in found] == [noted.job, later.job]
+    assert [job.outputs for job in found] == [["task-a.txt", "task-a.err"], ["task-d.txt", "task-d.err"]]
+    assert not forgotten.folder.exists()
+
+
+def test_the_log_of_orders_does_not_grow_without_end(own_place: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("sessionrun.runtime.node.spool.MAX_LOG", 2000)
+    (own_place / "jobs").mkdir()
+    spool = Spool(own_place / "jobs")
+    lasting, _ = spool.place(f"{SID}/t/1/1/work/1", make_order("t", "/bin/true"))
+    spool.note([lasting], [lasting])
+    for attempt in range(2, 200):
+        job, _ = spool.place(f"{SID}/t/{attempt}/1/work/1", make_order("t", "/bin/true"))
+        spool.note([job], [lasting, job])
+        spool.forget(job)
+    eventually(lambda: len(list((own_place / "jobs").iterdir())) == 1)
+    assert (own_place / "orders").stat().st_size < 3000
+    assert [job.job for job in Spool(own_place / "jobs").load()] == [lasting.job]
+
+
+def test_a_job_that_cannot_be_noted_is_given_back_and_never_starts(
+    nodes: list[NodeUnderTest], own_place: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("SESSIONRUN_CRASH_AT", "link:1:EIO")
+    monkeypatch.setenv("SESSIONRUN_CRASH_MARKS", str(own_place))
+    node = begin(nodes, own_place)
+    job = node.submit("t", "/bin/sh", "-c", "echo ran")
+    node.pump(lambda: job in node.ends)
+    assert (node.ends[job]["kind"], node.ends[job]["verdict"]) == ("lost", "void")
+    assert "cannot write" in node.ends[job]["reason"] and node.ledger_words(job) == ""
+    other = node.submit("u", "/bin/sh", "-c", "echo ran")
+    node.pump(lambda: other in node.ends and node.text(other))
+    assert node.ends[other]["status"] == 0 and node.text(job) == b""
+
+
+def test_a_node_whose_slots_are_all_in_use_hears_that_a_job_is_to_end(
+    nodes: list[NodeUnderTest], own_place: Path
+) -> None:
+    node = begin(nodes, own_place, slots=1)
+    job = node.submit("t", "/bin/sh", "-c", "echo up; sleep 300")
+    node.pump(lambda: node.text(job) == b"up\n")
+    node.head.stop(job, KILL)
+    node.pump(lambda: job in node.ends)
+    assert node.ends[job]["status"] == signal.SIGKILL
+
+
 def test_names_and_depths_of_all_kinds_cost_a_node_nothing(
     own_place: Path, make_deep: Callable[[Path, int], None]
 ) -> None:
@@ -252,7 +316,7 @@ def test_names_and_depths_of_all_kinds_cost_a_node_nothing(
     (own_place / "jobs").mkdir()
     spool = Spool(own_place / "jobs")
     job, _ = spool.place(f"{SID}/t/1/1/work/1", make_order("t", "/bin/true"))
-    folder = job.folder / MIRROR / "jobs" / "t"
+    folder = job.folder / "jobs" / "t"
     folder.mkdir(parents=True)
     (folder / os.fsdecode(b"caf\xe9")).write_text("1")
     (folder / "plain").write_text("22")

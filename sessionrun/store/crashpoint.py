@@ -26,7 +26,7 @@ _marks = ""
 
 
 def arm(role: str) -> None:
-    """Become the role: launcher, daemon, root, keeper or supervisor."""
+    """Become the role: launcher, daemon, root, keeper, supervisor or, of a node, link."""
     global _marks, _steps_left, _signal, _calls_left, _errno
     _steps_left = _calls_left = 0
     if VARIABLES[0] not in os.environ:

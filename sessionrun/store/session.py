@@ -109,7 +109,7 @@ class SessionDir:
     def job_path(self, key: JobKey) -> Path:
         """The folder for extra files of one job."""
         start = "" if key.start == 1 else f"-s{key.start}"
-        return self.path / "jobs" / key.task / f"a{key.attempt}-r{key.round}-{key.phase}{start}"
+        return self.path / f"jobs/{key.task}/a{key.attempt}-r{key.round}-{key.phase}{start}"
 
     def find_starts(self, key: JobKey) -> Iterator[Path]:
         """The folders of a job and of those that did it again in the same round, the last one first."""

@@ -137,8 +137,9 @@ class Arrivals:
 
     def _is_own(self, key: JobKey, name: str) -> bool:
         """Whether no other job has a file of this name: it is in the job's own folder, or one of its outputs."""
-        own = self._session.job_path(key).relative_to(self._session.path)
-        return name.startswith(f"{own}/") or "/" not in name
+        if "/" not in name:
+            return True
+        return name.startswith(f"{self._session.job_path(key).relative_to(self._session.path)}/")
 
     def _is_whole(self, job: str) -> bool:
         """Whether a job has ended and all of its files are here, empty ones made; else its node hears what is not.
@@ -198,5 +199,8 @@ def _is_in_the_way(error: OSError) -> bool:
 
 
 def _open(path: Path) -> int:
-    make_directories(path.parent, 0o700)
-    return open_regular(path, os.O_RDWR | os.O_CREAT)
+    try:
+        return open_regular(path, os.O_RDWR | os.O_CREAT)
+    except FileNotFoundError:
+        make_directories(path.parent, 0o700)
+        return open_regular(path, os.O_RDWR | os.O_CREAT)

@@ -139,7 +139,7 @@ class DaskExecutor:
                 notices.append(JobLost(job.key, "void", f"its files cannot be sent: {error}"))
                 self._placement.give(at.node)
                 continue
-            notices += self._submit(job.key, at, order)
+            notices += self._submit(job.key, at, order, waits=asked is not None and job.key.phase != "prepare")
         for at in self._claimed.values():  # what could not be built
             self._placement.give(at.node)
         self._claimed.clear()
@@ -161,9 +161,9 @@ class DaskExecutor:
             found = self._replicas[asked.repository.top] = Replicas(self._session, asked, self._brings)
         return found
 
-    def _submit(self, key: JobKey, at: Opened, order: Message) -> list[Notice]:
-        """Send an order.  One for a node that is gone waits for it if no other has the worktree; its time runs."""
-        name, waits = self._name(key), self._has_worktree(key)
+    def _submit(self, key: JobKey, at: Opened, order: Message, *, waits: bool) -> list[Notice]:
+        """Send an order.  One that `waits` is for this node alone; while the node is gone its time runs."""
+        name = self._name(key)
         with self._carrier.lock:
             head = self._carrier.head
             is_gone = at.node in head.nodes and not head.nodes[at.node].lives

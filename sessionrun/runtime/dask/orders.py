@@ -62,16 +62,16 @@ def make_order(session: SessionDir, job: Job, repository: Repository | None = No
         OSError: a file of it cannot be read.
         StoreError: its files are too big to travel.
     """
-    root = str(session.path)
+    root, folder = str(session.path), str(session.job_path(job.key))
     words = (*job.argv, *job.env.values(), job.stdin or "", job.cwd)
-    inside = session.job_path(job.key) / INSIDE
-    if inside.exists():  # of a walled job: the words that it becomes
+    inside = f"{folder}/{INSIDE}"
+    if os.path.exists(inside):  # of a walled job: the words that it becomes
         words = (*words, read_regular(inside).decode())
     files: dict[str, str] = {}
     folders: set[str] = set()
     size = 0
     place = _load_place(session, job.key) if repository is not None else None
-    for path in sorted({*_find_paths(root, words), str(session.job_path(job.key))}):
+    for path in sorted({*_find_paths(root, words), folder}):
         if os.path.isdir(path) and not os.path.islink(path):
             folders.add(_name(root, path))
             found = [os.path.join(within, each) for within, _, names in os.walk(path) for each in names]
@@ -101,7 +101,7 @@ def make_order(session: SessionDir, job: Job, repository: Repository | None = No
         "package": _PACKAGE,
         "files": files,
         "folders": sorted(folders),
-        "folder": _name(root, str(session.job_path(job.key))),
+        "folder": _name(root, folder),
         "placed": PLACED,
     }
 

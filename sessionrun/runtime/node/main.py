@@ -16,6 +16,7 @@ import select
 import socket
 import sys
 import time
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Final, NoReturn
 
@@ -29,7 +30,7 @@ from sessionrun.runtime.executors.local import KeeperGone, greet, read_frame
 from sessionrun.runtime.executors.secrets import NotSet
 from sessionrun.runtime.keeper.command import EXIT_REFUSED, EXIT_TAKEN, say
 from sessionrun.runtime.keeper.lease import boot_ns
-from sessionrun.runtime.keeper.wire import Connection, pack_job
+from sessionrun.runtime.keeper.wire import Connection, JobOrder, pack_job
 from sessionrun.runtime.node.directory import JOBS, SOCKET, NodeSite, load_site, note_left
 from sessionrun.runtime.node.disks import Disks
 from sessionrun.runtime.node.ends import key_of, pack_end
@@ -37,7 +38,7 @@ from sessionrun.runtime.node.rescues import Rescues
 from sessionrun.runtime.node.spool import CHUNK_BYTES, Spool, SpooledJob
 from sessionrun.runtime.processes import die_with_parent
 from sessionrun.runtime.recovery import judge_job
-from sessionrun.store import locks
+from sessionrun.store import crashpoint, locks
 from sessionrun.store.files import open_regular, replace_file
 from sessionrun.store.journal import parse_log
 from sessionrun.store.ledger import Ledger, fold_ledger
@@ -45,6 +46,9 @@ from sessionrun.walls.space import FILLED
 from sessionrun.walls.trial import list_problems
 
 LOCK_TIMEOUT_S: Final = 5.0
+LULL_S: Final = 0.02
+"""While all slots are in use a tick without news waits so long: most often a job of a moment has ended by then."""
+
 TRIAL: Final = "trial"
 """Folder in the node's directory in which it is tried whether walls can be built."""
 
@@ -54,6 +58,7 @@ def main() -> None:
     gc.freeze()
     gc.enable()
     die_with_parent()
+    crashpoint.arm("link")
     end = socket.socket(fileno=int(sys.argv[2]))
     end.set_inheritable(False)
     directory = Path(sys.argv[1])
@@ -87,6 +92,7 @@ class LinkProcess:
         self._alone_since = time.monotonic()
         self._flying: dict[int, float] = {}
         self._waiting: int | None = None
+        self._heard_at = float("-inf")
         self._has_news = False
 
     def _find_jobs(self, path: Path, offset: int) -> None:
@@ -101,6 +107,7 @@ class LinkProcess:
             job.over = about.over
             self._jobs[job.job] = job
             self._judge(job, ledger, offset)
+        self._spool.renew(self._jobs.values())
 
     def _judge(self, job: SpooledJob, ledger: Ledger, offset: int) -> None:
         notice = judge_job(key_of(job.job), ledger.jobs[job.job], ledger, offset, was_seen=False)
@@ -155,7 +162,7 @@ class LinkProcess:
                 del self._flying[number]
                 self._has_news = True
         is_busy = any(number != self._waiting for number in self._flying)
-        if is_busy or (self._waiting in self._flying and not self._has_news):
+        if is_busy or (self._waiting in self._flying and not self._has_news) or self._find_lull(now):
             return
         wait_s = 0.0 if self._has_news else self._link.timers.tick
         ends = [job.end for job in self._jobs.values() if job.end is not None]
@@ -167,6 +174,14 @@ class LinkProcess:
         self._has_news = False
         bridge.send(b"%d" % tick["seq"], orjson.dumps({**tick, "protocol": PROTOCOL}))
         bridge.flush()
+
+    def _find_lull(self, now: float) -> list[float]:
+        """Until when no tick has to be sent: nothing is to be told, and no order can come."""
+        ends_at = self._heard_at + LULL_S
+        if self._has_news or self._flying or self._bridge is None or now >= ends_at:
+            return []
+        is_full = sum(job.end is None for job in self._jobs.values()) >= self._site.slots
+        return [ends_at] if is_full else []
 
     def _make_chunks(self) -> list[Message]:
         chunks: list[Message] = []
@@ -184,8 +199,15 @@ class LinkProcess:
         if self._bridge is not None:
             events = select.POLLIN | (select.POLLOUT if self._bridge.has_more else 0)
             poller.register(self._bridge.fileno(), events)
-        times = [*self._flying.values(), *self._find_end(), *self._rescues.next_time(), *self._disks.next_time()]
-        timeout_s = max(0.0, min(times) - time.monotonic()) if times else None
+        now = time.monotonic()
+        times = [
+            *self._flying.values(),
+            *self._find_lull(now),
+            *self._find_end(),
+            *self._rescues.next_time(),
+            *self._disks.next_time(),
+        ]
+        timeout_s = max(0.0, min(times) - now) if times else None
         if self._early:
             timeout_s = 0.0
         ready = {fd for fd, _ in poller.poll(None if timeout_s is None else timeout_s * 1000 + 1)}
@@ -215,6 +237,7 @@ class LinkProcess:
             return
         for number, content in frames:
             self._flying.pop(int(number), None)
+            self._heard_at = time.monotonic()
             answer = orjson.loads(content) if content else {"refused": None}
             if answer.get("refused"):
                 say(f"the cluster's scheduler refuses this node: {answer['refused']}")
@@ -228,8 +251,8 @@ class LinkProcess:
             self._end()
         if tasks.until_ns is not None:
             self._keeper.send(b"V", b"%d" % tasks.until_ns, b"%d" % tasks.grace_ns)
-        for name, order in tasks.orders.items():
-            self._start(name, order)
+        if tasks.orders:
+            self._start(tasks.orders)
         for name, level in tasks.stop:
             job = self._jobs.get(name)
             if job is not None and job.end is None:
@@ -251,20 +274,35 @@ class LinkProcess:
         for job in known:
             self._spool.forget(job)
 
-    def _start(self, name: str, order: Message) -> None:
-        if name in self._jobs:
-            return
+    def _start(self, orders: Mapping[str, Message]) -> None:
+        """Have the keeper start jobs, once the log of the spool has them."""
+        placed = [(name, *found) for name, order in orders.items() if (found := self._place(name, order))]
+        self._jobs |= {name: job for name, job, _ in placed}
         try:
-            self._jobs[name], process = self._spool.place(name, order)
+            self._spool.note([job for _, job, _ in placed], self._jobs.values())
+        except StoreError as error:
+            for name, _, _ in placed:
+                self._refuse_order(name, str(error))
+            return
+        for _, _, process in placed:
+            self._keeper.send(*pack_job(process))
+
+    def _place(self, name: str, order: Message) -> tuple[SpooledJob, JobOrder] | None:
+        """Write the files of an order; None: it is there already, or cannot be used, which is told."""
+        if name in self._jobs:
+            return None
+        try:
+            return self._spool.place(name, order)
         except NotSet as fault:
             self._refuse(name, {"kind": "exit", "status": None, "detail": str(fault)})
-            return
         except (OSError, ValueError, KeyError, TypeError, AttributeError) as error:
-            say(f"{name}: its order cannot be used: {type(error).__name__}: {error}")
-            why = f"its order cannot be used on this node: {getattr(error, 'strerror', None) or error}"
-            self._refuse(name, {"kind": "lost", "verdict": "void", "reason": why, "counts": True, "gone": None})
-            return
-        self._keeper.send(*pack_job(process))
+            self._refuse_order(name, getattr(error, "strerror", None) or f"{type(error).__name__}: {error}")
+        return None
+
+    def _refuse_order(self, name: str, why: str) -> None:
+        say(f"{name}: its order cannot be used: {why}")
+        reason = f"its order cannot be used on this node: {why}"
+        self._refuse(name, {"kind": "lost", "verdict": "void", "reason": reason, "counts": True, "gone": None})
 
     def _refuse(self, name: str, end: Message) -> None:
         """Tell that it did not start.  It is not in the ledger: if this is forgotten, its order comes again."""

@@ -16,12 +16,11 @@ from typing import Final
 
 from sessionrun.model.errors import SessionrunError
 from sessionrun.runtime.keeper.command import say
-from sessionrun.runtime.node.spool import MIRROR, SpooledJob
+from sessionrun.runtime.node.spool import SpooledJob
 
 LOOK_S: Final = 0.2
 """How often to look whether a pack is made."""
 
-SCRATCH: Final = "rescue"
 NICE: Final = 10
 
 
@@ -57,7 +56,7 @@ class Rescues:
     def _start(self, job: SpooledJob) -> None:
         package = str(Path(__file__).resolve().parents[3])
         words = f"import sys; sys.path[0] = {package!r}; from sessionrun.runtime.node.rescues import main; main()"
-        argv = [sys.executable, "-c", words, str(job.folder / MIRROR / str(job.rescue)), str(job.folder / SCRATCH)]
+        argv = [sys.executable, "-c", words, str(job.folder / str(job.rescue)), str(job.scratch)]
         try:
             self._process = subprocess.Popen(argv, stdin=subprocess.DEVNULL)
         except OSError as error:

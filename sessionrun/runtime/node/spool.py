@@ -1,19 +1,22 @@
-"""The files of a node's jobs, until their session has them: a folder for each job, in which the session's own
-directory seems to be.
+"""The files of a node's jobs, until their session has them: a folder for each job, as if it were the session's.
 
 An order names files of the session by their paths at the session's end.  Here such a path is one below the job's
 folder.  All that the job leaves there goes back: its outputs as they grow, and at its end the rest.
+
+What else is to be known of a job is in the log ``orders`` beside these folders, written before the job starts: a
+file for each would take longer to make and to remove than all else that is done for a short job.
 """
 
 from __future__ import annotations
 
 import base64
+import errno
 import os
 import stat
 import sys
 import threading
 import time
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from contextlib import suppress
 from pathlib import Path
 from queue import Queue
@@ -23,16 +26,26 @@ import orjson
 
 from sessionrun.cluster.messages import Message
 from sessionrun.model.cluster import CACHE_TOKEN, NODE_TOKEN, PATH_TOKEN
+from sessionrun.model.errors import StoreError
 from sessionrun.runtime.executors.secrets import look_up
 from sessionrun.runtime.jobs.logins import LOGINS
 from sessionrun.runtime.keeper.wire import JobOrder
-from sessionrun.store.files import make_directories, open_regular, read_regular
+from sessionrun.store.files import make_directories, make_directory, open_regular
+from sessionrun.store.journal import AppendLog, read_log
 from sessionrun.walls.groups import GROUPS
 from sessionrun.workspaces.registration import remove_tree
 from sessionrun.workspaces.rescue_names import list_packs
 
-ORDER: Final = "order.json"
-MIRROR: Final = "session"
+ORDERS: Final = "orders"
+MAX_LOG: Final = 4 << 20
+"""With more bytes the log is written anew, without the jobs whose sessions have them."""
+
+SCRATCH: Final = ".rescue"
+"""Ending of a folder beside a job's, for what is made while its work in progress is packed."""
+
+LOOK_S: Final = 0.1
+"""How often to look at the outputs of a job that runs."""
+
 MAX_FILES: Final = 10_000
 CHUNK_BYTES: Final = 1 << 20
 """Most of a job's output in one tick, for all jobs together."""
@@ -49,10 +62,11 @@ class SpooledJob:
     def __init__(self, job: str, folder: Path, order: Message) -> None:
         self.job = job
         self.folder = folder
+        self.order = order
         self.outputs: list[str] = list(order["outputs"])
         self.rescue: str | None = order.get("rescue")
         self._packs: list[str] = []
-        self.own_folder = folder / MIRROR / order.get("folder", ".")
+        self.own_folder = folder / order.get("folder", ".")
         self.disk: int | None = order.get("disk")
         self.filled = False
         self.end: Message | None = None
@@ -61,6 +75,7 @@ class SpooledJob:
         self.wrote: dict[str, int] = {}
         self._brought: dict[str, list[int]] = order["brought"]
         self._sent: dict[str, tuple[int, float]] = {}
+        self._look_at = time.monotonic() + LOOK_S
 
     def finish(self, end: Message) -> None:
         """It has ended: now all of its files are known."""
@@ -69,8 +84,8 @@ class SpooledJob:
 
     def take_rescues(self) -> None:
         """Send the newest pack of work in progress, in the place of those before it."""
-        packs = list_packs(self.folder / MIRROR / str(self.rescue))
-        names = [str(path.relative_to(self.folder / MIRROR)) for path in packs]
+        packs = list_packs(self.folder / str(self.rescue))
+        names = [str(path.relative_to(self.folder)) for path in packs]
         if self.end is None and names:
             self.outputs = [name for name in self.outputs if name not in self._packs] + names[:1]
             self._packs = names[:1]
@@ -82,14 +97,24 @@ class SpooledJob:
         """Whether the session does not have the newest pack whole."""
         return any(self.wrote.get(name, 0) < self._measure(name) for name in self._packs)
 
+    @property
+    def scratch(self) -> Path:
+        """Where a pack of work in progress is made."""
+        return self.folder.with_name(self.folder.name + SCRATCH)
+
     def measure(self) -> float | None:
         """How long it has run (seconds); None: this process did not see it begin."""
         return None if self.begun_at is None else time.monotonic() - self.begun_at
 
     def make_chunks(self, budget: int, again_s: float) -> Iterator[Message]:
         """What the session does not have yet, at most `budget` bytes; nothing is sent again within `again_s`."""
-        sizes = self.end["files"] if self.end is not None else {name: self._measure(name) for name in self.outputs}
         now = time.monotonic()
+        if self.end is not None:
+            sizes = self.end["files"]
+        elif now >= self._look_at:
+            sizes, self._look_at = {name: self._measure(name) for name in self.outputs}, now + LOOK_S
+        else:
+            return
         for name, size in sizes.items():
             at = self.wrote.get(name, 0)
             sent_at, when = self._sent.get(name, (-1, 0.0))
@@ -116,13 +141,13 @@ class SpooledJob:
 
     def _measure(self, name: str) -> int:
         try:
-            return os.lstat(self.folder / MIRROR / name).st_size
+            return os.lstat(f"{self.folder}/{name}").st_size
         except OSError:
             return 0
 
     def _read(self, name: str, at: int, size: int) -> bytes:
         try:
-            fd = open_regular(self.folder / MIRROR / name)
+            fd = open_regular(self.folder / name)
         except OSError:
             return b"\0" * size  # the job has removed it since: its length was told already
         try:
@@ -132,13 +157,13 @@ class SpooledJob:
             os.close(fd)
 
     def _find_files(self) -> Iterator[tuple[str, int]]:
-        """All regular files below the mirror that the job made or changed; links are not followed.
+        """All regular files below the folder that the job made or changed; links are not followed.
 
         A name that is not UTF-8 cannot be in a message: such a file stays here.
         """
-        base, found = self.folder / MIRROR, 0
-        for path in _walk_files(str(base)):
-            relative = path[len(str(base)) + 1 :]
+        base, found = str(self.folder), 0
+        for path in _walk_files(base):
+            relative = path[len(base) + 1 :]
             try:
                 relative.encode()
                 about = os.lstat(path)
@@ -170,6 +195,8 @@ class Spool:
     def __init__(self, directory: Path) -> None:
         self._directory = directory
         self._node = str(directory.parent.parent)
+        self._log = AppendLog(directory.with_name(ORDERS))
+        self._renew_at = MAX_LOG
         self._gone: Queue[Path] = Queue(MAX_GONE)
         threading.Thread(target=self._remove, name="spool", daemon=True).start()
 
@@ -179,53 +206,83 @@ class Spool:
             self._gone.task_done()
 
     def load(self) -> Iterator[SpooledJob]:
-        """The jobs whose folders are whole; the rest of one that was interrupted is removed."""
+        """The jobs that the log has; the rest of one that was interrupted is removed.
+
+        Raises:
+            StoreError: the log cannot be read.
+        """
+        logged = read_log(self._log.path)
+        self._log.cut(logged.end)
+        orders = {order["job"]: order for order in map(orjson.loads, logged.payloads)}
+        jobs = {self.folder_of(job).name: SpooledJob(job, self.folder_of(job), orders[job]) for job in orders}
         for name in sorted(os.listdir(self._directory)):
-            folder = self._directory / name
-            try:
-                order = orjson.loads(read_regular(folder / ORDER))
-                job = SpooledJob(order["job"], folder, order)
+            job = jobs.get(name)
+            if job is None:
+                _drop(self._directory / name)
+            else:
                 job.take_rescues()
                 yield job
-            except (OSError, ValueError, KeyError):
-                _drop(folder)
 
     def place(self, job: str, order: Message) -> tuple[SpooledJob, JobOrder]:
-        """Write the files of an order; returns the job, and the process to start.
+        """Write the files of an order; returns the job, and the process to start once `note` has it.
 
         Raises:
             OSError: they cannot be written.
             NotSet: a variable is given by a name that this node does not have.
             ValueError, KeyError, TypeError: the order is damaged.
         """
-        folder = self.folder_of(job)
+        path = self.folder_of(job)
+        folder = str(path)
         if os.path.lexists(folder):  # one that was interrupted, or is being removed
             self._gone.join()
-            _drop(folder)
-        mirror = f"{folder}/{MIRROR}"
-        make_directories(mirror, 0o700)
+            _drop(path)
+        make_directory(folder, 0o700)
         brought = {}
         for name, content in order["files"].items():
-            path = f"{mirror}/{_check_name(name)}"
-            make_directories(os.path.dirname(path), 0o700)
+            file = f"{folder}/{_check_name(name)}"
+            make_directories(os.path.dirname(file), 0o700)
             decoded = base64.b64decode(content)
-            if os.path.basename(path) in order["placed"]:
-                decoded = self._move(decoded.decode(), order, mirror).encode()
-            _write_new(path, decoded)
-            about = os.lstat(path)
+            if os.path.basename(file) in order["placed"]:
+                decoded = self._move(decoded.decode(), order, folder).encode()
+            about = _write_new(file, decoded)
             brought[name] = [about.st_size, about.st_mtime_ns]
         for name in order["folders"]:
-            make_directories(f"{mirror}/{_check_name(name)}", 0o700)
+            make_directories(f"{folder}/{_check_name(name)}", 0o700)
         outputs = [_check_name(order[name]) for name in ("stdout", "stderr")]
         kept: Message = {"job": job, "outputs": list(dict.fromkeys(outputs)), "brought": brought}
         kept["rescue"] = None if order.get("rescue") is None else _check_name(order["rescue"])
         kept |= {"folder": _check_name(order["folder"]), "disk": order["disk"]}
         for name in outputs:
-            make_directories(os.path.dirname(f"{mirror}/{name}"), 0o700)
-        _write_new(f"{folder}/{ORDER}", orjson.dumps(kept))
-        return SpooledJob(job, folder, kept), self._translate(job, order, mirror)
+            make_directories(os.path.dirname(f"{folder}/{name}"), 0o700)
+        return SpooledJob(job, path, kept), self._translate(job, order, folder)
 
-    def _translate(self, job: str, order: Message, mirror: str) -> JobOrder:
+    def note(self, placed: Iterable[SpooledJob], all_jobs: Iterable[SpooledJob]) -> None:
+        """Write to the log what is to be known of jobs; of all jobs, with these, where it is written anew.
+
+        Raises:
+            StoreError: the disk refuses; the log has none of them.
+        """
+        self._log.append([orjson.dumps(job.order) for job in placed])
+        if self._log.end > self._renew_at:
+            self.renew(all_jobs)
+
+    def renew(self, jobs: Iterable[SpooledJob]) -> None:
+        """Write the log anew, of these jobs alone; where the disk refuses, the old one goes on."""
+        path = self._log.path
+        beside = path.with_name(f".{path.name}.new")
+        self._renew_at = max(MAX_LOG, 2 * self._log.end)
+        try:
+            beside.unlink(missing_ok=True)
+            log = AppendLog(beside)
+            log.append([orjson.dumps(job.order) for job in jobs])
+            os.replace(beside, path)
+        except (StoreError, OSError):
+            return
+        log.path = path
+        self._log.close()
+        self._log, self._renew_at = log, max(MAX_LOG, 2 * log.end)
+
+    def _translate(self, job: str, order: Message, folder: str) -> JobOrder:
         """The process to start: paths of the session's directory, of its Python and its package become our own."""
         python: str = order["python"]
 
@@ -234,7 +291,7 @@ class Spool:
                 return sys.executable
             if word.startswith(order["package"] + os.sep):
                 word = _PACKAGE + word[len(order["package"]) :]
-            return self._move(word, order, mirror)
+            return self._move(word, order, folder)
 
         if order["cwd"].startswith(NODE_TOKEN):
             make_directories(Path(here(order["cwd"])), 0o700)  # of a replica that is yet to be made
@@ -245,15 +302,15 @@ class Spool:
             grace_s=float(order["grace_s"]),
             cwd=os.fsencode(here(order["cwd"])),
             stdin=os.fsencode(here(order["stdin"] or "")),
-            stdout=os.fsencode(f"{mirror}/{order['stdout']}"),
-            stderr=os.fsencode(f"{mirror}/{order['stderr']}"),
+            stdout=os.fsencode(f"{folder}/{order['stdout']}"),
+            stderr=os.fsencode(f"{folder}/{order['stderr']}"),
             argv=[os.fsencode(here(word)) for word in order["argv"]],
             env=env,
         )
 
-    def _move(self, text: str, order: Message, mirror: str) -> str:
+    def _move(self, text: str, order: Message, folder: str) -> str:
         """A text in which paths of the session's directory, and of the node, are those that they are here."""
-        text = text.replace(order["session"], mirror).replace(NODE_TOKEN, self._node)
+        text = text.replace(order["session"], folder).replace(NODE_TOKEN, self._node)
         if CACHE_TOKEN in text:
             from sessionrun.workspaces.repository import find_cache_folder  # most jobs have no environment
 
@@ -267,6 +324,8 @@ class Spool:
     def forget(self, job: SpooledJob) -> None:
         """Let a job's files be removed."""
         self._gone.put(job.folder)
+        if job.rescue is not None:
+            self._gone.put(job.scratch)
 
 
 def _settle_walls(folder: Path) -> None:
@@ -283,9 +342,11 @@ def _drop(folder: Path) -> None:
         remove_tree(folder)
 
 
-def _write_new(path: str, content: bytes) -> None:
-    with open(open_regular(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL), "wb") as stream:
-        stream.write(content)
+def _write_new(path: str, content: bytes) -> os.stat_result:
+    with open(open_regular(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL), "wb", buffering=0) as stream:
+        if stream.write(content) != len(content):
+            raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC), path)
+        return os.fstat(stream.fileno())
 
 
 def _check_name(name: str) -> str:

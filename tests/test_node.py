@@ -18,6 +18,7 @@ from clusters import PATIENT, SID, NodeUnderTest, make_order
 from conftest import eventually, is_gone, slow
 
 from sessionrun.cluster.messages import KILL
+from sessionrun.cluster.timers import Timers
 from sessionrun.runtime import processes
 from sessionrun.runtime.keeper.watcher import Watcher
 from sessionrun.runtime.node.directory import load_site, open_node
@@ -307,6 +308,17 @@ def test_a_node_whose_slots_are_all_in_use_hears_that_a_job_is_to_end(
     node.head.stop(job, KILL)
     node.pump(lambda: job in node.ends)
     assert node.ends[job]["status"] == signal.SIGKILL
+
+
+@pytest.mark.slow
+def test_much_output_of_a_job_that_goes_on_does_not_wait_from_tick_to_tick(
+    nodes: list[NodeUnderTest], own_place: Path
+) -> None:
+    """A tick has room for a part of it; in the time that is given here, few ticks without news are sent."""
+    node = begin(nodes, own_place, timers=Timers(tick=5.0))
+    job = node.submit("t", "/bin/sh", "-c", "head -c 40000000 /dev/zero; sleep 300")
+    node.pump(lambda: len(node.text(job)) == 40_000_000, timeout_s=60.0)
+    assert job not in node.ends
 
 
 def test_names_and_depths_of_all_kinds_cost_a_node_nothing(

@@ -306,7 +306,7 @@ class LinkProcess:
 
     def _refuse(self, name: str, end: Message) -> None:
         """Tell that it did not start.  It is not in the ledger: if this is forgotten, its order comes again."""
-        empty: Message = {"outputs": [], "brought": {}}
+        empty: Message = {"job": name, "outputs": [], "brought": {}}
         job = self._jobs[name] = SpooledJob(name, self._spool.folder_of(name), empty)
         job.end = {**end, "job": name, "files": {}}  # what lies there is only what the order brought
         self._has_news = True

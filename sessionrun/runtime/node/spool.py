@@ -111,7 +111,7 @@ class SpooledJob:
         now = time.monotonic()
         if self.end is not None:
             sizes = self.end["files"]
-        elif now >= self._look_at:
+        elif now >= self._look_at and budget > 0:
             sizes, self._look_at = {name: self._measure(name) for name in self.outputs}, now + LOOK_S
         else:
             return
@@ -137,7 +137,7 @@ class SpooledJob:
 
     def note_written(self, name: str, size: int) -> None:
         """So many bytes of a file have arrived; fewer than before, if the session's machine has lost some."""
-        self.wrote[name] = size
+        self.wrote[name], self._look_at = size, 0.0
 
     def _measure(self, name: str) -> int:
         try:
@@ -270,17 +270,19 @@ class Spool:
         """Write the log anew, of these jobs alone; where the disk refuses, the old one goes on."""
         path = self._log.path
         beside = path.with_name(f".{path.name}.new")
-        self._renew_at = max(MAX_LOG, 2 * self._log.end)
-        try:
+        with suppress(StoreError, OSError):
             beside.unlink(missing_ok=True)
             log = AppendLog(beside)
-            log.append([orjson.dumps(job.order) for job in jobs])
-            os.replace(beside, path)
-        except (StoreError, OSError):
-            return
-        log.path = path
-        self._log.close()
-        self._log, self._renew_at = log, max(MAX_LOG, 2 * log.end)
+            try:
+                log.append([orjson.dumps(job.order) for job in jobs])
+                os.replace(beside, path)
+            except (StoreError, OSError):
+                log.close()
+                raise
+            log.path = path
+            self._log.close()
+            self._log = log
+        self._renew_at = max(MAX_LOG, 2 * self._log.end)
 
     def _translate(self, job: str, order: Message, folder: str) -> JobOrder:
         """The process to start: paths of the session's directory, of its Python and its package become our own."""

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import base64
 import os
+import shutil
 import signal
 import socket
 import sys
@@ -269,6 +270,27 @@ def test_a_new_link_finds_the_jobs_that_its_log_has_and_nothing_else(own_place: 
     assert not forgotten.folder.exists()
 
 
+def test_no_job_is_lost_to_a_new_link_by_what_it_did_to_its_folder_or_by_damage_to_the_log(
+    own_place: Path,
+) -> None:
+    (own_place / "jobs").mkdir()
+    spool, names = Spool(own_place / "jobs"), [f"{SID}/{task}/1/1/work/1" for task in "abc"]
+    for name, rescue in zip(names, (None, "jobs/b", None), strict=True):
+        job, _ = spool.place(name, make_order(name.split("/")[1], "/bin/true", rescue=rescue))
+        spool.note([job], [])
+        if rescue is not None:
+            for number in (1, 2):
+                (job.folder / rescue / f"rescue-00000{number}-{number:040x}.pack").mkdir(parents=True)
+    shutil.rmtree(job.folder)
+    assert [job.job for job in Spool(own_place / "jobs").load()] == names
+    lines = (own_place / "orders").read_bytes().splitlines(keepends=True)
+    (own_place / "orders").write_bytes(lines[0] + b"\0" * 40 + b"\n" + lines[1] + lines[2] + lines[0][:20])
+    again = Spool(own_place / "jobs")
+    assert [job.job for job in again.load()] == names
+    again.note([again.place(f"{SID}/d/1/1/work/1", make_order("d", "/bin/true"))[0]], [])
+    assert [job.job for job in Spool(own_place / "jobs").load()] == [*names, f"{SID}/d/1/1/work/1"]
+
+
 def test_the_log_of_orders_does_not_grow_without_end(own_place: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("sessionrun.runtime.node.spool.MAX_LOG", 2000)
     (own_place / "jobs").mkdir()
@@ -281,7 +303,7 @@ def test_the_log_of_orders_does_not_grow_without_end(own_place: Path, monkeypatc
         spool.forget(job)
     eventually(lambda: len(list((own_place / "jobs").iterdir())) == 1)
     assert (own_place / "orders").stat().st_size < 3000
-    assert [job.job for job in Spool(own_place / "jobs").load()] == [lasting.job]
+    assert next(Spool(own_place / "jobs").load()).job == lasting.job
 
 
 def test_a_job_that_cannot_be_noted_is_given_back_and_never_starts(

@@ -30,8 +30,8 @@ from sessionrun.model.errors import StoreError
 from sessionrun.runtime.executors.secrets import look_up
 from sessionrun.runtime.jobs.logins import LOGINS
 from sessionrun.runtime.keeper.wire import JobOrder
-from sessionrun.store.files import make_directories, make_directory, open_regular
-from sessionrun.store.journal import AppendLog, read_log
+from sessionrun.store.files import make_directories, make_directory, open_regular, read_regular
+from sessionrun.store.journal import AppendLog, parse_log
 from sessionrun.walls.groups import GROUPS
 from sessionrun.workspaces.registration import remove_tree
 from sessionrun.workspaces.rescue_names import list_packs
@@ -75,7 +75,7 @@ class SpooledJob:
         self.wrote: dict[str, int] = {}
         self._brought: dict[str, list[int]] = order["brought"]
         self._sent: dict[str, tuple[int, float]] = {}
-        self._look_at = time.monotonic() + LOOK_S
+        self._look_at = 0.0
 
     def finish(self, end: Message) -> None:
         """It has ended: now all of its files are known."""
@@ -84,13 +84,16 @@ class SpooledJob:
 
     def take_rescues(self) -> None:
         """Send the newest pack of work in progress, in the place of those before it."""
-        packs = list_packs(self.folder / str(self.rescue))
+        if self.rescue is None:
+            return
+        packs = list_packs(self.folder / self.rescue)
         names = [str(path.relative_to(self.folder)) for path in packs]
         if self.end is None and names:
             self.outputs = [name for name in self.outputs if name not in self._packs] + names[:1]
             self._packs = names[:1]
             for old in packs[1:]:
-                old.unlink(missing_ok=True)
+                with suppress(OSError):  # the folder is the job's, which may have made anything of it
+                    old.unlink()
 
     @property
     def has_rescue_to_send(self) -> bool:
@@ -111,7 +114,7 @@ class SpooledJob:
         now = time.monotonic()
         if self.end is not None:
             sizes = self.end["files"]
-        elif now >= self._look_at and budget > 0:
+        elif now >= max(self._look_at, (self.begun_at or 0.0) + LOOK_S) and budget > 0:
             sizes, self._look_at = {name: self._measure(name) for name in self.outputs}, now + LOOK_S
         else:
             return
@@ -206,22 +209,27 @@ class Spool:
             self._gone.task_done()
 
     def load(self) -> Iterator[SpooledJob]:
-        """The jobs that the log has; the rest of one that was interrupted is removed.
+        """The jobs that the log has, also where a job has removed its own folder; other folders are removed.
 
         Raises:
-            StoreError: the log cannot be read.
+            OSError: the log cannot be read.
         """
-        logged = read_log(self._log.path)
-        self._log.cut(logged.end)
-        orders = {order["job"]: order for order in map(orjson.loads, logged.payloads)}
-        jobs = {self.folder_of(job).name: SpooledJob(job, self.folder_of(job), orders[job]) for job in orders}
-        for name in sorted(os.listdir(self._directory)):
-            job = jobs.get(name)
-            if job is None:
-                _drop(self._directory / name)
-            else:
-                job.take_rescues()
-                yield job
+        orders = {order["job"]: order for order in map(orjson.loads, self._read_log())}
+        jobs = [SpooledJob(job, self.folder_of(job), order) for job, order in orders.items()]
+        for name in {*os.listdir(self._directory)}.difference(job.folder.name for job in jobs):
+            _drop(self._directory / name)
+        for job in jobs:
+            job.take_rescues()
+            yield job
+
+    def _read_log(self) -> list[bytes]:
+        """The records of the log, also those behind damage: none needs another one.  A torn tail is cut off."""
+        content, payloads = read_regular(self._log.path), []
+        while (found := parse_log(content)).damage_at is not None:
+            payloads += found.payloads
+            content = content[content.index(b"\n", found.damage_at) + 1 :]
+        self._log.cut(self._log.end - len(content) + found.end)
+        return payloads + found.payloads
 
     def place(self, job: str, order: Message) -> tuple[SpooledJob, JobOrder]:
         """Write the files of an order; returns the job, and the process to start once `note` has it.
@@ -275,6 +283,7 @@ class Spool:
             log = AppendLog(beside)
             try:
                 log.append([orjson.dumps(job.order) for job in jobs])
+                log.sync()  # else, after a power failure, neither the old nor the new one may be there
                 os.replace(beside, path)
             except (StoreError, OSError):
                 log.close()

@@ -67,7 +67,8 @@ def _time(place: Place, jobs: int, *words: str) -> float:
     begun = time.time()
     argv = [*command(), *words, "--json", "--sync", "--agent", "shell", name]
     done = subprocess.run(argv, cwd=place.path, check=True, capture_output=True)
-    return datetime.fromisoformat(orjson.loads(done.stdout)["ended_at"]).timestamp() - begun
+    ended = orjson.loads(done.stdout)["ended_at"].replace("Z", "+00:00")  # Python 3.10 knows no Z
+    return datetime.fromisoformat(ended).timestamp() - begun
 
 
 def _time_bare(address: str, jobs: int) -> float:

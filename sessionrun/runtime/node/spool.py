@@ -4,7 +4,7 @@ An order names files of the session by their paths at the session's end.  Here s
 folder.  All that the job leaves there goes back: its outputs as they grow, and at its end the rest.
 
 What else is to be known of a job is in the log ``orders`` beside these folders, written before the job starts: a
-file for each would take longer to make and to remove than all else that is done for a short job.
+file for each would have to be made, and removed again.
 """
 
 from __future__ import annotations

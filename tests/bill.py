@@ -1,4 +1,7 @@
-"""What a run of the tests costs: one line at its end, and red when the whole fast tier costs too much.
+"""What a run of the tests costs: one line at its end, which says so when the whole fast tier costs too much.
+
+It is a warning, and the run stays green: the cost depends on the machine, and not only on its speed.  The same
+tests have cost 107 s with one state of the disk and 135 s with another.
 
 The processes of sessions are nobody's children, so the kernel adds up their time only in a control group.  Where
 none can be made the figure is that of the tests and of what they waited for, and the line says so.
@@ -22,10 +25,10 @@ from typing import Final
 import pytest
 
 GOAL_CPU_S: Final = 150.0
-"""What the fast tier may cost where the floor costs `FLOOR_S`: 142 to 144 when it was last measured."""
+"""What the fast tier may cost where the floor costs `FLOOR_S`: 142 to 157 when it was last measured."""
 
 MOST_CPU_S: Final = 1.1 * GOAL_CPU_S
-"""Red above.  Runs of the same tests have differed by 6 %, and no test may depend on how busy a machine is."""
+"""A warning above.  Runs of the same tests on one machine, with the disk in one state, have differed by 6 %."""
 
 FLOOR_S: Final = 0.045
 """CPU time of `python -I -c "import click"` on the machine of the measurement (2 cores, Python 3.11)."""
@@ -72,8 +75,8 @@ class Bill:
         return not any(chosen) and source in (sources.TESTPATHS, sources.INVOCATION_DIR)
 
     @pytest.hookimpl(trylast=True)
-    def pytest_sessionfinish(self, session: pytest.Session) -> None:
-        """Count, and make the run red."""
+    def pytest_sessionfinish(self) -> None:
+        """Count."""
         self._over.set()
         if self._thread.is_alive():
             self._thread.join()
@@ -81,9 +84,6 @@ class Bill:
             self._floors.append(_floor())
         self._used, self._complete = _count(self._group)
         self._speed = FLOOR_S / statistics.median(self._floors)
-        self._is_dear = self.is_whole() and self._used * self._speed > MOST_CPU_S
-        if self._is_dear and session.exitstatus == pytest.ExitCode.OK:
-            session.exitstatus = pytest.ExitCode.TESTS_FAILED
 
     def pytest_terminal_summary(self, terminalreporter: pytest.TerminalReporter) -> None:
         """The one line."""
@@ -91,9 +91,10 @@ class Bill:
         whose = "all processes" if self._complete else "the tests and what they waited for"
         scaled = self._used * self._speed
         line = f"{wall:.0f} s; {self._used:.0f} s of CPU time of {whose}, {scaled:.0f} s at the speed of reference"
-        if self._is_dear:
-            line = f"ERROR: {line}: more than {MOST_CPU_S:.0f} s"
-        terminalreporter.write_line(line, red=self._is_dear)
+        is_dear = self.is_whole() and scaled > MOST_CPU_S
+        if is_dear:
+            line = f"WARNING: {line}: more than {MOST_CPU_S:.0f} s"
+        terminalreporter.write_line(line, yellow=is_dear)
 
 
 def _floor() -> float:

@@ -332,6 +332,20 @@ def test_a_node_whose_slots_are_all_in_use_hears_that_a_job_is_to_end(
     assert node.ends[job]["status"] == signal.SIGKILL
 
 
+def test_a_node_that_is_started_again_has_the_slots_that_it_is_given_then(
+    nodes: list[NodeUnderTest], own_place: Path
+) -> None:
+    node = begin(nodes, own_place, slots=1)
+    job = node.submit("t", "/bin/sh", "-c", "echo up; sleep 300")
+    node.pump(lambda: node.text(job) == b"up\n")
+    open_node(own_place / "nodes", "n", 3)
+    node.disconnect()
+    node.pump(lambda: node.permits.nodes[node.site.node_id].slots == 3)
+    other = node.submit("u", "/bin/sh", "-c", "echo ran")
+    node.pump(lambda: other in node.ends)
+    assert job not in node.ends
+
+
 @pytest.mark.slow
 def test_much_output_of_a_job_that_goes_on_does_not_wait_from_tick_to_tick(
     nodes: list[NodeUnderTest], own_place: Path

@@ -51,13 +51,14 @@ def head(host: str, port: int) -> int:
 
     Other machines need certificates, and an address of this one that they reach.
     """
-    from sessionrun.client.cluster.machines import head_command, head_environment, keep_running
+    from sessionrun.client.cluster.machines import head_command, keep_head, take_head
 
     argv, address = head_command(host, port, os.environ)
+    lock_fd = take_head(address, os.environ)
     click.echo(address)
     if host.strip("[]") in ("0.0.0.0", "::"):
         _say(f"in the place of {host} give the others an address of this machine that they reach")
-    return keep_running(argv, head_environment(os.environ), _say)
+    return keep_head(argv, address, lock_fd, os.environ, _say)
 
 
 @command.command("node")

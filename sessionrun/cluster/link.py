@@ -57,6 +57,10 @@ class Link:
         self._about |= {"walls": dict(walls or {}), "boot": boot}
         self._last = -1
 
+    def set_slots(self, slots: int) -> None:
+        """From now on the node has so many."""
+        self._about["slots"] = slots
+
     def make_tick(
         self, now_ns: int, *, held: Iterable[str], ends: Iterable[Message], out: Iterable[Message], wait_s: float
     ) -> Message:

@@ -12,8 +12,10 @@ import subprocess
 import sys
 import threading
 from collections.abc import Callable, Collection, Mapping
+from contextlib import suppress
 from pathlib import Path
 from typing import Final
+from urllib.parse import quote
 
 from sessionrun.client.cluster.address import (
     CERTS_VARIABLE,
@@ -27,20 +29,23 @@ from sessionrun.client.cluster.address import (
 from sessionrun.model.cluster import Cluster
 from sessionrun.model.errors import InputError
 from sessionrun.runtime.dask.scheduler import load_timers
-from sessionrun.runtime.node import watchdog
+from sessionrun.runtime.node import successor, watchdog
 from sessionrun.runtime.node.directory import (
     CALM,
     EXIT_LEFT,
-    LOOP_VARIABLE,
     NODE_VARIABLE,
     NODES_VARIABLE,
     RESCUE_S,
+    VERB_LOCK,
     NodeSite,
     check_node,
     find_nodes_dir,
     hold_node,
     open_node,
 )
+
+HEAD: Final = ".head"
+"""What the head of this machine has among its nodes; no node is called so."""
 
 RESTART_S: Final = 0.5
 LOOK_S: Final = 0.2
@@ -54,7 +59,7 @@ def head_command(host: str, port: int, environ: Mapping[str, str]) -> tuple[list
     """The program of a cluster's scheduler, and the address that others give as ``--cluster``.
 
     Raises:
-        InputError: a library, a certificate or a time is wrong, or the port is in use.
+        InputError: a library, a certificate, a time or the host is wrong.
     """
     require_dask()
     host = f"[{host.strip('[]')}]" if ":" in host else host
@@ -66,28 +71,60 @@ def head_command(host: str, port: int, environ: Mapping[str, str]) -> tuple[list
     if not is_loopback(host):
         ca_file, cert_file, key_file = find_certs(environ)
         tls = ["--tls-ca-file", ca_file, "--tls-cert", cert_file, "--tls-key", key_file]
-    port = _check_port(host, port)
+    free = _probe(host, 0)
+    port = port or free
     address = f"{'tls' if tls else 'tcp'}://{host}:{port}"
     program = [sys.executable, "-m", "distributed.cli.dask_scheduler", "--host", address, *PAGES]
     return [*program, "--preload", "sessionrun.runtime.dask.scheduler", *tls], address
 
 
-def _check_port(host: str, port: int) -> int:
-    family = socket.AF_INET6 if ":" in host else socket.AF_INET
-    with socket.socket(family) as probe:
+def take_head(address: str, environ: Mapping[str, str]) -> int | None:
+    """Make sure that the address is free; the lock by which it is ours alone, None where no file can be written.
+
+    Raises:
+        InputError: another program of this machine has it, or it cannot be had.
+    """
+    host, _, port = address.partition("://")[2].rpartition(":")
+    lock_fd = None
+    with suppress(OSError):
+        lock_fd = successor.take_over(_head_lock(address, environ, "verb"), _head_lock(address, environ, "head"))
+        if lock_fd is None:
+            raise InputError(f"another `sessionrun cluster head` of this machine is at {address}; see --port")
+    _probe(host, int(port))
+    return lock_fd
+
+
+def _head_lock(address: str, environ: Mapping[str, str], whose: str) -> Path:
+    return find_nodes_dir(environ) / HEAD / f"{quote(address, safe='')}.{whose}.lock"
+
+
+def _probe(host: str, port: int) -> int:
+    """See that it is possible to listen there, and the port; for 0 a free one."""
+    with socket.socket(socket.AF_INET6 if ":" in host else socket.AF_INET) as probe:
         probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
         try:
             probe.bind((host.strip("[]"), port))
         except (OSError, UnicodeError) as error:
             why = getattr(error, "strerror", None) or str(error)
-            raise InputError(f"cannot listen at {host}:{port}: {why}; see --host and --port") from None
+            where = f"{host}:{port}" if port else host
+            raise InputError(f"cannot listen at {where}: {why}; see --host and --port") from None
         return int(probe.getsockname()[1])
 
 
-def head_environment(environ: Mapping[str, str]) -> dict[str, str]:
-    """The environment of the scheduler: what dask leaves on disk is not for the common directory."""
-    scratch = str(find_nodes_dir(environ) / ".head")
-    return {**CALM, "DASK_TEMPORARY_DIRECTORY": scratch, **environ, LOOP_VARIABLE: "1"}
+def keep_head(
+    argv: list[str], address: str, lock_fd: int | None, environ: Mapping[str, str], say: Callable[[str], None]
+) -> int:
+    """Keep the scheduler at an address running, which has to hold its lock, too.
+
+    What dask leaves on disk is not for the common directory.
+    """
+    passed = {
+        **CALM,
+        "DASK_TEMPORARY_DIRECTORY": str(find_nodes_dir(environ) / HEAD),
+        **environ,
+        successor.LOOP_VARIABLE: successor.name_loop(_head_lock(address, environ, "verb")),
+    }
+    return keep_running(argv, passed, say, () if lock_fd is None else (lock_fd,))
 
 
 def settle_node(name: str | None, slots: int | None) -> tuple[str, int]:
@@ -109,10 +146,10 @@ def take_node(name: str, slots: int, environ: Mapping[str, str], rescue_s: float
         InputError: another program of this machine is that node, or its directory cannot be written.
     """
     nodes = find_nodes_dir(environ)
-    lock_fd = hold_node(nodes, name)
+    lock_fd = hold_node(nodes, name, verb=True)
     if lock_fd is None:
         raise InputError(
-            f"another `sessionrun cluster node` of this machine, or a worker that it left, is the node {name}: "
+            f"another `sessionrun cluster node` of this machine, or a worker of dask, is the node {name}: "
             "end it, or give this one another --name"
         )
     return open_node(nodes, name, slots, RESCUE_S if rescue_s is None else rescue_s), lock_fd
@@ -146,7 +183,8 @@ def node_command(cluster: Cluster, site: NodeSite) -> list[str]:
 def node_environment(site: NodeSite, environ: Mapping[str, str]) -> dict[str, str]:
     """The environment of the worker and, but for what is the worker's alone, of the jobs of the node."""
     passed = {name: value for name, value in environ.items() if name not in watchdog.VARIABLES}
-    return {**CALM, **passed, NODE_VARIABLE: str(site.path), LOOP_VARIABLE: "1"}
+    loop = successor.name_loop(site.path.parent / VERB_LOCK)
+    return {**CALM, **passed, NODE_VARIABLE: str(site.path), successor.LOOP_VARIABLE: loop}
 
 
 def open_checked(address: str, environ: Mapping[str, str]) -> Cluster:

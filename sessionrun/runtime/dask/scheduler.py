@@ -20,7 +20,8 @@ from sessionrun.cluster.permits import Permits
 from sessionrun.cluster.show import show_cluster
 from sessionrun.cluster.stopping import stop_nodes
 from sessionrun.cluster.timers import Timers, name_epoch, parse_timers
-from sessionrun.runtime.node.directory import EXIT_LEFT, LOOP_VARIABLE
+from sessionrun.runtime.node.directory import EXIT_LEFT
+from sessionrun.runtime.node.successor import LOOP_VARIABLE, give_way
 
 TIMERS_VARIABLE: Final = "SESSIONRUN_CLUSTER_TIMERS"
 """The cluster's times, as in ``lease=60,tick=2``; see `cluster.timers`."""
@@ -60,6 +61,7 @@ class WaitingRoom:
         self._calls: dict[str, asyncio.Future[bool]] = {}
         self._alarm: asyncio.TimerHandle | None = None
         self._ending: asyncio.Task[None] | None = None
+        self._giving_way = asyncio.create_task(give_way(scheduler.close))
 
     async def take_tick(self, body: bytes) -> bytes:
         """A node's tick."""

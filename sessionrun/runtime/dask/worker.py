@@ -21,7 +21,6 @@ from sessionrun.runtime.keeper.watcher import Watcher
 from sessionrun.runtime.keeper.wire import LENGTH, pack, unpack
 from sessionrun.runtime.node.directory import (
     EXIT_LEFT,
-    LOOP_VARIABLE,
     MAX_NAME,
     NODE_VARIABLE,
     SOCKET,
@@ -34,6 +33,7 @@ from sessionrun.runtime.node.directory import (
     open_node,
     start_root,
 )
+from sessionrun.runtime.node.successor import LOOP_VARIABLE, give_way
 
 AGAIN_S: Final = 0.2
 ROOT_LOOK_S: Final = 0.5
@@ -70,7 +70,7 @@ async def join(worker: Any) -> None:
 
 
 def _begin(worker: Any, site: NodeSite) -> None:
-    for work in (_carry(worker, site), _keep_root(worker, site), _watch(site)):
+    for work in (_carry(worker, site), _keep_root(worker, site), _watch(site), give_way(worker.close)):
         task = asyncio.create_task(work)
         _TASKS.add(task)
         task.add_done_callback(_TASKS.discard)

@@ -22,16 +22,15 @@ from sessionrun.model.frozen import frozen
 from sessionrun.runtime import processes
 from sessionrun.runtime.keeper.lease import NAME as LEASE
 from sessionrun.runtime.keeper.lease import Lease, LeaseFile
+from sessionrun.runtime.node.successor import take_over
 from sessionrun.store import locks
 from sessionrun.store.files import make_directories, read_regular, replace_file
 
 NODES_VARIABLE: Final = "SESSIONRUN_NODES"
 """Names the directory of this machine's nodes."""
 
-LOOP_VARIABLE: Final = "SESSIONRUN_LOOP"
-"""Set for programs that a verb of `cluster` starts again and again: to end with `EXIT_LEFT` ends that."""
-
 EXIT_LEFT: Final = 77
+"""What a program that a verb of `cluster` starts again and again ends with to end that."""
 
 NODE_VARIABLE: Final = "SESSIONRUN_NODE"
 """Tells a worker of the cluster which node it is the bridge of: the node's own directory."""
@@ -50,6 +49,9 @@ LEFT: Final = "left"
 LOG: Final = "supervisor.log"
 LOCK: Final = "bridge.lock"
 """File in the directory of a node's name: `cluster node` and its worker lock it, or a worker of the user's own."""
+
+VERB_LOCK: Final = "node.lock"
+"""File there that `cluster node` alone locks."""
 
 LOCK_TIMEOUT_S: Final = 5.0
 MAX_SLOTS: Final = 10_000
@@ -98,17 +100,22 @@ def check_node(name: str, slots: int) -> None:
         raise InputError(f"--slots {slots}: give a number from 1 to {MAX_SLOTS}")
 
 
-def hold_node(nodes: Path, name: str) -> int | None:
+def hold_node(nodes: Path, name: str, *, verb: bool = False) -> int | None:
     """Take the node of that name for life, before anything of it is changed; None if another program has it.
+
+    To a new `cluster node`, the `verb`, a worker whose own one was killed gives it away.
 
     Raises:
         InputError: the directory cannot be written.
     """
+    folder = nodes / name
     try:
-        make_directories(nodes / name, 0o700)
-        return locks.hold(nodes / name / LOCK, timeout_s=LOCK_TIMEOUT_S)
+        make_directories(folder, 0o700)
+        if verb:
+            return take_over(folder / VERB_LOCK, folder / LOCK)
+        return locks.hold(folder / LOCK, timeout_s=LOCK_TIMEOUT_S)
     except OSError as error:
-        raise InputError(f"the node's directory {nodes / name} cannot be written: {error.strerror}") from error
+        raise InputError(f"the node's directory {folder} cannot be written: {error.strerror}") from error
 
 
 def open_node(nodes: Path, name: str, slots: int, rescue_s: float = RESCUE_S) -> NodeSite:

@@ -222,6 +222,17 @@ class LinkProcess:
         if self._bridge is not None:
             self._bridge.close()
         self._bridge, self._flying, self._waiting, self._has_news = Connection(end), {}, None, True
+        self._settle_anew()
+
+    def _settle_anew(self) -> None:
+        """Who started the node again may have given it other settings."""
+        try:
+            self._site = load_site(self._site.path)
+        except (OSError, ValueError, KeyError) as error:
+            say(f"the settings of the node cannot be read: {type(error).__name__}: {error}")
+            return
+        self._link.set_slots(self._site.slots)
+        self._rescues.interval_s = self._site.rescue_s
 
     # --- what comes ---
 

@@ -25,17 +25,17 @@ NICE: Final = 10
 
 
 class Rescues:
-    """When which job's work is packed; `interval_s` 0: never."""
+    """When which job's work is packed: every `interval_s` seconds, 0: never."""
 
     def __init__(self, interval_s: float) -> None:
-        self._interval_s = interval_s
+        self.interval_s = interval_s
         self._last: dict[str, float] = {}
         self._process: subprocess.Popen[bytes] | None = None
         self._job: SpooledJob | None = None
 
     def look(self, jobs: Iterable[SpooledJob]) -> None:
         """Take a pack that is made, and begin the next one that is due."""
-        if self._interval_s <= 0:
+        if self.interval_s <= 0:
             return
         if self._process is not None and self._process.poll() is None:
             return
@@ -46,7 +46,7 @@ class Rescues:
         running = [job for job in jobs if job.rescue is not None and job.end is None]
         self._last = {job.job: self._last.get(job.job, now) for job in running}
         due = [
-            job for job in running if now - self._last[job.job] >= self._interval_s and not job.has_rescue_to_send
+            job for job in running if now - self._last[job.job] >= self.interval_s and not job.has_rescue_to_send
         ]
         if due:
             self._job = min(due, key=lambda job: self._last[job.job])
@@ -64,11 +64,11 @@ class Rescues:
 
     def next_time(self) -> list[float]:
         """When to look again (monotonic)."""
-        if self._interval_s <= 0:
+        if self.interval_s <= 0:
             return []
         if self._process is not None:
             return [time.monotonic() + LOOK_S]
-        return [max(when + self._interval_s, time.monotonic() + LOOK_S) for when in self._last.values()]
+        return [max(when + self.interval_s, time.monotonic() + LOOK_S) for when in self._last.values()]
 
 
 def main() -> None:

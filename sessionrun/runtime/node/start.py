@@ -8,7 +8,8 @@ from pathlib import Path
 
 from sessionrun.model.errors import StoreError
 from sessionrun.runtime.launch import LOCK_TIMEOUT_S, start_detached
-from sessionrun.runtime.node.directory import CALM, LOOP_VARIABLE, NODE_VARIABLE
+from sessionrun.runtime.node.directory import CALM, NODE_VARIABLE
+from sessionrun.runtime.node.successor import LOOP_VARIABLE
 from sessionrun.store import locks
 from sessionrun.store.session import SessionDir
 

@@ -203,6 +203,7 @@ def test_what_is_refused_before_anything_starts(sessionrun: Command) -> None:
         (("cluster", "head", "--host", "192.0.2.1"), "cannot listen at 192.0.2.1"),
         (("cluster", "status", "tcp://127.0.0.1:1"), "the cluster at tcp://127.0.0.1:1 does not answer"),
         (("cluster", "status", "tls://a..b:1"), "the cluster at tls://a..b:1 does not answer: encoding with"),
+        (("--agent", "shell", "--cluster", "", "-p", "true"), "the cluster '': write tls://HOST:PORT"),
         (("--agent", "shell", *loopback, "-p", "true"), "is `sessionrun cluster head` running there?"),
     ]:
         done = sessionrun(*words, env=env)

@@ -61,12 +61,12 @@ def open_cluster(address: str, environ: Mapping[str, str]) -> Cluster:
         )
     found = _ADDRESS.fullmatch(address)
     if found is None or not 0 < int(found[3]) < 65536:
-        raise InputError(f"--cluster {address!r:.140}: write tls://HOST:PORT, tcp://127.0.0.1:PORT, or slurm")
+        raise InputError(f"the cluster {address!r:.140}: write tls://HOST:PORT, tcp://127.0.0.1:PORT, or slurm")
     if found[1] == "tls":
         return Cluster(address, *find_certs(environ))
     if not is_loopback(found[2]):
         raise InputError(
-            f"--cluster {address}: others on the network could read prompts and run programs: write tls://, "
+            f"the cluster {address}: others on the network could read prompts and run programs: write tls://, "
             "with the certificates of `sessionrun cluster certs` on each machine"
         )
     return Cluster(address)

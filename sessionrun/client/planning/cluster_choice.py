@@ -33,7 +33,7 @@ def choose_cluster(
 
             spec = spec if preview else replace(spec, tasks=settle_tasks(spec, into.tasks))
         return replace(spec, cluster=into.cluster)
-    address = pace.cluster or config.cluster
+    address = (config.cluster or None) if pace.cluster is None else pace.cluster
     if pace.slurm and address != SLURM:
         raise InputError("--slurm-option has no effect without --cluster slurm")
     if address is None or not spec.tasks:

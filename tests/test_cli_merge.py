@@ -379,3 +379,14 @@ def test_a_session_without_worktrees_has_nothing_to_land(project: Project) -> No
     done = project("merge", session, "--json")
     assert done.returncode == 2
     assert "has no worktrees of this repository" in json.loads(done.stdout)["error"]["message"]
+
+
+def test_of_work_that_no_commit_can_hold_nothing_says_that_there_is_none(project: Project) -> None:
+    plan = {"prompts": [{"id": "a", "prompt": "git init -q inner && echo work > inner/f"}]}
+    session = project.finished(plan, "--worktree", "--agent", "shell")
+    (ended,) = project.load("merge", session)["tasks"]
+    kept = project.status(session)["tasks"][0]["worktree"]
+    assert (Path(kept) / "inner" / "f").read_text() == "work\n"
+    assert (ended["status"], ended["reason_class"]) == ("none", "rescued") and kept in ended["reason"]
+    shown = project("diff", session)
+    assert shown.stdout == "" and "nothing committed; worktree kept: inner/" in shown.stderr

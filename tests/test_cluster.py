@@ -183,6 +183,9 @@ def test_a_head_at_an_address_of_version_six(host: str) -> None:
 def test_words_in_a_unit(word: str, written: str) -> None:
     assert written in make_unit([word], {}).splitlines()
     assert 'Environment="PATH=/x y"' in make_unit([word], {"PATH": "/x y"}).splitlines()
+    here = make_unit([word], {"SESSIONRUN_NODES": "nodes", "SESSIONRUN_CERTS": ""}).splitlines()
+    assert f"Environment=SESSIONRUN_NODES={Path('nodes').absolute()}" in here
+    assert not any("SESSIONRUN_CERTS" in line for line in here)
 
 
 def test_what_is_refused_before_anything_starts(sessionrun: Command) -> None:
@@ -200,7 +203,9 @@ def test_what_is_refused_before_anything_starts(sessionrun: Command) -> None:
         (("cluster", "certs"), "ca.pem is there"),
         (("cluster", "node", "tcp://127.0.0.1:1", "--name", "a/b"), "--name 'a/b': give letters"),
         (("cluster", "node", "tcp://127.0.0.1:1", "--slots", "0"), "--slots 0: give a number"),
+        (("cluster", "node", "tcp://127.0.0.1:1", "--name", ""), "--name '': give letters"),
         (("cluster", "head", "--host", "192.0.2.1"), "cannot listen at 192.0.2.1"),
+        (("cluster", "head", "--host", ""), "--host '': give an address"),
         (("cluster", "status", "tcp://127.0.0.1:1"), "the cluster at tcp://127.0.0.1:1 does not answer"),
         (("cluster", "status", "tls://a..b:1"), "the cluster at tls://a..b:1 does not answer: encoding with"),
         (("--agent", "shell", "--cluster", "", "-p", "true"), "the cluster '': write tls://HOST:PORT"),
@@ -218,6 +223,11 @@ def test_what_is_refused_before_anything_starts(sessionrun: Command) -> None:
         stream.truncate(MAX_BYTES + 1)
     refused = sessionrun("--worktree", *loopback, "--agent", "shell", "-p", "true")
     assert refused.returncode == 2 and ".worktreeinclude names files of 16777217 bytes" in refused.stderr
+    (sessionrun.cwd / "file").touch()
+    closed = sessionrun(
+        "cluster", "head", "--port", "0", env={**env, "SESSIONRUN_NODES": f"{sessionrun.cwd}/file"}
+    )
+    assert (closed.returncode, closed.stdout) == (2, "") and "cannot be written" in closed.stderr
     times = sessionrun("cluster", "head", env={**env, "SESSIONRUN_CLUSTER_TIMERS": "margin=0"})
     assert times.returncode == 2 and "SESSIONRUN_CLUSTER_TIMERS: margin must be at least" in times.stderr
     unit = sessionrun("cluster", "node", "tcp://127.0.0.1:1", "--name", "a", "--slots", "3", "--systemd", env=env)

@@ -363,7 +363,9 @@ def test_a_lease_of_another_boot_or_a_damaged_one_is_over(tmp_path: Path) -> Non
         ("margin=1", "margin must be at least 2.12"),
         ("tick=0", "more than 0"),
         ("speed=3", "'speed' is not one of grace, lease, margin, tick"),
-        ("lease=many", "could not convert"),
+        ("lease=many", "'lease=many' is no time"),
+        ("lease=nan", "'lease=nan' is no time"),
+        ("tick=inf", "'tick=inf' is no time"),
     ],
 )
 def test_times_that_do_not_go_together(text: str, words: str) -> None:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import sys
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -43,14 +43,20 @@ def command(session_id: str, tasks: tuple[str, ...], stat: bool, as_json: bool, 
 def _chunks(session: SessionDir, tasks: list[dict[str, Any]], *, stat: bool) -> Iterator[bytes]:
     for task, pieces in read_changes(session, tasks, stat=stat):
         if len(tasks) > 1:
-            where = escape_line(task["rescue_branch"] or task["branch"] or "nothing changed")
+            where = escape_line(task["rescue_branch"] or task["branch"] or _say_nothing(task))
             yield f"# Task {task['num']} (ID: {task['id']}): {where}\n".encode()
         changed = False
         for piece in pieces:
             changed = changed or bool(piece)
             yield piece
         if not changed and len(tasks) == 1:  # of several the line above says it
-            click.echo(f"Task {task['num']} (ID: {escape(task['id'])}): nothing changed", err=True)
+            click.echo(f"Task {task['num']} (ID: {escape(task['id'])}): {_say_nothing(task)}", err=True)
+
+
+def _say_nothing(task: Mapping[str, Any]) -> str:
+    """Of a task without a change on a branch; what could not be committed may lie in its worktree."""
+    kept = task.get("worktree_kept")
+    return f"nothing committed; worktree kept: {escape_line(kept)}" if kept else "nothing changed"
 
 
 def _decode(chunks: Iterator[bytes]) -> Iterator[str]:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from dataclasses import fields
 from typing import Final
 
@@ -65,7 +66,12 @@ def parse_timers(text: str) -> Timers:
         name, _, number = pair.partition("=")
         if name not in known:
             raise ValueError(f"{name!r} is not one of {', '.join(sorted(known))}")
-        found[name] = float(number)
+        try:
+            found[name] = float(number)
+        except ValueError:
+            found[name] = math.nan
+        if not math.isfinite(found[name]):
+            raise ValueError(f"{pair!r} is no time: write seconds, as in lease=60")
     timers = Timers(**found)
     if fault := find_fault(timers):
         raise ValueError(fault)

@@ -271,6 +271,8 @@ def _run(cluster: Cluster, call: Coroutine[Any, Any, _T]) -> _T:
         ) from None
     except Exception as error:  # whatever the library raises
         why = (str(error).partition("\n")[0] or type(error).__name__).rstrip(".")
+        if isinstance(error, (MemoryError, OverflowError)):  # it took what came for the length of a message
+            why = "what listens there is no `sessionrun cluster head`"
         if "disallowed" in why:
             why += ": start it with --preload sessionrun.runtime.dask.scheduler"
         if isinstance(error, ModuleNotFoundError):

@@ -12,7 +12,6 @@ import subprocess
 import sys
 import threading
 from collections.abc import Callable, Collection, Mapping
-from contextlib import suppress
 from pathlib import Path
 from typing import Final
 from urllib.parse import quote
@@ -62,6 +61,8 @@ def head_command(host: str, port: int, environ: Mapping[str, str]) -> tuple[list
         InputError: a library, a certificate, a time or the host is wrong.
     """
     require_dask()
+    if not host:
+        raise InputError("--host '': give an address of this machine")
     host = f"[{host.strip('[]')}]" if ":" in host else host
     try:
         load_timers(environ)
@@ -78,18 +79,27 @@ def head_command(host: str, port: int, environ: Mapping[str, str]) -> tuple[list
     return [*program, "--preload", "sessionrun.runtime.dask.scheduler", *tls], address
 
 
-def take_head(address: str, environ: Mapping[str, str]) -> int | None:
-    """Make sure that the address is free; the lock by which it is ours alone, None where no file can be written.
+def take_head(address: str, environ: Mapping[str, str]) -> int:
+    """Make sure that the address is free; the lock by which it is ours alone: the scheduler has to inherit it.
 
     Raises:
-        InputError: another program of this machine has it, or it cannot be had.
+        InputError: another program of this machine has it, or it cannot be had, or the directory not be written.
     """
+    verb_lock = _head_lock(address, environ, "verb")
+    try:
+        lock_fd = successor.take_over(verb_lock, _head_lock(address, environ, "head"))
+    except successor.StillThere:
+        raise InputError(
+            f"the scheduler that a killed `sessionrun cluster head` left at {address} does not end: kill that "
+            "process, distributed.cli.dask_scheduler"
+        ) from None
+    except OSError as error:
+        raise InputError(
+            f"the directory {verb_lock.parent} cannot be written: {error.strerror}; see {NODES_VARIABLE}"
+        ) from error
+    if lock_fd is None:
+        raise InputError(f"another `sessionrun cluster head` of this machine is at {address}; see --port")
     host, _, port = address.partition("://")[2].rpartition(":")
-    lock_fd = None
-    with suppress(OSError):
-        lock_fd = successor.take_over(_head_lock(address, environ, "verb"), _head_lock(address, environ, "head"))
-        if lock_fd is None:
-            raise InputError(f"another `sessionrun cluster head` of this machine is at {address}; see --port")
     _probe(host, int(port))
     return lock_fd
 
@@ -112,7 +122,7 @@ def _probe(host: str, port: int) -> int:
 
 
 def keep_head(
-    argv: list[str], address: str, lock_fd: int | None, environ: Mapping[str, str], say: Callable[[str], None]
+    argv: list[str], address: str, lock_fd: int, environ: Mapping[str, str], say: Callable[[str], None]
 ) -> int:
     """Keep the scheduler at an address running, which has to hold its lock, too.
 
@@ -124,7 +134,7 @@ def keep_head(
         **environ,
         successor.LOOP_VARIABLE: successor.name_loop(_head_lock(address, environ, "verb")),
     }
-    return keep_running(argv, passed, say, () if lock_fd is None else (lock_fd,))
+    return keep_running(argv, passed, say, (lock_fd,))
 
 
 def settle_node(name: str | None, slots: int | None) -> tuple[str, int]:
@@ -133,7 +143,7 @@ def settle_node(name: str | None, slots: int | None) -> tuple[str, int]:
     Raises:
         InputError: they cannot be used.
     """
-    name = name or socket.gethostname().partition(".")[0] or "node"
+    name = name if name is not None else socket.gethostname().partition(".")[0] or "node"
     slots = (os.cpu_count() or 1) if slots is None else slots
     check_node(name, slots)
     return name, slots
@@ -146,11 +156,17 @@ def take_node(name: str, slots: int, environ: Mapping[str, str], rescue_s: float
         InputError: another program of this machine is that node, or its directory cannot be written.
     """
     nodes = find_nodes_dir(environ)
-    lock_fd = hold_node(nodes, name, verb=True)
+    try:
+        lock_fd = hold_node(nodes, name, verb=True)
+    except successor.StillThere:
+        raise InputError(
+            f"a worker that no `sessionrun cluster node` keeps running is the node {name} and does not end: "
+            "kill that process, distributed.cli.dask_worker, or give this one another --name"
+        ) from None
     if lock_fd is None:
         raise InputError(
-            f"another `sessionrun cluster node` of this machine, or a worker of dask, is the node {name}: "
-            "end it, or give this one another --name"
+            f"another `sessionrun cluster node` of this machine is the node {name}: end it, or give this one "
+            "another --name"
         )
     return open_node(nodes, name, slots, RESCUE_S if rescue_s is None else rescue_s), lock_fd
 
@@ -263,7 +279,10 @@ def make_unit(words: list[str], environ: Mapping[str, str]) -> str:
     systemd starts programs in an environment of its own, in which agents and this node's files would not be found.
     If its watchdog hears nothing, the lease may be over soon: then it kills at once, with all that the node has.
     """
-    names = ("PATH", NODES_VARIABLE, CERTS_VARIABLE)
+    places = {
+        name: str(Path(environ[name]).absolute()) for name in (NODES_VARIABLE, CERTS_VARIABLE) if environ.get(name)
+    }
+    settings = {**({"PATH": environ["PATH"]} if "PATH" in environ else {}), **places}
     return "\n".join(
         (
             "[Unit]",
@@ -272,7 +291,7 @@ def make_unit(words: list[str], environ: Mapping[str, str]) -> str:
             "",
             "[Service]",
             "Type=notify",
-            *(f"Environment={_quote(f'{name}={environ[name]}')}" for name in names if name in environ),
+            *(f"Environment={_quote(f'{name}={value}')}" for name, value in settings.items()),
             f"ExecStart={' '.join(_quote(word).replace('$', '$$') for word in words)}",
             "Restart=always",
             "RestartPreventExitStatus=0",

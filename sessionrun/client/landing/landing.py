@@ -184,6 +184,9 @@ def _find_obstacle(task: Task, is_elsewhere: bool) -> Fate | None:
     if task["base_commit"] is None:
         return Fate(task["id"], "none", "no_worktree", "it had no worktree")
     if is_unchanged(task):
+        if kept := task.get("worktree_kept"):
+            why = f"nothing of it is committed, and its worktree {task['worktree']} was kept: {kept}"
+            return Fate(task["id"], "none", "rescued", why)
         return Fate(task["id"], "none", "no_change", "it changed nothing")
     if task["rescue_branch"] or task["commit"] is None:
         where = task["rescue_branch"] or task["worktree"] or task["branch"]

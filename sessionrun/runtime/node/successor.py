@@ -28,12 +28,17 @@ LOOK_S: Final = 0.5
 CLOSE_TIMEOUT_S: Final = 2.0
 
 
+class StillThere(Exception):
+    """The program that a killed verb left has not ended."""
+
+
 def take_over(verb_lock: Path, program_lock: Path) -> int | None:
-    """Take both locks for life, the second one from the program of a killed verb; None: another has one of them.
+    """Take both locks for life, the second one from the program of a killed verb; None: another verb is here.
 
     The descriptor is that of the second lock.  The program has to inherit it.
 
     Raises:
+        StillThere: a program has the second lock and does not end, or no verb started it.
         OSError: the directory of the locks cannot be written.
     """
     make_directories(verb_lock.parent, 0o700)
@@ -43,6 +48,7 @@ def take_over(verb_lock: Path, program_lock: Path) -> int | None:
     program_fd = locks.hold(program_lock, timeout_s=PROGRAM_WAIT_S)
     if program_fd is None:
         os.close(verb_fd)
+        raise StillThere
     return program_fd
 
 

@@ -21,6 +21,9 @@ from test_prove import CHECK, FIX
 from test_prove import make_repository as make_tested_repository
 from test_swebench_session import WAITED_ENOUGH, Bench, bench, changed, read_instances, read_predictions
 
+from sessionrun.cli.status import whereabouts_lines
+from sessionrun.client.reading.view import show_as_it_lies
+
 __all__ = ["bench", "place"]
 
 pytestmark = pytest.mark.skipif(not sys.platform.startswith("linux"), reason="looks into /proc")
@@ -214,3 +217,18 @@ def test_instances_of_swe_bench_are_worked_on_and_judged_on_nodes(bench: Bench) 
     assert names == ["1.git", "2.git"]  # as on one machine: they have the branches
     assert bench("clean", "--worktrees", "last").returncode == 0
     assert list(bench.artifacts("worktrees").iterdir()) == []
+
+
+@pytest.mark.parametrize(
+    ("node", "is_shown"), [("n1@0123456789ab", True), ("n1, Slurm job 3", False), (None, False)]
+)
+def test_a_worktree_that_a_node_kept_is_shown_though_it_is_not_on_this_machine(
+    node: str | None, is_shown: bool, tmp_path: Path
+) -> None:
+    task = {"status": "completed", "worktree": str(tmp_path / "away"), "worktree_kept": "why", "node": node}
+    shown = show_as_it_lies(task)
+    assert (shown["worktree"] is not None, shown["worktree_kept"] is not None) == (is_shown, is_shown)
+    here = {**task, "worktree": str(tmp_path)}
+    assert show_as_it_lies(here) == here
+    lines = whereabouts_lines(here, "")
+    assert lines[0] == "worktree kept: why" and (f"on node {node}:" in lines[1]) == is_shown

@@ -12,6 +12,7 @@ from sessionrun.cli.render import SINGLE_LINE, escape, escape_line, landing_line
 from sessionrun.cli.status import kept_lines
 from sessionrun.client.landing.merging import Inspected, Merged, Merges, Shared, Task, plan_merges, read_landing
 from sessionrun.client.reading.changes import find_work_base
+from sessionrun.model.cluster import is_node_id
 from sessionrun.model.places import Repository
 
 MAX_NAMED: Final = 5
@@ -48,6 +49,8 @@ def _print_to_look_at(inspected: Inspected) -> None:
     task = inspected.task
     click.echo(_describe_work(task))
     if task["worktree"]:
+        if is_node_id(task.get("node")):
+            click.echo(f"# on node {escape_line(task['node'])}:")
         click.echo(f"git -C {_quote(task['worktree'])} status")
     if task["commit"] is not None or not task["worktree"]:
         for branch in inspected.branches:

@@ -30,6 +30,7 @@ from sessionrun.client.lookup import choose_tasks, open_session
 from sessionrun.client.reading.comparison import AXES
 from sessionrun.client.reading.landed import add_landings, has_landings
 from sessionrun.client.reading.view import describe_shortage, load_view, read_view
+from sessionrun.model.cluster import is_node_id
 from sessionrun.model.errors import InputError
 from sessionrun.store.session import SessionDir
 
@@ -177,7 +178,8 @@ def whereabouts_lines(task: Mapping[str, Any], indent: str) -> list[str]:
     """Where a task's work is, if that is not its branch alone, and why."""
     lines = kept_lines(task, indent)
     if task.get("worktree") and task["status"] == "completed":
-        lines.append(indent + escape_line(f"worktree: {task['worktree']}"))
+        where = f" on node {task['node']}" if is_node_id(task.get("node")) else ""
+        lines.append(indent + escape_line(f"worktree{where}: {task['worktree']}"))
     if task.get("rescue_branch"):
         lines.append(indent + escape_line(f"its work is on: {task['rescue_branch']}"))
     return lines

@@ -21,6 +21,11 @@ PATH_TOKEN: Final = "@sessionrun-path@"
 """The same: the value of PATH there."""
 
 
+def is_node_id(node: str | None) -> bool:
+    """Whether that is ``NAME@ID``, a node that need not share a disk with this machine, as those of Slurm do."""
+    return node is not None and "@" in node
+
+
 @frozen
 class Cluster:
     """The address of a scheduler, ``tcp://HOST:PORT`` or ``tls://HOST:PORT``; for TLS the paths of three files.

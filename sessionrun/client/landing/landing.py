@@ -16,6 +16,7 @@ from sessionrun.landing.branches import follow_branches
 from sessionrun.landing.entries import gather_environment, gather_links, word_trailers
 from sessionrun.landing.records import Entry, Fate, Gates, LandRequest, Report, digest_target
 from sessionrun.landing.target import HEADS, find_target
+from sessionrun.model.cluster import is_node_id
 from sessionrun.model.errors import InputError
 from sessionrun.model.landings import LANDING_FOLDER
 from sessionrun.runtime.history import load_spec_now
@@ -185,7 +186,8 @@ def _find_obstacle(task: Task, is_elsewhere: bool) -> Fate | None:
         return Fate(task["id"], "none", "no_worktree", "it had no worktree")
     if is_unchanged(task):
         if kept := task.get("worktree_kept"):
-            why = f"nothing of it is committed, and its worktree {task['worktree']} was kept: {kept}"
+            where = f", on node {task['node']}," if is_node_id(task.get("node")) else ""
+            why = f"nothing of it is committed, and its worktree {task['worktree']}{where} was kept: {kept}"
             return Fate(task["id"], "none", "rescued", why)
         return Fate(task["id"], "none", "no_change", "it changed nothing")
     if task["rescue_branch"] or task["commit"] is None:

@@ -14,6 +14,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
 from sessionrun.client.reading.stopped import find_stopped
+from sessionrun.model.cluster import is_node_id
 from sessionrun.model.errors import SessionNotFound, SessionrunError
 from sessionrun.store.ballast import find_shortage
 from sessionrun.store.caches import find_body
@@ -95,9 +96,12 @@ def describe_shortage(view: dict[str, Any]) -> str | None:
 
 
 def show_as_it_lies(task: dict[str, Any]) -> dict[str, Any]:
-    """A task without the worktree that `clean`, or the user, removed later: only supervisors write status.json."""
+    """A task without the worktree that `clean`, or the user, removed later: only supervisors write status.json.
+
+    What is on another machine cannot be seen from here.
+    """
     path = task.get("worktree")
-    if path is None or task["status"] != "completed" or os.path.lexists(path):
+    if path is None or task["status"] != "completed" or os.path.lexists(path) or is_node_id(task.get("node")):
         return task
     return {**task, "worktree": None, "worktree_kept": None}
 

@@ -107,6 +107,7 @@ def hold_node(nodes: Path, name: str, *, verb: bool = False) -> int | None:
 
     Raises:
         InputError: the directory cannot be written.
+        StillThere: for a verb: such a worker does not end.
     """
     folder = nodes / name
     try:

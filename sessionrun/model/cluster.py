@@ -22,7 +22,7 @@ PATH_TOKEN: Final = "@sessionrun-path@"
 
 
 def is_node_id(node: str | None) -> bool:
-    """Whether that is ``NAME@ID``, a node that may have no disk in common with this machine; nodes of Slurm have."""
+    """Whether that is ``NAME@ID``: such a node may have no disk in common with this machine; Slurm's have."""
     return node is not None and "@" in node
 
 

@@ -211,7 +211,9 @@ def test_opencode_must_stop_by_itself(scratch: Path, reason: str) -> None:
     assert read_stream(scratch, "opencode", finish).reason_class == expected
     assert read_stream(scratch, "opencode", finish, stopped).ok
     assert not read_stream(scratch, "opencode", stopped, {"type": "step_start"}).ok
-    assert read_stream(scratch, "opencode", error, stopped).reason_class == "rate_limited"
+    assert read_stream(scratch, "opencode", error, stopped).ok, "the last step counts"
+    assert read_stream(scratch, "opencode", error, finish).reason_class == "rate_limited"
+    assert read_stream(scratch, "opencode", stopped, error).reason_class == "rate_limited"
 
 
 def test_aider_after_a_retry_is_a_success(scratch: Path) -> None:

@@ -8,6 +8,8 @@ the answer, with ``is_error`` false (anthropics/claude-code#79500).  A used up a
 #1815); mere haste has an event without them, and with an API key there is none.  In a conversation that goes on
 ``total_cost_usd`` and ``modelUsage`` are those of all its runs, while ``usage`` is the run's own, and without what
 was used when a budget stopped it; ``model_usage_since_last_result`` has the run's own tokens and price.
+The first ``result`` is not the end: while a job runs in the background it waits, and then takes another turn,
+which begins with ``init`` and ends with a ``result`` of its own (`background`).
 
 qwen prints the same kind of stream and uses this reader.  This module must not know how processes are run.
 """
@@ -17,6 +19,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 from typing import Any, Final
 
+from sessionrun.agents.background import Background
 from sessionrun.agents.markers import is_no_answer
 from sessionrun.agents.reading import (
     AgentResult,
@@ -56,32 +59,40 @@ _ENDINGS: Final = {"blocking_limit": "usage_limit", "aborted_tools": "aborted", 
 
 
 def read(events: Iterable[dict[str, Any]]) -> AgentResult:
-    """The last ``result`` event, judged."""
+    """The last ``result`` event, judged, and what became of the work in the background."""
     model = conversation = result = usage = None
+    background, turn_is_open = Background(), False
     limit: dict[str, Any] = {}
     last: dict[str, Any] = {}
     for event in events:
         kind = event.get("type")
+        background.see(event)
         if kind == "system" and event.get("subtype") == "init":
             model, conversation = model_at(event, "model"), conversation_at(event, "session_id")
+            turn_is_open = True
         elif kind == "assistant":
             last = event
         elif kind == "rate_limit_event":
             limit = event
         elif kind == "result":
-            result, usage = event, _add_usage(usage, event)
+            result, usage, turn_is_open = event, _add_usage(usage, event), False
     if result is None:
         return unfinished(conversation=conversation, model=model)
     named = text_at(limit, "rate_limit_info", "rateLimitType") or count_at(limit, "rate_limit_info", "resetsAt")
     rejected = bool(named) and text_at(limit, "rate_limit_info", "status") == "rejected"
+    problem = _problem_of(result, last, limited=rejected)
+    if problem is None and turn_is_open:
+        problem = Problem("incomplete_output", "the output ends before the result of its last turn")
     return finished(
-        _problem_of(result, last, limited=rejected),
+        problem,
         text=text_at(result, "result"),
         conversation=conversation_at(result, "session_id") or conversation,
         model=model,
         usage=usage,
         turns=count_at(result, "num_turns"),
         resets_at=count_at(limit, "rate_limit_info", "resetsAt") if rejected else None,
+        left=background.list_left(),
+        is_final=not turn_is_open and not background.is_open,
     )
 
 

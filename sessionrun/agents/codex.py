@@ -2,12 +2,14 @@
 
 Facts that are easy to get wrong: an item of type ``error`` may be a mere warning, and so may an ``error``
 event (a reconnect); only ``turn.completed`` and ``turn.failed`` decide.  A run that was stopped writes
-neither.  In a conversation that goes on its tokens are those of all runs so far (`agents.COUNTS_ALL`).  This
-module must not know how processes are run.
+neither.  A command that has begun and not ended when the turn ends is killed without a word.  In a conversation
+that goes on its tokens are those of all runs so far (`agents.COUNTS_ALL`).  This module must not know how
+processes are run.
 """
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterable
 from typing import Any, Final
 
@@ -22,6 +24,7 @@ from sessionrun.agents.reading import (
     finished,
     one_line,
     parse_event,
+    short_name,
     text_at,
     tool_line,
     unfinished,
@@ -49,9 +52,14 @@ AGENT: Final = AgentSpec(
 )
 
 
+_GOES_ON: Final = frozenset(("command_execution", "collab_tool_call"))
+"""Items that may go on while the model answers."""
+
+
 def read(events: Iterable[dict[str, Any]]) -> AgentResult:
     """The last turn's end and the last message."""
     text = conversation = end = None
+    running: dict[str, str] = {}
     for event in events:
         kind = event.get("type")
         if kind == "thread.started":
@@ -60,12 +68,23 @@ def read(events: Iterable[dict[str, Any]]) -> AgentResult:
             end = None
         elif kind in ("turn.completed", "turn.failed"):
             end = event
-        elif kind == "item.completed" and dig(event, "item", "type") == "agent_message":
-            text = text_at(event, "item", "text")
+        elif kind == "item.started" and dig(event, "item", "type") in _GOES_ON:
+            running[text_at(event, "item", "id") or ""] = _name_of(dig(event, "item"))
+        elif kind == "item.completed":
+            running.pop(text_at(event, "item", "id") or "", None)
+            if dig(event, "item", "type") == "agent_message":
+                text = text_at(event, "item", "text")
     if end is None:
         return unfinished(text=text, conversation=conversation)
     problem = None if end["type"] == "turn.completed" else _problem_of(text_at(end, "error", "message"))
-    return finished(problem, text=text, conversation=conversation, usage=_usage_of(end))
+    return finished(
+        problem,
+        text=text,
+        conversation=conversation,
+        usage=_usage_of(end),
+        left=list(running.values()),
+        is_final=not running,
+    )
 
 
 def render(event: dict[str, Any]) -> str:
@@ -84,6 +103,13 @@ def render(event: dict[str, Any]) -> str:
     if item_kind == "error":
         return f"[warning] {one_line(text_at(item, 'message') or '?')}\n"
     return tool_line(item_kind, None)
+
+
+def _name_of(item: object) -> str:
+    """A command without the shell that it is given to."""
+    command = text_at(item, "command") or text_at(item, "tool") or "?"
+    match = re.fullmatch(r"\S*sh -l?c (['\"]?)(.*)\1", command, re.DOTALL)
+    return short_name(match.group(2) if match else command)
 
 
 def _problem_of(message: str | None) -> Problem:

@@ -1,10 +1,11 @@
 """OpenCode: how to start it and how to read the JSON lines of ``opencode run --format json`` (1.18).
 
 There is no final event: a run is complete when its last step ended with the reason ``stop`` and no ``error``
-event came.  A conversation belongs to the directory that it began in: from another one ``--session`` edits there
-and then never ends.  Tokens and cost are the run's own, also where it goes on with one.  In a new home several
-that start at once make its database at the same time, and some fail.  This module must not know how processes are
-run.
+event came after that.  An ``error`` before it was mended: the step was tried again.  Some versions end with exit
+code 1 all the same (anomalyco/opencode#50062).  A conversation belongs to the directory that it began in: from
+another one ``--session`` edits there and then never ends.  Tokens and cost are the run's own, also where it goes
+on with one.  In a new home several that start at once make its database at the same time, and some fail.  This
+module must not know how processes are run.
 """
 
 from __future__ import annotations
@@ -44,6 +45,7 @@ AGENT: Final = AgentSpec(
 def read(events: Iterable[dict[str, Any]]) -> AgentResult:
     """The end of the last step, the last text, tokens and cost of all steps."""
     conversation = text = error = stop = refused = None
+    mended = False
     usage = Usage()
     turns = 0
     for event in events:
@@ -59,6 +61,8 @@ def read(events: Iterable[dict[str, Any]]) -> AgentResult:
             refused = _refused_tool(event)
         elif kind == "step_finish":
             stop = text_at(event, "part", "reason")
+            if stop == "stop" and error is not None:
+                error, mended = None, True
             turns += 1
             usage = usage.plus(_usage_of(dig(event, "part")))
     if error is None and stop is None:
@@ -69,6 +73,8 @@ def read(events: Iterable[dict[str, Any]]) -> AgentResult:
         conversation=conversation,
         usage=usage if turns else None,
         turns=turns,
+        is_final=error is None and stop == "stop",
+        mended=mended,
     )
 
 

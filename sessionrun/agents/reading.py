@@ -7,18 +7,20 @@ absent.  This module must not know any agent's format, nor what becomes of a res
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from typing import Any, BinaryIO, Final, NamedTuple
 
 import orjson
 
 from sessionrun.agents.markers import class_of_text
 from sessionrun.model.frozen import frozen
+from sessionrun.model.reasons import LEFT_RUNNING
 from sessionrun.model.usage import Usage
 
 MAX_LINE_BYTES: Final = 16 * 1024 * 1024
 MAX_REASON: Final = 240
 MAX_WORDS: Final = 16 * 1024
+_MAX_NAME: Final = 100
 
 WITHOUT_RESULT: Final = frozenset({"bad_output", "incomplete_output"})
 """Reason classes that only say that the agent's own result is missing."""
@@ -56,7 +58,9 @@ class AgentResult:
 
     `text` is the final answer; `reason` is one line without its class, `words` all of what was said of the
     failure; `conversation` is the agent's id of the conversation; `turns` counts requests to the model;
-    `resets_at` is the end of a limit as the stream states it (epoch seconds, unchecked).
+    `resets_at` is the end of a limit as the stream states it (epoch seconds, unchecked); `is_final` says that
+    nothing is to be expected after what was read: the last word is there, and nothing is open or pending; `mended`
+    that it ended well after an error of which the agent's exit code may still tell.
     """
 
     ok: bool
@@ -69,6 +73,8 @@ class AgentResult:
     turns: int | None = None
     words: str | None = None
     resets_at: float | None = None
+    is_final: bool = False
+    mended: bool = False
 
 
 def finished(
@@ -80,8 +86,12 @@ def finished(
     usage: Usage | None = None,
     turns: int | None = None,
     resets_at: float | None = None,
+    left: Sequence[str] = (),
+    is_final: bool = True,
+    mended: bool = False,
 ) -> AgentResult:
-    """A run whose output says how it ended: with this problem, or well."""
+    """A run whose output says how it ended: with this problem, or well; if well, nothing may be `left` running."""
+    problem = problem or (Problem(LEFT_RUNNING, _word_left(left)) if left else None)
     return AgentResult(
         ok=problem is None,
         text=text,
@@ -93,7 +103,14 @@ def finished(
         turns=turns,
         words=(problem.words or problem.message)[-MAX_WORDS:] if problem else None,
         resets_at=resets_at if problem else None,
+        is_final=is_final,
+        mended=mended and problem is None,
     )
+
+
+def _word_left(names: Sequence[str]) -> str:
+    many = f"{len(names)} background jobs were" if len(names) > 1 else "1 background job was"
+    return f"{many} stopped when the turn ended: {', '.join(repr(name) for name in names)}"
 
 
 def unfinished(
@@ -206,6 +223,12 @@ def one_line(text: str) -> str:
     """The text as one line of at most `MAX_REASON` characters."""
     line = " ".join(text[: 8 * MAX_REASON].split())
     return line if len(line) <= MAX_REASON else line[: MAX_REASON - 3] + "..."
+
+
+def short_name(text: str) -> str:
+    """A command, or other words, as the name of a job: the beginning of one line."""
+    line = one_line(text)
+    return line if len(line) <= _MAX_NAME else line[: _MAX_NAME - 3] + "..."
 
 
 def tool_line(name: str | None, arguments: object) -> str:

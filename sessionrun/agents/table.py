@@ -43,6 +43,7 @@ __all__ = [
     "find_program",
     "has_stream",
     "how_to_install",
+    "is_final",
     "is_whole",
     "last_words",
     "leavings",
@@ -214,6 +215,15 @@ def has_stream(agent: AgentSpec) -> bool:
 def is_whole(agent: AgentSpec, raw: Path, errors: Path) -> bool:
     """Whether its stream has come to its own end, and says that all went well."""
     return has_stream(agent) and read_result(agent.output, raw, errors).ok
+
+
+def is_final(agent: AgentSpec, raw: Path) -> bool:
+    """Whether its stream, as far as it is written, ends with its last word, and nothing is open or to come.
+
+    Then the agent has nothing left to do but to end.  It reads the whole file: ask when the file has been silent
+    for a while, not each second.  False for an agent without a stream, and for a file that is gone.
+    """
+    return has_stream(agent) and read_result(agent.output, raw, raw).is_final
 
 
 def leavings(specs: Iterable[AgentSpec]) -> tuple[str, ...]:

@@ -9,6 +9,7 @@ or clocks.
 |---|---|---|
 | the process could not be made | failed | `start_failed` |
 | it was killed by a signal of a fault (SEGV, ABRT ...) | failed | `oom` where it says so, else `agent_crashed` |
+| it was killed by another signal, its output says that it left work running | failed | `left_running` |
 | it was killed by another signal | failed | `signal` |
 | the agent says what went wrong, whatever the exit code | failed | the agent's, `unknown` if it does not say why |
 | its result is missing, standard error has a known phrase | failed | that of the phrase |
@@ -17,6 +18,7 @@ or clocks.
 | another exit code than 0 | failed | `exit_code` |
 | exit code 0, the agent's output is not what it should be | failed | `bad_output`, `incomplete_output` |
 | exit code 0, the agent reports success or has no format | passed | none |
+| another exit code than 0, no trace, the agent reports success after an error that it mended | passed | none |
 
 A code that nothing explains is `exit_code` and not `unknown`: the code itself may tell its reader something.
 """
@@ -33,7 +35,7 @@ from sessionrun.agents.crashes import find_crash
 from sessionrun.agents.markers import drop_retries, find_in_errors
 from sessionrun.agents.reading import WITHOUT_RESULT, AgentResult
 from sessionrun.agents.resets import check_reset, find_reset
-from sessionrun.model.reasons import REASONS, effect_of
+from sessionrun.model.reasons import LEFT_RUNNING, REASONS, effect_of
 
 MAX_REASON: Final = 300
 
@@ -79,7 +81,7 @@ def find_problem(
         return Problem("start_failed", _describe_start(errno, detail))
     exit_code, signal = split_status(wait_status)
     if signal is not None:
-        return _judge_signal(signal, stderr, core=os.WCOREDUMP(wait_status))
+        return _judge_signal(signal, result, stderr, core=os.WCOREDUMP(wait_status))
     if exit_code is None:
         return Problem("unknown", f"odd wait status {wait_status:#x}")
     return _judge_code(exit_code, result, stderr)
@@ -105,8 +107,10 @@ def format_reason(reason_class: str, text: str) -> str:
     return line if len(line) <= MAX_REASON else line[: MAX_REASON - 3] + "..."
 
 
-def _judge_signal(number: int, stderr: str, *, core: bool) -> Problem:
+def _judge_signal(number: int, result: AgentResult | None, stderr: str, *, core: bool) -> Problem:
     text = _signal_text(number, core=core)
+    if number not in _FAULTS and result is not None and result.reason_class == LEFT_RUNNING:
+        return Problem(LEFT_RUNNING, f"{(result.reason or '')[: MAX_REASON - 60]} ({text})")
     if number not in _FAULTS:
         return Problem("signal", text)
     crash = find_crash(stderr)
@@ -119,7 +123,8 @@ def _judge_code(code: int, result: AgentResult | None, stderr: str) -> Problem |
     if failed is not None and failed.reason_class not in WITHOUT_RESULT:
         text = failed.reason or "the agent reports a failure"
         return Problem(failed.reason_class or "unknown", _with_code(text, code))
-    if failed is None and not code:
+    mended = result is not None and result.mended and find_crash(stderr) is None
+    if failed is None and (mended or not code):
         return None
     # beside a result that claims success, a phrase may stem from a request that was tried again
     phrase = find_in_errors(stderr) if result is None or failed is not None else None

@@ -87,6 +87,7 @@ REASONS: Final[Mapping[str, Reason]] = {
     "refused": Reason("the model or its server declined the request"),
     "denied": Reason("tool calls were refused"),
     "aborted": Reason("the agent says it was interrupted, not by sessionrun", goes_on=True),
+    "left_running": Reason("its turn ended, and work that it had begun in the background was lost", goes_on=True),
     "incomplete_output": Reason("the output ends before the result, or there is none", goes_on=True),
     "bad_output": Reason("the output is not in the agent's format", goes_on=True),
     "agent_error": Reason("any other failure that the agent reports"),
@@ -102,6 +103,7 @@ WORKSPACE_REASONS: Final[Mapping[str, str]] = {
 """What it is called when a job of a workspace fails, by its phase."""
 
 NO_CONVERSATION: Final = "no_conversation"
+LEFT_RUNNING: Final = "left_running"
 
 CONTEXT_FULL: Final = "context_full"
 

@@ -343,6 +343,17 @@ def test_a_file_that_is_no_results_file_is_left_alone(matrix: Matrix) -> None:
     assert not list(matrix.results.glob("session-*"))
 
 
+def test_what_a_killed_writer_left_beside_the_results_file(one_failed: Matrix) -> None:
+    left = one_failed.cwd / f".results.json.{2**22 - 7}.tmp"
+    left.touch()
+    assert f"{left}: left by a process that died" in one_failed("doctor").stdout
+    one_failed("doctor", "--fix")
+    assert not left.exists()
+    left.touch()
+    assert one_failed("clean", *one_failed.sessions, "--worktrees").returncode == 0
+    assert not left.exists()
+
+
 @pytest.mark.slow
 def test_the_results_file_is_right_after_a_crash_and_a_launch_over_it_says_so(matrix: Matrix) -> None:
     matrix.config()

@@ -12,7 +12,7 @@ from pathlib import Path
 
 import pytest
 from beads_standin import STORE, answer
-from conftest import Command
+from conftest import Command, eventually
 from queue_contract import ANN, BOB, check_feed, create
 
 from sessionrun.model.errors import InputError, StoreError
@@ -223,6 +223,17 @@ def test_a_program_that_does_not_run(place: QueuePlace) -> None:
     program.write_text("#!/bin/sh\necho no JSON\n")
     with pytest.raises(StoreError, match="br ready: what it printed is not JSON: 'no JSON'"):
         BeadsFeed(place, Program(str(program), place.top)).load()
+
+
+@pytest.mark.slow
+def test_a_program_that_hangs_is_ended_with_what_it_started(place: QueuePlace) -> None:
+    pid = place.top / "pid"
+    program = place.top / "bd"
+    program.write_text(f"#!/bin/sh\nsleep 600 &\necho $! > {pid}\nwait\n")
+    program.chmod(0o755)
+    with pytest.raises(StoreError, match="bd ready: no end after 10 s"):
+        BeadsFeed(place, Program(str(program), place.top)).load()
+    eventually(lambda: not Path(f"/proc/{pid.read_text().strip()}/cmdline").exists())
 
 
 def test_the_table_of_backends() -> None:

@@ -31,7 +31,7 @@ from sessionrun.model.spec import AgentSpec, SessionSpec, TaskSpec
 from sessionrun.runtime.history import find_task, load_tasks
 from sessionrun.store import index
 from sessionrun.store.creation import create_session, discard_session
-from sessionrun.store.files import NotRegular, read_regular, replace_file
+from sessionrun.store.files import NotRegular, name_beside, read_regular, remove_left, replace_file
 from sessionrun.store.inbox import drop_request, has_request, send_request
 from sessionrun.store.journal import AppendLog, parse_log, read_log
 from sessionrun.store.ledger import (
@@ -49,6 +49,7 @@ from sessionrun.store.requests import load_requests
 from sessionrun.store.session import SessionDir, iterate_sessions
 
 KEY = JobKey("a", 1, 1, "work", 1)
+DEAD_PID = 2**22 - 7
 PAYLOAD = st.binary(max_size=30).map(lambda content: content.replace(b"\n", b""))
 
 
@@ -252,6 +253,47 @@ def test_a_replacement_that_fails_leaves_the_old(own_place: Path) -> None:
     with no_room_beyond(10), pytest.raises(OSError):
         replace_file(path, b"x" * 100, durable=True)
     assert path.read_bytes() == b"old"
+    assert os.listdir(own_place) == ["file"]
+
+
+def test_what_a_killed_writer_left_is_swept_by_the_next_and_nothing_else(own_place: Path) -> None:
+    living = subprocess.Popen(["sleep", "600"])
+    try:
+        stays = [
+            f".file.{living.pid}.tmp",  # its process lives
+            f".file.{DEAD_PID}.tmp.bak",
+            f".other.{DEAD_PID}.tmp",  # beside another file
+            f"file.{DEAD_PID}.tmp",
+            ".file.tmp",
+            ".file.x1.tmp",
+            f".file.{DEAD_PID + 2}.tmp",  # held: its writer is on another machine
+            f".file.{DEAD_PID + 3}.tmp",  # it has another name
+        ]
+        for name in (*stays, f".file.{DEAD_PID}.tmp"):
+            (own_place / name).touch()
+        os.link(own_place / stays[-1], own_place / "kept")
+        (own_place / f".file.{DEAD_PID + 1}.tmp").symlink_to("nowhere")  # as `link_below` makes them
+        with open(own_place / stays[-2], "rb") as held:
+            fcntl.flock(held, fcntl.LOCK_EX)
+            replace_file(own_place / "file", b"new", durable=True)
+        assert sorted(os.listdir(own_place)) == sorted([*stays, "kept", "file"])
+    finally:
+        living.kill()
+        living.wait()
+
+
+def test_a_writer_holds_what_it_writes_until_it_has_its_name(own_place: Path) -> None:
+    """A writer whose pid cannot be seen from here, as in another container, loses nothing to a sweep."""
+    path = own_place / "file"
+
+    def pieces() -> Iterator[bytes]:
+        yield b"be"
+        with pytest.raises(BlockingIOError):
+            remove_left(name_beside(path))
+        yield b"gun"
+
+    replace_file(path, pieces(), durable=False)
+    assert path.read_bytes() == b"begun"
     assert os.listdir(own_place) == ["file"]
 
 

@@ -8,6 +8,7 @@ from __future__ import annotations
 import json
 import os
 import shutil
+import signal
 import subprocess
 from collections.abc import Mapping, Sequence
 from pathlib import Path
@@ -19,7 +20,9 @@ from sessionrun.store.files import usual_umask
 PROGRAMS: Final = ("bd", "br")
 """The names it is looked for by, in this order."""
 
-TIMEOUT_S: Final = 120.0
+TIMEOUT_S: Final = 10.0
+"""An answer takes far less than a second; a program that hangs must not hold up the queue."""
+
 MAX_ARGUMENT: Final = 100_000
 """Bytes: Linux lets no argument be longer than 128 KiB."""
 
@@ -109,13 +112,19 @@ def run_program(
     pipe = subprocess.PIPE
     with usual_umask():
         process = subprocess.Popen(
-            argv, cwd=directory, env=environ, stdin=subprocess.DEVNULL, stdout=pipe, stderr=pipe
+            argv,
+            cwd=directory,
+            env=environ,
+            stdin=subprocess.DEVNULL,
+            stdout=pipe,
+            stderr=pipe,
+            start_new_session=True,  # a group of its own: a script that hangs is killed with what it started
         )
     with process:
         try:
             out, err = process.communicate(timeout=timeout_s)
         except BaseException:
-            process.kill()
+            os.killpg(process.pid, signal.SIGKILL)
             raise
     return process.returncode, out.decode("utf-8", "replace"), err.decode("utf-8", "replace")
 

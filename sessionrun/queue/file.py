@@ -147,6 +147,4 @@ class FileFeed:
             mode = stat.S_IMODE(os.stat(self.place).st_mode)
         except FileNotFoundError:
             mode = _MODE
-        for stale in self.place.parent.glob(f".{PLACE}.*.tmp"):  # of a process that died: we hold the lock
-            stale.unlink(missing_ok=True)
         replace_file(self.place, format_contents(contents), durable=True, mode=mode)

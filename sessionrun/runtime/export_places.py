@@ -3,11 +3,14 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
+from contextlib import suppress
 from dataclasses import replace
+from pathlib import Path
 from typing import Final
 
 from sessionrun.model.spec import Export
+from sessionrun.store.files import find_beside, remove_left
 
 _PATHS: Final = ("results_file", "outputs_dir", "runs_dir", "path")
 """The settings of an export that say where its files are."""
@@ -34,3 +37,20 @@ def find_place(export: Export, key: str) -> str:
     """Where a file of an export is; before its launch has settled that, where it would be."""
     place: str = _settle(export).settings["places"][key]
     return place
+
+
+def find_left(exports: Iterable[Export]) -> list[Path]:
+    """What writers that died have left beside the files of exports, and beside the files in their directories."""
+    left: dict[Path, None] = {}
+    for place in (Path(place) for export in exports for place in list_places(export)):
+        left |= {place.parent / name: None for name in find_beside(place.parent, (place.name,))}
+        if place.is_dir():
+            left |= {place / name: None for name in find_beside(place, os.listdir(place))}
+    return list(left)
+
+
+def sweep_left(exports: Iterable[Export]) -> None:
+    """Remove what writers that died have left there."""
+    for path in find_left(exports):
+        with suppress(OSError):
+            remove_left(path)

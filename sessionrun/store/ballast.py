@@ -12,7 +12,7 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Final
 
-from sessionrun.store.files import open_regular
+from sessionrun.store.files import name_beside, open_regular
 
 NAME: Final = "reserve"
 SMALLEST_BYTES: Final = 64 * 1024
@@ -28,7 +28,7 @@ def make_reserve(path: Path, tasks: int) -> bool:
     if path.exists():
         return True
     size = min(SMALLEST_BYTES + BYTES_PER_TASK * tasks, LARGEST_BYTES)
-    beside = path.with_name(f".{path.name}.{os.getpid()}.tmp")
+    beside = Path(name_beside(path))
     try:
         with open(beside, "xb", buffering=0, opener=open_regular) as stream:
             if stream.write(b"\0" * size) == size:  # written, because fallocate is not everywhere

@@ -18,7 +18,14 @@ import orjson
 
 from sessionrun.model.errors import InputError, StoreError
 from sessionrun.store import locks
-from sessionrun.store.files import make_directory, no_umask, open_regular, replace_file, sync_directory
+from sessionrun.store.files import (
+    make_directory,
+    name_beside,
+    no_umask,
+    open_regular,
+    replace_file,
+    sync_directory,
+)
 from sessionrun.store.session import SessionDir, iterate_sessions
 
 if TYPE_CHECKING:
@@ -232,7 +239,7 @@ def show_first(session: SessionDir, status: dict[str, Any], summary: dict[str, A
         OSError: they cannot be written.
     """
     for path, content in ((session.status_path, status), (session.summary_path, summary)):
-        first = path.with_name(f".{path.name}-first.{os.getpid()}.tmp")
+        first = Path(name_beside(path.with_name(f"{path.name}-first")))
         replace_file(first, orjson.dumps(content, option=orjson.OPT_APPEND_NEWLINE), durable=False)
         try:
             with suppress(FileExistsError):

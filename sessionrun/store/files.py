@@ -13,11 +13,12 @@ The keeper imports this module without site-packages.
 from __future__ import annotations
 
 import errno
+import fcntl
 import os
 import stat
 from _thread import allocate_lock
-from collections.abc import Iterable, Iterator
-from contextlib import contextmanager
+from collections.abc import Container, Iterable, Iterator
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Final
 
@@ -134,31 +135,109 @@ def _refuse(path: Path | str) -> NotRegular:
     return NotRegular(errno.EINVAL, "not a regular file", os.fspath(path))
 
 
-def replace_file(path: Path, content: bytes | Iterable[bytes], *, durable: bool, mode: int = 0o600) -> None:
+def replace_file(
+    path: Path | str,
+    content: bytes | Iterable[bytes],
+    *,
+    durable: bool,
+    mode: int = 0o600,
+    dir_fd: int | None = None,
+    exact: bool = False,
+    sweeps: bool = True,
+) -> None:
     """Write a file beside its place and rename it there: a reader sees the old or the new, never a part.
 
-    `content` is the whole, or its pieces one after the other.
+    `content` is the whole, or its pieces one after the other.  With `exact` the umask takes nothing of the mode.
+    With `dir_fd` the caller makes the name durable.  `sweeps`: see `sweep_beside`.
     """
-    beside = path.with_name(f".{path.name}.{os.getpid()}.tmp")
-    fd = open_regular(beside, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, mode)
+    if sweeps:
+        sweep_beside(path, dir_fd=dir_fd)
+    beside = name_beside(path)
+    with suppress(FileNotFoundError):
+        os.unlink(beside, dir_fd=dir_fd)
+    fd = open_regular(beside, os.O_WRONLY | os.O_CREAT | os.O_EXCL, mode, dir_fd=dir_fd)
     try:
-        crashpoint.call()
-        for piece in (content,) if isinstance(content, bytes) else content:
-            view = memoryview(piece)
-            while view:
-                view = view[os.write(fd, view) :]
-        if durable:
-            os.fsync(fd)
-    except BaseException:
-        os.unlink(beside)
-        raise
+        with suppress(OSError):  # a file system without locks: then no other writer removes it either
+            fcntl.flock(fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        try:
+            crashpoint.call()
+            for piece in (content,) if isinstance(content, bytes) else content:
+                view = memoryview(piece)
+                while view:
+                    view = view[os.write(fd, view) :]
+            if exact:
+                os.fchmod(fd, mode)
+            if durable:
+                os.fsync(fd)
+        except BaseException:
+            os.unlink(beside, dir_fd=dir_fd)
+            raise
+        crashpoint.step()
+        os.replace(beside, path, src_dir_fd=dir_fd, dst_dir_fd=dir_fd)
     finally:
         os.close(fd)
     crashpoint.step()
-    os.replace(beside, path)
-    crashpoint.step()
-    if durable:
-        sync_directory(path.parent)
+    if durable and dir_fd is None:
+        sync_directory(Path(path).parent)
+
+
+def name_beside(path: Path | str) -> str:
+    """Where this process writes a file before it renames it to its place."""
+    folder, name = os.path.split(path)
+    return os.path.join(folder, f".{name}.{os.getpid()}.tmp")
+
+
+def find_beside(folder: Path | str | int, names: Container[str]) -> list[str]:
+    """What writers that died have left in a directory beside files of these names, sorted.
+
+    A name counts only if no process here has its number.  `remove_left` asks the lock, which a writer holds that
+    runs in another container, or on another machine that shares the disk.
+    """
+    try:
+        with os.scandir(folder) as entries:
+            found = [one.name for one in entries if one.name.startswith(".") and one.name.endswith(".tmp")]
+    except OSError:  # gone, or a directory that may be passed through and not read
+        return []
+    parts = ((one, *one[1 : -len(".tmp")].rpartition(".")) for one in sorted(found))
+    return [one for one, name, _, pid in parts if name in names and pid.isdecimal() and not _has_process(int(pid))]
+
+
+def sweep_beside(path: Path | str, *, dir_fd: int | None = None) -> None:
+    """Remove what writers of a file that died have left beside it, and nothing that is not this user's."""
+    folder, name = os.path.split(path)
+    for left in find_beside(folder or "." if dir_fd is None else dir_fd, (name,)):
+        with suppress(OSError):
+            remove_left(os.path.join(folder, left), dir_fd)
+
+
+def remove_left(path: Path | str, dir_fd: int | None = None) -> None:
+    """Remove what `find_beside` found, unless its writer lives, or it is another user's.
+
+    Raises:
+        OSError: it is in use, or cannot be removed.
+    """
+    inode = os.stat(path, dir_fd=dir_fd, follow_symlinks=False)
+    if inode.st_uid != os.geteuid() or inode.st_nlink != 1:
+        return
+    if stat.S_ISLNK(inode.st_mode):  # see `outside.link_below`
+        os.unlink(path, dir_fd=dir_fd)
+        return
+    fd = open_regular(path, os.O_RDWR, dir_fd=dir_fd)
+    try:
+        fcntl.flock(fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        os.unlink(path, dir_fd=dir_fd)
+    finally:
+        os.close(fd)
+
+
+def _has_process(pid: int) -> bool:
+    try:
+        os.kill(pid, 0)
+    except (ProcessLookupError, OverflowError):
+        return False
+    except PermissionError:
+        pass
+    return True
 
 
 def sync_directory(path: Path) -> None:

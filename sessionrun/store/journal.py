@@ -17,7 +17,7 @@ from zlib import crc32
 from sessionrun.model.errors import StoreError
 from sessionrun.store import crashpoint
 from sessionrun.store.ballast import FULL, NAME, give_up_reserve
-from sessionrun.store.files import open_regular, read_regular
+from sessionrun.store.files import name_beside, open_regular, read_regular
 
 
 class LogContents(NamedTuple):
@@ -96,7 +96,7 @@ class AppendLog:
         content = os.pread(self._fd, self.end, 0)
         if parse_log(content).end != self.end:  # it was dropped from memory as well
             raise OSError(errno.EIO, os.strerror(errno.EIO))
-        beside = self.path.with_name(f".{self.path.name}.{os.getpid()}.tmp")
+        beside = name_beside(self.path)
         fd = open_regular(beside, os.O_RDWR | os.O_CREAT | os.O_TRUNC | os.O_APPEND)
         try:
             if os.write(fd, content) != self.end:

@@ -18,8 +18,17 @@ from pathlib import Path
 from typing import Final
 
 from sessionrun.model.errors import SessionrunError
-from sessionrun.store import crashpoint
-from sessionrun.store.files import NotRegular, make_directory, no_umask, open_regular, read_regular, usual_mode
+from sessionrun.store.files import (
+    NotRegular,
+    make_directory,
+    name_beside,
+    no_umask,
+    open_regular,
+    read_regular,
+    replace_file,
+    sweep_beside,
+    usual_mode,
+)
 
 POLL_S: Final = 0.01
 
@@ -28,7 +37,6 @@ CLAIM_PATIENCE_S: Final = 10.0
 
 _FOLDER: Final = os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC
 _NO_FOLDER: Final = (errno.ELOOP, errno.EMLINK, errno.ENOTDIR)
-_CREATE: Final = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC
 
 
 @contextmanager
@@ -102,25 +110,7 @@ def replace_below(folder: int, name: str, content: bytes, *, durable: bool) -> N
         OSError: it cannot be written.
     """
     mode = _find_mode(folder, name)
-    beside = f".{name}.{os.getpid()}.tmp"
-    _remove(folder, beside)
-    fd = os.open(beside, _CREATE, 0o600, dir_fd=folder)
-    try:
-        crashpoint.call()
-        view = memoryview(content)
-        while view:
-            view = view[os.write(fd, view) :]
-        os.fchmod(fd, mode)
-        if durable:
-            os.fsync(fd)
-    except OSError:
-        os.unlink(beside, dir_fd=folder)
-        raise
-    finally:
-        os.close(fd)
-    crashpoint.step()
-    os.replace(beside, name, src_dir_fd=folder, dst_dir_fd=folder)
-    crashpoint.step()
+    replace_file(name, content, durable=durable, mode=mode, dir_fd=folder, exact=True)
     if durable:
         _sync(folder)
 
@@ -135,7 +125,8 @@ def link_below(folder: int, name: str, target: Path) -> None:
     is_link = inode is not None and stat.S_ISLNK(inode.st_mode)
     if inode is not None and not (is_link and os.readlink(name, dir_fd=folder) != str(target)):
         return
-    beside = f".{name}.{os.getpid()}.tmp"
+    sweep_beside(name, dir_fd=folder)
+    beside = name_beside(name)
     _remove(folder, beside)
     os.symlink(target, beside, dir_fd=folder)
     os.replace(beside, name, src_dir_fd=folder, dst_dir_fd=folder)

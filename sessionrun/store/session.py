@@ -199,9 +199,10 @@ class SessionDir:
         A summary that lags behind after a power cut is only older; but an end that was taken back must be so there
         too, for a reader that finds an end looks no further.
         """
-        replace_file(self.status_path, caches.seal_by_pieces(status), durable=durable)
+        sweeps = durable  # seldom: the directory has files of each task, and is long to list
+        replace_file(self.status_path, caches.seal_by_pieces(status), durable=durable, sweeps=sweeps)
         durable = durable and summary["ended_at"] is None
-        replace_file(self.summary_path, caches.seal(summary), durable=durable)
+        replace_file(self.summary_path, caches.seal(summary), durable=durable, sweeps=sweeps)
 
     def hold_lock(self, name: str, *, timeout_s: float = 2.0) -> int:
         """Take one of the locks for life; the descriptor keeps it.

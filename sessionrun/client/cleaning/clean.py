@@ -31,6 +31,7 @@ from sessionrun.client.reading.view import load_or_warn, load_summary_view, load
 from sessionrun.model.errors import InputError, JobFileError, SessionrunError
 from sessionrun.model.repositories import has_worktree, repository_of
 from sessionrun.model.times import parse_time
+from sessionrun.runtime.export_places import sweep_left
 from sessionrun.runtime.history import find_task, load_spec_now, load_tasks
 from sessionrun.store.creation import find_unbegun, sweep_unbegun
 from sessionrun.store.session import PREFIX, SessionDir, iterate_sessions
@@ -253,6 +254,8 @@ def _clean(session: SessionDir, *, dry_run: bool, named: bool = False) -> Iterat
         if named:
             yield _describe(Removal(session, False, f"it is {view['status']}"))
         return
+    if not dry_run:
+        sweep_left(spec.exports)
     if not any(map(has_worktree, spec.tasks)):
         return
     if (session.path / "jobs").is_dir():

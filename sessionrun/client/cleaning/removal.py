@@ -181,6 +181,7 @@ def _remove_all(ready: Sequence[Candidate], *, dry_run: bool) -> Iterator[Remova
     if not ready:
         return
     from sessionrun.client.cleaning.leftovers import find_marked, find_recorded
+    from sessionrun.runtime.export_places import sweep_left
     from sessionrun.runtime.exports.writer import find_outputs
     from sessionrun.store.journal import read_log
     from sessionrun.store.ledger import fold_ledger
@@ -197,6 +198,7 @@ def _remove_all(ready: Sequence[Candidate], *, dry_run: bool) -> Iterator[Remova
         try:
             shown = find_outputs(session)
             if not dry_run:
+                sweep_left(session.load_spec().exports)
                 _remove(session)
         except (SessionNotFound, FileNotFoundError):
             continue

@@ -7,6 +7,7 @@ import re
 import shlex
 import stat
 from collections.abc import Iterator
+from functools import partial
 from pathlib import Path
 from typing import Final
 
@@ -14,7 +15,8 @@ from sessionrun.client.doctor.evidence import Evidence
 from sessionrun.client.doctor.finding import Finding
 from sessionrun.model.events import JobClaimed, JobFinished
 from sessionrun.runtime import processes
-from sessionrun.store.files import no_umask
+from sessionrun.runtime.export_places import find_left
+from sessionrun.store.files import no_umask, remove_left
 from sessionrun.store.session import AGENT_DIR, LOCK_NAMES, WALLS_STATE, WALLS_SUFFIX
 
 _REGULAR: Final = ("spec.json", "journal", "ledger", "status.json", "summary", "supervisor.log", *LOCK_NAMES)
@@ -82,13 +84,15 @@ def check_temporary(evidence: Evidence) -> Iterator[Finding]:
     """Whether temporary files are left of a process that died while it wrote them."""
     if evidence.alive:
         return
+    what = "left by a process that died while it wrote"
+    for path in find_left(evidence.spec.exports if evidence.spec is not None else ()):
+        yield Finding("temporary", "warning", str(path), what, "--fix removes it", partial(remove_left, path))
     for path, inode in _walk(evidence.session.path):
         match = _TEMPORARY.fullmatch(path.name)
         if match is None or not stat.S_ISREG(inode.st_mode):
             continue
         age_s = evidence.now - inode.st_mtime
         if age_s > OLD_S or (age_s > YOUNG_S and processes.identify(int(match[1])) is None):
-            what = "left by a process that died while it wrote"
             yield Finding("temporary", "warning", str(path), what, "--fix removes it", path.unlink)
 
 

@@ -37,10 +37,16 @@ while gated and (here / "shut").exists():
 if prompt == "crash":
     sys.stdout.flush()
     os.kill(os.getpid(), signal.SIGSEGV)
+if prompt.startswith("leave"):
+    job = {"task_id": "b1", "run_id": "r1", "is_backgrounded": True, "description": "build it"}
+    print(json.dumps({"type": "system", "subtype": "task_started", **job}))
 if time.time() < until:
     print(json.dumps({**result, "is_error": True, "result": f"Claude AI usage limit reached|{int(until)}"}))
     sys.exit(1)
 print(json.dumps({**result, "is_error": False, "result": f"did {prompt.strip()}"}))
+if prompt == "leave and wait":
+    sys.stdout.flush()
+    time.sleep(600)
 """
 
 
@@ -160,6 +166,25 @@ def test_a_run_that_broke_off_goes_on_in_its_conversation(quota: Quota) -> None:
     (_, first, none), (_, second, resumed) = quota.runs()
     assert (first, none, resumed) == ("crash", [], ["--resume=c-1"])
     assert second.startswith("Your last run was broken off (") and second.endswith("Go on where you stopped.")
+
+
+@pytest.mark.parametrize("more", [{"check": {"commands": ["true"]}, "rounds": 2}, {"retries": 1}])
+def test_what_was_left_running_is_named_in_the_same_conversation(quota: Quota, more: dict[str, Any]) -> None:
+    session = quota.start([{"id": "a", "prompt": "leave", **more}])
+    task = quota.sessionrun.wait(session)["tasks"][0]
+    assert (task["outcome"], task["attempt"], task["round"]) == ("succeeded", 1, more.get("rounds", 1))
+    (_, first, none), (_, second, resumed) = quota.runs()
+    assert (first, none, resumed) == ("leave", [], ["--resume=c-1"])
+    assert "1 background job was stopped when the turn ended: 'build it'" in second
+    assert "Run such work in the foreground, or wait for its end" in second
+
+
+def test_a_time_limit_while_work_is_open_is_no_reason_to_do_all_of_it_again(quota: Quota) -> None:
+    check = {"commands": ["true"]}
+    session = quota.start([{"id": "a", "prompt": "leave and wait", "timeout": 2, "check": check, "rounds": 2}])
+    task = quota.sessionrun.wait(session)["tasks"][0]
+    assert (task["outcome"], task["reason_class"], task["round"]) == ("failed", "left_running", 1)
+    assert task["reason"].endswith("'build it' (timeout: not done after 2 s)")
 
 
 def test_a_conversation_that_is_gone_begins_anew_with_the_whole_prompt(quota: Quota) -> None:

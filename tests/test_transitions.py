@@ -18,8 +18,9 @@ from sessionrun.engine.transitions import (
     Stopping,
     judge_stopped,
 )
-from sessionrun.model.events import VERDICTS, Verdict
+from sessionrun.model.events import VERDICTS, Timer, Verdict
 from sessionrun.model.keys import PHASES, Phase
+from sessionrun.model.reasons import LEFT_RUNNING
 from sessionrun.model.spec import OUTCOMES
 
 
@@ -125,7 +126,14 @@ def test_a_stopped_job_ended_for_that_reason(phase: Phase, stopping: Stopping, v
     assert judge_stopped(phase, stopping, verdict) == STOPPED[phase, stopping, verdict]
 
 
-@pytest.mark.parametrize("stopping", [None, *get_args(Stopping)])
+@pytest.mark.parametrize("stopping", ["cancelled", *get_args(Timer)])
+def test_work_that_was_left_running_is_not_done_again(stopping: Stopping) -> None:
+    """It had said its last word: that its time was up says less than what is missing."""
+    own = judge_stopped("work", stopping, "failed", LEFT_RUNNING) is None
+    assert own == (stopping in ("timeout", "round_timeout", "idle_timeout"))
+
+
+@pytest.mark.parametrize("stopping", [None, "cancelled", *get_args(Timer)])
 def test_a_stop_never_turns_into_success(stopping: Stopping | None) -> None:
     verdicts = {judge_stopped(phase, stopping, verdict) for phase in PHASES for verdict in VERDICTS}
     assert not verdicts & {"passed", "lost", "interrupted", "void"}

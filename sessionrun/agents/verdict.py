@@ -110,7 +110,7 @@ def format_reason(reason_class: str, text: str) -> str:
 def _judge_signal(number: int, result: AgentResult | None, stderr: str, *, core: bool) -> Problem:
     text = _signal_text(number, core=core)
     if number not in _FAULTS and result is not None and result.reason_class == LEFT_RUNNING:
-        return Problem(LEFT_RUNNING, f"{(result.reason or '')[: MAX_REASON - 60]} ({text})")
+        return Problem(LEFT_RUNNING, result.reason or text)
     if number not in _FAULTS:
         return Problem("signal", text)
     crash = find_crash(stderr)

@@ -94,7 +94,7 @@ from sessionrun.model.events import (
     Verdict,
 )
 from sessionrun.model.keys import Phase
-from sessionrun.model.reasons import EXIT_UNSEEN, effect_of
+from sessionrun.model.reasons import EXIT_UNSEEN, LEFT_RUNNING, effect_of
 from sessionrun.model.turns import WORKSPACE_PHASES, turn_deadline
 
 JUDGING: Final[tuple[Phase, ...]] = ("check", "prove")
@@ -345,9 +345,13 @@ def _job_over(
     phase, task.job = job.key.phase, None
     state.running_jobs -= 1
     give(state, list(job_tokens(state, task, phase)))
-    stopped = judge_stopped(phase, job.stopping, end.verdict)
+    stopped = judge_stopped(phase, job.stopping, end.verdict, end.reason_class)
     if stopped is not None and job.stopping is not None:
         verdict, (reason_class, reason) = stopped, describe_stop(task.spec, state.spec.limits, phase, job.stopping)
+    elif reason_class == LEFT_RUNNING and job.stopping is not None:
+        reason = f"{reason} ({describe_stop(task.spec, state.spec.limits, phase, job.stopping)[1]})"
+    if reason_class == LEFT_RUNNING and job.stopping != "timeout" and task.has_round_after(phase):
+        verdict = "overdue"  # the round is not done, and the next one can do what is missing
     target = TRANSITIONS[phase, verdict, task.has_round_after(phase)]
     if phase == "work" and verdict not in ("lost", "interrupted", "void", "cancelled"):
         failure = _JobEnd(end.verdict, reason_class, reason, end.resets_at)
@@ -380,7 +384,7 @@ def _go_to(state: State, task: TaskState, target: Target, reason_class: str | No
         decide_outcome(state, task, "failed", BUDGET, describe_used_up(state, task))
     elif phase is not None:
         if phase == "work" and task.progress.phase in ("work", *JUDGING):
-            begin_round(task, overdue=reason_class == "round_timeout")
+            begin_round(task, reason_class, reason)
         enter(state, task, phase)
     elif target == "succeeded":
         unseen = task.last_work.unseen

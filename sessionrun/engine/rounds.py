@@ -12,6 +12,7 @@ from typing import Final
 from sessionrun.engine.state import TaskState
 from sessionrun.engine.task import Best
 from sessionrun.model.checks import Checked
+from sessionrun.model.reasons import LEFT_RUNNING
 from sessionrun.model.spec import Outcome
 
 ENDS_WITH_BEST: Final[frozenset[Outcome]] = frozenset(("failed", "timed_out"))
@@ -27,11 +28,13 @@ def begin_clocks(task: TaskState, now: float) -> None:
         progress.round_deadline = now + spec.round_timeout_s
 
 
-def begin_round(task: TaskState, *, overdue: bool) -> None:
-    """On to the next round; `overdue`: the time of the last one was up."""
+def begin_round(task: TaskState, reason_class: str | None, reason: str | None) -> None:
+    """On to the next round, for this reason."""
     progress = task.progress
     progress.round += 1
-    progress.round_deadline, progress.overdue = None, overdue
+    progress.round_deadline, progress.overdue = None, reason_class == "round_timeout"
+    if reason_class == LEFT_RUNNING:
+        task.thread = task.thread._replace(broken_off=reason)
 
 
 def keep_round(task: TaskState, checked: Checked | None, *, passed: bool) -> None:

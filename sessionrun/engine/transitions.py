@@ -11,7 +11,7 @@ from typing import Final, Literal, TypeAlias
 
 from sessionrun.model.events import VERDICTS, Timer, Verdict
 from sessionrun.model.keys import PHASES, Phase
-from sessionrun.model.reasons import WORKSPACE_REASONS
+from sessionrun.model.reasons import LEFT_RUNNING, WORKSPACE_REASONS
 from sessionrun.model.sizes import format_size
 from sessionrun.model.spec import OUTCOMES, Limits, Outcome, TaskSpec
 
@@ -163,12 +163,15 @@ AS_PHASE: Final[dict[Target, Phase]] = {phase: phase for phase in TASK_PHASES}
 AS_OUTCOME: Final[dict[Target, Outcome]] = {outcome: outcome for outcome in OUTCOMES}
 
 
-def judge_stopped(phase: Phase, stopping: Stopping | None, verdict: Verdict) -> Judgement | None:
+def judge_stopped(
+    phase: Phase, stopping: Stopping | None, verdict: Verdict, reason_class: str | None = None
+) -> Judgement | None:
     """The judgement of a job that was being stopped when it ended; None: its own one holds.
 
     It ended for that reason, whatever its exit code says, but for two cases.  What LAND and RELEASE did is done,
     and what a PREPARE did whose time was up.  WORK that ran out of time and whose end was not seen stays `lost`,
-    because `timed_out` may be tried again.
+    because `timed_out` may be tried again.  WORK that had said its last word, and then waited for work in the
+    background until its time was up, is not done again: only what it left running is missing.
     """
     unseen = verdict in ("lost", "interrupted")
     if stopping is None or (phase == "land" and unseen):
@@ -177,6 +180,8 @@ def judge_stopped(phase: Phase, stopping: Stopping | None, verdict: Verdict) -> 
         return None
     if stopping == "cancelled":
         return "cancelled"
+    if reason_class == LEFT_RUNNING and stopping in ("timeout", "round_timeout", "idle_timeout"):
+        return None
     if stopping == "workspace_timeout":
         return "failed"
     if unseen:

@@ -13,7 +13,7 @@ from pathlib import Path
 
 from sessionrun.engine.state import TaskState
 from sessionrun.model.frozen import frozen
-from sessionrun.model.reasons import goes_on
+from sessionrun.model.reasons import LEFT_RUNNING, goes_on
 from sessionrun.model.spec import AgentSpec, SessionSpec, TaskSpec
 from sessionrun.runtime.jobs.context_files import load_shown, word_answer, word_edit
 from sessionrun.store.jobfiles import read_tail
@@ -153,8 +153,16 @@ def word_feedback(feedback: Feedback, who: str) -> bytes:
 def _word_continuation(task: TaskState, red_check: Feedback | None, text: str) -> bytes:
     if task.thread.broken_off or red_check is None:
         asked = f" You were asked:\n\n{text}" if task.thread.turn > 1 or task.follow_ups.texts else ""
-        return f"Your last run was broken off ({task.thread.broken_off}). Go on where you stopped.{asked}".encode()
+        why = _word_broken_off(task.thread.broken_off)
+        return f"Your last run was broken off {why} Go on where you stopped.{asked}".encode()
     return word_feedback(red_check, "Your work")
+
+
+def _word_broken_off(reason: str | None) -> str:
+    """Why a run was broken off, and how the next one keeps from that."""
+    is_left = reason is not None and reason.startswith(f"{LEFT_RUNNING}:")
+    advice = " Run such work in the foreground, or wait for its end before you end your turn." if is_left else ""
+    return f"({reason}).{advice}"
 
 
 def _wrap(task: TaskState, text: str) -> str:
@@ -168,7 +176,7 @@ def _tell_evidence(task: TaskState) -> str:
     """What a new conversation has to be told about earlier work; empty if no work was done before."""
     if task.thread.broken_off:
         place = " What it did may be in the working directory."
-        return f"\n\nAn earlier run of this task was broken off ({task.thread.broken_off}).{place}"
+        return f"\n\nAn earlier run of this task was broken off {_word_broken_off(task.thread.broken_off)}{place}"
     if task.progress.attempt > task.follow_ups.attempt and task.end.reason and goes_on(task.end.reason_class):
         return f"\n\nAn earlier attempt at this task was broken off ({task.end.reason})."
     return ""

@@ -12,6 +12,7 @@ where there was any.  expected.jsonl has a row for each:
   `source` says how it was made.  `constructed` - made by hand in the
   recorded form, with words that `source` names, mostly a public issue thread; its version is the one of that time.
 - `said`: the class that the output alone says, where the signal that ended the program comes first.
+- `final`: whether the stream has its last word and nothing is open or to come; null where that is not looked at.
 """
 
 from __future__ import annotations
@@ -52,6 +53,7 @@ class Sample:
     origin: Literal["recorded", "constructed"]
     source: str = ""
     said: str | None = None
+    final: bool | None = None
 
     def __str__(self) -> str:
         return f"{self.agent}-{self.version}-{self.case}"

@@ -34,6 +34,7 @@ def test_sample(sample: Sample) -> None:
         assert sample.words in (finished.reason or "")
         assert "\n" not in (finished.reason or "")
     assert sample.said is None or result.reason_class == sample.said
+    assert sample.final in (None, result.is_final)
     assert finished.resets_at == pytest.approx(read_time(sample.reset), abs=1e-3)
 
 
@@ -41,6 +42,19 @@ def read_time(text: str | None) -> float | None:
     if text is None:
         return None
     return datetime.fromisoformat(text.removesuffix("Z")).replace(tzinfo=timezone.utc).timestamp()
+
+
+def test_no_stream_with_lost_work_is_a_success() -> None:
+    """Each way in which an agent loses work that it had begun, as far as its stream tells."""
+    lost = {(sample.agent, sample.case) for sample in CORPUS if sample.reason_class == "left_running"}
+    assert lost >= {
+        ("claude", "sub_stopped"),
+        ("claude", "wake_pending"),
+        ("claude", "bg_open_at_end"),
+        ("claude", "one_of_two_unheard"),
+        ("codex", "bg_killed"),
+        ("qwen", "bg_killed"),
+    }
 
 
 def test_where_a_sample_comes_from_is_said() -> None:

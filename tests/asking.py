@@ -38,7 +38,7 @@ def ask(
         "method": method,
         "scheme": "http",
         "path": path,
-        "raw_path": path.encode(),
+        "raw_path": path.encode("utf-8", "surrogateescape"),
         "root_path": "",
         "query_string": query.encode(),
         "headers": [(name.lower().encode(), value.encode("latin-1")) for name, value in given.items()],

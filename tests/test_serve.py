@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import hmac
 import http.client
 import json
 import os
@@ -24,7 +25,8 @@ from sessionrun.serve.app import Desk
 from sessionrun.serve.guard import Guard
 from sessionrun.serve.watching import Kept, Watch
 
-COOKIE = {"cookie": f"other=1; sessionrun-8000={TOKEN}"}
+VALUE = hmac.new(TOKEN.encode(), b"cookie of port 8000", "sha256").hexdigest()
+COOKIE = {"cookie": f"other=1; sessionrun-8000={VALUE}"}
 HERE = {"origin": f"http://{HOST}"}
 
 
@@ -57,7 +59,11 @@ async def let_through(scope: Any, receive: Any, send: Any) -> None:
         ("GET", COOKIE | {"origin": "http://evil.example"}, HOST, 403),
         ("GET", COOKIE | {"origin": "null"}, HOST, 403),
         ("GET", COOKIE | {"origin": f"https://{HOST}"}, HOST, 403),
-        ("GET", {"cookie": f"sessionrun-8001={TOKEN}"}, HOST, 401),
+        # what a browser sends to a server at another port opens nothing else
+        ("GET", {"cookie": f"sessionrun-8001={VALUE}"}, HOST, 401),
+        ("GET", {"cookie": f"sessionrun-8000={TOKEN}"}, HOST, 401),
+        ("GET", {"authorization": f"Bearer {VALUE}"}, HOST, 401),
+        ("POST", {"authorization": f"Bearer {VALUE}"}, HOST, 401),
         ("GET", {"cookie": "sessionrun-8000=\xe4; ;=;"}, HOST, 401),
         ("GET", {"authorization": f"Bearer {TOKEN}x"}, HOST, 401),
         ("GET", {"authorization": "Bearer "}, HOST, 401),
@@ -85,8 +91,8 @@ def test_a_token_in_the_address_becomes_a_cookie() -> None:
     answer = ask(guarded(let_through), f"/a b?token={TOKEN}&x=1&y=")
     assert (answer.code, answer.headers["location"]) == (303, "/a%20b?x=1&y=")
     cookie = answer.headers["set-cookie"]
-    assert cookie.startswith(f"sessionrun-8000={TOKEN};") and "HttpOnly" in cookie and "SameSite=strict" in cookie
-    for wrong in ("", "x", "%ff", f"{TOKEN}%00"):
+    assert cookie.startswith(f"sessionrun-8000={VALUE};") and "HttpOnly" in cookie and "SameSite=strict" in cookie
+    for wrong in ("", "x", "%ff", f"{TOKEN}%00", VALUE):
         assert ask(guarded(let_through), f"/?token={wrong}", COOKIE).code == 401
 
 
@@ -127,8 +133,13 @@ def test_all_pages_of_a_session(sessionrun: Command, desk: Any) -> None:
 def test_what_is_not_there(sessionrun: Command, desk: Any) -> None:
     session_id = sessionrun.finished({"prompts": ["true"]})
     (sessionrun.results / "notes").mkdir()
-    for path in ("nosuch", "..", "%2e%2e", "../notes", f"{session_id}/tasks/2", f"{session_id}/nothing", "x\0y"):
-        assert ask(desk, f"/sessions/{path}").code in (404, 405), path
+    odd = ("nosuch", "..", "%2e%2e", "../notes", "x\0y", "\udcff", "\ufffd", "a" * 300, "a" * 70_000)
+    nums = ("-1", "1.0", "\u0661", "9" * 5000, "a" * 300)
+    for path in (*odd, f"{session_id}/nothing", *(f"{session_id}/tasks/{num}" for num in nums)):
+        for more in ("", "/part", "/events"):
+            assert ask(desk, f"/sessions/{path}{more}").code in (404, 405), path[:80]
+        assert ask(desk, f"/sessions/{path}/cancel", method="POST").code == 404, path[:80]
+    assert ask(desk, f"/sessions/{session_id}/tasks/2").code == 404
     assert ask(desk, f"/sessions/{session_id}/explode", method="POST").code == 404
     assert ask(desk, f"/sessions/{session_id}/cancel").code == 405
     (sessionrun.directory(session_id) / "spec.json").write_text("{")

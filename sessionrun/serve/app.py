@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import os
+import re
 import time
 from collections.abc import Callable, Hashable
 from pathlib import Path
@@ -35,6 +36,10 @@ LIVES_S: Final = 10.0
 """So often the list is made anew to see which sessions live: no file says that."""
 
 
+_ID: Final = re.compile(r"[A-Za-z0-9-]{1,64}")
+_NUM: Final = re.compile(r"[0-9]{1,9}")
+
+
 class Desk:
     """Answers all requests of one server.
 
@@ -62,11 +67,11 @@ class Desk:
             Route("/sessions/{session}/part", self.show_part, methods=get),
             Route("/sessions/{session}/events", self.follow, methods=get),
             Route("/sessions/{session}/report", self.show_report, methods=get),
-            Route("/sessions/{session}/tasks/{num:int}", self.show_task, methods=get),
-            Route("/sessions/{session}/tasks/{num:int}/part", self.show_task_part, methods=get),
-            Route("/sessions/{session}/tasks/{num:int}/events", self.follow, methods=get),
+            Route("/sessions/{session}/tasks/{num}", self.show_task, methods=get),
+            Route("/sessions/{session}/tasks/{num}/part", self.show_task_part, methods=get),
+            Route("/sessions/{session}/tasks/{num}/events", self.follow, methods=get),
             Route("/sessions/{session}/{action}", self.act, methods=["POST"]),
-            Route("/sessions/{session}/tasks/{num:int}/{action}", self.act, methods=["POST"]),
+            Route("/sessions/{session}/tasks/{num}/{action}", self.act, methods=["POST"]),
         ]
         return Starlette(routes=routes, exception_handlers={SessionrunError: _tell_error, OSError: _tell_error})
 
@@ -95,13 +100,13 @@ class Desk:
 
     async def show_task(self, request: Request) -> Response:
         """`/sessions/ID/tasks/NUM`."""
-        session, num = self._find(request), request.path_params["num"]
+        session, num = self._find(request), _read_num(request)
         main, title = await asyncio.to_thread(self._make_task, session, num)
         return _answer(pages.make_document(title, main, f"/sessions/{session.session_id}/tasks/{num}"))
 
     async def show_task_part(self, request: Request) -> Response:
         """What changes of that page."""
-        main, _ = await asyncio.to_thread(self._make_task, self._find(request), request.path_params["num"])
+        main, _ = await asyncio.to_thread(self._make_task, self._find(request), _read_num(request))
         return _answer(main)
 
     async def show_report(self, request: Request) -> Response:
@@ -117,15 +122,16 @@ class Desk:
         """Server-sent events: one for each change of a page."""
         name = self._find(request).session_id if "session" in request.path_params else ALL
         if "num" in request.path_params:
-            name = f"{name}/{request.path_params['num']}"
-            await asyncio.to_thread(self._make_task, self._find(request), request.path_params["num"])
+            num = _read_num(request)
+            name = f"{name}/{num}"
+            await asyncio.to_thread(self._make_task, self._find(request), num)
         return StreamingResponse(self._watch.follow(name, lambda: self._over), media_type="text/event-stream")
 
     # --- changes ---
 
     async def act(self, request: Request) -> Response:
         """A button was pressed."""
-        session, num = self._find(request), request.path_params.get("num")
+        session, num = self._find(request), _read_num(request) if "num" in request.path_params else None
         act = _ACTIONS.get(request.path_params["action"])
         if act is None:
             raise InputError("there is no such action")
@@ -144,7 +150,7 @@ class Desk:
         """The session that the address names by its whole id."""
         session_id = request.path_params["session"]
         session = SessionDir(self._results_dir / f"session-{session_id}")
-        if "/" in session_id or "\0" in session_id or not session.spec_path.is_file():
+        if not _ID.fullmatch(session_id) or not session.spec_path.is_file():
             raise InputError(f"there is no session {session_id[:80]!r} in {self._results_dir}")
         return session
 
@@ -173,6 +179,13 @@ class Desk:
         name = f"{session.session_id}/{num}"
         self._outputs[name] = tuple(session.path / str(shown.task[key]) for key in ("output", "stderr"))
         return pages.make_task(shown, matter.view, control=self._control), str(shown.task["title"])
+
+
+def _read_num(request: Request) -> int:
+    num = request.path_params["num"]
+    if not _NUM.fullmatch(num):
+        raise InputError(f"there is no task {num[:80]!r}")
+    return int(num)
 
 
 def _cancel(session: SessionDir, tasks: tuple[str, ...]) -> str | None:

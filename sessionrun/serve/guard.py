@@ -41,7 +41,11 @@ class Guard:
 
     def __init__(self, app: ASGIApp, token: str, hosts: Collection[str], *, control: bool) -> None:
         self._app, self._token, self._hosts, self._control = app, token, frozenset(hosts), control
-        self._cookie = f"sessionrun-{min(hosts).rpartition(':')[2]}"
+        port = min(hosts).rpartition(":")[2]
+        # A browser sends a cookie to all ports of a host.  So a server at another port may learn its value, which
+        # is no token, and is the cookie of no other server of ours.
+        self._cookie = f"sessionrun-{port}"
+        self._cookie_value = hmac.new(token.encode(), f"cookie of port {port}".encode(), "sha256").hexdigest()
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         if scope["type"] != "http":
@@ -69,26 +73,30 @@ class Guard:
         query = parse_qs(scope["query_string"].decode("latin-1"), keep_blank_values=True)
         given = query.pop("token", [None])[-1]
         if given is not None and scope["method"] == "GET":
-            return self._let_in(scope, query) if self._fits(given) else _refuse(401, "that is not the token")
-        bearer = headers.get("authorization", "").removeprefix("Bearer ")
-        has_cookie = self._fits(_read_cookie(headers, self._cookie))
-        if not has_cookie and not self._fits(bearer):
+            return (
+                self._let_in(scope, query)
+                if _is_same(given, self._token)
+                else _refuse(401, "that is not the token")
+            )
+        has_token = _is_same(headers.get("authorization", "").removeprefix("Bearer "), self._token)
+        if not has_token and not _is_same(_read_cookie(headers, self._cookie), self._cookie_value):
             return _refuse(401, "open the address that sessionrun serve printed: it has the token")
         if scope["method"] not in ("GET", "HEAD"):
             if not self._control:
                 return _refuse(403, "this server only shows: start it with --control")
-            if origin is None and not self._fits(bearer):
+            if origin is None and not has_token:
                 return _refuse(403, "a browser has to say from which page it asks")
         return None
 
     def _let_in(self, scope: Scope, query: dict[str, list[str]]) -> Response:
         rest = urlencode(query, doseq=True)
         answer = RedirectResponse(quote(scope["path"]) + (f"?{rest}" if rest else ""), status_code=303)
-        answer.set_cookie(self._cookie, self._token, httponly=True, samesite="strict")
+        answer.set_cookie(self._cookie, self._cookie_value, httponly=True, samesite="strict")
         return answer
 
-    def _fits(self, given: str | None) -> bool:
-        return hmac.compare_digest((given or "").encode("utf-8", "replace"), self._token.encode())
+
+def _is_same(given: str | None, secret: str) -> bool:
+    return hmac.compare_digest((given or "").encode("utf-8", "replace"), secret.encode())
 
 
 def _read_cookie(headers: Headers, name: str) -> str | None:

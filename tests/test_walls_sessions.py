@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+import errno
 import os
 import shlex
+import shutil
 import signal
+import subprocess
 import sys
 from collections.abc import Iterator
 from pathlib import Path
@@ -14,9 +17,11 @@ import pytest
 from conftest import eventually
 from walled import Walled, make_walled, need_walls
 
+from sessionrun.walls.inner import CALLS
 from sessionrun.walls.policy import AGENTS, SECRET_FILES, SECRET_FOLDERS, SECRET_VARIABLES
+from sessionrun.walls.programs import find_python
 from sessionrun.walls.report import agree, parse_report
-from sessionrun.walls.trial import build_trial
+from sessionrun.walls.trial import build_trial, find_open_keys
 
 POLICIES = ["project", "strict"]
 KEY = "secret-of-the-user"
@@ -287,6 +292,44 @@ def test_no_secret_can_be_read_and_nothing_outside_be_written(site: Walled, poli
     assert ("readable" in lines) is (policy == "project")
     assert "main-task-two" not in said and "session-" not in said
     assert lines[-1] == "end"
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("policy", POLICIES)
+def test_no_result_of_another_project_can_be_read_nor_the_index(site: Walled, policy: str) -> None:
+    for name in ("home/other", "home/gone"):
+        folder = site.write(f"{name}/notes", "readable\n").parent
+        env = {"SESSIONRUN_RESULTS_DIR": str(folder / "results")}
+        site.command("--sync", "--agent", "shell", "-p", f"echo {KEY}", cwd=folder, env=env)
+    shutil.rmtree(site.home / "gone")
+    assert KEY in site.sh("cat ~/other/results/*/task-*.txt; cat ~/state/sessionrun/sessions | wc -l")
+    script = "cat ~/other/notes; cat ~/other/results/*/task-*.txt ~/other/results/*/prompts/*; ls ~/gone"
+    script += "; cat ~/state/sessionrun/sessions; true"
+    tasks = site.run([{"id": "t", "prompt": script, "sandbox": closed(policy)}])
+    assert site.printed(tasks["t"]) == ("readable\n" if policy == "project" else "")
+
+
+@pytest.mark.parametrize("policy", POLICIES)
+def test_the_kernels_keys_of_the_caller_are_closed(tmp_path: Path, policy: Any) -> None:
+    need_walls()
+    calls = CALLS.get(os.uname().machine)
+    if calls is None:
+        pytest.skip("the numbers of these system calls are not known here")
+    add_key = calls[0][1]
+    asks = (
+        "import ctypes, os, sys\nlibrary = ctypes.CDLL(None, use_errno=True)\n"
+        f"key = library.syscall({add_key + 2}, 10, -3, b'user', b'sessionrun-test', 0)\n"
+    )
+    look = f"{asks}print(key, os.strerror(ctypes.get_errno()))\n"
+    words = build_trial("/usr/bin/bwrap", policy, str(tmp_path), program=(find_python()[0], "-c", look))
+    caller = (
+        f"import ctypes, os\nctypes.CDLL(None).syscall({add_key + 2}, 1, None)\n"
+        f"assert ctypes.CDLL(None).syscall({add_key}, b'user', b'sessionrun-test', b'x', 1, -3) > 0\n"
+        f"{asks}assert key > 0\nos.execv({words[0]!r}, {words!r})\n"
+    )
+    done = subprocess.run([sys.executable, "-c", caller], capture_output=True, text=True, timeout=60)
+    assert done.stdout == f"-1 {os.strerror(errno.ENOSYS)}\n", done.stderr
+    assert find_open_keys() is None
 
 
 @pytest.mark.slow

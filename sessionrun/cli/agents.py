@@ -51,7 +51,8 @@ def _word_walls(walls: WallsHere) -> str:
     if walls.project is not None:
         return walls.project
     strict = "" if walls.strict is None else f"; not strict: {walls.strict}"
-    return f"bubblewrap {walls.version} can build them (run --sandbox project){strict}"
+    keys = "" if walls.keys is None else f"; {walls.keys}"
+    return f"bubblewrap {walls.version} can build them (run --sandbox project){strict}{keys}"
 
 
 def _describe(agent: Examined) -> dict[str, Any]:

@@ -91,6 +91,17 @@ def sessions() -> list[SessionDir]:
     return [SessionDir(path) for path in paths if path.is_absolute() and os.path.exists(path / "spec.json")]
 
 
+def results_dirs() -> list[str]:
+    """The directories of the index in which sessions were started and that are there; each once."""
+    try:
+        lines = index_path().read_bytes().splitlines()
+    except OSError:
+        return []
+    return [
+        path for path in dict.fromkeys(os.path.dirname(os.fsdecode(line)) for line in lines) if os.path.isdir(path)
+    ]
+
+
 def newest() -> SessionDir | None:
     """The session that was started last, if any is left."""
     known = sessions()

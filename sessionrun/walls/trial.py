@@ -91,7 +91,26 @@ def _find_problem(policy: Policy, folder: str, *, network: bool = True) -> str |
     return _try(build_trial(bwrap, policy, folder, network=network))
 
 
-def build_trial(bwrap: str, policy: Policy, folder: str, *, network: bool = True) -> tuple[str, ...]:
+def find_open_keys() -> str | None:
+    """Why programs inside can reach the caller's keys (keyrings(7)), in one line; None: they cannot."""
+    bwrap, kinds = find_bwrap(), inner.CALLS.get(os.uname().machine)
+    if sys.platform != "linux" or bwrap is None:
+        return None
+    if kinds is None:
+        return (
+            f"the kernel's keys of the caller are open inside: not known how to close them on {os.uname().machine}"
+        )
+    asks = f"import ctypes; raise SystemExit(ctypes.CDLL(None).syscall({kinds[0][1] + 2}, 0, -3, 0) > 0)"
+    with tempfile.TemporaryDirectory(prefix="sessionrun-walls-") as folder:
+        is_open = _try(build_trial(bwrap, "project", folder, program=(find_python()[0], "-I", "-S", "-c", asks)))
+    return (
+        "the kernel's keys of the caller are open inside: its system calls cannot be filtered" if is_open else None
+    )
+
+
+def build_trial(
+    bwrap: str, policy: Policy, folder: str, *, network: bool = True, program: tuple[str, ...] = ("true",)
+) -> tuple[str, ...]:
     """The words of a trial, with a folder that is its /tmp and its worktree."""
     python, shown = find_python()
     walls = Walls(
@@ -107,7 +126,7 @@ def build_trial(bwrap: str, policy: Policy, folder: str, *, network: bool = True
         system_links=find_system_links(),
         shown=tuple(path for path in shown if is_hidden(path, policy)),
     )
-    return (*build_argv(walls, "/", dies_with_us=True), "true")
+    return (*build_argv(walls, "/", dies_with_us=True), *program)
 
 
 def _try(argv: tuple[str, ...]) -> str | None:

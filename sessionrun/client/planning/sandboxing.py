@@ -91,18 +91,23 @@ def check_sandboxes(spec: SessionSpec) -> str | None:
 
 
 class WallsHere(NamedTuple):
-    """Whether this machine can build walls: bubblewrap's version, and by policy why it cannot (None: it can)."""
+    """Whether this machine can build walls: bubblewrap's version, and by policy why it cannot (None: it can).
+
+    `keys` says why the kernel's keys stay open inside (None: they do not).
+    """
 
     version: str | None
     project: str | None
     strict: str | None
+    keys: str | None
 
 
 def examine_walls() -> WallsHere:
     """Try each policy; takes a fraction of a second."""
-    from sessionrun.walls.trial import find_problem, read_version
+    from sessionrun.walls.trial import find_open_keys, find_problem, read_version
 
-    return WallsHere(read_version(), find_problem("project"), find_problem("strict", network=False))
+    project, strict = find_problem("project"), find_problem("strict", network=False)
+    return WallsHere(read_version(), project, strict, None if project else find_open_keys())
 
 
 def may_have_walls(spec: SessionSpec) -> bool:

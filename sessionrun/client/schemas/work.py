@@ -280,7 +280,7 @@ DOCTOR_AGENTS: Final = objects(
                 }
             )
         ),
-        "walls": objects({"version": nullable(TEXT), "project": nullable(TEXT), "strict": nullable(TEXT)}),
+        "walls": objects(dict.fromkeys(("version", "project", "strict", "keys"), nullable(TEXT))),
     }
 )
 AGENTS: Final = objects({"agents": lists(objects({**_AGENT, "output_format": TEXT}))})

@@ -13,8 +13,10 @@ from pathlib import Path
 from typing import TypeAlias
 
 from sessionrun.model.errors import SessionrunError
+from sessionrun.model.sandbox import Policy
 from sessionrun.runtime.jobs.agent_state import add_state, list_more_settings, locate_state
 from sessionrun.runtime.jobs.logins import LOGINS
+from sessionrun.store import index
 from sessionrun.store.files import make_directories
 from sessionrun.store.session import AGENT_DIR, WALLS_STATE
 from sessionrun.walls import inner
@@ -130,9 +132,10 @@ def _build(wish: WallsWish) -> Walls:
     if sandbox.policy == "project" and not holds_own(home):
         shown.append(home)
     top = repository.top if sandbox.policy == "project" and os.path.isdir(repository.top) else None
-    hidden = [*_list_hidden(wish, top), *filter(os.path.isdir, wish.answers)]
     visible = tuple(dict.fromkeys(path for path in shown if is_hidden(path, sandbox.policy)))
     needs = (wish.worktree, home, repository.top, repository.common_dir, *needed)
+    hidden = [*_list_hidden(wish, top), *_list_results(needs, visible, sandbox.policy)]
+    hidden += filter(os.path.isdir, wish.answers)
     more = filter(os.path.isfile, wish.answers)
     folders, files = _find_masks(wish, own, needs, (*visible, *((top,) if top else ())), more)
     if sandbox.policy == "strict":
@@ -173,6 +176,13 @@ def _list_hidden(wish: WallsWish, top: str | None) -> Iterator[str]:
     yield from _hide(wish.repository.worktree_dir, () if wish.is_mirror else kept)
     for folder in (os.path.dirname(wish.cache), *wish.hidden):
         yield from _hide(folder, ())
+
+
+def _list_results(needs: Sequence[str], visible: Sequence[str], policy: Policy) -> Iterator[str]:
+    """The user's other results, and the index that names them, where they would be seen."""
+    for folder in (*index.results_dirs(), str(index.index_path().parent)):
+        if not is_hidden(folder, policy) or _is_below(folder, visible):
+            yield from _hide(folder, needs)
 
 
 def _find_shown(wish: WallsWish) -> Iterator[str]:

@@ -133,6 +133,18 @@ def test_counts_of_several_commands_add_up_and_none_at_all_is_a_failure(tmp_path
     assert not (tmp_path / "never").exists()
 
 
+@pytest.mark.parametrize("tag", ["failure", "error"])
+def test_exit_code_0_beside_a_report_with_a_failed_test_is_a_failure(tmp_path: Path, tag: str) -> None:
+    says = f"<testsuite><testcase name='a'><{tag} message='no'/></testcase><testcase name='b'/></testsuite>"
+    command = f'{WRITE}echo "{says}" > $f'
+    ran = run_commands((command, "touch never"), str(tmp_path), tmp_path)
+    assert ran.problem == f"its report says 1 test failed, but the exit code is 0, of: {command}"
+    assert "did not pass, though its exit code is 0" in ran.feedback and "FAILED a: no" in ran.feedback
+    assert not (tmp_path / "never").exists()
+    tolerated = run_commands((command,), str(tmp_path), tmp_path, reads_report=False)
+    assert tolerated.problem is None and tolerated.counts is not None
+
+
 def test_the_telling_part_comes_first_and_all_of_it_is_bounded() -> None:
     counts = Counts(passed=3, failed=200, total=203)
     failed = tuple(FailedTest(f"t::test_{number}", "m" * 400) for number in range(50))

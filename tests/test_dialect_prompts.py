@@ -158,6 +158,7 @@ def test_every_task_field() -> None:
                     "files": "src/a.py",
                     "rounds": 3,
                     "reset": "hard",
+                    "report": "ignore",
                 },
                 brief={
                     "mode": "edit",
@@ -214,6 +215,7 @@ def test_every_task_field() -> None:
             "verify": "Judge.",
             "files": ("src/a.py",),
             "reset": "hard",
+            "report": "ignore",
         },
         "brief": {
             "mode": "edit",

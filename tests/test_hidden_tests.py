@@ -12,7 +12,8 @@ from sessionrun.model.hidden import HiddenTests, hidden_from_record
 from sessionrun.model.places import Place
 from sessionrun.model.spec import Prove, TaskSpec
 from sessionrun.runtime.jobs.check.baseline import list_red
-from sessionrun.runtime.jobs.prove.cases import Case, list_test_files, match_ids, parse_cases, split_id
+from sessionrun.runtime.jobs.check.junit import Case, parse_junit
+from sessionrun.runtime.jobs.prove.cases import list_test_files, match_ids, split_id
 from sessionrun.workspaces.crossing import NotApplicable, add_tests, take_source
 from sessionrun.workspaces.git import Git
 from sessionrun.workspaces.source_patch import keep_source, list_files
@@ -45,8 +46,9 @@ XML = b"""<?xml version="1.0" encoding="utf-8"?><testsuites><testsuite name="pyt
 
 
 def test_how_tests_ended() -> None:
-    cases = parse_cases(XML)
-    assert cases is not None
+    tests = parse_junit(XML)
+    assert tests is not None
+    cases = tests.cases
     names = ("good", "bad", "off", "known", "torn", "missing")
     found = match_ids([f"tests/test_a.py::test_{name}" for name in names], cases)
     assert [found.get(f"tests/test_a.py::test_{name}") for name in names] == [
@@ -70,11 +72,12 @@ def test_how_tests_ended() -> None:
     ],
 )
 def test_what_is_not_junit_xml(content: bytes) -> None:
-    assert parse_cases(content) is None
+    assert parse_junit(content) is None
 
 
 def test_a_test_without_a_name_is_nothing_to_stumble_over() -> None:
-    assert parse_cases(b"<testsuite><testcase/></testsuite>") == [Case("", "", "passed")]
+    tests = parse_junit(b"<testsuite><testcase/></testsuite>")
+    assert tests is not None and tests.cases == (Case("", "", "passed"),)
 
 
 def test_which_files_are_run() -> None:

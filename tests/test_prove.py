@@ -16,6 +16,7 @@ from stages import Stage, begin_repository, commit_all, lay_out_repository, refr
 from test_cli_worktrees import Project
 
 from sessionrun.runtime.jobs.prove.request import Ran
+from sessionrun.runtime.jobs.prove.runners import RanTests, find_missing, parse_output
 from sessionrun.runtime.jobs.prove.verdict import find_verdict
 from sessionrun.store.session import SessionDir
 from sessionrun.workspaces.crossing import SECTIONS, SET_UP, TEST_FILES, compile_patterns, exchange_sections
@@ -54,15 +55,88 @@ def test_without_red_there_may_be_nothing_to_fix() -> None:
     assert (report.verdict, report.problem) == ("not_red", None)
 
 
-@pytest.mark.parametrize("unsteady", ["base", "new_tests"])
+@pytest.mark.parametrize("unsteady", ["result", "base", "new_tests"])
 def test_a_check_that_fails_and_passes_is_flaky(unsteady: str) -> None:
+    passing = {"result", "old_tests", *(["base"] if unsteady == "new_tests" else [])}
+
     def check(state: str, time: int) -> Ran:
-        if state == unsteady:
-            return Ran(time == 3)
-        return Ran(state in ("result", "old_tests", "base"))
+        return Ran((state in passing) != (state == unsteady and time == 3))
 
     assert find_verdict(check, red=True, repeat=3).verdict == "flaky"
     assert find_verdict(check, red=True, repeat=2).verdict == "proved", "twice it failed"
+
+
+# --- the tests that ran ---
+
+GO = "--- PASS: TestA (0.00s)\n    --- FAIL: TestA/case (0.00s)\nok  \texample.com/a\t0.1s\n"
+GO_JSON = '{"Action":"fail","Package":"p","Test":"TestA"}\n{"Action":"pass","Package":"p"}\n'
+CARGO = (
+    "     Running unittests src/lib.rs (target/debug/deps/a-1)\ntest tests::a ... ok\ntest tests::b ... ignored\n"
+    "test result: ok. 1 passed; 0 failed; 1 ignored; 0 measured\n   Doc-tests a\n"
+    "test src/lib.rs - add (line 3) ... FAILED\ntest result: FAILED. 0 passed; 1 failed; 0 ignored\n"
+)
+
+
+@pytest.mark.parametrize(
+    ("output", "words", "numbers"),
+    [
+        (GO, {"example.com/a::TestA": "passed", "example.com/a::TestA/case": "failed"}, {"go": 0}),
+        (GO_JSON, {"p::TestA": "failed"}, {}),
+        (
+            CARGO,
+            {"src/lib.rs::tests::a": "passed", "src/lib.rs::tests::b": "skipped", "a::src/lib.rs - add": "failed"},
+            {"cargo": 2},
+        ),
+        ("=== 1 failed, 2 passed, 3 skipped, 1 error in 0.12s ===\n4 passed in 0.01s\n", {}, {"pytest": 7}),
+        ("Ran 5 tests in 0.001s\n\nOK (skipped=2)\n", {}, {"unittest": 3}),
+        ("\x1b[2m      Tests \x1b[22m 1 failed | 2 passed | 4 skipped (7)\n", {}, {"vitest": 3}),
+        ("Tests:       1 failed, 1 skipped, 2 passed, 4 total\n", {}, {"jest": 3}),
+        ("  2 passing (3ms)\n  1 failing\n", {}, {"mocha": 3}),
+        ("# tests 3\n# pass 2\n# fail 1\n", {}, {"node": 3}),
+        ("Tests run: 3, Failures: 1, Errors: 0, Skipped: 1\n", {}, {"surefire": 2}),
+        ("1 passed\nok then\nall tests passed in time\n", {}, {}),
+    ],
+)
+def test_what_runners_print(output: str, words: dict[str, str], numbers: dict[str, int]) -> None:
+    assert parse_output(output) == RanTests(words, numbers)
+
+
+@pytest.mark.parametrize(
+    ("base", "work", "missing"),
+    [
+        ({}, {"t::a": "passed"}, None),
+        ({"t::a": "failed", "t::b": "skipped"}, {"t::a": "passed"}, None),
+        ({"t::a": "failed", "t::b": "passed"}, {"t::b": "passed"}, "1 of 2 tests did not run with the work: t::a"),
+        ({"t::a": "failed"}, {"t::a": "skipped"}, "1 of 1 tests did not run with the work: t::a"),
+        ({"t::a": "failed"}, {}, "1 of 1 tests did not run with the work: t::a"),
+        ({"t::a[1]": "failed"}, {"t::a[one::x]": "passed"}, None),
+        (
+            {"t::a[1]": "passed", "t::a[2]": "passed"},
+            {"t::a[3]": "passed"},
+            "1 of 2 tests did not run with the work: t::a[2]",
+        ),
+        ({"p/q::TestA/x": "failed"}, {"p/q::TestA/y": "passed"}, None),
+    ],
+)
+def test_what_ran_on_the_base_has_to_run_with_the_work(
+    base: dict[str, str], work: dict[str, str], missing: str | None
+) -> None:
+    assert find_missing(RanTests(base), RanTests(work)) == missing
+    states = {
+        "result": Ran(True),
+        "old_tests": Ran(True, tests=RanTests(work)),
+        "base": Ran(False, tests=RanTests(base)),
+    }
+    report = find_verdict(lambda state, time: states[state], red=True, repeat=2)
+    assert (report.verdict, report.problem) == (("unproved", missing) if missing else ("proved", None))
+    careless = find_verdict(lambda state, time: states[state], red=True, repeat=2, reads_report=False)
+    assert careless.verdict == "proved"
+
+
+def test_numbers_of_tests_are_compared_where_there_are_no_names() -> None:
+    base, work = RanTests({}, {"vitest": 3, "go": 0}), RanTests({}, {"vitest": 2})
+    assert find_missing(base, work) == "1 of 3 tests of vitest did not run with the work"
+    assert find_missing(work, base) is None
 
 
 # --- which files are tests ---
@@ -265,11 +339,12 @@ def test_a_failed_proof_goes_back_to_the_agent(ended: Project) -> None:
     assert "on the base and the work: fails: exit code 1" in seen
 
 
-def test_the_base_is_checked_once_for_all_tasks(ended: Project) -> None:
+def test_without_walls_the_base_is_checked_after_the_work_of_each_task(ended: Project) -> None:
+    """A task could have changed the machine since another one saw the base fail."""
     tasks = tasks_of(ended)
     assert {tasks[name]["proof"] for name in "ab"} == {"proved"}
     count = (ended.cwd.parent.parent / "count").read_text()
-    assert count.count("bad") == 2, "once, and once more because it failed"
+    assert count.count("bad") == 4, "for each task once, and once more because it failed"
 
 
 def test_what_a_proof_needs(sessionrun: Command, project: Project) -> None:

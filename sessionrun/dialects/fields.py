@@ -42,7 +42,7 @@ from sessionrun.dialects.paths import as_project_paths
 from sessionrun.dialects.plan import LandingWish, SeatsWish
 from sessionrun.dialects.sandbox import SANDBOX_FIELDS, as_sandbox
 from sessionrun.model.brief import ANSWER_MODES, Brief
-from sessionrun.model.checks import ANSWER_KINDS, RESETS
+from sessionrun.model.checks import ANSWER_KINDS, REPORT_USES, RESETS
 from sessionrun.model.seats import PLACEMENTS
 from sessionrun.model.spec import (
     BeginsAt,
@@ -219,6 +219,7 @@ _CHECK: Final[Mapping[str, Field]] = {
     "timeout_s": _TIMEOUT,
     "rounds": Field("rounds", as_whole(1)),
     "reset": Field("reset", as_choice(RESETS)),
+    "report": Field("report", as_choice(REPORT_USES)),
     "prove": Field("prove", as_prove),
     "uses": Field("uses", as_amounts),
     "verify": Field("verify", as_prompt),

@@ -17,6 +17,11 @@ ANSWER_KINDS: Final[tuple[AnswerKind, ...]] = ("patch", "text")
 """What the answer of an agent is without a brief: a diff that CHECK applies, or a text."""
 
 
+ReportUse = Literal["read", "ignore"]
+REPORT_USES: Final[tuple[ReportUse, ...]] = ("read", "ignore")
+"""Whether a test that failed by a runner's report fails the check, though its commands exit 0."""
+
+
 @frozen
 class Counts:
     """How many tests came to what; `failed` made a wrong assertion, `errors` broke otherwise."""

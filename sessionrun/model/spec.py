@@ -11,7 +11,7 @@ from dataclasses import field
 from typing import Any, Final, Literal, get_args
 
 from sessionrun.model.brief import Brief
-from sessionrun.model.checks import AnswerKind, Reset
+from sessionrun.model.checks import AnswerKind, ReportUse, Reset
 from sessionrun.model.cluster import Cluster
 from sessionrun.model.ends import Handed
 from sessionrun.model.feeding import FeedSpec
@@ -107,7 +107,7 @@ class Check:
     """What must hold before a task's work counts: shell commands that all exit 0, and then a verdict.
 
     `verify` is the system prompt by which the task's agent judges `files` (paths from the task's directory).
-    `reset` says what a further round begins with.
+    `reset` says what a further round begins with, `report` whether the reports of test runners count.
     """
 
     commands: tuple[str, ...]
@@ -116,6 +116,7 @@ class Check:
     verify: str | None = None
     files: tuple[str, ...] = ()
     reset: Reset = "keep"
+    report: ReportUse = "read"
 
 
 ProofVerdict = Literal["proved", "not_red", "weakened", "flaky", "unproved"]

@@ -9,10 +9,10 @@ from pathlib import Path
 from typing import Final
 
 from sessionrun.model.hidden import HiddenTests
-from sessionrun.runtime.jobs.check.junit import MAX_BYTES
+from sessionrun.runtime.jobs.check.junit import MAX_BYTES, read_junit
 from sessionrun.runtime.jobs.check.known import CODE, JUNIT, OUTPUT, REQUEST, WALLS
 from sessionrun.runtime.jobs.check.running import add_junit, find_report
-from sessionrun.runtime.jobs.prove.cases import list_test_files, match_ids, read_cases
+from sessionrun.runtime.jobs.prove.cases import list_test_files, match_ids
 from sessionrun.store.files import read_regular, replace_file
 from sessionrun.store.jobfiles import load_record, load_record_if_any
 from sessionrun.walls.argv import Enclosure
@@ -71,7 +71,8 @@ def list_red(known: HiddenTests, folder: Path) -> frozenset[str] | None:
         code = read_regular(folder / CODE, 16)
     except OSError:
         return frozenset()
-    words = match_ids(known.pass_to_pass, read_cases(folder / JUNIT) or ())
+    tests = read_junit(folder / JUNIT)
+    words = match_ids(known.pass_to_pass, () if tests is None else tests.cases)
     if not words and code != b"0":
         return None
     return frozenset(test_id for test_id, word in words.items() if word in ("failed", "error"))

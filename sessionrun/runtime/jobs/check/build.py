@@ -62,6 +62,7 @@ def build_check(site: Site, state: TaskState, key: JobKey, tasks: Mapping[str, T
         resets=resets_hard(task) and key.round < task.rounds,
         known=name_known(task),
         before=_find_setup(site, key),
+        reads_report=task.check is None or task.check.report == "read",
         walls=walls,
     )
     return site.ask(key, request, cwd=directory, env=env)

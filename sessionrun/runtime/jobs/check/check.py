@@ -73,7 +73,8 @@ def check(request: CheckRequest, folder: Path) -> CheckReport:
             report = replace(report, written=_apply(request))
         elif request.brief is not None:
             report = replace(report, written=_find_written(request.brief, request.directory))
-        ran = run_commands(request.commands, request.directory, folder, request.walls)
+        reads = request.reads_report
+        ran = run_commands(request.commands, request.directory, folder, request.walls, reads_report=reads)
         if ran.problem is None and request.known is not None:
             red = _find_red(request, request.known)
             ran = run_known(request.known, request.directory, folder, red, request.walls)

@@ -27,7 +27,8 @@ def word_failure(
         output: the end of what it printed.
         size: how much it printed in all (bytes).
     """
-    lines = [f"This command failed with exit code {code}: {_shorten(command, 1000)}"]
+    how = f"failed with exit code {code}" if code else "did not pass, though its exit code is 0"
+    lines = [f"This command {how}: {_shorten(command, 1000)}"]
     if counts is not None:
         lines += ["", word_counts(counts), *(_word_test(one) for one in failed)]
         missing = counts.failed + counts.errors - len(failed)

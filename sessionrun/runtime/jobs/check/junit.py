@@ -1,4 +1,4 @@
-"""Counts tests in JUnit XML that a test runner wrote while a CHECK ran: pure but for reading the file.
+"""The one reader of JUnit XML that a test runner wrote: pure but for reading the file.
 
 The file comes from a process that ran the agent's code, so it may be anything: it is never followed, never waited
 for, read up to a limit, and a document type (which could define entities) is refused.  What cannot be read counts
@@ -7,20 +7,37 @@ for nothing.
 
 from __future__ import annotations
 
+from collections import Counter
+from collections.abc import Iterable
 from pathlib import Path
-from typing import Final, NamedTuple
+from typing import Final, Literal, NamedTuple, TypeAlias
 from xml.parsers import expat
 
 from sessionrun.model.checks import Counts
 from sessionrun.store.files import read_regular
 
-MAX_BYTES: Final = 16 * 1024 * 1024
+MAX_BYTES: Final = 64 * 1024 * 1024
 MAX_FAILURES: Final = 50
 MAX_NAME: Final = 200
 MAX_MESSAGE: Final = 400
 _MAX_TEXT: Final = 4096
-_WORST: Final = ("error", "failure", "skipped")
+
+Word: TypeAlias = Literal["passed", "failed", "error", "skipped"]
+
+_WORST: Final[dict[str, Word]] = {"error": "error", "failure": "failed", "skipped": "skipped"}
 """What a test came to, the worst first: one that failed and then broke in its clean-up is one with an error."""
+
+
+class Case(NamedTuple):
+    """One test: where it is defined, with points, its name, and how it ended.
+
+    `expected`: it was skipped, or failed, because that was expected of it (pytest's xfail).
+    """
+
+    place: str
+    name: str
+    word: Word
+    expected: bool = False
 
 
 class FailedTest(NamedTuple):
@@ -35,6 +52,13 @@ class Tests(NamedTuple):
 
     counts: Counts
     failed: tuple[FailedTest, ...] = ()
+    cases: tuple[Case, ...] = ()
+
+    @property
+    def contradiction(self) -> str | None:
+        """What a command says that ends with exit code 0 beside this report; None: it agrees."""
+        failed = self.counts.failed + self.counts.errors
+        return f"its report says {failed} {'test' if failed == 1 else 'tests'} failed" if failed else None
 
 
 class _Refused(ValueError):
@@ -62,17 +86,24 @@ def parse_junit(content: bytes) -> Tests | None:
         parser.Parse(content, True)
     except (expat.ExpatError, ValueError):
         return None
-    return Tests(Counts(**reader.counts, total=sum(reader.counts.values())), tuple(reader.failed))
+    return Tests(count_words([case.word for case in reader.cases]), tuple(reader.failed), tuple(reader.cases))
+
+
+def count_words(words: Iterable[Word]) -> Counts:
+    """How many tests ended with which word."""
+    ends = Counter(words)
+    return Counts(ends["passed"], ends["failed"], ends["error"], ends["skipped"], ends.total())
 
 
 class _Reader:
     """Takes the events of the parser."""
 
     def __init__(self) -> None:
-        self.counts = {"passed": 0, "failed": 0, "errors": 0, "skipped": 0}
+        self.cases: list[Case] = []
         self.failed: list[FailedTest] = []
         self._begun = False
-        self._name: str | None = None
+        self._name: tuple[str, str] | None = None
+        self._expected = False
         self._found: dict[str, str] = {}
         self._inside: str | None = None
         self._text = ""
@@ -87,11 +118,12 @@ class _Reader:
             raise _Refused
         self._begun = True
         if tag == "testcase":
-            name = [attributes.get(key, "") for key in ("classname", "name")]
-            self._name, self._found = "::".join(part for part in name if part), {}
+            self._name = (attributes.get("classname", ""), attributes.get("name", ""))
+            self._found, self._expected = {}, False
         elif self._name is not None and tag in _WORST:
             self._inside, self._text = tag, ""
             self._found[tag] = attributes.get("message", "")
+            self._expected = attributes.get("type") == "pytest.xfail"
 
     def take(self, text: str) -> None:
         """Text of the element, of which the end is kept."""
@@ -106,11 +138,13 @@ class _Reader:
             last = [line for line in self._text.splitlines() if line.startswith("E ")]
             self._found[tag] = text if len(text.split()) > 2 or not last else f"{text}: {last[-1][1:].strip()}"
         elif tag == "testcase" and self._name is not None:
-            self._count(self._name)
+            self._count(*self._name)
             self._name = None
 
-    def _count(self, name: str) -> None:
-        worst = next((tag for tag in _WORST if tag in self._found), None)
-        self.counts[{"error": "errors", "failure": "failed", "skipped": "skipped", None: "passed"}[worst]] += 1
-        if worst in ("error", "failure") and len(self.failed) < MAX_FAILURES:
-            self.failed.append(FailedTest(name[:MAX_NAME], self._found[worst][:MAX_MESSAGE]))
+    def _count(self, place: str, name: str) -> None:
+        tag = next((tag for tag in _WORST if tag in self._found), None)
+        word: Word = "passed" if tag is None else _WORST[tag]
+        self.cases.append(Case(place, name, word, self._expected and word == "skipped"))
+        if tag is not None and word in ("error", "failed") and len(self.failed) < MAX_FAILURES:
+            whole = "::".join(part for part in (place, name) if part)
+            self.failed.append(FailedTest(whole[:MAX_NAME], self._found[tag][:MAX_MESSAGE]))

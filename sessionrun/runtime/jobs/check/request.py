@@ -62,6 +62,7 @@ class CheckRequest:
         before: the folder of SETUP, which has what these tests came to before the work; None: there was none.
         walls: of the task; its commands run inside.
         resets: the next round begins with the files with which WORK began.
+        reads_report: whether the reports of test runners count.
     """
 
     directory: str
@@ -80,6 +81,7 @@ class CheckRequest:
     resets: bool = False
     known: HiddenTests | None = None
     before: str | None = None
+    reads_report: bool = True
 
 
 @frozen

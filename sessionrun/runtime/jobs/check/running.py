@@ -15,8 +15,8 @@ from typing import Final, NamedTuple
 from sessionrun.model.checks import Counts
 from sessionrun.model.hidden import HiddenTests
 from sessionrun.runtime.jobs.check.feedback import MAX_BYTES, word_failure
-from sessionrun.runtime.jobs.check.junit import MAX_FAILURES, FailedTest, Tests, read_junit
-from sessionrun.runtime.jobs.prove.cases import Word, list_test_files, match_ids, read_cases, split_id
+from sessionrun.runtime.jobs.check.junit import MAX_FAILURES, FailedTest, Tests, count_words, read_junit
+from sessionrun.runtime.jobs.prove.cases import list_test_files, match_ids, split_id
 from sessionrun.store.files import open_regular
 from sessionrun.walls.argv import TMP, Enclosure
 from sessionrun.workspaces.registration import remove_tree
@@ -33,7 +33,14 @@ class Ran(NamedTuple):
     counts: Counts | None
 
 
-def run_commands(commands: Sequence[str], directory: str, folder: Path, walls: Enclosure | None = None) -> Ran:
+def run_commands(
+    commands: Sequence[str],
+    directory: str,
+    folder: Path,
+    walls: Enclosure | None = None,
+    *,
+    reads_report: bool = True,
+) -> Ran:
     """Run commands until one fails; what they print goes where this process prints.
 
     Args:
@@ -41,6 +48,7 @@ def run_commands(commands: Sequence[str], directory: str, folder: Path, walls: E
         directory: where they run.
         folder: the job's; what this process prints is its file ``stdout``.
         walls: of the task.
+        reads_report: whether a command fails whose report says that a test failed, or that there is none.
     """
     counts: Counts | None = None
     for number, command in enumerate(commands, 1):
@@ -49,10 +57,11 @@ def run_commands(commands: Sequence[str], directory: str, folder: Path, walls: E
         tests, code = _run(command, directory, find_report(folder, f"junit-{number}.xml", walls), walls)
         if tests is not None:
             counts = tests.counts if counts is None else counts.plus(tests.counts)
-        found_none = tests is not None and not tests.counts.total
-        if not code and not found_none:
+        found_none = reads_report and tests is not None and not tests.counts.total
+        denied = tests.contradiction if reads_report and tests is not None else None
+        if not code and not found_none and denied is None:
             continue
-        how = f"exit code {code} of: {command}"
+        how = f"exit code {code} of: {command}" if code else f"{denied}, but the exit code is 0, of: {command}"
         problem = f"no test was found by: {command}" if found_none else how
         output, size = _read_output(folder / "stdout", begun)
         own = tests or Tests(Counts())
@@ -84,9 +93,9 @@ def run_known(
     print(f"$ {command}", flush=True)
     begun, junit = _size(folder / "stdout"), find_report(folder, "junit-known.xml", walls)
     tests, code = _run(command, directory, junit, walls, "--continue-on-collection-errors")
-    words = match_ids(known.pass_to_pass, read_cases(junit) or ())
+    words = match_ids(known.pass_to_pass, () if tests is None else tests.cases)
     broken = [test_id for test_id, word in words.items() if word in ("failed", "error") and test_id not in red]
-    counts = _count(words)
+    counts = count_words(words.values())
     if not broken and (words or not code):
         return Ran(None, "", counts)
     output, size = _read_output(folder / "stdout", begun)
@@ -95,12 +104,6 @@ def run_known(
     feedback = word_failure(command, code, counts if words else None, failed[:MAX_FAILURES], output, size)
     problem = f"{len(broken)} tests that passed before fail, such as {broken[0]}" if broken else None
     return Ran(problem or f"exit code {code} of: {command}", feedback, counts if words else None)
-
-
-def _count(words: Mapping[str, Word]) -> Counts:
-    ends = list(words.values())
-    passed, failed, errors, skipped = (ends.count(word) for word in ("passed", "failed", "error", "skipped"))
-    return Counts(passed, failed, errors, skipped, len(ends))
 
 
 def _run(

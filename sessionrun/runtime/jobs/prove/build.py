@@ -53,6 +53,7 @@ def build_prove(site: Site, state: TaskState, key: JobKey) -> Job:
         red=task.prove.red,
         test_files=task.prove.test_files,
         repeat=task.prove.repeat,
+        reads_report=check.report == "read",
         known=str(site.session.path.absolute() / KNOWN_DIR),
         environment=wish,
         hidden=task.prove.hidden,

@@ -16,8 +16,9 @@ from pathlib import Path
 from typing import IO, Final, NamedTuple
 
 from sessionrun.model.hidden import HiddenTests
+from sessionrun.runtime.jobs.check.junit import Case, Word, read_junit
 from sessionrun.runtime.jobs.check.running import add_junit, find_report
-from sessionrun.runtime.jobs.prove.cases import Case, Word, list_test_files, match_ids, read_cases
+from sessionrun.runtime.jobs.prove.cases import list_test_files, match_ids
 from sessionrun.runtime.jobs.prove.request import OBJECTS, SOURCE_PATCH, JudgedTests, ProveReport, ProveRequest
 from sessionrun.runtime.jobs.prove.room import Shell, open_shell
 from sessionrun.store.jobfiles import read_tail
@@ -165,14 +166,15 @@ def _may_be_there(test_id: str, files: Sequence[str], there: Sequence[str]) -> b
 
 def _run(
     shell: Shell, hidden: HiddenTests, words: Sequence[str], junit: Path, stream: IO[bytes]
-) -> list[Case] | None:
+) -> Sequence[Case] | None:
     junit = find_report(junit.parent, junit.name, shell.walls)
     environ = add_junit(shell.environ, junit, _ADDED, walls=shell.walls)
     script = " ".join([hidden.command, *map(shlex.quote, words)])
     stream.write(f"$ {script}\n".encode("utf-8", "surrogateescape"))
     stream.flush()
     shell.run(script, stream, hidden.timeout_s, environ)
-    return read_cases(junit)
+    tests = read_junit(junit)
+    return None if tests is None else tests.cases
 
 
 def _count_none(hidden: HiddenTests) -> JudgedTests:

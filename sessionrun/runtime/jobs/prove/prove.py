@@ -54,7 +54,12 @@ def _prove(request: ProveRequest, folder: Path) -> ProveReport:
         except NotApplicable as error:
             return ProveReport("unproved", str(error))
         trials = Trials(fence, request, folder, objects, umask)
-        report = find_verdict(partial(_check, trials, trees), red=request.red, repeat=request.repeat)
+        report = find_verdict(
+            partial(_check, trials, trees),
+            red=request.red,
+            repeat=request.repeat,
+            reads_report=request.reads_report,
+        )
     print(f"verdict: {report.verdict}", flush=True)
     return report
 

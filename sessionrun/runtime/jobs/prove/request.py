@@ -11,6 +11,7 @@ from sessionrun.model.checks import Counts
 from sessionrun.model.frozen import frozen
 from sessionrun.model.hidden import HiddenTests
 from sessionrun.model.spec import ProofVerdict
+from sessionrun.runtime.jobs.prove.runners import RanTests
 from sessionrun.store.jobfiles import load_answer
 from sessionrun.walls.argv import Enclosure
 from sessionrun.workspaces.environments.request import EnvironmentRequest
@@ -37,7 +38,8 @@ class ProveRequest:
         check_timeout_s: the same of the check.
         red: whether the check has to fail without the work.
         test_files: patterns of paths that are tests; empty: the usual ones.
-        repeat: how often a check that fails on the base is done there in all.
+        repeat: how often a check that passes with the work, or fails without it, is done in all.
+        reads_report: whether the reports of test runners count.
         known: the session's directory for results of checks, by what they were done on.
         environment: what each room gets, if the task has one.
         hidden: tests that take the place of the check.
@@ -55,6 +57,7 @@ class ProveRequest:
     test_files: tuple[str, ...]
     repeat: int
     known: str
+    reads_report: bool = True
     hidden: HiddenTests | None = None
     environment: EnvironmentRequest | None = None
     walls: Enclosure | None = None
@@ -62,11 +65,15 @@ class ProveRequest:
 
 @frozen
 class Ran:
-    """How a check ended in a room: whether it passed; in one line what did not; the tests, if counted."""
+    """How a check ended in a room: whether it passed; in one line what did not; the tests, if counted.
+
+    `tests` says which ones; it is no part of the answer, where it could be long.
+    """
 
     passed: bool
     why: str | None = None
     counts: Counts | None = None
+    tests: RanTests | None = None
 
 
 @frozen

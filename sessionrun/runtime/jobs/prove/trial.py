@@ -8,6 +8,8 @@ from __future__ import annotations
 import os
 from collections.abc import Iterator, Mapping
 from contextlib import ExitStack, contextmanager
+from dataclasses import field
+from functools import reduce
 from hashlib import sha256
 from pathlib import Path
 from typing import IO, Final
@@ -17,10 +19,11 @@ import orjson
 from sessionrun.model.checks import Counts
 from sessionrun.model.errors import JobFileError
 from sessionrun.model.frozen import frozen
-from sessionrun.runtime.jobs.check.junit import read_junit
+from sessionrun.runtime.jobs.check.junit import Tests, read_junit
 from sessionrun.runtime.jobs.check.running import add_junit, find_report
 from sessionrun.runtime.jobs.prove.request import ProveRequest, Ran
 from sessionrun.runtime.jobs.prove.room import begin, make_variables
+from sessionrun.runtime.jobs.prove.runners import RanTests, merge, parse_output
 from sessionrun.store.files import make_directories, replace_file
 from sessionrun.store.jobfiles import load_record_if_any, read_tail
 from sessionrun.workspaces.bringing import bring_files
@@ -34,6 +37,15 @@ from sessionrun.workspaces.room import open_room
 
 TOLD_BYTES: Final = 4096
 """How much of the output of each check is printed."""
+
+MAX_OUTPUT: Final = 32 * 1024 * 1024
+"""Of the output of a check, so much is searched for names of tests."""
+
+NAMES_IN_GO: Final = 'if command -v go >/dev/null; then GOFLAGS="$(go env GOFLAGS || :) -v"; export GOFLAGS; fi\n'
+"""Has go print the names of tests that pass, too.  The variable hides what ``go env -w`` has set."""
+
+JAVA_BUILDS: Final = ("pom.xml", "build.gradle", "build.gradle.kts")
+JAVA_REPORTS: Final = ("**/target/surefire-reports/TEST-*.xml", "**/build/test-results/*/TEST-*.xml")
 
 LONGEST_CHECK_S: Final = 7 * 86400.0
 """How long another task that does the same check on the same files is waited for."""
@@ -49,6 +61,7 @@ class Trials:
         folder: the job's.
         objects: a directory of objects that holds the commits.
         umask: the user's.
+        made: the files of results of this proof.
     """
 
     fence: Fence
@@ -56,6 +69,7 @@ class Trials:
     folder: Path
     objects: Path
     umask: int
+    made: set[Path] = field(default_factory=set)
 
     def find(self, state: str, commit: str, time: int) -> Ran:
         """How the check ends on a commit: what is known of it, or what it comes to now.
@@ -79,13 +93,23 @@ class Trials:
                 room = stack.enter_context(self._open(commit))
                 digest = find_digest(request.environment, self.folder)
                 known = folder / f"{stem}-{digest}.json"
-            ran = _load_known(known)
+            ran = _load_known(known) if self._holds(known) else None
             if ran is None:
                 ran = self._try(
                     f"{state}{'' if time == 1 else f'-{time}'}", room or stack.enter_context(self._open(commit))
                 )
                 replace_file(known, orjson.dumps(ran), durable=False)
+                self.made.add(known)
         return ran
+
+    def _holds(self, known: Path) -> bool:
+        """Whether a result still holds that is from before the work.
+
+        A task without walls could have changed the programs of the machine by which the check would end otherwise
+        now; an environment is made anew for each room.
+        """
+        guarded = self.request.walls is not None or self.request.environment is not None
+        return guarded or known in self.made
 
     @contextmanager
     def _open(self, commit: str) -> Iterator[Path]:
@@ -114,7 +138,7 @@ class Trials:
         own = {} if request.environment is None else self._make_environment(name, request.environment)
         output = self.folder / f"{name}.txt"
         with output.open("wb") as stream, self._as_user():
-            ran = _run_all(request, room, own, stream, self.folder.absolute() / f"{name}-junit")
+            ran = _run_all(request, room, own, output, stream, self.folder.absolute() / f"{name}-junit")
         if not ran.passed:
             print(read_tail(output)[-TOLD_BYTES:].decode("utf-8", "replace"), flush=True)
         return ran
@@ -140,19 +164,60 @@ def _load_known(path: Path) -> Ran | None:
         return None  # it is done again
 
 
-def _run_all(request: ProveRequest, room: Path, own: Mapping[str, str], stream: IO[bytes], junit: Path) -> Ran:
+def _run_all(
+    request: ProveRequest, room: Path, own: Mapping[str, str], output: Path, stream: IO[bytes], junit: Path
+) -> Ran:
     shell, why = begin(request, room, own, stream)
     if shell is None:
         return Ran(False, why)
-    counts: Counts | None = None
+    found: list[Tests] = []
+    printed, begun = output.stat().st_size, _date_reports(shell.directory)
+    prefix = NAMES_IN_GO if (shell.directory / "go.mod").is_file() else ""
     for number, command in enumerate(request.commands, 1):
         place = find_report(junit.parent, f"{junit.name}-{number}.xml", shell.walls)
         added = add_junit(shell.environ, place, walls=shell.walls)
-        why = shell.run(command, stream, request.check_timeout_s, added)
-        tests = read_junit(place)
-        if tests is not None:
-            counts = tests.counts if counts is None else counts.plus(tests.counts)
-            why = why or (None if tests.counts.total else "no test was found")
+        why = shell.run(prefix + command, stream, request.check_timeout_s, added)
+        now = _date_reports(shell.directory)
+        reports = [read_junit(path) for path in (place, *(path for path in now if now[path] != begun.get(path)))]
+        tests = [report for report in reports if report is not None]
+        found, begun = [*found, *tests], now
+        if why is None and tests and request.reads_report:
+            why = next((report.contradiction for report in tests if report.contradiction), None)
+            why = why or (None if any(report.counts.total for report in tests) else "no test was found")
         if why is not None:
-            return Ran(False, f"{why} of: {' '.join(command.split())}"[:200], counts)
-    return Ran(True, None, counts)
+            why = f"{why} of: {' '.join(command.split())}"[:200]
+            break
+    ran = merge([parse_output(_read_from(output, printed)), *(_name(report, shell.directory) for report in found)])
+    counts = reduce(Counts.plus, (report.counts for report in found)) if found else None
+    return Ran(why is None, why, counts, ran)
+
+
+def _date_reports(directory: Path) -> dict[Path, tuple[int, int]]:
+    """The reports that builds of Java leave, each with its number on the disk and its time."""
+    if not any((directory / name).exists() for name in JAVA_BUILDS):
+        return {}
+    found = (path for pattern in JAVA_REPORTS for path in directory.glob(pattern))
+    return {path: (about.st_ino, about.st_mtime_ns) for path in found for about in (path.lstat(),)}
+
+
+def _read_from(path: Path, begin: int) -> str:
+    """What was printed from there on, without the beginning of what is very long."""
+    with path.open("rb") as stream:
+        stream.seek(max(begin, path.stat().st_size - MAX_OUTPUT))
+        return stream.read().decode("utf-8", "replace")
+
+
+def _name(report: Tests, directory: Path) -> RanTests:
+    """The tests of a report by ids as pytest prints them; that a module could not be loaded is no test."""
+    places = {case.place: _find_file(case.place, directory) for case in report.cases if case.place}
+    words = {f"{places[case.place]}::{case.name}": case.word for case in report.cases if case.place}
+    return RanTests(words, {"pytest" if any(".py" in place for place in places.values()) else "surefire": 0})
+
+
+def _find_file(place: str, directory: Path) -> str:
+    """``tests/test_a.py::TestB`` for ``tests.test_a.TestB``, if there is such a file."""
+    parts = place.split(".")
+    for end in range(len(parts), 0, -1):
+        if (directory / (name := "/".join(parts[:end]) + ".py")).is_file():
+            return "::".join([name, *parts[end:]])
+    return place

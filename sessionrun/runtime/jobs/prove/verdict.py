@@ -10,16 +10,19 @@
 | passes | fails | | passes | `weakened` |
 
 *Old tests*: the work's source with the tests and the test set-up of the base.  *New tests*: the base's source with
-those of the work.  A check that fails where it should is done again; if it passes then, all of it is `flaky`.
+those of the work.  A check that passes on the result, or fails where it should, is done again; if it then ends
+otherwise, all of it is `flaky`.  It is `unproved`, too, if a test that ran on the base does not run with the work.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable
+from dataclasses import replace
 from typing import Literal, TypeAlias
 
 from sessionrun.model.spec import ProofVerdict
 from sessionrun.runtime.jobs.prove.request import ProveReport, Ran
+from sessionrun.runtime.jobs.prove.runners import RanTests, find_missing
 
 State: TypeAlias = Literal["result", "old_tests", "kept_tests", "base", "new_tests"]
 """On which files a check is done; see `workspaces.crossing.Trees`."""
@@ -28,49 +31,71 @@ Check: TypeAlias = Callable[[State, int], Ran]
 """Does the check on a state, for the time of that number, from 1."""
 
 
-class _Flaky(Exception):
-    """On the same files the check failed and passed."""
+class _Ended(Exception):
+    """The proof is over before its table is, with this verdict, for this reason."""
+
+    def __init__(self, verdict: ProofVerdict, reason: str) -> None:
+        super().__init__(reason)
+        self.verdict: ProofVerdict = verdict
 
 
-def find_verdict(check: Check, *, red: bool, repeat: int) -> ProveReport:
+def find_verdict(check: Check, *, red: bool, repeat: int, reads_report: bool = True) -> ProveReport:
     """Do the checks that are needed for a verdict.
 
     Args:
         check: does one.
         red: whether it has to fail without the work.
-        repeat: how often a check that fails without the work is done.
+        repeat: how often a check that passes with the work, or fails without it, is done.
+        reads_report: whether the tests that ran have to be those of the base.
     """
     done: dict[str, Ran] = {}
+
+    def ends(state: State, *, passing: bool) -> bool:
+        """Whether it ends so each time."""
+        done[state] = check(state, 1)
+        if done[state].passed != passing:
+            return False
+        for time in range(2, repeat + 1):
+            if check(state, time).passed != passing:
+                why, first, then = ("with", "passed", "failed") if passing else ("without", "failed", "passed")
+                raise _Ended("flaky", f"{why} the work the check {first}, and then {then} on the same files")
+        return True
 
     def passes(state: State) -> bool:
         done[state] = check(state, 1)
         return done[state].passed
 
-    def fails(state: State) -> bool:
-        """Whether it fails each time, without the work."""
-        if passes(state):
-            return False
-        for time in range(2, repeat + 1):
-            if check(state, time).passed:
-                raise _Flaky(state)
-        return True
-
     try:
-        verdict = _find(passes, fails)
-    except _Flaky as flaky:
-        verdict = "flaky"
-        done[str(flaky)] = Ran(False, "it failed and passed")
-    if verdict == "proved" or (verdict == "not_red" and not red):
-        return ProveReport(verdict, None, done)
-    return ProveReport(verdict, _explain(verdict, done), done)
+        verdict = _find(ends, passes)
+        good = verdict == "proved" or (verdict == "not_red" and not red)
+        if good and reads_report:
+            _compare_tests(done, passes)
+        problem = None if good else _explain(verdict, done)
+    except _Ended as ended:
+        verdict, problem = ended.verdict, str(ended)
+    return ProveReport(verdict, problem, {state: replace(ran, tests=None) for state, ran in done.items()})
 
 
-def _find(passes: Callable[[State], bool], fails: Callable[[State], bool]) -> ProofVerdict:
-    if not passes("result"):
+def _find(ends: Callable[..., bool], passes: Callable[[State], bool]) -> ProofVerdict:
+    if not ends("result", passing=True):
         return "unproved"
     if passes("old_tests"):
-        return "proved" if fails("base") or fails("new_tests") else "not_red"
-    return "proved" if passes("kept_tests") and fails("new_tests") else "weakened"
+        return "proved" if ends("base", passing=False) or ends("new_tests", passing=False) else "not_red"
+    return "proved" if passes("kept_tests") and ends("new_tests", passing=False) else "weakened"
+
+
+def _compare_tests(done: dict[str, Ran], passes: Callable[[State], bool]) -> None:
+    """Each test that ran on the base has to run with the work and the tests of the base.
+
+    Raises:
+        _Ended: one did not.
+    """
+    if "base" not in done:
+        passes("base")
+    base, work = done["base"].tests, done["old_tests" if done["old_tests"].passed else "kept_tests"].tests
+    missing = find_missing(base or RanTests(), work or RanTests())
+    if missing is not None:
+        raise _Ended("unproved", missing)
 
 
 def _explain(verdict: ProofVerdict, done: dict[str, Ran]) -> str:
@@ -78,6 +103,4 @@ def _explain(verdict: ProofVerdict, done: dict[str, Ran]) -> str:
         return f"in a clean room with nothing but the work the check fails: {done['result'].why}"
     if verdict == "weakened":
         return f"with the tests and test set-up of the base the check fails: {done['old_tests'].why}"
-    if verdict == "flaky":
-        return "without the work the check failed, and then passed on the same files"
     return "the check passes without the work too: there was nothing to fix, or no test shows it"

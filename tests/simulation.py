@@ -19,6 +19,7 @@ from sessionrun.model.events import (
     OutputSeen,
     RequestReceived,
     SupervisorStarted,
+    TasksAdded,
     TimerFired,
 )
 from sessionrun.model.keys import JobKey, Phase
@@ -173,9 +174,9 @@ class Drive:
         """What is due; after the end only requests come, and holds may be lifted."""
         while self._planned and self._planned[0][0] <= self.executor.clock():
             event = self._planned.pop(0)[1]
-            if isinstance(event, RequestReceived) and find_fault(self.state, event) is not None:
+            if isinstance(event, (RequestReceived, TasksAdded)) and find_fault(self.state, event) is not None:
                 continue
-            if self.state.ended is None or isinstance(event, (HoldLifted, RequestReceived)):
+            if self.state.ended is None or isinstance(event, (HoldLifted, RequestReceived, TasksAdded)):
                 self.record(event)
 
     def _check_output(self, order: CheckOutput) -> None:

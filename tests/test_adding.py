@@ -18,7 +18,9 @@ from simulation import Drive, make_session
 
 from sessionrun.engine.additions import find_addition_fault, find_clash, widen_spec
 from sessionrun.engine.fold import apply, begin
+from sessionrun.model.ends import Handed
 from sessionrun.model.events import Entry, TasksAdded, from_record, to_record
+from sessionrun.model.mends import Mend
 from sessionrun.model.places import Repository
 from sessionrun.model.spec import AgentSpec, TaskSpec, Workspace
 from sessionrun.runtime.executors.simulated import Fate, SimulatedExecutor
@@ -229,6 +231,9 @@ def write(sessionrun: Command, name: str, plan: object) -> str:
     return name
 
 
+MEND = {"task": "nope", "number": 1, "source": "nope", "reason_class": "conflict", "reason": "x"}
+
+
 def test_requests_of_any_shape_are_refused(sessionrun: Command) -> None:
     session_id = start_waiting(sessionrun)
     session = SessionDir(sessionrun.directory(session_id))
@@ -241,6 +246,10 @@ def test_requests_of_any_shape_are_refused(sessionrun: Command) -> None:
         [{"id": "b", "prompts": ["true"], "needs": ["b"]}],
         [{"id": "b", "prompts": ["true"]}, {"id": "B", "prompts": ["true"]}],
         [{"id": "b", "prompts": ["true"], "workspace": {"kind": "worktree"}}],
+        [{"id": "b", "prompts": ["true"], "mend": MEND}],
+        [{"id": "b", "prompts": ["true"], "handed": [{"task": "nope", "commit": None}]}],
+        [{"id": "b", "prompts": ["true"], "timeout_s": 1e300}],
+        [{"id": "b", "prompts": ["true"], "uses": {"slot": -1}}],
     )
     for value in tasks:
         request_id, _ = send_request(session, {"kind": "add", "tasks": value})
@@ -280,7 +289,8 @@ def vars_of(value: Any) -> Any:
 
 def test_tasks_of_one_request_may_need_each_other_in_any_order() -> None:
     spec = make_session([TaskSpec("a", ("x",))])
-    late = TasksAdded("r", (TaskSpec("c", ("x",), needs=("b", "a")), TaskSpec("b", ("x",))))
+    tasks = (TaskSpec("c", ("x",), agent="one", needs=("b", "a")), TaskSpec("b", ("x",), agent="one"))
+    late = TasksAdded("r", tasks)
     drive = Drive(spec, SimulatedExecutor(lambda job: Fate(duration_s=2.0)), [(1.0, late)])
     drive.run()
     assert drive.state.ended is not None
@@ -299,11 +309,21 @@ def test_tasks_of_one_request_may_need_each_other_in_any_order() -> None:
         (TaskSpec("b", ("x",), agent="one", needs=("x",)), "needs 'x', which is not a task of this session"),
         (TaskSpec("a", ("x",), agent="one"), "has a task 'a' already"),
         (TaskSpec("b", ("x",), agent="one", uses={"slot": 2}), "uses 2 of 'slot', but there are 1"),
+        (TaskSpec("b", ("x",), agent="one", mend=Mend("a", 1, "a", "conflict", "x")), "has a mend"),
+        (TaskSpec("b", ("x",), agent="one", handed=(Handed("a", None),)), "has handed"),
     ],
 )
 def test_what_does_not_fit_is_named(task: TaskSpec, why: str) -> None:
     spec = make_session([TaskSpec("a", ("x",))], resources={"slot": 1})
     assert why in (find_clash(spec, TasksAdded("r", (task,))) or "")
+
+
+@pytest.mark.parametrize("name", ["slot", "budget", "provider:first"])
+def test_a_resource_that_jobs_hold_already_cannot_be_added(name: str) -> None:
+    event = TasksAdded("r", (TaskSpec("b", ("x",), agent="one"),), resources={name: 1})
+    spec = make_session([TaskSpec("a", ("x",))])
+    assert "counts from a session's launch on" in (find_clash(spec, event) or "")
+    assert name == "budget" or find_clash(replace(spec, resources={name: 1}), event) is None
 
 
 def test_a_session_that_is_cancelled_takes_no_more() -> None:

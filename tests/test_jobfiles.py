@@ -89,6 +89,8 @@ def test_a_value_of_another_type_is_refused(kind: str, tmp_path: Path) -> None:
                 continue
             if (other is None or isinstance(other, (str, bool))) and key in _NULLABLE:
                 continue
+            if key.endswith("_s") and type(other) is int:
+                continue  # seconds: 7 is 7.0
             (tmp_path / name).write_bytes(orjson.dumps({**good, key: other}))
             with pytest.raises(JobFileError, match="damaged"):
                 load(tmp_path)

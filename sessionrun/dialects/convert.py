@@ -14,15 +14,12 @@ from typing import Any, Final, TypeVar, get_args
 from sessionrun.dialects.limits import quote
 from sessionrun.model.durations import check_duration, parse_duration
 from sessionrun.model.reasons import NOT_OF_WORK, REASONS
-from sessionrun.model.spec import Alternative, Workspace, WorkspaceKind
+from sessionrun.model.spec import MAX_MONEY, Alternative, Workspace, WorkspaceKind
 from sessionrun.model.upstreams import check_ref, parse_repo
 from sessionrun.model.validation import describe_id_problem
 
 T = TypeVar("T")
 Path = tuple[str | int, ...]
-
-MAX_MONEY: Final = 10**9
-"""US dollars; more is a slip of the pen."""
 
 MIN_BUDGET: Final = 0.000001
 """US dollars; what is less would be 0 somewhere."""

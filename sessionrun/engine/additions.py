@@ -11,11 +11,11 @@ from typing import TypeVar
 
 from sessionrun.engine.mending import note_mend
 from sessionrun.engine.moves import cancel, enlist, give_up
-from sessionrun.engine.state import State, TaskState
+from sessionrun.engine.state import BUDGET, State, TaskState
 from sessionrun.model.errors import InputError
 from sessionrun.model.events import Entry, TaskAdded, TasksAdded
 from sessionrun.model.places import Repository
-from sessionrun.model.spec import SessionSpec, TaskSpec
+from sessionrun.model.spec import PROVIDER_PREFIX, SLOT, SessionSpec, TaskSpec
 from sessionrun.model.upstreams import MirrorSite
 from sessionrun.model.validation import describe_id_problem, find_cycle, validate_uses
 
@@ -89,6 +89,8 @@ def find_clash(spec: SessionSpec, event: TasksAdded) -> str | None:
     if not event.tasks:
         return "there are no tasks"
     for name, amount in event.resources.items():
+        if name not in spec.resources and (name in (SLOT, BUDGET) or name.startswith(PROVIDER_PREFIX)):
+            return f"the resource {name!r:.140} counts from a session's launch on: leave it out"
         if spec.resources.get(name, amount) != amount:
             return f"the session has {spec.resources[name]} of the resource {name!r:.140}, not {amount}"
     problem = _find_bad_id(spec, event)
@@ -96,7 +98,7 @@ def find_clash(spec: SessionSpec, event: TasksAdded) -> str | None:
         return problem
     wide = widen_spec(spec, event)
     for task in event.tasks:
-        problem = _find_lack(wide, task)
+        problem = _find_own(task) or _find_lack(wide, task)
         if problem is not None:
             return f"task {task.id!r:.140} {problem}"
     try:
@@ -123,6 +125,16 @@ def _find_bad_id(spec: SessionSpec, event: TasksAdded) -> str | None:
         if unknown is not None:
             return f"task {task.id!r:.140} needs {unknown!r:.140}, which is not a task of this session"
     return None
+
+
+def _find_own(task: TaskSpec) -> str | None:
+    """What the task says that only a session or a launch says of its own tasks.
+
+    Later events look up the tasks that these name: one that is not there would stop every supervisor from then on.
+    """
+    if task.mend is not None:
+        return "has a mend: a session adds its mends by itself"
+    return "has handed: only a launch says what earlier sessions hand on" if task.handed else None
 
 
 def _find_lack(spec: SessionSpec, task: TaskSpec) -> str | None:

@@ -211,6 +211,10 @@ class Limits:
     starts_at: float | None = None
 
 
+MAX_MONEY: Final = 10**9
+"""US dollars; more is a slip of the pen."""
+
+
 @frozen
 class Price:
     """US dollars for a million tokens; input from a cache costs as other input where `cached_input` is None."""

@@ -66,23 +66,23 @@ def task_from_record(record: Mapping[str, Any]) -> TaskSpec:
         values["handed"] = tuple(_from_record(Handed, handed) for handed in values["handed"])
     if "workspace" in values:
         values["workspace"] = _from_record(Workspace, values["workspace"])
-    if values.get("upstream"):
+    if values.get("upstream") is not None:
         values["upstream"] = upstream_from_record(values["upstream"])
-    if values.get("environment"):
+    if values.get("environment") is not None:
         values["environment"] = _from_record(Environment, values["environment"])
-    if values.get("check"):
+    if values.get("check") is not None:
         check = {**values["check"], "files": values["check"].get("files", ())}
         check = {**check, **{name: tuple(check[name]) for name in ("commands", "files")}}
         values["check"] = _from_record(Check, check)
-    if values.get("brief"):
+    if values.get("brief") is not None:
         values["brief"] = brief_from_record(values["brief"])
-    if values.get("prove"):
+    if values.get("prove") is not None:
         prove = {**values["prove"], "test_files": tuple(values["prove"].get("test_files", ()))}
         prove["hidden"] = hidden_from_record(prove.get("hidden"))
         values["prove"] = _from_record(Prove, prove)
-    if values.get("mend"):
+    if values.get("mend") is not None:
         values["mend"] = mend_from_record(values["mend"])
-    if values.get("sandbox"):
+    if values.get("sandbox") is not None:
         values["sandbox"] = sandbox_from_record(values["sandbox"])
     return _from_record(TaskSpec, values)
 
@@ -99,26 +99,26 @@ def spec_from_record(record: Mapping[str, Any]) -> SessionSpec:
     values = dict(record)
     values["agents"] = {name: agent_from_record(agent) for name, agent in record["agents"].items()}
     values["tasks"] = tuple(task_from_record(task) for task in record["tasks"])
-    if values.get("repository"):
+    if values.get("repository") is not None:
         values["repository"] = repository_from_record(values["repository"])
-    if values.get("landing"):
+    if values.get("landing") is not None:
         landing = {**values["landing"], "gates": tuple(values["landing"].get("gates", ()))}
-        if landing.get("sandbox"):
+        if landing.get("sandbox") is not None:
             landing["sandbox"] = sandbox_from_record(landing["sandbox"])
         values["landing"] = _from_record(Landing, landing)
-    if values.get("feed"):
+    if values.get("feed") is not None:
         values["feed"] = feed_from_record(values["feed"])
-    if values.get("template"):
+    if values.get("template") is not None:
         values["template"] = task_from_record(values["template"])
-    if values.get("seats"):
+    if values.get("seats") is not None:
         values["seats"] = _from_record(Seats, values["seats"])
-    if values.get("mirrors"):
+    if values.get("mirrors") is not None:
         values["mirrors"] = mirror_site_from_record(values["mirrors"])
-    if values.get("parent"):
+    if values.get("parent") is not None:
         values["parent"] = _from_record(Parent, values["parent"])
-    if values.get("cluster"):
+    if values.get("cluster") is not None:
         values["cluster"] = _from_record(Cluster, values["cluster"])
-    if values.get("cache"):
+    if values.get("cache") is not None:
         values["cache"] = _from_record(CacheSite, values["cache"])
     values["limits"] = _from_record(Limits, record.get("limits", {}))
     values["prices"] = {name: _from_record(Price, price) for name, price in record.get("prices", {}).items()}

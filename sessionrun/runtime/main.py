@@ -249,12 +249,12 @@ def _recover(session: SessionDir, state: State, journal: AppendLog, offset: int)
 
 def _record(state: State, journal: AppendLog, event: Event) -> None:
     entry = Entry(state.seq + 1, time.time(), time.monotonic(), event)
+    apply(state, entry)  # before it is written: what cannot be applied would stop all later supervisors
     try:
         journal.append([orjson.dumps(to_record(entry))])
     except StoreError as error:
         say(error)
         sys.exit(EXIT_NO_ROOM)
-    apply(state, entry)
 
 
 def _leave_or_lead(session: SessionDir, lock_fd: int, keeper: Identity | None) -> NoReturn:

@@ -137,8 +137,11 @@ class Supervisor:
 
     def _record(self, event: Event) -> None:
         entry = Entry(self._state.seq + 1, self._clock.wall(), self._clock.mono(), event)
-        self._unwritten.append(orjson.dumps(to_record(entry)))
-        apply(self._state, entry)
+        record = orjson.dumps(to_record(entry))
+        apply(
+            self._state, entry
+        )  # before it can be written: what cannot be applied would stop all later supervisors
+        self._unwritten.append(record)
         self._dirty = True
 
     def _flush(self, *, sync: bool = False) -> bool:
@@ -196,7 +199,14 @@ class Supervisor:
                 new |= self._refuse(path, problem or "")
             elif request.request_id not in self._taken:
                 self._taken.add(request.request_id)
-                new |= self._take(request)
+                try:
+                    new |= self._take(request)
+                except MemoryError:
+                    raise
+                except Exception as error:
+                    # It may be half applied.  The next supervisor folds the journal anew, which does not have it.
+                    self._refuse(path, f"a bug of sessionrun: {type(error).__name__}: {error}")
+                    raise
         return new
 
     def _take(self, request: Request) -> bool:

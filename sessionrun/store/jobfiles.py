@@ -132,6 +132,8 @@ def _fit(value: Any, hint: Any, where: str) -> Any:
         return {name: _fit(element, inner[1], f"{where}.{name}") for name, element in value.items()}
     if is_dataclass(hint) and isinstance(hint, type):
         return _build(value, hint, where)
+    if hint is float and type(value) is int:
+        return float(value)  # JSON has one kind of number, and other programs write 60 where we write 60.0
     if (origin is Literal and type(value) is str and value in inner) or (origin is None and type(value) is hint):
         return value
     raise _Misfit(f"{where} is {_describe(value)}")

@@ -41,7 +41,16 @@ def _are_task_ids(values: Sequence[Any]) -> bool:
 _NARROWER: Final[Mapping[str, Kind]] = {
     "TaskSpec.id": Kind(_are_task_ids, shapes.file_name.describe),
     "TaskSpec.cwd": shapes.nullable(shapes.path),
-    "TaskSpec.rounds": shapes.count,
+    "TaskSpec.rounds": shapes.amount,
+    "TaskSpec.retries": shapes.count,
+    "TaskSpec.uses": shapes.mappings(shapes.amount),
+    "Check.uses": shapes.mappings(shapes.amount),
+    "Prove.repeat": shapes.amount,
+    "SessionSpec.resources": shapes.mappings(shapes.amount),
+    "TasksAdded.resources": shapes.mappings(shapes.amount),
+    "Price.input": shapes.money,
+    "Price.output": shapes.money,
+    "Price.cached_input": shapes.nullable(shapes.money),
     "SessionSpec.session_id": shapes.file_name,
     "SessionSpec.created_at": shapes.time,
     "SessionSpec.cwd": shapes.path,
@@ -76,6 +85,10 @@ _NARROWER: Final[Mapping[str, Kind]] = {
     "JobFinished.exit_code": shapes.nullable(shapes.count),
     "JobFinished.signal": shapes.nullable(shapes.count),
 }
+
+
+_BY_ENDING: Final[Mapping[str, Kind]] = {"_s": shapes.seconds, "_usd": shapes.money}
+"""What a number is, by the end of its field's name."""
 
 
 def check_spec(record: object) -> None:
@@ -175,9 +188,16 @@ def _keys_of(cls: type) -> tuple[Mapping[str, Kind], Mapping[str, Kind]]:
     optional: dict[str, Kind] = {}
     for field in fields(cls):
         has_default = field.default is not MISSING or field.default_factory is not MISSING
-        name = f"{cls.__name__}.{field.name}"
-        (optional if has_default else required)[field.name] = _NARROWER.get(name) or kind_of(hints[field.name])
+        kind = _NARROWER.get(f"{cls.__name__}.{field.name}") or _kind_of_number(field.name, hints[field.name])
+        (optional if has_default else required)[field.name] = kind or kind_of(hints[field.name])
     return required, optional
+
+
+def _kind_of_number(name: str, annotation: Any) -> Kind | None:
+    kind = next((kind for ending, kind in _BY_ENDING.items() if name.endswith(ending)), None)
+    if kind is None or float not in (annotation, *get_args(annotation)):
+        return None
+    return kind if annotation is float else shapes.nullable(kind)
 
 
 _PLACE_IN_TIME: Final = shapes.objects({"seq": shapes.count, "at": shapes.moment, "mono": shapes.NUMBER})

@@ -13,6 +13,8 @@ from itertools import chain
 from operator import itemgetter
 from typing import Any, Final, TypeAlias
 
+from sessionrun.model.durations import MAX_DURATION_S
+from sessionrun.model.spec import MAX_MONEY
 from sessionrun.model.times import END_OF_TIME
 
 Schema: TypeAlias = dict[str, Any]
@@ -83,6 +85,24 @@ def anything(values: Sequence[Any]) -> bool:
 def count(values: Sequence[Any]) -> bool:
     """Whole numbers, not below 0."""
     return INTEGER(values) and min(values, default=0) >= 0
+
+
+@_described({"type": "integer", "minimum": 1})
+def amount(values: Sequence[Any]) -> bool:
+    """Whole numbers from 1."""
+    return INTEGER(values) and min(values, default=1) >= 1
+
+
+@_described({"type": "number", "minimum": 0})
+def seconds(values: Sequence[Any]) -> bool:
+    """Time spans that clocks and timers can count; 60 and 60.0 are the same."""
+    return NUMBER(values) and all(0 <= value <= MAX_DURATION_S for value in values)
+
+
+@_described({"type": "number", "minimum": 0})
+def money(values: Sequence[Any]) -> bool:
+    """Amounts of money that can be added up."""
+    return NUMBER(values) and all(0 <= value <= MAX_MONEY for value in values)
 
 
 @_described({"type": "string"})

@@ -176,6 +176,9 @@ def test_errors_and_a_session_that_outlives_the_server(sessionrun: Command) -> N
         sessionrun.sessions.append(kept[0])
         waited = await call("wait", timeout_s=0.1)
         assert waited["timed_out"] and not call.is_error
+        for tool, words in (("start_session", {"prompts": [1] * 5000}), ("status", {"session_id": "x" * 5000})):
+            said = await call(tool, **words)
+            assert call.is_error and 2000 < len(said) < 2100 and said.endswith(" bytes)")
 
     over_the_protocol(sessionrun, work)
     assert sessionrun.status(kept[0])["ended_at"] is None
@@ -206,3 +209,37 @@ def test_work_in_worktrees_by_tools(sessionrun: Command) -> None:
         assert len(json.dumps(patch)) <= 4000 and task["text_bytes"] > 20_000 and "+17\n" in task["text"]
 
     over_the_protocol(sessionrun, work)
+
+
+def test_many_waits_hold_up_no_other_call_and_end_with_the_caller(sessionrun: Command) -> None:
+    session_id = sessionrun.start(["while ! [ -e go ]; do sleep 0.02; done"])
+    server = subprocess.Popen(
+        [*sessionrun.argv, "mcp"], cwd=sessionrun.cwd, stdin=subprocess.PIPE, stdout=subprocess.PIPE
+    )
+    assert server.stdin is not None and server.stdout is not None
+
+    def send(method: str, number: int | None = None, **params: Any) -> None:
+        about = {} if number is None else {"id": number}
+        assert server.stdin is not None
+        server.stdin.write(
+            json.dumps({"jsonrpc": "2.0", **about, "method": method, "params": params}).encode() + b"\n"
+        )
+        server.stdin.flush()
+
+    try:
+        who = {"name": "test", "version": "1"}
+        send("initialize", 1, protocolVersion="2025-03-26", capabilities={}, clientInfo=who)
+        assert json.loads(server.stdout.readline())["id"] == 1
+        send("notifications/initialized")
+        for number in range(100):
+            send("tools/call", 100 + number, name="wait", arguments={"session_id": session_id, "timeout_s": 3600})
+        send("tools/call", 2, name="status", arguments={"session_id": session_id})
+        assert json.loads(server.stdout.readline())["id"] == 2
+        server.stdin.close()
+        assert server.wait(60) == 0
+    finally:
+        server.kill()
+        server.wait()
+        server.stdout.close()
+    (sessionrun.cwd / "go").touch()
+    assert sessionrun.wait(session_id)["outcome"] == "succeeded"

@@ -1,12 +1,13 @@
 """The tools as a server of the Model Context Protocol on standard input and output.
 
-Each call runs in a thread, so that a `wait` does not hold up the others.  An error of ours is the answer of the
-tool, marked as an error.
+Each call runs in a thread, and each tool has threads of its own, so that many that wait hold up no other tool.  An
+error of ours is the answer of the tool, marked as an error.
 """
 
 from __future__ import annotations
 
 import os
+import sys
 import warnings
 from collections.abc import Callable
 from functools import partial
@@ -35,6 +36,13 @@ WAIT_S: Final = 50
 """How long `wait` waits unless it is told: many callers end a call after a minute."""
 
 MOST_WAIT_S: Final = 3600
+THREADS: Final = 40
+"""So many calls of a tool run at once; more of them wait for one of these."""
+
+WAITS: Final = 1000
+"""The same of `wait`, whose threads sleep."""
+
+ERROR_BYTES: Final = 2000
 
 SessionId = Annotated[str, Field(description="A session's id, an unambiguous beginning of it, its name, or last.")]
 Tasks = Annotated[tuple[str, ...], Field(description="Ids or numbers of tasks; empty: all that are meant.")]
@@ -43,7 +51,7 @@ Size = Annotated[int, Field(description="The answer has at most so many bytes; a
 
 def make_server(results_dir: Path | None = None) -> MCPServer:
     """The server, for the sessions of one results directory; None: of the one in use."""
-    server = MCPServer("sessionrun", version=__version__, instructions=INSTRUCTIONS, log_level="WARNING")
+    server = _Server("sessionrun", version=__version__, instructions=INSTRUCTIONS, log_level="WARNING")
     door = _Door(Tools(results_dir))
     for tool in (
         door.start_session,
@@ -59,11 +67,43 @@ def make_server(results_dir: Path | None = None) -> MCPServer:
     return server
 
 
+class _Server(MCPServer):
+    """Keeps errors short: that of an argument which does not fit has a line for each of its items."""
+
+    async def call_tool(self, *words: Any, **more: Any) -> Any:
+        """Call a tool.
+
+        Raises:
+            ToolError: what went wrong.
+        """
+        try:
+            return await super().call_tool(*words, **more)
+        except ToolError as error:
+            text = str(error).encode("utf-8", "backslashreplace")
+            if len(text) > ERROR_BYTES:
+                error.args = (f"{text[:ERROR_BYTES].decode('utf-8', 'ignore')}... ({len(text)} bytes)",)
+            raise
+
+
 class _Door:
     """The tools as the protocol offers them: their names, arguments and descriptions are what an agent reads."""
 
     def __init__(self, tools: Tools) -> None:
         self._tools = tools
+        self._threads: dict[str, anyio.CapacityLimiter] = {}
+
+    async def _call(self, work: partial[dict[str, Any]]) -> str:
+        """Run a tool in a thread; its answer as JSON.
+
+        Raises:
+            ToolError: what the client said.
+        """
+        tool = work.func.__name__
+        if tool not in self._threads:
+            self._threads[tool] = anyio.CapacityLimiter(WAITS if tool == "wait" else THREADS)
+        # when the caller goes, a session that is being made is made whole; all else may be left at any moment
+        may_leave = work.func != self._tools.start
+        return await anyio.to_thread.run_sync(_run, work, abandon_on_cancel=may_leave, limiter=self._threads[tool])
 
     async def start_session(
         self,
@@ -85,7 +125,7 @@ class _Door:
         budget_usd: float | None = None,
     ) -> str:
         """Start a session of tasks in the background and return at once with its session_id."""
-        return await _call(
+        return await self._call(
             partial(
                 self._tools.start,
                 prompts,
@@ -98,7 +138,7 @@ class _Door:
                 worktree=worktree,
                 check=check,
                 budget_usd=budget_usd,
-            )
+            ),
         )
 
     async def status(
@@ -107,7 +147,7 @@ class _Door:
         since: Annotated[int | None, Field(description="A cursor: then all tasks that changed since.")] = None,
     ) -> str:
         """Counts of a session, and the tasks that need attention: failed, held, not landed.  Has a cursor."""
-        return await _call(partial(self._tools.status, session_id, since))
+        return await self._call(partial(self._tools.status, session_id, since))
 
     async def wait(
         self,
@@ -123,8 +163,8 @@ class _Door:
         """Wait, with progress notifications; timed_out says whether to call again.  Names what needs attention."""
         seconds = min(max(timeout_s, 0.0), MOST_WAIT_S)
         reporter = _Reporter(context)
-        return await _call(
-            partial(self._tools.wait, session_id, timeout_s=seconds, until=until, since=since, progress=reporter)
+        return await self._call(
+            partial(self._tools.wait, session_id, timeout_s=seconds, until=until, since=since, progress=reporter),
         )
 
     async def results(
@@ -135,11 +175,13 @@ class _Door:
         max_bytes: Size = MAX_BYTES,
     ) -> str:
         """What tasks answered: all of it if it fits, else beginning, lines with errors, and end of each answer."""
-        return await _call(partial(self._tools.results, session_id, tasks, failed=failed, max_bytes=max_bytes))
+        return await self._call(
+            partial(self._tools.results, session_id, tasks, failed=failed, max_bytes=max_bytes)
+        )
 
     async def list(self, limit: int = 10) -> str:
         """The newest sessions of this project."""
-        return await _call(partial(self._tools.list, limit))
+        return await self._call(partial(self._tools.list, limit))
 
     async def cancel(
         self,
@@ -148,11 +190,11 @@ class _Door:
         now: Annotated[bool, Field(description="Kill without grace.")] = False,
     ) -> str:
         """Stop a session, or some of its tasks.  Work in worktrees is saved on branches."""
-        return await _call(partial(self._tools.cancel, session_id, tasks, now=now))
+        return await self._call(partial(self._tools.cancel, session_id, tasks, now=now))
 
     async def retry(self, session_id: SessionId = "last", tasks: Tasks = ()) -> str:
         """Try tasks again: the named ones, else all that failed, timed out or were lost."""
-        return await _call(partial(self._tools.retry, session_id, tasks))
+        return await self._call(partial(self._tools.retry, session_id, tasks))
 
     async def diff(
         self,
@@ -162,7 +204,7 @@ class _Door:
         max_bytes: Size = MAX_BYTES,
     ) -> str:
         """What tasks changed in their worktrees."""
-        return await _call(partial(self._tools.diff, session_id, tasks, stat=not patch, max_bytes=max_bytes))
+        return await self._call(partial(self._tools.diff, session_id, tasks, stat=not patch, max_bytes=max_bytes))
 
 
 class _Reporter:
@@ -184,15 +226,6 @@ class _Reporter:
         """Nothing stays open."""
 
 
-async def _call(work: Callable[[], dict[str, Any]]) -> str:
-    """Run a tool in a thread; its answer as JSON.
-
-    Raises:
-        ToolError: what the client said.
-    """
-    return await anyio.to_thread.run_sync(partial(_run, work), abandon_on_cancel=True)
-
-
 def _run(work: Callable[[], dict[str, Any]]) -> str:
     begin()
     try:
@@ -209,3 +242,5 @@ def serve(results_dir: Path | None = None) -> None:
     """Answer calls on standard input and output until the caller goes."""
     warnings.simplefilter("ignore")  # they would go to standard error, which callers do not show
     make_server(results_dir).run("stdio")
+    sys.stdout.flush()
+    os._exit(0)  # the threads of calls that the caller has left may wait for an hour

@@ -228,7 +228,7 @@ DAMAGES: dict[str, tuple[Callable[[SessionDir], None], list[str], bool]] = {
 
 
 def test_every_check_has_a_test() -> None:
-    elsewhere = {"disk", "interrupted", "lingering", "stopped", "processes", "worktrees", "mirrors"}
+    elsewhere = {"disk", "interrupted", "lingering", "stopped", "processes", "worktrees", "mirrors", "landings"}
     covered = {check for _, checks, _ in DAMAGES.values() for check in checks}
     assert covered | elsewhere == set(SESSION_CHECKS)
 

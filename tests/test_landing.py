@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import shutil
 import signal
+import subprocess
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
 from pathlib import Path
@@ -12,9 +13,10 @@ from pathlib import Path
 import psutil
 import pytest
 from conftest import eventually
-from landings import CHECK, Yard, make_yard
+from landings import CHECK, MAIN, Yard, make_yard
 
 from sessionrun.landing.batches import LARGEST, choose_size, find_green_prefix, sort_entries
+from sessionrun.landing.branches import follow_branches
 from sessionrun.landing.records import Entry, Gates
 from sessionrun.landing.slot import Slot
 from sessionrun.landing.turn import land
@@ -237,7 +239,64 @@ def test_what_is_there_by_content_has_landed(yard: Yard) -> None:
     assert report.new == squashed
 
 
-def test_work_whose_branch_was_deleted_lands_and_work_that_is_gone_does_not(yard: Yard) -> None:
+def test_work_lands_only_from_a_branch_that_holds_it(yard: Yard) -> None:
+    """A person rejects work by deleting its branch, or goes on in another way."""
+    landed = yard.add("landed", {"landed.txt": "1"})
+    yard.land()
+    names = ("lost", "amended", "ahead", "none")
+    entries = [landed, *(yard.add(name, {f"{name}.txt": "1"}) for name in names)]
+    needs = yard.add("needs", {"needs.txt": "1"}, entries[1].tip, needs=("lost",))
+    yard.git("branch", "-qD", "main-task-lost", "main-task-landed")
+    yard.git("branch", "-qf", "main-task-amended", yard.commit({"amended.txt": "2"}, "main"))
+    more = yard.commit({"more.txt": "1"}, entries[3].tip)
+    yard.git("branch", "-qf", "main-task-ahead", more)
+    branches = {entry.task: f"main-task-{entry.task}" for entry in (*entries, needs)} | {"none": None}
+    request = yard.request()
+    followed = follow_branches(request.repository, request.entries, branches)
+    report = land(replace(request, entries=followed))
+    assert yard.statuses(report) == {
+        "landed": "landed",
+        "lost": "held",
+        "amended": "held",
+        "ahead": "landed",
+        "none": "landed",
+        "needs": "waiting",
+    }
+    reasons = {fate.task: fate.reason for fate in report.fates}
+    assert f"git branch main-task-lost {entries[1].tip[:12]}" in reasons["lost"]
+    assert "git merge main-task-amended lands it" in reasons["amended"]
+    assert {"more.txt", "none.txt"} <= set(yard.files()) and not {"lost.txt", "amended.txt"} & set(yard.files())
+
+
+def test_a_new_link_to_another_repository_never_lands(yard: Yard) -> None:
+    """A tool made a repository inside of the worktree: its files are in no commit of the task."""
+    link = f"160000,{'a' * 40},fe"
+    index = {"GIT_INDEX_FILE": str(yard.top.parent / "index")}
+    base = yard.git("rev-parse", "main")
+    for words in (("read-tree", base), ("update-index", "--add", "--cacheinfo", link)):
+        subprocess.run(["git", *words], cwd=yard.top, env={**os.environ, **index}, check=True)
+    tree = subprocess.run(
+        ["git", "write-tree"],
+        cwd=yard.top,
+        env={**os.environ, **index},
+        check=True,
+        capture_output=True,
+        text=True,
+    ).stdout.strip()
+    tip = yard.git("commit-tree", tree, "-p", base, "-m", "work")
+    yard.entries.append(Entry("hollow", tip, base))
+    later = yard.add("later", {"later.txt": "1"}, tip, needs=("hollow",))
+    yard.add("other", {"other.txt": "1"})
+    report = yard.land()
+    assert yard.statuses(report) == {"hollow": "bounced", "later": "waiting", "other": "landed"}
+    assert (report.fates[0].reason_class, report.fates[0].files) == ("repository_inside", ("fe",))
+    yard.git("update-ref", MAIN, tip)  # where the target has the link, a task may move it
+    moved = yard.commit({"x.txt": "1"}, later.tip)
+    yard.entries[:] = [Entry("moves", moved, tip)]
+    assert yard.statuses(yard.land()) == {"moves": "landed"}
+
+
+def test_work_that_no_branch_holds_lands_and_work_that_is_gone_does_not(yard: Yard) -> None:
     one = yard.add("one", {"one.txt": "1"})
     yard.git("update-ref", "-d", "refs/heads/main-task-one")
     gone = yard.add("gone", {"gone.txt": "2"})

@@ -3,14 +3,17 @@
 from __future__ import annotations
 
 import os
+import subprocess
 from collections.abc import Callable
 from pathlib import Path
+from threading import Thread
 
 import pytest
+from conftest import eventually
 from landings import MAIN, Yard, make_yard
 
 from sessionrun.landing.checkout import Tree, follow
-from sessionrun.landing.records import Checkout, Report
+from sessionrun.landing.records import VERSION, Checkout, Report, SlotRecord
 from sessionrun.landing.slot import Slot
 from sessionrun.workspaces.fence import open_fence
 
@@ -136,7 +139,9 @@ def rebasing(yard: Yard) -> None:
 
 
 def foreign_lock(yard: Yard) -> None:
-    (yard.top / ".git/index.lock").write_text("")
+    lock = yard.top / ".git/index.lock"
+    lock.write_text("")
+    os.utime(lock, (0, 0))  # a younger lock is waited for
 
 
 def foreign_ref_lock(yard: Yard) -> None:
@@ -253,6 +258,65 @@ def test_a_checkout_in_the_moment_of_the_move(yard: Yard, came_later: bool) -> N
         assert follow(Tree(Slot(request.repository, MAIN), fence, place, old, new)) is None
     assert status(yard) == "" and (yard.top / "a.txt").read_text() == "new\n"
     assert yard.examine() == []
+
+
+def test_a_switch_to_the_target_that_is_under_way_is_waited_for(yard: Yard) -> None:
+    """The switch has read the old commit, and says in HEAD only at its end where it is."""
+    go, begun = yard.top.parent / "go", yard.top.parent / "begun"
+    slow = yard.top.parent / "slow.sh"
+    slow.write_text(f"#!/bin/sh\ntouch {begun}\nwhile [ ! -e {go} ]; do sleep 0.02; done\ncat\n")
+    slow.chmod(0o755)
+    yard.git("switch", "-q", "-c", "other")
+    yard.git("rm", "-q", "b.txt")
+    yard.git("commit", "-q", "-m", "other")
+    (yard.top / ".git/info/attributes").write_text("b.txt filter=slow\n")
+    yard.git("config", "filter.slow.smudge", str(slow))
+    yard.add("one", {"one.txt": "1\n"})
+    switch = subprocess.Popen(["git", "switch", "-q", "main"], cwd=yard.top)
+    try:
+        eventually(begun.exists)
+        reports: list[Report] = []
+        landing = Thread(target=lambda: reports.append(yard.land()))
+        landing.start()
+        landing.join(1.0)  # it must not end before the switch does
+        assert not reports
+    finally:
+        go.touch()
+        switch.wait()
+        landing.join()
+    if reports[0].hold is not None:  # on a machine that stood still for ten seconds
+        reports.append(yard.land())
+    assert yard.statuses(reports[-1]) == {"one": "landed"}
+    assert status(yard) == "" and (yard.top / "one.txt").read_text() == "1\n"
+
+
+@pytest.mark.parametrize("staged", [False, True])
+def test_a_landing_that_was_killed_before_it_saw_a_late_switch_brings_its_files(yard: Yard, staged: bool) -> None:
+    yard.git("switch", "-q", "--detach")
+    old = yard.git("rev-parse", "main")
+    yard.add("one", {"a.txt": "1\n", "one.txt": "1\n"})
+    request, new = yard.request(), yard.entries[0].tip
+    slot = Slot(request.repository, MAIN)
+    slot.write_record(SlotRecord(VERSION, "landing", "s", request.folder, MAIN, old, new, (), None))
+    yard.git("update-ref", MAIN, new)
+    (yard.top / ".git/HEAD").write_text(f"ref: {MAIN}\n")  # the switch ends: files and index are those of `old`
+    if staged:
+        (yard.top / "mine.txt").write_text("mine\n")
+        yard.git("add", "mine.txt")
+    assert "one.txt" in status(yard)
+    assert yard.statuses(yard.land()) == {"one": "landed"}
+    assert status(yard) == ("A  mine.txt" if staged else "")
+    assert (yard.top / "a.txt").read_text() == "1\n"
+
+
+def test_a_lock_in_a_work_tree_of_another_branch_holds_until_it_is_old(yard: Yard) -> None:
+    other = yard.top.parent / "other"
+    yard.git("worktree", "add", "-q", "-b", "side", str(other))
+    lock = yard.top / ".git/worktrees/other/index.lock"
+    lock.touch()
+    os.utime(lock, (0, 0))
+    yard.add("one", {"one.txt": "1\n"})
+    assert yard.statuses(yard.land()) == {"one": "landed"} and lock.exists()
 
 
 def test_a_target_that_moves_meanwhile_is_merged_anew(yard: Yard) -> None:

@@ -126,6 +126,29 @@ def test_a_kill_at_a_step_of_ours(own_place: Path, name: str, every: int) -> Non
     assert kills >= (2 if every > 1 else 20)
 
 
+@pytest.mark.parametrize("every", [7, pytest.param(1, marks=pytest.mark.slow)])
+def test_a_person_removes_the_lock_of_a_killed_landing_as_git_advises(own_place: Path, every: int) -> None:
+    """What the landing had written is not taken for changes of the person, and what they stage then stays."""
+    kills = 0
+    for at in range(1, MOST_STEPS, every):
+        yard = begin_at_home(own_place / str(at))
+        yard.add("one", FILES)
+        if not yard.land_killed(at=at):
+            break
+        lock = yard.top / ".git/index.lock"
+        if lock.exists():
+            kills += 1
+            lock.unlink()
+            (yard.top / "later.txt").write_text("later\n")
+            yard.git("add", "later.txt")
+        assert yard.statuses(yard.land()) == {"one": "landed"}, f"killed at {at}"
+        staged = "A  later.txt\nA  mine.txt" if (yard.top / "later.txt").exists() else "A  mine.txt"
+        seen = yard.git("status", "--porcelain")
+        assert (yard.examine(["one"]), seen) == ([], f"M b.txt\n{staged}"), f"killed at {at}"
+        shutil.rmtree(own_place / str(at))
+    assert kills >= (1 if every > 1 else 5)
+
+
 @pytest.mark.slow
 def test_the_next_holder_of_the_slot_mends_whatever_its_session(own_place: Path) -> None:
     """And the log of the session that was killed gets what had landed."""

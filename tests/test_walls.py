@@ -24,7 +24,7 @@ from hypothesis import strategies as st
 from test_store import make_spec
 from test_workspaces import make_repository
 
-from sessionrun.client.planning.sandboxing import find_own_filter
+from sessionrun.client.planning.sandboxing import find_filter
 from sessionrun.dialects.convert import Misfit
 from sessionrun.dialects.sandbox import as_sandbox
 from sessionrun.engine.fold import begin
@@ -764,14 +764,19 @@ def test_a_bubblewrap_that_cannot_build_walls_starts_nothing(repository: Path, l
         ("README", True),
         ("{top}/tools/clean.sh", True),
         ("unclosed '", True),
+        ("python3 -m nbstripout", True),
+        ("/usr/bin/nbstripout", True),
+        ("sh -c 'cat; :'", True),
         ("git-lfs clean -- %f", False),
-        ("/usr/bin/nbstripout", False),
+        ("git lfs clean -- %f", False),
         ("cat", False),
     ],
 )
-def test_a_filter_of_the_checkout_does_not_go_with_walls(repository: Path, command: str, refused: bool) -> None:
+def test_walls_are_refused_with_a_filter_that_could_run_what_a_task_planted(
+    repository: Path, command: str, refused: bool
+) -> None:
     name = "filter.dat.clean"
     (repository / "README").touch()
     settings = GitSettings(((name, command.replace("{top}", str(repository))),), "", "", "")
     made = Repository(str(repository), "", "main", "", "", settings=settings)
-    assert find_own_filter(made) == (name if refused else None)
+    assert find_filter(made) == (name if refused else None)

@@ -46,10 +46,10 @@ else:
 def site(own_place: Path) -> Iterator[Walled]:
     with make_walled(other=False) as made:
         made.make_repository()
-        made.write("bin/git-large", LFS).chmod(0o755)
+        made.write("bin/git-lfs", LFS).chmod(0o755)
         made.environ["PATH"] = f"{made.root}/bin:{made.environ['PATH']}"
         for name in ("clean", "smudge"):
-            made.git("config", f"filter.lfs.{name}", f"git-large {name}")
+            made.git("config", f"filter.lfs.{name}", f"git-lfs {name}")
         made.git("config", "filter.lfs.required", "true")
         made.sh("echo '*.bin filter=lfs' > .gitattributes; echo old > old.bin; git add -A; git commit -qm large")
         made.sh("echo new > old.bin; git commit -qam newer")

@@ -27,6 +27,11 @@ from sessionrun.workspaces.worktree import prepare
 
 Work = Callable[[Path], object]
 
+AS_ANN = {
+    **os.environ,
+    **{f"GIT_{who}_{what}": "ann@example.org" for who in ("AUTHOR", "COMMITTER") for what in ("NAME", "EMAIL")},
+}
+
 
 def make_repository(top: Path) -> None:
     """A repository with a few files, in one commit."""
@@ -50,7 +55,8 @@ class Project:
         self._jobs = 0
 
     def run(self, *argv: str, cwd: Path | None = None) -> str:
-        done = subprocess.run(["git", *argv], cwd=cwd or self.top, capture_output=True, text=True, check=True)
+        place = cwd or self.top
+        done = subprocess.run(["git", *argv], cwd=place, capture_output=True, text=True, check=True, env=AS_ANN)
         return done.stdout.strip()
 
     def repository(self, keep: KeepPolicy = "never") -> Repository:
@@ -129,6 +135,58 @@ def test_the_books_of_a_worktree_are_written_by_others_only_in_a_shared_reposito
     made = [*(books / "main-task-t" / name for name in OURS), books, Path(place.worktree) / ".git"]
     modes = {path: stat.S_IMODE(path.lstat().st_mode) for path in made}
     assert modes == {path: folders if path.is_dir() else files for path in made}
+
+
+TRAPS = {
+    "a submodule": "git init -q lib && git -C lib commit -q --allow-empty -m one && git -C repo -c "
+    "protocol.file.allow=always submodule --quiet add ../lib inner && git -C repo/inner config "
+    "extensions.worktreeConfig true && mv repo outer && ln -s outer/inner repo",
+    "core.bare in a checkout": "cd repo && git config extensions.worktreeConfig true && git config core.bare true",
+}
+
+
+@pytest.mark.parametrize("trap", TRAPS)
+def test_the_git_of_a_task_works_in_its_worktree_whatever_the_shared_settings_say(
+    project: Project, trap: str
+) -> None:
+    script = TRAPS[trap].replace("outer/inner repo", "outer/inner repo && git -C outer add -A")
+    repository = None if trap == "a submodule" else project.repository()
+    subprocess.run(["/bin/sh", "-ec", script], cwd=project.root, check=True, capture_output=True, env=AS_ANN)
+    request = WorkspaceRequest(repository or project.repository(), "s1", "t", "do it")
+    place = prepare(request, project.folder())
+    path = Path(place.worktree or "")
+    assert project.run("rev-parse", "--show-toplevel", cwd=path) == str(path)
+    project.run("clean", "-fdxq", cwd=path)
+    (path / "work.txt").write_text("work\n")
+    project.run("add", "-A", cwd=path)
+    project.run("commit", "-q", "-m", "work", cwd=path)
+    released = release(replace(request, place=place), project.folder())
+    assert released.kept is None and "work.txt" in project.files(released.commit or "")
+    assert Git(project.top.resolve()).attempt("fsck").returncode == 0
+
+
+def test_a_worktree_whose_git_works_elsewhere_is_refused(project: Project) -> None:
+    """We follow no link in the place of the shared settings, and the git of a task does."""
+    repository, config = project.repository(), project.top / ".git/config"
+    project.run("config", "extensions.worktreeConfig", "true")
+    project.run("config", "core.worktree", str(project.root))
+    config.rename(project.root / "config")
+    config.symlink_to(project.root / "config")
+    with pytest.raises(SessionrunError, match=f"works on {project.root}: core.worktree"):
+        prepare(WorkspaceRequest(repository, "s1", "t", "do it"), project.folder())
+    assert list((project.top.parent / "repo-worktrees").iterdir()) == []
+
+
+def test_a_filter_without_its_program_is_told_at_the_launch(project: Project) -> None:
+    for name, command in (("big", "big-files smudge"), ("idle", "not-there clean"), ("here", "cat")):
+        project.run("config", f"filter.{name}.smudge", command)
+    (project.top / ".gitattributes").write_text("a.txt filter=big\nsub/* filter=here\n")
+    project.run("add", ".gitattributes")
+    _, remarks = find_repository(project.top, base=None, worktree_dir=None, keep="never")
+    assert remarks == ["a.txt has the filter 'big', and its program 'big-files' is not found"]
+    project.run("config", "filter.big.required", "true")
+    with pytest.raises(InputError, match="'big-files' is not found: install it"):
+        project.repository()
 
 
 def test_uncommitted_work_is_parked_on_the_task_branch(project: Project) -> None:

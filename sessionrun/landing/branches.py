@@ -2,25 +2,30 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
+from dataclasses import replace
 from pathlib import Path
 
+from sessionrun.landing.records import Entry
 from sessionrun.model.places import Repository
 from sessionrun.workspaces.fence import open_fence
 from sessionrun.workspaces.git import Git
 
 
 def follow_branches(
-    repository: Repository, commits: Mapping[str, str], branches: Mapping[str, str], folder: Path | None = None
-) -> dict[str, str]:
-    """What is to land for each task: its commit or, if its branch went on from there, the tip of its branch.
+    repository: Repository,
+    entries: Iterable[Entry],
+    branches: Mapping[str, str | None],
+    folder: Path | None = None,
+) -> tuple[Entry, ...]:
+    """The entries, each with the tip of its branch where that went on from the work: a conflict is mended there.
 
-    A person mends a conflict there.
+    A branch that a person deleted or moved elsewhere is no consent to land what the task left: it is `astray`.
 
     Args:
         repository: where the branches are.
-        commits: by task, the commit that holds its work.
-        branches: by task, the name of its branch.
+        entries: with the commit that holds the work as their tip.
+        branches: by task, the name of its branch; without one the commit itself lands.
         folder: where a temporary directory may be made; None: among the system's.
 
     Raises:
@@ -30,11 +35,18 @@ def follow_branches(
         git = fence.main()
         listed = git.line("for-each-ref", "--format=%(objectname) %(refname:lstrip=2)", "refs/heads")
         tips = {name: tip for tip, _, name in (line.partition(" ") for line in listed.split("\n"))}
-        return {task: _find_tip(git, commit, tips.get(branches.get(task, ""))) for task, commit in commits.items()}
+        return tuple(_follow(git, entry, branches.get(entry.task), tips) for entry in entries)
 
 
-def _find_tip(git: Git, commit: str, tip: str | None) -> str:
-    if tip is None or tip == commit:
-        return commit
-    is_ahead = git.attempt("merge-base", "--is-ancestor", commit, tip).returncode == 0
-    return tip if is_ahead else commit
+def _follow(git: Git, entry: Entry, branch: str | None, tips: Mapping[str, str]) -> Entry:
+    tip = tips.get(branch or "", entry.tip if not branch else None)
+    if tip == entry.tip:
+        return entry
+    if tip is None:
+        restore = f"git branch {branch} {entry.tip[:12]}"
+        return replace(entry, astray=f"its branch {branch} was deleted; if that was a mistake: {restore}")
+    if git.attempt("merge-base", "--is-ancestor", entry.tip, tip).returncode == 0:
+        return replace(entry, tip=tip)
+    what = f"its branch {branch} does not hold what the task left, {entry.tip[:12]} (was it amended or rebased?)"
+    mends = f"git merge {branch} lands it; git branch -f {branch} {entry.tip[:12]} puts it back"
+    return replace(entry, astray=f"{what}: {mends}")

@@ -5,7 +5,8 @@ moment, so that after a crash it is known whose it is, and how far we came.  If 
 would show the landing as staged changes that take it back, and a ``git commit -a`` would do so.
 
     <admin>/index.lock          "sessionrun landing OLD NEW", and a line "writing" before the first file changes
-    <admin>/sessionrun-lock     the same, before it has that name
+    <admin>/sessionrun-lock     the same file by another name: it still tells how far we came when a person has
+                                removed git's lock, as git advises
     <admin>/sessionrun-index    the index as it is to be
 """
 
@@ -106,7 +107,7 @@ def follow(tree: Tree) -> Hold | None:
     """
     if not _take_lock(tree):
         return _explain_lock(tree)
-    is_behind = tree.git().attempt("diff-index", "--cached", "--quiet", tree.old).returncode == 0
+    is_behind = _is_behind(tree)
     hold = _prepare_index(tree) if is_behind else None
     if is_behind and hold is None:
         _write_files(tree)
@@ -114,6 +115,13 @@ def follow(tree: Tree) -> Hold | None:
     else:
         release(tree)
     return hold
+
+
+def _is_behind(tree: Tree) -> bool:
+    """Whether the index has the old commit's entry of each path that the landing changes."""
+    changed = set(tree.git().names("diff-tree", "-r", "-z", "--no-renames", "--name-only", tree.old, tree.new))
+    others = tree.git().names("diff-index", "--cached", "-z", "--no-renames", "--name-only", tree.old)
+    return changed.isdisjoint(others)
 
 
 def _explain_lock(tree: Tree) -> Hold:
@@ -158,10 +166,8 @@ def _take_lock(tree: Tree) -> bool:
     try:
         os.link(beside, tree.path(LOCK))
     except FileExistsError:
-        return False
-    finally:
-        crashpoint.step()
         beside.unlink()
+        return False
     crashpoint.step()
     return True
 
@@ -270,11 +276,15 @@ def mend(tree: Tree, *, has_landed: bool) -> list[str]:
 
     Returns the files that were to be put back, and hold something that is not ours.
     """
-    mark = find_mark(tree.path(LOCK))
+    is_locked = find_mark(tree.path(LOCK)) is not None
+    mark = find_mark(tree.path(LOCK if is_locked else BESIDE))
     if mark is None or [*mark[:2]] != [tree.old, tree.new]:
-        return []  # it came to its end, or a person took the lock away
+        return []  # it came to its end
     foreign = []
-    if has_landed and tree.path(INDEX).exists():
+    if has_landed and not is_locked:
+        if _is_behind(tree):  # what the person has staged since stays
+            tree.git()("read-tree", "-i", "-m", tree.old, tree.new)
+    elif has_landed and tree.path(INDEX).exists():
         os.replace(tree.path(INDEX), tree.path("index"))
         crashpoint.step()
     elif not has_landed and WRITING in mark[2:]:
@@ -285,7 +295,8 @@ def mend(tree: Tree, *, has_landed: bool) -> list[str]:
 
 def release(tree: Tree) -> None:
     """Give the index free; it is as it was."""
-    for name in (f"{INDEX}.lock", INDEX, LOCK):
+    names = (f"{INDEX}.lock", INDEX, *([LOCK] if find_mark(tree.path(LOCK)) is not None else []), BESIDE)
+    for name in names:
         tree.path(name).unlink(missing_ok=True)
         crashpoint.step()
 

@@ -3,13 +3,17 @@
 from __future__ import annotations
 
 from collections.abc import Collection, Sequence
+from typing import Final
 
 from sessionrun.landing.batches import find_unmet, sort_entries
 from sessionrun.landing.history import History
-from sessionrun.landing.records import GONE, NEEDS, SETUP, Entry, Fate, Hold, LandRequest
+from sessionrun.landing.records import ASTRAY, GONE, INSIDE, NEEDS, SETUP, Entry, Fate, Hold, LandRequest
 from sessionrun.landing.setups import take_off
 from sessionrun.workspaces.git import Git
 from sessionrun.workspaces.merging import MergeRoom
+
+_LINK: Final = "160000"
+"""Mode of a commit of another repository, which no object of this one need hold."""
 
 
 class Queue:
@@ -22,6 +26,7 @@ class Queue:
         self._fates: dict[str, Fate] = {}
         self._tips: dict[str, str] = {}
         self._paths: dict[str, frozenset[str]] = {}
+        self._repositories: dict[str, list[str]] = {}
         self._present: set[str] = set()
         self.landed: set[str] = set()
 
@@ -61,6 +66,12 @@ class Queue:
 
         What needs a task that will not land in this turn waits.
         """
+        for entry in self.open:
+            if entry.astray:
+                self.decide(Fate(entry.task, "held", ASTRAY, entry.astray))
+            elif self.paths_of(entry) and (inside := self._repositories[entry.task]):
+                reason = f"{', '.join(inside)} is a repository of its own: the work has none of its files"
+                self.decide(Fate(entry.task, "bounced", INSIDE, reason, files=tuple(inside)))
         batch: dict[str, Entry] = {}
         for entry in sort_entries(self.open, self._history.bounced):
             unmet, is_lost = find_unmet(entry, self.landed, self._settled())
@@ -123,12 +134,17 @@ class Queue:
         return True
 
     def paths_of(self, entry: Entry) -> frozenset[str]:
-        """The files that an entry changes.
+        """The files that an entry changes, repositories that it adds as links among them.
 
         Raises:
             GitError: git failed.
         """
         if entry.task not in self._paths:
-            words = ("diff-tree", "-r", "-z", "--no-renames", "--name-only", entry.base, entry.tip)
-            self._paths[entry.task] = frozenset(self._git.names(*words))
+            words = ("diff-tree", "-r", "-z", "--no-renames", "--raw", entry.base, entry.tip)
+            fields = self._git.names(*words)
+            self._paths[entry.task] = frozenset(fields[1::2])
+            modes = zip(fields[::2], fields[1::2], strict=True)
+            self._repositories[entry.task] = [
+                path for about, path in modes if about[8:14] == _LINK and about[1:7] != _LINK
+            ]
         return self._paths[entry.task]

@@ -25,6 +25,8 @@ CONFLICT: Final = "conflict"
 RED: Final = "gate_red"
 SETUP: Final = "setup_conflict"
 GONE: Final = "work_gone"
+ASTRAY: Final = "branch_astray"
+INSIDE: Final = "repository_inside"
 NEEDS: Final = "needs"
 NOT_CHOSEN: Final = "not_chosen"
 
@@ -48,6 +50,7 @@ class Entry:
         needs: the tasks that have to land before it.
         wanted: whether it is to land now; else it is only looked whether it has landed.
         trailers: lines for the end of the message.
+        astray: why its branch is not where its task left it, and the work does not land; empty: it is.
     """
 
     task: str
@@ -57,6 +60,7 @@ class Entry:
     needs: tuple[str, ...] = ()
     wanted: bool = True
     trailers: tuple[str, ...] = ()
+    astray: str = ""
 
 
 @frozen

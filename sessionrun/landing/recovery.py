@@ -15,11 +15,15 @@ import time
 from pathlib import Path
 from typing import Final
 
-from sessionrun.landing.checkout import BESIDE, Tree, mend
+from sessionrun.landing.checkout import BESIDE, LOCK, Tree, find_mark, follow, mend
 from sessionrun.landing.history import open_log
 from sessionrun.landing.records import Checkout, SlotRecord
-from sessionrun.landing.slot import Slot
+from sessionrun.landing.slot import Slot, lock_path, record_path
+from sessionrun.landing.target import find_checkout
+from sessionrun.model.places import Repository
 from sessionrun.store.files import read_regular
+from sessionrun.store.jobfiles import load_record_if_any
+from sessionrun.store.locks import is_held
 from sessionrun.workspaces.fence import Fence
 from sessionrun.workspaces.git import Git
 
@@ -48,12 +52,31 @@ def recover(slot: Slot, fence: Fence) -> list[str]:
     return remarks
 
 
+def find_killed(repository: Repository, digest: str) -> Path | None:
+    """What a landing left that was killed while it moved its target: git's lock of a work tree, else the record.
+
+    Raises:
+        SessionrunError: the record is damaged.
+    """
+    path = record_path(repository, digest)
+    record = load_record_if_any(path, SlotRecord)
+    if record is None or record.state != "landing" or is_held(lock_path(repository, digest)):
+        return None
+    lock = None if record.checkout is None else Path(record.checkout.git_dir, LOCK)
+    return path if lock is None or find_mark(lock) is None else lock
+
+
 def _recover_landing(slot: Slot, fence: Fence, record: SlotRecord) -> list[str]:
     git = fence.main()
     admin = None if record.checkout is None else Path(record.checkout.git_dir)
     remarks = _remove_locks(slot, record, admin)
     now = git.commit_of(slot.target)
     has_landed = now is not None and _is_ancestor(git, record.new, now)
+    if record.checkout is None and now == record.new:  # it was killed while it looked for a late switch
+        late = find_checkout(slot.repository, slot.target)
+        if isinstance(late, Checkout):
+            hold = follow(Tree(slot, fence, late, record.old, record.new))
+            remarks += [hold.reason] if hold else []
     if record.checkout is not None and os.path.isdir(record.checkout.git_dir):
         remarks += _mend_checkout(slot, fence, record, record.checkout, has_landed=has_landed)
     if has_landed and Path(record.folder).parent.parent.is_dir():
@@ -66,8 +89,8 @@ def _mend_checkout(
     slot: Slot, fence: Fence, record: SlotRecord, checkout: Checkout, *, has_landed: bool
 ) -> list[str]:
     tree = Tree(slot, fence, checkout, record.old, record.new)
-    tree.path(BESIDE).unlink(missing_ok=True)
     foreign = mend(tree, has_landed=has_landed)
+    tree.path(BESIDE).unlink(missing_ok=True)
     return [f"{checkout.top}: {name} was changed while a landing was broken off; it stays" for name in foreign]
 
 

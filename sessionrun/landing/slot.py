@@ -46,7 +46,7 @@ class Slot:
     @property
     def record_path(self) -> Path:
         """The record of what the holder is about to do."""
-        return self._path(".json")
+        return record_path(self.repository, digest_target(self.target))
 
     @property
     def ref_path(self) -> Path:
@@ -120,6 +120,11 @@ class Slot:
 def lock_path(repository: Repository, digest: str) -> Path:
     """The lock of the slot of a target, by the short name of the target."""
     return _path(repository, digest, ".lock")
+
+
+def record_path(repository: Repository, digest: str) -> Path:
+    """The record of the slot of a target, by the short name of the target."""
+    return _path(repository, digest, ".json")
 
 
 def _path(repository: Repository, digest: str, end: str) -> Path:

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import os
 import shlex
+import time
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Final, Literal
@@ -19,12 +20,25 @@ from sessionrun.model.places import Repository
 from sessionrun.store import crashpoint
 from sessionrun.workspaces.fence import Fence, open_fence
 from sessionrun.workspaces.git import Git, GitError
-from sessionrun.workspaces.registration import list_worktrees
+from sessionrun.workspaces.registration import list_worktrees, load_owner
 
 HEADS: Final = "refs/heads/"
 
 Moved = Literal["moved", "again"]
 """What came of an attempt to land: `again`, because the target was elsewhere."""
+
+INDEX_LOCK: Final = "index.lock"
+LOCK_WAIT_S: Final = 10.0
+"""So long a landing waits for the user's git in any work tree: it may be a switch to the target, which reads the
+target's commit first, writes files for some time, and only then says in HEAD where it is."""
+
+STALE_LOCK_S: Final = 600.0
+"""A lock of this age was left by a git that was killed."""
+
+LATE_S: Final = 0.8
+"""So long after the target has moved it is looked for a switch that read the old one."""
+
+_LOOK_EVERY_S: Final = 0.02
 
 _REBASES: Final = ("rebase-merge", "rebase-apply")
 
@@ -48,6 +62,57 @@ def find_checkout(repository: Repository, target: str) -> Checkout | Hold | None
         mend = f"git -C {shlex.quote(found[1].top)} switch --detach"
         return Hold("checked_out_twice", f"{_short(target)} is checked out in {tops}", mend)
     return found[0] if found else None
+
+
+def await_indexes(repository: Repository, target: str) -> Hold | None:
+    """Wait until the user's git is at work in no work tree; a hold if one goes on for `LOCK_WAIT_S`.
+
+    Worktrees of tasks do not count: they are on branches of their own.  A lock that was left in a work tree that
+    has another branch is passed over.
+    """
+    deadline = time.monotonic() + LOCK_WAIT_S
+    while (lock := _find_lock(repository, target)) is not None:
+        if time.monotonic() > deadline or _age(lock) > STALE_LOCK_S:
+            reason = f"{lock} is there: another git is at work, or was killed"
+            return Hold("index_locked", reason, f"rm {shlex.quote(str(lock))}")
+        time.sleep(_LOOK_EVERY_S)
+    return None
+
+
+def _find_lock(repository: Repository, target: str) -> Path | None:
+    for _, git_dir in _iterate_places(repository):
+        lock = git_dir / INDEX_LOCK
+        if not os.path.lexists(lock) or load_owner(git_dir) is not None:
+            continue
+        if _age(lock) <= STALE_LOCK_S or _read(git_dir / "HEAD") == f"ref: {target}":
+            return lock
+    return None
+
+
+def _age(path: Path) -> float:
+    """How long ago a file was made (seconds); 0 if it is gone."""
+    try:
+        return time.time() - path.lstat().st_mtime
+    except OSError:
+        return 0.0
+
+
+def find_late_checkout(repository: Repository, target: str) -> Checkout | None:
+    """The work tree in which a user's switch to a target ended just after the target had moved; None: in none.
+
+    A switch gives its lock of the index back before it writes HEAD, so it is looked for a while.
+    """
+    if all(load_owner(git_dir) is not None for _, git_dir in _iterate_places(repository)):
+        return None
+    look_until, deadline = time.monotonic() + LATE_S, time.monotonic() + LOCK_WAIT_S
+    while True:
+        found = find_checkout(repository, target)
+        if isinstance(found, Checkout):
+            return found
+        now = time.monotonic()
+        if now > deadline or (now > look_until and _find_lock(repository, target) is None):
+            return None
+        time.sleep(_LOOK_EVERY_S)
 
 
 def move_ref(slot: Slot, fence: Fence, new: str, old: str) -> Moved | Hold:

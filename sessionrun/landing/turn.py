@@ -36,7 +36,7 @@ from sessionrun.landing.records import (
 )
 from sessionrun.landing.recovery import recover
 from sessionrun.landing.slot import Slot
-from sessionrun.landing.target import find_checkout, move_ref
+from sessionrun.landing.target import await_indexes, find_checkout, find_late_checkout, move_ref
 from sessionrun.model.errors import InputError
 from sessionrun.store.files import make_directories
 from sessionrun.workspaces.fence import Fence, open_fence
@@ -238,7 +238,8 @@ class Turn:
     def _land(self, chain: Chain, count: int) -> bool:
         """Move the target to the candidate of a prefix; whether that is done."""
         candidate = self._candidate(chain, count)
-        checkout = find_checkout(self._request.repository, self._slot.target)
+        repository, target = self._request.repository, self._slot.target
+        checkout = await_indexes(repository, target) or find_checkout(repository, target)
         if isinstance(checkout, Hold):
             self._hold = checkout
             return False
@@ -262,8 +263,8 @@ class Turn:
 
     def _follow(self, chain: Chain, count: int, candidate: str) -> None:
         """A user may have checked out the target just when it moved."""
-        late = find_checkout(self._request.repository, self._slot.target)
-        if isinstance(late, Checkout):
+        late = find_late_checkout(self._request.repository, self._slot.target)
+        if late is not None:
             self._write("landing", chain.old, candidate, chain, count, late)
             hold = follow(Tree(self._slot, self._fence, late, chain.old, candidate))
             self._remarks += [f"{hold.reason}: {late.top} is behind {self._short}"] if hold else []

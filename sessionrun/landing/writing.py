@@ -41,6 +41,7 @@ def put_back(git: Git, old: str, new: str) -> list[str]:
         GitError, OSError: a file cannot be written.
     """
     foreign, missing = [], []
+    tracked = set(git.names("ls-files", "-z"))
     for change in _list_changes(git, old, new):
         path = git.directory / change.path
         if change.old_mode == _NOTHING and is_behind_link(git.directory, change.path):
@@ -49,6 +50,8 @@ def put_back(git: Git, old: str, new: str) -> list[str]:
             continue
         if not _is_ours(git, path, change, new):
             foreign.append(change.path)
+        elif change.old_mode == _NOTHING and change.path in tracked:
+            continue  # a person removed our lock, and has committed or staged the file
         elif change.old_mode == _NOTHING:
             _remove(git.directory, change.path)
         else:

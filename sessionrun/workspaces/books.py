@@ -15,6 +15,7 @@ from typing import Final
 from sessionrun.model.errors import SessionrunError
 from sessionrun.model.places import GitSettings, Repository
 from sessionrun.store.files import no_umask, open_regular, read_regular
+from sessionrun.workspaces.git import Git
 from sessionrun.workspaces.request import Claim
 
 MARK: Final = "sessionrun"
@@ -59,7 +60,7 @@ def enter_books(repository: Repository, settings: GitSettings, path: Path, claim
     _write(draft / "commondir", b"../..\n", shared)
     _write(draft / "HEAD", f"ref: refs/heads/{claim.branch}\n".encode(), shared)
     _write(draft / "gitdir", os.fsencode(path / ".git") + b"\n", shared)
-    _bring_own_settings(draft, Path(settings.git_dir), shared)
+    _bring_own_settings(draft, path, repository, settings, shared)
     _make_folder(common / "worktrees", shared)
     name = _UNFIT.sub("-", path.name)
     for number in range(_NAME_TRIES):
@@ -106,18 +107,40 @@ def _write(path: Path, content: bytes, shared: int) -> None:
         stream.write(content)
 
 
-def bring_settings(admin: Path, settings: GitSettings) -> None:
+def bring_settings(admin: Path, path: Path, repository: Repository, settings: GitSettings) -> None:
     """Give a worktree that is used again the settings of its own that a new one gets."""
-    _bring_own_settings(admin, Path(settings.git_dir), _find_shared_rights(settings))
+    _bring_own_settings(admin, path, repository, settings, _find_shared_rights(settings))
 
 
-def _bring_own_settings(draft: Path, git_dir: Path, shared: int) -> None:
+def _bring_own_settings(
+    draft: Path, path: Path, repository: Repository, settings: GitSettings, shared: int
+) -> None:
     """Copy what `git worktree add` copies for agents that run git: which files a sparse checkout has."""
     for name in ("config.worktree", "info/sparse-checkout"):
-        try:
-            content = read_regular(git_dir / name)
-        except OSError:
-            continue
-        if not _OF_ONE_CHECKOUT.search(content):
+        content = _read(Path(settings.git_dir) / name)
+        if content and not _OF_ONE_CHECKOUT.search(content):
             _make_folder((draft / name).parent, shared)
             _write(draft / name, content, shared)
+    if b"worktreeconfig" in _read(Path(repository.common_dir, "config")).lower() and _has_checkout(repository):
+        # With this extension git believes both also in linked worktrees.  The worktree of a submodule's repository
+        # says that it is the submodule then, and `git clean` of a task deletes files of the user.
+        place = os.fsencode(path).replace(b"\\", b"\\\\").replace(b'"', b'\\"')
+        own = _read(draft / "config.worktree") + b'[core]\n\tbare = false\n\tworktree = "%s"\n' % place
+        _write(draft / "config.worktree", own, shared)
+
+
+def _has_checkout(repository: Repository) -> bool:
+    """Whether the settings that all worktrees share say where the main one is, and hold in each of them."""
+    git = Git(Path(repository.common_dir))
+    words = ("config", "--file", str(git.directory / "config"), "--no-includes", "-z", "--get-regexp")
+    found = git.names(*words, r"^(core\.(bare|worktree)|extensions\.worktreeconfig)$")
+    values = dict(entry.partition("\n")[::2] for entry in found)
+    is_on = values.get("extensions.worktreeconfig", "false").lower() not in ("false", "no", "off", "0")
+    return is_on and ("core.worktree" in values or values.get("core.bare", "false").lower() != "false")
+
+
+def _read(path: Path) -> bytes:
+    try:
+        return read_regular(path)
+    except OSError:
+        return b""

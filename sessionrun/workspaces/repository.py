@@ -3,7 +3,11 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Collection
+import re
+import shlex
+import shutil
+import subprocess
+from collections.abc import Collection, Iterator
 from pathlib import Path
 
 from sessionrun.model.errors import InputError
@@ -16,8 +20,8 @@ from sessionrun.workspaces.ignoring import read_rules
 
 def find_repository(
     cwd: Path, *, base: str | None, worktree_dir: Path | None, keep: KeepPolicy
-) -> tuple[Repository, str | None]:
-    """The repository around `cwd`, and a remark for the user, if there is any.
+) -> tuple[Repository, list[str]]:
+    """The repository around `cwd`, and remarks for the user.
 
     Args:
         cwd: where the command was started.
@@ -41,7 +45,8 @@ def find_repository(
     name = _name_base(git, base) or commit[:12]
     excludes, settings = read_rules(top, common), read_settings(top, common)
     _check_complete(Git(top), settings, commit)
-    return Repository(str(top), str(common), name, commit, str(folder), keep, excludes, settings), remark
+    remarks = [*([remark] if remark else []), *_check_filters(Git(top), settings)]
+    return Repository(str(top), str(common), name, commit, str(folder), keep, excludes, settings), remarks
 
 
 def find_missing(repository: Repository, folders: Collection[str]) -> set[str]:
@@ -90,6 +95,57 @@ def _check_complete(git: Git, settings: GitSettings, commit: str) -> None:
         lacks = f"a partial clone without {missing} of the files of {commit[:12]}"
         hint = f"git -C {git.directory} archive {commit[:12]} > /dev/null"
         raise InputError(f"{git.directory} is {lacks}: fetch them ({hint})")
+
+
+def find_submodules(repository: Repository) -> list[str]:
+    """The submodules of the base commit: a worktree has an empty directory in the place of each."""
+    words = (
+        "config",
+        f"--blob={repository.base_commit}:.gitmodules",
+        "-z",
+        "--get-regexp",
+        r"^submodule\..*\.path$",
+    )
+    listed = Git(Path(repository.top)).attempt(*words).stdout
+    return [os.fsdecode(path) for entry in listed.split(b"\0") if (path := entry.partition(b"\n")[2])]
+
+
+def _check_filters(git: Git, settings: GitSettings) -> Iterator[str]:
+    """A remark on each filter that files of the repository have, and whose program is not there.
+
+    Raises:
+        InputError: git needs the filter to check the files out.
+    """
+    lacking: dict[str, str] = {}
+    for name, command in settings.config:
+        found = re.fullmatch(r"filter\.(.+)\.(?:process|smudge|clean)", name)
+        if found and command and (program := _find_lacking(git.directory, command)) is not None:
+            lacking[found[1]] = program
+    if not lacking:
+        return
+    fields = git.names("check-attr", "-z", "--cached", "--stdin", "filter", stdin=git("ls-files", "-z"))
+    files = dict(zip(fields[2::3], fields[0::3], strict=True))
+    for driver, program in lacking.items():
+        if driver not in files:
+            continue
+        problem = f"{files[driver]} has the filter {driver!r}, and its program {program!r} is not found"
+        if dict(settings.config).get(f"filter.{driver}.required", "false") in (None, "true", "yes", "on", "1"):
+            raise InputError(f"{git.directory}: {problem}: install it, or put it on PATH")
+        yield problem
+
+
+def _find_lacking(top: Path, command: str) -> str | None:
+    """The program of a filter's command if it is not there; a shell runs the command, and has words of its own."""
+    try:
+        program = shlex.split(command)[0]
+    except (ValueError, IndexError):
+        return None
+    if shutil.which(program) or re.search(r"[^\w./+-]", program):
+        return None
+    known = subprocess.run(
+        ["sh", "-c", 'command -v "$1"', "sh", program], cwd=top, stdin=subprocess.DEVNULL, capture_output=True
+    )
+    return None if known.returncode == 0 else program
 
 
 def locate(git: Git) -> tuple[Path, Path]:

@@ -203,7 +203,7 @@ def _set_back(fence: Fence, request: WorkspaceRequest, claim: Claim, folder: Pat
     for entry in admin.iterdir():
         if entry.name not in _OF_ANY_WORKTREE:
             remove_entry(entry)
-    bring_settings(admin, fence.settings)
+    bring_settings(admin, path, request.repository, fence.settings)
     replace_file(admin / "HEAD", f"ref: refs/heads/{claim.branch}\n".encode(), durable=False, mode=0o644)
     crashpoint.step()
     show_hidden(git)

@@ -7,6 +7,7 @@ checkout.
 
 from __future__ import annotations
 
+import os
 from collections.abc import Iterator, Sequence
 from dataclasses import replace
 from pathlib import Path
@@ -123,6 +124,26 @@ def _furnish(fence: Fence, request: WorkspaceRequest, claim: Claim, folder: Path
     write_hidden(request.repository.top, request.links, (folder / RULES).read_text(), folder)
     if claim.seat is not None:
         show_task(fence, request, claim)
+    _check_answer(path, find_admin(fence.repository, path))
+
+
+def _check_answer(path: Path, admin: Path | None) -> None:
+    """Ask git, with the user's own settings as the task's git has them, where it works when it is in the worktree.
+
+    Raises:
+        SessionrunError: it works elsewhere: what a task cleans or resets there would be the user's.
+    """
+    asked = Git(path).attempt("rev-parse", "--path-format=absolute", "--show-toplevel", "--absolute-git-dir")
+    top, _, git_dir = os.fsdecode(asked.stdout.rstrip(b"\n")).partition("\n")
+    if asked.returncode != 0:
+        why = asked.stderr.decode("utf-8", "replace").strip().split("\n")[-1]
+        raise SessionrunError(f"git does not work in the worktree {path}: {why}")
+    if os.path.realpath(top) != os.path.realpath(path) or admin is None or not os.path.samefile(git_dir, admin):
+        # a submodule has core.worktree in its settings; with extensions.worktreeConfig it holds in worktrees, too
+        raise SessionrunError(
+            f"git in the worktree {path} works on {top}: core.worktree of its repository holds in worktrees, too; "
+            "start in a clone of the repository"
+        )
 
 
 def _check_out(fence: Fence, path: Path) -> None:

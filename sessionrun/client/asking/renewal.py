@@ -52,8 +52,8 @@ def renew(
         raise InputError(f"no task {unknown[0]!r} in session {spec.session_id}")
     if asked is not None:
         spec, tasks = _change(spec, tasks, wanted if tried is None else tried, asked)
-    spec, remark = renew_spec(spec, wanted, tasks)
-    if remark:
+    spec, remarks = renew_spec(spec, wanted, tasks)
+    for remark in remarks:
         notify(remark)
     return spec
 
@@ -78,8 +78,8 @@ def _change(
 
 def renew_spec(
     spec: SessionSpec, wanted: Collection[str], tasks: Mapping[str, TaskState]
-) -> tuple[SessionSpec, str | None]:
-    """The spec of a new session of these tasks, as a launch would make it now; and a remark for the user.
+) -> tuple[SessionSpec, list[str]]:
+    """The spec of a new session of these tasks, as a launch would make it now; and remarks for the user.
 
     A need on a task that is not among them is met, for that task succeeded.  Its work is handed on while its
     branch exists: a branch that is gone was merged, or is not wanted.
@@ -94,9 +94,9 @@ def renew_spec(
     known = {name: agent for name, agent in spec.agents.items() if name in used}
     for agent in known.values():
         table.check_startable(agent, approve=spec.approve, euid=os.geteuid(), environ=os.environ)
-    repository, remark = None, None
+    repository, remarks = None, list[str]()
     if spec.repository is not None and any(task.workspace.kind == "worktree" for task in chosen):
-        repository, remark = _renew_repository(spec.repository)
+        repository, remarks = _renew_repository(spec.repository)
     renewed = replace(
         spec,
         session_id=str(uuid.uuid4()),
@@ -111,7 +111,7 @@ def renew_spec(
         origin=spec.origin or spec.session_id,
     )
     check_spec(renewed)
-    return renewed, remark
+    return renewed, remarks
 
 
 def _leave_out_mends(spec: SessionSpec, wanted: Collection[str], tasks: Mapping[str, TaskState]) -> set[str]:
@@ -156,16 +156,16 @@ def _renew_exports(spec: SessionSpec, tasks: Sequence[TaskSpec]) -> tuple[Export
     return tuple(carry_others(export, tasks) for export in spec.exports)
 
 
-def _renew_repository(old: Repository) -> tuple[Repository, str | None]:
+def _renew_repository(old: Repository) -> tuple[Repository, list[str]]:
     """The repository with the branch's commit of now, as at a fresh launch; without a branch, with the old one."""
     from sessionrun.workspaces.git import Git
     from sessionrun.workspaces.repository import find_repository
 
     there = os.path.isdir(old.top) and Git(Path(old.top)).commit_of(old.base_branch) is not None
-    repository, remark = find_repository(
+    repository, remarks = find_repository(
         Path(old.top),
         base=old.base_branch if there else old.base_commit,
         worktree_dir=Path(old.worktree_dir),
         keep=old.keep,
     )
-    return replace(repository, base_branch=old.base_branch), remark
+    return replace(repository, base_branch=old.base_branch), remarks

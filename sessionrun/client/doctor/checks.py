@@ -44,6 +44,7 @@ SESSION_CHECKS: Final[Mapping[str, SessionCheck]] = {
     "temporary": files.check_temporary,
     "outputs": files.check_outputs,
     "worktrees": trees.check_worktrees,
+    "landings": trees.check_landings,
     "mirrors": mirrors.check_mirrors,
 }
 

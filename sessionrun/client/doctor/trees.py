@@ -45,6 +45,17 @@ def check_worktrees(evidence: Evidence) -> Iterator[Finding]:
                 yield from _check_claim(evidence, repository, claim, named)
 
 
+def check_landings(evidence: Evidence) -> Iterator[Finding]:
+    """Whether a landing was killed while it moved a branch: its lock keeps git out of the user's checkout."""
+    from sessionrun.client.reading.landed import find_killed_landings, has_landings
+
+    if evidence.spec is None or evidence.alive or not has_landings(evidence.session):
+        return
+    for path in find_killed_landings(evidence.session):
+        plan = f"sessionrun merge {evidence.session.session_id}"
+        yield Finding("landings", "warning", str(path), "a landing was killed and left it", plan)
+
+
 def _check_claim(evidence: Evidence, repository: Repository, claim: Claim, named: str | None) -> Iterator[Finding]:
     from sessionrun.workspaces.git_locks import STALE_LOCK_S
     from sessionrun.workspaces.registration import (

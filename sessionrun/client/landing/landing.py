@@ -137,11 +137,13 @@ def _make_request(
 ) -> LandRequest:
     assert spec.repository is not None
     target = find_target(spec.repository, asked.into)
-    commits = {task["id"]: task["commit"] for task in ready}
-    tips = follow_branches(spec.repository, commits, {task["id"]: task["branch"] or "" for task in ready})
-    entries = tuple(
-        _make_entry(task, view, tips[task["id"]], wanted=task["id"] in chosen, trailers=asked.trailers)
-        for task in order_by_needs(ready, view["tasks"])
+    entries = follow_branches(
+        spec.repository,
+        [
+            _make_entry(task, view, wanted=task["id"] in chosen, trailers=asked.trailers)
+            for task in order_by_needs(ready, view["tasks"])
+        ],
+        {task["id"]: task["branch"] for task in ready},
     )
     return LandRequest(
         repository=spec.repository,
@@ -196,11 +198,11 @@ def _find_obstacle(task: Task, is_elsewhere: bool) -> Fate | None:
     return None
 
 
-def _make_entry(task: Task, view: Mapping[str, Any], tip: str, *, wanted: bool, trailers: bool) -> Entry:
+def _make_entry(task: Task, view: Mapping[str, Any], *, wanted: bool, trailers: bool) -> Entry:
     graph = {node["id"]: node for node in view["tasks"]}
     return Entry(
         task=task["id"],
-        tip=tip,
+        tip=task["commit"],
         base=find_work_base(task) or task["base_commit"],
         title=" ".join((task["title"] or "").split()),
         needs=tuple(_find_needs(task, graph)),

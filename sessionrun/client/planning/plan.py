@@ -305,14 +305,14 @@ def _find_repository(
         if (git.base or git.worktree_dir or git.keep) and not mirrored:
             raise InputError("--base, --worktree-dir and --keep-worktree need --worktree")
         return None, []
-    from sessionrun.workspaces.repository import find_repository
+    from sessionrun.workspaces.repository import find_repository, find_submodules
 
     wish = plan.repository
     if wish.path and not os.path.isdir(wish.path):
         raise InputError(f"{source}: {wish.keys['path']}: {wish.path} is not a directory")
     wanted = Path(wish.worktree_dir) if wish.worktree_dir else config.worktree_dir
     try:
-        repository, remark = find_repository(
+        repository, remarks = find_repository(
             Path(wish.path) if wish.path else place,
             base=git.base or wish.base,
             worktree_dir=git.worktree_dir or wanted,
@@ -320,7 +320,12 @@ def _find_repository(
         )
     except InputError as error:
         raise _name_key(error, wish, git, source) from None
-    return repository, [remark] if remark else []
+    filled = all("submodule" in " ".join(task.setup) for task in plan.tasks)
+    if not filled and (names := find_submodules(repository)):
+        more = " and others" if len(names) > 3 else ""
+        mend = "--setup 'git submodule update --init' fills them"
+        remarks.append(f"submodules are empty in worktrees: {', '.join(names[:3])}{more}; {mend}")
+    return repository, remarks
 
 
 def _name_key(error: InputError, wish: RepositoryWish, git: AskedGit, source: str) -> InputError:

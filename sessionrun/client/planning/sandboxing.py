@@ -20,6 +20,7 @@ if TYPE_CHECKING:
     from sessionrun.model.spec import SessionSpec, TaskSpec
 
 _PROGRAMS: Final = ("clean", "smudge", "process", "driver")
+_SAFE: Final = (["git-lfs"], ["cat"])
 AS_ROOT: Final = (
     "walls are thinner for root: its tasks are uid 0 of the machine, and a file that they give a setuid bit runs "
     "as root outside; run sessionrun as an ordinary user"
@@ -119,18 +120,22 @@ def may_have_walls(spec: SessionSpec) -> bool:
     return asking and spec.approve and spec.cluster is None and find_bwrap() is not None
 
 
-def find_own_filter(repository: Repository) -> str | None:
-    """The name of a filter or merge driver, in the settings of git, that is or reads a file of the checkout.
+def find_filter(repository: Repository) -> str | None:
+    """The name of a filter or merge driver, in the settings of git, that may run a program of a task.
 
-    Git runs these outside of walls, in the worktree and on what the task wrote: a program of the worktree would be
-    the task's.
+    Git runs these outside of walls on what a task wrote.  A filter runs in the task's worktree: even of a program
+    outside of it (``python3 -m nbstripout``) a part can be planted there, so only Git LFS is known to be safe.  A
+    merge driver runs in an empty directory, and must not be a file of the checkout.
     """
     for name, command in repository.settings.config if repository.settings is not None else ():
-        if not name.startswith(("filter.", "merge.")) or name.rpartition(".")[2] not in _PROGRAMS or not command:
+        section, kind = name.partition(".")[0], name.rpartition(".")[2]
+        if section not in ("filter", "merge") or kind not in _PROGRAMS or not command:
             continue
         try:
             words = shlex.split(command)
         except ValueError:
+            return name
+        if section == "filter" and words[:1] not in _SAFE and words[:2] != ["git", "lfs"]:
             return name
         if any(_is_of_checkout(repository.top, word) for word in words):
             return name
@@ -161,9 +166,10 @@ def _find_problem(spec: SessionSpec, task: TaskSpec) -> str | None:
         limits = [name for name in LIMITS if getattr(sandbox, name) is not None]
         if limits:
             return f"sandbox.{limits[0]}: Slurm has limits of its own, say it with --slurm-option"
-    own = None if spec.repository is None else find_own_filter(spec.repository)
-    if own is not None:
-        return f"git runs {own} outside of walls, and that names a file of the checkout, which a task can change"
+    program = None if spec.repository is None else find_filter(spec.repository)
+    if program is not None:
+        why = f"git runs {program} outside of walls on files of the task, which can change what that does"
+        return f"{why}: remove it from git's settings, or say --sandbox none"
     if hides_tests(task) and task.upstream is None and _holds_checkout(spec.repository):
         return "its repository lies in the directory of worktrees, which hidden tests want to be hidden: move one"
     if os.geteuid() == 0 and sandbox.processes is not None and spec.cluster is None:

@@ -12,6 +12,7 @@ import os
 from collections import Counter
 from collections.abc import Mapping, Sequence
 from datetime import datetime
+from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
 from sessionrun.model.landings import LANDING_FOLDER
@@ -44,6 +45,26 @@ def add_landings(session: SessionDir, tasks: Sequence[dict[str, Any]]) -> list[d
     return [_add(task, ends.get(task["id"])) for task in tasks]
 
 
+def find_killed_landings(session: SessionDir) -> list[Path]:
+    """What landings of the session's work left that were killed while they moved a branch: `merge` mends it.
+
+    Raises:
+        SessionrunError: the session's spec or a record of a landing is damaged.
+    """
+    from sessionrun.landing.gates import WORK
+
+    folder = session.path / LANDING_FOLDER
+    begun = [name for name in os.listdir(folder) if os.path.lexists(folder / name / WORK)]
+    if not begun:
+        return []
+    from sessionrun.landing.recovery import find_killed
+    from sessionrun.runtime.history import load_spec_now
+
+    repository = load_spec_now(session).repository
+    left = [] if repository is None else [find_killed(repository, name) for name in sorted(begun)]
+    return [path for path in left if path is not None]
+
+
 def _load(session: SessionDir) -> dict[str, dict[str, Any]]:
     from sessionrun.client.notices import notify
     from sessionrun.landing.ends import load_ends
@@ -52,6 +73,8 @@ def _load(session: SessionDir) -> dict[str, dict[str, Any]]:
     found: dict[str, End] = {}
     folder = session.path / LANDING_FOLDER
     try:
+        for path in find_killed_landings(session):
+            notify(f"a landing was killed and left {path}: sessionrun merge {session.session_id} mends it")
         for name in sorted(os.listdir(folder)):
             for task, end in load_ends(folder / name).items():
                 if task not in found or found[task].at <= end.at:

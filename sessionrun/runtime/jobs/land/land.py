@@ -51,9 +51,7 @@ def land(order: LandOrder, folder: Path) -> LandAnswer:
 
 def _follow(order: LandOrder, folder: Path) -> LandRequest:
     request = order.request
-    commits = {entry.task: entry.tip for entry in request.entries}
-    tips = follow_branches(request.repository, commits, order.branches, folder)
-    return replace(request, entries=tuple(replace(entry, tip=tips[entry.task]) for entry in request.entries))
+    return replace(request, entries=follow_branches(request.repository, request.entries, order.branches, folder))
 
 
 def _find_landed(request: LandRequest) -> list[Fate]:

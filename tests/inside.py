@@ -37,7 +37,6 @@ from sessionrun.cli import main
 from sessionrun.model.keys import JobKey, parse_job_key
 from sessionrun.model.spec import Job
 from sessionrun.runtime import main as supervising
-from sessionrun.runtime import processes
 from sessionrun.runtime.executors.local import LocalExecutor, _order, read_frame
 from sessionrun.runtime.executors.protocol import Notice
 from sessionrun.runtime.jobs import job as own_job
@@ -49,6 +48,7 @@ from sessionrun.runtime.keeper.loop import _drain, _wake_on_death
 from sessionrun.runtime.launch import _begin_journal
 from sessionrun.runtime.partners import SystemClock
 from sessionrun.runtime.supervisor import Supervisor
+from sessionrun.store import processes
 from sessionrun.store.files import open_regular
 from sessionrun.store.journal import AppendLog, read_log
 from sessionrun.store.ledger import fold_ledger, incarnation_record

@@ -211,7 +211,7 @@ LEDGERS: tuple[tuple[list[bytes], str], ...] = (
 
 
 def test_what_the_ledger_says_of_a_job_without_an_end(sessionrun: Command) -> None:
-    from sessionrun.runtime import processes
+    from sessionrun.store import processes
     from sessionrun.store.journal import AppendLog
     from sessionrun.store.ledger import incarnation_record
 

@@ -68,8 +68,7 @@ SHIMS = {"detached", "answers"}
 
 KEEPER = {
     *(f"model.{name}" for name in ("errors",)),
-    *(f"store.{name}" for name in ("ballast", "crashpoint", "files", "journal", "ledger", "locks")),
-    "runtime.processes",
+    *(f"store.{name}" for name in ("ballast", "crashpoint", "files", "journal", "ledger", "locks", "processes")),
 }
 """All of ours that the keeper may know besides its own modules: it runs on the standard library alone."""
 

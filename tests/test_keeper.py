@@ -412,6 +412,27 @@ def test_a_stopped_process_is_woken_to_end(bench: Bench) -> None:
     assert status == 4 << 8
 
 
+@pytest.mark.parametrize("now", [True, False], ids=["now", "with a grace"])
+@pytest.mark.parametrize(
+    ("count", "rounds"), [pytest.param(12, 1, id="once"), pytest.param(60, 20, id="often", marks=pytest.mark.slow)]
+)
+def test_nothing_of_a_job_goes_on_when_it_is_stopped(bench: Bench, count: int, rounds: int, now: bool) -> None:
+    """A shell that sees its child end, or stop, would run its next command."""
+    script = "set -m; " if shutil.which("bash") else ""
+    script += 'sh -c "sleep 600 | (read line; echo end of file >>marks)"; echo next >>marks; exit 0'
+    for number in range(rounds):
+        keys = [JobKey(f"{name}", 1, 1, "work", 1) for name in range(number * count, (number + 1) * count)]
+        argv = (shutil.which("bash") or "/bin/sh", "-c", script)
+        bench.start(*(replace(bench.job("", key.task), argv=argv) for key in keys))
+        for key in keys:
+            bench.executor.stop(key, now=now)
+        ends = bench.wait(count)
+        assert not (bench.place / "marks").exists()
+        assert {end.wait_status and os.WTERMSIG(end.wait_status) for end in ends.values()} <= {
+            signal.SIGKILL if now else signal.SIGTERM
+        }
+
+
 TREES: dict[str, str] = {
     "a child": "sleep 600 & echo $! >child; wait",
     "a child in a session of its own": "setsid sh -c 'echo $$ >child; exec sleep 600' & wait",

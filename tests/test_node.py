@@ -20,11 +20,11 @@ from conftest import eventually, is_gone, slow
 
 from sessionrun.cluster.messages import KILL
 from sessionrun.cluster.timers import Timers
-from sessionrun.runtime import processes
 from sessionrun.runtime.keeper.watcher import Watcher
 from sessionrun.runtime.node.directory import load_site, open_node
 from sessionrun.runtime.node.spool import Spool
 from sessionrun.runtime.node.watchdog import Watchdog
+from sessionrun.store import processes
 
 pytestmark = pytest.mark.skipif(not sys.platform.startswith("linux"), reason="looks into /proc")
 

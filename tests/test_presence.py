@@ -16,7 +16,7 @@ from conftest import Command, eventually, slow
 
 from sessionrun.client.reading.stopped import find_stopped
 from sessionrun.client.reading.view import load_summary_view, load_view
-from sessionrun.runtime import processes
+from sessionrun.store import processes
 from sessionrun.store.session import SessionDir
 
 SLEEPING = {"prompts": [{"id": "a", "prompt": "sleep 600"}, {"id": "b", "prompt": "true"}]}

@@ -6,11 +6,13 @@ import os
 import subprocess
 import uuid
 from collections.abc import Iterator
+from pathlib import Path
 
 import pytest
 from conftest import eventually
 
-from sessionrun.runtime.processes import JOB_MARKER, Identity, find_tree, identify, scan
+from sessionrun.store.processes import JOB_MARKER, Identity, find_tree, identify, scan
+from sessionrun.workspaces.shell import run_script
 
 MARKER = f"{uuid.uuid4()}/a/1/1/work/1"
 
@@ -53,3 +55,17 @@ def test_the_marker_makes_a_member() -> None:
             assert find_tree(scan(), gone, "another", [own, gone]) == {own}
         finally:
             process.kill()
+
+
+def test_a_daemon_of_a_script_ends_with_the_script(tmp_path: Path) -> None:
+    """It has left the script's session and lost its parent; what runs beside the script is not its."""
+    script = (
+        "(setsid sh -c 'echo $$ >pid; exec sleep 600' </dev/null >/dev/null 2>&1 &); until [ -s pid ]; do :; done"
+    )
+    with subprocess.Popen(["sleep", "600"]) as other, open(os.devnull, "wb") as output:
+        try:
+            assert run_script(script, tmp_path, os.environ, output, None).code == 0
+            assert identify(int((tmp_path / "pid").read_text())) is None
+            assert other.poll() is None
+        finally:
+            other.kill()

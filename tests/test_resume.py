@@ -18,11 +18,11 @@ from conftest import Command, eventually, is_gone, kill_sessions
 
 from sessionrun.client.asking import control
 from sessionrun.runtime import launch, main
-from sessionrun.runtime.processes import Identity, start_time
 from sessionrun.store import locks
 from sessionrun.store.caches import seal
 from sessionrun.store.journal import AppendLog, read_log
 from sessionrun.store.ledger import exit_record, fold_ledger
+from sessionrun.store.processes import Identity, start_time
 from sessionrun.store.session import SessionDir
 
 GATE = "while ! [ -e {0} ]; do sleep 0.05; done"
@@ -212,7 +212,7 @@ def test_a_zombie_that_nobody_reaps_is_lost(sessionrun: Command) -> None:
     """In a container without an init orphans go to a process that knows nothing of them."""
     code = """
 import os, subprocess, sys
-from sessionrun.runtime.processes import become_subreaper
+from sessionrun.store.processes import become_subreaper
 if become_subreaper():
     subprocess.run(sys.argv[1:])
 os.close(1)

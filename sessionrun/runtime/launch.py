@@ -21,9 +21,8 @@ import orjson
 
 from sessionrun import __version__
 from sessionrun.model.errors import StoreError
-from sessionrun.runtime import processes
 from sessionrun.runtime.keeper.command import SUPERVISOR, root_command
-from sessionrun.store import crashpoint, locks
+from sessionrun.store import crashpoint, locks, processes
 from sessionrun.store.creation import discard_session
 from sessionrun.store.files import open_regular, read_regular, sync_directory
 from sessionrun.store.session import LOCK_NAMES, SessionDir
@@ -272,7 +271,8 @@ def _execute(session: SessionDir, ready_fd: int, lock_fd: int, program: str) -> 
     marker = environ.pop(processes.JOB_MARKER, None)
     if marker is not None:  # launched from a job: that job's end must not be ours
         environ[processes.PARENT_VARIABLE] = marker
-    for name in (FEEDBACK_VARIABLE, *CALLER_S_REPOSITORY):  # of that job's check, of a hook: not of ours
+    # those of the gate, the check or the hook that launched it are not the session's
+    for name in (processes.SCRIPT_MARKER, FEEDBACK_VARIABLE, *CALLER_S_REPOSITORY):
         environ.pop(name, None)
     os.set_inheritable(lock_fd, True)
     os.set_inheritable(ready_fd, True)

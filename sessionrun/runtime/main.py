@@ -26,7 +26,6 @@ from sessionrun.model.errors import StoreError
 from sessionrun.model.events import Entry, Event, SupervisorStarted, to_record
 from sessionrun.model.keys import JobKey
 from sessionrun.model.spec import SessionSpec
-from sessionrun.runtime import processes
 from sessionrun.runtime.disk import DiskWatch
 from sessionrun.runtime.executors.local import KeeperGone, LocalExecutor
 from sessionrun.runtime.executors.protocol import Executor, Notice
@@ -34,13 +33,13 @@ from sessionrun.runtime.history import project_status, replay
 from sessionrun.runtime.jobs.maker import JobMaker
 from sessionrun.runtime.keeper.command import EXIT_NO_ROOM, EXIT_REFUSED, EXIT_TAKEN, root_command, say
 from sessionrun.runtime.partners import Exports, Feeder, Notifier, Sharing, SystemClock, Watch
-from sessionrun.runtime.processes import Identity
 from sessionrun.runtime.recovery import find_notices, find_opened, find_submitted, find_unclaimed
 from sessionrun.runtime.supervisor import Supervisor
-from sessionrun.store import crashpoint, locks
+from sessionrun.store import crashpoint, locks, processes
 from sessionrun.store.files import open_regular
 from sessionrun.store.journal import AppendLog, parse_log
 from sessionrun.store.ledger import fold_ledger
+from sessionrun.store.processes import Identity
 from sessionrun.store.session import SessionDir
 
 LOCK_TIMEOUT_S: Final = 5.0

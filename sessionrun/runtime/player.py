@@ -18,7 +18,7 @@ from typing import Any, Final, NoReturn
 
 import orjson
 
-from sessionrun.runtime.processes import JOB_MARKER
+from sessionrun.store.processes import JOB_MARKER
 
 EXIT_NOTHING: Final = 70
 """There is nothing recorded for what is asked, or it cannot be done again."""

@@ -5,11 +5,14 @@ A library ends only what it started itself: its caller may have children of its 
 
 from __future__ import annotations
 
+import os
 import subprocess
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from contextvars import ContextVar
 from typing import Any, Final
+
+from sessionrun.store import processes
 
 
 class Programs:
@@ -38,20 +41,12 @@ class Programs:
 
     def kill(self) -> None:
         """End those that are under way, and all that they have started; some are in sessions of their own."""
-        import psutil
+        processes.kill_as_one(self._find)
 
-        for program in psutil.Process().children():
-            if program.pid not in self._pids:
-                continue
-            try:
-                family = [program, *program.children(recursive=True)]
-            except psutil.Error:
-                continue  # it has ended
-            for process in family:
-                try:
-                    process.kill()
-                except psutil.Error:
-                    pass
+    def _find(self, seen: processes.Scan) -> set[processes.Identity]:
+        # only children of this process: of a program that has ended, another process may have the pid
+        own = [pid for pid in seen.children.get(os.getpid(), ()) if pid in self._pids]
+        return {seen.identities[pid] for pid in (*own, *processes.find_descendants(seen, own))}
 
 
 _COLLECTED: Final[ContextVar[Programs | None]] = ContextVar("programs", default=None)

@@ -1,14 +1,15 @@
-"""Runs one script of the user's in a group of its own, so that its end takes all with it that it has started."""
+"""Runs one script of the user's in a session of its own; its end takes all with it that it has started."""
 
 from __future__ import annotations
 
 import os
-import signal
 import subprocess
+import uuid
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import IO, Final, NamedTuple
 
+from sessionrun.store import processes
 from sessionrun.walls.argv import Enclosure
 
 SHELL: Final = "/bin/sh"
@@ -34,7 +35,7 @@ def run_script(
     dies_with_us: bool = False,
     walls: Enclosure | None = None,
 ) -> Ended:
-    """Run a script and end all that it leaves in its group.
+    """Run a script and end all that it leaves, in whatever session: a daemon must not outlive the room it runs in.
 
     Args:
         script: what a shell runs to the first command that fails.
@@ -51,24 +52,23 @@ def run_script(
     dies_with_us = dies_with_us and walls is None
     argv: Sequence[str] = (SHELL, "-c", DIES_WITH_US, SHELL, script) if dies_with_us else (SHELL, "-ec", script)
     argv = argv if walls is None else walls.at(os.fspath(directory)).wrap(*argv)
+    marker = uuid.uuid4().hex
     process = subprocess.Popen(
         argv,
         cwd=directory,
-        env=dict(environ),
+        env={**environ, processes.SCRIPT_MARKER: marker},
         stdin=subprocess.PIPE if dies_with_us else subprocess.DEVNULL,
         stdout=output,
         stderr=subprocess.STDOUT,
         start_new_session=True,
     )
+    leader = processes.Identity(process.pid, processes.start_time(process.pid, zombie=True) or 0)
     try:
         code = process.wait(limit_s)
     except subprocess.TimeoutExpired:
         return Ended(None, f"not done after {limit_s:g} s")
     finally:
-        try:
-            os.killpg(process.pid, signal.SIGKILL)
-        except OSError:
-            pass  # nothing of it is left
+        processes.kill_tree(leader, marker)
         process.wait()
         if process.stdin is not None:
             process.stdin.close()

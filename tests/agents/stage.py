@@ -20,7 +20,7 @@ from typing import Any, Final
 import psutil
 from conftest import Command, eventually, is_gone, kill_sessions
 
-from sessionrun.runtime.processes import JOB_MARKER
+from sessionrun.store.processes import JOB_MARKER
 
 from .install import FOLDER, Cache
 from .model_server import ModelServer

@@ -15,7 +15,7 @@ import time
 from collections.abc import Callable
 from typing import Final
 
-from sessionrun.runtime.processes import parent_of
+from sessionrun.store.processes import parent_of
 
 from .measure import Case, Place, Row, Spent, command, compare, compare_figure, interleave, make_place
 

@@ -22,8 +22,8 @@ from statistics import median
 from typing import Any, Final, NamedTuple, TypeAlias
 
 from sessionrun.model.events import JobStarted, SupervisorStarted
-from sessionrun.runtime.processes import Identity, identify, parent_of, send_signal
 from sessionrun.store.inbox import send_request
+from sessionrun.store.processes import Identity, identify, parent_of, send_signal
 from sessionrun.store.session import SessionDir, iterate_sessions
 
 

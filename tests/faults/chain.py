@@ -14,7 +14,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Final, Literal
 
-from sessionrun.runtime.processes import JOB_MARKER, PARENT_VARIABLE, Identity, environment, start_time
+from sessionrun.store.processes import JOB_MARKER, PARENT_VARIABLE, Identity, environment, start_time
 
 Role = Literal["root", "keeper", "supervisor"]
 ROLES: Final[tuple[Role, ...]] = ("root", "keeper", "supervisor")

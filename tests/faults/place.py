@@ -16,7 +16,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, ClassVar, Final
 
-from sessionrun.runtime.processes import send_signal
+from sessionrun.store.processes import send_signal
 from sessionrun.store.session import SessionDir, iterate_sessions
 
 from .chain import Role, find_left, kill_role

@@ -19,10 +19,10 @@ import psutil
 import pytest
 
 from sessionrun.runtime.keeper.command import root_command
-from sessionrun.runtime.processes import Identity, is_alive, send_signal, start_time
 from sessionrun.store import locks
 from sessionrun.store.journal import AppendLog, read_log
 from sessionrun.store.ledger import claim_record, exit_record, gone_record, spawn_record, try_record
+from sessionrun.store.processes import Identity, is_alive, send_signal, start_time
 from sessionrun.store.session import SessionDir
 
 from .campaign import has_ended, kill_all

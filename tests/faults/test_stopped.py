@@ -17,9 +17,9 @@ import pytest
 
 from sessionrun.model.events import Entry, SupervisorStarted, to_record
 from sessionrun.runtime import main
-from sessionrun.runtime.processes import Identity, is_alive, send_signal, start_time
 from sessionrun.store.journal import AppendLog, read_log
 from sessionrun.store.ledger import fold_ledger
+from sessionrun.store.processes import Identity, is_alive, send_signal, start_time
 from sessionrun.store.session import SessionDir
 
 from .campaign import has_ended

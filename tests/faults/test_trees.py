@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from sessionrun.runtime.processes import identify, is_alive
+from sessionrun.store.processes import identify, is_alive
 from sessionrun.store.session import SessionDir
 
 from .campaign import has_ended

@@ -10,9 +10,9 @@ import os
 from collections.abc import Iterator
 
 from sessionrun.model.frozen import frozen
-from sessionrun.runtime import processes
-from sessionrun.runtime.processes import Identity
+from sessionrun.store import processes
 from sessionrun.store.ledger import Ledger
+from sessionrun.store.processes import Identity
 
 
 @frozen

@@ -14,8 +14,8 @@ from typing import Final
 from sessionrun.client.doctor.evidence import Evidence
 from sessionrun.client.doctor.finding import Finding
 from sessionrun.model.events import JobClaimed, JobFinished
-from sessionrun.runtime import processes
 from sessionrun.runtime.export_places import find_left
+from sessionrun.store import processes
 from sessionrun.store.files import no_umask, remove_left
 from sessionrun.store.session import AGENT_DIR, LOCK_NAMES, WALLS_STATE, WALLS_SUFFIX
 

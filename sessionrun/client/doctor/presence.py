@@ -11,7 +11,7 @@ from sessionrun.client.doctor.evidence import Evidence
 from sessionrun.client.doctor.finding import Finding
 from sessionrun.client.reading.stopped import find_stopped
 from sessionrun.model.events import JobFinished, JobLost
-from sessionrun.runtime import processes
+from sessionrun.store import processes
 from sessionrun.store.ballast import describe_shortage, find_shortage
 from sessionrun.store.damage import describe_rest
 from sessionrun.store.locks import is_held

@@ -11,9 +11,8 @@ from sessionrun.client.lookup import choose_tasks
 from sessionrun.client.reading.landed import add_landings, count_landings
 from sessionrun.client.reading.view import load_history
 from sessionrun.model.times import format_time
-from sessionrun.runtime import processes
 from sessionrun.runtime.history import find_damage
-from sessionrun.store import damage
+from sessionrun.store import damage, processes
 from sessionrun.store.journal import read_log
 from sessionrun.store.ledger import LedgerJob, fold_ledger
 from sessionrun.store.networks import read_denials

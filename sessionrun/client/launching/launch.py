@@ -14,10 +14,10 @@ from sessionrun.client.notices import notify
 from sessionrun.client.planning.sandboxing import check_sandboxes
 from sessionrun.model.spec import SessionSpec
 from sessionrun.runtime.launch import start_detached
-from sessionrun.runtime.processes import JOB_MARKER
 from sessionrun.store import crashpoint, index
 from sessionrun.store.creation import create_session, discard_session, show_first, sweep_unbegun
 from sessionrun.store.inbox import send_request
+from sessionrun.store.processes import JOB_MARKER
 from sessionrun.store.session import SessionDir
 
 

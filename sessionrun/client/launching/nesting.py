@@ -14,7 +14,7 @@ from sessionrun.model.errors import InputError
 from sessionrun.model.keys import JobKey
 from sessionrun.model.nesting import BUDGET_VARIABLE, DEPTH_VARIABLE, MAX_DEPTH, Parent
 from sessionrun.model.spec import Limits, SessionSpec
-from sessionrun.runtime.processes import JOB_MARKER
+from sessionrun.store.processes import JOB_MARKER
 from sessionrun.store.session import SessionDir, iterate_sessions
 
 

@@ -35,7 +35,7 @@ def _is_stopped(process: object) -> bool:
 
 def _is_here(known: Mapping[str, Any]) -> bool:
     """Whether the boot and the pid namespace of the known processes are ours."""
-    from sessionrun.runtime import processes
+    from sessionrun.store import processes
 
     return processes.is_here(str(known.get("boot_id")), str(known.get("pid_ns")))
 
@@ -60,7 +60,7 @@ def _read_state(pid: int, started: int) -> str | None:
 def _read_state_by_psutil(pid: int, started: int) -> str | None:
     import psutil
 
-    from sessionrun.runtime import processes
+    from sessionrun.store import processes
 
     try:
         stopped = psutil.Process(pid).status() in (psutil.STATUS_STOPPED, psutil.STATUS_TRACING_STOP)

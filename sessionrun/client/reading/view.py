@@ -175,7 +175,7 @@ def _without_supervisor(session: SessionDir, state: State, status: dict[str, Any
     Only a job without an end in the journal can be alive or lost: a task between two jobs just waits.
     """
     from sessionrun.engine.status import summarise
-    from sessionrun.runtime import processes
+    from sessionrun.store import processes
     from sessionrun.store.journal import read_log
     from sessionrun.store.ledger import fold_ledger
 

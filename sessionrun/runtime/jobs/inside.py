@@ -13,9 +13,9 @@ from pathlib import Path
 from typing import Final, NoReturn
 
 from sessionrun.model.frozen import frozen
-from sessionrun.runtime.processes import JOB_MARKER
 from sessionrun.store.files import open_regular
 from sessionrun.store.jobfiles import load_record
+from sessionrun.store.processes import JOB_MARKER
 from sessionrun.walls.argv import REPORT_FD, Enclosure
 from sessionrun.walls.wish import WallsWish
 

@@ -11,10 +11,10 @@ import time
 from collections.abc import Callable, Iterator
 from typing import Final
 
-from sessionrun.runtime import processes
 from sessionrun.runtime.keeper.children import Child, Children
-from sessionrun.runtime.processes import Identity
+from sessionrun.store import processes
 from sessionrun.store.ledger import Ledger, LedgerJob, gone_record, lost_record, spawn_record
+from sessionrun.store.processes import Identity
 
 SEARCHES: Final = 4
 SEARCH_PAUSE_S: Final = 0.03

@@ -17,14 +17,12 @@ import errno
 import os
 import signal
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from typing import Final
 
 from sessionrun.model.errors import StoreError
-from sessionrun.runtime import processes
 from sessionrun.runtime.keeper.wire import JobOrder
-from sessionrun.runtime.processes import JOB_MARKER, Identity
-from sessionrun.store import crashpoint
+from sessionrun.store import crashpoint, processes
 from sessionrun.store.files import no_umask, open_regular
 from sessionrun.store.journal import AppendLog
 from sessionrun.store.ledger import (
@@ -37,12 +35,10 @@ from sessionrun.store.ledger import (
     spawn_record,
     try_record,
 )
+from sessionrun.store.processes import JOB_MARKER, Identity
 
 RESCAN_FIRST_S: Final = 0.05
 RESCAN_LAST_S: Final = 0.5
-GIVE_UP_AFTER_KILL_S: Final = 5.0
-"""A process in the kernel's hands may not die for a while; its job is not held up for longer."""
-
 LEFTOVER_GRACE_S: Final = 3.0
 RETRY_DISK_S: Final = 1.0
 
@@ -66,6 +62,12 @@ class Stop:
         self.interval_s = RESCAN_FIRST_S
         self.asked = False
         self.members: set[Identity] = set()
+
+    def choose_signals(self, now: float) -> tuple[int, ...]:
+        """What the tree is told now: TERM at first, KILL when its grace is over."""
+        if now >= self.kill_at:
+            return (signal.SIGKILL,)
+        return () if self.asked else (signal.SIGTERM, signal.SIGCONT)
 
 
 class Child:
@@ -309,10 +311,10 @@ class Children:
         due = [child for child in self.by_key.values() if child.stop and child.stop.scan_at <= now]
         if not due:
             return
-        seen = processes.scan()
-        now = time.monotonic()
+        frozen = processes.freeze(lambda seen: _find_those_to_end(due, seen, now))
+        crashpoint.step()
         for child in due:
-            if child.stop and _has_stopped(child, child.stop, seen, now):
+            if child.stop and _has_stopped(child, child.stop, frozen, now):
                 self._forget(child)
 
     def next_time(self) -> float | None:
@@ -343,17 +345,28 @@ class Children:
             self._disk_retry_at = time.monotonic() + RETRY_DISK_S
 
 
-def _has_stopped(child: Child, stop: Stop, seen: processes.Scan, now: float) -> bool:
-    """Whether a tree is gone, or given up; else it is told to end: TERM at first, KILL when its grace is over."""
-    stop.members = processes.find_tree(seen, child.leader, child.marker, stop.members, by_session=child.watched)
-    given_up = now > stop.kill_at + GIVE_UP_AFTER_KILL_S
+def _find_those_to_end(children: Sequence[Child], seen: processes.Scan, now: float) -> Iterator[Identity]:
+    """The processes of trees that are to be signalled now."""
+    for child in children:
+        if stop := child.stop:
+            stop.members = processes.find_tree(
+                seen, child.leader, child.marker, stop.members, by_session=child.watched
+            )
+            if stop.choose_signals(now):
+                yield from stop.members
+
+
+def _has_stopped(child: Child, stop: Stop, frozen: Sequence[Identity], now: float) -> bool:
+    """Whether a tree is gone, or given up; else its processes, which are frozen, are told to end."""
+    given_up = now > stop.kill_at + processes.KILL_PATIENCE_S
     if child.has_ended and (not stop.members or given_up):
         return True
+    for number in stop.choose_signals(now):
+        for member in frozen:
+            if member in stop.members:
+                processes.send_signal(member, number)
     kill = now >= stop.kill_at
-    signals = (signal.SIGKILL,) if kill else () if stop.asked else (signal.SIGTERM, signal.SIGCONT)
-    for member in stop.members:
-        for number in signals:  # CONT, because a stopped process cannot end
-            processes.send_signal(member, number)
+    now = time.monotonic()
     stop.scan_at = now + stop.interval_s if kill else min(now + stop.interval_s, stop.kill_at)
     stop.interval_s = RESCAN_FIRST_S if kill else min(stop.interval_s * 2, RESCAN_LAST_S)
     stop.asked = True

@@ -12,7 +12,7 @@ import time
 from pathlib import Path
 from typing import Final
 
-from sessionrun.runtime import processes
+from sessionrun.store import processes
 from sessionrun.store.files import open_regular
 
 NAME: Final = "lease"

@@ -13,13 +13,12 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
 from sessionrun.model.errors import StoreError
-from sessionrun.runtime import processes
 from sessionrun.runtime.keeper.adoption import Adopted, RootCodes
 from sessionrun.runtime.keeper.children import Children
 from sessionrun.runtime.keeper.command import EXIT_NO_ROOM, EXIT_REFUSED, EXIT_TAKEN, say
 from sessionrun.runtime.keeper.nested import end_strays
 from sessionrun.runtime.keeper.wire import Connection, unpack_job
-from sessionrun.store import crashpoint, locks
+from sessionrun.store import crashpoint, locks, processes
 from sessionrun.store.journal import AppendLog, read_log
 from sessionrun.store.ledger import fold_ledger, gave_up_record, incarnation_record
 

@@ -8,11 +8,9 @@ or carries the marker of a job of a session whose locks are held.
 from __future__ import annotations
 
 import os
-import signal
 from pathlib import Path
 
-from sessionrun.runtime import processes
-from sessionrun.store import locks
+from sessionrun.store import locks, processes
 
 
 def end_strays(session: Path) -> bool:
@@ -20,13 +18,13 @@ def end_strays(session: Path) -> bool:
 
     Such processes come to the keeper, or, if a keeper has died since, to the root.  Returns whether there was any.
     """
-    any_left = False
-    for pid in processes.children_of_this() or ():
-        identity = processes.identify(pid)
-        if identity is not None and not is_nested(pid, session):
-            any_left = True
-            processes.send_signal(identity, signal.SIGKILL)
-    return any_left
+    # the cheap look comes first: this is asked again and again while the session ends
+    return bool(_find_strays(session)) and bool(processes.kill_as_one(lambda seen: _find_strays(session)))
+
+
+def _find_strays(session: Path) -> list[processes.Identity]:
+    children = (processes.identify(pid) for pid in processes.children_of_this() or ())
+    return [child for child in children if child is not None and not is_nested(child.pid, session)]
 
 
 def is_nested(pid: int, session: Path) -> bool:

@@ -17,8 +17,8 @@ from typing import TYPE_CHECKING, Final
 from sessionrun.runtime.keeper.command import EXIT_REFUSED
 from sessionrun.runtime.keeper.loop import LEASE, QUIT_TIMEOUT_S, run_keeper
 from sessionrun.runtime.keeper.nested import end_strays
-from sessionrun.runtime.processes import become_subreaper, raw_status, start_time
 from sessionrun.store import crashpoint
+from sessionrun.store.processes import become_subreaper, raw_status, start_time
 
 if TYPE_CHECKING:
     from sessionrun.runtime.keeper.watcher import Watcher

@@ -13,9 +13,9 @@ import time
 from pathlib import Path
 from typing import Final
 
-from sessionrun.runtime import processes
 from sessionrun.runtime.keeper.lease import LeaseFile, boot_ns
-from sessionrun.runtime.processes import Identity, Scan
+from sessionrun.store import processes
+from sessionrun.store.processes import Identity, Scan
 
 IDLE_S: Final = 1.0
 """How often it looks for a new lease while the last one is over."""
@@ -46,11 +46,7 @@ class Watcher:
             return IDLE_S
         if keeper and _is_stopped(keeper):
             os.kill(keeper, signal.SIGKILL)  # our child, not reaped: no other process can have its pid
-        trees = self._find_trees(keeper)
-        for number in (signal.SIGSTOP, signal.SIGKILL):  # so that none sees another one die, and ends by itself
-            for process in trees:
-                processes.send_signal(process, number)
-        if not trees:
+        if not processes.kill_as_one(lambda seen: self._find_trees(seen, keeper)):
             self._cleared = lease.until_ns
         return AGAIN_S
 
@@ -64,9 +60,8 @@ class Watcher:
             else:
                 time.sleep(min(pause_s, AGAIN_S))
 
-    def _find_trees(self, keeper: int) -> set[Identity]:
+    def _find_trees(self, seen: Scan, keeper: int) -> set[Identity]:
         """The processes of all jobs: by marker, and below the keeper in a session that is not the keeper's own."""
-        seen = processes.scan()
         found: set[Identity] = set()
         for marker, pids in seen.marked.items():
             if marker.partition("/")[0] == self._node_id:
@@ -80,13 +75,7 @@ def _find_below(seen: Scan, keeper: int) -> set[Identity]:
     if not keeper:
         return set()
     own = set(next((pids for pids in seen.sessions.values() if keeper in pids), ()))
-    queue, found = [keeper], set()
-    while queue:
-        for pid in seen.children.get(queue.pop(), ()):
-            queue.append(pid)
-            if pid not in own:
-                found.add(seen.identities[pid])
-    return found
+    return {seen.identities[pid] for pid in processes.find_descendants(seen, (keeper,)) - own}
 
 
 def _is_stopped(pid: int) -> bool:

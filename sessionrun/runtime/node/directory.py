@@ -19,11 +19,10 @@ import orjson
 
 from sessionrun.model.errors import InputError
 from sessionrun.model.frozen import frozen
-from sessionrun.runtime import processes
 from sessionrun.runtime.keeper.lease import NAME as LEASE
 from sessionrun.runtime.keeper.lease import Lease, LeaseFile
 from sessionrun.runtime.node.successor import take_over
-from sessionrun.store import locks
+from sessionrun.store import locks, processes
 from sessionrun.store.files import make_directories, read_regular, replace_file
 
 NODES_VARIABLE: Final = "SESSIONRUN_NODES"

@@ -36,12 +36,12 @@ from sessionrun.runtime.node.disks import Disks
 from sessionrun.runtime.node.ends import key_of, pack_end
 from sessionrun.runtime.node.rescues import Rescues
 from sessionrun.runtime.node.spool import CHUNK_BYTES, Spool, SpooledJob
-from sessionrun.runtime.processes import die_with_parent
 from sessionrun.runtime.recovery import judge_job
 from sessionrun.store import crashpoint, locks
 from sessionrun.store.files import open_regular, replace_file
 from sessionrun.store.journal import parse_log
 from sessionrun.store.ledger import Ledger, fold_ledger
+from sessionrun.store.processes import die_with_parent
 from sessionrun.walls.space import FILLED
 from sessionrun.walls.trial import list_problems
 

@@ -22,10 +22,10 @@ from typing import Any, Final
 if __name__ == "__main__":
     sys.path.insert(0, os.path.abspath(os.path.join(__file__, *[os.pardir] * 4)))
 
-from sessionrun.runtime import processes
 from sessionrun.runtime.keeper.children import Children
 from sessionrun.runtime.keeper.wire import JobOrder
 from sessionrun.runtime.slurm.records import BEGUN, ENDED, LEDGER, Records, load_batch
+from sessionrun.store import processes
 from sessionrun.store.journal import AppendLog
 
 RETRY_S: Final = 1.0

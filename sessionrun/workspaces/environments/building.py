@@ -9,9 +9,9 @@ from __future__ import annotations
 
 import os
 import re
-import signal
 import subprocess
 import time
+import uuid
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -19,6 +19,7 @@ from typing import Final
 
 import orjson
 
+from sessionrun.store import processes
 from sessionrun.store.files import read_regular
 from sessionrun.walls.argv import build_argv
 from sessionrun.walls.clearing import clear_ways
@@ -135,9 +136,7 @@ class Builder:
         begun = time.monotonic()
         with open(log, "wb") as stream:
             words = self._enclose(argv)
-            group, code = _wait(words, self.project, self._variables(), stream.fileno(), self.deadline)
-        if self.walls is not None:
-            _wait_for_end(group)
+            code = _wait(words, self.project, self._variables(), stream.fileno(), self.deadline)
         spent = time.monotonic() - begun
         self.steps.append(StepReport(name, round(spent, 3), argv, code, log.name))
         print(f"environment: {name}: {'done' if code == 0 else f'exit code {code}'} in {spent:.1f} s", flush=True)
@@ -179,19 +178,18 @@ class Builder:
         return f"{step.name}: exit code {step.exit_code}: {why} (see {step.log}){hint}"
 
 
-def _wait(
-    argv: Sequence[str], cwd: Path, environ: Mapping[str, str], output: int, deadline: float
-) -> tuple[int, int]:
-    """Run a program to its end, or to the deadline; its group, and its exit code, as a shell says it.
+def _wait(argv: Sequence[str], cwd: Path, environ: Mapping[str, str], output: int, deadline: float) -> int:
+    """Run a program to its end, or to the deadline, and end what it leaves; its exit code, as a shell says it.
 
     Raises:
-        EnvironmentProblem: it cannot be started.
+        EnvironmentProblem: it cannot be started, or something of it does not end.
     """
+    marker = uuid.uuid4().hex
     try:
         process = subprocess.Popen(
             argv,
             cwd=cwd,
-            env=dict(environ),
+            env={**environ, processes.SCRIPT_MARKER: marker},
             stdin=subprocess.DEVNULL,
             stdout=output,
             stderr=output,
@@ -199,57 +197,18 @@ def _wait(
         )
     except OSError as error:
         raise EnvironmentProblem(f"cannot run {argv[0]}: {error.strerror}") from None
+    leader = processes.Identity(process.pid, processes.start_time(process.pid, zombie=True) or 0)
     try:
         code = process.wait(max(0.0, deadline - time.monotonic()))
     except subprocess.TimeoutExpired:
         code = 124
     finally:
-        _end_group(process)
-    return process.pid, code if code >= 0 else 128 - code
-
-
-def _wait_for_end(group: int) -> None:
-    """Wait until nothing of a group lives: what was inside of walls may write for a moment after it was killed.
-
-    The first process inside is of the group, and ends after all others there.
-
-    Raises:
-        EnvironmentProblem: it does not end.
-    """
-    end_at = time.monotonic() + _END_S
-    while _lives(group):
-        if time.monotonic() > end_at:
-            raise EnvironmentProblem(f"what a build started goes on after {_END_S:g} s")
-        time.sleep(0.01)
-
-
-def _lives(group: int) -> bool:
-    """Whether a process of the group lives; one that has ended does not, though it may still have its number."""
-    try:
-        os.killpg(group, 0)
-    except OSError:
-        return False
-    import psutil
-
-    for process in psutil.process_iter():
-        try:
-            if os.getpgid(process.pid) == group and process.status() not in (
-                psutil.STATUS_ZOMBIE,
-                psutil.STATUS_DEAD,
-            ):
-                return True
-        except (psutil.Error, OSError):
-            continue
-    return False
-
-
-def _end_group(process: subprocess.Popen[bytes]) -> None:
-    """End the program, if it still runs, and all that it has left behind."""
-    try:
-        os.killpg(process.pid, signal.SIGKILL)
-    except OSError:
-        pass
+        # also what was inside of walls is waited for: it may write for a moment after it was killed
+        is_gone = processes.kill_tree(leader, marker, _END_S)
+    if not is_gone:
+        raise EnvironmentProblem(f"what a build started goes on after {_END_S:g} s")
     process.wait()
+    return code if code >= 0 else 128 - code
 
 
 def read_text(path: Path) -> str | None:

@@ -11,7 +11,8 @@ from __future__ import annotations
 import os
 import signal
 import sys
-from collections.abc import Iterable, Iterator, Mapping
+import time
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from typing import Any, Final, NamedTuple
 
 JOB_MARKER: Final = "SESSIONRUN_JOB"
@@ -19,6 +20,15 @@ JOB_MARKER: Final = "SESSIONRUN_JOB"
 
 PARENT_VARIABLE: Final = "SESSIONRUN_PARENT"
 """What it is renamed to in a session that was launched from a job: that job's end is not this session's."""
+
+SCRIPT_MARKER: Final = "SESSIONRUN_SCRIPT"
+"""Environment variable that all processes of a gate, or of another script of the user's, carry beside it."""
+
+FREEZE_LOOKS: Final = 20
+"""A tree that still grows after so many looks is killed as far as it is stopped: the next look comes soon."""
+
+KILL_PATIENCE_S: Final = 5.0
+"""A process in the kernel's hands may not die for a while; nothing is held up for longer."""
 
 _LINUX: Final = sys.platform.startswith("linux")
 
@@ -116,6 +126,7 @@ class Scan:
 
     def __init__(self) -> None:
         self.identities: dict[int, Identity] = {}
+        self.parents: dict[int, int] = {}
         self.children: dict[int, list[int]] = {}
         self.sessions: dict[int, list[int]] = {}
         self.marked: dict[str, list[int]] = {}
@@ -124,17 +135,21 @@ class Scan:
 def scan() -> Scan:
     """Look at every process but this one once, however many trees are wanted."""
     seen = Scan()
-    for identity, parent, session, marker in _scan_proc() if _LINUX else _scan_by_psutil():
+    for identity, parent, session in _scan_proc() if _LINUX else _scan_by_psutil():
         if identity.pid == os.getpid():
             continue
         seen.identities[identity.pid] = identity
+        seen.parents[identity.pid] = parent
         seen.children.setdefault(parent, []).append(identity.pid)
         seen.sessions.setdefault(session, []).append(identity.pid)
-        seen.marked.setdefault(marker, []).append(identity.pid)
+        variables = environment(identity.pid)
+        for name in (JOB_MARKER, SCRIPT_MARKER):
+            if marker := variables.get(name):
+                seen.marked.setdefault(marker, []).append(identity.pid)
     return seen
 
 
-def _scan_proc() -> Iterator[tuple[Identity, int, int, str]]:
+def _scan_proc() -> Iterator[tuple[Identity, int, int]]:
     for name in os.listdir("/proc"):
         if not name.isdigit():
             continue
@@ -142,10 +157,10 @@ def _scan_proc() -> Iterator[tuple[Identity, int, int, str]]:
         fields = _stat(int(name))
         if fields is not None and fields[0] not in (b"Z", b"X"):
             identity = Identity(int(name), int(fields[19]))
-            yield identity, int(fields[1]), int(fields[3]), marker_of(int(name))
+            yield identity, int(fields[1]), int(fields[3])
 
 
-def _scan_by_psutil() -> Iterator[tuple[Identity, int, int, str]]:
+def _scan_by_psutil() -> Iterator[tuple[Identity, int, int]]:
     import psutil
 
     for process in psutil.process_iter():
@@ -153,7 +168,7 @@ def _scan_by_psutil() -> Iterator[tuple[Identity, int, int, str]]:
         if identity is None:
             continue
         try:
-            yield identity, process.ppid(), os.getsid(process.pid), marker_of(process.pid)
+            yield identity, process.ppid(), os.getsid(process.pid)
         except (psutil.Error, OSError):
             continue
 
@@ -225,7 +240,7 @@ def find_tree(
     members = set(seen.marked.get(marker, ()))
     if seen.identities.get(leader.pid, leader if by_session else None) == leader:  # else another has the pid now
         members |= {leader.pid, *seen.sessions.get(leader.pid, ())}
-    members |= _descendants(seen.children, members)
+    members |= find_descendants(seen, members)
     living = {seen.identities[pid] for pid in members if pid in seen.identities}
     return {identity for identity in living if identity.started >= leader.started} | {
         identity for identity in known if is_alive(identity)
@@ -236,6 +251,51 @@ def identify(pid: int) -> Identity | None:
     """The identity of the living process `pid`."""
     started = start_time(pid)
     return None if started is None else Identity(pid, started)
+
+
+def freeze(find: Callable[[Scan], Iterable[Identity]]) -> list[Identity]:
+    """Stop all processes that `find` returns, before any of them is told to end; parents come first.
+
+    Of processes that are ended one by one, a shell would see its child die, and run its next command.  A parent is
+    stopped before its children: one that waits with WUNTRACED would go on as well.  The system is looked at again
+    until nothing is new, for a process starts others until it is stopped.
+    """
+    frozen: dict[Identity, None] = {}
+    for _ in range(FREEZE_LOOKS):
+        seen = scan()
+        fresh = [process for process in find(seen) if process not in frozen]
+        if not fresh:
+            break
+        for process in sorted(fresh, key=lambda process: _depth(seen, process.pid)):
+            send_signal(process, signal.SIGSTOP)
+            frozen[process] = None
+    return list(frozen)
+
+
+def _depth(seen: Scan, pid: int) -> int:
+    ancestors: set[int] = set()
+    while pid in seen.parents and pid not in ancestors:
+        ancestors.add(pid)
+        pid = seen.parents[pid]
+    return len(ancestors)
+
+
+def kill_as_one(find: Callable[[Scan], Iterable[Identity]]) -> list[Identity]:
+    """Kill all processes that `find` returns; they may take a moment to die."""
+    frozen = freeze(find)
+    for process in frozen:
+        send_signal(process, signal.SIGKILL)
+    return frozen
+
+
+def kill_tree(leader: Identity, marker: str, patience_s: float = KILL_PATIENCE_S) -> bool:
+    """Kill all of a tree (see `find_tree`), and wait until it is gone; False: something of it does not die."""
+    give_up_at = time.monotonic() + patience_s
+    while kill_as_one(lambda seen: find_tree(seen, leader, marker)):
+        if time.monotonic() > give_up_at:
+            return False
+        time.sleep(0.005)
+    return True
 
 
 def send_signal(process: Identity, number: int) -> None:
@@ -275,11 +335,12 @@ def _kill(pid: int, number: int) -> None:
         pass
 
 
-def _descendants(children: Mapping[int, list[int]], roots: Iterable[int]) -> set[int]:
+def find_descendants(seen: Scan, roots: Iterable[int]) -> set[int]:
+    """The pids of what these processes have started, and so on."""
     descendants: set[int] = set()
     queue = list(roots)
     while queue:
-        for child in children.get(queue.pop(), ()):
+        for child in seen.children.get(queue.pop(), ()):
             if child not in descendants:
                 descendants.add(child)
                 queue.append(child)

@@ -29,14 +29,15 @@ PLAN: list[dict[str, Any]] = [
         "expect_change": True,
     },
     {"id": "still", "prompt": "true", "setup": ["echo set > still"]},
+    {"id": "late", "prompt": "true", "setup": ["echo left > left; exec sleep 600"], "setup_timeout": "0.5s"},
     {"id": "b", "prompt": "ls", "needs": ["a", "still"]},
 ]
 SETUPS = {
     "nothing": "echo x > x.log",
     "commits": "echo a > a; git add a; git commit -qm own; echo b > b",
     "leaves": "echo a > a; git switch -q --detach",
-    "fails": "exit 3",
-    "shot": "kill -KILL $$",
+    "fails": "echo left > left; exit 3",
+    "shot": "echo left > left; kill -KILL $$",
     "spoils": "export GIT_DIR=/nowhere PATH=/nowhere PYTHONPATH=/nowhere; cd /; set -o nounset",
 }
 """What leaves nothing, a commit of its own, another branch; what fails, and what spoils its shell."""
@@ -94,6 +95,10 @@ def test_what_setups_leave(ended: Project) -> None:
     for name, code in (("fails", 3), ("shot", 137)):
         assert (tasks[name]["outcome"], tasks[name]["reason_class"]) == ("failed", "setup_failed")
         assert f"exit code {code}" in tasks[name]["reason"]
+    assert tasks["late"]["reason_class"] == "setup_timeout", tasks["late"]["reason"]
+    for name in ("fails", "shot", "late"):
+        assert tasks[name]["branch"] is None and tasks[name]["diff_stat"]["files"] == 0, "no work has begun"
+        assert tasks[name]["commit"] == tasks[name]["base_commit"]
     assert (tasks["spoils"]["outcome"], tasks["spoils"]["setup_commit"]) == ("succeeded", None)
 
 

@@ -130,6 +130,7 @@ def _on_job_claimed(state: State, entry: Entry, event: JobClaimed) -> None:
         return
     take(state, list(wanted_tokens(state, task)))
     task.progress.phase = event.key.phase
+    task.progress.worked = task.progress.worked or event.key.phase == "work"
     if task.setbacks.suspended or task.setbacks.not_before:
         task.setbacks = task.setbacks._replace(suspended=False, not_before=0.0)
     begin_pause(state, event.key.phase, entry.mono)

@@ -53,6 +53,8 @@ class Progress:
     """What the starts of the phase without a result count (see `starts.count_try`); `MAX_TRIES` are the last."""
     prepared: bool = False
     """Whether PREPARE was claimed and RELEASE is still owed."""
+    worked: bool = False
+    """Whether a WORK job of the attempt was claimed: before that there is no work."""
     check_passed: bool | None = None
     """Whether the attempt's last CHECK passed; None: none has ended."""
     proof: ProofVerdict | None = None

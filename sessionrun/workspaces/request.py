@@ -49,6 +49,7 @@ class WorkspaceRequest:
         place: what PREPARE made; for RELEASE.
         keep: when a worktree is kept.
         succeeded: whether the task did.
+        worked: whether its work has begun: what lies there before that, its setup has left.
         patch: the file for the diff.
         expect_change: work that changes nothing is a failure.
         branch: the branch's name, if it is free.
@@ -79,6 +80,7 @@ class WorkspaceRequest:
     place: Place | None = None
     keep: KeepPolicy = "never"
     succeeded: bool = False
+    worked: bool = True
     patch: str | None = None
     expect_change: bool = False
     branch: str | None = None

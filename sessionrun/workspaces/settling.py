@@ -7,6 +7,7 @@ from pathlib import Path
 
 import orjson
 
+from sessionrun.model.errors import SessionrunError
 from sessionrun.model.places import Place
 from sessionrun.store.files import replace_file
 from sessionrun.workspaces.claims import prepare_jobs
@@ -14,8 +15,9 @@ from sessionrun.workspaces.fence import open_fence
 from sessionrun.workspaces.git_locks import break_own_locks
 from sessionrun.workspaces.ignoring import ignore_words
 from sessionrun.workspaces.park import commit_setup
-from sessionrun.workspaces.release import find_brought, find_git, word_message
+from sessionrun.workspaces.release import find_brought, find_git, find_worktree, word_message
 from sessionrun.workspaces.request import CLAIM, WorkspaceRequest
+from sessionrun.workspaces.seats import is_leaving
 
 
 def settle(request: WorkspaceRequest, folder: Path) -> Place:
@@ -52,3 +54,20 @@ def settle(request: WorkspaceRequest, folder: Path) -> Place:
         if claim.branch == place.branch:
             replace_file(job / CLAIM, orjson.dumps(replace(claim, setup_commit=begins_at)), durable=False)
     return replace(place, setup_commit=begins_at)
+
+
+def settle_first(request: WorkspaceRequest, folder: Path) -> WorkspaceRequest:
+    """The request of a RELEASE; if no work has begun, what a broken-off SETUP has left is told from work first."""
+    place = request.place
+    if request.worked or place is None or place.worktree is None or place.setup_commit is not None:
+        return request
+    path = find_worktree(request)
+    if path is not None and not is_leaving(request.repository, path):
+        try:
+            place = settle(replace(request, place=replace(place, worktree=str(path))), folder)
+        except SessionrunError:
+            return request  # RELEASE finds the same fault, keeps the worktree and says why
+    else:  # an earlier start of this job has removed it
+        claims = [claim for _, claim in prepare_jobs(folder) if claim.branch == place.branch]
+        place = replace(place, setup_commit=claims[-1].setup_commit if claims else None)
+    return replace(request, place=place)

@@ -79,6 +79,8 @@ def answer(phase: str, folder: str) -> int:
             receive_objects(request, folder)
         if is_replica and phase == "release":
             keep_files(request, folder)
+        if phase == "release" and not request.worked:
+            request = tell_setup_from_work(request, folder)
         result = work(request, Path(folder))
         if is_replica and phase in ("park", "release"):
             send_objects(request, result, folder)
@@ -102,6 +104,13 @@ def raise_first(work: Callable[[Any, Path], object]) -> Callable[[Any, Path], ob
             return work(complete, folder)
 
     return work_inside
+
+
+def tell_setup_from_work(request: Any, folder: str) -> Any:
+    """Of a task that ended before its work began: what its setup has left is no work."""
+    from sessionrun.workspaces.settling import settle_first
+
+    return settle_first(request, Path(folder))
 
 
 def receive_objects(request: Any, folder: str) -> None:

@@ -34,6 +34,7 @@ def make_request(site: Site, state: TaskState, key: JobKey) -> WorkspaceRequest:
         place=place,
         keep=repository.keep,
         succeeded=state.end.decided == "succeeded",
+        worked=state.progress.worked,
         expect_change=demands_change(state),
         branch=task.workspace.branch,
         directory=task.workspace.directory,

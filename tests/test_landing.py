@@ -74,7 +74,7 @@ def test_the_longest_green_prefix_lands_and_the_culprit_is_bounced(yard: Yard) -
     (bounced,) = (fate for fate in report.fates if fate.status == "bounced")
     assert bounced.reason == f"exit code 1 of: {CHECK}"
     assert CHECK in Path(bounced.output).read_text()
-    assert report.gate_runs == 6, "8 red, 4 green, 6 red, 5 green, 6 once more, and the two that are left"
+    assert report.gate_runs == 7, "8 red, the target, 4 green, 6 red, 5 green, 6 once more, and the two left"
     assert yard.examine([f"t{number}" for number in range(8) if number != 5]) == []
 
 
@@ -94,6 +94,41 @@ def test_a_red_target_holds_and_blames_no_task(yard: Yard) -> None:
     assert yard.statuses(report) == {"one": "held"}
     yard.git("update-ref", "refs/heads/main", yard.commit({"a.txt": "good"}))
     assert yard.statuses(yard.land(CHECK)) == {"one": "landed"}
+
+
+def test_the_target_is_asked_before_a_search(yard: Yard) -> None:
+    yard.git("update-ref", "refs/heads/main", yard.commit({"a.txt": "BAD"}))
+    for number in range(8):
+        yard.add(f"t{number}", {f"t{number}.txt": "good"})
+    report = yard.land(CHECK, batch=8)
+    assert report.hold is not None and report.hold.reason_class == "target_red"
+    assert report.gate_runs == 3, "8 red, and the target twice"
+
+
+@pytest.mark.parametrize(
+    ("gate", "why"),
+    [
+        ("node_modules/.bin/jest", "not found: node_modules/.bin/jest"),
+        ("no-such-program-anywhere -q", "not found: no-such-program-anywhere -q"),
+        ("./a.txt", "not executable: ./a.txt"),
+    ],
+)
+def test_a_gate_that_cannot_be_run_is_told_and_blames_no_task(yard: Yard, gate: str, why: str) -> None:
+    yard.add("one", {"one.txt": "1"})
+    yard.add("two", {"two.txt": "2"})
+    report = yard.land(gate)
+    assert report.hold is not None and report.hold.reason_class == "gate_not_run"
+    assert report.hold.reason == f"the gate could not be run: {why}" and "git ignores" in report.hold.mend
+    assert yard.statuses(report) == {"one": "held", "two": "held"} and report.gate_runs == 2
+
+
+def test_work_that_takes_a_gate_s_program_away_is_bounced(yard: Yard) -> None:
+    """The target's own version of the gate is there, so what it runs is what the work has taken away."""
+    yard.git("update-ref", "refs/heads/main", yard.commit({"gate.sh": "sh ./inner.sh", "inner.sh": "exit 0"}))
+    yard.add("good", {"good.txt": "1"})
+    yard.add("bad", {"inner.sh": None})
+    report = yard.land("sh gate.sh || exit 127")
+    assert yard.statuses(report) == {"good": "landed", "bad": "bounced"}
 
 
 def test_a_gate_that_is_red_once_is_flaky_and_blames_no_task(yard: Yard) -> None:

@@ -102,8 +102,8 @@ def expect_runs(count: int, size: int, share: float) -> float:
             chance = (1 - share) ** green * share
             if chance < _NEGLIGIBLE:
                 break
-            # the red one once more and, if no run has seen the target itself green, the target
-            again = 1 + (green == 0 and left == count)
+            # the red one once more and, if no run has seen the target itself green, the target: before a search
+            again = 1 + (left == count and (green == 0 or first > 1))
             expected += chance * (count_probes(first, green) + again + runs[left - green - 1])
         runs.append(expected)
     return runs[count]

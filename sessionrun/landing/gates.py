@@ -17,7 +17,7 @@ from pathlib import Path
 from typing import IO, Final, NamedTuple
 
 from sessionrun.landing.gate_environment import open_environment
-from sessionrun.landing.records import Gates, LandRequest, digest_target
+from sessionrun.landing.records import NOT_RUN, Gates, LandRequest, digest_target
 from sessionrun.model.frozen import frozen
 from sessionrun.model.places import Repository
 from sessionrun.workspaces.bringing import bring_files
@@ -132,9 +132,10 @@ class GateRoom:
             stream.flush()
             # the gate of a landing that is killed must not go on in the room that the next landing uses
             limit_s = self.gates.timeout_s
-            why = run_script(command, self.path, environ, stream, limit_s, dies_with_us=True, walls=walls).why
-            if why is not None:
-                return f"{why} of: {' '.join(command.split())}"[:200]
+            ended = run_script(command, self.path, environ, stream, limit_s, dies_with_us=True, walls=walls)
+            if ended.why is not None:
+                how = f"{NOT_RUN}: {ended.no_program}:" if ended.no_program else f"{ended.why} of:"
+                return f"{how} {' '.join(command.split())}"[:200]
         return None
 
 

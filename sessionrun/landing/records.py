@@ -30,6 +30,9 @@ INSIDE: Final = "repository_inside"
 NEEDS: Final = "needs"
 NOT_CHOSEN: Final = "not_chosen"
 
+NOT_RUN: Final = "could not be run"
+"""How the verdict of gates begins of which one was not found or is not executable."""
+
 
 def digest_target(target: str) -> str:
     """The short name of a target in the names of files and refs."""
@@ -223,6 +226,11 @@ class Verdict:
     red: int = 0
     why: str = ""
     output: str = ""
+
+    @property
+    def could_not_run(self) -> bool:
+        """Whether the last red run was none: the shell had no program to start."""
+        return bool(self.red) and self.why.startswith(NOT_RUN)
 
     @property
     def is_flaky(self) -> bool:

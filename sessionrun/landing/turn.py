@@ -52,6 +52,11 @@ RED_RUNS: Final = 2
 MAX_NAMED: Final = 5
 """How many files of a conflict a reason names."""
 
+_HOW_TO_RUN: Final = (
+    "gates run in a checkout of {} of their own, without the files that git ignores: commit the program, "
+    'install it, or give its folder to worktrees with "links"'
+)
+
 Tell = Callable[[str], None]
 
 
@@ -166,6 +171,11 @@ class Turn:
         if self._request.gates.commands:
             self._gates = self._open_gates(chain.old)
             self._tell(f"gates: {count} task{'s' if count > 1 else ''} on {self._short}")
+            is_green = self._passes(chain, count)
+            could_not_run = self._verdict(chain.links[-1].tree).could_not_run
+            # where the target itself is at fault, no search finds a culprit, and no mend helps
+            if not is_green and (count > 1 or could_not_run) and self._hold_if_red(chain):
+                return
             green = find_green_prefix(count, lambda some: self._passes(chain, some))
         if green and not self._land(chain, green):
             return
@@ -206,17 +216,26 @@ class Turn:
         tree = chain.links[0].tree
         candidate = self._candidate(chain, 1)
         if self._is_red(tree, candidate, chain):
-            if self._is_red(self._git.line("rev-parse", f"{old}^{{tree}}"), old, chain):
-                reason = f"{self._short} itself is red: {self._verdict_of(old).why}"
-                self._hold = Hold("target_red", reason, f"commit on {self._short} what makes it green")
-                return
-            self._bounce_red(entry, self._verdict(tree))
+            if not self._hold_if_red(chain):
+                self._bounce_red(entry, self._verdict(tree))
         else:
             self._land(chain, 1)
 
+    def _hold_if_red(self, chain: Chain) -> bool:
+        """Hold if the gates do not pass, or cannot be run, on the target itself; whether that is so."""
+        if not self._is_red(self._git.line("rev-parse", f"{chain.old}^{{tree}}"), chain.old, chain):
+            return False
+        verdict = self._verdict_of(chain.old)
+        if verdict.could_not_run:
+            self._hold = Hold("gate_not_run", f"the gate {verdict.why}", _HOW_TO_RUN.format(self._short))
+        else:
+            reason = f"{self._short} itself is red: {verdict.why}"
+            self._hold = Hold("target_red", reason, f"commit on {self._short} what makes it green")
+        return True
+
     def _is_red(self, tree: str, commit: str, chain: Chain) -> bool:
-        """Whether a tree is red, and not just once by chance."""
-        while not self._verdict(tree).green and self._verdict(tree).red < RED_RUNS:
+        """Whether a tree is red, and not just once by chance; a gate that cannot be run is tried once."""
+        while not (known := self._verdict(tree)).green and known.red < RED_RUNS and not known.could_not_run:
             self._write("gating", chain.old, commit, chain, 1)
             self._pin(commit)
             self._run_gates(commit, tree)

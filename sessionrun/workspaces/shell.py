@@ -14,6 +14,9 @@ from sessionrun.walls.argv import Enclosure
 
 SHELL: Final = "/bin/sh"
 
+NO_PROGRAM: Final[Mapping[int, str]] = {126: "not executable", 127: "not found"}
+"""What a shell means by these exit codes."""
+
 DIES_WITH_US: Final = 'exec 3<&0 </dev/null; { read -r _ <&3; kill -KILL 0; } & "$0" -ec "$1" 3<&-'
 """Runs the script `$1` in a group that ends when its standard input does: when we are killed."""
 
@@ -23,6 +26,11 @@ class Ended(NamedTuple):
 
     code: int | None
     why: str | None
+
+    @property
+    def no_program(self) -> str | None:
+        """Why there was nothing to run; None: there was."""
+        return NO_PROGRAM.get(self.code or 0)
 
 
 def run_script(

@@ -17,15 +17,15 @@ from terminal import Terminal
 from sessionrun.store.session import SessionDir
 
 STATUS_KEYS_LINE = (
-    "schema_version session_id name labels dialect agent status outcome started_at ended_at total "
-    "completed running successful failed skipped max_parallel base_branch usage usage_by_model budget feed "
-    "parent seq epoch processes view_problems results_dir stopped disk_full tasks"
+    "schema_version session_id name labels dialect agent status outcome state result held_until counts "
+    "started_at ended_at total completed running successful failed skipped max_parallel base_branch usage "
+    "usage_by_model budget feed parent seq epoch processes view_problems results_dir stopped disk_full tasks"
 )
 STATUS_KEYS = set(STATUS_KEYS_LINE.split())
 TASK_KEYS_LINE = (
-    "num id title labels status phase outcome reason_class reason held_until attempt round follow_ups mends agent "
-    "model earlier_agents exit_code signal started_at ended_at ended_seq duration_s pid node branch rescue_branch "
-    "worktree worktree_kept worktree_remark git_config_changed environment seat "
+    "num id title labels status phase outcome word reason_class reason held_until attempt round follow_ups mends "
+    "agent model earlier_agents exit_code signal started_at ended_at ended_seq duration_s pid node branch "
+    "rescue_branch worktree worktree_kept worktree_remark git_config_changed environment seat "
     "base_commit setup_commit commit diff_stat output stderr raw needs repo ref ref_name ref_commit "
     "conversation usage usage_by_model usage_by_agent check proof landing"
 )
@@ -244,7 +244,8 @@ def test_why_an_agent_failed_is_known_by_its_words(sessionrun: Command) -> None:
     script = "echo HTTP 429: too many requests >&2; exit 1"
     tasks = [{"id": name, "agent": name, "prompt": "x"} for name in ("limited", "plain")]
     session_id = sessionrun.start({"prompts": [*tasks, {"id": "script", "prompt": script}]})
-    assert sessionrun("wait", session_id, "--no-held").returncode == 75
+    sessionrun.until(session_id, lambda view: view["state"] == "held" and view["held_until"])
+    assert sessionrun("wait", session_id, "--timeout", "0.1").returncode == 124, "it starts by itself in time"
     reasons = {task["id"]: task["reason"].split(": ")[:2] for task in sessionrun.status(session_id)["tasks"]}
     assert reasons["limited"] == ["held", "usage_limit"]
     assert reasons["plain"] == ["held", "rate_limited"]
@@ -430,13 +431,21 @@ def test_list_and_overview(sessionrun: Command) -> None:
         "cancelled": 1,
         "interrupted": 0,
         "stopped": 0,
+        "states": {"running": 1, "held": 0, "running, partly held": 0, "stopped": 0, "ended": 2},
+    }
+    words = counts["task_counts"].pop("counts")
+    assert {word: n for word, n in words.items() if n} == {
+        "succeeded": 2,
+        "failed": 1,
+        "running": 1,
+        "cancelled": 1,
     }
     assert counts["task_counts"] == {
         "total": 5,
         "completed": 4,
         "running": 1,
         "successful": 2,
-        "failed": 2,
+        "failed": 1,
         "skipped": 0,
     }
     assert sessionrun("list", "--state", "nostate").returncode == 2

@@ -182,7 +182,7 @@ def test_sync_off_a_terminal(sessionrun: Command) -> None:
     lines = done.stderr.splitlines()
     assert lines[0] == "agent: shell (asked for)"
     assert lines[1].startswith("session: ")
-    assert lines[-1].startswith("2/2 done, 0 running, 1 failed, ")
+    assert lines[-1].startswith("2/2 done: 1 succeeded, 1 failed, ")
     assert "\x1b" not in done.stderr
     done = sessionrun("--sync", "--json", "--agent", "shell", stdin='{"prompts": ["true"]}')
     assert done.returncode == 0
@@ -191,7 +191,7 @@ def test_sync_off_a_terminal(sessionrun: Command) -> None:
 
 def test_sync_on_a_terminal(sessionrun: Command) -> None:
     with start_on_terminal(sessionrun, {"prompts": [f"{GATE}; echo the answer", "true"]}) as terminal:
-        terminal.read_until(b"1/2 done, 1 running, 0 failed, ")
+        terminal.read_until(b"1/2 done: 1 succeeded, 1 running, ")
         (sessionrun.cwd / "go").touch()
         assert terminal.finish() == 0
     assert b"the answer\r\n" in terminal.output

@@ -14,6 +14,7 @@ from typing import Any
 import pytest
 from conftest import Command, eventually, kill_sessions
 from inside import run_inside
+from shown import with_state
 from stages import Stage, begin_repository, commit_all, lay_out_repository, refresh, stage
 from terminal import Terminal
 
@@ -623,9 +624,10 @@ def test_status_says_why_a_task_is_held() -> None:
         "reason": "held: 12 MiB are free in ~/worktrees; new worktrees wait for 256 MiB of free space",
         "held_until": "2025-07-03T15:31:45.000Z",
     }
-    view = {"session_id": "s", "status": "running", "started_at": None, "total": 1, "completed": 0}
-    assert format_status({**view, "tasks": [task]}, [task]).split("\n")[6:] == [
-        "  \u23f3 Task 1 (ID: a): pending (held until Thu Jul  3 15:31:45 2025)",
+    head = {"session_id": "s", "status": "running", "started_at": None, "total": 1, "completed": 0}
+    view = with_state({**head, "tasks": [task]})
+    assert format_status(view, view["tasks"]).split("\n")[6:] == [
+        "  \u23f3 Task 1 (ID: a): waiting (until Thu Jul  3 15:31:45 2025)",
         "     held: 12 MiB are free in ~/worktrees; new worktrees wait for 256 MiB of",
         "     free space",
     ]

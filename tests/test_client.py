@@ -138,10 +138,10 @@ def test_a_session_from_plan_to_clean(own_place: Path, results: Path) -> None:
     added = client.add(session, client.settle_addition(planned.spec, into))
     assert (added.taken, [task["id"] for task in added.tasks]) == (True, ["c"])
     (own_place / "go").touch()
-    waited = client.wait(session, no_held=True)
+    waited = client.wait(session)
     assert (waited.in_time, waited.done) == (True, False)
     assert [task["outcome"] for task in waited.tasks] == ["succeeded", None, None]
-    assert not client.wait(session, ["b"], timeout_s=0).in_time
+    assert not client.wait(session, ["b"], through_holds=True, timeout_s=0).in_time
     assert client.release(session, ["b"]).taken
     assert client.wait(session).view["outcome"] == "succeeded"
     assert [client.read_answer(session, task) for task in client.load_view(session)["tasks"]] == [

@@ -34,6 +34,7 @@ from sessionrun.engine.status import PHASE_WORDS, SUMMARY_KEYS
 from sessionrun.model import brief, ends, errors, events, keys, places, upstreams, usage
 from sessionrun.model import spec as model
 from sessionrun.model.reasons import REASONS, REASONS_VERSION
+from sessionrun.model.words import WORDS
 from sessionrun.runtime.jobs.check import request as check_request
 from sessionrun.store import crashpoint, jobfiles, ledger
 from sessionrun.workspaces import books, bringing, git, park, registration, request, space
@@ -232,7 +233,7 @@ def test_every_key_of_status_json_is_in_the_contract(sessionrun: Command) -> Non
     task_part = part("sessionrun-files.5", "Keys of a task", level="SS")
     assert list(status)[-1] == "checksum"
     assert set(status) == session_keys - (set(STATES) - {"running", "completed"})  # these two are keys as well
-    assert set(checked) == task_part.tag_words() - set(model.OUTCOMES)
+    assert set(checked) == task_part.tag_words() - {*model.OUTCOMES, *WORDS}
     for nested in (*checked["check"], *(field.name for field in fields(usage.Usage))):
         assert is_bold(task_part, nested)
     assert failed["reason_class"] in part("sessionrun-files.5", "REASON CLASSES").tag_words()

@@ -13,6 +13,7 @@ from typing import Any
 import pytest
 from conftest import Command, kill_sessions
 from inside import run_inside
+from shown import with_state
 from stages import live_in
 from terminal import Terminal
 
@@ -40,7 +41,7 @@ def make_view(*tasks: dict[str, Any], **values: Any) -> dict[str, Any]:
     ]
     completed = sum(task["status"] == "completed" for task in filled)
     view = {"session_id": "abc123", "status": "running", "started_at": "2025-07-23T15:30:45.123Z"}
-    return view | {"total": len(filled), "completed": completed, "tasks": filled} | values
+    return with_state(view | {"total": len(filled), "completed": completed, "tasks": filled} | values)
 
 
 def start_under_way(command: Command) -> str:
@@ -149,7 +150,7 @@ def test_a_failed_task(sessionrun: Command) -> None:
     plan = {"prompts": [{"id": "a", "prompt": "echo out; echo why >&2; exit 7"}]}
     session_id = finish(sessionrun, plan)
     assert sessionrun("status", session_id).stdout.endswith(
-        "Tasks: 1/1\n\nTasks:\n  \u274c Task 1 (ID: a): failed\n     exit_code: exit code 7\n"
+        "Tasks: 1/1: 1 failed\n\nTasks:\n  \u274c Task 1 (ID: a): failed\n     exit_code: exit code 7\n"
     )
     assert sessionrun("results", session_id).stdout == (
         f"Session: {session_id}\n"
@@ -220,7 +221,7 @@ def test_ascii_where_the_terminal_has_no_more(sessionrun: Command, under_way: st
     for env in ASCII:
         done = sessionrun("status", under_way, env=env)
         assert done.stdout.isascii()
-        assert "  [ok] Task 1 (ID: uuid1): completed\n  [..] Task 2 (ID: uuid2): running\n" in done.stdout
+        assert "  [ok] Task 1 (ID: uuid1): succeeded\n  [..] Task 2 (ID: uuid2): running\n" in done.stdout
         assert "  [!!] Task 1" in sessionrun("status", failed, env=env).stdout
 
 
@@ -253,7 +254,7 @@ def test_how_a_task_stands() -> None:
         "  \u274c Task 2 (ID: b): lost",
         "     lost: its process is gone",
         "  \u23f3 Task 3 (ID: c): checking",
-        "  \u23f3 Task 4 (ID: d): pending (held until Thu Jul  3 15:31:45 2025)",
+        "  \u23f3 Task 4 (ID: d): waiting (until Thu Jul  3 15:31:45 2025)",
         "  \u274c Task 5 (ID: e): failed",
         "     agent_error: \\x1b]52;c;AAAA\\x07 second line",
     ]

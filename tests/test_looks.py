@@ -14,6 +14,7 @@ from typing import Any
 
 import pytest
 from conftest import Command, eventually
+from shown import with_state, with_word
 
 from sessionrun.cli.progress import describe, draw_bar
 from sessionrun.cli.standing import add_details, choose_shown, clock, head_line
@@ -43,25 +44,19 @@ def make_task(
     task |= {"status": status, "outcome": outcome if status == "completed" else None, "reason": None}
     task |= {"phase": "running" if status == "running" else None, "reason_class": None, "held_until": None}
     task |= {"started_at": None if status == "pending" else BEGAN, "needs": []}
-    return task | {"duration_s": 10.0 if status == "completed" else None} | values
+    return with_word(task | {"duration_s": 10.0 if status == "completed" else None} | values)
 
 
 def make_view(tasks: list[dict[str, Any]], **values: Any) -> dict[str, Any]:
     """A status object with these tasks, which runs."""
-    ended = [task["outcome"] for task in tasks if task["status"] == "completed"]
     view: dict[str, Any] = {"session_id": "abc123", "name": "nightly", "status": "running", "outcome": None}
     view |= {
-        "stopped": [],
         "started_at": BEGAN,
-        "ended_at": None,
         "total": len(tasks),
-        "completed": len(ended),
         "tasks": tasks,
         "max_parallel": None,
     }
-    view |= {"running": sum(task["status"] == "running" for task in tasks), "skipped": ended.count("skipped")}
-    view |= {"successful": ended.count("succeeded")}
-    return view | {"failed": len(ended) - view["successful"] - view["skipped"]} | values
+    return with_state(view | values)
 
 
 def simulate(
@@ -121,9 +116,12 @@ def test_no_guess_without_knowledge() -> None:
 def test_the_head_says_what_one_wants_to_know() -> None:
     tasks = [make_task(1), make_task(2, outcome="failed"), make_task(3, "running"), make_task(4, "pending")]
     view = make_view(tasks)
-    assert head_line(view, tasks, NOW) == "1 of 4 failed, 1 ok, 1 running, 1 pending, 00:00:04, ~00:00:16 left"
-    ended = {**view, "running": 0, "completed": 4, "ended_at": "2026-01-02T04:01:02.400Z"}
-    assert head_line(ended, tasks, NOW) == "1 of 4 failed, 1 ok, 01:01:02"
+    assert (
+        head_line(view, tasks, NOW)
+        == "4 tasks: 1 succeeded, 1 failed, 1 running, 1 waiting, 00:00:04, ~00:00:16 left"
+    )
+    ended = make_view(tasks[:2], ended_at="2026-01-02T04:01:02.400Z")
+    assert head_line(ended, tasks[:2], NOW) == "2 tasks: 1 succeeded, 1 failed, 01:01:02"
     assert clock(250) == "00:04:10"
 
 
@@ -132,12 +130,12 @@ def test_a_large_session_shows_what_needs_attention() -> None:
     assert choose_shown(tasks) == (tasks, None)
     bad, held = make_task(21, outcome="failed"), make_task(22, "pending", reason_class="held", reason="held: wait")
     tasks += [bad, held, make_task(23, outcome="skipped"), make_task(24, "pending")]
-    assert choose_shown(tasks) == ([bad, held], "  and 20 completed, 1 skipped, 1 pending (--tasks shows all)")
+    assert choose_shown(tasks) == ([bad, held], "  and 20 succeeded, 1 skipped, 1 waiting (--tasks shows all)")
     lines = format_status(make_view(tasks), tasks, width=80, show_all=False).split("\n")
     assert lines[1] == "Name: nightly"
     assert lines[-4:-1] == [
         "  \u274c Task 21 (ID: t21): failed  Part 21  10.0s  claude",
-        "  \u270b Task 22 (ID: t22): pending  Part 22  claude",
+        "  \u270b Task 22 (ID: t22): held  Part 22  claude",
         "     held: wait",
     ]
 
@@ -146,9 +144,15 @@ def test_signs_are_only_red_for_failures() -> None:
     outcomes = ["succeeded", "failed", "timed_out", "skipped", "cancelled"]
     tasks = [make_task(num, outcome=outcome) for num, outcome in enumerate(outcomes, 1)]
     tasks.append(make_task(6, "running", phase="releasing"))
+    tasks.append(
+        make_task(7, landing={"status": "bounced", **dict.fromkeys(("commit", "target", "output", "mend"))})
+    )
+    tasks[6]["landing"]["reason"] = "it conflicts"
+    tasks.append(make_task(8, diff_stat={"files": 0, "insertions": 0, "deletions": 0}))
     lines = format_status(make_view(tasks), tasks).split("\n")[6:]
-    assert [line.split()[0] for line in lines] == list("\u2705\u274c\u274c\u2796\U0001f6ab\u23f3")
-    assert lines[5].endswith(": saving its work")
+    signs = [*"\u2705\u274c\u274c\u2796\U0001f6ab\u23f3", "\u21a9\ufe0f", "bounced:", "\u2205"]
+    assert [line.split()[0] for line in lines] == signs
+    assert lines[5].endswith(": saving its work") and lines[8].endswith(": changed nothing")
 
 
 def test_a_long_line_keeps_its_title() -> None:
@@ -161,7 +165,7 @@ def test_a_long_line_keeps_its_title() -> None:
 
 def test_a_line_of_progress() -> None:
     view = make_view([make_task(1), make_task(2, "running")])
-    assert describe(view, 4.0, 6.0) == "1/2 done, 1 running, 0 failed, 4.0s, ETA 6.0s"
+    assert describe(view, 4.0, 6.0) == "1/2 done: 1 succeeded, 1 running, 4.0s, ETA 6.0s"
     ascii_stream = io.TextIOWrapper(io.BytesIO(), encoding="ascii")
     assert draw_bar(view, 80, ascii_stream) == "[##########----------] "
     assert draw_bar(view, 40, ascii_stream) == ""

@@ -184,9 +184,9 @@ def test_text_says_which_directory(here: Here, away: Here) -> None:
     session_id = start(here, "--name", "nightly")
     line = f"Results directory: {here.results}\n"
     heads = {
-        "status": f"Session: {session_id}\n{line}Status: completed\n",
+        "status": f"Session: {session_id}\n{line}Status: ended, succeeded\n",
         "results": f"Session: {session_id}\n{line}{'=' * 50}\n",
-        "explain": f"Session: {session_id}\n{line}Status: completed, succeeded\n",
+        "explain": f"Session: {session_id}\n{line}Status: ended, succeeded\n",
     }
     for verb, head in heads.items():
         assert away(verb, session_id).stdout.startswith(head)

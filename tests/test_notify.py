@@ -13,6 +13,7 @@ from typing import Any
 
 import pytest
 from conftest import Command, eventually
+from shown import with_state, with_word
 
 from sessionrun.model.spec import SessionSpec
 from sessionrun.runtime import notifying
@@ -21,11 +22,21 @@ from sessionrun.store.session import SessionDir
 
 TASK: dict[str, Any] = {"num": 1, "id": "a", "title": "A", "status": "running", "outcome": None, "reason": None}
 TASK |= dict.fromkeys(("reason_class", "agent", "model", "branch", "landing", "ended_seq"))
+TASK = with_word(TASK)
 STATUS: dict[str, Any] = {"session_id": "s", "name": "nightly", "labels": {}, "status": "running", "outcome": None}
 STATUS |= {"started_at": "2026-01-02T03:04:05.678Z", "ended_at": None, "total": 1, "completed": 0}
 STATUS |= {"running": 1, "successful": 0, "failed": 0, "skipped": 0, "tasks": [TASK]}
-FAILED = {**TASK, "status": "completed", "outcome": "failed", "reason": "exit_code: exit code 3"}
-ENDED = {**STATUS, "status": "completed", "outcome": "failed", "ended_at": "2026-01-02T03:04:06.678Z"}
+STATUS = with_state(STATUS)
+FAILED = with_word({**TASK, "status": "completed", "outcome": "failed", "reason": "exit_code: exit code 3"})
+ENDED = with_state(
+    {
+        **STATUS,
+        "status": "completed",
+        "outcome": "failed",
+        "ended_at": "2026-01-02T03:04:06.678Z",
+        "tasks": [FAILED],
+    }
+)
 
 
 class Office:
@@ -62,18 +73,18 @@ def office(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Office:
 
 def test_each_event_is_told_once(office: Office) -> None:
     notifier = office.open(WRITE)
-    held = {**TASK, "status": "pending", "reason_class": "held", "reason": "held: wait"}
-    landed = {**TASK, "landing": {"status": "landed"}}
+    held = with_word({**TASK, "status": "pending", "reason_class": "held", "reason": "held: wait"})
+    landed = with_word({**TASK, "status": "completed", "outcome": "succeeded", "landing": {"status": "landed"}})
     for tasks in ([TASK], [held], [held], [landed], [landed, FAILED], [FAILED]):
         notifier.hear({**STATUS, "tasks": tasks})
         eventually(lambda: not notifier.is_busy)
     notifier.hear({**ENDED, "tasks": [FAILED]})
     eventually(lambda: not notifier.is_busy)
     assert office.told() == [
-        "held: session nightly: task a held: held: wait",
+        "held: session nightly: task a held: wait",
         "landed: session nightly: task a landed",
         "failed: session nightly: task a failed: exit_code: exit code 3",
-        "completed: session nightly failed: 0 of 1 succeeded",
+        "completed: session nightly failed: 1 failed",
     ]
     assert all(one["delivered_at"] for told in office.record().values() for one in told["deliveries"])
 

@@ -170,4 +170,4 @@ def test_progress_names_a_stopped_supervisor(sessionrun: Command, stopped: str) 
     from sessionrun.cli.progress import describe
 
     view = json.loads(sessionrun("list", "--json").stdout)["sessions"][0]
-    assert describe(view, 1.0).startswith("1/2 done, 1 running, 0 failed, 1.0s, supervisor stopped")
+    assert describe(view, 1.0).startswith("1/2 done: 1 succeeded, 1 running, 1.0s, supervisor stopped")

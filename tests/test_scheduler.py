@@ -654,12 +654,12 @@ HISTORIES: dict[str, History] = {
         """
         begin -> start a/1/1/work/1; start b/1/1/work/1
         failed a/1/1/work/1 -> end a failed exit: 1; end c skipped need: 'a' did not succeed; \
-end d skipped need: 'c' was skipped
+end d skipped need: 'a' did not succeed
         passed b/1/1/work/1 -> end b succeeded; start e/1/1/work/1
         passed e/1/1/work/1 -> end e succeeded; session completed failed
         """,
         {
-            "d": "skipped need: 'c' was skipped",
+            "d": "skipped need: 'a' did not succeed",
             "c": "skipped need: 'a' did not succeed",
             "a": "failed exit: 1",
             "b": "succeeded",
@@ -1036,7 +1036,7 @@ session completed failed
         begin -> start a/1/1/work/1; start d/1/1/work/1
         passed d/1/1/work/1 -> end d succeeded; start e/1/1/work/1
         failed a/1/1/work/1 -> end a failed exit: 1; end b skipped need: 'a' did not succeed; \
-            end c skipped need: 'b' was skipped
+            end c skipped need: 'a' did not succeed
         passed e/1/1/work/1 -> end e succeeded; session completed failed
         retry failed timed_out -> start a/2/1/work/1
         passed a/2/1/work/1 -> end a succeeded; start b/1/1/work/1

@@ -11,6 +11,7 @@ from typing import Any
 
 import pytest
 from conftest import Command
+from shown import with_state
 
 from sessionrun.cli.selecting import Done, act_on_each
 from sessionrun.client.reading.selection import Chosen, Wanted, choose_sessions, is_in_state
@@ -142,9 +143,18 @@ def test_a_mistyped_task_is_no_session(sessionrun: Command, pair: tuple[str, str
 
 
 def test_states_of_what_became_of_the_tasks() -> None:
-    running = {"status": "running", "failed": 1, "outcome": None}
-    assert is_in_state(running, ["failed"]) and not is_in_state(running, ["succeeded"])
-    assert is_in_state({"status": "completed", "failed": 0, "outcome": "succeeded"}, ["succeeded"])
+    bad, good, held = (
+        {"id": "a", "status": "completed", "outcome": "failed"},
+        {"id": "b", "status": "completed", "outcome": "succeeded"},
+        {"id": "c", "status": "pending", "reason_class": "held"},
+    )
+    running = with_state({"tasks": [bad, good, held]})
+    assert is_in_state(running, ["failed"]) and is_in_state(running, ["held"])
+    assert not is_in_state(running, ["succeeded", "ended", "stopped", "bounced"])
+    ended = with_state({"status": "completed", "outcome": "succeeded", "ended_at": "now", "tasks": [good]})
+    assert (
+        is_in_state(ended, ["succeeded"]) and is_in_state(ended, ["ended"]) and not is_in_state(ended, ["failed"])
+    )
 
 
 def test_a_session_of_a_version_without_cursors(sessionrun: Command) -> None:

@@ -67,7 +67,7 @@ def test_brief_has_counts_and_what_is_not_fine(sessionrun: Command, mixed: str) 
         value for record in (brief, *brief["tasks"]) for value in record.values() if value in (None, [], {})
     ]
     shown = sessionrun("status", mixed, "--brief").stdout
-    assert re.search(r"^1 of 4 failed, 2 ok, 1 skipped, 00:00:\d\d\n", shown, re.MULTILINE)
+    assert re.search(r"^4 tasks: 2 succeeded, 1 failed, 1 skipped, 00:00:\d\d\n", shown, re.MULTILINE)
     assert "(ID: bad): failed" in shown and "exit_code: exit code 3" in shown and "(ID: a)" not in shown
     assert shown.endswith(f"Cursor: {brief['cursor']}\n")
 
@@ -97,7 +97,7 @@ def test_only_some_fields(sessionrun: Command, mixed: str) -> None:
 
 
 def test_only_results_that_failed_within_a_size(sessionrun: Command, mixed: str) -> None:
-    assert names_of(sessionrun.load("results", mixed, "--failed")) == ["bad", "skipped"]
+    assert names_of(sessionrun.load("results", mixed, "--failed")) == ["bad"]
     shown = sessionrun("results", mixed, "--max-bytes", "1200").stdout
     assert len(shown.encode()) <= 1200
     assert "(ID: bad): failed" in shown and "ValueError: lost" in shown and "[standard error]\nwhy\n" in shown
@@ -128,6 +128,7 @@ def make_tasks(folder: Path, outputs: list[tuple[str, str]]) -> list[dict[str, A
                 "id": f"task-{num}",
                 "status": "completed",
                 "outcome": "failed" if failed else "succeeded",
+                "word": "failed" if failed else "succeeded",
                 "reason": "exit_code: exit code 3" if failed else None,
                 "phase": None,
                 "landing": None,
@@ -197,6 +198,8 @@ def test_a_digest_keeps_to_its_size_and_names_each_task_that_failed(
         "name": None,
         "status": "completed",
         "outcome": "failed",
+        "state": "ended",
+        "result": "failed",
         "results_dir": str(folder),
     }
     text = make_text(SessionDir(folder), view, tasks, room)
@@ -215,13 +218,15 @@ def test_a_digest_keeps_to_its_size_and_names_each_task_that_failed(
 def test_many_that_failed_are_named_by_number(tmp_path: Path) -> None:
     tasks = [task for task in make_tasks(tmp_path, [("x" * 9000, "")] * 900) if task["num"] % 3]
     for task in tasks:
-        task["outcome"] = "failed"
+        task["outcome"] = task["word"] = "failed"
     view = dict.fromkeys(("completed", "total", "successful", "failed"), 1)
     head = {
         "session_id": "x",
         "name": None,
         "status": "completed",
         "outcome": "failed",
+        "state": "ended",
+        "result": "failed",
         "results_dir": str(tmp_path),
     }
     with pytest.raises(InputError, match="600 tasks need attention"):

@@ -54,7 +54,7 @@ def test_what_is_drawn(size: tuple[int, int]) -> None:
     assert "Write the parser" in top[4] and "10.0s" in top[4] and "$0.26" in top[4]
     assert "failed" in top[5] and top[5].endswith("exit_code: exit code 3")
     assert "running" in top[6] and "4.0s" in top[6] and top[6].endswith("halfway\\x1b[31m")
-    assert top[7].endswith("held: wait") and "completed, b" in top[8]
+    assert top[7].endswith("held: wait") and top[8].startswith("\u21a9") and "bounced" in top[8]
 
 
 def test_only_what_needs_attention() -> None:

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Final, TextIO
 import click
 
 from sessionrun import __version__
-from sessionrun.cli.argv import VERBS, asks_for_json, rewrite_argv
+from sessionrun.cli.argv import BY_FLAG, VERBS, asks_for_json, rewrite_argv
 from sessionrun.client.notices import SessionWarning, begin
 from sessionrun.model.errors import SessionrunError
 
@@ -114,7 +114,8 @@ def main(argv: Sequence[str] | None = None) -> int:
             from sessionrun.cli.aliases import refuse_mistyped_verb
 
             refuse_mistyped_verb(given)
-        code = group.main(args=words, prog_name="sessionrun", standalone_mode=False)
+        asked_by = BY_FLAG if given[:1] != words[:1] else None
+        code = group.main(args=words, prog_name="sessionrun", standalone_mode=False, obj=asked_by)
         sys.stdout.flush()
         return code if isinstance(code, int) else 0
     except (BrokenPipeError, SystemExit):  # Click makes a SystemExit of a broken pipe, and of nothing else

@@ -53,6 +53,9 @@ FLAG_VERBS: Final = {
     "--list": "list",
     "--overview": "overview",
 }
+BY_FLAG: Final = "flag"
+"""What verbs find as the object of their context if they were asked for by such a flag."""
+
 VALUE_OPTIONS: Final = frozenset(
     (
         "--agent",

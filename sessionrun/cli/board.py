@@ -85,14 +85,9 @@ def draw(
     return [*lines[: height - 2], (clip(rest, width), "dim"), (clip(choice.message or KEYS, width), "bold")]
 
 
-def _is_held(task: View) -> bool:
-    """Whether something holds a task: a person, a provider's limit, or the time before its next attempt."""
-    return bool(task["held_until"]) or task["reason_class"] in ("held", "paced")
-
-
 def _tell_waits(tasks: Sequence[View]) -> str:
     """What is held, and how much work stands where on its way to the branch; empty if there is neither."""
-    held = [task for task in tasks if task["status"] == "pending" and _is_held(task)]
+    held = [task for task in tasks if task["word"] == "held" or (task["word"] == "waiting" and task["held_until"])]
     parts = []
     if held:
         first = min(held, key=lambda task: task["held_until"] or "9")
@@ -116,7 +111,7 @@ def _has_failed(task: View) -> bool:
 
 def _tell(task: View, last: str, now: float, width: int) -> str:
     landing = (task.get("landing") or {}).get("status")
-    word = task_word(task) + (f", {landing}" if landing else "")
+    word = task_word(task) + (f", {landing}" if landing not in (None, task["word"]) else "")
     return _row(
         task_sign(task),
         f"{task['num']:3} {escape_line(task['title'])}",

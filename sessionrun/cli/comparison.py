@@ -7,7 +7,7 @@ from typing import Any, Final
 
 from sessionrun.cli.money import describe_cost
 from sessionrun.cli.render import duration, print_json, print_table, terminal_width
-from sessionrun.client.reading.comparison import AXES, compare_tasks
+from sessionrun.client.reading.comparison import AXES, compare_tasks, describe_rest
 from sessionrun.model.usage import Usage
 
 NARROW: Final = 76
@@ -65,9 +65,8 @@ def _proved(proof: Shown | None) -> str:
 
 def _runs(shown: Shown) -> str:
     if shown.get("outcome"):
-        return str(shown["outcome"])
-    open_too = f", {shown['open']} open" if shown["open"] else ""
-    return f"{shown['succeeded']}/{shown['succeeded'] + shown['failed']}{open_too}"
+        return str(shown["outcome"]).replace("_", " ")
+    return f"{shown['succeeded']}/{shown['succeeded'] + shown['failed']}{describe_rest(shown)}"
 
 
 def _changed(diff: Shown | None) -> str:

@@ -67,16 +67,14 @@ def command(session_id: str, tasks: tuple[str, ...], as_json: bool, results_dir:
 
 def _word_cause(cause: str) -> str:
     """A cause for people; JSON has the word itself."""
-    return _CAUSE_WORDS.get(cause, cause)
+    return _CAUSE_WORDS.get(cause, cause.replace("_", " "))
 
 
 def _tell_session(explanation: dict[str, Any]) -> Iterator[str]:
     from sessionrun.client.explaining.grounds import describe_rest
 
     yield f"Session: {explanation['session_id']}"
-    yield f"Status: {session_word(explanation)}" + (
-        f", {explanation['outcome']}" if explanation["outcome"] else ""
-    )
+    yield f"Status: {session_word(explanation)}"
     supervisor = (explanation["processes"] or {}).get("supervisor")
     if explanation["ended_at"] is not None:
         yield f"Ended: {local_time(explanation['ended_at'])}"
@@ -90,7 +88,7 @@ def _tell_session(explanation: dict[str, Any]) -> Iterator[str]:
     for name in explanation["stopped"]:
         pid = (explanation["processes"] or {})[name]["pid"]
         yield f"Stopped: its {name}, process {pid}.  To let it go on: kill -CONT {pid}"
-    for hold in explanation["holds"]:
+    for hold in () if explanation["ended_at"] else explanation["holds"]:
         until = f" until {local_time(hold['until'])}" if hold["until"] else ""
         yield escape_line(f"Held: {hold['resource']}{until}: {hold['reason']}")
     yield from feed_lines(explanation)
@@ -167,7 +165,8 @@ def _tell_attempt(attempt: Mapping[str, Any], agent: str) -> Iterator[str]:
     took = f" after {duration(attempt['duration_s'])}" if attempt["duration_s"] is not None else ""
     why = f": {attempt['reason']}" if attempt["reason"] else ""
     named = f"attempt {attempt['attempt']}{f' ({agent})' if agent else ''}"
-    yield "  " + escape_line(f"{named}: {attempt['outcome'] or 'not ended'}{took}{why}")
+    outcome = str(attempt["outcome"] or "not ended").replace("_", " ")
+    yield "  " + escape_line(f"{named}: {outcome}{took}{why}")
     for job in attempt["jobs"]:
         explained = job["timer"] or job["signal"] or job["reason"] in (None, attempt["reason"])
         yield "    " + escape_line(", ".join(_tell_job(job)) + ("" if explained else f": {job['reason']}"))
@@ -180,7 +179,7 @@ def _tell_job(job: Mapping[str, Any]) -> Iterator[str]:
         yield duration(job["duration_s"])
     if job["timer"]:
         yield f"stopped by {job['timer']}"
-    if job["exit_code"] is not None:
+    if job["exit_code"] is not None and job["phase"] == "work":  # of others it is our program's, and means nothing
         yield f"exit code {job['exit_code']}"
     if job["signal"] is not None:
         yield f"signal {job['signal']}"

@@ -40,6 +40,7 @@ COLUMNS: Final = (
 )
 """The columns of CSV; behind them are the tokens, the cost and the answer."""
 
+_NOT_DONE: Final = (None, "skipped", "cancelled")
 _USAGE: Final = ("input_tokens", "output_tokens", "cost_usd")
 _NOT_XML: Final = re.compile("[^\t\n\r\x20-\ud7ff\ue000-\ufffd\U00010000-\U0010ffff]")
 """Characters that no XML file may have, not even as an entity (XML 1.0, section 2.2)."""
@@ -75,7 +76,7 @@ def _iterate_markdown(view: Mapping[str, Any], tasks: Sequence[Task], read: Read
         reasons = " ".join(line.strip() for line in reason_lines(task, ""))
         yield f"\n{_plain(reasons)}\n" if reasons else ""
         yield _fence(read(task, "output"))
-        errors = read(task, "stderr") if has_failed(dict(task)) else ""
+        errors = read(task, "stderr") if has_failed(task) else ""
         yield f"\nStandard error:\n{_fence(errors)}" if errors else ""
 
 
@@ -95,8 +96,8 @@ def _fence(text: str) -> str:
 
 def _iterate_junit(view: Mapping[str, Any], tasks: Sequence[Task], read: Read) -> Iterator[str]:
     """JUnit's XML as build servers read it: https://github.com/testmoapp/junitxml has its elements."""
-    failed = sum(has_failed(dict(task)) and task["outcome"] != "skipped" for task in tasks)
-    skipped = sum(task["outcome"] in (None, "skipped") for task in tasks)
+    failed = sum(map(has_failed, tasks))
+    skipped = sum(task["outcome"] in _NOT_DONE for task in tasks)
     seconds = sum(task["duration_s"] or 0.0 for task in tasks)
     name = view.get("name") or view["session_id"]
     yield '<?xml version="1.0" encoding="UTF-8"?>\n'
@@ -106,10 +107,10 @@ def _iterate_junit(view: Mapping[str, Any], tasks: Sequence[Task], read: Read) -
         yield f"<testcase name={_quote(task['id'])} classname={_quote(task['agent'])}"
         yield f' time="{task["duration_s"] or 0.0:.3f}">'
         reason = task["reason"] or task_word(task)
-        if task["outcome"] in (None, "skipped"):
+        if task["outcome"] in _NOT_DONE:
             yield f"<skipped message={_quote(reason)}/>"
-        elif has_failed(dict(task)):
-            yield f"<failure type={_quote(task['reason_class'] or task['outcome'])} message={_quote(reason)}/>"
+        elif has_failed(task):
+            yield f"<failure type={_quote(task['reason_class'] or task['word'])} message={_quote(reason)}/>"
         for key, element in (("output", "system-out"), ("stderr", "system-err")):
             text = read(task, key)
             yield f"<{element}>{_xml(text)}</{element}>" if text else ""
@@ -145,7 +146,7 @@ def _iterate_joblog(view: Mapping[str, Any], tasks: Sequence[Task], read: Read) 
         if task["started_at"] is None or task["status"] != "completed":
             continue
         began = datetime.fromisoformat(task["started_at"].replace("Z", "+00:00")).timestamp()
-        failed = has_failed(dict(task))
+        failed = has_failed(task) or task["outcome"] != "succeeded"
         code = task["exit_code"] or int(failed and not task["signal"])  # of a task whose agent ended well, too
         received = len(read(task, "output").encode())
         cells = (task["num"], ":", f"{began:.3f}", f"{task['duration_s'] or 0.0:.3f}", 0, received, code)

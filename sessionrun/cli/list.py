@@ -97,7 +97,7 @@ def _rows(views: list[dict[str, Any]], deepest: int) -> list[tuple[object, ...]]
     return [
         (
             view["session_id"][:length],
-            session_word(view),
+            session_word(view, short=True),
             f"{view['completed']}/{view['total']}",
             view["failed"] or "",
             clip(escape_line(view["agent"]), AGENT_WIDTH),

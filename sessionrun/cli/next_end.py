@@ -8,10 +8,19 @@ from typing import Any, Final
 import click
 
 from sessionrun.cli.options import find_place
-from sessionrun.cli.render import escape_line, landing_lines, print_json, reason_lines, session_head, task_word
+from sessionrun.cli.render import (
+    escape_line,
+    held_lines,
+    landing_lines,
+    print_json,
+    reason_lines,
+    session_head,
+    task_word,
+)
 from sessionrun.client.reading.next_end import NextEnd, wait_for_next
 from sessionrun.client.reading.selection import Chosen
 from sessionrun.client.reading.waiting import choose_decisive, has_landed
+from sessionrun.model.words import tell_counts
 
 EXIT_FAILED: Final = 1
 EXIT_HELD: Final = 75
@@ -20,12 +29,16 @@ _HEAD: Final = (
     "session_id",
     "status",
     "outcome",
+    "state",
+    "result",
+    "held_until",
     "total",
     "completed",
     "running",
     "successful",
     "failed",
     "skipped",
+    "counts",
     "results_dir",
 )
 _TASK: Final = (
@@ -35,6 +48,7 @@ _TASK: Final = (
     "labels",
     "status",
     "outcome",
+    "word",
     "reason_class",
     "reason",
     "attempt",
@@ -55,11 +69,16 @@ _TASK: Final = (
 
 
 def wait_for_one(
-    chosen: Chosen, *, since: int, failed: bool, no_held: bool, timeout_s: float | None, as_json: bool
+    chosen: Chosen, *, since: int, failed: bool, through_holds: bool, timeout_s: float | None, as_json: bool
 ) -> int:
     """Wait, print what ended, return the exit code of `wait`."""
     found = wait_for_next(
-        chosen.sessions[0], chosen.tasks, since=since, failed=failed, no_held=no_held, timeout_s=timeout_s
+        chosen.sessions[0],
+        chosen.tasks,
+        since=since,
+        failed=failed,
+        through_holds=through_holds,
+        timeout_s=timeout_s,
     )
     if as_json:
         head = {key: found.view[key] for key in _HEAD}
@@ -77,8 +96,8 @@ def _describe(task: Mapping[str, Any]) -> dict[str, Any]:
 def _print(found: NextEnd) -> None:
     view, place = found.view, find_place(found.view)
     where = f" (in {place})" if place else ""
-    counts = f"{view['completed']}/{view['total']} completed, {view['successful']} succeeded"
-    click.echo(f"{session_head(view)}: {counts}{where}")
+    counts = f"{view['completed']}/{view['total']} completed, {tell_counts(view['counts'])}"
+    click.echo("\n".join([f"{session_head(view)}: {counts}{where}", *held_lines(view)]))
     for task in found.tasks:
         click.echo(f"Task {task['num']} (ID: {escape_line(task['id'])}): {task_word(task)}")
         for line in (*reason_lines(task, "  "), *landing_lines(task, "  ")):

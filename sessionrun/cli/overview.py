@@ -2,18 +2,23 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from pathlib import Path
 from typing import Final
 
 import click
 
 from sessionrun.cli.options import json_option, results_dir_option
-from sessionrun.cli.render import print_json, session_word
+from sessionrun.cli.render import is_seed_block, print_json, session_word
 from sessionrun.client.lookup import find_results_dir
 from sessionrun.client.reading.listing import load_summaries
 from sessionrun.model.errors import InputError
+from sessionrun.model.words import STATES as SESSION_STATES
+from sessionrun.model.words import WORDS
 
 STATES: Final = ("running", "recovering", "completed", "cancelled", "interrupted")
+SEED_KEYS: Final = ("running", "successful", "failed", "skipped")
+"""What the block of ``--overview`` counts."""
 
 
 @click.command("overview")
@@ -38,22 +43,26 @@ def command(everywhere: bool, page: Path | None, as_json: bool, results_dir: Pat
     by_status = {state: sum(view["status"] == state for view in views) for state in STATES}
     keys = ("total", "completed", "running", "successful", "failed", "skipped")
     tasks = {key: sum(view[key] for view in views) for key in keys}
+    words = {word: sum(view["counts"][word] for view in views) for word in WORDS}
+    states = {state: sum(view["state"] == state for view in views) for state in SESSION_STATES}
     if as_json:
         stopped = sum(bool(view["stopped"]) for view in views)
-        counts = {"total": len(views), **by_status, "stopped": stopped}
-        print_json({"session_counts": counts, "task_counts": tasks})
+        counts = {"total": len(views), **by_status, "stopped": stopped, "states": states}
+        print_json({"session_counts": counts, "task_counts": {**tasks, "counts": words}})
         return
     click.echo(f"Sessions: {len(views)}")
-    words = sorted((STATES.index(view["status"]), session_word(view)) for view in views)
-    for word in dict.fromkeys(word for _, word in words):
-        click.echo(f"  {word}: {sum(other == word for _, other in words)}")
+    named = sorted((STATES.index(view["status"]), session_word(view)) for view in views)
+    for name, count in Counter(name for _, name in named).items():
+        click.echo(f"  {name}: {count}")
     click.echo(f"Tasks: {tasks['completed']}/{tasks['total']} completed")
-    click.echo(f"  running: {tasks['running']}")
-    click.echo(f"  successful: {tasks['successful']}")
-    click.echo(f"  failed: {tasks['failed']}")
-    click.echo(f"  skipped: {tasks['skipped']}")
-    if tasks["completed"]:
-        click.echo(f"Success rate: {100 * tasks['successful'] / tasks['completed']:.0f}%")
+    shown = (
+        {key: tasks[key] for key in SEED_KEYS} if is_seed_block() else {key: n for key, n in words.items() if n}
+    )
+    for key, count in shown.items():
+        click.echo(f"  {key.replace('_', ' ')}: {count}")
+    if tasks["successful"] + tasks["failed"]:
+        rate = tasks["successful"] / (tasks["successful"] + tasks["failed"])
+        click.echo(f"Success rate: {100 * rate:.0f}%")
 
 
 def _make_page(path: Path, results_dir: Path, *, everywhere: bool) -> None:

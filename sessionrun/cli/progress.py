@@ -11,6 +11,7 @@ import click
 
 from sessionrun.cli.render import clip, duration, escape, escape_line, sign, task_word, terminal_width
 from sessionrun.client.reading.waiting import Progress
+from sessionrun.model.words import BAD, tell_counts
 
 PLAIN_EVERY_S: Final = 1.0
 PLAIN_NAMES: Final = 3
@@ -32,9 +33,8 @@ def make_progress(stream: IO[str], load_tasks: LoadTasks | None = None) -> Progr
 
 
 def describe(view: dict[str, Any], elapsed_s: float, left_s: float | None = None) -> str:
-    """``2/5 done, 3 running, 0 failed, 4.2s, ETA 6.3s``."""
-    parts = [f"{view['completed']}/{view['total']} done", f"{view['running']} running"]
-    parts += [f"{view['failed']} failed", duration(elapsed_s)]
+    """``2/5 done: 2 succeeded, 3 running, 4.2s, ETA 6.3s``."""
+    parts = [f"{view['completed']}/{view['total']} done: {tell_counts(view['counts'])}", duration(elapsed_s)]
     parts += [f"{who} stopped" for who in view["stopped"]]
     if (view.get("budget") or {}).get("held"):
         parts.append(f"held: soft budget spent (sessionrun release {view['session_id']})")
@@ -70,7 +70,7 @@ class _Look:
 
     def take_failures(self) -> list[str]:
         """A line for each task that failed since the last call."""
-        bad = [task for task in self.tasks if task["outcome"] not in (None, "succeeded", "skipped", "cancelled")]
+        bad = [task for task in self.tasks if task["word"] in (*BAD, "bounced")]
         new = [task for task in bad if task["id"] not in self._told]
         self._told |= {task["id"] for task in new}
         return [f"{name_task(task)}: {task_word(task)}" for task in new]
@@ -91,13 +91,13 @@ class PlainProgress:
     def __init__(self, look: _Look) -> None:
         self._look = look
         self._began = time.monotonic()
-        self._shown: tuple[int, ...] = ()
+        self._shown: tuple[Any, ...] = ()
         self._shown_at = 0.0
 
     def show(self, view: dict[str, Any]) -> None:
         """See `Progress.show`."""
         held = bool((view.get("budget") or {}).get("held"))
-        counts = (view["completed"], view["running"], view["failed"], len(view["stopped"]), held)
+        counts = (view["counts"], len(view["stopped"]), held)
         now = time.monotonic()
         ended = view["ended_at"] is not None
         if counts == self._shown or (now - self._shown_at < PLAIN_EVERY_S and not ended):
@@ -152,7 +152,7 @@ class LiveProgress:
         self._rich.stop()
         if self._view is not None:
             words = describe(self._view, time.monotonic() - self._began)
-            good = self._view["outcome"] == "succeeded"
+            good = self._view["result"] == "succeeded"
             running = self._view["ended_at"] is None
             color = None if running else "green" if good else "red"
             mark = sign("open" if running else "done" if good else "failed", self._stream)

@@ -13,7 +13,9 @@ from typing import IO, Any, Final
 
 import click
 
+from sessionrun.cli.argv import BY_FLAG
 from sessionrun.model.versions import OUTPUT_VERSION
+from sessionrun.model.words import BAD, HELD
 
 _UNSAFE: Final = re.compile(
     "\r(?!\n)|[\x00-\x08\x0b\x0c\x0e-\x1f\x7f-\x9f\xad\u0600-\u0605\u061c\u06dd\u070f\u08e2\u180e\u200b-\u200f"
@@ -30,6 +32,8 @@ _SIGNS: Final[Mapping[str, tuple[str, str]]] = {
     "skipped": ("\u2796", "[--]"),
     "cancelled": ("\U0001f6ab", "[xx]"),
     "held": ("\u270b", "[||]"),
+    "bounced": ("\u21a9\ufe0f", "[<-]"),
+    "changed_nothing": ("\u2205", "[00]"),
 }
 
 WAITING: Final = "[Task still running...]"
@@ -143,32 +147,63 @@ def write_bytes(content: bytes | memoryview) -> None:
     sys.stdout.buffer.flush()
 
 
-def session_word(view: Mapping[str, Any]) -> str:
-    """How a session stands, for people: its status, and which of its processes are stopped."""
+def session_word(view: Mapping[str, Any], *, short: bool = False) -> str:
+    """How a session stands, for people: its state, its result, and which of its processes are stopped or gone.
+
+    With `short` in as few letters as a column has.
+    """
+    if is_seed_block():
+        word = str(view["status"])
+    elif view["result"]:
+        word = str(view["result"]) if short else f"{view['state']}, {view['result']}"
+    else:
+        until = f" until {local_time(view['held_until'])}" if view["held_until"] and not short else ""
+        word = f"{view['state'].rpartition(', ')[2] if short else view['state']}{until}"
+        word = "recovering" if view["status"] == "recovering" else word
     stopped = " and ".join(view.get("stopped", ()))
-    return f"{view['status']} ({stopped} stopped)" if stopped else str(view["status"])
+    return f"{word} ({stopped} stopped)" if stopped else word
+
+
+def held_lines(view: Mapping[str, Any]) -> list[str]:
+    """For a session in which nothing runs because all that is left is held: until when, or what releases it."""
+    if view["state"] != HELD:
+        return []
+    if view["held_until"]:
+        return [f"  Held until {local_time(view['held_until'])}; earlier: sessionrun release {view['session_id']}"]
+    return [f"  Nothing held starts before: sessionrun release {view['session_id']}"]
+
+
+_SIGN_OF: Final[Mapping[str, str]] = {
+    **dict.fromkeys(("succeeded", "landed"), "done"),
+    **dict.fromkeys(("running", "waiting"), "open"),
+    **dict.fromkeys(BAD, "failed"),
+}
 
 
 def task_sign(task: Mapping[str, Any]) -> str:
     """The sign in front of a task."""
-    if task["status"] != "completed":
-        return sign("held" if task["status"] == "pending" and task.get("reason_class") == "held" else "open")
-    outcome = task["outcome"]
-    if outcome in ("skipped", "cancelled"):
-        return sign(outcome)
-    return sign("done" if outcome == "succeeded" else "failed")
+    return sign(_SIGN_OF.get(task["word"], task["word"]))
+
+
+_SEED_WORDS: Final = {"succeeded": "completed", "waiting": "pending"}
 
 
 def task_word(task: Mapping[str, Any]) -> str:
-    """How a task stands, for people: `completed`, `running`, `pending`, or how it failed."""
-    if task["status"] == "running" and task["phase"] not in ("running", None):
+    """How a task stands, for people: its word, or in which phase it runs, or until when it waits."""
+    if task["word"] == "running" and task["phase"] not in ("running", None):
         return "saving its work" if task["phase"] == "releasing" else str(task["phase"])
-    if task["status"] != "completed":
-        held = task.get("held_until")
-        return f"{task['status']} (held until {local_time(held)})" if held else str(task["status"])
-    if task["outcome"] == "succeeded":
-        return "completed"
-    return str(task["outcome"]).replace("_", " ")
+    word = _SEED_WORDS.get(task["word"], task["word"]) if is_seed_block() else str(task["word"])
+    until = f" (until {local_time(task['held_until'])})" if task.get("held_until") else ""
+    return word.replace("_", " ") + until
+
+
+def is_seed_block() -> bool:
+    """Whether a flag of an older tool was given, such as ``--status``, and no terminal reads.
+
+    Then its block keeps the words of that tool, for the programs that read it.
+    """
+    context = click.get_current_context(silent=True)
+    return context is not None and context.find_root().obj == BY_FLAG and not sys.stdout.isatty()
 
 
 _LANDING_WORDS: Final = {"ready": "is next to land", "waiting": "waits to land"}

@@ -26,7 +26,6 @@ from sessionrun.cli.render import (
     write_bytes,
 )
 from sessionrun.client.lookup import choose_tasks, open_session
-from sessionrun.client.reading.landed import add_landings
 from sessionrun.client.reading.outputs import find_tail, iterate_chunks, iterate_tail
 from sessionrun.client.reading.view import load_view
 from sessionrun.client.reading.waiting import has_failed
@@ -43,7 +42,7 @@ STDERR_TAIL: Final = 20
 @click.argument("tasks", nargs=-1, metavar="[TASK]...")
 @click.option("--tail", type=Count(), metavar="N", help="Only the last N lines of each task.")
 @click.option("--raw", is_flag=True, help="Print only what the agents printed, unchanged.  Not with --json.")
-@click.option("--failed", is_flag=True, help="Only tasks that ended and did not succeed, or did not land.")
+@click.option("--failed", is_flag=True, help="Only tasks that failed, or whose work did not land.")
 @click.option(
     "--max-bytes", type=Count(1), metavar="N", help="A digest of at most N bytes: a fair share for each task."
 )
@@ -87,7 +86,6 @@ def command(
         raise InputError(f"--format {form}: --max-bytes and --max-tokens are for text and json")
     session = open_session(results_dir, session_id)
     view = load_view(session)
-    view = {**view, "tasks": add_landings(session, view["tasks"])}
     chosen = choose_tasks(view, tasks)
     if failed:
         chosen = [task for task in chosen if has_failed(task)]
@@ -145,7 +143,7 @@ def print_results(
     click.echo("\n".join([f"Session: {view['session_id']}", *name, *place_lines(view), DOUBLE_LINE]))
     for task in tasks:
         failed = task["status"] == "completed" and task["outcome"] != "succeeded"
-        word = f" {task_word(task)}" if failed else ""
+        word = "" if task["word"] in ("succeeded", "landed", "running", "waiting") else f" {task_word(task)}"
         click.echo(f"\nTask {task['num']} (ID: {escape(task['id'])}):{word}")
         about = [*reason_lines(task, ""), *check_lines(task), *proof_lines(task, ""), *landing_lines(task, "")]
         if terminal:

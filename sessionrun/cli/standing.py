@@ -11,6 +11,7 @@ from typing import Any, Final
 from sessionrun.cli.render import clip, columns, duration, escape_line, task_word
 from sessionrun.client.reading.eta import estimate_left
 from sessionrun.client.reading.terse import needs_look
+from sessionrun.model.words import tell_counts
 
 SHOWN_TASKS: Final = 20
 """With more tasks than this, only those that need attention are shown, unless all are asked for."""
@@ -29,15 +30,13 @@ def head_line(
     now: float | None = None,
     load_past: Callable[[], Past] | None = None,
 ) -> str:
-    """``2 of 50 failed, 45 ok, 3 running, 00:04:10, ~00:01:30 left``.
+    """``50 tasks: 45 succeeded, 2 failed, 3 running, 00:04:10, ~00:01:30 left``.
 
     As long as no task has ended, what is left comes from other sessions, which `load_past` reads.
     """
     now = time.time() if now is None else now
-    parts = [f"{view['failed']} of {view['total']} failed", f"{view['successful']} ok"]
-    parts += [f"{view[key]} {key}" for key in ("skipped", "running") if view[key]]
-    pending = view["total"] - view["completed"] - view["running"]
-    parts += [f"{pending} pending"] if pending else []
+    tasks_word = "task" if view["total"] == 1 else "tasks"
+    parts = [f"{view['total']} {tasks_word}: {tell_counts(view['counts'])}" if view["total"] else "no task"]
     end = view["ended_at"]
     if view["started_at"]:
         parts.append(clock(_stamp(end) - _stamp(view["started_at"]) if end else now - _stamp(view["started_at"])))

@@ -15,6 +15,7 @@ from sessionrun.cli.render import (
     WIDTH,
     escape,
     escape_line,
+    is_seed_block,
     landing_lines,
     local_time,
     print_json,
@@ -28,10 +29,10 @@ from sessionrun.cli.render import (
 )
 from sessionrun.client.lookup import choose_tasks, open_session
 from sessionrun.client.reading.comparison import AXES
-from sessionrun.client.reading.landed import add_landings, has_landings
 from sessionrun.client.reading.view import describe_shortage, load_view, read_view
 from sessionrun.model.cluster import is_node_id
 from sessionrun.model.errors import InputError
+from sessionrun.model.words import tell_counts
 from sessionrun.store.session import SessionDir
 
 SHOWN_SETTINGS: Final = 8
@@ -72,14 +73,14 @@ def command(
     if brief and fields:
         raise InputError("status: choose one of --brief and --fields")
     session = open_session(results_dir, session_id)
-    as_it_is = as_json and not (tasks or by or brief or fields) and since is None and not has_landings(session)
+    as_it_is = as_json and not (tasks or by or brief or fields) and since is None
     unparsed = read_view(session) if as_it_is else None
     if unparsed is not None:
         print_stored(*unparsed)
         return
     view, changed = (load_view(session), None) if since is None else _load_since(session, since)
     chosen = choose_tasks(view, tasks)
-    chosen = add_landings(session, [task for task in chosen if changed is None or task["id"] in changed])
+    chosen = [task for task in chosen if changed is None or task["id"] in changed]
     if brief or fields:
         from sessionrun.cli import terse
 
@@ -114,11 +115,15 @@ def format_status(
     view: dict[str, Any], tasks: list[dict[str, Any]], *, width: int | None = None, show_all: bool = True
 ) -> str:
     """The status block; with the `width` of a terminal also names, durations, an account and the end."""
+    # on a terminal the head line tells the counts
+    counts = (
+        "" if width is not None or is_seed_block() or not view["total"] else f": {tell_counts(view['counts'])}"
+    )
     lines = [
         f"Session: {view['session_id']}",
         f"Status: {session_word(view)}",
         f"Started: {local_time(view['started_at'])}",
-        f"Tasks: {view['completed']}/{view['total']}",
+        f"Tasks: {view['completed']}/{view['total']}{counts}",
         "",
         "Tasks:",
     ]
@@ -204,11 +209,8 @@ def kept_lines(task: Mapping[str, Any], indent: str) -> list[str]:
 
 def _held_lines(task: Mapping[str, Any]) -> list[str]:
     """Why a task has to wait for a hold to end, or until a given time."""
-    waits = task.get("reason_class") in ("held", "paced") or (
-        task["status"] == "pending" and task.get("held_until")
-    )
-    held = waits and task["reason"]
-    return _wrap(str(task["reason"]), _INDENT) if held else []
+    waits = task["word"] == "held" or task["reason_class"] == "paced" or task["held_until"]
+    return _wrap(str(task["reason"]), _INDENT) if waits and task["reason"] else []
 
 
 def _wrap(text: str, indent: str) -> list[str]:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import sys
+from collections import Counter
 from pathlib import Path
 from typing import Any
 
@@ -10,10 +11,9 @@ import click
 
 from sessionrun.cli.next_end import EXIT_FAILED, EXIT_HELD, EXIT_TIMEOUT, wait_for_one
 from sessionrun.cli.options import Duration, find_place, json_option, results_dir_option
-from sessionrun.cli.render import session_head
+from sessionrun.cli.render import held_lines, session_head
 from sessionrun.cli.selecting import Done, SinceOrCursor, act_on_each, label_option, make_wanted, state_option
 from sessionrun.client.lookup import LAST
-from sessionrun.client.reading.landed import count_landings
 from sessionrun.client.reading.selection import Chosen, choose_sessions
 from sessionrun.client.reading.view import load_summary_view, load_view
 from sessionrun.client.reading.waiting import (
@@ -27,6 +27,7 @@ from sessionrun.client.reading.waiting import (
     wait_for_any,
 )
 from sessionrun.model.errors import InputError
+from sessionrun.model.words import tell_counts
 from sessionrun.store.session import SessionDir
 
 
@@ -46,7 +47,7 @@ from sessionrun.store.session import SessionDir
 @label_option
 @state_option
 @click.option(
-    "--no-held", is_flag=True, help="Do not wait for held tasks: exit code 75 when nothing else is left."
+    "--through-holds", is_flag=True, help="Wait on if all that is left is held: not exit code 75 at once."
 )
 @click.option("--timeout", type=Duration(), metavar="TIME", help="How long to wait at most: 90, 10m, 1h30m.")
 @json_option
@@ -58,7 +59,7 @@ def command(
     since: float | None,
     labels: tuple[tuple[str, str], ...],
     states: tuple[str, ...] | None,
-    no_held: bool,
+    through_holds: bool,
     timeout: float | None,
     as_json: bool,
     results_dir: Path | None,
@@ -68,7 +69,7 @@ def command(
     With --any: until the first has ended.  It is named, with a cursor for --since that waits for the next one.
 
     Exit code 0: they succeeded, and landed if they were to; 1: one of those that ended did not;
-    4: the session's processes are gone; 75: with --no-held, only held tasks are left; 124: the time is up.
+    4: the session's processes are gone; 75: all that is left is held without a known time; 124: the time is up.
     """
     cursor = since if isinstance(since, int) else None
     wanted = make_wanted(labels, states, since if cursor is None else None)
@@ -77,17 +78,24 @@ def command(
         raise InputError("wait: --failed and a cursor for --since go with --any and one session")
     if not (need_all or chosen.several):
         return wait_for_one(
-            chosen, since=cursor or 0, failed=failed, no_held=no_held, timeout_s=timeout, as_json=as_json
+            chosen,
+            since=cursor or 0,
+            failed=failed,
+            through_holds=through_holds,
+            timeout_s=timeout,
+            as_json=as_json,
         )
     deadline = Deadline(timeout)
     if not need_all:
-        chosen = chosen._replace(sessions=wait_for_any(chosen.sessions, timeout_s=timeout) or chosen.sessions)
+        over = wait_for_any(chosen.sessions, through_holds=through_holds, timeout_s=timeout)
+        chosen = chosen._replace(sessions=over or chosen.sessions)
         deadline = Deadline(0.0)
 
     def act(session: SessionDir) -> Done:
         progress = None if as_json else _make_progress(session)
         try:
-            waited = wait(session, chosen.tasks, no_held=no_held, timeout_s=deadline.left(), progress=progress)
+            left = deadline.left()
+            waited = wait(session, chosen.tasks, through_holds=through_holds, timeout_s=left, progress=progress)
         finally:
             if progress is not None:
                 progress.close()
@@ -109,12 +117,12 @@ def _describe(waited: Waited, chosen: Chosen) -> Done:
     view, tasks = waited.view, waited.tasks
     decisive = tasks if chosen.tasks else choose_decisive(view, tasks)
     done = sum(task["status"] == "completed" for task in tasks)
-    good = sum(task["outcome"] == "succeeded" for task in tasks)
-    counts = f"{done}/{len(tasks)} completed, {good} succeeded{_word_left(decisive)}"
+    counts = f"{done}/{len(tasks)} completed, {tell_counts(Counter(task['word'] for task in tasks))}"
     place = find_place(view)
     where = f" (in {place})" if place else ""
     record = {**view, "tasks": tasks, "timed_out": not waited.in_time}
-    return Done(record, f"{session_head(view)}: {counts}{where}", _choose_code(waited, decisive))
+    text = "\n".join([f"{session_head(view)}: {counts}{where}", *held_lines(view)])
+    return Done(record, text, _choose_code(waited, decisive))
 
 
 def _choose_code(waited: Waited, decisive: list[dict[str, Any]]) -> int:
@@ -124,9 +132,3 @@ def _choose_code(waited: Waited, decisive: list[dict[str, Any]]) -> int:
         return EXIT_HELD
     good_ends = (task["outcome"] == "succeeded" and has_landed(task) for task in decisive if task["outcome"])
     return 0 if all(good_ends) else EXIT_FAILED
-
-
-def _word_left(tasks: list[dict[str, Any]]) -> str:
-    """What of the work of these tasks has not landed, though it was to."""
-    left = {status: count for status, count in count_landings(tasks).items() if status != "landed"}
-    return "".join(f", {count} {status}" for status, count in left.items())

@@ -13,7 +13,6 @@ import click
 from sessionrun.cli.board import Choice, choose_tasks, draw, find_place
 from sessionrun.cli.options import results_dir_option
 from sessionrun.client.lookup import LAST, open_session
-from sessionrun.client.reading.landed import add_landings
 from sessionrun.client.reading.logs import OutputReader, open_outputs
 from sessionrun.client.reading.view import load_view
 from sessionrun.model.errors import InputError, SessionrunError
@@ -49,7 +48,7 @@ def command(session_id: str | None, everywhere: bool, results_dir: Path | None) 
         from sessionrun.cli.status import format_status
 
         view = load_view(session)
-        click.echo(format_status(view, add_landings(session, view["tasks"])))
+        click.echo(format_status(view, view["tasks"]))
         return
     from sessionrun.cli.screen import open_screen
 
@@ -100,7 +99,6 @@ class Watcher:
     def draw(self, size: tuple[int, int]) -> list[tuple[str, str]]:
         """The lines of the screen, as the session is now."""
         self._view = load_view(self._session)
-        self._view["tasks"] = add_landings(self._session, self._view["tasks"])
         self._tasks = choose_tasks(self._view, self._choice)
         for task in self._tasks:
             if task["status"] == "running":

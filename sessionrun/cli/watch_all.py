@@ -66,7 +66,7 @@ def _tell(view: View, now: float) -> str:
     took = duration(max(0.0, end - parse_time(view["started_at"])))
     done, failed = f"{view['completed']}/{view['total']}", str(view["failed"] or "")
     started, name = short_time(view["started_at"]), escape_line(view["name"] or "")
-    return _row(view["session_id"][:8], session_word(view), done, failed, took, started, name)
+    return _row(view["session_id"][:8], session_word(view, short=True), done, failed, took, started, name)
 
 
 def _row(short: str, status: str, done: str, failed: str, took: str, started: str, name: str) -> str:

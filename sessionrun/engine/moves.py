@@ -69,8 +69,14 @@ def tell_dependents(state: State, task: TaskState) -> None:
 
 def skip_for(state: State, task: TaskState, needed: TaskState) -> None:
     """The task is not tried, because one that it needs did not succeed."""
-    was = {"cancelled": "was cancelled", "skipped": "was skipped"}.get(needed.end.outcome or "", "did not succeed")
-    decide_outcome(state, task, "skipped", "need", f"need: {needed.spec.id!r} {was}")
+    reason = needed.end.reason
+    if (needed.end.outcome, needed.end.reason_class) != (
+        "skipped",
+        "need",
+    ):  # else its reason names the first cause
+        ends = {"cancelled": "was cancelled", "skipped": "was skipped"}
+        reason = f"need: {needed.spec.id!r} {ends.get(needed.end.outcome or '', 'did not succeed')}"
+    decide_outcome(state, task, "skipped", "need", reason)
 
 
 def _describe_halt(state: State) -> str:

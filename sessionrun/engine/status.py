@@ -27,10 +27,12 @@ from sessionrun.engine.spending import (
     project_usage_by_model,
 )
 from sessionrun.engine.state import BUDGET
+from sessionrun.model.feeding import UNCLAIMED
 from sessionrun.model.keys import Phase
 from sessionrun.model.places import Place
 from sessionrun.model.spec import SCHEMA_VERSION, SLOT, TaskSpec, title_of
 from sessionrun.model.times import format_time
+from sessionrun.model.words import Standing, Word, choose_word, describe_session, name_tries, stand
 
 if TYPE_CHECKING:
     from sessionrun.engine.state import State, TaskState
@@ -63,9 +65,13 @@ SUMMARY_KEYS: Final = (
     "agent",
     "status",
     "outcome",
+    "state",
+    "result",
+    "held_until",
     "started_at",
     "ended_at",
     "total",
+    "counts",
     "completed",
     "running",
     "successful",
@@ -111,6 +117,7 @@ def project_live(state: State) -> dict[str, Any]:
         "agent": spec.agent,
         "status": state.ended.status if state.ended else "running",
         "outcome": state.ended.outcome if state.ended else None,
+        **describe_session((_stand(state, task) for task in state.tasks.values()), ended=state.ended is not None),
         "started_at": format_time(state.started_at) or spec.created_at,
         "ended_at": format_time(state.ended_at),
         "total": len(state.tasks),
@@ -150,11 +157,17 @@ def summarise(
         return status
     gone = gone or {}
     tasks = [_without_supervisor(task, living, gone) for task in status["tasks"]]
+    return recount({**status, "status": "interrupted", "tasks": tasks})
+
+
+def recount(status: dict[str, Any]) -> dict[str, Any]:
+    """A status whose tasks a reader has corrected, with all that is counted of them."""
+    tasks, stopped = status["tasks"], status["status"] == "interrupted"
+    standings = [stand(task, feeds=status["feed"] is not None) for task in tasks]
     return {
         **status,
-        "status": "interrupted",
+        **describe_session(standings, ended=status["ended_at"] is not None, stopped=stopped),
         **_count((task["status"], task["outcome"]) for task in tasks),
-        "tasks": tasks,
     }
 
 
@@ -164,7 +177,7 @@ def _without_supervisor(task: dict[str, Any], living: Collection[str], gone: Map
         return task
     if task["id"] in living:  # perhaps its start did not come into the journal any more
         phase = task["phase"] if task["status"] == "running" else "running"
-        return {**task, "status": "running", "phase": phase}
+        return {**task, "status": "running", "phase": phase, "word": "running"}
     if task["id"] in gone:
         outcome, why = gone[task["id"]]
         return {
@@ -173,10 +186,12 @@ def _without_supervisor(task: dict[str, Any], living: Collection[str], gone: Map
             "phase": None,
             "pid": None,
             "outcome": outcome,
+            "word": choose_word(outcome),
             "reason_class": outcome,
             "reason": f"{outcome}: {why}",
         }
-    return {**task, "status": "pending", "phase": "queued", "pid": None}
+    word = "waiting" if task["word"] == "running" else task["word"]
+    return {**task, "status": "pending", "phase": "queued", "pid": None, "word": word}
 
 
 def _count_tasks(tasks: Iterable[TaskState]) -> dict[str, int]:
@@ -186,16 +201,17 @@ def _count_tasks(tasks: Iterable[TaskState]) -> dict[str, int]:
 def _count(tasks: Iterable[tuple[str, str | None]]) -> dict[str, int]:
     """The counters, of each task's status and outcome.
 
-    `failed` is every completed task that neither succeeded nor was skipped.
+    `failed` is every completed task that neither succeeded nor was skipped or cancelled.
     """
     counts = Counter(tasks)
     completed = sum(count for (status, _), count in counts.items() if status == "completed")
     successful, skipped = counts["completed", "succeeded"], counts["completed", "skipped"]
+    cancelled = counts["completed", "cancelled"]
     return {
         "completed": completed,
         "running": sum(count for (status, _), count in counts.items() if status == "running"),
         "successful": successful,
-        "failed": completed - successful - skipped,
+        "failed": completed - successful - skipped - cancelled,
         "skipped": skipped,
     }
 
@@ -221,6 +237,7 @@ def _project_task(state: State, task: TaskState) -> dict[str, Any]:
         "status": _status_word(task),
         "phase": _phase_word(task),
         "outcome": task.end.outcome,
+        "word": _choose_word(state, task, is_held=held == "held" and held_reason not in (None, UNCLAIMED)),
         "reason_class": held if held_reason else task.end.reason_class,
         "reason": f"{held}: {held_reason}" if held_reason else task.end.reason,
         "held_until": format_time(held_until),
@@ -266,6 +283,32 @@ def _project_task(state: State, task: TaskState) -> dict[str, Any]:
     }
 
 
+def _stand(state: State, task: TaskState) -> Standing:
+    """How a task stands, without the rest of its row."""
+    spec, (until, held, reason) = task.spec, _hold(state, task)
+    return Standing(
+        spec.id,
+        _choose_word(state, task, is_held=held == "held" and reason not in (None, UNCLAIMED)),
+        task.end.outcome is None,
+        format_time(until),
+        spec.needs,
+        _land_status(state, task),
+        name_tries(spec.id, spec.labels, mends=spec.mend is not None, feeds=state.spec.feed is not None),
+    )
+
+
+def _choose_word(state: State, task: TaskState, *, is_held: bool) -> Word:
+    """The word of a task; one that the session claims in its queue first is not held, but waits for a moment."""
+    place = task.place
+    return choose_word(
+        task.end.outcome,
+        runs=has_begun(task) and not (is_held and task.job is None),
+        held=is_held,
+        landing=_land_status(state, task),
+        changed=place is None or place.changed is not False,
+    )
+
+
 def find_end(task: TaskState) -> int | None:
     """The number of the record with which the task ended or, if its work was to land, with which that was over."""
     if task.end.outcome is None:
@@ -274,13 +317,12 @@ def find_end(task: TaskState) -> int | None:
 
 
 def _project_landing(state: State, task: TaskState) -> dict[str, Any] | None:
-    """Where the work of a task stands on its way to the branch; None: it is not to land."""
+    """What is shown of the work of a task on its way to the branch; None: it is not to land."""
     landing, asked = task.landing, state.spec.landing
     if landing is None or asked is None:
         return None
-    lands = task.spec.id in state.land.taken and landing.status == "ready"
     return {
-        "status": "landing" if lands else landing.status,
+        "status": _land_status(state, task),
         "target": asked.target.removeprefix("refs/heads/"),
         "commit": landing.commit,
         "reason_class": landing.reason_class,
@@ -291,6 +333,14 @@ def _project_landing(state: State, task: TaskState) -> dict[str, Any] | None:
         "output": landing.output,
         "at": format_time(landing.at),
     }
+
+
+def _land_status(state: State, task: TaskState) -> str | None:
+    """Where the work of a task stands on its way to the branch; None: it is not to land."""
+    if task.landing is None or state.spec.landing is None:
+        return None
+    lands = task.landing.status == "ready" and task.spec.id in state.land.taken
+    return "landing" if lands else task.landing.status
 
 
 def _project_check(task: TaskState) -> dict[str, Any]:

@@ -16,7 +16,6 @@ from sessionrun import client
 from sessionrun.client.lookup import find_results_dir
 from sessionrun.client.reading.digest import find_most
 from sessionrun.client.reading.digest_record import describe_digest
-from sessionrun.client.reading.landed import add_landings
 from sessionrun.client.reading.terse import TASK_KEYS, drop_empty, is_fine, make_brief
 from sessionrun.client.reading.waiting import Progress, has_failed
 from sessionrun.model.durations import parse_duration
@@ -92,9 +91,9 @@ class Tools:
         session = self._open(session_id)
         if since is None:
             view = client.load_view(session)
-            return _fit(make_brief(view, add_landings(session, view["tasks"])))
+            return _fit(make_brief(view, view["tasks"]))
         view, changed = client.load_since(session, since)
-        return _fit({**make_brief(view, []), "tasks": _describe_all(add_landings(session, changed))})
+        return _fit({**make_brief(view, []), "tasks": _describe_all(changed)})
 
     def wait(
         self,
@@ -109,8 +108,7 @@ class Tools:
         session = self._open(session_id)
         if until == "all":
             waited = client.wait(session, timeout_s=timeout_s, progress=progress)
-            brief = make_brief(waited.view, add_landings(session, waited.tasks))
-            return _fit({**brief, "timed_out": not waited.in_time})
+            return _fit({**make_brief(waited.view, waited.tasks), "timed_out": not waited.in_time})
         if until not in ("any", "failed"):
             raise InputError(f"until: must be all, any or failed, not {until!r:.80}")
         found = client.wait_for_next(session, since=since, failed=until == "failed", timeout_s=timeout_s)
@@ -128,14 +126,17 @@ class Tools:
         """What tasks answered, in at most `max_bytes` bytes."""
         session = self._open(session_id)
         view = client.load_view(session)
-        chosen = add_landings(session, client.choose_tasks(view, tasks))
+        chosen = client.choose_tasks(view, tasks)
         chosen = [task for task in chosen if not failed or has_failed(task)]
         return describe_digest(session, view, chosen, _bound(max_bytes))
 
     def list(self, limit: int = 10) -> Record:
         """The newest sessions."""
         views = client.load_summaries(find_results_dir(self._results_dir))
-        keys = ("session_id", "name", "status", "started_at", "total", "completed", "running", "failed")
+        keys = (
+            *("session_id", "name", "status", "state", "result", "held_until", "started_at"),
+            *("total", "completed", "running", "failed", "counts"),
+        )
         shown = [drop_empty({key: view[key] for key in keys}) for view in views[: max(1, limit)]]
         return _fit({"total": len(views), "sessions": shown}, "sessions")
 
@@ -196,7 +197,8 @@ def _describe_all(tasks: Sequence[Mapping[str, Any]]) -> list[Record]:
 
 def _tell(reply: client.Reply) -> Record:
     """What became of a request: the counts, and how the tasks that it was about stand."""
-    states = [{"id": task["id"], "status": task["status"], "outcome": task["outcome"]} for task in reply.tasks]
+    keys = ("id", "status", "outcome", "word")
+    states = [{key: task[key] for key in keys} for task in reply.tasks]
     return _fit({**make_brief(reply.view, []), "taken": reply.taken, "tasks": states})
 
 

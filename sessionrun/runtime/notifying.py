@@ -20,6 +20,7 @@ import orjson
 
 from sessionrun.model.spec import SessionSpec
 from sessionrun.model.times import format_time
+from sessionrun.model.words import BAD, tell_counts
 from sessionrun.runtime.jobs.shared import SHELL
 from sessionrun.store.files import open_regular, replace_file
 from sessionrun.store.session import SessionDir
@@ -37,11 +38,11 @@ WAITS_S: Final = (1.0, 4.0)
 """How long to wait before the second and the third try."""
 
 _KEYS: Final = (
-    *("session_id", "name", "labels", "status", "outcome", "started_at", "ended_at", "total", "completed"),
-    *("running", "successful", "failed", "skipped"),
+    *("session_id", "name", "labels", "status", "outcome", "state", "result", "started_at", "ended_at", "total"),
+    *("completed", "running", "successful", "failed", "skipped", "counts"),
 )
 _TASK_KEYS: Final = (
-    *("num", "id", "title", "outcome", "reason_class", "reason", "agent", "model", "branch", "landing"),
+    *("num", "id", "title", "outcome", "word", "reason_class", "reason", "agent", "model", "branch", "landing"),
 )
 
 Status = Mapping[str, Any]
@@ -129,12 +130,12 @@ def find_cause(status: Status, event: str) -> Mapping[str, Any] | None:
 
 
 def _has_landed(task: Mapping[str, Any]) -> bool:
-    return (task["landing"] or {}).get("status") in ("landed", "bounced")
+    return task["word"] in ("landed", "bounced")
 
 
 _IS: Final[Mapping[str, Callable[[Mapping[str, Any]], bool]]] = {
-    "failed": lambda task: task["outcome"] not in (None, "succeeded", "skipped", "cancelled"),
-    "held": lambda task: task["status"] != "completed" and task["reason_class"] == "held",
+    "failed": lambda task: task["word"] in BAD,
+    "held": lambda task: task["status"] != "completed" and task["word"] == "held",
     "landed": _has_landed,
 }
 
@@ -146,22 +147,21 @@ def make_message(status: Status, event: str, results_dir: str) -> dict[str, Any]
     return {
         "schema_version": 1,
         "event": event,
-        "message": _word(status, event, task),
+        "message": _word(status, task),
         **{key: status[key] for key in _KEYS},
         "results_dir": results_dir,
         "task": task,
     }
 
 
-def _word(status: Status, event: str, task: Mapping[str, Any] | None) -> str:
+def _word(status: Status, task: Mapping[str, Any] | None) -> str:
     """The message in a line."""
     who = f"session {status['name'] or status['session_id']}"
     if task is None:
-        return (
-            f"{who} {status['outcome'] or status['status']}: {status['successful']} of {status['total']} succeeded"
-        )
-    what = {"failed": task["outcome"], "held": "held", "landed": (task["landing"] or {}).get("status")}[event]
-    return f"{who}: task {task['id']} {what}" + (f": {task['reason']}" if task["reason"] else "")
+        return f"{who} {status['result'] or status['state']}: {tell_counts(status['counts'])}"
+    word = str(task["word"]).replace("_", " ")
+    reason = str(task["reason"] or "").removeprefix("held: ")
+    return f"{who}: task {task['id']} {word}" + (f": {reason}" if reason else "")
 
 
 def _deliver(receiver: str, message: Mapping[str, Any], session: SessionDir, cwd: str) -> str | None:

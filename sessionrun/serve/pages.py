@@ -10,7 +10,8 @@ from typing import Any, Final
 
 from sessionrun.client.report.gathering import Matter, Shown
 from sessionrun.client.report.markup import Markup, join, tag
-from sessionrun.client.report.page import find_title, frame, make_overview, section, tell_task
+from sessionrun.client.report.page import find_title, frame, make_overview, section, tell_state, tell_task
+from sessionrun.model.words import BAD
 
 SCRIPT: Final = """'use strict';
 const main = document.querySelector('main');
@@ -53,21 +54,19 @@ def make_notice(words: str, address: str) -> str:
 
 def make_list(views: Sequence[Mapping[str, Any]]) -> Markup:
     """All sessions, the newest first."""
-    rows = []
-    for view in views:
-        state = str(view["outcome"] or view["status"])
-        rows.append(
-            tag(
-                "tr",
-                tag("td", tag("a", view["session_id"][:8], href=f"/sessions/{view['session_id']}")),
-                tag("td", view["name"]),
-                tag("td", tag("span", state, class_=state)),
-                tag("td", f"{view['completed']}/{view['total']}"),
-                tag("td", str(view["failed"] or "")),
-                tag("td", view["agent"]),
-                tag("td", view["started_at"][:19].replace("T", " ") + " UTC"),
-            )
+    rows = [
+        tag(
+            "tr",
+            tag("td", tag("a", view["session_id"][:8], href=f"/sessions/{view['session_id']}")),
+            tag("td", view["name"]),
+            tag("td", tell_state(view)),
+            tag("td", f"{view['completed']}/{view['total']}"),
+            tag("td", str(view["failed"] or "")),
+            tag("td", view["agent"]),
+            tag("td", view["started_at"][:19].replace("T", " ") + " UTC"),
         )
+        for view in views
+    ]
     head = tag("thead", tag("tr", *(tag("th", head, scope="col") for head in _HEADS)))
     return join([tag("h1", "Sessions"), tag("table", head, tag("tbody", *rows)) if rows else tag("p", "None.")])
 
@@ -87,9 +86,9 @@ def list_actions(view: Mapping[str, Any], tasks: Sequence[Mapping[str, Any]]) ->
     """What can be done now with a session: the action, and what its button says."""
     is_open = view["ended_at"] is None
     actions = [("cancel", "Cancel the session"), ("hold", "Hold"), ("release", "Release")] if is_open else []
-    if any(task["outcome"] not in (None, "succeeded", "skipped") for task in tasks):
+    if any(task["word"] in (*BAD, "cancelled") for task in tasks):
         actions.append(("retry", "Retry what failed"))
-    if any(task["branch"] and task["outcome"] == "succeeded" and not _has_landed(task) for task in tasks):
+    if any(map(_can_land, tasks)):
         actions.append(("land", "Land what succeeded"))
     return actions
 
@@ -101,7 +100,7 @@ def make_task(shown: Shown, view: Mapping[str, Any], *, control: bool) -> Markup
     actions = [("cancel", "Cancel the task")] if task["outcome"] is None else []
     if task["outcome"] not in (None, "succeeded"):
         actions.append(("retry", "Retry the task"))
-    if task["branch"] and task["outcome"] == "succeeded" and not _has_landed(task):
+    if _can_land(task):
         actions.append(("land", "Land its work"))
     buttons = [_button(f"{address}/tasks/{task['num']}/{action}", word) for action, word in actions if control]
     above = tag("p", tag("a", find_title(view), href=address))
@@ -110,8 +109,12 @@ def make_task(shown: Shown, view: Mapping[str, Any], *, control: bool) -> Markup
     )
 
 
-def _has_landed(task: Mapping[str, Any]) -> bool:
-    return (task.get("landing") or {}).get("status") == "landed"
+def _can_land(task: Mapping[str, Any]) -> bool:
+    return (
+        bool(task["branch"])
+        and task["outcome"] == "succeeded"
+        and task["word"] not in ("landed", "changed_nothing")
+    )
 
 
 def _button(address: str, word: str) -> Markup:

@@ -15,6 +15,7 @@ from zlib import crc32
 
 import orjson
 
+from sessionrun.model.words import RESULTS, STATES, WORDS
 from sessionrun.store.shapes import (
     FLAG,
     NUMBER,
@@ -84,9 +85,13 @@ SUMMARY: Final[Mapping[str, Kind]] = {
     "agent": TEXT,
     "status": words("running", "completed", "cancelled"),
     "outcome": nullable(words("succeeded", "failed")),
+    "state": words(*STATES),
+    "result": nullable(words(*RESULTS)),
+    "held_until": nullable(time),
     "started_at": time,
     "ended_at": nullable(time),
     "total": count,
+    "counts": objects(dict.fromkeys(WORDS, count)),
     "completed": count,
     "running": count,
     "successful": count,
@@ -120,6 +125,7 @@ TASK: Final[Mapping[str, Kind]] = {
     "status": words("pending", "running", "completed"),
     "phase": nullable(words(*PHASES)),
     "outcome": nullable(words(*OUTCOMES)),
+    "word": words(*WORDS),
     "reason_class": nullable(TEXT),
     "reason": nullable(TEXT),
     "held_until": nullable(time),

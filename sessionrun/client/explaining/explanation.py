@@ -47,7 +47,7 @@ CAUSES: Final = (
     "need",
     "no_process",
 )
-"""Why a task has not ended; if it has ended, its cause is its outcome."""
+"""Why a task has not ended; if it has ended, its cause is its word."""
 
 REQUEST: Final = "request"
 """Stands in the place of a resource if a user asked for the hold."""
@@ -142,6 +142,7 @@ def _explain_state(grounds: Grounds, shown: Mapping[str, Any]) -> dict[str, Any]
         "status": shown["status"],
         "phase": shown["phase"],
         "outcome": shown["outcome"],
+        "word": shown["word"],
         "reason_class": shown["reason_class"],
         "reason": shown["reason"],
         "proof": shown["proof"],
@@ -180,7 +181,7 @@ def _lacking(state: State, task: TaskState) -> Iterator[str]:
 def _find_cause(grounds: Grounds, task: TaskState, facts: Mapping[str, Any]) -> tuple[str, str]:
     """The cause, as one word and one line: of several, the one that must be removed first."""
     if facts["status"] == "completed":
-        return facts["outcome"], _tell_end(grounds, task, facts)
+        return facts["word"], _tell_end(grounds, task, facts)
     if grounds.view["status"] == "interrupted":
         alive = "its process still runs, but " if facts["status"] == "running" else ""
         return "no_process", f"{alive}no process runs the session"
@@ -225,7 +226,8 @@ def _name_process(job: RunningJob) -> str:
 
 def _tell_end(grounds: Grounds, task: TaskState, facts: Mapping[str, Any]) -> str:
     if facts["outcome"] == "succeeded":
-        return f"succeeded in attempt {facts['attempt']}{_tell_landing(grounds.state, task)}"
+        what = "it succeeded and changed nothing" if facts["word"] == "changed_nothing" else "succeeded"
+        return f"{what} in attempt {facts['attempt']}{_tell_landing(grounds.state, task)}"
     if facts["chain"]:
         root = grounds.state.tasks[facts["chain"][-1]]
         return f"because of {' <- '.join(facts['chain'])}: {root.end.reason or root.end.outcome}"
@@ -308,9 +310,12 @@ def _follow_chain(state: State, task: TaskState) -> list[str]:
     at: TaskState | None = task
     while at is not None and (at.end.outcome, at.end.reason_class) == ("skipped", "need"):  # needs form no circle
         broken = (state.tasks[need] for need in at.spec.needs if need in state.tasks)
-        # the task's own reason names the one that ended first; others may have failed since
+        # its reason is that of the need that ended first, or names that one; others may have failed since
         failed = [other for other in broken if other.end.outcome not in (None, "succeeded")]
-        at = next((other for other in failed if f"need: {other.spec.id!r} " in (at.end.reason or "")), None)
+        why = at.end.reason or ""
+        at = next(
+            (one for one in failed if one.end.reason == why or why.startswith(f"need: {one.spec.id!r} ")), None
+        )
         if at is not None:
             chain.append(at.spec.id)
     return chain

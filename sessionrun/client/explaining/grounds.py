@@ -8,7 +8,7 @@ from typing import Any
 
 from sessionrun.client.explaining.explanation import Grounds, explain_session, explain_tasks, find_holders
 from sessionrun.client.lookup import choose_tasks
-from sessionrun.client.reading.landed import add_landings, count_landings
+from sessionrun.client.reading.landed import count_landings
 from sessionrun.client.reading.view import load_history
 from sessionrun.model.times import format_time
 from sessionrun.runtime.history import find_damage
@@ -29,7 +29,7 @@ def explain(session: SessionDir, wanted: Sequence[str] = ()) -> dict[str, Any]:
         StoreError: the session's files are damaged.
     """
     grounds = gather(session)
-    shown = add_landings(session, grounds.view["tasks"])
+    shown = grounds.view["tasks"]
     facts = explain_session(grounds) | {"landings": count_landings(shown)}
     if wanted:
         chosen = choose_tasks({**grounds.view, "tasks": shown}, wanted)

@@ -17,7 +17,6 @@ from time import time
 from typing import Any, Final, NamedTuple
 
 from sessionrun.client.planning.assemble import check_spec
-from sessionrun.client.reading.landed import add_landings
 from sessionrun.client.reading.view import load_history
 from sessionrun.model.errors import InputError
 from sessionrun.model.events import Entry, JobFinished, JobLost, JobStarted, TimerFired
@@ -137,7 +136,7 @@ _CHECK: Final = ("passed", "counts")
 
 def _load_tasks(session: SessionDir) -> Sequence[Mapping[str, Any]]:
     view, _, _ = load_history(session)
-    return add_landings(session, view["tasks"])
+    return list(view["tasks"])
 
 
 def _landing_of(task: Mapping[str, Any]) -> str | None:

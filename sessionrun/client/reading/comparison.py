@@ -38,9 +38,12 @@ def compare_tasks(status: Mapping[str, Any], tasks: Sequence[Mapping[str, Any]],
         by: one of `AXES`.
     """
     cells: dict[str, dict[tuple[str, ...], list[Mapping[str, Any]]]] = {}
+    several = by == "model" and len({find_place(task, "agent") for task in tasks}) > 1
     for task in tasks:
         place = tuple(find_place(task, axis) for axis in AXES)
-        cells.setdefault(find_place(task, by), {}).setdefault(place, []).append(task)
+        # the same model is another thing in the hands of another agent
+        key = f"{find_place(task, 'agent')}/{find_place(task, by)}" if several else find_place(task, by)
+        cells.setdefault(key, {}).setdefault(place, []).append(task)
     samples = max((len(runs) for group in cells.values() for runs in group.values()), default=0)
     return {
         "session_id": status["session_id"],
@@ -48,6 +51,13 @@ def compare_tasks(status: Mapping[str, Any], tasks: Sequence[Mapping[str, Any]],
         "samples": samples,
         "groups": [_describe_group(key, group, samples) for key, group in cells.items()],
     }
+
+
+def describe_rest(shown: Mapping[str, Any]) -> str:
+    """How many runs of a cell or group are open, and how many ended without a verdict; empty if there are none."""
+    rest = shown["runs"] - shown["succeeded"] - shown["failed"] - shown["open"]
+    open_too = f", {shown['open']} open" if shown["open"] else ""
+    return open_too + (f", {rest} without a verdict" if rest else "")
 
 
 def estimate_pass(runs: int, successes: int, k: int) -> float | None:

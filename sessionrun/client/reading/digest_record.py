@@ -23,13 +23,15 @@ _HEAD_KEYS: Final = (
     "session_id",
     "status",
     "outcome",
+    "state",
+    "result",
     "total",
     "completed",
     "successful",
     "failed",
     "results_dir",
 )
-_TASK_KEYS: Final = ("num", "id", "status", "outcome")
+_TASK_KEYS: Final = ("num", "id", "status", "outcome", "word")
 
 
 def describe_digest(

@@ -17,13 +17,13 @@ from typing import TYPE_CHECKING, Any, Final
 
 from sessionrun.model.landings import LANDING_FOLDER
 from sessionrun.model.times import format_time
+from sessionrun.model.words import IN_LANDING, choose_word
 from sessionrun.store.session import SessionDir
 
 if TYPE_CHECKING:
     from sessionrun.landing.ends import End
 
 
-_IN_QUEUE: Final = ("ready", "landing", "waiting", "mending")
 _TO_MS: Final = len("2026-01-01T00:00:00.000")
 """As much of two times is compared."""
 
@@ -113,9 +113,14 @@ def is_of(task: Mapping[str, Any], at: str) -> bool:
 
 def _add(task: dict[str, Any], logged: Mapping[str, Any] | None) -> dict[str, Any]:
     known = logged is not None and is_of(task, logged["at"]) and not _is_newer(task.get("landing"), logged["at"])
-    return {**task, "landing": dict(logged)} if known and logged else task
+    if not known or logged is None:
+        return task
+    changed = task["word"] != "changed_nothing"
+    word = choose_word(task["outcome"], landing=logged["status"], changed=changed)
+    return {**task, "landing": dict(logged), "word": word}
 
 
 def _is_newer(known: Mapping[str, Any] | None, at: str) -> bool:
     """Whether what status.json says of a task's landing is newer than what the log says since `at`."""
-    return known is not None and (known["status"] in _IN_QUEUE or at[:_TO_MS] <= (known["at"] or "")[:_TO_MS])
+    is_on_its_way = known is not None and known["status"] in (*IN_LANDING, "waiting")
+    return is_on_its_way or (known is not None and at[:_TO_MS] <= (known["at"] or "")[:_TO_MS])

@@ -10,7 +10,6 @@ from collections.abc import Sequence
 from typing import Any, NamedTuple
 
 from sessionrun.client.lookup import choose_tasks
-from sessionrun.client.reading.landed import add_landings
 from sessionrun.client.reading.view import load_history, load_view
 from sessionrun.client.reading.waiting import View, has_ended, has_failed, is_done, is_held, wait_until
 from sessionrun.store.session import SessionDir
@@ -37,7 +36,7 @@ def wait_for_next(
     *,
     since: int = 0,
     failed: bool = False,
-    no_held: bool = False,
+    through_holds: bool = False,
     timeout_s: float | None = None,
 ) -> NextEnd:
     """Block until a task has ended after `since`, or none is left that could.
@@ -47,7 +46,7 @@ def wait_for_next(
         tasks: only these, by id or number.
         since: the cursor of the call before; 0: from the beginning.
         failed: only tasks that did not succeed, or whose work did not land.
-        no_held: do not wait for tasks that are held or need a held task.
+        through_holds: wait also if all that is left is held without a known time.
         timeout_s: how long at most.
 
     Raises:
@@ -62,15 +61,18 @@ def wait_for_next(
     def is_over(view: View) -> bool:
         chosen = choose_tasks(view, tasks)
         return (
-            bool(find(view)) or has_ended(view) or all(map(is_done, chosen)) or (no_held and is_held(view, chosen))
+            bool(find(view))
+            or has_ended(view)
+            or all(map(is_done, chosen))
+            or (not through_holds and is_held(view, chosen))
         )
 
     seen = wait_until(lambda: _load(session), is_over, timeout_s=timeout_s)
     view = seen or _load(session)
     chosen = choose_tasks(view, tasks)
-    ended = add_landings(session, find(view))
+    ended = find(view)
     left = 0 if has_ended(view) else sum(not is_done(task) for task in chosen)
-    held = no_held and not ended and bool(left) and seen is not None and not has_ended(view)
+    held = not ended and bool(left) and seen is not None and not has_ended(view)
     return NextEnd(view, ended, left, view["seq"], seen is not None, held)
 
 

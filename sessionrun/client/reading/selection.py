@@ -14,8 +14,11 @@ from sessionrun.model.errors import InputError, SessionNotFound
 from sessionrun.model.times import format_time, parse_time
 from sessionrun.store.session import SessionDir
 
-STATES: Final = ("running", "recovering", "completed", "cancelled", "interrupted", "succeeded", "failed")
-"""What `--state` takes: the statuses of a session, and what became of its tasks (see `is_in_state`)."""
+STATES: Final = (
+    *("running", "recovering", "completed", "cancelled", "interrupted", "succeeded", "failed"),
+    *("held", "stopped", "ended", "bounced"),
+)
+"""What `--state` takes: statuses, states and results of a session (see `is_in_state`)."""
 
 _LIKE_ID: Final = re.compile(r"(session-)?[0-9a-f]{8}[0-9a-f-]{0,28}")
 """A word behind the first that may name a session: at least as much of an id as `list` shows."""
@@ -64,12 +67,11 @@ class Chosen(NamedTuple):
 
 
 def is_in_state(view: Mapping[str, Any], states: Sequence[str]) -> bool:
-    """Whether a session is in one of the states: `failed` has failed tasks, `succeeded` ended without any."""
-    return (
-        view["status"] in states
-        or ("failed" in states and view["failed"] > 0)
-        or ("succeeded" in states and view["outcome"] == "succeeded")
-    )
+    """Whether a session is in one of the states; `failed`, `held` or `bounced` is one that has such a task."""
+    counts = view["counts"]
+    has_such = any(counts[word] for word in ("held", "bounced") if word in states)
+    is_failed = "failed" in states and view["failed"] > 0
+    return has_such or is_failed or not {view["status"], view["state"], view["result"]}.isdisjoint(states)
 
 
 def find_views(results_dir: Path | None, wanted: Wanted, *, everywhere: bool = False) -> list[dict[str, Any]]:

@@ -11,6 +11,7 @@ from typing import Any
 
 import orjson
 
+from sessionrun.client.reading.landed import add_landings
 from sessionrun.client.reading.view import load_history, load_view, show_as_it_lies
 from sessionrun.model.errors import InputError
 from sessionrun.store.session import SessionDir
@@ -44,7 +45,8 @@ def _load_tasks(session: SessionDir, since: int) -> dict[str, dict[str, Any]]:
     from sessionrun.runtime.history import project_status, replay
 
     state, _, _ = replay(session, since)
-    return {task["id"]: show_as_it_lies(task) for task in project_status(session, state)["tasks"]}
+    shown = [show_as_it_lies(task) for task in project_status(session, state)["tasks"]]
+    return {task["id"]: task for task in add_landings(session, shown)}
 
 
 def _is_same(task: Mapping[str, Any], before: Mapping[str, Any] | None) -> bool:

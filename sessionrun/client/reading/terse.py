@@ -14,12 +14,16 @@ HEAD_KEYS: Final = (
     "name",
     "status",
     "outcome",
+    "state",
+    "result",
+    "held_until",
     "total",
     "completed",
     "running",
     "successful",
     "failed",
     "skipped",
+    "counts",
     "budget",
     "results_dir",
     "stopped",
@@ -34,6 +38,7 @@ TASK_KEYS: Final = (
     "status",
     "phase",
     "outcome",
+    "word",
     "reason_class",
     "reason",
     "held_until",
@@ -55,11 +60,14 @@ TASK_KEYS: Final = (
 """What the brief form may say of the session, and of a task."""
 
 
+_FINE: Final = ("succeeded", "landed")
+
+
 def is_fine(task: Mapping[str, Any]) -> bool:
-    """Whether a task needs no look: it succeeded and landed, was skipped, runs, or waits for its turn."""
+    """Whether a task needs no look: its work is where it belongs, it was not to be done, or it is on its way."""
     if task["status"] == "completed":
-        return task["outcome"] == "skipped" or (task["outcome"] == "succeeded" and has_landed(dict(task)))
-    return not (task["held_until"] or task["reason_class"] == "held")
+        return task["word"] in ("skipped", "cancelled") or (task["word"] in _FINE and has_landed(task))
+    return task["word"] != "held" and not task["held_until"]
 
 
 def needs_look(task: Mapping[str, Any]) -> bool:
@@ -70,7 +78,8 @@ def needs_look(task: Mapping[str, Any]) -> bool:
 def make_brief(view: Mapping[str, Any], tasks: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
     """The counts of a session and the tasks that are not fine, without what is null or empty."""
     shown = [drop_empty(_choose(task, TASK_KEYS)) for task in tasks if not is_fine(task)]
-    return {**drop_empty(_choose(view, HEAD_KEYS)), "cursor": view["seq"], "tasks": shown}
+    head = drop_empty(_choose(view, HEAD_KEYS)) | {"counts": {word: n for word, n in view["counts"].items() if n}}
+    return {**head, "cursor": view["seq"], "tasks": shown}
 
 
 def choose_fields(

@@ -13,6 +13,7 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
+from sessionrun.client.reading.landed import add_landings, has_landings
 from sessionrun.client.reading.stopped import find_stopped
 from sessionrun.model.cluster import is_node_id
 from sessionrun.model.errors import SessionNotFound, SessionrunError
@@ -31,8 +32,12 @@ _ADDED_KEYS: Final = ("results_dir", "stopped", "disk_full")
 """What a reader adds to the object of status.json."""
 
 
-def load_view(session: SessionDir) -> dict[str, Any]:
+def load_view(session: SessionDir, *, merged: bool = True) -> dict[str, Any]:
     """The object of status.json, corrected for what is alive.
+
+    Args:
+        session: whose status.
+        merged: whether a task shows what `merge` did with its work, of which the session itself knows nothing.
 
     Raises:
         StoreError: the session's files are damaged.
@@ -42,10 +47,10 @@ def load_view(session: SessionDir) -> dict[str, Any]:
     if status is None or not (alive or status["ended_at"]):
         state, _ = fold_journal(session)
         status = _correct(session, state, alive=alive)
-    return _finish(session, status, alive=alive, led=led)
+    return _finish(session, status, alive=alive, led=led, merged=merged)
 
 
-def load_history(session: SessionDir) -> tuple[dict[str, Any], State, list[Entry]]:
+def load_history(session: SessionDir, *, merged: bool = True) -> tuple[dict[str, Any], State, list[Entry]]:
     """The view that the logs give, whatever status.json says; with the state and all entries of the journal.
 
     Raises:
@@ -54,7 +59,7 @@ def load_history(session: SessionDir) -> tuple[dict[str, Any], State, list[Entry
     alive, led = _probe(session)
     state, entries = fold_journal(session)
     status = _correct(session, state, alive=alive)
-    return _finish(session, status, alive=alive, led=led), state, entries
+    return _finish(session, status, alive=alive, led=led, merged=merged), state, entries
 
 
 def read_view(session: SessionDir) -> tuple[memoryview, bytes] | None:
@@ -62,6 +67,8 @@ def read_view(session: SessionDir) -> tuple[memoryview, bytes] | None:
 
     The tasks of a large session take far longer to parse than all else that a poll does.
     """
+    if has_landings(session):
+        return None
     alive, led = _probe(session)
     summary = session.load_summary()
     if summary is None or not (led or summary["ended_at"]):
@@ -107,17 +114,17 @@ def show_as_it_lies(task: dict[str, Any]) -> dict[str, Any]:
 
 
 def load_summary_view(session: SessionDir) -> dict[str, Any]:
-    """The summary, corrected for what is alive; the task table of a session that ended or runs is not read."""
+    """The summary, corrected for what is alive; the task table is not read if no `merge` can have changed it."""
     alive = led = False
     summary = session.load_summary()
     if summary is None or not summary["ended_at"]:  # an end is true, whatever process still lives
         alive, led = _probe(session)
         summary = session.load_summary()
-        if summary is None or not (alive or summary["ended_at"]):
-            from sessionrun.engine.status import project_summary
+    if summary is None or not (alive or summary["ended_at"]) or (summary["ended_at"] and has_landings(session)):
+        from sessionrun.engine.status import project_summary
 
-            view = load_view(session)
-            return {**project_summary(view), **{key: view[key] for key in _ADDED_KEYS}}
+        view = load_view(session)
+        return {**project_summary(view), **{key: view[key] for key in _ADDED_KEYS}}
     return _finish(session, summary, alive=alive, led=led)
 
 
@@ -128,13 +135,19 @@ def _probe(session: SessionDir) -> tuple[bool, bool]:
     return session.is_alive(), False
 
 
-def _finish(session: SessionDir, shown: dict[str, Any], *, alive: bool, led: bool) -> dict[str, Any]:
+def _finish(
+    session: SessionDir, shown: dict[str, Any], *, alive: bool, led: bool, merged: bool = True
+) -> dict[str, Any]:
     """Add what only a reader can know; `shown` is a status or a summary."""
     stopped = find_stopped(shown.get("processes")) if alive and not shown["ended_at"] else []
     full = None if shown["ended_at"] else find_shortage(session.path)
     shown = {**shown, "results_dir": str(session.path.absolute()), "stopped": stopped, "disk_full": full}
     if "tasks" in shown:
         shown["tasks"] = [show_as_it_lies(task) for task in shown["tasks"]]
+        if merged and has_landings(session):
+            from sessionrun.engine.status import recount
+
+            shown = recount({**shown, "tasks": add_landings(session, shown["tasks"])})
     if alive and not led and shown["status"] == "running" and shown.get("processes"):
         # since the probe the first supervisor may have started, and written this
         shown["status"] = "running" if is_held(session.path / "lock") else "recovering"

@@ -3,15 +3,14 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any, Final, NamedTuple, Protocol
 
 from sessionrun.client.lookup import choose_tasks
-from sessionrun.client.reading.landed import add_landings
 from sessionrun.client.reading.view import load_summary_view, load_view
 from sessionrun.model.errors import SessionGone
-from sessionrun.model.feeding import QUEUE_LABEL, UNCLAIMED
+from sessionrun.model.words import BAD, HELD, IN_LANDING, Standing, is_stuck, stand
 from sessionrun.store.session import SessionDir
 
 POLL_FIRST_S: Final = 0.01
@@ -34,7 +33,7 @@ class Progress(Protocol):
 
 
 class Waited(NamedTuple):
-    """How a wait ended: in time or not, and `done` or, with `no_held`, with only held tasks left.
+    """How a wait ended: in time or not, and `done` or with only tasks left that are held without a known time.
 
     `view` is the session now, `tasks` those that were waited for.
     """
@@ -71,13 +70,13 @@ def wait(
     tasks: Sequence[str] = (),
     *,
     need_all: bool = True,
-    no_held: bool = False,
+    through_holds: bool = False,
     timeout_s: float | None = None,
     progress: Progress | None = None,
 ) -> Waited:
     """Block until tasks have ended: the named ones or all of the session; any one of them if `need_all` is false.
 
-    With `no_held`, do not wait for tasks that are held or need a held task.
+    What is held without a known time is waited for only with `through_holds`, or while something else goes on.
 
     Raises:
         InputError: a name that is not a task of the session.
@@ -85,39 +84,46 @@ def wait(
         StoreError: the session's files are damaged.
     """
     choose_tasks(load_view(session), tasks)
-    whole = need_all and not tasks and not no_held
+    whole = need_all and not tasks
 
     def are_done(view: View) -> bool:
         return has_ended(view) or _are_done(choose_tasks(view, tasks), need_all=need_all)
 
     def is_over(view: View) -> bool:
-        chosen = choose_tasks(view, tasks)
-        return are_done(view) or (no_held and is_held(view, chosen))
+        return are_done(view) or (not through_holds and is_held(view, choose_tasks(view, tasks)))
+
+    def is_whole_over(view: View) -> bool:
+        return has_ended(view) or (not through_holds and _is_held_whole(view))
 
     seen = wait_until(
         (lambda: load_summary_view(session)) if whole else (lambda: load_view(session)),
-        has_ended if whole else is_over,
+        is_whole_over if whole else is_over,
         timeout_s=timeout_s,
         progress=progress,
     )
     view = load_view(session)
-    done = seen is not None and are_done(seen)
-    return Waited(view, add_landings(session, choose_tasks(view, tasks)), seen is not None, done)
+    done = seen is not None and (has_ended(seen) if whole else are_done(seen))
+    return Waited(view, choose_tasks(view, tasks), seen is not None, done)
 
 
-def wait_for_any(sessions: Sequence[SessionDir], *, timeout_s: float | None = None) -> list[SessionDir]:
+def wait_for_any(
+    sessions: Sequence[SessionDir], *, through_holds: bool = False, timeout_s: float | None = None
+) -> list[SessionDir]:
     """Block until one of several sessions has ended, or is left without a process; those of which that is true.
 
-    The list is empty if the time (seconds) is up.
+    All of them if each is held without a known time, but for `through_holds`.  The list is empty if the time
+    (seconds) is up.
     """
     watches = [Watch() for _ in sessions]
     over: list[SessionDir] = []
 
     def find_over(_: View) -> bool:
-        for session, watch in zip(sessions, watches, strict=True):
-            view = load_summary_view(session)
+        views = [load_summary_view(session) for session in sessions]
+        for session, watch, view in zip(sessions, watches, views, strict=True):
             if has_ended(view) or watch.is_gone(view):
                 over.append(session)
+        if not over and not through_holds and all(map(_is_held_whole, views)):
+            over.extend(sessions)
         return bool(over)
 
     wait_until(lambda: {"status": "running"}, find_over, timeout_s=timeout_s)
@@ -188,22 +194,22 @@ def has_ended(view: View) -> bool:
 
 def choose_decisive(view: View, tasks: Sequence[View]) -> list[View]:
     """Those of the tasks that decide the outcome: no mends, and for each task of the queue the last attempt."""
-    last = {}
-    for task in tasks:
-        if not task.get("mends"):
-            queue_id = task.get("labels", {}).get(QUEUE_LABEL) if view.get("feed") else None
-            last[queue_id is not None, queue_id or task["id"]] = task
-    return [*last.values()]
+    last = {standing.tries: task for standing, task in zip(_stand(view, tasks), tasks, strict=True)}
+    return [task for name, task in last.items() if name is not None]
 
 
-def has_landed(task: View) -> bool:
+def _stand(view: View, tasks: Sequence[View]) -> list[Standing]:
+    return [stand(task, feeds=view["feed"] is not None) for task in tasks]
+
+
+def has_landed(task: Mapping[str, Any]) -> bool:
     """Whether nothing of a task's work is left that was to land."""
     return not task.get("landing") or task["landing"]["status"] == "landed"
 
 
-def has_failed(task: View) -> bool:
-    """Whether a task ended and did not succeed, or its work was to land and did not."""
-    return is_done(task) and not (task["outcome"] == "succeeded" and has_landed(task))
+def has_failed(task: Mapping[str, Any]) -> bool:
+    """Whether a task ended and its word is bad, or its work was to land and did not."""
+    return is_done(task) and (task["word"] in BAD or (task["outcome"] == "succeeded" and not has_landed(task)))
 
 
 def _are_done(tasks: list[dict[str, Any]], *, need_all: bool) -> bool:
@@ -211,28 +217,22 @@ def _are_done(tasks: list[dict[str, Any]], *, need_all: bool) -> bool:
     return all(done) if need_all else any(done) or not done
 
 
-def is_done(task: View) -> bool:
+def is_done(task: Mapping[str, Any]) -> bool:
     """Whether a task has ended, and its work is not about to land."""
     return task["status"] == "completed" and not _is_landing(task)
 
 
-def _is_landing(task: dict[str, Any]) -> bool:
+def _is_held_whole(view: View) -> bool:
+    """Whether all that is left of a session is held without a known time, of which its summary is enough."""
+    return bool(view["state"] == HELD and not view["held_until"])
+
+
+def _is_landing(task: Mapping[str, Any]) -> bool:
     """Whether the work of a task is about to land, or another task mends it."""
-    return (task.get("landing") or {}).get("status") in ("ready", "landing", "mending")
+    return (task.get("landing") or {}).get("status") in IN_LANDING
 
 
 def is_held(view: dict[str, Any], chosen: list[dict[str, Any]]) -> bool:
-    """Whether all tasks that are left are held or need a held task; false if no process could release them."""
-    if view["status"] == "interrupted":
-        return False
-    waiting = [task for task in view["tasks"] if task["status"] != "completed" and task["pid"] is None]
-    held = {task["id"] for task in waiting if task["reason_class"] == "held" and not _lacks_claim(task)}
-    while more := {task["id"] for task in waiting if not held.isdisjoint(task["needs"])} - held:
-        held |= more
-    left = {task["id"] for task in chosen if task["status"] != "completed"}
-    return bool(left) and left <= held
-
-
-def _lacks_claim(task: View) -> bool:
-    """Whether a task is held until the session has seen its claim in the queue, which takes a moment."""
-    return UNCLAIMED in (task["reason"] or "")
+    """Whether all tasks that are left are held without a known time; false if no process could release them."""
+    names = {task["id"] for task in chosen}
+    return view["status"] != "interrupted" and is_stuck(_stand(view, view["tasks"]), names)

@@ -6,7 +6,6 @@ from collections import Counter
 from collections.abc import Mapping, Sequence
 from typing import Any, Final
 
-from sessionrun.client.reading.terse import is_fine
 from sessionrun.client.report.gathering import Hold, Shown
 from sessionrun.client.report.markup import Markup, tag
 
@@ -72,17 +71,17 @@ def draw_needs(tasks: Sequence[Task]) -> Markup | None:
                 parts.append(tag("line", x1=from_x, y1=from_y, x2=x, y2=y + BOX[1] // 2, class_="need"))
     for task in tasks:
         x, y = places[task["id"]]
-        box = tag("rect", x=x, y=y, width=BOX[0], height=BOX[1], rx=4, class_=f"box {_state(task)}")
+        box = tag("rect", x=x, y=y, width=BOX[0], height=BOX[1], rx=4, class_=f"box {task['word']}")
         name = f"{task['num']} {task['title']}"
         label = _word(x + 6, y + 16, name if len(name) <= 22 else name[:19] + "...")
-        parts.append(tag("g", tag("title", f"{task['id']}: {_state(task)}"), box, label))
+        parts.append(tag("g", tag("title", f"{task['id']}: {task['word']}"), box, label))
     height = max(y for _, y in places.values()) + BOX[1] + 8
     return _svg("What each task needs", height, parts, width=max(WIDTH, len(columns) * step))
 
 
 def draw_outcomes(tasks: Sequence[Task]) -> Markup | None:
     """One bar of all tasks by how they stand."""
-    counts = Counter(str(task["outcome"] or task["status"]) for task in tasks)
+    counts = Counter(str(task["word"]) for task in tasks)
     parts: list[Markup] = []
     x = 0.0
     for name, count in sorted(counts.items(), key=lambda pair: -pair[1]):
@@ -121,10 +120,6 @@ def _find_depths(tasks: Sequence[Task]) -> dict[str, int]:
         if not changed:
             break
     return depths
-
-
-def _state(task: Task) -> str:
-    return str(task["outcome"] or task["status"]) if not is_fine(task) or task["outcome"] else str(task["status"])
 
 
 def _word(x: float, y: float, text: str) -> Markup:

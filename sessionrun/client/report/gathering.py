@@ -8,7 +8,6 @@ from typing import Any, Final, NamedTuple
 
 from sessionrun.client.reading.changes import patch_path
 from sessionrun.client.reading.digest import Excerpt, make_excerpt
-from sessionrun.client.reading.landed import add_landings
 from sessionrun.client.reading.view import load_history
 from sessionrun.model.events import Entry, HoldLifted, HoldPlaced, JobFinished, JobLost, JobStarted
 from sessionrun.runtime.history import load_tasks
@@ -73,7 +72,7 @@ def gather(session: SessionDir, details_of: Callable[[Mapping[str, Any]], bool] 
         StoreError: the session's files are damaged.
     """
     view, _, entries = load_history(session)
-    tasks = add_landings(session, view["tasks"])
+    tasks = view["tasks"]
     chosen = {task["id"] for task in tasks if details_of is None or details_of(task)}
     specs = load_tasks(session) if chosen else {}
     spans = find_spans(entries)
@@ -94,7 +93,7 @@ def gather(session: SessionDir, details_of: Callable[[Mapping[str, Any]], bool] 
             _take(patch_path(session, task), room // 3),
         )
 
-    return Matter({**view, "tasks": tasks}, [show(task) for task in tasks], find_holds(entries))
+    return Matter(view, [show(task) for task in tasks], find_holds(entries))
 
 
 def write_page(path: Path, page: bytes) -> None:

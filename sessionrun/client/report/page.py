@@ -6,13 +6,14 @@ import time
 from collections.abc import Mapping, Sequence
 from typing import Any, Final
 
-from sessionrun.client.reading.comparison import compare_tasks
+from sessionrun.client.reading.comparison import compare_tasks, describe_rest
 from sessionrun.client.reading.digest import Excerpt
 from sessionrun.client.reading.waiting import has_failed
 from sessionrun.client.report.drawings import draw_costs, draw_needs, draw_outcomes, draw_timeline
 from sessionrun.client.report.gathering import Matter, Shown
 from sessionrun.client.report.markup import Markup, Part, join, tag
 from sessionrun.model.times import parse_time
+from sessionrun.model.words import HELD, tell_counts
 
 POLICY: Final = "default-src 'none'; style-src 'unsafe-inline'; form-action 'none'; base-uri 'none'"
 """Nothing may be loaded, run or sent, whatever stands in the page."""
@@ -33,10 +34,12 @@ svg { max-width: 100%; height: auto; } svg text { fill: var(--ink); font-size: 1
 .phase { fill: var(--dim); } .phase.work { fill: var(--run); } .phase.check, .phase.prove { fill: var(--other); }
 .phase.land { fill: var(--good); } .phase.hold { fill: var(--bad); opacity: .5; }
 .need { stroke: var(--dim); stroke-width: 1.2; }
-.box { fill: var(--fill); stroke: var(--dim); } .box.succeeded { stroke: var(--good); stroke-width: 2; }
-.box.failed, .box.timed_out, .box.lost, .box.interrupted { stroke: var(--bad); stroke-width: 2; }
+.box { fill: var(--fill); stroke: var(--dim); }
+.box.succeeded, .box.landed { stroke: var(--good); stroke-width: 2; }
+.box.failed, .box.timed_out, .box.lost, .box.bounced { stroke: var(--bad); stroke-width: 2; }
 .succeeded, .landed { color: var(--good); }
-.failed, .timed_out, .lost, .interrupted, .bounced { color: var(--bad); }
+.failed, .timed_out, .lost, .stopped, .bounced { color: var(--bad); }
+.held, .changed_nothing { color: var(--other); }
 .added { color: var(--good); } .removed { color: var(--bad); } .place { color: var(--run); }
 details { border-top: 1px solid var(--edge); padding: .5rem 0; } summary { cursor: pointer; }
 :focus-visible { outline: 2px solid var(--run); outline-offset: 2px; }
@@ -107,11 +110,8 @@ def _tell_summary(view: Mapping[str, Any], seconds: float) -> Markup:
     cost = usage.get("cost_usd")
     rows: list[tuple[str, Part]] = [
         ("Id", view["session_id"]),
-        ("Status", tag("span", str(view["outcome"] or view["status"]), class_=view["outcome"] or view["status"])),
-        (
-            "Tasks",
-            f"{view['total']}: {view['successful']} succeeded, {view['failed']} failed, {view['skipped']} skipped",
-        ),
+        ("Status", tell_state(view)),
+        ("Tasks", f"{view['total']}: {tell_counts(view['counts'])}"),
         ("Started", _clock(view["started_at"])),
         ("Ended", _clock(view["ended_at"])),
         ("Took", _span(seconds)),
@@ -122,17 +122,25 @@ def _tell_summary(view: Mapping[str, Any], seconds: float) -> Markup:
     return tag("table", *(tag("tr", tag("th", name, scope="row"), tag("td", part)) for name, part in rows if part))
 
 
+def tell_state(view: Mapping[str, Any]) -> Markup:
+    """How a session stands: its result if it has ended, else its state, and what releases it if it is held."""
+    word = str(view["result"] or view["state"])
+    until = f" until {_clock(view['held_until'])}" if view["held_until"] else ""
+    how = f"; sessionrun release {view['session_id']}" if word == HELD else ""
+    return tag("span", f"{word}{until}{how}", class_="held" if HELD in word else word)
+
+
 def _make_table(tasks: Sequence[Mapping[str, Any]], link: str) -> Markup:
     heads = ("#", "Task", "Outcome", "Reason", "Time", "Agent", "Changed", "Cost")
     rows = []
     for task in tasks:
-        state, diff, usage = str(task["outcome"] or task["status"]), task["diff_stat"], task["usage"] or {}
+        word, diff, usage = task["word"], task["diff_stat"], task["usage"] or {}
         changed = "" if diff is None else f"{diff['files']} +{diff['insertions']} -{diff['deletions']}"
-        landing = (task.get("landing") or {}).get("status")
+        landing = (task["landing"] or {}).get("status")
         cells: list[Part] = [
             str(task["num"]),
             tag("a", task["title"], href=f"{link}{task['num']}"),
-            [tag("span", state.replace("_", " "), class_=state), f", {landing}" if landing else ""],
+            [tell_word(task), f", {landing}" if landing not in (None, word) else ""],
             task["reason"] or "",
             "" if task["duration_s"] is None else _span(task["duration_s"]),
             "/".join(filter(None, (task["agent"], task["model"]))),
@@ -144,25 +152,30 @@ def _make_table(tasks: Sequence[Mapping[str, Any]], link: str) -> Markup:
     return tag("table", head, tag("tbody", *rows))
 
 
+def tell_word(task: Mapping[str, Any]) -> Markup:
+    """The word of a task, in its colour."""
+    return tag("span", str(task["word"]).replace("_", " "), class_=task["word"])
+
+
 def _make_grid(view: Mapping[str, Any], tasks: Sequence[Mapping[str, Any]]) -> Markup | None:
-    """Tasks times models of a matrix; None of another session."""
+    """Tasks times arms of a matrix, an arm being an agent with a model; None of another session."""
     if not any("model" in task["labels"] and "task" in task["labels"] for task in tasks):
         return None
     record = compare_tasks(view, tasks, "task")
-    models = sorted({cell["model"] for group in record["groups"] for cell in group["cells"]})
+    arms = sorted({(cell["model"], cell["agent"]) for group in record["groups"] for cell in group["cells"]})
+    several = len({agent for _, agent in arms}) > 1
     rows = []
     for group in record["groups"]:
-        cells = {cell["model"]: _tell_cell(cell) for cell in group["cells"]}
-        rows.append(
-            tag("tr", tag("th", group["key"], scope="row"), *(tag("td", cells.get(name)) for name in models))
-        )
-    head = tag("thead", tag("tr", tag("td"), *(tag("th", name, scope="col") for name in models)))
+        cells = {(cell["model"], cell["agent"]): _tell_cell(cell) for cell in group["cells"]}
+        rows.append(tag("tr", tag("th", group["key"], scope="row"), *(tag("td", cells.get(arm)) for arm in arms)))
+    names = [f"{agent}/{model}" if several else model for model, agent in arms]
+    head = tag("thead", tag("tr", tag("td"), *(tag("th", name, scope="col") for name in names)))
     return tag("table", head, tag("tbody", *rows))
 
 
 def _tell_cell(cell: Mapping[str, Any]) -> Markup:
     state = cell["outcome"] or ("succeeded" if cell["succeeded"] and not cell["failed"] else "")
-    words = cell["outcome"] or f"{cell['succeeded']} of {cell['succeeded'] + cell['failed']}"
+    words = cell["outcome"] or f"{cell['succeeded']} of {cell['succeeded'] + cell['failed']}{describe_rest(cell)}"
     rate = cell["pass_at"].get("1")
     interval = f" ({rate['low']:.0%} to {rate['high']:.0%})" if rate else ""
     took = "" if cell["duration_s"] is None else f", {_span(cell['duration_s'])}"
@@ -172,11 +185,8 @@ def _tell_cell(cell: Mapping[str, Any]) -> Markup:
 def tell_task(shown: Shown, *, unfolded: bool = False) -> Markup:
     """All there is of a task; folded, unless it failed or that is not wanted."""
     task = shown.task
-    unfolded = unfolded or (has_failed(dict(task)) and task["outcome"] != "skipped")
-    state = str(task["outcome"] or task["status"])
-    summary = tag(
-        "summary", f"{task['num']}. {task['title']}: ", tag("span", state.replace("_", " "), class_=state)
-    )
+    unfolded = unfolded or has_failed(task)
+    summary = tag("summary", f"{task['num']}. {task['title']}: ", tell_word(task))
     check, landing = task["check"] or {}, task.get("landing") or {}
     facts = [
         f"id {task['id']}",
@@ -191,7 +201,7 @@ def tell_task(shown: Shown, *, unfolded: bool = False) -> Markup:
         "details",
         summary,
         tag("p", "; ".join(filter(None, facts)), class_="dim"),
-        tag("p", task["reason"], class_=state) if task["reason"] else None,
+        tag("p", task["reason"], class_=task["word"]) if task["reason"] else None,
         [_block("Prompt", prompt) for prompt in shown.prompts],
         _excerpt("Answer", shown.answer),
         _excerpt("Standard error", shown.errors),

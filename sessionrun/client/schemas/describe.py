@@ -57,7 +57,8 @@ _NOTIFICATION: Final = objects(
         "schema_version": count,
         "event": words("failed", "held", "landed", "completed"),
         "message": TEXT,
-        **only(sessions.SESSION, ("session_id", "name", "labels", "status", "outcome", "started_at", "ended_at")),
+        **only(sessions.SESSION, ("session_id", "name", "labels", "status", "outcome", "state", "result")),
+        **only(sessions.SESSION, ("started_at", "ended_at")),
         **only(sessions.SESSION, (*sessions.COUNTERS, "results_dir")),
         "task": nullable(objects(work.NOTIFIED_TASK, only(OPTIONAL_OF_TASK, ("landing",)))),
     }

@@ -131,22 +131,36 @@ COMPARED: Final = objects(
 )
 BRIEF: Final = objects(
     {"session_id": TEXT, "cursor": count, "tasks": lists(objects({}, only(TASK_SHOWN, terse.TASK_KEYS)))},
-    only({**SESSION, **OPTIONAL}, terse.HEAD_KEYS),
+    {**only({**SESSION, **OPTIONAL}, terse.HEAD_KEYS), "counts": mappings(count)},
 )
 FIELDS: Final = objects(
     {"session_id": TEXT, "cursor": count},
     {**SESSION, **OPTIONAL, "tasks": lists(objects({}, TASK_SHOWN))},
 )
 
-COUNTERS: Final = ("total", "completed", "running", "successful", "failed", "skipped")
+COUNTERS: Final = ("total", "completed", "running", "successful", "failed", "skipped", "counts")
+STANDING: Final = ("status", "outcome", "state", "result", "held_until")
 _ENDED_KEYS: Final = (
-    *("num", "id", "title", "labels", "status", "outcome", "reason_class", "reason", "attempt", "agent", "model"),
+    *(
+        "num",
+        "id",
+        "title",
+        "labels",
+        "status",
+        "outcome",
+        "word",
+        "reason_class",
+        "reason",
+        "attempt",
+        "agent",
+        "model",
+    ),
     *("exit_code", "signal", "ended_at", "ended_seq", "duration_s", "branch", "commit", "output", "stderr"),
     "landing",
 )
 NEXT_END: Final = objects(
     {
-        **only(SESSION, ("session_id", "status", "outcome", *COUNTERS, "results_dir")),
+        **only(SESSION, ("session_id", *STANDING, *COUNTERS, "results_dir")),
         "left": count,
         "cursor": count,
         "timed_out": FLAG,
@@ -166,7 +180,8 @@ RESULTS: Final = objects(
 )
 DIGEST: Final = objects(
     {
-        **only(SESSION, ("session_id", "status", "outcome", "total", "completed", "successful", "failed")),
+        **only(SESSION, ("session_id", "status", "outcome", "state", "result")),
+        **only(SESSION, ("total", "completed", "successful", "failed")),
         "results_dir": path,
         "rest": TEXT,
         "more_failed": lists(TEXT),
@@ -175,7 +190,7 @@ DIGEST: Final = objects(
         "tasks": lists(
             objects(
                 {
-                    **only(TASK, ("num", "id", "status", "outcome", "reason")),
+                    **only(TASK, ("num", "id", "status", "outcome", "word", "reason")),
                     "text": nullable(TEXT),
                     "text_bytes": nullable(count),
                 },
@@ -239,7 +254,7 @@ _DENIED: Final = objects(
     }
 )
 _EXPLAINED_KEYS: Final = (
-    *("id", "num", "status", "phase", "outcome", "reason_class", "reason", "attempt", "round", "pid"),
+    *("id", "num", "status", "phase", "outcome", "word", "reason_class", "reason", "attempt", "round", "pid"),
     *("rescue_branch", "worktree", "worktree_kept", "worktree_remark", "output", "stderr"),
 )
 _EXPLAINED: Final = objects(

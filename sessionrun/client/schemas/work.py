@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from typing import Final
 
-from sessionrun.client.schemas.sessions import COUNTERS, LAUNCHED, STATUS_WORD, SUMMARY_SHOWN, Table
+from sessionrun.client.schemas.sessions import COUNTERS, LAUNCHED, STATUS_WORD, SUMMARY_SHOWN, Table, only
+from sessionrun.model.words import STATES
 from sessionrun.store.caches import OPTIONAL_OF_SUMMARY, TASK
 from sessionrun.store.shapes import (
     FLAG,
@@ -70,9 +71,10 @@ OVERVIEW: Final = objects(
                 **dict.fromkeys(("total", "running", "recovering", "completed", "cancelled"), count),
                 "interrupted": count,
                 "stopped": count,
+                "states": objects(dict.fromkeys(STATES, count)),
             }
         ),
-        "task_counts": objects(dict.fromkeys(COUNTERS, count)),
+        "task_counts": objects(only(SUMMARY_SHOWN, COUNTERS)),
     }
 )
 LINE: Final = objects({"id": TEXT, "stream": words("stdout", "stderr"), "text": TEXT}, {"came_at": nullable(time)})
@@ -315,7 +317,7 @@ PRECACHED: Final = objects(
 CONFIG: Final = objects({"settings": lists(objects({"name": TEXT, "value": anything, "origin": TEXT}))})
 
 _NOTIFIED_TASK_KEYS: Final = (
-    *("num", "id", "title", "outcome", "reason_class", "reason", "agent", "model", "branch"),
+    *("num", "id", "title", "outcome", "word", "reason_class", "reason", "agent", "model", "branch"),
 )
 NOTIFIED_TASK: Final[Table] = {key: TASK[key] for key in _NOTIFIED_TASK_KEYS}
 

@@ -1,0 +1,166 @@
+"""The word for how a task stands, and the counts and the state of a session that follow from the words.  Pure.
+
+Here alone it is decided.  The writer of status.json asks, and so do readers that know what no supervisor wrote:
+that the processes are gone, or that a later `merge` landed the work.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Iterable, Mapping, Sequence
+from typing import Any, Final, Literal, NamedTuple, TypeAlias, get_args
+
+Word: TypeAlias = Literal[
+    "landed",
+    "succeeded",
+    "bounced",
+    "failed",
+    "timed_out",
+    "lost",
+    "changed_nothing",
+    "skipped",
+    "cancelled",
+    "held",
+    "running",
+    "waiting",
+]
+Result: TypeAlias = Literal["failed", "bounced", "cancelled", "succeeded"]
+
+WORDS: Final[tuple[Word, ...]] = get_args(Word)
+"""All words, in the order in which counts are told."""
+
+RESULTS: Final[tuple[Result, ...]] = get_args(Result)
+
+GOOD: Final = ("landed", "succeeded", "changed_nothing")
+BAD: Final = ("failed", "timed_out", "lost")
+
+RUNNING: Final = "running"
+HELD: Final = "held"
+PARTLY_HELD: Final = "running, partly held"
+STOPPED: Final = "stopped"
+ENDED: Final = "ended"
+STATES: Final = (RUNNING, HELD, PARTLY_HELD, STOPPED, ENDED)
+"""What a session's `state` may be.  `held`: nothing runs, and all that is left is held; `stopped`: no process."""
+
+IN_LANDING: Final = ("ready", "landing", "mending")
+"""Where work stands that is about to land, or that another task mends."""
+
+
+class Standing(NamedTuple):
+    """How a task stands, as far as the state of its session depends on that."""
+
+    name: str
+    word: Word
+    is_open: bool
+    held_until: str | None
+    needs: Sequence[str]
+    landing: str | None
+    tries: str | None
+    """Of what it is an attempt: of several with the same name the last one decides the result.  None: a mend."""
+
+
+def choose_word(
+    outcome: str | None,
+    *,
+    runs: bool = False,
+    held: bool = False,
+    landing: str | None = None,
+    changed: bool = True,
+) -> Word:
+    """The word of a task.
+
+    Args:
+        outcome: its outcome, if it has ended.
+        runs: a job of it runs.
+        held: it will not start by itself, or only at a known time.
+        landing: where its work stands on its way to the branch; None: it is not to land.
+        changed: it had no worktree, or something in it differs from where it began.
+    """
+    if outcome is None:
+        return "running" if runs else "held" if held else "waiting"
+    if outcome == "succeeded":
+        if landing in ("landed", "bounced", "held"):
+            return landing  # type: ignore[return-value]
+        return "succeeded" if changed else "changed_nothing"
+    return "lost" if outcome == "interrupted" else outcome  # type: ignore[return-value]
+
+
+def stand(task: Mapping[str, Any], *, feeds: bool) -> Standing:
+    """How a task of status.json stands; `feeds`: the session takes its tasks from a queue."""
+    return Standing(
+        task["id"],
+        task["word"],
+        task["status"] != "completed",
+        task["held_until"],
+        task["needs"],
+        (task["landing"] or {}).get("status"),
+        name_tries(task["id"], task["labels"], mends=bool(task["mends"]), feeds=feeds),
+    )
+
+
+def name_tries(task_id: str, labels: Mapping[str, str], *, mends: bool, feeds: bool) -> str | None:
+    """Of what a task is an attempt: of itself, or of a task of the queue; None if it mends work of another one."""
+    if mends or not feeds:
+        return None if mends else task_id
+    from sessionrun.model.feeding import QUEUE_LABEL  # here: a poll does without the records of that module
+
+    queue_id = labels.get(QUEUE_LABEL)
+    return f"/{queue_id}" if queue_id else task_id
+
+
+def describe_session(tasks: Iterable[Standing], *, ended: bool, stopped: bool = False) -> dict[str, Any]:
+    """What follows for a session from how its tasks stand: its `state`, `result`, `held_until` and `counts`."""
+    tasks = list(tasks)
+    counts = dict.fromkeys(WORDS, 0)
+    for task in tasks:
+        counts[task.word] += 1
+    state = ENDED if ended else STOPPED if stopped else _find_state(tasks)
+    times = [task.held_until for task in tasks if state == HELD and task.word == HELD and task.held_until]
+    return {
+        "state": state,
+        "result": _find_result(tasks) if ended else None,
+        "held_until": min(times, default=None),
+        "counts": counts,
+    }
+
+
+def tell_counts(counts: Mapping[str, int]) -> str:
+    """``4 landed, 1 bounced, 2 failed``: for people, without what there is none of."""
+    return ", ".join(f"{counts[word]} {word.replace('_', ' ')}" for word in WORDS if counts.get(word))
+
+
+def find_held(tasks: Collection[Standing], *, timed: bool = True) -> set[str]:
+    """The tasks that are held or need a held task; not those held until a known time, if `timed` is false."""
+    held = {task.name for task in tasks if task.word == HELD and task.is_open and (timed or not task.held_until)}
+    waiting = [task for task in tasks if task.word == "waiting" and task.needs] if held else []
+    while more := {task.name for task in waiting if not held.isdisjoint(task.needs)} - held:
+        held |= more
+    return held
+
+
+def is_stuck(tasks: Collection[Standing], chosen: Collection[str]) -> bool:
+    """Whether all that is left of the chosen tasks is held without a known time, or needs such a task."""
+    left = {task.name for task in tasks if task.name in chosen and _is_left(task)}
+    return bool(left) and left <= find_held(tasks, timed=False)
+
+
+def _is_left(task: Standing) -> bool:
+    """Whether a task has not ended, or its work is about to land."""
+    return task.is_open or task.landing in IN_LANDING
+
+
+def _find_state(tasks: Collection[Standing]) -> str:
+    held = find_held(tasks)
+    if not held:
+        return RUNNING
+    return PARTLY_HELD if any(_is_left(task) and task.name not in held for task in tasks) else HELD
+
+
+def _find_result(tasks: Collection[Standing]) -> Result:
+    """What came out of a session.  Work that was to land and did not is told as bounced, whatever kept it."""
+    decisive = {task.tries: task for task in tasks if task.tries is not None}.values()
+    words = {task.word for task in decisive}
+    if not words.isdisjoint(BAD):
+        return "failed"
+    if not words.isdisjoint(("bounced", HELD)) or any(task.landing not in (None, "landed") for task in decisive):
+        return "bounced"
+    return "succeeded" if words.issubset(GOOD) else "cancelled"

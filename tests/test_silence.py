@@ -1,13 +1,25 @@
-"""`idle_timeout` on real processes: who prints goes on, who falls silent is stopped."""
+"""Agents that print nothing: `idle_timeout` on real processes, and limits that an agent is silent about."""
 
 from __future__ import annotations
 
 import json
 import os
 import signal
+from pathlib import Path
+from typing import cast
 
 import pytest
 from conftest import Command, eventually
+from simulation import make_session
+
+from sessionrun.agents import table
+from sessionrun.engine.fold import begin
+from sessionrun.engine.state import RunningJob, TaskState
+from sessionrun.model.events import Event, TimerFired
+from sessionrun.model.keys import JobKey, parse_job_key
+from sessionrun.model.spec import TaskSpec
+from sessionrun.runtime.partners import Jobs
+from sessionrun.runtime.silence import SilenceWatch
 
 AGENT = """[agents.streaming]
 argv = ["/bin/sh", "{prompt_file}"]
@@ -78,3 +90,113 @@ def test_a_duration_that_is_none(sessionrun: Command, words: str) -> None:
     done = sessionrun("--agent", "shell", f"--idle-timeout={words}", stdin='["true"]')
     assert (done.returncode, done.stdout) == (2, "")
     assert "idle-timeout" in done.stderr
+
+
+QUOTA = "You exceeded your current quota, please check your plan and billing details."
+INIT = '{"type":"system","subtype":"init","session_id":"c-1","model":"m"}\n'
+RETRIED = 'Attempt 1 failed with status 429. Retrying with backoff... {"status":"RESOURCE_EXHAUSTED"}\n'
+AIDER = "litellm.RateLimitError: no\nThe API provider has rate limited you.\nRetrying in 8.0 seconds...\n"
+PLACE = 'level=INFO run={run} message="creating instance" directory={cwd}'
+ASKED = "level=INFO run={run} message=stream session.id=s small={small} agent=build"
+FAILED = 'level=ERROR run={run} message="stream error" small={small} error.error="AI_APICallError: {words}"'
+
+
+def opencode_log(*lines: str, **words: str) -> str:
+    return "".join(
+        line.format(**{"run": "a1", "small": "false", "words": QUOTA, **words}) + "\n" for line in lines
+    )
+
+
+def qwen_log(event: str) -> str:
+    error = {"event.name": event, "error_message": f"429 {QUOTA}", "status_code": 429}
+    return json.dumps(
+        {"type": "system", "systemPayload": {"uiEvent": error}, "timestamp": "2099-01-01T00:00:00.5Z"}
+    )
+
+
+SILENT: dict[str, tuple[str, str, str, str, str | None]] = {
+    # what agent, standard output, standard error, its own log -> what it waits for
+    "opencode": ("opencode", "", "", opencode_log(PLACE, ASKED, FAILED, cwd="/here"), "usage_limit"),
+    "opencode, HTTP 500": ("opencode", "", "", opencode_log(FAILED, words="Internal Server Error"), "api_error"),
+    "opencode asks again": ("opencode", "", "", opencode_log(FAILED, ASKED), None),
+    "opencode, the title alone": ("opencode", "", "", opencode_log(FAILED, small="true"), None),
+    "opencode, somewhere else": ("opencode", "", "", opencode_log(PLACE, FAILED, cwd="/there"), None),
+    "opencode, long ago": ("opencode", "", "", "timestamp=2020-01-01T00:00:00.000Z " + opencode_log(FAILED), None),
+    "qwen": ("qwen", INIT, "", qwen_log("qwen-code.api_error"), "usage_limit"),
+    "qwen, another event": ("qwen", INIT, "", qwen_log("qwen-code.api_response"), None),
+    "gemini": ("gemini", '{"type":"init"}\n', RETRIED, "", "rate_limited"),
+    "gemini, other words": ("gemini", '{"type":"init"}\n', "Ripgrep is not available.\n", "", None),
+    "aider": ("aider", AIDER, "", "", "rate_limited"),
+    "aider, answered": ("aider", AIDER + "Tokens: 10 sent, 5 received.\n", "", "", None),
+    "codex": ("codex", '{"type":"error","message":"You\'ve hit your usage limit."}\n', "", "", "usage_limit"),
+    "codex reconnects": ("codex", '{"type":"error","message":"Reconnecting... 1/5"}\n', "", "", None),
+    "claude works": ("claude", INIT, "", "", None),
+    "text": ("shell", "usage limit reached\n", "", "", None),
+}
+
+
+@pytest.mark.parametrize("case", SILENT)
+def test_what_a_silent_agent_waits_for(tmp_path: Path, case: str) -> None:
+    agent, stdout, stderr, log, expected = SILENT[case]
+    for name, content in (("out", stdout), ("err", stderr)):
+        (tmp_path / name).write_text(content)
+    for path in ("data/opencode/log/opencode.log", ".qwen/projects/-here/chats/c-1.jsonl"):
+        (tmp_path / path).parent.mkdir(parents=True)
+        (tmp_path / path).write_text(log)
+    environ = {"HOME": str(tmp_path), "XDG_DATA_HOME": str(tmp_path / "data")}
+    found = table.find_silent_limit(table.BUILTIN[agent], tmp_path / "out", tmp_path / "err", environ, "/here")
+    assert (found and found.reason_class) == expected
+
+
+def test_a_request_that_failed_before_it_went_on_says_nothing(tmp_path: Path) -> None:
+    (tmp_path / "err").write_text(RETRIED)
+    os.utime(tmp_path / "err", (1, 1))
+    (tmp_path / "out").write_text('{"type":"init"}\n')
+    assert table.find_silent_limit(table.BUILTIN["gemini"], tmp_path / "out", tmp_path / "err", {}, "/") is None
+
+
+@pytest.mark.slow
+def test_a_limit_that_an_agent_is_silent_about_is_held(sessionrun: Command) -> None:
+    line = opencode_log(FAILED).strip()
+    prompt = (
+        f"mkdir -p data/opencode/log; printf '%s\\n' '{line}' > data/opencode/log/opencode.log; exec sleep 600"
+    )
+    env = f'env = {{XDG_DATA_HOME = "{sessionrun.cwd}/data"}}\n'
+    (sessionrun.cwd / "sessionrun.toml").write_text(AGENT.replace('"codex"', '"opencode"') + env)
+    session = sessionrun.start([{"id": "a", "prompt": prompt, "agent": "streaming", "timeout": 300}])
+    view = sessionrun.until(session, lambda view: view["tasks"][0]["held_until"], timeout_s=120)
+    assert view["tasks"][0]["reason"].startswith(f"held: usage_limit: AI_APICallError: {QUOTA}")
+
+
+class Asked:
+    """Jobs of which only the size of the output is known, and whether their agent waits for a limit."""
+
+    def __init__(self) -> None:
+        self.size, self.asked, self.waits = 0, 0, False
+
+    def measure_output(self, key: JobKey) -> int:
+        return self.size
+
+    def note_limit(self, state: TaskState, key: JobKey) -> bool:
+        self.asked += 1
+        return self.waits
+
+
+def test_an_agent_is_looked_at_when_it_has_been_silent_for_a_while() -> None:
+    state, key, jobs = (
+        begin(make_session([TaskSpec("a", ("x",), agent="shell")])),
+        parse_job_key("a/1/1/work/1"),
+        Asked(),
+    )
+    state.tasks["a"].job, state.running_jobs = RunningJob(key, pid=1), 1
+    watch = SilenceWatch(cast(Jobs, jobs))
+    asked_at: list[int] = []
+    fired: list[tuple[int, Event]] = []
+    for second in range(0, 360, 5):
+        before = jobs.asked
+        jobs.size += second <= 100 and second % 20 == 0
+        jobs.waits = second > 300
+        fired += [(second, event) for event in watch.hear(state, 0.0, float(second))]
+        asked_at += [second] * (jobs.asked - before)
+    assert asked_at == [130, 160, 220, 340], "each time when the silence is twice as long"
+    assert fired == [(340, TimerFired(key, "silent_limit"))]

@@ -127,10 +127,11 @@ def test_a_stopped_job_ended_for_that_reason(phase: Phase, stopping: Stopping, v
 
 
 @pytest.mark.parametrize("stopping", ["cancelled", *get_args(Timer)])
-def test_work_that_was_left_running_is_not_done_again(stopping: Stopping) -> None:
-    """It had said its last word: that its time was up says less than what is missing."""
-    own = judge_stopped("work", stopping, "failed", LEFT_RUNNING) is None
-    assert own == (stopping in ("timeout", "round_timeout", "idle_timeout"))
+def test_what_work_said_last_counts_more_than_its_time(stopping: Stopping) -> None:
+    """That its time was up says less than what it left running, or the limit that it met."""
+    own = {"timeout", "round_timeout", "idle_timeout", "silent_limit"}
+    for reason_class in (LEFT_RUNNING, "usage_limit", "rate_limited"):
+        assert (judge_stopped("work", stopping, "failed", reason_class) is None) == (stopping in own)
 
 
 @pytest.mark.parametrize("stopping", [None, "cancelled", *get_args(Timer)])

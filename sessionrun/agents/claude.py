@@ -60,7 +60,7 @@ _ENDINGS: Final = {"blocking_limit": "usage_limit", "aborted_tools": "aborted", 
 
 def read(events: Iterable[dict[str, Any]]) -> AgentResult:
     """The last ``result`` event, judged, and what became of the work in the background."""
-    model = conversation = result = usage = None
+    model = conversation = result = usage = kind = None
     background, turn_is_open = Background(), False
     limit: dict[str, Any] = {}
     last: dict[str, Any] = {}
@@ -76,10 +76,13 @@ def read(events: Iterable[dict[str, Any]]) -> AgentResult:
             limit = event
         elif kind == "result":
             result, usage, turn_is_open = event, _add_usage(usage, event), False
-    if result is None:
-        return unfinished(conversation=conversation, model=model)
-    named = text_at(limit, "rate_limit_info", "rateLimitType") or count_at(limit, "rate_limit_info", "resetsAt")
+    resets_at = count_at(limit, "rate_limit_info", "resetsAt")
+    named = text_at(limit, "rate_limit_info", "rateLimitType") or resets_at
     rejected = bool(named) and text_at(limit, "rate_limit_info", "status") == "rejected"
+    if result is None:
+        is_last = rejected and kind == "rate_limit_event"
+        waits_for = Problem("usage_limit", f"the limit {named} is reached") if is_last else None
+        return unfinished(conversation=conversation, model=model, waits_for=waits_for, resets_at=resets_at)
     problem = _problem_of(result, last, limited=rejected)
     if problem is None and turn_is_open:
         problem = Problem("incomplete_output", "the output ends before the result of its last turn")
@@ -90,7 +93,7 @@ def read(events: Iterable[dict[str, Any]]) -> AgentResult:
         model=model,
         usage=usage,
         turns=count_at(result, "num_turns"),
-        resets_at=count_at(limit, "rate_limit_info", "resetsAt") if rejected else None,
+        resets_at=resets_at if rejected else None,
         left=background.list_left(),
         is_final=not turn_is_open and not background.is_open,
     )

@@ -58,10 +58,11 @@ _GOES_ON: Final = frozenset(("command_execution", "collab_tool_call"))
 
 def read(events: Iterable[dict[str, Any]]) -> AgentResult:
     """The last turn's end and the last message."""
-    text = conversation = end = None
+    text = conversation = end = error = None
     running: dict[str, str] = {}
     for event in events:
         kind = event.get("type")
+        error = event if kind == "error" else None
         if kind == "thread.started":
             conversation = conversation_at(event, "thread_id")
         elif kind == "turn.started":
@@ -75,7 +76,8 @@ def read(events: Iterable[dict[str, Any]]) -> AgentResult:
             if dig(event, "item", "type") == "agent_message":
                 text = text_at(event, "item", "text")
     if end is None:
-        return unfinished(text=text, conversation=conversation)
+        waits_for = _problem_of(text_at(error, "message")) if error is not None else None
+        return unfinished(text=text, conversation=conversation, waits_for=waits_for)
     problem = None if end["type"] == "turn.completed" else _problem_of(text_at(end, "error", "message"))
     return finished(
         problem,

@@ -125,9 +125,12 @@ def class_of_text(text: str) -> str | None:
     return phrase[0] if phrase else None
 
 
-def find_in_errors(stderr: str) -> tuple[str, str] | None:
-    """Class and line of what standard error says of a failed run; requests that were tried again do not count."""
-    text = drop_retries(stderr)
+def find_in_errors(stderr: str, *, waits: bool = False) -> tuple[str, str] | None:
+    """Class and line of what standard error says of a run that failed, or that still `waits`.
+
+    In a run that failed, requests that were tried again do not count.
+    """
+    text = stderr if waits else drop_retries(stderr)
     phrase = _find(text)
     if phrase is None:
         return None

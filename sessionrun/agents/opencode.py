@@ -10,11 +10,14 @@ module must not know how processes are run.
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+import os
+import re
+from collections.abc import Iterable, Mapping
 from typing import Any, Final
 
 from sessionrun.agents.reading import (
     AgentResult,
+    Logged,
     Problem,
     class_of_failure,
     conversation_at,
@@ -23,6 +26,8 @@ from sessionrun.agents.reading import (
     dig,
     error_line,
     finished,
+    parse_time,
+    read_log,
     sum_counts,
     text_at,
     tool_line,
@@ -76,6 +81,40 @@ def read(events: Iterable[dict[str, Any]]) -> AgentResult:
         is_final=error is None and stop == "stop",
         mended=mended,
     )
+
+
+def find_last_error(environ: Mapping[str, str], cwd: str, conversation: str | None) -> Logged | None:
+    """The failure of the last request, as its own log has it: it prints nothing while it asks again.
+
+    All processes write into one log.  A line names its process as `run`, and a process its directory.
+    """
+    base = environ.get("XDG_DATA_HOME") or os.path.join(environ.get("HOME", ""), ".local/share")
+    path = os.path.join(base, "opencode/log/opencode.log")
+    elsewhere: set[str] = set()
+    failed: dict[str, Logged] = {}
+    for raw in read_log(path):
+        line = raw.decode("utf-8", "replace")
+        run = _find_word(r"run=(\S+)", line)
+        directory = _find_word(r' message="creating instance" directory="?(.+?)"?$', line.rstrip())
+        if directory not in ("", cwd, os.path.realpath(cwd)):
+            elsewhere.add(run)
+        if "small=true" in line:  # it asks for a title
+            continue
+        if " message=stream " in line:
+            failed.pop(run, None)
+        elif "level=ERROR" in line and (words := _find_word(r' error(?:\.error)?="((?:[^"\\]|\\.)*)"', line)):
+            reason_class = class_of_failure(words)
+            at = parse_time(_find_word(r"timestamp=(\S+)", line)) or os.stat(path).st_mtime
+            failed[run] = Logged(
+                at, Problem("api_error" if reason_class == "agent_error" else reason_class, words)
+            )
+    own = [logged for run, logged in failed.items() if run not in elsewhere]
+    return max(own, key=lambda logged: logged.at, default=None)
+
+
+def _find_word(pattern: str, line: str) -> str:
+    match = re.search(pattern, line)
+    return match.group(1) if match else ""
 
 
 def render(event: dict[str, Any]) -> str:

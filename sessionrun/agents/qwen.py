@@ -7,9 +7,23 @@ This module must not know how processes are run.
 
 from __future__ import annotations
 
-from typing import Final
+import glob
+import os
+from collections.abc import Mapping
+from typing import Any, Final
 
 from sessionrun.agents import claude
+from sessionrun.agents.reading import (
+    Logged,
+    Problem,
+    class_of_failure,
+    count_at,
+    dig,
+    parse_event,
+    parse_time,
+    read_log,
+    text_at,
+)
 from sessionrun.model.spec import AgentSpec
 
 AGENT: Final = AgentSpec(
@@ -21,6 +35,23 @@ AGENT: Final = AgentSpec(
     output="qwen",
     stop_grace_s=10.0,
 )
+
+
+def find_last_error(environ: Mapping[str, str], cwd: str, conversation: str | None) -> Logged | None:
+    """The failure of the last request, as its record of the conversation has it: it prints nothing of it."""
+    home = environ.get("QWEN_HOME") or os.path.join(environ.get("HOME", ""), ".qwen")
+    base = glob.escape(environ.get("QWEN_RUNTIME_DIR") or home)
+    last: dict[str, Any] = {}
+    for path in glob.glob(f"{base}/projects/*/chats/{glob.escape(conversation or '')}.jsonl"):
+        for line in read_log(path):
+            last = parse_event(line) or last
+    error = dig(last, "systemPayload", "uiEvent")
+    message = text_at(error, "error_message")
+    if text_at(error, "event.name") != "qwen-code.api_error" or message is None:
+        return None
+    reason_class = class_of_failure(message, count_at(error, "status_code"))
+    return Logged(parse_time(text_at(last, "timestamp")), Problem(reason_class, message))
+
 
 read = claude.read
 render = claude.render

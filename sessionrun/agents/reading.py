@@ -6,16 +6,21 @@ absent.  This module must not know any agent's format, nor what becomes of a res
 
 from __future__ import annotations
 
+import os
 import re
 from collections.abc import Iterator, Sequence
+from dataclasses import replace
+from datetime import datetime
+from pathlib import Path
 from typing import Any, BinaryIO, Final, NamedTuple
 
 import orjson
 
 from sessionrun.agents.markers import class_of_text
 from sessionrun.model.frozen import frozen
-from sessionrun.model.reasons import LEFT_RUNNING
+from sessionrun.model.reasons import LEFT_RUNNING, effect_of
 from sessionrun.model.usage import Usage
+from sessionrun.store.files import open_regular
 
 MAX_LINE_BYTES: Final = 16 * 1024 * 1024
 MAX_REASON: Final = 240
@@ -26,6 +31,7 @@ WITHOUT_RESULT: Final = frozenset({"bad_output", "incomplete_output"})
 """Reason classes that only say that the agent's own result is missing."""
 
 _SKIP_BYTES: Final = 64 * 1024
+_LOG_BYTES: Final = 256 * 1024
 _MAX_COUNT: Final = 2**53
 
 _HTTP_STATUS: Final = re.compile(r"(?:\bstatus:?|\bAPI Error:|\"code\"\s*:)\s*([1-5]\d\d)\b")
@@ -50,6 +56,13 @@ class Problem(NamedTuple):
     reason_class: str
     message: str
     words: str | None = None
+
+
+class Logged(NamedTuple):
+    """An agent's last request failed, and it has not asked again: when that was (seconds since 1970), and why."""
+
+    at: float
+    problem: Problem
 
 
 @frozen
@@ -119,17 +132,26 @@ def unfinished(
     conversation: str | None = None,
     model: str | None = None,
     usage: Usage | None = None,
+    waits_for: Problem | None = None,
+    resets_at: float | None = None,
 ) -> AgentResult:
-    """A run whose output ends before it says how the run ended, with what it said until then."""
-    return AgentResult(
-        ok=False,
+    """A run whose output ends before it says how the run ended, or with a limit that it `waits_for`."""
+    is_limit = waits_for is not None and effect_of(waits_for.reason_class) != "none"
+    problem = (
+        waits_for
+        if waits_for is not None and is_limit
+        else Problem("incomplete_output", "the output ends before its result")
+    )
+    result = finished(
+        problem,
         text=text,
-        reason_class="incomplete_output",
-        reason="the output ends before its result",
         conversation=conversation,
         model=model,
         usage=usage,
+        resets_at=resets_at,
+        is_final=False,
     )
+    return result if is_limit else replace(result, words=None)
 
 
 def read_lines(stream: BinaryIO) -> Iterator[bytes]:
@@ -143,6 +165,25 @@ def read_lines(stream: BinaryIO) -> Iterator[bytes]:
         yield line if fits else b""
         while not fits and line and not line.endswith(b"\n"):
             line = stream.readline(_SKIP_BYTES)
+
+
+def read_log(path: str) -> Iterator[bytes]:
+    """The lines at the end of an agent's own log.
+
+    Raises:
+        OSError: it cannot be read.
+    """
+    with os.fdopen(open_regular(Path(path)), "rb") as stream:
+        stream.seek(max(0, os.fstat(stream.fileno()).st_size - _LOG_BYTES))
+        yield from read_lines(stream)
+
+
+def parse_time(text: str | None) -> float:
+    """A time of a log in ISO 8601 (seconds since 1970); 0 if it is none."""
+    try:
+        return datetime.fromisoformat((text or "").replace("Z", "+00:00")).timestamp()
+    except ValueError:
+        return 0.0
 
 
 def parse_event(line: bytes) -> dict[str, Any] | None:

@@ -25,8 +25,18 @@ from typing import Any, BinaryIO, Final
 
 from sessionrun.agents import aider, claude, codex, gemini, ollama, opencode, qwen, shell
 from sessionrun.agents.installing import how_to_install
-from sessionrun.agents.reading import WITHOUT_RESULT, AgentResult, one_line, parse_event, read_lines
+from sessionrun.agents.markers import find_in_errors
+from sessionrun.agents.reading import (
+    WITHOUT_RESULT,
+    AgentResult,
+    Logged,
+    Problem,
+    one_line,
+    parse_event,
+    read_lines,
+)
 from sessionrun.model.errors import AgentNotFound, InputError
+from sessionrun.model.reasons import effect_of
 from sessionrun.model.spec import AgentSpec, OutputFormat
 from sessionrun.store.files import open_regular
 
@@ -41,6 +51,7 @@ __all__ = [
     "check_agent",
     "check_startable",
     "find_program",
+    "find_silent_limit",
     "has_stream",
     "how_to_install",
     "is_final",
@@ -81,6 +92,12 @@ _STREAMS: Final[Mapping[OutputFormat, tuple[_Read, _Render]]] = {
     "opencode": (opencode.read, opencode.render),
 }
 
+_OWN_LOGS: Final[Mapping[OutputFormat, Callable[[Mapping[str, str], str, str | None], Logged | None]]] = {
+    "opencode": opencode.find_last_error,
+    "qwen": qwen.find_last_error,
+}
+"""Agents that print nothing of a request that fails and is tried again: what their own logs say of it."""
+
 _REFUSED_AS_ROOT: Final = (("claude", "--dangerously-skip-permissions", "IS_SANDBOX", "CLAUDE_CODE_BUBBLEWRAP"),)
 """Programs that end at once as root when given this option, unless one of the variables is exactly 1."""
 
@@ -102,6 +119,8 @@ _CHATTER: Final = re.compile(r"(?i)\s*(warning\b|\[startup\]|ripgrep |yolo mode 
 """Lines on standard error that agents print in good runs too, and the places in a trace."""
 
 _STDERR_TAIL_BYTES: Final = 8192
+_WAITS_BYTES: Final = 4096
+"""How much of the end of standard error may tell what an agent waits for."""
 
 
 def build_argv(
@@ -224,6 +243,36 @@ def is_final(agent: AgentSpec, raw: Path) -> bool:
     for a while, not each second.  False for an agent without a stream, and for a file that is gone.
     """
     return has_stream(agent) and read_result(agent.output, raw, raw).is_final
+
+
+def find_silent_limit(
+    agent: AgentSpec, stdout: Path, stderr: Path, environ: Mapping[str, str], cwd: str
+) -> Problem | None:
+    """What an agent that prints nothing waits for, if the last that it printed or logged says so.
+
+    Only a failed request counts after which it has printed nothing: it may have asked again, with success, before.
+
+    Args:
+        agent: the agent, which runs.
+        stdout: its standard output.
+        stderr: its standard error.
+        environ: its variables.
+        cwd: the directory in which it was started.
+    """
+    result = read_result(agent.output, stdout, stderr)
+    if result.reason_class not in WITHOUT_RESULT:
+        is_limit = effect_of(result.reason_class) != "none"
+        return Problem(str(result.reason_class), result.reason or "", result.words) if is_limit else None
+    try:
+        since = stdout.stat().st_mtime
+        log = _OWN_LOGS[agent.output](environ, cwd, result.conversation) if agent.output in _OWN_LOGS else None
+        if log is not None and log.at >= since:
+            return log.problem
+        errors = read_errors(stderr)[-_WAITS_BYTES:] if stderr.stat().st_mtime >= since else ""
+    except OSError:
+        return None
+    phrase = find_in_errors(errors, waits=True)
+    return Problem(*phrase, errors) if phrase is not None and effect_of(phrase[0]) != "none" else None
 
 
 def leavings(specs: Iterable[AgentSpec]) -> tuple[str, ...]:

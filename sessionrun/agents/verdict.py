@@ -10,6 +10,7 @@ or clocks.
 | the process could not be made | failed | `start_failed` |
 | it was killed by a signal of a fault (SEGV, ABRT ...) | failed | `oom` where it says so, else `agent_crashed` |
 | it was killed by another signal, its output says that it left work running | failed | `left_running` |
+| sessionrun stopped it, and its output says what went wrong | failed | the agent's |
 | it was killed by another signal | failed | `signal` |
 | the agent says what went wrong, whatever the exit code | failed | the agent's, `unknown` if it does not say why |
 | its result is missing, standard error has a known phrase | failed | that of the phrase |
@@ -66,7 +67,13 @@ class Problem(NamedTuple):
 
 
 def find_problem(
-    wait_status: int | None, errno: int | None, detail: str | None, result: AgentResult | None, stderr: str = ""
+    wait_status: int | None,
+    errno: int | None,
+    detail: str | None,
+    result: AgentResult | None,
+    stderr: str = "",
+    *,
+    stopped: bool = False,
 ) -> Problem | None:
     """What went wrong with an ended job, by the table above; None: nothing.
 
@@ -76,12 +83,16 @@ def find_problem(
         detail: one more word on that, such as the program's path.
         result: what the agent's output says; None when nothing reads it (setup, check, plain text).
         stderr: the end of its standard error, as far as that may tell of the agent; '' where it may not.
+        stopped: sessionrun had it stopped, so that a signal says nothing.
     """
     if wait_status is None:
         return Problem("start_failed", _describe_start(errno, detail))
     exit_code, signal = split_status(wait_status)
     if signal is not None:
-        return _judge_signal(signal, result, stderr, core=os.WCOREDUMP(wait_status))
+        says = result is not None and result.reason_class not in (None, *WITHOUT_RESULT) and signal not in _FAULTS
+        if result is not None and says and (stopped or result.reason_class == LEFT_RUNNING):
+            return Problem(result.reason_class or "unknown", result.reason or "")
+        return _judge_signal(signal, stderr, core=os.WCOREDUMP(wait_status))
     if exit_code is None:
         return Problem("unknown", f"odd wait status {wait_status:#x}")
     return _judge_code(exit_code, result, stderr)
@@ -107,10 +118,8 @@ def format_reason(reason_class: str, text: str) -> str:
     return line if len(line) <= MAX_REASON else line[: MAX_REASON - 3] + "..."
 
 
-def _judge_signal(number: int, result: AgentResult | None, stderr: str, *, core: bool) -> Problem:
+def _judge_signal(number: int, stderr: str, *, core: bool) -> Problem:
     text = _signal_text(number, core=core)
-    if number not in _FAULTS and result is not None and result.reason_class == LEFT_RUNNING:
-        return Problem(LEFT_RUNNING, result.reason or text)
     if number not in _FAULTS:
         return Problem("signal", text)
     crash = find_crash(stderr)

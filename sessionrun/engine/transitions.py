@@ -11,7 +11,7 @@ from typing import Final, Literal, TypeAlias
 
 from sessionrun.model.events import VERDICTS, Timer, Verdict
 from sessionrun.model.keys import PHASES, Phase
-from sessionrun.model.reasons import LEFT_RUNNING, WORKSPACE_REASONS
+from sessionrun.model.reasons import LEFT_RUNNING, WORKSPACE_REASONS, effect_of
 from sessionrun.model.sizes import format_size
 from sessionrun.model.spec import OUTCOMES, Limits, Outcome, TaskSpec
 
@@ -171,7 +171,8 @@ def judge_stopped(
     It ended for that reason, whatever its exit code says, but for two cases.  What LAND and RELEASE did is done,
     and what a PREPARE did whose time was up.  WORK that ran out of time and whose end was not seen stays `lost`,
     because `timed_out` may be tried again.  WORK that had said its last word, and then waited for work in the
-    background until its time was up, is not done again: only what it left running is missing.
+    background until its time was up, is not done again: only what it left running is missing.  WORK whose
+    last word was a limit of its provider has met that limit.
     """
     unseen = verdict in ("lost", "interrupted")
     if stopping is None or (phase == "land" and unseen):
@@ -180,7 +181,8 @@ def judge_stopped(
         return None
     if stopping == "cancelled":
         return "cancelled"
-    if reason_class == LEFT_RUNNING and stopping in ("timeout", "round_timeout", "idle_timeout"):
+    has_said_why = reason_class == LEFT_RUNNING or effect_of(reason_class) != "none"
+    if stopping == "silent_limit" or (has_said_why and stopping in ("timeout", "round_timeout", "idle_timeout")):
         return None
     if stopping == "workspace_timeout":
         return "failed"
@@ -200,6 +202,8 @@ def describe_stop(spec: TaskSpec, limits: Limits, phase: Phase, stopping: Stoppi
         return reason_class, f"{reason_class}: not done after {limits.workspace_timeout_s:g} s ({stopping})"
     if stopping == "idle_timeout":
         return "stalled", f"stalled: no output for {spec.idle_timeout_s:g} s"
+    if stopping == "silent_limit":
+        return "rate_limited", "rate_limited: its agent waited for a limit of its provider and printed nothing"
     if stopping == "disk_limit":
         most = spec.sandbox.disk if spec.sandbox is not None else None
         return "disk_limit", f"disk_limit: what it can write came to more than {format_size(most or 0)}"

@@ -38,8 +38,9 @@ Timer = Literal[
     "idle_timeout",
     "workspace_timeout",
     "disk_limit",
+    "silent_limit",
 ]
-"""Which limit has ended a job; the last one is of no time."""
+"""Which limit has ended a job; the last two are of no time."""
 
 RequestKind = Literal["cancel", "retry", "hold", "release", "set", "continue"]
 REQUEST_KINDS: Final[tuple[RequestKind, ...]] = get_args(RequestKind)

@@ -34,6 +34,7 @@ from sessionrun.runtime.jobs.maker import JobMaker
 from sessionrun.runtime.keeper.command import EXIT_NO_ROOM, EXIT_REFUSED, EXIT_TAKEN, root_command, say
 from sessionrun.runtime.partners import Exports, Feeder, Notifier, Sharing, SystemClock, Watch
 from sessionrun.runtime.recovery import find_notices, find_opened, find_submitted, find_unclaimed
+from sessionrun.runtime.silence import SilenceWatch
 from sessionrun.runtime.supervisor import Supervisor
 from sessionrun.store import crashpoint, locks, processes
 from sessionrun.store.files import open_regular
@@ -122,7 +123,7 @@ def _run(session: SessionDir, local: LocalExecutor) -> None:
     exports, sharing = _open_exports(session, spec), _SharingOfAll(session, spec)
     jobs = JobMaker(session, lambda: state.spec)
     feeder = _open_feeder(session, spec)
-    watches, notifier = tuple(_open_watches(session, spec)), _open_notifier(session, spec)
+    watches, notifier = tuple(_open_watches(session, spec, jobs)), _open_notifier(session, spec)
     partners = (exports, sharing, feeder, watches, notifier)
     jobs.proxying.go_on(task.job.key for task in state.tasks.values() if task.job is not None)
     Supervisor(session, state, journal, executor, jobs, SystemClock(), *partners).run(notices)
@@ -149,8 +150,10 @@ def _open_notifier(session: SessionDir, spec: SessionSpec) -> Notifier | None:
     return Notifying(session, spec, say)
 
 
-def _open_watches(session: SessionDir, spec: SessionSpec) -> Iterator[Watch]:
+def _open_watches(session: SessionDir, spec: SessionSpec, jobs: JobMaker) -> Iterator[Watch]:
     yield DiskWatch(session)
+    if spec.cluster is None:  # what a node's jobs print comes in pieces
+        yield SilenceWatch(jobs)
     if spec.limits.max_load or spec.limits.min_free_memory:
         from sessionrun.runtime.machine import MachineWatch
 

@@ -36,6 +36,9 @@ class Jobs(Protocol):
     def measure_output(self, key: JobKey) -> int:
         """How much a job has printed (bytes)."""
 
+    def note_limit(self, state: TaskState, key: JobKey) -> bool:
+        """Whether a silent WORK job waits for a limit; if it does, its verdict will say so."""
+
 
 class Exports(Protocol):
     """Writes what others see of the session; see `exports.writer.ExportWriter`."""

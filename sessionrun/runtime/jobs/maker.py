@@ -36,6 +36,7 @@ from sessionrun.runtime.jobs.work import (
     judge_work,
     measure_file,
     measure_work,
+    note_limit,
     read_traces,
 )
 from sessionrun.runtime.jobs.workspace import build_workspace, judge_workspace
@@ -106,9 +107,10 @@ class JobMaker:
 
             ended, no_walls = take_report(self._site, ended, state.spec.sandbox)
         ran = ended.key.phase == "work" and ended.errno is None
-        traces = read_traces(self._site, state) if ran else Traces()
+        traces = read_traces(self._site, state, ended.key) if ran else Traces()
+        stopped = state.job is not None and state.job.stopping is not None
         problem = no_walls or find_problem(
-            ended.wait_status, ended.errno, ended.detail, traces.result, traces.stderr
+            ended.wait_status, ended.errno, ended.detail, traces.result, traces.stderr, stopped=stopped
         )
         if state.spec.sandbox is not None:
             problem = leave_groups(self._site, ended.key, state.spec.sandbox, problem)
@@ -141,7 +143,7 @@ class JobMaker:
             return None if judged is None else self._make_verdict(state, Exit(key, None), "failed", judged, None)
         if not lost.gone or key.phase != "work" or not table.has_stream(agent) or is_refused(self._site, key):
             return None
-        result = read_traces(self._site, state).result
+        result = read_traces(self._site, state, key).result
         if result is None or not result.ok:
             return None
         why = Problem(EXIT_UNSEEN, f"its answer is complete, though {lost.reason}")
@@ -152,6 +154,10 @@ class JobMaker:
         if key.phase == "work":
             return measure_work(self._site, key.task)
         return measure_file(self._site.session.job_path(key) / "stdout")
+
+    def note_limit(self, state: TaskState, key: JobKey) -> bool:
+        """Whether a silent WORK job waits for a limit of its provider; if it does, its verdict will say so."""
+        return note_limit(self._site, state, key)
 
     def _judge_phase(self, state: TaskState, ended: Exit, problem: Problem | None) -> Judged:
         if ended.key.phase == "work":

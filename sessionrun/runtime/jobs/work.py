@@ -11,6 +11,8 @@ from dataclasses import replace
 from pathlib import Path
 from typing import BinaryIO, Final
 
+import orjson
+
 from sessionrun.agents import table
 from sessionrun.agents.verdict import Problem
 from sessionrun.engine.budget import find_job_budget, to_usd
@@ -35,6 +37,9 @@ TASK_DIR: Final = "{task_dir}"
 
 REFUSAL: Final = "refusal"
 """File in the folder of a WORK job whose prompt could not be made: the reason."""
+
+LIMIT: Final = "limit"
+"""File in the folder of a WORK job whose agent waited for a limit of its provider without a word: what it met."""
 
 _TOLD_BYTES: Final = 4096
 """How much of an earlier answer a new conversation is told."""
@@ -134,7 +139,20 @@ def is_refused(site: Site, key: JobKey) -> bool:
     return os.path.lexists(site.session.job_path(key) / REFUSAL)
 
 
-def read_traces(site: Site, state: TaskState) -> Traces:
+def note_limit(site: Site, state: TaskState, key: JobKey) -> bool:
+    """Whether a silent agent waits for a limit; if so, what it met is written down for `read_traces`."""
+    agent, session, task = site.agent_of(state), site.session, state.spec
+    stdout = session.raw_path(task.id) if table.has_stream(agent) else session.output_path(task.id)
+    env = {**os.environ, **agent.env, **site.environment_of(task, key, state.place)}
+    cwd = site.directory_of(task, state.place)
+    problem = table.find_silent_limit(agent, stdout, session.error_path(task.id), env, cwd)
+    if problem is None:
+        return False
+    replace_file(session.make_job_path(key) / LIMIT, orjson.dumps([*problem]), durable=True)
+    return True
+
+
+def read_traces(site: Site, state: TaskState, key: JobKey) -> Traces:
     """Read what the agent left; renders a structured stream into the task's answer file."""
     agent, session, task = site.agent_of(state), site.session, state.spec.id
     # a script's standard error comes from the programs that it ran, not from a provider
@@ -145,6 +163,9 @@ def read_traces(site: Site, state: TaskState) -> Traces:
     if not table.has_stream(agent):
         return Traces(table.read_result(agent.output, answer, errors), stderr)
     result = table.read_result(agent.output, raw, errors)
+    if result.reason_class in table.WITHOUT_RESULT and (met := read_tail(site.session.job_path(key) / LIMIT)):
+        reason_class, reason, words = orjson.loads(met)
+        result = replace(result, reason_class=reason_class, reason=reason, words=words)
     if result.text is not None:
         replace_file(answer, result.text.encode("utf-8", "replace"), durable=False)
     else:

@@ -1,0 +1,48 @@
+"""Ends the work of agents that wait for a limit of their provider and say nothing.
+
+Some agents ask again for hours, and print nothing meanwhile.  So when an agent has printed nothing for a while,
+what it printed or logged last is looked at: after 30 s, and then each time when the silence is twice as long.
+Whether that is a limit is the agents' business.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Final
+
+from sessionrun.engine.state import State
+from sessionrun.model.events import Event, TimerFired
+from sessionrun.model.keys import JobKey
+from sessionrun.runtime.partners import Jobs
+
+SILENT_S: Final = 30.0
+LOOK_S: Final = 5.0
+
+
+class SilenceWatch:
+    """Says which jobs wait for a limit; `look_at` is when it is to be asked next (monotonic)."""
+
+    def __init__(self, jobs: Jobs, silent_s: float = SILENT_S) -> None:
+        self._jobs, self._silent_s = jobs, silent_s
+        self._seen: dict[JobKey, tuple[int, float, float]] = {}  # size, since when, when to look at what it says
+        self.look_at: float | None = None
+
+    def hear(self, state: State, at: float, mono: float) -> Iterator[Event]:
+        """What is to be recorded now."""
+        if not state.running_jobs or (self.look_at is not None and mono < self.look_at):
+            return
+        self.look_at = mono + min(LOOK_S, self._silent_s / 2)
+        before, self._seen = self._seen, {}
+        for task in state.tasks.values():
+            job = task.job
+            if job is None or job.stopping is not None or job.key.phase != "work" or job.pid is None:
+                continue
+            size = self._jobs.measure_output(job.key)
+            was, since, due = before.get(job.key, (-1, mono, 0.0))
+            if size != was:
+                since, due = mono, mono + self._silent_s
+            elif mono >= due:
+                due = mono + (mono - since)
+                if self._jobs.note_limit(task, job.key):
+                    yield TimerFired(job.key, "silent_limit")
+            self._seen[job.key] = (size, since, due)

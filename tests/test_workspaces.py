@@ -27,9 +27,8 @@ from sessionrun.workspaces.worktree import prepare
 
 Work = Callable[[Path], object]
 
-AS_ANN = {
-    **os.environ,
-    **{f"GIT_{who}_{what}": "ann@example.org" for who in ("AUTHOR", "COMMITTER") for what in ("NAME", "EMAIL")},
+IDENTITY = {
+    f"GIT_{who}_{what}": "ann@example.org" for who in ("AUTHOR", "COMMITTER") for what in ("NAME", "EMAIL")
 }
 
 
@@ -56,7 +55,9 @@ class Project:
 
     def run(self, *argv: str, cwd: Path | None = None) -> str:
         place = cwd or self.top
-        done = subprocess.run(["git", *argv], cwd=place, capture_output=True, text=True, check=True, env=AS_ANN)
+        done = subprocess.run(
+            ["git", *argv], cwd=place, capture_output=True, text=True, check=True, env={**os.environ, **IDENTITY}
+        )
         return done.stdout.strip()
 
     def repository(self, keep: KeepPolicy = "never") -> Repository:
@@ -151,7 +152,13 @@ def test_the_git_of_a_task_works_in_its_worktree_whatever_the_shared_settings_sa
 ) -> None:
     script = TRAPS[trap].replace("outer/inner repo", "outer/inner repo && git -C outer add -A")
     repository = None if trap == "a submodule" else project.repository()
-    subprocess.run(["/bin/sh", "-ec", script], cwd=project.root, check=True, capture_output=True, env=AS_ANN)
+    subprocess.run(
+        ["/bin/sh", "-ec", script],
+        cwd=project.root,
+        check=True,
+        capture_output=True,
+        env={**os.environ, **IDENTITY},
+    )
     request = WorkspaceRequest(repository or project.repository(), "s1", "t", "do it")
     place = prepare(request, project.folder())
     path = Path(place.worktree or "")

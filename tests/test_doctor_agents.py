@@ -13,8 +13,10 @@ from typing import Any
 
 import pytest
 from conftest import Command
+from test_documents import part
 
 from sessionrun.agents import table
+from sessionrun.agents.callers import CALLERS
 from sessionrun.agents.installed import PROGRAMS, find_known, find_sign_in, is_known_version
 from sessionrun.client.doctor.programs import Examined, Host, examine_agents
 from sessionrun.model.spec import AgentSpec
@@ -243,3 +245,29 @@ def test_there_is_nothing_to_fix(sessionrun: Command) -> None:
     done = sessionrun("doctor", "agents", "--fix")
     assert (done.returncode, done.stdout) == (2, "")
     assert "--fix" in done.stderr
+
+
+# --- the caller's variables ---
+
+
+def test_the_state_of_the_caller_s_agent_is_passed_on_to_no_job(sessionrun: Command) -> None:
+    """Not to a setup or a check either, which may start an agent; what a plan sets counts."""
+    dropped = {name.replace("*", "X"): "caller" for name in CALLERS}
+    kept = dict.fromkeys(("CODEX_HOME", "CLAUDE_CODE_MAX_OUTPUT_TOKENS", "CLAUDE_CODE_OAUTH_TOKEN"), "caller")
+    task = {"prompt": "env >work", "setup": "env >setup", "check": "env >check"}
+    plan = json.dumps([{**task, "env": {"CLAUDE_CODE_SIMPLE": "own"}}])
+    done = sessionrun("--sync", "--agent", "shell", "-", stdin=plan, env={**dropped, **kept})
+    assert done.returncode == 0, done.stderr
+    for name in ("work", "setup", "check"):
+        found = dict(line.partition("=")[::2] for line in (sessionrun.cwd / name).read_text().splitlines())
+        assert found.items() >= {**kept, "CLAUDE_CODE_SIMPLE": "own"}.items()
+        assert not [one for one in dropped if found.get(one) == "caller"]
+
+
+def test_what_is_not_passed_on_is_shown(sessionrun: Command, programs: Path) -> None:
+    env = {**own_path(programs), "CLAUDECODE": "1", "CLAUDE_CODE_SESSION_KIND": "bg", "OPENAI_API_KEY": "k"}
+    assert "not passed on: CLAUDECODE, CLAUDE_CODE_SESSION_KIND:" in sessionrun("doctor", "agents", env=env).stdout
+    shown = json.loads(sessionrun("doctor", "agents", "--json", env=env).stdout)
+    assert shown["not_passed_on"] == ["CLAUDECODE", "CLAUDE_CODE_SESSION_KIND"]
+    page = part("sessionrun.1", "ENVIRONMENT").text
+    assert all(name in page for name in CALLERS)

@@ -17,6 +17,7 @@ from collections.abc import Collection, Iterable, Mapping, Sequence
 from contextlib import ExitStack
 from typing import BinaryIO, Final, TypeVar
 
+from sessionrun.agents.callers import find_callers
 from sessionrun.agents.reading import one_line
 from sessionrun.agents.table import version_argv
 from sessionrun.model.frozen import frozen
@@ -68,12 +69,18 @@ def find_versions(
 ) -> dict[str, str | None]:
     """What the programs (absolute paths, by agent) say of their version; None: nothing."""
     questions = {
-        name: Question((program, *argv[1:]), {**os.environ, **agents[name].env})
+        name: Question((program, *argv[1:]), _environment_of(agents[name]))
         for name, program in programs.items()
         if (argv := version_argv(agents[name]))
     }
     answers = ask(questions, timeout_s=timeout_s)
     return {name: _first_line(answer.stdout) for name, answer in answers.items()}
+
+
+def _environment_of(agent: AgentSpec) -> dict[str, str]:
+    """What its tasks get, too."""
+    callers = find_callers(os.environ)
+    return {**{name: value for name, value in os.environ.items() if name not in callers}, **agent.env}
 
 
 def _first_line(text: str) -> str | None:
@@ -109,7 +116,7 @@ def find_unready(
             if model is None and asks_about_model(agent):
                 reasons[key] = "a task names no model: add --model"
             else:
-                questions[key] = Question(asked[key], {**os.environ, **agent.env})
+                questions[key] = Question(asked[key], _environment_of(agent))
     reasons |= {key: _describe_unready(answer) for key, answer in ask(questions, timeout_s=timeout_s).items()}
     problems: dict[str, list[str]] = {}
     for key, why in reasons.items():

@@ -9,7 +9,7 @@ import click
 
 from sessionrun.cli.options import json_option
 from sessionrun.cli.render import escape_line, print_json, print_table
-from sessionrun.client.installed import examine_agents, list_agents
+from sessionrun.client.installed import examine_agents, list_agents, list_not_passed_on
 
 if TYPE_CHECKING:
     from sessionrun.client.doctor.programs import Examined
@@ -37,11 +37,14 @@ def report_agents(*, as_json: bool) -> bool:
     """Print what `doctor agents` finds; whether an agent other than `shell` could start."""
     from sessionrun.client.planning.sandboxing import examine_walls
 
-    agents, walls = examine_agents(), examine_walls()
+    agents, walls, dropped = examine_agents(), examine_walls(), list_not_passed_on()
     if as_json:
-        print_json({"agents": [_describe(agent) for agent in agents], "walls": walls._asdict()})
+        described = [_describe(agent) for agent in agents]
+        print_json({"agents": described, "not_passed_on": dropped, "walls": walls._asdict()})
     else:
         _print_report(agents)
+        if dropped:
+            click.echo(f"not passed on: {', '.join(dropped)}: state of the agent session that runs this shell")
         click.echo(escape_line(f"walls: {_word_walls(walls)}"))
     return any(agent.startable for agent in agents if agent.signed_in != "not needed")
 

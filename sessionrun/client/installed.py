@@ -53,6 +53,13 @@ def examine_agents() -> list[Examined]:
     return programs.examine_agents(config.agents, programs.Host(approve, os.geteuid(), os.environ, sys.platform))
 
 
+def list_not_passed_on() -> list[str]:
+    """The variables of this process that no session gets which it starts."""
+    from sessionrun.agents.callers import find_callers
+
+    return find_callers(os.environ)
+
+
 def _load() -> Config:
     """The configuration or, if it is broken, that of a fresh installation."""
     from sessionrun.agents import table

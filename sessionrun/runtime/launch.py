@@ -20,6 +20,7 @@ from typing import Any, Final, NoReturn
 import orjson
 
 from sessionrun import __version__
+from sessionrun.agents.callers import find_callers
 from sessionrun.model.errors import StoreError
 from sessionrun.runtime.keeper.command import SUPERVISOR, root_command
 from sessionrun.store import crashpoint, locks, processes
@@ -271,8 +272,9 @@ def _execute(session: SessionDir, ready_fd: int, lock_fd: int, program: str) -> 
     marker = environ.pop(processes.JOB_MARKER, None)
     if marker is not None:  # launched from a job: that job's end must not be ours
         environ[processes.PARENT_VARIABLE] = marker
-    # those of the gate, the check or the hook that launched it are not the session's
-    for name in (processes.SCRIPT_MARKER, FEEDBACK_VARIABLE, *CALLER_S_REPOSITORY):
+    # Those of the gate, the check, the hook or the agent that launched it are not the session's.  They are dropped
+    # here, for all of its jobs: a setup or a check may start an agent as well.
+    for name in (processes.SCRIPT_MARKER, FEEDBACK_VARIABLE, *CALLER_S_REPOSITORY, *find_callers(environ)):
         environ.pop(name, None)
     os.set_inheritable(lock_fd, True)
     os.set_inheritable(ready_fd, True)

@@ -282,6 +282,7 @@ DOCTOR_AGENTS: Final = objects(
                 }
             )
         ),
+        "not_passed_on": lists(TEXT),
         "walls": objects(dict.fromkeys(("version", "project", "strict", "keys"), nullable(TEXT))),
     }
 )

@@ -1,8 +1,9 @@
 """The background work that a stream of claude or of qwen tells of: jobs that go on beside the turn, and wake-ups.
 
 Facts that are easy to get wrong: claude prints ``result`` while a job runs, and takes another turn when the job
-ends; that turn's result names the job's run in ``origin``.  A job that claude stops at the end of the last turn
-has no such turn: its model never heard of that.  A wake-up shows only in the call that asks for it, and the turn
+ends; that turn's result names the job's run in ``origin``.  Of a job that is stopped in the middle of a turn the
+model hears with its next request.  Of a job that claude stops at the end of the last turn it never hears.  A
+wake-up shows only in the call that asks for it, and the turn
 that it begins starts with ``init``.  qwen names a shell only in the answer to the call, and kills it without a
 word.
 This module must not know what becomes of a result.
@@ -30,6 +31,8 @@ class Background:
         self._runs: dict[str, str] = {}  # the run of every job that was named, by its id
         self._listed: set[str] | None = None  # the ids of all jobs that run, where the stream lists them
         self._wakes: dict[str, str] = {}  # the name of a wake-up, by the id of the call
+        self._in_turn = False
+        self._next: set[str] = set()  # jobs of whose stop the model hears with the next answer to a call
 
     @property
     def is_open(self) -> bool:
@@ -47,17 +50,26 @@ class Background:
             for block in list_at(event, "message", "content"):
                 self._see_call(block)
         elif kind == "user":
+            if event.get("parent_tool_use_id") is None:
+                self._forget(self._next)
             for block in list_at(event, "message", "content"):
                 self._see_answer(block)
         elif kind == "result":
             run = text_at(event, "origin", "runId")
-            for job in [job for job in self._lost if run and self._runs[job] == run]:
-                del self._lost[job]
+            self._forget({job for job in self._lost if run and self._runs[job] == run})
+            self._in_turn = False
+            self._next.clear()
         elif kind == "system" and subtype == "init":
+            self._in_turn = True
             self._wakes.clear()
         elif kind == "system":
             nested = event.get("data")  # qwen's form
             self._see_job(subtype, nested if isinstance(nested, dict) else event, nested=nested is not None)
+
+    def _forget(self, jobs: set[str]) -> None:
+        """The model knows that these were stopped."""
+        for job in jobs:
+            self._lost.pop(job, None)
 
     def _running(self) -> list[str]:
         return [name for job, name in self._open.items() if self._listed is None or job in self._listed]
@@ -99,6 +111,8 @@ class Background:
             status = text_at(words, "status") or text_at(words, "patch", "status")
             if status in ("stopped", "killed") and job in self._open:
                 self._lost[job] = self._open.pop(job)
+                if self._in_turn:
+                    self._next.add(job)
             elif status not in (None, "pending", "running"):
                 self._open.pop(job, None)
 

@@ -18,8 +18,9 @@ from sessionrun.store.caches import OPTIONAL_OF_SUMMARY, OPTIONAL_OF_TASK
 PLAN = {
     "prompts": [{"id": "a", "prompt": "echo a"}, {"id": "b", "prompt": "exit 7", "needs": ["a"], "retries": 1}]
 }
-MAY_BE_ABSENT = {*OPTIONAL_OF_TASK, *OPTIONAL_OF_SUMMARY, "attempts"}
-"""Sessions of an earlier version have not got them; `attempts` has to be asked for."""
+MAY_BE_ABSENT = {*OPTIONAL_OF_TASK, *OPTIONAL_OF_SUMMARY, "attempts", "telling", "hidden_tests"}
+"""Sessions of an earlier version have not got them; `attempts` has to be asked for; only what failed
+has `telling`."""
 
 WITHOUT_JSON = {"mcp", "report", "schema", "serve", "watch"}
 

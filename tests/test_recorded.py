@@ -23,7 +23,10 @@ RECORDED = Path(__file__).parent / "data" / "recorded" / "before-rooms"
 PLACE = "/tmp/sample"
 """Where it was recorded."""
 
-NEW_KEYS = {"explain_json": {"damage", "denied", "feed", "landings", "parent", "worktree_kept", "worktree_remark"}}
+NEW_KEYS = {
+    "explain_json": {"damage", "denied", "feed", "landings", "parent", "worktree_kept", "worktree_remark"},
+    "results_json": {"telling", "hidden_tests"},
+}
 """What JSON has now that it had not then, by output."""
 
 EXIT_CODES = {"wait_json": 1}

@@ -111,6 +111,9 @@ def test_a_run_of_the_example(bench: Bench) -> None:
     assert second["FAIL_TO_PASS_failed"] == ["tests/test_words.py::test_headline_keeps_capitals"]
     assert second["PASS_TO_PASS_failed"] == [], "the tests of the base are back in the clean room"
     assert set(KEYS_OF_THE_RUNNER) <= set(first)
+    shown = {task["id"]: task for task in bench.load("results", "last")["tasks"]}
+    assert shown["example__wordtool-1"]["hidden_tests"] == {"passed": 6, "total": 6}
+    assert "5 hidden" in bench("results", "last").stdout
     summary = found["summary.json"]
     assert set(SUMMARY_OF_THE_RUNNER) <= set(summary)
     assert (summary["total_instances"], summary["successful"], summary["failed"]) == (2, 1, 1)

@@ -130,6 +130,8 @@ def make_tasks(folder: Path, outputs: list[tuple[str, str]]) -> list[dict[str, A
                 "outcome": "failed" if failed else "succeeded",
                 "word": "failed" if failed else "succeeded",
                 "reason": "exit_code: exit code 3" if failed else None,
+                "reason_class": "exit_code" if failed else None,
+                "attempt": 1,
                 "phase": None,
                 "landing": None,
                 "output": f"{num}.txt",

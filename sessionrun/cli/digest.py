@@ -15,6 +15,7 @@ from sessionrun.cli.render import (
     escape_line,
     session_head,
     task_word,
+    telling_lines,
     versioned,
     write_bytes,
 )
@@ -23,6 +24,7 @@ from sessionrun.client.reading.digest_record import describe_digest, find_room, 
 from sessionrun.store.session import SessionDir
 
 _ERRORS_HEAD: Final = "[standard error]"
+_SAID_HEAD: Final = "[the agent said]"
 _ENDS: Final = len(
     "".join(["\n\n\n\n", "These need attention, too: ", "Tasks that are fine and not shown: 1234567890"])
 )
@@ -81,10 +83,11 @@ def _block(shown: Shown) -> list[str]:
         *reason,
         SINGLE_LINE + "\n",
     ]
-    lines += _section(shown.answer)
+    lines += [f"{line}\n" for line in telling_lines(task, "")]
     if shown.errors is not None:
         lines += [_ERRORS_HEAD + "\n", *_section(shown.errors)]
-    return lines
+    is_marked = shown.answer.size and (shown.errors is not None or task.get("telling"))
+    return [*lines, *([_SAID_HEAD + "\n"] if is_marked else []), *_section(shown.answer)]
 
 
 def _section(excerpt: Excerpt) -> list[str]:

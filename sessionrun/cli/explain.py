@@ -20,6 +20,7 @@ from sessionrun.cli.render import (
     proof_lines,
     session_word,
     task_word,
+    telling_lines,
 )
 from sessionrun.client.lookup import open_session
 from sessionrun.store.session import SessionDir
@@ -139,6 +140,7 @@ def _tell_tasks(session: SessionDir, explanation: Mapping[str, Any]) -> Iterator
     for task in explanation["tasks"]:
         yield f"\nTask {task['num']} (ID: {task['id']}): {task_word(task)}"
         yield f"  {_word_cause(task['cause'])}: {escape_line(task['why'])}"
+        yield from telling_lines(task, "  ")
         yield from proof_lines(task, "  ")
         if task["follow_up"] is not None:
             asked = " ".join(task["follow_up"].split())

@@ -11,7 +11,16 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from datetime import datetime
 from typing import Any, Final, TypeAlias
 
-from sessionrun.cli.render import encode, escape, escape_line, reason_lines, task_word, versioned, write_bytes
+from sessionrun.cli.render import (
+    encode,
+    escape,
+    escape_line,
+    reason_lines,
+    task_word,
+    telling_lines,
+    versioned,
+    write_bytes,
+)
 from sessionrun.client.reading.outputs import iterate_chunks, iterate_tail
 from sessionrun.client.reading.waiting import has_failed
 from sessionrun.store.session import SessionDir
@@ -75,6 +84,8 @@ def _iterate_markdown(view: Mapping[str, Any], tasks: Sequence[Task], read: Read
         yield f"\n## {task['num']}. {_plain(task['title'])}\n\n`{escape_line(task['id'])}`: {task_word(task)}\n"
         reasons = " ".join(line.strip() for line in reason_lines(task, ""))
         yield f"\n{_plain(reasons)}\n" if reasons else ""
+        words = [] if (task.get("telling") or {}).get("step") == "work" else telling_lines(task, "")
+        yield _fence("\n".join(words))
         yield _fence(read(task, "output"))
         errors = read(task, "stderr") if has_failed(task) else ""
         yield f"\nStandard error:\n{_fence(errors)}" if errors else ""
@@ -110,7 +121,9 @@ def _iterate_junit(view: Mapping[str, Any], tasks: Sequence[Task], read: Read) -
         if task["outcome"] in _NOT_DONE:
             yield f"<skipped message={_quote(reason)}/>"
         elif has_failed(task):
-            yield f"<failure type={_quote(task['reason_class'] or task['word'])} message={_quote(reason)}/>"
+            yield f"<failure type={_quote(task['reason_class'] or task['word'])} message={_quote(reason)}>"
+            yield _xml("\n".join(telling_lines(task, "")))
+            yield "</failure>"
         for key, element in (("output", "system-out"), ("stderr", "system-err")):
             text = read(task, key)
             yield f"<{element}>{_xml(text)}</{element}>" if text else ""

@@ -13,16 +13,23 @@ from zlib import crc32
 import click
 
 from sessionrun.cli.options import Count, json_option, place_lines, results_dir_option, session_argument
-from sessionrun.cli.render import escape, short_time
+from sessionrun.cli.render import escape, short_time, warn
 from sessionrun.client.lookup import choose_tasks, open_session
-from sessionrun.client.reading.logs import Line, open_outputs
+from sessionrun.client.reading.logs import Line, open_outputs, open_step
 from sessionrun.client.reading.view import load_view
 from sessionrun.client.reading.waiting import POLL_LAST_S, Watch, gone_words
-from sessionrun.model.errors import SessionGone
+from sessionrun.model.errors import InputError, SessionGone
 from sessionrun.model.times import format_time
 from sessionrun.model.versions import OUTPUT_VERSION
 
 _CLOCK: Final = len("23:59:59")
+_STEP_HELP: Final = "What this step of the tasks printed, whole, instead of the agents' output."
+_NOTHING: Final = {
+    "check": "there is no output of a check",
+    "setup": "there is no output of setup commands",
+    "proof": "there is no output of a proof",
+    "gate": "no gate has kept the work from landing: there is no output",
+}
 _COLORS: Final = ("cyan", "magenta", "yellow", "blue", "green")
 
 
@@ -32,6 +39,13 @@ _COLORS: Final = ("cyan", "magenta", "yellow", "blue", "green")
 @click.option("-f", "--follow", is_flag=True, help="Go on until the tasks have ended.")
 @click.option("-n", "--lines", type=Count(), metavar="N", help="Begin N lines before the end of each file.")
 @click.option("-t", "--timestamps", is_flag=True, help="Begin each line with the time at which it came.")
+@click.option("--check", "step", flag_value="check", help=_STEP_HELP)
+@click.option("--setup", "step", flag_value="setup", help=_STEP_HELP)
+@click.option("--proof", "step", flag_value="proof", help=_STEP_HELP)
+@click.option("--gate", "step", flag_value="gate", help=_STEP_HELP)
+@click.option(
+    "--round", "round_number", type=Count(1), metavar="N", help="With --check: of round N, not the last."
+)
 @json_option
 @results_dir_option
 def command(
@@ -40,6 +54,8 @@ def command(
     follow: bool,
     lines: int | None,
     timestamps: bool,
+    step: str | None,
+    round_number: int | None,
     as_json: bool,
     results_dir: Path | None,
 ) -> None:
@@ -49,6 +65,8 @@ def command(
 
     The time of a line is known only if it came while --follow waited for it.
     """
+    if round_number is not None and step != "check":
+        raise InputError("--round is for --check: only a check is done in each round")
     session = open_session(results_dir, session_id)
     view = load_view(session)
     chosen = choose_tasks(view, tasks)
@@ -56,22 +74,32 @@ def command(
         for line in place_lines(view):
             click.echo(line, err=True)
     form = _choose_format(as_json=as_json, tagged=len(chosen) > 1)
-    readers = [reader for task in chosen for reader in open_outputs(session, task, lines)]
+    if step is None:
+        opened = [reader for task in chosen for reader in open_outputs(session, task, lines)]
+        readers = {reader.path: reader for reader in opened}
+    else:
+        readers = {}
     watch, came_at = Watch(), None
     while True:
         view = load_view(session)  # before reading: what is written until then is read below
-        for reader in readers:
+        if step is not None:  # a further round or attempt has files of its own
+            now = choose_tasks(view, tasks)
+            fresh = [reader for task in now for reader in open_step(session, task, step, round_number, lines)]
+            readers = {reader.path: reader for reader in fresh} | readers
+        for reader in readers.values():
             _write(reader.read_on(), form, came_at, timestamps=timestamps)
         running = any(task["status"] != "completed" for task in choose_tasks(view, tasks))
         if not follow or not running or watch.is_gone(view):
             break
         sys.stdout.flush()
-        if not any(reader.has_moved for reader in readers):
+        if not any(reader.has_moved for reader in readers.values()):
             time.sleep(POLL_LAST_S)
         came_at = time.time()
-    for reader in readers:
+    for reader in readers.values():
         _write(reader.finish(), form, came_at, timestamps=timestamps)
     sys.stdout.flush()
+    if not readers:
+        warn(f"{_NOTHING[step or '']} of {'these tasks' if len(chosen) > 1 else 'this task'}")
     if follow and running:
         raise SessionGone(gone_words(view))
 

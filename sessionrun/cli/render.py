@@ -243,11 +243,27 @@ def reason_lines(task: Mapping[str, Any], indent: str) -> list[str]:
     return textwrap.wrap(escape_line(reason), WIDTH, initial_indent=indent, subsequent_indent=indent)
 
 
+_STEP_WORDS: Final = {"work": "standard error"}
+
+
+def telling_lines(task: Mapping[str, Any], indent: str) -> list[str]:
+    """What the step printed last at which a task failed."""
+    telling = task.get("telling")
+    if not telling:
+        return []
+    head = f"[{_STEP_WORDS.get(telling['step'], telling['step'])}, last lines]"
+    return [indent + line for line in (head, *(f"  {escape(line.expandtabs())}" for line in telling["lines"]))]
+
+
 def check_lines(task: Mapping[str, Any]) -> list[str]:
     """How a task's tests came out, and which round's work is kept if it is not the last one's; else nothing."""
     check = task["check"] or {}
     counts, best, kept = check.get("counts"), check.get("best_counts"), check.get("best_round")
-    lines = [f"Tests: {_tell_counts(counts)}"] if counts else []
+    hidden = task.get("hidden_tests")
+    lines = [f"Tests: {_tell_counts(counts)}"] if counts and not hidden else []
+    if hidden:  # apart: the agent could see the one kind, and not the other
+        visible = f"{counts['passed']} of {counts['total']} visible, " if counts else ""
+        lines = [f"Tests passed: {visible}{hidden['passed']} of {hidden['total']} hidden"]
     if kept is not None and kept != task["round"] and not check["passed"]:
         tests = f" ({_tell_counts(best)})" if best else ""
         lines.append(f"Kept: the work of round {kept}{tests}: {escape_line(check['best_reason'])}")

@@ -22,11 +22,13 @@ from sessionrun.cli.render import (
     proof_lines,
     reason_lines,
     task_word,
+    telling_lines,
     versioned,
     write_bytes,
 )
 from sessionrun.client.lookup import choose_tasks, open_session
 from sessionrun.client.reading.outputs import find_tail, iterate_chunks, iterate_tail
+from sessionrun.client.reading.telling import add_tellings, count_hidden
 from sessionrun.client.reading.view import load_view
 from sessionrun.client.reading.waiting import has_failed
 from sessionrun.model.errors import InputError, SessionrunError
@@ -99,7 +101,7 @@ def command(
     elif form not in ("text", "json"):
         from sessionrun.cli.formats import print_format
 
-        print_format(form, session, view, chosen, tail=tail)
+        print_format(form, session, view, add_tellings(session, chosen), tail=tail)
     elif as_json:
         head = {key: view[key] for key in ("session_id", "status", "outcome", "results_dir")}
         summary = _find_summary(session, view)
@@ -137,11 +139,14 @@ def _find_summary(session: SessionDir, view: Mapping[str, Any]) -> dict[str, Any
 def print_results(
     session: SessionDir, view: dict[str, Any], tasks: list[dict[str, Any]], *, tail: int | None
 ) -> None:
-    """Print the results block, output by output, without holding any of them whole."""
+    """Print the results block, output by output, without holding any of them whole.
+
+    Of a task that failed, the words of the step that failed stand before what the agent said.
+    """
     terminal = sys.stdout.isatty()
     name = [escape_line(f"Name: {view['name']}")] if terminal and view.get("name") else []
     click.echo("\n".join([f"Session: {view['session_id']}", *name, *place_lines(view), DOUBLE_LINE]))
-    for task in tasks:
+    for task in _add_words(session, tasks):
         failed = task["status"] == "completed" and task["outcome"] != "succeeded"
         word = "" if task["word"] in ("succeeded", "landed", "running", "waiting") else f" {task_word(task)}"
         click.echo(f"\nTask {task['num']} (ID: {escape(task['id'])}):{word}")
@@ -155,14 +160,20 @@ def print_results(
 
             about += agent_lines(task, "")
         click.echo("\n".join([*about, SINGLE_LINE]))
-        if task["status"] == "completed":
-            _print_file(session.path / task["output"], tail)
-        else:
-            click.echo(_describe_waiting(task))
+        words = [] if (task.get("telling") or {}).get("step") == "work" else telling_lines(task, "")
+        for line in words:
+            click.echo(line)
         errors = session.path / task["stderr"]
         if failed and find_tail(errors, 0):
-            click.echo("[standard error]")
+            words = ["[standard error]"]
+            click.echo(words[0])
             _print_file(errors, STDERR_TAIL if tail is None else tail)
+        if task["status"] != "completed":
+            click.echo(_describe_waiting(task))
+        elif find_tail(session.path / task["output"], 0):
+            if words:
+                click.echo("[the agent said]")
+            _print_file(session.path / task["output"], tail)
     if any(task["usage"] is not None for task in tasks):
         from sessionrun.cli.money import print_usage
 
@@ -175,14 +186,21 @@ def print_results(
             print_merge_instructions(view, group, repository)
 
 
+def _add_words(session: SessionDir, tasks: Sequence[dict[str, Any]]) -> Iterator[dict[str, Any]]:
+    """The tasks, each with `telling` and `hidden_tests`, read when it is shown."""
+    for task in tasks:
+        (worded,) = add_tellings(session, [task])
+        yield {**worded, "hidden_tests": count_hidden(session, task)}
+
+
 def print_results_json(
-    session: SessionDir, head: Mapping[str, Any], tasks: Sequence[Mapping[str, Any]], *, tail: int | None
+    session: SessionDir, head: Mapping[str, Any], tasks: Sequence[dict[str, Any]], *, tail: int | None
 ) -> None:
     """Print one JSON object: `head`, and `tasks`, each with its `text` and `stderr_text`, streamed."""
     import orjson
 
     write_bytes(encode(versioned(head))[:-1] + b',"tasks":[')
-    for place, task in enumerate(tasks):
+    for place, task in enumerate(_add_words(session, tasks)):
         write_bytes((b"," if place else b"") + encode(task)[:-1])
         for key, file in (("text", task["output"]), ("stderr_text", task["stderr"])):
             write_bytes(b',"%b":"' % key.encode())

@@ -85,6 +85,9 @@ def command(
         from sessionrun.cli import terse
 
         if brief:
+            from sessionrun.client.reading.telling import BRIEF_BYTES, add_tellings
+
+            chosen = add_tellings(session, chosen, BRIEF_BYTES)
             terse.print_brief(view, chosen, lambda task: _task_lines(task, terminal_width()), as_json=as_json)
         else:
             terse.print_fields(view, chosen, fields or (), as_json=as_json)

@@ -8,7 +8,7 @@ from typing import Any
 import click
 
 from sessionrun.cli.options import place_lines
-from sessionrun.cli.render import escape_line, print_json, print_table, session_head, session_word
+from sessionrun.cli.render import escape_line, print_json, print_table, session_head, session_word, telling_lines
 from sessionrun.cli.standing import head_line
 from sessionrun.client.reading.terse import choose_fields, is_fine, make_brief
 from sessionrun.client.reading.view import describe_shortage
@@ -32,7 +32,7 @@ def print_brief(
         *(escape_line(f"Warning: {problem}") for problem in view.get("view_problems") or ()),
     ]
     for task in tasks:
-        lines += [] if is_fine(task) else describe(task)
+        lines += [] if is_fine(task) else [*describe(task), *telling_lines(task, "     ")]
     click.echo("\n".join([*lines, cursor_line(view)]))
 
 

@@ -16,6 +16,7 @@ from sessionrun import client
 from sessionrun.client.lookup import find_results_dir
 from sessionrun.client.reading.digest import find_most
 from sessionrun.client.reading.digest_record import describe_digest
+from sessionrun.client.reading.telling import BRIEF_BYTES, add_tellings
 from sessionrun.client.reading.terse import TASK_KEYS, drop_empty, is_fine, make_brief
 from sessionrun.client.reading.waiting import Progress, has_failed
 from sessionrun.model.durations import parse_duration
@@ -91,9 +92,9 @@ class Tools:
         session = self._open(session_id)
         if since is None:
             view = client.load_view(session)
-            return _fit(make_brief(view, view["tasks"]))
+            return _fit(make_brief(view, _add_words(session, view["tasks"])))
         view, changed = client.load_since(session, since)
-        return _fit({**make_brief(view, []), "tasks": _describe_all(changed)})
+        return _fit({**make_brief(view, []), "tasks": _describe_all(_add_words(session, changed))})
 
     def wait(
         self,
@@ -108,12 +109,15 @@ class Tools:
         session = self._open(session_id)
         if until == "all":
             waited = client.wait(session, timeout_s=timeout_s, progress=progress)
-            return _fit({**make_brief(waited.view, waited.tasks), "timed_out": not waited.in_time})
+            brief = make_brief(waited.view, _add_words(session, waited.tasks))
+            return _fit({**brief, "timed_out": not waited.in_time})
         if until not in ("any", "failed"):
             raise InputError(f"until: must be all, any or failed, not {until!r:.80}")
         found = client.wait_for_next(session, since=since, failed=until == "failed", timeout_s=timeout_s)
         ends = {"cursor": found.cursor, "left": found.left, "timed_out": not found.in_time}
-        return _fit({**make_brief(found.view, []), **ends, "tasks": _describe_all(found.tasks)})
+        return _fit(
+            {**make_brief(found.view, []), **ends, "tasks": _describe_all(_add_words(session, found.tasks))}
+        )
 
     def results(
         self,
@@ -187,6 +191,11 @@ def _read_seconds(name: str, text: str | None) -> float | None:
 
 def _bound(max_bytes: int) -> int:
     return min(max(max_bytes, LEAST_BYTES), MOST_BYTES)
+
+
+def _add_words(session: SessionDir, tasks: Sequence[dict[str, Any]]) -> list[Record]:
+    """The tasks with the words of the steps that failed."""
+    return add_tellings(session, tasks, BRIEF_BYTES)
 
 
 def _describe_all(tasks: Sequence[Mapping[str, Any]]) -> list[Record]:

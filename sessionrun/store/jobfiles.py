@@ -7,6 +7,7 @@ one exception, `JobFileError`: the failure of the one job that it belongs to.
 from __future__ import annotations
 
 import os
+import re
 from collections.abc import Mapping
 from dataclasses import MISSING, fields, is_dataclass
 from pathlib import Path
@@ -16,7 +17,7 @@ from typing import Any, Final, Literal, TypeVar, Union, get_args, get_origin, ge
 import orjson
 
 from sessionrun.model.errors import JobFileError
-from sessionrun.store.files import open_regular, read_regular, replace_file
+from sessionrun.store.files import list_folders, open_regular, read_regular, replace_file
 
 MAX_BYTES: Final = 64 * 1024 * 1024
 """A larger file is none of ours: the longest are requests, with the rules of what git ignores."""
@@ -24,6 +25,9 @@ MAX_BYTES: Final = 64 * 1024 * 1024
 REQUEST: Final = "request.json"
 ANSWER: Final = "answer.json"
 """How a process of ours is asked, and how it answers (see `runtime.jobs.job`)."""
+
+CLAIM: Final = "claim.json"
+"""In the folder of a PREPARE: what it is about to make."""
 
 TAIL_BYTES: Final = 16 * 1024
 """How much of what a job printed is read: the next round is told so much of a failed check's output."""
@@ -89,6 +93,35 @@ def load_answer(folder: Path, cls: type[_Record]) -> _Record | None:
 def write_answer(folder: Path, answer: object) -> None:
     """Leave the answer of a job of ours: it is there in whole, or it is not there."""
     replace_file(folder / ANSWER, orjson.dumps(answer), durable=True)
+
+
+def find_job_folder(
+    session: Path, task: str, phase: str, attempt: int, round_number: int | None = None
+) -> Path | None:
+    """The folder of the last job of a phase in an attempt: of its last round, unless one is given."""
+    wanted = re.compile(rf"a{attempt}-r(\d+)-{phase}(?:-s(\d+))?")
+    jobs = session / "jobs" / task
+    found = [match for name in list_folders(jobs) if (match := wanted.fullmatch(name))]
+    found = [match for match in found if round_number in (None, int(match[1]))]
+    last = max(found, key=lambda match: (int(match[1]), int(match[2] or 1)), default=None)
+    return None if last is None else jobs / last[0]
+
+
+def list_outputs(folder: Path, *, whole: bool = False) -> list[Path]:
+    """The files with what a job printed; with `whole` also those of the checks that a proof did, in full."""
+    checks = sorted(folder.glob("*.txt")) if whole else []
+    return [*checks, folder / "stdout", folder / "stderr"]
+
+
+def load_worktree(session: Path, task: str, attempt: int) -> str | None:
+    """Where the worktree of an attempt is, or was: its claim says so when the worktree is gone, too."""
+    folder = find_job_folder(session, task, "prepare", attempt)
+    try:
+        claim = None if folder is None else orjson.loads(read_regular(folder / CLAIM, MAX_BYTES))
+    except (OSError, orjson.JSONDecodeError):
+        return None
+    worktree = claim.get("worktree") if isinstance(claim, dict) else None
+    return worktree if isinstance(worktree, str) and worktree else None
 
 
 def read_tail(path: Path) -> bytes:

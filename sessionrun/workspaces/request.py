@@ -19,12 +19,13 @@ from sessionrun.model.places import KeepPolicy, Place, Repository, Start
 from sessionrun.model.seats import Seats
 from sessionrun.model.upstreams import Upstream
 from sessionrun.model.validation import describe_id_problem
+from sessionrun.store import jobfiles
 from sessionrun.store.jobfiles import ANSWER, load_answer, load_record_if_any
 
 WORKSPACE_LIMIT_S: Final = 600.0
 """How long one git command of PREPARE, RELEASE and `clean` may take (seconds), unless a session sets a limit."""
 
-CLAIM: Final = "claim.json"
+CLAIM: Final = jobfiles.CLAIM
 """Written before a branch or a worktree is made, so that `clean` can find what a crash left behind."""
 
 CHANGED: Final = "changed.json"

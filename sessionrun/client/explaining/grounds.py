@@ -9,6 +9,7 @@ from typing import Any
 from sessionrun.client.explaining.explanation import Grounds, explain_session, explain_tasks, find_holders
 from sessionrun.client.lookup import choose_tasks
 from sessionrun.client.reading.landed import count_landings
+from sessionrun.client.reading.telling import tell
 from sessionrun.client.reading.view import load_history
 from sessionrun.model.times import format_time
 from sessionrun.runtime.history import find_damage
@@ -34,7 +35,7 @@ def explain(session: SessionDir, wanted: Sequence[str] = ()) -> dict[str, Any]:
     if wanted:
         chosen = choose_tasks({**grounds.view, "tasks": shown}, wanted)
         facts["tasks"] = [
-            {**facts_of, "landing": task["landing"]} if "landing" in task else facts_of
+            {**facts_of, "telling": tell(session, task), **{key: task[key] for key in ("landing",) if key in task}}
             for facts_of, task in zip(explain_tasks(grounds, chosen), chosen, strict=True)
         ]
     chosen_ids = {task["id"] for task in facts["tasks"]} if wanted else set(grounds.state.tasks)

@@ -15,6 +15,7 @@ from pathlib import Path
 from typing import Any, Final, NamedTuple
 
 from sessionrun.client.reading.outputs import iterate_chunks
+from sessionrun.client.reading.telling import add_tellings
 from sessionrun.client.reading.terse import is_fine
 from sessionrun.model.errors import InputError
 from sessionrun.store.files import NotRegular, open_regular
@@ -86,7 +87,8 @@ def make_digest(
     Raises:
         InputError: there is no room for the names of the tasks that are not fine.
     """
-    sources = [_find_source(session, task, frame, measure) for task in tasks]
+    worded = add_tellings(session, [dict(task) for task in tasks], room // 2)
+    sources = [_find_source(session, task, frame, measure) for task in map(_without_work, worded)]
     bad, fine = [one for one in sources if not is_fine(one.task)], [one for one in sources if is_fine(one.task)]
     by_id = sum(_measure_names(_ids(bad), measure)) <= room // 2
     names = _measure_names(_ids(bad) if by_id else _find_ranges(bad), measure)
@@ -106,6 +108,12 @@ def make_digest(
     texts = room - sum(_measure_names([*ids, *numbers], measure)) - sum(source.frame for source in chosen)
     shown = _share(sorted(chosen, key=lambda source: int(source.task["num"])), texts, measure)
     return Digest(shown, ids, numbers, len(fine) - max(0, len(chosen) - len(bad)))
+
+
+def _without_work(task: Task) -> Task:
+    """A task without the telling lines of its work: its standard error is shown anyway."""
+    is_work = (task.get("telling") or {}).get("step") == "work"
+    return {**task, "telling": None} if is_work else task
 
 
 class _Source(NamedTuple):

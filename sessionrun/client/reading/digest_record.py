@@ -94,6 +94,7 @@ def shorten_reason(task: Task) -> str:
 def _describe(shown: Shown) -> dict[str, Any]:
     record = {key: shown.task[key] for key in _TASK_KEYS}
     record |= {"reason": shorten_reason(shown.task) or None}
+    record |= {"telling": shown.task["telling"]} if shown.task.get("telling") else {}
     record |= {"text": shown.answer.text, "text_bytes": shown.answer.size}
     if shown.errors is not None:
         record |= {"stderr_text": shown.errors.text, "stderr_bytes": shown.errors.size}

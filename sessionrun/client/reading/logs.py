@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import Any, Final, NamedTuple
 
 from sessionrun.client.reading.outputs import find_tail, iterate_chunks
+from sessionrun.client.reading.telling import list_step
 from sessionrun.model.errors import StoreError
 from sessionrun.store.session import SessionDir
 
@@ -26,22 +27,22 @@ class OutputReader:
     """Reads one output file as it grows and gives out whole lines."""
 
     def __init__(self, path: Path, task: str, stream: str, show: Callable[[bytes], str]) -> None:
-        self._path, self._task, self._stream, self._show = path, task, stream, show
+        self.path, self._task, self._stream, self._show = path, task, stream, show
         self._offset, self._rest = 0, b""
         self.has_moved = False
         """Whether the last call of `read_on` found anything new."""
 
     def skip_to_tail(self, lines: int) -> None:
         """Begin `lines` lines before the end."""
-        self._offset = find_tail(self._path, lines)
+        self._offset = find_tail(self.path, lines)
 
     def read_on(self) -> Iterator[Line]:
         """Give out what is new."""
         before = self._offset
-        if find_tail(self._path, 0) < before:  # another attempt began the file anew
+        if find_tail(self.path, 0) < before:  # another attempt began the file anew
             yield from self.finish()
             self._offset = 0
-        for chunk in iterate_chunks(self._path, self._offset):
+        for chunk in iterate_chunks(self.path, self._offset):
             self._offset += len(chunk)
             *whole, self._rest = (self._rest + chunk).split(b"\n")
             for line in whole:
@@ -84,6 +85,23 @@ def open_outputs(session: SessionDir, task: dict[str, Any], lines: int | None = 
         OutputReader(output, task["id"], "stdout", show),
         OutputReader(session.path / task["stderr"], task["id"], "stderr", _decode),
     ]
+    return _begin(readers, lines)
+
+
+def open_step(
+    session: SessionDir,
+    task: dict[str, Any],
+    step: str,
+    round_number: int | None = None,
+    lines: int | None = None,
+) -> list[OutputReader]:
+    """Readers of all that a step of a task printed: see `telling.list_step`.  None where it did not begin."""
+    paths = list_step(session, task, step, round_number, whole=True)
+    streams = ((path, "stderr" if path.name == "stderr" else "stdout") for path in paths)
+    return _begin([OutputReader(path, task["id"], stream, _decode) for path, stream in streams], lines)
+
+
+def _begin(readers: list[OutputReader], lines: int | None) -> list[OutputReader]:
     if lines is not None:
         for reader in readers:
             reader.skip_to_tail(lines)

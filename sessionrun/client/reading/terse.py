@@ -41,6 +41,7 @@ TASK_KEYS: Final = (
     "word",
     "reason_class",
     "reason",
+    "telling",
     "held_until",
     "attempt",
     "agent",

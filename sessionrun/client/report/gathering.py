@@ -8,6 +8,7 @@ from typing import Any, Final, NamedTuple
 
 from sessionrun.client.reading.changes import patch_path
 from sessionrun.client.reading.digest import Excerpt, make_excerpt
+from sessionrun.client.reading.telling import add_tellings
 from sessionrun.client.reading.view import load_history
 from sessionrun.model.events import Entry, HoldLifted, HoldPlaced, JobFinished, JobLost, JobStarted
 from sessionrun.runtime.history import load_tasks
@@ -72,7 +73,7 @@ def gather(session: SessionDir, details_of: Callable[[Mapping[str, Any]], bool] 
         StoreError: the session's files are damaged.
     """
     view, _, entries = load_history(session)
-    tasks = view["tasks"]
+    tasks = add_tellings(session, view["tasks"])
     chosen = {task["id"] for task in tasks if details_of is None or details_of(task)}
     specs = load_tasks(session) if chosen else {}
     spans = find_spans(entries)

@@ -202,6 +202,7 @@ def tell_task(shown: Shown, *, unfolded: bool = False) -> Markup:
         summary,
         tag("p", "; ".join(filter(None, facts)), class_="dim"),
         tag("p", task["reason"], class_=task["word"]) if task["reason"] else None,
+        _tell_words(task.get("telling")),
         [_block("Prompt", prompt) for prompt in shown.prompts],
         _excerpt("Answer", shown.answer),
         _excerpt("Standard error", shown.errors),
@@ -209,6 +210,13 @@ def tell_task(shown: Shown, *, unfolded: bool = False) -> Markup:
         id=f"task-{task['num']}",
         open="" if unfolded else None,
     )
+
+
+def _tell_words(telling: Mapping[str, Any] | None) -> Markup | None:
+    """The telling lines of the step that failed; those of the work are in its standard error."""
+    if not telling or telling["step"] == "work":
+        return None
+    return _block(f"{str(telling['step']).capitalize()}, last lines", "\n".join(telling["lines"]))
 
 
 def _excerpt(heading: str, excerpt: Excerpt) -> Markup | None:

@@ -56,7 +56,17 @@ _PLACE: Final[Table] = {
 
 SESSION: Final[Table] = {**without(STATUS, "schema_version"), **_PLACE, "status": STATUS_WORD}
 SUMMARY_SHOWN: Final[Table] = {**without(SUMMARY, "schema_version"), **_PLACE, "status": STATUS_WORD}
-TASK_SHOWN: Final[Table] = {**TASK, **OPTIONAL_OF_TASK}
+_TELLING: Final[Table] = {
+    "telling": nullable(objects({"step": words("setup", "work", "check", "proof", "gate"), "lines": lists(TEXT)})),
+}
+"""Where verbs say why a task failed; see `client.reading.telling`."""
+
+_OPTIONAL_OF_ANSWERED: Final[Table] = {
+    **OPTIONAL_OF_TASK,
+    **_TELLING,
+    "hidden_tests": nullable(objects({"passed": count, "total": count})),
+}
+TASK_SHOWN: Final[Table] = {**TASK, **OPTIONAL_OF_TASK, **_TELLING}
 _TASKS: Final = lists(objects(TASK, OPTIONAL_OF_TASK))
 _TEXTS: Final[Table] = {"text": nullable(TEXT), "stderr_text": nullable(TEXT)}
 
@@ -87,7 +97,8 @@ FAILED: Final = objects({"session_id": TEXT, "error": objects({"code": count, "m
 """Of several sessions, one for which the verb failed."""
 
 ANSWERED: Final = objects(
-    {**SESSION, "tasks": lists(objects({**TASK, **_TEXTS}, OPTIONAL_OF_TASK))}, {**OPTIONAL, "summary": JOB_FILES}
+    {**SESSION, "tasks": lists(objects({**TASK, **_TEXTS}, _OPTIONAL_OF_ANSWERED))},
+    {**OPTIONAL, "summary": JOB_FILES},
 )
 """What `--sync` prints at the end."""
 
@@ -174,7 +185,7 @@ RESULTS: Final = objects(
         "status": STATUS_WORD,
         "outcome": SESSION_OUTCOME,
         "results_dir": path,
-        "tasks": lists(objects({**TASK, **_TEXTS}, OPTIONAL_OF_TASK)),
+        "tasks": lists(objects({**TASK, **_TEXTS}, _OPTIONAL_OF_ANSWERED)),
     },
     {"summary": JOB_FILES},
 )
@@ -194,7 +205,7 @@ DIGEST: Final = objects(
                     "text": nullable(TEXT),
                     "text_bytes": nullable(count),
                 },
-                {"stderr_text": TEXT, "stderr_bytes": count},
+                {"stderr_text": TEXT, "stderr_bytes": count, **_TELLING},
             )
         ),
     }
@@ -270,7 +281,7 @@ _EXPLAINED: Final = objects(
         "retry_at": nullable(time),
         "chain": lists(TEXT),
     },
-    {**only(OPTIONAL_OF_TASK, ("proof", "landing")), "attempts": lists(_ATTEMPT)},
+    {**only(OPTIONAL_OF_TASK, ("proof", "landing")), **_TELLING, "attempts": lists(_ATTEMPT)},
 )
 EXPLAINED: Final = objects(
     {

@@ -1,0 +1,165 @@
+"""The telling lines of the step at which a task failed: the end of what it printed.
+
+All verbs that say why a task failed take them from here.  Hidden tests are only counted: what they print tells
+what the agent must not know, and a digest may be read by an agent.
+"""
+
+from __future__ import annotations
+
+import os
+import re
+from collections.abc import Iterator, Mapping, Sequence
+from pathlib import Path
+from typing import Any, Final
+
+from sessionrun.client.reading.terse import is_fine
+from sessionrun.model.errors import JobFileError
+from sessionrun.model.landings import LANDING_FOLDER
+from sessionrun.store.jobfiles import find_job_folder, list_outputs, load_worktree, read_tail
+from sessionrun.store.session import SessionDir
+
+STEPS: Final[Mapping[str, str]] = {"setup": "setup", "check": "check", "proof": "prove"}
+"""Steps whose output is in the folder of a job, with the job's phase."""
+
+MOST_LINES: Final = 6
+LINE_BYTES: Final = 200
+LEAST_BYTES: Final = 40
+"""With less room for a task no line of it is shown."""
+
+BRIEF_BYTES: Final = 1600
+"""Of all lines together in a short answer."""
+
+_HIDDEN: Final = ("unresolved", "tests_not_run", "no_tests")
+_STEP_OF: Final[Mapping[str, str]] = {
+    **dict.fromkeys(("check_failed", "check_timeout", "no_patch", "bad_patch"), "check"),
+    **dict.fromkeys(("setup_failed", "setup_timeout"), "setup"),
+    **dict.fromkeys(("not_red", "weakened", "flaky", "unproved", *_HIDDEN), "proof"),
+    **dict.fromkeys(("cancelled", "workspace_failed", "repository_failed", "environment_failed"), ""),
+    **dict.fromkeys(("sandbox_failed", "needs_conflict", "not_parked", "start_failed", "infra", "internal"), ""),
+}
+"""The step in which a task fails for a reason of this class, "" for none that prints; of others it is the work."""
+
+_LATE: Final = ("timeout", "round_timeout")
+"""The time of an attempt or a round can end in its check, too."""
+
+_TRACE: Final = re.compile(r'\s*File ".+", line \d+')
+_TRACE_LINES: Final = 12
+"""A traceback whose last `File` line is among so many lines at the end is shown from there on."""
+
+_RULE: Final = re.compile(r"\s*([-=_*#+.─━═])\1{2,}\s*")
+_COLOUR: Final = re.compile(r"\x1b\[[0-?]{0,20}[ -/]{0,5}[@-~]")
+_ROOM: Final = re.compile(r"(?:/[^\s/'\":]+)*/\.(?:gate-[0-9a-f]{8}-|room-)[0-9a-f]+/")
+"""Where gates and proofs run; see `landing.gates.room_path` and `workspaces.request.room_path`."""
+
+_ERROR: Final = re.compile("error|exception|fail|fatal|panic|assert|denied|not found", re.IGNORECASE)
+
+
+def add_tellings(
+    session: SessionDir, tasks: Sequence[dict[str, Any]], room: int | None = None
+) -> list[dict[str, Any]]:
+    """The tasks, those that are not fine with `telling`: the step and its lines, if it printed any.
+
+    With `room` all lines together have at most so many bytes, an equal part for each task.
+    """
+    share = None if room is None else room // max(1, sum(not is_fine(task) for task in tasks))
+    if share is not None and share < LEAST_BYTES:
+        return list(tasks)
+    return [task if is_fine(task) else {**task, "telling": tell(session, task, share)} for task in tasks]
+
+
+def tell(session: SessionDir, task: Mapping[str, Any], room: int | None = None) -> dict[str, Any] | None:
+    """The step at which a task failed, and its telling lines; None: it did not fail, or nothing was printed."""
+    step = find_failed_step(session, task)
+    if step is None or task["reason_class"] in _HIDDEN:
+        return None
+    texts = (read_tail(path).decode("utf-8", "backslashreplace") for path in list_step(session, task, step))
+    worktree = load_worktree(session.path, task["id"], task["attempt"])
+    lines = choose_lines("\n".join(texts), worktree)
+    return {"step": step, "lines": lines if room is None else _fit(lines, room)} if lines else None
+
+
+def find_failed_step(session: SessionDir, task: Mapping[str, Any]) -> str | None:
+    """The step whose output says why a task failed, or did not land; None: there is none."""
+    if (task.get("landing") or {}).get("output"):
+        return "gate"
+    if task["status"] != "completed" or task["outcome"] in ("succeeded", "skipped"):
+        return None
+    if task["reason_class"] in _LATE and list_step(session, task, "check", task["round"]):
+        return "check"
+    return _STEP_OF.get(task["reason_class"] or "", "work") or None
+
+
+def list_step(
+    session: SessionDir,
+    task: Mapping[str, Any],
+    step: str,
+    round_number: int | None = None,
+    *,
+    whole: bool = False,
+) -> list[Path]:
+    """The files with what a step printed: in the newest attempt, and in the newest round unless one is given.
+
+    `whole`: see `jobfiles.list_outputs`.
+    """
+    if step == "work":
+        return [session.path / task["stderr"]]
+    if step == "gate":
+        output = Path((task.get("landing") or {}).get("output") or "")
+        # by its names below the session's directory, which may have been moved since
+        return [session.path / LANDING_FOLDER / output.parent.name / output.name] if output.name else []
+    folder = find_job_folder(session.path, task["id"], STEPS[step], task["attempt"], round_number)
+    return [] if folder is None else list_outputs(folder, whole=whole)
+
+
+def choose_lines(text: str, worktree: str | None = None) -> list[str]:
+    """The last lines that say something; of a traceback among them, from its last `File` line on. Pure."""
+    lines = [line for line in _clean(text, worktree) if line.strip() and not _RULE.fullmatch(line)]
+    # a check of ours begins the output of each command with a line "$ COMMAND"
+    began = max((place for place, line in enumerate(lines[:-1], 1) if line.startswith("$ ")), default=0)
+    lines = lines[began:][-_TRACE_LINES:]
+    trace = max((place for place, line in enumerate(lines) if _TRACE.match(line)), default=None)
+    return [_cut(line, LINE_BYTES) for line in (lines[-MOST_LINES:] if trace is None else lines[trace:])]
+
+
+def count_hidden(session: SessionDir, task: Mapping[str, Any]) -> dict[str, int] | None:
+    """How many hidden tests there are and passed; None: the task was not judged by any."""
+    if not task.get("proof"):
+        return None
+    from sessionrun.runtime.jobs.prove.request import load_report
+
+    folder = find_job_folder(session.path, task["id"], "prove", task["attempt"])
+    try:
+        report = None if folder is None else load_report(folder)
+    except JobFileError:
+        return None
+    if report is None or report.tests is None:
+        return None
+    tests = report.tests
+    return {"passed": tests.total - len(tests.failed) - len(tests.broken), "total": tests.total}
+
+
+def _clean(text: str, worktree: str | None) -> Iterator[str]:
+    """The lines without colours and what was overwritten on a terminal; paths begin in the worktree."""
+    for line in _COLOUR.sub("", text).split("\n"):
+        shown = _ROOM.sub("", line.rstrip().rpartition("\r")[2])
+        yield shown.replace(f"{worktree}{os.sep}", "") if worktree else shown
+
+
+def _fit(lines: Sequence[str], room: int) -> list[str]:
+    """The lines that have room: those go first that name no error, then the last ones.  One stays, perhaps cut."""
+    left = list(lines[:MOST_LINES])  # a traceback has more, and what it ends with stands near its beginning
+    while sum(len(line.encode()) + 1 for line in left) > room:
+        if len(left) == 1:
+            return [_cut(left[0], room - 1)]
+        plain = next((place for place, line in enumerate(left) if not _says_where_or_what(line)), len(left) - 1)
+        del left[plain]
+    return left
+
+
+def _says_where_or_what(line: str) -> bool:
+    return bool(_ERROR.search(line) or _TRACE.match(line))
+
+
+def _cut(line: str, most: int) -> str:
+    content = line.encode()
+    return line if len(content) <= most else content[: most - 3].decode("utf-8", "ignore") + "..."

@@ -4,7 +4,10 @@ from __future__ import annotations
 
 import json
 import os
+import signal
 import stat
+import subprocess
+import sys
 import threading
 import uuid
 from pathlib import Path
@@ -74,6 +77,43 @@ def test_a_launcher_that_is_killed_leaves_nothing_that_stays(sessionrun: Command
     else:
         sessionrun.start(["true"])
     assert not left.exists()
+
+
+def test_an_index_that_cannot_be_written_is_a_warning_beside_the_id(sessionrun: Command) -> None:
+    done = sessionrun("-q", "--agent", "shell", stdin='["true"]', env={"XDG_STATE_HOME": "/dev/null"})
+    session_id = done.stdout.strip()
+    assert done.returncode == 0
+    assert done.stderr == (
+        f"sessionrun: warning: session {session_id} was started, but is not in your index (/dev/null/sessionrun/"
+        f"sessions: File exists); from other directories use --results-dir {sessionrun.results}\n"
+    )
+    assert sessionrun.wait(session_id)["outcome"] == "succeeded"
+
+
+@pytest.mark.skipif(os.geteuid() != 0, reason="only root can become a user without an entry in passwd")
+def test_a_user_without_a_home_has_directories_that_cannot_be_there() -> None:
+    code = (
+        "import os, platformdirs, sessionrun.store.session; from sessionrun.store import index, user_directories\n"
+        "os.environ.clear(); os.setuid(54321)\n"
+        "print([os.path.exists(user_directories.user_directory(kind)) for kind in ('state', 'cache', 'config')])\n"
+        "print(index.sessions(), index.newest(), index.limits_path().exists())\n"
+    )
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True)
+    assert (done.stdout, done.stderr) == ("[False, False, False]\n[] None False\n", "")
+
+
+@pytest.mark.slow
+def test_processes_that_are_slow_to_come_up_are_no_failed_start(sessionrun: Command) -> None:
+    marks = sessionrun.cwd / "marks"
+    marks.mkdir()
+    env = {"SESSIONRUN_CRASH_AT": "keeper:1:STOP", "SESSIONRUN_CRASH_MARKS": str(marks)}
+    done = sessionrun("-q", "--agent", "shell", stdin='["true"]', env=env)
+    session_id = done.stdout.strip()
+    assert (done.returncode, "is slow to come up" in done.stderr) == (0, True)
+    for process in psutil.process_iter():
+        if f"session-{session_id}" in " ".join(process.cmdline()):
+            process.send_signal(signal.SIGCONT)
+    assert sessionrun.wait(session_id)["outcome"] == "succeeded"
 
 
 def sessionrun_findings(sessionrun: Command) -> list[dict[str, Any]]:

@@ -6,14 +6,17 @@ import json
 import os
 import signal
 import subprocess
+from typing import Final
 
 import psutil
 import pytest
-from conftest import Command, eventually
+from conftest import Command, eventually, slow
 from terminal import Terminal
 
 from sessionrun.cli.cancel import _summary
 from sessionrun.client.reading.listing import load_summaries
+from sessionrun.client.reading.view import load_view
+from sessionrun.store.session import SessionDir
 
 STUBBORN = "trap '' TERM INT HUP; echo $$ >stubborn; while :; do sleep 1; done"
 RUNAWAY = "setsid sh -c 'trap \"\" TERM; echo $$ >runaway; exec sleep 600' </dev/null & while :; do sleep 1; done"
@@ -230,19 +233,72 @@ def test_ctrl_c_while_it_starts(sessionrun: Command) -> None:
             assert_nothing_left(path.name.removeprefix("session-"))
 
 
-def test_ctrl_c_while_a_dataclass_is_made(sessionrun: Command) -> None:
-    """Python would end itself by the signal then: the code that was interrupted was an `exec` of a string."""
+@pytest.mark.parametrize(
+    "code",
+    [
+        "exec('os.kill(os.getpid(), 2)', {'os': os})",  # Python would end itself by the signal
+        "type('Owner', (), {'name': Named()})",  # Python before 3.12 makes a RuntimeError of it
+        *slow("weakref.finalize(Named(), os.kill, os.getpid(), 2)"),  # Python prints and forgets it
+    ],
+)
+def test_ctrl_c_where_python_loses_it(sessionrun: Command, code: str) -> None:
     (sessionrun.cwd / "sitecustomize.py").write_text(
-        "import sys\n"
+        "import os, sys, weakref\n"
+        "class Named:\n"
+        "    def __set_name__(self, owner, name):\n"
+        "        os.kill(os.getpid(), 2)\n"
         "class Finder:\n"
         "    def find_spec(self, name, path=None, target=None):\n"
-        "        if name == 'sessionrun.cli.status':\n"
-        "            exec('import os, signal; os.kill(os.getpid(), signal.SIGINT)')\n"
+        "        if name == 'sessionrun.client.launching.launch':\n"
+        f"            {code}\n"
         "sys.meta_path.insert(0, Finder())\n"
     )
-    done = sessionrun("status", "last", env={"PYTHONPATH": str(sessionrun.cwd)})
+    done = sessionrun("--agent", "shell", stdin='["true"]', env={"PYTHONPATH": str(sessionrun.cwd)})
     assert (done.returncode, done.stdout) == (130, "")
     assert "Traceback" not in done.stderr
+    assert not sessionrun.results.exists() or sessionrun.load("list")["sessions"][0]["status"] == "cancelled"
+
+
+COUNT_CALLS: Final = """
+import os, sys
+if "INTERRUPT_AT" in os.environ:
+    left, begun = int(os.environ.pop("INTERRUPT_AT")), False
+    def look(frame, event, arg):
+        global left, begun
+        begun = begun or frame.f_code.co_filename.endswith("sessionrun/cli/__init__.py")
+        left -= begun
+        return None if left else interrupt
+    def interrupt(frame, event, arg):  # at its first line: some calls do not bear an exception at once
+        sys.settrace(None)
+        os.kill(os.getpid(), 2)
+    sys.settrace(look)
+    os.register_at_fork(after_in_child=lambda: sys.settrace(None))
+"""
+"""Ctrl+C at a call of a function of Python, counted from the first of the command: no clock, no luck."""
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("words", [[], ["--sync"]])
+def test_ctrl_c_at_any_call_of_a_start(sessionrun: Command, words: list[str]) -> None:
+    """Exit code 130, one line at most, and nothing that runs on or is half made, until the id was told."""
+    (sessionrun.cwd / "sitecustomize.py").write_text(COUNT_CALLS)
+    (sessionrun.cwd / "plan.json").write_text('["sleep 600"]')
+    call, codes = 1, [130]
+    while codes[-1] == 130 and call < 90_000:  # `--sync` would go on calling
+        before = set(sessionrun.results.glob("session-*"))
+        env = {"PYTHONPATH": str(sessionrun.cwd), "INTERRUPT_AT": str(call)}
+        done = sessionrun("-q", "--agent", "shell", *words, "plan.json", env=env)
+        codes.append(done.returncode)
+        made = set(sessionrun.results.glob("session-*")) - before
+        assert done.stderr.strip() in ("", "cancelling ..."), call
+        for path in made:
+            view = load_view(SessionDir(path))
+            assert view["status"] == ("cancelled" if done.returncode == 130 else "running"), call
+            if done.returncode:
+                assert_nothing_left(view["session_id"])
+        call += call // 25 + 197
+    assert len(codes) > 40
+    assert sessionrun("cancel", "last").returncode == 0
 
 
 @pytest.mark.slow

@@ -267,11 +267,11 @@ def test_a_session_whose_id_cannot_be_told_is_named_on_standard_error(
             "--agent", "shell", *words, "plan.json", stdout=full, stderr=subprocess.PIPE, stdin=subprocess.DEVNULL
         )
         _, errors = process.communicate(timeout=60)
-    assert process.returncode == 3
+    assert process.returncode == 0, "a caller that took it for a failed start would start the work again"
     session_id = sessionrun.status("last")["session_id"]
     said = errors.decode().splitlines()[-1]
     assert said == (
-        "sessionrun: error: cannot write standard output: No space left on device; "
+        "sessionrun: warning: cannot write standard output: No space left on device; "
         f"session {session_id} was started and runs"
     )
     assert sessionrun.wait(session_id)["outcome"] == "succeeded"

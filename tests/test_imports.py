@@ -397,10 +397,7 @@ def test_what_a_part_may_not_know(family: str, forbidden: list[str]) -> None:
         ("rich", "cli.progress cli.screen"),
         ("tabulate", "cli.render"),
         ("yaml", "dialects.strict_yaml"),
-        (
-            "platformdirs",
-            "client.cluster.address client.config runtime.node.directory store.index workspaces.repository",
-        ),
+        ("platformdirs", "client.config store.user_directories"),
     ],
 )
 def test_who_alone_names_a_module(family: str, only: str) -> None:

@@ -582,4 +582,5 @@ def test_an_index_of_any_shape_is_read(tmp_path: Path) -> None:
     path.unlink()
     path.mkdir()
     assert index.sessions() == []
-    index.remember(tmp_path)  # nobody is told: the session runs all the same
+    with pytest.raises(IsADirectoryError):
+        index.remember(tmp_path)

@@ -7,13 +7,16 @@ import os
 import sys
 import warnings
 from collections.abc import Sequence
+from contextlib import suppress
 from importlib import import_module
 from typing import TYPE_CHECKING, Final, TextIO
 
 import click
 
 from sessionrun import __version__
+from sessionrun.cli import interrupts
 from sessionrun.cli.argv import BY_FLAG, VERBS, asks_for_json, rewrite_argv
+from sessionrun.cli.interrupts import EXIT_INTERRUPTED
 from sessionrun.client.notices import SessionWarning, begin
 from sessionrun.model.errors import SessionrunError
 
@@ -21,7 +24,6 @@ if TYPE_CHECKING:
     from click.shell_completion import CompletionItem
 
 EXIT_BUG: Final = 3
-EXIT_INTERRUPTED: Final = 130
 
 _EPILOG: Final = """\b
 Exit codes: 0 ok; 1 a task failed; 2 bad input; 3 internal error; 4 processes
@@ -44,6 +46,7 @@ class VerbGroup(click.Group):
         if cmd_name not in VERBS:
             return None
         command = import_module(f"sessionrun.cli.{cmd_name}").command
+        interrupts.watch()
         assert isinstance(command, click.Command)
         if ctx.resilient_parsing:
             from sessionrun.cli.completion import equip
@@ -131,6 +134,8 @@ def main(argv: Sequence[str] | None = None) -> int:
     except MemoryError:
         return _tell("out of memory: raise its limit (ulimit -v), or name fewer tasks", EXIT_BUG, as_json=as_json)
     except Exception as error:
+        if interrupts.was_pressed():
+            return EXIT_INTERRUPTED
         import traceback
 
         traceback.print_exc()
@@ -165,7 +170,8 @@ def _show_warning(
     """In the place of `warnings.showwarning`: one line, without the place in our code."""
     from sessionrun.cli.render import warn
 
-    warn(str(message))
+    with suppress(OSError):  # as Python does: that no one can hear a warning changes nothing
+        warn(str(message))
 
 
 def _tell(message: str, code: int, *, as_json: bool) -> int:

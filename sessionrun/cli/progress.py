@@ -9,7 +9,7 @@ from typing import IO, Any, Final
 
 import click
 
-from sessionrun.cli.render import clip, duration, escape, escape_line, sign, task_word, terminal_width
+from sessionrun.cli.render import clip, duration, escape, escape_line, hint, sign, task_word, terminal_width
 from sessionrun.client.reading.waiting import Progress
 from sessionrun.model.words import BAD, tell_counts
 
@@ -105,7 +105,7 @@ class PlainProgress:
         self._shown, self._shown_at = counts, now
         if not ended:
             self._look.refresh()
-        click.echo(describe(view, now - self._began, self._look.estimate(view)) + self._runs(view), err=True)
+        hint(describe(view, now - self._began, self._look.estimate(view)) + self._runs(view))
 
     def close(self) -> None:
         """See `Progress.close`."""

@@ -6,7 +6,8 @@ import os
 import re
 import sys
 import unicodedata
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from datetime import datetime
 from functools import cache
 from typing import IO, Any, Final
@@ -313,7 +314,33 @@ def clip(text: str, width: int) -> str:
 
 def warn(message: str) -> None:
     """Say something on standard error that is not a reason to stop."""
-    click.echo(f"sessionrun: warning: {escape_line(message)}", err=True)
+    hint(f"sessionrun: warning: {escape_line(message)}")
+
+
+def hint(line: str) -> None:
+    """A line on standard error on which nothing depends: where it cannot be written, the work goes on."""
+    try:
+        click.echo(line, err=True)
+    except BrokenPipeError:  # its reader has left
+        raise
+    except OSError:
+        pass
+
+
+@contextmanager
+def telling(fact: str) -> Iterator[None]:
+    """Around what tells of work that goes on whether it is told or not: a failure is a warning with that fact.
+
+    A caller that took it for a failed start would start the same work again.
+    """
+    try:
+        yield
+        sys.stdout.flush()
+    except BrokenPipeError:  # its reader has left
+        raise
+    except OSError as error:
+        os.dup2(os.open(os.devnull, os.O_WRONLY), 1)  # else what is still buffered fails again at the end
+        warn(f"cannot write standard output: {error.strerror}; {fact}")
 
 
 _INDENT: Final = "\ue000"

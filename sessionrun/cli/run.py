@@ -27,7 +27,6 @@ from sessionrun.cli.own_options import help_format_options, own_options, take_ow
 from sessionrun.cli.pace import pace_options, take_pace
 from sessionrun.client.lookup import resolve_results_dir
 from sessionrun.dialects.own_options import SHARED_OPTIONS
-from sessionrun.model.errors import StoreError
 from sessionrun.model.places import KEEP_POLICIES
 from sessionrun.model.sandbox import POLICIES
 from sessionrun.model.spec import SLOT, SessionSpec
@@ -303,24 +302,29 @@ def start_session(spec: SessionSpec, how: Launch) -> int:
     Raises:
         InputError: an agent is not signed in or not ready; nothing was created.
     """
+    from sessionrun.cli.interrupts import was_pressed
+    from sessionrun.cli.render import telling
     from sessionrun.client.launching.launch import launch
 
     results_dir = resolve_results_dir(how.results_dir)
+    shown = SessionDir(results_dir / f"session-{spec.session_id}")
     if how.verbose:
         _say_more(spec)
-    if how.sync:
-        from sessionrun.cli.sync import follow_run  # before the start: Ctrl+C in between would leave it running
-    session = launch(spec, results_dir, ready=how.ready, held=how.held)
-    if how.sync:
-        return follow_run(session, as_json=how.as_json, quiet=how.quiet, leaves_held=how.leaves_held)
     try:
-        _tell_start(spec, SessionDir(results_dir / session.path.name), how)
-    except BrokenPipeError:  # its reader has left
-        raise
-    except OSError as error:
-        why = f"cannot write standard output: {error.strerror}"
-        raise StoreError(f"{why}; session {spec.session_id} was started and runs") from error
-    return 0
+        session = launch(spec, results_dir, ready=how.ready, held=how.held)
+        if was_pressed():
+            raise KeyboardInterrupt
+        if how.sync:
+            from sessionrun.cli.sync import follow_run
+
+            return follow_run(session, as_json=how.as_json, quiet=how.quiet, leaves_held=how.leaves_held)
+        with telling(f"session {spec.session_id} was started and runs"):
+            _tell_start(spec, shown, how)
+        return 0
+    except KeyboardInterrupt:
+        from sessionrun.cli.sync import cancel_interrupted
+
+        return cancel_interrupted(shown)
 
 
 def _tell_start(spec: SessionSpec, session: SessionDir, how: Launch) -> None:

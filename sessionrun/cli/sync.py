@@ -3,12 +3,16 @@
 from __future__ import annotations
 
 import sys
+from contextlib import suppress
 from typing import Any, Final
 
 import click
 
+from sessionrun.cli.interrupts import EXIT_INTERRUPTED
+from sessionrun.cli.render import hint, telling, warn
 from sessionrun.client.reading.view import load_summary_view, load_view
 from sessionrun.client.reading.waiting import View, choose_decisive, has_ended, has_landed, is_held, wait_until
+from sessionrun.model.errors import SessionrunError
 from sessionrun.store.session import SessionDir
 
 
@@ -17,7 +21,6 @@ def _summarise(session: SessionDir, view: View) -> dict[str, Any] | None:
     spec = session.load_spec()
     if not spec.exports:
         return None
-    from sessionrun.cli.render import warn
     from sessionrun.client.reading.job_summary import find_export_problems, summarise_jobs
 
     for problem in find_export_problems(session, spec, view):
@@ -26,7 +29,6 @@ def _summarise(session: SessionDir, view: View) -> dict[str, Any] | None:
 
 
 EXIT_HELD: Final = 75
-EXIT_INTERRUPTED: Final = 130
 
 
 def follow_run(session: SessionDir, *, as_json: bool, quiet: bool, leaves_held: bool = False) -> int:
@@ -42,7 +44,7 @@ def follow_run(session: SessionDir, *, as_json: bool, quiet: bool, leaves_held: 
         from sessionrun.cli.progress import make_progress
 
         if not quiet:
-            click.echo(f"session: {session.session_id}", err=True)
+            hint(f"session: {session.session_id}")
         progress = None if quiet else make_progress(sys.stderr, lambda: load_view(session)["tasks"])
         load = load_view if leaves_held else load_summary_view
         wait_until(lambda: load(session), is_over if leaves_held else has_ended, progress=progress)
@@ -50,14 +52,38 @@ def follow_run(session: SessionDir, *, as_json: bool, quiet: bool, leaves_held: 
         from sessionrun.client.asking.requests import request_cancel
 
         interrupted = True
-        click.echo("\ncancelling ...", err=True)
-        request_cancel(session, [], has_ended, progress=progress)
+        hint("\ncancelling ...")
+        try:
+            request_cancel(session, [], has_ended, progress=progress)
+        except KeyboardInterrupt:  # a second Ctrl+C does not wait for the end
+            return EXIT_INTERRUPTED
     finally:
         if progress is not None:
             progress.close()
+    view = load_view(session)
+    with telling(f"`sessionrun results {session.session_id}` prints what it should have shown"):
+        _print_end(session, view, as_json=as_json, quiet=quiet)
+    if interrupted:
+        return EXIT_INTERRUPTED
+    if leaves_held and (not has_ended(view) or _is_only_held(view)):
+        return EXIT_HELD
+    return int(view["outcome"] != "succeeded")
+
+
+def cancel_interrupted(session: SessionDir) -> int:
+    """After Ctrl+C during its start: cancel the session, if it was begun, and wait for its end; the exit code."""
+    from sessionrun.client.asking.requests import request_cancel
+
+    if session.spec_path.exists():
+        hint("\ncancelling ...")
+        with suppress(SessionrunError, OSError):
+            request_cancel(session, [], has_ended)
+    return EXIT_INTERRUPTED
+
+
+def _print_end(session: SessionDir, view: View, *, as_json: bool, quiet: bool) -> None:
     from sessionrun.cli.results import print_results, print_results_json
 
-    view = load_view(session)
     summary = _summarise(session, view)
     if as_json:
         head = {key: value for key, value in view.items() if key != "tasks"}
@@ -71,11 +97,6 @@ def follow_run(session: SessionDir, *, as_json: bool, quiet: bool, leaves_held: 
             from sessionrun.client.reading.job_summary import word_summary
 
             click.echo(f"\n{word_summary(summary)}")
-    if interrupted:
-        return EXIT_INTERRUPTED
-    if leaves_held and (not has_ended(view) or _is_only_held(view)):
-        return EXIT_HELD
-    return int(view["outcome"] != "succeeded")
 
 
 def is_over(view: View) -> bool:

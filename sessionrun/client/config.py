@@ -158,7 +158,9 @@ def load_cache_dir(cwd: Path, environ: Mapping[str, str]) -> Path:
         if "cache_dir" in settings:
             path: Path = _read_settings(file, {"cache_dir": settings["cache_dir"]})["cache_dir"]
             return path
-    return usual_cache_dir()
+    from sessionrun.workspaces.repository import find_cache_folder
+
+    return find_cache_folder()
 
 
 def load_merge_trailers(cwd: Path, environ: Mapping[str, str]) -> bool:
@@ -172,13 +174,6 @@ def load_merge_trailers(cwd: Path, environ: Mapping[str, str]) -> bool:
         if "merge_trailers" in settings:
             return bool(_read_settings(file, {"merge_trailers": settings["merge_trailers"]})["merge_trailers"])
     return True
-
-
-def usual_cache_dir() -> Path:
-    """Where the cache is if nothing says otherwise."""
-    from platformdirs import user_cache_path
-
-    return user_cache_path("sessionrun")
 
 
 def user_config_file(environ: Mapping[str, str]) -> Path | None:
@@ -234,7 +229,7 @@ def _read_settings(file: Path, settings: Mapping[str, Any]) -> dict[str, Any]:
         raise _error(file, misfit) from None
     for name in ("results_dir", "worktree_dir", "cache_dir"):
         if name in values:
-            values[name] = file.parent / Path(values[name]).expanduser()
+            values[name] = file.parent / os.path.expanduser(values[name])
     return values
 
 

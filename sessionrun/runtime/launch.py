@@ -136,11 +136,13 @@ def start_detached(
     new: bool = True,
     meanwhile: Callable[[], None] = lambda: None,
     program: str = SUPERVISOR,
-) -> None:
+) -> bool:
     """Start the session's root, which gets `lock_fd`; return once root and keeper are up, and `meanwhile` is done.
 
     Its keeper then starts `main` of the module `program`.  Descriptors 0 to 2 must be open: whatever takes their
     place would be lost on the way.
+
+    Returns False if the processes of a new session live, but were not up in time.
 
     Raises:
         StoreError: they did not come up; the message says why, and the directory of a new session is gone again.
@@ -174,9 +176,11 @@ def start_detached(
         _reap(pid)
     crashpoint.step()
     if answer and answer.startswith(_READY):  # twice, if a first keeper was killed behind it
-        return
+        return True
+    if answer is None and new:  # to say that it failed would be wrong a moment later
+        return False
     reason = answer.decode("utf-8", "replace") if answer else _tail(session.log_path)
-    if answer is not None and new:  # else it may still come up
+    if new:
         discard_session(session)
     raise StoreError(f"session {session.session_id} did not start: {reason}")
 

@@ -7,30 +7,19 @@ line is forgotten by overwriting it with line feeds, so that no lock is needed b
 from __future__ import annotations
 
 import os
-import sys
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 from sessionrun.store.files import make_directories, no_umask
+from sessionrun.store.user_directories import user_directory
 
 if TYPE_CHECKING:
     from sessionrun.store.session import SessionDir
 
 
 def index_path() -> Path:
-    """The index file, in the user's state directory.
-
-    On Linux this is platformdirs' answer (XDG Base Directory specification) without its import, which would
-    make every launch wait 5 ms.  The specification says that a relative value is ignored.
-    """
-    base, home = os.environ.get("XDG_STATE_HOME", ""), os.environ.get("HOME", "")
-    if not os.path.isabs(base):
-        base = os.path.join(home, ".local/state") if home else ""
-    if sys.platform.startswith("linux") and base:
-        return Path(base, "sessionrun", "sessions")
-    from platformdirs import user_state_path
-
-    return user_state_path("sessionrun") / "sessions"
+    """The index file, in the user's state directory."""
+    return user_directory("state") / "sessions"
 
 
 def limits_path() -> Path:
@@ -39,21 +28,20 @@ def limits_path() -> Path:
 
 
 def remember(session: Path) -> None:
-    """Note a new session's directory; an index that cannot be written is not a reason to fail."""
+    """Note a new session's directory.
+
+    Raises:
+        OSError: the index cannot be written; the session runs all the same.
+    """
     path = index_path()
     line = os.fsencode(session) + b"\n"
     if b"\n" in line[:-1]:
         return
-    try:
-        make_directories(path.parent, 0o700)
-        with no_umask():
-            fd = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_APPEND | os.O_CLOEXEC, 0o600)
-    except OSError:
-        return
+    make_directories(path.parent, 0o700)
+    with no_umask():
+        fd = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_APPEND | os.O_CLOEXEC, 0o600)
     try:
         os.write(fd, line)
-    except OSError:
-        pass
     finally:
         os.close(fd)
 

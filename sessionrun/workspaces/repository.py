@@ -12,6 +12,7 @@ from pathlib import Path
 
 from sessionrun.model.errors import InputError
 from sessionrun.model.places import GitSettings, KeepPolicy, Repository
+from sessionrun.store.user_directories import user_directory
 from sessionrun.workspaces.bringing import included_files
 from sessionrun.workspaces.freezing import is_promise, read_settings
 from sessionrun.workspaces.git import MINIMUM, Git, GitError, version
@@ -198,9 +199,7 @@ def _name_base(git: Git, base: str | None) -> str | None:
 
 def find_cache_folder() -> Path:
     """The directory of what sessions of this user make and could make again."""
-    from platformdirs import user_cache_path
-
-    return user_cache_path("sessionrun").resolve()
+    return user_directory("cache").resolve()
 
 
 def _choose_folder(top: Path, common: Path, wanted: Path | None) -> tuple[Path, str | None]:

@@ -19,6 +19,7 @@ from sessionrun.client.notices import notify
 from sessionrun.model.cluster import SLURM, Cluster
 from sessionrun.model.errors import InputError, SessionrunError
 from sessionrun.model.spec import SessionSpec, TaskSpec
+from sessionrun.store.user_directories import user_directory
 from sessionrun.workspaces.bringing import INCLUDE_FILE
 
 CERTS_VARIABLE: Final = "SESSIONRUN_CERTS"
@@ -44,9 +45,7 @@ def find_certs_dir(environ: Mapping[str, str]) -> Path:
     named = environ.get(CERTS_VARIABLE)
     if named:
         return Path(named).absolute()
-    from platformdirs import user_config_path
-
-    return user_config_path("sessionrun") / "cluster"
+    return user_directory("config") / "cluster"
 
 
 def open_cluster(address: str, environ: Mapping[str, str]) -> Cluster:

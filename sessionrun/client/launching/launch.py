@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import signal
 import time
 from contextlib import suppress
 from dataclasses import replace
@@ -60,18 +61,24 @@ def launch(
 
         spec = replace(spec, exports=settle_exports(spec.exports))
     crashpoint.arm("launcher")
-    lock_fd = create_session(session, spec)
-    if held:  # the supervisor takes it before it starts anything
-        send_request(session, {"kind": "hold", "reason": "held since its start, until it is released"})
-    sweep_unbegun(session.path.parent)
-    status = _claim_exports(session, spec) if spec.exports else None
+    # Until there are processes that can be asked to end, Ctrl+C waits: it would leave a part of a session.
+    mask = signal.pthread_sigmask(signal.SIG_BLOCK, (signal.SIGINT,))
     try:
-        start_detached(session, lock_fd, meanwhile=lambda: _show_first(session, status or _project_first(spec)))
+        lock_fd, status = _begin(session, spec, held=held)
+
+        def meanwhile() -> None:
+            signal.pthread_sigmask(signal.SIG_SETMASK, mask)
+            _show_first(session, spec, status)
+
+        if not start_detached(session, lock_fd, meanwhile=meanwhile):
+            notify(f"session {spec.session_id} was started, but is slow to come up (see: sessionrun status)")
         if indexed:
-            index.remember(session.path)
+            _remember(session)
     except KeyboardInterrupt:  # its id was not printed yet, so it must not run on
         send_request(session, {"kind": "cancel"})
         raise
+    finally:
+        signal.pthread_sigmask(signal.SIG_SETMASK, mask)
     return session
 
 
@@ -104,17 +111,39 @@ def _tell_limits(spec: SessionSpec) -> None:
             notify(f"provider {limit.provider} is held until {until}: {why}; {waits}")
 
 
-def _claim_exports(session: SessionDir, spec: SessionSpec) -> dict[str, Any]:
-    """Claim the exports and return the first status; if an export cannot be claimed, there is no session."""
-    from sessionrun.runtime.exports.writer import claim_exports
+def _begin(session: SessionDir, spec: SessionSpec, *, held: bool) -> tuple[int, dict[str, Any] | None]:
+    """Make all that is there before the processes, or nothing of it.
 
+    Returns the descriptor of the held lock and, with exports, the first status.
+    """
+    lock_fd = create_session(session, spec)
     try:
-        status = _project_first(spec)
-        claim_exports(session, spec, status)
+        if held:  # the supervisor takes it before it starts anything
+            send_request(session, {"kind": "hold", "reason": "held since its start, until it is released"})
+        sweep_unbegun(session.path.parent)
+        return lock_fd, _claim_exports(session, spec) if spec.exports else None
     except BaseException:
         discard_session(session)
+        os.close(lock_fd)
         raise
+
+
+def _claim_exports(session: SessionDir, spec: SessionSpec) -> dict[str, Any]:
+    from sessionrun.runtime.exports.writer import claim_exports
+
+    status = _project_first(spec)
+    claim_exports(session, spec, status)
     return status
+
+
+def _remember(session: SessionDir) -> None:
+    """Note it in the user's index.  It runs already, so that no failure here is one of the start."""
+    try:
+        index.remember(session.path)
+    except Exception as error:
+        why = f"{index.index_path()}: {getattr(error, 'strerror', None) or error}"
+        elsewhere = f"from other directories use --results-dir {session.path.parent}"
+        notify(f"session {session.session_id} was started, but is not in your index ({why}); {elsewhere}")
 
 
 def _project_first(spec: SessionSpec) -> dict[str, Any]:
@@ -125,9 +154,10 @@ def _project_first(spec: SessionSpec) -> dict[str, Any]:
     return project(begin(spec))
 
 
-def _show_first(session: SessionDir, status: dict[str, Any]) -> None:
-    """Show all tasks as pending, unless a supervisor was faster; if the disk refuses it, the logs are enough."""
-    from sessionrun.engine.status import project_summary
+def _show_first(session: SessionDir, spec: SessionSpec, status: dict[str, Any] | None) -> None:
+    """Show all tasks as pending, unless a supervisor was faster; if that fails, the logs are enough."""
+    with suppress(Exception):
+        from sessionrun.engine.status import project_summary
 
-    with suppress(OSError):
+        status = status or _project_first(spec)
         show_first(session, status, project_summary(status))

@@ -9,7 +9,7 @@ from dataclasses import replace
 from pathlib import Path
 from typing import NamedTuple
 
-from sessionrun.client.config import Config, usual_cache_dir
+from sessionrun.client.config import Config
 from sessionrun.dialects.plan import Plan, Source
 from sessionrun.model.errors import InputError
 from sessionrun.model.places import KeepPolicy
@@ -17,6 +17,7 @@ from sessionrun.model.repositories import has_worktree
 from sessionrun.model.spec import CacheSite, TaskSpec
 from sessionrun.model.upstreams import MirrorSite, Upstream, is_path
 from sessionrun.store.files import NotRegular, open_regular
+from sessionrun.store.user_directories import user_directory
 
 
 class MirrorWish(NamedTuple):
@@ -90,7 +91,7 @@ def find_cache_dir(asked: Path | None, config: Config, wished: str | None = None
     """
     from sessionrun.workspaces.repository import check_path
 
-    cache_dir = Path(os.path.realpath(asked or config.cache_dir or wished or usual_cache_dir()))
+    cache_dir = Path(os.path.realpath(asked or config.cache_dir or wished or user_directory("cache")))
     check_path(str(cache_dir))
     there = next(path for path in (cache_dir, *cache_dir.parents) if path.exists())
     if not there.is_dir():

@@ -24,6 +24,7 @@ from sessionrun.runtime.keeper.lease import Lease, LeaseFile
 from sessionrun.runtime.node.successor import take_over
 from sessionrun.store import locks, processes
 from sessionrun.store.files import make_directories, read_regular, replace_file
+from sessionrun.store.user_directories import user_directory
 
 NODES_VARIABLE: Final = "SESSIONRUN_NODES"
 """Names the directory of this machine's nodes."""
@@ -82,9 +83,7 @@ def find_nodes_dir(environ: Mapping[str, str]) -> Path:
     named = environ.get(NODES_VARIABLE)
     if named:
         return Path(named).absolute()
-    from platformdirs import user_cache_path
-
-    return user_cache_path("sessionrun") / "nodes"
+    return user_directory("cache") / "nodes"
 
 
 def check_node(name: str, slots: int) -> None:

@@ -27,7 +27,7 @@ OTHERS = ("daemon", "yaml", "rich.console", "rich.progress", "tabulate", "psutil
 def make_ready() -> None:
     """Import our code but for the extras, and make what is otherwise made with the first record of a class."""
     for module in pkgutil.walk_packages(sessionrun.__path__, "sessionrun."):
-        if module.name == "sessionrun.detached" or module.name.startswith(EXTRAS):
+        if module.name.startswith(EXTRAS):
             continue
         if not module.name.endswith("__main__"):
             import_module(module.name)

@@ -63,9 +63,6 @@ ROOMS: dict[str, tuple[str, ...]] = {
 DOORS = ("sessionrun", "sessionrun.cli", "sessionrun.client")
 """The packages whose `__init__` holds more than what the room is for: version, error boundary, public names."""
 
-SHIMS = {"detached", "answers"}
-"""Names of the version before, for one release, because sessions that live restart their programs by them."""
-
 KEEPER = {
     *(f"model.{name}" for name in ("errors",)),
     *(f"store.{name}" for name in ("ballast", "crashpoint", "files", "journal", "ledger", "locks", "processes")),
@@ -249,7 +246,7 @@ def arrows(key: Callable[[str], str]) -> set[tuple[str, str]]:
     for module in modules().values():
         for name in ours_of(module.ever):
             ends = key(module.name), key(name)
-            if ends[0] != ends[1] and all(room_of(one) not in {"", *SHIMS} for one in (module.name, name)):
+            if ends[0] != ends[1] and all(room_of(one) != "" for one in (module.name, name)):
                 found.add(ends)
     return found
 
@@ -291,7 +288,7 @@ def test_what_a_room_may_know(room: str) -> None:
 
 
 def test_every_module_has_a_room() -> None:
-    assert {room_of(name) for name in modules()} == {"", *ROOMS, *SHIMS}
+    assert {room_of(name) for name in modules()} == {"", *ROOMS}
     for module in modules().values():
         if module.path.name == "__init__.py" and module.name not in DOORS:
             assert [type(node) for node in module.tree.body] == [ast.Expr], module.name

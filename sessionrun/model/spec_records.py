@@ -122,7 +122,7 @@ def spec_from_record(record: Mapping[str, Any]) -> SessionSpec:
         values["cache"] = _from_record(CacheSite, values["cache"])
     values["limits"] = _from_record(Limits, record.get("limits", {}))
     values["prices"] = {name: _from_record(Price, price) for name, price in record.get("prices", {}).items()}
-    exports = record.get("exports", record.get("views", ()))  # as sessions of version 0.x before called them
+    exports = record.get("exports", ())
     values["exports"] = tuple(_from_record(Export, export) for export in exports)
     values["notify"] = tuple(record.get("notify", ()))
     return _from_record(SessionSpec, values)

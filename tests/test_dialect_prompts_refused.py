@@ -94,7 +94,11 @@ DEEP = "[" * 65 + "]" * 65
 REFUSED: list[tuple[str, str | bytes, str]] = [
     *(tuple(row) for row in json.loads((DATA / "refused.json").read_text())),
     ("stdin", b'["a",\n"\xff"]', "stdin: line 2: byte 0xff is not UTF-8; save it as UTF-8"),
-    ("stdin", '["a"]'.encode("utf-16-le"), "stdin: line 1, column 2: not valid JSON: expecting value"),
+    (
+        "stdin",
+        '["a"]'.encode("utf-16-le"),
+        "stdin: line 1, column 2: not valid JSON: a value is missing before this",
+    ),
     ("stdin", b"\xff\xfe[\0]\0", "stdin: line 1: byte 0xff is not UTF-8; save it as UTF-8"),
     ("stdin", DEEP, "stdin: line 1, column 65: nesting deeper than 64 levels"),
     ("stdin", "[" * 100_000, "stdin: line 1, column 65: nesting deeper than 64 levels"),

@@ -149,10 +149,11 @@ MISTAKES: Final = (
         '[{"id": "a", "prompt": "x", "timeout": "10 mins"}]',
         f'tasks.json: [0].timeout: {SPAN}the text "10 mins"',
     ),
-    in_file('["a" "b"]', "tasks.json: line 1, column 6: not valid JSON: expecting ',' delimiter"),
+    in_file('["a" "b"]', "tasks.json: line 1, column 6: not valid JSON: a comma is missing before this"),
     in_file(
         '{"prompt": "x"}\n{"prompt" "y"}\n',
-        "tasks.jsonl: line 2, column 11: not valid JSON: expecting ':' delimiter (JSON Lines: one prompt a line)",
+        "tasks.jsonl: line 2, column 11: not valid JSON: a colon is missing behind the key (JSON Lines: one prompt "
+        "a line)",
         "tasks.jsonl",
     ),
     in_file(
@@ -163,6 +164,21 @@ MISTAKES: Final = (
         '[{"prompt": "x", "timeot": "10m"}]',
         'tasks.json: unknown key [0].timeot (did you mean "timeout"?): correct it, leave it out, or begin it with '
         '"x-" to keep it as a note',
+    ),
+    in_file(
+        '{"prompts": ["x"], "timeout": 9}',
+        'tasks.json: unknown key timeout (it is a key of tasks: write it into "defaults" for all of them, or into '
+        'one): correct it, leave it out, or begin it with "x-" to keep it as a note',
+    ),
+    in_file(
+        '{"prompts": ["x"], "retrys": 9}',
+        'tasks.json: unknown key retrys (did you mean "retries"? it is a key of tasks: write it into "defaults" '
+        'for all of them, or into one): correct it, leave it out, or begin it with "x-" to keep it as a note',
+    ),
+    in_file(
+        '[{"prompt": "x", "max_parallel": 9}]',
+        'tasks.json: unknown key [0].max_parallel (it is a key of the whole plan: write it beside "prompts"): '
+        'correct it, leave it out, or begin it with "x-" to keep it as a note',
     ),
     in_file(
         '[{"id": "api", "prompt": "x"}, {"prompt": "y", "needs": "apis"}]',

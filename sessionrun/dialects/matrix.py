@@ -179,7 +179,9 @@ def _read_rows(reading: Reading, top: Mapping[str, Any], started_in: str) -> dic
         spot = Spot(("tasks", index))
         if not isinstance(entry, dict):
             raise reading.error(spot, Misfit(f"must be an object, not {describe(entry)}"))
-        own = reading.read(spot, entry, _TASK_FIELDS)
+        own = reading.read(
+            spot, entry, _TASK_FIELDS, dict.fromkeys(_TOP_FIELDS, "it is a key of the whole matrix")
+        )
         for key in ("id", "prompts"):
             if key not in own:
                 raise reading.error(spot, Misfit(f'has no "{key}"'))

@@ -73,13 +73,15 @@ def _decode(raw: bytes, name: str) -> str:
 
 def _format_of(name: str, text: str) -> Format | None:
     """What the file's name says, else what the text begins like; None: one JSON value, or one a line."""
+    start = text.lstrip()
+    if start.startswith("```"):
+        return None  # of no format; the reader of JSON names it
     dot = name.rfind(".")
     named = _SUFFIXES.get(name[dot:].lower()) if dot >= 0 else None
     if named == "JSON":
         return None
     if named:
         return named
-    start = text.lstrip()
     if start[0] in "{[" or (start[0] == '"' and _is_json(start.partition("\n")[0])):
         return None
     return "YAML"

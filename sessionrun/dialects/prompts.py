@@ -78,6 +78,11 @@ TOP_FIELDS: Final[Mapping[str, Field]] = {
     "require_cache": Field("require_cache", as_flag),
     "labels": Field("labels", as_labels),
 }
+_OF_TASKS: Final = {
+    **dict.fromkeys(TASK_FIELDS, "it is a key of one task: write it there"),
+    **dict.fromkeys(DEFAULT_FIELDS, 'it is a key of tasks: write it into "defaults" for all of them, or into one'),
+}
+_OF_PLAN: Final = dict.fromkeys(TOP_FIELDS, 'it is a key of the whole plan: write it beside "prompts"')
 
 
 @frozen
@@ -161,7 +166,7 @@ def load(source: Source, options: Options) -> Plan:
 def _read_outline(reading: Reading, document: Document) -> _Outline:
     value = document.value
     if isinstance(value, dict) and ("prompt" not in value or any(key in value for key in _LIST_KEYS)):
-        top = reading.read(Spot(), value, TOP_FIELDS)
+        top = reading.read(Spot(), value, TOP_FIELDS, _OF_TASKS)
         if "tasks" not in top:
             near = _find_key(value, _LIST_KEYS)
             if near in _LIST_KEYS:
@@ -182,7 +187,7 @@ def _read_defaults(reading: Reading, record: Mapping[str, Any], directory: str) 
     for key in record:
         if key in TASK_FIELDS and key not in DEFAULT_FIELDS:
             raise reading.error(spot, Misfit("belongs to one task, not to all", key))
-    values = reading.read(spot, record, DEFAULT_FIELDS)
+    values = reading.read(spot, record, DEFAULT_FIELDS, _OF_PLAN)
     return _resolve_paths(directory, values)
 
 
@@ -215,7 +220,7 @@ def _read_prompt(reading: Reading, outline: _Outline, index: int) -> str:
 
 
 def _read_task(reading: Reading, spot: Spot, entry: Mapping[str, Any], ground: _Levels) -> dict[str, Any]:
-    own = reading.read(spot, entry, TASK_FIELDS)
+    own = reading.read(spot, entry, TASK_FIELDS, _OF_PLAN)
     if "prompts" not in own:
         hint = _meant(_find_key(entry, ("prompt",)))
         if not hint and len(entry) == 1 and not any(key in TASK_FIELDS for key in entry):

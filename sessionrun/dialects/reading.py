@@ -39,8 +39,16 @@ class Reading:
         self._unknown: dict[Path, list[Spot]] = {}
         self._hints: dict[Path, str] = {}
 
-    def read(self, spot: Spot, record: Mapping[str, Any], table: Mapping[str, Field]) -> dict[str, Any]:
+    def read(
+        self,
+        spot: Spot,
+        record: Mapping[str, Any],
+        table: Mapping[str, Field],
+        elsewhere: Mapping[str, str] | None = None,
+    ) -> dict[str, Any]:
         """Convert the fields of one record by a literal table.
+
+        `elsewhere` says of keys that another record has where they belong.
 
         Raises:
             InputError: the first value that does not fit.
@@ -52,7 +60,7 @@ class Reading:
             raise self.error(spot, misfit) from None
         for path in unknown:
             if path not in self._unknown and len(self._hints) < _MAX_WARNINGS:
-                self._hints[path] = _hint(path, table)
+                self._hints[path] = _hint(path, table, elsewhere or {})
             self._unknown.setdefault(path, []).append(spot.under(path))
         return values
 
@@ -86,6 +94,12 @@ class Reading:
         return f"{self._name}: unknown key {spots[0].text()}{more}"
 
 
-def _hint(path: Path, table: Mapping[str, Field]) -> str:
-    known = NESTED.get(str(path[0]), ()) if len(path) > 1 else table
-    return suggest(str(path[-1]), known)
+def _hint(path: Path, table: Mapping[str, Field], elsewhere: Mapping[str, str]) -> str:
+    if len(path) > 1:
+        return suggest(str(path[-1]), NESTED.get(str(path[0]), ()))
+    key = str(path[0])
+    hint = "" if key in elsewhere else suggest(key, [*table, *elsewhere])
+    place = next((place for other, place in elsewhere.items() if other == key or f'"{other}"' in hint), None)
+    if place is None or any(f'"{known}"' in hint for known in table):
+        return hint
+    return f"{hint[:-1]} {place})" if hint else f" ({place})"

@@ -57,9 +57,11 @@ def parse_json(text: str) -> Any:
     try:
         value = _DECODER.decode(text)
     except json.JSONDecodeError as error:
-        kind = ExtraText if error.msg == "Extra data" else Breach
-        what = error.msg[:1].lower() + error.msg[1:]
-        raise kind(error.lineno, error.colno, f"not valid JSON: {what}") from None
+        from sessionrun.dialects.json_mistakes import name_mistake
+
+        kind = ExtraText if error.msg == "Extra data" and text[error.pos] not in "/#`" else Breach
+        offset, what = name_mistake(text, error.pos, error.msg)
+        raise _breach_at(text, offset, f"not valid JSON: {what}", kind) from None
     except (_Suspicion, RecursionError):
         raise find_breach(text) or Breach(1, 1, TOO_DEEP) from None
     maybe_deep = text.count("[") + text.count("{") > MAX_DEPTH and is_too_deep(value)
@@ -139,8 +141,8 @@ def _number_problem(word: str) -> str | None:
     return None
 
 
-def _breach_at(text: str, offset: int, problem: str) -> Breach:
-    return Breach(text.count("\n", 0, offset) + 1, offset - text.rfind("\n", 0, offset), problem)
+def _breach_at(text: str, offset: int, problem: str, kind: type[Breach] = Breach) -> Breach:
+    return kind(text.count("\n", 0, offset) + 1, offset - text.rfind("\n", 0, offset), problem)
 
 
 def _unique(pairs: list[tuple[str, Any]]) -> dict[str, Any]:

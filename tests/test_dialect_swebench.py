@@ -168,10 +168,34 @@ def test_choices_that_are_refused(own: dict[str, Any], problem: str) -> None:
         ({"FAIL_TO_PASS": [3]}, "i.jsonl: line 2: FAIL_TO_PASS[0]: must be the id of a test"),
         ({"PASS_TO_PASS": 5}, "i.jsonl: line 2: PASS_TO_PASS: must be a list of text"),
         ({"base_commit": "a..b"}, "i.jsonl: line 2: base_commit: must be a branch, a tag or a commit"),
+        ({"fail_to_pass": []}, 'i.jsonl: line 2: "fail_to_pass" is "FAIL_TO_PASS" again: leave one of them out'),
     ],
 )
 def test_instances_that_are_refused(change: dict[str, Any], problem: str) -> None:
     assert problem in refusal([INSTANCE, {**INSTANCE, "instance_id": "x", **change}])
+
+
+@pytest.mark.parametrize(
+    ("old", "new"),
+    [
+        ("FAIL_TO_PASS", {"fail_to_pass": ["tests/test_a.py::test_b"]}),
+        ("FAIL_TO_PASS", {"failToPass": ["tests/test_a.py::test_b"]}),
+        ("FAIL_TO_PASS", {"FAIL_TO_PASS": "['tests/test_a.py::test_b']"}),
+        ("base_commit", {"Base-Commit": "a" * 40}),
+        ("test_patch", {"test_patch": PATCH.rstrip()}),
+        ("test_patch", {"testPatch": PATCH.replace("\n", "\r\n")}),
+        ("instance_id", {"Instance ID": "o__r-1"}),
+    ],
+)
+def test_near_keys_and_spellings_are_read(old: str, new: dict[str, Any]) -> None:
+    near = {**{key: value for key, value in INSTANCE.items() if key != old}, **new}
+    assert read([near]) == read([INSTANCE])
+
+
+def test_a_patch_to_lines_that_end_in_a_carriage_return_stays_as_it_is() -> None:
+    patch = PATCH + "@@ -1 +1 @@\n-a\r\n+b\r\n"
+    (task,) = read([{**INSTANCE, "test_patch": patch}]).tasks
+    assert task.prove is not None and task.prove.hidden is not None and task.prove.hidden.patch == patch
 
 
 def test_json_and_empty_values() -> None:
@@ -192,6 +216,16 @@ def test_instances_without_tests_are_a_warning() -> None:
     (warning,) = read([INSTANCE, bare]).warnings
     assert '1 of 2 instances to run name no tests, such as "a"' in warning
     assert read([INSTANCE, bare], with_own(sample=1)).warnings == (), "those that do not run do not matter"
+
+
+def test_instances_that_only_keep_what_passes_are_a_warning() -> None:
+    (warning,) = read([INSTANCE, {**INSTANCE, "instance_id": "x", "FAIL_TO_PASS": []}]).warnings
+    assert '1 of 2 instances to run name no test of FAIL_TO_PASS, such as "x"' in warning
+
+
+def test_a_key_that_is_nearly_one_by_which_the_work_is_judged_is_refused() -> None:
+    wrong = {**{key: value for key, value in INSTANCE.items() if key != "FAIL_TO_PASS"}, "FAIL_TO_PAS": ["a"]}
+    assert refusal([wrong]).startswith('i.jsonl: line 1: unknown key "FAIL_TO_PAS"')
 
 
 def test_an_unknown_key_is_a_warning() -> None:

@@ -62,6 +62,16 @@ def test_how_tests_ended() -> None:
     assert match_ids(["test_good", "test_known"], cases) == {"test_good": "failed", "test_known": "passed"}
 
 
+def test_an_id_that_was_cut_at_a_space_stands_for_all_that_begin_so() -> None:
+    cases = [
+        Case("t", "test_a[x y]", "passed"),
+        Case("t", "test_a[x z]", "failed"),
+        Case("t", "test_b[x y]", "passed"),
+    ]
+    ids = ("t.py::test_a[x", "t.py::test_b[x", "t.py::test_b[y", "t.py::test_b[x]", "t.py::test_b")
+    assert match_ids(ids, cases) == {"t.py::test_a[x": "failed", "t.py::test_b[x": "passed"}
+
+
 @pytest.mark.parametrize(
     "content",
     [

@@ -15,6 +15,7 @@ from typing import Any
 import pytest
 from conftest import Command, kill_sessions
 from inside import run_inside
+from stages import begin_repository, commit_all
 
 ROOT = Path(__file__).parents[1]
 EXAMPLE = ROOT / "examples" / "swebench"
@@ -433,3 +434,38 @@ def test_the_scripts_of_the_example_are_sound() -> None:
     makefile = (EXAMPLE / "Makefile").read_text()
     for target in ("precache", "run", "run-sample"):
         assert f"\n{target}:" in makefile
+
+
+BROKEN = "diff --git a/t.py b/t.py\n--- a/t.py\n+++ b/t.py\n@@ -1 +1 @@\n-not there\n+def test_a(): pass\n"
+
+
+def begin_instance(place: Path, **more: str) -> Bench:
+    """A repository `source`, and the file of an instance of it."""
+    source = place / "source"
+    source.mkdir(parents=True)
+    begin_repository(source)
+    (source / "t.py").write_text("\n")
+    commit_all(source)
+    texts = {"instance_id": "o__r-1", "repo": "./source", "problem_statement": "x"}
+    (place / "i.jsonl").write_text(json.dumps({**texts, "FAIL_TO_PASS": ["t.py::test_a"], **more}))
+    return Bench(place, place / "results")
+
+
+def test_what_no_work_could_solve_is_refused_at_the_launch(own_place: Path) -> None:
+    bench = begin_instance(own_place, test_patch=BROKEN)
+    done = bench.run("true", "--no-environment", "i.jsonl")
+    assert (done.returncode, done.stderr.count("\n")) == (2, 1)
+    assert "test_patch does not apply to its base" in done.stderr and "patch failed: t.py:1" in done.stderr
+    bench = begin_instance(own_place / "other", base_commit="a" * 40)
+    done = bench.run("true", "--no-environment", "i.jsonl")
+    assert done.returncode == 2 and f"has no commit {'a' * 40}" in done.stderr
+
+
+def test_a_repository_that_is_fetched_first_is_asked_before_an_agent_begins(own_place: Path) -> None:
+    bench = begin_instance(own_place, test_patch=BROKEN, repo="./source.bundle")
+    make = ["git", "bundle", "create", "-q", "../source.bundle", "HEAD", "main"]
+    subprocess.run(make, cwd=own_place / "source", check=True)
+    done = bench.run(f"touch {own_place}/begun", "--no-environment", "--iterations", "1", "i.jsonl")
+    assert done.returncode == 1 and not (own_place / "begun").exists()
+    found = bench.documents("r")["o__r-1.json"]
+    assert found["reason_class"] == "tests_not_run" and "does not apply to the base" in found["error"]

@@ -64,26 +64,44 @@ def as_text(value: Any) -> str:
 
 
 def as_patch(value: Any) -> str:
-    """A patch of git, or none."""
+    """A patch of git, or none; as git needs it: its headers end as lines do here, and so does its last line."""
     text = as_text(value)
-    if text.strip() and not re.search(r"^(diff --git |--- )", text, re.MULTILINE):
+    if not text.strip():
+        return ""
+    if not re.search(r"^(diff --git |--- )", text, re.MULTILINE):
         raise Misfit('must be a patch: no line of it begins with "diff --git" or "---"')
-    return text
+    if re.search(
+        r"^(diff --git |--- ).*\r$", text, re.MULTILINE
+    ):  # of a patch to such a file only the content does
+        text = text.replace("\r\n", "\n")
+    return text if text.endswith("\n") else f"{text}\n"
 
 
 def as_test_ids(value: Any) -> tuple[str, ...]:
-    """A list of ids of tests, or the same as JSON in a text."""
+    """A list of ids of tests, or the same in a text: as JSON, or as Python writes it."""
     if isinstance(value, str):
         try:
             value = parse_json(value) if value.strip() else []
         except Breach as breach:
-            raise Misfit(f"must be a list of text, or one as JSON in a text: {breach.problem}") from None
+            value = _read_python(value)
+            if value is None:
+                raise Misfit(f"must be a list of text, or one as JSON in a text: {breach.problem}") from None
     if not isinstance(value, list):
         raise Misfit(f"must be a list of text, or one as JSON in a text, not {describe(value)}")
     for index, test_id in enumerate(value):
         if not isinstance(test_id, str) or not test_id.strip() or "\0" in test_id:
             raise Misfit(f"must be the id of a test, not {describe(test_id)}", index)
     return tuple(dict.fromkeys(value))
+
+
+def _read_python(text: str) -> object:
+    """The value that a text says in Python's spelling; None: it says none."""
+    from ast import literal_eval
+
+    try:
+        return literal_eval(text)
+    except (ValueError, SyntaxError, MemoryError, RecursionError):
+        return None
 
 
 def as_instance_id(value: Any) -> str:
@@ -125,13 +143,31 @@ FIELDS: Final[Mapping[str, Field]] = {
 }
 """The keys of an instance; of some nothing is kept."""
 
+_JUDGING: Final = ("FAIL_TO_PASS", "PASS_TO_PASS", "test_patch", "base_commit")
+"""Without these an agent would work, and nothing could judge it as the file says."""
+
 _NEEDED: Final = ("instance_id", "repo", "problem_statement")
 _DROPPED: Final = ("patch", "environment_setup_commit", "created_at", "difficulty")
 
 
 def is_instance(value: Any) -> bool:
     """Whether a plain value looks like an instance."""
-    return isinstance(value, dict) and "instance_id" in value and any(mark in value for mark in MARKS)
+    if not isinstance(value, dict):
+        return False
+    keys = set(map(_name_key, value))
+    return "instance_id" in keys and any(mark in keys for mark in MARKS)
+
+
+def _name_key(key: str) -> str:
+    """The key of an instance that is spelled so, in whatever letters and with whatever between its words."""
+    return _BY_LETTERS.get(_keep_letters(key), key)
+
+
+def _keep_letters(key: str) -> str:
+    return re.sub(r"[\W_]", "", key).casefold()
+
+
+_BY_LETTERS: Final[Mapping[str, str]] = {_keep_letters(key): key for key in FIELDS}
 
 
 def read_instances(reading: Reading, document: Document) -> list[Instance]:
@@ -159,7 +195,17 @@ def read_instances(reading: Reading, document: Document) -> list[Instance]:
 def _read_instance(reading: Reading, spot: Spot, entry: Any) -> Instance:
     if not isinstance(entry, dict):
         raise reading.error(spot, Misfit(f"must be an instance, an object, not {describe(entry)}"))
-    values = reading.read(spot, entry, FIELDS)
+    named: dict[str, Any] = {}
+    for key, value in entry.items():
+        name = _name_key(key)
+        if name in named:
+            raise reading.error(spot, Misfit(f"{quote(key)} is {quote(name)} again: leave one of them out"))
+        named[name] = value
+    lacking = [key for key in _JUDGING if key not in named]
+    for key in named:
+        if key not in FIELDS and (hint := suggest(key, lacking)):
+            raise reading.error(spot, Misfit(f"unknown key {quote(key)}{hint}"))
+    values = reading.read(spot, named, FIELDS)
     for key in _NEEDED:
         if key not in values:
             raise reading.error(spot, Misfit(f'has no "{key}"'))

@@ -114,11 +114,24 @@ def load(source: Source, options: Options) -> Plan:
 
 
 def _warn_of_no_tests(chosen: Sequence[Instance], name: str) -> list[str]:
-    without = [instance.instance_id for instance in chosen if not instance.fail_to_pass + instance.pass_to_pass]
-    if not without:
-        return []
-    which = f"{len(without)} of {len(chosen)} instances to run name no tests, such as {quote(without[0])}"
-    return [f"{plain(name)}: {which}: agents work on them, but nothing can judge the work"]
+    found = []
+    for lacking, what, so in (
+        (
+            [one for one in chosen if not one.fail_to_pass + one.pass_to_pass],
+            "no tests",
+            "nothing can judge the work",
+        ),
+        (
+            [one for one in chosen if one.pass_to_pass and not one.fail_to_pass],
+            "no test of FAIL_TO_PASS",
+            "nothing can tell whether the work solves the issue",
+        ),
+    ):
+        if lacking:
+            which = f"{len(lacking)} of {len(chosen)} instances to run name {what}"
+            example = quote(lacking[0].instance_id)
+            found.append(f"{plain(name)}: {which}, such as {example}: agents work on them, but {so}")
+    return found
 
 
 def _check_name(name: str | None) -> str | None:

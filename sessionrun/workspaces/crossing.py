@@ -180,6 +180,19 @@ def add_tests(git: Git, commit: str, base: str, patch: bytes, folder: Path) -> s
     return _commit_index(index, base)
 
 
+def find_patch_fault(git: Git, commit: str, patch: str, index: Path) -> str | None:
+    """Why a patch does not apply to a commit, in git's words; None: it does.  `index` is a file of its own."""
+    if not patch.strip():
+        return None
+    own = git.with_index(index)
+    own("read-tree", commit)
+    tried = own.attempt(
+        "apply", "--cached", "--check", "--whitespace=nowarn", "-", stdin=patch.encode("utf-8", "surrogateescape")
+    )
+    index.unlink(missing_ok=True)
+    return None if tried.returncode == 0 else tried.stderr.decode("utf-8", "replace").strip().split("\n")[0]
+
+
 def _list_touched(numstat: bytes) -> set[str]:
     """The paths in the output of ``git apply --numstat -z``; of a rename the old and the new name."""
     touched: set[str] = set()

@@ -70,6 +70,7 @@ class WorkspaceRequest:
         mend: for PREPARE and RELEASE of a mend: where it begins.
         earlier: for PREPARE: where an earlier attempt ended, with whose work this one goes on.
         walls: the folder of the task's walls; None: it has none.
+        tests: for PREPARE: the patch that will bring hidden tests, which has to apply to the base.
         gives_way: where the worktree has something, a link is left out; so it is with a part of a history, too.
     """
 
@@ -101,6 +102,7 @@ class WorkspaceRequest:
     mend: MendBase | None = None
     earlier: Place | None = None
     walls: str | None = None
+    tests: str = ""
     gives_way: bool = False
 
     @property
@@ -170,6 +172,12 @@ class RepositoryFailed(SessionrunError):
     """A repository cannot be fetched, or lacks what was asked for: the PREPARE ends with `job_code`."""
 
     job_code: Final = 11
+
+
+class TestsUnusable(SessionrunError):
+    """The patch with hidden tests does not apply to the base: the PREPARE ends with `job_code`."""
+
+    job_code: Final = 12
 
 
 def load_place(folder: Path) -> Place | None:

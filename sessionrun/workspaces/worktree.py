@@ -20,6 +20,7 @@ from sessionrun.store.files import make_directories, replace_file
 from sessionrun.workspaces.bases import find_base
 from sessionrun.workspaces.bringing import bring_files, check_links
 from sessionrun.workspaces.claims import drop_unused, take_back_unused
+from sessionrun.workspaces.crossing import find_patch_fault
 from sessionrun.workspaces.fence import Fence, open_fence
 from sessionrun.workspaces.git import Git
 from sessionrun.workspaces.ignoring import RULES, ignore_words
@@ -27,7 +28,7 @@ from sessionrun.workspaces.links import write_hidden
 from sessionrun.workspaces.mirrored import settle_start
 from sessionrun.workspaces.naming import NAME_TRIES, free_names, list_taken
 from sessionrun.workspaces.registration import find_admin, load_owner, register, register_lock, take_back
-from sessionrun.workspaces.request import CLAIM, Claim, WorkspaceRequest, load_claim
+from sessionrun.workspaces.request import CLAIM, Claim, TestsUnusable, WorkspaceRequest, load_claim
 from sessionrun.workspaces.seating import (
     find_begun,
     give_back,
@@ -50,12 +51,21 @@ def prepare(request: WorkspaceRequest, folder: Path) -> Place:
         settle_start(request, folder) as settled,
         open_fence(settled.repository, folder, limit_s=settled.git_limit_s) as fence,
     ):
+        _check_tests(fence.main(), settled, folder)
         place = _prepare(fence, settled, folder)
         if request.walls is not None:
             from sessionrun.workspaces.view import renew_view  # only walled tasks need it
 
             renew_view(settled, place)
         return place
+
+
+def _check_tests(git: Git, request: WorkspaceRequest, folder: Path) -> None:
+    """Try the patch with the hidden tests before any agent is paid for work that it could not judge."""
+    base = request.repository.base_commit
+    fault = find_patch_fault(git, base, request.tests, folder / "tests-index") if request.tests else None
+    if fault is not None:
+        raise TestsUnusable(f"the test patch does not apply to the base {base[:12]}: {fault}")
 
 
 def _prepare(fence: Fence, request: WorkspaceRequest, folder: Path) -> Place:

@@ -12,7 +12,7 @@ from typing import NamedTuple, TypeVar
 
 from sessionrun.agents import table
 from sessionrun.client.config import Config
-from sessionrun.client.planning.mirroring import check_mirrors
+from sessionrun.client.planning.mirroring import check_hidden_tests, check_mirrors
 from sessionrun.dialects.plan import Plan
 from sessionrun.model.errors import AgentNotFound, InputError
 from sessionrun.model.places import Repository
@@ -123,6 +123,7 @@ def check_spec(
     _check_budgets(spec)
     if spec.mirrors is not None:
         check_mirrors(spec.tasks)
+        check_hidden_tests(spec.tasks)
     if spec.repository is not None:
         _check_worktrees(spec, spec.repository)
 

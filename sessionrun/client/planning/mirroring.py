@@ -6,18 +6,22 @@ import os
 import re
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
-from typing import NamedTuple
+from typing import Final, NamedTuple
 
 from sessionrun.client.config import Config
 from sessionrun.dialects.plan import Plan, Source
 from sessionrun.model.errors import InputError
 from sessionrun.model.places import KeepPolicy
 from sessionrun.model.repositories import has_worktree
-from sessionrun.model.spec import CacheSite, TaskSpec
+from sessionrun.model.spec import CacheSite, TaskSpec, hides_tests
 from sessionrun.model.upstreams import MirrorSite, Upstream, is_path
 from sessionrun.store.files import NotRegular, open_regular
 from sessionrun.store.user_directories import user_directory
+
+LOOKS: Final = 8
+"""So many test patches are tried at once."""
 
 
 class MirrorWish(NamedTuple):
@@ -115,6 +119,45 @@ def check_mirrors(tasks: Sequence[TaskSpec]) -> None:
                     f"task {num} (ID: {task.id}): it needs task {need.id!r}, whose work is in another repository, "
                     'or begins at another ref; add "base": "session", so that it begins at its own'
                 )
+
+
+def check_hidden_tests(tasks: Sequence[TaskSpec]) -> None:
+    """Refuse instances that no work could solve, as far as their repositories are at hand; PREPARE asks of others.
+
+    Raises:
+        InputError: a repository lacks the base, or the patch with the tests does not apply to that.
+    """
+    judged = [(num, task) for num, task in enumerate(tasks, 1) if task.upstream is not None and hides_tests(task)]
+    if not judged:
+        return
+    from concurrent.futures import ThreadPoolExecutor  # few inputs have instances
+    from tempfile import TemporaryDirectory
+
+    with TemporaryDirectory(prefix="sessionrun-") as folder, ThreadPoolExecutor(LOOKS) as pool:
+        for (num, task), fault in zip(judged, pool.map(partial(_find_fault, Path(folder)), judged), strict=True):
+            if fault is not None:
+                raise _refuse(num, task, f"{fault}; correct it, or leave the instance out with --filter")
+
+
+def _find_fault(folder: Path, judged: tuple[int, TaskSpec]) -> str | None:
+    from sessionrun.workspaces.crossing import find_patch_fault
+    from sessionrun.workspaces.git import Git, GitError
+
+    num, task = judged
+    assert task.upstream is not None and task.prove is not None and task.prove.hidden is not None
+    repo, mirror, ref = task.upstream.repo, task.upstream.mirror, task.upstream.ref
+    place = next((path for path in (repo, mirror) if is_path(path) and os.path.isdir(path)), None)
+    if place is None:
+        return None
+    try:
+        git = Git(Path(place))
+        commit = git.commit_of(ref or "HEAD")
+        if commit is None:
+            return f"base_commit: {repo} has no commit {ref}" if place == repo else None
+        why = find_patch_fault(git, commit, task.prove.hidden.patch, folder / f"index-{num}")
+    except GitError:
+        return None  # a history that is only partly here, a mirror that is just removed
+    return None if why is None else f"test_patch does not apply to its base {commit[:12]}: {why}"
 
 
 def _walk_needs(task: TaskSpec, by_id: Mapping[str, TaskSpec]) -> Iterator[TaskSpec]:

@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import replace
 from pathlib import Path
+from typing import Final
 
 from sessionrun.agents.verdict import Problem, format_reason, split_status
 from sessionrun.engine.follow_ups import find_earlier
@@ -30,10 +31,18 @@ from sessionrun.store.jobfiles import ANSWER, read_tail
 from sessionrun.workspaces.request import (
     NeedsConflict,
     RepositoryFailed,
+    TestsUnusable,
     load_changed,
     load_place,
 )
 from sessionrun.workspaces.space import check_space
+
+_CLASSES: Final[Mapping[int, str]] = {
+    NeedsConflict.job_code: "needs_conflict",
+    RepositoryFailed.job_code: "repository_failed",
+    TestsUnusable.job_code: "tests_not_run",
+}
+"""What a PREPARE has found, by its exit code."""
 
 
 def build_workspace(site: Site, state: TaskState, key: JobKey, tasks: Mapping[str, TaskState]) -> Job:
@@ -48,6 +57,8 @@ def build_workspace(site: Site, state: TaskState, key: JobKey, tasks: Mapping[st
         check_space(Path(request.seats.directory if request.seats else request.repository.worktree_dir))
         target, earlier = _find_target(site, state), find_earlier(state)
         request = replace(request, needs=find_handed(state, tasks), target=target, earlier=earlier)
+        if state.spec.prove is not None and state.spec.prove.hidden is not None:
+            request = replace(request, tests=state.spec.prove.hidden.patch)
         if request.seats is not None:
             request = replace(request, prompt="\n\n".join(state.spec.prompts))
     else:
@@ -104,9 +115,7 @@ def judge_workspace(site: Site, state: TaskState, ended: Exit, problem: Problem 
         text = read_tail(folder / "stderr").decode("utf-8", "replace").strip().split("\n")[-1] or problem.text
     exit_code, signal = split_status(ended.wait_status)
     code = exit_code if ended.key.phase == "prepare" else None
-    conflict, missing = code == NeedsConflict.job_code, code == RepositoryFailed.job_code
-    other = WORKSPACE_REASONS[ended.key.phase]
-    named = Problem("needs_conflict" if conflict else "repository_failed" if missing else other, text)
+    named = Problem(_CLASSES.get(code or 0, WORKSPACE_REASONS[ended.key.phase]), text)
     place = None
     if state.place is not None:
         place = replace(state.place, kept=format_reason(*named))

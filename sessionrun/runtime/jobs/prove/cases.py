@@ -20,7 +20,8 @@ def match_ids(ids: Iterable[str], cases: Sequence[Case]) -> dict[str, Word]:
     """How each test ended, by its id; an id that no case has is left out.
 
     If several cases have an id (a file that was run twice, a bare name in several files), the worst counts.
-    A failure that was expected counts as passed.
+    A failure that was expected counts as passed.  An id without its closing bracket was cut at a space, as many of
+    the official data set are: it stands for all tests that begin so.
     """
     words: dict[tuple[str, str], Word] = {}
     for case in cases:
@@ -28,8 +29,16 @@ def match_ids(ids: Iterable[str], cases: Sequence[Case]) -> dict[str, Word]:
         for key in ((case.place, case.name), ("", case.name)):
             if key not in words or _RANK[word] > _RANK[words[key]]:
                 words[key] = word
-    found = {test_id: words.get(split_id(test_id)) for test_id in ids}
+    found = {test_id: words.get(split_id(test_id)) or _find_cut(split_id(test_id), words) for test_id in ids}
     return {test_id: word for test_id, word in found.items() if word is not None}
+
+
+def _find_cut(key: tuple[str, str], words: Mapping[tuple[str, str], Word]) -> Word | None:
+    place, begin = key
+    if "[" not in begin or begin.endswith("]"):
+        return None
+    found = [word for (at, name), word in words.items() if at == place and name.startswith(begin)]
+    return max(found, key=lambda word: _RANK[word], default=None)
 
 
 def split_id(test_id: str) -> tuple[str, str]:

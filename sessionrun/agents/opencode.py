@@ -83,13 +83,13 @@ def read(events: Iterable[dict[str, Any]]) -> AgentResult:
     )
 
 
-def find_last_error(environ: Mapping[str, str], cwd: str, conversation: str | None) -> Logged | None:
+def find_last_error(folder: str | None, environ: Mapping[str, str], cwd: str, _: str | None) -> Logged | None:
     """The failure of the last request, as its own log has it: it prints nothing while it asks again.
 
     All processes write into one log.  A line names its process as `run`, and a process its directory.
     """
     base = environ.get("XDG_DATA_HOME") or os.path.join(environ.get("HOME", ""), ".local/share")
-    path = os.path.join(base, "opencode/log/opencode.log")
+    path = os.path.join(folder or os.path.join(base, "opencode"), "log/opencode.log")
     elsewhere: set[str] = set()
     failed: dict[str, Logged] = {}
     for raw in read_log(path):

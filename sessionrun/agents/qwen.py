@@ -37,10 +37,12 @@ AGENT: Final = AgentSpec(
 )
 
 
-def find_last_error(environ: Mapping[str, str], cwd: str, conversation: str | None) -> Logged | None:
+def find_last_error(
+    folder: str | None, environ: Mapping[str, str], cwd: str, conversation: str | None
+) -> Logged | None:
     """The failure of the last request, as its record of the conversation has it: it prints nothing of it."""
     home = environ.get("QWEN_HOME") or os.path.join(environ.get("HOME", ""), ".qwen")
-    base = glob.escape(environ.get("QWEN_RUNTIME_DIR") or home)
+    base = glob.escape(folder or environ.get("QWEN_RUNTIME_DIR") or home)
     last: dict[str, Any] = {}
     for path in glob.glob(f"{base}/projects/*/chats/{glob.escape(conversation or '')}.jsonl"):
         for line in read_log(path):

@@ -92,7 +92,9 @@ _STREAMS: Final[Mapping[OutputFormat, tuple[_Read, _Render]]] = {
     "opencode": (opencode.read, opencode.render),
 }
 
-_OWN_LOGS: Final[Mapping[OutputFormat, Callable[[Mapping[str, str], str, str | None], Logged | None]]] = {
+_FindError = Callable[[str | None, Mapping[str, str], str, str | None], Logged | None]
+
+_OWN_LOGS: Final[Mapping[OutputFormat, _FindError]] = {
     "opencode": opencode.find_last_error,
     "qwen": qwen.find_last_error,
 }
@@ -246,7 +248,7 @@ def is_final(agent: AgentSpec, raw: Path) -> bool:
 
 
 def find_silent_limit(
-    agent: AgentSpec, stdout: Path, stderr: Path, environ: Mapping[str, str], cwd: str
+    agent: AgentSpec, stdout: Path, stderr: Path, environ: Mapping[str, str], cwd: str, folder: str | None = None
 ) -> Problem | None:
     """What an agent that prints nothing waits for, if the last that it printed or logged says so.
 
@@ -258,6 +260,7 @@ def find_silent_limit(
         stderr: its standard error.
         environ: its variables.
         cwd: the directory in which it was started.
+        folder: where it keeps its state; None: where its variables say.
     """
     result = read_result(agent.output, stdout, stderr)
     if result.reason_class not in WITHOUT_RESULT:
@@ -265,7 +268,8 @@ def find_silent_limit(
         return Problem(str(result.reason_class), result.reason or "", result.words) if is_limit else None
     try:
         since = stdout.stat().st_mtime
-        log = _OWN_LOGS[agent.output](environ, cwd, result.conversation) if agent.output in _OWN_LOGS else None
+        find = _OWN_LOGS.get(agent.output)
+        log = None if find is None else find(folder, environ, cwd, result.conversation)
         if log is not None and log.at >= since:
             return log.problem
         errors = read_errors(stderr)[-_WAITS_BYTES:] if stderr.stat().st_mtime >= since else ""

@@ -28,7 +28,7 @@ from sessionrun.runtime.jobs.rounds import resets_hard, take_back_first
 from sessionrun.runtime.jobs.shared import SHELL, Judged, Site
 from sessionrun.store.files import make_directories, open_regular, replace_file
 from sessionrun.store.jobfiles import read_tail
-from sessionrun.store.session import AGENT_DIR
+from sessionrun.store.session import AGENT_DIR, WALLS_STATE
 from sessionrun.walls.argv import PROMPT
 from sessionrun.workspaces.loop import NOT_BEGUN
 
@@ -144,8 +144,9 @@ def note_limit(site: Site, state: TaskState, key: JobKey) -> bool:
     agent, session, task = site.agent_of(state), site.session, state.spec
     stdout = session.raw_path(task.id) if table.has_stream(agent) else session.output_path(task.id)
     env = {**os.environ, **agent.env, **site.environment_of(task, key, state.place)}
-    cwd = site.directory_of(task, state.place)
-    problem = table.find_silent_limit(agent, stdout, session.error_path(task.id), env, cwd)
+    cwd, walls = site.directory_of(task, state.place), session.walls_path(key)
+    own = None if task.sandbox is None else str(walls.with_name(WALLS_STATE) / agent.name)
+    problem = table.find_silent_limit(agent, stdout, session.error_path(task.id), env, cwd, own)
     if problem is None:
         return False
     replace_file(session.make_job_path(key) / LIMIT, orjson.dumps([*problem]), durable=True)

@@ -61,7 +61,7 @@ _ENDINGS: Final = {"blocking_limit": "usage_limit", "aborted_tools": "aborted", 
 def read(events: Iterable[dict[str, Any]]) -> AgentResult:
     """The last ``result`` event, judged, and what became of the work in the background."""
     model = conversation = result = usage = kind = None
-    background, turn_is_open = Background(), False
+    background, turn_is_open, erred = Background(), False, False
     limit: dict[str, Any] = {}
     last: dict[str, Any] = {}
     for event in events:
@@ -76,6 +76,7 @@ def read(events: Iterable[dict[str, Any]]) -> AgentResult:
             limit = event
         elif kind == "result":
             result, usage, turn_is_open = event, _add_usage(usage, event), False
+            erred = erred or event.get("is_error") is True
     resets_at = count_at(limit, "rate_limit_info", "resetsAt")
     named = text_at(limit, "rate_limit_info", "rateLimitType") or resets_at
     rejected = bool(named) and text_at(limit, "rate_limit_info", "status") == "rejected"
@@ -96,6 +97,7 @@ def read(events: Iterable[dict[str, Any]]) -> AgentResult:
         resets_at=resets_at if rejected else None,
         left=background.list_left(),
         is_final=not turn_is_open and not background.is_open,
+        mended=erred,
     )
 
 

@@ -60,9 +60,11 @@ def read(events: Iterable[dict[str, Any]]) -> AgentResult:
     """The last turn's end and the last message."""
     text = conversation = end = error = None
     running: dict[str, str] = {}
+    erred = False
     for event in events:
         kind = event.get("type")
         error = event if kind == "error" else None
+        erred = erred or kind in ("error", "turn.failed")
         if kind == "thread.started":
             conversation = conversation_at(event, "thread_id")
         elif kind == "turn.started":
@@ -86,6 +88,7 @@ def read(events: Iterable[dict[str, Any]]) -> AgentResult:
         usage=_usage_of(end),
         left=list(running.values()),
         is_final=not running,
+        mended=erred,
     )
 
 

@@ -45,9 +45,10 @@ def read(events: Iterable[dict[str, Any]]) -> AgentResult:
     model = conversation = result = None
     answer: list[str] = []
     size = 0
-    broken_off = False
+    broken_off = erred = False
     for event in events:
         kind = event.get("type")
+        erred = erred or kind == "error"
         if kind == "init":
             model, conversation = model_at(event, "model"), conversation_at(event, "session_id")
         elif kind == "tool_use":
@@ -70,6 +71,7 @@ def read(events: Iterable[dict[str, Any]]) -> AgentResult:
         conversation=conversation,
         model=_model_of(result, model),
         usage=_usage_of(result),
+        mended=erred,
     )
 
 

@@ -123,7 +123,7 @@ def finished(
 
 def _word_left(names: Sequence[str]) -> str:
     many = f"{len(names)} background jobs were" if len(names) > 1 else "1 background job was"
-    return f"{many} stopped when the turn ended: {', '.join(repr(name) for name in names)}"
+    return f"{many} stopped when the turn ended: " + ", ".join(f"'{name}'" for name in names)
 
 
 def unfinished(

@@ -38,9 +38,9 @@ _NOT_MERGED: Final = frozenset({"not_succeeded", "no_worktree", "rescued", "othe
 @click.option("--batch", type=Count(1), metavar="N", help="At most N tasks at a time.  [default: as many as pays]")
 @click.option(
     "--choose",
-    type=click.Choice(["best", "union"]),
+    type=click.Choice(["best"]),
     metavar="WHICH",
-    help="Of several attempts at a task land one: best or union.  [default: each of them]",
+    help="Of several attempts at a task land one: the best.  [default: each of them]",
 )
 @click.option(
     "--sandbox",
@@ -113,8 +113,6 @@ def _print(record: dict[str, Any]) -> None:
         click.echo(escape_line(f"held: {record['hold']['reason']}"), err=True)
         if record["hold"]["mend"]:
             click.echo(escape(f"mend: {record['hold']['mend']}"), err=True)
-    for clash in record["conflicts"] or ():
-        click.echo(escape_line(f"{' and '.join(clash['tasks'])} conflict in {', '.join(clash['files'])}"))
     moved = "" if record["old"] == record["new"] else f"{record['old'][:12]} -> "
     click.echo(f"{escape_line(record['target'])}: {moved}{record['new'][:12]}{_word_gates(record)}")
 
@@ -130,7 +128,5 @@ def _word_status(task: dict[str, Any]) -> str:
 def _word_gates(record: dict[str, Any]) -> str:
     if not record["gate_runs"]:
         return ""
-    if not record["dry_run"]:
-        return f", gates ran {record['gate_runs']} times"
-    expected = f"about {record['expected_gate_runs']:g} times, {record['gate_runs']} if all are green"
-    return f", gates would run {expected}"
+    ran = "would run" if record["dry_run"] else "ran"
+    return f", gates {ran} {record['gate_runs']} times"

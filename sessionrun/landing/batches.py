@@ -7,14 +7,12 @@ runs of the gates.  So of two entries that clash, the first in the queue wins.
 from __future__ import annotations
 
 from collections.abc import Callable, Collection, Mapping, Sequence
-from functools import cache
 from math import log
 from typing import Final
 
 from sessionrun.landing.records import Entry
 
 LARGEST: Final = 16
-_NEGLIGIBLE: Final = 1e-9
 _BEFORE_BOUNCED, _BEFORE_DECIDED = 1, 8
 """What is supposed before anything is known: one of eight is red."""
 
@@ -26,15 +24,10 @@ def choose_size(decided: int, bounced: int) -> int:
         decided: how many entries the gates let land, or bounced.
         bounced: how many of them they bounced.
     """
-    share = estimate_share(decided, bounced)
+    share = (_BEFORE_BOUNCED + bounced) / (_BEFORE_DECIDED + decided)
     if share >= 1:
         return 1
     return min(max(round(log(0.5) / log(1 - share)), 1), LARGEST)
-
-
-def estimate_share(decided: int, bounced: int) -> float:
-    """The share of red entries; see `choose_size`."""
-    return (_BEFORE_BOUNCED + bounced) / (_BEFORE_DECIDED + decided)
 
 
 def sort_entries(entries: Sequence[Entry], bounced: Collection[str]) -> list[Entry]:
@@ -78,45 +71,3 @@ def find_unmet(entry: Entry, landed: Collection[str], settled: Mapping[str, obje
     """
     unmet = [need for need in entry.needs if need not in landed]
     return unmet, any(need in settled for need in unmet)
-
-
-def forecast_runs(count: int, size: int) -> int:
-    """How often the gates run at least, if all entries are green."""
-    return -(-count // size)
-
-
-def expect_runs(count: int, size: int, share: float) -> float:
-    """How often the gates run on average, if each entry is red with the same probability, whatever the others are.
-
-    Args:
-        count: how many entries there are.
-        size: of a batch.
-        share: the probability.
-    """
-    runs = [0.0]
-    """By the number of entries that are left, the runs that are still to come."""
-    for left in range(1, count + 1):
-        first = min(left, size)
-        expected = (1 - share) ** first * (1 + runs[left - first])
-        for green in range(first):
-            chance = (1 - share) ** green * share
-            if chance < _NEGLIGIBLE:
-                break
-            # the red one once more and, if no run has seen the target itself green, the target: before a search
-            again = 1 + (left == count and (green == 0 or first > 1))
-            expected += chance * (count_probes(first, green) + again + runs[left - green - 1])
-        runs.append(expected)
-    return runs[count]
-
-
-@cache
-def count_probes(count: int, green: int) -> int:
-    """How often the gates run until it is known that of the first `count` entries just the first `green` pass."""
-    asked: list[int] = []
-
-    def passes(some: int) -> bool:
-        asked.append(some)
-        return some <= green
-
-    find_green_prefix(count, passes)
-    return len(asked)

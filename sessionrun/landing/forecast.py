@@ -1,4 +1,4 @@
-"""Foresees a landing, as far as merging shows it: who conflicts with whom.  Nothing changes, no gate runs.
+"""Foresees a landing, as far as merging shows it: what would land.  Nothing changes, no gate runs.
 
 New objects go to a directory of their own, which is deleted.
 """
@@ -6,17 +6,16 @@ New objects go to a directory of their own, which is deleted.
 from __future__ import annotations
 
 import tempfile
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 from typing import NamedTuple
 
-from sessionrun.landing.batches import choose_size, estimate_share, expect_runs, forecast_runs
+from sessionrun.landing.batches import choose_size
 from sessionrun.landing.chain import Chain, build_chain
-from sessionrun.landing.clashes import Clashes
 from sessionrun.landing.history import History, load_history
 from sessionrun.landing.queue import Queue
-from sessionrun.landing.records import CONFLICT, Clash, Entry, Fate, Hold, LandRequest, Report
+from sessionrun.landing.records import CONFLICT, Entry, Fate, Hold, LandRequest, Report
 from sessionrun.landing.target import find_checkout
 from sessionrun.workspaces.fence import open_fence
 from sessionrun.workspaces.git import Git
@@ -30,65 +29,31 @@ def forecast(request: LandRequest) -> Report:
         SessionrunError, OSError: git failed.
     """
     with _open_trial(request) as trial:
-        queue, clashes = trial.queue, Clashes(trial.queue, trial.room)
-        found, left_out = clashes.list(queue.open)
+        queue = trial.queue
         batch = queue.choose(None)
         chain = build_chain(trial.git, trial.room, trial.old, batch, queue.tip_of)
-        for fate in _list_fates(chain, batch, clashes):
+        for fate in _list_fates(trial, chain, batch):
             queue.decide(fate)
     history, count = trial.history, len(chain.links)
     size = request.batch or choose_size(history.decided, history.red)
-    gated = bool(request.gates.commands)
-    expected = expect_runs(count, min(size, max(count, 1)), estimate_share(history.decided, history.red))
     held = find_checkout(request.repository, request.target)
     return Report(
         trial.old,
         trial.old,
         queue.list_fates(None),
         held if isinstance(held, Hold) else None,
-        forecast_runs(count, size) if gated else 0,
-        _remark(left_out),
-        tuple(found),
-        round(expected, 1) if gated else 0.0,
+        -(-count // size) if request.gates.commands else 0,
     )
 
 
-class Survey(NamedTuple):
-    """What is known of attempts before one of them is chosen.
-
-    `landed` are those that the target has; `blocked` those that conflict with it; `clashes` are between others.
-    """
-
-    landed: frozenset[str]
-    blocked: frozenset[str]
-    clashes: tuple[Clash, ...]
-    remarks: tuple[str, ...] = ()
-
-
-def survey(request: LandRequest, groups: Mapping[str, str], *, compare: bool) -> Survey:
-    """Look which attempts have landed and, with `compare`, which of them conflict.
-
-    Args:
-        request: all attempts are wanted.
-        groups: by task its group; attempts of one group are not compared.
-        compare: whether it is looked for conflicts.
+def find_landed(request: LandRequest) -> frozenset[str]:
+    """The tasks of a request whose work the target has.
 
     Raises:
         SessionrunError, OSError: git failed.
     """
     with _open_trial(request) as trial:
-        queue = trial.queue
-        landed = frozenset(queue.landed)
-        if not compare:
-            return Survey(landed, frozenset(), ())
-        free, blocked = [], set()
-        for entry in queue.open:
-            if trial.room.merge(trial.old, queue.tip_of(entry)).tree is None:
-                blocked.add(entry.task)
-            else:
-                free.append(entry)
-        found, left_out = Clashes(queue, trial.room).list(free, groups)
-        return Survey(landed, frozenset(blocked), tuple(found), _remark(left_out))
+        return frozenset(trial.queue.landed)
 
 
 class _Trial(NamedTuple):
@@ -116,11 +81,7 @@ def _open_trial(request: LandRequest) -> Iterator[_Trial]:
             yield _Trial(git, room, queue, history, old)
 
 
-def _remark(left_out: int) -> tuple[str, ...]:
-    return (f"{left_out} more pairs of tasks change the same files and were not compared",) if left_out else ()
-
-
-def _list_fates(chain: Chain, batch: list[Entry], clashes: Clashes) -> list[Fate]:
+def _list_fates(trial: _Trial, chain: Chain, batch: list[Entry]) -> list[Fate]:
     links = {link.entry.task for link in chain.links}
     conflicts = {entry.task: files for entry, files in chain.conflicts}
     there = {entry.task for entry in chain.there}
@@ -135,20 +96,15 @@ def _list_fates(chain: Chain, batch: list[Entry], clashes: Clashes) -> list[Fate
             reason = f"it conflicts with the target in {', '.join(files)}"
             fates.append(Fate(entry.task, "bounced", CONFLICT, reason, files=tuple(files)))
         else:
-            fates.append(_explain_wait(entry, chain, clashes))
+            fates.append(_explain_wait(trial, entry, chain))
     return fates
 
 
-def _explain_wait(entry: Entry, chain: Chain, clashes: Clashes) -> Fate:
-    """Why an entry cannot be merged on top of the others: those with which it conflicts."""
-    against: list[str] = []
-    files: dict[str, None] = {}
-    for link in chain.links:
-        found = clashes.compare(link.entry, entry)
-        if found:
-            against.append(link.entry.task)
-            files |= dict.fromkeys(found)
-    if not against:
+def _explain_wait(trial: _Trial, entry: Entry, chain: Chain) -> Fate:
+    """Why an entry cannot be merged on top of the others: those that changed the files in conflict."""
+    if set(entry.needs) - trial.queue.landed - {link.entry.task for link in chain.links}:
         return Fate(entry.task, "waiting", "needs", "a task that it needs would not land")
+    files = trial.room.merge(chain.links[-1].commit, trial.queue.tip_of(entry)).files if chain.links else []
+    against = [link.entry.task for link in chain.links if not trial.queue.paths_of(link.entry).isdisjoint(files)]
     reason = f"it conflicts with {', '.join(against)} in {', '.join(files)}: the first in the queue lands"
     return Fate(entry.task, "bounced", CONFLICT, reason, files=tuple(files), against=tuple(against))

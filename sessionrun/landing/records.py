@@ -159,19 +159,10 @@ class Fate:
 
 
 @frozen
-class Clash:
-    """Two tasks whose work cannot be merged with each other, and the files in conflict."""
-
-    tasks: tuple[str, str]
-    files: tuple[str, ...]
-
-
-@frozen
 class Report:
     """What a landing came to: where the target stood and stands, the tasks in the order of the request.
 
     `gate_runs` counts runs of the gates; `remarks` name what an earlier landing left and may not be mended by us.
-    A forecast also has the `clashes`, and how often the gates run if as many tasks are red as were so far.
     """
 
     old: str
@@ -180,8 +171,6 @@ class Report:
     hold: Hold | None = None
     gate_runs: int = 0
     remarks: tuple[str, ...] = ()
-    clashes: tuple[Clash, ...] = ()
-    expected_runs: float | None = None
 
 
 @frozen

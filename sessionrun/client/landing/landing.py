@@ -27,7 +27,7 @@ if TYPE_CHECKING:
     from sessionrun.model.spec import SessionSpec
 
 Task = Mapping[str, Any]
-Choice = Literal["best", "union"]
+Choice = Literal["best"]
 
 
 class AskedLanding(NamedTuple):
@@ -40,7 +40,7 @@ class AskedLanding(NamedTuple):
         batch: how many tasks are merged and gated together at most; None: as many as pays.
         trailers: whether the merge of a task says whose work it is.
         dry_run: only forecast what would land; nothing changes, and no gate runs.
-        choose: which of several attempts at the same task lands: `best` or `union`; None: each of them.
+        choose: which of several attempts at the same task lands: `best`; None: each of them.
         sandbox: the walls around the gates; None: those of the session.
     """
 
@@ -101,7 +101,7 @@ def _carry_out(
         return run(request), None
     from sessionrun.landing.choosing import land_chosen
 
-    return land_chosen(request, groups, asked.choose, run, dry_run=asked.dry_run)
+    return land_chosen(request, groups, run, dry_run=asked.dry_run)
 
 
 def _examine_choice(
@@ -263,13 +263,7 @@ def _describe_report(
         "dry_run": asked.dry_run,
         "choose": asked.choose,
         "gate_runs": report.gate_runs,
-        "expected_gate_runs": report.expected_runs if asked.dry_run else None,
-        "conflicts": _list_clashes(report) if asked.dry_run else None,
         "hold": hold and {"reason_class": hold.reason_class, "reason": hold.reason, "mend": hold.mend},
         "remarks": list(report.remarks),
         "tasks": tasks,
     }
-
-
-def _list_clashes(report: Report) -> list[dict[str, Any]]:
-    return [{"tasks": list(clash.tasks), "files": list(clash.files)} for clash in report.clashes]

@@ -286,7 +286,7 @@ def end_all(find: Callable[[], list[psutil.Process]]) -> None:
 class RealCluster:
     """A scheduler and nodes as users start them, on loopback."""
 
-    def __init__(self, command: Command, timers: str, env: Mapping[str, str], *, tls: bool = False) -> None:
+    def __init__(self, command: Command, timers: str, env: Mapping[str, str], host: str = "127.0.0.1") -> None:
         self.command = command
         self.nodes_dir = Path(env.get("SESSIONRUN_NODES", command.cwd / "nodes"))
         self.env = {
@@ -299,8 +299,8 @@ class RealCluster:
         with socket.socket() as probe:
             probe.bind(("127.0.0.1", 0))
             self.port = probe.getsockname()[1]
-        self.host = find_own_address() if tls else "127.0.0.1"
-        self.address = f"{'tls' if tls else 'tcp'}://{self.host}:{self.port}"
+        self.host = host
+        self.address = f"tls://{host}:{self.port}"
 
     def start_head(self, *words: str) -> None:
         """Start the scheduler."""
@@ -393,10 +393,10 @@ def real_cluster(
     slots: int = 2,
     timers: str = "tick=0.3",
     env: Mapping[str, str] | None = None,
-    tls: bool = False,
+    host: str = "127.0.0.1",
 ) -> Iterator[RealCluster]:
     """A cluster whose nodes are up."""
-    cluster = RealCluster(command, timers, env or {}, tls=tls)
+    cluster = RealCluster(command, timers, env or {}, host)
     try:
         cluster.start_head()
         for number in range(nodes):

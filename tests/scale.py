@@ -250,7 +250,7 @@ def make_spec(place: Path, tasks: int, choose: random.Random) -> SessionSpec:
             TaskSpec(f"t{number}", ("true",), env={"SECONDS": f"{choose.uniform(30, 90):.1f}"})
             for number in range(tasks)
         ),
-        cluster=Cluster("tcp://127.0.0.1:1"),
+        cluster=Cluster("tls://127.0.0.1:1"),
     )
 
 

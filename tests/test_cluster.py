@@ -5,6 +5,7 @@ from __future__ import annotations
 import hashlib
 import os
 import random
+import re
 import shutil
 import signal
 import socket
@@ -12,6 +13,8 @@ import ssl
 import subprocess
 import sys
 import time
+import urllib.error
+import urllib.request
 from collections.abc import Callable, Iterator
 from contextlib import suppress
 from pathlib import Path
@@ -19,7 +22,7 @@ from typing import Any
 
 import psutil
 import pytest
-from clusters import SHORT_WORDS, RealCluster, kill_and_wait, real_cluster
+from clusters import SHORT_WORDS, RealCluster, find_own_address, kill_and_wait, real_cluster
 from conftest import Command, eventually, slow_seed
 
 import sessionrun as package
@@ -95,7 +98,7 @@ def check_session(cluster: RealCluster, count: int) -> None:
     eventually(lambda: shown.update(cluster.show()) or not shown["sessions"])
     names = {node["id"] for node in shown["nodes"]}
     assert len(names) == count
-    assert {host for one in cluster.find("dask") for host in listens_at(one)} == {"127.0.0.1"}
+    assert {host for one in cluster.find("dask") for host, _ in listens_at(one)} == {"127.0.0.1"}
     assert {task["node"] for task in tasks.values()} <= names
     explained = command("explain", session_id, "bad").stdout
     assert (
@@ -107,18 +110,22 @@ def check_session(cluster: RealCluster, count: int) -> None:
     assert (session / "task-later.txt").read_text() == "here\n"
 
 
-def listens_at(process: psutil.Process) -> set[str]:
-    """Without TLS, any other machine that reaches one of these can have programs run."""
-    return {one.laddr.ip for one in process.net_connections("inet") if one.status == psutil.CONN_LISTEN}
+def listens_at(process: psutil.Process) -> set[tuple[str, int]]:
+    """Addresses and ports."""
+    own = [one.laddr for one in process.net_connections("inet") if one.status == psutil.CONN_LISTEN]
+    return {(one.ip, one.port) for one in own}
 
 
 @pytest.mark.parametrize(
     ("address", "words"),
     [
         ("127.0.0.1:8786", "write tls://HOST:PORT"),
-        ("tcp://127.0.0.1:0", "write tls://HOST:PORT"),
-        ("tcp://192.0.2.1:8786", "others on the network could read"),
-        ("tls://127.0.0.1:8786", "ca.pem is not there"),
+        ("tls://127.0.0.1:0", "write tls://HOST:PORT"),
+        ("tcp://127.0.0.1:8786", "write tls://HOST:PORT"),
+        (
+            "tls://127.0.0.1:8786",
+            "ca.pem is not there, or cannot be read: where none of .* `sessionrun cluster head`",
+        ),
     ],
 )
 def test_an_address_that_cannot_be_used(address: str, words: str, own_place: Path) -> None:
@@ -145,11 +152,9 @@ def test_certificates_pass_the_checks_of_the_strictest_python(own_place: Path) -
 
 def test_certificates_that_do_not_go_together_are_refused(own_place: Path) -> None:
     environ = {"SESSIONRUN_CERTS": str(own_place / "certs")}
-    make_certs(own_place / "certs")
+    made = make_certs(own_place / "certs")
     open_cluster("tls://127.0.0.1:1", environ)
-    for path, other in zip(
-        sorted((own_place / "certs").iterdir()), sorted(make_certs(own_place / "others")), strict=True
-    ):
+    for path, other in zip(made, make_certs(own_place / "others"), strict=True):
         own = path.read_bytes()
         for content in (other.read_bytes(), b"no certificate"):
             path.write_bytes(content)
@@ -166,14 +171,15 @@ def test_certificates_that_have_expired_are_refused(own_place: Path, monkeypatch
 
 
 @pytest.mark.parametrize("host", ["::1", "[::1]"])
-def test_a_head_at_an_address_of_version_six(host: str) -> None:
+def test_a_head_at_an_address_of_version_six(host: str, own_place: Path) -> None:
     with socket.socket(socket.AF_INET6) as probe:
         try:
             probe.bind(("::1", 0))
         except OSError:
             pytest.skip("this machine has no ::1")
-    argv, address = head_command(host, 0, {})
-    assert address in argv and open_cluster(address, {}).address.startswith("tcp://[::1]:")
+    environ = {"SESSIONRUN_CERTS": str(own_place / "certs")}
+    argv, address = head_command(host, 0, environ)
+    assert address in argv and open_cluster(address, environ).address.startswith("tls://[::1]:")
 
 
 @pytest.mark.parametrize(
@@ -198,15 +204,15 @@ def test_what_is_refused_before_anything_starts(sessionrun: Command) -> None:
         ["git", "-c", "user.name=a", "-c", "user.email=a@b", "commit", "-q", "--allow-empty", "-m", "x"],
         check=True,
     )
-    loopback = ("--cluster", "tcp://127.0.0.1:1")
+    loopback = ("--cluster", "tls://127.0.0.1:1")
     for words, said in [
         (("cluster", "certs"), "ca.pem is there"),
-        (("cluster", "node", "tcp://127.0.0.1:1", "--name", "a/b"), "--name 'a/b': give letters"),
-        (("cluster", "node", "tcp://127.0.0.1:1", "--slots", "0"), "--slots 0: give a number"),
-        (("cluster", "node", "tcp://127.0.0.1:1", "--name", ""), "--name '': give letters"),
+        (("cluster", "node", "tls://127.0.0.1:1", "--name", "a/b"), "--name 'a/b': give letters"),
+        (("cluster", "node", "tls://127.0.0.1:1", "--slots", "0"), "--slots 0: give a number"),
+        (("cluster", "node", "tls://127.0.0.1:1", "--name", ""), "--name '': give letters"),
         (("cluster", "head", "--host", "192.0.2.1"), "cannot listen at 192.0.2.1"),
         (("cluster", "head", "--host", ""), "--host '': give an address"),
-        (("cluster", "status", "tcp://127.0.0.1:1"), "the cluster at tcp://127.0.0.1:1 does not answer"),
+        (("cluster", "status", "tls://127.0.0.1:1"), "the cluster at tls://127.0.0.1:1 does not answer"),
         (("cluster", "status", "tls://a..b:1"), "the cluster at tls://a..b:1 does not answer: encoding with"),
         (("--agent", "shell", "--cluster", "", "-p", "true"), "the cluster '': write tls://HOST:PORT"),
         (("--agent", "shell", *loopback, "-p", "true"), "is `sessionrun cluster head` running there?"),
@@ -215,13 +221,13 @@ def test_what_is_refused_before_anything_starts(sessionrun: Command) -> None:
         assert (done.returncode, done.stdout) == (2, ""), words
         assert said in done.stderr and len(done.stderr.splitlines()) == 1
     wish = '{"prompts": [{"prompt": "true"}], "worktrees": {"stay": "sibling"}}'
-    refused = sessionrun("--worktree", *loopback, "--agent", "shell", stdin=wish)
+    refused = sessionrun("--worktree", *loopback, "--agent", "shell", stdin=wish, env=env)
     assert refused.returncode == 2 and "worktrees: those that stay are of one machine" in refused.stderr
     (sessionrun.cwd / ".gitignore").write_text("big\n")
     (sessionrun.cwd / ".worktreeinclude").write_text("big\n")
     with open(sessionrun.cwd / "big", "wb") as stream:
         stream.truncate(MAX_BYTES + 1)
-    refused = sessionrun("--worktree", *loopback, "--agent", "shell", "-p", "true")
+    refused = sessionrun("--worktree", *loopback, "--agent", "shell", "-p", "true", env=env)
     assert refused.returncode == 2 and ".worktreeinclude names files of 16777217 bytes" in refused.stderr
     (sessionrun.cwd / "file").touch()
     closed = sessionrun(
@@ -230,8 +236,8 @@ def test_what_is_refused_before_anything_starts(sessionrun: Command) -> None:
     assert (closed.returncode, closed.stdout) == (2, "") and "cannot be written" in closed.stderr
     times = sessionrun("cluster", "head", env={**env, "SESSIONRUN_CLUSTER_TIMERS": "margin=0"})
     assert times.returncode == 2 and "SESSIONRUN_CLUSTER_TIMERS: margin must be at least" in times.stderr
-    unit = sessionrun("cluster", "node", "tcp://127.0.0.1:1", "--name", "a", "--slots", "3", "--systemd", env=env)
-    assert "ExecStart=" in unit.stdout and "cluster node tcp://127.0.0.1:1 --name a --slots 3" in unit.stdout
+    unit = sessionrun("cluster", "node", "tls://127.0.0.1:1", "--name", "a", "--slots", "3", "--systemd", env=env)
+    assert "ExecStart=" in unit.stdout and "cluster node tls://127.0.0.1:1 --name a --slots 3" in unit.stdout
     assert {"Type=notify", "KillMode=control-group", "WatchdogSignal=SIGKILL"} <= set(unit.stdout.splitlines())
     assert f"WatchdogSec={WATCHDOG_S}\n" in unit.stdout and not sessionrun.results.exists()
     assert f"Environment=SESSIONRUN_NODES={env['SESSIONRUN_NODES']}\n" in unit.stdout
@@ -394,10 +400,14 @@ def _environ(process: psutil.Process) -> dict[str, str]:
 
 
 @pytest.mark.slow
-def test_tls_keeps_out_who_has_no_certificate_of_the_cluster(sessionrun: Command) -> None:
+@pytest.mark.parametrize("host", ["127.0.0.1", find_own_address()])
+def test_what_has_no_certificate_of_the_cluster_is_kept_out(sessionrun: Command, host: str) -> None:
     env = {"SESSIONRUN_CERTS": str(sessionrun.cwd / "certs")}
-    assert sessionrun("cluster", "certs", env=env).returncode == 0
-    with real_cluster(sessionrun, nodes=1, env=env, tls=True) as cluster:
+    if host != "127.0.0.1":  # else the head makes them
+        assert sessionrun("cluster", "certs", env=env).returncode == 0
+    with real_cluster(sessionrun, nodes=1, env=env, host=host) as cluster:
+        for path in (sessionrun.cwd / "certs").iterdir():
+            assert path.stat().st_mode & 0o777 == 0o600, path
         words = ("--sync", "--agent", "shell", "--cluster", cluster.address, "-p", "echo hi")
         done = sessionrun(*words, env=cluster.env)
         assert done.returncode == 0 and "hi" in done.stdout
@@ -409,8 +419,30 @@ def test_tls_keeps_out_who_has_no_certificate_of_the_cluster(sessionrun: Command
         refused = sessionrun(*node, env={**cluster.env, **others})
         assert refused.returncode == 2 and "is no head of this cluster" in refused.stderr
         assert len(refused.stderr.splitlines()) == 1 and not (cluster.nodes_dir / "n9").exists()
-        plain = sessionrun("cluster", "status", cluster.address.replace("tls", "tcp"))
-        assert plain.returncode == 2
+        assert is_answered(host, cluster.port, sessionrun.cwd / "certs")
+        logs = "".join((sessionrun.cwd / f"{name}.log").read_text() for name in cluster.programs)
+        pages = [int(port) for port in re.findall(r"dashboard at: +\S+:(\d+)", logs)]
+        assert len(pages) == 2
+        for place, port in {one for process in cluster.find("dask") for one in listens_at(process)}:
+            if port not in pages:
+                assert not any(is_answered(place, port, certs) for certs in (None, sessionrun.cwd / "others"))
+                continue
+            for page in ("health", "metrics", "info/main/workers.html", "json/counts.json"):
+                with pytest.raises(urllib.error.HTTPError, match="404"):
+                    urllib.request.urlopen(f"http://{place}:{port}/{page}", timeout=60)
+
+
+def is_answered(host: str, port: int, certs: Path | None) -> bool:
+    """Whether a program of dask says something to one who takes any server for the right one."""
+    context = ssl.create_default_context()
+    context.check_hostname, context.verify_mode = False, ssl.CERT_NONE
+    if certs is not None:
+        context.load_cert_chain(certs / "cert.pem", certs / "key.pem")
+    try:
+        with socket.create_connection((host, port), 60) as plain, context.wrap_socket(plain) as connection:
+            return bool(connection.recv(1))
+    except OSError:
+        return False
 
 
 @pytest.mark.slow

@@ -4,12 +4,14 @@ from __future__ import annotations
 
 import sys
 from collections.abc import Iterator
+from pathlib import Path
 
 import pytest
 from clusters import RealCluster
 from conftest import Command, eventually
 from test_cluster import is_up, let_go, start, waiting
 
+from sessionrun.client.cluster.certs import make_certs
 from sessionrun.cluster.messages import PROTOCOL
 
 pytestmark = [
@@ -24,7 +26,7 @@ class OwnCluster(RealCluster):
     def start_scheduler(self, env: dict[str, str] | None = None, *words: str) -> None:
         """Start the scheduler, and wait for it."""
         argv = (sys.executable, "-m", "distributed.cli.dask_scheduler", "--host", self.address, "--no-dashboard")
-        self.start_program("scheduler", *argv, *words, env=env)
+        self.start_program("scheduler", *argv, *self.name_certs(), *words, env=env)
         said = "its scheduler has no plug-ins", "it speaks version"
         # a session that waits for it may have registered the plug-ins by now
         eventually(lambda: self.show() or any(words in self.ask() for words in said))
@@ -32,9 +34,19 @@ class OwnCluster(RealCluster):
     def start_worker(self, name: str, env: dict[str, str] | None = None) -> None:
         """Start a worker of two slots."""
         argv = (sys.executable, "-m", "distributed.cli.dask_worker", self.address, "--name", name, "--no-nanny")
-        self.start_program(name, *argv, "--nthreads", "1", "--resources", "slot=2", "--no-dashboard", env=env)
+        self.start_program(
+            name, *argv, *self.name_certs(), "--nthreads", "1", "--resources", "slot=2", "--no-dashboard", env=env
+        )
         log = self.command.cwd / f"{name}.log"
         eventually(lambda: "Registered to" in log.read_text())
+
+    def name_certs(self) -> list[str]:
+        """The words of dask's for the files of `cluster certs`."""
+        folder = Path(self.env["SESSIONRUN_CERTS"])
+        if not folder.exists():
+            make_certs(folder)
+        names = {"--tls-ca-file": "ca.pem", "--tls-cert": "cert.pem", "--tls-key": "key.pem"}
+        return [word for option, name in names.items() for word in (option, str(folder / name))]
 
     def ask(self) -> str:
         """What `cluster status` says on standard error."""
@@ -48,9 +60,11 @@ class OwnCluster(RealCluster):
 
 
 @pytest.fixture
-def cluster(sessionrun: Command) -> Iterator[OwnCluster]:
+def cluster(sessionrun: Command, monkeypatch: pytest.MonkeyPatch) -> Iterator[OwnCluster]:
     """Nothing runs yet."""
-    made = OwnCluster(sessionrun, "", {"DASK_TEMPORARY_DIRECTORY": str(sessionrun.cwd / "dask")})
+    own = {"DASK_TEMPORARY_DIRECTORY": str(sessionrun.cwd / "dask")}
+    made = OwnCluster(sessionrun, "", {**own, "SESSIONRUN_CERTS": str(sessionrun.cwd / "certs")})
+    monkeypatch.setenv("SESSIONRUN_CERTS", made.env["SESSIONRUN_CERTS"])
     try:
         yield made
     finally:

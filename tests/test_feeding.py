@@ -185,7 +185,7 @@ def test_a_task_that_waits_for_its_claim_is_not_held_by_a_user() -> None:
 
 def test_no_more_is_claimed_than_the_nodes_of_a_cluster_have_slots() -> None:
     spec = make_session([], resources={"slot": 3}, open_feed=True)
-    spec = replace(spec, cluster=Cluster("tcp://127.0.0.1:1"))
+    spec = replace(spec, cluster=Cluster("tls://127.0.0.1:1"))
     state, boards = begin(spec), Boards()
     for slots, free in [(None, 0), (2, 2), (8, 3)]:
         if slots is not None:

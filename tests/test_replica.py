@@ -230,7 +230,7 @@ def test_a_replica_goes_when_nothing_uses_it(node: Node, monkeypatch: pytest.Mon
 
 
 def test_only_sessions_that_live_name_their_cluster(own_place: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    (own_place / "sessionrun.toml").write_text('cluster = "tcp://127.0.0.1:1"\n')
+    (own_place / "sessionrun.toml").write_text('cluster = "tls://127.0.0.1:1"\n')
     (named,) = find_named([], with_config=True)
-    assert named.cluster.address == "tcp://127.0.0.1:1" and named.configured and named.sessions == ()
+    assert named.cluster.address == "tls://127.0.0.1:1" and named.configured and named.sessions == ()
     assert find_named([], with_config=False) == []

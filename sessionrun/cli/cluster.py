@@ -18,7 +18,8 @@ from sessionrun.model.errors import InputError
 def command() -> None:
     """Run the jobs of sessions on several machines.
 
-    `certs` once, and its files on each machine; `head` on one; `node` on the others; then `run --cluster ADDRESS`.
+    `head` on one machine, which makes certificates; copies of these and `node` on the others; then
+    `run --cluster ADDRESS`.
     Needs the extra `dask`: pip install 'sessionrun[dask]'.
     """
 
@@ -27,7 +28,7 @@ def command() -> None:
 @click.argument("directory", required=False, type=click.Path(path_type=Path))
 @json_option
 def certs(directory: Path | None, as_json: bool) -> None:
-    """Make the certificates that the machines of a cluster share.
+    """Make the certificates that the machines of a cluster share, which the first `head` makes otherwise.
 
     In DIRECTORY, else where the other verbs look for them: sessionrun/cluster in the user's configuration.
     """
@@ -49,7 +50,7 @@ def certs(directory: Path | None, as_json: bool) -> None:
 def head(host: str, port: int) -> int:
     """Be the cluster's scheduler until Ctrl-C; prints its address.
 
-    Other machines need certificates, and an address of this one that they reach.
+    Other machines need copies of its certificates, and an address of this one that they reach.
     """
     from sessionrun.client.cluster.machines import head_command, keep_head, take_head
 

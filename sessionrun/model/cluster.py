@@ -28,7 +28,7 @@ def is_node_id(node: str | None) -> bool:
 
 @frozen
 class Cluster:
-    """The address of a scheduler, ``tcp://HOST:PORT`` or ``tls://HOST:PORT``; for TLS the paths of three files.
+    """The address of a scheduler, ``tls://HOST:PORT``, and the paths of the three files for TLS.
 
     Or the word `SLURM`: then `options` are those of sbatch, by their long names, and `max_array` is how
     many jobs one array may have.

@@ -25,6 +25,7 @@ SECRET_FOLDERS: Final = (
     ".config/hcloud",
     ".config/sops",
     ".config/github-copilot",
+    ".config/sessionrun/cluster",
     ".oci",
     ".fly",
     ".kaggle",
@@ -108,6 +109,7 @@ SECRET_VARIABLES: Final = (
     *("GIT_ASKPASS", "SSH_ASKPASS", "SUDO_ASKPASS", "SSH_AUTH_SOCK"),
     *("HISTFILE", "ZDOTDIR/.zsh_history", "PYTHON_HISTORY", "NODE_REPL_HISTORY", "PSQL_HISTORY", "MYSQL_HISTFILE"),
     *("SQLITE_HISTORY", "LESSHISTFILE", "VIMINFO"),
+    *("SESSIONRUN_CERTS", "SESSIONRUN_NODES"),
 )
 """Variables that name a file, a folder or several of them with keys, log-ins, or what was typed; behind a slash
 the name of a file in such a folder of which the rest is no secret."""

@@ -80,7 +80,7 @@ def _time_bare(address: str, jobs: int) -> float:
 def _cluster(place: Place) -> Iterator[str]:
     """A scheduler and nodes; its address."""
     port = _find_port()
-    address = f"tcp://127.0.0.1:{port}"
+    address = f"tls://127.0.0.1:{port}"
     environ = {**os.environ, "SESSIONRUN_NODES": str(place.path / "nodes")}
     programs = [["head", "--port", str(port)]]
     programs += [["node", address, "--name", f"n{number}", "--slots", str(SLOTS)] for number in range(NODES)]

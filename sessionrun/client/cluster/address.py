@@ -23,9 +23,9 @@ from sessionrun.store.user_directories import user_directory
 from sessionrun.workspaces.bringing import INCLUDE_FILE
 
 CERTS_VARIABLE: Final = "SESSIONRUN_CERTS"
-"""Names the directory of the three files for TLS."""
+"""Names the directory of the three files for TLS, which machines and sessions of a cluster share."""
 
-CA, CERT, KEY = "ca.pem", "cert.pem", "key.pem"
+NAMES: Final = ("ca.pem", "cert.pem", "key.pem")
 SHOW_TIMEOUT_S: Final = 10.0
 REACH_TIMEOUT_S: Final = 5.0
 
@@ -37,7 +37,7 @@ OWN_CLUSTER: Final = (
 
 _T = TypeVar("_T")
 
-_ADDRESS: Final = re.compile(r"(tcp|tls)://(\[[0-9a-fA-F:]+\]|[A-Za-z0-9._-]+):([0-9]{1,5})")
+_ADDRESS: Final = re.compile(r"tls://(\[[0-9a-fA-F:]+\]|[A-Za-z0-9._-]+):([0-9]{1,5})")
 
 
 def find_certs_dir(environ: Mapping[str, str]) -> Path:
@@ -52,23 +52,26 @@ def open_cluster(address: str, environ: Mapping[str, str]) -> Cluster:
     """How to reach a cluster's scheduler.
 
     Raises:
-        InputError: it is no address; or other machines could listen, and there are no certificates.
+        InputError: it is no address, or there are no certificates.
     """
     if address == SLURM:
         raise InputError(
             "slurm: that is no cluster of sessionrun's own; Slurm's squeue and sinfo show its jobs and nodes"
         )
+    check_address(address)
+    return Cluster(address, *find_certs(environ))
+
+
+def check_address(address: str) -> str:
+    """The host of a cluster's address.
+
+    Raises:
+        InputError: it is no address.
+    """
     found = _ADDRESS.fullmatch(address)
-    if found is None or not 0 < int(found[3]) < 65536:
-        raise InputError(f"the cluster {address!r:.140}: write tls://HOST:PORT, tcp://127.0.0.1:PORT, or slurm")
-    if found[1] == "tls":
-        return Cluster(address, *find_certs(environ))
-    if not is_loopback(found[2]):
-        raise InputError(
-            f"the cluster {address}: others on the network could read prompts and run programs: write tls://, "
-            "with the certificates of `sessionrun cluster certs` on each machine"
-        )
-    return Cluster(address)
+    if found is None or not 0 < int(found[2]) < 65536:
+        raise InputError(f"the cluster {address!r:.140}: write tls://HOST:PORT, or slurm")
+    return found[1].strip("[]")
 
 
 def find_certs(environ: Mapping[str, str]) -> tuple[str, str, str]:
@@ -78,21 +81,21 @@ def find_certs(environ: Mapping[str, str]) -> tuple[str, str, str]:
         InputError: one is not there, or two machines that have them would refuse each other.
     """
     folder = find_certs_dir(environ)
-    for name in (CA, CERT, KEY):
+    for name in NAMES:
         if not os.access(folder / name, os.R_OK):
             raise InputError(
-                f"{folder / name} is not there, or cannot be read: make the files once with "
-                "`sessionrun cluster certs`, and copy them to each machine"
+                f"{folder / name} is not there, or cannot be read: where none of the three files is, `sessionrun "
+                f"cluster head` makes them; copy {folder} to each other machine"
             )
-    files = str(folder / CA), str(folder / CERT), str(folder / KEY)
+    ca_file, cert_file, key_file = (str(folder / name) for name in NAMES)
     try:
-        _try_certs(*files)
+        _try_certs(ca_file, cert_file, key_file)
     except OSError as error:
         raise InputError(
             f"{folder}: these certificates cannot be used: {_describe_tls(error)}: remove all three, make new "
             "ones with `sessionrun cluster certs`, and copy them to each machine"
         ) from None
-    return files
+    return ca_file, cert_file, key_file
 
 
 def _try_certs(ca_file: str, cert_file: str, key_file: str) -> None:
@@ -155,18 +158,16 @@ def check_reachable(cluster: Cluster) -> None:
         NoAnswer: nothing listens there.
         InputError: it has others.
     """
-    found = _ADDRESS.fullmatch(cluster.address)
-    assert found is not None
+    host, port = check_address(cluster.address), int(cluster.address.rpartition(":")[2])
+    files = str(cluster.ca_file), str(cluster.cert_file), str(cluster.key_file)
     try:
-        with socket.create_connection((found[2].strip("[]"), int(found[3])), REACH_TIMEOUT_S) as connection:
-            if cluster.ca_file is not None:
-                files = cluster.ca_file, str(cluster.cert_file), str(cluster.key_file)
-                _make_context(ssl.Purpose.SERVER_AUTH, *files).wrap_socket(connection).close()
+        with socket.create_connection((host, port), REACH_TIMEOUT_S) as connection:
+            _make_context(ssl.Purpose.SERVER_AUTH, *files).wrap_socket(connection).close()
     except (OSError, UnicodeError) as error:  # UnicodeError: a name that cannot be looked up, such as `a..b`
         if isinstance(error, ssl.SSLError) and not isinstance(error, ssl.SSLEOFError):  # EOF: it ended meanwhile
             raise InputError(
                 f"what listens at {cluster.address} is no head of this cluster: {_describe_tls(error)}: it has to "
-                f"listen at a tls:// address, with the files that are in {Path(str(cluster.ca_file)).parent} here"
+                f"have the files that are in {Path(str(cluster.ca_file)).parent} here"
             ) from None
         why = getattr(error, "strerror", None) or str(error)
         raise NoAnswer(
@@ -270,8 +271,6 @@ def _run(cluster: Cluster, call: Coroutine[Any, Any, _T]) -> _T:
         ) from None
     except Exception as error:  # whatever the library raises
         why = (str(error).partition("\n")[0] or type(error).__name__).rstrip(".")
-        if isinstance(error, (MemoryError, OverflowError)):  # it took what came for the length of a message
-            why = "what listens there is no `sessionrun cluster head`"
         if "disallowed" in why:
             why += ": start it with --preload sessionrun.runtime.dask.scheduler"
         if isinstance(error, ModuleNotFoundError):

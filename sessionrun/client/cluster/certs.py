@@ -7,18 +7,22 @@ from __future__ import annotations
 
 import datetime
 import os
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
-from sessionrun.client.cluster.address import CA, CERT, KEY
+from sessionrun.client.cluster.address import NAMES, find_certs, find_certs_dir
 from sessionrun.model.errors import InputError
-from sessionrun.store.files import make_directories, open_regular
+from sessionrun.store.files import make_directories, replace_file
+from sessionrun.store.locks import hold
 
 if TYPE_CHECKING:
     from cryptography.hazmat.primitives.asymmetric.ec import EllipticCurvePrivateKey
     from cryptography.x509 import Certificate
 
 DAYS: Final = 3650
+LOCK_TIMEOUT_S: Final = 30.0
 
 _USES: Final = (
     "digital_signature",
@@ -33,20 +37,57 @@ _USES: Final = (
 )
 
 
+def ensure_certs(environ: Mapping[str, str]) -> tuple[str, str, str]:
+    """The paths of the three files, which are made if none of them is there.
+
+    Raises:
+        InputError: as `make_certs` and `find_certs`.
+    """
+    folder = find_certs_dir(environ)
+    if not any(os.path.lexists(folder / name) for name in NAMES):
+        with _alone(folder):  # a head and a node may start at once
+            if not any(os.path.lexists(folder / name) for name in NAMES):
+                _write(folder)
+    return find_certs(environ)
+
+
 def make_certs(folder: Path) -> list[Path]:
-    """Make the three files; the key of the authority is thrown away, so nothing else can be signed by it.
+    """Make the three files, in a directory that has none of them.
 
     Raises:
         InputError: a library is missing, one of the files is there, or the directory cannot be written.
     """
+    with _alone(folder):
+        for name in NAMES:
+            if os.path.lexists(folder / name):
+                raise InputError(
+                    f"{folder / name} is there: the machines of a cluster share it; remove all three for new ones"
+                )
+        return _write(folder)
+
+
+@contextmanager
+def _alone(folder: Path) -> Iterator[None]:
+    """Make the directory, and keep other programs of ours from writing into it."""
+    try:
+        make_directories(folder, 0o700)
+        fd = hold(folder / "lock", timeout_s=LOCK_TIMEOUT_S)
+    except OSError as error:
+        raise InputError(f"{folder}: the certificates cannot be written: {error.strerror}") from error
+    if fd is None:
+        raise InputError(f"{folder}: another program is making the certificates")
+    try:
+        yield
+    finally:
+        os.close(fd)
+
+
+def _write(folder: Path) -> list[Path]:
+    """The three files; the key of the authority is thrown away, so nothing else can be signed by it."""
     try:
         from cryptography.hazmat.primitives.serialization import Encoding, NoEncryption, PrivateFormat
     except ImportError as error:
         raise InputError(f"cluster: {error.name} is not installed; pip install 'sessionrun[dask]'") from None
-    paths = [folder / name for name in (CA, CERT, KEY)]
-    for path in paths:
-        if os.path.lexists(path):
-            raise InputError(f"{path} is there: the machines of a cluster share it; remove all three for new ones")
     authority, certificate, key = _sign()
     pem = Encoding.PEM
     contents = (
@@ -54,11 +95,10 @@ def make_certs(folder: Path) -> list[Path]:
         certificate.public_bytes(pem),
         key.private_bytes(pem, PrivateFormat.PKCS8, NoEncryption()),
     )
+    paths = [folder / name for name in NAMES]
     try:
-        make_directories(folder, 0o700)
         for path, content in zip(paths, contents, strict=True):
-            with open(open_regular(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL), "wb") as stream:
-                stream.write(content)
+            replace_file(path, content, durable=True)
     except OSError as error:
         raise InputError(f"{folder}: the certificates cannot be written: {error.strerror}") from error
     return paths

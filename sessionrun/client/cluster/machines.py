@@ -19,12 +19,13 @@ from urllib.parse import quote
 from sessionrun.client.cluster.address import (
     CERTS_VARIABLE,
     NoAnswer,
+    check_address,
     check_reachable,
-    find_certs,
     is_loopback,
     open_cluster,
     require_dask,
 )
+from sessionrun.client.cluster.certs import ensure_certs
 from sessionrun.model.cluster import Cluster
 from sessionrun.model.errors import InputError
 from sessionrun.runtime.dask.scheduler import load_timers
@@ -49,7 +50,7 @@ HEAD: Final = ".head"
 RESTART_S: Final = 0.5
 LOOK_S: Final = 0.2
 PAGES: Final = ("--no-dashboard", "--dashboard-address", "127.0.0.1:0")
-"""What dask's programs serve by HTTP cannot be switched off and knows no TLS, so it is for this machine alone."""
+"""dask's programs listen for HTTP in any case; what they would serve is switched off by `CALM`."""
 
 END_TIMEOUT_S: Final = 10.0
 
@@ -68,15 +69,15 @@ def head_command(host: str, port: int, environ: Mapping[str, str]) -> tuple[list
         load_timers(environ)
     except ValueError as error:
         raise InputError(f"SESSIONRUN_CLUSTER_TIMERS: {error}") from None
-    tls: list[str] = []
-    if not is_loopback(host):
-        ca_file, cert_file, key_file = find_certs(environ)
-        tls = ["--tls-ca-file", ca_file, "--tls-cert", cert_file, "--tls-key", key_file]
     free = _probe(host, 0)
-    port = port or free
-    address = f"{'tls' if tls else 'tcp'}://{host}:{port}"
+    address = f"tls://{host}:{port or free}"
     program = [sys.executable, "-m", "distributed.cli.dask_scheduler", "--host", address, *PAGES]
-    return [*program, "--preload", "sessionrun.runtime.dask.scheduler", *tls], address
+    preload = ("--preload", "sessionrun.runtime.dask.scheduler")
+    return [*program, *preload, *_name_certs(*ensure_certs(environ))], address
+
+
+def _name_certs(ca_file: str | None, cert_file: str | None, key_file: str | None) -> list[str]:
+    return ["--tls-ca-file", str(ca_file), "--tls-cert", str(cert_file), "--tls-key", str(key_file)]
 
 
 def take_head(address: str, environ: Mapping[str, str]) -> int:
@@ -174,14 +175,11 @@ def take_node(name: str, slots: int, environ: Mapping[str, str], rescue_s: float
 def node_command(cluster: Cluster, site: NodeSite) -> list[str]:
     """The program of a node: a worker of dask, with our bridge in it.
 
-    A worker runs what it is sent.  So without TLS it listens where the scheduler does, which is loopback; else it
-    would listen at all addresses.
+    A worker would listen at all addresses; where the scheduler is on loopback, that is enough for it, too.
     """
-    if cluster.ca_file is None:
-        who = ["--host", cluster.address.partition("://")[2].rpartition(":")[0]]
-    else:
-        who = ["--tls-ca-file", cluster.ca_file]
-        who += ["--tls-cert", str(cluster.cert_file), "--tls-key", str(cluster.key_file)]
+    host = check_address(cluster.address)
+    who = ["--host", host] if is_loopback(host) else []
+    who += _name_certs(cluster.ca_file, cluster.cert_file, cluster.key_file)
     scratch = site.path.parent / "dask"
     program = [sys.executable, "-m", "distributed.cli.dask_worker", cluster.address, "--name", site.node_id]
     size = ["--nworkers", "1", "--nthreads", "1", "--memory-limit", "0", "--no-nanny", *PAGES]
@@ -204,12 +202,14 @@ def node_environment(site: NodeSite, environ: Mapping[str, str]) -> dict[str, st
 
 
 def open_checked(address: str, environ: Mapping[str, str]) -> Cluster:
-    """As `open_cluster`, and the libraries are there.
+    """As `open_cluster`, and the libraries are there; the certificates of a cluster of this machine are made.
 
     Raises:
         InputError: they are not, or the address cannot be used.
     """
     require_dask()
+    if is_loopback(check_address(address)):
+        ensure_certs(environ)
     return open_cluster(address, environ)
 
 

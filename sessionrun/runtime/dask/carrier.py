@@ -30,9 +30,7 @@ REGISTER_S: Final = 20.0
 
 
 def make_security(cluster: Cluster) -> Any:
-    """What dask needs for TLS; None without."""
-    if cluster.ca_file is None:
-        return None
+    """What dask needs for TLS."""
     from distributed.security import Security
 
     return Security(  # type: ignore[no-untyped-call]
@@ -47,8 +45,7 @@ def open_rpc(cluster: Cluster) -> Any:
     """A connection to the scheduler that outlives its restarts."""
     from distributed import rpc
 
-    security = make_security(cluster)
-    arguments = security.get_connection_args("client") if security is not None else {}
+    arguments = make_security(cluster).get_connection_args("client")
     return rpc(cluster.address, connection_args=arguments)  # type: ignore[no-untyped-call]
 
 

@@ -38,8 +38,11 @@ NODE_VARIABLE: Final = "SESSIONRUN_NODE"
 CALM: Final[Mapping[str, str]] = {
     "DASK_DISTRIBUTED__WORKER__PROFILE__ENABLED": "False",
     "DASK_DISTRIBUTED__ADMIN__TICK__INTERVAL": "500ms",
+    "DASK_DISTRIBUTED__SCHEDULER__HTTP__ROUTES": "[]",
+    "DASK_DISTRIBUTED__WORKER__HTTP__ROUTES": "[]",
 }
-"""Settings of the programs of dask: else they look all the time at tasks of its own, of which there are none."""
+"""Settings of the programs of dask: else they look all the time at tasks of its own, of which there are none, and
+show logs and addresses by HTTP to all users of the machine."""
 
 SOCKET: Final = "link.sock"
 JOBS: Final = "jobs"

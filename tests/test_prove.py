@@ -19,7 +19,7 @@ from sessionrun.runtime.jobs.prove.request import Ran
 from sessionrun.runtime.jobs.prove.runners import RanTests, find_missing, parse_output
 from sessionrun.runtime.jobs.prove.verdict import find_verdict
 from sessionrun.store.session import SessionDir
-from sessionrun.workspaces.crossing import SECTIONS, SET_UP, TEST_FILES, compile_patterns, exchange_sections
+from sessionrun.workspaces.testing import SET_UP, TEST_FILES, Rules, compile_patterns, find_parts, find_set_up
 
 __all__ = ["stage"]
 
@@ -121,11 +121,15 @@ def test_what_runners_print(output: str, words: dict[str, str], numbers: dict[st
 def test_what_ran_on_the_base_has_to_run_with_the_work(
     base: dict[str, str], work: dict[str, str], missing: str | None
 ) -> None:
-    assert find_missing(RanTests(base), RanTests(work)) == missing
+    before, now = (
+        RanTests(base, {"pytest": len(base)} if base else {}),
+        RanTests(work, {"pytest": 9} if work else {}),
+    )
+    assert find_missing(before, now) == missing
     states = {
         "result": Ran(True),
-        "old_tests": Ran(True, tests=RanTests(work)),
-        "base": Ran(False, tests=RanTests(base)),
+        "old_tests": Ran(True, tests=now),
+        "base": Ran(False, tests=before),
     }
     report = find_verdict(lambda state, time: states[state], red=True, repeat=2)
     assert (report.verdict, report.problem) == (("unproved", missing) if missing else ("proved", None))
@@ -156,15 +160,92 @@ def test_what_is_a_test_and_what_is_test_set_up() -> None:
 def test_sections_of_test_set_up() -> None:
     work = '[project]\nname = "new"\n[tool.pytest.ini_options]\naddopts = "-k nothing"\n[tool.ruff]\nx = 1\n'
     base = '[project]\nname = "old"\n[tool.pytest.ini_options]\naddopts = ""\n'
-    mixed = exchange_sections(work, base, SECTIONS["pyproject.toml"])
+    mixed = exchange("pyproject.toml", work, base)
     assert 'name = "new"' in mixed and "-k nothing" not in mixed and 'addopts = ""' in mixed and "ruff" in mixed
-    assert (
-        exchange_sections(work, "", SECTIONS["pyproject.toml"]) == '[project]\nname = "new"\n[tool.ruff]\nx = 1\n'
+    assert exchange("pyproject.toml", work, "") == '[project]\nname = "new"\n[tool.ruff]\nx = 1\n'
+    assert exchange("setup.cfg", "[a]\n", "[tool:pytest]\nx=1\n[b]\n") == "[a]\n[tool:pytest]\nx=1\n"
+
+
+RUST = "pub fn a() {}\n\n#[cfg(test)]\nmod tests {\n    #[test]\n    fn t() {\n        assert!(%s);\n    }\n}\n"
+POM = "<project>\n  <dependencies>%s</dependencies>\n  <build>%s</build>\n</project>\n"
+NODE = '{"dependencies":{"a":"%s"},"scripts":{"test":"%s"}}'
+
+
+@pytest.mark.parametrize(
+    ("name", "work", "base", "mixed"),
+    [
+        (
+            "Cargo.toml",
+            "[lib]\ntest = false\n[dependencies]\na = 1\n",
+            "[dependencies]\n",
+            "[dependencies]\na = 1\n",
+        ),
+        ("Cargo.toml", "[dependencies]\n[[bin]]\nx = 1\n", "[[bin]]\nx = 2\n", "[dependencies]\n[[bin]]\nx = 2\n"),
+        ("src/lib.rs", f"use b;\n{RUST % 'true'}", RUST % "a() == 1", f"use b;\n{RUST % 'a() == 1'}"),
+        ("src/lib.rs", "pub fn b() {}\n", RUST % "1 == 1", "pub fn b() {}\n" + (RUST % "1 == 1").split("\n\n")[1]),
+        ("src/lib.rs", "fn a() {}\n#[test]\nfn t() { x(); }\nfn b() {}\n", "", "fn a() {}\nfn b() {}\n"),
+        ("pom.xml", POM % ("new", "skip"), POM % ("old", "test"), POM % ("new", "test")),
+        (
+            "pom.xml",
+            "<project>\n<skipTests>true</skipTests>\n</project>\n",
+            "<project/>",
+            "<project>\n</project>\n",
+        ),
+        ("go.mod", "require a v2\nreplace a => ./b\n", "require a v1\n", "require a v2\n"),
+    ],
+)
+def test_parts_of_files_that_are_tests_or_test_set_up(name: str, work: str, base: str, mixed: str) -> None:
+    assert exchange(name, work, base) == mixed
+    assert exchange(name, work, work) == work
+
+
+def test_keys_of_a_package() -> None:
+    assert json.loads(exchange("a/package.json", NODE % ("2", "true"), NODE % ("1", "vitest"))) == json.loads(
+        NODE % ("2", "vitest")
     )
-    assert (
-        exchange_sections("[a]\n", "[tool:pytest]\nx=1\n[b]\n", SECTIONS["setup.cfg"])
-        == "[a]\n[tool:pytest]\nx=1\n"
-    )
+    assert exchange("package.json", "{", NODE) == NODE
+
+
+def exchange(name: str, work: str, base: str) -> str:
+    found = find_parts(name)
+    assert found is not None
+    return found(work, base)
+
+
+@pytest.mark.parametrize(
+    ("command", "named"),
+    [
+        ("sh run.sh", {"run.sh"}),
+        ("cd sub; A=1 bash -e ./run.sh >/dev/null 2>&1 || exit 1", {"run.sh"}),
+        ("python3 -u tools/check.py --all", {"tools/check.py"}),
+        ("tools/ci", {"tools/ci"}),
+        ("make test", {"Makefile", "inner.sh"}),
+        ("pytest -c other.ini", {"other.ini"}),
+        # what is judged by something else is no judge
+        ("python3 calc.py", set()),
+        ("sh run.sh | grep -q good", set()),
+        ('test "$(sh run.sh)" = 5', set()),
+        ("./tools/ci > out && cmp out good", set()),
+        ("grep -q good run.sh", set()),
+    ],
+)
+def test_what_a_check_runs_is_test_set_up(command: str, named: set[str]) -> None:
+    texts = dict.fromkeys(("run.sh", "tools/check.py", "tools/ci", "other.ini", "calc.py", "inner.sh", "good"), "")
+    texts |= {"Makefile": "test:\n\t@sh inner.sh\n"} if "make" in command else {}
+    assert find_set_up(Rules(commands=(command,)), texts, (), texts.__getitem__) == named
+
+
+def test_what_the_work_brings_before_the_test_runner() -> None:
+    brought = {
+        "pytest.py",
+        "src/_pytest/x.py",
+        "app/pluggy/__init__.py",
+        ".npmrc",
+        "app/vite.config.ts",
+        "app/pytest.py",
+    }
+    found = find_set_up(Rules(directory="app"), {"src/_pytest/y.py", "calc.py"}, brought, str)
+    assert found == brought - {"src/_pytest/x.py"}, "a project may be a test runner"
 
 
 # --- sessions ---

@@ -226,9 +226,10 @@ def landing_lines(task: Mapping[str, Any], indent: str) -> list[str]:
 
 
 def proof_lines(task: Mapping[str, Any], indent: str) -> list[str]:
-    """What a proof found of work that succeeded; of other work the reason says it."""
+    """What a proof found of work that succeeded, of other work the reason says it; and the notes of its audit."""
     shown = task.get("proof") and task["outcome"] == "succeeded"
-    return [f"{indent}proof: {task['proof']}"] if shown else []
+    notes = [f"audit: {note['level']}: {note['where']}: {note['text']}" for note in task.get("audit") or ()]
+    return [indent + escape_line(line) for line in [*([f"proof: {task['proof']}"] if shown else []), *notes]]
 
 
 def reason_lines(task: Mapping[str, Any], indent: str) -> list[str]:

@@ -240,6 +240,7 @@ _BRIEF: Final[Mapping[str, Field]] = {
 _PROVE: Final[Mapping[str, Field]] = {
     "red": Field("red", as_flag),
     "test_files": Field("test_files", as_links),
+    "own": Field("own", as_links),
     "repeat": Field("repeat", as_whole(1)),
 }
 LANDING: Final[Mapping[str, Field]] = {

@@ -208,7 +208,7 @@ def _on_job_finished(state: State, entry: Entry, event: JobFinished) -> None:
     if event.key.phase == "check":
         keep_round(task, event.checked, passed=event.verdict == "passed" and job.stopping is None)
     if event.proof is not None:
-        task.progress.proof = event.proof
+        task.progress.proof, task.progress.audit = event.proof, event.audit or ()
     _job_over(state, entry, task, job, event, count_try(state, job, event))
     ease_holds(state, entry.mono, ended=True)
 

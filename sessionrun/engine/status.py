@@ -279,6 +279,7 @@ def _project_task(state: State, task: TaskState) -> dict[str, Any]:
         "usage_by_agent": project_usage_by_agent(task),
         "check": None if spec.check is None and spec.answer != "patch" else _project_check(task),
         "proof": task.progress.proof,
+        "audit": [asdict(note) for note in task.progress.audit] or None,
         "landing": _project_landing(state, task),
     }
 

@@ -14,7 +14,7 @@ from dataclasses import dataclass
 from functools import lru_cache
 from typing import Final, Literal, NamedTuple
 
-from sessionrun.model.checks import Checked
+from sessionrun.model.checks import Checked, Note
 from sessionrun.model.keys import Phase
 from sessionrun.model.places import Place
 from sessionrun.model.spec import Outcome, ProofVerdict
@@ -59,6 +59,8 @@ class Progress:
     """Whether the attempt's last CHECK passed; None: none has ended."""
     proof: ProofVerdict | None = None
     """What the attempt's last PROVE found; None: none has ended."""
+    audit: tuple[Note, ...] = ()
+    """What the audit of that PROVE says of the work."""
     deadline: float | None = None
     """When WORK and CHECK of the attempt are to end (monotonic); None: no such limit, or no WORK has started."""
     round_deadline: float | None = None

@@ -37,6 +37,23 @@ class Counts:
         return Counts(*(getattr(self, one.name) + getattr(more, one.name) for one in fields(Counts)))
 
 
+NoteLevel = Literal["note", "alarm"]
+
+
+@frozen
+class Note:
+    """What the audit of a proof says of the work; it never changes an outcome.
+
+    `where` is a file, perhaps with a line; `certain`: it is so, whatever it means.
+    """
+
+    rule: str
+    level: NoteLevel
+    where: str
+    text: str
+    certain: bool = False
+
+
 @frozen
 class Checked:
     """What a round came to: its tests, and its work as a commit (`snapshot`) with the size of its diff."""

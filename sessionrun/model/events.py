@@ -12,7 +12,7 @@ from dataclasses import field, fields
 from typing import Any, Final, Literal, TypeAlias, get_args
 
 from sessionrun.model.changes import Change, change_from_record
-from sessionrun.model.checks import Checked, checked_from_record
+from sessionrun.model.checks import Checked, Note, checked_from_record
 from sessionrun.model.cluster import SlotsOffered
 from sessionrun.model.frozen import frozen
 from sessionrun.model.keys import JobKey, parse_job_key
@@ -128,7 +128,8 @@ class JobFinished:
 
     `wait_status` is the raw status of wait(2); `cpu_s` user and system time in seconds; `conversation` is the
     agent's own id of its conversation; `resets_at` is when its provider's limit ends (wall time); `turns` counts
-    the agent's requests to its model; `checked` is what a CHECK found out, `proof` what a PROVE did.
+    the agent's requests to its model; `checked` is what a CHECK found out, `proof` what a PROVE did,
+    with the notes of its `audit`.
     """
 
     key: JobKey
@@ -148,6 +149,7 @@ class JobFinished:
     turns: int | None = None
     proof: ProofVerdict | None = None
     checked: Checked | None = None
+    audit: tuple[Note, ...] | None = None
 
 
 @frozen
@@ -327,6 +329,7 @@ EVENTS: Final[dict[str, type[Any]]] = {cls.__name__: cls for cls in get_args(Eve
 """Each event by the name that the journal has for it."""
 
 _USAGE: Final = tuple(f.name for f in fields(Usage))
+_NOTE: Final = tuple(f.name for f in fields(Note))
 _NAMES: Final = {cls: tuple(f.name for f in fields(cls)) for cls in EVENTS.values()}
 
 
@@ -378,6 +381,10 @@ def from_record(record: Mapping[str, Any]) -> Entry:
         values["place"] = place_from_record(values["place"])
     if "checked" in values:
         values["checked"] = checked_from_record(values["checked"])
+    if "audit" in values:
+        values["audit"] = tuple(
+            Note(**{name: note[name] for name in _NOTE if name in note}) for note in values["audit"]
+        )
     if "change" in values:
         values["change"] = change_from_record(values["change"])
     if cls is TaskAdded:

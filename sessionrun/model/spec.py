@@ -129,11 +129,13 @@ class Prove:
     """That a task's check has to pass on what would be landed, in a clean room, and to fail without it.
 
     With `red` false the check may pass without the work too.  `test_files` are patterns of paths that count as
-    tests.  A check that fails without the work is done `repeat` times in all; `hidden` tests take its place.
+    tests, `own` patterns of test set-up that belongs to the work.  A check that passes with the work, or fails
+    without it, is done `repeat` times in all; `hidden` tests take its place.
     """
 
     red: bool = True
     test_files: tuple[str, ...] = ()
+    own: tuple[str, ...] = ()
     repeat: int = 2
     hidden: HiddenTests | None = None
 

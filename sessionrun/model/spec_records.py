@@ -77,7 +77,8 @@ def task_from_record(record: Mapping[str, Any]) -> TaskSpec:
     if values.get("brief") is not None:
         values["brief"] = brief_from_record(values["brief"])
     if values.get("prove") is not None:
-        prove = {**values["prove"], "test_files": tuple(values["prove"].get("test_files", ()))}
+        prove = {**values["prove"]}
+        prove |= {name: tuple(prove.get(name, ())) for name in ("test_files", "own")}
         prove["hidden"] = hidden_from_record(prove.get("hidden"))
         values["prove"] = _from_record(Prove, prove)
     if values.get("mend") is not None:

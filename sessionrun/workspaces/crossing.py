@@ -1,74 +1,22 @@
 """Makes the trees of files that a proof compares: the work, what it began with, each with the other's tests.
 
-Tests are recognised by their paths.  What sets tests up is too, but for two files that also say other things:
-of ``pyproject.toml`` and ``setup.cfg`` only the sections that test runners read count as test set-up.
+Which files, and which parts of files, are tests or test set-up is in `testing`.
 """
 
 from __future__ import annotations
 
 import os
 import re
-from collections.abc import Iterable, Mapping, Sequence
-from itertools import pairwise
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from functools import partial
 from pathlib import Path
-from typing import Final, NamedTuple
+from typing import NamedTuple
 
 from sessionrun.model.errors import SessionrunError
 from sessionrun.model.frozen import frozen
 from sessionrun.model.places import Place
 from sessionrun.workspaces.git import Git, GitError
-
-TEST_FILES: Final = (
-    "test/**",
-    "tests/**",
-    "**/test/**",
-    "**/tests/**",
-    "**/__tests__/**",
-    "**/testdata/**",
-    "spec/**",
-    "test_*.py",
-    "*_test.py",
-    "*_test.go",
-    "*.test.*",
-    "*.spec.*",
-    "*_spec.rb",
-    "*Test.java",
-    "*Tests.cs",
-)
-"""What counts as a test if the task does not say; without a slash a pattern is of the name alone."""
-
-SET_UP: Final = (
-    "conftest.py",
-    "pytest.ini",
-    ".pytest.ini",
-    "pytest.toml",
-    ".pytest.toml",
-    "tox.ini",
-    "tox.toml",
-    "noxfile.py",
-    ".coveragerc",
-    "sitecustomize.py",
-    "usercustomize.py",
-    "*.pth",
-    "jest.config.*",
-    "jest.setup.*",
-    "vitest.config.*",
-    "vitest.setup.*",
-    "karma.conf.*",
-    ".mocharc.*",
-    ".rspec",
-    "phpunit.xml*",
-)
-"""What decides how tests run, and so can make any of them pass."""
-
-SECTIONS: Final[Mapping[str, re.Pattern[str]]] = {
-    "pyproject.toml": re.compile(r"\[+\s*tool\s*\.\s*(?:pytest|coverage|tox|nox|hatch\s*\.\s*envs)\b"),
-    "setup.cfg": re.compile(r"\[\s*(?:tool:pytest|pytest|coverage:[^\]]*|tox[^\]]*|testenv[^\]]*)\s*\]"),
-}
-"""Files of which only some sections are test set-up, and how the lines begin that open one."""
-
-_WILD: Final = {"**/": "(?:[^/]+/)*", "**": ".*", "*": "[^/]*", "?": "[^/]"}
-_HEADER: Final = re.compile(r"^[ \t]*\[", re.MULTILINE)
+from sessionrun.workspaces.testing import SET_UP, TEST_FILES, Rules, compile_patterns, find_parts, find_set_up
 
 
 @frozen
@@ -81,6 +29,7 @@ class Trees:
         old_tests: the result, but tests and test set-up as in the base.
         kept_tests: the same, but test files that the task added are there; equal to `old_tests` if it added none.
         new_tests: the base, but tests and test set-up as in the result.
+        set_up: the files of test set-up that the work changes, by name.
     """
 
     base: str
@@ -88,6 +37,7 @@ class Trees:
     old_tests: str
     kept_tests: str
     new_tests: str
+    set_up: tuple[str, ...] = ()
 
 
 class _File(NamedTuple):
@@ -101,38 +51,44 @@ _Files = Mapping[str, _File]
 
 
 class _Sides(NamedTuple):
-    """The files of the base and of the result, which of them are of tests, and the patterns of test set-up."""
+    """The files of the base and of the result, which of them are of tests, and those of test set-up."""
 
     base: _Files
     result: _Files
     of_tests: set[str]
-    set_up: re.Pattern[str]
+    set_up: set[str]
 
 
 class NotApplicable(SessionrunError):
     """The work cannot be put on the base without what setup left."""
 
 
-def cross(git: Git, place: Place, test_files: Sequence[str], folder: Path) -> Trees:
+def cross(git: Git, place: Place, rules: Rules, folder: Path) -> Trees:
     """Make the trees; `git` is on trial, so all that is made lies in its directory of objects.
 
     Args:
         git: in the repository.
         place: with the base and the commit of the work.
-        test_files: patterns of test files; empty: `TEST_FILES`.
+        rules: which files are tests or test set-up.
         folder: where a private index may lie.
 
     Raises:
         NotApplicable: the work does not go on the base alone.
         GitError: git failed.
     """
-    sides, index = _find_sides(git, place, test_files, folder)
+    sides, index = _find_sides(git, place, rules.test_files, folder)
     base, result = sides.base, sides.result
-    added = {name for name in sides.of_tests if name not in base and not sides.set_up.match(name)}
-    old = _exchange(git, result, base, sides.of_tests)
-    kept = {**old, **{name: result[name] for name in added}}
-    new = _exchange(git, base, result, sides.of_tests)
-    return Trees(*(_commit(index, files, str(place.base_commit)) for files in (base, result, old, kept, new)))
+    more = find_set_up(rules, base, result.keys() - base.keys(), partial(_read_if_file, git, base))
+    own = compile_patterns(rules.own) if rules.own else None
+    of_tests = {name for name in sides.of_tests | more if own is None or not own.match(name)}
+    set_up = (sides.set_up | more) & of_tests
+    old = _exchange(git, result, base, of_tests, own)
+    kept = {**old, **{name: result[name] for name in of_tests - set_up - base.keys()}}
+    new = _exchange(git, base, result, of_tests, own)
+    changed = {name for name in {*old, *result} if old.get(name) != result.get(name)}
+    trees = {"base": base, "result": result, "old_tests": old, "kept_tests": kept, "new_tests": new}
+    commits = {name: _commit(index, files, str(place.base_commit)) for name, files in trees.items()}
+    return Trees(**commits, set_up=tuple(sorted(changed - (of_tests - set_up))))
 
 
 def take_source(git: Git, place: Place, test_files: Sequence[str], folder: Path) -> str:
@@ -153,8 +109,9 @@ def _find_sides(git: Git, place: Place, test_files: Sequence[str], folder: Path)
     tests, set_up = compile_patterns(test_files or TEST_FILES), compile_patterns(SET_UP)
     base = _list_files(git, place.base_commit)
     result = _list_files(git, _find_result(index, place))
-    of_tests = {name for name in {*base, *result} if tests.match(name) or set_up.match(name)}
-    return _Sides(base, result, of_tests, set_up), index
+    of_set_up = {name for name in {*base, *result} if set_up.match(name)}
+    of_tests = {name for name in {*base, *result} if tests.match(name)}
+    return _Sides(base, result, of_tests | of_set_up, of_set_up), index
 
 
 def add_tests(git: Git, commit: str, base: str, patch: bytes, folder: Path) -> str:
@@ -206,19 +163,6 @@ def _list_touched(numstat: bytes) -> set[str]:
     return touched
 
 
-def compile_patterns(patterns: Iterable[str]) -> re.Pattern[str]:
-    """One expression that matches the paths of which one pattern is.
-
-    A pattern without a slash is of a file's name, in any directory; ``**`` is any number of directories.
-    """
-    return re.compile("|".join(f"(?:{_translate(pattern)})" for pattern in patterns), re.DOTALL)
-
-
-def _translate(pattern: str) -> str:
-    parts = (_WILD.get(part) or re.escape(part) for part in re.split(r"(\*\*/|\*\*|\*|\?)", pattern))
-    return ("" if "/" in pattern else _WILD["**/"]) + "".join(parts) + r"\Z"
-
-
 def _find_result(index: Git, place: Place) -> str:
     """The tree of the base and the work: without what setup left between the two."""
     if place.setup_commit is None:
@@ -244,16 +188,19 @@ def _list_files(git: Git, tree: str) -> dict[str, _File]:
     return files
 
 
-def _exchange(git: Git, files: _Files, other: _Files, of_tests: Iterable[str]) -> dict[str, _File]:
-    """The files, but tests and test set-up as `other` has them."""
+def _exchange(
+    git: Git, files: _Files, other: _Files, of_tests: Iterable[str], own: re.Pattern[str] | None = None
+) -> dict[str, _File]:
+    """The files, but tests and test set-up as `other` has them, if they are not the work's `own`."""
     mixed = dict(files)
     for name in of_tests:
         mixed.pop(name, None)
         if name in other:
             mixed[name] = other[name]
-    for name in [name for name in mixed if os.path.basename(name) in SECTIONS]:
-        if mixed[name] != other.get(name):
-            mixed[name] = _exchange_sections(git, name, mixed[name], other.get(name))
+    for name in list(mixed):
+        exchange = None if mixed[name] == other.get(name) or (own and own.match(name)) else find_parts(name)
+        if exchange is not None:
+            mixed[name] = _exchange_parts(git, exchange, mixed[name], other.get(name))
     # a file of the one may be a directory of the other: what is in the way of a test goes
     blocked = {name for name in mixed if any(folder in mixed for folder in _folders(name))}
     return {name: file for name, file in mixed.items() if name not in blocked}
@@ -264,37 +211,26 @@ def _folders(name: str) -> Iterable[str]:
         yield name
 
 
-def _exchange_sections(git: Git, name: str, file: _File, other: _File | None) -> _File:
-    """The file with the other's sections of test set-up in the place of its own."""
+def _exchange_parts(git: Git, exchange: Callable[[str, str], str], file: _File, other: _File | None) -> _File:
+    """The file with the other's parts of test set-up in the place of its own."""
     if not file.mode.startswith("100") or (other is not None and not other.mode.startswith("100")):
         return file
     text = _read(git, file)
     theirs = "" if other is None else _read(git, other)
-    mixed = exchange_sections(text, theirs, SECTIONS[os.path.basename(name)])
+    mixed = exchange(text, theirs)
     if mixed == text:
         return file
     content = mixed.encode("utf-8", "surrogateescape")
     return file._replace(blob=git("hash-object", "-w", "--stdin", stdin=content).decode().strip())
 
 
+def _read_if_file(git: Git, files: _Files, name: str) -> str:
+    """The text of a file; links and submodules have none."""
+    return _read(git, files[name]) if files[name].mode.startswith("100") else ""
+
+
 def _read(git: Git, file: _File) -> str:
     return git("cat-file", "blob", file.blob).decode("utf-8", "surrogateescape")
-
-
-def exchange_sections(text: str, other: str, opens: re.Pattern[str]) -> str:
-    """A text of sections without those that `opens` matches, and with those of another text at its end."""
-    own = [section for section in _split(text) if not opens.match(section.lstrip(" \t"))]
-    theirs = [section for section in _split(other) if opens.match(section.lstrip(" \t"))]
-    if not theirs:
-        return "".join(own)
-    kept = "".join(own)
-    return kept + ("" if kept.endswith("\n") or not kept else "\n") + "".join(theirs)
-
-
-def _split(text: str) -> list[str]:
-    """What stands before the first section, and each section with its header."""
-    begins = [0, *(found.start() for found in _HEADER.finditer(text)), len(text)]
-    return [text[begin:end] for begin, end in pairwise(begins)]
 
 
 def _commit(index: Git, files: _Files, base: str) -> str:

@@ -1,6 +1,6 @@
 """Keeps of a patch what is source: sections about tests and test set-up go.  Pure.
 
-The words for what is a test are those of `crossing`.
+The words for what is a test are those of `testing`.
 """
 
 from __future__ import annotations
@@ -9,7 +9,7 @@ import re
 from collections.abc import Iterator, Sequence
 from typing import Final
 
-from sessionrun.workspaces.crossing import SET_UP, TEST_FILES, compile_patterns
+from sessionrun.workspaces.testing import SET_UP, TEST_FILES, compile_patterns
 
 _SECTION: Final = re.compile(rb"^(?=diff --git )", re.MULTILINE)
 _ESCAPE: Final = re.compile(rb"\\([0-7]{3}|.)", re.DOTALL)

@@ -146,6 +146,7 @@ def _explain_state(grounds: Grounds, shown: Mapping[str, Any]) -> dict[str, Any]
         "reason_class": shown["reason_class"],
         "reason": shown["reason"],
         "proof": shown["proof"],
+        "audit": shown.get("audit"),
         "attempt": shown["attempt"],
         "round": shown["round"],
         "follow_up": next(reversed(task.follow_ups.texts), None),

@@ -195,6 +195,7 @@ def tell_task(shown: Shown, *, unfolded: bool = False) -> Markup:
         f"needs {', '.join(task['needs'])}" if task["needs"] else None,
         None if check.get("passed") is None else f"check {'passed' if check['passed'] else 'did not pass'}",
         f"proof: {task['proof']}" if task.get("proof") else None,
+        *(f"audit: {note['level']}: {note['where']}: {note['text']}" for note in task.get("audit") or ()),
         f"landing: {landing['status']} {landing.get('reason') or ''}" if landing else None,
     ]
     return tag(

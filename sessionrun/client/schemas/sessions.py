@@ -281,7 +281,7 @@ _EXPLAINED: Final = objects(
         "retry_at": nullable(time),
         "chain": lists(TEXT),
     },
-    {**only(OPTIONAL_OF_TASK, ("proof", "landing")), **_TELLING, "attempts": lists(_ATTEMPT)},
+    {**only(OPTIONAL_OF_TASK, ("proof", "audit", "landing")), **_TELLING, "attempts": lists(_ATTEMPT)},
 )
 EXPLAINED: Final = objects(
     {

@@ -202,6 +202,7 @@ class JobMaker:
             turns=result.turns if result else None,
             checked=judged.checked,
             proof=judged.proof,
+            audit=judged.audit or None,
         )
 
     def _price(self, state: TaskState, result: table.AgentResult) -> Usage | None:

@@ -13,7 +13,7 @@ import orjson
 
 from sessionrun.agents.verdict import Problem
 from sessionrun.engine.state import TaskState
-from sessionrun.model.checks import Checked
+from sessionrun.model.checks import Checked, Note
 from sessionrun.model.cluster import CACHE_TOKEN, PATH_TOKEN, uses_replicas
 from sessionrun.model.frozen import frozen
 from sessionrun.model.keys import JobKey
@@ -42,6 +42,7 @@ class Judged:
         problem: why the job failed; None: it passed.
         place: what became of the task's workspace, if the job reports it.
         proof: what a proof found.
+        audit: what its audit says of the work.
         can_repeat: the job failed, but a repetition does no harm and may help: the job counts as lost.
         checked: what a CHECK found out.
     """
@@ -49,6 +50,7 @@ class Judged:
     problem: Problem | None = None
     place: Place | None = None
     proof: ProofVerdict | None = None
+    audit: tuple[Note, ...] = ()
     can_repeat: bool = False
     checked: Checked | None = None
 

@@ -52,6 +52,7 @@ def build_prove(site: Site, state: TaskState, key: JobKey) -> Job:
         check_timeout_s=check.timeout_s,
         red=task.prove.red,
         test_files=task.prove.test_files,
+        own=task.prove.own,
         repeat=task.prove.repeat,
         reads_report=check.report == "read",
         known=str(site.session.path.absolute() / KNOWN_DIR),
@@ -108,4 +109,4 @@ def judge_prove(site: Site, ended: Exit, problem: Problem | None) -> Judged:
         return Judged(Problem("unproved", f"the proof could not be made: {why}"), can_repeat=signal is not None)
     reason_class = report.reason_class or report.verdict
     found = None if report.problem is None else Problem(reason_class, report.problem)
-    return Judged(found, proof=report.verdict)
+    return Judged(found, proof=report.verdict, audit=report.audit)

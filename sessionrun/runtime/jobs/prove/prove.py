@@ -4,18 +4,24 @@ from __future__ import annotations
 
 import os
 from contextlib import suppress
+from dataclasses import replace
 from functools import partial
 from pathlib import Path
 from typing import Final
 
+from sessionrun.model.checks import Note
+from sessionrun.model.errors import SessionrunError
 from sessionrun.runtime.jobs.check.feedback import word_counts
+from sessionrun.runtime.jobs.prove.audit import find_notes
 from sessionrun.runtime.jobs.prove.request import OBJECTS, ProveReport, ProveRequest, Ran
+from sessionrun.runtime.jobs.prove.runners import RanTests
 from sessionrun.runtime.jobs.prove.trial import Trials
 from sessionrun.runtime.jobs.prove.verdict import State, find_verdict
 from sessionrun.workspaces.crossing import NotApplicable, Trees, cross
 from sessionrun.workspaces.environments.request import EnvironmentProblem
 from sessionrun.workspaces.fence import open_fence
 from sessionrun.workspaces.registration import remove_tree
+from sessionrun.workspaces.testing import Rules
 
 TITLES: Final[dict[State, str]] = {
     "result": "on the base and the work",
@@ -34,23 +40,37 @@ def prove(request: ProveRequest, folder: Path) -> ProveReport:
     """
     try:
         if request.hidden is None:
-            return _prove(request, folder)
-        from sessionrun.runtime.jobs.prove.hidden import judge_by_hidden_tests
+            report = _prove(request, folder)
+        else:
+            from sessionrun.runtime.jobs.prove.hidden import judge_by_hidden_tests
 
-        return judge_by_hidden_tests(request, request.hidden, folder)
+            report = judge_by_hidden_tests(request, request.hidden, folder)
+        return replace(report, audit=_audit(request, folder))
     finally:
         with suppress(OSError):
             remove_tree(folder / OBJECTS)  # from a node all that is left in the folder comes home
 
 
+def _audit(request: ProveRequest, folder: Path) -> tuple[Note, ...]:
+    workspace = request.workspace
+    assert workspace.place is not None
+    try:
+        with open_fence(workspace.repository, folder, limit_s=workspace.git_limit_s) as fence:
+            return find_notes(fence.main(), workspace.repository, workspace.place, request.test_files)
+    except (SessionrunError, OSError) as error:
+        print(f"There are no notes of the audit: {error}", flush=True)
+        return ()
+
+
 def _prove(request: ProveRequest, folder: Path) -> ProveReport:
     umask, workspace = os.umask(0o077), request.workspace
+    rules = Rules(request.test_files, request.own, request.commands, request.directory)
     assert workspace.place is not None
     objects = folder / OBJECTS
     with open_fence(workspace.repository, folder, limit_s=workspace.git_limit_s) as fence:
         main = fence.main().on_trial(objects, Path(workspace.repository.common_dir))
         try:
-            trees = cross(main, workspace.place, request.test_files, folder)
+            trees = cross(main, workspace.place, rules, folder)
         except NotApplicable as error:
             return ProveReport("unproved", str(error))
         trials = Trials(fence, request, folder, objects, umask)
@@ -59,9 +79,20 @@ def _prove(request: ProveRequest, folder: Path) -> ProveReport:
             red=request.red,
             repeat=request.repeat,
             reads_report=request.reads_report,
+            set_up=trees.set_up,
+            plant=lambda state, found: _plant(trials, trees, state, found),
         )
     print(f"verdict: {report.verdict}", flush=True)
     return report
+
+
+def _plant(trials: Trials, trees: Trees, state: State, found: RanTests) -> Ran:
+    ran = trials.plant(state, str(getattr(trees, state)), found)
+    if ran.canaries:
+        number, seen = len(ran.canaries), sum(ran.canaries.values())
+        end = "passes" if ran.passed else "fails"
+        print(f"{TITLES[state]}, with {number} planted tests that have to fail: {end}, {seen} failed", flush=True)
+    return ran
 
 
 def _check(trials: Trials, trees: Trees, state: State, time: int) -> Ran:

@@ -7,7 +7,7 @@ from dataclasses import field
 from pathlib import Path
 from typing import Final
 
-from sessionrun.model.checks import Counts
+from sessionrun.model.checks import Counts, Note
 from sessionrun.model.frozen import frozen
 from sessionrun.model.hidden import HiddenTests
 from sessionrun.model.spec import ProofVerdict
@@ -38,6 +38,7 @@ class ProveRequest:
         check_timeout_s: the same of the check.
         red: whether the check has to fail without the work.
         test_files: patterns of paths that are tests; empty: the usual ones.
+        own: patterns of test set-up that belongs to the work.
         repeat: how often a check that passes with the work, or fails without it, is done in all.
         reads_report: whether the reports of test runners count.
         known: the session's directory for results of checks, by what they were done on.
@@ -58,6 +59,7 @@ class ProveRequest:
     repeat: int
     known: str
     reads_report: bool = True
+    own: tuple[str, ...] = ()
     hidden: HiddenTests | None = None
     environment: EnvironmentRequest | None = None
     walls: Enclosure | None = None
@@ -67,13 +69,14 @@ class ProveRequest:
 class Ran:
     """How a check ended in a room: whether it passed; in one line what did not; the tests, if counted.
 
-    `tests` says which ones; it is no part of the answer, where it could be long.
+    `tests` says which ones, `canaries` which planted tests failed, by file.  Neither is in the answer.
     """
 
     passed: bool
     why: str | None = None
     counts: Counts | None = None
     tests: RanTests | None = None
+    canaries: Mapping[str, bool] = field(default_factory=dict)
 
 
 @frozen
@@ -95,7 +98,8 @@ class JudgedTests:
 class ProveReport:
     """The answer: the verdict; in one line what is wrong, if the task fails by it; each check that was done.
 
-    `reason_class` is the class of that problem, if it is not called as the verdict is.
+    `reason_class` is the class of that problem, if it is not called as the verdict is.  `audit` never changes the
+    verdict.
     """
 
     verdict: ProofVerdict
@@ -103,6 +107,7 @@ class ProveReport:
     checks: Mapping[str, Ran] = field(default_factory=dict)
     reason_class: str | None = None
     tests: JudgedTests | None = None
+    audit: tuple[Note, ...] = ()
 
 
 def load_report(folder: Path) -> ProveReport | None:

@@ -52,6 +52,9 @@ _SUMMARIES: Final[Mapping[str, _Summary]] = {
 }
 """By the name of the runner.  go without ``-v`` prints no number: it is only known that it ran."""
 
+_REPORTING: Final = frozenset(("pytest", "surefire"))
+"""These leave a report beside what they print."""
+
 _COLOURS: Final = re.compile(r"\x1b\[[\d;]*m")
 _CARGO: Final = re.compile(
     r"^(?:\s+(?:Running|Doc-tests) (.+)|test (.+) \.\.\. (ok|FAILED|ignored)\b.*)$", re.MULTILINE
@@ -73,6 +76,11 @@ class RanTests:
 
     words: Mapping[str, str] = field(default_factory=dict)
     numbers: Mapping[str, int] = field(default_factory=dict)
+
+    @property
+    def is_empty(self) -> bool:
+        """Whether no test ran, as far as is known."""
+        return not self.list_ran() and not any(self.numbers.values())
 
     def list_ran(self) -> list[str]:
         """The names of those that were not skipped."""
@@ -131,7 +139,12 @@ def _find_in_json(text: str) -> Iterator[tuple[str, Word]]:
 
 
 def find_missing(base: RanTests, work: RanTests) -> str | None:
-    """In one line which tests ran on the base and not with the work; None: all of them did."""
+    """In one line which tests ran on the base and not with the work; None: all of them did.
+
+    A check may show what its runner prints only if it fails.  Then the canary has to tell.
+    """
+    if work.is_empty and not (base.numbers.keys() - work.numbers.keys()) & _REPORTING:
+        return None
     before, now = base.list_ran(), set(work.list_ran())
     missing = [name for name in before if name not in now]
     # values of a test may be made by the source: so many of them have to run, under any name
@@ -145,7 +158,9 @@ def find_missing(base: RanTests, work: RanTests) -> str | None:
     if lost:
         return f"{len(lost)} of {len(before)} tests did not run with the work: {lost[0]}"
     for runner, number in base.numbers.items():
-        if (ran := work.numbers.get(runner, 0)) < number:
+        if (ran := work.numbers.get(runner)) is None:
+            return f"{runner} reports nothing with the work"
+        if ran < number:
             return f"{number - ran} of {number} tests of {runner} did not run with the work"
     return None
 
@@ -155,11 +170,11 @@ def _strip(name: str) -> str:
     return place + mark + _VARIANT.sub(r"\1", rest)
 
 
-def merge(parts: Iterable[RanTests]) -> RanTests:
-    """The tests of several commands of a check."""
-    words: dict[str, str] = {}
-    numbers: Counter[str] = Counter()
-    for part in parts:
+def merge(printed: RanTests, reports: Iterable[RanTests]) -> RanTests:
+    """The tests of several commands of a check; a report is better than what its runner printed."""
+    words = dict(printed.words)
+    reported: Counter[str] = Counter()
+    for part in reports:
         words.update(part.words)
-        numbers.update(part.numbers)
-    return RanTests(words, dict(numbers))
+        reported.update(part.numbers)
+    return RanTests(words, {**printed.numbers, **reported})

@@ -8,7 +8,7 @@ from __future__ import annotations
 import os
 from collections.abc import Iterator, Mapping
 from contextlib import ExitStack, contextmanager
-from dataclasses import field
+from dataclasses import field, replace
 from functools import reduce
 from hashlib import sha256
 from pathlib import Path
@@ -21,6 +21,7 @@ from sessionrun.model.errors import JobFileError
 from sessionrun.model.frozen import frozen
 from sessionrun.runtime.jobs.check.junit import Tests, read_junit
 from sessionrun.runtime.jobs.check.running import add_junit, find_report
+from sessionrun.runtime.jobs.prove.canary import find_seen, plant
 from sessionrun.runtime.jobs.prove.request import ProveRequest, Ran
 from sessionrun.runtime.jobs.prove.room import begin, make_variables
 from sessionrun.runtime.jobs.prove.runners import RanTests, merge, parse_output
@@ -102,6 +103,17 @@ class Trials:
                 self.made.add(known)
         return ran
 
+    def plant(self, state: str, commit: str, found: RanTests) -> Ran:
+        """How the check ends with tests in place that have to fail; see `canary`.  No other proof is told.
+
+        Raises:
+            EnvironmentProblem: the environment cannot be made.
+            SessionrunError, OSError: the room cannot be made.
+        """
+        with self._open(commit) as room:
+            planted = plant(room / self.request.directory, found, self.request.test_files)
+            return self._try(f"{state}-canary", room, planted) if planted else Ran(True)
+
     def _holds(self, known: Path) -> bool:
         """Whether a result still holds that is from before the work.
 
@@ -133,12 +145,15 @@ class Trials:
         finally:
             os.umask(mine)
 
-    def _try(self, name: str, room: Path) -> Ran:
+    def _try(self, name: str, room: Path, planted: Mapping[str, str] | None = None) -> Ran:
         request = self.request
         own = {} if request.environment is None else self._make_environment(name, request.environment)
         output = self.folder / f"{name}.txt"
         with output.open("wb") as stream, self._as_user():
             ran = _run_all(request, room, own, output, stream, self.folder.absolute() / f"{name}-junit")
+        if planted is not None:
+            seen = find_seen(planted, _read_from(output, 0), ran.tests or RanTests())
+            return replace(ran, canaries=seen)
         if not ran.passed:
             print(read_tail(output)[-TOLD_BYTES:].decode("utf-8", "replace"), flush=True)
         return ran
@@ -170,7 +185,7 @@ def _run_all(
     shell, why = begin(request, room, own, stream)
     if shell is None:
         return Ran(False, why)
-    found: list[Tests] = []
+    found: list[tuple[str, Tests]] = []
     printed, begun = output.stat().st_size, _date_reports(shell.directory)
     prefix = NAMES_IN_GO if (shell.directory / "go.mod").is_file() else ""
     for number, command in enumerate(request.commands, 1):
@@ -178,17 +193,18 @@ def _run_all(
         added = add_junit(shell.environ, place, walls=shell.walls)
         why = shell.run(prefix + command, stream, request.check_timeout_s, added)
         now = _date_reports(shell.directory)
-        reports = [read_junit(path) for path in (place, *(path for path in now if now[path] != begun.get(path)))]
-        tests = [report for report in reports if report is not None]
-        found, begun = [*found, *tests], now
+        paths = {place: "pytest", **{path: "surefire" for path in now if now[path] != begun.get(path)}}
+        reports = [(runner, report) for path, runner in paths.items() if (report := read_junit(path)) is not None]
+        tests = [report for _, report in reports]
+        found, begun = [*found, *reports], now
         if why is None and tests and request.reads_report:
             why = next((report.contradiction for report in tests if report.contradiction), None)
             why = why or (None if any(report.counts.total for report in tests) else "no test was found")
         if why is not None:
             why = f"{why} of: {' '.join(command.split())}"[:200]
             break
-    ran = merge([parse_output(_read_from(output, printed)), *(_name(report, shell.directory) for report in found)])
-    counts = reduce(Counts.plus, (report.counts for report in found)) if found else None
+    ran = merge(parse_output(_read_from(output, printed)), [_name(*one, shell.directory) for one in found])
+    counts = reduce(Counts.plus, (report.counts for _, report in found)) if found else None
     return Ran(why is None, why, counts, ran)
 
 
@@ -207,11 +223,11 @@ def _read_from(path: Path, begin: int) -> str:
         return stream.read().decode("utf-8", "replace")
 
 
-def _name(report: Tests, directory: Path) -> RanTests:
+def _name(runner: str, report: Tests, directory: Path) -> RanTests:
     """The tests of a report by ids as pytest prints them; that a module could not be loaded is no test."""
     places = {case.place: _find_file(case.place, directory) for case in report.cases if case.place}
     words = {f"{places[case.place]}::{case.name}": case.word for case in report.cases if case.place}
-    return RanTests(words, {"pytest" if any(".py" in place for place in places.values()) else "surefire": 0})
+    return RanTests(words, {runner: len(RanTests(words).list_ran())})
 
 
 def _find_file(place: str, directory: Path) -> str:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from collections import Counter
 from pathlib import Path
 from typing import Any
 from zlib import crc32
@@ -12,6 +13,7 @@ from conftest import eventually
 from test_cli_worktrees import Finished, Project, finished, project, stage
 from test_documents import Part, is_bold, iterate_keys, part
 
+from sessionrun.mcp.tools import Tools
 from sessionrun.workspaces.registration import hold_lock
 
 __all__ = ["finished", "project", "stage"]
@@ -86,6 +88,44 @@ def test_the_work_of_a_session_lands(ended: Project) -> None:
     landed = {task["id"]: task["commit"][:12] for task in record["tasks"] if task["commit"]}
     assert again.stdout.split("\n")[:2] == [f"one: landed {landed['one']}", f"two: landed {landed['two']}"]
     assert ended.git("rev-parse", "main") == record["new"], "what has landed does not land again"
+
+
+def test_all_verbs_tell_the_same_counts_and_words(ended: Project) -> None:
+    """Also after a `merge`, of which the session itself knows nothing."""
+    session = ended.sessions[0]
+    assert ended("merge", session, "--gate", GATE).returncode == 1
+    view = ended.load("status", session)
+    words = {task["id"]: task["word"] for task in view["tasks"]}
+    assert words == {
+        "one": "landed",
+        "two": "landed",
+        "bad": "bounced",
+        "clash": "bounced",
+        "after": "succeeded",
+        "idle": "changed_nothing",
+        "fails": "failed",
+    }
+    waited = json.loads(ended("wait", session, "--json").stdout)
+    ends = json.loads(ended("wait", session, "--any", "--json").stdout)
+    overview = ended.load("overview")
+    tools = Tools(ended.results)
+    heads = [
+        *(view, waited, ends, ended.load("list")["sessions"][0], ended.load("explain", session)),
+        *(ended.load("status", session, "--brief"), tools.status(session), tools.list()["sessions"][0]),
+        {**overview["task_counts"], "state": "ended", "result": "failed"},
+    ]
+    for head in heads:
+        assert (head["state"], head["result"]) == ("ended", "failed")
+        assert {word: count for word, count in head["counts"].items() if count} == Counter(words.values())
+        assert sum(head["counts"].values()) == head["total"] == len(words)
+    told = [*waited["tasks"], *ends["tasks"], *ended.load("explain", session, *words)["tasks"]]
+    told += [*ended.load("results", session)["tasks"], *tools.results(session)["tasks"]]
+    assert all(task["word"] == words[task["id"]] for task in told) and len(told) == 5 * len(words)
+    counts = "2 landed, 1 succeeded, 2 bounced, 1 failed, 1 changed nothing"
+    for verb in ("wait", "status", "status --brief"):
+        assert counts in ended(*verb.split(), session).stdout, verb
+    assert counts in ended("report", session).stdout
+    assert "\u21a9\ufe0f Task 3 (ID: bad): bounced" in ended("status", session).stdout
 
 
 @pytest.mark.slow

@@ -85,10 +85,11 @@ def write(name: str) -> str:
 
 
 def test_what_can_be_done_is_done_and_lands(project: Dispatcher) -> None:
-    """One fails and stays open; what depends on it is not begun; git shows nothing of all that."""
+    """What fails or changes nothing stays open; what depends on it is not begun; git shows nothing of all that."""
     project.add(write("one"), "echo half > half.txt; exit 7", write("three"))
     project.add(write("never"), depends=("task-2",))
     last = project.add("cat one.txt > two.txt; echo 'Test it' >> suggested_tasks.txt", depends=("task-1",))
+    project.add("echo I could not")
     done = project("dispatch", "--agent", "worker", "--retries", "1", "--once", "--sync", "--workers", "2")
     assert done.returncode == 1, done.stderr
     assert project.stand() == {
@@ -97,11 +98,12 @@ def test_what_can_be_done_is_done_and_lands(project: Dispatcher) -> None:
         "task-3": "closed",
         "task-4": "open",
         "task-5": "closed",
+        "task-6": "open",
     }
     (session_id,) = [path.name.removeprefix("session-") for path in project.results.glob("session-*")]
     tasks = project.tasks()
     why = f"not done by session {session_id[:8]}, task task-2: exit_code: exit code 7"
-    assert tasks["task-2"].reason == why
+    assert tasks["task-2"].reason == why and "task task-6: no_change: " in str(tasks["task-6"].reason)
     landed = project.git("rev-parse", "--short=12", "main")
     assert str(tasks[last[0]].reason) == f"landed as {landed} (session {session_id[:8]}, task task-5)"
     assert (project.cwd / "two.txt").read_text() == "one\n"  # it began where the branch was by then

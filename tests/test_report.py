@@ -114,6 +114,24 @@ def test_what_it_shows() -> None:
     assert "<svg" not in empty and "<h2>Tasks</h2>" in empty
 
 
+@pytest.mark.parametrize("agents", [("alpha", "beta"), ("beta", "alpha")])
+def test_the_grid_has_a_column_for_each_agent_and_model(agents: tuple[str, ...]) -> None:
+    """Whichever agent is named first, none is lost: the cells add up to the runs."""
+    arms = [(agent, model, sample) for agent in agents for model in ("m1", "m2") for sample in (1, 2)]
+    shown = []
+    for num, (agent, model, _) in enumerate(arms, 1):
+        one = make_shown(num, "x")
+        labels = {"task": "good", "model": model, "agent": agent}
+        outcome = "succeeded" if agent == "alpha" else "failed"
+        shown.append(one._replace(task={**one.task, "labels": labels, "outcome": outcome, "word": outcome}))
+    page = make_page(make_matter(*shown), parse_time(BEGAN) + 9)
+    grid = page.partition("<h2>Tasks and models</h2>")[2].partition("</table>")[0]
+    heads = re.findall(r'<th scope="col">([^<]*)</th>', grid)
+    assert heads == ["alpha/m1", "beta/m1", "alpha/m2", "beta/m2"]
+    cells = [(int(good), int(runs)) for good, runs in re.findall(r"(\d) of (\d)", grid)]
+    assert cells == [(2, 2), (0, 2), (2, 2), (0, 2)] and sum(runs for _, runs in cells) == len(arms)
+
+
 def test_a_big_session_makes_no_huge_page() -> None:
     long = "<" * (MOST_BYTES // 500 // 8)  # each becomes four characters
     tasks = [make_shown(num, "title")._replace(answer=Excerpt(long, 10**6, True)) for num in range(1, 501)]

@@ -53,7 +53,9 @@ if TYPE_CHECKING:
 )
 @click.option("--retries", type=Count(), metavar="N", help="How often a task is tried again.  [default: 2]")
 @attempt_timeout_option("  [default: 30m]")
-@click.option("--expect-change", is_flag=True, default=None, help="Fail tasks that change nothing.")
+@click.option(
+    "--expect-change/--no-expect-change", default=None, help="Fail tasks that change nothing (default), or do not."
+)
 @click.option(
     "--import",
     "listed",

@@ -139,7 +139,8 @@ def _tell_tasks(session: SessionDir, explanation: Mapping[str, Any]) -> Iterator
 
     for task in explanation["tasks"]:
         yield f"\nTask {task['num']} (ID: {task['id']}): {task_word(task)}"
-        yield f"  {_word_cause(task['cause'])}: {escape_line(task['why'])}"
+        cause, why = _word_cause(task["cause"]), escape_line(task["why"])
+        yield f"  {why if why.startswith(f'{cause}: ') else f'{cause}: {why}'}"
         yield from telling_lines(task, "  ")
         yield from proof_lines(task, "  ")
         if task["follow_up"] is not None:

@@ -97,7 +97,7 @@ def _print(found: NextEnd) -> None:
     view, place = found.view, find_place(found.view)
     where = f" (in {place})" if place else ""
     counts = f"{view['completed']}/{view['total']} completed, {tell_counts(view['counts'])}"
-    click.echo("\n".join([f"{session_head(view)}: {counts}{where}", *held_lines(view)]))
+    click.echo("\n".join([f"{session_head(view)}: {counts}{where}", *([] if found.tasks else held_lines(view))]))
     for task in found.tasks:
         click.echo(f"Task {task['num']} (ID: {escape_line(task['id'])}): {task_word(task)}")
         for line in (*reason_lines(task, "  "), *landing_lines(task, "  ")):

@@ -60,9 +60,10 @@ def command(everywhere: bool, page: Path | None, as_json: bool, results_dir: Pat
     )
     for key, count in shown.items():
         click.echo(f"  {key.replace('_', ' ')}: {count}")
-    if tasks["successful"] + tasks["failed"]:
-        rate = tasks["successful"] / (tasks["successful"] + tasks["failed"])
-        click.echo(f"Success rate: {100 * rate:.0f}%")
+    good = words["landed"] + words["succeeded"]
+    judged = good + words["bounced"] + tasks["failed"]  # what was cancelled, skipped or changed nothing is neither
+    if judged:
+        click.echo(f"Success rate: {100 * good / judged:.0f}%")
 
 
 def _make_page(path: Path, results_dir: Path, *, everywhere: bool) -> None:

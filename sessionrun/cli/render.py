@@ -169,9 +169,8 @@ def held_lines(view: Mapping[str, Any]) -> list[str]:
     """For a session in which nothing runs because all that is left is held: until when, or what releases it."""
     if view["state"] != HELD:
         return []
-    if view["held_until"]:
-        return [f"  Held until {local_time(view['held_until'])}; earlier: sessionrun release {view['session_id']}"]
-    return [f"  Nothing held starts before: sessionrun release {view['session_id']}"]
+    until = f"Held until {local_time(view['held_until'])}; earlier" if view["held_until"] else "Held until you say"
+    return [f"  {until}: sessionrun release {view['session_id'][:8]}"]
 
 
 _SIGN_OF: Final[Mapping[str, str]] = {

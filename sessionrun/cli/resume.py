@@ -31,6 +31,6 @@ def command(session_id: str, as_json: bool, results_dir: Path | None) -> None:
     elif resumed:
         click.echo(f"{session_head(view)}: goes on")
     elif view["ended_at"] is not None:
-        click.echo(f"{session_head(view)}: has ended ({view['outcome']})")
+        click.echo(f"{session_head(view)}: has ended ({view['result']})")
     else:
         click.echo(f"{session_head(view)}: is running ({', '.join(session.held_locks())} held)")

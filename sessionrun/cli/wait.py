@@ -121,8 +121,9 @@ def _describe(waited: Waited, chosen: Chosen) -> Done:
     place = find_place(view)
     where = f" (in {place})" if place else ""
     record = {**view, "tasks": tasks, "timed_out": not waited.in_time}
-    text = "\n".join([f"{session_head(view)}: {counts}{where}", *held_lines(view)])
-    return Done(record, text, _choose_code(waited, decisive))
+    code = _choose_code(waited, decisive)
+    held = held_lines(view) if code in (EXIT_HELD, EXIT_TIMEOUT) else []
+    return Done(record, "\n".join([f"{session_head(view)}: {counts}{where}", *held]), code)
 
 
 def _choose_code(waited: Waited, decisive: list[dict[str, Any]]) -> int:

@@ -43,6 +43,7 @@ class Settings:
         gates: commands that have to exit 0 before work lands.
         checks: commands that have to exit 0 after each attempt at a task.
         timeout_s: of an attempt (seconds); 0: none.
+        expect_change: whether a task that changes nothing has failed: to say that it could not closes no task.
         lands: whether work lands by itself.
         mends: how often a conflict is mended by a task of the session.
         lands_again: whether work that did not land is tried again when a person closes its task.
@@ -69,7 +70,7 @@ class Settings:
     checks: tuple[str, ...] = ()
     retries: int = RETRIES
     timeout_s: float = TIMEOUT_S
-    expect_change: bool = False
+    expect_change: bool = True
     lands: bool = True
     mends: int = MENDS
     lands_again: bool = True

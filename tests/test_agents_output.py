@@ -216,6 +216,19 @@ def test_opencode_must_stop_by_itself(scratch: Path, reason: str) -> None:
     assert read_stream(scratch, "opencode", stopped, error).reason_class == "rate_limited"
 
 
+def test_a_shell_of_qwen_that_ended_is_known_from_its_own_files(scratch: Path) -> None:
+    """Its stream names a shell that began, and never its end."""
+    path, empty = sample_path("qwen", "bg_killed"), scratch / "err"
+    conversation = read_sample("qwen", "bg_killed").conversation
+    folder = scratch / f"home/.qwen/tmp/x/background-shells/{conversation}"
+    folder.mkdir(parents=True)
+    for status in ("running", "cancelled", "completed"):
+        (folder / "shell-bg_1763568f.status").write_text(f'{{\n "id": "bg_1763568f",\n "status": "{status}"\n}}')
+        ended = table.list_ended(table.BUILTIN["qwen"], conversation, {"HOME": str(scratch / "home")}, None)
+        assert table.read_result("qwen", path, empty, ended).ok == (status == "completed")
+    assert table.list_ended(table.BUILTIN["claude"], conversation, {"HOME": str(scratch / "home")}, None) == set()
+
+
 def test_aider_after_a_retry_is_a_success(scratch: Path) -> None:
     error = b"litellm.RateLimitError: no\nRetrying in 0.2 seconds...\n"
     tokens = b"Tokens: 12k sent, 1.5k cache hit, 1.9k received. Cost: $0.02 message, $0.05 session.\n"

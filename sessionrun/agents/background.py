@@ -12,6 +12,7 @@ This module must not know what becomes of a result.
 from __future__ import annotations
 
 import re
+from collections.abc import Set
 from typing import Any, Final
 
 from sessionrun.agents.reading import dig, list_at, short_name, text_at
@@ -32,6 +33,7 @@ class Background:
         self._listed: set[str] | None = None  # the ids of all jobs that run, where the stream lists them
         self._wakes: dict[str, str] = {}  # the name of a wake-up, by the id of the call
         self._in_turn = False
+        self._stops: dict[str, str] = {}  # the job that a call stops, by the id of the call
         self._next: set[str] = set()  # jobs of whose stop the model hears with the next answer to a call
 
     @property
@@ -39,9 +41,13 @@ class Background:
         """Whether something of it goes on, or is to begin later."""
         return bool(self._wakes or self._running())
 
-    def list_left(self) -> list[str]:
-        """Names of what was lost if the stream ends here: what goes on, and what was stopped behind the model."""
-        return [*self._lost.values(), *self._running(), *self._wakes.values()]
+    def list_left(self, ended: Set[str] = frozenset()) -> list[str]:
+        """Names of what was lost if the stream ends here: what goes on, and what was stopped behind the model.
+
+        Of jobs in `ended` it is known that they came to their end, though the stream does not say so.
+        """
+        running = (name for job, name in self._running().items() if job not in ended)
+        return [*self._lost.values(), *running, *self._wakes.values()]
 
     def see(self, event: dict[str, Any]) -> None:
         """Take in the next event of the stream."""
@@ -71,8 +77,8 @@ class Background:
         for job in jobs:
             self._lost.pop(job, None)
 
-    def _running(self) -> list[str]:
-        return [name for job, name in self._open.items() if self._listed is None or job in self._listed]
+    def _running(self) -> dict[str, str]:
+        return {job: name for job, name in self._open.items() if self._listed is None or job in self._listed}
 
     def _see_call(self, block: object) -> None:
         call, tool, asked = text_at(block, "id"), text_at(block, "name"), dig(block, "input")
@@ -85,16 +91,19 @@ class Background:
             self._wakes[call] = short_name(f"{tool}: {words}")
         elif tool == "CronDelete":
             self._wakes.clear()
-        elif tool in _STOPS:  # the model stops it itself, and so it knows
-            for key in ("task_id", "shell_id", "bash_id"):
-                self._open.pop(text_at(asked, key) or "", None)
+        elif tool in _STOPS:
+            jobs = (text_at(asked, key) for key in ("task_id", "shell_id", "bash_id"))
+            self._stops[call] = next(filter(None, jobs), "")
         elif words:
             self._called[call] = short_name(words)
 
     def _see_answer(self, block: object) -> None:
         call, text = text_at(block, "tool_use_id") or "", text_at(block, "content") or ""
+        stopped = self._stops.pop(call, "")
         if dig(block, "is_error") is True:
             self._wakes.pop(call, None)
+        elif stopped:  # the model knows
+            self._open.pop(stopped, None)
         elif match := re.fullmatch(_SHELL_STARTED, text.strip()):
             self._begin({"task_id": match.group(1), "tool_use_id": call}, again=True)
         self._called.pop(call, None)

@@ -16,7 +16,7 @@ qwen prints the same kind of stream and uses this reader.  This module must not 
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Set
 from typing import Any, Final
 
 from sessionrun.agents.background import Background
@@ -58,8 +58,8 @@ _ENDINGS: Final = {"blocking_limit": "usage_limit", "aborted_tools": "aborted", 
 """Reason classes that `subtype` and `terminal_reason` of a result state by themselves."""
 
 
-def read(events: Iterable[dict[str, Any]]) -> AgentResult:
-    """The last ``result`` event, judged, and what became of the work in the background."""
+def read(events: Iterable[dict[str, Any]], ended: Set[str] = frozenset()) -> AgentResult:
+    """The last ``result`` event, judged, and what became of the work in the background (`ended`: see there)."""
     model = conversation = result = usage = kind = None
     background, turn_is_open, erred = Background(), False, False
     limit: dict[str, Any] = {}
@@ -95,7 +95,7 @@ def read(events: Iterable[dict[str, Any]]) -> AgentResult:
         usage=usage,
         turns=count_at(result, "num_turns"),
         resets_at=resets_at if rejected else None,
-        left=background.list_left(),
+        left=background.list_left(ended),
         is_final=not turn_is_open and not background.is_open,
         mended=erred,
     )

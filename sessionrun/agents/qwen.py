@@ -41,10 +41,8 @@ def find_last_error(
     folder: str | None, environ: Mapping[str, str], cwd: str, conversation: str | None
 ) -> Logged | None:
     """The failure of the last request, as its record of the conversation has it: it prints nothing of it."""
-    home = environ.get("QWEN_HOME") or os.path.join(environ.get("HOME", ""), ".qwen")
-    base = glob.escape(folder or environ.get("QWEN_RUNTIME_DIR") or home)
     last: dict[str, Any] = {}
-    for path in glob.glob(f"{base}/projects/*/chats/{glob.escape(conversation or '')}.jsonl"):
+    for path in _find_files(folder, environ, "projects/*/chats/{}.jsonl", conversation):
         for line in read_log(path):
             last = parse_event(line) or last
     error = dig(last, "systemPayload", "uiEvent")
@@ -53,6 +51,27 @@ def find_last_error(
         return None
     reason_class = class_of_failure(message, count_at(error, "status_code"))
     return Logged(parse_time(text_at(last, "timestamp")), Problem(reason_class, message))
+
+
+def list_ended(folder: str | None, environ: Mapping[str, str], conversation: str | None) -> frozenset[str]:
+    """The shells in the background that came to their own end: its stream does not say so, its own files do."""
+    ended = set()
+    for path in _find_files(folder, environ, "tmp/*/background-shells/{}/*.status", conversation):
+        try:
+            status = parse_event(b"".join(read_log(path))) or {}
+        except OSError:
+            continue
+        if status.get("status") in ("completed", "failed"):
+            ended.add(text_at(status, "id") or "")
+    return frozenset(ended)
+
+
+def _find_files(
+    folder: str | None, environ: Mapping[str, str], pattern: str, conversation: str | None
+) -> list[str]:
+    home = environ.get("QWEN_HOME") or os.path.join(environ.get("HOME", ""), ".qwen")
+    base = glob.escape(folder or environ.get("QWEN_RUNTIME_DIR") or home)
+    return glob.glob(f"{base}/{pattern.format(glob.escape(conversation or '-'))}")
 
 
 read = claude.read

@@ -18,8 +18,9 @@ from __future__ import annotations
 
 import os
 import re
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence, Set
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
 from typing import Any, BinaryIO, Final
 
@@ -58,6 +59,7 @@ __all__ = [
     "is_whole",
     "last_words",
     "leavings",
+    "list_ended",
     "open_output",
     "read_errors",
     "read_lines",
@@ -247,6 +249,13 @@ def is_final(agent: AgentSpec, raw: Path) -> bool:
     return has_stream(agent) and read_result(agent.output, raw, raw).is_final
 
 
+def list_ended(
+    agent: AgentSpec, conversation: str | None, environ: Mapping[str, str], folder: str | None
+) -> Set[str]:
+    """The background jobs that came to their end though the stream does not say so; arguments as below."""
+    return qwen.list_ended(folder, environ, conversation) if agent.output == "qwen" else frozenset()
+
+
 def find_silent_limit(
     agent: AgentSpec, stdout: Path, stderr: Path, environ: Mapping[str, str], cwd: str, folder: str | None = None
 ) -> Problem | None:
@@ -284,11 +293,11 @@ def leavings(specs: Iterable[AgentSpec]) -> tuple[str, ...]:
     return aider.LEAVES if any(agent.output == "aider" for agent in specs) else ()
 
 
-def read_result(output: OutputFormat, stdout: Path, stderr: Path) -> AgentResult:
+def read_result(output: OutputFormat, stdout: Path, stderr: Path, ended: Set[str] = frozenset()) -> AgentResult:
     """What the output of a finished run says.  Output that does not parse as its format is a failure.
 
     Never raises because of what the files hold, or because they are gone.  For `text` the file itself is
-    the answer, and everything is a success.
+    the answer, and everything is a success.  `ended` is what `list_ended` found.
     """
     if output == "text":
         return AgentResult(ok=True)
@@ -297,7 +306,7 @@ def read_result(output: OutputFormat, stdout: Path, stderr: Path) -> AgentResult
             if output == "aider":
                 result = aider.read(read_lines(stream))
             else:
-                result = _read_stream(_STREAMS[output][0], stream)
+                result = _read_stream(partial(qwen.read, ended=ended) if ended else _STREAMS[output][0], stream)
     except OSError as error:
         reason = f"the output cannot be read: {error.strerror}"
         result = AgentResult(ok=False, reason_class="bad_output", reason=reason)

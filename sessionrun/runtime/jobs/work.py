@@ -20,6 +20,7 @@ from sessionrun.engine.state import TaskState
 from sessionrun.model.frozen import frozen
 from sessionrun.model.keys import JobKey
 from sessionrun.model.nesting import BUDGET_VARIABLE
+from sessionrun.model.reasons import LEFT_RUNNING
 from sessionrun.model.spec import AgentSpec, Job, TaskSpec
 from sessionrun.runtime.jobs.check.request import FEEDBACK
 from sessionrun.runtime.jobs.context_files import BriefProblem
@@ -143,14 +144,20 @@ def note_limit(site: Site, state: TaskState, key: JobKey) -> bool:
     """Whether a silent agent waits for a limit; if so, what it met is written down for `read_traces`."""
     agent, session, task = site.agent_of(state), site.session, state.spec
     stdout = session.raw_path(task.id) if table.has_stream(agent) else session.output_path(task.id)
-    env = {**os.environ, **agent.env, **site.environment_of(task, key, state.place)}
-    cwd, walls = site.directory_of(task, state.place), session.walls_path(key)
-    own = None if task.sandbox is None else str(walls.with_name(WALLS_STATE) / agent.name)
+    cwd, (env, own) = site.directory_of(task, state.place), _find_own_files(site, state, key)
     problem = table.find_silent_limit(agent, stdout, session.error_path(task.id), env, cwd, own)
     if problem is None:
         return False
     replace_file(session.make_job_path(key) / LIMIT, orjson.dumps([*problem]), durable=True)
     return True
+
+
+def _find_own_files(site: Site, state: TaskState, key: JobKey) -> tuple[Mapping[str, str], str | None]:
+    """How the agent finds the files that it keeps for itself: its variables, and inside of walls the folder."""
+    agent, task = site.agent_of(state), state.spec
+    env = {**os.environ, **agent.env, **site.environment_of(task, key, state.place)}
+    walls = site.session.walls_path(key).with_name(WALLS_STATE) / agent.name
+    return env, None if task.sandbox is None else str(walls)
 
 
 def read_traces(site: Site, state: TaskState, key: JobKey) -> Traces:
@@ -164,6 +171,9 @@ def read_traces(site: Site, state: TaskState, key: JobKey) -> Traces:
     if not table.has_stream(agent):
         return Traces(table.read_result(agent.output, answer, errors), stderr)
     result = table.read_result(agent.output, raw, errors)
+    if result.reason_class == LEFT_RUNNING and not site.is_elsewhere(key):
+        ended = table.list_ended(agent, result.conversation, *_find_own_files(site, state, key))
+        result = table.read_result(agent.output, raw, errors, ended) if ended else result
     if result.reason_class in table.WITHOUT_RESULT and (met := read_tail(site.session.job_path(key) / LIMIT)):
         reason_class, reason, words = orjson.loads(met)
         result = replace(result, reason_class=reason_class, reason=reason, words=words)

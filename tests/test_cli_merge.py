@@ -170,6 +170,21 @@ def test_readers_tell_what_became_of_the_work(ended: Project) -> None:
 
 
 @pytest.mark.slow
+def test_nothing_is_left_of_sessions_that_are_cleaned(ended: Project) -> None:
+    git_dir, worktrees = ended.cwd / ".git", ended.cwd.with_name(f"{ended.cwd.name}-worktrees")
+    left = git_dir / f"sessionrun-land-{'0' * 8}.json"
+    assert ended("merge", ended.sessions[0], "--gate", GATE).returncode == 1
+    assert ended("queue", "add", "more").returncode == 0
+    branches = ended.git("for-each-ref", "--format=%(refname:short)", "refs/heads").split()
+    ended.git("branch", "-D", *(branch for branch in branches if branch != "main"))
+    assert list(git_dir.glob("sessionrun*.lock")) and worktrees.is_dir()
+    left.with_suffix(".lock").touch()
+    left.touch()  # of a landing that was killed: the next one needs it
+    assert ended("clean", *ended.sessions, "--worktrees").returncode == 0
+    assert sorted(path.name for path in git_dir.glob("sessionrun*")) == [left.name, left.with_suffix(".lock").name]
+    assert ended.git("for-each-ref", "refs/sessionrun") == "" and not worktrees.exists()
+
+
 def test_the_room_of_gates_has_links_and_copied_files(project: Project) -> None:
     (project.cwd / "shared").mkdir()
     (project.cwd / "shared" / "lib.txt").write_text("lib\n")

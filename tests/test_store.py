@@ -29,7 +29,7 @@ from sessionrun.model.events import Entry, RequestReceived, TaskAdded, to_record
 from sessionrun.model.keys import JobKey
 from sessionrun.model.spec import AgentSpec, SessionSpec, TaskSpec
 from sessionrun.runtime.history import find_task, load_tasks
-from sessionrun.store import index
+from sessionrun.store import index, locks
 from sessionrun.store.creation import create_session, discard_session
 from sessionrun.store.files import NotRegular, name_beside, read_regular, remove_left, replace_file
 from sessionrun.store.inbox import drop_request, has_request, send_request
@@ -444,6 +444,25 @@ def test_probing_does_not_disturb_a_start(tmp_path: Path) -> None:
     release.start()
     os.close(session.hold_lock("lock"))
     release.join()
+
+
+def test_a_lock_that_is_removed_is_not_held_twice(tmp_path: Path) -> None:
+    """The file goes while it is waited for: who waited gets the lock of the next file."""
+    path = tmp_path / "lock"
+    held = locks.hold(path)
+    assert held is not None
+    locks.remove_free(path)
+    assert path.exists(), "a process holds it"
+    waits = threading.Thread(target=lambda: taken.append(locks.hold(path, timeout_s=60)))
+    taken: list[int | None] = []
+    waits.start()
+    path.unlink()  # as `remove_free` does while it holds it
+    os.close(held)
+    waits.join()
+    assert taken[0] is not None and locks.is_held(path)
+    os.close(taken[0])
+    locks.remove_free(path)
+    assert not path.exists()
 
 
 def test_probing_creates_nothing(tmp_path: Path) -> None:

@@ -1,14 +1,14 @@
 """The slot of a target: one process at a time lands there, of whatever session, and says first what it will do.
 
 In the repository's common directory lie the lock, the record and, as a ref, the pin.  That is a commit whose
-parents are all commits that are needed, so that no collection of garbage takes them.  It is moved and never
-deleted: git deletes a ref under a lock of all packed refs, which a kill would leave behind.
+parents are all commits that are needed, so that no collection of garbage takes them.  It is moved, and only
+`clean` deletes it: git deletes a ref under a lock of all packed refs, which a kill would leave behind.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator
-from contextlib import ExitStack, contextmanager
+from contextlib import ExitStack, contextmanager, suppress
 from pathlib import Path
 from typing import Final
 
@@ -115,6 +115,20 @@ class Slot:
 
     def _path(self, end: str) -> Path:
         return _path(self.repository, digest_target(self.target), end)
+
+
+def sweep_slots(repository: Repository, git: Git) -> None:
+    """Remove the pins and the locks of slots that no landing holds or has left in the middle of its work.
+
+    Raises:
+        OSError: the repository cannot be written.
+    """
+    for path in sorted(Path(repository.common_dir).glob(f"{PREFIX}*.lock")):
+        digest = path.name.removeprefix(PREFIX).removesuffix(".lock")
+        with suppress(SessionrunError), hold_lock(path, timeout_s=0.0):  # another process lands now
+            if not record_path(repository, digest).exists():
+                git("update-ref", "-d", PINS + digest)
+                path.unlink()
 
 
 def lock_path(repository: Repository, digest: str) -> Path:

@@ -42,5 +42,13 @@ def change_listeners(place: QueuePlace, path: Path, *, listens: bool) -> None:
             os.close(fd)
 
 
+def drop_listeners(place: QueuePlace) -> None:
+    """Remove the file and its lock if no path is left that means anything."""
+    file = _file(place)
+    if not any(path.exists() for path in load_listeners(place)):
+        file.unlink(missing_ok=True)
+        locks.remove_free(file.with_suffix(".lock"))
+
+
 def _file(place: QueuePlace) -> Path:
     return place.lock.with_name(place.lock.name.replace("queue.lock", "feeds"))

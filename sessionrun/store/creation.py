@@ -53,7 +53,11 @@ def create_session(session: SessionDir, spec: SessionSpec) -> int:
     made: list[Path] = []
     try:
         _make_results_dir(session.path.parent, made)
-        lock_fd = _take_directory(session)
+        try:
+            lock_fd = _take_directory(session)
+        except FileNotFoundError:  # a `clean` removed the results directory just now: nothing was left in it
+            _make_results_dir(session.path.parent, made)
+            lock_fd = _take_directory(session)
     except (OSError, InputError, StoreError) as error:
         _remove_made(made)
         if not isinstance(error, OSError):
@@ -123,10 +127,20 @@ def discard_session(session: SessionDir) -> None:
 
 def _remove_made(folders: list[Path]) -> None:
     for folder in reversed(folders):
-        with suppress(OSError):
-            if os.listdir(folder) == [IGNORE_FILE] and (folder / IGNORE_FILE).read_bytes() == _IGNORE_ALL:
-                (folder / IGNORE_FILE).unlink()
+        remove_results_dir(folder)
+
+
+def remove_results_dir(folder: Path) -> None:
+    """Remove a results directory in which nothing is but what hides it from git."""
+    with suppress(OSError):
+        hides = os.listdir(folder) == [IGNORE_FILE] and (folder / IGNORE_FILE).read_bytes() == _IGNORE_ALL
+        if hides:
+            (folder / IGNORE_FILE).unlink()
+        try:
             folder.rmdir()
+        except OSError:  # another launch was faster: its session is to be hidden, too
+            if hides:
+                _hide(folder)
 
 
 def sweep_unbegun(results_dir: Path) -> list[Path]:
@@ -212,11 +226,15 @@ def _make_results_dir(path: Path, made: list[Path]) -> None:
         path = folder
     _check_shared(path)
     if not os.listdir(path):
-        fd = open_regular(path / IGNORE_FILE, os.O_WRONLY | os.O_CREAT, 0o644)
-        try:
-            os.write(fd, _IGNORE_ALL)
-        finally:
-            os.close(fd)
+        _hide(path)
+
+
+def _hide(path: Path) -> None:
+    fd = open_regular(path / IGNORE_FILE, os.O_WRONLY | os.O_CREAT, 0o644)
+    try:
+        os.write(fd, _IGNORE_ALL)
+    finally:
+        os.close(fd)
 
 
 def _check_shared(path: Path) -> None:

@@ -10,6 +10,7 @@ import errno
 import fcntl
 import os
 import time
+from contextlib import suppress
 from pathlib import Path
 from typing import Final
 
@@ -22,6 +23,8 @@ NAMES: Final = ("lock", "keeper.lock", "root.lock")
 def hold(path: Path, *, timeout_s: float = 2.0) -> int | None:
     """Take the lock for life: the descriptor keeps it.  None when another process has held it all the time.
 
+    The file may be removed while we wait (see `remove_free`): then the lock is that of the next file.
+
     Raises:
         OSError: the file cannot be opened.
     """
@@ -30,12 +33,28 @@ def hold(path: Path, *, timeout_s: float = 2.0) -> int | None:
     while True:
         try:
             fcntl.flock(fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
-            return fd
+            if os.fstat(fd).st_nlink:
+                return fd
+            os.close(fd)
+            fd = open_regular(path, os.O_RDWR | os.O_CREAT)
+            continue
         except OSError as error:
             if error.errno not in (errno.EWOULDBLOCK, errno.EACCES) or time.monotonic() > deadline:
                 os.close(fd)
                 return None
         time.sleep(0.005)
+
+
+def remove_free(path: Path) -> None:
+    """Remove the file of a lock that no process holds.  It goes while we hold it, so no other process takes it."""
+    with suppress(OSError):  # it is not there, or held
+        fd = open_regular(path, os.O_RDWR)
+        try:
+            fcntl.flock(fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            if os.path.samestat(os.fstat(fd), os.stat(path, follow_symlinks=False)):
+                os.unlink(path)
+        finally:
+            os.close(fd)
 
 
 def is_held(path: Path) -> bool:

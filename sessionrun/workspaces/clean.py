@@ -140,12 +140,11 @@ def clean_leftover(leftover: Leftover, *, dry_run: bool) -> Iterator[CleanResult
 
     A dry run does the same without changes: new objects go to a folder that is deleted, refs stay.
     """
-    own = leftover.upstream is not None and leftover.upstream.history is not None
-    if own and not Path(leftover.repository.common_dir).exists():
-        yield from _clean_environments(leftover, dry_run=dry_run)
+    if leftover.upstream is not None and not Path(leftover.repository.common_dir).exists():
+        yield from _clean_environments(leftover, dry_run=dry_run)  # its mirror is gone, and all that was in it
         return
     yield from _clean_claim(leftover, dry_run=dry_run)
-    if own and not dry_run:
+    if leftover.upstream is not None and leftover.upstream.history is not None and not dry_run:
         drop_excerpt(Path(leftover.repository.common_dir))
 
 

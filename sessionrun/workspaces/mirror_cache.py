@@ -68,11 +68,14 @@ def remove_mirror(mirror: CachedMirror, *, dry_run: bool = False) -> str | None:
         if stem.startswith(prefix):  # the random end of the name is cut off
             stem = stem.removeprefix(prefix).rpartition("-")[0]
     try:
-        with hold_lock(lock_path(path.with_name(stem)), 0o600, _LOCK_S):
+        lock = lock_path(path.with_name(stem))
+        with hold_lock(lock, 0o600, _LOCK_S):
+            why = _remove_unused(mirror, dry_run=dry_run) if path.name == stem else None
             if path.name != stem:
                 _delete(path, dry_run=dry_run)
-                return None
-            return _remove_unused(mirror, dry_run=dry_run)
+            if not (dry_run or path.with_name(stem).exists()):
+                lock.unlink()
+            return why
     except SessionrunError:
         return "it is in use"
 

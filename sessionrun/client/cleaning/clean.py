@@ -12,6 +12,7 @@ from dataclasses import asdict
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from sessionrun.client.cleaning.books import find_repositories, sweep_books
 from sessionrun.client.cleaning.gate_rooms import clean_gate_rooms, find_gated
 from sessionrun.client.cleaning.leftovers import find_marked
 from sessionrun.client.cleaning.removal import (
@@ -24,7 +25,7 @@ from sessionrun.client.cleaning.removal import (
     remove_sessions,
     sweep_trash,
 )
-from sessionrun.client.lookup import find_results_dir, open_session
+from sessionrun.client.lookup import DEFAULT_RESULTS_DIR, find_results_dir, open_session
 from sessionrun.client.notices import notify
 from sessionrun.client.reading.selection import STATES, Wanted
 from sessionrun.client.reading.view import load_or_warn, load_summary_view, load_view
@@ -33,7 +34,7 @@ from sessionrun.model.repositories import has_worktree, repository_of
 from sessionrun.model.times import parse_time
 from sessionrun.runtime.export_places import sweep_left
 from sessionrun.runtime.history import find_task, load_spec_now, load_tasks
-from sessionrun.store.creation import find_unbegun, sweep_unbegun
+from sessionrun.store.creation import find_unbegun, remove_results_dir, sweep_unbegun
 from sessionrun.store.session import PREFIX, SessionDir, iterate_sessions
 
 if TYPE_CHECKING:
@@ -94,6 +95,8 @@ def clean(
     records += _name_once(_remove(going, worktrees=worktrees, dry_run=dry_run))
     gone = {record["name"] for record in records if record["removed"]}
     records += [record for record in _sweep(folder, dry_run=dry_run) if record["name"] not in gone]
+    if gone and not dry_run and folder == Path(DEFAULT_RESULTS_DIR):  # another one was named, and stays
+        remove_results_dir(folder)
     return [_finish(record, dry_run=dry_run) for record in records]
 
 
@@ -167,6 +170,7 @@ def _remove(going: list[Candidate], *, worktrees: bool, dry_run: bool) -> Iterat
     """Remove sessions; with `worktrees`, first what they left in their repositories."""
     freed: set[str] = set()
     gated = find_gated([candidate.session for candidate in going])
+    repositories = {candidate.session.path: find_repositories(candidate.session) for candidate in going}
     if worktrees:
         for candidate in going:
             for record in _clean(candidate.session, dry_run=dry_run):
@@ -192,6 +196,8 @@ def _remove(going: list[Candidate], *, worktrees: bool, dry_run: bool) -> Iterat
     yield from clean_gate_rooms(
         gated if worktrees else [one for one in gated if one[0].path in gone], dry_run=dry_run
     )
+    if not dry_run:
+        sweep_books(repository for path in gone for repository in repositories[path])
 
 
 def _describe(removal: Removal) -> Record:

@@ -23,6 +23,8 @@ from sessionrun.cli.argv import VERBS, rewrite_argv
         ("help", "--help"),
         ("help kill", "cancel --help"),
         ("help --json", "--help"),
+        ("--json help kill", "cancel --help"),
+        ("--json ls", "list --json"),
         ("version", "--version"),
         ("-V", "--version"),
         ("run ls", "run ls"),

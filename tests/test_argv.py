@@ -36,6 +36,12 @@ TABLE = (
     ("--status --help", "status --help"),
     ("--status abc --results def", "status abc --results def"),
     ("--status=a=b", "status a=b"),
+    # options before the verb
+    ("--json status", "status --json"),
+    ("--results-dir status list --all", "list --results-dir status --all"),
+    ("-q --label a=b wait last", "wait -q --label a=b last"),
+    ("-p status", "run -p status"),
+    ("f.json status", "run f.json status"),
     # all else runs
     ("", "run"),
     ("tasks.json", "run tasks.json"),

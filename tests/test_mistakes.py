@@ -9,6 +9,7 @@ from __future__ import annotations
 import io
 import re
 import shutil
+import subprocess
 import sys
 import warnings
 from pathlib import Path
@@ -102,7 +103,28 @@ MISTAKES: Final = (
     ),
     Mistake("stauts", f"stauts: no such verb or file; did you mean `sessionrun status`?{GROUP}"),
     Mistake("resluts last", f"resluts: no such verb or file; did you mean `sessionrun results`?{GROUP}"),
-    Mistake("attach last", f"attach: no such verb or file; did you mean `sessionrun logs --follow`?{GROUP}"),
+    Mistake("attach last", f"attach: no such verb or file; did you mean `sessionrun watch`?{GROUP}"),
+    Mistake("land nightly", f"land: no such verb or file; did you mean `sessionrun merge`?{GROUP}"),
+    Mistake(
+        "completion bash", f"completion: no such verb or file; did you mean `sessionrun config completion`?{GROUP}"
+    ),
+    Mistake("-q stauts", f"stauts: no such verb or file; did you mean `sessionrun status`?{GROUP}"),
+    Mistake(
+        "list --running",
+        "No such option '--running'; did you mean `sessionrun list --state running`? "
+        "(see: sessionrun list --help)",
+    ),
+    Mistake(
+        "clean --all",
+        "No such option '--all'; did you mean `sessionrun clean --keep 0`? (see: sessionrun clean --help)",
+    ),
+    Mistake("run --running", f"No such option '--running'. (Did you mean one of: '--rerun', '--run-name'?){RUN}"),
+    Mistake(
+        "-q wait last",
+        "No such option '-q'; write wait first, and only options of wait after the verb "
+        "(see: sessionrun wait --help)",
+    ),
+    Mistake("--results-dir nosuch list", "--results-dir: there is no directory nosuch"),
     Mistake(
         "rm",
         "clean: say what to clean: an ID, --older-than, --state, --label, --since, --keep, --worktrees or --cache",
@@ -122,7 +144,8 @@ MISTAKES: Final = (
     Mistake(
         "ls --state faild",
         "Invalid value for '--state': 'faild' is not one of running, recovering, completed, cancelled, "
-        'interrupted, succeeded, failed (did you mean "failed"?) (see: sessionrun list --help)',
+        'interrupted, succeeded, failed, held, stopped, ended, bounced (did you mean "failed"?) '
+        "(see: sessionrun list --help)",
     ),
     Mistake(
         "clean --older-than 7",
@@ -152,8 +175,8 @@ MISTAKES: Final = (
     in_file('["a" "b"]', "tasks.json: line 1, column 6: not valid JSON: a comma is missing before this"),
     in_file(
         '{"prompt": "x"}\n{"prompt" "y"}\n',
-        "tasks.jsonl: line 2, column 11: not valid JSON: a colon is missing behind the key (JSON Lines: one prompt "
-        "a line)",
+        "tasks.jsonl: line 2, column 11: not valid JSON: a colon is missing behind the key (JSON Lines: one "
+        "prompt a line)",
         "tasks.jsonl",
     ),
     in_file(
@@ -288,6 +311,17 @@ def test_a_mistake_about_a_place(sessionrun: Command) -> None:
         2,
         f"Invalid value for '--results-dir': Directory 'tasks.json' is a file{RUN}",
     )
+
+
+def test_a_page_and_a_verb_need_a_directory_that_is_there(sessionrun: Command) -> None:
+    sessionrun.finished(["true"])
+    for words in (("report", "last", "-o"), ("overview", "--html")):
+        says = "gone/x.html: there is no directory {}/gone; make it, or name another file"
+        assert told(sessionrun, *words, "gone/x.html") == (2, says.format(sessionrun.cwd))
+    program = f"mkdir gone && cd gone && rmdir ../gone && exec {' '.join(sessionrun.argv)} list"
+    done = subprocess.run(["sh", "-c", program], cwd=sessionrun.cwd, capture_output=True, text=True)
+    assert done.stderr == "sessionrun: error: the current directory was deleted; cd to another one\n"
+    assert done.returncode == 2
 
 
 def told(sessionrun: Command, *words: str) -> tuple[int, str]:

@@ -15,7 +15,7 @@ import click
 
 from sessionrun import __version__
 from sessionrun.cli import interrupts
-from sessionrun.cli.argv import BY_FLAG, VERBS, asks_for_json, rewrite_argv
+from sessionrun.cli.argv import BY_FLAG, VERBS, asks_for_json, find_first, rewrite_argv
 from sessionrun.cli.interrupts import EXIT_INTERRUPTED
 from sessionrun.client.notices import SessionWarning, begin
 from sessionrun.model.errors import SessionrunError
@@ -117,7 +117,8 @@ def main(argv: Sequence[str] | None = None) -> int:
             from sessionrun.cli.aliases import refuse_mistyped_verb
 
             refuse_mistyped_verb(given)
-        asked_by = BY_FLAG if given[:1] != words[:1] else None
+        place = find_first(given)
+        asked_by = BY_FLAG if given[place : place + 1] != words[:1] else None
         code = group.main(args=words, prog_name="sessionrun", standalone_mode=False, obj=asked_by)
         sys.stdout.flush()
         return code if isinstance(code, int) else 0
@@ -125,11 +126,21 @@ def main(argv: Sequence[str] | None = None) -> int:
         return _leave_quietly()
     except (KeyboardInterrupt, click.Abort):
         return EXIT_INTERRUPTED
+    except click.NoSuchOption as error:
+        from sessionrun.cli.aliases import hint_option
+
+        hint = hint_option(given, words, error)
+        message = f"No such option '{error.option_name}'{hint}" if hint else None
+        return _tell(_usage_message(error, message), error.exit_code, as_json=as_json)
     except click.ClickException as error:
         return _tell(_usage_message(error), error.exit_code, as_json=as_json)
     except SessionrunError as error:
         return _tell(str(error), error.exit_code, as_json=as_json)
     except OSError as error:
+        try:
+            os.getcwd()
+        except FileNotFoundError:
+            return _tell("the current directory was deleted; cd to another one", 2, as_json=as_json)
         return _tell(_describe(error), EXIT_BUG, as_json=as_json)
     except MemoryError:
         return _tell("out of memory: raise its limit (ulimit -v), or name fewer tasks", EXIT_BUG, as_json=as_json)
@@ -192,8 +203,8 @@ def _tell(message: str, code: int, *, as_json: bool) -> int:
     return code
 
 
-def _usage_message(error: click.ClickException) -> str:
-    message = error.format_message().rstrip(".")
+def _usage_message(error: click.ClickException, message: str | None = None) -> str:
+    message = message or error.format_message().rstrip(".")
     if message.startswith("Got unexpected extra argument"):
         message += "; put quotes around a value of several words"
         if isinstance(error, click.UsageError) and error.ctx is not None and error.ctx.command.name == "run":

@@ -10,7 +10,9 @@ import re
 from collections.abc import Mapping, Sequence
 from typing import Final
 
-from sessionrun.cli.argv import FLAG_VERBS, VERBS
+import click
+
+from sessionrun.cli.argv import FLAG_VERBS, VERBS, find_first
 from sessionrun.model.errors import InputError
 
 ALIASES: Final[Mapping[str, tuple[str, ...]]] = {
@@ -27,9 +29,11 @@ ALIASES: Final[Mapping[str, tuple[str, ...]]] = {
 HELP: Final = "help"
 
 _MEANT: Final[Mapping[str, str]] = {
-    "attach": "logs --follow",
+    "attach": "watch",
+    "completion": "config completion",
     "delete": "clean",
     "info": "explain",
+    "land": "merge",
     "log": "logs",
     "pause": "hold",
     "remove": "clean",
@@ -37,23 +41,32 @@ _MEANT: Final[Mapping[str, str]] = {
     "show": "status",
     "start": "run",
     "tail": "logs --follow",
-    "top": "status",
+    "top": "watch",
     "unpause": "release",
-    "watch": "wait",
 }
 """Verbs of other programs that are too far from ours to be read as theirs."""
+
+_MEANT_OPTIONS: Final[Mapping[tuple[str, str], str]] = {
+    ("clean", "all"): "clean --keep 0",
+    ("logs", "tail"): "logs --lines N",
+    ("status", "follow"): "watch",
+    ("status", "watch"): "watch",
+}
+"""Options of other programs, without their dashes, and what there is in their place."""
 
 _BARE: Final = re.compile(r"[a-zA-Z][a-zA-Z-]*")
 
 
 def expand_alias(words: Sequence[str]) -> list[str]:
-    """The words with an alias at their beginning written out."""
-    if not words or words[0] in VERBS or os.path.lexists(words[0]):
+    """The words with an alias in the place of the verb written out."""
+    place = 0 if words[:1] and words[0] in ALIASES else find_first(words)
+    word = "".join(words[place : place + 1])
+    if word not in (*ALIASES, HELP) or os.path.lexists(word):
         return list(words)
-    if words[0] == HELP:
-        topics = expand_alias(words[1:])
+    if word == HELP:
+        topics = expand_alias(words[place + 1 :])
         return [topics[0], "--help"] if topics and not topics[0].startswith("-") else ["--help"]
-    return [*ALIASES.get(words[0], words[:1]), *words[1:]]
+    return [*ALIASES[word], *words[:place], *words[place + 1 :]]
 
 
 def refuse_mistyped_verb(words: Sequence[str]) -> None:
@@ -62,7 +75,7 @@ def refuse_mistyped_verb(words: Sequence[str]) -> None:
     Raises:
         InputError: it does.
     """
-    word = words[0] if words else ""
+    word = "".join(words[(place := find_first(words)) : place + 1])
     if word in VERBS or not _BARE.fullmatch(word) or os.path.lexists(word):
         return
     if any(option.partition("=")[0] in FLAG_VERBS for option in words):
@@ -72,6 +85,21 @@ def refuse_mistyped_verb(words: Sequence[str]) -> None:
         raise InputError(
             f"{word}: no such verb or file; did you mean `sessionrun {meant}`? (all: sessionrun --help)"
         )
+
+
+def hint_option(given: Sequence[str], words: Sequence[str], error: click.NoSuchOption) -> str:
+    """What may help where `words`, which were made of `given`, have an option that their verb does not have."""
+    from sessionrun.client.reading.selection import STATES
+
+    verb, name = words[0], error.option_name.removeprefix("--")
+    has_states = error.ctx is not None and any("--state" in one.opts for one in error.ctx.command.params)
+    by_state = f"{verb} --state {name}" if has_states and name in STATES else None
+    meant = _MEANT_OPTIONS.get((verb, name)) or by_state
+    if meant:
+        return f"; did you mean `sessionrun {meant}`?"
+    if verb != "run" and given[:1] != words[:1]:
+        return f"; write {verb} first, and only options of {verb} after the verb"
+    return ""
 
 
 def _find_close(word: str) -> str | None:

@@ -169,6 +169,8 @@ def rewrite_argv(argv: Sequence[str]) -> list[str]:
 
     >>> rewrite_argv(["--json", "--status=abc"])
     ['status', '--json', 'abc']
+    >>> rewrite_argv(["--json", "status"])
+    ['status', '--json']
     >>> rewrite_argv(["tasks.json", "--worktree"])
     ['run', 'tasks.json', '--worktree']
     """
@@ -179,7 +181,23 @@ def rewrite_argv(argv: Sequence[str]) -> list[str]:
         flag, equals, value = words[place].partition("=")
         if flag in FLAG_VERBS:
             return [FLAG_VERBS[flag], *words[:place], *([value] if equals else []), *words[place + 1 :]]
+    place = find_first(words)
+    if words[place : place + 1] and words[place] in VERBS:
+        return [words[place], *words[:place], *words[place + 1 :]]
     return ["run", *words]
+
+
+def find_first(words: Sequence[str]) -> int:
+    """The place of the first word that is neither an option nor the value of one: of the verb or the file.
+
+    Without such a word it is the place behind the last, or that of ``--``.
+    """
+    is_value = False
+    for place, word in enumerate(words):
+        if not is_value and (word in ("-", "--") or not word.startswith("-")):
+            return place
+        is_value = not is_value and word in VALUE_OPTIONS
+    return len(words)
 
 
 def iterate_options(words: Sequence[str]) -> Iterator[int]:

@@ -10,6 +10,7 @@ from sessionrun.client.reading.changes import patch_path
 from sessionrun.client.reading.digest import Excerpt, make_excerpt
 from sessionrun.client.reading.telling import add_tellings
 from sessionrun.client.reading.view import load_history
+from sessionrun.model.errors import InputError
 from sessionrun.model.events import Entry, HoldLifted, HoldPlaced, JobFinished, JobLost, JobStarted
 from sessionrun.runtime.history import load_tasks
 from sessionrun.store.files import replace_file
@@ -101,9 +102,12 @@ def write_page(path: Path, page: bytes) -> None:
     """Write a page to a file, whole or not at all, for its owner alone; or into what is no file, such as a pipe.
 
     Raises:
+        InputError: its directory does not exist.
         OSError: it cannot be written.
     """
     place = path.resolve()
+    if not place.parent.is_dir():
+        raise InputError(f"{path}: there is no directory {place.parent}; make it, or name another file")
     if place.exists() and not place.is_file():
         place.write_bytes(page)
     else:

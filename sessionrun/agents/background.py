@@ -1,11 +1,11 @@
 """The background work that a stream of claude or of qwen tells of: jobs that go on beside the turn, and wake-ups.
 
 Facts that are easy to get wrong: claude prints ``result`` while a job runs, and takes another turn when the job
-ends; that turn's result names the job's run in ``origin``.  Of a job that is stopped in the middle of a turn the
-model hears with its next request.  Of a job that claude stops at the end of the last turn it never hears.  A
-wake-up shows only in the call that asks for it, and the turn
-that it begins starts with ``init``.  qwen names a shell only in the answer to the call, and kills it without a
-word.
+ends; that turn's result names the job's run in ``origin``, unless the job is a monitor. Of a job that is
+stopped in the middle of a turn the model hears with its next request. Of a job that claude stops at the end of
+the last turn it never hears. A wake-up shows only in the call that asks for it, and the turn that it begins
+starts with ``init``. qwen names a shell in the answer to the call, and says nothing of its end: only its own
+files do (`qwen.list_ended`).
 This module must not know what becomes of a result.
 """
 
@@ -34,6 +34,7 @@ class Background:
         self._wakes: dict[str, str] = {}  # the name of a wake-up, by the id of the call
         self._in_turn = False
         self._stops: dict[str, str] = {}  # the job that a call stops, by the id of the call
+        self._stopped_before: set[str] = set()  # jobs that were stopped when the turn began
         self._next: set[str] = set()  # jobs of whose stop the model hears with the next answer to a call
 
     @property
@@ -62,11 +63,13 @@ class Background:
                 self._see_answer(block)
         elif kind == "result":
             run = text_at(event, "origin", "runId")
+            if run is None and text_at(event, "origin", "kind") == "task-notification":  # of a monitor
+                self._forget(self._stopped_before)
             self._forget({job for job in self._lost if run and self._runs[job] == run})
             self._in_turn = False
             self._next.clear()
         elif kind == "system" and subtype == "init":
-            self._in_turn = True
+            self._in_turn, self._stopped_before = True, set(self._lost)
             self._wakes.clear()
         elif kind == "system":
             nested = event.get("data")  # qwen's form

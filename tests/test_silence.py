@@ -122,6 +122,13 @@ SILENT: dict[str, tuple[str, str, str, str, str | None]] = {
     "opencode, the title alone": ("opencode", "", "", opencode_log(FAILED, small="true"), None),
     "opencode, somewhere else": ("opencode", "", "", opencode_log(PLACE, FAILED, cwd="/there"), None),
     "opencode, long ago": ("opencode", "", "", "timestamp=2020-01-01T00:00:00.000Z " + opencode_log(FAILED), None),
+    "opencode, another conversation": (
+        "opencode",
+        '{"type":"step_start","sessionID":"ses_1"}\n',
+        "",
+        opencode_log(FAILED.replace(" small", " session.id=ses_2 small")),
+        None,
+    ),
     "qwen": ("qwen", INIT, "", qwen_log("qwen-code.api_error"), "usage_limit"),
     "qwen, another event": ("qwen", INIT, "", qwen_log("qwen-code.api_response"), None),
     "gemini": ("gemini", '{"type":"init"}\n', RETRIED, "", "rate_limited"),

@@ -19,7 +19,6 @@ from sessionrun.agents.reading import dig, list_at, short_name, text_at
 
 _SHELL_STARTED: Final = r"Background shell (\S{1,100}) started \(pid \d+\)\."
 _WAKES: Final = frozenset(("ScheduleWakeup", "CronCreate"))
-_STOPS: Final = frozenset(("TaskStop", "KillShell", "KillBash", "task_stop"))
 
 
 class Background:
@@ -94,9 +93,8 @@ class Background:
             self._wakes[call] = short_name(f"{tool}: {words}")
         elif tool == "CronDelete":
             self._wakes.clear()
-        elif tool in _STOPS:
-            jobs = (text_at(asked, key) for key in ("task_id", "shell_id", "bash_id"))
-            self._stops[call] = next(filter(None, jobs), "")
+        elif tool == "task_stop":  # qwen's; of claude's the stream tells
+            self._stops[call] = text_at(asked, "task_id") or ""
         elif words:
             self._called[call] = short_name(words)
 

@@ -83,10 +83,13 @@ def read(events: Iterable[dict[str, Any]]) -> AgentResult:
     )
 
 
-def find_last_error(folder: str | None, environ: Mapping[str, str], cwd: str, _: str | None) -> Logged | None:
+def find_last_error(
+    folder: str | None, environ: Mapping[str, str], cwd: str, conversation: str | None
+) -> Logged | None:
     """The failure of the last request, as its own log has it: it prints nothing while it asks again.
 
-    All processes write into one log.  A line names its process as `run`, and a process its directory.
+    All processes write into one log.  A line names its process as `run`, and mostly the conversation; the first line
+    of a process names its directory.
     """
     base = environ.get("XDG_DATA_HOME") or os.path.join(environ.get("HOME", ""), ".local/share")
     path = os.path.join(folder or os.path.join(base, "opencode"), "log/opencode.log")
@@ -98,13 +101,14 @@ def find_last_error(folder: str | None, environ: Mapping[str, str], cwd: str, _:
         directory = _find_word(r' message="creating instance" directory="?(.+?)"?$', line.rstrip())
         if directory not in ("", cwd, os.path.realpath(cwd)):
             elsewhere.add(run)
-        if "small=true" in line:  # it asks for a title
-            continue
+        talks_in = _find_word(r" session\.id=(\S+)", line)
+        if "small=true" in line or (conversation and talks_in not in ("", conversation)):
+            continue  # it asks for a title, or another conversation does
         if " message=stream " in line:
             failed.pop(run, None)
         elif "level=ERROR" in line and (words := _find_word(r' error(?:\.error)?="((?:[^"\\]|\\.)*)"', line)):
             reason_class = class_of_failure(words)
-            at = parse_time(_find_word(r"timestamp=(\S+)", line)) or os.stat(path).st_mtime
+            at = parse_time(_find_word(r"timestamp=(\S+)", line)) or os.path.getmtime(path)
             failed[run] = Logged(
                 at, Problem("api_error" if reason_class == "agent_error" else reason_class, words)
             )

@@ -57,10 +57,7 @@ def list_ended(folder: str | None, environ: Mapping[str, str], conversation: str
     """The shells in the background that came to their own end: its stream does not say so, its own files do."""
     ended = set()
     for path in _find_files(folder, environ, "tmp/*/background-shells/{}/*.status", conversation):
-        try:
-            status = parse_event(b"".join(read_log(path))) or {}
-        except OSError:
-            continue
+        status = parse_event(b"".join(read_log(path))) or {}
         if status.get("status") in ("completed", "failed"):
             ended.add(text_at(status, "id") or "")
     return frozenset(ended)

@@ -137,13 +137,9 @@ def unfinished(
 ) -> AgentResult:
     """A run whose output ends before it says how the run ended, or with a limit that it `waits_for`."""
     is_limit = waits_for is not None and effect_of(waits_for.reason_class) != "none"
-    problem = (
-        waits_for
-        if waits_for is not None and is_limit
-        else Problem("incomplete_output", "the output ends before its result")
-    )
+    incomplete = Problem("incomplete_output", "the output ends before its result")
     result = finished(
-        problem,
+        waits_for if is_limit else incomplete,
         text=text,
         conversation=conversation,
         model=model,
@@ -168,14 +164,13 @@ def read_lines(stream: BinaryIO) -> Iterator[bytes]:
 
 
 def read_log(path: str) -> Iterator[bytes]:
-    """The lines at the end of an agent's own log.
-
-    Raises:
-        OSError: it cannot be read.
-    """
-    with os.fdopen(open_regular(Path(path)), "rb") as stream:
-        stream.seek(max(0, os.fstat(stream.fileno()).st_size - _LOG_BYTES))
-        yield from read_lines(stream)
+    """The lines at the end of an agent's own log; none where it cannot be read."""
+    try:
+        with os.fdopen(open_regular(Path(path)), "rb") as stream:
+            stream.seek(max(0, os.fstat(stream.fileno()).st_size - _LOG_BYTES))
+            yield from read_lines(stream)
+    except OSError:
+        return
 
 
 def parse_time(text: str | None) -> float:

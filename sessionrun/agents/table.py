@@ -276,14 +276,14 @@ def find_silent_limit(
         is_limit = effect_of(result.reason_class) != "none"
         return Problem(str(result.reason_class), result.reason or "", result.words) if is_limit else None
     try:
-        since = stdout.stat().st_mtime
-        find = _OWN_LOGS.get(agent.output)
-        log = None if find is None else find(folder, environ, cwd, result.conversation)
-        if log is not None and log.at >= since:
-            return log.problem
-        errors = read_errors(stderr)[-_WAITS_BYTES:] if stderr.stat().st_mtime >= since else ""
+        since, printed_at = stdout.stat().st_mtime, stderr.stat().st_mtime
     except OSError:
         return None
+    find = _OWN_LOGS.get(agent.output)
+    log = None if find is None else find(folder, environ, cwd, result.conversation)
+    if log is not None and log.at >= since:
+        return log.problem
+    errors = read_errors(stderr)[-_WAITS_BYTES:] if printed_at >= since else ""
     phrase = find_in_errors(errors, waits=True)
     return Problem(*phrase, errors) if phrase is not None and effect_of(phrase[0]) != "none" else None
 

@@ -89,23 +89,13 @@ def _take_directory(session: SessionDir) -> int:
     try:
         for _ in range(_TRIES):
             with suppress(FileNotFoundError):
-                lock_fd = session.hold_lock("root.lock")
-                if _is_there(session, lock_fd):
-                    return lock_fd
-                os.close(lock_fd)
+                return session.hold_lock("root.lock")
             with suppress(FileExistsError):  # the other launch has not come to its end
                 make_directory(session.path, 0o700)
     except (OSError, StoreError):
         discard_session(session)
         raise
     raise StoreError(f"{session.path} was removed each time it was made")
-
-
-def _is_there(session: SessionDir, lock_fd: int) -> bool:
-    try:
-        return os.path.samestat(os.fstat(lock_fd), os.stat(session.path / "root.lock"))
-    except FileNotFoundError:
-        return False
 
 
 def _fill(session: SessionDir, spec: bytes) -> None:

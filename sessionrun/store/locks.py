@@ -20,41 +20,56 @@ NAMES: Final = ("lock", "keeper.lock", "root.lock")
 """The locks of a session: of its supervisor, keeper and root."""
 
 
-def hold(path: Path, *, timeout_s: float = 2.0) -> int | None:
+def hold(path: Path | str, *, timeout_s: float = 2.0, mode: int = 0o600, dir_fd: int | None = None) -> int | None:
     """Take the lock for life: the descriptor keeps it.  None when another process has held it all the time.
 
-    The file may be removed while we wait (see `remove_free`): then the lock is that of the next file.
+    The file may be removed or replaced while we wait: then the lock is that of the next file.  With `dir_fd`, the
+    descriptor of a directory, `path` is a name in that.
 
     Raises:
         OSError: the file cannot be opened.
     """
-    fd = open_regular(path, os.O_RDWR | os.O_CREAT)
     deadline = time.monotonic() + timeout_s
     while True:
+        fd = open_regular(path, os.O_RDWR | os.O_CREAT, mode, dir_fd=dir_fd)
         try:
             fcntl.flock(fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
-            if os.fstat(fd).st_nlink:
+            if _is_there(path, fd, dir_fd):
                 return fd
-            os.close(fd)
-            fd = open_regular(path, os.O_RDWR | os.O_CREAT)
-            continue
         except OSError as error:
             if error.errno not in (errno.EWOULDBLOCK, errno.EACCES) or time.monotonic() > deadline:
                 os.close(fd)
                 return None
+        os.close(fd)
         time.sleep(0.005)
 
 
+def remove_held(path: Path | str, fd: int, *, dir_fd: int | None = None) -> None:
+    """Remove the file of a lock that we hold; a process that waits for it makes the next one.
+
+    A file that another process put in its place stays: that process may hold it.
+    """
+    with suppress(OSError):  # it stays: a lock without a holder hinders nothing
+        if _is_there(path, fd, dir_fd):
+            os.unlink(path, dir_fd=dir_fd)
+
+
 def remove_free(path: Path) -> None:
-    """Remove the file of a lock that no process holds.  It goes while we hold it, so no other process takes it."""
+    """Remove the file of a lock that no process holds."""
     with suppress(OSError):  # it is not there, or held
         fd = open_regular(path, os.O_RDWR)
         try:
             fcntl.flock(fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
-            if os.path.samestat(os.fstat(fd), os.stat(path, follow_symlinks=False)):
-                os.unlink(path)
+            remove_held(path, fd)
         finally:
             os.close(fd)
+
+
+def _is_there(path: Path | str, fd: int, dir_fd: int | None) -> bool:
+    try:
+        return os.path.samestat(os.fstat(fd), os.stat(path, dir_fd=dir_fd, follow_symlinks=False))
+    except FileNotFoundError:
+        return False
 
 
 def is_held(path: Path) -> bool:

@@ -8,29 +8,25 @@ descriptor of that: tasks may write there, and a link that one plants must not l
 from __future__ import annotations
 
 import errno
-import fcntl
 import os
 import stat
-import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Final
 
 from sessionrun.model.errors import SessionrunError
+from sessionrun.store import locks
 from sessionrun.store.files import (
     NotRegular,
     make_directory,
     name_beside,
     no_umask,
-    open_regular,
     read_regular,
     replace_file,
     sweep_beside,
     usual_mode,
 )
-
-POLL_S: Final = 0.01
 
 CLAIM_PATIENCE_S: Final = 10.0
 """How long a launch waits for a file; a process that writes it has it for some milliseconds."""
@@ -142,16 +138,17 @@ def hold_file(path: Path, *, timeout_s: float, make: bool = False) -> Iterator[i
         OSError: they cannot be opened or made.
     """
     lock = path.with_name(f".{path.name}.lock")
-    deadline = time.monotonic() + timeout_s
     with open_folder(path.parent, make=make) as folder:
-        while (fd := _try_lock(folder, lock)) is None:
-            if time.monotonic() >= deadline:
-                raise SessionrunError(f"{lock} was held for {timeout_s:g} s by another process")
-            time.sleep(POLL_S)
+        try:
+            fd = locks.hold(lock.name, timeout_s=timeout_s, mode=0o644, dir_fd=folder)
+        except NotRegular as error:
+            raise NotRegular(errno.EINVAL, f"its lock {lock} is not a regular file", os.fspath(lock)) from error
+        if fd is None:
+            raise SessionrunError(f"{lock} was held for {timeout_s:g} s by another process")
         try:
             yield folder
         finally:
-            _remove_lock(folder, lock.name, fd)
+            locks.remove_held(lock.name, fd, dir_fd=folder)
             os.close(fd)
 
 
@@ -165,38 +162,6 @@ def describe(error: Exception) -> str:
     """Why something was not done, without the path that the sentence names already."""
     reason = error.strerror if isinstance(error, OSError) else None
     return (reason or str(error) or repr(error)).replace("\n", " ")
-
-
-def _try_lock(folder: int, lock: Path) -> int | None:
-    """The lock's descriptor; None while another process holds it, or has just put another file in its place."""
-    try:
-        fd = open_regular(lock.name, os.O_RDWR | os.O_CREAT, 0o644, dir_fd=folder)
-    except NotRegular as error:
-        raise NotRegular(errno.EINVAL, f"its lock {lock} is not a regular file", os.fspath(lock)) from error
-    try:
-        fcntl.flock(fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        inode, held = _stat(folder, lock.name), os.fstat(fd)
-        if inode is not None and (inode.st_dev, inode.st_ino) == (held.st_dev, held.st_ino):
-            return fd
-    except OSError as error:
-        if error.errno not in (errno.EWOULDBLOCK, errno.EACCES):
-            os.close(fd)
-            raise
-    os.close(fd)
-    return None
-
-
-def _remove_lock(folder: int, name: str, fd: int) -> None:
-    """Take away the lock that is held.  A process that waits for it finds it gone, and makes another one.
-
-    A lock that another process put in its place stays: that process may hold it.
-    """
-    try:
-        inode, held = _stat(folder, name), os.fstat(fd)
-        if inode is not None and (inode.st_dev, inode.st_ino) == (held.st_dev, held.st_ino):
-            _remove(folder, name)
-    except OSError:
-        pass  # it stays: a lock without a holder hinders nothing
 
 
 def _find_mode(folder: int, name: str) -> int:

@@ -269,8 +269,8 @@ def test_a_mistake_about_a_session(sessionrun: Command) -> None:
     for words, says in (
         (("status", "last", "bb"), f"no task 'bb' in session {session_id}; it has: {known}, b"),
         (
-            ("results", "last", known[:-1]),
-            f"no task '{known[:-1]}' in session {session_id} (did you mean \"{known}\"?); it has: {known}, b",
+            ("results", "last", f"{known}x"),
+            f"no task '{known}x' in session {session_id} (did you mean \"{known}\"?); it has: {known}, b",
         ),
         (("diff", "last"), f"session {session_id} has no worktrees; start one with --worktree"),
         (("merge", "last"), f"session {session_id} has no worktrees of this repository: nothing can land"),

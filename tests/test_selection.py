@@ -15,7 +15,7 @@ from shown import with_state
 
 from sessionrun.cli.selecting import Done, act_on_each
 from sessionrun.client.reading.selection import Chosen, Wanted, choose_sessions, is_in_state
-from sessionrun.model.errors import InputError, SessionGone, SessionNotFound
+from sessionrun.model.errors import InputError, SessionGone
 from sessionrun.store.session import SessionDir
 
 GOOD: dict[str, Any] = {"prompts": [{"id": "a", "prompt": "true"}, {"id": "b", "prompt": "true"}]}
@@ -136,8 +136,9 @@ def test_a_mistyped_task_is_no_session(sessionrun: Command, pair: tuple[str, str
     assert (done.returncode, done.stderr.startswith(f"sessionrun: error: no task '{bad[:4]}'")) == (2, True)
     with pytest.raises(InputError, match="not both"):
         choose_sessions(results, [good, "a", bad], Wanted())
-    with pytest.raises(SessionNotFound):
-        choose_sessions(results, [good, "00000000"], Wanted())
+    done = sessionrun("cancel", good, "00000000")  # it may be the one or the other; there are more tasks
+    assert (done.returncode, done.stderr.startswith("sessionrun: error: no task '00000000'")) == (2, True)
+    assert choose_sessions(results, [good[:6], bad[:6]], Wanted()).tasks == ()
     with pytest.raises(InputError, match="say which session"):
         choose_sessions(results, [], Wanted())
 
@@ -265,3 +266,36 @@ def test_a_line_about_a_session_has_its_name(sessionrun: Command) -> None:
     ):
         verb, *options = words
         assert sessionrun(verb, session_id, *options).stdout.startswith(head), words
+
+
+def test_a_word_is_a_session_or_a_task_or_said_to_be_both(sessionrun: Command) -> None:
+    plan = {"prompts": [{"id": "build-api", "prompt": "echo api"}, {"id": "build-web", "prompt": "echo web"}]}
+    nightly, weekly = (sessionrun.finished(plan, "--name", name) for name in ("nightly", "weekly"))
+    newest = sessionrun.finished([{"id": "nightly", "prompt": "echo task"}, {"id": "other", "prompt": "true"}])
+
+    def choose(*words: str) -> tuple[list[str], tuple[str, ...]]:
+        chosen = choose_sessions(sessionrun.results, words, Wanted())
+        return [one.session_id for one in chosen.sessions], chosen.tasks
+
+    assert choose("nightly", "weekly", newest) == ([nightly, weekly, newest], ())
+    assert choose("nightly", "build-web") == ([nightly], ("build-web",))
+    assert sessionrun("logs", "weekly", "build-w", "1").stdout == "[build-web] web\n[build-api] api\n"
+    assert sessionrun("logs", "other").returncode == 0, "a task of the newest session"
+    for words, says in (
+        (
+            ("logs", "weekly", "build"),
+            "'build' begins the ids of 2 tasks (build-api, build-web): give more of the id",
+        ),
+        (
+            ("cancel", "nightly", "weekly", "1"),
+            "name several sessions, or tasks of one session, not both: nightly",
+        ),
+        (("cancel", "other"), f"; 'other' is a task of session {newest}, the newest: write last before it"),
+        (("cancel", newest, "weekle"), f"no task 'weekle' in session {newest}"),
+    ):
+        done = sessionrun(*words)
+        assert (done.returncode, says in done.stderr) == (2, True), done.stderr
+    done = sessionrun("logs", "nightly")
+    assert done.stdout == "[build-api] api\n[build-web] web\n"
+    assert f"'nightly' is session {nightly}, and a task of the newest session" in done.stderr
+    assert sessionrun("logs", "last", "nightly").stdout == "task\n"

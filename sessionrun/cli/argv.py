@@ -136,6 +136,7 @@ VALUE_OPTIONS: Final = frozenset(
         "--results-dir",
         "--rescue",
         "--retries",
+        "--round",
         "--rounds",
         "--run-name",
         "--sample",

@@ -11,7 +11,7 @@ import click
 
 from sessionrun.cli.options import json_option, results_dir_option, session_argument
 from sessionrun.cli.render import escape, escape_line, print_json, write_bytes
-from sessionrun.client.lookup import open_session
+from sessionrun.client.lookup import open_tasks
 from sessionrun.client.reading.changes import describe_changes, find_changed, read_changes
 from sessionrun.store.session import SessionDir
 
@@ -28,7 +28,7 @@ def command(session_id: str, tasks: tuple[str, ...], stat: bool, as_json: bool, 
     Of a task whose work is on a branch, the patch that `git apply` takes; of one that runs, its worktree as it
     is now.  On a terminal, through a pager.
     """
-    session = open_session(results_dir, session_id)
+    session, tasks = open_tasks(results_dir, session_id, tasks)
     chosen = find_changed(session, tasks)
     if as_json:
         changes = [describe_changes(session, task) for task in chosen]

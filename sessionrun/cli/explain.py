@@ -22,7 +22,7 @@ from sessionrun.cli.render import (
     task_word,
     telling_lines,
 )
-from sessionrun.client.lookup import open_session
+from sessionrun.client.lookup import open_tasks
 from sessionrun.store.session import SessionDir
 
 _CAUSE_WORDS: Final = {
@@ -51,7 +51,7 @@ def command(session_id: str, tasks: tuple[str, ...], as_json: bool, results_dir:
     """
     from sessionrun.client.explaining.grounds import explain
 
-    session = open_session(results_dir, session_id)
+    session, tasks = open_tasks(results_dir, session_id, tasks)
     explanation = explain(session, tasks)
     if as_json:
         print_json(explanation)

@@ -14,7 +14,7 @@ import click
 
 from sessionrun.cli.options import Count, json_option, place_lines, results_dir_option, session_argument
 from sessionrun.cli.render import escape, short_time, warn
-from sessionrun.client.lookup import choose_tasks, open_session
+from sessionrun.client.lookup import choose_tasks, open_tasks
 from sessionrun.client.reading.logs import Line, open_outputs, open_step
 from sessionrun.client.reading.view import load_view
 from sessionrun.client.reading.waiting import POLL_LAST_S, Watch, gone_words
@@ -67,7 +67,7 @@ def command(
     """
     if round_number is not None and step != "check":
         raise InputError("--round is for --check: only a check is done in each round")
-    session = open_session(results_dir, session_id)
+    session, tasks = open_tasks(results_dir, session_id, tasks)
     view = load_view(session)
     chosen = choose_tasks(view, tasks)
     if not as_json:

@@ -26,7 +26,7 @@ from sessionrun.cli.render import (
     versioned,
     write_bytes,
 )
-from sessionrun.client.lookup import choose_tasks, open_session
+from sessionrun.client.lookup import choose_tasks, open_tasks
 from sessionrun.client.reading.outputs import find_tail, iterate_chunks, iterate_tail
 from sessionrun.client.reading.telling import add_tellings, count_hidden
 from sessionrun.client.reading.view import load_view
@@ -86,7 +86,7 @@ def command(
         raise InputError("--max-bytes and --max-tokens choose what is shown: leave out --raw and --tail")
     if bound is not None and form not in ("text", "json"):
         raise InputError(f"--format {form}: --max-bytes and --max-tokens are for text and json")
-    session = open_session(results_dir, session_id)
+    session, tasks = open_tasks(results_dir, session_id, tasks)
     view = load_view(session)
     chosen = choose_tasks(view, tasks)
     if failed:

@@ -27,7 +27,7 @@ from sessionrun.cli.render import (
     task_word,
     terminal_width,
 )
-from sessionrun.client.lookup import choose_tasks, open_session
+from sessionrun.client.lookup import choose_tasks, open_tasks
 from sessionrun.client.reading.comparison import AXES
 from sessionrun.client.reading.view import describe_shortage, load_view, read_view
 from sessionrun.model.cluster import is_node_id
@@ -72,7 +72,7 @@ def command(
         raise InputError("status: --by cannot be had with --since, --brief or --fields")
     if brief and fields:
         raise InputError("status: choose one of --brief and --fields")
-    session = open_session(results_dir, session_id)
+    session, tasks = open_tasks(results_dir, session_id, tasks)
     as_it_is = as_json and not (tasks or by or brief or fields) and since is None
     unparsed = read_view(session) if as_it_is else None
     if unparsed is not None:

@@ -8,12 +8,15 @@ from pathlib import Path
 from typing import Any
 
 from sessionrun.client.notices import notify
-from sessionrun.model.errors import InputError
+from sessionrun.model.errors import InputError, SessionNotFound, SessionrunError
 from sessionrun.store.lookup import LAST as LAST
 from sessionrun.store.lookup import find_session
 from sessionrun.store.session import SessionDir
 
 DEFAULT_RESULTS_DIR = "results"
+
+SURE_ID = 8
+"""So much of a session's id is no name of a task by accident."""
 
 KNOWN_IDS = 5
 """How many ids of tasks a message names if the wanted task does not exist."""
@@ -48,19 +51,76 @@ def open_session(results_dir: Path | None, session_id: str) -> SessionDir:
     Raises:
         SessionNotFound: the id names no session, or several.
     """
-    return find_session(find_results_dir(results_dir), session_id)
+    place = find_results_dir(results_dir)
+    try:
+        return find_session(place, session_id)
+    except SessionNotFound as error:
+        newest = _find_newest_of(place, session_id)
+        if newest is None:
+            raise
+        task = f"{session_id!r} is a task of session {newest.session_id}, the newest"
+        raise SessionNotFound(f"{error}; {task}: write last before it") from None
+
+
+def open_tasks(
+    results_dir: Path | None, session_id: str, tasks: Sequence[str]
+) -> tuple[SessionDir, tuple[str, ...]]:
+    """Find the session and the names of tasks that a reading verb is about.
+
+    Tasks without a session are those of the newest session here.
+
+    Raises:
+        SessionNotFound: the id names no session, or several, and no task of the newest.
+    """
+    place = find_results_dir(results_dir)
+    try:
+        session = find_session(place, session_id)
+    except SessionNotFound:
+        newest = _find_newest_of(place, session_id)
+        if newest is None:
+            raise
+        return newest, (session_id, *tasks)
+    is_sure = session_id == LAST or (session.session_id.startswith(session_id) and len(session_id) >= SURE_ID)
+    newest = None if is_sure else _find_newest_of(place, session_id)
+    if newest is not None:
+        both = f"{session_id!r} is session {session.session_id}, and a task of the newest session"
+        notify(f"{both}: the session is meant; for the task write last before it")
+    return session, tuple(tasks)
+
+
+def _find_newest_of(place: Path, name: str) -> SessionDir | None:
+    """The newest session of a results directory, if one of its tasks has this name."""
+    try:
+        newest = find_session(place, LAST)
+        status = newest.load_status()
+    except (SessionrunError, OSError):
+        return None
+    return newest if status is not None and match_tasks(status["tasks"], name) else None
+
+
+def match_tasks(tasks: Sequence[dict[str, Any]], name: str) -> list[dict[str, Any]]:
+    """The task of this id or number or, where there is none, those whose id begins so."""
+    exact = [task for task in tasks if name in (task["id"], str(task["num"]))]
+    return exact[-1:] or [task for task in tasks if name and task["id"].startswith(name)]
 
 
 def choose_tasks(status: dict[str, Any], wanted: Sequence[str]) -> list[dict[str, Any]]:
-    """The tasks of a status object that are named by id or number; all if none is named.
+    """The tasks of a status object; of `wanted` ones, each by its id, the beginning of that, or its number.
 
     Raises:
-        InputError: a name that is not a task of the session.
+        InputError: a name that is not a task of the session, or begins several ids.
     """
     if not wanted:
         return list(status["tasks"])
     by_name = {str(task["num"]): task for task in status["tasks"]}
     by_name |= {task["id"]: task for task in status["tasks"]}
+    for name in [name for name in wanted if name not in by_name]:
+        begun = match_tasks(status["tasks"], name)
+        if len(begun) > 1:
+            some = ", ".join(task["id"] for task in begun[:KNOWN_IDS]) + " ..." * (len(begun) > KNOWN_IDS)
+            raise InputError(f"{name!r} begins the ids of {len(begun)} tasks ({some}): give more of the id")
+        if begun:
+            by_name[name] = begun[0]
     missing = [name for name in wanted if name not in by_name]
     if missing:
         ids = [task["id"] for task in status["tasks"]]

@@ -37,28 +37,36 @@ def find_session(results_dir: Path, wanted: str) -> SessionDir:
     Raises:
         SessionNotFound: none, or several.
     """
-    if wanted == LAST:
-        return _find_newest(results_dir)
-    here = list(iterate_sessions(results_dir))
-    matches = _match_ids(here, wanted)
-    named: list[tuple[SessionDir, str | None]] = []
+    matches = match_sessions(results_dir, wanted)
     if not matches:
-        named = _load_names(here, wanted)
-        matches = _choose_newest([session for session, name in named if name == wanted])
-    if not matches:
-        everywhere = index.sessions()
-        matches = _match_ids(everywhere, wanted) or _choose_newest(
-            [session for session, name in _load_names(everywhere, wanted) if name == wanted]
-        )
-    if not matches:
+        here = list(iterate_sessions(results_dir))
         begins = {session.session_id[: len(wanted)] for session in here}  # as much of an id as was typed
-        meant = suggest(wanted, [LAST, *(name for _, name in named if name), *sorted(begins)])
+        names = (name for _, name in _load_names(here, wanted) if name)
+        meant = suggest(wanted, [LAST, *names, *sorted(begins)])
         raise SessionNotFound(
             f"no session {wanted!r} in {results_dir} or elsewhere{meant}; `sessionrun list --all` shows all"
         )
     if len(matches) > 1:
         raise SessionNotFound(_describe_choice(wanted, matches))
     return matches[0]
+
+
+def match_sessions(results_dir: Path, wanted: str) -> list[SessionDir]:
+    """All sessions that `find_session` would have to choose from.
+
+    Raises:
+        SessionNotFound: there is no last one.
+    """
+    if wanted == LAST:
+        return [_find_newest(results_dir)]
+    here = list(iterate_sessions(results_dir))
+    return _match(here, wanted) or _match(index.sessions(), wanted)
+
+
+def _match(sessions: list[SessionDir], wanted: str) -> list[SessionDir]:
+    return _match_ids(sessions, wanted) or _choose_newest(
+        [session for session, name in _load_names(sessions, wanted) if name == wanted]
+    )
 
 
 def _find_newest(results_dir: Path) -> SessionDir:

@@ -2,16 +2,16 @@
 
 from __future__ import annotations
 
-import re
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any, Final, NamedTuple
 
-from sessionrun.client.lookup import find_results_dir, open_session
+from sessionrun.client.lookup import choose_tasks, find_results_dir, match_tasks, open_session
 from sessionrun.client.reading.listing import load_summaries
 from sessionrun.client.reading.view import load_summary_view, load_view
 from sessionrun.model.errors import InputError, SessionNotFound
 from sessionrun.model.times import format_time, parse_time
+from sessionrun.store.lookup import match_sessions
 from sessionrun.store.session import SessionDir
 
 STATES: Final = (
@@ -20,8 +20,8 @@ STATES: Final = (
 )
 """What `--state` takes: statuses, states and results of a session (see `is_in_state`)."""
 
-_LIKE_ID: Final = re.compile(r"(session-)?[0-9a-f]{8}[0-9a-f-]{0,28}")
-"""A word behind the first that may name a session: at least as much of an id as `list` shows."""
+_LEAST: Final = 6
+"""Of a session's id a word behind the first has so much: a shorter one may be a mistyped task."""
 
 
 class Wanted(NamedTuple):
@@ -124,12 +124,22 @@ def choose_sessions(
 def _sort_words(results_dir: Path | None, words: Sequence[str]) -> tuple[list[str], tuple[str, ...]]:
     """Which words are sessions, and which are tasks of the first session: a task goes first, and all are alike."""
     names, rest = list(words[:1]), tuple(words[1:])
-    if not any(_LIKE_ID.fullmatch(word) for word in rest):
+    if not rest:
         return names, rest
-    shown = load_view(open_session(results_dir, names[0]))["tasks"]
-    known = {name for task in shown for name in (task["id"], str(task["num"]))}
-    if all(_LIKE_ID.fullmatch(word) and word not in known for word in rest):
-        return list(words), ()
-    if any(_LIKE_ID.fullmatch(word) and word not in known for word in rest) and known.intersection(rest):
+    first = load_view(open_session(results_dir, names[0]))
+    known = {name for task in first["tasks"] for name in (task["id"], str(task["num"]))}
+    sessions = [word for word in rest if word not in known and _is_session(results_dir, word)]
+    both = next((word for word in sessions if match_tasks(first["tasks"], word)), None)
+    if both is not None:
+        raise InputError(
+            f"{both!r} is a session, and begins a task's id of {first['session_id']}: give more of the id"
+        )
+    if sessions and len(sessions) < len(rest):
+        choose_tasks(first, [word for word in rest if word not in sessions])
         raise InputError(f"name several sessions, or tasks of one session, not both: {' '.join(words)}")
-    return names, rest
+    return (list(words), ()) if sessions else (names, rest)
+
+
+def _is_session(results_dir: Path | None, word: str) -> bool:
+    found = match_sessions(find_results_dir(results_dir), word)
+    return any(len(word) >= _LEAST or not session.session_id.startswith(word) for session in found)

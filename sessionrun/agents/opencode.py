@@ -88,8 +88,8 @@ def find_last_error(
 ) -> Logged | None:
     """The failure of the last request, as its own log has it: it prints nothing while it asks again.
 
-    All processes write into one log.  A line names its process as `run`, and mostly the conversation; the first line
-    of a process names its directory.
+    All processes write into one log.  A line names its process as `run`, and mostly the conversation; the first
+    line of a process names its directory.
     """
     base = environ.get("XDG_DATA_HOME") or os.path.join(environ.get("HOME", ""), ".local/share")
     path = os.path.join(folder or os.path.join(base, "opencode"), "log/opencode.log")

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from typing import Any, Final
+from collections.abc import Sequence
+from typing import Final
 
 import click
 
@@ -19,8 +19,8 @@ from sessionrun.cli.render import (
 )
 from sessionrun.client.reading.next_end import NextEnd, wait_for_next
 from sessionrun.client.reading.selection import Chosen
-from sessionrun.client.reading.waiting import choose_decisive, has_landed
-from sessionrun.model.words import tell_counts
+from sessionrun.client.reading.waiting import View, choose_decisive, has_landed
+from sessionrun.model.words import GOOD, tell_counts
 
 EXIT_FAILED: Final = 1
 EXIT_HELD: Final = 75
@@ -83,14 +83,10 @@ def wait_for_one(
     if as_json:
         head = {key: found.view[key] for key in _HEAD}
         ends = {"left": found.left, "cursor": found.cursor, "timed_out": not found.in_time}
-        print_json({**head, **ends, "tasks": [_describe(task) for task in found.tasks]})
+        print_json({**head, **ends, "tasks": [{key: task[key] for key in _TASK} for task in found.tasks]})
     else:
         _print(found)
-    return _choose_code(found, whole=not chosen.tasks)
-
-
-def _describe(task: Mapping[str, Any]) -> dict[str, Any]:
-    return {key: task.get(key) for key in _TASK}  # an older version knew fewer
+    return choose_code(found.view, found.tasks, in_time=found.in_time, held=found.held, whole=not chosen.tasks)
 
 
 def _print(found: NextEnd) -> None:
@@ -105,10 +101,19 @@ def _print(found: NextEnd) -> None:
     click.echo(f"Cursor: {found.cursor}" if found.left else "Nothing is left to wait for.")
 
 
-def _choose_code(found: NextEnd, *, whole: bool) -> int:
-    if not found.in_time:
+def choose_code(view: View, ended: Sequence[View], *, in_time: bool, held: bool, whole: bool) -> int:
+    """The exit code of `wait`.
+
+    Args:
+        view: the session.
+        ended: those of the tasks that were waited for which have ended.
+        in_time: whether the time was not up.
+        held: whether only tasks are left that are held.
+        whole: whether the tasks of the whole session were waited for: then not all of them decide.
+    """
+    if not in_time:
         return EXIT_TIMEOUT
-    if found.held:
+    if held:
         return EXIT_HELD
-    ended: list[dict[str, Any]] = choose_decisive(found.view, found.tasks) if whole else found.tasks
-    return 0 if all(task["outcome"] == "succeeded" and has_landed(task) for task in ended) else EXIT_FAILED
+    deciding = choose_decisive(view, ended) if whole else ended
+    return 0 if all(task["word"] in GOOD and has_landed(task) for task in deciding) else EXIT_FAILED

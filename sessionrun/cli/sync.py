@@ -11,7 +11,7 @@ import click
 from sessionrun.cli.interrupts import EXIT_INTERRUPTED
 from sessionrun.cli.render import hint, telling, warn
 from sessionrun.client.reading.view import load_summary_view, load_view
-from sessionrun.client.reading.waiting import View, choose_decisive, has_ended, has_landed, is_held, wait_until
+from sessionrun.client.reading.waiting import View, has_ended, is_all_held, wait_until
 from sessionrun.model.errors import SessionrunError
 from sessionrun.store.session import SessionDir
 
@@ -46,8 +46,11 @@ def follow_run(session: SessionDir, *, as_json: bool, quiet: bool, leaves_held: 
         if not quiet:
             hint(f"session: {session.session_id}")
         progress = None if quiet else make_progress(sys.stderr, lambda: load_view(session)["tasks"])
-        load = load_view if leaves_held else load_summary_view
-        wait_until(lambda: load(session), is_over if leaves_held else has_ended, progress=progress)
+
+        def is_over(view: View) -> bool:
+            return has_ended(view) or (leaves_held and is_all_held(view))
+
+        wait_until(lambda: load_summary_view(session), is_over, progress=progress)
     except KeyboardInterrupt:
         from sessionrun.client.asking.requests import request_cancel
 
@@ -99,14 +102,6 @@ def _print_end(session: SessionDir, view: View, *, as_json: bool, quiet: bool) -
             click.echo(f"\n{word_summary(summary)}")
 
 
-def is_over(view: View) -> bool:
-    """Whether the session has ended, or only held tasks are left."""
-    return has_ended(view) or is_held(view, view["tasks"])
-
-
 def _is_only_held(view: View) -> bool:
     """Whether all that has not succeeded is work that could not land for a reason that is not its own."""
-    decisive = choose_decisive(view, view["tasks"])
-    if view["outcome"] == "succeeded" or any(task["outcome"] != "succeeded" for task in decisive):
-        return False
-    return all(has_landed(task) or task["landing"]["status"] == "held" for task in decisive)
+    return bool(view["result"] == "bounced" and not view["counts"]["bounced"])

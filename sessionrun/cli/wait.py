@@ -5,11 +5,10 @@ from __future__ import annotations
 import sys
 from collections import Counter
 from pathlib import Path
-from typing import Any
 
 import click
 
-from sessionrun.cli.next_end import EXIT_FAILED, EXIT_HELD, EXIT_TIMEOUT, wait_for_one
+from sessionrun.cli.next_end import EXIT_HELD, EXIT_TIMEOUT, choose_code, wait_for_one
 from sessionrun.cli.options import Duration, find_place, json_option, results_dir_option
 from sessionrun.cli.render import held_lines, session_head
 from sessionrun.cli.selecting import Done, SinceOrCursor, act_on_each, label_option, make_wanted, state_option
@@ -20,9 +19,7 @@ from sessionrun.client.reading.waiting import (
     Deadline,
     Progress,
     Waited,
-    choose_decisive,
     has_ended,
-    has_landed,
     wait,
     wait_for_any,
 )
@@ -115,21 +112,12 @@ def _make_progress(session: SessionDir) -> Progress | None:
 
 def _describe(waited: Waited, chosen: Chosen) -> Done:
     view, tasks = waited.view, waited.tasks
-    decisive = tasks if chosen.tasks else choose_decisive(view, tasks)
     done = sum(task["status"] == "completed" for task in tasks)
     counts = f"{done}/{len(tasks)} completed, {tell_counts(Counter(task['word'] for task in tasks))}"
     place = find_place(view)
     where = f" (in {place})" if place else ""
     record = {**view, "tasks": tasks, "timed_out": not waited.in_time}
-    code = _choose_code(waited, decisive)
+    ended = [task for task in tasks if task["outcome"]]
+    code = choose_code(view, ended, in_time=waited.in_time, held=not waited.done, whole=not chosen.tasks)
     held = held_lines(view) if code in (EXIT_HELD, EXIT_TIMEOUT) else []
     return Done(record, "\n".join([f"{session_head(view)}: {counts}{where}", *held]), code)
-
-
-def _choose_code(waited: Waited, decisive: list[dict[str, Any]]) -> int:
-    if not waited.in_time:
-        return EXIT_TIMEOUT
-    if not waited.done:
-        return EXIT_HELD
-    good_ends = (task["outcome"] == "succeeded" and has_landed(task) for task in decisive if task["outcome"])
-    return 0 if all(good_ends) else EXIT_FAILED

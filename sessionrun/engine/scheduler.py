@@ -16,7 +16,7 @@ Costs: O(log n) per event.  Only requests, the stop of a session after failures 
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from typing import Final
 
 from sessionrun.engine.budget import (
@@ -27,7 +27,6 @@ from sessionrun.engine.budget import (
     soft_budget_spent,
     wanted_money,
 )
-from sessionrun.engine.feeding import list_decisive
 from sessionrun.engine.landing import held_again_at, is_landing, next_landing
 from sessionrun.engine.mending import next_mend
 from sessionrun.engine.moves import backoff_s
@@ -50,6 +49,7 @@ from sessionrun.model.events import (
 )
 from sessionrun.model.reasons import NEVER_RETRIED
 from sessionrun.model.spec import SLOT, Outcome
+from sessionrun.model.words import name_tries
 
 RETRIED: Final[frozenset[Outcome]] = frozenset(("failed", "timed_out"))
 """Outcomes that `retries` may try again; never those where the work may still have been done."""
@@ -209,8 +209,17 @@ def _take_or_lack(state: State, task: TaskState, taken: dict[str, int]) -> str |
 
 
 def _session_ended(state: State) -> SessionEnded:
-    all_good = all(task.end.outcome == "succeeded" and _has_landed(task) for task in list_decisive(state))
+    all_good = all(task.end.outcome == "succeeded" and _has_landed(task) for task in _find_decisive(state))
     return SessionEnded("cancelled" if state.cancelled else "completed", "succeeded" if all_good else "failed")
+
+
+def _find_decisive(state: State) -> Iterable[TaskState]:
+    """The tasks that decide the outcome: no mends, and for each task of the queue the last attempt."""
+    feeds, last = state.spec.feed is not None, dict[str | None, TaskState]()
+    for task in state.tasks.values():
+        last[name_tries(task.spec.id, task.spec.labels, mends=task.spec.mend is not None, feeds=feeds)] = task
+    last.pop(None, None)
+    return last.values()
 
 
 def _has_landed(task: TaskState) -> bool:

@@ -6,8 +6,7 @@ in.  The key names here are the contract of sessionrun-files(5); no other module
 
 from __future__ import annotations
 
-from collections import Counter
-from collections.abc import Collection, Iterable, Iterator, Mapping
+from collections.abc import Collection, Iterator, Mapping
 from dataclasses import asdict
 from typing import TYPE_CHECKING, Any, Final, Literal, TypeAlias
 
@@ -120,8 +119,6 @@ def project_live(state: State) -> dict[str, Any]:
         **describe_session((_stand(state, task) for task in state.tasks.values()), ended=state.ended is not None),
         "started_at": format_time(state.started_at) or spec.created_at,
         "ended_at": format_time(state.ended_at),
-        "total": len(state.tasks),
-        **_count_tasks(state.tasks.values()),
         "max_parallel": spec.resources.get(SLOT),
         "base_branch": spec.repository and spec.repository.base_branch,
         "usage": project_session_usage(state),
@@ -139,7 +136,7 @@ def project_live(state: State) -> dict[str, Any]:
 
 def project_summary(status: Mapping[str, Any]) -> dict[str, Any]:
     """The object of the summary file, out of status.json's."""
-    return {key: status.get(key) for key in SUMMARY_KEYS}  # an older version knew fewer
+    return {key: status[key] for key in SUMMARY_KEYS}
 
 
 def summarise(
@@ -164,11 +161,7 @@ def recount(status: dict[str, Any]) -> dict[str, Any]:
     """A status whose tasks a reader has corrected, with all that is counted of them."""
     tasks, stopped = status["tasks"], status["status"] == "interrupted"
     standings = [stand(task, feeds=status["feed"] is not None) for task in tasks]
-    return {
-        **status,
-        **describe_session(standings, ended=status["ended_at"] is not None, stopped=stopped),
-        **_count((task["status"], task["outcome"]) for task in tasks),
-    }
+    return {**status, **describe_session(standings, ended=status["ended_at"] is not None, stopped=stopped)}
 
 
 def _without_supervisor(task: dict[str, Any], living: Collection[str], gone: Mapping[str, Gone]) -> dict[str, Any]:
@@ -192,28 +185,6 @@ def _without_supervisor(task: dict[str, Any], living: Collection[str], gone: Map
         }
     word = "waiting" if task["word"] == "running" else task["word"]
     return {**task, "status": "pending", "phase": "queued", "pid": None, "word": word}
-
-
-def _count_tasks(tasks: Iterable[TaskState]) -> dict[str, int]:
-    return _count((_status_word(task), task.end.outcome) for task in tasks)
-
-
-def _count(tasks: Iterable[tuple[str, str | None]]) -> dict[str, int]:
-    """The counters, of each task's status and outcome.
-
-    `failed` is every completed task that neither succeeded nor was skipped or cancelled.
-    """
-    counts = Counter(tasks)
-    completed = sum(count for (status, _), count in counts.items() if status == "completed")
-    successful, skipped = counts["completed", "succeeded"], counts["completed", "skipped"]
-    cancelled = counts["completed", "cancelled"]
-    return {
-        "completed": completed,
-        "running": sum(count for (status, _), count in counts.items() if status == "running"),
-        "successful": successful,
-        "failed": completed - successful - skipped - cancelled,
-        "skipped": skipped,
-    }
 
 
 def _project_environment(place: Place) -> dict[str, Any] | None:

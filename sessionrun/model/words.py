@@ -108,18 +108,25 @@ def name_tries(task_id: str, labels: Mapping[str, str], *, mends: bool, feeds: b
 
 
 def describe_session(tasks: Iterable[Standing], *, ended: bool, stopped: bool = False) -> dict[str, Any]:
-    """What follows for a session from how its tasks stand: its `state`, `result`, `held_until` and `counts`."""
+    """The keys of a session that follow from how its tasks stand."""
     tasks = list(tasks)
     counts = dict.fromkeys(WORDS, 0)
     for task in tasks:
         counts[task.word] += 1
+    completed, failed = sum(not task.is_open for task in tasks), sum(counts[word] for word in BAD)
     state = ENDED if ended else STOPPED if stopped else _find_state(tasks)
     times = [task.held_until for task in tasks if state == HELD and task.word == HELD and task.held_until]
     return {
         "state": state,
         "result": _find_result(tasks) if ended else None,
         "held_until": min(times, default=None),
+        "total": len(tasks),
         "counts": counts,
+        "completed": completed,
+        "running": counts["running"],
+        "successful": completed - failed - counts["skipped"] - counts["cancelled"],
+        "failed": failed,
+        "skipped": counts["skipped"],
     }
 
 

@@ -129,14 +129,10 @@ def find_cause(status: Status, event: str) -> Mapping[str, Any] | None:
     return min(tasks, key=lambda task: task["ended_seq"] or task["num"], default=None)
 
 
-def _has_landed(task: Mapping[str, Any]) -> bool:
-    return task["word"] in ("landed", "bounced")
-
-
 _IS: Final[Mapping[str, Callable[[Mapping[str, Any]], bool]]] = {
     "failed": lambda task: task["word"] in BAD,
     "held": lambda task: task["status"] != "completed" and task["word"] == "held",
-    "landed": _has_landed,
+    "landed": lambda task: task["word"] in ("landed", "bounced"),
 }
 
 

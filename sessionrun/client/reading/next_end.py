@@ -10,7 +10,7 @@ from collections.abc import Sequence
 from typing import Any, NamedTuple
 
 from sessionrun.client.lookup import choose_tasks
-from sessionrun.client.reading.view import load_history, load_view
+from sessionrun.client.reading.view import load_view
 from sessionrun.client.reading.waiting import View, has_ended, has_failed, is_done, is_held, wait_until
 from sessionrun.store.session import SessionDir
 
@@ -64,11 +64,11 @@ def wait_for_next(
             bool(find(view))
             or has_ended(view)
             or all(map(is_done, chosen))
-            or (not through_holds and is_held(view, chosen))
+            or (not through_holds and is_held(view, tasks))
         )
 
-    seen = wait_until(lambda: _load(session), is_over, timeout_s=timeout_s)
-    view = seen or _load(session)
+    seen = wait_until(lambda: load_view(session), is_over, timeout_s=timeout_s)
+    view = seen or load_view(session)
     chosen = choose_tasks(view, tasks)
     ended = find(view)
     left = 0 if has_ended(view) else sum(not is_done(task) for task in chosen)
@@ -81,11 +81,3 @@ def find_ended(tasks: Sequence[dict[str, Any]], *, since: int, failed: bool) -> 
     over = has_failed if failed else is_done
     ended = [task for task in tasks if over(task) and (not since or (task["ended_seq"] or 0) > since)]
     return sorted(ended, key=lambda task: (task["ended_seq"] or 0, task["num"]))
-
-
-def _load(session: SessionDir) -> View:
-    """The view; from the logs if a version wrote status.json that did not say with which record a task ended."""
-    view = load_view(session)
-    if all("ended_seq" in task for task in view["tasks"]):
-        return view
-    return load_history(session)[0]

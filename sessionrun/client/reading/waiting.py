@@ -69,12 +69,11 @@ def wait(
     session: SessionDir,
     tasks: Sequence[str] = (),
     *,
-    need_all: bool = True,
     through_holds: bool = False,
     timeout_s: float | None = None,
     progress: Progress | None = None,
 ) -> Waited:
-    """Block until tasks have ended: the named ones or all of the session; any one of them if `need_all` is false.
+    """Block until tasks have ended: the named ones or all of the session.
 
     What is held without a known time is waited for only with `through_holds`, or while something else goes on.
 
@@ -84,25 +83,22 @@ def wait(
         StoreError: the session's files are damaged.
     """
     choose_tasks(load_view(session), tasks)
-    whole = need_all and not tasks
+    whole = not tasks
 
     def are_done(view: View) -> bool:
-        return has_ended(view) or _are_done(choose_tasks(view, tasks), need_all=need_all)
+        return has_ended(view) or (not whole and all(map(is_done, choose_tasks(view, tasks))))
 
     def is_over(view: View) -> bool:
-        return are_done(view) or (not through_holds and is_held(view, choose_tasks(view, tasks)))
-
-    def is_whole_over(view: View) -> bool:
-        return has_ended(view) or (not through_holds and _is_held_whole(view))
+        return are_done(view) or (not through_holds and (is_all_held(view) if whole else is_held(view, tasks)))
 
     seen = wait_until(
         (lambda: load_summary_view(session)) if whole else (lambda: load_view(session)),
-        is_whole_over if whole else is_over,
+        is_over,
         timeout_s=timeout_s,
         progress=progress,
     )
     view = load_view(session)
-    done = seen is not None and (has_ended(seen) if whole else are_done(seen))
+    done = seen is not None and are_done(seen)
     return Waited(view, choose_tasks(view, tasks), seen is not None, done)
 
 
@@ -122,7 +118,7 @@ def wait_for_any(
         for session, watch, view in zip(sessions, watches, views, strict=True):
             if has_ended(view) or watch.is_gone(view):
                 over.append(session)
-        if not over and not through_holds and all(map(_is_held_whole, views)):
+        if not over and not through_holds and all(map(is_all_held, views)):
             over.extend(sessions)
         return bool(over)
 
@@ -212,17 +208,12 @@ def has_failed(task: Mapping[str, Any]) -> bool:
     return is_done(task) and (task["word"] in BAD or (task["outcome"] == "succeeded" and not has_landed(task)))
 
 
-def _are_done(tasks: list[dict[str, Any]], *, need_all: bool) -> bool:
-    done = [is_done(task) for task in tasks]
-    return all(done) if need_all else any(done) or not done
-
-
 def is_done(task: Mapping[str, Any]) -> bool:
     """Whether a task has ended, and its work is not about to land."""
     return task["status"] == "completed" and not _is_landing(task)
 
 
-def _is_held_whole(view: View) -> bool:
+def is_all_held(view: View) -> bool:
     """Whether all that is left of a session is held without a known time, of which its summary is enough."""
     return bool(view["state"] == HELD and not view["held_until"])
 
@@ -232,7 +223,7 @@ def _is_landing(task: Mapping[str, Any]) -> bool:
     return (task.get("landing") or {}).get("status") in IN_LANDING
 
 
-def is_held(view: dict[str, Any], chosen: list[dict[str, Any]]) -> bool:
-    """Whether all tasks that are left are held without a known time; false if no process could release them."""
-    names = {task["id"] for task in chosen}
+def is_held(view: View, tasks: Sequence[str]) -> bool:
+    """Whether all that is left of the named tasks is held without a known time, and a process could release it."""
+    names = {task["id"] for task in choose_tasks(view, tasks)}
     return view["status"] != "interrupted" and is_stuck(_stand(view, view["tasks"]), names)

@@ -9,10 +9,11 @@ from typing import Any, Final
 import click
 
 from sessionrun.cli.options import Count, Duration, ShellCommand, json_option, results_dir_option
-from sessionrun.cli.render import escape, escape_line, print_json
+from sessionrun.cli.render import escape, escape_line, print_json, telling_lines
 from sessionrun.client.config import load_merge_trailers
 from sessionrun.client.landing.landing import AskedLanding, Choice, merge
 from sessionrun.client.lookup import open_session
+from sessionrun.client.reading.telling import tell_files
 from sessionrun.model.sandbox import POLICIES, Policy
 
 EXIT_BOUNCED: Final = 1
@@ -106,7 +107,8 @@ def _print(record: dict[str, Any]) -> None:
         line += f": {task['reason']}" if task["reason"] else ""
         click.echo(escape_line(line))
         if task["output"]:
-            click.echo(f"    see {escape_line(task['output'])}")
+            words = telling_lines({"telling": tell_files("gate", [Path(task["output"])])}, "    ")
+            click.echo("\n".join([*words, f"    see {escape_line(task['output'])}"]))
     for remark in record["remarks"]:
         click.echo(escape_line(remark), err=True)
     if record["hold"] is not None:

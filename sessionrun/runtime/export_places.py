@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import Final
 
 from sessionrun.model.spec import Export
+from sessionrun.store import locks
 from sessionrun.store.files import find_beside, remove_left
 
 _PATHS: Final = ("results_file", "outputs_dir", "runs_dir", "path")
@@ -50,7 +51,11 @@ def find_left(exports: Iterable[Export]) -> list[Path]:
 
 
 def sweep_left(exports: Iterable[Export]) -> None:
-    """Remove what writers that died have left there."""
+    """Remove what writers that died have left there, and their locks."""
+    exports = list(exports)
     for path in find_left(exports):
         with suppress(OSError):
             remove_left(path)
+    for place in (Path(place) for export in exports for place in list_places(export)):
+        for beside in (place, *(place / name for name in (os.listdir(place) if place.is_dir() else ()))):
+            locks.remove_free(beside.with_name(f".{beside.name}.lock"))

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import os
 import re
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any, Final
 
@@ -72,10 +72,16 @@ def tell(session: SessionDir, task: Mapping[str, Any], room: int | None = None) 
     step = find_failed_step(session, task)
     if step is None or task["reason_class"] in _HIDDEN:
         return None
-    texts = (read_tail(path).decode("utf-8", "backslashreplace") for path in list_step(session, task, step))
     worktree = load_worktree(session.path, task["id"], task["attempt"])
+    telling = tell_files(step, list_step(session, task, step), worktree)
+    return telling and {**telling, "lines": telling["lines"] if room is None else _fit(telling["lines"], room)}
+
+
+def tell_files(step: str, paths: Iterable[Path], worktree: str | None = None) -> dict[str, Any] | None:
+    """The telling lines of a step whose output is in files."""
+    texts = (read_tail(path).decode("utf-8", "backslashreplace") for path in paths)
     lines = choose_lines("\n".join(texts), worktree)
-    return {"step": step, "lines": lines if room is None else _fit(lines, room)} if lines else None
+    return {"step": step, "lines": lines} if lines else None
 
 
 def find_failed_step(session: SessionDir, task: Mapping[str, Any]) -> str | None:

@@ -74,7 +74,7 @@ def gather(session: SessionDir, details_of: Callable[[Mapping[str, Any]], bool] 
         StoreError: the session's files are damaged.
     """
     view, _, entries = load_history(session)
-    tasks = add_tellings(session, view["tasks"])
+    tasks = view["tasks"]
     chosen = {task["id"] for task in tasks if details_of is None or details_of(task)}
     specs = load_tasks(session) if chosen else {}
     spans = find_spans(entries)
@@ -86,8 +86,9 @@ def gather(session: SessionDir, details_of: Callable[[Mapping[str, Any]], bool] 
             return Shown(task, (), ran, _NOTHING, _NOTHING, _NOTHING)
         spec = specs.get(task["id"])
         prompts = tuple(prompt[: room // 6] for prompt in spec.prompts) if spec is not None else ()
+        (worded,) = add_tellings(session, [task])
         return Shown(
-            task,
+            worded,
             prompts,
             ran,
             _take(session.path / task["output"], room // 3),

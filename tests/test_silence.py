@@ -162,6 +162,16 @@ def test_a_request_that_failed_before_it_went_on_says_nothing(tmp_path: Path) ->
     assert table.find_silent_limit(table.BUILTIN["gemini"], tmp_path / "out", tmp_path / "err", {}, "/") is None
 
 
+@pytest.mark.parametrize("limit", ["timeout", "idle_timeout"])
+def test_a_time_limit_while_an_agent_waits_for_its_provider(sessionrun: Command, limit: str) -> None:
+    """That it waited for a limit says more than that its time was up."""
+    (sessionrun.cwd / "sessionrun.toml").write_text(AGENT.replace('"codex"', '"gemini"'))
+    prompt = f"echo '{RETRIED.strip()}' >&2; exec sleep 600"
+    session = sessionrun.start([{"id": "a", "prompt": prompt, "agent": "streaming", limit: 1}])
+    view = sessionrun.until(session, lambda view: view["tasks"][0]["held_until"])
+    assert view["tasks"][0]["reason"].startswith("held: rate_limited: Attempt 1 failed with status 429.")
+
+
 @pytest.mark.slow
 def test_a_limit_that_an_agent_is_silent_about_is_held(sessionrun: Command) -> None:
     line = opencode_log(FAILED).strip()

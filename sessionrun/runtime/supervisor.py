@@ -295,6 +295,9 @@ class Supervisor:
         if isinstance(order, StartJob):
             return self._claim(order.key)
         if isinstance(order, CancelJob):
+            if order.reason == "timed_out" and order.key.phase == "work" and self._state.spec.cluster is None:
+                # before its agent is told to end, which changes its files
+                self._jobs.note_limit(self._state.tasks[order.key.task], order.key)
             self._executor.stop(order.key, now=order.now)
         elif isinstance(order, CheckOutput):
             self._check_output(order)

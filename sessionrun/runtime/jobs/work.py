@@ -146,10 +146,12 @@ def note_limit(site: Site, state: TaskState, key: JobKey) -> bool:
     stdout = session.raw_path(task.id) if table.has_stream(agent) else session.output_path(task.id)
     cwd, (env, own) = site.directory_of(task, state.place), _find_own_files(site, state, key)
     problem = table.find_silent_limit(agent, stdout, session.error_path(task.id), env, cwd, own)
-    if problem is None:
+    try:
+        if problem is not None:
+            replace_file(session.make_job_path(key) / LIMIT, orjson.dumps([*problem]), durable=True)
+    except OSError:  # the disk is full: it is looked at again
         return False
-    replace_file(session.make_job_path(key) / LIMIT, orjson.dumps([*problem]), durable=True)
-    return True
+    return problem is not None
 
 
 def _find_own_files(site: Site, state: TaskState, key: JobKey) -> tuple[Mapping[str, str], str | None]:

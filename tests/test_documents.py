@@ -397,7 +397,6 @@ def test_the_words_of_worktrees_are_in_the_documents() -> None:
         jobfiles.REQUEST,
         request.CLAIM,
         jobfiles.ANSWER,
-        request.CHANGED,
         registration.LOCK_NAME,
         books.MARK,
     ):

@@ -12,14 +12,14 @@ from conftest import Command, eventually, slow
 from test_workspaces import Project
 from test_worktrees import by_id, project, start, wait
 
-from sessionrun.model.errors import InputError, SessionrunError
+from sessionrun.model.errors import InputError
 from sessionrun.model.places import GitSettings
 from sessionrun.workspaces.fence import furnish, open_fence
-from sessionrun.workspaces.freezing import fingerprint, read_settings
+from sessionrun.workspaces.freezing import read_settings
 from sessionrun.workspaces.git import ENVIRONMENT, OVERRIDES, READER_LIMIT_S, Git, GitError
 from sessionrun.workspaces.release import release
 from sessionrun.workspaces.repository import find_repository
-from sessionrun.workspaces.request import CHANGED, WorkspaceRequest, load_changed
+from sessionrun.workspaces.request import WorkspaceRequest
 from sessionrun.workspaces.worktree import prepare
 
 __all__ = ["project"]
@@ -144,9 +144,6 @@ def test_what_a_task_plants_runs_nothing_and_changes_no_work(
         _check_work(project, "main-task-good")
         assert tasks["later"]["outcome"] == "succeeded", tasks["later"]
         _check_work(project, "main-task-later")
-        assert {"filter.zap.clean", "info/attributes"} <= set(tasks["good"]["git_config_changed"])
-        shown = " ".join(sessionrun("status", session_id).stdout.split())
-        assert "git settings of the repository that changed while it ran: alias.config" in shown
     _run_every_verb(sessionrun, session_id)
     plan_file = project.root / "again.json"
     plan_file.write_text('["true"]')
@@ -202,50 +199,11 @@ def test_settings_that_hang_hold_nobody_up(sessionrun: Command, project: Project
     tasks = by_id(wait(sessionrun, session_id))
     assert [tasks[name]["outcome"] for name in ("bad", "good", "later")] == ["cancelled", "succeeded", "succeeded"]
     assert all(task["worktree_kept"] is None for task in tasks.values())
-    assert tasks["later"]["git_config_changed"] is None
-    assert {"include.path", "includeif.gitdir:/.path"} <= set(tasks["good"]["git_config_changed"])
     assert sessionrun("clean", "--worktrees", session_id).returncode == 0
     (project.top / ".git/config").write_text((project.top / ".git/config").read_text().split("[include")[0])
     for branch in ("main-task-good", "main-task-later"):
         _check_work(project, branch)
     assert project.show("main-task-later", "later.txt") == b"later\n"
-
-
-BROKEN_LINK = "mv .git ../old; git init -q; echo > new"
-"""Ends in a RELEASE that fails."""
-
-
-@pytest.mark.slow
-def test_what_changed_is_told_also_if_the_release_fails(sessionrun: Command, project: Project) -> None:
-    for change, told in (("git config core.editor mine; ", ["core.editor"]), ("", None)):
-        session_id = start(sessionrun, project, [{"id": "t", "prompt": change + BROKEN_LINK}], "--worktree")
-        task = by_id(wait(sessionrun, session_id))["t"]
-        assert task["worktree_kept"].startswith("release_failed: ")
-        assert task["git_config_changed"] == told
-        said = "git settings of the repository that changed while it ran: core.editor"
-        assert (said in " ".join(sessionrun("status", session_id).stdout.split())) is (told is not None)
-
-
-def test_without_git_no_setting_is_said_to_have_changed(
-    project: Project, own_place: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    folders = [own_place / "jobs" / f"a1-r1-{phase}" for phase in ("prepare", "release")]
-    for folder in folders:
-        folder.mkdir(parents=True)
-    request = WorkspaceRequest(project.repository(), "s1", "t", "do it", patch=str(own_place / "patch"))
-    request = replace(request, place=prepare(request, folders[0]))
-    project.run("config", "core.editor", "mine")
-    assert request.place is not None and request.place.worktree is not None
-    Path(request.place.worktree, ".git").unlink()
-    with monkeypatch.context() as patched, pytest.raises(SessionrunError, match="is not a worktree"):
-        patched.setenv("PATH", str(own_place / "nothing"))
-        release(request, folders[1])
-    assert load_changed(folders[1]) == ()
-    with pytest.raises(SessionrunError, match="is not a worktree of"):
-        release(request, folders[1])
-    assert load_changed(folders[1]) == ("core.editor",)
-    (folders[1] / CHANGED).write_text('{"git_config_changed": [1]}')
-    assert load_changed(folders[1]) == ()
 
 
 def test_settings_of_the_launch_hold(project: Project) -> None:
@@ -430,18 +388,3 @@ def find_changes(top: Path) -> str:
     return subprocess.run(
         ["git", "status", "--porcelain"], cwd=top, check=True, capture_output=True, text=True
     ).stdout
-
-
-def test_settings_that_become_a_fifo_while_they_are_noted_hold_nothing_up(project: Project) -> None:
-    """A task may do that between any two steps of ours: git gets the text, and opens nothing."""
-    config = project.top / ".git" / "config"
-
-    class Late(Git):
-        def attempt(self, *argv: str, stdin: bytes | None = None) -> subprocess.CompletedProcess[bytes]:
-            config.unlink()
-            os.mkfifo(config)
-            return Git.attempt(self, *argv, stdin=stdin)
-
-    expected = fingerprint(project.top / ".git", Git(project.root))
-    assert {"user.name", "info/exclude"} <= set(expected)
-    assert fingerprint(project.top / ".git", Late(project.root, limit_s=20)) == expected

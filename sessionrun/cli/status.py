@@ -35,9 +35,6 @@ from sessionrun.model.errors import InputError
 from sessionrun.model.words import tell_counts
 from sessionrun.store.session import SessionDir
 
-SHOWN_SETTINGS: Final = 8
-"""So many names of changed settings are shown; --json has all."""
-
 _INDENT: Final = " " * 5
 
 
@@ -194,19 +191,10 @@ def whereabouts_lines(task: Mapping[str, Any], indent: str) -> list[str]:
 
 
 def kept_lines(task: Mapping[str, Any], indent: str) -> list[str]:
-    """Why a task's worktree was not removed, or what became of its work, as lines of their own.
-
-    Settings that changed while it ran are named too: the user's own git obeys them.
-    """
-    why, remark, changed = task.get("worktree_kept"), task.get("worktree_remark"), task.get("git_config_changed")
-    if not (why or remark or changed):
-        return []
+    """Why a task's worktree was not removed, or what became of its work, as lines of their own."""
+    why, remark = task.get("worktree_kept"), task.get("worktree_remark")
     lines = [f"worktree kept: {why}"] if why else []
     lines += [str(remark)] if remark else []
-    if changed:
-        more = f" and {len(changed) - SHOWN_SETTINGS} more" if len(changed) > SHOWN_SETTINGS else ""
-        names = ", ".join(changed[:SHOWN_SETTINGS]) + more
-        lines.append(f"git settings of the repository that changed while it ran: {names}")
     return [wrapped for line in lines for wrapped in _wrap(line, indent)]
 
 

@@ -232,7 +232,6 @@ def _project_task(state: State, task: TaskState) -> dict[str, Any]:
         "worktree": place.worktree,
         "worktree_kept": place.kept,
         "worktree_remark": place.remark,
-        "git_config_changed": list(place.git_config_changed) or None,
         "environment": _project_environment(place),
         "seat": task.seat or place.seat,
         "base_commit": place.base_commit,

@@ -89,8 +89,7 @@ class Place:
     left something that git does not ignore.  `commit` holds the work, on `branch` or, where that could not be,
     on `rescue`; `diff_stat` counts files, insertions and deletions against `work_base`; `kept` is why the
     worktree was not removed; `remark` is what became of work that is nowhere.  `changed` is whether anything in it
-    that git does not ignore differs from `work_base`, as far as RELEASE can tell.  `git_config_changed` names
-    the settings that all worktrees of the repository share and that changed while the task ran.  `start` is there
+    that git does not ignore differs from `work_base`, as far as RELEASE can tell.  `start` is there
     if the worktree is of a mirror.  `environment` is what SETUP made for it.  `seat` is the number of a worktree
     that stays.  `taken_up` is the commit at which the last attempt began, if it went on with earlier work.
     `refused` is why the work of a mend may not land.
@@ -105,7 +104,6 @@ class Place:
     kept: str | None = None
     remark: str | None = None
     changed: bool | None = None
-    git_config_changed: tuple[str, ...] = ()
     setup_commit: str | None = None
     start: Start | None = None
     environment: MadeEnvironment | None = None
@@ -148,7 +146,6 @@ def settings_from_record(record: Mapping[str, Any]) -> GitSettings:
 def place_from_record(record: Mapping[str, Any]) -> Place:
     """Rebuild a place from its record; keys that a later version added are left out."""
     values = {name: value for name, value in record.items() if name in _PLACE}
-    values["git_config_changed"] = tuple(values.get("git_config_changed") or ())
     if values.get("start"):
         values["start"] = Start(values["start"]["name"], values["start"]["commit"])
     if values.get("environment"):

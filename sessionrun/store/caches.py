@@ -227,7 +227,6 @@ NOTE: Final = objects(
     {"rule": TEXT, "level": words("note", "alarm"), "where": path, "text": TEXT, "certain": FLAG}
 )
 OPTIONAL_OF_TASK: Final[Mapping[str, Kind]] = {
-    "git_config_changed": nullable(lists(TEXT)),
     "node": nullable(path),
     "setup_commit": nullable(path),
     "proof": nullable(words(*PROOFS)),

@@ -8,9 +8,8 @@ worktree has its own.
 
 from __future__ import annotations
 
-import hashlib
 import os
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Final
 
@@ -117,32 +116,6 @@ def is_promise(name: str) -> bool:
     return name == "extensions.partialclone" or (name.startswith("remote.") and name.endswith(".promisor"))
 
 
-def fingerprint(common_dir: Path, git: Git) -> dict[str, str]:
-    """Return a digest for each name of the settings that all worktrees share: it changes when they do.
-
-    Args:
-        common_dir: of the repository.
-        git: of any directory; only its program is used.
-    """
-    texts: dict[str, list[str]] = {}
-    for name in ("config", "config.worktree"):
-        try:  # git never opens it: a task may put a FIFO there at any moment
-            content = read_regular(common_dir / name, _LIMIT_BYTES)
-        except OSError:
-            continue
-        done = git.attempt("config", "--file", "-", "--no-includes", "--list", "-z", stdin=content)
-        for key, value in _parse_config(done.stdout):
-            texts.setdefault(key, []).append("" if value is None else value)
-    for name in ("attributes", "exclude"):
-        texts[f"info/{name}"] = [_read_text(common_dir / "info" / name)]
-    return {key: _digest("\0".join(values)) for key, values in sorted(texts.items())}
-
-
-def compare(before: Mapping[str, str], after: Mapping[str, str]) -> tuple[str, ...]:
-    """The names of what changed between two fingerprints."""
-    return tuple(key for key in sorted({*before, *after}) if before.get(key) != after.get(key))
-
-
 def _list_config(git: Git, but: tuple[str, ...] = ("command",)) -> Iterator[tuple[str, str | None]]:
     """All settings in force, in order, without some scopes: "command" is what we give git ourselves."""
     fields = git("config", "--list", "-z", "--show-scope").split(b"\0")
@@ -190,7 +163,3 @@ def _read_text(path: Path) -> str:
         return read_regular(real).decode("utf-8", "replace")
     except (OSError, RuntimeError):
         return ""
-
-
-def _digest(text: str) -> str:
-    return hashlib.sha256(text.encode("utf-8", "surrogateescape")).hexdigest()[:16]

@@ -41,7 +41,6 @@ from sessionrun.workspaces.rescues import find_rescues, rescue_lost_head
 from sessionrun.workspaces.room import remove_room
 from sessionrun.workspaces.rounds import Site, drop_rounds, put_back
 from sessionrun.workspaces.seats import drop_task_file, is_leaving, is_tracked, leave_seat
-from sessionrun.workspaces.witness import tell_changed
 
 
 def release(request: WorkspaceRequest, folder: Path, *, drop_empty: bool = True) -> Place:
@@ -56,7 +55,6 @@ def release(request: WorkspaceRequest, folder: Path, *, drop_empty: bool = True)
         hold_mirror(request.upstream),
         open_fence(request.repository, folder, limit_s=request.git_limit_s) as fence,
     ):
-        changed = tell_changed(request.repository, folder, fence.main())
         released = release_behind(fence, request, folder)
         if request.mend is not None:
             from sessionrun.workspaces.mending import finish_mend
@@ -73,7 +71,7 @@ def release(request: WorkspaceRequest, folder: Path, *, drop_empty: bool = True)
             released = leave_walls(request, released)
     if request.upstream is not None and request.upstream.history is not None and drop_empty:
         drop_excerpt(Path(request.repository.common_dir))
-    return replace(released, git_config_changed=changed) if changed else released
+    return released
 
 
 def _drop_environment(request: WorkspaceRequest, released: Place, folder: Path) -> Place:

@@ -28,8 +28,6 @@ WORKSPACE_LIMIT_S: Final = 600.0
 CLAIM: Final = jobfiles.CLAIM
 """Written before a branch or a worktree is made, so that `clean` can find what a crash left behind."""
 
-CHANGED: Final = "changed.json"
-"""Written by RELEASE before a later step may fail: the git settings that changed, if any did."""
 
 RESCUE_SUFFIX: Final = "-rescue"
 """The end of a rescue branch's name: it holds work that could not go to the task's own branch."""
@@ -155,13 +153,6 @@ class Claim:
         return tuple(Path(path) for path in (self.worktree, self.moved) if path)
 
 
-@frozen
-class Changed:
-    """What RELEASE found out before it touched the work; needed if it fails afterwards."""
-
-    git_config_changed: tuple[str, ...]
-
-
 class NeedsConflict(SessionrunError):
     """The work of a task's needs cannot be merged; a PREPARE that finds this ends with `job_code`."""
 
@@ -193,15 +184,6 @@ def load_place(folder: Path) -> Place | None:
         _check_names(folder / ANSWER, None, None, place.taken_up)
         _check_start(folder / ANSWER, place.start)
     return place
-
-
-def load_changed(folder: Path) -> tuple[str, ...]:
-    """The git settings that, as a RELEASE noted before it failed, had changed."""
-    try:
-        changed = load_record_if_any(folder / CHANGED, Changed)
-    except JobFileError:
-        return ()
-    return () if changed is None else changed.git_config_changed
 
 
 def load_claim(folder: Path) -> Claim | None:

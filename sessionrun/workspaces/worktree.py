@@ -38,7 +38,6 @@ from sessionrun.workspaces.seating import (
     show_task,
     take_seat,
 )
-from sessionrun.workspaces.witness import note_settings
 
 
 def prepare(request: WorkspaceRequest, folder: Path) -> Place:
@@ -73,7 +72,6 @@ def _prepare(fence: Fence, request: WorkspaceRequest, folder: Path) -> Place:
     check_links(request)
     if request.seats is not None:
         hide_task_file(repository)
-    note_settings(repository, folder, git)
     if request.earlier is not None:
         from sessionrun.workspaces.taking_up import find_tip, reuse_worktree  # a first attempt has no need of it
 

@@ -101,7 +101,6 @@ STEPS_BY_NAME: Final[dict[str, Step]] = {
     "claims are rubbish": Step("for f in $S/jobs/h*/a*-prepare*/; do echo '[]' > $f/claim.json; done", True),
     "requests of jobs": Step("for f in $S/jobs/h*/a*-*/; do echo 'null' > $f/request.json; done", True),
     "answers to come": Step("mkdir -p $S/jobs/h3/a1-r1-release/answer.json $S/jobs/h4/a1-r1-release", True),
-    "notes are rubbish": Step("for f in $S/jobs/h*/a*-prepare*/; do echo '[]' > $f/git-settings.json; done"),
     "log is a FIFO": Step("rm -f $S/supervisor.log; mkfifo $S/supervisor.log"),
     "outputs are links": Step("ln -sf $O/victim $S/task-bad.err; ln -sf $O/victim $S/task-bad.raw"),
     # signals

@@ -32,7 +32,6 @@ from sessionrun.workspaces.request import (
     NeedsConflict,
     RepositoryFailed,
     TestsUnusable,
-    load_changed,
     load_place,
 )
 from sessionrun.workspaces.space import check_space
@@ -119,8 +118,6 @@ def judge_workspace(site: Site, state: TaskState, ended: Exit, problem: Problem 
     place = None
     if state.place is not None:
         place = replace(state.place, kept=format_reason(*named))
-        if changed := load_changed(folder):
-            place = replace(place, git_config_changed=changed)
     return Judged(named, place, can_repeat=signal is not None)
 
 

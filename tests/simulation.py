@@ -5,6 +5,8 @@ from __future__ import annotations
 import pickle
 from collections.abc import Callable, Iterable
 
+from simulated import SimulatedExecutor
+
 from sessionrun.engine.fold import apply, begin
 from sessionrun.engine.orders import CancelJob, CheckOutput, Order, StartJob, WakeAt
 from sessionrun.engine.refusals import find_fault
@@ -26,7 +28,6 @@ from sessionrun.model.keys import JobKey, Phase
 from sessionrun.model.places import Place
 from sessionrun.model.spec import AgentSpec, Job, Limits, SessionSpec, TaskSpec
 from sessionrun.runtime.executors.protocol import Exit
-from sessionrun.runtime.executors.simulated import SimulatedExecutor
 from sessionrun.runtime.partners import Sharing
 
 EPOCH_S = 1_700_000_000.0

@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from simulated import Fate, SimulatedExecutor
 from simulation import Drive, judge, make_session
 
 from sessionrun.agents.table import BUILTIN
@@ -27,7 +28,6 @@ from sessionrun.runtime.accounts import (
     load_limit,
     name_file,
 )
-from sessionrun.runtime.executors.simulated import Fate, SimulatedExecutor
 from sessionrun.runtime.hearsay import merge_limits
 from sessionrun.runtime.sharing import LimitSharing
 from sessionrun.store.index import limits_path

@@ -14,6 +14,7 @@ from typing import Any
 
 import pytest
 from conftest import Command, eventually
+from simulated import Fate, SimulatedExecutor
 from simulation import Drive, make_session
 
 from sessionrun.engine.additions import find_addition_fault, find_clash, widen_spec
@@ -23,7 +24,6 @@ from sessionrun.model.events import Entry, TasksAdded, from_record, to_record
 from sessionrun.model.mends import Mend
 from sessionrun.model.places import Repository
 from sessionrun.model.spec import AgentSpec, TaskSpec, Workspace
-from sessionrun.runtime.executors.simulated import Fate, SimulatedExecutor
 from sessionrun.runtime.history import load_spec_now, load_tasks
 from sessionrun.runtime.main import _SharingOfAll
 from sessionrun.runtime.sharing import LimitSharing

@@ -17,6 +17,7 @@ from dialect_plans import load as load_plan
 from dialect_plans import refusal
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
+from simulated import Fate, FateKind, SimulatedExecutor
 from simulation import Drive, make_session
 
 from sessionrun.agents import table
@@ -36,7 +37,6 @@ from sessionrun.model.events import (
 )
 from sessionrun.model.spec import SLOT, AgentSpec, Check, Job, Limits, SessionSpec, TaskSpec, Workspace
 from sessionrun.model.usage import Usage
-from sessionrun.runtime.executors.simulated import Fate, FateKind, SimulatedExecutor
 
 AGENTS = {
     "ai": AgentSpec(name="ai", argv=("ai",), output="claude"),

@@ -10,6 +10,7 @@ import pytest
 from conftest import Command, eventually
 from hypothesis import given
 from hypothesis import strategies as st
+from simulated import Fate, FateKind
 from simulation import Drive
 from test_budget import PROFILE, Paid, World, make, paid, plan_of, run_world, task
 
@@ -19,7 +20,6 @@ from sessionrun.engine.state import BUDGET
 from sessionrun.model.events import Event, JobClaimed, JobFinished, RequestReceived
 from sessionrun.model.spec import AgentSpec, SessionSpec, TaskSpec, Workspace
 from sessionrun.model.usage import Usage
-from sessionrun.runtime.executors.simulated import Fate, FateKind
 
 __all__ = ["paid"]
 AGENTS = {

@@ -10,6 +10,7 @@ import pytest
 from conftest import Command, eventually
 from hypothesis import given
 from hypothesis import strategies as st
+from simulated import SimulatedExecutor
 from simulation import Drive
 from test_removal import left, make_older, reseal
 from test_scheduler_properties import PROFILE, World, worlds
@@ -20,7 +21,6 @@ from sessionrun.engine.scheduler import decide
 from sessionrun.engine.status import project
 from sessionrun.model.events import Entry
 from sessionrun.model.spec import SessionSpec
-from sessionrun.runtime.executors.simulated import SimulatedExecutor
 from sessionrun.store.session import SessionDir
 
 JUMPS = st.lists(st.sampled_from([0.0, 0.0, 0.0, -3600.0, 3600.0, -40 * 365 * 86400.0, 86400.0]), min_size=1)

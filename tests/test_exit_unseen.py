@@ -10,6 +10,7 @@ from typing import Any
 
 import pytest
 from conftest import Command, eventually
+from simulated import Fate, SimulatedExecutor
 from simulation import Drive, make_session
 from test_supervisor import make_session as make_real
 
@@ -20,7 +21,6 @@ from sessionrun.model.events import JobFinished, JobLost, TaskEnded, from_record
 from sessionrun.model.keys import JobKey
 from sessionrun.model.spec import AgentSpec, Check, TaskSpec
 from sessionrun.runtime.executors.protocol import Exit
-from sessionrun.runtime.executors.simulated import Fate, SimulatedExecutor
 from sessionrun.runtime.jobs.maker import JobMaker
 from sessionrun.store.session import SessionDir
 

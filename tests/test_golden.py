@@ -159,9 +159,10 @@ def test_a_failed_task(sessionrun: Command) -> None:
         "Task 1 (ID: a): failed\n"
         "exit_code: exit code 7\n"
         "------------------------------\n"
-        "out\n"
         "[standard error]\n"
         "why\n"
+        "[the agent said]\n"
+        "out\n"
     )
 
 

@@ -8,6 +8,7 @@ import orjson
 from hostile import Hostile
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
+from simulated import Fate, SimulatedExecutor
 from simulation import AGENTS, Drive, Planned, make_session
 
 from sessionrun.engine.fold import apply, begin
@@ -15,7 +16,6 @@ from sessionrun.engine.state import State
 from sessionrun.engine.status import project
 from sessionrun.model.events import Entry, RequestReceived, to_record
 from sessionrun.model.spec import TaskSpec
-from sessionrun.runtime.executors.simulated import Fate, SimulatedExecutor
 from sessionrun.store.records import iterate_entries
 from sessionrun.store.requests import parse_request
 

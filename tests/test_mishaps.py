@@ -11,6 +11,7 @@ from pathlib import Path
 import orjson
 import pytest
 from conftest import Command, eventually
+from simulated import Fate
 from test_supervisor import Observed, SimulatedClock, make_session, replay
 from test_workspace_limits import SlowGit, project, slow
 from test_workspaces import Project
@@ -23,7 +24,6 @@ from sessionrun.model.keys import JobKey
 from sessionrun.model.places import Place
 from sessionrun.model.spec import AgentSpec, Job, TaskSpec, Workspace
 from sessionrun.runtime.executors.protocol import Exit
-from sessionrun.runtime.executors.simulated import Fate
 from sessionrun.runtime.jobs.maker import JobMaker
 from sessionrun.runtime.supervisor import Supervisor
 from sessionrun.store.jobfiles import ANSWER

@@ -4,11 +4,11 @@ from __future__ import annotations
 
 from hypothesis import given
 from hypothesis import strategies as st
+from simulated import Fate, SimulatedExecutor
 from simulation import Drive, make_session
 
 from sessionrun.model.events import JobClaimed, RequestReceived, TasksAdded
 from sessionrun.model.spec import TaskSpec
-from sessionrun.runtime.executors.simulated import Fate, SimulatedExecutor
 
 
 def drive(tasks: list[TaskSpec], planned: list[tuple[float, object]], slots: int = 1) -> list[str]:

@@ -7,6 +7,7 @@ from dataclasses import replace
 from itertools import pairwise
 
 import pytest
+from simulated import Fate, SimulatedExecutor
 from simulation import EPOCH_S, Drive, Planned, judge, make_session
 
 from sessionrun.engine.fold import apply, begin
@@ -24,7 +25,6 @@ from sessionrun.model.events import (
 from sessionrun.model.spec import Alternative, Job, SessionSpec, TaskSpec, Workspace
 from sessionrun.model.usage import Usage
 from sessionrun.runtime.executors.protocol import Exit
-from sessionrun.runtime.executors.simulated import Fate, SimulatedExecutor
 from sessionrun.runtime.jobs.prompt import word_prompt
 
 LIMIT = Fate("exits", 1.0, 75 << 8)

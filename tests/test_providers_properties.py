@@ -8,6 +8,7 @@ from typing import Literal
 
 from hypothesis import given
 from hypothesis import strategies as st
+from simulated import Fate, SimulatedExecutor
 from simulation import EPOCH_S, Drive, Planned, judge, make_session
 
 from sessionrun.engine.fold import apply, begin
@@ -18,7 +19,6 @@ from sessionrun.model.reasons import Effect
 from sessionrun.model.spec import Alternative, Check, Job, Limits, SessionSpec, TaskSpec, Workspace
 from sessionrun.model.usage import Usage
 from sessionrun.runtime.executors.protocol import Exit
-from sessionrun.runtime.executors.simulated import Fate, SimulatedExecutor
 
 AGENTS = ("one", "two", "three", "shell")
 KINDS: tuple[Literal["hold", "release", "cancel", "retry"], ...] = ("hold", "hold", "release", "cancel", "retry")

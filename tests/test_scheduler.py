@@ -25,6 +25,7 @@ from dataclasses import dataclass, field, replace
 from typing import Any
 
 import pytest
+from simulated import Fate, SimulatedExecutor
 from simulation import EPOCH_S, Drive, make_session
 
 from sessionrun.engine.fold import apply, begin
@@ -54,7 +55,6 @@ from sessionrun.model.events import (
 from sessionrun.model.keys import JobKey, parse_job_key
 from sessionrun.model.spec import OUTCOMES, Check, Job, TaskSpec, Workspace
 from sessionrun.runtime.executors.protocol import Exit
-from sessionrun.runtime.executors.simulated import Fate, SimulatedExecutor
 
 TREE = Workspace("worktree")
 CHECK = Check(("true",))

@@ -9,6 +9,7 @@ from zlib import crc32
 import orjson
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
+from simulated import Fate, SimulatedExecutor
 from simulation import AGENTS, CLASSES, Drive, Planned, make_session
 
 from sessionrun.engine.fold import apply, begin
@@ -50,7 +51,6 @@ from sessionrun.model.spec import (
     TaskSpec,
     Workspace,
 )
-from sessionrun.runtime.executors.simulated import Fate, SimulatedExecutor
 
 PROFILE = settings(
     suppress_health_check=[HealthCheck.too_slow, HealthCheck.data_too_large],

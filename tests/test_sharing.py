@@ -13,6 +13,7 @@ from typing import Any
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from simulated import Fate, SimulatedExecutor
 from simulation import EPOCH_S, Drive, judge, make_session
 
 from sessionrun.engine.fold import apply, begin
@@ -24,7 +25,6 @@ from sessionrun.model.keys import JobKey
 from sessionrun.model.spec import AgentSpec, Alternative, Job, TaskSpec
 from sessionrun.runtime.accounts import Canary, Limit, change_limit, find_files
 from sessionrun.runtime.executors.protocol import Exit
-from sessionrun.runtime.executors.simulated import Fate, SimulatedExecutor
 from sessionrun.runtime.hearsay import LOOK_S
 from sessionrun.runtime.sharing import LONGEST_TRY_S, LimitSharing
 from sessionrun.store import locks

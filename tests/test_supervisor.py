@@ -8,6 +8,8 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
 
+from simulated import Fate, SimulatedExecutor
+
 from sessionrun.engine.fold import apply, begin
 from sessionrun.engine.state import State
 from sessionrun.engine.status import project
@@ -27,7 +29,6 @@ from sessionrun.model.events import (
 from sessionrun.model.keys import JobKey
 from sessionrun.model.spec import SLOT, AgentSpec, Check, Job, SessionSpec, TaskSpec
 from sessionrun.runtime.executors.protocol import Notice
-from sessionrun.runtime.executors.simulated import Fate, SimulatedExecutor
 from sessionrun.runtime.jobs.maker import JobMaker
 from sessionrun.runtime.launch import _first_record
 from sessionrun.runtime.partners import Sharing

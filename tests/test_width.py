@@ -6,13 +6,13 @@ from typing import Any
 
 import pytest
 from conftest import Command, eventually
+from simulated import Fate, SimulatedExecutor
 from simulation import Drive, Planned, make_session
 
 from sessionrun.engine.fold import apply, begin
 from sessionrun.engine.width import find_width_fault
 from sessionrun.model.events import Entry, RequestReceived
 from sessionrun.model.spec import TaskSpec
-from sessionrun.runtime.executors.simulated import Fate, SimulatedExecutor
 from sessionrun.store.inbox import send_request
 from sessionrun.store.session import SessionDir
 

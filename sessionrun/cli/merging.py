@@ -4,19 +4,16 @@ from __future__ import annotations
 
 import shlex
 from collections.abc import Sequence
-from typing import Any, Final
+from typing import Any
 
 import click
 
 from sessionrun.cli.render import SINGLE_LINE, escape, escape_line, landing_lines, task_word
 from sessionrun.cli.status import kept_lines
-from sessionrun.client.landing.merging import Inspected, Merged, Merges, Shared, Task, plan_merges, read_landing
+from sessionrun.client.landing.merging import Inspected, Merged, Merges, Task, plan_merges, read_landing
 from sessionrun.client.reading.changes import find_work_base
 from sessionrun.model.cluster import is_node_id
 from sessionrun.model.places import Repository
-
-MAX_NAMED: Final = 5
-"""Most files of one warning, and most warnings."""
 
 
 def print_merge_instructions(view: dict[str, Any], tasks: Sequence[Task], repository: Repository) -> None:
@@ -73,10 +70,6 @@ def _print_to_merge(view: dict[str, Any], merges: Merges, repository: Repository
     if mirror is not None:
         where = f"a clone of {escape_line(repository.upstream or '')}"
     click.echo(f"\nTo merge what succeeded, in {where} with {branch} checked out:\n{SINGLE_LINE}")
-    for shared in merges.shared[:MAX_NAMED]:
-        click.echo(_describe_shared(shared))
-    if len(merges.shared) > MAX_NAMED:
-        click.echo(f"# and {len(merges.shared) - MAX_NAMED} more such groups of branches")
     for merged in merges.merged:
         click.echo(f"{_describe_work(merged.task)}\n{_word_merge(merged, mirror)}")
     click.echo("# when all that is merged:")
@@ -94,16 +87,6 @@ def _word_merge(merged: Merged, mirror: str | None) -> str:
         return f"# {_quote(merged.holder) if merged.holder else 'another branch'} contains it"
     words = "git merge" if mirror is None else f"git pull --no-rebase {_quote(mirror)}"
     return f"{words} {_quote(merged.task['branch'])}"
-
-
-def _describe_shared(shared: Shared) -> str:
-    branches, paths = shared
-    shown = ", ".join(escape_line(path) for path in paths[:MAX_NAMED])
-    more = f" and {len(paths) - MAX_NAMED} more" if len(paths) > MAX_NAMED else ""
-    names = ", ".join(escape_line(branch) for branch in branches[:MAX_NAMED])
-    all_of_them = "both" if len(branches) == 2 else "all"
-    others = f" and {len(branches) - MAX_NAMED} more" if len(branches) > MAX_NAMED else ""
-    return f"# {all_of_them} change {shown}{more}: {names}{others} (merge one, then rebase or mend the next)"
 
 
 def _describe_work(task: Task) -> str:

@@ -1,6 +1,6 @@
-"""Where a task goes when one of its jobs ends: one literal, total table.
+"""Where a task goes when one of its jobs ends: one literal, total grid.
 
-Every rule about the order of phases is a cell of this table (docs/files.md prints it); a phase
+Every rule about the order of phases is a cell of the grid (docs/files.md prints it); a phase
 that a task does not have counts as `passed`.  RELEASE is owed by every task whose PREPARE was claimed, so an
 outcome here leads through it; the table need not say so.
 """
@@ -30,121 +30,31 @@ JUDGEMENTS: Final[tuple[Judgement, ...]] = (*VERDICTS, "overdue")
 TASK_PHASES: Final[tuple[Phase, ...]] = tuple(phase for phase in PHASES if phase != "land")
 """The phases of a task; LAND is one job for the work of many, see `engine.landing`."""
 
-TRANSITIONS: Final[dict[tuple[Phase, Judgement, bool], Target]] = {
-    # phase, verdict, rounds left
-    ("prepare", "passed", True): "setup",
-    ("prepare", "passed", False): "setup",
-    ("prepare", "failed", True): "failed",
-    ("prepare", "failed", False): "failed",
-    ("prepare", "timed_out", True): "timed_out",
-    ("prepare", "timed_out", False): "timed_out",
-    ("prepare", "overdue", True): "timed_out",
-    ("prepare", "overdue", False): "timed_out",
-    ("prepare", "cancelled", True): "cancelled",
-    ("prepare", "cancelled", False): "cancelled",
-    ("prepare", "lost", True): "again",
-    ("prepare", "lost", False): "again",
-    ("prepare", "interrupted", True): "again",
-    ("prepare", "interrupted", False): "again",
-    ("prepare", "void", True): "again",
-    ("prepare", "void", False): "again",
-    ("setup", "passed", True): "work",
-    ("setup", "passed", False): "work",
-    ("setup", "failed", True): "failed",
-    ("setup", "failed", False): "failed",
-    ("setup", "timed_out", True): "timed_out",
-    ("setup", "timed_out", False): "timed_out",
-    ("setup", "overdue", True): "timed_out",
-    ("setup", "overdue", False): "timed_out",
-    ("setup", "cancelled", True): "cancelled",
-    ("setup", "cancelled", False): "cancelled",
-    ("setup", "lost", True): "lost",
-    ("setup", "lost", False): "lost",
-    ("setup", "interrupted", True): "interrupted",
-    ("setup", "interrupted", False): "interrupted",
-    ("setup", "void", True): "again",
-    ("setup", "void", False): "again",
-    ("work", "passed", True): "check",
-    ("work", "passed", False): "check",
-    ("work", "failed", True): "failed",
-    ("work", "failed", False): "failed",
-    ("work", "timed_out", True): "timed_out",
-    ("work", "timed_out", False): "timed_out",
-    ("work", "overdue", True): "work",
-    ("work", "overdue", False): "timed_out",
-    ("work", "cancelled", True): "cancelled",
-    ("work", "cancelled", False): "cancelled",
-    ("work", "lost", True): "lost",
-    ("work", "lost", False): "lost",
-    ("work", "interrupted", True): "interrupted",
-    ("work", "interrupted", False): "interrupted",
-    ("work", "void", True): "again",
-    ("work", "void", False): "again",
-    ("check", "passed", True): "park",
-    ("check", "passed", False): "park",
-    ("check", "failed", True): "work",
-    ("check", "failed", False): "failed",
-    ("check", "timed_out", True): "timed_out",
-    ("check", "timed_out", False): "timed_out",
-    ("check", "overdue", True): "work",
-    ("check", "overdue", False): "timed_out",
-    ("check", "cancelled", True): "cancelled",
-    ("check", "cancelled", False): "cancelled",
-    ("check", "lost", True): "again",
-    ("check", "lost", False): "again",
-    ("check", "interrupted", True): "again",
-    ("check", "interrupted", False): "again",
-    ("check", "void", True): "again",
-    ("check", "void", False): "again",
-    ("park", "passed", True): "prove",
-    ("park", "passed", False): "prove",
-    ("park", "failed", True): "failed",
-    ("park", "failed", False): "failed",
-    ("park", "timed_out", True): "timed_out",
-    ("park", "timed_out", False): "timed_out",
-    ("park", "cancelled", True): "cancelled",
-    ("park", "cancelled", False): "cancelled",
-    ("park", "overdue", True): "timed_out",
-    ("park", "overdue", False): "timed_out",
-    ("park", "lost", True): "again",
-    ("park", "lost", False): "again",
-    ("park", "interrupted", True): "again",
-    ("park", "interrupted", False): "again",
-    ("park", "void", True): "again",
-    ("park", "void", False): "again",
-    ("prove", "passed", True): "succeeded",
-    ("prove", "passed", False): "succeeded",
-    ("prove", "failed", True): "work",
-    ("prove", "failed", False): "failed",
-    ("prove", "timed_out", True): "timed_out",
-    ("prove", "timed_out", False): "timed_out",
-    ("prove", "cancelled", True): "cancelled",
-    ("prove", "cancelled", False): "cancelled",
-    ("prove", "overdue", True): "timed_out",
-    ("prove", "overdue", False): "timed_out",
-    ("prove", "lost", True): "again",
-    ("prove", "lost", False): "again",
-    ("prove", "interrupted", True): "again",
-    ("prove", "interrupted", False): "again",
-    ("prove", "void", True): "again",
-    ("prove", "void", False): "again",
-    ("release", "passed", True): "keep",
-    ("release", "passed", False): "keep",
-    ("release", "failed", True): "keep",
-    ("release", "failed", False): "keep",
-    ("release", "timed_out", True): "keep",
-    ("release", "timed_out", False): "keep",
-    ("release", "overdue", True): "keep",
-    ("release", "overdue", False): "keep",
-    ("release", "cancelled", True): "keep",
-    ("release", "cancelled", False): "keep",
-    ("release", "lost", True): "again",
-    ("release", "lost", False): "again",
-    ("release", "interrupted", True): "again",
-    ("release", "interrupted", False): "again",
-    ("release", "void", True): "again",
-    ("release", "void", False): "again",
+_COLUMNS: Final[tuple[Judgement, ...]] = (
+    *("passed", "failed", "timed_out", "overdue", "cancelled", "lost", "interrupted", "void"),
+)
+_ROWS: Final[dict[Phase, tuple[Target, ...]]] = {
+    "prepare": ("setup", "failed", "timed_out", "timed_out", "cancelled", "again", "again", "again"),
+    "setup": ("work", "failed", "timed_out", "timed_out", "cancelled", "lost", "interrupted", "again"),
+    "work": ("check", "failed", "timed_out", "timed_out", "cancelled", "lost", "interrupted", "again"),
+    "check": ("park", "failed", "timed_out", "timed_out", "cancelled", "again", "again", "again"),
+    "park": ("prove", "failed", "timed_out", "timed_out", "cancelled", "again", "again", "again"),
+    "prove": ("succeeded", "failed", "timed_out", "timed_out", "cancelled", "again", "again", "again"),
+    "release": ("keep", "keep", "keep", "keep", "keep", "again", "again", "again"),
 }
+_WITH_ROUNDS_LEFT: Final[dict[tuple[Phase, Judgement], Target]] = {
+    ("work", "overdue"): "work",
+    ("check", "failed"): "work",
+    ("check", "overdue"): "work",
+    ("prove", "failed"): "work",
+}
+TRANSITIONS: Final[dict[tuple[Phase, Judgement, bool], Target]] = {
+    (phase, judgement, left): (_WITH_ROUNDS_LEFT.get((phase, judgement), target) if left else target)
+    for phase, targets in _ROWS.items()
+    for judgement, target in zip(_COLUMNS, targets, strict=True)
+    for left in (True, False)
+}
+"""By phase, judgement, and whether rounds are left."""
 
 MAX_STARTS: Final = 3
 """How often one phase is started anew before `again` gives up."""

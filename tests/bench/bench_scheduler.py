@@ -15,10 +15,10 @@ from zlib import crc32
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
 
+from simulated import Fate, SimulatedExecutor
 from simulation import Drive, make_session
 
 from sessionrun.model.spec import SLOT, Check, Job, SessionSpec, TaskSpec, Workspace
-from sessionrun.runtime.executors.simulated import Fate, SimulatedExecutor
 
 from .measure import Row, compare, interleave, print_table
 

@@ -1,12 +1,11 @@
 """Finds how the user gets the work of tasks with worktrees: which branches to look at, and which to merge.
 
-Branches come in the order of the graph, without those that another branch contains.  Files that several branches
-change are named.  Nothing here changes a repository.
+Branches come in the order of the graph, without those that another branch contains.  Nothing here changes a
+repository.
 """
 
 from __future__ import annotations
 
-import os
 import re
 from collections.abc import Collection, Mapping, Sequence
 from contextlib import ExitStack
@@ -14,7 +13,7 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any, Final, NamedTuple
 
-from sessionrun.client.reading.changes import find_work_base, is_unchanged
+from sessionrun.client.reading.changes import is_unchanged
 from sessionrun.model.errors import SessionrunError
 from sessionrun.model.places import Repository, Start
 from sessionrun.model.repositories import repository_of
@@ -23,16 +22,9 @@ from sessionrun.workspaces.fence import open_fence
 from sessionrun.workspaces.git import Git, GitError
 
 MAX_COMPARED: Final = 500
-"""How many branches, and how many tasks' files, are compared with each other at most."""
+"""How many branches are compared with each other at most."""
 
 Task = Mapping[str, Any]
-
-
-class Shared(NamedTuple):
-    """Branches that change the same files, each beyond what the others began with."""
-
-    branches: tuple[str, ...]
-    paths: tuple[str, ...]
 
 
 class Inspected(NamedTuple):
@@ -59,7 +51,6 @@ class Merges(NamedTuple):
 
     inspected: tuple[Inspected, ...]
     merged: tuple[Merged, ...]
-    shared: tuple[Shared, ...]
     landing: tuple[str, ...] = ()
     landed: tuple[str, ...] = ()
 
@@ -124,7 +115,7 @@ def _plan(
     others = [task for task in ended if holders[task["id"]] or task["worktree"] or task.get("worktree_remark")]
     inspected = tuple(Inspected(task, tuple(holders[task["id"]])) for task in others if task not in good)
     if not good:
-        return Merges(inspected, (), (), (), landed)
+        return Merges(inspected, (), (), landed)
     reached = {task["id"]: _find_reached(task, graph, repository.base_commit) for task in good}
     ordered = order_by_needs(good, graph)
     listed = _leave_out_contained(git, ordered, branches, reached)
@@ -137,7 +128,7 @@ def _plan(
     can_land = repository.base_branch in branches and not any(task.get("repo") for task in good)
     nodes = [node["id"] for node in graph if node["id"] in within - there and not is_unchanged(node)]
     landing = tuple(nodes) if can_land else ()
-    return Merges(inspected, tuple(merged), tuple(_find_shared(git, graph, listed, reached)), landing, landed)
+    return Merges(inspected, tuple(merged), landing, landed)
 
 
 def read_landing(task: Task) -> str | None:
@@ -205,41 +196,3 @@ def _leave_out_contained(
         return tasks
     kept = {tips[tip]["id"] for tip in alone if tip in tips}
     return [task for task in tasks if task["id"] in kept]
-
-
-def _find_shared(
-    git: Git, graph: Sequence[Task], listed: Sequence[Task], reached: Mapping[str, set[str]]
-) -> list[Shared]:
-    inside = {name for task in listed for name in reached[task["id"]]}
-    begun = [task for task in graph if task["id"] in inside and task["commit"] is not None]
-    tasks = [task for task in begun if not is_unchanged(task)]
-    if len(listed) < 2 or len(tasks) > MAX_COMPARED:
-        return []
-    groups: dict[tuple[str, ...], list[str]] = {}
-    for path, changers in _find_changers(git, tasks).items():
-        having = {task["branch"]: reached[task["id"]] & changers for task in listed}
-        having = {branch: names for branch, names in having.items() if names}
-        common = set.intersection(*having.values()) if having else set()
-        beyond = tuple(branch for branch, names in having.items() if names - common)
-        if len(beyond) > 1:
-            groups.setdefault(beyond, []).append(path)
-    return [Shared(names, tuple(sorted(paths))) for names, paths in groups.items()]
-
-
-def _find_changers(git: Git, tasks: Sequence[Task]) -> dict[str, set[str]]:
-    """For each file the ids of the tasks that change it between their begin and end; one git process finds all."""
-    ids = {task["commit"]: task["id"] for task in tasks}
-    asked = "".join(f"{task['commit']} {find_work_base(task)}\n" for task in tasks).encode()
-    try:
-        output = git("diff-tree", "-r", "--stdin", "--name-only", "--no-renames", "-z", stdin=asked)
-    except GitError:
-        return {}
-    changers: dict[str, set[str]] = {}
-    at = ""
-    for word in output.split(b"\0"):
-        name = os.fsdecode(word)
-        if name in ids:
-            at = ids[name]
-        elif name:
-            changers.setdefault(name, set()).add(at)
-    return changers

@@ -25,7 +25,6 @@ from sessionrun.queue.signature import read_signature
 from sessionrun.queue.table import BACKENDS, open_feed
 from sessionrun.runtime.feeding.board import Board, Boards, join_boards
 from sessionrun.runtime.feeding.visitor import Arrival, Claimed, Drop, LandAgain, News, Trouble, Visitor
-from sessionrun.runtime.feeding.watching import Watch, watch_queue
 from sessionrun.store.inbox import ring
 from sessionrun.store.session import SessionDir
 
@@ -51,7 +50,6 @@ class QueueFeeder:
         self._changed = threading.Condition()
         self._thread: threading.Thread | None = None
         self._visitor: Visitor | None = None
-        self._watch: Watch | None = None
         self._last = Board(0, {}, frozenset(), frozenset(), 0, False, False)
         self._board: Board | None = None
         self._news: list[News] = []
@@ -125,15 +123,13 @@ class QueueFeeder:
     def _run(self, before: threading.Thread | None) -> None:
         if before is not None:
             before.join()  # its last visit may have taken longer than the session has waited
-        leaves = watches = False
+        leaves = False
         self._listen(listens=True)
         while not leaves:
             board, leaves = self._await()
             self._last = join_boards(self._last, board) if board is not None else self._last
             try:
                 self._visitor = self._visitor or self._open()
-                if not watches:
-                    watches, self._watch = True, self._begin_watch()
                 (self._visitor.leave if leaves else self._visitor.visit)(self._last)
                 self._last = self._last._replace(news={}, others=frozenset())
                 self._fails = False
@@ -142,9 +138,6 @@ class QueueFeeder:
                 self._fails = True
                 self._complain(_describe(error))
                 self._pause()
-        if self._watch is not None:
-            self._watch.end()
-            self._watch = None
         self._listen(listens=False)
 
     def _open(self) -> Visitor:
@@ -162,27 +155,10 @@ class QueueFeeder:
             if self._visitor.due_in(self._last) == 0 or self._visitor.has_changed():
                 return None, False
 
-    def _choose_patience(self) -> float | None:
-        """For how long to wait (seconds) until the files are looked at or a visit is due; None: for ever."""
+    def _choose_patience(self) -> float:
+        """For how long to wait (seconds) until the files are looked at or a visit is due."""
         due_in = None if self._visitor is None else self._visitor.due_in(self._last)
-        is_told = self._watch is not None and self._watch.lives
-        if is_told and self._visitor is not None and not self._fails:
-            return due_in
         return self._asked.poll_s if due_in is None else min(due_in, self._asked.poll_s)
-
-    def _begin_watch(self) -> Watch | None:
-        try:
-            watch = watch_queue(self._kept, self._asked.poll_s)
-            if watch is not None:
-                watch.begin(self._notice)
-            return watch
-        except (AttributeError, OSError, RuntimeError):
-            return None  # a system without it, or without room for a thread: the queue is looked at
-
-    def _notice(self) -> None:
-        with self._changed:
-            self._rung = True
-            self._changed.notify()
 
     def _pause(self) -> None:
         with self._changed:

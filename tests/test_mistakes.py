@@ -28,6 +28,7 @@ AGENTS: Final = "; there are: aider, claude, codex, gemini, ollama, opencode, qw
 SPAN: Final = 'must be seconds or text such as "90s", "15m", "1h30m", "2d", not '
 AGES: Final = "is not an age such as 7d, 12h, 30m or 1h30m"
 GROUP: Final = " (all: sessionrun --help)"
+PATH: Final = "; PATH is {path} here: if your shell finds the agent, set PATH to what it is there"
 RUN: Final = " (see: sessionrun run --help)"
 
 
@@ -90,12 +91,12 @@ MISTAKES: Final = (
     Mistake("--agent clade tasks.json", f"unknown agent 'clade' (did you mean \"claude\"?){AGENTS}"),
     Mistake(
         "--agent claude tasks.json",
-        "agent 'claude': 'claude' is not on PATH (to install it: npm install -g @anthropic-ai/claude-code)",
+        "agent 'claude': 'claude' is not on PATH (to install it: npm install -g @anthropic-ai/claude-code)" + PATH,
     ),
     Mistake(
         "tasks.json",
         "no agent CLI found on PATH (looked for claude, codex, qwen, gemini, opencode, aider); name one with "
-        "--agent, or install one (to install it: npm install -g @anthropic-ai/claude-code)",
+        "--agent, or install one (to install it: npm install -g @anthropic-ai/claude-code)" + PATH,
     ),
     Mistake(
         "--agent shell --model opus tasks.json",
@@ -256,7 +257,8 @@ def test_a_mistake_says_what_where_and_how_to_mend_it(
     monkeypatch.setattr(warnings, "showwarning", warnings.showwarning)
     assert main(mistake.words.split()) == 2
     said = capsys.readouterr()
-    assert said.err == f"sessionrun: error: {mistake.says.replace('{top}', str(place))}\n"
+    says = mistake.says.replace("{top}", str(place)).replace("{path}", str(tmp_path))
+    assert said.err == f"sessionrun: error: {says}\n"
     assert said.out == ""
     assert sorted(place.iterdir()) == before
 

@@ -51,6 +51,7 @@ __all__ = [
     "build_argv",
     "check_agent",
     "check_startable",
+    "describe_path",
     "find_program",
     "find_silent_limit",
     "has_stream",
@@ -218,11 +219,18 @@ def check_startable(agent: AgentSpec, *, approve: bool, euid: int, environ: Mapp
     program = find_program(agent, environ.get("PATH"))
     if program is None:
         wanted = agent.argv[0]
+        path = environ.get("PATH")
         where = "is not an executable file" if "/" in wanted else "is not on PATH"
-        raise AgentNotFound(f"agent {agent.name!r}: {wanted!r} {where} ({how_to_install(agent)})")
+        searched = "" if "/" in wanted else describe_path(path)
+        raise AgentNotFound(f"agent {agent.name!r}: {wanted!r} {where} ({how_to_install(agent)}){searched}")
     if euid == 0:
         _check_root(agent, approve=approve, environ={**environ, **agent.env})
     return program
+
+
+def describe_path(path: str | None) -> str:
+    """The PATH that was searched, as the end of a message: that of cron or of a service is short."""
+    return f"; PATH is {path or os.defpath} here: if your shell finds the agent, set PATH to what it is there"
 
 
 def version_argv(agent: AgentSpec) -> tuple[str, ...]:

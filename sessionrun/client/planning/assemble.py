@@ -188,6 +188,7 @@ def choose_agent(plan: Plan, config: Config, *, preview: bool = False) -> Choice
     first = table.how_to_install(table.BUILTIN[table.FIRST_FOUND[0]])
     raise AgentNotFound(
         f"no agent CLI found on PATH (looked for {looked_for}); name one with --agent, or install one ({first})"
+        f"{table.describe_path(path)}"
     )
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import sys
 from pathlib import Path
 from typing import Any
 
@@ -46,7 +47,9 @@ def run(command: Command, *tasks: dict[str, Any], words: tuple[str, ...] = ()) -
 
 
 def test_nothing_is_started_with_an_agent_that_is_not_signed_in(bare: Command) -> None:
-    install(bare.cwd / "bin", "codex", "touch called")
+    codex = bare.cwd / "bin" / "codex"
+    codex.write_text(f"#!{sys.executable}\nopen('called', 'w')")
+    codex.chmod(0o755)
     code, told = run(bare, task("codex"))
     how = "codex login, or set OPENAI_API_KEY (--no-ready starts all the same)"
     assert (code, told) == (2, f"sessionrun: error: agent 'codex' is not signed in: {how}")
@@ -60,6 +63,17 @@ def test_nothing_is_started_with_an_agent_that_is_not_signed_in(bare: Command) -
     assert run(bare, task("codex", env={"OPENAI_API_KEY": "k"}))[0] == 0
     (bare.cwd / ".env").touch()  # it may hold a key
     assert run(bare, task("codex"))[0] == 0
+
+
+@pytest.mark.parametrize("name", ["claude", "codex", "gemini"])
+def test_a_wrapper_that_may_have_a_key_is_asked_and_not_refused(bare: Command, name: str) -> None:
+    install(bare.cwd / "bin", name, "echo $* >>called; read code <code; exit $code")
+    (bare.cwd / "code").write_text("0\n")
+    assert run(bare, task(name))[0] == 0
+    (bare.cwd / "code").write_text("1\n")
+    question = " ".join(PROGRAMS[name].status)
+    assert run(bare, task(name))[0] == (2 if question else 0)
+    assert not question or (bare.cwd / "called").read_text().splitlines()[0] == question
 
 
 def test_who_takes_over_is_signed_in_too_and_a_new_retry_asks_again(bare: Command) -> None:

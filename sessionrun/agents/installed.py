@@ -1,10 +1,10 @@
 """What is known of agent CLIs apart from running them: versions that were tried, signs of a login.
 
-Signed in is told from the outside: by the names of environment variables and by whether a file is there.  Nothing
-is opened, and no value is looked at but for being empty.  A "no" keeps a session from starting, so it is said only
-where nothing speaks against it: a settings file may hold a key, or name a command that knows one; a model may be
-local, an argument may choose another provider.  Then the answer is that it cannot be told.  This module must not
-know how processes are run.
+Signed in is told from the outside: by the names of environment variables and by whether a file is there.  No file
+of an account is opened, and no value is looked at but for being empty.  A "no" keeps a session from starting, so
+it is said only where nothing speaks against it: a settings file may hold a key, or name a command that knows one;
+a model may be local, an argument may choose another provider, and a script in the place of the program may set all
+of that.  Then the answer is that it cannot be told.  This module must not know how processes are run.
 """
 
 from __future__ import annotations
@@ -55,7 +55,7 @@ class Known:
     `settings` are files of the user, `system` those of the machine, `project` names in the directory in which it
     works and above: any of them may hold a key.  `local` says that some of its models need none, `free` that even
     those that it chooses by itself may not.  `servers` are the variables that send it elsewhere than to its
-    provider's own servers.
+    provider's own servers.  With `status` the program itself says, by its exit code, whether it is signed in.
     """
 
     version: str
@@ -68,6 +68,7 @@ class Known:
     project: tuple[str, ...] = ()
     local: bool = False
     free: bool = False
+    status: tuple[str, ...] = ()
 
     @property
     def account_variables(self) -> tuple[str, ...]:
@@ -95,6 +96,7 @@ PROGRAMS: Final[Mapping[str, Known]] = {
         project=(".claude/settings.json", ".claude/settings.local.json"),
         sign_in="type /login in claude, or set ANTHROPIC_API_KEY",
         servers=("ANTHROPIC_BASE_URL",),
+        status=("auth", "status"),
     ),
     "codex": Known(
         version="0.169",
@@ -105,6 +107,7 @@ PROGRAMS: Final[Mapping[str, Known]] = {
         project=(".codex/config.toml",),
         sign_in="codex login, or set OPENAI_API_KEY",
         servers=("OPENAI_BASE_URL",),
+        status=("login", "status"),
     ),
     "qwen": Known(
         version="0.24",
@@ -156,6 +159,7 @@ PROGRAMS: Final[Mapping[str, Known]] = {
 MENDS: Final[Mapping[str, str]] = {"ollama": "'ollama serve' starts it, 'ollama pull MODEL' fetches a model"}
 """What helps where a program's own question whether it is ready was answered with no."""
 
+_FOR_SHELL: Final = re.compile(rb"#!.*[/ ](ba|da|k|z|fi)?sh\b")
 _ENV_FILE: Final = ".env"
 _KEYS: Final = ("_API_KEY", "_API_TOKEN", "_API_BASE")
 """How the names of variables end that hold keys and addresses of providers."""
@@ -173,6 +177,15 @@ class Use:
 def find_known(agent: AgentSpec) -> Known | None:
     """What is known of the program that an agent runs."""
     return PROGRAMS.get(os.path.basename(agent.argv[0]))
+
+
+def is_wrapper(agent: AgentSpec) -> bool:
+    """Whether its program is a script for a shell, which may set a key before it starts the agent itself."""
+    try:
+        with open(agent.argv[0], "rb") as program:
+            return _FOR_SHELL.match(program.readline(200)) is not None
+    except OSError:
+        return False
 
 
 def is_known_version(known: Known, version: str) -> bool | None:
@@ -209,6 +222,7 @@ def find_sign_in(
         settings is not None
         or platform == "darwin"
         or known.free
+        or is_wrapper(agent)
         or _is_used_otherwise(agent, known, environ, use)
     ):
         return "cannot tell", settings

@@ -4,11 +4,14 @@ from __future__ import annotations
 
 import os
 import sys
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
+from typing import Final
 
-from sessionrun.agents.installed import MENDS, Use, find_known, find_sign_in
+from sessionrun.agents.installed import MENDS, Known, Use, find_known, find_sign_in, is_wrapper
 from sessionrun.model.errors import InputError
-from sessionrun.model.spec import SessionSpec, TaskSpec
+from sessionrun.model.spec import AgentSpec, SessionSpec, TaskSpec
+
+STATUS_TIMEOUT_S: Final = 10.0
 
 _Pair = tuple[str, str]
 _START_ALL_THE_SAME = "--no-ready starts all the same"
@@ -36,7 +39,7 @@ def check_ready(spec: SessionSpec) -> None:
 
 
 def tell_signed_out(spec: SessionSpec) -> list[str]:
-    """A line for each installed agent that is certainly not signed in; no program is run to find out."""
+    """A line for each installed agent that is certainly not signed in; only wrappers are run to find out."""
     signed_out = _find_signed_out(spec).items()
     return [
         f"agent {name!r} is not signed in: {how}"
@@ -53,9 +56,21 @@ def _find_signed_out(spec: SessionSpec) -> dict[str, str]:
         about = None if name in signed_out else find_known(agent)
         use = Use((model,), args, (cwd or spec.cwd,))
         environ = {**os.environ, **agent.env, **dict(env)}
-        if about is not None and find_sign_in(agent, environ, sys.platform, use)[0] == "no":
+        if about is None:
+            continue
+        answer = find_sign_in(agent, environ, sys.platform, use)[0]
+        if answer == "no" or (answer == "cannot tell" and is_wrapper(agent) and _says_no(agent, about, environ)):
             signed_out[name] = about.sign_in
     return signed_out
+
+
+def _says_no(agent: AgentSpec, about: Known, environ: Mapping[str, str]) -> bool:
+    """Whether the program says itself that it is not signed in; False if it says nothing of that."""
+    from sessionrun.agents.probing import Question, ask
+
+    question = Question((agent.argv[0], *about.status), environ)
+    answers = ask({agent.name: question} if about.status else {}, timeout_s=STATUS_TIMEOUT_S)
+    return any(answer.exit_code == 1 for answer in answers.values())
 
 
 def _list_uses(task: TaskSpec) -> Iterator[tuple[str, str | None, tuple[str, ...], str | None, tuple[_Pair, ...]]]:

@@ -47,6 +47,16 @@ WORDS: list[str] = [
     "statusCode",
     "tokens",
     "cache",
+    "id",
+    "task_id",
+    "run_id",
+    "tool_use_id",
+    "is_backgrounded",
+    "tasks",
+    "patch",
+    "origin",
+    "runId",
+    "kind",
 ]
 VALUES: list[str] = [
     "result",
@@ -71,6 +81,14 @@ VALUES: list[str] = [
     "tool-calls",
     "error_max_turns",
     "thread.started",
+    "user",
+    "tool_result",
+    "task_started",
+    "task_updated",
+    "task_notification",
+    "background_tasks_changed",
+    "killed",
+    "task-notification",
 ]
 
 leaves = (

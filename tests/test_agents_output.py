@@ -216,6 +216,11 @@ def test_opencode_must_stop_by_itself(scratch: Path, reason: str) -> None:
     assert read_stream(scratch, "opencode", stopped, error).reason_class == "rate_limited"
 
 
+def test_an_item_of_an_odd_type_is_no_command(scratch: Path) -> None:
+    odd = {"type": "item.started", "item": {"id": "1", "type": {"a": []}}}
+    assert read_stream(scratch, "codex", odd, {"type": "turn.completed"}).ok
+
+
 def test_a_shell_of_qwen_that_ended_is_known_from_its_own_files(scratch: Path) -> None:
     """Its stream names a shell that began, and never its end."""
     path, empty = sample_path("qwen", "bg_killed"), scratch / "err"

@@ -71,7 +71,7 @@ def read(events: Iterable[dict[str, Any]]) -> AgentResult:
             end = None
         elif kind in ("turn.completed", "turn.failed"):
             end = event
-        elif kind == "item.started" and dig(event, "item", "type") in _GOES_ON:
+        elif kind == "item.started" and text_at(event, "item", "type") in _GOES_ON:
             running[text_at(event, "item", "id") or ""] = _name_of(dig(event, "item"))
         elif kind == "item.completed":
             running.pop(text_at(event, "item", "id") or "", None)

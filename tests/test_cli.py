@@ -27,7 +27,7 @@ TASK_KEYS_LINE = (
     "agent model earlier_agents exit_code signal started_at ended_at ended_seq duration_s pid node branch "
     "rescue_branch worktree worktree_kept worktree_remark environment seat "
     "base_commit setup_commit commit diff_stat output stderr raw needs repo ref ref_name ref_commit "
-    "conversation usage usage_by_model usage_by_agent check proof landing"
+    "conversation usage usage_by_model usage_by_agent check proof audit landing"
 )
 TASK_KEYS = set(TASK_KEYS_LINE.split())
 RUN_KEYS_LINE = "session_id results_dir agent dialect name labels total max_parallel"

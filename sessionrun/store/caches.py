@@ -42,8 +42,6 @@ SEAL_KEY: Final = "checksum"
 _SEAL: Final = b',"checksum":"%08x"}\n'
 _SEAL_BYTES: Final = len(_SEAL % 0)
 _BEGIN: Final = b'{"schema_version":%d,' % STATUS_VERSION
-_UNSEALED_ENDS: Final = (b"]}\n", b"}}\n", b"null}\n")
-"""How files end that a version before the checksum wrote: with the list of tasks, or with `processes`."""
 
 USAGE: Final = objects(
     {
@@ -76,6 +74,46 @@ PHASES: Final = (
 )
 PROOFS: Final = ("proved", "not_red", "weakened", "flaky", "unproved")
 
+_FEED: Final = objects(
+    {
+        "queue": path,
+        "backend": TEXT,
+        "group": nullable(TEXT),
+        "tasks": nullable(lists(TEXT)),
+        "watch": FLAG,
+        "open": FLAG,
+        "held": nullable(TEXT),
+    }
+)
+
+_ENVIRONMENT: Final = objects(
+    {
+        "cached": FLAG,
+        "digest": TEXT,
+        "choice": nullable(TEXT),
+        "path": nullable(path),
+        "steps": lists(objects({"name": TEXT, "duration_s": NUMBER})),
+    }
+)
+
+_LANDING: Final = objects(
+    {
+        "status": words("ready", "landing", "waiting", "landed", "bounced", "mending", "held"),
+        "target": path,
+        "commit": nullable(TEXT),
+        "reason_class": nullable(TEXT),
+        "reason": nullable(path),
+        "mend": nullable(path),
+        "files": lists(path),
+        "against": lists(TEXT),
+        "output": nullable(path),
+        "at": nullable(time),
+    }
+)
+
+NOTE: Final = objects(
+    {"rule": TEXT, "level": words("note", "alarm"), "where": path, "text": TEXT, "certain": FLAG}
+)
 SUMMARY: Final[Mapping[str, Kind]] = {
     "schema_version": of_types(int),
     "session_id": TEXT,
@@ -114,6 +152,7 @@ SUMMARY: Final[Mapping[str, Kind]] = {
     "processes": nullable(
         objects({"boot_id": TEXT, "pid_ns": TEXT, "supervisor": nullable(_PROCESS), "keeper": nullable(_PROCESS)})
     ),
+    "parent": nullable(objects({"session_id": file_name, "task": TEXT, "depth": count})),
 }
 """The keys of the summary, and what their values are."""
 
@@ -165,68 +204,6 @@ TASK: Final[Mapping[str, Kind]] = {
             },
         )
     ),
-}
-"""The keys of a task."""
-
-STATUS: Final[Mapping[str, Kind]] = {
-    **SUMMARY,
-    "base_branch": nullable(path),
-    "usage_by_model": nullable(mappings(USAGE)),
-    "epoch": count,
-}
-"""The keys of status.json, beside `tasks`."""
-
-_FEED: Final = objects(
-    {
-        "queue": path,
-        "backend": TEXT,
-        "group": nullable(TEXT),
-        "tasks": nullable(lists(TEXT)),
-        "watch": FLAG,
-        "open": FLAG,
-        "held": nullable(TEXT),
-    }
-)
-
-OPTIONAL_OF_SUMMARY: Final[Mapping[str, Kind]] = {
-    "parent": nullable(objects({"session_id": file_name, "task": TEXT, "depth": count})),
-}
-OPTIONAL: Final[Mapping[str, Kind]] = {
-    **OPTIONAL_OF_SUMMARY,
-    "view_problems": lists(TEXT),
-    "feed": nullable(_FEED),
-}
-"""Keys that a later version added: a file of an earlier one is whole without them."""
-
-_ENVIRONMENT: Final = objects(
-    {
-        "cached": FLAG,
-        "digest": TEXT,
-        "choice": nullable(TEXT),
-        "path": nullable(path),
-        "steps": lists(objects({"name": TEXT, "duration_s": NUMBER})),
-    }
-)
-
-_LANDING: Final = objects(
-    {
-        "status": words("ready", "landing", "waiting", "landed", "bounced", "mending", "held"),
-        "target": path,
-        "commit": nullable(TEXT),
-        "reason_class": nullable(TEXT),
-        "reason": nullable(path),
-        "mend": nullable(path),
-        "files": lists(path),
-        "against": lists(TEXT),
-        "output": nullable(path),
-        "at": nullable(time),
-    }
-)
-
-NOTE: Final = objects(
-    {"rule": TEXT, "level": words("note", "alarm"), "where": path, "text": TEXT, "certain": FLAG}
-)
-OPTIONAL_OF_TASK: Final[Mapping[str, Kind]] = {
     "node": nullable(path),
     "setup_commit": nullable(path),
     "proof": nullable(words(*PROOFS)),
@@ -244,10 +221,20 @@ OPTIONAL_OF_TASK: Final[Mapping[str, Kind]] = {
     "earlier_agents": nullable(lists(objects({"attempt": count, "agent": TEXT, "model": nullable(TEXT)}))),
     "usage_by_agent": nullable(mappings(mappings(USAGE))),
 }
-"""The same for a task."""
+"""The keys of a task."""
 
-_SUMMARY: Final = objects(SUMMARY, OPTIONAL_OF_SUMMARY)
-_STATUS: Final = objects({**STATUS, "tasks": lists(objects(TASK, OPTIONAL_OF_TASK))}, OPTIONAL)
+STATUS: Final[Mapping[str, Kind]] = {
+    **SUMMARY,
+    "base_branch": nullable(path),
+    "usage_by_model": nullable(mappings(USAGE)),
+    "epoch": count,
+    "view_problems": lists(TEXT),
+    "feed": nullable(_FEED),
+}
+"""The keys of status.json, beside `tasks`."""
+
+_SUMMARY: Final = objects(SUMMARY)
+_STATUS: Final = objects({**STATUS, "tasks": lists(objects(TASK))})
 
 
 def seal(record: Mapping[str, Any]) -> bytes:
@@ -299,7 +286,7 @@ def parse_summary(content: bytes) -> dict[str, Any] | None:
 
 
 def _parse(content: bytes, kind: Kind) -> dict[str, Any] | None:
-    if find_body(content) is None and not content.endswith(_UNSEALED_ENDS):
+    if find_body(content) is None:
         return None
     try:
         record = orjson.loads(content)

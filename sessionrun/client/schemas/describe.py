@@ -8,7 +8,7 @@ from typing import Final
 from sessionrun.client.schemas import sessions, work
 from sessionrun.client.schemas.sessions import only
 from sessionrun.model.versions import OUTPUT_VERSION
-from sessionrun.store.caches import OPTIONAL, OPTIONAL_OF_SUMMARY, OPTIONAL_OF_TASK, STATUS, SUMMARY, TASK
+from sessionrun.store.caches import STATUS, SUMMARY, TASK
 from sessionrun.store.shapes import TEXT, Kind, Schema, count, either, lists, nullable, objects, words
 
 DRAFT: Final = "https://json-schema.org/draft/2020-12/schema"
@@ -60,15 +60,13 @@ _NOTIFICATION: Final = objects(
         **only(sessions.SESSION, ("session_id", "name", "labels", "status", "outcome", "state", "result")),
         **only(sessions.SESSION, ("started_at", "ended_at")),
         **only(sessions.SESSION, (*sessions.COUNTERS, "results_dir")),
-        "task": nullable(objects(work.NOTIFIED_TASK, only(OPTIONAL_OF_TASK, ("landing",)))),
+        "task": nullable(objects(work.NOTIFIED_TASK)),
     }
 )
 
 FILES: Final[Mapping[str, Kind]] = {
-    "status.json": objects(
-        {**STATUS, "tasks": lists(objects(TASK, OPTIONAL_OF_TASK)), "checksum": TEXT}, OPTIONAL
-    ),
-    "summary": objects({**SUMMARY, "checksum": TEXT}, OPTIONAL_OF_SUMMARY),
+    "status.json": objects({**STATUS, "tasks": lists(objects(TASK)), "checksum": TEXT}),
+    "summary": objects({**SUMMARY, "checksum": TEXT}),
     "notification": _NOTIFICATION,
     "error": objects({"schema_version": count, **ERROR_KEYS}),
 }

@@ -7,8 +7,6 @@ from typing import Final, TypeAlias
 
 from sessionrun.client.reading import terse
 from sessionrun.store.caches import (
-    OPTIONAL,
-    OPTIONAL_OF_TASK,
     OUTCOMES,
     STATUS,
     SUMMARY,
@@ -62,12 +60,11 @@ _TELLING: Final[Table] = {
 """Where verbs say why a task failed; see `client.reading.telling`."""
 
 _OPTIONAL_OF_ANSWERED: Final[Table] = {
-    **OPTIONAL_OF_TASK,
     **_TELLING,
     "hidden_tests": nullable(objects({"passed": count, "total": count})),
 }
-TASK_SHOWN: Final[Table] = {**TASK, **OPTIONAL_OF_TASK, **_TELLING}
-_TASKS: Final = lists(objects(TASK, OPTIONAL_OF_TASK))
+TASK_SHOWN: Final[Table] = {**TASK, **_TELLING}
+_TASKS: Final = lists(objects(TASK))
 _TEXTS: Final[Table] = {"text": nullable(TEXT), "stderr_text": nullable(TEXT)}
 
 JOB_FILES: Final = objects(
@@ -92,13 +89,13 @@ JOB_FILES: Final = objects(
 )
 """What Markdown job files came to."""
 
-SHOWN: Final = objects({**SESSION, "tasks": _TASKS}, {**OPTIONAL, "cursor": count, "timed_out": FLAG})
+SHOWN: Final = objects({**SESSION, "tasks": _TASKS}, {"cursor": count, "timed_out": FLAG})
 FAILED: Final = objects({"session_id": TEXT, "error": objects({"code": count, "message": TEXT})})
 """Of several sessions, one for which the verb failed."""
 
 ANSWERED: Final = objects(
     {**SESSION, "tasks": lists(objects({**TASK, **_TEXTS}, _OPTIONAL_OF_ANSWERED))},
-    {**OPTIONAL, "summary": JOB_FILES},
+    {"summary": JOB_FILES},
 )
 """What `--sync` prints at the end."""
 
@@ -142,11 +139,11 @@ COMPARED: Final = objects(
 )
 BRIEF: Final = objects(
     {"session_id": TEXT, "cursor": count, "tasks": lists(objects({}, only(TASK_SHOWN, terse.TASK_KEYS)))},
-    {**only({**SESSION, **OPTIONAL}, terse.HEAD_KEYS), "counts": mappings(count)},
+    {**only(SESSION, terse.HEAD_KEYS), "counts": mappings(count)},
 )
 FIELDS: Final = objects(
     {"session_id": TEXT, "cursor": count},
-    {**SESSION, **OPTIONAL, "tasks": lists(objects({}, TASK_SHOWN))},
+    {**SESSION, "tasks": lists(objects({}, TASK_SHOWN))},
 )
 
 COUNTERS: Final = ("total", "completed", "running", "successful", "failed", "skipped", "counts")
@@ -281,7 +278,7 @@ _EXPLAINED: Final = objects(
         "retry_at": nullable(time),
         "chain": lists(TEXT),
     },
-    {**only(OPTIONAL_OF_TASK, ("proof", "audit", "landing")), **_TELLING, "attempts": lists(_ATTEMPT)},
+    {**only(TASK, ("proof", "audit", "landing")), **_TELLING, "attempts": lists(_ATTEMPT)},
 )
 EXPLAINED: Final = objects(
     {
@@ -294,8 +291,7 @@ EXPLAINED: Final = objects(
         "resume": nullable(TEXT),
         "damage": nullable(TEXT),
         "tasks": lists(_EXPLAINED),
-    },
-    OPTIONAL,
+    }
 )
 
 _DIFF_KEYS: Final = ("id", "num", "branch", "rescue_branch", "worktree", "base_commit", "commit", "diff_stat")

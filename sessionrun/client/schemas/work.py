@@ -6,7 +6,7 @@ from typing import Final
 
 from sessionrun.client.schemas.sessions import COUNTERS, LAUNCHED, STATUS_WORD, SUMMARY_SHOWN, Table, only
 from sessionrun.model.words import STATES
-from sessionrun.store.caches import OPTIONAL_OF_SUMMARY, TASK
+from sessionrun.store.caches import TASK
 from sessionrun.store.shapes import (
     FLAG,
     NUMBER,
@@ -63,7 +63,7 @@ PREVIEW: Final = objects(
     }
 )
 
-LIST: Final = objects({"sessions": lists(objects(SUMMARY_SHOWN, OPTIONAL_OF_SUMMARY))})
+LIST: Final = objects({"sessions": lists(objects(SUMMARY_SHOWN))})
 OVERVIEW: Final = objects(
     {
         "session_counts": objects(
@@ -317,6 +317,7 @@ CONFIG: Final = objects({"settings": lists(objects({"name": TEXT, "value": anyth
 
 _NOTIFIED_TASK_KEYS: Final = (
     *("num", "id", "title", "outcome", "word", "reason_class", "reason", "agent", "model", "branch"),
+    "landing",
 )
 NOTIFIED_TASK: Final[Table] = {key: TASK[key] for key in _NOTIFIED_TASK_KEYS}
 

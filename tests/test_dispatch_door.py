@@ -18,7 +18,7 @@ from conftest import Command
 from sessionrun import client
 from sessionrun.agents import table
 from sessionrun.client.dispatching.configuration import load_configuration
-from sessionrun.client.dispatching.preflight import check_platform, find_url, look
+from sessionrun.client.dispatching.preflight import find_url, look
 from sessionrun.client.dispatching.settings import settle_dispatch
 from sessionrun.model.errors import InputError
 from sessionrun.queue.task import QueueTask
@@ -234,12 +234,6 @@ def test_what_answers_may_be_no_ollama(answer: bytes) -> None:
 )
 def test_addresses_of_a_server(said: str, address: str) -> None:
     assert find_url({"OLLAMA_HOST": said}) == address
-
-
-def test_windows_is_sent_to_wsl() -> None:
-    check_platform("linux")
-    with pytest.raises(InputError, match="WSL"):
-        check_platform("win32")
 
 
 @pytest.mark.parametrize(

@@ -573,13 +573,6 @@ def test_git_that_is_missing_or_old(tmp_path: Path, monkeypatch: pytest.MonkeyPa
         assert (finding.check, finding.what) == ("git", f"git version: it says {line!r}")
 
 
-def test_python_that_is_too_old() -> None:
-    (finding,) = environment._judge_python((3, 9, 18))
-    assert (finding.check, finding.severity) == ("python", "error")
-    assert (finding.what, finding.plan) == ("this is 3.9.18", "use 3.10 or newer")
-    assert not [*environment._judge_python((3, 10, 0)), *environment._judge_python((4, 0, 0))]
-
-
 @pytest.mark.parametrize("kind", ["nfs", "nfs4", "cifs", "smb3", "9p", "fuse.sshfs", "lustre"])
 def test_a_network_disk_is_named(tmp_path: Path, kind: str) -> None:
     (finding,) = environment._judge_file_system(tmp_path, kind)
@@ -593,7 +586,7 @@ def test_flock_is_tried_and_network_disks_are_known(tmp_path: Path) -> None:
     assert environment._try_flock(tmp_path) is None
     assert find_file_system(tmp_path)
     assert not (find_file_system(tmp_path) or "").startswith(environment._NETWORK)
-    names = {"python", "git", "configuration", "results", "network", "flock", "space", "index", "limits", "trash"}
+    names = {"git", "configuration", "results", "network", "flock", "space", "index", "limits", "trash"}
     assert set(ENVIRONMENT_CHECKS) == {*names, "replicas"}
 
 

@@ -11,9 +11,10 @@ import pytest
 from conftest import Command
 
 from sessionrun.cli import run
-from sessionrun.client.planning.effects import ALWAYS, ELSEWHERE, RULES
+from sessionrun.client.planning.effects import RULES
 from sessionrun.client.planning.plan import Asked, AskedGit, AskedMoney, Planned
 from sessionrun.client.planning.plan import plan as plan_input
+from sessionrun.dialects.own_options import OWN_OPTIONS
 from sessionrun.model.errors import InputError
 
 
@@ -83,6 +84,68 @@ def test_one_task_for_which_it_counts_is_enough(place: Path, option: str, said: 
 @pytest.mark.parametrize("said", [{"approve": True}, {"timeout_s": 0.0}, {"stop_on_fail": True}, {"agent": "ai"}])
 def test_what_holds_anyhow_may_be_said(place: Path, said: dict[str, Any]) -> None:
     assert plan(SCRIPT, **said).tasks
+
+
+ELSEWHERE = {
+    "cache_dir": "planning refuses it without mirrors and environments",
+    "require_cache": "planning refuses it without mirrors and environments",
+    "base": "planning refuses it without worktrees",
+    "worktree_dir": "planning refuses it without worktrees",
+    "keep": "planning refuses it without worktrees",
+    "rerun": "planning refuses it without a results file",
+    "land": "planning refuses it without worktrees",
+    "land_into": "planning refuses it without landing",
+    "gates": "planning refuses it without landing",
+    "title": "refused without a prompt on the command line",
+    "check": "refused if every task has its own",
+    "setup": "refused if every task has its own",
+    "rounds": "refused if every task has its own",
+    "retries": "refused if every task has its own",
+    "halt": "planning refuses it where no number of failures stops the session",
+    "mends": "planning refuses it without landing",
+    "expect_change": "refused for each task without a worktree",
+    "prove": "refused for each task without a worktree or a check",
+    "sandbox": "refused for each task without a worktree",
+    **{
+        option.name: f"planning refuses it in another format than {dialect}"
+        for dialect, options in OWN_OPTIONS.items()
+        for option in options
+    },
+}
+
+ALWAYS = {
+    "agent": "names the session's agent, also where all tasks have their own",
+    "max_parallel": "limits any session",
+    "name": "names any session",
+    "labels": "label any session",
+    "dialect": "says how any input is read",
+    "stop_on_fail": "holds for any session, also of one task",
+    "prompts": "are the input",
+    "each": "has an effect, or is refused",
+    "env": "adds to the variables that tasks have",
+    "defaults": "say what tasks have that say nothing themselves",
+    "max_failures": "holds for any session, also of one task",
+    "hold": "holds for any session",
+    "starts_at": "holds for any session",
+    "notify": "holds for any session",
+    "cluster": "holds for any session",
+    "slurm": "refused without a cluster of Slurm's",
+    "max_load": "holds for any session, also of one task",
+    "min_free_memory": "holds for any session, also of one task",
+    "stagger_s": "holds for any session: a task may be added, or tried again",
+    "ready": "a caller may always forbid the question",
+    "into": "names the session to which any input is added",
+    "sync": "holds for any session",
+    "dry_run": "holds for any session",
+    "verbose": "says more of any session",
+    "quiet": "says less of any session",
+    "as_json": "holds for any session",
+    "results_dir": "is where any session is kept",
+    "help_format": "only prints",
+    "help_dialect": "only prints: its name of earlier",
+    "batch": "does nothing by design: command lines of another program have it",
+}
+"""Options that are never refused, and why."""
 
 
 def test_every_option_of_run_is_decided() -> None:

@@ -5,7 +5,6 @@ from __future__ import annotations
 import os
 import shlex
 import shutil
-import sys
 from collections.abc import Iterator
 from contextlib import contextmanager, nullcontext, suppress
 from dataclasses import replace
@@ -14,7 +13,7 @@ from tempfile import TemporaryDirectory
 from typing import Final, NamedTuple
 
 from sessionrun.client.dispatching.planning import plan_dispatch
-from sessionrun.client.dispatching.preflight import Preflight, check_platform, look
+from sessionrun.client.dispatching.preflight import Preflight, look
 from sessionrun.client.dispatching.settings import Settings, check_branch
 from sessionrun.client.dispatching.wanted import check_wanted
 from sessionrun.client.launching.readiness import check_ready, tell_signed_out
@@ -78,7 +77,6 @@ def prepare_dispatch(
     Raises:
         InputError: it cannot be started as it is asked for; no session was created.
     """
-    check_platform(sys.platform)
     check_branch(settings)
     if not preview:
         _hide_suggestions(settings.top)

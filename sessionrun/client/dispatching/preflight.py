@@ -9,7 +9,6 @@ from collections.abc import Iterator, Mapping
 from http.client import HTTPException
 from typing import Final, NamedTuple
 
-from sessionrun.model.errors import InputError
 from sessionrun.model.spec import AgentSpec
 
 TIMEOUT_S: Final = 5.0
@@ -55,16 +54,6 @@ def look(agent: AgentSpec, model: str | None, workers: int, environ: Mapping[str
     else:
         yield Preflight("model", f"{name} is not there: fetch it with `ollama pull {name}`", "error")
     yield _look_at_width(workers, environ.get(PARALLEL, ""))
-
-
-def check_platform(platform: str) -> None:
-    """Refuse a system on which no session runs.
-
-    Raises:
-        InputError: it is Windows.
-    """
-    if platform == "win32":
-        raise InputError("dispatch does not run on Windows itself: install WSL, and run it there")
 
 
 def find_url(environ: Mapping[str, str]) -> str:

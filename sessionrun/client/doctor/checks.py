@@ -49,7 +49,6 @@ SESSION_CHECKS: Final[Mapping[str, SessionCheck]] = {
 }
 
 ENVIRONMENT_CHECKS: Final[Mapping[str, EnvironmentCheck]] = {
-    "python": environment.check_python,
     "git": environment.check_git,
     "configuration": environment.check_configuration,
     "results": environment.check_results_dir,

@@ -7,7 +7,6 @@ import fcntl
 import os
 import shlex
 import stat
-import sys
 import time
 from collections.abc import Iterator
 from pathlib import Path
@@ -20,7 +19,6 @@ from sessionrun.store import index
 from sessionrun.store.filesystem import find_file_system
 from sessionrun.workspaces import git
 
-MINIMUM_PYTHON: Final = (3, 10)
 _NETWORK: Final = (
     "nfs",
     "cifs",
@@ -36,11 +34,6 @@ _NETWORK: Final = (
     "davfs",
 )
 """How names of network file systems begin; there flock, rename or sync promise less, or nothing."""
-
-
-def check_python(results_dir: Path) -> Iterator[Finding]:
-    """Whether Python is new enough."""
-    yield from _judge_python(sys.version_info[:3])
 
 
 def check_git(results_dir: Path) -> Iterator[Finding]:
@@ -162,12 +155,6 @@ def check_trash(results_dir: Path) -> Iterator[Finding]:
 
 def _sweep(results_dir: Path) -> None:
     sweep_trash(results_dir)
-
-
-def _judge_python(version: tuple[int, ...]) -> Iterator[Finding]:
-    if version < MINIMUM_PYTHON:
-        this, wanted = (".".join(map(str, numbers)) for numbers in (version, MINIMUM_PYTHON))
-        yield Finding("python", "error", sys.executable, f"this is {this}", f"use {wanted} or newer")
 
 
 def _judge_file_system(place: Path, kind: str | None) -> Iterator[Finding]:

@@ -217,3 +217,5 @@ def test_an_agent_is_looked_at_when_it_has_been_silent_for_a_while() -> None:
         asked_at += [second] * (jobs.asked - before)
     assert asked_at == [130, 160, 220, 340], "each time when the silence is twice as long"
     assert fired == [(340, TimerFired(key, "silent_limit"))]
+    state.tasks["a"].job, state.running_jobs = None, 0
+    assert (list(watch.hear(state, 0.0, 400.0)), watch.look_at) == ([], None), "a session that waits is not woken"

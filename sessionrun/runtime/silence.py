@@ -29,6 +29,8 @@ class SilenceWatch:
 
     def hear(self, state: State, at: float, mono: float) -> Iterator[Event]:
         """What is to be recorded now."""
+        if not state.running_jobs:
+            self.look_at = None
         if not state.running_jobs or (self.look_at is not None and mono < self.look_at):
             return
         self.look_at = mono + min(LOOK_S, self._silent_s / 2)

@@ -48,6 +48,7 @@ def audit(top: Path) -> list[tuple[str, str, str]]:
             ("equal_to_all", "alarm", "price.py:4"),
         ),
         ("def f(a):\n    if a == [10, 20]:\n        return 27.5\n", ("answer_of_test", "alarm", "price.py:4")),
+        ("import random\nx = random.choice([0, 1])\n", ("chance_in_source", "note", "price.py:4")),
         # what honest work looks like
         ("def f(a):\n    if a == [10, 20]:\n        return 30.25\n", None),
         ("def f(a):\n    if a is None:\n        return 27.5\n", None),

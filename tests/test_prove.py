@@ -19,7 +19,15 @@ from sessionrun.runtime.jobs.prove.request import Ran
 from sessionrun.runtime.jobs.prove.runners import RanTests, find_missing, parse_output
 from sessionrun.runtime.jobs.prove.verdict import find_verdict
 from sessionrun.store.session import SessionDir
-from sessionrun.workspaces.testing import SET_UP, TEST_FILES, Rules, compile_patterns, find_parts, find_set_up
+from sessionrun.workspaces.testing import (
+    SET_UP,
+    TEST_FILES,
+    Rules,
+    compile_patterns,
+    find_parts,
+    find_set_up,
+    runs_doctests,
+)
 
 __all__ = ["stage"]
 
@@ -167,6 +175,7 @@ def test_sections_of_test_set_up() -> None:
 
 
 RUST = "pub fn a() {}\n\n#[cfg(test)]\nmod tests {\n    #[test]\n    fn t() {\n        assert!(%s);\n    }\n}\n"
+EXAMPLE = "/// The sum.\n/// ```\n/// assert_eq!(a::f(), %d);\n/// ```\npub fn f() {}\n"
 POM = "<project>\n  <dependencies>%s</dependencies>\n  <build>%s</build>\n</project>\n"
 NODE = '{"dependencies":{"a":"%s"},"scripts":{"test":"%s"}}'
 
@@ -184,6 +193,7 @@ NODE = '{"dependencies":{"a":"%s"},"scripts":{"test":"%s"}}'
         ("src/lib.rs", f"use b;\n{RUST % 'true'}", RUST % "a() == 1", f"use b;\n{RUST % 'a() == 1'}"),
         ("src/lib.rs", "pub fn b() {}\n", RUST % "1 == 1", "pub fn b() {}\n" + (RUST % "1 == 1").split("\n\n")[1]),
         ("src/lib.rs", "fn a() {}\n#[test]\nfn t() { x(); }\nfn b() {}\n", "", "fn a() {}\nfn b() {}\n"),
+        ("src/a.rs", EXAMPLE % 30, EXAMPLE % 27, EXAMPLE % 27),
         ("pom.xml", POM % ("new", "skip"), POM % ("old", "test"), POM % ("new", "test")),
         (
             "pom.xml",
@@ -197,6 +207,17 @@ NODE = '{"dependencies":{"a":"%s"},"scripts":{"test":"%s"}}'
 def test_parts_of_files_that_are_tests_or_test_set_up(name: str, work: str, base: str, mixed: str) -> None:
     assert exchange(name, work, base) == mixed
     assert exchange(name, work, work) == work
+
+
+def test_examples_are_tests_if_doctest_is_used() -> None:
+    text = 'def f():\n    """The sum.\n\n    >>> f()\n    %d\n    """\n    return %d\n'
+    exchange = find_parts("shop/a.py", doctests=True)
+    assert exchange is not None and find_parts("shop/a.py") is None
+    assert exchange(text % (30, 30), text % (27, 30)) == text % (27, 30)
+    read = {"pytest.ini": "addopts = --doctest-modules"}
+    assert runs_doctests(Rules(), read, read.__getitem__)
+    assert runs_doctests(Rules(commands=("python -m doctest a.py",)), (), str)
+    assert not runs_doctests(Rules(commands=("pytest",)), {"Makefile": ""}, str)
 
 
 def test_keys_of_a_package() -> None:

@@ -16,6 +16,7 @@ import pytest
 from conftest import Command, kill_sessions
 from inside import run_inside
 from stages import begin_repository, commit_all
+from walled import why_no_walls
 
 ROOT = Path(__file__).parents[1]
 EXAMPLE = ROOT / "examples" / "swebench"
@@ -44,10 +45,20 @@ class Bench(Command):
         return {path.name: json.loads(path.read_text()) for path in folder.glob("*.json")}
 
     def run(self, script: str, *words: str, name: str = "r") -> subprocess.CompletedProcess[str]:
-        """Run all instances by a script in the agent's place, to their end."""
+        """Run all instances by a script in the agent's place, which looks around: without walls, to their end."""
         template = self.cwd / "template"
         template.write_text(f": <<'ISSUE'\n{{problem_statement}}\nISSUE\n{script}\n")
-        words = ("--run-name", name, "--prompt-template", str(template), "--agent", "shell", *words)
+        words = (
+            "--run-name",
+            name,
+            "--prompt-template",
+            str(template),
+            "--agent",
+            "shell",
+            "--sandbox",
+            "none",
+            *words,
+        )
         if "--no-environment" in words:
             return run_inside(self, "run", "--from", "swebench", "--sync", *words)
         done = self("run", "--from", "swebench", "-q", *words)
@@ -461,6 +472,19 @@ def test_what_no_work_could_solve_is_refused_at_the_launch(own_place: Path) -> N
     assert done.returncode == 2 and f"has no commit {'a' * 40}" in done.stderr
 
 
+@pytest.mark.parametrize("words", [(), ("--sandbox", "none"), ("--sandbox", "strict")])
+def test_who_has_hidden_tests_has_walls_if_they_can_be_had(own_place: Path, words: tuple[str, ...]) -> None:
+    bench = begin_instance(own_place)
+    (own_place / "template").write_text("{problem_statement}\n")
+    common = ("--no-environment", "--agent", "shell", "--prompt-template", "template", "--dry-run", "--json")
+    done = bench("run", "--from", "swebench", *common, *words, "i.jsonl")
+    assert done.returncode == 0, done.stderr
+    (task,) = json.loads(done.stdout)["tasks"]
+    usual = "project" if why_no_walls() is None else None
+    assert task["sandbox"] == {(): usual, ("--sandbox", "none"): None}.get(words, "strict")
+    assert ("hidden tests are readable" in done.stderr) == (task["sandbox"] is None)
+
+
 def test_a_repository_that_is_fetched_first_is_asked_before_an_agent_begins(own_place: Path) -> None:
     bench = begin_instance(own_place, test_patch=BROKEN, repo="./source.bundle")
     make = ["git", "bundle", "create", "-q", "../source.bundle", "HEAD", "main"]
@@ -469,3 +493,4 @@ def test_a_repository_that_is_fetched_first_is_asked_before_an_agent_begins(own_
     assert done.returncode == 1 and not (own_place / "begun").exists()
     found = bench.documents("r")["o__r-1.json"]
     assert found["reason_class"] == "tests_not_run" and "does not apply to the base" in found["error"]
+    assert found["hidden_readable"] and "hidden tests are readable: 1 task of 1 without walls" in done.stderr

@@ -142,7 +142,7 @@ def _tell_tasks(session: SessionDir, explanation: Mapping[str, Any]) -> Iterator
         cause, why = _word_cause(task["cause"]), escape_line(task["why"])
         yield f"  {why if why.startswith(f'{cause}: ') else f'{cause}: {why}'}"
         yield from telling_lines(task, "  ")
-        yield from proof_lines(task, "  ")
+        yield from proof_lines(task, "  ", notes=True)
         if task["follow_up"] is not None:
             asked = " ".join(task["follow_up"].split())
             yield f"  last follow-up: {escape_line(asked[:_SHOWN] + (' ...' if len(asked) > _SHOWN else ''))}"

@@ -224,11 +224,12 @@ def landing_lines(task: Mapping[str, Any], indent: str) -> list[str]:
     return [indent + escape_line(line) for line in lines]
 
 
-def proof_lines(task: Mapping[str, Any], indent: str) -> list[str]:
-    """What a proof found of work that succeeded, of other work the reason says it; and the notes of its audit."""
+def proof_lines(task: Mapping[str, Any], indent: str, *, notes: bool = False) -> list[str]:
+    """What a proof found of work that succeeded, for else the reason says it; alarms of its audit, or all."""
     shown = task.get("proof") and task["outcome"] == "succeeded"
-    notes = [f"audit: {note['level']}: {note['where']}: {note['text']}" for note in task.get("audit") or ()]
-    return [indent + escape_line(line) for line in [*([f"proof: {task['proof']}"] if shown else []), *notes]]
+    shown_notes = [note for note in task.get("audit") or () if notes or note["level"] == "alarm"]
+    lines = [f"audit: {note['level']}: {note['where']}: {note['text']}" for note in shown_notes]
+    return [indent + escape_line(line) for line in [*([f"proof: {task['proof']}"] if shown else []), *lines]]
 
 
 def reason_lines(task: Mapping[str, Any], indent: str) -> list[str]:

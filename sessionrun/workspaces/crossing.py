@@ -16,7 +16,15 @@ from sessionrun.model.errors import SessionrunError
 from sessionrun.model.frozen import frozen
 from sessionrun.model.places import Place
 from sessionrun.workspaces.git import Git, GitError
-from sessionrun.workspaces.testing import SET_UP, TEST_FILES, Rules, compile_patterns, find_parts, find_set_up
+from sessionrun.workspaces.testing import (
+    SET_UP,
+    TEST_FILES,
+    Rules,
+    compile_patterns,
+    find_parts,
+    find_set_up,
+    runs_doctests,
+)
 
 
 @frozen
@@ -59,6 +67,13 @@ class _Sides(NamedTuple):
     set_up: set[str]
 
 
+class _Parts(NamedTuple):
+    """Which files keep their own parts, and whether examples in comments are tests."""
+
+    own: re.Pattern[str] | None = None
+    doctests: bool = False
+
+
 class NotApplicable(SessionrunError):
     """The work cannot be put on the base without what setup left."""
 
@@ -78,13 +93,15 @@ def cross(git: Git, place: Place, rules: Rules, folder: Path) -> Trees:
     """
     sides, index = _find_sides(git, place, rules.test_files, folder)
     base, result = sides.base, sides.result
-    more = find_set_up(rules, base, result.keys() - base.keys(), partial(_read_if_file, git, base))
+    read = partial(_read_if_file, git, base)
+    more = find_set_up(rules, base, result.keys() - base.keys(), read)
     own = compile_patterns(rules.own) if rules.own else None
+    parts = _Parts(own, runs_doctests(rules, base, read))
     of_tests = {name for name in sides.of_tests | more if own is None or not own.match(name)}
     set_up = (sides.set_up | more) & of_tests
-    old = _exchange(git, result, base, of_tests, own)
+    old = _exchange(git, result, base, of_tests, parts)
     kept = {**old, **{name: result[name] for name in of_tests - set_up - base.keys()}}
-    new = _exchange(git, base, result, of_tests, own)
+    new = _exchange(git, base, result, of_tests, parts)
     changed = {name for name in {*old, *result} if old.get(name) != result.get(name)}
     trees = {"base": base, "result": result, "old_tests": old, "kept_tests": kept, "new_tests": new}
     commits = {name: _commit(index, files, str(place.base_commit)) for name, files in trees.items()}
@@ -189,16 +206,21 @@ def _list_files(git: Git, tree: str) -> dict[str, _File]:
 
 
 def _exchange(
-    git: Git, files: _Files, other: _Files, of_tests: Iterable[str], own: re.Pattern[str] | None = None
+    git: Git, files: _Files, other: _Files, of_tests: Iterable[str], parts: _Parts | None = None
 ) -> dict[str, _File]:
-    """The files, but tests and test set-up as `other` has them, if they are not the work's `own`."""
+    """The files, but tests and test set-up as `other` has them."""
+    own, doctests = parts or _Parts()
     mixed = dict(files)
     for name in of_tests:
         mixed.pop(name, None)
         if name in other:
             mixed[name] = other[name]
     for name in list(mixed):
-        exchange = None if mixed[name] == other.get(name) or (own and own.match(name)) else find_parts(name)
+        exchange = (
+            None
+            if mixed[name] == other.get(name) or (own and own.match(name))
+            else find_parts(name, doctests=doctests)
+        )
         if exchange is not None:
             mixed[name] = _exchange_parts(git, exchange, mixed[name], other.get(name))
     # a file of the one may be a directory of the other: what is in the way of a test goes

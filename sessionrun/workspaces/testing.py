@@ -8,7 +8,7 @@ from __future__ import annotations
 import os
 import re
 from collections import defaultdict
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Collection, Iterable, Mapping
 from typing import Any, Final
 
 import orjson
@@ -97,9 +97,10 @@ _SHADOWS: Final = re.compile(
 
 _TOML: Final = r"^[ \t]*(?P<key>\[+\s*(?:{})\s*\]+)[^\n]*\n?(?:(?![ \t]*\[).*\n?)*"
 _ELEMENT: Final = r"[ \t]*<(?P<key>{})>.*?</(?P=key)>\n?"
-_RUST: Final = (
+_RUST: Final = (  # modules and functions of tests, and examples in comments
     r"^(?P<tab>[ \t]*)#\[(?:cfg\(test\)|(?:\w+::)*test(?:\(.*\))?)\][^\n]*\n(?:(?P=tab)#\[[^\n]*\n)*"
     r"(?P=tab)(?P<key>[^\n{;]*)(?:\{[^\n]*\}|[^;]*?\{[ \t]*\n.*?^(?P=tab)\})[ \t]*\n?"
+    r"|^[ \t]*//[/!][ \t]*```[^\n]*\n(?:[ \t]*//[/!][^\n]*\n)*?[ \t]*//[/!][ \t]*```[ \t]*\n"
 )
 _PARTS: Final[Mapping[str, re.Pattern[str]]] = {
     "pyproject.toml": re.compile(
@@ -119,6 +120,11 @@ _PARTS: Final[Mapping[str, re.Pattern[str]]] = {
     ".rs": re.compile(_RUST, re.MULTILINE | re.DOTALL),
 }
 """Files, by name or extension, of which some parts are tests or test set-up; a part is the same by its `key`."""
+
+_EXAMPLES: Final = re.compile(
+    r"^(?P<key>)[ \t]*>>> [^\n]*\n(?:(?![ \t]*(?:$|\"\"\"|\'\'\'))[^\n]*\n)*", re.MULTILINE
+)
+"""Of a source file of Python, if doctest is used: each example is taken for the one of the same number."""
 
 _OF_NODE: Final = frozenset(
     (
@@ -183,9 +189,11 @@ def _translate(pattern: str) -> str:
     return ("" if "/" in pattern else _WILD["**/"]) + "".join(parts) + r"\Z"
 
 
-def find_parts(name: str) -> Callable[[str, str], str] | None:
+def find_parts(name: str, *, doctests: bool = False) -> Callable[[str, str], str] | None:
     """How a file is given the parts of another that are tests or test set-up; None: it has no such parts."""
     base = os.path.basename(name)
+    if doctests and base.endswith(".py"):
+        return lambda text, other: exchange_parts(text, other, _EXAMPLES)
     if base == "package.json":
         return _exchange_keys
     pattern = _PARTS.get(base) or _PARTS.get(os.path.splitext(base)[1])
@@ -196,10 +204,10 @@ def exchange_parts(text: str, other: str, pattern: re.Pattern[str]) -> str:
     """A text without its parts that match, and with those of another text in their places or at its end."""
     theirs: dict[str, list[str]] = defaultdict(list)
     for part in pattern.finditer(other):
-        theirs[part["key"].strip()].append(part[0])
+        theirs[_name_part(part)].append(part[0])
 
     def replace(part: re.Match[str]) -> str:
-        same = theirs[part["key"].strip()]
+        same = theirs[_name_part(part)]
         return same.pop(0) if same else ""
 
     kept = pattern.sub(replace, text)
@@ -210,6 +218,10 @@ def exchange_parts(text: str, other: str, pattern: re.Pattern[str]) -> str:
     end = len(kept) if end < 0 else end
     gap = "" if kept[:end].endswith("\n") or not kept[:end] else "\n"
     return kept[:end] + gap + left + kept[end:]
+
+
+def _name_part(part: re.Match[str]) -> str:
+    return (part["key"] or "").strip()
 
 
 def _exchange_keys(text: str, other: str) -> str:
@@ -247,6 +259,13 @@ def find_set_up(rules: Rules, base: Iterable[str], added: Iterable[str], read: C
         found |= named
         waiting += [read(name) for name in named]
     return found | {name for name in added if build.match(name) or _is_shadow(name, rules.directory, base)}
+
+
+def runs_doctests(rules: Rules, base: Collection[str], read: Callable[[str], str]) -> bool:
+    """Whether the check, or what sets it up, names doctest."""
+    places = ("pyproject.toml", "setup.cfg", "pytest.ini", "tox.ini", "Makefile")
+    texts = (read(name) for name in places if name in base)
+    return any("doctest" in text for text in (*rules.commands, *texts))
 
 
 def _list_recipes(names: Iterable[str], directory: str) -> set[str]:

@@ -25,7 +25,7 @@ from sessionrun.client.planning.landing import AskedLand, settle_landing
 from sessionrun.client.planning.mirroring import MirrorWish, settle_cache, settle_mirrors
 from sessionrun.client.planning.own_options import add_variables, find_input, read_own
 from sessionrun.client.planning.pace import AskedPace, settle_pace
-from sessionrun.client.planning.sandboxing import settle_sandboxes
+from sessionrun.client.planning.sandboxing import foresee_readable, settle_sandboxes
 from sessionrun.client.planning.seats import settle_seats
 from sessionrun.dialects.own_options import refuse_others
 from sessionrun.dialects.plan import Fallback, Options, Plan, RepositoryWish, Source
@@ -221,7 +221,7 @@ def _settle(
     spec = choose_cluster(spec, pace, config, into, preview=preview)
     spec = settle_sandboxes(spec, git.sandbox, config)
     refuse_idle_options({**asked._asdict(), **git._asdict(), **money._asdict()}, spec, keys)
-    remarks += [*(missing or ()), *foresee_costs(spec), *foresee_verdicts(spec)]
+    remarks += [*(missing or ()), *foresee_costs(spec), *foresee_verdicts(spec), *foresee_readable(spec)]
     return Planned(spec, choice, reason, (*plan.warnings, *remarks), skipped)
 
 

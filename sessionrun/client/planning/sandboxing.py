@@ -38,6 +38,8 @@ def settle_sandboxes(spec: SessionSpec, policy: str | None, config: Config) -> S
         from sessionrun.dialects.sandbox import make_sandbox
 
         default = make_sandbox(policy)
+    if default is None:
+        spec = _wall_hidden_tests(spec)
     if default is None and not list_walled(spec) and (spec.landing is None or spec.landing.sandbox is None):
         return spec
     tasks = []
@@ -65,6 +67,32 @@ def settle_sandboxes(spec: SessionSpec, policy: str | None, config: Config) -> S
         if problem is not None:
             raise InputError(problem)
     return replace(spec, tasks=tuple(tasks), template=template, landing=landing)
+
+
+def _wall_hidden_tests(spec: SessionSpec) -> SessionSpec:
+    """The spec with walls around the tasks that have hidden tests, if these can be had.
+
+    Without walls an agent can read the tests: they lie in the session's directory, which is its user's.
+    """
+    open_tasks = [task for task in spec.tasks if hides_tests(task) and task.sandbox is None]
+    if spec.cluster is not None or not open_tasks:
+        return spec
+    from sessionrun.dialects.sandbox import make_sandbox
+    from sessionrun.walls.trial import find_problem
+
+    walled = {task.id: replace(task, sandbox=make_sandbox("project")) for task in open_tasks}
+    if find_problem("project") is not None or any(_find_problem(spec, task) for task in walled.values()):
+        return spec
+    return replace(spec, tasks=tuple(walled.get(task.id, task) for task in spec.tasks))
+
+
+def foresee_readable(spec: SessionSpec) -> list[str]:
+    """A warning if agents of the session can read the tests by which they are judged."""
+    count = sum(hides_tests(task) and task.sandbox is None for task in spec.tasks)
+    if not count:
+        return []
+    which = "1 task" if count == 1 else f"{count} tasks"
+    return [f"hidden tests are readable: {which} of {len(spec.tasks)} without walls; see --sandbox project"]
 
 
 def list_walled(spec: SessionSpec) -> list[TaskSpec]:

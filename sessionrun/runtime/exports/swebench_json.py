@@ -40,6 +40,7 @@ def project_instance(
     answer: str,
     tests: JudgedTests | None,
     session: str,
+    readable: bool,
 ) -> dict[str, Any]:
     """The object of an instance's file.
 
@@ -50,6 +51,7 @@ def project_instance(
         answer: the end of what the agent answered.
         tests: what the hidden tests came to; None: they were not run.
         session: the session's directory.
+        readable: whether the agent could have read the hidden tests.
     """
     instance = settings["instances"].get(task["id"], {})
     success = task["outcome"] == "succeeded"
@@ -74,6 +76,7 @@ def project_instance(
         "FAIL_TO_PASS_failed": None if tests is None else list(tests.failed),
         "PASS_TO_PASS_failed": None if tests is None else list(tests.broken),
         "PASS_TO_PASS_failed_before": None if tests is None else list(tests.red_before),
+        "hidden_readable": readable,
         "usage": task["usage"],
         "attempt": task["attempt"],
         "score": UNOFFICIAL,

@@ -59,6 +59,7 @@ class ResultsWriter:
         self._export = export
         self._folder = Path(find_place(export, "outputs_dir"))
         self._own = {task.id for task in spec.tasks}
+        self._open = {task.id for task in spec.tasks if task.sandbox is None}
         self._kept: dict[str, dict[str, Any]] | None = None
         self._ended: dict[str, dict[str, Any]] = {}
         self._attempts: dict[str, int] = {}
@@ -85,7 +86,7 @@ class ResultsWriter:
                     self._ended.pop(name, None)
                     self._attempts.pop(name, None)
                 elif self._attempts.get(name) != task["attempt"]:
-                    document = describe_instance(self._session, self._export, task)
+                    document = describe_instance(self._session, self._export, task, readable=name in self._open)
                     outside.replace_below(folder, f"{name}{_SUFFIX}", _dump(document), durable=durable)
                     self._ended[name], self._attempts[name] = document, task["attempt"]
 
@@ -134,8 +135,10 @@ class ResultsWriter:
 make_writer = ResultsWriter
 
 
-def describe_instance(session: SessionDir, export: Export, task: Mapping[str, Any]) -> dict[str, Any]:
-    """The object of the file of an instance that has ended."""
+def describe_instance(
+    session: SessionDir, export: Export, task: Mapping[str, Any], *, readable: bool
+) -> dict[str, Any]:
+    """The object of the file of an instance that has ended; `readable`: its agent could read the hidden tests."""
     proof, report = _find_proof(session, task)
     answer = read_tail(session.output_path(task["id"])).decode("utf-8", "replace").strip()
     return project_instance(
@@ -145,6 +148,7 @@ def describe_instance(session: SessionDir, export: Export, task: Mapping[str, An
         answer=answer,
         tests=report.tests if report is not None else None,
         session=str(session.path.absolute()),
+        readable=readable,
     )
 
 

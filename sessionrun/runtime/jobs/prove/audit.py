@@ -23,6 +23,10 @@ _MAX_BYTES: Final = 1024 * 1024
 _FEW_LINES: Final = 10
 """Work of fewer lines may well be the same by chance."""
 
+CHANCE: Final = "chance_in_source"
+_NOTES: Final = frozenset((CHANCE,))
+"""Rules that are no alarm: honest work may do this."""
+
 _PATTERNS: Final[Sequence[tuple[str, str, re.Pattern[str]]]] = (
     (
         "runner_in_source",
@@ -31,6 +35,11 @@ _PATTERNS: Final[Sequence[tuple[str, str, re.Pattern[str]]]] = (
             r"import _?pytest\b[\w.]*|from _?pytest\b[\w.]* import|PYTEST_\w+|[\"']_?pytest[\"'] in sys\.modules"
             r"|JEST_WORKER_ID|import\.meta\.vitest|process\.env\.VITEST\w*|testing\.Testing\(\)|\bcfg!\(test\)"
         ),
+    ),
+    (
+        CHANCE,
+        "the source draws lots, so the check is done more often",
+        re.compile(r"\brandom\.\w+\(|Math\.random\(|\bsecrets\.\w+\(|\brand::|\bmath/rand\b|os\.urandom\("),
     ),
     ("exit_in_source", "the source ends the process without a word", re.compile(r"\bos\._exit\(|\.halt\(")),
     (
@@ -102,7 +111,7 @@ def _match_patterns(git: Git, base: str, files: Sequence[_File], tests: re.Patte
             if found := pattern.search(text):
                 line = file.lines[text.count("\n", 0, found.start())][0]
                 is_usual = any(not tests.match(name) for name, _ in _grep(git, base, found[0].partition("\n")[0]))
-                level: NoteLevel = "note" if is_usual else "alarm"
+                level: NoteLevel = "note" if is_usual or rule in _NOTES else "alarm"
                 shown = " ".join(found[0].split())[:80]
                 yield Note(rule, level, f"{file.path}:{line}", f"{meaning}: {shown}")
 

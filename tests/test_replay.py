@@ -12,6 +12,7 @@ import pytest
 from agent_samples import EXPECTED, STREAMS, Sample
 from conftest import Command, eventually
 from dialect_plans import ROOT
+from inside import run_inside
 from test_cli_worktrees import Project
 from test_cli_worktrees import project as project
 
@@ -129,6 +130,46 @@ def test_what_agents_print_is_read_as_before_without_any_of_them(sessionrun: Com
         )
     )
     assert after == before and any(usage for usage, *_ in before.values())
+
+
+TASK = {"id": "a", "prompt": "echo x > x.txt", "check": "test -e x.txt", "workspace": "worktree"}
+MATRIX = {
+    "source_repo": ".",
+    "agents": ["shell"],
+    "models": ["m"],
+    "tasks": [{"id": "t", "name": "T", "prompts": ["echo x > x.txt"]}],
+}
+JOB = "---\noutput_dir: out\noutput_file: o.txt\n---\nmkdir -p out; echo x > out/o.txt\n"
+INPUTS: dict[str, tuple[str, str, tuple[str, ...]]] = {
+    "prompts": ("i.json", json.dumps({"prompts": [TASK, {**TASK, "id": "b", "cwd": "sub"}]}), ()),
+    "yaml": ("i.yaml", f"tasks:\n  - {json.dumps(TASK)}\n", ()),
+    "lines": ("i.jsonl", json.dumps(TASK), ()),
+    "matrix": ("i.json", json.dumps(MATRIX), ("--from", "matrix")),
+    "markdown": ("jobs/one.md", JOB, ()),
+    "swebench": (
+        "i.jsonl",
+        json.dumps(
+            {"instance_id": "o__r-1", "repo": ".", "problem_statement": "x", "FAIL_TO_PASS": ["t.py::test"]}
+        ),
+        ("--from", "swebench", "--no-environment", "--iterations", "1", "--prompt-template", "template"),
+    ),
+}
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("kind", INPUTS)
+def test_a_session_of_each_input_is_played_again(project: Project, kind: str) -> None:
+    """Also where tasks begin in a directory of their own, which is nowhere in the clone."""
+    name, text, words = INPUTS[kind]
+    for path, content in ((name, text), ("sub/s", "s"), ("template", ": '{problem_statement}'\necho y > y.py\n")):
+        (project.cwd / path).parent.mkdir(exist_ok=True)
+        (project.cwd / path).write_text(content)
+    project.git("add", "sub")
+    project.git("commit", "-qm", "sub")
+    run_inside(project, "run", "--sync", *words, "--agent", "shell", name.split("/")[0])
+    before = project.snapshot()
+    code, told = replay(project, "last")
+    assert (code, told["differences"], project.snapshot()) == (0, [], before)
 
 
 def test_a_session_that_runs_is_refused(sessionrun: Command) -> None:

@@ -94,10 +94,17 @@ def plan_replay(session: SessionDir, place: Path, *, speed: float, source: Path 
         created_at=format_time(time()) or "",
         cwd=cwd,
         name=f"replay of {spec.name or spec.session_id[:8]}",
-        tasks=tuple(_replay_task(task, limits.get(task.id), speed) for task in tasks),
+        tasks=tuple(
+            replace(
+                _replay_task(task, limits.get(task.id), speed),
+                cwd=_move_directory(task.cwd, spec.repository, repository, place),
+            )
+            for task in tasks
+        ),
         agents={name: _replay_agent(agent, place / RECORDING, speed) for name, agent in spec.agents.items()},
         limits=replace(spec.limits, max_load=None, min_free_memory=None, stagger_s=None, starts_at=None),
         repository=repository,
+        mirrors=spec.mirrors and replace(spec.mirrors, worktree_dir=str(place / "worktrees")),
         seats=spec.seats and replace(spec.seats, directory=str(place / "worktrees")),
         open_feed=False,
         feed=None,
@@ -209,6 +216,7 @@ def _replay_task(task: TaskSpec, limited: bool | None, speed: float) -> TaskSpec
         round_timeout_s=shorten(task.round_timeout_s),
         idle_timeout_s=shorten(task.idle_timeout_s),
         args=(),
+        upstream=task.upstream and replace(task.upstream, home=None),  # no branch comes into the user's repository
         handed=(),
     )
 
@@ -256,6 +264,13 @@ def _git(cwd: Path, *words: str) -> None:
         lines = done.stderr.decode("utf-8", "replace").strip().splitlines()
         why = lines[-1] if lines else f"exit code {done.returncode}"
         raise InputError(f"git {words[0]} failed in {cwd}: {why}")
+
+
+def _move_directory(path: str | None, old: Repository | None, new: Repository | None, place: Path) -> str | None:
+    """The counterpart of a task's own directory: in the clone, else below `place`; never where the user has it."""
+    if path is None or not os.path.isabs(path):
+        return path
+    return _move(path, old, new) or str(place.joinpath("directories", *Path(path).parts[1:]))
 
 
 def _move(path: str, old: Repository | None, new: Repository | None) -> str | None:

@@ -63,10 +63,10 @@ class Hostile:
         wanted = _WANTED.get(kind)
         if wanted is not None and self._random.random() < 0.9:
             record[wanted] = self._field(wanted, get_type_hints(RequestReceived)[wanted])
-        if kind == "cancel" and not record.get("tasks"):
-            record["tasks"] = [self._random.choice(self._tasks)]  # else one of the first requests would end it all
         if self._random.random() < WRONG:
             record[self._random.choice(list(record))] = self._random.choice(OTHERS)
+        if kind == "cancel" and not record.get("tasks"):
+            record["tasks"] = [self._random.choice(self._tasks)]  # else one of the first requests would end it all
         return record
 
     def spoil(self, record: Mapping[str, Any]) -> bytes:

@@ -15,9 +15,10 @@ from sessionrun.engine.state import BUDGET, State, TaskState
 from sessionrun.model.errors import InputError
 from sessionrun.model.events import Entry, TaskAdded, TasksAdded
 from sessionrun.model.places import Repository
+from sessionrun.model.repositories import has_worktree, repository_of
 from sessionrun.model.spec import PROVIDER_PREFIX, SLOT, SessionSpec, TaskSpec
 from sessionrun.model.upstreams import MirrorSite
-from sessionrun.model.validation import describe_id_problem, find_cycle, validate_uses
+from sessionrun.model.validation import describe_id_problem, find_cycle, validate_uses, validate_wishes
 
 Ruled = TypeVar("Ruled", Repository, MirrorSite)
 """What has rules of what git ignores."""
@@ -103,6 +104,7 @@ def find_clash(spec: SessionSpec, event: TasksAdded) -> str | None:
             return f"task {task.id!r:.140} {problem}"
     try:
         validate_uses(replace(wide, tasks=event.tasks))
+        validate_wishes(replace(wide, tasks=event.tasks))
     except InputError as error:
         return str(error)
     cycle = find_cycle({task.id: task.needs for task in event.tasks})
@@ -142,7 +144,7 @@ def _find_lack(spec: SessionSpec, task: TaskSpec) -> str | None:
     for name in (task.agent, *(other.agent for other in task.fallback)):
         if name not in spec.agents:
             return f"has the agent {name!r:.80}, which the session does not know"
-    if task.workspace.kind == "worktree" and spec.repository is None:
+    if has_worktree(task) and repository_of(spec, task) is None:
         return "wants a worktree, but the session was started without a repository"
     if task.upstream is not None and spec.mirrors is None:
         return "has a repository of its own, but the session was started without such tasks"

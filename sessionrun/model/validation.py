@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING
 from sessionrun.model.errors import InputError
 
 if TYPE_CHECKING:  # the jobs' own programs check ids, and know no spec
-    from sessionrun.model.spec import SessionSpec, TaskSpec
+    from sessionrun.model.spec import AgentSpec, SessionSpec, TaskSpec
 
 _ID = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,127}")
 
@@ -76,6 +76,59 @@ def validate_uses(spec: SessionSpec) -> None:
                 )
             if amount > capacity:
                 raise InputError(f"task {num} (ID: {task.id}) uses {amount} of {name!r}, but there are {capacity}")
+
+
+def validate_wishes(spec: SessionSpec) -> None:
+    """Check that no wishes of a task exclude each other, or need something which it lacks.
+
+    Raises:
+        InputError: with the first problem found.
+    """
+    for num, task in enumerate(spec.tasks, 1):
+        if task.answer is not None and task.brief is not None:
+            raise InputError(f"task {num} (ID: {task.id}): answer and brief exclude each other; keep one")
+        if task.prove is not None:
+            _check_provable(num, task)
+        if (lacks := _needs_worktree(task)) is not None:
+            raise InputError(
+                f"task {num} (ID: {task.id}): {lacks} needs a worktree; add --worktree, or leave it out"
+            )
+        _check_turns(num, task, spec.agents)
+
+
+def _check_provable(num: int, task: TaskSpec) -> None:
+    where = f"task {num} (ID: {task.id})"
+    if task.workspace.kind == "none":
+        raise InputError(f"{where}: prove needs a worktree; add --worktree, or leave it out")
+    hides = task.prove is not None and task.prove.hidden is not None
+    if not hides and (task.check is None or not task.check.commands):
+        raise InputError(f"{where}: prove needs a check with commands; give it one, or leave prove out")
+
+
+def _needs_worktree(task: TaskSpec) -> str | None:
+    """What of a task can only be had in a worktree that the task does not have."""
+    if task.workspace.kind != "none":
+        return None
+    wishes = {
+        "expect_change": task.expect_change,
+        'answer "patch"': task.answer == "patch",
+        'check.reset "hard"': task.check is not None and task.check.reset == "hard",
+        'the key "links"': bool(task.links),
+        'the key "environment"': task.environment is not None,
+    }
+    return next((name for name, wished in wishes.items() if wished), None)
+
+
+def _check_turns(num: int, task: TaskSpec, known: Mapping[str, AgentSpec]) -> None:
+    """Refuse turns of one conversation where an agent cannot go on with one."""
+    if task.prompt_mode == "continue":
+        for name in sorted({task.agent, *(other.agent for other in task.fallback)}):
+            agent = known[name]
+            if agent.prompt_kind == "text" and not agent.continue_args:
+                raise InputError(
+                    f"task {num} (ID: {task.id}): agent {name!r} cannot go on with a conversation; "
+                    'leave out prompt_mode "continue" or give it continue_args'
+                )
 
 
 def find_cycle(needs: Mapping[str, tuple[str, ...]]) -> list[str] | None:

@@ -142,7 +142,10 @@ def put_aside(path: Path) -> None:
     Raises:
         OSError: it cannot be moved.
     """
-    os.replace(path, path.with_suffix(REFUSED))
+    try:
+        os.replace(path, path.with_suffix(REFUSED))
+    except (IsADirectoryError, NotADirectoryError, FileExistsError):  # of the same name something else was refused
+        os.replace(path, path.with_name(f"{path.stem}-{path.lstat().st_ino}{REFUSED}"))
 
 
 def _texts(record: dict[str, Any], name: str) -> tuple[str, ...]:

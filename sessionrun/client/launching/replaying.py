@@ -11,6 +11,7 @@ import sys
 import uuid
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
+from functools import partial
 from itertools import chain, count
 from pathlib import Path
 from time import time
@@ -87,25 +88,20 @@ def plan_replay(session: SessionDir, place: Path, *, speed: float, source: Path 
         raise InputError(f"cannot make {place}: {error.strerror}") from None
     limits = _record(session, place / RECORDING, view["tasks"], entries)
     repository = _clone(spec.repository, place, origin, spec.landing) if spec.repository and origin else None
-    cwd = _move(spec.cwd, spec.repository, repository) or str(place)
+    move = partial(_move_directory, place, spec.repository, repository)
+    cwd, worktrees = _move(spec.cwd, spec.repository, repository) or str(place), str(place / "worktrees")
     replayed = replace(
         spec,
         session_id=str(uuid.uuid4()),
         created_at=format_time(time()) or "",
         cwd=cwd,
         name=f"replay of {spec.name or spec.session_id[:8]}",
-        tasks=tuple(
-            replace(
-                _replay_task(task, limits.get(task.id), speed),
-                cwd=_move_directory(task.cwd, spec.repository, repository, place),
-            )
-            for task in tasks
-        ),
+        tasks=tuple(replace(_replay_task(task, limits.get(task.id), speed), cwd=move(task.cwd)) for task in tasks),
         agents={name: _replay_agent(agent, place / RECORDING, speed) for name, agent in spec.agents.items()},
         limits=replace(spec.limits, max_load=None, min_free_memory=None, stagger_s=None, starts_at=None),
         repository=repository,
-        mirrors=spec.mirrors and replace(spec.mirrors, worktree_dir=str(place / "worktrees")),
-        seats=spec.seats and replace(spec.seats, directory=str(place / "worktrees")),
+        mirrors=spec.mirrors and replace(spec.mirrors, worktree_dir=worktrees),
+        seats=spec.seats and replace(spec.seats, directory=worktrees),
         open_feed=False,
         feed=None,
         template=None,
@@ -266,7 +262,7 @@ def _git(cwd: Path, *words: str) -> None:
         raise InputError(f"git {words[0]} failed in {cwd}: {why}")
 
 
-def _move_directory(path: str | None, old: Repository | None, new: Repository | None, place: Path) -> str | None:
+def _move_directory(place: Path, old: Repository | None, new: Repository | None, path: str | None) -> str | None:
     """The counterpart of a task's own directory: in the clone, else below `place`; never where the user has it."""
     if path is None or not os.path.isabs(path):
         return path

@@ -20,7 +20,7 @@ from sessionrun.model.repositories import has_worktree
 from sessionrun.model.spec import SLOT, AgentSpec, CacheSite, Landing, Price, SessionSpec, TaskSpec
 from sessionrun.model.times import format_time
 from sessionrun.model.upstreams import MirrorSite
-from sessionrun.model.validation import validate_tasks, validate_uses
+from sessionrun.model.validation import validate_tasks, validate_uses, validate_wishes
 
 Ruled = TypeVar("Ruled", Repository, MirrorSite)
 """What has rules of what git ignores."""
@@ -116,8 +116,7 @@ def check_spec(
     """
     validate_tasks(spec.tasks, others)
     validate_uses(spec)
-    _check_supported(spec.tasks)
-    _check_turns(spec)
+    validate_wishes(spec)
     _check_directories(spec.tasks)
     _check_briefs(spec, places or {})
     _check_budgets(spec)
@@ -260,54 +259,6 @@ def _check_budgets(spec: SessionSpec) -> None:
             raise InputError(
                 f"task {num} (ID: {task.id}): its budget of ${own:g} is more than the session's of ${whole:g}"
             )
-
-
-def _check_supported(tasks: tuple[TaskSpec, ...]) -> None:
-    """Refuse wishes of a task that exclude each other, or that need something which it lacks."""
-    for num, task in enumerate(tasks, 1):
-        if task.answer is not None and task.brief is not None:
-            raise InputError(f"task {num} (ID: {task.id}): answer and brief exclude each other; keep one")
-        if task.prove is not None:
-            _check_provable(num, task)
-        if (lacks := _needs_worktree(task)) is not None:
-            raise InputError(
-                f"task {num} (ID: {task.id}): {lacks} needs a worktree; add --worktree, or leave it out"
-            )
-
-
-def _check_provable(num: int, task: TaskSpec) -> None:
-    where = f"task {num} (ID: {task.id})"
-    if task.workspace.kind == "none":
-        raise InputError(f"{where}: prove needs a worktree; add --worktree, or leave it out")
-    hides = task.prove is not None and task.prove.hidden is not None
-    if not hides and (task.check is None or not task.check.commands):
-        raise InputError(f"{where}: prove needs a check with commands; give it one, or leave prove out")
-
-
-def _needs_worktree(task: TaskSpec) -> str | None:
-    """What of a task can only be had in a worktree that the task does not have."""
-    if task.workspace.kind != "none":
-        return None
-    wishes = {
-        "expect_change": task.expect_change,
-        'answer "patch"': task.answer == "patch",
-        'check.reset "hard"': task.check is not None and task.check.reset == "hard",
-        'the key "links"': bool(task.links),
-        'the key "environment"': task.environment is not None,
-    }
-    return next((name for name, wished in wishes.items() if wished), None)
-
-
-def _check_turns(spec: SessionSpec) -> None:
-    """Refuse turns of one conversation where an agent cannot go on with one."""
-    for num, task in enumerate(spec.tasks, 1):
-        for name in sorted(agents_of([task])) if task.prompt_mode == "continue" else ():
-            agent = spec.agents[name]
-            if agent.prompt_kind == "text" and not agent.continue_args:
-                raise InputError(
-                    f"task {num} (ID: {task.id}): agent {name!r} cannot go on with a conversation; "
-                    'leave out prompt_mode "continue" or give it continue_args'
-                )
 
 
 def _check_directories(tasks: tuple[TaskSpec, ...]) -> None:

@@ -48,9 +48,9 @@ def command(
 
 
 def _count(tasks: Sequence[Mapping[str, Any]]) -> str:
-    held = sum(task["reason_class"] == "held" for task in tasks)
-    running = sum(task["status"] == "running" and task["reason_class"] != "held" for task in tasks)
-    return count_words(((held, "held"), (running, "running on")))
+    held, running = (sum(task["word"] == word for task in tasks) for word in ("held", "running"))
+    counts = count_words(((held, "held"), (running, "running on")))
+    return f"nothing held, {counts}" if running and not held else counts
 
 
 def _describe_rest(view: Mapping[str, Any]) -> str:

@@ -9,7 +9,17 @@ from typing import IO, Any, Final
 
 import click
 
-from sessionrun.cli.render import clip, duration, escape, escape_line, hint, sign, task_word, terminal_width
+from sessionrun.cli.render import (
+    clip,
+    duration,
+    escape,
+    escape_line,
+    held_lines,
+    hint,
+    sign,
+    task_word,
+    terminal_width,
+)
 from sessionrun.client.reading.waiting import Progress
 from sessionrun.model.words import BAD, tell_counts
 
@@ -36,8 +46,7 @@ def describe(view: dict[str, Any], elapsed_s: float, left_s: float | None = None
     """``2/5 done: 2 succeeded, 3 running, 4.2s, ETA 6.3s``."""
     parts = [f"{view['completed']}/{view['total']} done: {tell_counts(view['counts'])}", duration(elapsed_s)]
     parts += [f"{who} stopped" for who in view["stopped"]]
-    if (view.get("budget") or {}).get("held"):
-        parts.append(f"held: soft budget spent (sessionrun release {view['session_id']})")
+    parts += [line.strip() for line in held_lines(view)]
     if left_s is not None and view["ended_at"] is None:
         parts.append(f"ETA {duration(left_s)}")
     return ", ".join(parts)
@@ -96,8 +105,7 @@ class PlainProgress:
 
     def show(self, view: dict[str, Any]) -> None:
         """See `Progress.show`."""
-        held = bool((view.get("budget") or {}).get("held"))
-        counts = (view["counts"], len(view["stopped"]), held)
+        counts = (view["counts"], len(view["stopped"]), view["state"])
         now = time.monotonic()
         ended = view["ended_at"] is not None
         if counts == self._shown or (now - self._shown_at < PLAIN_EVERY_S and not ended):

@@ -33,6 +33,9 @@ RESULTS: Final[tuple[Result, ...]] = get_args(Result)
 GOOD: Final = ("landed", "succeeded", "changed_nothing")
 BAD: Final = ("failed", "timed_out", "lost")
 
+JUDGED: Final = ("succeeded", "failed", "timed_out")
+"""Outcomes that say something about the agent; the others say only that it was not seen to its end."""
+
 RUNNING: Final = "running"
 HELD: Final = "held"
 PARTLY_HELD: Final = "running, partly held"

@@ -12,6 +12,7 @@ from typing import Any, Final, NamedTuple, TypeAlias
 from sessionrun.agents.table import BUILTIN
 from sessionrun.client.reading.eta import lay_out, schedule
 from sessionrun.model.spec import SLOT, SessionSpec, TaskSpec, title_of
+from sessionrun.model.words import JUDGED
 
 MOST_SESSIONS: Final = 200
 """So many sessions are looked at, the newest first."""
@@ -30,7 +31,6 @@ LOW: Final = 0.1
 HIGH: Final = 0.9
 
 SCRIPTS: Final = frozenset(name for name, agent in BUILTIN.items() if agent.prompt_kind == "script")
-_ENDED: Final = ("succeeded", "failed", "timed_out")
 
 
 class Past(NamedTuple):
@@ -74,7 +74,7 @@ def load_past() -> dict[Likeness, list[Past]]:
             continue
         room -= size if status is not None else 0
         for task in status["tasks"] if status is not None else ():
-            if task["outcome"] in _ENDED and task["duration_s"] is not None:
+            if task["outcome"] in JUDGED and task["duration_s"] is not None:
                 usage = task["usage"] or {}
                 took = Past(float(task["duration_s"]), usage.get("cost_usd"))
                 for what in {"", task["model"] or "", task["title"]}:

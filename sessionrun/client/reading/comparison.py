@@ -16,15 +16,14 @@ from collections.abc import Iterable, Mapping, Sequence
 from math import comb, sqrt
 from typing import Any, Final
 
+from sessionrun.model.words import JUDGED
+
 AXES: Final = ("model", "task", "agent")
 """Labels by which tasks can be grouped; a task without the label is grouped by `_OWN`."""
 
 _OWN: Final[Mapping[str, str]] = {"model": "model", "task": "id", "agent": "agent"}
 _Z: Final = 1.959963984540054
 """Of the normal distribution, for 95 % in the middle."""
-
-_NO_VERDICT: Final = ("cancelled", "skipped", "lost", "interrupted")
-"""Outcomes that say nothing about the agent."""
 
 _DIFF: Final = ("files", "insertions", "deletions")
 
@@ -119,7 +118,7 @@ def _rate(estimate: float, low: float, high: float) -> dict[str, float]:
 
 
 def _add_up(runs: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
-    judged = [run for run in runs if run["status"] == "completed" and run["outcome"] not in _NO_VERDICT]
+    judged = [run for run in runs if run["outcome"] in JUDGED]
     succeeded = sum(run["outcome"] == "succeeded" for run in judged)
     usages = [run["usage"] for run in runs if run["usage"]]
     costs = [usage["cost_usd"] for usage in usages if usage["cost_usd"] is not None]

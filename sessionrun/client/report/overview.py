@@ -17,14 +17,13 @@ from sessionrun.client.reading.view import load_or_warn, load_view
 from sessionrun.client.report.markup import Markup, Part, join, tag
 from sessionrun.client.report.page import POLICY, frame, section
 from sessionrun.model.times import parse_time
+from sessionrun.model.words import JUDGED
 
 DAYS: Final = 30
 """So many days are drawn, the newest ones on which something ended."""
 
 WIDTH: Final = 14
 HEIGHT: Final = 36
-
-_VERDICTS: Final = ("succeeded", "failed", "timed_out")
 
 Key = tuple[str, str]
 """An agent and its model; ``default`` if the agent chose it."""
@@ -59,7 +58,7 @@ def gather_days(results_dir: Path, *, everywhere: bool) -> Days:
     for session in find_listed(results_dir, everywhere=everywhere):
         view = load_or_warn(session, load_view)
         for task in view["tasks"] if view is not None else ():
-            if task["outcome"] in _VERDICTS and task["ended_at"]:
+            if task["outcome"] in JUDGED and task["ended_at"]:
                 date = time.strftime("%Y-%m-%d", time.localtime(parse_time(task["ended_at"])))
                 known = days.setdefault((task["agent"], task["model"] or "default"), {})
                 known[date] = known.get(date, Day()).add(_read(task))

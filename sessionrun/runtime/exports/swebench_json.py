@@ -12,6 +12,7 @@ from typing import Any, Final
 import orjson
 
 from sessionrun.model.reasons import INFRASTRUCTURE, NO_TESTS
+from sessionrun.model.words import JUDGED
 from sessionrun.runtime.jobs.prove.request import JudgedTests
 
 SUMMARY: Final = "summary.json"
@@ -23,13 +24,11 @@ UNOFFICIAL: Final = (
     "give it predictions.jsonl for a score that counts"
 )
 
-_UNJUDGED: Final = ("cancelled", "skipped", "lost", "interrupted")
-
 
 def is_infrastructure(task: Mapping[str, Any]) -> bool:
     """Whether a task of status.json that has ended says nothing about its agent: it is run again by default."""
     outcome = task["outcome"]
-    return outcome in _UNJUDGED or (outcome != "succeeded" and task["reason_class"] in INFRASTRUCTURE)
+    return outcome not in JUDGED or (outcome != "succeeded" and task["reason_class"] in INFRASTRUCTURE)
 
 
 def project_instance(

@@ -174,7 +174,7 @@ def test_the_first_status_is_there_before_the_id(sessionrun: Command) -> None:
     assert first is not None
     last = sessionrun.wait(session_id)
     assert first["total"] == 2
-    assert set(last) - set(first) == {"results_dir", "stopped", "disk_full"}
+    assert set(last) - set(first) == {"results_dir", "stopped", "disk_full", "no_contact"}
     assert (first["status"], first["started_at"] <= last["started_at"]) == ("running", True)
     assert first["seq"] < last["seq"]
 

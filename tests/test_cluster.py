@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import hashlib
+import json
 import os
 import random
 import re
@@ -31,6 +32,7 @@ from sessionrun.client.cluster.address import open_cluster
 from sessionrun.client.cluster.certs import make_certs
 from sessionrun.client.cluster.machines import head_command, make_unit
 from sessionrun.model.errors import InputError
+from sessionrun.model.times import parse_time
 from sessionrun.runtime.node.directory import load_site
 from sessionrun.runtime.node.watchdog import WATCHDOG_S
 from sessionrun.workspaces.companions import MAX_BYTES
@@ -292,6 +294,43 @@ def kill(cluster: RealCluster, session_id: str, victim: str) -> bool:
     return kill_and_wait(found)
 
 
+def find_node(command: Command, session_id: str) -> str:
+    """The node of the first task, once its status says it."""
+    return str(eventually(lambda: command.status(session_id)["tasks"][0]["node"]))
+
+
+def find_silences(command: Command, session_id: str) -> list[str | None]:
+    return [silence["node"] for silence in command.status(session_id)["no_contact"]]
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("what", ["dask_worker", "dask_scheduler"])
+def test_what_has_no_contact_is_named_within_its_lease_and_a_cancel_says_what_happens(
+    sessionrun: Command, what: str
+) -> None:
+    with real_cluster(sessionrun, nodes=1, timers="tick=0.3,lease=600,grace=0.5,margin=4") as cluster:
+        session_id = start(cluster, waiting(cluster, "a"))
+        eventually(lambda: is_up(cluster, session_id, "a"))
+        (process,), loop = cluster.find(what), cluster.programs["n0" if what == "dask_worker" else "head"]
+        node = find_node(sessionrun, session_id) if what == "dask_worker" else None
+        for one in (loop, process):
+            one.send_signal(signal.SIGSTOP)
+        eventually(lambda: find_silences(sessionrun, session_id) == [node])
+        said = f"No contact with {'the cluster' if node is None else f'node {node}'}"
+        for words in (("status", session_id), ("list",), ("explain", session_id)):
+            assert said in sessionrun(*words).stdout, words
+        (listed,) = json.loads(sessionrun("list", "--json").stdout)["sessions"]
+        (silence,) = listed["no_contact"]
+        assert 599 < parse_time(silence["lease_ends_at"]) - parse_time(silence["since"]) < 601
+        cancelled = sessionrun("cancel", session_id, "--now", "--timeout", "1")
+        assert cancelled.returncode == 124 and said in cancelled.stderr
+        assert "a: the order to stop waits for contact; without contact the node itself ends" in cancelled.stderr
+        for one in (process, loop):
+            one.send_signal(signal.SIGCONT)
+        view = sessionrun.wait(session_id)
+        assert (view["tasks"][0]["outcome"], view["no_contact"]) == ("cancelled", [])
+
+
 @pytest.mark.slow
 def test_a_node_without_contact_ends_its_jobs_and_they_are_lost(sessionrun: Command) -> None:
     with real_cluster(sessionrun, nodes=1, timers=SHORT_WORDS) as cluster:
@@ -301,6 +340,7 @@ def test_a_node_without_contact_ends_its_jobs_and_they_are_lost(sessionrun: Comm
         cluster.programs["n0"].send_signal(signal.SIGSTOP)  # which would start another worker
         worker.send_signal(signal.SIGSTOP)
         view = sessionrun.wait(session_id)
+        assert view["no_contact"] == []
         (task,) = view["tasks"]
         assert (task["outcome"], task["attempt"]) == ("lost", 1)
         assert "lease" in task["reason"] and "n0" in task["reason"]

@@ -108,6 +108,26 @@ def test_an_order_whose_answer_was_dropped_is_offered_again_and_only_then() -> N
     assert cluster.tick(held=[JOB]).orders == {}
 
 
+def test_a_node_that_does_not_tick_is_silent_within_its_lease_until_it_ticks() -> None:
+    cluster = Cluster()
+
+    def shown() -> tuple[float | None, bool]:
+        cluster.call()
+        return cluster.head.nodes["a"].silent_s, cluster.head.nodes["a"].lives
+
+    assert shown() == (None, True)
+    cluster.now += TIMERS.silence - 0.1
+    assert shown() == (None, True)
+    cluster.now += 0.2
+    assert shown() == (round(TIMERS.silence + 0.1, 1), True)
+    cluster.tick()
+    assert shown() == (None, True)
+    cluster.now += TIMERS.lease + 0.1
+    assert shown() == (round(TIMERS.lease + 0.1, 1), False)
+    cluster.tick()
+    assert shown() == (None, True)
+
+
 def test_a_tick_that_was_overtaken_is_not_taken() -> None:
     cluster = Cluster()
     first, second = cluster.make(held=[JOB]), cluster.make()

@@ -7,6 +7,7 @@ from typing import Any
 
 import click
 
+from sessionrun.cli.contact import cancel_lines
 from sessionrun.cli.control import EXIT_TIMEOUT, control_options, count_words
 from sessionrun.cli.options import json_option, results_dir_option
 from sessionrun.cli.render import session_head, warn
@@ -50,6 +51,8 @@ def command(
         shortage = describe_shortage(view)
         if shortage is not None:
             warn(f"{shortage}: ends of tasks are recorded once there is room")
+        for line in cancel_lines(view, tasks):
+            warn(line)
         code = EXIT_TIMEOUT if timeout and not taken else 0
         return Done({**view, "tasks": tasks}, _summary(view, tasks), code)
 

@@ -9,6 +9,7 @@ from typing import Any, Final
 import click
 
 from sessionrun.cli.attempts import name_agent
+from sessionrun.cli.contact import contact_lines
 from sessionrun.cli.feeding import feed_lines
 from sessionrun.cli.options import json_option, place_lines, results_dir_option, session_argument
 from sessionrun.cli.render import (
@@ -86,6 +87,7 @@ def _tell_session(explanation: dict[str, Any]) -> Iterator[str]:
         yield f"What is left: {describe_rest(explanation)}"
     elif supervisor:
         yield f"Run by: process {supervisor['pid']}, supervisor number {explanation['epoch']}"
+    yield from contact_lines(explanation)
     for name in explanation["stopped"]:
         pid = (explanation["processes"] or {})[name]["pid"]
         yield f"Stopped: its {name}, process {pid}.  To let it go on: kill -CONT {pid}"

@@ -8,6 +8,7 @@ from typing import Any, Final
 
 import click
 
+from sessionrun.cli.contact import contact_lines
 from sessionrun.cli.options import Count, json_option, results_dir_option
 from sessionrun.cli.render import (
     clip,
@@ -83,6 +84,9 @@ def command(
         if terminal_width() < NARROW:
             heads, rows = _choose_columns(heads), [_choose_columns(row) for row in rows]
         print_table([str(head) for head in heads], rows, depths)
+        for view, row in zip(views, rows, strict=True):
+            for line in contact_lines(view):
+                click.echo(f"{row[0]}: {line}")
 
 
 def _choose_columns(row: tuple[object, ...]) -> tuple[object, ...]:

@@ -9,6 +9,7 @@ from typing import Any, Final
 
 import click
 
+from sessionrun.cli.contact import contact_lines
 from sessionrun.cli.feeding import feed_lines
 from sessionrun.cli.options import Count, Fields, json_option, place_lines, results_dir_option, session_argument
 from sessionrun.cli.render import (
@@ -149,6 +150,7 @@ def format_status(
     parent = view.get("parent")
     if parent:
         lines.insert(1, escape_line(f"Parent: session {parent['session_id']}, task {parent['task']}"))
+    lines[2:2] = contact_lines(view)
     shortage = describe_shortage(view)
     if shortage is not None:
         lines.insert(2, escape_line(f"Disk full: {shortage}: nothing new starts until there is room"))

@@ -26,6 +26,7 @@ class NodeSeen:
     """A node as the scheduler shows it.
 
     `used` are its slots in use by all sessions.  `walls` says of which it cannot build why (`Sandbox.needs`).
+    `silent_s`: how long there had been no contact when it was shown (seconds), or None.
     """
 
     node_id: str
@@ -35,6 +36,7 @@ class NodeSeen:
     used: int
     version: str
     walls: Mapping[str, str] = field(default_factory=dict)
+    silent_s: float | None = None
 
 
 @frozen
@@ -149,7 +151,7 @@ class Head:
         self._has_taken(call)
         for about in reply["nodes"] or ():
             seen = (about["id"], about["name"], about["slots"], about["lives"], about["used"], about["version"])
-            self.nodes[about["id"]] = NodeSeen(*seen, about["walls"])
+            self.nodes[about["id"]] = NodeSeen(*seen, about["walls"], about["silent_s"])
         return News(*(tuple(reply[name]) for name in ("begun", "ends", "dead", "out")))
 
     def _has_taken(self, call: Message) -> None:

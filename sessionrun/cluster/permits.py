@@ -63,10 +63,16 @@ class Permits:
         if not node.is_later(tick):
             return False
         about = tick["name"], tick["slots"], tick["version"], tick["walls"]
-        if note_tick(node, tick) or not node.lives or about != (node.name, node.slots, node.version, node.walls):
+        if (
+            note_tick(node, tick)
+            or not node.lives
+            or node.silent
+            or about != (node.name, node.slots, node.version, node.walls)
+        ):
             self.note_change()
         node.name, node.slots, node.version, node.walls = about
         node.boot, node.seq, node.lives = tick["boot"], tick["seq"], True
+        node.silent = False
         node.until = now + self.timers.lease
         self._watch(node)
         held, ends = set(tick["held"]), {end["job"]: end for end in tick["ends"]}
@@ -334,7 +340,8 @@ class Permits:
             for permit in news
             if permit.state == "dead"
         ]
-        nodes = None if session.nodes_told == self._nodes_version else [show_node(n) for n in self.nodes.values()]
+        shown = (show_node(node, now, self.timers.lease) for node in self.nodes.values())
+        nodes = None if session.nodes_told == self._nodes_version else [*shown]
         session.nodes_told = self._nodes_version
         begun = [{"job": permit.job} for permit in news if permit.begun and permit.state == "delivered"]
         lists = {"begun": begun, "ends": ends, "dead": dead, "out": out}
@@ -369,8 +376,11 @@ class Permits:
                 del self.sessions[session_id]
 
     def _look_at(self, node: Node, now: float) -> None:
-        """A time has passed at which the node's lease, or the margin after it, might be over."""
+        """A time has passed at which the node is silent, or its lease, or the margin after it, might be over."""
         over_for_s = now - node.until
+        if not node.silent and now > self._silent_from(node):
+            node.silent = True
+            self.note_change()
         if over_for_s > 0:
             if node.lives:
                 node.lives = False
@@ -380,10 +390,16 @@ class Permits:
             self._watch(node)
 
     def _watch(self, node: Node) -> None:
-        """Look at the node when its lease ends, or the margin after it."""
+        """Look at the node when it is silent, when its lease ends, or the margin after it."""
         if not node.watched:
             node.watched = True
-            heappush(self._watched, (node.until if node.lives else node.until + self.timers.margin, node.node_id))
+            at = self._silent_from(node) if not node.silent else node.until
+            heappush(
+                self._watched, (at if not node.silent or node.lives else at + self.timers.margin, node.node_id)
+            )
+
+    def _silent_from(self, node: Node) -> float:
+        return node.until - self.timers.lease + self.timers.silence
 
     def _end_lease(self, node: Node, *, sure: bool) -> None:
         for permit in list(node.permits.values()):

@@ -12,6 +12,7 @@ State: TypeAlias = Literal["offered", "delivered", "ended", "dead"]
 class Node:
     """A node as the scheduler knows it; `until` is when its lease ends at the latest (the scheduler's time).
 
+    `silent`: it has not ticked for longer than it should.
     `told` are the jobs that it had at its last tick, `held` those of them that no answer has dealt with.
     """
 
@@ -25,6 +26,7 @@ class Node:
         self.seq = -1
         self.until = float("-inf")
         self.lives = False
+        self.silent = False
         self.watched = False
         self.permits: dict[str, Permit] = {}
         self.offers: dict[str, Permit] = {}

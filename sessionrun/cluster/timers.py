@@ -37,6 +37,11 @@ class Timers:
     margin: float = 5.0
 
     @property
+    def silence(self) -> float:
+        """After so long without a tick there is no contact with a node: it sends one at least every `tick`."""
+        return 3 * self.tick
+
+    @property
     def call_timeout(self) -> float:
         """When a call has failed."""
         return self.tick + CALL_SLACK_S

@@ -28,6 +28,7 @@ HEAD_KEYS: Final = (
     "results_dir",
     "stopped",
     "disk_full",
+    "no_contact",
     "view_problems",
 )
 TASK_KEYS: Final = (

@@ -19,6 +19,7 @@ from sessionrun.model.cluster import is_node_id
 from sessionrun.model.errors import SessionNotFound, SessionrunError
 from sessionrun.store.ballast import find_shortage
 from sessionrun.store.caches import find_body
+from sessionrun.store.contact import read_silences
 from sessionrun.store.locks import is_held
 from sessionrun.store.session import SessionDir
 
@@ -28,7 +29,7 @@ if TYPE_CHECKING:
     from sessionrun.model.events import Entry
     from sessionrun.model.keys import JobKey
 
-_ADDED_KEYS: Final = ("results_dir", "stopped", "disk_full")
+_ADDED_KEYS: Final = ("results_dir", "stopped", "disk_full", "no_contact")
 """What a reader adds to the object of status.json."""
 
 
@@ -141,7 +142,14 @@ def _finish(
     """Add what only a reader can know; `shown` is a status or a summary."""
     stopped = find_stopped(shown.get("processes")) if alive and not shown["ended_at"] else []
     full = None if shown["ended_at"] else find_shortage(session.path)
-    shown = {**shown, "results_dir": str(session.path.absolute()), "stopped": stopped, "disk_full": full}
+    silent = read_silences(session) if alive and not shown["ended_at"] else []
+    added = {
+        "results_dir": str(session.path.absolute()),
+        "stopped": stopped,
+        "disk_full": full,
+        "no_contact": silent,
+    }
+    shown = {**shown, **added}
     if "tasks" in shown:
         shown["tasks"] = [show_as_it_lies(task) for task in shown["tasks"]]
         if merged and has_landings(session):

@@ -48,6 +48,7 @@ TASK_STATUS: Final = words("pending", "running", "completed")
 _PLACE: Final[Table] = {
     "results_dir": path,
     "stopped": lists(words("root", "keeper", "supervisor")),
+    "no_contact": lists(objects({"node": nullable(TEXT), "since": time, "lease_ends_at": time})),
     "disk_full": nullable(objects({"path": path, "free_bytes": count, "free_inodes": nullable(count)})),
 }
 """What no file of a session says of it."""

@@ -224,6 +224,7 @@ NODES: Final = lists(
             "lives": FLAG,
             "used": count,
             "walls": mappings(TEXT),
+            "silent_s": nullable(NUMBER),
             "lease_s": nullable(NUMBER),
         }
     )

@@ -17,6 +17,7 @@ from sessionrun.cluster.head import Head, News
 from sessionrun.cluster.messages import PROTOCOL
 from sessionrun.cluster.timers import CALL_SLACK_S
 from sessionrun.model.cluster import Cluster
+from sessionrun.runtime.dask.contact import Contact
 from sessionrun.runtime.executors.heard import Heard
 
 WAIT_S: Final = 5.0
@@ -55,6 +56,9 @@ class Carrier:
     `keep` takes what a reply brought, and returns what is for the supervisor.  After `fault` is set the thread has
     ended.
     """
+
+    contact: Contact | None = None
+    """Set before it starts."""
 
     def __init__(self, cluster: Cluster, head: Head, keep: Callable[[News], list[Any]]) -> None:
         self.head = head
@@ -150,6 +154,8 @@ class Carrier:
         except Exception as error:  # whatever the library raises: the call has failed
             with self.lock:
                 self.head.fail()
+            if self.contact is not None:
+                self.contact.failed(self.head.epoch)
             self.complaint = str(error) or type(error).__name__
             return False
         self.complaint = None
@@ -159,9 +165,14 @@ class Carrier:
         with self.lock:
             news = self.head.take(call, reply)
             superseded = self.head.superseded
+            nodes, busy = [*self.head.nodes.values()], {at.node for at in self.head.opened.values()}
         if superseded:
             self._tell_fault("another supervisor of this session speaks with the cluster")
             return True
+        if self.contact is not None:
+            if reply["nodes"] is not None:
+                self.contact.see(nodes, reply["epoch"])
+            self.contact.heard(busy)
         heard = self._keep(news)
         self._told_end = self._told_end or any(kind != "begun" for kind, _ in heard)
         if reply["nodes"] is not None:

@@ -26,6 +26,7 @@ from sessionrun.queue.suggestions import NAME as SUGGESTIONS
 from sessionrun.runtime.dask.ahead import CALL_BACK_S, Ahead
 from sessionrun.runtime.dask.arrivals import Arrivals
 from sessionrun.runtime.dask.carrier import Carrier
+from sessionrun.runtime.dask.contact import Contact
 from sessionrun.runtime.dask.orders import (
     Replicas,
     find_prepare,
@@ -97,6 +98,7 @@ class DaskExecutor:
         head = Head(session.session_id, gen, {self._name(key): at for key, at in opened.items()})
         arrivals = Arrivals(session, log)
         self._carrier = arrivals.carrier = connect(spec.cluster, head, arrivals.keep)
+        self._carrier.contact = Contact(session, log)
         self._carrier.start()
 
     def _name(self, key: JobKey) -> str:

@@ -97,7 +97,9 @@ class WaitingRoom:
             return orjson.dumps({"refused": fault})
         permits, now = self._permits, time.monotonic()
         permits.advance(now)
-        return orjson.dumps(show_cluster(permits.epoch, permits.nodes, permits.sessions, now))
+        return orjson.dumps(
+            show_cluster(permits.epoch, permits.nodes, permits.sessions, now, permits.timers.lease)
+        )
 
     async def stop(self, body: bytes) -> bytes:
         """End the nodes or, with `head`, this scheduler; says how far that is."""

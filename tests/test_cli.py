@@ -19,7 +19,8 @@ from sessionrun.store.session import SessionDir
 STATUS_KEYS_LINE = (
     "schema_version session_id name labels dialect agent status outcome state result held_until counts "
     "started_at ended_at total completed running successful failed skipped max_parallel base_branch usage "
-    "usage_by_model budget feed parent seq epoch processes view_problems results_dir stopped disk_full tasks"
+    "usage_by_model budget feed parent seq epoch processes view_problems results_dir stopped disk_full no_contact "
+    "tasks"
 )
 STATUS_KEYS = set(STATUS_KEYS_LINE.split())
 TASK_KEYS_LINE = (
@@ -85,7 +86,13 @@ def test_status_is_one_object_with_all_its_keys(sessionrun: Command) -> None:
     on_disk = json.loads((sessionrun.directory(session_id) / "status.json").read_bytes())
     assert list(on_disk)[-1] == "checksum"
     del on_disk["checksum"]
-    assert {**on_disk, "results_dir": view["results_dir"], "stopped": [], "disk_full": None} == view
+    assert {
+        **on_disk,
+        "results_dir": view["results_dir"],
+        "stopped": [],
+        "disk_full": None,
+        "no_contact": [],
+    } == view
 
 
 def test_status_of_some_tasks(sessionrun: Command) -> None:

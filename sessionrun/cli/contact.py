@@ -27,8 +27,8 @@ def cancel_lines(view: Mapping[str, Any], tasks: Iterable[Mapping[str, Any]]) ->
         if names:
             yield _word(silence, time.time())
             yield escape_line(
-                f"{', '.join(names)}: the order to stop waits for contact; without contact the node itself ends the "
-                f"job when its lease ends, at the latest at {local_time(silence['lease_ends_at'])}"
+                f"{', '.join(names)}: the order to stop waits for contact; without contact the node itself ends "
+                f"the job when its lease ends, at the latest at {local_time(silence['lease_ends_at'])}"
             )
 
 

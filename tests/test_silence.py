@@ -110,7 +110,7 @@ def opencode_log(*lines: str, **words: str) -> str:
 def qwen_log(event: str) -> str:
     error = {"event.name": event, "error_message": f"429 {QUOTA}", "status_code": 429}
     return json.dumps(
-        {"type": "system", "systemPayload": {"uiEvent": error}, "timestamp": "2099-01-01T00:00:00.5Z"}
+        {"type": "system", "systemPayload": {"uiEvent": error}, "timestamp": "2099-01-01T00:00:00.500Z"}
     )
 
 

@@ -36,7 +36,7 @@ def change_listeners(place: QueuePlace, path: Path, *, listens: bool) -> None:
         known = [one for one in load_listeners(place) if one != path and one.exists()]
         kept = [*known, path] if listens else known
         content = b"".join(os.fsencode(one) + b"\n" for one in kept)
-        replace_file(_file(place), content, durable=False)
+        replace_file(_file(place), content, durable=False, sweeps=True)
     finally:
         if fd is not None:
             os.close(fd)

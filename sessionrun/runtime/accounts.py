@@ -214,7 +214,7 @@ def change_limit(
         if after is None or after.is_stale(now):
             path.unlink(missing_ok=True)
         elif after != before:
-            replace_file(path, orjson.dumps({"version": VERSION, **_record(after)}), durable=False)
+            replace_file(path, orjson.dumps({"version": VERSION, **_record(after)}), durable=False, sweeps=True)
         return after
 
 

@@ -143,14 +143,15 @@ def replace_file(
     mode: int = 0o600,
     dir_fd: int | None = None,
     exact: bool = False,
-    sweeps: bool = True,
+    sweeps: bool | None = None,
 ) -> None:
     """Write a file beside its place and rename it there: a reader sees the old or the new, never a part.
 
     `content` is the whole, or its pieces one after the other.  With `exact` the umask takes nothing of the mode.
-    With `dir_fd` the caller makes the name durable.  `sweeps`: see `sweep_beside`.
+    With `dir_fd` the caller makes the name durable.  `sweeps` says whether `sweep_beside` looks at the directory
+    first; unless that is said, it does where the write is dear anyway.
     """
-    if sweeps:
+    if durable if sweeps is None else sweeps:
         sweep_beside(path, dir_fd=dir_fd)
     beside = name_beside(path)
     with suppress(FileNotFoundError):

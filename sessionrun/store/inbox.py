@@ -45,7 +45,8 @@ def send_request(session: SessionDir, record: dict[str, Any]) -> tuple[str, bool
     request_id = str(uuid.uuid4())
     path = _path(session, request_id)
     try:
-        replace_file(path, orjson.dumps({"request_id": request_id, **record}), durable=True)
+        content = orjson.dumps({"request_id": request_id, **record})
+        replace_file(path, content, durable=True, sweeps=False)  # its name is its own, and there may be thousands
     except OSError as error:
         kind = NoRoom if error.errno in _NO_ROOM else StoreError
         raise kind(f"cannot write {path}: {error.strerror}") from error

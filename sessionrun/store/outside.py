@@ -106,7 +106,7 @@ def replace_below(folder: int, name: str, content: bytes, *, durable: bool) -> N
         OSError: it cannot be written.
     """
     mode = _find_mode(folder, name)
-    replace_file(name, content, durable=durable, mode=mode, dir_fd=folder, exact=True)
+    replace_file(name, content, durable=durable, mode=mode, dir_fd=folder, exact=True, sweeps=True)
     if durable:
         _sync(folder)
 

@@ -199,10 +199,9 @@ class SessionDir:
         A summary that lags behind after a power cut is only older; but an end that was taken back must be so there
         too, for a reader that finds an end looks no further.
         """
-        sweeps = durable  # seldom: the directory has files of each task, and is long to list
-        replace_file(self.status_path, caches.seal_by_pieces(status), durable=durable, sweeps=sweeps)
+        replace_file(self.status_path, caches.seal_by_pieces(status), durable=durable)
         durable = durable and summary["ended_at"] is None
-        replace_file(self.summary_path, caches.seal(summary), durable=durable, sweeps=sweeps)
+        replace_file(self.summary_path, caches.seal(summary), durable=durable)
 
     def hold_lock(self, name: str, *, timeout_s: float = 2.0) -> int:
         """Take one of the locks for life; the descriptor keeps it.

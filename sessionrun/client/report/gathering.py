@@ -112,7 +112,7 @@ def write_page(path: Path, page: bytes) -> None:
     if place.exists() and not place.is_file():
         place.write_bytes(page)
     else:
-        replace_file(place, page, durable=False)
+        replace_file(place, page, durable=False, sweeps=True)
 
 
 def _take(path: Path, room: int) -> Excerpt:

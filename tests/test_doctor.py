@@ -86,11 +86,14 @@ def test_sound_sessions_and_a_sound_environment_have_no_findings(sessionrun: Com
     finish(sessionrun, PLAN)
     running = sessionrun.start({"prompts": ["sleep 600", {"prompt": "sleep 1", "setup": "true", "check": "true"}]})
     sessionrun.until(running, lambda view: view["running"] == 2)
+    job = next((sessionrun.directory(running) / "jobs").glob("*/*"))
+    job.chmod(0o755)  # a job that runs gives its files the modes that it needs
     for words in ((), ("--fix",), (running,)):
         done = sessionrun("doctor", *words)
         assert (done.returncode, done.stderr) == (0, ""), done.stdout
         number = "1 session" if words == (running,) else "2 sessions"
         assert done.stdout == f"Nothing is wrong; {number} looked at.\n"
+    job.chmod(0o700)
     sessionrun.until(running, lambda view: view["completed"] == 1)
     assert sessionrun("doctor").returncode == 0
     told = {"findings": [], "session_count": 2, "remaining": 0, "clusters": []}

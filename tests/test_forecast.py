@@ -93,7 +93,9 @@ def test_a_dry_run_says_what_earlier_sessions_took(sessionrun: Command) -> None:
     assert "Forecast" not in sessionrun(*words).stdout
     for _ in range(2):
         sessionrun.wait(sessionrun.start({"prompts": ["sleep 0.2"] * 2 + ["exit 3"]}))
-    assert [len(load_past()["shell", title]) for title in ("sleep 0.2", "exit 3")] == [4, 2]
+    past = load_past("prompts", sessionrun.results)
+    assert [len(past["shell", title]) for title in ("sleep 0.2", "exit 3")] == [4, 2]
+    assert load_past("swebench", sessionrun.results) == load_past("prompts", sessionrun.cwd / "other") == {}
     line = next(line for line in sessionrun(*words).stdout.splitlines() if line.startswith("Forecast: "))
     assert line.endswith(", from 4 tasks like these") and "$" not in line
     record = sessionrun.load(*words)["forecast"]

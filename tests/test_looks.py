@@ -19,7 +19,7 @@ from shown import with_state, with_word
 from sessionrun.cli.progress import describe, draw_bar
 from sessionrun.cli.standing import add_details, choose_shown, clock, head_line
 from sessionrun.cli.status import format_status
-from sessionrun.client.reading.eta import estimate_left
+from sessionrun.client.reading.eta import estimate_left, is_overtaken
 
 HERE = Path(__file__).parent
 RECORDED = HERE / "data" / "recorded" / "before-rooms" / "sessions"
@@ -55,6 +55,8 @@ def make_view(tasks: list[dict[str, Any]], **values: Any) -> dict[str, Any]:
         "total": len(tasks),
         "tasks": tasks,
         "max_parallel": None,
+        "dialect": "prompts",
+        "results_dir": "/nowhere/session-abc123",
     }
     return with_state(view | values)
 
@@ -111,6 +113,9 @@ def test_no_guess_without_knowledge() -> None:
     assert estimate_left([make_task(1)], {}) is None
     assert estimate_left([make_task(1), make_task(2, "running")], {"t2": 4.0}) == 6.0
     assert estimate_left([make_task(1), make_task(2, "running")], {"t2": 40.0}) == pytest.approx(10.0)
+    for ran, says in ((4.0, False), (40.0, True)):
+        assert is_overtaken([make_task(1), make_task(2, "running")], {"t2": ran}) is says
+    assert not is_overtaken([make_task(1, "running")], {"t1": 40.0})
 
 
 def test_the_head_says_what_one_wants_to_know() -> None:
@@ -165,7 +170,7 @@ def test_a_long_line_keeps_its_title() -> None:
 
 def test_a_line_of_progress() -> None:
     view = make_view([make_task(1), make_task(2, "running")])
-    assert describe(view, 4.0, 6.0) == "1/2 done: 1 succeeded, 1 running, 4.0s, ETA 6.0s"
+    assert describe(view, 4.0, "6.0s") == "1/2 done: 1 succeeded, 1 running, 4.0s, ETA 6.0s"
     ascii_stream = io.TextIOWrapper(io.BytesIO(), encoding="ascii")
     assert draw_bar(view, 80, ascii_stream) == "[##########----------] "
     assert draw_bar(view, 40, ascii_stream) == ""

@@ -42,13 +42,13 @@ def make_progress(stream: IO[str], load_tasks: LoadTasks | None = None) -> Progr
     return LiveProgress(stream, look) if is_live else PlainProgress(look)
 
 
-def describe(view: dict[str, Any], elapsed_s: float, left_s: float | None = None) -> str:
+def describe(view: dict[str, Any], elapsed_s: float, left: str | None = None) -> str:
     """``2/5 done: 2 succeeded, 3 running, 4.2s, ETA 6.3s``."""
     parts = [f"{view['completed']}/{view['total']} done: {tell_counts(view['counts'])}", duration(elapsed_s)]
     parts += [f"{who} stopped" for who in view["stopped"]]
     parts += [line.strip() for line in held_lines(view)]
-    if left_s is not None and view["ended_at"] is None:
-        parts.append(f"ETA {duration(left_s)}")
+    if left is not None and view["ended_at"] is None:
+        parts.append(f"ETA {left}")
     return ", ".join(parts)
 
 
@@ -70,12 +70,16 @@ class _Look:
         ended = time.monotonic()
         self._next_at = ended + max(PLAIN_EVERY_S / 2, (ended - began) * LOOK_SHARE)
 
-    def estimate(self, view: Mapping[str, Any]) -> float | None:
-        """How many seconds are left."""
-        from sessionrun.cli.standing import elapsed_of
-        from sessionrun.client.reading.eta import estimate_left
+    def estimate(self, view: Mapping[str, Any]) -> str | None:
+        """How much time is left."""
+        from sessionrun.cli.standing import OVERTAKEN, elapsed_of
+        from sessionrun.client.reading.eta import estimate_left, is_overtaken
 
-        return estimate_left(self.tasks, elapsed_of(self.tasks, time.time()), view["max_parallel"])
+        elapsed = elapsed_of(self.tasks, time.time())
+        left_s = estimate_left(self.tasks, elapsed, view["max_parallel"])
+        if left_s is None:
+            return None
+        return duration(left_s) + (OVERTAKEN if is_overtaken(self.tasks, elapsed) else "")
 
     def take_failures(self) -> list[str]:
         """A line for each task that failed since the last call."""

@@ -9,7 +9,7 @@ from datetime import datetime
 from typing import Any, Final
 
 from sessionrun.cli.render import clip, columns, duration, escape_line, task_word
-from sessionrun.client.reading.eta import estimate_left
+from sessionrun.client.reading.eta import estimate_left, is_overtaken
 from sessionrun.client.reading.terse import needs_look
 from sessionrun.model.words import tell_counts
 
@@ -18,6 +18,8 @@ SHOWN_TASKS: Final = 20
 
 TITLE_ROOM: Final = 24
 """Columns that a title needs to be told apart from others; with less room it gets a line of its own."""
+
+OVERTAKEN: Final = " (a guess: a task runs longer than any before it)"
 
 Task = dict[str, Any]
 Past = Mapping[Any, Any]
@@ -44,7 +46,7 @@ def head_line(
         elapsed = elapsed_of(tasks, now)
         left = estimate_left(tasks, elapsed, view["max_parallel"])
         if left is not None:
-            parts.append(f"~{clock(left)} left")
+            parts.append(f"~{clock(left)} left{OVERTAKEN if is_overtaken(tasks, elapsed) else ''}")
         elif load_past is not None and view["started_at"]:
             parts += _foresee(tasks, elapsed, view["max_parallel"], load_past())
     return ", ".join(parts)
@@ -54,6 +56,8 @@ def _foresee(tasks: Sequence[Task], elapsed: Mapping[str, float], slots: int | N
     from sessionrun.client.planning.forecast import foresee_left
 
     left = foresee_left(tasks, elapsed, slots, past)
+    if left is not None and left.high == 0:
+        return ["longer than tasks like these took"]
     return [] if left is None else [f"~{clock(left.middle)} left ({clock(left.low)} to {clock(left.high)})"]
 
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import sys
 from collections.abc import Mapping
+from functools import partial
 from pathlib import Path
 from typing import Any, Final
 
@@ -142,7 +143,8 @@ def format_status(
         from sessionrun.cli.standing import choose_shown, head_line
         from sessionrun.client.planning.forecast import load_past
 
-        lines[2:2] = [head_line(view, view["tasks"], load_past=load_past)]
+        past = partial(load_past, view["dialect"], Path(view["results_dir"]).parent)
+        lines[2:2] = [head_line(view, view["tasks"], load_past=past)]
         lines[4:4] = [f"Ended: {local_time(view['ended_at'])}"] if view["ended_at"] else []
         lines[1:1] = [escape_line(f"Name: {view['name']}")] if view.get("name") else []
         if not show_all:

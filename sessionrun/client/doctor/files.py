@@ -66,14 +66,17 @@ def check_wake(evidence: Evidence) -> Iterator[Finding]:
 
 def check_modes(evidence: Evidence) -> Iterator[Finding]:
     """Whether other users may read our files."""
-    wide = [path for path, inode in _walk(evidence.session.path) if inode.st_mode & 0o077]
+    # While a session lives, the files of its jobs have the modes that the jobs chose.
+    jobs = evidence.session.path / "jobs" if evidence.alive else None
+    own = ((path, inode) for path, inode in _walk(evidence.session.path) if jobs not in path.parents)
+    wide = [path for path, inode in own if inode.st_mode & 0o077]
     if not wide:
         return
     first = wide[0]
     more = f", and {len(wide) - 1} more in it" if len(wide) > 1 else ""
     what = f"wider than 0700 or 0600: {os.path.relpath(first, evidence.session.path)}{more}"
     if evidence.alive:
-        plan = f"chmod -R go= {shlex.quote(str(evidence.session.path))}"
+        plan = "--fix takes the rights of group and others away once no process runs the session"
         yield Finding("modes", "warning", str(evidence.session.path), what, plan)
     else:
         plan = "--fix takes the rights of group and others away"

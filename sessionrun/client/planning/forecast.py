@@ -5,8 +5,10 @@
 
 from __future__ import annotations
 
+import os
 import random
 from collections.abc import Iterable, Mapping, Sequence
+from pathlib import Path
 from typing import Any, Final, NamedTuple, TypeAlias
 
 from sessionrun.agents.table import BUILTIN
@@ -60,20 +62,25 @@ Likeness: TypeAlias = tuple[str, str]
 """The agent, and its model or, of a script, the title; ``""`` stands for any model."""
 
 
-def load_past() -> dict[Likeness, list[Past]]:
-    """What tasks of the user's sessions took."""
+def load_past(dialect: str, results_dir: Path) -> dict[Likeness, list[Past]]:
+    """What tasks of the user's sessions of this input format took that have the same results directory.
+
+    Elsewhere a task of the same agent is other work, and so is an instance of SWE-bench beside a prompt.
+    """
     from sessionrun.store import index
 
     past: dict[Likeness, list[Past]] = {}
     room = 5 * MOST_BYTES
-    for session in index.sessions()[: -MOST_SESSIONS - 1 : -1]:
+    place = os.path.realpath(results_dir)
+    near = [session for session in index.sessions() if os.path.realpath(session.path.parent) == place]
+    for session in near[: -MOST_SESSIONS - 1 : -1]:
         try:
             size = session.status_path.stat().st_size
             status = session.load_status() if size <= min(room, MOST_BYTES) else None
         except OSError:
             continue
         room -= size if status is not None else 0
-        for task in status["tasks"] if status is not None else ():
+        for task in status["tasks"] if status is not None and status["dialect"] == dialect else ():
             if task["outcome"] in JUDGED and task["duration_s"] is not None:
                 usage = task["usage"] or {}
                 took = Past(float(task["duration_s"]), usage.get("cost_usd"))
@@ -144,7 +151,9 @@ def _find_pool(task: Mapping[str, Any], past: Mapping[Likeness, Sequence[Past]])
 
 def describe_forecast(spec: SessionSpec) -> dict[str, Any] | None:
     """The forecast as JSON has it."""
-    found = forecast(spec, load_past())
+    from sessionrun.client.lookup import resolve_results_dir
+
+    found = forecast(spec, load_past(spec.dialect, resolve_results_dir(None)))
     if found is None:
         return None
     cost = found.cost_usd and found.cost_usd._asdict()

@@ -36,6 +36,12 @@ def estimate_left(
     return max(ends.values())
 
 
+def is_overtaken(tasks: Sequence[Mapping[str, Any]], elapsed: Mapping[str, float]) -> bool:
+    """Whether a task runs longer than any that has ended: then what is left is a guess."""
+    known = [float(task["duration_s"]) for task in tasks if task["duration_s"] is not None and task["outcome"]]
+    return bool(known) and max(elapsed.values(), default=0.0) > max(known)
+
+
 def lay_out(
     tasks: Sequence[Mapping[str, Any]], ends: Mapping[str, float], slots: int | None
 ) -> tuple[dict[str, set[str]], list[float]]:

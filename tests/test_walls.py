@@ -464,6 +464,7 @@ def test_each_secret_that_is_there_has_a_mask(own_place: Path) -> None:
             ".config/opera/x",
         ),
         *(".config/glab-cli/config.yml", ".cache/huggingface/token", ".config/sops/age/keys.txt", ".oci/config"),
+        ".config/sessionrun/cluster/key.pem",
     ],
 )
 def test_the_usual_places_of_keys_log_ins_profiles_and_histories_have_masks(own_place: Path, name: str) -> None:

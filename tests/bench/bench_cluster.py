@@ -81,6 +81,7 @@ def _cluster(place: Place) -> Iterator[str]:
     """A scheduler and nodes; its address."""
     port = _find_port()
     address = f"tls://127.0.0.1:{port}"
+    os.environ["SESSIONRUN_CERTS"] = str(place.path / "certs")  # of the sessions, too
     environ = {**os.environ, "SESSIONRUN_NODES": str(place.path / "nodes")}
     programs = [["head", "--port", str(port)]]
     programs += [["node", address, "--name", f"n{number}", "--slots", str(SLOTS)] for number in range(NODES)]

@@ -185,11 +185,41 @@ def test_a_limit_that_an_agent_is_silent_about_is_held(sessionrun: Command) -> N
     assert view["tasks"][0]["reason"].startswith(f"held: usage_limit: AI_APICallError: {QUOTA}")
 
 
+LAST_WORDS: dict[str, tuple[str, str, str | None]] = {
+    # what it prints -> how the task ends
+    "success": ('{"type":"turn.completed"}', "succeeded", "lingered"),
+    "late": ('{"type":"turn.completed"}', "succeeded", "lingered"),
+    "failure": ('{"type":"turn.failed","error":{"message":"odd"}}', "failed", "agent_error"),
+    "none": ('{"type":"turn.started"}', "timed_out", "timeout"),
+}
+
+
+@pytest.mark.parametrize("case", LAST_WORDS)
+def test_an_agent_that_does_not_exit_after_its_last_word_is_ended(sessionrun: Command, case: str) -> None:
+    """Its output says how it ended, whatever it dies of, and it is not done again."""
+    printed, outcome, reason_class = LAST_WORDS[case]
+    (sessionrun.cwd / "sessionrun.toml").write_text(f"linger = {60 if case == 'late' else 0.5}\n{AGENT}")
+    prompt = f"echo x >>runs; echo '{printed}'; trap 'exit 9' TERM; while :; do sleep 0.1; done"
+    task = {"id": "a", "prompt": prompt, "agent": "streaming", "timeout": 2 if case in ("late", "none") else 300}
+    session = sessionrun.start([task | {"retries": int(outcome == "succeeded")}])
+    ended = sessionrun.wait(session)["tasks"][0]
+    assert (ended["outcome"], ended["reason_class"]) == (outcome, reason_class), ended["reason"]
+    if outcome == "succeeded":
+        assert (sessionrun.cwd / "runs").read_text() == "x\n"
+        when = "when its time was up" if case == "late" else "after 0.5 s"
+        assert ended["reason"] == f"lingered: did not exit by itself; ended {when}"
+        for words in (("status", session), ("results", session), ("explain", session, "a")):
+            assert ended["reason"] in sessionrun(*words).stdout
+
+
 class Asked:
     """Jobs of which only the size of the output is known, and whether their agent waits for a limit."""
 
     def __init__(self) -> None:
         self.size, self.asked, self.waits = 0, 0, False
+
+    def is_final(self, state: TaskState, key: JobKey) -> bool:
+        return False
 
     def measure_output(self, key: JobKey) -> int:
         return self.size

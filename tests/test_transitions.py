@@ -129,7 +129,7 @@ def test_a_stopped_job_ended_for_that_reason(phase: Phase, stopping: Stopping, v
 @pytest.mark.parametrize("stopping", ["cancelled", *get_args(Timer)])
 def test_what_work_said_last_counts_more_than_its_time(stopping: Stopping) -> None:
     """That its time was up says less than what it left running, or the limit that it met."""
-    own = {"timeout", "round_timeout", "idle_timeout", "silent_limit"}
+    own = {"timeout", "round_timeout", "idle_timeout", "silent_limit", "linger"}
     for reason_class in (LEFT_RUNNING, "usage_limit", "rate_limited"):
         assert (judge_stopped("work", stopping, "failed", reason_class) is None) == (stopping in own)
 

@@ -45,7 +45,7 @@ VARIABLES: Final = (
 class Config:
     """The settings of files and environment; None means "not set".
 
-    Of `max_parallel`, `timeout_s`, `idle_timeout_s` and `workspace_timeout_s` (seconds) 0 means "no limit".
+    Of `max_parallel`, `timeout_s`, `idle_timeout_s`, `linger_s` and `workspace_timeout_s` 0 means "no limit".
     Directories are absolute.  `agents` holds the built-in agents, as the files changed them, and the user's own;
     `prices` the prices of models as the user gives them.
     """
@@ -56,6 +56,7 @@ class Config:
     max_parallel: int | None = None
     timeout_s: float | None = None
     idle_timeout_s: float | None = None
+    linger_s: float | None = None
     workspace_timeout_s: float | None = None
     results_dir: Path | None = None
     worktree_dir: Path | None = None
@@ -286,6 +287,8 @@ def _setting_fields() -> Mapping[str, Field]:
         "timeout_s": Field("timeout_s", as_duration),
         "idle_timeout": Field("idle_timeout_s", as_duration),
         "idle_timeout_s": Field("idle_timeout_s", as_duration),
+        "linger": Field("linger_s", as_duration),
+        "linger_s": Field("linger_s", as_duration),
         "workspace_timeout": Field("workspace_timeout_s", as_duration),
         "workspace_timeout_s": Field("workspace_timeout_s", as_duration),
         "results_dir": Field("results_dir", as_line),

@@ -325,6 +325,8 @@ DEFAULT_FIELDS: Final[Mapping[str, Field]] = {
     "round_timeout_s": Field("round_timeout_s", as_duration),
     "idle_timeout": Field("idle_timeout_s", as_duration),
     "idle_timeout_s": Field("idle_timeout_s", as_duration),
+    "linger": Field("linger_s", as_duration),
+    "linger_s": Field("linger_s", as_duration),
     "prompt_mode": Field("prompt_mode", as_choice(get_args(PromptMode))),
     "retries": Field("retries", as_whole(0)),
     "priority": Field("priority", as_whole(-MAX_PRIORITY)),

@@ -18,7 +18,7 @@ MIRROR: Final = Workspace("mirror")
 Level = tuple[str | None, str | None]
 """The agent and the model that one level names."""
 
-NO_LIMIT: Final = ("timeout_s", "round_timeout_s", "idle_timeout_s", "setup_timeout_s")
+NO_LIMIT: Final = ("timeout_s", "round_timeout_s", "idle_timeout_s", "setup_timeout_s", "linger_s")
 """Durations of a task for which 0 means none."""
 
 MERGED: Final = ("env", "labels", "uses")
@@ -70,6 +70,7 @@ def settle_defaults(options: Options, defaults: Mapping[str, Any], levels: Seque
     values["timeout_s"] = first(options.timeout_s, values.get("timeout_s"), options.fallback.timeout_s)
     idle = (options.idle_timeout_s, values.get("idle_timeout_s"), options.fallback.idle_timeout_s)
     values["idle_timeout_s"] = first(*idle)
+    values["linger_s"] = first(values.get("linger_s"), options.fallback.linger_s)
     for name in NO_LIMIT:
         values[name] = values.get(name) or None
     return values

@@ -359,6 +359,7 @@ def _make_task(
         rounds=rounds,
         timeout_s=_timeout(project, check, rounds),
         idle_timeout_s=first(options.idle_timeout_s, options.fallback.idle_timeout_s) or None,
+        linger_s=options.fallback.linger_s or None,
         fallback=options.alternatives,
         expect_change=options.expect_change,
         prove=Prove() if options.prove else None,

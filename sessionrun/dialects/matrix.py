@@ -58,6 +58,8 @@ _FOR_ALL: Final = (
     "round_timeout_s",
     "idle_timeout",
     "idle_timeout_s",
+    "linger",
+    "linger_s",
     "env",
     "links",
     "sandbox",

@@ -13,7 +13,7 @@ from sessionrun.model.frozen import frozen
 from sessionrun.model.places import KeepPolicy
 from sessionrun.model.sandbox import Sandbox
 from sessionrun.model.seats import Placement
-from sessionrun.model.spec import Alternative, Export, Limits, TaskSpec, WorkspaceKind
+from sessionrun.model.spec import LINGER_S, Alternative, Export, Limits, TaskSpec, WorkspaceKind
 
 
 @frozen
@@ -54,7 +54,7 @@ class Source:
 class Fallback:
     """What environment variables and configuration files say: it counts only where the input is silent.
 
-    `max_parallel`, `timeout_s` and `idle_timeout_s` (seconds) 0 mean "no limit", None "not said".
+    `max_parallel`, `timeout_s`, `idle_timeout_s` and `linger_s` (seconds) 0 mean "no limit", None "not said".
     """
 
     agent: str | None = None
@@ -62,6 +62,7 @@ class Fallback:
     max_parallel: int | None = None
     timeout_s: float | None = None
     idle_timeout_s: float | None = None
+    linger_s: float = LINGER_S
 
 
 @frozen

@@ -196,6 +196,7 @@ class _Settings:
             round_timeout_s=limit_s,
             timeout_s=options.fallback.timeout_s or None,
             idle_timeout_s=first(options.idle_timeout_s, options.fallback.idle_timeout_s) or None,
+            linger_s=options.fallback.linger_s or None,
             fallback=options.alternatives,
             expect_change=options.expect_change,
             labels={"repo": instance.repo},

@@ -94,7 +94,7 @@ from sessionrun.model.events import (
     Verdict,
 )
 from sessionrun.model.keys import Phase
-from sessionrun.model.reasons import EXIT_UNSEEN, LEFT_RUNNING, effect_of
+from sessionrun.model.reasons import LEFT_RUNNING, effect_of
 from sessionrun.model.turns import WORKSPACE_PHASES, turn_deadline
 
 JUDGING: Final[tuple[Phase, ...]] = ("check", "prove")
@@ -198,7 +198,7 @@ def _on_job_finished(state: State, entry: Entry, event: JobFinished) -> None:
         return
     if event.key.phase == "work":
         keep_work(task, event)
-        ran = event.usage is not None or event.wait_status is not None or task.last_work.unseen is not None
+        ran = event.usage is not None or event.wait_status is not None or task.last_work.remark is not None
         settle(state, task, job.reserved, account(state, task, event.usage, event.model) if ran else None)
     if event.place is not None:
         task.place = event.place
@@ -388,8 +388,7 @@ def _go_to(state: State, task: TaskState, target: Target, reason_class: str | No
             begin_round(task, reason_class, reason)
         enter(state, task, phase)
     elif target == "succeeded":
-        unseen = task.last_work.unseen
-        decide_outcome(state, task, "succeeded", EXIT_UNSEEN if unseen else None, unseen)
+        decide_outcome(state, task, "succeeded", *(task.last_work.remark or (None, None)))
     elif target == "keep":
         task.progress.prepared = False
         state.queue.decided.append(task.spec.id)

@@ -130,8 +130,8 @@ class LastWork(NamedTuple):
     """The id of its conversation; if the job gave no id, that of an earlier job."""
     model: str | None = None
     """The model that it used; if the job named no model, that of an earlier job."""
-    unseen: str | None = None
-    """Why it counts as passed although its exit was not seen."""
+    remark: tuple[str, str] | None = None
+    """Reason class and reason of one that passed, though its exit was not seen or not its own."""
     thread: Thread = Thread()
     """The conversation as it stood when its attempt ended; a follow-up goes on with it."""
 

@@ -11,7 +11,7 @@ from sessionrun.engine.budget import costs_money
 from sessionrun.engine.state import State, TaskState
 from sessionrun.engine.task import LastWork, Thread
 from sessionrun.model.events import JobFinished
-from sessionrun.model.reasons import EXIT_UNSEEN, NO_CONVERSATION, effect_of
+from sessionrun.model.reasons import NO_CONVERSATION, effect_of
 from sessionrun.model.usage import Usage
 
 
@@ -42,8 +42,9 @@ def keep_work(task: TaskState, event: JobFinished) -> None:
     """
     last = task.last_work
     conversation, model = event.conversation or last.conversation, event.model or last.model
-    unseen = event.reason if event.reason_class == EXIT_UNSEEN else None
-    task.last_work = LastWork(event.exit_code, event.signal, conversation, model, unseen)
+    has_remark = event.verdict == "passed" and event.reason_class is not None
+    remark = (event.reason_class or "", event.reason or "") if has_remark else None
+    task.last_work = LastWork(event.exit_code, event.signal, conversation, model, remark)
     task.thread = _follow(task.thread, event)
 
 

@@ -11,7 +11,7 @@ from typing import Final, Literal, TypeAlias
 
 from sessionrun.model.events import VERDICTS, Timer, Verdict
 from sessionrun.model.keys import PHASES, Phase
-from sessionrun.model.reasons import LEFT_RUNNING, WORKSPACE_REASONS, effect_of
+from sessionrun.model.reasons import LEFT_RUNNING, LINGERED, WORKSPACE_REASONS, effect_of
 from sessionrun.model.sizes import format_size
 from sessionrun.model.spec import OUTCOMES, Limits, Outcome, TaskSpec
 
@@ -24,6 +24,9 @@ request."""
 
 Judgement: TypeAlias = Verdict | Literal["overdue"]
 """What counts of a job's end: its verdict, or that it was stopped because the time of its round was up."""
+
+LINGERING: Final[frozenset[Stopping]] = frozenset(("timeout", "round_timeout", "idle_timeout", "linger"))
+"""Reasons to stop WORK which count less than its last word."""
 
 JUDGEMENTS: Final[tuple[Judgement, ...]] = (*VERDICTS, "overdue")
 
@@ -82,7 +85,7 @@ def judge_stopped(
     and what a PREPARE did whose time was up.  WORK that ran out of time and whose end was not seen stays `lost`,
     because `timed_out` may be tried again.  WORK that had said its last word, and then waited for work in the
     background until its time was up, is not done again: only what it left running is missing.  WORK whose
-    last word was a limit of its provider has met that limit.
+    last word was a limit of its provider has met that limit, and WORK that only did not exit is done.
     """
     unseen = verdict in ("lost", "interrupted")
     if stopping is None or (phase == "land" and unseen):
@@ -91,8 +94,8 @@ def judge_stopped(
         return None
     if stopping == "cancelled":
         return "cancelled"
-    has_said_why = reason_class == LEFT_RUNNING or effect_of(reason_class) != "none"
-    if stopping == "silent_limit" or (has_said_why and stopping in ("timeout", "round_timeout", "idle_timeout")):
+    has_said_why = reason_class in (LEFT_RUNNING, LINGERED) or effect_of(reason_class) != "none"
+    if stopping in ("silent_limit", "linger") or (has_said_why and stopping in LINGERING):
         return None
     if stopping == "workspace_timeout":
         return "failed"
@@ -112,6 +115,8 @@ def describe_stop(spec: TaskSpec, limits: Limits, phase: Phase, stopping: Stoppi
         return reason_class, f"{reason_class}: not done after {limits.workspace_timeout_s:g} s ({stopping})"
     if stopping == "idle_timeout":
         return "stalled", f"stalled: no output for {spec.idle_timeout_s:g} s"
+    if stopping == "linger":
+        return LINGERED, f"{LINGERED}: did not exit by itself; ended after {spec.linger_s:g} s"
     if stopping == "silent_limit":
         return "rate_limited", "rate_limited: its agent waited for a limit of its provider and printed nothing"
     if stopping == "disk_limit":

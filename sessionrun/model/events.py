@@ -39,8 +39,9 @@ Timer = Literal[
     "workspace_timeout",
     "disk_limit",
     "silent_limit",
+    "linger",
 ]
-"""Which limit has ended a job; the last two are of no time."""
+"""Which limit has ended a job; `disk_limit` and `silent_limit` are of no time."""
 
 RequestKind = Literal["cancel", "retry", "hold", "release", "set", "continue"]
 REQUEST_KINDS: Final[tuple[RequestKind, ...]] = get_args(RequestKind)

@@ -52,6 +52,7 @@ REASONS: Final[Mapping[str, Reason]] = {
     "lost": Reason("its end was not seen", goes_on=True),
     "interrupted": Reason("the machine was restarted", goes_on=True),
     "exit_unseen": Reason("it succeeded: its answer is complete, but the end of its process was not seen"),
+    "lingered": Reason("it succeeded: its agent had said its last word, but did not exit, and was ended"),
     "infra": Reason("the session's own files could not be read or written"),
     "internal": Reason("a bug of sessionrun; its traceback is in supervisor.log"),
     "no_change": Reason("a change was expected and nothing was changed"),
@@ -111,6 +112,7 @@ NEVER_RETRIED: Final = frozenset(("needs_conflict", "sandbox_failed"))
 """Failures that come again as long as nothing is changed: `retries` are for others."""
 
 EXIT_UNSEEN: Final = "exit_unseen"
+LINGERED: Final = "lingered"
 """The only class of a success."""
 
 FALLBACK_ON: Final = frozenset(
@@ -167,6 +169,7 @@ NOT_OF_WORK: Final = frozenset(
         "lost",
         "interrupted",
         "exit_unseen",
+        "lingered",
         "no_change",
         "workspace_failed",
         "repository_failed",

@@ -39,6 +39,7 @@ IN_GIT: Final[tuple[WorkspaceKind, ...]] = ("worktree", "mirror")
 
 
 WORKSPACE_TIMEOUT_S: Final = 600.0
+LINGER_S: Final = 60.0
 """How long PREPARE and RELEASE may take each where a new session says nothing else."""
 
 SLOT: Final = "slot"
@@ -278,6 +279,7 @@ class TaskSpec:
     timeout_s: float | None = None
     round_timeout_s: float | None = None
     idle_timeout_s: float | None = None
+    linger_s: float | None = LINGER_S
     retries: int = 0
     priority: int = 0
     fallback: tuple[Alternative, ...] = ()

@@ -36,6 +36,9 @@ class Jobs(Protocol):
     def measure_output(self, key: JobKey) -> int:
         """How much a job has printed (bytes)."""
 
+    def is_final(self, state: TaskState, key: JobKey) -> bool:
+        """Whether a WORK job has said its last word, and nothing that it began goes on."""
+
     def note_limit(self, state: TaskState, key: JobKey) -> bool:
         """Whether a silent WORK job waits for a limit; if it does, its verdict will say so."""
 

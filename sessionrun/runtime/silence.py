@@ -1,12 +1,14 @@
-"""Ends the work of agents that wait for a limit of their provider and say nothing.
+"""Ends agents that are silent and do not work: they wait for a limit of their provider, or linger after their end.
 
-Some agents ask again for hours, and print nothing meanwhile.  So when an agent has printed nothing for a while,
-what it printed or logged last is looked at: after 30 s, and then each time when the silence is twice as long.
-Whether that is a limit is the agents' business.
+Some agents ask again for hours, and print nothing meanwhile.  Others print their last word and do not exit.  So
+when an agent has printed nothing for a while, what it printed or logged last is looked at: after 30 s, when it has
+lingered for as long as it may, and then each time when the silence is twice as long.  Whether that is a limit, or
+a last word, is the agents' business.
 """
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterator
 from typing import Final
 
@@ -17,10 +19,11 @@ from sessionrun.runtime.partners import Jobs
 
 SILENT_S: Final = 30.0
 LOOK_S: Final = 5.0
+SOON_S: Final = 0.2
 
 
 class SilenceWatch:
-    """Says which jobs wait for a limit; `look_at` is when it is to be asked next (monotonic)."""
+    """Says which jobs wait for a limit or linger; `look_at` is when it is to be asked next (monotonic)."""
 
     def __init__(self, jobs: Jobs, silent_s: float = SILENT_S) -> None:
         self._jobs, self._silent_s = jobs, silent_s
@@ -36,15 +39,20 @@ class SilenceWatch:
         self.look_at = mono + min(LOOK_S, self._silent_s / 2)
         before, self._seen = self._seen, {}
         for task in state.tasks.values():
+            lingers = task.spec.linger_s or math.inf
             job = task.job
             if job is None or job.stopping is not None or job.key.phase != "work" or job.pid is None:
                 continue
             size = self._jobs.measure_output(job.key)
             was, since, due = before.get(job.key, (-1, mono, 0.0))
             if size != was:
-                since, due = mono, mono + self._silent_s
+                since, due = mono, mono + min(self._silent_s, lingers)
             elif mono >= due:
-                due = mono + (mono - since)
-                if self._jobs.note_limit(task, job.key):
+                silent = mono - since
+                due = since + (lingers if silent < lingers < 2 * silent else 2 * silent)
+                if silent >= lingers and self._jobs.is_final(task, job.key):
+                    yield TimerFired(job.key, "linger")
+                elif silent >= self._silent_s and self._jobs.note_limit(task, job.key):
                     yield TimerFired(job.key, "silent_limit")
+            self.look_at = min(self.look_at, max(due, mono + SOON_S))
             self._seen[job.key] = (size, since, due)

@@ -211,6 +211,7 @@ def _replay_task(task: TaskSpec, limited: bool | None, speed: float) -> TaskSpec
         timeout_s=shorten(task.timeout_s),
         round_timeout_s=shorten(task.round_timeout_s),
         idle_timeout_s=shorten(task.idle_timeout_s),
+        linger_s=shorten(task.linger_s),
         args=(),
         upstream=task.upstream and replace(task.upstream, home=None),  # no branch comes into the user's repository
         handed=(),

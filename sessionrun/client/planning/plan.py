@@ -32,7 +32,7 @@ from sessionrun.dialects.plan import Fallback, Options, Plan, RepositoryWish, So
 from sessionrun.dialects.table import Dialect, choose_dialect
 from sessionrun.model.errors import InputError
 from sessionrun.model.places import KeepPolicy, Repository
-from sessionrun.model.spec import INSTANCE_RESULTS, WORKSPACE_TIMEOUT_S, Alternative, Limits, SessionSpec
+from sessionrun.model.spec import INSTANCE_RESULTS, LINGER_S, WORKSPACE_TIMEOUT_S, Alternative, Limits, SessionSpec
 
 if TYPE_CHECKING:
     from sessionrun.client.planning.handover import AskedTasks
@@ -367,6 +367,7 @@ def _options(asked: Asked, config: Config, into: SessionSpec | None, *, worktree
             max_parallel=config.max_parallel,
             timeout_s=config.timeout_s,
             idle_timeout_s=config.idle_timeout_s,
+            linger_s=LINGER_S if config.linger_s is None else config.linger_s,
         ),
     )
 

@@ -10,16 +10,18 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Mapping, Sequence
+from dataclasses import replace
 
 from sessionrun.agents import table
 from sessionrun.agents.prices import price_usage
 from sessionrun.agents.verdict import Problem, find_end_of_limit, find_problem, format_reason, split_status
 from sessionrun.engine.state import TaskState
 from sessionrun.engine.totals import name_model, usage_since
+from sessionrun.engine.transitions import LINGERING
 from sessionrun.model.cluster import uses_replicas
 from sessionrun.model.events import Event, JobFinished, JobLost, Verdict
 from sessionrun.model.keys import JobKey
-from sessionrun.model.reasons import EXIT_UNSEEN
+from sessionrun.model.reasons import EXIT_UNSEEN, LINGERED
 from sessionrun.model.spec import Job, SessionSpec
 from sessionrun.model.usage import Usage
 from sessionrun.runtime.executors.protocol import Exit
@@ -108,9 +110,12 @@ class JobMaker:
             ended, no_walls = take_report(self._site, ended, state.spec.sandbox)
         ran = ended.key.phase == "work" and ended.errno is None
         traces = read_traces(self._site, state, ended.key) if ran else Traces()
-        stopped = state.job is not None and state.job.stopping is not None
+        stopping = state.job.stopping if state.job is not None else None
+        # an agent that was ended after its last word is judged by its words: how it dies says nothing
+        lingered = traces.result is not None and traces.result.is_final and stopping in LINGERING
+        status, stopped = 0 if lingered else ended.wait_status, stopping is not None
         problem = no_walls or find_problem(
-            ended.wait_status, ended.errno, ended.detail, traces.result, traces.stderr, stopped=stopped
+            status, ended.errno, ended.detail, traces.result, traces.stderr, stopped=stopped
         )
         if state.spec.sandbox is not None:
             problem = leave_groups(self._site, ended.key, state.spec.sandbox, problem)
@@ -119,6 +124,9 @@ class JobMaker:
         if problem is not None:
             limit_ends = find_end_of_limit(problem.reason_class, traces.result, traces.stderr, self._clock())
         verdict: Verdict = "passed" if judged.problem is None else "lost" if judged.can_repeat else "failed"
+        if verdict == "passed" and lingered:
+            when = f"after {state.spec.linger_s:g} s" if stopping == "linger" else "when its time was up"
+            judged = replace(judged, problem=Problem(LINGERED, f"did not exit by itself; ended {when}"))
         return self._make_verdict(state, ended, verdict, judged, traces.result, resets_at=limit_ends)
 
     def find_fates(self, ended: Exit) -> Sequence[Event]:
@@ -158,6 +166,10 @@ class JobMaker:
     def note_limit(self, state: TaskState, key: JobKey) -> bool:
         """Whether a silent WORK job waits for a limit of its provider; if it does, its verdict will say so."""
         return note_limit(self._site, state, key)
+
+    def is_final(self, state: TaskState, key: JobKey) -> bool:
+        """Whether a WORK job has said its last word, and nothing that it began goes on."""
+        return table.is_final(self._site.agent_of(state), self._site.session.raw_path(key.task))
 
     def _judge_phase(self, state: TaskState, ended: Exit, problem: Problem | None) -> Judged:
         if ended.key.phase == "work":

@@ -26,7 +26,7 @@ STATUS_KEYS = set(STATUS_KEYS_LINE.split())
 TASK_KEYS_LINE = (
     "num id title labels status phase outcome word reason_class reason held_until attempt round follow_ups mends "
     "agent model earlier_agents exit_code signal started_at ended_at ended_seq duration_s pid node branch "
-    "rescue_branch worktree worktree_kept worktree_remark environment seat "
+    "rescue_branch worktree worktree_kept worktree_remark environment seat leftovers "
     "base_commit setup_commit commit diff_stat output stderr raw needs repo ref ref_name ref_commit "
     "conversation usage usage_by_model usage_by_agent check proof audit landing"
 )

@@ -234,6 +234,8 @@ def test_every_task_field() -> None:
         "timeout_s": 5400.0,
         "round_timeout_s": 600.0,
         "idle_timeout_s": 90.0,
+        "linger_s": 60.0,
+        "leftovers": "tell",
         "answer": "text",
         "prompt_mode": "continue",
         "retries": 2,

@@ -26,7 +26,7 @@ from sessionrun.model.events import HoldPlaced, JobLost, JobStarted
 from sessionrun.model.keys import JobKey
 from sessionrun.model.spec import Job
 from sessionrun.runtime.executors.local import LocalExecutor
-from sessionrun.runtime.executors.protocol import Exit
+from sessionrun.runtime.executors.protocol import Exit, name_left
 from sessionrun.runtime.keeper.loop import Keeper, SupervisorProcess
 from sessionrun.runtime.keeper.wire import Connection, JobOrder, pack, pack_job
 from sessionrun.store.journal import read_log
@@ -477,6 +477,37 @@ def test_what_a_job_leaves_elsewhere_is_stopped(bench: Bench, name: str) -> None
     assert ended.wait_status == 3 << 8
     pid = bench.pid_in("child")
     assert not psutil.pid_exists(pid) or is_gone(psutil.Process(pid))
+
+
+ORPHAN = "(sleep 600 & echo $! >pid); until grep -q sleep /proc/$(cat pid)/comm; do :; done;"
+LEFT: dict[str, tuple[str, list[tuple[str, str]]]] = {
+    # what a job does -> what it left behind
+    "nothing": ("sleep 0.01 & wait", []),
+    "what ends by itself": ("sleep 0.1 &", []),
+    "a server": ("sleep 600 &", [("sleep 600", "stopped by us")]),
+    "a tree": ("sh -c 'sleep 600; :' &", [("sh -c sleep 600; :", "stopped by us")]),
+    "a daemon": ("(setsid sleep 601 </dev/null >/dev/null 2>&1 &); sleep 0.2", [("sleep 601", "stopped by us")]),
+    "many": ("for i in 1 2 3 4 5 6 7 8 9 10; do sleep 600 & done", [("sleep 600", "stopped by us")] * 8),
+    "killed": (f"{ORPHAN} kill $(cat pid)", [("sleep", "killed by the agent")]),
+    "killed by force": (f"{ORPHAN} kill -9 $(cat pid)", [("sleep", "killed by the agent")]),
+    "its own child": ("sleep 600 & kill $!; wait", []),
+}
+
+
+@pytest.mark.parametrize("name", LEFT)
+def test_what_a_job_leaves_behind_is_recorded(bench: Bench, name: str) -> None:
+    script, left = LEFT[name]
+    ended = bench.run(script)
+    assert [(one.command, one.how) for one in ended.left] == left
+    job = fold_ledger(read_log(bench.place / "ledger").payloads).jobs[ended.key.text()]
+    assert name_left(job.left) == ended.left, "the next supervisor reads it there"
+
+
+def test_what_a_stop_on_request_ends_was_not_left_behind(bench: Bench) -> None:
+    bench.start(bench.job("sleep 600 & echo $$ >ready; wait"))
+    bench.pid_in("ready")
+    bench.executor.stop(JobKey("a", 1, 1, "work", 1))
+    assert bench.wait()["a"].left == ()
 
 
 def test_what_another_job_has_left_is_not_stopped(bench: Bench) -> None:

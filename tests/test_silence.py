@@ -212,6 +212,18 @@ def test_an_agent_that_does_not_exit_after_its_last_word_is_ended(sessionrun: Co
             assert ended["reason"] in sessionrun(*words).stdout
 
 
+def test_what_work_leaves_behind_is_told_and_is_a_failure_where_it_is_said(sessionrun: Command) -> None:
+    plan = [{"prompt": "sleep 600 &"}, {"prompt": "sleep 600 &", "leftovers": "fail"}, {"prompt": "true"}]
+    session = sessionrun.start([{"id": str(number), **task} for number, task in enumerate(plan)])
+    told, failed, clean = sessionrun.wait(session)["tasks"]
+    left = [{"command": "sleep 600", "how": "stopped by us"}]
+    assert (told["outcome"], told["leftovers"]) == ("succeeded", left)
+    assert (failed["outcome"], failed["reason_class"], failed["leftovers"]) == ("failed", "left_running", left)
+    assert (clean["outcome"], clean["leftovers"]) == ("succeeded", None)
+    for words in (("status", session), ("results", session), ("explain", session, "0")):
+        assert "left running: sleep 600 (stopped by us)" in sessionrun(*words).stdout
+
+
 class Asked:
     """Jobs of which only the size of the output is known, and whether their agent waits for a limit."""
 

@@ -45,6 +45,8 @@ _VERSIONED: Final = {"schema_version": OUTPUT_VERSION}
 WIDTH: Final = 80
 """Columns that our own lines keep to; ids, paths and outputs are as long as they are."""
 
+SHOWN_LEFT: Final = 2
+
 
 def escape(text: str) -> str:
     """Make foreign text safe for a terminal: control and format characters become visible escapes."""
@@ -243,6 +245,14 @@ def reason_lines(task: Mapping[str, Any], indent: str) -> list[str]:
     import textwrap
 
     return textwrap.wrap(escape_line(reason), WIDTH, initial_indent=indent, subsequent_indent=indent)
+
+
+def left_lines(task: Mapping[str, Any], indent: str) -> list[str]:
+    """What its last work left running, a line for each command."""
+    left = task.get("leftovers") or ()
+    lines = [f"left running: {one['command']} ({one['how']})" for one in left[:SHOWN_LEFT]]
+    lines += [f"left running: {len(left) - SHOWN_LEFT} more"] if len(left) > SHOWN_LEFT else []
+    return [indent + escape_line(line) for line in lines]
 
 
 _STEP_WORDS: Final = {"work": "standard error"}

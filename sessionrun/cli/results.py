@@ -19,6 +19,7 @@ from sessionrun.cli.render import (
     escape,
     escape_line,
     landing_lines,
+    left_lines,
     proof_lines,
     reason_lines,
     task_word,
@@ -150,7 +151,13 @@ def print_results(
         failed = task["status"] == "completed" and task["outcome"] != "succeeded"
         word = "" if task["word"] in ("succeeded", "landed", "running", "waiting") else f" {task_word(task)}"
         click.echo(f"\nTask {task['num']} (ID: {escape(task['id'])}):{word}")
-        about = [*reason_lines(task, ""), *check_lines(task), *proof_lines(task, ""), *landing_lines(task, "")]
+        about = [
+            *reason_lines(task, ""),
+            *left_lines(task, ""),
+            *check_lines(task),
+            *proof_lines(task, ""),
+            *landing_lines(task, ""),
+        ]
         if terminal:
             from sessionrun.cli.standing import task_details
 

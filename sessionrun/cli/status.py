@@ -19,6 +19,7 @@ from sessionrun.cli.render import (
     escape_line,
     is_seed_block,
     landing_lines,
+    left_lines,
     local_time,
     print_json,
     print_stored,
@@ -185,7 +186,7 @@ def _task_lines(task: dict[str, Any], width: int | None) -> list[str]:
 
 def whereabouts_lines(task: Mapping[str, Any], indent: str) -> list[str]:
     """Where a task's work is, if that is not its branch alone, and why."""
-    lines = kept_lines(task, indent)
+    lines = [*left_lines(task, indent), *kept_lines(task, indent)]
     if task.get("worktree") and task["status"] == "completed":
         where = f" on node {task['node']}" if is_node_id(task.get("node")) else ""
         lines.append(indent + escape_line(f"worktree{where}: {task['worktree']}"))

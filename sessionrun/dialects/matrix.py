@@ -58,6 +58,7 @@ _FOR_ALL: Final = (
     "round_timeout_s",
     "idle_timeout",
     "idle_timeout_s",
+    "leftovers",
     "linger",
     "linger_s",
     "env",

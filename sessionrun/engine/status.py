@@ -221,6 +221,7 @@ def _project_task(state: State, task: TaskState) -> dict[str, Any]:
         "earlier_agents": [ran._asdict() for ran in task.totals.ran] or None,
         "exit_code": task.last_work.exit_code,
         "signal": task.last_work.signal,
+        "leftovers": [asdict(left) for left in task.last_work.leftovers or ()] or None,
         "started_at": format_time(task.times.started_at),
         "ended_at": format_time(task.times.ended_at),
         "ended_seq": find_end(task),

@@ -15,6 +15,7 @@ from functools import lru_cache
 from typing import Final, Literal, NamedTuple
 
 from sessionrun.model.checks import Checked, Note
+from sessionrun.model.ends import Leftover
 from sessionrun.model.keys import Phase
 from sessionrun.model.places import Place
 from sessionrun.model.spec import Outcome, ProofVerdict
@@ -134,6 +135,8 @@ class LastWork(NamedTuple):
     """Reason class and reason of one that passed, though its exit was not seen or not its own."""
     thread: Thread = Thread()
     """The conversation as it stood when its attempt ended; a follow-up goes on with it."""
+    leftovers: tuple[Leftover, ...] | None = None
+    """What it left behind."""
 
 
 class FollowUps(NamedTuple):

@@ -44,7 +44,8 @@ def keep_work(task: TaskState, event: JobFinished) -> None:
     conversation, model = event.conversation or last.conversation, event.model or last.model
     has_remark = event.verdict == "passed" and event.reason_class is not None
     remark = (event.reason_class or "", event.reason or "") if has_remark else None
-    task.last_work = LastWork(event.exit_code, event.signal, conversation, model, remark)
+    left = event.leftovers
+    task.last_work = LastWork(event.exit_code, event.signal, conversation, model, remark, leftovers=left)
     task.thread = _follow(task.thread, event)
 
 

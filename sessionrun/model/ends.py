@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Final
+
 from sessionrun.model.frozen import frozen
 
 
@@ -20,3 +22,15 @@ class Handed:
     why: str | None = None
     earlier: bool = False
     follow: bool = False
+
+
+@frozen
+class Leftover:
+    """A process that a job left behind: its command, and how it ended."""
+
+    command: str
+    how: str
+
+
+STOPPED_BY_US: Final = "stopped by us"
+KILLED_BY_AGENT: Final = "killed by the agent"

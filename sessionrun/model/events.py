@@ -14,6 +14,7 @@ from typing import Any, Final, Literal, TypeAlias, get_args
 from sessionrun.model.changes import Change, change_from_record
 from sessionrun.model.checks import Checked, Note, checked_from_record
 from sessionrun.model.cluster import SlotsOffered
+from sessionrun.model.ends import Leftover
 from sessionrun.model.frozen import frozen
 from sessionrun.model.keys import JobKey, parse_job_key
 from sessionrun.model.landings import WorkBounced, WorkHeld, WorkLanded
@@ -129,8 +130,8 @@ class JobFinished:
 
     `wait_status` is the raw status of wait(2); `cpu_s` user and system time in seconds; `conversation` is the
     agent's own id of its conversation; `resets_at` is when its provider's limit ends (wall time); `turns` counts
-    the agent's requests to its model; `checked` is what a CHECK found out, `proof` what a PROVE did,
-    with the notes of its `audit`.
+    the agent's requests to its model; `checked` is what a CHECK found out, `proof` what a PROVE did, with the
+    notes of its `audit`; `leftovers` is what it left behind.
     """
 
     key: JobKey
@@ -151,6 +152,7 @@ class JobFinished:
     proof: ProofVerdict | None = None
     checked: Checked | None = None
     audit: tuple[Note, ...] | None = None
+    leftovers: tuple[Leftover, ...] | None = None
 
 
 @frozen
@@ -382,6 +384,8 @@ def from_record(record: Mapping[str, Any]) -> Entry:
         values["place"] = place_from_record(values["place"])
     if "checked" in values:
         values["checked"] = checked_from_record(values["checked"])
+    if "leftovers" in values:
+        values["leftovers"] = tuple(Leftover(left["command"], left["how"]) for left in values["leftovers"])
     if "audit" in values:
         values["audit"] = tuple(
             Note(**{name: note[name] for name in _NOTE if name in note}) for note in values["audit"]

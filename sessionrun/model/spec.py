@@ -40,6 +40,9 @@ IN_GIT: Final[tuple[WorkspaceKind, ...]] = ("worktree", "mirror")
 
 WORKSPACE_TIMEOUT_S: Final = 600.0
 LINGER_S: Final = 60.0
+
+LeftoversPolicy = Literal["tell", "fail"]
+"""Whether work that leaves processes behind has failed."""
 """How long PREPARE and RELEASE may take each where a new session says nothing else."""
 
 SLOT: Final = "slot"
@@ -280,6 +283,7 @@ class TaskSpec:
     round_timeout_s: float | None = None
     idle_timeout_s: float | None = None
     linger_s: float | None = LINGER_S
+    leftovers: LeftoversPolicy = "tell"
     retries: int = 0
     priority: int = 0
     fallback: tuple[Alternative, ...] = ()

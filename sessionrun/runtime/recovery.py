@@ -23,7 +23,7 @@ from sessionrun.engine.landing import next_landing
 from sessionrun.engine.state import State
 from sessionrun.model.events import JobClaimed, JobLost, JobStarted
 from sessionrun.model.keys import JobKey
-from sessionrun.runtime.executors.protocol import Exit, Notice
+from sessionrun.runtime.executors.protocol import Exit, Notice, name_left
 from sessionrun.store.ledger import Ledger, LedgerJob
 
 if TYPE_CHECKING:
@@ -79,7 +79,7 @@ def judge_job(key: JobKey, job: LedgerJob | None, ledger: Ledger, offset: int, *
     if job is None:
         return _judge_missing(key, was_seen=was_seen)
     if job.wait_status is not None:
-        return Exit(key, job.wait_status, offset) if job.gone else None
+        return Exit(key, job.wait_status, offset, left=name_left(job.left)) if job.gone else None
     same_boot = (job.boot_id, job.pid_ns) == (ledger.boot_id, ledger.pid_ns)
     if job.never_ran and (same_boot or job.tried):
         if was_seen and job.errno is None:

@@ -208,6 +208,7 @@ TASK: Final[Mapping[str, Kind]] = {
     "setup_commit": nullable(path),
     "proof": nullable(words(*PROOFS)),
     "audit": nullable(lists(NOTE)),
+    "leftovers": nullable(lists(objects({"command": TEXT, "how": TEXT}))),
     "repo": nullable(path),
     "ref": nullable(path),
     "ref_name": nullable(path),

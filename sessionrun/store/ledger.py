@@ -7,6 +7,7 @@ Payloads are ASCII words (the lines around them are `journal`'s):
     T key grace                  the start is about to be tried; `grace` in seconds is for its stopping
     S key pid start              the process exists; `start` is the kernel's start time of `pid`
     X key status                 it ended; raw status of wait(2), written before it was reaped
+    B key how command            what it left: `s`, we stopped it; `k`, its agent killed it; the command as hex
     Z key                        nothing of its tree of processes is left
     F key errno                  it could not be started
     L key                        its end was not seen, and nothing of its tree is left
@@ -29,6 +30,10 @@ REFUSALS: Final = frozenset(
 """No room now, of processes, memory, descriptors or files: not the task's fault."""
 
 
+STOPPED: Final = b"s"
+KILLED: Final = b"k"
+
+
 class LedgerJob:
     """What the ledger says of one job; `boot_id` and `pid_ns` are those of the keeper that claimed it."""
 
@@ -38,6 +43,7 @@ class LedgerJob:
         "errno",
         "gone",
         "grace_s",
+        "left",
         "lost",
         "over",
         "pid",
@@ -52,6 +58,7 @@ class LedgerJob:
         self.pid_ns = pid_ns
         self.tried = self.lost = self.gone = self.over = self.acked = False
         self.grace_s = 3.0
+        self.left: list[tuple[bytes, bytes]] = []
         self.pid: int | None = None
         self.started: int | None = None
         self.wait_status: int | None = None
@@ -98,6 +105,11 @@ def spawn_record(key: str, pid: int, started: int) -> bytes:
 def exit_record(key: str, wait_status: int) -> bytes:
     """The process ended."""
     return b"X %b %d" % (key.encode(), wait_status)
+
+
+def left_record(key: str, how: bytes, command: bytes) -> bytes:
+    """It left that behind."""
+    return b"B %b %b %b" % (key.encode(), how, command.hex().encode())
 
 
 def gone_record(key: str) -> bytes:
@@ -152,12 +164,14 @@ def _fold_record(ledger: Ledger, kind: str, words: list[str]) -> None:
         ledger.pid, ledger.started = int(words[0]), int(words[1])
         ledger.boot_id, ledger.pid_ns = words[2], words[3]
         return
-    if kind not in ("C", "T", "S", "X", "Z", "F", "L", "O", "A"):
+    if kind not in ("C", "T", "S", "X", "B", "Z", "F", "L", "O", "A"):
         return
     job = ledger.jobs.setdefault(words[0], LedgerJob(ledger.boot_id, ledger.pid_ns))
     if kind == "T":
         job.tried = True
         job.grace_s = float(words[1])
+    elif kind == "B":
+        job.left.append((words[1].encode(), bytes.fromhex(words[2])))
     elif kind == "Z":
         job.gone = True
     elif kind == "S":

@@ -116,6 +116,26 @@ def _stat(pid: int) -> list[bytes] | None:
         os.close(fd)
 
 
+def session_and_name(pid: int) -> tuple[int, bytes]:
+    """The session of a process, also of a zombie, and the first 15 bytes of its program's name; else (0, b'')."""
+    try:
+        with open(f"/proc/{pid}/stat", "rb") as stream:
+            head, _, fields = stream.read().rpartition(b")")
+            return int(fields.split()[3]), head.partition(b"(")[2]
+    except OSError:
+        return 0, b""
+
+
+def command_of(pid: int) -> bytes:
+    """The words of a process's command, with spaces between them; its name where there are none."""
+    try:
+        with open(f"/proc/{pid}/cmdline", "rb") as stream:
+            words = stream.read(4096).rstrip(b"\0").replace(b"\0", b" ")
+    except OSError:
+        words = b""
+    return words or session_and_name(pid)[1]
+
+
 def is_alive(process: Identity) -> bool:
     """Whether that very process still runs."""
     return start_time(process.pid) == process.started

@@ -53,7 +53,7 @@ REQUEST: Final = "request"
 """Stands in the place of a resource if a user asked for the hold."""
 
 _SHOWN_HOLDERS: Final = 8
-_PLACES: Final = ("rescue_branch", "worktree", "worktree_kept", "worktree_remark", "output", "stderr")
+_PLACES: Final = ("rescue_branch", "worktree", "worktree_kept", "worktree_remark", "leftovers", "output", "stderr")
 
 
 @frozen

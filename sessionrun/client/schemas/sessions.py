@@ -264,7 +264,7 @@ _DENIED: Final = objects(
 )
 _EXPLAINED_KEYS: Final = (
     *("id", "num", "status", "phase", "outcome", "word", "reason_class", "reason", "attempt", "round", "pid"),
-    *("rescue_branch", "worktree", "worktree_kept", "worktree_remark", "output", "stderr"),
+    *("rescue_branch", "worktree", "worktree_kept", "worktree_remark", "leftovers", "output", "stderr"),
 )
 _EXPLAINED: Final = objects(
     {

@@ -16,7 +16,7 @@ from sessionrun.model.events import HoldPlaced, JobClaimed, JobLost, JobStarted
 from sessionrun.model.keys import JobKey, parse_job_key
 from sessionrun.model.sandbox import Sandbox
 from sessionrun.model.spec import SLOT, Job
-from sessionrun.runtime.executors.protocol import Exit, Notice
+from sessionrun.runtime.executors.protocol import Exit, Notice, name_left
 from sessionrun.runtime.executors.secrets import NotSet, look_up
 from sessionrun.runtime.keeper.wire import Connection, JobOrder, pack_job
 
@@ -152,7 +152,8 @@ def read_frame(fields: list[bytes], key: JobKey) -> list[Notice]:
     if kind == b"P":
         return [JobStarted(key, int(rest[0]), int(rest[1]), int(rest[2]))]
     if kind == b"X":
-        return [Exit(key, int(rest[0]), int(rest[2]), cpu_s=float(rest[1]) if rest[1] else None)]
+        left = name_left(zip(rest[3::2], rest[4::2], strict=True))
+        return [Exit(key, int(rest[0]), int(rest[2]), cpu_s=float(rest[1]) if rest[1] else None, left=left)]
     if kind == b"F":
         return [Exit(key, None, int(rest[2]), errno=int(rest[0]), detail=os.fsdecode(rest[1]))]
     if kind == b"L":

@@ -6,15 +6,17 @@ them is not its work.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from typing import Protocol, TypeAlias
 
 from sessionrun.model.cluster import SlotsOffered
+from sessionrun.model.ends import KILLED_BY_AGENT, STOPPED_BY_US, Leftover
 from sessionrun.model.events import HoldPlaced, JobClaimed, JobLost, JobStarted
 from sessionrun.model.frozen import frozen
 from sessionrun.model.keys import JobKey
 from sessionrun.model.sandbox import Sandbox
 from sessionrun.model.spec import Job
+from sessionrun.store.ledger import KILLED
 
 
 @frozen
@@ -22,7 +24,7 @@ class Exit:
     """The end of a job as the system told it; `wait_status` is the raw status of wait(2).
 
     `errno` is set, and `wait_status` None, when the program could not be started at all; `detail` then says
-    what was at fault.
+    what was at fault.  `left` is what it left behind: how that ended, and its command.
     """
 
     key: JobKey
@@ -31,6 +33,15 @@ class Exit:
     cpu_s: float | None = None
     errno: int | None = None
     detail: str | None = None
+    left: tuple[Leftover, ...] = ()
+
+
+def name_left(left: Iterable[tuple[bytes, bytes]]) -> tuple[Leftover, ...]:
+    """What the keeper says that a job left, in words."""
+    return tuple(
+        Leftover(command.decode("utf-8", "replace"), KILLED_BY_AGENT if how == KILLED else STOPPED_BY_US)
+        for how, command in left
+    )
 
 
 Notice: TypeAlias = JobStarted | Exit | JobLost | HoldPlaced | SlotsOffered

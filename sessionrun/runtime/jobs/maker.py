@@ -21,7 +21,7 @@ from sessionrun.engine.transitions import LINGERING
 from sessionrun.model.cluster import uses_replicas
 from sessionrun.model.events import Event, JobFinished, JobLost, Verdict
 from sessionrun.model.keys import JobKey
-from sessionrun.model.reasons import EXIT_UNSEEN, LINGERED
+from sessionrun.model.reasons import EXIT_UNSEEN, LEFT_RUNNING, LINGERED
 from sessionrun.model.spec import Job, SessionSpec
 from sessionrun.model.usage import Usage
 from sessionrun.runtime.executors.protocol import Exit
@@ -117,6 +117,9 @@ class JobMaker:
         problem = no_walls or find_problem(
             status, ended.errno, ended.detail, traces.result, traces.stderr, stopped=stopped
         )
+        if ran and problem is None and ended.left and state.spec.leftovers == "fail":
+            commands = ", ".join(left.command for left in ended.left)
+            problem = Problem(LEFT_RUNNING, f"it was still running when its agent ended: {commands}")
         if state.spec.sandbox is not None:
             problem = leave_groups(self._site, ended.key, state.spec.sandbox, problem)
         judged = Judged(no_walls) if no_walls else self._judge_phase(state, ended, problem)
@@ -213,6 +216,7 @@ class JobMaker:
             resets_at=resets_at,
             turns=result.turns if result else None,
             checked=judged.checked,
+            leftovers=ended.left or None,
             proof=judged.proof,
             audit=judged.audit or None,
         )

@@ -21,6 +21,7 @@ from collections.abc import Callable, Iterator, Sequence
 from typing import Final
 
 from sessionrun.model.errors import StoreError
+from sessionrun.runtime.keeper.leftovers import MAX_LEFT, Deaths, Left, name_stopped
 from sessionrun.runtime.keeper.wire import JobOrder
 from sessionrun.store import crashpoint, processes
 from sessionrun.store.files import no_umask, open_regular
@@ -31,6 +32,7 @@ from sessionrun.store.ledger import (
     exit_record,
     failure_record,
     gone_record,
+    left_record,
     lost_record,
     spawn_record,
     try_record,
@@ -40,6 +42,9 @@ from sessionrun.store.processes import JOB_MARKER, Identity
 RESCAN_FIRST_S: Final = 0.05
 RESCAN_LAST_S: Final = 0.5
 LEFTOVER_GRACE_S: Final = 3.0
+LEFTOVER_WAIT_S: Final = 0.5
+"""What ends by itself so soon after its job was not left behind."""
+
 RETRY_DISK_S: Final = 1.0
 
 _APPEND: Final = os.O_WRONLY | os.O_CREAT | os.O_APPEND | os.O_NOFOLLOW | os.O_NONBLOCK
@@ -54,20 +59,28 @@ _DEFAULT_SIGNALS: Final = tuple(
 
 
 class Stop:
-    """How far the stopping of a tree has come; times are monotonic."""
+    """How far the stopping of a tree has come; times are monotonic.  `after_end`: its job had ended before."""
 
-    def __init__(self, kill_at: float, scan_at: float) -> None:
-        self.kill_at = kill_at
-        self.scan_at = scan_at
+    def __init__(self, now: float, grace_s: float, *, after_end: bool) -> None:
+        # a moment later, what its agent has killed has died, and was reaped
+        self.scan_at = now + RESCAN_FIRST_S if after_end else now
+        self.ask_at = now + LEFTOVER_WAIT_S if after_end else now
+        self.kill_at = self.ask_at + grace_s
+        self.after_end = after_end
         self.interval_s = RESCAN_FIRST_S
         self.asked = False
         self.members: set[Identity] = set()
+
+    @property
+    def next_act(self) -> float:
+        """When it is told something next."""
+        return self.kill_at if self.asked else self.ask_at
 
     def choose_signals(self, now: float) -> tuple[int, ...]:
         """What the tree is told now: TERM at first, KILL when its grace is over."""
         if now >= self.kill_at:
             return (signal.SIGKILL,)
-        return () if self.asked else (signal.SIGTERM, signal.SIGCONT)
+        return () if self.asked or now < self.ask_at else (signal.SIGTERM, signal.SIGCONT)
 
 
 class Child:
@@ -96,6 +109,8 @@ class Child:
         self.watched = True
         self.status = status
         self.cpu_s: float | None = None
+        self.ended_at: float | None = None
+        self.left: list[Left] | None = None
         self.unseen = False
         self.stop: Stop | None = None
 
@@ -121,6 +136,7 @@ class Children:
         self._disk_retry_at: float | None = None
         self._reap_again_at: float | None = None
         self._strays: dict[Identity, str] = {}
+        self._deaths = Deaths()
         self.may_start: Callable[[], bool] = lambda: True
         self.on_end: Callable[[str, int], None] = lambda key, status: None
         self.claimed: set[str] = set()
@@ -221,13 +237,15 @@ class Children:
                 # the disk is full: it stays unreaped, and known to the kernel, until there is room
                 self._reap_again_at = time.monotonic() + RETRY_DISK_S
                 break
+            if child is None and status is not None:
+                self._deaths.note(pid, status)
             crashpoint.step()
             _, raw, usage = os.wait4(pid, 0)
             crashpoint.step()
             if child is None:
                 others.append((pid, raw))
                 continue
-            child.cpu_s = round(usage.ru_utime + usage.ru_stime, 6)
+            child.cpu_s, child.ended_at = round(usage.ru_utime + usage.ru_stime, 6), time.monotonic()
             if status is None:
                 self._record_exit(child, raw)
             child.status = raw
@@ -279,6 +297,7 @@ class Children:
     def _forget(self, child: Child) -> None:
         """Its end is told once all of its tree is gone."""
         key = child.key.encode()
+        left = self._note_left(child)
         self.note(lost_record(child.key) if child.status is None else gone_record(child.key))
         del self.by_key[child.key]
         self.by_pid.pop(child.leader.pid, None)
@@ -286,7 +305,21 @@ class Children:
             self._tell(b"L", key, b"%d" % self._ledger.end)
         else:
             cpu = b"" if child.cpu_s is None else repr(child.cpu_s).encode()
-            self._tell(b"X", key, b"%d" % child.status, cpu, b"%d" % self._ledger.end)
+            words = [word for pair in left for word in pair]
+            self._tell(b"X", key, b"%d" % child.status, cpu, b"%d" % self._ledger.end, *words)
+
+    def _note_left(self, child: Child) -> list[Left]:
+        """Record once what a job that was not stopped leaves behind, before anything of it is stopped."""
+        if child.left is not None:
+            return child.left
+        child.left = []
+        if child.stop is None or child.stop.after_end:
+            killed = self._deaths.of_job(child.leader.pid, child.ended_at, self.by_pid)
+            stopped = name_stopped(child.stop.members) if child.stop is not None else []
+            child.left = [*killed, *stopped][:MAX_LEFT]
+        for how, command in child.left:
+            self.note(left_record(child.key, how, command))
+        return child.left
 
     # --- stopping ---
 
@@ -302,8 +335,7 @@ class Children:
 
     def _begin_stop(self, child: Child, grace_s: float) -> None:
         """The next turn sees to it, for all that are to be stopped with one look at the system."""
-        now = time.monotonic()
-        child.stop = Stop(kill_at=now + grace_s, scan_at=now)
+        child.stop = Stop(time.monotonic(), grace_s, after_end=child.has_ended)
 
     def go_on_stopping(self) -> None:
         """Take the next step with each tree whose time has come."""
@@ -314,6 +346,8 @@ class Children:
         frozen = processes.freeze(lambda seen: _find_those_to_end(due, seen, now))
         crashpoint.step()
         for child in due:
+            if child.stop and child.stop.choose_signals(now) and child.stop.members:
+                self._note_left(child)
             if child.stop and _has_stopped(child, child.stop, frozen, now):
                 self._forget(child)
 
@@ -361,15 +395,16 @@ def _has_stopped(child: Child, stop: Stop, frozen: Sequence[Identity], now: floa
     given_up = now > stop.kill_at + processes.KILL_PATIENCE_S
     if child.has_ended and (not stop.members or given_up):
         return True
-    for number in stop.choose_signals(now):
+    signals = stop.choose_signals(now)
+    for number in signals:
         for member in frozen:
             if member in stop.members:
                 processes.send_signal(member, number)
     kill = now >= stop.kill_at
+    stop.asked = stop.asked or bool(signals)
     now = time.monotonic()
-    stop.scan_at = now + stop.interval_s if kill else min(now + stop.interval_s, stop.kill_at)
+    stop.scan_at = now + stop.interval_s if kill else min(now + stop.interval_s, stop.next_act)
     stop.interval_s = RESCAN_FIRST_S if kill else min(stop.interval_s * 2, RESCAN_LAST_S)
-    stop.asked = True
     return False
 
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from sessionrun.cluster.messages import Message
+from sessionrun.model.ends import Leftover
 from sessionrun.model.events import JobLost
 from sessionrun.model.keys import JobKey, parse_job_key
 from sessionrun.runtime.executors.protocol import Exit, Notice
@@ -24,7 +25,11 @@ def key_of(job: str) -> JobKey:
 def pack_end(job: str, notice: Notice, *, over: bool) -> Message | None:
     """Return the message of an end; None: the notice is no end.  `over`: the job was ended with the lease."""
     if isinstance(notice, Exit):
-        fields: Message = {"status": notice.wait_status, "cpu_s": notice.cpu_s}
+        fields: Message = {
+            "status": notice.wait_status,
+            "cpu_s": notice.cpu_s,
+            "left": [(left.command, left.how) for left in notice.left],
+        }
         if notice.errno is not None:
             fields = {"errno": notice.errno, "detail": notice.detail}
         return {"job": job, "kind": "lease" if over else "exit", "files": {}, **fields}
@@ -47,9 +52,9 @@ def unpack_end(end: Message, node: str) -> Exit | JobLost:
         status, cpu_s = _whole(end.get("status")), end.get("cpu_s")
         detail = end.get("detail")
         cpu_s = float(cpu_s) if cpu_s is not None else None
-        return Exit(
-            key, status, None, cpu_s, _whole(end.get("errno")), f"{detail} on node {node}" if detail else None
-        )
+        left = tuple(Leftover(str(command), str(how)) for command, how in end.get("left", ()))
+        detail = f"{detail} on node {node}" if detail else None
+        return Exit(key, status, None, cpu_s, _whole(end.get("errno")), detail, left)
     if end["verdict"] not in ("lost", "interrupted", "void"):
         raise ValueError(f"unknown verdict {end['verdict']!r}")
     reason = f"{end['reason']} (node {node})"

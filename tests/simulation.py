@@ -222,7 +222,5 @@ class Drive:
         return None
 
     def _claim(self, key: JobKey) -> JobKey | None:
-        now = self.executor.clock()
-        instead = self.sharing.claim(self.state, key, EPOCH_S + now, now) if self.sharing else None
-        self.record(instead or JobClaimed(key))
-        return key if instead is None else None
+        self.record(JobClaimed(key))
+        return key

@@ -18,27 +18,22 @@ from sessionrun.engine.providers import LONGEST_S
 from sessionrun.model.spec import AgentSpec, TaskSpec
 from sessionrun.runtime.accounts import (
     MAX_BYTES,
-    MAX_WAITING,
-    STALE_S,
     VERSION,
-    Canary,
     Limit,
-    change_limit,
     find_files,
     load_limit,
     name_file,
+    write_limit,
 )
-from sessionrun.runtime.hearsay import merge_limits
 from sessionrun.runtime.sharing import LimitSharing
 from sessionrun.store.index import limits_path
-from sessionrun.store.locks import hold
 from sessionrun.store.session import SessionDir
 
 NOW = 1_800_000_000.0
-LIMIT = Limit("claude", "limit", "usage_limit: so", NOW + 600.0, NOW - 5.0, "s1", waiting=("/a",))
-TRIED = replace(LIMIT, until_at=NOW - 1.0, canary=Canary("s2", "/b", "t", NOW - 1.0))
+LIMIT = Limit("claude", "limit", "usage_limit: so", NOW + 600.0, NOW - 5.0, "s1")
+LATER = replace(LIMIT, until_at=NOW + 900.0, session="s2")
 GOOD = json.loads('{"version":1,"provider":"claude","effect":"limit","reason":"r","session":"s","strikes":1}')
-GOOD |= {"until_at": NOW + 5.0, "met_at": NOW, "opened_at": None, "canary": None, "waiting": []}
+GOOD |= {"until_at": NOW + 5.0, "met_at": NOW}
 
 
 @pytest.fixture
@@ -47,25 +42,17 @@ def place(own_place: Path) -> Path:
     return limits_path() / "claude-0.json"
 
 
-def write(path: Path, limit: Limit | None) -> Limit | None:
-    return change_limit(path, NOW, lambda _: limit, timeout_s=1.0)
+def write(path: Path, limit: Limit) -> None:
+    write_limit(path, limit, NOW)
 
 
-@pytest.mark.parametrize("limit", [LIMIT, TRIED, replace(LIMIT, opened_at=NOW)])
-def test_what_is_written_is_read(place: Path, limit: Limit) -> None:
-    assert write(place, limit) == limit
-    assert load_limit(place, NOW) == limit
+def test_what_is_written_is_read_and_of_two_ends_the_later_one_holds(place: Path) -> None:
+    for limit, kept in ((LIMIT, LIMIT), (LATER, LATER), (LIMIT, LATER)):
+        write(place, limit)
+        assert load_limit(place, NOW) == kept
     assert place.stat().st_mode & 0o777 == 0o600
     assert place.parent.stat().st_mode & 0o777 == 0o700
-    assert write(place, None) is None
-    assert sorted(one.name for one in place.parent.iterdir()) == ["lock"]
-
-
-def test_a_limit_that_ended_long_ago_is_removed(place: Path) -> None:
-    write(place, replace(LIMIT, until_at=NOW - STALE_S + 1.0))
-    assert load_limit(place, NOW) is not None
-    change_limit(place, NOW + 2.0, lambda limit: limit, timeout_s=1.0)
-    assert not place.exists()
+    assert [one.name for one in place.parent.iterdir()] == [place.name]
 
 
 @pytest.mark.parametrize(
@@ -83,18 +70,9 @@ def test_a_limit_that_ended_long_ago_is_removed(place: Path) -> None:
         {"until_at": -1},
         {"until_at": NOW + LONGEST_S + 100.0},
         {"met_at": NOW + 1000.0},
-        {"opened_at": NOW + 1000.0},
-        {"opened_at": []},
         {"strikes": 0},
         {"strikes": 1e9},
         {"strikes": 10**6},
-        {"waiting": "/a"},
-        {"waiting": ["a"]},
-        {"waiting": [["/a"]]},
-        {"canary": []},
-        {"canary": {"session": "s", "folder": "b", "task": "t", "since_at": NOW}},
-        {"canary": {"session": "s", "folder": "/b\0", "task": "t", "since_at": NOW}},
-        {"canary": {"session": "s", "folder": "/b", "task": "t", "since_at": "x"}},
     ],
 )
 def test_what_does_not_fit_is_as_if_it_were_not_there(place: Path, change: dict[str, object]) -> None:
@@ -104,7 +82,7 @@ def test_what_does_not_fit_is_as_if_it_were_not_there(place: Path, change: dict[
     place.write_text(json.dumps({**GOOD, **change}))
     assert load_limit(place, NOW) is None
     place.write_text(json.dumps({name: value for name, value in GOOD.items() if name not in change}))
-    assert (load_limit(place, NOW) is None) == (next(iter(change)) not in ("opened_at", "canary"))
+    assert load_limit(place, NOW) is None
 
 
 @pytest.mark.parametrize(
@@ -114,7 +92,8 @@ def test_what_is_no_json_is_as_if_it_were_not_there(place: Path, content: bytes)
     write(place, LIMIT)
     place.write_bytes(content)
     assert load_limit(place, NOW) is None
-    assert write(place, TRIED) == load_limit(place, NOW) == TRIED
+    write(place, LATER)
+    assert load_limit(place, NOW) == LATER
 
 
 def plant_link(path: Path) -> None:
@@ -145,12 +124,12 @@ def plant_foreign(path: Path) -> None:
 def test_what_is_not_ours_alone_or_no_file_is_as_if_it_were_not_there(
     place: Path, plant: Callable[[Path], None]
 ) -> None:
-    write(place, None)
+    place.parent.mkdir(parents=True, mode=0o700)
     plant(place)
     assert load_limit(place, NOW) is None
     if not place.is_dir():  # what was planted is replaced, and what a link leads to stays
-        write(place, TRIED)
-        assert load_limit(place, NOW) == TRIED
+        write(place, LATER)
+        assert load_limit(place, NOW) == LATER
         target = place.with_name("target")
         assert not target.exists() or json.loads(target.read_text()) == GOOD
 
@@ -172,16 +151,6 @@ def plant_linked_folder(folder: Path) -> None:
     folder.symlink_to(other)
 
 
-def plant_lock(folder: Path) -> None:
-    folder.mkdir(parents=True, mode=0o700)
-    os.mkfifo(folder / "lock")
-
-
-def plant_held_lock(folder: Path) -> None:
-    folder.mkdir(parents=True, mode=0o700)
-    assert hold(folder / "lock") is not None  # for as long as this process lives
-
-
 def plant_directory_for_file(folder: Path) -> None:
     folder.mkdir(parents=True, mode=0o700)
     (find_files(make_session([]), {"HOME": "/h"})["provider:first"] / "x").mkdir(parents=True)
@@ -198,8 +167,6 @@ def plant_text(folder: Path) -> None:
         (plant_wide_folder, "it is not a directory that is yours alone"),
         (plant_file, "File exists"),
         (plant_linked_folder, "it is not a directory that is yours alone"),
-        (plant_lock, "not a regular file"),
-        (plant_held_lock, "another process keeps its lock"),
         (plant_directory_for_file, "Is a directory"),
         (plant_text, None),
     ],
@@ -253,17 +220,3 @@ def test_agents_of_one_account_have_one_file_whatever_it_is_called() -> None:
     odd = [name_file(f"provider:{name}", {}, home) for name in ("../../etc/passwd", "a/b", "a_b", "x" * 300, "\n")]
     assert len(set(odd)) == 5
     assert all("/" not in one and "\n" not in one and len(one) < 80 for one in odd)
-
-
-def test_of_two_ends_the_later_one_holds() -> None:
-    sooner = replace(LIMIT, until_at=NOW + 60.0, met_at=NOW, session="s9", effect="backoff", waiting=("/c",))
-    merged = merge_limits(LIMIT, sooner, NOW)
-    assert (merged.until_at, merged.session, merged.effect) == (LIMIT.until_at, "s1", "limit")
-    assert merged.waiting == ("/c", "/a")
-    later = replace(sooner, until_at=NOW + 6000.0)
-    assert merge_limits(LIMIT, later, NOW).session == "s9"
-    assert merge_limits(TRIED, sooner, NOW) == replace(sooner, waiting=("/c", "/a"))
-    opened = replace(LIMIT, opened_at=NOW + 1.0)
-    assert merge_limits(opened, sooner, NOW) == opened, "what was found to be over later is over"
-    crowd = replace(LIMIT, waiting=tuple(f"/{number}" for number in range(MAX_WAITING)))
-    assert len(merge_limits(crowd, sooner, NOW).waiting) == MAX_WAITING

@@ -14,7 +14,7 @@ from simulation import EPOCH_S, Drive, Planned, judge, make_session
 from sessionrun.engine.fold import apply, begin
 from sessionrun.engine.state import State
 from sessionrun.engine.status import project
-from sessionrun.model.events import Entry, JobFinished, LimitHeard, LimitOver, RequestReceived
+from sessionrun.model.events import Entry, JobFinished, LimitHeard, RequestReceived
 from sessionrun.model.reasons import Effect
 from sessionrun.model.spec import Alternative, Check, Job, Limits, SessionSpec, TaskSpec, Workspace
 from sessionrun.model.usage import Usage
@@ -67,12 +67,10 @@ def draw_session(rng: Random) -> SessionSpec:
 def draw_rumours(rng: Random) -> list[Planned]:
     """What other sessions of the user say of the accounts, at any time."""
     told: list[Planned] = []
-    for number in range(rng.choice((0, 0, 3, 8))):
+    for _ in range(rng.choice((0, 0, 3, 8))):
         provider, time = rng.choice(("provider:first", "provider:three")), rng.uniform(0.0, 700.0)
         until_at = EPOCH_S + time + rng.choice((-50.0, 5.0, 300.0))
-        task = rng.choice((None, None, f"t{number}"))
-        heard = LimitHeard(provider, rng.choice(EFFECTS), "r", until_at, EPOCH_S, session="z", task=task)
-        told.append((time, rng.choice((heard, heard, LimitOver(provider)))))
+        told.append((time, LimitHeard(provider, rng.choice(EFFECTS), "r", until_at, EPOCH_S, session="z")))
     return told
 
 

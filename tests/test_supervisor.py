@@ -16,17 +16,14 @@ from sessionrun.engine.status import project
 from sessionrun.model.errors import StoreError
 from sessionrun.model.events import (
     JOURNAL_VERSION,
-    Event,
     HoldPlaced,
     JobFinished,
-    LimitHeard,
     SessionEnded,
     SessionStarted,
     TaskEnded,
     from_record,
     to_record,
 )
-from sessionrun.model.keys import JobKey
 from sessionrun.model.spec import SLOT, AgentSpec, Check, Job, SessionSpec, TaskSpec
 from sessionrun.runtime.executors.protocol import Notice
 from sessionrun.runtime.jobs.maker import JobMaker
@@ -332,37 +329,6 @@ def test_rounds_keep_the_outputs_of_earlier_ones(own_place: Path) -> None:
     second = jobs[2]
     assert Path(second.argv[1]).read_text() == "echo work"
     assert Path(second.env["SESSIONRUN_FEEDBACK"]).read_text() == "check 1\n"
-
-
-class Rumour:
-    """Another session's canary works when the first job is about to start."""
-
-    def __init__(self) -> None:
-        self.heard: list[LimitHeard] = []
-        self.asked: list[JobKey] = []
-
-    def hear(self, state: State, at: float, mono: float) -> list[Event]:
-        return []
-
-    def claim(self, state: State, key: JobKey, at: float, mono: float) -> Event | None:
-        self.asked.append(key)
-        if self.heard:
-            return None
-        self.heard.append(LimitHeard("provider:shell", "backoff", "r", at + 5.0, at, session="z", task=key.task))
-        return self.heard[0]
-
-
-def test_a_start_that_is_refused_comes_later_and_is_no_attempt(own_place: Path) -> None:
-    session, spec = make_session(own_place, TaskSpec("a", ("true",)), slots=1)
-    rumour = Rumour()
-    state, executor = run(session, spec, lambda job: Fate(duration_s=1), sharing=rumour)
-    assert state.tasks["a"].end.outcome == "succeeded"
-    assert [job.key for job in executor.started] == rumour.asked[1:] == rumour.asked[:1]
-    assert executor.clock() == 6.0
-    assert replay(session) == state
-    assert [
-        entry.event for entry in session.load_journal()[0] if isinstance(entry.event, LimitHeard)
-    ] == rumour.heard
 
 
 def test_retries_count_attempts_and_keep_each_ones_output(own_place: Path) -> None:

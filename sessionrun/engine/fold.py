@@ -32,7 +32,6 @@ from sessionrun.engine.providers import (
     change_agent,
     end_canary,
     hear,
-    hear_of_end,
     keep_in_work,
     lift,
     offer,
@@ -80,7 +79,6 @@ from sessionrun.model.events import (
     JobLost,
     JobStarted,
     LimitHeard,
-    LimitOver,
     OutputSeen,
     RequestReceived,
     SessionEnded,
@@ -294,10 +292,6 @@ def _on_limit_heard(state: State, entry: Entry, event: LimitHeard) -> None:
     hear(state, entry, event)
 
 
-def _on_limit_over(state: State, entry: Entry, event: LimitOver) -> None:
-    hear_of_end(state, event, entry.mono)
-
-
 def _on_session_ended(state: State, entry: Entry, event: SessionEnded) -> None:
     state.ended, state.ended_at = event, entry.at
 
@@ -322,7 +316,6 @@ _APPLY: Final[Mapping[type, Callable[[State, Entry, Any], None]]] = {
     HoldPlaced: _on_hold_placed,
     HoldLifted: _on_hold_lifted,
     LimitHeard: _on_limit_heard,
-    LimitOver: _on_limit_over,
     RequestReceived: lambda state, _, event: apply_request(state, event),
     SessionEnded: _on_session_ended,
     **LANDING_EVENTS,

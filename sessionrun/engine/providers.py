@@ -6,7 +6,7 @@ its worktree but without its slot.  When the hold's time is over one task goes f
 the limit again, the provider is held for longer; does it not, or has it worked for a while, the others follow,
 spread over some seconds.  A task that names other agents (`fallback`) goes on with the next of them instead.
 
-What other sessions of the user met comes in as events (`LimitHeard`, `LimitOver`); see `sharing`.
+What other sessions of the user met comes in as events (`LimitHeard`); see `sharing`.
 
 Nothing here reads a clock: times come from the entries.
 """
@@ -19,11 +19,10 @@ from zlib import crc32
 
 from sessionrun.engine.budget import is_used_up
 from sessionrun.engine.moves import backoff_s, leave_thread, suspend
-from sessionrun.engine.pace import STAGGER
 from sessionrun.engine.queue import CONTINUING, NEW
-from sessionrun.engine.state import BUDGET, PROVIDED_PHASES, Provider, State, TaskState, provider_of
-from sessionrun.engine.tokens import is_shut, wanted_tokens
-from sessionrun.model.events import Entry, HoldPlaced, LimitHeard, LimitOver
+from sessionrun.engine.state import PROVIDED_PHASES, Provider, State, TaskState, provider_of
+from sessionrun.engine.tokens import is_shut
+from sessionrun.model.events import Entry, HoldPlaced, LimitHeard
 from sessionrun.model.reasons import FALLBACK_ON, NO_CONVERSATION, Effect, effect_of, goes_on
 
 LIMIT_FIRST_S: Final = 300.0
@@ -144,16 +143,6 @@ def hear(state: State, entry: Entry, event: LimitHeard) -> None:
     _shut(state, event.provider, event.effect, event.reason, until)
     for rank, num, name in waiting:
         state.queue.push(rank, num, name)
-    task = state.tasks.get(event.task or "")
-    if task is not None:
-        _put_back(state, task)
-
-
-def hear_of_end(state: State, event: LimitOver, now: float) -> None:
-    """The canary of another session was the test for all."""
-    if event.provider in state.providers:
-        state.holds.pop(event.provider, None)
-        _open(state, event.provider, now)
 
 
 def lift(state: State, provider: str, now: float) -> None:
@@ -242,27 +231,17 @@ def _double(first: float, last: float, count: int) -> float:
 def _shut(state: State, provider: str, effect: Effect, reason: str, until: float) -> None:
     """Place the hold; no task tries the provider any more.  Without `auto_release` it has no end of its own."""
     known = state.providers[provider]
-    known.effect, known.freed, known.until_at = effect, False, until + state.wall_offset
+    known.effect, known.until_at = effect, until + state.wall_offset
     known.probing, known.canary, known.canary_until = False, None, None
     is_for_ever = effect == "limit" and not state.spec.auto_release
     state.holds[provider] = HoldPlaced(provider, reason, None if is_for_ever else until)
-
-
-def _put_back(state: State, task: TaskState) -> None:
-    """A task that was about to start waits after all, and what it would have taken is there for others."""
-    names = [name for name, _ in wanted_tokens(state, task)]
-    if task.active:
-        suspend(state, task)
-    for name in (*names, BUDGET, STAGGER):
-        state.queue.unpark(name)
-    offer(state, task)
 
 
 def _open(state: State, provider: str, now: float) -> None:
     """All may go; those that waited do not go at once."""
     known = state.providers[provider]
     known.strikes, known.effect, known.until_at = 0, "none", None
-    known.heard, known.freed = None, False
+    known.heard = None
     known.probing, known.canary, known.canary_until = False, None, None
     for rank, num, name in state.queue.drain(
         provider

@@ -136,7 +136,6 @@ def _release(state: State, event: RequestReceived) -> None:
         for provider in state.providers:
             if provider in state.holds:
                 lift(state, provider, 0.0)
-                state.providers[provider].freed = True
         _lift_budget(state)
     if state.ended is None:
         land_again(state, [task.spec.id for task in _named(state, event.tasks)], bounced=False)

@@ -252,7 +252,7 @@ class Provider:
 
     `strikes` counts how often in a row it was; `effect` is why; `met_at` is when that began and `until_at` when it
     ends (wall time); `heard` is the session that met it, None: this one.  While it is `probing` its hold is lifted
-    for one task alone, the `canary`, until `canary_until` (monotonic); `freed` says that a request lifted it.
+    for one task alone, the `canary`, until `canary_until` (monotonic).
     """
 
     strikes: int = 0
@@ -260,7 +260,6 @@ class Provider:
     met_at: float = 0.0
     until_at: float | None = None
     heard: str | None = None
-    freed: bool = False
     probing: bool = False
     canary: str | None = None
     canary_until: float | None = None

@@ -249,9 +249,9 @@ class HoldLifted:
 
 @frozen
 class LimitHeard:
-    """Another session met a limit of the account behind `provider` at `met_at`, or tries now whether it is over.
+    """Another session met a limit of the account behind `provider` at `met_at`.
 
-    Nothing of it starts until `until_at` (both wall time); `task` was about to start, and waits instead.
+    Nothing of it starts until `until_at` (both wall time).
     """
 
     provider: str
@@ -261,14 +261,6 @@ class LimitHeard:
     met_at: float
     strikes: int = 1
     session: str | None = None
-    task: str | None = None
-
-
-@frozen
-class LimitOver:
-    """Another session found that the limit of the account behind `provider` is over."""
-
-    provider: str
 
 
 @frozen
@@ -319,7 +311,6 @@ Event: TypeAlias = (
     | HoldPlaced
     | HoldLifted
     | LimitHeard
-    | LimitOver
     | RequestReceived
     | WorkLanded
     | WorkBounced

@@ -1,8 +1,9 @@
 """Files through which the sessions of one user share limits: one for each account that met a limit.
 
-The files lie in ``limits`` beside the user's index.  One is replaced whole, under a lock that is held for that
-moment.  Nothing in them is trusted.  A file that is not ours alone, not regular, too large or not of the form
-counts as absent, and so does a limit that ended long ago.  `sharing` decides when a session writes or reads one.
+The files lie in ``limits`` beside the user's index.  One is replaced whole; of two sessions that meet a limit in
+the same moment the later writer holds, and both know it.  Nothing in them is trusted.  A file that is not ours
+alone, not regular, too large or not of the form counts as absent.  `sharing` decides when a session writes or
+reads one.
 
 An account is a provider together with what signs its agent in: the name of its file holds a digest of those
 variables and of where the credentials are, so that two keys are two accounts.  No variable's value is written.
@@ -15,8 +16,7 @@ import hashlib
 import os
 import re
 import stat
-from collections.abc import Callable, Iterator, Mapping
-from contextlib import contextmanager
+from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any, Final
 
@@ -27,19 +27,12 @@ from sessionrun.engine.providers import LONGEST_S
 from sessionrun.model.frozen import frozen
 from sessionrun.model.reasons import Effect
 from sessionrun.model.spec import PROVIDER_PREFIX, AgentSpec, SessionSpec
-from sessionrun.store import locks
 from sessionrun.store.files import open_regular, replace_file
 from sessionrun.store.index import limits_path
 
 VERSION: Final = 1
-LOCK_NAME: Final = "lock"
-STALE_S: Final = 3600.0
-"""So long after its end, or after it was found to be over, a limit means nothing any more."""
-
 MAX_BYTES: Final = 64 * 1024
 MAX_TEXT: Final = 500
-MAX_WAITING: Final = 100
-_MAX_PATH: Final = 4096
 _MAX_STRIKES: Final = 1000
 _LATER_S: Final = 60.0
 """A time that lies so far ahead was not written by a session that shares our clock."""
@@ -48,21 +41,10 @@ _UNSAFE: Final = re.compile(r"[^A-Za-z0-9._-]")
 
 
 @frozen
-class Canary:
-    """The one task that goes first, of all sessions: its session with directory, and since when (wall time)."""
-
-    session: str
-    folder: str
-    task: str
-    since_at: float
-
-
-@frozen
 class Limit:
     """What is known of an account that met a limit; times are wall time.
 
-    `session` met it at `met_at`, `strikes` times in a row; it holds until `until_at`, or was found to be over at
-    `opened_at`.  `waiting` are the directories of sessions that want to be told of its end.
+    `session` met it at `met_at`, `strikes` times in a row; it holds until `until_at`.
     """
 
     provider: str
@@ -72,13 +54,6 @@ class Limit:
     met_at: float
     session: str
     strikes: int = 1
-    opened_at: float | None = None
-    canary: Canary | None = None
-    waiting: tuple[str, ...] = ()
-
-    def is_stale(self, now: float) -> bool:
-        """Whether it means nothing any more."""
-        return max(self.until_at, self.opened_at or 0.0) + STALE_S < now
 
 
 def find_files(spec: SessionSpec, environ: Mapping[str, str]) -> dict[str, Path]:
@@ -115,7 +90,7 @@ def _account(name: str, agent: AgentSpec | None, environ: Mapping[str, str]) -> 
 
 
 def find_damaged(folder: Path, now: float) -> list[Path]:
-    """The files in the directory that cannot be believed; the lock holds nothing."""
+    """The files in the directory that cannot be believed."""
     return [path for path in sorted(folder.glob("*.json")) if load_limit(path, now) is None]
 
 
@@ -147,12 +122,11 @@ def parse_limit(record: Any, now: float) -> Limit:
     """
     if not isinstance(record, dict) or record.get("version") != VERSION:
         raise ValueError("it is not of this version")
-    effect, strikes, waiting = record.get("effect"), record.get("strikes"), record.get("waiting")
-    if effect not in ("limit", "backoff") or not isinstance(waiting, list):
+    effect, strikes = record.get("effect"), record.get("strikes")
+    if effect not in ("limit", "backoff"):
         raise ValueError("it has no effect")
     if not isinstance(strikes, int) or not 0 < strikes < _MAX_STRIKES:
         raise ValueError("its strikes are not a number")
-    opened = record.get("opened_at") is not None
     return Limit(
         provider=_parse_text(record.get("provider")),
         effect=effect,
@@ -161,22 +135,6 @@ def parse_limit(record: Any, now: float) -> Limit:
         met_at=_parse_time(record.get("met_at"), now + _LATER_S),
         session=_parse_text(record.get("session")),
         strikes=strikes,
-        opened_at=_parse_time(record["opened_at"], now + _LATER_S) if opened else None,
-        canary=_parse_canary(record.get("canary"), now),
-        waiting=tuple(_parse_path(path) for path in waiting[:MAX_WAITING]),
-    )
-
-
-def _parse_canary(record: Any, now: float) -> Canary | None:
-    if record is None:
-        return None
-    if not isinstance(record, dict):
-        raise ValueError("its canary is not an object")
-    return Canary(
-        session=_parse_text(record.get("session")),
-        folder=_parse_path(record.get("folder")),
-        task=_parse_text(record.get("task")),
-        since_at=_parse_time(record.get("since_at"), now + _LATER_S),
     )
 
 
@@ -186,56 +144,33 @@ def _parse_text(value: object) -> str:
     return value
 
 
-def _parse_path(value: object) -> str:
-    if not isinstance(value, str) or len(value) > _MAX_PATH or "\0" in value or not value.startswith("/"):
-        raise ValueError("a path is not absolute, or too long")
-    return value
-
-
 def _parse_time(value: object, latest: float) -> float:
     if not isinstance(value, (int, float)) or isinstance(value, bool) or not 0 <= value <= latest:
         raise ValueError("a time is not a number, or is too far ahead")
     return float(value)
 
 
-def change_limit(
-    path: Path, now: float, change: Callable[[Limit | None], Limit | None], *, timeout_s: float
-) -> Limit | None:
-    """Replace an account's file by what `change` makes of it; what is in it then.
+def write_limit(path: Path, limit: Limit, now: float) -> None:
+    """Write an account's file, unless it knows a later end already.
 
     Raises:
-        OSError: the state directory cannot be written, or another process has the lock all the time.
+        OSError: the state directory cannot be written, or is not the user's alone.
     """
-    with _hold_lock(path.parent, timeout_s):
-        if path.is_dir() and not path.is_symlink():
-            raise IsADirectoryError(errno.EISDIR, os.strerror(errno.EISDIR), str(path))
-        before = load_limit(path, now)
-        after = change(before)
-        if after is None or after.is_stale(now):
-            path.unlink(missing_ok=True)
-        elif after != before:
-            replace_file(path, orjson.dumps({"version": VERSION, **_record(after)}), durable=False, sweeps=True)
-        return after
+    folder = path.parent
+    folder.mkdir(parents=True, exist_ok=True, mode=0o700)
+    inode = os.lstat(folder)
+    if not stat.S_ISDIR(inode.st_mode) or not _is_private(inode):
+        raise PermissionError(errno.EPERM, "it is not a directory that is yours alone", str(folder))
+    if path.is_dir() and not path.is_symlink():
+        raise IsADirectoryError(errno.EISDIR, os.strerror(errno.EISDIR), str(path))
+    known = load_limit(path, now)
+    if known is None or known.until_at < limit.until_at:
+        replace_file(path, orjson.dumps({"version": VERSION, **_record(limit)}), durable=False, sweeps=True)
 
 
 def _record(limit: Limit) -> dict[str, Any]:
     record: dict[str, Any] = orjson.loads(orjson.dumps(limit))
     return record
-
-
-@contextmanager
-def _hold_lock(folder: Path, timeout_s: float) -> Iterator[None]:
-    folder.mkdir(parents=True, exist_ok=True, mode=0o700)
-    inode = os.lstat(folder)
-    if not stat.S_ISDIR(inode.st_mode) or not _is_private(inode):
-        raise PermissionError(errno.EPERM, "it is not a directory that is yours alone", str(folder))
-    fd = locks.hold(folder / LOCK_NAME, timeout_s=timeout_s)
-    if fd is None:
-        raise TimeoutError(errno.ETIMEDOUT, "another process keeps its lock", str(folder / LOCK_NAME))
-    try:
-        yield
-    finally:
-        os.close(fd)
 
 
 def _is_private(inode: os.stat_result) -> bool:

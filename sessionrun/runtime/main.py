@@ -24,7 +24,6 @@ from sessionrun.engine.pace import delay_start
 from sessionrun.engine.state import State
 from sessionrun.model.errors import StoreError
 from sessionrun.model.events import Entry, Event, SupervisorStarted, to_record
-from sessionrun.model.keys import JobKey
 from sessionrun.model.spec import SessionSpec
 from sessionrun.runtime.disk import DiskWatch
 from sessionrun.runtime.executors.local import KeeperGone, LocalExecutor
@@ -189,10 +188,6 @@ class _SharingOfAll:
         if len(state.spec.agents) != len(self._agents):  # agents are added, and never changed or removed
             self._agents, self._known = state.spec.agents, _open_sharing(self._session, state.spec)
         return [] if self._known is None else self._known.hear(state, at, mono)
-
-    def claim(self, state: State, key: JobKey, at: float, mono: float) -> Event | None:
-        """See `partners.Sharing`."""
-        return None if self._known is None else self._known.claim(state, key, at, mono)
 
 
 def _open_sharing(session: SessionDir, spec: SessionSpec) -> Sharing | None:

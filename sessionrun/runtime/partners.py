@@ -58,9 +58,6 @@ class Sharing(Protocol):
     def hear(self, state: State, at: float, mono: float) -> Sequence[Event]:
         """Tell what this session met, and return what is to be recorded of others."""
 
-    def claim(self, state: State, key: JobKey, at: float, mono: float) -> Event | None:
-        """What is to be recorded instead of this job's start; None: it may start."""
-
 
 class Feeder(Protocol):
     """Brings tasks while the session runs; see `feeding.QueueFeeder`."""

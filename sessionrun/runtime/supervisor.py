@@ -310,9 +310,8 @@ class Supervisor:
         return None
 
     def _claim(self, key: JobKey) -> JobKey | None:
-        task, now = self._state.tasks[key.task], (self._clock.wall(), self._clock.mono())
-        event = self._sharing.claim(self._state, key, *now) if self._sharing is not None else None
-        event = event or self._executor.claim(key, task.progress.node, task.spec.sandbox)
+        task = self._state.tasks[key.task]
+        event = self._executor.claim(key, task.progress.node, task.spec.sandbox)
         self._record(event)
         return key if isinstance(event, JobClaimed) else None
 

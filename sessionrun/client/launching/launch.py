@@ -104,7 +104,7 @@ def _tell_limits(spec: SessionSpec) -> None:
     now = time.time()
     for path in find_files(spec, os.environ).values():
         limit = load_limit(path, now)
-        if limit is not None and limit.opened_at is None and limit.until_at > now:
+        if limit is not None and limit.until_at > now:
             until = time.strftime("%Y-%m-%d %H:%M:%S", time.localtime(limit.until_at))
             why = f"{limit.reason}, met by session {limit.session[:8]}"
             waits = f"its tasks wait (sessionrun explain {spec.session_id[:8]})"

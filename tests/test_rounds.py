@@ -212,3 +212,29 @@ def test_what_only_a_worktree_can_do_is_refused_without_one(sessionrun: Command)
         done = sessionrun("--agent", "shell", stdin=json.dumps([{"id": "a", "prompt": "true", **more}]))
         assert done.returncode == 2
         assert what in done.stderr and "needs a worktree; add --worktree" in done.stderr
+
+
+@pytest.mark.parametrize(
+    ("work", "check", "paid", "reason"),
+    [
+        ("true", "no-such-program-at-all -q", 1, "not found) of: no-such-program-at-all -q"),
+        pytest.param("true", "./venv/bin/tool", 1, "not found) of: ./venv/bin/tool", marks=pytest.mark.slow),
+        pytest.param("true", "./calc.py", 1, "not executable) of: ./calc.py", marks=pytest.mark.slow),
+        pytest.param("rm -f calc.py", "./calc.py", 2, None, marks=pytest.mark.slow),
+        pytest.param("echo exit 0 > new.sh", "./new.sh", 2, None, marks=pytest.mark.slow),
+    ],
+)
+def test_no_agent_is_paid_again_for_a_check_that_cannot_be_run(
+    sessionrun: Command, project: Project, work: str, check: str, paid: int, reason: str | None
+) -> None:
+    """But where the work has made or taken away the program, the agent can mend that."""
+    log = project.root / "paid"
+    task = {"id": "a", "prompt": f"echo x >> {log}; {work}", "check": {"commands": check, "rounds": 2}}
+    ended = only_task(finish(sessionrun, project, [{**task, "retries": 1 if reason else 0}]))
+    assert log.read_text().count("x") == paid
+    assert ended["reason_class"] == ("check_not_run" if reason else "check_failed")
+    assert (
+        reason is None
+        or f"it could not be run: exit code 12{'7' if 'found' in reason else '6'} (" in ended["reason"]
+    )
+    assert (reason or "") in ended["reason"]

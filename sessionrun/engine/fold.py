@@ -92,7 +92,7 @@ from sessionrun.model.events import (
     Verdict,
 )
 from sessionrun.model.keys import Phase
-from sessionrun.model.reasons import LEFT_RUNNING, effect_of
+from sessionrun.model.reasons import CHECK_NOT_RUN, LEFT_RUNNING, effect_of
 from sessionrun.model.turns import WORKSPACE_PHASES, turn_deadline
 
 JUDGING: Final[tuple[Phase, ...]] = ("check", "prove")
@@ -346,7 +346,7 @@ def _job_over(
         reason = f"{reason} ({describe_stop(task.spec, state.spec.limits, phase, job.stopping)[1]})"
     if reason_class == LEFT_RUNNING and job.stopping != "timeout" and task.has_round_after(phase):
         verdict = "overdue"  # the round is not done, and the next one can do what is missing
-    target = TRANSITIONS[phase, verdict, task.has_round_after(phase)]
+    target = TRANSITIONS[phase, verdict, task.has_round_after(phase) and reason_class != CHECK_NOT_RUN]
     if phase == "work" and verdict not in ("lost", "interrupted", "void", "cancelled"):
         failure = _JobEnd(end.verdict, reason_class, reason, end.resets_at)
         if effect_of(reason_class) == "none":  # before the task may go on with an agent of another provider

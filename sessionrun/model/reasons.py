@@ -41,6 +41,7 @@ REASONS: Final[Mapping[str, Reason]] = {
     "setup_failed": Reason("the setup commands failed"),
     "setup_timeout": Reason("the setup commands took longer than allowed"),
     "check_failed": Reason("the check did not pass in the last round", goes_on=True),
+    "check_not_run": Reason("the check could not be run: its program is not found or not executable"),
     "check_timeout": Reason("the check took longer than allowed"),
     "round_timeout": Reason("the last round took longer than allowed"),
     "no_patch": Reason("the answer was to be a patch, and holds none"),
@@ -108,7 +109,13 @@ LEFT_RUNNING: Final = "left_running"
 
 CONTEXT_FULL: Final = "context_full"
 
-NEVER_RETRIED: Final = frozenset(("needs_conflict", "sandbox_failed"))
+CHECK_NOT_RUN: Final = "check_not_run"
+"""No further round follows: an agent would be paid for what it cannot mend."""
+
+NO_PROGRAM: Final[Mapping[int, str]] = {126: "not executable", 127: "not found"}
+"""What a shell means by these exit codes."""
+
+NEVER_RETRIED: Final = frozenset(("needs_conflict", "sandbox_failed", CHECK_NOT_RUN))
 """Failures that come again as long as nothing is changed: `retries` are for others."""
 
 EXIT_UNSEEN: Final = "exit_unseen"
@@ -130,6 +137,7 @@ INFRASTRUCTURE: Final = frozenset(
         "workspace_failed",
         "environment_failed",
         "sandbox_failed",
+        "check_not_run",
         "setup_failed",
         "setup_timeout",
         "not_parked",
@@ -159,6 +167,7 @@ NOT_OF_WORK: Final = frozenset(
         "setup_failed",
         "setup_timeout",
         "check_failed",
+        "check_not_run",
         "check_timeout",
         "round_timeout",
         "no_patch",

@@ -9,13 +9,11 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import IO, Final, NamedTuple
 
+from sessionrun.model.reasons import NO_PROGRAM
 from sessionrun.store import processes
 from sessionrun.walls.argv import Enclosure
 
 SHELL: Final = "/bin/sh"
-
-NO_PROGRAM: Final[Mapping[int, str]] = {126: "not executable", 127: "not found"}
-"""What a shell means by these exit codes."""
 
 DIES_WITH_US: Final = 'exec 3<&0 </dev/null; { read -r _ <&3; kill -KILL 0; } & "$0" -ec "$1" 3<&-'
 """Runs the script `$1` in a group that ends when its standard input does: when we are killed."""

@@ -180,7 +180,7 @@ class JobMaker:
         if ended.key.phase == "setup":
             return judge_environment(self._site, state, ended.key, judge_setup(self._site, ended.key, problem))
         if ended.key.phase == "check":
-            return judge_check(self._site, state, ended.key, problem)
+            return judge_check(self._site, state, ended.key, problem, split_status(ended.wait_status)[0])
         if ended.key.phase == "prove":
             return judge_prove(self._site, ended, problem)
         if ended.key.phase == "land":

@@ -11,6 +11,7 @@ from sessionrun.agents.verdict import Problem
 from sessionrun.engine.state import TaskState
 from sessionrun.model.errors import JobFileError
 from sessionrun.model.keys import JobKey
+from sessionrun.model.reasons import CHECK_NOT_RUN, NO_PROGRAM
 from sessionrun.model.repositories import has_worktree
 from sessionrun.model.spec import AgentSpec, Job, TaskSpec, answers_with_patch
 from sessionrun.runtime.jobs import commands
@@ -68,10 +69,15 @@ def build_check(site: Site, state: TaskState, key: JobKey, tasks: Mapping[str, T
     return site.ask(key, request, cwd=directory, env=env)
 
 
-def judge_check(site: Site, state: TaskState, key: JobKey, problem: Problem | None) -> Judged:
+def judge_check(
+    site: Site, state: TaskState, key: JobKey, problem: Problem | None, exit_code: int | None
+) -> Judged:
     """Judge a CHECK: the report of our own program says more than the end of its process."""
     why = problem.text if problem else None
     if not is_ours(state.spec, site.agent_of(state)):
+        lack = NO_PROGRAM.get(exit_code or 0)
+        if lack is not None:
+            return Judged(Problem(CHECK_NOT_RUN, f"it could not be run: {why} ({lack})"))
         return Judged(None if why is None else Problem("check_failed", why))
     try:
         report = load_report(site.session.job_path(key))
@@ -95,6 +101,8 @@ def _name_problem(report: CheckReport, found: str) -> Problem:
     """The problem with a class that a CHECK can have; any task may have changed what lies in its folder."""
     if report.reason_class == "no_patch":
         return Problem("no_patch", found)
+    if report.reason_class == CHECK_NOT_RUN:
+        return Problem("check_not_run", found)
     return Problem("bad_patch", found) if report.reason_class == "bad_patch" else Problem("check_failed", found)
 
 

@@ -19,6 +19,7 @@ from sessionrun.model.brief import Brief
 from sessionrun.model.checks import Checked
 from sessionrun.model.errors import SessionrunError
 from sessionrun.model.hidden import HiddenTests
+from sessionrun.model.reasons import CHECK_NOT_RUN
 from sessionrun.model.spec import OutputFormat
 from sessionrun.runtime.jobs.check.baseline import list_red
 from sessionrun.runtime.jobs.check.feedback import word_stat
@@ -79,6 +80,8 @@ def check(request: CheckRequest, folder: Path) -> CheckReport:
             red = _find_red(request, request.known)
             ran = run_known(request.known, request.directory, folder, red, request.walls)
         report = replace(report, checked=None if ran.counts is None else Checked(ran.counts))
+        if ran.lacks is not None and not _is_of_work(request, ran.lacks, folder):
+            raise NotPassed(f"it could not be run: {ran.problem}", ran.feedback, CHECK_NOT_RUN)
         if ran.problem is not None:
             raise NotPassed(ran.problem, ran.feedback)
         if request.verification is not None:
@@ -94,6 +97,20 @@ def check(request: CheckRequest, folder: Path) -> CheckReport:
     if request.tells and feedback:
         replace_file(folder / FEEDBACK, feedback.encode("utf-8", "replace"), durable=False)
     return report
+
+
+def _is_of_work(request: CheckRequest, program: str, folder: Path) -> bool:
+    """Whether the work has made or removed a program that could not be run: then the agent can mend it."""
+    if "/" not in program or request.loop is None or request.loop.workspace.place is None:
+        return False
+    try:
+        with open_site(request.loop.workspace, folder) as site:
+            path = os.path.relpath(os.path.join(os.path.realpath(request.directory), program), site.git.directory)
+            base = request.loop.workspace.place.base_commit
+            was_there = site.git.attempt("cat-file", "-e", f"{base}:{path}").returncode == 0
+            return was_there != os.path.lexists(os.path.join(site.git.directory, path))
+    except SessionrunError:
+        return True  # the worktree is not what it was
 
 
 def _find_red(request: CheckRequest, known: HiddenTests) -> frozenset[str] | None:

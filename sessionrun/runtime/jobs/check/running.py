@@ -14,6 +14,7 @@ from typing import Final, NamedTuple
 
 from sessionrun.model.checks import Counts
 from sessionrun.model.hidden import HiddenTests
+from sessionrun.model.reasons import NO_PROGRAM
 from sessionrun.runtime.jobs.check.feedback import MAX_BYTES, word_failure
 from sessionrun.runtime.jobs.check.junit import MAX_FAILURES, FailedTest, Tests, count_words, read_junit
 from sessionrun.runtime.jobs.prove.cases import list_test_files, match_ids, split_id
@@ -31,6 +32,8 @@ class Ran(NamedTuple):
     problem: str | None
     feedback: str
     counts: Counts | None
+    lacks: str | None = None
+    """The program that is not found or not executable."""
 
 
 def run_commands(
@@ -61,12 +64,19 @@ def run_commands(
         denied = tests.contradiction if reads_report and tests is not None else None
         if not code and not found_none and denied is None:
             continue
-        how = f"exit code {code} of: {command}" if code else f"{denied}, but the exit code is 0, of: {command}"
+        why = NO_PROGRAM.get(code)
+        how = (
+            f"exit code {code} ({why}) of: {command}"
+            if why
+            else f"exit code {code} of: {command}"
+            if code
+            else f"{denied}, but the exit code is 0, of: {command}"
+        )
         problem = f"no test was found by: {command}" if found_none else how
         output, size = _read_output(folder / "stdout", begun)
         own = tests or Tests(Counts())
         feedback = word_failure(command, code, tests and own.counts, own.failed, output, size)
-        return Ran(problem, feedback, counts)
+        return Ran(problem, feedback, counts, command.split()[0] if why else None)
     return Ran(None, "", counts)
 
 

@@ -606,7 +606,7 @@ def test_status_names_a_kept_worktree(finished: Finished) -> None:
     assert shown.partition("\nTasks:\n")[2].split("\n") == [
         "  \u274c Task 4 (ID: half): failed",
         "     exit_code: exit code 3",
-        "  \u2705 Task 5 (ID: nest): completed",
+        "  \u2705 Task 5 (ID: nest): succeeded",
         "     worktree kept: inner/ is a repository of its own",
         f"     worktree: {project.worktree('main-task-nest')}",
         "     its work is on: main-task-nest-rescue",

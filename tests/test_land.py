@@ -110,7 +110,7 @@ def test_conflict_red_and_those_that_need_them(project: Project) -> None:
     assert "\n  bounced: " in told
     waited = project("wait", session_id)
     assert waited.returncode == 1
-    assert ": 7/7 completed, 6 succeeded, 2 bounced, 1 waiting" in waited.stdout
+    assert ": 7/7 completed, 2 landed, 1 succeeded, 2 bounced, 1 failed, 1 changed nothing" in waited.stdout
     assert "\nLanding: 2 bounced, 2 landed, 1 waiting\n" in told
     assert [path for path in project.directory(session_id).rglob("*") if path.stat().st_mode & 0o077] == []
     clash = project.load("status", session_id)["tasks"][4]["landing"]

@@ -231,7 +231,7 @@ def test_a_program_that_hangs_is_ended_with_what_it_started(place: QueuePlace) -
     program = place.top / "bd"
     program.write_text(f"#!/bin/sh\nsleep 600 &\necho $! > {pid}\nwait\n")
     program.chmod(0o755)
-    with pytest.raises(StoreError, match="bd ready: no end after 10 s"):
+    with pytest.raises(StoreError, match="bd ready did not end within 10 s"):
         BeadsFeed(place, Program(str(program), place.top)).load()
     eventually(lambda: not Path(f"/proc/{pid.read_text().strip()}/cmdline").exists())
 

@@ -95,7 +95,8 @@ class Program:
         try:
             return run_program([self.path, *words], self.top, environ, TIMEOUT_S)
         except subprocess.TimeoutExpired:
-            raise StoreError(f"{self.kind} {words[0]}: no end after {TIMEOUT_S:g} s") from None
+            why = f"did not end within {TIMEOUT_S:g} s, and was stopped: run it in {self.top} to see why"
+            raise StoreError(f"{self.kind} {words[0]} {why}") from None
         except OSError as error:
             raise StoreError(f"{self.path}: {error.strerror}") from error
 

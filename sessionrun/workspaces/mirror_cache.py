@@ -73,7 +73,7 @@ def remove_mirror(mirror: CachedMirror, *, dry_run: bool = False) -> str | None:
             why = _remove_unused(mirror, dry_run=dry_run) if path.name == stem else None
             if path.name != stem:
                 _delete(path, dry_run=dry_run)
-            if not (dry_run or path.with_name(stem).exists()):
+            if not (dry_run or lock.with_suffix(SUFFIX).exists()):
                 lock.unlink()
             return why
     except SessionrunError:

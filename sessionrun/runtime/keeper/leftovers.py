@@ -21,6 +21,9 @@ Left = tuple[bytes, bytes]
 
 MAX_LEFT: Final = 8
 MAX_COMMAND: Final = 200
+WALLS: Final = b"bwrap"
+"""The name of the program that builds walls; it lives for as long as anything inside."""
+
 AROUND_S: Final = 1.0
 """So long before an agent's end, or after it, a death counts as its doing."""
 
@@ -64,7 +67,7 @@ class Deaths:
 
 
 def name_stopped(members: Iterable[processes.Identity]) -> list[Left]:
-    """What we are about to stop of a job that has ended; of a tree its top alone."""
-    pids = {member.pid for member in members}
+    """What we are about to stop of a job that has ended; of a tree its top alone, and not the walls around it."""
+    pids = {member.pid for member in members if processes.session_and_name(member.pid)[1] != WALLS}
     tops = [pid for pid in sorted(pids) if processes.parent_of(pid) not in pids]
     return [(STOPPED, processes.command_of(pid)[:MAX_COMMAND]) for pid in tops]

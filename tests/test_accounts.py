@@ -31,7 +31,7 @@ from sessionrun.store.session import SessionDir
 
 NOW = 1_800_000_000.0
 LIMIT = Limit("claude", "limit", "usage_limit: so", NOW + 600.0, NOW - 5.0, "s1")
-LATER = replace(LIMIT, until_at=NOW + 900.0, session="s2")
+LATER = replace(LIMIT, until_at=NOW + 60.0, met_at=NOW - 1.0, session="s2")
 GOOD = json.loads('{"version":1,"provider":"claude","effect":"limit","reason":"r","session":"s","strikes":1}')
 GOOD |= {"until_at": NOW + 5.0, "met_at": NOW}
 
@@ -46,7 +46,7 @@ def write(path: Path, limit: Limit) -> None:
     write_limit(path, limit, NOW)
 
 
-def test_what_is_written_is_read_and_of_two_ends_the_later_one_holds(place: Path) -> None:
+def test_what_is_written_is_read_and_the_limit_that_was_met_last_counts(place: Path) -> None:
     for limit, kept in ((LIMIT, LIMIT), (LATER, LATER), (LIMIT, LATER)):
         write(place, limit)
         assert load_limit(place, NOW) == kept

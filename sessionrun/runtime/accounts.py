@@ -151,7 +151,7 @@ def _parse_time(value: object, latest: float) -> float:
 
 
 def write_limit(path: Path, limit: Limit, now: float) -> None:
-    """Write an account's file, unless it knows a later end already.
+    """Write an account's file, unless a limit that was met later is there already.
 
     Raises:
         OSError: the state directory cannot be written, or is not the user's alone.
@@ -164,7 +164,7 @@ def write_limit(path: Path, limit: Limit, now: float) -> None:
     if path.is_dir() and not path.is_symlink():
         raise IsADirectoryError(errno.EISDIR, os.strerror(errno.EISDIR), str(path))
     known = load_limit(path, now)
-    if known is None or known.until_at < limit.until_at:
+    if known is None or known.met_at < limit.met_at:
         replace_file(path, orjson.dumps({"version": VERSION, **_record(limit)}), durable=False, sweeps=True)
 
 

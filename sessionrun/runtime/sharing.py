@@ -116,11 +116,9 @@ def find_news(state: State, provider: str, limit: Limit, at: float) -> LimitHear
     known, hold = state.providers.get(provider), state.holds.get(provider)
     if limit.until_at <= at or (hold is not None and hold.until is None):  # the second only a request ends
         return None
-    if hold is None:
-        is_new = known is None or limit.met_at > known.met_at
-    else:
-        is_new = known is not None and limit.until_at > (known.until_at or 0.0) + SAME_S
-    if not is_new:
+    if known is not None and limit.met_at <= known.met_at:
+        return None  # after a release a limit may be met that ends earlier: the last that was met counts
+    if hold is not None and known is not None and abs(limit.until_at - (known.until_at or 0.0)) <= SAME_S:
         return None
     reason = f"{limit.reason} (met by session {limit.session[:_SHOWN]})"
     return LimitHeard(provider, limit.effect, reason, limit.until_at, limit.met_at, limit.strikes, limit.session)

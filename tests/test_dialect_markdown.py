@@ -746,3 +746,16 @@ def test_the_example_runs(project: Project) -> None:
     code, view = project.sync(answers=answers)
     assert code == 0, [task["reason"] for task in view["tasks"]]
     assert "273.15" in (project.bin / "prompt-2-0").read_text()
+
+
+@pytest.mark.parametrize(("length", "told"), [(100_000, None), (106_000, "warning"), (118_000, "error")])
+def test_a_prompt_that_leaves_no_room_for_the_answer_is_told_at_the_launch(
+    project: Project, length: int, told: str | None
+) -> None:
+    """At four characters a token: more than 80 % of 32,000 is a warning, more than 90 % is refused."""
+    (project.path / "long.py").write_text("x" * length)
+    project.write(a=job(output_dir=".", output_file="a.py", context_files=["long.py"]))
+    done = project("run", "--dry-run", answers={})
+    assert done.returncode == (2 if told == "error" else 0), done.stderr
+    assert (told is None) == ("% of 32000" not in done.stderr)
+    assert told is None or f"sessionrun: {told}: task 1 (ID: a): its prompt has about" in done.stderr

@@ -8,10 +8,11 @@ from collections.abc import Iterable, Mapping
 from dataclasses import replace
 from pathlib import Path
 from time import time
-from typing import NamedTuple, TypeVar
+from typing import Final, NamedTuple, TypeVar
 
 from sessionrun.agents import table
 from sessionrun.client.config import Config
+from sessionrun.client.planning.effects import MARKDOWN
 from sessionrun.client.planning.mirroring import check_hidden_tests, check_mirrors
 from sessionrun.dialects.plan import Plan
 from sessionrun.model.errors import AgentNotFound, InputError
@@ -24,6 +25,13 @@ from sessionrun.model.validation import validate_tasks, validate_uses, validate_
 
 Ruled = TypeVar("Ruled", Repository, MirrorSite)
 """What has rules of what git ignores."""
+
+MAX_PROMPT_TOKENS: Final = 32_000
+"""What the context of the models holds for which Markdown jobs are written."""
+
+WARNED_SHARE: Final = 0.8
+REFUSED_SHARE: Final = 0.9
+"""Of these the prompt of a Markdown job may be so much, without a warning and at all."""
 
 
 class Choice(NamedTuple):
@@ -163,6 +171,33 @@ def foresee_verdicts(spec: SessionSpec) -> list[str]:
     mute = {name for name, agent in spec.agents.items() if agent.prompt_kind == "script"}
     count = sum(bool(task.check and task.check.verify) and task.agent in mute for task in spec.tasks)
     return [f"{count} of {len(spec.tasks)} tasks get no verdict: scripts do not judge"] if count else []
+
+
+def foresee_prompts(spec: SessionSpec) -> list[str]:
+    """Prompts of Markdown jobs that come near to what the context of their model holds.
+
+    Raises:
+        InputError: one leaves no room for the answer.
+    """
+    if spec.dialect != MARKDOWN:
+        return []
+    from sessionrun.runtime.jobs.context_files import count_tokens
+
+    remarks = []
+    for num, task in enumerate(spec.tasks, 1):
+        if task.brief is None or spec.agents[task.agent].edits:
+            continue  # an agent that edits reads the files by itself
+        count = count_tokens(task.brief, task.cwd or spec.cwd, "\n\n".join(task.prompts))
+        percent = 100 * count // MAX_PROMPT_TOKENS
+        told = (
+            f"task {num} (ID: {task.id}): its prompt has about {count} tokens, {percent} % of {MAX_PROMPT_TOKENS}"
+        )
+        if count > REFUSED_SHARE * MAX_PROMPT_TOKENS:
+            raise InputError(f"{size}: show it fewer or shorter files")
+        remarks += (
+            [f"{size}: little room is left for the answer"] if count > WARNED_SHARE * MAX_PROMPT_TOKENS else []
+        )
+    return remarks
 
 
 def choose_agent(plan: Plan, config: Config, *, preview: bool = False) -> Choice:

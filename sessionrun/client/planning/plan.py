@@ -6,8 +6,9 @@ import os
 import time
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
+from itertools import chain
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
 from sessionrun.agents import table
 from sessionrun.client.config import Config, load_config
@@ -16,6 +17,7 @@ from sessionrun.client.planning.assemble import (
     assemble_spec,
     choose_agent,
     foresee_costs,
+    foresee_prompts,
     foresee_verdicts,
 )
 from sessionrun.client.planning.cluster_choice import choose_cluster
@@ -221,8 +223,11 @@ def _settle(
     spec = choose_cluster(spec, pace, config, into, preview=preview)
     spec = settle_sandboxes(spec, git.sandbox, config)
     refuse_idle_options({**asked._asdict(), **git._asdict(), **money._asdict()}, spec, keys)
-    remarks += [*(missing or ()), *foresee_costs(spec), *foresee_verdicts(spec), *foresee_readable(spec)]
+    remarks += [*(missing or ()), *chain.from_iterable(foresee(spec) for foresee in _FORESEEN)]
     return Planned(spec, choice, reason, (*plan.warnings, *remarks), skipped)
+
+
+_FORESEEN: Final = (foresee_costs, foresee_verdicts, foresee_readable, foresee_prompts)
 
 
 def _load(dialect: Dialect, source: Source, options: Options, keys: Mapping[str, Any]) -> Plan:

@@ -140,6 +140,15 @@ def check_brief(brief: Brief, directory: str, foreseen: frozenset[str]) -> None:
             _load(brief, directory, path, "target")
 
 
+def count_tokens(brief: Brief, directory: str, prompt: str) -> int:
+    """About how many tokens the prompt of an agent that only answers has: one for four characters.
+
+    Files that are not there yet do not count.
+    """
+    shown = [file for path in (*brief.context, *brief.targets) if (file := _try(brief, directory, path, "target"))]
+    return len(word_answer(brief, prompt, shown)) // 4
+
+
 def word_answer(brief: Brief, prompt: str, shown: list[Shown]) -> str:
     """The whole prompt of an agent that only answers."""
     parts = [brief.system.strip(), *_word_files(shown), f"# Your task\n\n{prompt}"]

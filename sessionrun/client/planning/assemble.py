@@ -189,14 +189,11 @@ def foresee_prompts(spec: SessionSpec) -> list[str]:
             continue  # an agent that edits reads the files by itself
         count = count_tokens(task.brief, task.cwd or spec.cwd, "\n\n".join(task.prompts))
         percent = 100 * count // MAX_PROMPT_TOKENS
-        told = (
-            f"task {num} (ID: {task.id}): its prompt has about {count} tokens, {percent} % of {MAX_PROMPT_TOKENS}"
-        )
+        size = f"its prompt has about {count} tokens, {percent} % of {MAX_PROMPT_TOKENS}"
         if count > REFUSED_SHARE * MAX_PROMPT_TOKENS:
-            raise InputError(f"{size}: show it fewer or shorter files")
-        remarks += (
-            [f"{size}: little room is left for the answer"] if count > WARNED_SHARE * MAX_PROMPT_TOKENS else []
-        )
+            raise InputError(f"task {num} (ID: {task.id}): {size}: show it fewer or shorter files")
+        if count > WARNED_SHARE * MAX_PROMPT_TOKENS:
+            remarks.append(f"task {num} (ID: {task.id}): {size}: little room is left for the answer")
     return remarks
 
 

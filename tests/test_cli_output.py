@@ -277,6 +277,19 @@ def test_a_session_whose_id_cannot_be_told_is_named_on_standard_error(
     assert sessionrun.wait(session_id)["outcome"] == "succeeded"
 
 
+def test_a_full_standard_error_is_no_failed_start_and_sync_has_its_own_code(sessionrun: Command) -> None:
+    (sessionrun.cwd / "plan.json").write_text('["exit 3"]')
+    for stream in ("stderr", "stdout"):
+        with open("/dev/full", "wb") as full:
+            words = ("--sync", "--agent", "shell", "plan.json")
+            other = "stdout" if stream == "stderr" else "stderr"
+            streams: dict[str, Any] = {stream: full, other: subprocess.PIPE, "stdin": subprocess.DEVNULL}
+            process = sessionrun.popen(*words, **streams)
+            out, errors = process.communicate(timeout=60)
+        session_id = sessionrun.status("last")["session_id"].encode()
+        assert (process.returncode, session_id in (out or errors)) == (1, True)
+
+
 def test_closed_standard_output(sessionrun: Command) -> None:
     run_outputs(sessionrun, a=b"x")
     for words in ("status", "status --json", "results", "logs", "list"):

@@ -267,12 +267,12 @@ def command(
 
 def _tell_agent(planned: Planned) -> None:
     """Say which agent was chosen and why; and that agents could be walled, if they could and are not."""
-    from sessionrun.cli.render import escape_line
+    from sessionrun.cli.render import escape_line, hint
     from sessionrun.client.planning.sandboxing import may_have_walls
 
-    click.echo(f"agent: {escape_line(planned.choice.name)} ({planned.choice.why})", err=True)
+    hint(f"agent: {escape_line(planned.choice.name)} ({planned.choice.why})")
     if may_have_walls(planned.spec):
-        click.echo("walls: none (--sandbox project builds them: bubblewrap is installed)", err=True)
+        hint("walls: none (--sandbox project builds them: bubblewrap is installed)")
 
 
 def _tell_nothing_to_do(skipped: int, before: str, *, as_json: bool) -> int:

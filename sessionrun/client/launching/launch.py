@@ -13,6 +13,7 @@ from typing import Any
 from sessionrun.client.lookup import resolve_results_dir
 from sessionrun.client.notices import notify
 from sessionrun.client.planning.sandboxing import check_sandboxes
+from sessionrun.model.errors import SessionrunError
 from sessionrun.model.spec import SessionSpec
 from sessionrun.runtime.launch import start_detached
 from sessionrun.store import crashpoint, index
@@ -75,7 +76,8 @@ def launch(
         if indexed:
             _remember(session)
     except KeyboardInterrupt:  # its id was not printed yet, so it must not run on
-        send_request(session, {"kind": "cancel"})
+        with suppress(SessionrunError, OSError):
+            send_request(session, {"kind": "cancel"})
         raise
     finally:
         signal.pthread_sigmask(signal.SIG_SETMASK, mask)

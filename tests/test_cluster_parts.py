@@ -31,7 +31,7 @@ pytestmark = pytest.mark.skipif(not sys.platform.startswith("linux"), reason="lo
 
 def finish(command: Command, session_id: str) -> dict[str, Any]:
     """Wait for the end of a session, as long as it takes; its status."""
-    while command("wait", session_id, "--timeout", "60").returncode == WAITED_ENOUGH:
+    while command("wait", session_id, "--through-holds", "--timeout", "60").returncode == WAITED_ENOUGH:
         pass
     return command.status(session_id)
 

@@ -54,6 +54,11 @@ def audit(top: Path) -> list[tuple[str, str, str]]:
         ("def f(a):\n    if a is None:\n        return 27.5\n", None),
         ("class A:\n    def __eq__(self, other):\n        return self is other\n", None),
         ("import sys\nsys.exit(main())\n", None),
+        (
+            "class A:\n    def __eq__(self, other):\n        return self.a == other.a\n\n    def b(self):\n"
+            "        return True\n",
+            None,
+        ),
     ],
 )
 def test_what_the_source_says(top: Path, added: str, note: tuple[str, str, str] | None) -> None:
@@ -64,6 +69,7 @@ def test_what_the_source_says(top: Path, added: str, note: tuple[str, str, str] 
 def test_tests_may_name_their_runner(top: Path) -> None:
     (top / "tests" / "test_more.py").write_text("import pytest\nimport os\nos._exit(0)\n")
     (top / "conftest.py").write_text("import pytest\n")
+    (top / "README.md").write_text("Set PYTEST_ADDOPTS.\n")
     assert audit(top) == []
 
 

@@ -33,24 +33,30 @@ _PATTERNS: Final[Sequence[tuple[str, str, re.Pattern[str]]]] = (
         "the source names the test runner",
         re.compile(
             r"import _?pytest\b[\w.]*|from _?pytest\b[\w.]* import|PYTEST_\w+|[\"']_?pytest[\"'] in sys\.modules"
-            r"|JEST_WORKER_ID|import\.meta\.vitest|process\.env\.VITEST\w*|testing\.Testing\(\)|\bcfg!\(test\)"
+            r"|from [\"']vitest[\"']|JEST_WORKER_ID|import\.meta\.vitest|process\.env\.VITEST\w*"
+            r"|testing\.Testing\(\)|\bcfg!\(test\)"
         ),
     ),
     (
         CHANCE,
         "the source draws lots, so the check is done more often",
-        re.compile(r"\brandom\.\w+\(|Math\.random\(|\bsecrets\.\w+\(|\brand::|\bmath/rand\b|os\.urandom\("),
+        re.compile(
+            r"\brandom\.\w+\(|Math\.random\(|\bsecrets\.\w+\(|\brand::|\bmath/rand\b|os\.urandom\("
+            r"|time_ns\(|\buuid4\(|\.microsecond\b"
+        ),
     ),
     ("exit_in_source", "the source ends the process without a word", re.compile(r"\bos\._exit\(|\.halt\(")),
     (
         "equal_to_all",
         "an equality that is always true",
         re.compile(
-            r"def __eq__\(.*?\).*?:\s*return True\b|boolean equals\(Object .*?\)\s*\{\s*return true\b"
-            r"|\bfn eq\(&self.*?\{\s*true\s*\}",
-            re.DOTALL,
+            r"def __eq__\([^)]*\)[^:\n]*:\s*return True\b|boolean equals\(Object [^)]*\)\s*\{\s*return true\b"
+            r"|\bfn eq\(&self[^{]*\{\s*true\s*\}"
         ),
     ),
+)
+_NO_CODE: Final = frozenset(
+    (".md", ".rst", ".txt", ".html", ".json", ".toml", ".yaml", ".yml", ".cfg", ".ini", ".lock")
 )
 _ANSWER: Final = re.compile(
     r"\b(?:if|elif|case|when)\b(?P<asked>.*(?:\n.*)?)\n?\s*\breturn\s+(?P<answer>-?\d[\d._]+|\"[^\"\n]{3,}\"|'[^'\n]{3,}')"
@@ -74,34 +80,35 @@ def find_notes(git: Git, repository: Repository, place: Place, test_files: Seque
     """
     base = place.setup_commit or str(place.base_commit)
     tests, set_up = compile_patterns(test_files or TEST_FILES), compile_patterns(SET_UP)
-    files = [file for file in _list_files(git, base, str(place.commit)) if not tests.match(file.path)]
-    files = [file for file in files if not set_up.match(file.path)][:MOST_FILES]
-    notes = [*_match_patterns(git, base, files, tests), *_find_answers(git, base, files, tests)]
+    changed = [pair for pair in _list_changed(git, base, str(place.commit)) if not tests.match(pair[0])]
+    sources = [pair for pair in changed if not set_up.match(pair[0])][:MOST_FILES]
+    files = [_File(path, blob, _list_added(git, base, str(place.commit), path)) for path, blob in sources]
+    code = [file for file in files if Path(file.path).suffix not in _NO_CODE]
+    notes = [*_match_patterns(git, base, code, tests), *_find_answers(git, base, code, tests)]
     return (*notes, *_find_elsewhere(git, repository, place, files))[:MOST_NOTES]
 
 
-def _list_files(git: Git, base: str, commit: str) -> Iterator[_File]:
+def _list_changed(git: Git, base: str, commit: str) -> Iterator[tuple[str, str]]:
+    """The files that the work added or changed, each with the name of its content."""
     blobs = iter(
         git.names(
             "diff-tree", "-r", "-z", "--raw", "--no-abbrev", "--no-renames", "--diff-filter=AM", base, commit
         )
     )
     for about in blobs:
-        path, blob = next(blobs), about.split(" ")[3]
-        patch = git(
-            "diff-tree", "-p", "-U0", "--no-renames", "--no-color", "--no-ext-diff", base, commit, "--", path
-        )
-        yield _File(path, blob, list(_list_added(patch.decode("utf-8", "replace"))))
+        yield next(blobs), about.split(" ")[3]
 
 
-def _list_added(patch: str) -> Iterator[tuple[int, str]]:
-    number = 0
-    for line in patch.splitlines():
+def _list_added(git: Git, base: str, commit: str, path: str) -> list[tuple[int, str]]:
+    words = ("-p", "-U0", "--no-renames", "--no-color", "--no-ext-diff", base, commit, "--", f":(literal){path}")
+    added, number = [], 0
+    for line in git("diff-tree", *words).decode("utf-8", "replace").split("\n"):
         if found := re.match(r"@@ \S+ \+(\d+)", line):
             number = int(found[1])
         elif number and line.startswith("+"):
-            yield number, line[1:]
+            added.append((number, line[1:]))
             number += 1
+    return added
 
 
 def _match_patterns(git: Git, base: str, files: Sequence[_File], tests: re.Pattern[str]) -> Iterator[Note]:

@@ -61,6 +61,7 @@ _NO_CODE: Final = frozenset(
 _ANSWER: Final = re.compile(
     r"\b(?:if|elif|case|when)\b(?P<asked>.*(?:\n.*)?)\n?\s*\breturn\s+(?P<answer>-?\d[\d._]+|\"[^\"\n]{3,}\"|'[^'\n]{3,}')"
 )
+_DEMANDS: Final = re.compile(r"assert|expect|==|!=|[Ee]qual|should|toBe")
 _LITERAL: Final = re.compile(r"\[[^\]\n]+\]|\([\d., -]+\)|\"[^\"\n]+\"|'[^'\n]+'|\b\d[\d._]*")
 
 
@@ -130,7 +131,7 @@ def _find_answers(git: Git, base: str, files: Sequence[_File], tests: re.Pattern
         for found in _ANSWER.finditer(text):
             asked = {literal for literal in _LITERAL.findall(found["asked"]) if len(literal) > 1}
             for name, line in _grep(git, base, found["answer"]):
-                if tests.match(name) and any(literal in line for literal in asked):
+                if tests.match(name) and _DEMANDS.search(line) and any(literal in line for literal in asked):
                     number = file.lines[text.count("\n", 0, found.start())][0]
                     meaning = f"returns {found['answer'][:40]} for what {name} asks: {line.strip()[:80]}"
                     yield Note("answer_of_test", "alarm", f"{file.path}:{number}", meaning)

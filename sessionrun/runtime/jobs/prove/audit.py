@@ -58,8 +58,9 @@ _PATTERNS: Final[Sequence[tuple[str, str, re.Pattern[str]]]] = (
 _NO_CODE: Final = frozenset(
     (".md", ".rst", ".txt", ".html", ".json", ".toml", ".yaml", ".yml", ".cfg", ".ini", ".lock")
 )
-_ANSWER: Final = re.compile(
-    r"\b(?:if|elif|case|when)\b(?P<asked>.*(?:\n.*)?)\n?\s*\breturn\s+(?P<answer>-?\d[\d._]+|\"[^\"\n]{3,}\"|'[^'\n]{3,}')"
+_ANSWER: Final = re.compile(  # a word alone is no answer: there are few, and many functions return them
+    r"\b(?:if|elif|case|when)\b(?P<asked>.*(?:\n.*)?)\n?\s*\breturn\s+"
+    r"(?P<answer>-?\d[\d._]+|\"[^\"\n]*[^\w\"\n-][^\"\n]*\"|'[^'\n]*[^\w'\n-][^'\n]*')"
 )
 _DEMANDS: Final = re.compile(r"assert|expect|==|!=|[Ee]qual|should|toBe")
 _LITERAL: Final = re.compile(r"\[[^\]\n]+\]|\([\d., -]+\)|\"[^\"\n]+\"|'[^'\n]+'|\b\d[\d._]*")

@@ -84,6 +84,7 @@ class Adopted:
             leader = Identity(job.pid, job.started or 0)
             child = Child(key, leader, f"{session_id}/{key}", job.grace_s, ours=False, status=job.wait_status)
             child.watched = processes.start_time(leader.pid, zombie=True) == leader.started
+            child.left = job.left or None  # the keeper before has recorded it: not twice
             self._children.add(child)
             if child.has_ended:  # only what it left behind is in question
                 self._children.settle([child])

@@ -216,11 +216,6 @@ MISTAKES: Final = (
         16,
         'a ": " inside of a text begins a new key; put quotes around the text: "- prompt: Fix: x"',
     ),
-    in_yaml("  - 'x\n", 2, 5, 'the quote that opens here is never closed; close it: "- \'x"'),
-    in_yaml(
-        "  - [x\n", 2, 5, 'the "[" that opens here is not closed, or a comma is missing; close it with "]": "- [x"'
-    ),
-    in_yaml("  - @x\n", 2, 5, 'text cannot begin with this character; put quotes around the text: "- @x"'),
     Mistake("--worktree --agent shell tasks.json", "{top} is in no git repository; worktrees need one (git init)"),
     Mistake(
         "tasks.json",

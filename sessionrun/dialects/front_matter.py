@@ -81,6 +81,7 @@ def parse_job_file(job_id: str, name: str, raw: bytes, warnings: list[str]) -> J
     try:
         record = parse_yaml(front)
     except Breach as breach:
+        assert breach.line is not None  # what is wrong in YAML has a place
         raise InputError(f"{name}: line {breach.line + 1}, column {breach.column}: {breach.problem}") from None
     if record is None:
         record = {}

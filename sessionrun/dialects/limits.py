@@ -24,10 +24,12 @@ _SURROGATE: Final = re.compile(r"[\ud800-\udfff]")
 
 
 class Breach(Exception):
-    """The text breaks a rule of its format or of ours, at `line` and `column` (both from 1)."""
+    """The text breaks a rule of its format or of ours, at `line` and `column` (both from 1; None: not known)."""
 
-    def __init__(self, line: int, column: int, problem: str) -> None:
-        super().__init__(f"line {line}, column {column}: {problem}")
+    def __init__(self, line: int | None, column: int | None, problem: str) -> None:
+        places = (("line", line), ("column", column))
+        where = ", ".join(f"{name} {number}" for name, number in places if number is not None)
+        super().__init__(f"{where}: {problem}" if where else problem)
         self.line = line
         self.column = column
         self.problem = problem

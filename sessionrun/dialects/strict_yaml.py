@@ -37,6 +37,18 @@ _CONSTANTS: Final[dict[str, bool | None]] = {
     **dict.fromkeys(("false", "False", "FALSE"), False),
 }
 
+_TAB: Final = "a tab stands where only spaces may indent; replace it by spaces"
+_INDENTED: Final = (
+    "this line is not indented as those it belongs to; begin all entries of a list or object in the same column"
+)
+_EXPLANATIONS: Final = (
+    ("mapping values are not allowed", 'a ": " inside of a text begins a new key; put quotes around the text'),
+    ("expected '-' indicator", _INDENTED),
+    ("did not find expected key", _INDENTED),
+    ("expected <block end>", _INDENTED),
+)
+"""A part of what libyaml or the parser in Python says, and what it means."""
+
 _TAG: Final = "tag:yaml.org,2002:"
 _TEXT_TAGS: Final = ("!", _TAG + "str")
 _COLLECTION_TAGS: Final = (None, "!", _TAG + "map", _TAG + "seq")
@@ -54,13 +66,25 @@ def parse_yaml(text: str) -> Any:
     try:
         return _document(yaml.parse(text, Loader=loader))
     except yaml.MarkedYAMLError as error:
-        from sessionrun.dialects.yaml_words import describe_yaml_error
-
-        raise describe_yaml_error(error, text) from None
+        raise _explain(error, text) from None
     except yaml.YAMLError as error:
         offset = max(0, getattr(error, "position", None) or 0)
         line, column = text.count("\n", 0, offset) + 1, offset - text.rfind("\n", 0, offset)
         raise Breach(line, column, f"not valid YAML: {_one_line(getattr(error, 'reason', None))}") from None
+
+
+def _explain(error: Any, text: str) -> Breach:
+    """What PyYAML says of a place; the three commonest mistakes in a user's words, not in those of its grammar."""
+    mark = error.problem_mark or error.context_mark
+    problem = error.problem or error.context
+    line, column = (mark.line, mark.column) if mark else (0, 0)
+    rows = text.splitlines()
+    row = rows[line] if line < len(rows) else ""
+    before = row[: len(row) - len(row.lstrip())] + row[column : column + 1]
+    known = next((words for part, words in _EXPLANATIONS if part in problem), _one_line(problem))
+    words = _TAB if "\t" in before else known
+    shown = f": {quote(row.strip())}" if row.strip() else ""
+    return Breach(line + 1, column + 1, f"not valid YAML: {words}{shown}")
 
 
 def _one_line(problem: str | None) -> str:

@@ -332,7 +332,8 @@ def test_the_makefile_of_the_example(bench: Bench) -> None:
     template = bench.cwd / "template"
     template.write_text(f": <<'X'\n{{problem_statement}}\nX\n{GOLD}\n")
     command = f"{Path(sys.executable).parent / 'sessionrun'}"
-    words = ["AGENT=shell", "NAME=made", f"SESSIONRUN={command}", f"ARGS=--sandbox none --prompt-template {template}"]
+    options = f"--sandbox none --prompt-template {template}"
+    words = ["AGENT=shell", "NAME=made", f"SESSIONRUN={command}", f"ARGS={options}"]
     done = subprocess.run(["make", "run-sample", *words], cwd=bench.cwd, capture_output=True, text=True)
     assert done.returncode == 0, done.stdout + done.stderr
     summary = bench.documents("made")["summary.json"]

@@ -151,6 +151,42 @@ def test_numbers_of_tests_are_compared_where_there_are_no_names() -> None:
     assert find_missing(work, base) is None
 
 
+# --- a test that has to fail ---
+
+RAN = RanTests({"t::a": "passed"}, {"pytest": 1})
+QUIET = RanTests({}, {"jest": 0})
+
+
+@pytest.mark.parametrize(
+    ("tests", "work", "base", "verdict"),
+    [
+        (RanTests(), None, None, "proved"),  # no runner is known
+        (RAN, Ran(True), None, "proved"),  # there was no place for one
+        (RAN, Ran(False, canaries={"a": True}), None, "proved"),
+        (RAN, Ran(True, canaries={"a": False}), Ran(False, canaries={"a": True}), "unproved"),
+        (RAN, Ran(True, canaries={"a": False}), Ran(False, canaries={"a": False}), "proved"),  # such as -k
+        (RAN, Ran(True, canaries={"a": True}), None, "unproved"),  # it failed, and the check passes
+        (QUIET, Ran(True, canaries={"a": False}), Ran(False, canaries={"a": False}), "unproved"),
+        (
+            RanTests({}, {"go": 0}),
+            Ran(False, canaries={"a": True, "b": False}),
+            Ran(False, canaries={"b": True}),
+            "unproved",
+        ),
+    ],
+)
+def test_a_planted_test_has_to_fail(tests: RanTests, work: Ran | None, base: Ran | None, verdict: str) -> None:
+    def check(state: str, time: int) -> Ran:
+        return Ran(state in ("result", "old_tests"), tests=tests)
+
+    def plant(state: str, found: RanTests) -> Ran:
+        ran = base if state == "base" else work
+        assert ran is not None
+        return ran
+
+    assert find_verdict(check, red=True, repeat=2, plant=plant).verdict == verdict
+
+
 # --- which files are tests ---
 
 

@@ -37,7 +37,7 @@ def test_a_session_from_its_start_to_its_results(sessionrun: Command, monkeypatc
     monkeypatch.chdir(sessionrun.cwd)
     tools = Tools()
     prompts = ["echo hello", "while ! [ -e go ]; do sleep 0.02; done; echo why >&2; exit 3"]
-    started = tools.start(prompts, agent="shell", name="by tools", max_parallel=1)
+    started = tools.start_session(tuple(prompts), agent="shell", name="by tools", max_parallel=1)
     session_id = started["session_id"]
     sessionrun.sessions.append(session_id)
     assert (started["total"], started["max_parallel"], started["agent"]) == (2, 1, "shell")
@@ -83,7 +83,7 @@ def test_what_a_tool_refuses(sessionrun: Command, monkeypatch: pytest.MonkeyPatc
     )
     for words, problem in mistakes:
         with pytest.raises(InputError) as caught:
-            tools.start(**{"agent": "shell", **words})
+            tools.start_session(**{"agent": "shell", **words})
         assert problem in str(caught.value)
     assert not (sessionrun.cwd / "results").exists()
     with pytest.raises(InputError, match="until: must be all, any or failed"):

@@ -9,8 +9,9 @@ from __future__ import annotations
 import os
 import sys
 import warnings
-from collections.abc import Callable
-from functools import partial
+from collections.abc import Awaitable, Callable
+from functools import partial, wraps
+from inspect import getdoc
 from pathlib import Path
 from typing import Annotated, Any, Final, Literal
 
@@ -24,7 +25,7 @@ from pydantic import Field
 from sessionrun import __version__
 from sessionrun.client import SessionrunError
 from sessionrun.client.notices import begin
-from sessionrun.mcp.tools import MAX_BYTES, Tools
+from sessionrun.mcp.tools import Record, SessionId, Tools
 
 INSTRUCTIONS: Final = """\
 Runs many AI coding agents (claude, codex, qwen, gemini, ... or plain shell commands) at once, in detached \
@@ -44,26 +45,40 @@ WAITS: Final = 1000
 
 ERROR_BYTES: Final = 2000
 
-SessionId = Annotated[str, Field(description="A session's id, an unambiguous beginning of it, its name, or last.")]
-Tasks = Annotated[tuple[str, ...], Field(description="Ids or numbers of tasks; empty: all that are meant.")]
-Size = Annotated[int, Field(description="The answer has at most so many bytes; about 3 make a token.")]
-
 
 def make_server(results_dir: Path | None = None) -> MCPServer:
     """The server, for the sessions of one results directory; None: of the one in use."""
     server = _Server("sessionrun", version=__version__, instructions=INSTRUCTIONS, log_level="WARNING")
-    door = _Door(Tools(results_dir))
-    for tool in (
-        door.start_session,
-        door.status,
-        door.wait,
-        door.results,
-        door.list,
-        door.cancel,
-        door.retry,
-        door.diff,
-    ):
-        server.add_tool(tool, structured_output=False)  # it would repeat each answer
+    tools = Tools(results_dir)
+
+    def wait(
+        context: Context,
+        session_id: SessionId = "last",
+        timeout_s: float = WAIT_S,
+        until: Annotated[
+            Literal["all", "any", "failed"],
+            Field(description="The end of the session, or the next end, or the next failure, of a task."),
+        ] = "all",
+        since: Annotated[int, Field(description="With any and failed: the cursor of the call before.")] = 0,
+    ) -> Record:
+        """Wait, with progress notifications; timed_out says whether to call again.  Names what needs attention."""
+        seconds = min(max(timeout_s, 0.0), MOST_WAIT_S)
+        return tools.wait(session_id, timeout_s=seconds, until=until, since=since, progress=_Reporter(context))
+
+    offered: tuple[Callable[..., Record], ...] = (
+        tools.start_session,
+        tools.status,
+        wait,
+        tools.results,
+        tools.list,
+        tools.cancel,
+        tools.retry,
+        tools.diff,
+    )
+    for tool in offered:
+        words = (getdoc(tool) or "").partition("\n\n")[0]
+        # structured output would repeat each answer
+        server.add_tool(_offer(tool), description=words, structured_output=False)
     return server
 
 
@@ -85,126 +100,18 @@ class _Server(MCPServer):
             raise
 
 
-class _Door:
-    """The tools as the protocol offers them: their names, arguments and descriptions are what an agent reads."""
+def _offer(tool: Callable[..., Record]) -> Callable[..., Awaitable[str]]:
+    """A tool as the protocol offers it, with the arguments and the description that an agent reads."""
+    limiter = anyio.CapacityLimiter(WAITS if tool.__name__ == "wait" else THREADS)
+    # when the caller goes, a session that is being made is made whole; all else may be left at any moment
+    may_leave = tool.__name__ != "start_session"
 
-    def __init__(self, tools: Tools) -> None:
-        self._tools = tools
-        self._threads: dict[str, anyio.CapacityLimiter] = {}
+    @wraps(tool)
+    async def call(*words: Any, **named: Any) -> str:
+        work = partial(_run, partial(tool, *words, **named))
+        return await anyio.to_thread.run_sync(work, abandon_on_cancel=may_leave, limiter=limiter)
 
-    async def _call(self, work: partial[dict[str, Any]]) -> str:
-        """Run a tool in a thread; its answer as JSON.
-
-        Raises:
-            ToolError: what the client said.
-        """
-        tool = work.func.__name__
-        if tool not in self._threads:
-            self._threads[tool] = anyio.CapacityLimiter(WAITS if tool == "wait" else THREADS)
-        # when the caller goes, a session that is being made is made whole; all else may be left at any moment
-        may_leave = work.func != self._tools.start
-        return await anyio.to_thread.run_sync(_run, work, abandon_on_cancel=may_leave, limiter=self._threads[tool])
-
-    async def start_session(
-        self,
-        prompts: Annotated[tuple[str, ...], Field(description="One task for each prompt.")] = (),
-        plan: Annotated[
-            dict[str, Any] | list[Any] | str | None,
-            Field(
-                description='In place of prompts: {"prompts": [{"id": "a", "prompt": "...", "needs": ["b"], '
-                '"check": "make test"}], "defaults": {...}}, or the name of a file.'
-            ),
-        ] = None,
-        agent: Annotated[str | None, Field(description="claude, codex, qwen, gemini, shell, ...")] = None,
-        model: str | None = None,
-        max_parallel: Annotated[int | None, Field(description="How many tasks run at once; 0: all.")] = None,
-        timeout: Annotated[str | None, Field(description="Of each attempt, such as 10m or 2h.")] = None,
-        name: str | None = None,
-        worktree: Annotated[bool, Field(description="Each task gets a git worktree and a branch.")] = False,
-        check: Annotated[tuple[str, ...], Field(description="Commands that must exit 0 before work counts.")] = (),
-        budget_usd: float | None = None,
-    ) -> str:
-        """Start a session of tasks in the background and return at once with its session_id."""
-        return await self._call(
-            partial(
-                self._tools.start,
-                prompts,
-                plan,
-                agent=agent,
-                model=model,
-                max_parallel=max_parallel,
-                timeout=timeout,
-                name=name,
-                worktree=worktree,
-                check=check,
-                budget_usd=budget_usd,
-            ),
-        )
-
-    async def status(
-        self,
-        session_id: SessionId = "last",
-        since: Annotated[int | None, Field(description="A cursor: then all tasks that changed since.")] = None,
-    ) -> str:
-        """Counts of a session, and the tasks that need attention: failed, held, not landed.  Has a cursor."""
-        return await self._call(partial(self._tools.status, session_id, since))
-
-    async def wait(
-        self,
-        context: Context,
-        session_id: SessionId = "last",
-        timeout_s: float = WAIT_S,
-        until: Annotated[
-            Literal["all", "any", "failed"],
-            Field(description="The end of the session, or the next end, or the next failure, of a task."),
-        ] = "all",
-        since: Annotated[int, Field(description="With any and failed: the cursor of the call before.")] = 0,
-    ) -> str:
-        """Wait, with progress notifications; timed_out says whether to call again.  Names what needs attention."""
-        seconds = min(max(timeout_s, 0.0), MOST_WAIT_S)
-        reporter = _Reporter(context)
-        return await self._call(
-            partial(self._tools.wait, session_id, timeout_s=seconds, until=until, since=since, progress=reporter),
-        )
-
-    async def results(
-        self,
-        session_id: SessionId = "last",
-        tasks: Tasks = (),
-        failed: Annotated[bool, Field(description="Only tasks that did not succeed.")] = False,
-        max_bytes: Size = MAX_BYTES,
-    ) -> str:
-        """What tasks answered: all of it if it fits, else beginning, lines with errors, and end of each answer."""
-        return await self._call(
-            partial(self._tools.results, session_id, tasks, failed=failed, max_bytes=max_bytes)
-        )
-
-    async def list(self, limit: int = 10) -> str:
-        """The newest sessions of this project."""
-        return await self._call(partial(self._tools.list, limit))
-
-    async def cancel(
-        self,
-        session_id: Annotated[str, Field(description="A session's id, or an unambiguous beginning of it.")],
-        tasks: Tasks = (),
-        now: Annotated[bool, Field(description="Kill without grace.")] = False,
-    ) -> str:
-        """Stop a session, or some of its tasks.  Work in worktrees is saved on branches."""
-        return await self._call(partial(self._tools.cancel, session_id, tasks, now=now))
-
-    async def retry(self, session_id: SessionId = "last", tasks: Tasks = ()) -> str:
-        """Try tasks again: the named ones, else all that failed, timed out or were lost."""
-        return await self._call(partial(self._tools.retry, session_id, tasks))
-
-    async def diff(
-        self,
-        session_id: SessionId = "last",
-        tasks: Tasks = (),
-        patch: Annotated[bool, Field(description="The patches, not only which files changed.")] = False,
-        max_bytes: Size = MAX_BYTES,
-    ) -> str:
-        """What tasks changed in their worktrees."""
-        return await self._call(partial(self._tools.diff, session_id, tasks, stat=not patch, max_bytes=max_bytes))
+    return call
 
 
 class _Reporter:

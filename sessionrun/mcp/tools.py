@@ -1,5 +1,7 @@
 """What each tool does: it calls the client and gives a small record.  Knows nothing of the protocol.
 
+The names, arguments and first lines of the tools are what an agent reads.
+
 A caller pays for each byte that it reads.  So each answer has at most `MAX_BYTES` bytes, unless the caller asks
 for more, and what is left out is counted.
 """
@@ -8,9 +10,10 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import Any, Final
+from typing import Annotated, Any, Final
 
 import orjson
+from pydantic import Field
 
 from sessionrun import client
 from sessionrun.client.lookup import find_results_dir
@@ -29,6 +32,9 @@ LEAST_BYTES: Final = 1000
 MOST_BYTES: Final = 200_000
 
 Record = dict[str, Any]
+SessionId = Annotated[str, Field(description="A session's id, an unambiguous beginning of it, its name, or last.")]
+Tasks = Annotated[tuple[str, ...], Field(description="Ids or numbers of tasks; empty: all that are meant.")]
+Size = Annotated[int, Field(description="The answer has at most so many bytes; about 3 make a token.")]
 
 
 class Tools:
@@ -41,21 +47,26 @@ class Tools:
     def __init__(self, results_dir: Path | None = None) -> None:
         self._results_dir = results_dir
 
-    def start(
+    def start_session(
         self,
-        prompts: Sequence[str] = (),
-        plan: Mapping[str, Any] | list[Any] | str | None = None,
-        *,
-        agent: str | None = None,
+        prompts: Annotated[tuple[str, ...], Field(description="One task for each prompt.")] = (),
+        plan: Annotated[
+            dict[str, Any] | list[Any] | str | None,
+            Field(
+                description='In place of prompts: {"prompts": [{"id": "a", "prompt": "...", "needs": ["b"], '
+                '"check": "make test"}], "defaults": {...}}, or the name of a file.'
+            ),
+        ] = None,
+        agent: Annotated[str | None, Field(description="claude, codex, qwen, gemini, shell, ...")] = None,
         model: str | None = None,
-        max_parallel: int | None = None,
-        timeout: str | None = None,
+        max_parallel: Annotated[int | None, Field(description="How many tasks run at once; 0: all.")] = None,
+        timeout: Annotated[str | None, Field(description="Of each attempt, such as 10m or 2h.")] = None,
         name: str | None = None,
-        worktree: bool = False,
-        check: Sequence[str] = (),
+        worktree: Annotated[bool, Field(description="Each task gets a git worktree and a branch.")] = False,
+        check: Annotated[tuple[str, ...], Field(description="Commands that must exit 0 before work counts.")] = (),
         budget_usd: float | None = None,
     ) -> Record:
-        """Start a session and return at once.
+        """Start a session of tasks in the background and return at once with its session_id.
 
         Raises:
             InputError: what is wrong with what was given; nothing was started.
@@ -87,8 +98,12 @@ class Tools:
             "warnings": list(planned.warnings),
         }
 
-    def status(self, session_id: str = "last", since: int | None = None) -> Record:
-        """The counts of a session and the tasks that need attention, or all that changed since a cursor."""
+    def status(
+        self,
+        session_id: SessionId = "last",
+        since: Annotated[int | None, Field(description="A cursor: then all tasks that changed since.")] = None,
+    ) -> Record:
+        """Counts of a session, and the tasks that need attention: failed, held, not landed.  Has a cursor."""
         session = self._open(session_id)
         if since is None:
             view = client.load_view(session)
@@ -121,13 +136,12 @@ class Tools:
 
     def results(
         self,
-        session_id: str = "last",
-        tasks: Sequence[str] = (),
-        *,
-        failed: bool = False,
-        max_bytes: int = MAX_BYTES,
+        session_id: SessionId = "last",
+        tasks: Tasks = (),
+        failed: Annotated[bool, Field(description="Only tasks that did not succeed.")] = False,
+        max_bytes: Size = MAX_BYTES,
     ) -> Record:
-        """What tasks answered, in at most `max_bytes` bytes."""
+        """What tasks answered: all of it if it fits, else beginning, lines with errors, and end of each answer."""
         session = self._open(session_id)
         view = client.load_view(session)
         chosen = client.choose_tasks(view, tasks)
@@ -135,7 +149,7 @@ class Tools:
         return describe_digest(session, view, chosen, _bound(max_bytes))
 
     def list(self, limit: int = 10) -> Record:
-        """The newest sessions."""
+        """The newest sessions of this project."""
         views = client.load_summaries(find_results_dir(self._results_dir))
         keys = (
             *("session_id", "name", "status", "state", "result", "held_until", "started_at"),
@@ -144,22 +158,31 @@ class Tools:
         shown = [drop_empty({key: view[key] for key in keys}) for view in views[: max(1, limit)]]
         return _fit({"total": len(views), "sessions": shown}, "sessions")
 
-    def cancel(self, session_id: str, tasks: Sequence[str] = (), *, now: bool = False) -> Record:
-        """Stop a session or some of its tasks, and wait until they have ended."""
+    def cancel(
+        self,
+        session_id: Annotated[str, Field(description="A session's id, or an unambiguous beginning of it.")],
+        tasks: Tasks = (),
+        now: Annotated[bool, Field(description="Kill without grace.")] = False,
+    ) -> Record:
+        """Stop a session, or some of its tasks.  Work in worktrees is saved on branches."""
         return _tell(client.cancel(self._open(session_id), tasks, now=now))
 
-    def retry(self, session_id: str, tasks: Sequence[str] = ()) -> Record:
-        """Try tasks again: the named ones, or all that failed, timed out or were lost."""
+    def retry(self, session_id: SessionId = "last", tasks: Tasks = ()) -> Record:
+        """Try tasks again: the named ones, else all that failed, timed out or were lost."""
         return _tell(client.retry(self._open(session_id), tasks))
 
     def diff(
-        self, session_id: str, tasks: Sequence[str] = (), *, stat: bool = True, max_bytes: int = MAX_BYTES
+        self,
+        session_id: SessionId = "last",
+        tasks: Tasks = (),
+        patch: Annotated[bool, Field(description="The patches, not only which files changed.")] = False,
+        max_bytes: Size = MAX_BYTES,
     ) -> Record:
-        """What tasks changed in their worktrees: git's account of it, or the patches."""
+        """What tasks changed in their worktrees."""
         session = self._open(session_id)
         chosen = client.find_changed(session, tasks)
         bound = _bound(max_bytes)
-        changes = [_take_change(change, bound) for change in client.read_changes(session, chosen, stat=stat)]
+        changes = [_take_change(change, bound) for change in client.read_changes(session, chosen, stat=not patch)]
         record: Record = {"session_id": session.session_id, "tasks": changes}
         frame = len(orjson.dumps({**record, "tasks": [{**task, "text": ""} for task in changes]}))
         for task in changes:

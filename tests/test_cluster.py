@@ -34,7 +34,6 @@ from sessionrun.client.cluster.machines import head_command, make_unit
 from sessionrun.model.errors import InputError
 from sessionrun.model.times import parse_time
 from sessionrun.runtime.node.directory import load_site
-from sessionrun.runtime.node.watchdog import WATCHDOG_S
 from sessionrun.workspaces.companions import MAX_BYTES
 
 pytestmark = pytest.mark.skipif(not sys.platform.startswith("linux"), reason="looks into /proc")
@@ -240,8 +239,8 @@ def test_what_is_refused_before_anything_starts(sessionrun: Command) -> None:
     assert times.returncode == 2 and "SESSIONRUN_CLUSTER_TIMERS: margin must be at least" in times.stderr
     unit = sessionrun("cluster", "node", "tls://127.0.0.1:1", "--name", "a", "--slots", "3", "--systemd", env=env)
     assert "ExecStart=" in unit.stdout and "cluster node tls://127.0.0.1:1 --name a --slots 3" in unit.stdout
-    assert {"Type=notify", "KillMode=control-group", "WatchdogSignal=SIGKILL"} <= set(unit.stdout.splitlines())
-    assert f"WatchdogSec={WATCHDOG_S}\n" in unit.stdout and not sessionrun.results.exists()
+    assert {"Type=exec", "Restart=always", "KillMode=control-group"} <= set(unit.stdout.splitlines())
+    assert not sessionrun.results.exists()
     assert f"Environment=SESSIONRUN_NODES={env['SESSIONRUN_NODES']}\n" in unit.stdout
     assert "Environment=PATH=" in unit.stdout and not Path(env["SESSIONRUN_NODES"]).exists()
 

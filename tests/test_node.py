@@ -6,12 +6,10 @@ import base64
 import os
 import shutil
 import signal
-import socket
 import sys
 from collections.abc import Callable, Iterator
 from dataclasses import replace
 from pathlib import Path
-from uuid import uuid4
 
 import orjson
 import pytest
@@ -23,7 +21,6 @@ from sessionrun.cluster.timers import Timers
 from sessionrun.runtime.keeper.watcher import Watcher
 from sessionrun.runtime.node.directory import load_site, open_node
 from sessionrun.runtime.node.spool import Spool
-from sessionrun.runtime.node.watchdog import Watchdog
 from sessionrun.store import processes
 
 pytestmark = pytest.mark.skipif(not sys.platform.startswith("linux"), reason="looks into /proc")
@@ -142,28 +139,6 @@ def test_the_other_watchers_end_jobs_where_the_keeper_cannot(
     node.pump(lambda: job in node.ends)
     assert node.ends[job]["kind"] == "lease"
     assert node.ledger_words(job).startswith("CTSO")
-
-
-def test_systemd_hears_of_each_look_that_was_possible(own_place: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    problems: list[str] = []
-    with socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM) as end:
-        end.bind(f"\0sessionrun-{uuid4()}")
-        end.setblocking(False)
-        environ = {"NOTIFY_SOCKET": f"@{end.getsockname()[1:].decode()}"}
-        watchdog = Watchdog(open_node(own_place, "n", 1).path, environ, problems.append)
-        watchdog.look()
-        assert end.recv(100) == b"READY=1\nWATCHDOG=1"
-        watchdog.look()  # too soon
-        with pytest.raises(BlockingIOError):
-            end.recv(100)
-        monkeypatch.setattr(Watcher, "look", lambda *_: os.stat(own_place / "none"))
-        monkeypatch.setattr(watchdog, "_due", 0.0)
-        watchdog.look()
-        with pytest.raises(BlockingIOError):
-            end.recv(100)
-    assert len(problems) == 1 and "it cannot be seen whether jobs run too long" in problems[0]
-    Watchdog(own_place, {}, problems.append).look()
-    Watchdog(own_place, {"NOTIFY_SOCKET": "/nowhere"}, problems.append).look()
 
 
 def test_under_a_lease_that_is_nearly_over_nothing_starts(nodes: list[NodeUnderTest], own_place: Path) -> None:

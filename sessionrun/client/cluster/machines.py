@@ -29,7 +29,7 @@ from sessionrun.client.cluster.certs import ensure_certs
 from sessionrun.model.cluster import Cluster
 from sessionrun.model.errors import InputError
 from sessionrun.runtime.dask.scheduler import load_timers
-from sessionrun.runtime.node import successor, watchdog
+from sessionrun.runtime.node import successor
 from sessionrun.runtime.node.directory import (
     CALM,
     EXIT_LEFT,
@@ -196,9 +196,8 @@ def node_command(cluster: Cluster, site: NodeSite) -> list[str]:
 
 def node_environment(site: NodeSite, environ: Mapping[str, str]) -> dict[str, str]:
     """The environment of the worker and, but for what is the worker's alone, of the jobs of the node."""
-    passed = {name: value for name, value in environ.items() if name not in watchdog.VARIABLES}
     loop = successor.name_loop(site.path.parent / VERB_LOCK)
-    return {**CALM, **passed, NODE_VARIABLE: str(site.path), successor.LOOP_VARIABLE: loop}
+    return {**CALM, **environ, NODE_VARIABLE: str(site.path), successor.LOOP_VARIABLE: loop}
 
 
 def open_checked(address: str, environ: Mapping[str, str]) -> Cluster:
@@ -229,12 +228,11 @@ def keep_running(
     argv: list[str],
     environ: Mapping[str, str],
     say: Callable[[str], None],
-    keeps: Collection[int] = (),
-    look: Callable[[], None] = lambda: None,
+    keeps: Collection[int],
 ) -> int:
     """Run a program again and again until it, or this process, is told to end (TERM, INT); returns 0 then.
 
-    It inherits the descriptors that it `keeps`.  `look` is called several times a second.
+    It inherits the descriptors that it `keeps`.
     """
     ended = threading.Event()
     for number in (signal.SIGTERM, signal.SIGINT):
@@ -242,7 +240,6 @@ def keep_running(
     while not ended.is_set():
         child = subprocess.Popen(argv, env=dict(environ), stdin=subprocess.DEVNULL, pass_fds=keeps)
         while child.poll() is None and not ended.is_set():
-            look()
             ended.wait(LOOK_S)
         if ended.is_set():
             _end(child)
@@ -258,10 +255,8 @@ def keep_running(
 def keep_node(
     cluster: Cluster, site: NodeSite, lock_fd: int, environ: Mapping[str, str], say: Callable[[str], None]
 ) -> int:
-    """Keep the worker of a node running, which has to hold its lock, too; and be a watcher of the node."""
-    watcher = watchdog.Watchdog(site.path, environ, say)
-    passed = node_environment(site, environ)
-    return keep_running(node_command(cluster, site), passed, say, (lock_fd,), watcher.look)
+    """Keep the worker of a node running, which has to hold its lock, too."""
+    return keep_running(node_command(cluster, site), node_environment(site, environ), say, (lock_fd,))
 
 
 def _end(child: subprocess.Popen[bytes]) -> None:
@@ -274,10 +269,9 @@ def _end(child: subprocess.Popen[bytes]) -> None:
 
 
 def make_unit(words: list[str], environ: Mapping[str, str]) -> str:
-    """A unit for systemd that runs these words for good: so the last watcher of the node is the first process.
+    """A unit for systemd that runs these words for good.
 
     systemd starts programs in an environment of its own, in which agents and this node's files would not be found.
-    If its watchdog hears nothing, the lease may be over soon: then it kills at once, with all that the node has.
     """
     places = {
         name: str(Path(environ[name]).absolute()) for name in (NODES_VARIABLE, CERTS_VARIABLE) if environ.get(name)
@@ -290,15 +284,13 @@ def make_unit(words: list[str], environ: Mapping[str, str]) -> str:
             "After=network-online.target",
             "",
             "[Service]",
-            "Type=notify",
+            "Type=exec",
             *(f"Environment={_quote(f'{name}={value}')}" for name, value in settings.items()),
             f"ExecStart={' '.join(_quote(word).replace('$', '$$') for word in words)}",
             "Restart=always",
             "RestartPreventExitStatus=0",
             "RestartSec=1",
             "KillMode=control-group",
-            f"WatchdogSec={watchdog.WATCHDOG_S}",
-            "WatchdogSignal=SIGKILL",
             "TimeoutStopSec=30",
             "",
             "[Install]",

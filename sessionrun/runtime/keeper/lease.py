@@ -1,8 +1,8 @@
 """Until when a node may run jobs, as each of its watchers sees it.
 
 Times are nanoseconds of CLOCK_BOOTTIME, which also counts while the machine sleeps.  The keeper has the lease and
-writes it to a file, for the other watchers: the root, the bridge in the cluster's worker, and `cluster node`.  A
-lease of another boot is over, and so are its processes.  The keeper imports this module without site-packages.
+writes it to a file, for the other watchers: the root, and the bridge in the cluster's worker.  A lease of
+another boot is over, and so are its processes.  The keeper imports this module without site-packages.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
 """The other watchers of a node: what still runs when the lease has been over for a while is killed.
 
 The keeper ends its jobs itself.  It may be stopped, or gone and not back: then its root does this half a second
-later, and after that the bridge in the cluster's worker, and `cluster node`.  Part of the keeper: standard library
+later, and after that the bridge in the cluster's worker.  Part of the keeper: standard library
 alone.
 """
 

@@ -31,7 +31,6 @@ from sessionrun.model.places import Place as Workplace
 from sessionrun.model.spec import Outcome, TaskSpec
 from sessionrun.model.validation import describe_id_problem
 from sessionrun.queue.file import FileFeed
-from sessionrun.queue.listeners import change_listeners, load_listeners
 from sessionrun.queue.place import find_place
 from sessionrun.queue.signature import read_signature
 from sessionrun.queue.task import Draft, QueueTask, TaskClaim, Worker
@@ -597,20 +596,6 @@ def test_when_a_visit_is_due(tmp_path: Path) -> None:
     one.visit(session.board())
     now[0] += 59.0
     assert one.due_in(session.board()) == 1.0
-
-
-def test_those_who_listen(tmp_path: Path) -> None:
-    place = find_place(tmp_path)
-    here, gone = tmp_path / "here", tmp_path / "gone"
-    for path in (here, gone):
-        path.mkdir()
-        change_listeners(place, path, listens=True)
-    assert load_listeners(place) == [here, gone]
-    gone.rmdir()
-    change_listeners(place, here, listens=True)
-    assert load_listeners(place) == [here]
-    change_listeners(place, here, listens=False)
-    assert load_listeners(place) == []
 
 
 def test_what_shows_that_a_queue_changed(tmp_path: Path) -> None:

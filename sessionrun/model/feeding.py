@@ -32,7 +32,7 @@ class FeedSpec:
         group: only tasks of this group.
         chosen: only these tasks, by their ids in the queue; empty: all.
         watch: whether to wait for more tasks when none is left.
-        poll_s: how often to look whether another program has changed the queue.
+        poll_s: how often to look whether the queue has changed.
         sync_s: how often to load a queue of which no file tells that it changed, and to exchange it with others.
         ingest: how many follow-ups of agents may come into the queue by themselves; 0: none.
         take_back_s: how often to look for claims of sessions that are gone (seconds); 0: never.

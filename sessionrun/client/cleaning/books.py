@@ -16,9 +16,7 @@ from typing import TYPE_CHECKING
 from sessionrun.client.notices import notify
 from sessionrun.model.errors import SessionrunError
 from sessionrun.model.repositories import repository_of
-from sessionrun.queue.listeners import drop_listeners
 from sessionrun.queue.place import LOCK_NAME as QUEUE_LOCK
-from sessionrun.queue.place import QueuePlace
 from sessionrun.runtime.history import load_spec_now
 from sessionrun.store import locks
 from sessionrun.store.session import SessionDir
@@ -61,7 +59,6 @@ def _sweep(repository: Repository) -> None:
         open_fence(repository, Path(place), limit_s=WORKSPACE_LIMIT_S) as fence,
     ):
         sweep_slots(repository, fence.main())
-    drop_listeners(QueuePlace(Path(repository.top), common / QUEUE_LOCK))
     locks.remove_free(common / QUEUE_LOCK)
     with register_lock(repository), suppress(OSError):  # PREPARE makes the directory under the same lock
         os.rmdir(repository.worktree_dir)

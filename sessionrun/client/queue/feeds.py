@@ -10,7 +10,6 @@ from pathlib import Path
 from typing import Any, Final
 
 from sessionrun.client.notices import notify
-from sessionrun.client.queue.ringing import RingingFeed
 from sessionrun.model.errors import InputError
 from sessionrun.queue.feed import Feed
 from sessionrun.queue.graph import by_id, choose_group
@@ -39,7 +38,7 @@ def open_queue(directory: Path | None = None, *, backend: str | None = None) -> 
     beads = BACKENDS[BEADS].keeps
     if backend is None and feed.name != BEADS and (place.top / beads).is_dir():
         notify(f"{place.top} has {beads}, but neither bd nor br is on PATH: the queue is {feed.place.name}")
-    return RingingFeed(feed, place)
+    return feed
 
 
 def load_tasks(

@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Callable, Iterator
-from contextlib import suppress
 from pathlib import Path
 from typing import Final
 
@@ -19,10 +18,8 @@ from sessionrun.model.errors import SessionrunError
 from sessionrun.model.events import Event, FeedClosed, HoldLifted, HoldPlaced, RequestReceived, TaskAdded
 from sessionrun.model.feeding import UNCLAIMED
 from sessionrun.model.spec import SessionSpec
-from sessionrun.queue.listeners import change_listeners
 from sessionrun.queue.place import find_place
-from sessionrun.queue.signature import read_signature
-from sessionrun.queue.table import BACKENDS, open_feed
+from sessionrun.queue.table import open_feed
 from sessionrun.runtime.feeding.board import Board, Boards, join_boards
 from sessionrun.runtime.feeding.visitor import Arrival, Claimed, Drop, LandAgain, News, Trouble, Visitor
 from sessionrun.store.inbox import ring
@@ -45,7 +42,6 @@ class QueueFeeder:
         assert spec.feed is not None and spec.template is not None
         self._session, self._asked, self._template, self._log = session, spec.feed, spec.template, log
         self._place = find_place(Path(spec.feed.top))
-        self._kept = self._place.top / BACKENDS[spec.feed.backend].keeps
         self._boards = Boards()
         self._changed = threading.Condition()
         self._thread: threading.Thread | None = None
@@ -53,8 +49,7 @@ class QueueFeeder:
         self._last = Board(0, {}, frozenset(), frozenset(), 0, False, False)
         self._board: Board | None = None
         self._news: list[News] = []
-        self._leaves = self._left = self._rung = self._fails = False
-        self._seen = read_signature(self._kept)
+        self._leaves = self._left = self._visits = self._fails = False
         self._trouble: str | None = ""  # what the supervisor before has shown is not known
 
     # --- the supervisor's thread ---
@@ -69,9 +64,7 @@ class QueueFeeder:
             news, self._news = self._news, []
         for one in news:
             yield from self._translate(state, one)
-        seen = read_signature(self._kept)
-        rung, self._seen = seen != self._seen, seen
-        if board is not None or rung:
+        if board is not None:
             self._show(board, visits=state.ended is None)
 
     def finish(self, state: State) -> None:
@@ -89,7 +82,7 @@ class QueueFeeder:
             self._board = board or self._board
             if not visits:
                 return
-            self._leaves, self._rung = leaves, True
+            self._leaves, self._visits = leaves, True
             self._changed.notify()
         if self._thread is None or self._left:  # a session may live again after its last visit
             self._thread = threading.Thread(target=self._run, args=(self._thread,), name="feeder", daemon=True)
@@ -124,7 +117,6 @@ class QueueFeeder:
         if before is not None:
             before.join()  # its last visit may have taken longer than the session has waited
         leaves = False
-        self._listen(listens=True)
         while not leaves:
             board, leaves = self._await()
             self._last = join_boards(self._last, board) if board is not None else self._last
@@ -138,7 +130,6 @@ class QueueFeeder:
                 self._fails = True
                 self._complain(_describe(error))
                 self._pause()
-        self._listen(listens=False)
 
     def _open(self) -> Visitor:
         feed = open_feed(self._place, self._asked.backend)
@@ -148,8 +139,8 @@ class QueueFeeder:
         """Wait until there is something to do: a new board, a change of the queue, the end."""
         while True:
             with self._changed:
-                self._changed.wait_for(lambda: self._rung or self._leaves, self._choose_patience())
-                board, self._board, self._rung, leaves = self._board, None, False, self._leaves
+                self._changed.wait_for(lambda: self._visits or self._leaves, self._choose_patience())
+                board, self._board, self._visits, leaves = self._board, None, False, self._leaves
             if board is not None or leaves or self._fails or self._visitor is None:
                 return board, leaves
             if self._visitor.due_in(self._last) == 0 or self._visitor.has_changed():
@@ -168,11 +159,6 @@ class QueueFeeder:
         with self._changed:
             self._news.append(one)
         ring(self._session)
-
-    def _listen(self, *, listens: bool) -> None:
-        """Let those that change the queue wake the session, or no more."""
-        with suppress(OSError):
-            change_listeners(self._place, self._session.path.absolute(), listens=listens)
 
     def _complain(self, why: str | None) -> None:
         """Log what is wrong with the queue, once, and let the session show it; None: nothing is."""

@@ -128,7 +128,4 @@ def _word_status(task: dict[str, Any]) -> str:
 
 
 def _word_gates(record: dict[str, Any]) -> str:
-    if not record["gate_runs"]:
-        return ""
-    ran = "would run" if record["dry_run"] else "ran"
-    return f", gates {ran} {record['gate_runs']} times"
+    return f", gates ran {record['gate_runs']} times" if record["gate_runs"] else ""

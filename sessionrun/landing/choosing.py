@@ -58,7 +58,7 @@ def land_chosen(
     done = {owners[attempt]: attempt for attempt in owners if attempt in there}
     rounds = _Rounds(request, leave_out(groups, owners.keys() - wanted), dry_run=dry_run)
     reports = rounds.land(run, set(there & wanted), done)
-    report = _add_up(reports, dry_run=dry_run)
+    report = _add_up(reports)
     fates = dict(rounds.fates)
     for attempt in wanted - fates.keys():
         fates[attempt] = _explain(attempt, rounds.last.get(owners[attempt]), rounds.fates)
@@ -130,11 +130,11 @@ def _explain(attempt: str, other: str | None, fates: Mapping[str, Fate]) -> Fate
     return Fate(attempt, "none", NOT_CHOSEN, _WORDS[status].format(other))
 
 
-def _add_up(reports: list[Report], *, dry_run: bool) -> Report:
+def _add_up(reports: list[Report]) -> Report:
     first, last = reports[0], reports[-1]
     return replace(
         last,
         old=first.old,
-        gate_runs=last.gate_runs if dry_run else sum(report.gate_runs for report in reports),
+        gate_runs=sum(report.gate_runs for report in reports),
         remarks=tuple(dict.fromkeys(line for report in reports for line in report.remarks)),
     )

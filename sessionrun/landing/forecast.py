@@ -11,9 +11,8 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import NamedTuple
 
-from sessionrun.landing.batches import choose_size
 from sessionrun.landing.chain import Chain, build_chain
-from sessionrun.landing.history import History, load_history
+from sessionrun.landing.history import load_history
 from sessionrun.landing.queue import Queue
 from sessionrun.landing.records import CONFLICT, Entry, Fate, Hold, LandRequest, Report
 from sessionrun.landing.target import find_checkout
@@ -23,7 +22,7 @@ from sessionrun.workspaces.merging import MergeRoom, open_merge_room
 
 
 def forecast(request: LandRequest) -> Report:
-    """What would land if every gate was green; `gate_runs` is how often they would run then.
+    """What would land if every gate was green.
 
     Raises:
         SessionrunError, OSError: git failed.
@@ -34,16 +33,8 @@ def forecast(request: LandRequest) -> Report:
         chain = build_chain(trial.git, trial.room, trial.old, batch, queue.tip_of)
         for fate in _list_fates(trial, chain, batch):
             queue.decide(fate)
-    history, count = trial.history, len(chain.links)
-    size = request.batch or choose_size(history.decided, history.red)
     held = find_checkout(request.repository, request.target)
-    return Report(
-        trial.old,
-        trial.old,
-        queue.list_fates(None),
-        held if isinstance(held, Hold) else None,
-        -(-count // size) if request.gates.commands else 0,
-    )
+    return Report(trial.old, trial.old, queue.list_fates(None), held if isinstance(held, Hold) else None)
 
 
 def find_landed(request: LandRequest) -> frozenset[str]:
@@ -60,7 +51,6 @@ class _Trial(NamedTuple):
     git: Git
     room: MergeRoom
     queue: Queue
-    history: History
     old: str
 
 
@@ -73,12 +63,11 @@ def _open_trial(request: LandRequest) -> Iterator[_Trial]:
     ):
         objects = Path(made, "objects")
         git = fence.main().on_trial(objects, Path(request.repository.common_dir))
-        history = load_history(Path(request.folder))
-        queue = Queue(request, git, history)
+        queue = Queue(request, git, load_history(Path(request.folder)))
         old = git.line("rev-parse", "--verify", f"{request.target}^{{commit}}")
         with open_merge_room(fence, old, Path(made), trial=objects) as room:
             queue.settle(old, room)
-            yield _Trial(git, room, queue, history, old)
+            yield _Trial(git, room, queue, old)
 
 
 def _list_fates(trial: _Trial, chain: Chain, batch: list[Entry]) -> list[Fate]:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import os
 import shutil
-from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -14,7 +13,6 @@ from test_worktrees import by_id, finish, kill_all, project, start
 
 from sessionrun.workspaces.git import Git
 from sessionrun.workspaces.ignoring import ignore_words, read_rules
-from sessionrun.workspaces.release import release
 
 __all__ = ["project"]
 
@@ -121,13 +119,3 @@ def test_a_file_that_came_along_is_known_again_when_the_rules_were_changed(proje
 
     place, _ = project.cycle(work)
     assert project.files(place.commit or "") == {"a.txt", "sub/b.txt"}
-
-
-def test_a_session_without_recorded_rules_goes_by_those_of_now(project: Project) -> None:
-    repository = replace(project.repository(), excludes=None)
-    request, place = project.prepare(repository=repository)
-    (project.top / ".git/info/exclude").write_text("*.tmp\n")
-    for name in ("a.tmp", "new"):
-        (Path(place.worktree or "") / name).write_text(name)
-    released = release(replace(request, place=place), project.folder())
-    assert project.files(released.commit or "") - project.files("main") == {"new"}

@@ -810,19 +810,6 @@ def check_done_work(project: Project, marks: Path, name: str) -> None:
             assert blob_id(f"{word} {mark.name}\n".encode()) in held, (mark.name, word)
 
 
-def test_a_half_made_worktree_of_a_crash_stops_nobody(sessionrun: Command, project: Project) -> None:
-    """Killed in the middle of `git worktree add`: git then refuses every other one until somebody clears it up."""
-    admin = project.top / ".git/worktrees/main-task-dead"
-    admin.mkdir(parents=True)
-    (admin / "locked").write_text("initializing\n")
-    (admin / "gitdir").write_text(f"{project.root}/repo-worktrees/main-task-dead/.git\n")
-    (admin / "commondir").write_text("")
-    failed = subprocess.run(["git", "worktree", "list"], cwd=project.top, capture_output=True)
-    assert failed.returncode != 0
-    view = finish(sessionrun, project, [{"id": "u", "prompt": "true"}])
-    assert view["successful"] == 1 and not admin.exists()
-
-
 # --- a disk that is nearly full ---
 
 

@@ -22,27 +22,22 @@ def usages_of(task: Shown) -> Iterator[tuple[str, Usage]]:
     """What a task used, by model; nothing for one that asked no model, or has not told yet."""
     if task["usage"] is None:
         return
-    by_model = task.get("usage_by_model")  # an older version had none
-    yield from (
-        ((model, read_usage(used)) for model, used in by_model.items())
-        if by_model
-        else [(task["model"] or f"{task['agent']}:default", read_usage(task["usage"]))]
-    )
+    for model, used in task["usage_by_model"].items():
+        yield model, read_usage(used)
 
 
 def usages_by_agent(task: Shown) -> Iterator[tuple[str, str, Usage]]:
     """The same with the agent that used it: agent, model, usage."""
-    by_agent = task.get("usage_by_agent") or {}  # an older version had none
-    for agent, models in by_agent.items():
+    if task["usage_by_agent"] is None:  # no other agent than the task's own
+        yield from ((task["agent"], model, used) for model, used in usages_of(task))
+        return
+    for agent, models in task["usage_by_agent"].items():
         yield from ((agent, model, read_usage(used)) for model, used in models.items())
-    if not by_agent:
-        yield from ((str(task["agent"]), model, used) for model, used in usages_of(task))
 
 
 def read_usage(shown: Shown) -> Usage:
-    """The record of a `usage` object; one of an older version does not count what it does not know."""
-    known = {field.name: shown[field.name] for field in fields(Usage) if field.name in shown}
-    return Usage(**{"unpriced_jobs": int(shown["cost_usd"] is None), **known})
+    """The record of a `usage` object."""
+    return Usage(**{field.name: shown[field.name] for field in fields(Usage)})
 
 
 def sum_usages(usages: Iterable[Usage]) -> Usage | None:

@@ -130,11 +130,11 @@ def format_status(
         "",
         "Tasks:",
     ]
-    if view.get("usage"):  # an older version had none
+    if view["usage"]:
         from sessionrun.cli.money import describe_usage, read_usage
 
         lines.insert(4, f"Usage: {describe_usage(read_usage(view['usage']))}")
-    if view.get("budget"):
+    if view["budget"]:
         from sessionrun.cli.money import describe_budget
 
         lines.insert(4, f"Budget: {describe_budget(view['budget'])}")

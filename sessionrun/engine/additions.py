@@ -69,7 +69,7 @@ def widen_spec(spec: SessionSpec, event: TasksAdded) -> SessionSpec:
 
 def _ignore(ruled: Ruled, leavings: tuple[str, ...]) -> Ruled:
     """The same with more rules of what git ignores; the user's own come last."""
-    present = ruled.excludes or ""
+    present = ruled.excludes
     new: list[str] = [rule for rule in leavings if rule not in present.split("\n")]
     return replace(ruled, excludes="\n".join((*new, present))) if new else ruled
 

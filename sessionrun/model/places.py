@@ -36,8 +36,8 @@ class Repository:
 
     `top` is the user's checkout, `common_dir` what its worktrees share; branches are called after
     `base_branch` and begin at `base_commit`; `worktree_dir` holds the worktrees.  `excludes` is what git ignores
-    there by rules outside of its tree, `settings` how it treats files; None where a version before did not record
-    it.  A mirror has no checkout: `top` and `common_dir` are the mirror, and `upstream` says of which repository.
+    there by rules outside of its tree, `settings` how it treats files.  A mirror has no checkout: `top` and
+    `common_dir` are the mirror, and `upstream` says of which repository.
     """
 
     top: str
@@ -46,7 +46,7 @@ class Repository:
     base_commit: str
     worktree_dir: str
     keep: KeepPolicy = "never"
-    excludes: str | None = None
+    excludes: str = ""
     settings: GitSettings | None = None
     upstream: str | None = None
 

@@ -53,14 +53,11 @@ def ignore_words(repository: Repository, folder: Path) -> tuple[str, ...]:
     """Arguments with which ``git ls-files`` ignores by the repository's rules; the rules are put into `folder`.
 
     Args:
-        repository: with its rules; if an older version did not record them, those of today are used.
+        repository: with its rules.
         folder: the folder of the job that runs git.
     """
-    rules = repository.excludes
-    if rules is None:
-        rules = read_rules(Path(repository.top), Path(repository.common_dir))
     path = folder.absolute() / RULES
-    replace_file(path, rules.encode(), durable=False)
+    replace_file(path, repository.excludes.encode(), durable=False)
     return ("--exclude-per-directory=.gitignore", f"--exclude-from={path}")
 
 

@@ -71,7 +71,6 @@ def register(git: Git, settings: GitSettings, repository: Repository, claim: Cla
     """
     path = Path(claim.worktree)
     make_directory(path)
-    _remove_half_made(repository)
     try:
         create_branch(git, claim)
     except (SessionrunError, OSError):
@@ -150,14 +149,8 @@ def find_admin(repository: Repository, path: Path) -> Path | None:
 
 
 def find_lost_admins(repository: Repository, path: Path) -> list[Path]:
-    """Administrative directories of worktrees that were at `path`, or were to be made there."""
-    admins = []
-    for admin in _admins(repository):
-        target = _target(admin)
-        meant = target is None and admin.name.rstrip("0123456789") == path.name.rstrip("0123456789")
-        if target == path or (meant and _is_half_made(admin)):
-            admins.append(admin)
-    return admins
+    """Administrative directories of worktrees that were at `path`."""
+    return [admin for admin in _admins(repository) if _target(admin) == path]
 
 
 def find_moved(repository: Repository, claim: Claim) -> Path | None:
@@ -180,9 +173,9 @@ def load_owner(admin: Path) -> str | None:
 
 
 def load_branch(admin: Path) -> str:
-    """The branch that a marked worktree was made for; marks of older versions lack it, then HEAD may name it."""
+    """The branch that a marked worktree was made for; without a mark, the one that it has checked out."""
     named = os.fsdecode(_read(admin / MARK)).split("\n")[1:2]
-    return named[0] if named else os.fsdecode(_read(admin / "HEAD").rstrip(b"\n")).removeprefix("ref: refs/heads/")
+    return named[0] if named else _read_head(admin)
 
 
 def list_worktrees(repository: Repository) -> list[tuple[Path, Path]]:
@@ -289,24 +282,6 @@ def create_branch(git: Git, claim: Claim) -> None:
     if any(words in error for words in own):
         raise FileExistsError(error)
     raise GitError(("update-ref",), done.returncode, error)
-
-
-def _remove_half_made(repository: Repository) -> None:
-    """Remove what a killed `worktree add` of an older version left: with it the user's git lists no worktrees.
-
-    We hold the lock, so none of ours is being made now.
-    """
-    for admin in _admins(repository):
-        target = _target(admin)
-        if target is not None and str(target.parent) == repository.worktree_dir and _is_half_made(admin):
-            _remove_admin(admin)
-
-
-def _is_half_made(admin: Path) -> bool:
-    """Whether `git worktree add` was broken off here."""
-    if load_owner(admin) is not None:
-        return False
-    return not _read(admin / "commondir") or _read(admin / "locked") == b"initializing\n"
 
 
 def _read(path: Path) -> bytes:

@@ -64,7 +64,7 @@ def keep_room(fence: Fence, path: Path, commit: str) -> Git:
     Raises:
         GitError, OSError: it cannot be made.
     """
-    (fence.common / "info" / "exclude").write_text(fence.repository.excludes or "", encoding="utf-8")
+    (fence.common / "info" / "exclude").write_text(fence.repository.excludes, encoding="utf-8")
     make_directories(path, 0o700)
     try:
         return _renew(fence, path, commit)

@@ -77,9 +77,9 @@ def _describe(cached: dict[str, Any], expected: dict[str, Any]) -> str | None:
 
 
 def _find_difference(cached: Any, expected: Any, place: str = "") -> str | None:
-    """Where two JSON values differ; a key that an older version did not write is not a difference."""
+    """Where two JSON values differ."""
     if isinstance(cached, dict) and isinstance(expected, dict):
-        pairs = [(f"{place}.{key}", cached[key], expected[key]) for key in expected if key in cached]
+        pairs = [(f"{place}.{key}", cached.get(key), expected[key]) for key in expected]
     elif isinstance(cached, list) and isinstance(expected, list) and len(cached) == len(expected):
         pairs = [(f"{place}[{number}]", *both) for number, both in enumerate(zip(cached, expected, strict=True))]
     else:

@@ -108,7 +108,7 @@ def ignore_leavings(repository: Ruled | None, used: Mapping[str, AgentSpec]) -> 
     """The same with rules that ignore what agents write there for themselves; the user's rules come last."""
     if repository is None:
         return None
-    rules = (*table.leavings(used.values()), repository.excludes or "")
+    rules = (*table.leavings(used.values()), repository.excludes)
     return replace(repository, excludes="\n".join(rules))
 
 

@@ -30,7 +30,7 @@ def settle_seats(spec: SessionSpec, plan: Plan, into: SessionSpec | None) -> Ses
         return spec
     seats = _find_seats(plan, plan.seats, spec.repository)
     assert spec.repository is not None
-    excludes = f"/{TASK_FILE}\n{spec.repository.excludes or ''}"
+    excludes = f"/{TASK_FILE}\n{spec.repository.excludes}"
     return replace(spec, seats=seats, repository=replace(spec.repository, excludes=excludes))
 
 

@@ -50,5 +50,6 @@ def _load_tasks(session: SessionDir, since: int) -> dict[str, dict[str, Any]]:
 
 
 def _is_same(task: Mapping[str, Any], before: Mapping[str, Any] | None) -> bool:
-    """Whether a task is as it was, in all that is shown of it; an older version may show fewer keys."""
-    return before is not None and orjson.dumps(task) == orjson.dumps({key: before.get(key) for key in task})
+    """Whether a task is as it was, in all that is shown of it."""
+    sort = orjson.OPT_SORT_KEYS
+    return before is not None and orjson.dumps(task, option=sort) == orjson.dumps(before, option=sort)

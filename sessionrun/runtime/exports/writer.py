@@ -13,7 +13,6 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any, Final, Protocol
 
 from sessionrun.model.spec import INSTANCE_RESULTS, JOB_STATUS, MATRIX_RESULTS, Export, SessionSpec, TaskSpec
-from sessionrun.runtime.export_places import settle_exports
 from sessionrun.runtime.exports import job_status, matrix_results, swebench_results
 from sessionrun.store import outside
 from sessionrun.store.session import SessionDir
@@ -70,8 +69,7 @@ class ExportWriter:
     """Writes the exports of one session."""
 
     def __init__(self, session: SessionDir, spec: SessionSpec) -> None:
-        exports = settle_exports(spec.exports)  # a session of an older version has not settled its own
-        self._writers = [KINDS[export.kind].make_writer(session, spec, export) for export in exports]
+        self._writers = [KINDS[export.kind].make_writer(session, spec, export) for export in spec.exports]
         self._told: set[str] = set()
         self.problems: list[str] = []
         """What could not be brought up to date by the last `write`, and why."""

@@ -8,7 +8,6 @@ from dataclasses import replace
 from pathlib import Path
 
 import pytest
-from conftest import slow
 from test_workspaces import Project
 
 from sessionrun.model.errors import SessionrunError
@@ -118,25 +117,6 @@ def test_a_branch_that_lost_the_work_is_refused(again: Again) -> None:
     with pytest.raises(SessionrunError, match="does not hold"):
         check_earlier(again.request(earlier=place))
     assert again.run("for-each-ref") == before and not (again.root / "repo-worktrees" / BRANCH).exists()
-
-
-@pytest.mark.slow
-@pytest.mark.parametrize("how", ["--ff", *slow("--no-ff")])
-def test_a_branch_of_that_name_that_another_task_made_is_refused(again: Again, how: str) -> None:
-    """Work that landed is in it, too, so its commits prove nothing."""
-    place = again.begin(write("one"))
-    again.run("merge", "-q", how, "--no-edit", BRANCH)
-    again.run("branch", "-q", "-d", BRANCH)
-    other = Project.prepare(again)[1]
-    assert other.branch == BRANCH
-    again.run("worktree", "remove", str(other.worktree))
-    with pytest.raises(SessionrunError, match=f"branch {BRANCH} was made anew since then, and is not its own"):
-        check_earlier(again.request(earlier=place))
-    again.run("branch", "-q", "-m", BRANCH, "other")
-    assert again.go_on().taken_up == place.commit
-    assert again.run("rev-parse", BRANCH) == place.commit, "it is there again"
-    again.end()
-    assert again.go_on().taken_up == place.commit, "and it is known as its own"
 
 
 def test_a_branch_that_a_person_made_again_is_its_own(again: Again) -> None:

@@ -269,8 +269,7 @@ def create_branch(git: Git, claim: Claim) -> None:
     nothing, begin = "0" * len(claim.base_commit), claim.taken_up or claim.base_commit
     if claim.taken_up is not None and git.commit_of(f"refs/heads/{claim.branch}") is not None:
         return
-    message = ("-m", "taken up again") if claim.taken_up is not None else ()
-    done = git.attempt("update-ref", *message, "--no-deref", f"refs/heads/{claim.branch}", begin, nothing)
+    done = git.attempt("update-ref", "--no-deref", f"refs/heads/{claim.branch}", begin, nothing)
     if done.returncode == 0:
         return
     error = done.stderr.decode("utf-8", "replace")

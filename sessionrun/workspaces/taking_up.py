@@ -15,8 +15,8 @@ from pathlib import Path
 import orjson
 
 from sessionrun.model.errors import SessionrunError
-from sessionrun.model.places import Place, Repository
-from sessionrun.store.files import read_regular, replace_file
+from sessionrun.model.places import Place
+from sessionrun.store.files import replace_file
 from sessionrun.workspaces.claims import list_claims
 from sessionrun.workspaces.environments.removal import drop_environments
 from sessionrun.workspaces.fence import Fence, open_fence
@@ -36,7 +36,7 @@ def find_tip(git: Git, request: WorkspaceRequest) -> str:
     Raises:
         SessionrunError: the branch does not hold the work any more, or is checked out.
     """
-    earlier, repository = request.earlier or Place(), request.repository
+    earlier = request.earlier or Place()
     commit = git.commit_of(earlier.commit) if earlier.commit else None
     holder = earlier.rescue or (commit or "")[:12]
     if earlier.branch is None:
@@ -49,25 +49,9 @@ def find_tip(git: Git, request: WorkspaceRequest) -> str:
         return str(tip or commit)
     if git.attempt("merge-base", "--is-ancestor", commit, tip).returncode != 0:
         raise SessionrunError(f"{where} does not hold {holder}, where its work is: merge {holder} into it")
-    if earlier.rescue is None and _was_made_anew(repository, earlier.branch, commit):
-        raise SessionrunError(f"{where} was made anew since then, and is not its own: rename that (git branch -m)")
-    if (top := find_checkout(repository, earlier.branch, request.owner)) is not None:
+    if (top := find_checkout(request.repository, earlier.branch, request.owner)) is not None:
         raise SessionrunError(f"{where} is checked out in {top}: check out another one there")
     return tip
-
-
-def _was_made_anew(repository: Repository, branch: str, commit: str) -> bool:
-    """Whether the branch is another one of that name: git's log of it is whole, and has never seen the commit.
-
-    A branch that a PREPARE makes for a first attempt gets no message in that log; where it begins proves nothing.
-    """
-    try:
-        lines = read_regular(Path(repository.common_dir, "logs", "refs", "heads", branch)).splitlines()
-    except OSError:
-        return False
-    is_whole = bool(lines) and not lines[0].partition(b" ")[0].strip(b"0")
-    telling = lines[0 if b"\t" in lines[0] else 1 :] if lines else []
-    return is_whole and not any(line.split(b" ")[1] == commit.encode() for line in telling)
 
 
 def reuse_worktree(fence: Fence, request: WorkspaceRequest, folder: Path) -> Place | None:

@@ -6,8 +6,6 @@ import json
 import os
 import subprocess
 import sys
-import time
-from collections import Counter
 from pathlib import Path
 
 import pytest
@@ -16,12 +14,10 @@ from killed_calls import preload
 
 from sessionrun import client
 from sessionrun.client.queue.ingesting import Ingested, ingest
-from sessionrun.queue.shelf import FORGOTTEN_S, SETTLED_S, Shelf, has_writer
+from sessionrun.queue.shelf import LIMIT
 from sessionrun.queue.suggestions import MAX_TITLE, NAME, make_draft, read_line
 
 __all__ = ["preload"]
-
-needs_leases = pytest.mark.skipif(not sys.platform.startswith("linux"), reason="leases are Linux's")
 
 
 def git(*words: str, cwd: Path | None = None) -> str:
@@ -140,17 +136,28 @@ def test_what_is_above_the_limit_stays_in_its_file(repository: Path, sessionrun:
 
 
 def test_what_cannot_go_back_stays_on_the_shelf(repository: Path) -> None:
-    with (repository / NAME).open("ab", buffering=0) as stream:
-        stream.write(b"a1\n")
-        assert added(ingest()) == ["a1"]
-        stream.write(b"a2\na3\n")  # onto the shelf, for the file was renamed
-        (repository / NAME).write_text("half a li")
-        found = ingest(maximum=1)
-    assert (added(found), [one["lines"] for one in found.kept]) == (["a2"], [2])
-    assert (repository / NAME).read_text() == "half a li"
-    with (repository / NAME).open("a") as again:
-        again.write("ne\n")
-    assert added(ingest()) == ["a3", "half a line"]
+    folder = repository / ".git" / "sessionrun-ingest"
+    folder.mkdir()
+    source = repository / NAME
+    (folder / "1.json").write_text(json.dumps({"source": str(source), "held": str(folder / "1.txt")}))
+    (folder / "1.txt").write_text("a1\na2\n")  # a process was killed here
+    source.mkdir()
+    assert added(ingest(maximum=1)) == ["a1"]
+    assert (folder / "1.txt").read_text() == "a2\n"
+    source.rmdir()
+    source.write_text("new")
+    assert added(ingest(maximum=0)) == []
+    assert (source.read_text(), (folder / "1.txt").read_text()) == ("new", "a2\n")
+    assert added(ingest()) == ["a2", "new"]
+    assert sorted(os.listdir(folder)) == ["lock", "taken"]
+
+
+def test_a_file_that_is_too_large_stays(repository: Path, sessionrun: Command) -> None:
+    (repository / NAME).write_bytes(b"one\n" * (LIMIT // 4 + 1))
+    done = sessionrun("ingest")
+    assert (done.returncode, done.stdout) == (0, "")
+    assert f"{NAME}: larger than {LIMIT} bytes; nothing was taken from it" in done.stderr
+    assert (repository / NAME).stat().st_size > LIMIT
 
 
 def test_outside_of_a_repository_and_from_files_by_name(own_place: Path, sessionrun: Command) -> None:
@@ -207,94 +214,12 @@ def test_what_a_released_worktree_leaves(
     assert added(ingest()) == []
 
 
-@needs_leases
-def test_a_process_that_has_the_file_open_loses_no_line(repository: Path) -> None:
-    with (repository / NAME).open("ab", buffering=0) as stream:
-        stream.write(b"one\ntw")
-        assert added(ingest()) == ["one"]
-        assert not (repository / NAME).exists()
-        stream.write(b"o\nthr")
-        (repository / NAME).write_text("new\n")
-        assert added(ingest()) == ["two", "new"]
-    assert added(ingest()) == ["thr"]  # no process can write the rest of it any more
-
-
-@needs_leases
-def test_the_shelf_is_emptied_when_no_process_can_write_to_it(repository: Path) -> None:
-    folder = repository / ".git" / "sessionrun-ingest"
-    with (repository / NAME).open("ab", buffering=0) as stream:
-        stream.write(b"one\n")
-        assert added(ingest()) == ["one"]
-        (held,) = Shelf(folder).load()
-        assert has_writer(os.open(held.path, os.O_RDONLY)) is True
-        Shelf(folder, now=lambda: time.time() + FORGOTTEN_S - 60).clear()
-        assert held.path.exists()
-    Shelf(folder, now=lambda: time.time() + SETTLED_S - 30).clear()
-    assert held.path.exists()
-    Shelf(folder, now=lambda: time.time() + SETTLED_S + 30).clear()
-    assert sorted(os.listdir(folder)) == ["lock", "taken"]
-
-
 def test_a_file_on_the_shelf_whose_note_is_damaged(repository: Path) -> None:
     folder = repository / ".git" / "sessionrun-ingest"
-    (repository / NAME).write_text("one\ntwo\n")
-    assert added(ingest()) == ["one", "two"]
-    (note,) = folder.glob("*.json")
-    note.write_text("")
-    with note.with_suffix(".txt").open("a") as stream:
-        stream.write("three\n")
+    folder.mkdir()
+    (folder / "1.json").write_text("")
+    (folder / "1.txt").write_text("three\n")
     assert added(ingest()) == ["three"]
-
-
-WRITER = """
-import sys, time
-name, file, keeps = sys.argv[1:]
-stream, number = None, 0
-while sys.stdin.buffer.read(1):
-    for number in range(number, number + 20):
-        if stream is None or keeps == "no":
-            stream = open(file, "ab", buffering=0)
-        line = f"{name} wants {number}\\n".encode()
-        if keeps == "half":
-            stream.write(line[:5])
-            time.sleep(0.0005)
-            line = line[5:]
-        stream.write(line)
-        if keeps == "no":
-            stream.close()
-        time.sleep(0.001)
-    number += 1
-"""
-ROUNDS = 8
-
-
-@pytest.mark.slow
-@needs_leases
-def test_writers_that_append_all_the_time(repository: Path) -> None:
-    """Real processes: two open the file for each line, two keep it open, one of them writes lines in halves."""
-    kinds = {"ann": "no", "bob": "no", "cid": "yes", "dan": "half"}
-    git("worktree", "add", "-q", "-b", "side", "../side")
-    files = {name: repository.parent / "side" / NAME if name == "dan" else repository / NAME for name in kinds}
-    pipes = {"stdin": subprocess.PIPE, "bufsize": 0}
-    words = (sys.executable, "-I", "-S", "-c", WRITER)
-    writers = [
-        subprocess.Popen([*words, name, str(files[name]), keeps], **pipes)  # type: ignore[call-overload]
-        for name, keeps in kinds.items()
-    ]
-    try:
-        for _ in range(ROUNDS):
-            for writer in writers:
-                writer.stdin.write(b"x")
-            ingest(maximum=1000)
-        for writer in writers:
-            writer.stdin.close()
-            assert writer.wait(timeout=60) == 0
-    finally:
-        for writer in writers:
-            writer.kill()
-    while ingest(maximum=1000).added:
-        pass
-    assert Counter(titles()) == Counter(f"{name} wants {n}" for name in kinds for n in range(20 * ROUNDS))
 
 
 KILLED = """

@@ -11,7 +11,7 @@ from __future__ import annotations
 import os
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final, NamedTuple, TypeVar
 
@@ -20,7 +20,7 @@ from sessionrun.client.queue.feeds import open_queue
 from sessionrun.model.errors import InputError, StoreError
 from sessionrun.queue.feed import Feed
 from sessionrun.queue.place import find_place
-from sessionrun.queue.shelf import Held, Line, Shelf, State, is_there, split_lines
+from sessionrun.queue.shelf import LIMIT, Held, Shelf, State, is_there, read_lines, split_lines
 from sessionrun.queue.suggestions import NAME, find_open, fold, fold_draft, make_draft, read_line
 from sessionrun.store import locks
 from sessionrun.store.files import NotRegular, make_directories
@@ -34,7 +34,6 @@ MAX_TASKS: Final = 100
 """How many tasks one call makes, if nothing else is said."""
 
 LOCK_TIMEOUT_S: Final = 60.0
-_MAX_BLOB: Final = 1024 * 1024
 
 
 class Ingested(NamedTuple):
@@ -69,28 +68,27 @@ class _Intake:
     def is_full(self) -> bool:
         return len(self.chosen) >= self.limit
 
-    def choose(self, lines: Sequence[Line], source: str, *, once: bool) -> int:
-        """Choose new tasks; return the offset up to which all lines are settled.
+    def choose(self, lines: Sequence[str], source: str, *, once: bool) -> list[str]:
+        """Choose new tasks; return the lines that are above the limit.
 
         With `once`, what was taken before does not count again.
         """
-        settled, kept = 0, 0
+        kept = []
         for line in lines:
-            text = read_line(line.text)
+            text = read_line(line)
             title = "" if text is None else fold_draft(text)
             state = self.taken.get(title)
             if text is not None and not (once and (state == "+" or title in self.seen)):
                 if title in self.seen | self.opened or (state == "?" and title in self.every):
                     self.known.append((text, source))
                 elif self.is_full:
-                    kept += 1
+                    kept.append(line)
                 else:
                     self.chosen.append((text, source))
                 self.seen.add(title)
-            settled = settled if kept else line.end
         if kept:
-            self.kept[source] = self.kept.get(source, 0) + kept
-        return settled
+            self.kept[source] = self.kept.get(source, 0) + len(kept)
+        return kept
 
 
 def ingest(
@@ -142,51 +140,46 @@ class _Sources(NamedTuple):
 
 def _peek(shelf: Shelf, intake: _Intake, sources: _Sources) -> Ingested:
     for held in shelf.load():
-        intake.choose(shelf.read(held.path, held.taken), str(held.source), once=False)
+        intake.choose(read_lines(held.path), str(held.source), once=False)
     for file in sources.files:
-        intake.choose(_attempt(shelf.read, file) or [], str(file), once=False)
-    _choose_tracked(shelf, intake, sources)
+        intake.choose(_attempt(read_lines, file) or [], str(file), once=False)
+    _choose_tracked(intake, sources)
     return _report(intake, [None] * len(intake.chosen))
 
 
 def _take(shelf: Shelf, intake: _Intake, sources: _Sources, feed: Feed) -> Ingested:
     shelf.clear()
-    ends: list[tuple[Held, int, int]] = []
+    rests: list[tuple[Held, list[str]]] = []
 
     def choose(held: Held) -> None:
-        lines = shelf.read(held.path, held.taken)
-        last = lines[-1].end if lines else held.taken
-        ends.append((held, intake.choose(lines, str(held.source), once=False) or held.taken, last))
+        rests.append((held, intake.choose(read_lines(held.path), str(held.source), once=False)))
 
     for held in shelf.load():
         choose(held)
     for file in sources.files:
         if intake.is_full:
-            intake.choose(_attempt(shelf.read, file) or [], str(file), once=False)
+            intake.choose(_attempt(read_lines, file) or [], str(file), once=False)
         elif (taken := _attempt(shelf.take, file)) is not None:
             choose(taken)
-    _choose_tracked(shelf, intake, sources)
+    _choose_tracked(intake, sources)
     drafts = [make_draft(text, intake.group) for text, _ in intake.chosen]
     shelf.remember([fold(draft.title) for draft in drafts], "?")
     made = feed.create(drafts) if drafts else []
-    rests: list[tuple[Held, int]] = []
-    for held, end, last in ends:
-        if end != held.taken:
-            held = replace(held, taken=end)
-            shelf.note(held)
-        rests += [(held, last)] if end < last else []
-    # after the notes: until they are written, a title that is closed meanwhile has to be known for its line
+    for held, rest in rests:
+        shelf.settle(held, rest)
+    # after the files: until they are gone, a title that is closed meanwhile has to be known for its line
     shelf.remember([fold_draft(text) for text, _ in (*intake.chosen, *intake.known)], "+")
-    for held, last in rests:
-        shelf.give_back(held, last)
+    for held, rest in rests:
+        if rest:
+            shelf.give_back(held)
     return _report(intake, [None if task is None else task.id for task in made])
 
 
-def _choose_tracked(shelf: Shelf, intake: _Intake, sources: _Sources) -> None:
+def _choose_tracked(intake: _Intake, sources: _Sources) -> None:
     for file in sources.tracked:
-        intake.choose(_attempt(shelf.read, file) or [], str(file), once=True)
+        intake.choose(_attempt(read_lines, file) or [], str(file), once=True)
     for name, content in sources.committed:
-        intake.choose([*split_lines(content)], name, once=True)
+        intake.choose(split_lines(content), name, once=True)
 
 
 def _report(intake: _Intake, ids: Sequence[str | None]) -> Ingested:
@@ -256,7 +249,7 @@ def _find_blobs(git: Git, revisions: Sequence[str]) -> dict[str, str]:
     found = {}
     for revision, line in zip(wanted, shown.splitlines(), strict=True):
         words = line.split(" ")
-        if len(words) == 3 and words[1] == "blob" and int(words[2]) <= _MAX_BLOB:
+        if len(words) == 3 and words[1] == "blob" and int(words[2]) <= LIMIT:
             found[revision] = words[0]
     return found
 

@@ -142,7 +142,6 @@ ALWAYS = {
     "as_json": "holds for any session",
     "results_dir": "is where any session is kept",
     "help_format": "only prints",
-    "help_dialect": "only prints: its name of earlier",
     "batch": "does nothing by design: command lines of another program have it",
 }
 """Options that are never refused, and why."""

@@ -93,7 +93,6 @@ VALUE_OPTIONS: Final = frozenset(
         "--gate-timeout",
         "--group",
         "--halt",
-        "--help-dialect",
         "--help-format",
         "--history",
         "--html",

@@ -22,23 +22,16 @@ def own_options(command: _Command) -> _Command:
 
 
 def help_format_options(known: tuple[str, ...]) -> Callable[[_Command], _Command]:
-    """``--help-format``, and ``--help-dialect`` as it was called first."""
-
-    def add(command: _Command) -> _Command:
-        for name, hidden in (("--help-dialect", True), ("--help-format", False)):
-            command = click.option(
-                name,
-                type=click.Choice(known),
-                metavar="FORMAT",
-                is_eager=True,
-                expose_value=False,
-                hidden=hidden,
-                callback=print_own_options,
-                help="Show the options of one input format, and exit.",
-            )(command)
-        return command
-
-    return add
+    """``--help-format``."""
+    return click.option(
+        "--help-format",
+        type=click.Choice(known),
+        metavar="FORMAT",
+        is_eager=True,
+        expose_value=False,
+        callback=print_own_options,
+        help="Show the options of one input format, and exit.",
+    )
 
 
 def _add(dialect: str, option: OwnOption) -> Callable[[_Command], _Command]:

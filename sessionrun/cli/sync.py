@@ -4,11 +4,12 @@ from __future__ import annotations
 
 import sys
 from contextlib import suppress
-from typing import Any, Final
+from typing import Any
 
 import click
 
 from sessionrun.cli.interrupts import EXIT_INTERRUPTED
+from sessionrun.cli.next_end import EXIT_HELD
 from sessionrun.cli.render import hint, telling, warn
 from sessionrun.client.reading.view import load_summary_view, load_view
 from sessionrun.client.reading.waiting import View, has_ended, is_all_held, wait_until
@@ -26,9 +27,6 @@ def _summarise(session: SessionDir, view: View) -> dict[str, Any] | None:
     for problem in find_export_problems(session, spec, view):
         warn(problem)
     return summarise_jobs(session, spec, view)
-
-
-EXIT_HELD: Final = 75
 
 
 def follow_run(session: SessionDir, *, as_json: bool, quiet: bool, leaves_held: bool = False) -> int:

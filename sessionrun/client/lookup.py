@@ -95,13 +95,16 @@ def _find_newest_of(place: Path, name: str) -> SessionDir | None:
         status = newest.load_status()
     except (SessionrunError, OSError):
         return None
-    return newest if status is not None and match_tasks(status["tasks"], name) else None
+    return newest if status is not None and match_tasks(status["tasks"], [name]) != [[]] else None
 
 
-def match_tasks(tasks: Sequence[dict[str, Any]], name: str) -> list[dict[str, Any]]:
-    """The task of this id or number or, where there is none, those whose id begins so."""
-    exact = [task for task in tasks if name in (task["id"], str(task["num"]))]
-    return exact[-1:] or [task for task in tasks if name and task["id"].startswith(name)]
+def match_tasks(tasks: Sequence[dict[str, Any]], names: Sequence[str]) -> list[list[dict[str, Any]]]:
+    """For each name the task of this id, else of this number or, without either, those whose id begins so."""
+    exact = {str(task["num"]): task for task in tasks} | {task["id"]: task for task in tasks}
+    return [
+        [exact[name]] if name in exact else [task for task in tasks if name and task["id"].startswith(name)]
+        for name in names
+    ]
 
 
 def choose_tasks(status: dict[str, Any], wanted: Sequence[str]) -> list[dict[str, Any]]:
@@ -112,16 +115,12 @@ def choose_tasks(status: dict[str, Any], wanted: Sequence[str]) -> list[dict[str
     """
     if not wanted:
         return list(status["tasks"])
-    by_name = {str(task["num"]): task for task in status["tasks"]}
-    by_name |= {task["id"]: task for task in status["tasks"]}
-    for name in [name for name in wanted if name not in by_name]:
-        begun = match_tasks(status["tasks"], name)
+    matches = match_tasks(status["tasks"], wanted)
+    for name, begun in zip(wanted, matches, strict=True):
         if len(begun) > 1:
             some = ", ".join(task["id"] for task in begun[:KNOWN_IDS]) + " ..." * (len(begun) > KNOWN_IDS)
             raise InputError(f"{name!r} begins the ids of {len(begun)} tasks ({some}): give more of the id")
-        if begun:
-            by_name[name] = begun[0]
-    missing = [name for name in wanted if name not in by_name]
+    missing = [name for name, found in zip(wanted, matches, strict=True) if not found]
     if missing:
         ids = [task["id"] for task in status["tasks"]]
         known = ", ".join(ids[:KNOWN_IDS]) + (f" and {len(ids) - KNOWN_IDS} more" if len(ids) > KNOWN_IDS else "")
@@ -131,4 +130,4 @@ def choose_tasks(status: dict[str, Any], wanted: Sequence[str]) -> list[dict[str
         raise InputError(
             f"no task {missing[0]!r} in session {status['session_id']}{meant}; it has: {known or 'none'}"
         )
-    return [by_name[name] for name in wanted]
+    return [task for (task,) in matches]

@@ -208,7 +208,7 @@ def _project_task(state: State, task: TaskState) -> dict[str, Any]:
         "status": _status_word(task),
         "phase": _phase_word(task),
         "outcome": task.end.outcome,
-        "word": _choose_word(state, task, is_held=held == "held" and held_reason not in (None, UNCLAIMED)),
+        "word": _choose_word(state, task, held, held_reason),
         "reason_class": held if held_reason else task.end.reason_class,
         "reason": f"{held}: {held_reason}" if held_reason else task.end.reason,
         "held_until": format_time(held_until),
@@ -260,7 +260,7 @@ def _stand(state: State, task: TaskState) -> Standing:
     spec, (until, held, reason) = task.spec, _hold(state, task)
     return Standing(
         spec.id,
-        _choose_word(state, task, is_held=held == "held" and reason not in (None, UNCLAIMED)),
+        _choose_word(state, task, held, reason),
         task.end.outcome is None,
         format_time(until),
         spec.needs,
@@ -269,9 +269,9 @@ def _stand(state: State, task: TaskState) -> Standing:
     )
 
 
-def _choose_word(state: State, task: TaskState, *, is_held: bool) -> Word:
+def _choose_word(state: State, task: TaskState, held: str, reason: str | None) -> Word:
     """The word of a task; one that the session claims in its queue first is not held, but waits for a moment."""
-    place = task.place
+    place, is_held = task.place, held == "held" and reason not in (None, UNCLAIMED)
     return choose_word(
         task.end.outcome,
         runs=has_begun(task) and not (is_held and task.job is None),

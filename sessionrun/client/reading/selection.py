@@ -129,7 +129,8 @@ def _sort_words(results_dir: Path | None, words: Sequence[str]) -> tuple[list[st
     first = load_view(open_session(results_dir, names[0]))
     known = {name for task in first["tasks"] for name in (task["id"], str(task["num"]))}
     sessions = [word for word in rest if word not in known and _is_session(results_dir, word)]
-    both = next((word for word in sessions if match_tasks(first["tasks"], word)), None)
+    matches = zip(sessions, match_tasks(first["tasks"], sessions), strict=True)
+    both = next((word for word, begun in matches if begun), None)
     if both is not None:
         raise InputError(
             f"{both!r} is a session, and begins a task's id of {first['session_id']}: give more of the id"

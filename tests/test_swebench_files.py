@@ -16,7 +16,8 @@ from sessionrun.model.keys import JobKey
 from sessionrun.model.reasons import INFRASTRUCTURE, REASONS
 from sessionrun.model.spec import INSTANCE_RESULTS, Export, SessionSpec, TaskSpec
 from sessionrun.runtime.exports import swebench_results
-from sessionrun.runtime.exports.writer import ExportWriter, carry_over, claim_exports, find_behind
+from sessionrun.runtime.exports.swebench_results import carry_over
+from sessionrun.runtime.exports.writer import ExportWriter, claim_exports, find_behind
 from sessionrun.runtime.jobs.prove.request import JudgedTests, ProveReport
 from sessionrun.store.jobfiles import ANSWER
 from sessionrun.store.session import SessionDir

@@ -62,9 +62,6 @@ checkout.
 _FOR_FILTERS: Final = ("remote.", "branch.", "url.", "http.", "credential.")
 """What the program behind a filter asks git for (Git LFS: where its server is); only where there is a filter."""
 
-_LIMIT_BYTES: Final = 4 << 20
-"""A file of settings that is larger tells nothing."""
-
 _NOT_OURS: Final = frozenset(("extensions.worktreeconfig",))
 """The setting by which a worktree has settings of its own; these are already among those of the launch."""
 

@@ -43,10 +43,8 @@ from sessionrun.workspaces.rounds import Site, drop_rounds, put_back
 from sessionrun.workspaces.seats import drop_task_file, is_leaving, is_tracked, leave_seat
 
 
-def release(request: WorkspaceRequest, folder: Path, *, drop_empty: bool = True) -> Place:
+def release(request: WorkspaceRequest, folder: Path) -> Place:
     """Release what PREPARE made; after a crash, go on where the earlier start stopped.
-
-    With `drop_empty` its branch goes, too, if that holds nothing.
 
     Raises:
         SessionrunError, OSError: the work could not be parked; the worktree is unchanged.
@@ -69,7 +67,7 @@ def release(request: WorkspaceRequest, folder: Path, *, drop_empty: bool = True)
             from sessionrun.workspaces.bringing_out import leave_walls  # only walled tasks need it
 
             released = leave_walls(request, released)
-    if request.upstream is not None and request.upstream.history is not None and drop_empty:
+    if request.upstream is not None and request.upstream.history is not None:
         drop_excerpt(Path(request.repository.common_dir))
     return released
 

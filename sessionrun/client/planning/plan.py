@@ -256,9 +256,10 @@ def _settle_approval(asked: Asked, plan: Plan, config: Config) -> bool:
 def _remark_on_exports(plan: Plan) -> list[str]:
     if not plan.exports:
         return []
-    from sessionrun.runtime.exports.writer import remark_on_owner
+    from sessionrun.runtime.exports.writer import KINDS
 
-    return [remark for remark in map(remark_on_owner, plan.exports) if remark]
+    remarks = [KINDS[export.kind].remark_on_owner(export) for export in plan.exports]
+    return [remark for remark in remarks if remark]
 
 
 def _leave_out_done(plan: Plan, *, rerun: bool) -> tuple[Plan, int]:
@@ -267,12 +268,12 @@ def _leave_out_done(plan: Plan, *, rerun: bool) -> tuple[Plan, int]:
         raise InputError("--rerun: this input has no results file that could tell what was finished before")
     if rerun or not plan.exports:
         return plan, 0
-    from sessionrun.runtime.exports.writer import carry_over
+    from sessionrun.runtime.exports.writer import KINDS
 
     done: set[str] = set()
     exports = []
     for export in plan.exports:
-        kept, carried = carry_over(export, plan.tasks)
+        kept, carried = KINDS[export.kind].carry_over(export, plan.tasks)
         exports.append(kept)
         done |= carried
     tasks = tuple(task for task in plan.tasks if task.id not in done)

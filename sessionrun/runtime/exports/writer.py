@@ -37,10 +37,18 @@ class Kind(Protocol):
         """What writes the export."""
 
     def carry_over(self, export: Export, tasks: Sequence[TaskSpec]) -> tuple[Export, set[str]]:
-        """See `carry_over`."""
+        """The export with the runs that succeeded before, and the ids of the tasks that need not run for it.
+
+        Raises:
+            InputError: there is something else than a results file in its place.
+        """
 
     def carry_others(self, export: Export, tasks: Sequence[TaskSpec]) -> Export:
-        """See `carry_others`."""
+        """The export with all runs that its file holds but those that these tasks do again.
+
+        Raises:
+            InputError: there is something else than a results file in its place.
+        """
 
     def claim(self, session: SessionDir, spec: SessionSpec, export: Export, status: Mapping[str, Any]) -> None:
         """See `claim_exports`."""
@@ -52,7 +60,7 @@ class Kind(Protocol):
         """The export's file, if its session has ended and it does not say so."""
 
     def remark_on_owner(self, export: Export) -> str | None:
-        """See `remark_on_owner`."""
+        """What to say of a session that was interrupted over the export's file; None: there is none."""
 
     def find_outputs(self, session: SessionDir, export: Export) -> str | None:
         """A directory whose links lead into the session."""
@@ -92,24 +100,6 @@ class ExportWriter:
         return "\n".join(fresh) or None
 
 
-def carry_over(export: Export, tasks: Sequence[TaskSpec]) -> tuple[Export, set[str]]:
-    """The export with the runs that succeeded before, and the ids of the tasks that need not run for it.
-
-    Raises:
-        InputError: there is something else than a results file in its place.
-    """
-    return KINDS[export.kind].carry_over(export, tasks)
-
-
-def carry_others(export: Export, tasks: Sequence[TaskSpec]) -> Export:
-    """The export with all runs that its file holds but those that these tasks do again.
-
-    Raises:
-        InputError: there is something else than a results file in its place.
-    """
-    return KINDS[export.kind].carry_others(export, tasks)
-
-
 def claim_exports(session: SessionDir, spec: SessionSpec, status: Mapping[str, Any]) -> None:
     """Make the exports those of a session that is about to start, whose locks are held.
 
@@ -135,11 +125,6 @@ def find_behind(session: SessionDir, spec: SessionSpec) -> list[str]:
     """The files of a session that ended which do not say so: it could not write them."""
     paths = [KINDS[export.kind].find_behind(session, export) for export in spec.exports]
     return [path for path in paths if path is not None]
-
-
-def remark_on_owner(export: Export) -> str | None:
-    """What to say of a session that was interrupted over the export's file; None: there is none."""
-    return KINDS[export.kind].remark_on_owner(export)
 
 
 def find_outputs(session: SessionDir) -> list[str]:

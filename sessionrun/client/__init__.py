@@ -31,19 +31,11 @@ if TYPE_CHECKING:
     from sessionrun.client.asking.control import retry as retry
     from sessionrun.client.asking.control import set_width as set_width
     from sessionrun.client.asking.renewal import renew as renew
-    from sessionrun.client.cleaning.cache import clean_cache as clean_cache
     from sessionrun.client.cleaning.clean import clean as clean
     from sessionrun.client.cleaning.clean import clean_worktrees as clean_worktrees
-    from sessionrun.client.dispatching.dispatch import Prepared as Prepared
-    from sessionrun.client.dispatching.dispatch import prepare_dispatch as prepare_dispatch
-    from sessionrun.client.dispatching.settings import Settings as Settings
-    from sessionrun.client.dispatching.settings import settle_dispatch as settle_dispatch
-    from sessionrun.client.doctor.programs import Examined as Examined
     from sessionrun.client.doctor.report import Report as Report
     from sessionrun.client.doctor.report import diagnose as diagnose
     from sessionrun.client.explaining.grounds import explain as explain
-    from sessionrun.client.installed import examine_agents as examine_agents
-    from sessionrun.client.installed import list_agents as list_agents
     from sessionrun.client.landing.landing import AskedLanding as AskedLanding
     from sessionrun.client.landing.landing import merge as merge
     from sessionrun.client.launching.launch import launch as launch
@@ -60,32 +52,15 @@ if TYPE_CHECKING:
     from sessionrun.client.planning.plan import Nothing as Nothing
     from sessionrun.client.planning.plan import Planned as Planned
     from sessionrun.client.planning.plan import plan as plan
-    from sessionrun.client.planning.preview import describe_plan as describe_plan
-    from sessionrun.client.precaching.prefetching import precache as precache
-    from sessionrun.client.queue.feeds import import_list as import_list
     from sessionrun.client.queue.feeds import open_queue as open_queue
-    from sessionrun.client.queue.feeds import take_back as take_back
-    from sessionrun.client.queue.ingesting import Ingested as Ingested
-    from sessionrun.client.queue.ingesting import ingest as ingest
-    from sessionrun.client.queue.splitting import Split as Split
-    from sessionrun.client.queue.splitting import split as split
     from sessionrun.client.reading.changes import Change as Change
     from sessionrun.client.reading.changes import find_changed as find_changed
     from sessionrun.client.reading.changes import read_changes as read_changes
     from sessionrun.client.reading.listing import load_summaries as load_summaries
-    from sessionrun.client.reading.logs import Line as Line
-    from sessionrun.client.reading.logs import OutputReader as OutputReader
-    from sessionrun.client.reading.logs import open_outputs as open_outputs
     from sessionrun.client.reading.next_end import NextEnd as NextEnd
     from sessionrun.client.reading.next_end import wait_for_next as wait_for_next
-    from sessionrun.client.reading.outputs import iterate_chunks as iterate_chunks
     from sessionrun.client.reading.outputs import read_answer as read_answer
-    from sessionrun.client.reading.selection import Chosen as Chosen
-    from sessionrun.client.reading.selection import Wanted as Wanted
-    from sessionrun.client.reading.selection import choose_sessions as choose_sessions
     from sessionrun.client.reading.since import load_since as load_since
-    from sessionrun.client.reading.terse import choose_fields as choose_fields
-    from sessionrun.client.reading.terse import make_brief as make_brief
     from sessionrun.client.reading.view import load_summary_view as load_summary_view
     from sessionrun.client.reading.view import load_view as load_view
     from sessionrun.client.reading.waiting import Progress as Progress
@@ -108,7 +83,6 @@ if TYPE_CHECKING:
 
 _NAMES = {
     "sessionrun.client.asking.adding": ("Added", "add", "load_open"),
-    "sessionrun.client.cleaning.cache": ("clean_cache",),
     "sessionrun.client.reading.changes": ("Change", "find_changed", "read_changes"),
     "sessionrun.client.asking.changing": ("AskedChange",),
     "sessionrun.client.cleaning.clean": ("clean", "clean_worktrees"),
@@ -123,34 +97,23 @@ _NAMES = {
         "retry",
         "set_width",
     ),
-    "sessionrun.client.dispatching.dispatch": ("Prepared", "prepare_dispatch"),
-    "sessionrun.client.dispatching.settings": ("Settings", "settle_dispatch"),
-    "sessionrun.client.doctor.programs": ("Examined",),
     "sessionrun.client.doctor.report": ("Report", "diagnose"),
     "sessionrun.client.explaining.grounds": ("explain",),
     "sessionrun.client.planning.handover": ("AskedTasks",),
-    "sessionrun.client.queue.ingesting": ("Ingested", "ingest"),
-    "sessionrun.client.installed": ("examine_agents", "list_agents"),
     "sessionrun.client.planning.joining": ("settle_addition",),
     "sessionrun.client.landing.landing": ("AskedLanding", "merge"),
     "sessionrun.client.planning.landing": ("AskedLand",),
     "sessionrun.client.launching.launch": ("launch",),
     "sessionrun.client.reading.listing": ("load_summaries",),
-    "sessionrun.client.reading.logs": ("Line", "OutputReader", "open_outputs"),
     "sessionrun.client.lookup": ("choose_tasks", "open_session"),
     "sessionrun.client.reading.next_end": ("NextEnd", "wait_for_next"),
     "sessionrun.client.notices": ("SessionWarning",),
-    "sessionrun.client.reading.outputs": ("iterate_chunks", "read_answer"),
+    "sessionrun.client.reading.outputs": ("read_answer",),
     "sessionrun.client.planning.pace": ("AskedPace",),
     "sessionrun.client.planning.plan": ("Asked", "AskedGit", "AskedMoney", "Nothing", "Planned", "plan"),
-    "sessionrun.client.precaching.prefetching": ("precache",),
-    "sessionrun.client.planning.preview": ("describe_plan",),
-    "sessionrun.client.queue.feeds": ("import_list", "open_queue", "take_back"),
+    "sessionrun.client.queue.feeds": ("open_queue",),
     "sessionrun.client.asking.renewal": ("renew",),
-    "sessionrun.client.reading.selection": ("Chosen", "Wanted", "choose_sessions"),
     "sessionrun.client.reading.since": ("load_since",),
-    "sessionrun.client.queue.splitting": ("Split", "split"),
-    "sessionrun.client.reading.terse": ("choose_fields", "make_brief"),
     "sessionrun.client.reading.view": ("load_summary_view", "load_view"),
     "sessionrun.client.reading.waiting": ("Progress", "Waited", "wait"),
     "sessionrun.model.errors": (

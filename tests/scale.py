@@ -128,7 +128,7 @@ class ScaleNode:
         if self.is_dead or self.ends.get(job, self) is not None:
             return
         self.fate.running[job.split("/")[1]] -= 1
-        self.ends[job] = {"job": job, "kind": kind, "files": {}, "status": 0, "cpu_s": 0.0, "seconds": 60.0}
+        self.ends[job] = {"job": job, "kind": kind, "files": {}, "status": 0, "cpu_s": 0.0}
         self.tick(0.0)
 
     def _check_lease(self, until_ns: int) -> None:

@@ -18,7 +18,6 @@ from sessionrun.cluster.permits import CLOSED_S, Permits
 from sessionrun.cluster.placement import Placement
 from sessionrun.cluster.timers import Timers, find_fault, name_epoch, parse_timers
 from sessionrun.model.sandbox import Sandbox
-from sessionrun.runtime.dask.ahead import CALL_BACK_S, ENOUGH, Ahead
 from sessionrun.runtime.keeper.lease import Lease, LeaseFile
 from sessionrun.walls.trial import list_problems
 
@@ -273,15 +272,14 @@ def test_a_stop_is_in_each_answer_until_the_end() -> None:
     assert cluster.tick(ends=[end()]).stop == []
 
 
-def test_what_was_not_delivered_can_be_taken_back_and_what_was_goes_on() -> None:
+def test_a_stopped_job_that_was_not_delivered_is_dead_at_once_and_what_was_goes_on() -> None:
     cluster = Cluster()
     jobs = [f"s/t{number}/1/1/work/1" for number in range(3)]
     for job in jobs:
         cluster.submit(job)
     assert list(cluster.tick().orders) == jobs[:2]  # it has two slots
     assert cluster.tick(held=jobs[:2]).orders == {} and not cluster.permits.node_has_news("a")
-    for job in jobs:
-        cluster.head.withdraw(job)
+    cluster.head.stop(jobs[2], 1)
     assert [(dead["job"], dead["ran"]) for dead in cluster.call().dead] == [(jobs[2], False)]
     told = cluster.tick(held=jobs[:2])
     assert (told.stop, told.orders) == ([], {})
@@ -301,25 +299,6 @@ def test_an_order_may_wait_for_a_node_that_is_gone_until_it_is_stopped() -> None
     cluster.head.stop("s/b/1/1/release/1", 2)
     assert [dead["reason"] for dead in cluster.call().dead] == [STOPPED]
     assert list(cluster.tick().orders) == ["s/a/1/1/release/1"]
-
-
-def test_jobs_wait_for_each_other_only_while_they_are_short() -> None:
-    ahead = Ahead()
-    for _ in range(ENOUGH - 1):
-        ahead.ended("x", 0.01)
-    assert ahead.factor == 1
-    ahead.ended("x", 0.01)
-    assert ahead.factor == 8
-    ahead.ended("x", 1.0)
-    assert ahead.factor == 2
-    ahead.submitted("y", 10.0)
-    ahead.submitted("z", 10.0)
-    ahead.begun("y")
-    assert ahead.find_stuck(10.0 + CALL_BACK_S) == []
-    assert ahead.find_stuck(10.1 + CALL_BACK_S) == ["z"]
-    for _ in range(4):
-        ahead.ended("x", 60.0)
-    assert ahead.factor == 1
 
 
 def test_a_session_that_has_ended_leaves_nothing_and_its_late_calls_do_nothing() -> None:

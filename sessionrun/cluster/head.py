@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import field
 
-from sessionrun.cluster.messages import WITHDRAW, Message
+from sessionrun.cluster.messages import Message
 from sessionrun.model.frozen import frozen
 
 
@@ -82,11 +82,6 @@ class Head:
         """End a job, with TERM and then KILL, or with KILL."""
         if job in self.opened and level > self._stop.get(job, 0):
             self._stop[job] = level
-
-    def withdraw(self, job: str) -> None:
-        """Take back the order of a job that has not been delivered; one that was goes on."""
-        if job in self.opened:
-            self._stop.setdefault(job, WITHDRAW)
 
     def drop(self, job: str) -> None:
         """Forget a job: the journal has its end, durably, or never had the job."""

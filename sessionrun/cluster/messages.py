@@ -32,12 +32,10 @@ Message: TypeAlias = dict[str, Any]
 ReplyState = Literal["ok", "open", "stale", "superseded"]
 """`open`: say first what is open; `stale`: a later call came before; `superseded`: by another supervisor."""
 
-WITHDRAW: Final = 0
 TERM: Final = 1
 KILL: Final = 2
 ABANDON: Final = 3
-"""How a job is stopped: only if its order was not delivered; TERM and then KILL; KILL; KILL, for its session has
-not come back."""
+"""How a job is stopped: TERM and then KILL; KILL; KILL, for its session has not come back."""
 
 NEVER_DELIVERED: Final = "its order was never delivered"
 STOPPED: Final = "it was stopped before its order was delivered"

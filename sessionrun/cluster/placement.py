@@ -38,11 +38,6 @@ class Placement:
         """How many nodes."""
         return len(self._slots)
 
-    @property
-    def room(self) -> int:
-        """How many slots no job of the session has."""
-        return sum(max(0, slots - self._used.get(node, 0)) for node, slots in self._slots.items())
-
     def choose(self, without: Collection[str] = ()) -> str | None:
         """The node with most room for its size, but for those `without`; None: none can be used."""
         if without:

@@ -23,7 +23,6 @@ from sessionrun.model.sandbox import Sandbox
 from sessionrun.model.spec import SLOT, WALLS_PREFIX, Job, SessionSpec
 from sessionrun.model.turns import WORKSPACE_PHASES
 from sessionrun.queue.suggestions import NAME as SUGGESTIONS
-from sessionrun.runtime.dask.ahead import CALL_BACK_S, Ahead
 from sessionrun.runtime.dask.arrivals import Arrivals
 from sessionrun.runtime.dask.carrier import Carrier
 from sessionrun.runtime.dask.contact import Contact
@@ -87,8 +86,6 @@ class DaskExecutor:
         self._offered: SlotsOffered | None = None
         self._complained: str | None = None
         self._placement = Placement(at.node for at in opened.values())
-        self._ahead = Ahead()
-        self._called_back: set[str] = set()
         self._brings = (SUGGESTIONS,) if spec.feed is not None else ()
         self._unfit = {name.removeprefix(WALLS_PREFIX) for name in held if name.startswith(WALLS_PREFIX)}
         self._replicas: dict[str, Replicas] = {}
@@ -173,7 +170,6 @@ class DaskExecutor:
         if waits:
             self._waiting[name] = key, at.node
             return self._begin_where_gone() if is_gone else []
-        self._ahead.submitted(name, self._clock())
         return []
 
     def _begin_where_gone(self) -> list[Notice]:
@@ -209,13 +205,12 @@ class DaskExecutor:
         """
         if self._carrier.news:
             timeout_s = 0.0
-        notices = self._local.wait(self._limit(timeout_s), wake_fd, self._carrier.news.fd)
+        notices = self._local.wait(timeout_s, wake_fd, self._carrier.news.fd)
         heard_all = self._carrier.news.take()
         for heard in heard_all:
             notices += [] if heard is None else self._hear(heard)
         if heard_all:
             notices += [*(self._begin_where_gone() if self._waiting else ()), *self._offer()]
-        self._call_back()
         if self._carrier.fault is not None:
             raise StoreError(self._carrier.fault)
         complaint = self._carrier.complaint
@@ -231,7 +226,7 @@ class DaskExecutor:
             nodes = [*self._carrier.head.nodes.values()]
         self._placement.set_nodes({seen.node_id: seen.slots for seen in nodes if _is_usable(seen)})
         notices: list[Notice] = [*self._hold_unfit([seen for seen in nodes if _is_usable(seen)])]
-        offered = SlotsOffered(self._ahead.factor * self._placement.total, self._placement.count)
+        offered = SlotsOffered(self._placement.total, self._placement.count)
         if offered != self._offered:
             self._offered = offered
             notices.append(offered)
@@ -247,23 +242,6 @@ class DaskExecutor:
             yield HoldPlaced(f"{WALLS_PREFIX}{name}", "a node has come that can build its walls", self._clock())
         self._unfit = missing if usable else self._unfit
 
-    def _limit(self, timeout_s: float | None) -> float | None:
-        """How long to wait (seconds) where jobs wait ahead: until one of them is to be called back."""
-        if self._ahead.factor == 1:
-            return timeout_s
-        return CALL_BACK_S if timeout_s is None else min(timeout_s, CALL_BACK_S)
-
-    def _call_back(self) -> None:
-        """Jobs that wait behind others go where there is room."""
-        stuck = [job for job in self._ahead.find_stuck(self._clock()) if job not in self._called_back]
-        if not stuck:
-            return
-        with self._carrier.lock:
-            for job in stuck[: self._placement.room]:
-                self._called_back.add(job)
-                self._carrier.head.withdraw(job)
-        self._carrier.poke()
-
     def _hear(self, heard: tuple[str, Message]) -> list[Notice]:
         """What an end, a death or a beginning means."""
         kind, about = heard
@@ -273,14 +251,11 @@ class DaskExecutor:
             self._waiting.pop(job, None)
             if kind == "dead":
                 self._told.append(job)
-                self._ahead.begun(job)
                 return self._hear_death(key, about)
             begun = [] if job in self._begun else [JobStarted(key, 0, 0, 0)]
             self._begun.add(job)
-            self._ahead.begun(job)
             if kind == "begun":
                 return [*begun]
-            self._ahead.ended(job, about.get("seconds"))
             self._told.append(job)
             self._begun.discard(job)
             end = unpack_end(about, self._node_of(job))
@@ -312,11 +287,8 @@ class DaskExecutor:
             self._note_prepared(key, ok=False)
         if dead["ran"]:
             return [JobLost(key, "lost", reason, gone=None)]
-        lost = JobLost(key, "void", reason, counts=False)
-        if dead["job"] in self._called_back:
-            self._called_back.discard(dead["job"])
-            return [lost]
-        return [HoldPlaced(SLOT, reason, until=self._clock() + NODE_RETRY_S), lost]
+        hold = HoldPlaced(SLOT, reason, until=self._clock() + NODE_RETRY_S)
+        return [hold, JobLost(key, "void", reason, counts=False)]
 
     def _node_of(self, job: str) -> str:
         with self._carrier.lock:

@@ -336,7 +336,7 @@ class LinkProcess:
             for notice in read_frame(fields, key_of(job.job)):
                 end = pack_end(job.job, notice, over=job.over)
                 if end is not None:
-                    job.finish({**end, "seconds": job.measure()})
+                    job.finish(end)
                     self._has_news = True
 
 

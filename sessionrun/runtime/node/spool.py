@@ -105,10 +105,6 @@ class SpooledJob:
         """Where a pack of work in progress is made."""
         return self.folder.with_name(self.folder.name + SCRATCH)
 
-    def measure(self) -> float | None:
-        """How long it has run (seconds); None: this process did not see it begin."""
-        return None if self.begun_at is None else time.monotonic() - self.begun_at
-
     def make_chunks(self, budget: int, again_s: float) -> Iterator[Message]:
         """What the session does not have yet, at most `budget` bytes; nothing is sent again within `again_s`."""
         now = time.monotonic()

@@ -199,6 +199,8 @@ class Scheduler:
         nodes, sessions = permits.take_touched()
         for node in [node for node in self._ticks if node in nodes and permits.node_has_news(node)]:
             self._answer(permits, node)
+            if permits is not self.permits:  # it died before the answer left
+                return
         for name in [name for name in self._calls if name in sessions and permits.session_has_news(name)]:
             self._calls.pop(name)(permits.reply(self.world.now, name))
         due = permits.next_time()

@@ -13,6 +13,7 @@ import socket
 import ssl
 import subprocess
 import sys
+import threading
 import time
 import urllib.error
 import urllib.request
@@ -28,9 +29,10 @@ from conftest import Command, eventually, slow_seed
 
 import sessionrun as package
 from sessionrun.client.cluster import certs as cluster_certs
-from sessionrun.client.cluster.address import open_cluster
+from sessionrun.client.cluster.address import check_reachable, open_cluster
 from sessionrun.client.cluster.certs import make_certs
 from sessionrun.client.cluster.machines import head_command, make_unit
+from sessionrun.model.cluster import Cluster
 from sessionrun.model.errors import InputError
 from sessionrun.model.times import parse_time
 from sessionrun.runtime.node.directory import load_site
@@ -151,24 +153,37 @@ def test_certificates_pass_the_checks_of_the_strictest_python(own_place: Path) -
     assert ends[0].version() == ends[1].version() is not None
 
 
-def test_certificates_that_do_not_go_together_are_refused(own_place: Path) -> None:
+def test_certificates_that_cannot_be_loaded_are_refused(own_place: Path) -> None:
     environ = {"SESSIONRUN_CERTS": str(own_place / "certs")}
     made = make_certs(own_place / "certs")
     open_cluster("tls://127.0.0.1:1", environ)
     for path, other in zip(made, make_certs(own_place / "others"), strict=True):
         own = path.read_bytes()
-        for content in (other.read_bytes(), b"no certificate"):
+        # whether the authority has signed the certificate is seen when the head is called
+        for content in (b"no certificate", *([other.read_bytes()] if path.name != "ca.pem" else [])):
             path.write_bytes(content)
             with pytest.raises(InputError, match=r"these certificates cannot be used: .*make new ones with"):
                 open_cluster("tls://127.0.0.1:1", environ)
         path.write_bytes(own)
 
 
-def test_certificates_that_have_expired_are_refused(own_place: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_head_whose_certificate_has_expired_is_refused(own_place: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(cluster_certs, "DAYS", -0.5)
-    make_certs(own_place / "certs")
-    with pytest.raises(InputError, match="cannot be used: certificate has expired"):
-        open_cluster("tls://127.0.0.1:1", {"SESSIONRUN_CERTS": str(own_place / "certs")})
+    ca_file, cert_file, key_file = map(str, make_certs(own_place / "certs"))
+    context = ssl.create_default_context(ssl.Purpose.CLIENT_AUTH)
+    context.load_cert_chain(cert_file, key_file)
+    with socket.create_server(("127.0.0.1", 0)) as listener:
+
+        def answer() -> None:
+            with suppress(OSError), context.wrap_socket(listener.accept()[0], server_side=True):
+                pass
+
+        head = threading.Thread(target=answer)
+        head.start()
+        with pytest.raises(InputError, match="is no head of this cluster: certificate has expired"):
+            address = f"tls://127.0.0.1:{listener.getsockname()[1]}"
+            check_reachable(Cluster(address, ca_file, cert_file, key_file))
+        head.join()
 
 
 @pytest.mark.parametrize("host", ["::1", "[::1]"])

@@ -8,7 +8,6 @@ import re
 import socket
 import ssl
 from collections.abc import Coroutine, Iterable, Mapping
-from contextlib import suppress
 from dataclasses import replace
 from importlib.util import find_spec
 from pathlib import Path
@@ -78,7 +77,7 @@ def find_certs(environ: Mapping[str, str]) -> tuple[str, str, str]:
     """The paths of the three files for TLS.
 
     Raises:
-        InputError: one is not there, or two machines that have them would refuse each other.
+        InputError: one is not there, or cannot be loaded.
     """
     folder = find_certs_dir(environ)
     for name in NAMES:
@@ -89,7 +88,7 @@ def find_certs(environ: Mapping[str, str]) -> tuple[str, str, str]:
             )
     ca_file, cert_file, key_file = (str(folder / name) for name in NAMES)
     try:
-        _try_certs(ca_file, cert_file, key_file)
+        _make_context(ca_file, cert_file, key_file)
     except OSError as error:
         raise InputError(
             f"{folder}: these certificates cannot be used: {_describe_tls(error)}: remove all three, make new "
@@ -98,25 +97,13 @@ def find_certs(environ: Mapping[str, str]) -> tuple[str, str, str]:
     return ca_file, cert_file, key_file
 
 
-def _try_certs(ca_file: str, cert_file: str, key_file: str) -> None:
-    """Let two ends that have these files meet.
+def _make_context(ca_file: str, cert_file: str, key_file: str) -> ssl.SSLContext:
+    """As dask does: as strict as this Python is, but the other end may have any name.
 
     Raises:
-        OSError: one of them refuses the other, or a file is no such file.
+        OSError: a file is no such file, or the key is not that of the certificate.
     """
-    up, down = ssl.MemoryBIO(), ssl.MemoryBIO()
-    ends = (
-        _make_context(ssl.Purpose.SERVER_AUTH, ca_file, cert_file, key_file).wrap_bio(up, down),
-        _make_context(ssl.Purpose.CLIENT_AUTH, ca_file, cert_file, key_file).wrap_bio(down, up, server_side=True),
-    )
-    for end in (*ends, *ends):
-        with suppress(ssl.SSLWantReadError):
-            end.do_handshake()
-
-
-def _make_context(purpose: ssl.Purpose, ca_file: str, cert_file: str, key_file: str) -> ssl.SSLContext:
-    """As dask does: as strict as this Python is, but the other end may have any name."""
-    context = ssl.create_default_context(purpose, cafile=ca_file)
+    context = ssl.create_default_context(cafile=ca_file)
     context.check_hostname = False
     context.verify_mode = ssl.CERT_REQUIRED
     context.load_cert_chain(cert_file, key_file)
@@ -162,7 +149,7 @@ def check_reachable(cluster: Cluster) -> None:
     files = str(cluster.ca_file), str(cluster.cert_file), str(cluster.key_file)
     try:
         with socket.create_connection((host, port), REACH_TIMEOUT_S) as connection:
-            _make_context(ssl.Purpose.SERVER_AUTH, *files).wrap_socket(connection).close()
+            _make_context(*files).wrap_socket(connection).close()
     except (OSError, UnicodeError) as error:  # UnicodeError: a name that cannot be looked up, such as `a..b`
         if isinstance(error, ssl.SSLError) and not isinstance(error, ssl.SSLEOFError):  # EOF: it ended meanwhile
             raise InputError(

@@ -90,6 +90,11 @@ class SessionDir:
         """What the detached processes say of themselves."""
         return self.path / "supervisor.log"
 
+    @property
+    def contact_path(self) -> Path:
+        """With what of its cluster the session has no contact; there only while that is so."""
+        return self.path / "contact.json"
+
     def output_path(self, task: str) -> Path:
         """Final answer or standard output of the task's last WORK job."""
         return self.path / f"task-{task}.txt"

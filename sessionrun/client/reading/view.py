@@ -10,6 +10,7 @@ from __future__ import annotations
 import json
 import os
 from collections.abc import Callable
+from contextlib import suppress
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
@@ -19,7 +20,7 @@ from sessionrun.model.cluster import is_node_id
 from sessionrun.model.errors import SessionNotFound, SessionrunError
 from sessionrun.store.ballast import find_shortage
 from sessionrun.store.caches import find_body
-from sessionrun.store.contact import read_silences
+from sessionrun.store.files import read_regular
 from sessionrun.store.locks import is_held
 from sessionrun.store.session import SessionDir
 
@@ -142,7 +143,7 @@ def _finish(
     """Add what only a reader can know; `shown` is a status or a summary."""
     stopped = find_stopped(shown.get("processes")) if alive and not shown["ended_at"] else []
     full = None if shown["ended_at"] else find_shortage(session.path)
-    silent = read_silences(session) if alive and not shown["ended_at"] else []
+    silent = _read_silences(session) if alive and not shown["ended_at"] else []
     added = {
         "results_dir": str(session.path.absolute()),
         "stopped": stopped,
@@ -160,6 +161,14 @@ def _finish(
         # since the probe the first supervisor may have started, and written this
         shown["status"] = "running" if is_held(session.path / "lock") else "recovering"
     return shown
+
+
+def _read_silences(session: SessionDir) -> list[dict[str, Any]]:
+    """With what of its cluster the session has no contact, as its supervisor wrote last."""
+    with suppress(OSError, ValueError):
+        found: list[dict[str, Any]] = json.loads(read_regular(session.contact_path))
+        return found
+    return []
 
 
 def _correct(session: SessionDir, state: State, *, alive: bool) -> dict[str, Any]:

@@ -1,10 +1,12 @@
-"""Notes for readers with which nodes a session has no contact, or that it has none with the head.
+"""Notes for readers with which nodes a session has no contact, or that it has none with the head: `contact.json`.
 
-A time is that of this machine: what the scheduler tells are seconds from when it tells it.
+It is beside the logs: nothing is decided by it, and a reader needs it before a lease is over.  A time is that of
+this machine: what the scheduler tells are seconds from when it tells it.
 """
 
 from __future__ import annotations
 
+import json
 import time
 from collections.abc import Callable, Collection, Iterable
 from typing import Any
@@ -12,7 +14,7 @@ from typing import Any
 from sessionrun.cluster.head import NodeSeen
 from sessionrun.cluster.timers import lease_of
 from sessionrun.model.times import format_time
-from sessionrun.store.contact import write_silences
+from sessionrun.store.files import replace_file
 from sessionrun.store.session import SessionDir
 
 
@@ -49,7 +51,10 @@ class Contact:
         if silences == self._written:
             return
         try:
-            write_silences(self._session, silences)
+            if silences:
+                replace_file(self._session.contact_path, json.dumps(silences).encode(), durable=False)
+            else:
+                self._session.contact_path.unlink(missing_ok=True)
             self._written = silences
         except OSError as error:
             self._log(f"contact.json cannot be written: {error.strerror}")

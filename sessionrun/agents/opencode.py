@@ -147,17 +147,14 @@ def _problem_of_error(error: dict[str, Any]) -> Problem:
     """The error's name and the server's answer tell more than its message, which is for people."""
     name = text_at(error, "error", "name") or ""
     parts = [name, _message_of(error), text_at(error, "error", "data", "responseBody")]
-    parts += [f"retry-after: {after}" for after in (_retry_after(error),) if after]
+    after = text_at(error, "error", "data", "responseHeaders", "retry-after")
+    parts += [f"retry-after: {after}"] if after else []
     words = "\n".join(part for part in parts if part)
     if name == "MessageAbortedError":
         return Problem("aborted", _message_of(error), words)
     status = count_at(error, "error", "data", "statusCode")
     known = name or status is not None or text_at(error, "error", "data", "message")
     return Problem(class_of_failure(words, status) if known else "unknown", _message_of(error), words)
-
-
-def _retry_after(error: dict[str, Any]) -> str | None:
-    return text_at(error, "error", "data", "responseHeaders", "retry-after")
 
 
 def _refused_tool(event: dict[str, Any]) -> str | None:

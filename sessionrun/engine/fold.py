@@ -288,10 +288,6 @@ def _on_hold_lifted(state: State, entry: Entry, event: HoldLifted) -> None:
     state.queue.unpark(event.resource)
 
 
-def _on_limit_heard(state: State, entry: Entry, event: LimitHeard) -> None:
-    hear(state, entry, event)
-
-
 def _on_session_ended(state: State, entry: Entry, event: SessionEnded) -> None:
     state.ended, state.ended_at = event, entry.at
 
@@ -315,7 +311,7 @@ _APPLY: Final[Mapping[type, Callable[[State, Entry, Any], None]]] = {
     AgentChanged: _on_agent_changed,
     HoldPlaced: _on_hold_placed,
     HoldLifted: _on_hold_lifted,
-    LimitHeard: _on_limit_heard,
+    LimitHeard: hear,
     RequestReceived: lambda state, _, event: apply_request(state, event),
     SessionEnded: _on_session_ended,
     **LANDING_EVENTS,

@@ -66,7 +66,7 @@ class Slot:
         Raises:
             SessionrunError: another process held it for so long.
         """
-        path = self._path(".lock")
+        path = lock_path(self.repository, digest_target(self.target))
         with ExitStack() as stack:
             try:
                 stack.enter_context(hold_lock(path, timeout_s=SOON_S))
@@ -112,9 +112,6 @@ class Slot:
         )
         git("update-ref", self.pin, commit)
         crashpoint.step()
-
-    def _path(self, end: str) -> Path:
-        return _path(self.repository, digest_target(self.target), end)
 
 
 def sweep_slots(repository: Repository, git: Git) -> None:

@@ -23,7 +23,7 @@ from sessionrun.engine.landing import next_landing
 from sessionrun.engine.state import State
 from sessionrun.model.events import JobClaimed, JobLost, JobStarted
 from sessionrun.model.keys import JobKey
-from sessionrun.runtime.executors.protocol import Exit, Notice, name_left
+from sessionrun.runtime.executors.protocol import UNSEEN, Exit, Notice, name_left
 from sessionrun.store.ledger import Ledger, LedgerJob
 
 if TYPE_CHECKING:
@@ -92,9 +92,7 @@ def judge_job(key: JobKey, job: LedgerJob | None, ledger: Ledger, offset: int, *
     if job.lost:
         # whether a process of another container lives cannot be seen
         gone = True if same_boot and job.pid is not None else None
-        return JobLost(
-            key, "lost", "its end was not seen: the process that had started it was dead by then", gone=gone
-        )
+        return JobLost(key, "lost", UNSEEN, gone=gone)
     return None
 
 

@@ -308,7 +308,7 @@ def kill_as_one(find: Callable[[Scan], Iterable[Identity]]) -> list[Identity]:
     return frozen
 
 
-def kill_tree(leader: Identity, marker: str, patience_s: float = KILL_PATIENCE_S) -> bool:
+def kill_tree(leader: Identity, marker: str, patience_s: float) -> bool:
     """Kill all of a tree (see `find_tree`), and wait until it is gone; False: something of it does not die."""
     give_up_at = time.monotonic() + patience_s
     while kill_as_one(lambda seen: find_tree(seen, leader, marker)):

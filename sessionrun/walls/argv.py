@@ -165,7 +165,7 @@ def build_argv(
     # after TMP, in which it may lie; the root directory and TMP are the task's own anyway
     if walls.policy == "strict" and walls.home not in ("/", TMP):
         words += ["--tmpfs", walls.home]
-    words += _bind_all("--ro-bind", walls.shown)
+    words += _bind_all(walls.shown)
     words += [word for name, target in walls.links for word in ("--symlink", target, name)]
     empty = (*walls.masked_folders, *walls.hidden)
     around_top = [folder for folder in empty if _lies_in(folder, walls.top)]
@@ -180,7 +180,7 @@ def build_argv(
         words += ["--bind", walls.worktree, walls.worktree]
         words += ["--ro-bind-try", f"{walls.worktree}/.git", f"{walls.worktree}/.git"] if walls.common_dir else []
     words += [word for place, inside in walls.binds for word in ("--bind", place, inside)]
-    words += _bind_all("--ro-bind", walls.again)
+    words += _bind_all(walls.again)
     words += [word for path in walls.devices for word in ("--dev-bind", path, path)]
     if walls.proxy is not None:
         words += ["--ro-bind", walls.proxy, PROXY_FOLDER]
@@ -228,5 +228,5 @@ def _empty_all(folders: Iterable[str]) -> list[str]:
     return [word for folder in folders for word in ("--tmpfs", folder)]
 
 
-def _bind_all(word: str, paths: tuple[str, ...]) -> list[str]:
-    return [part for path in paths for part in (word, path, path)]
+def _bind_all(paths: tuple[str, ...]) -> list[str]:
+    return [part for path in paths for part in ("--ro-bind", path, path)]

@@ -1,4 +1,4 @@
-"""Runs one script of the user's in a session of its own; its end takes all with it that it has started."""
+"""Runs one program or script in a session of its own; its end takes all with it that it has started."""
 
 from __future__ import annotations
 
@@ -14,6 +14,9 @@ from sessionrun.store import processes
 from sessionrun.walls.argv import Enclosure
 
 SHELL: Final = "/bin/sh"
+
+END_S: Final = 30.0
+"""How long what was killed is waited for: it may write for a moment, inside of walls, too."""
 
 DIES_WITH_US: Final = 'exec 3<&0 </dev/null; { read -r _ <&3; kill -KILL 0; } & "$0" -ec "$1" 3<&-'
 """Runs the script `$1` in a group that ends when its standard input does: when we are killed."""
@@ -41,7 +44,7 @@ def run_script(
     dies_with_us: bool = False,
     walls: Enclosure | None = None,
 ) -> Ended:
-    """Run a script and end all that it leaves, in whatever session: a daemon must not outlive the room it runs in.
+    """Run a script as `run_alone` does.
 
     Args:
         script: what a shell runs to the first command that fails.
@@ -58,24 +61,49 @@ def run_script(
     dies_with_us = dies_with_us and walls is None
     argv: Sequence[str] = (SHELL, "-c", DIES_WITH_US, SHELL, script) if dies_with_us else (SHELL, "-ec", script)
     argv = argv if walls is None else walls.at(os.fspath(directory)).wrap(*argv)
+    stdin = subprocess.PIPE if dies_with_us else subprocess.DEVNULL
+    code, _ = run_alone(argv, directory, environ, output, limit_s, stdin=stdin)
+    if code is None:
+        return Ended(None, f"not done after {limit_s:g} s")
+    return Ended(code, None if code == 0 else f"exit code {code}" if code > 0 else f"signal {-code}")
+
+
+def run_alone(
+    argv: Sequence[str],
+    directory: Path,
+    environ: Mapping[str, str],
+    output: IO[bytes],
+    limit_s: float | None,
+    *,
+    stdin: int = subprocess.DEVNULL,
+) -> tuple[int | None, bool]:
+    """Run a program and end all that it leaves, in whatever session: a daemon must not outlive its room.
+
+    Returns how it ended, as `Popen.returncode` has it (None: its time was up), and whether all of it is gone.
+
+    Raises:
+        OSError: it cannot be started.
+    """
     marker = uuid.uuid4().hex
     process = subprocess.Popen(
         argv,
         cwd=directory,
         env={**environ, processes.SCRIPT_MARKER: marker},
-        stdin=subprocess.PIPE if dies_with_us else subprocess.DEVNULL,
+        stdin=stdin,
         stdout=output,
         stderr=subprocess.STDOUT,
         start_new_session=True,
     )
     leader = processes.Identity(process.pid, processes.start_time(process.pid, zombie=True) or 0)
+    code: int | None = None
     try:
         code = process.wait(limit_s)
     except subprocess.TimeoutExpired:
-        return Ended(None, f"not done after {limit_s:g} s")
+        pass
     finally:
-        processes.kill_tree(leader, marker)
-        process.wait()
+        is_gone = processes.kill_tree(leader, marker, END_S)
+        if is_gone:
+            process.wait()
         if process.stdin is not None:
             process.stdin.close()
-    return Ended(code, None if code == 0 else f"exit code {code}" if code > 0 else f"signal {-code}")
+    return code, is_gone

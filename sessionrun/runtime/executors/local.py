@@ -16,7 +16,7 @@ from sessionrun.model.events import HoldPlaced, JobClaimed, JobLost, JobStarted
 from sessionrun.model.keys import JobKey, parse_job_key
 from sessionrun.model.sandbox import Sandbox
 from sessionrun.model.spec import SLOT, Job
-from sessionrun.runtime.executors.protocol import Exit, Notice, name_left
+from sessionrun.runtime.executors.protocol import UNSEEN, Exit, Notice, name_left
 from sessionrun.runtime.executors.secrets import NotSet, look_up
 from sessionrun.runtime.keeper.wire import Connection, JobOrder, pack_job
 
@@ -157,11 +157,7 @@ def read_frame(fields: list[bytes], key: JobKey) -> list[Notice]:
     if kind == b"F":
         return [Exit(key, None, int(rest[2]), errno=int(rest[0]), detail=os.fsdecode(rest[1]))]
     if kind == b"L":
-        return [
-            JobLost(
-                key, "lost", "its end was not seen: the process that had started it was dead by then", gone=True
-            )
-        ]
+        return [JobLost(key, "lost", UNSEEN, gone=True)]
     if kind == b"R":
         reason = rest[0].decode("utf-8", "replace")
         hold = HoldPlaced(SLOT, reason, until=time.monotonic() + REFUSED_RETRY_S, until_exit=True)

@@ -7,7 +7,7 @@ them is not its work.
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
-from typing import Protocol, TypeAlias
+from typing import Final, Protocol, TypeAlias
 
 from sessionrun.model.cluster import SlotsOffered
 from sessionrun.model.ends import KILLED_BY_AGENT, STOPPED_BY_US, Leftover
@@ -43,6 +43,8 @@ def name_left(left: Iterable[tuple[bytes, bytes]]) -> tuple[Leftover, ...]:
         for how, command in left
     )
 
+
+UNSEEN: Final = "its end was not seen: the process that had started it was dead by then"
 
 Notice: TypeAlias = JobStarted | Exit | JobLost | HoldPlaced | SlotsOffered
 

@@ -9,17 +9,14 @@ from __future__ import annotations
 
 import os
 import re
-import subprocess
 import time
-import uuid
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Final
+from typing import IO, Final
 
 import orjson
 
-from sessionrun.store import processes
 from sessionrun.store.files import read_regular
 from sessionrun.walls.argv import build_argv
 from sessionrun.walls.clearing import clear_ways
@@ -27,10 +24,10 @@ from sessionrun.workspaces.environments.inputs import MAX_INPUT_BYTES, PROJECT_F
 from sessionrun.workspaces.environments.interpreter import Installer, Interpreter
 from sessionrun.workspaces.environments.request import BuildWalls, EnvironmentProblem, StepReport
 from sessionrun.workspaces.environments.steps import PYTEST, Way, order_ways, read_project
+from sessionrun.workspaces.shell import END_S, run_alone
 
 _TAIL_BYTES: Final = 4096
 _MAX_LIST: Final = 16 << 20
-_END_S: Final = 30.0
 _LIST: Final = """
 import importlib.metadata as metadata, json, sys
 found = {}
@@ -136,7 +133,7 @@ class Builder:
         begun = time.monotonic()
         with open(log, "wb") as stream:
             words = self._enclose(argv)
-            code = _wait(words, self.project, self._variables(), stream.fileno(), self.deadline)
+            code = _wait(words, self.project, self._variables(), stream, self.deadline)
         spent = time.monotonic() - begun
         self.steps.append(StepReport(name, round(spent, 3), argv, code, log.name))
         print(f"environment: {name}: {'done' if code == 0 else f'exit code {code}'} in {spent:.1f} s", flush=True)
@@ -178,37 +175,19 @@ class Builder:
         return f"{step.name}: exit code {step.exit_code}: {why} (see {step.log}){hint}"
 
 
-def _wait(argv: Sequence[str], cwd: Path, environ: Mapping[str, str], output: int, deadline: float) -> int:
-    """Run a program to its end, or to the deadline, and end what it leaves; its exit code, as a shell says it.
+def _wait(argv: Sequence[str], cwd: Path, environ: Mapping[str, str], output: IO[bytes], deadline: float) -> int:
+    """Run a program to its end, or to the deadline; its exit code, as a shell says it.
 
     Raises:
         EnvironmentProblem: it cannot be started, or something of it does not end.
     """
-    marker = uuid.uuid4().hex
     try:
-        process = subprocess.Popen(
-            argv,
-            cwd=cwd,
-            env={**environ, processes.SCRIPT_MARKER: marker},
-            stdin=subprocess.DEVNULL,
-            stdout=output,
-            stderr=output,
-            start_new_session=True,
-        )
+        code, is_gone = run_alone(argv, cwd, environ, output, max(0.0, deadline - time.monotonic()))
     except OSError as error:
         raise EnvironmentProblem(f"cannot run {argv[0]}: {error.strerror}") from None
-    leader = processes.Identity(process.pid, processes.start_time(process.pid, zombie=True) or 0)
-    try:
-        code = process.wait(max(0.0, deadline - time.monotonic()))
-    except subprocess.TimeoutExpired:
-        code = 124
-    finally:
-        # also what was inside of walls is waited for: it may write for a moment after it was killed
-        is_gone = processes.kill_tree(leader, marker, _END_S)
     if not is_gone:
-        raise EnvironmentProblem(f"what a build started goes on after {_END_S:g} s")
-    process.wait()
-    return code if code >= 0 else 128 - code
+        raise EnvironmentProblem(f"what a build started goes on after {END_S:g} s")
+    return 124 if code is None else code if code >= 0 else 128 - code
 
 
 def read_text(path: Path) -> str | None:

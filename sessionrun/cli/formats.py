@@ -84,7 +84,7 @@ def _iterate_markdown(view: Mapping[str, Any], tasks: Sequence[Task], read: Read
         yield f"\n## {task['num']}. {_plain(task['title'])}\n\n`{escape_line(task['id'])}`: {task_word(task)}\n"
         reasons = " ".join(line.strip() for line in reason_lines(task, ""))
         yield f"\n{_plain(reasons)}\n" if reasons else ""
-        words = [] if (task.get("telling") or {}).get("step") == "work" else telling_lines(task, "")
+        words = telling_lines(task, "", but="work")
         yield _fence("\n".join(words))
         yield _fence(read(task, "output"))
         errors = read(task, "stderr") if has_failed(task) else ""

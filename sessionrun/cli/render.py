@@ -258,10 +258,10 @@ def left_lines(task: Mapping[str, Any], indent: str) -> list[str]:
 _STEP_WORDS: Final = {"work": "standard error"}
 
 
-def telling_lines(task: Mapping[str, Any], indent: str) -> list[str]:
-    """What the step printed last at which a task failed."""
+def telling_lines(task: Mapping[str, Any], indent: str, *, but: str = "") -> list[str]:
+    """What the step printed last at which a task failed; nothing of the step `but`, which is shown anyway."""
     telling = task.get("telling")
-    if not telling:
+    if not telling or telling["step"] == but:
         return []
     head = f"[{_STEP_WORDS.get(telling['step'], telling['step'])}, last lines]"
     return [indent + line for line in (head, *(f"  {escape(line.expandtabs())}" for line in telling["lines"]))]

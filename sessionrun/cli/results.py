@@ -167,7 +167,7 @@ def print_results(
 
             about += agent_lines(task, "")
         click.echo("\n".join([*about, SINGLE_LINE]))
-        words = [] if (task.get("telling") or {}).get("step") == "work" else telling_lines(task, "")
+        words = telling_lines(task, "", but="work")
         for line in words:
             click.echo(line)
         errors = session.path / task["stderr"]

@@ -6,13 +6,15 @@ import subprocess
 from dataclasses import replace
 from pathlib import Path
 
+import orjson
 import pytest
 
 from sessionrun.model.hidden import HiddenTests, hidden_from_record
 from sessionrun.model.places import Place
 from sessionrun.model.spec import Prove, TaskSpec
-from sessionrun.runtime.jobs.check.baseline import list_red
+from sessionrun.runtime.jobs.check.baseline import run_baseline
 from sessionrun.runtime.jobs.check.junit import Case, parse_junit
+from sessionrun.runtime.jobs.check.known import REQUEST, load_red
 from sessionrun.runtime.jobs.prove.cases import list_test_files, match_ids, split_id
 from sessionrun.workspaces.crossing import NotApplicable, add_tests, take_source
 from sessionrun.workspaces.git import Git
@@ -103,17 +105,32 @@ def test_the_record() -> None:
     assert TaskSpec("t", ("p",), prove=Prove(hidden=hidden)).prove == Prove(hidden=hidden)
 
 
-def test_which_tests_were_red_before_the_work(tmp_path: Path) -> None:
-    known = HiddenTests("", (), ("tests/test_a.py::test_good", "tests/test_a.py::test_bad"))
-    assert list_red(known, tmp_path) == frozenset(), "nothing was run"
-    (tmp_path / "known.code").write_text("4")
-    assert list_red(known, tmp_path) is None, "no test could be run"
-    (tmp_path / "known.code").write_text("0")
-    assert list_red(known, tmp_path) == frozenset(), "they were, but the command names none"
-    cases = '<testcase classname="tests.test_a" name="test_{}">{}</testcase>'
-    both = cases.format("good", "") + cases.format("bad", "<failure/>")
-    (tmp_path / "known.xml").write_text(f"<testsuites><testsuite>{both}</testsuite></testsuites>")
-    assert list_red(known, tmp_path) == frozenset({"tests/test_a.py::test_bad"})
+CASE = "<testcase classname='tests.test_a' name='test_{}'>{}</testcase>"
+BOTH = f"<testsuite>{CASE.format('good', '')}{CASE.format('bad', '<failure/>')}</testsuite>"
+
+
+@pytest.mark.parametrize(
+    ("command", "red"),
+    [
+        ("exit 4;", None),  # no test could be run
+        (":", frozenset()),  # they were, but the command names none
+        (f'echo "{BOTH}" > "${{PYTEST_ADDOPTS##*=}}"; exit 1;', frozenset({"tests/test_a.py::test_bad"})),
+    ],
+)
+def test_which_tests_were_red_before_the_work(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, command: str, red: frozenset[str] | None
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    ids = ("tests/test_a.py::test_good", "tests/test_a.py::test_bad")
+    (tmp_path / REQUEST).write_bytes(orjson.dumps(HiddenTests("", (), ids, command=command)))
+    run_baseline(tmp_path)
+    assert load_red(tmp_path) == frozenset(), "none of their files is there"
+    (tmp_path / "tests").mkdir()
+    (tmp_path / "tests" / "test_a.py").touch()
+    run_baseline(tmp_path)
+    assert load_red(tmp_path) == red
+    (tmp_path / "known-red.json").write_text("[[]]")
+    assert load_red(tmp_path) == frozenset(), "this record is not ours"
 
 
 # --- patches ---

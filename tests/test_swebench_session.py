@@ -189,11 +189,11 @@ def changed(patch: str) -> list[str]:
 
 @pytest.mark.slow
 def test_what_says_nothing_about_the_agent_is_run_again(bench: Bench) -> None:
-    """A test patch that does not apply, and then one that does: the instance is no prediction before."""
+    """A test command that cannot be run, and then one that can: the instance is no prediction before."""
     file = bench.artifacts("instances.jsonl")
     good = file.read_text()
-    file.write_text(good.replace("@@ -15,3", "@@ -99,3").replace("leaves_short_text", "is_not_there", 1))
-    assert file.read_text() != good
+    lines = [json.dumps({**instance, "test_cmd": "./is-not-there"}) for instance in read_instances(bench)]
+    file.write_text("\n".join(lines))
     bench.run(GOLD, "--no-environment", "--instance", "example__wordtool-1")
     document = bench.documents("r")["example__wordtool-1.json"]
     assert (document["reason_class"], document["infrastructure"], document["resolved"]) == (
@@ -324,7 +324,7 @@ def test_a_test_that_is_red_before_the_work_fails_no_round(bench: Bench) -> None
     assert document["error"].endswith("; 1 of these do not pass here without the work either")
     assert document["PASS_TO_PASS_failed"] == document["PASS_TO_PASS_failed_before"] == [lacking]
     (setup,) = bench.cwd.glob("sessions/session-*/jobs/*/a1-r1-setup")
-    assert (setup / "known.xml").exists()
+    assert json.loads((setup / "known-red.json").read_text()) == {"ids": [lacking]}
 
 
 @pytest.mark.slow

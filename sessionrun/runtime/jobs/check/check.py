@@ -18,11 +18,10 @@ from sessionrun.agents import table
 from sessionrun.model.brief import Brief
 from sessionrun.model.checks import Checked
 from sessionrun.model.errors import SessionrunError
-from sessionrun.model.hidden import HiddenTests
 from sessionrun.model.reasons import CHECK_NOT_RUN
 from sessionrun.model.spec import OutputFormat
-from sessionrun.runtime.jobs.check.baseline import list_red
 from sessionrun.runtime.jobs.check.feedback import word_stat
+from sessionrun.runtime.jobs.check.known import load_red
 from sessionrun.runtime.jobs.check.patches import find_odd, find_patch, has_prefixes, list_spellings
 from sessionrun.runtime.jobs.check.reading import Unclear, strip_thoughts
 from sessionrun.runtime.jobs.check.request import FEEDBACK, CheckReport, CheckRequest, Verification
@@ -77,7 +76,7 @@ def check(request: CheckRequest, folder: Path) -> CheckReport:
         reads = request.reads_report
         ran = run_commands(request.commands, request.directory, folder, request.walls, reads_report=reads)
         if ran.problem is None and request.known is not None:
-            red = _find_red(request, request.known)
+            red = frozenset() if request.before is None else load_red(Path(request.before))
             ran = run_known(request.known, request.directory, folder, red, request.walls)
         report = replace(report, checked=None if ran.counts is None else Checked(ran.counts))
         if ran.lacks is not None and not _is_of_work(request, ran.lacks, folder):
@@ -111,10 +110,6 @@ def _is_of_work(request: CheckRequest, program: str, folder: Path) -> bool:
             return was_there != os.path.lexists(os.path.join(site.git.directory, path))
     except SessionrunError:
         return True  # the worktree is not what it was
-
-
-def _find_red(request: CheckRequest, known: HiddenTests) -> frozenset[str] | None:
-    return frozenset() if request.before is None else list_red(known, Path(request.before))
 
 
 def _keep_round(

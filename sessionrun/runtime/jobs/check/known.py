@@ -14,17 +14,26 @@ from typing import Final
 
 import orjson
 
+from sessionrun.model.errors import JobFileError
+from sessionrun.model.frozen import frozen
 from sessionrun.model.hidden import HiddenTests
 from sessionrun.model.spec import TaskSpec
 from sessionrun.store.files import replace_file
+from sessionrun.store.jobfiles import load_record_if_any
 from sessionrun.walls.argv import Enclosure
 
 PHASE: Final = "baseline"
 REQUEST: Final = "known.json"
 WALLS: Final = "known-walls.json"
 OUTPUT: Final = "known.txt"
-JUNIT: Final = "known.xml"
-CODE: Final = "known.code"
+RED: Final = "known-red.json"
+
+
+@frozen
+class Red:
+    """The ids of the tests that did not pass; None: the command could not run any of them."""
+
+    ids: tuple[str, ...] | None
 
 
 def name_known(task: TaskSpec) -> HiddenTests | None:
@@ -45,3 +54,14 @@ def ask_baseline(known: HiddenTests, folder: Path, program: str, walls: Enclosur
     if walls is not None:
         replace_file(folder / WALLS, orjson.dumps(walls), durable=False)
     return f"{shlex.join([sys.executable, program, PHASE, str(folder)])} || :"
+
+
+def load_red(folder: Path) -> frozenset[str] | None:
+    """The tests that did not pass; none if nothing was run; None if the command could not run any of them."""
+    try:
+        red = load_record_if_any(folder / RED, Red)
+    except JobFileError:
+        red = None  # it is not ours
+    if red is None:
+        return frozenset()
+    return None if red.ids is None else frozenset(red.ids)

@@ -16,7 +16,7 @@ from sessionrun.model.checks import Counts
 from sessionrun.model.hidden import HiddenTests
 from sessionrun.model.reasons import NO_PROGRAM
 from sessionrun.runtime.jobs.check.feedback import MAX_BYTES, word_failure
-from sessionrun.runtime.jobs.check.junit import MAX_FAILURES, FailedTest, Tests, count_words, read_junit
+from sessionrun.runtime.jobs.check.junit import MAX_FAILURES, FailedTest, Tests, Word, count_words, read_junit
 from sessionrun.runtime.jobs.prove.cases import list_test_files, match_ids, split_id
 from sessionrun.store.files import open_regular
 from sessionrun.walls.argv import TMP, Enclosure
@@ -96,15 +96,14 @@ def run_known(
         red: those that did not pass before the work either, and do not count; None: no test could be run then.
         walls: of the task.
     """
-    files = [name for name in list_test_files(known.pass_to_pass, ()) if os.path.exists(f"{directory}/{name}")]
-    if not files or red is None:
+    command = word_known(known, directory)
+    if command is None or red is None:
         return Ran(None, "", None)
-    command = " ".join([known.command, *map(shlex.quote, files)])
     print(f"$ {command}", flush=True)
     begun, junit = _size(folder / "stdout"), find_report(folder, "junit-known.xml", walls)
     tests, code = _run(command, directory, junit, walls, "--continue-on-collection-errors")
-    words = match_ids(known.pass_to_pass, () if tests is None else tests.cases)
-    broken = [test_id for test_id, word in words.items() if word in ("failed", "error") and test_id not in red]
+    words, broken = judge_known(known, tests)
+    broken = [test_id for test_id in broken if test_id not in red]
     counts = count_words(words.values())
     if not broken and (words or not code):
         return Ran(None, "", counts)
@@ -114,6 +113,18 @@ def run_known(
     feedback = word_failure(command, code, counts if words else None, failed[:MAX_FAILURES], output, size)
     problem = f"{len(broken)} tests that passed before fail, such as {broken[0]}" if broken else None
     return Ran(problem or f"exit code {code} of: {command}", feedback, counts if words else None)
+
+
+def word_known(known: HiddenTests, directory: str) -> str | None:
+    """The command that runs the files of tests that are there; None: there are none."""
+    files = [name for name in list_test_files(known.pass_to_pass, ()) if os.path.exists(f"{directory}/{name}")]
+    return " ".join([known.command, *map(shlex.quote, files)]) if files else None
+
+
+def judge_known(known: HiddenTests, tests: Tests | None) -> tuple[dict[str, Word], list[str]]:
+    """How each of the tests ended that a report has, by its id; and the ids of those that did not pass."""
+    words = match_ids(known.pass_to_pass, () if tests is None else tests.cases)
+    return words, [test_id for test_id, word in words.items() if word in ("failed", "error")]
 
 
 def _run(

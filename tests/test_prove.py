@@ -99,7 +99,6 @@ CARGO = (
         ("Ran 5 tests in 0.001s\n\nOK (skipped=2)\n", {}, {"unittest": 3}),
         ("\x1b[2m      Tests \x1b[22m 1 failed | 2 passed | 4 skipped (7)\n", {}, {"vitest": 3}),
         ("Tests:       1 failed, 1 skipped, 2 passed, 4 total\n", {}, {"jest": 3}),
-        ("  2 passing (3ms)\n  1 failing\n", {}, {"mocha": 3}),
         ("# tests 3\n# pass 2\n# fail 1\n", {}, {"node": 3}),
         ("Tests run: 3, Failures: 1, Errors: 0, Skipped: 1\n", {}, {"surefire": 2}),
         ("1 passed\nok then\nall tests passed in time\n", {}, {}),

@@ -25,12 +25,9 @@ _LEFT_OUT: Final = frozenset(
 )
 _SUFFIXES: Final[Mapping[str, Collection[str]]] = {
     **dict.fromkeys(("pytest", "unittest"), (".py",)),
-    **dict.fromkeys(("cargo", "nextest"), (".rs",)),
-    **dict.fromkeys(
-        ("jest", "vitest", "mocha", "node", "bun"), (".js", ".mjs", ".cjs", ".jsx", ".ts", ".mts", ".cts", ".tsx")
-    ),
+    **dict.fromkeys(("jest", "vitest", "node"), (".js", ".mjs", ".cjs", ".jsx", ".ts", ".mts", ".cts", ".tsx")),
+    "cargo": (".rs",),
     "go": (".go",),
-    "rspec": (".rb",),
     "surefire": (".java",),
 }
 """By runner, the files that its tests are in."""
@@ -45,7 +42,6 @@ _RUST: Final = (
 )
 _GO: Final = '\nfunc Test_{0}(t *testing.T) {{\n\tt.Fatal("canary")\n}}\n'
 _SCRIPT: Final = '\n;{1}("test_{0}", () => {{\n  throw new Error("canary");\n}});\n'
-_RUBY: Final = '\nRSpec.describe("canary") {{ it("test_{0}") {{ raise "canary" }} }}\n'
 _JAVA: Final = (
     '\n    @{1}.Test\n    public void test_{0}() {{\n        throw new AssertionError("canary");\n    }}\n'
 )
@@ -101,8 +97,6 @@ def word_canary(suffix: str, text: str, token: str) -> str | None:
         return text + _RUST.format(token) if "#[test]" in text or "#[cfg(test)]" in text else None
     if suffix == ".go":
         return text + _GO.format(token) if '"testing"' in text and "func Test" in text else None
-    if suffix == ".rb":
-        return text + _RUBY.format(token)
     if suffix == ".java":
         package = next(
             (name for name in ("org.junit.jupiter.api", "org.junit") if f"import {name}." in text), None

@@ -37,17 +37,12 @@ _SUMMARIES: Final[Mapping[str, _Summary]] = {
     ),
     "unittest": _compile(r"^(?:Ran \d+ tests? in |OK \(|FAILED \().*$", r"^Ran (\d+) ", r"skipped=(\d+)"),
     "cargo": _compile(r"^test result: .*$", r"(\d+) (?:passed|failed)"),
-    "nextest": _compile(r"^ +Summary \[.*$", r"(\d+) (?:passed|failed)"),
     "jest": _compile(r"^Tests: +.*\d+ total", r"(\d+) (?:passed|failed)"),
     "vitest": _compile(r"^ +Tests +\d.*\(\d+\)", r"(\d+) (?:passed|failed)"),
-    "mocha": _compile(r"^ +\d+ (?:passing|failing)\b.*$", r"(\d+) "),
     "node": _compile(r"^(?:#|\u2139) (?:pass|fail) \d+$", r"(\d+)"),
-    "bun": _compile(r"^ *\d+ (?:pass|fail)$", r"(\d+)"),
-    "rspec": _compile(r"^\d+ examples?, \d+ failures?.*$", r"^(\d+)", r"(\d+) pending"),
     "surefire": _compile(
         r"Tests run: \d+, Failures: \d+, Errors: \d+, Skipped: \d+\s*$", r"run: (\d+)", r"Skipped: (\d+)"
     ),
-    "dotnet": _compile(r"^(?:Passed|Failed)! +- Failed:.*$", r"(?:Failed|Passed): +(\d+)"),
     "go": _compile(r"^(?:ok|FAIL) *\t\S+\t(?:[\d.]+s|\(cached\))", r"(?!)"),
 }
 """By the name of the runner.  go without ``-v`` prints no number: it is only known that it ran."""

@@ -13,20 +13,21 @@ from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import replace
 from pathlib import Path
-from typing import IO, Final, NamedTuple
+from typing import IO, Final
 
 from sessionrun.model.hidden import HiddenTests
 from sessionrun.runtime.jobs.check.junit import Case, Word, read_junit
 from sessionrun.runtime.jobs.check.running import add_junit, find_report
 from sessionrun.runtime.jobs.prove.cases import list_test_files, match_ids
 from sessionrun.runtime.jobs.prove.request import OBJECTS, SOURCE_PATCH, JudgedTests, ProveReport, ProveRequest
-from sessionrun.runtime.jobs.prove.room import Shell, open_shell
+from sessionrun.runtime.jobs.prove.room import Shell, begin, make_variables
+from sessionrun.runtime.jobs.prove.trial import Trials
 from sessionrun.store.jobfiles import read_tail
 from sessionrun.workspaces.crossing import NotApplicable, add_tests, take_source
-from sessionrun.workspaces.fence import Fence, open_fence
+from sessionrun.workspaces.environments.request import EnvironmentProblem
+from sessionrun.workspaces.fence import open_fence
 from sessionrun.workspaces.git import Git
 from sessionrun.workspaces.park import write_patch
-from sessionrun.workspaces.room import open_room
 from sessionrun.workspaces.source_patch import list_files
 
 OUTPUT: Final = "hidden-tests.txt"
@@ -40,15 +41,6 @@ NOT_FOUND: Final = 127
 """The exit code of a shell that does not find a program."""
 
 _ADDED: Final = "--continue-on-collection-errors"
-
-
-class _Site(NamedTuple):
-    """Where rooms are made, what is asked, the job's folder, and the mask of files in a room."""
-
-    fence: Fence
-    request: ProveRequest
-    folder: Path
-    umask: int
 
 
 def judge_by_hidden_tests(request: ProveRequest, hidden: HiddenTests, folder: Path) -> ProveReport:
@@ -76,10 +68,10 @@ def judge_by_hidden_tests(request: ProveRequest, hidden: HiddenTests, folder: Pa
             with_work, without = (add_tests(main, commit, base, patch, folder) for commit in (source, base))
         except NotApplicable as error:
             return ProveReport("unproved", str(error), reason_class="tests_not_run")
-        site = _Site(fence, request, folder, umask)
-        report = _judge_in_room(site, hidden, with_work)
+        trials = Trials(fence, request, folder, objects, umask)
+        report = _judge_in_room(trials, hidden, with_work)
         if report.tests is not None and report.tests.broken:
-            report = _compare(site, hidden, without, report, report.tests)
+            report = _compare(trials, hidden, without, report, report.tests)
     print(f"verdict: {report.verdict}", flush=True)
     return report
 
@@ -88,27 +80,27 @@ def _leave_patch(main: Git, base: str, source: str, folder: Path) -> None:
     write_patch(main, base, main.line("rev-parse", f"{source}^{{tree}}"), folder / SOURCE_PATCH)
 
 
-def _judge_in_room(site: _Site, hidden: HiddenTests, commit: str) -> ProveReport:
-    with _open_shell(site, commit, site.folder) as (shell, why, stream):
+def _judge_in_room(trials: Trials, hidden: HiddenTests, commit: str) -> ProveReport:
+    with _open_shell(trials, commit, trials.folder) as (shell, why, stream):
         if shell is None:
             return ProveReport("unproved", why, reason_class="tests_not_run")
-        words = _run_tests(shell, hidden, site.folder, stream)
+        words = _run_tests(shell, hidden, trials.folder, stream)
         if not words and (why := _find_fault(shell, hidden, stream)) is not None:
             return ProveReport("unproved", why, reason_class="tests_not_run")
         report = _judge(words, hidden)
     if report.problem is not None:
-        print(read_tail(site.folder / OUTPUT)[-TOLD_BYTES:].decode("utf-8", "replace"), flush=True)
+        print(read_tail(trials.folder / OUTPUT)[-TOLD_BYTES:].decode("utf-8", "replace"), flush=True)
     return report
 
 
 def _compare(
-    site: _Site, hidden: HiddenTests, commit: str, report: ProveReport, tests: JudgedTests
+    trials: Trials, hidden: HiddenTests, commit: str, report: ProveReport, tests: JudgedTests
 ) -> ProveReport:
     """Say which tests that the work seems to have broken do not pass without it either: those of this machine."""
     known = replace(hidden, fail_to_pass=(), pass_to_pass=tests.broken)
-    folder = site.folder / BEFORE
+    folder = trials.folder / BEFORE
     folder.mkdir(exist_ok=True)
-    with _open_shell(site, commit, folder) as (shell, _, stream):
+    with _open_shell(trials, commit, folder) as (shell, _, stream):
         words = _run_tests(shell, known, folder, stream) if shell is not None else None
     if words is None:
         return report
@@ -118,18 +110,16 @@ def _compare(
 
 
 @contextmanager
-def _open_shell(site: _Site, commit: str, folder: Path) -> Iterator[tuple[Shell | None, str | None, IO[bytes]]]:
+def _open_shell(trials: Trials, commit: str, folder: Path) -> Iterator[tuple[Shell | None, str | None, IO[bytes]]]:
     """A clean room, and the file for what is printed in it; without a shell, why there is none."""
-    with (folder / OUTPUT).open("wb") as stream:
-        os.umask(site.umask)
+    request, wish = trials.request, trials.request.environment
+    with (folder / OUTPUT).open("wb") as stream, trials.open_room(commit) as room, trials.as_user():
         try:
-            with (
-                open_room(site.fence, site.request.workspace.owner, commit, site.folder / OBJECTS) as room,
-                open_shell(site.request, room, folder, stream) as (shell, why),
-            ):
-                yield shell, why, stream
-        finally:
-            os.umask(0o077)
+            own = {} if wish is None else make_variables(wish, folder)
+        except EnvironmentProblem as error:
+            yield None, f"its environment: {error}", stream
+        else:
+            yield *begin(request, room, own, stream), stream
 
 
 def _run_tests(shell: Shell, hidden: HiddenTests, folder: Path, stream: IO[bytes]) -> dict[str, Word]:

@@ -3,8 +3,7 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Iterator, Mapping
-from contextlib import contextmanager
+from collections.abc import Mapping
 from pathlib import Path
 from typing import IO
 
@@ -12,7 +11,6 @@ from sessionrun.runtime.jobs.commands import AND_THEN
 from sessionrun.runtime.jobs.prove.request import ProveRequest
 from sessionrun.walls.argv import Enclosure
 from sessionrun.workspaces.environments.make import make_environment
-from sessionrun.workspaces.environments.removal import clear
 from sessionrun.workspaces.environments.request import EnvironmentProblem, EnvironmentRequest, name_variables
 from sessionrun.workspaces.shell import run_script
 
@@ -41,44 +39,6 @@ class Shell:
         variables = {**self.environ, **(environ or {})}
         self.code, why = run_script(script, self.directory, variables, stream, timeout_s, walls=self.walls)
         return why
-
-
-@contextmanager
-def open_shell(
-    request: ProveRequest, room: Path, folder: Path, stream: IO[bytes]
-) -> Iterator[tuple[Shell | None, str | None]]:
-    """The shell of a room whose set-up is done; or None, and in one line why there is none.
-
-    Its environment is made for it, and goes with it: never the task's own, which the agent may have changed.
-
-    Args:
-        request: what is proved.
-        room: where.
-        folder: the job's.
-        stream: gets what the set-up prints.
-
-    Raises:
-        SessionrunError, OSError: the environment cannot be removed.
-    """
-    wish = request.environment
-    if wish is None:
-        yield begin(request, room, {}, stream)
-        return
-    target = Path(wish.target)
-    clear(target)
-    try:
-        yield _begin_in(wish, request, room, folder, stream)
-    finally:
-        clear(target)
-
-
-def _begin_in(
-    wish: EnvironmentRequest, request: ProveRequest, room: Path, folder: Path, stream: IO[bytes]
-) -> tuple[Shell | None, str | None]:
-    try:
-        return begin(request, room, make_variables(wish, folder), stream)
-    except EnvironmentProblem as error:
-        return None, f"its environment: {error}"
 
 
 def begin(

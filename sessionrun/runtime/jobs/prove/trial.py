@@ -126,18 +126,31 @@ class Trials:
     @contextmanager
     def _open(self, commit: str) -> Iterator[Path]:
         """The room, with what the task's worktree was given beside its commit."""
-        request, workspace = self.request, self.request.workspace
+        workspace = self.request.workspace
         ignore = ignore_words(workspace.repository, self.folder)
-        with ExitStack() as stack:
-            if request.environment is not None:
-                stack.callback(clear, Path(request.environment.target))
-            with self._as_user():
-                room = stack.enter_context(open_room(self.fence, workspace.owner, commit, self.objects))
+        with self.open_room(commit) as room:
+            with self.as_user():
                 bring_files(self.fence.main(), workspace, room, ignore, in_room=True)
             yield room
 
     @contextmanager
-    def _as_user(self) -> Iterator[None]:
+    def open_room(self, commit: str) -> Iterator[Path]:
+        """A clean room with nothing but a commit; the environment that is made for it goes with it.
+
+        Raises:
+            SessionrunError, OSError: the room cannot be made, or the environment not removed.
+        """
+        with ExitStack() as stack:
+            if self.request.environment is not None:
+                stack.callback(clear, Path(self.request.environment.target))
+            with self.as_user():
+                room = stack.enter_context(
+                    open_room(self.fence, self.request.workspace.owner, commit, self.objects)
+                )
+            yield room
+
+    @contextmanager
+    def as_user(self) -> Iterator[None]:
         """What lies in the session is for its user alone; a room is as the user would have it."""
         mine = os.umask(self.umask)
         try:
@@ -149,7 +162,7 @@ class Trials:
         request = self.request
         own = {} if request.environment is None else self._make_environment(name, request.environment)
         output = self.folder / f"{name}.txt"
-        with output.open("wb") as stream, self._as_user():
+        with output.open("wb") as stream, self.as_user():
             ran = _run_all(request, room, own, output, stream, self.folder.absolute() / f"{name}-junit")
         if planted is not None:
             seen = find_seen(planted, _read_from(output, 0), ran.tests or RanTests())

@@ -188,26 +188,6 @@ def changed(patch: str) -> list[str]:
 
 
 @pytest.mark.slow
-def test_what_says_nothing_about_the_agent_is_run_again(bench: Bench) -> None:
-    """A test command that cannot be run, and then one that can: the instance is no prediction before."""
-    file = bench.artifacts("instances.jsonl")
-    good = file.read_text()
-    lines = [json.dumps({**instance, "test_cmd": "./is-not-there"}) for instance in read_instances(bench)]
-    file.write_text("\n".join(lines))
-    bench.run(GOLD, "--no-environment", "--instance", "example__wordtool-1")
-    document = bench.documents("r")["example__wordtool-1.json"]
-    assert (document["reason_class"], document["infrastructure"], document["resolved"]) == (
-        *("tests_not_run", True),
-        None,
-    )
-    assert read_predictions(bench) == []
-    file.write_text(good)
-    done = bench.run(GOLD, "--no-environment", "--instance", "example__wordtool-1")
-    assert done.returncode == 0, done.stderr
-    assert [prediction["instance_id"] for prediction in read_predictions(bench)] == ["example__wordtool-1"]
-
-
-@pytest.mark.slow
 def test_an_instance_without_tests_is_worked_on_once(bench: Bench) -> None:
     """It cannot be judged, the start says so, and what its agent did is a prediction."""
     (first, *_) = read_instances(bench)
@@ -495,3 +475,21 @@ def test_a_repository_that_is_fetched_first_is_asked_before_an_agent_begins(own_
     found = bench.documents("r")["o__r-1.json"]
     assert found["reason_class"] == "tests_not_run" and "does not apply to the base" in found["error"]
     assert found["hidden_readable"] and "hidden tests are readable: 1 task of 1 without walls" in done.stderr
+
+
+@pytest.mark.slow
+def test_what_says_nothing_about_the_agent_is_run_again(own_place: Path) -> None:
+    """A test patch that does not apply, which is found late, and then one that does: no prediction before."""
+    bench = begin_instance(own_place, test_patch=BROKEN, repo="./source.bundle")
+    make = ["git", "bundle", "create", "-q", "../source.bundle", "HEAD", "main"]
+    subprocess.run(make, cwd=own_place / "source", check=True)
+    words = ("--no-environment", "--iterations", "1", "i.jsonl")
+    bench.run("echo > made", *words)
+    found = bench.documents("r")["o__r-1.json"]
+    assert (found["reason_class"], found["infrastructure"], found["resolved"]) == ("tests_not_run", True, None)
+    assert read_predictions(bench) == []
+    file = own_place / "i.jsonl"
+    file.write_text(json.dumps({**json.loads(file.read_text()), "test_patch": BROKEN.replace("-not there", "-")}))
+    done = bench.run("echo > made", *words)
+    assert done.returncode == 0, done.stderr
+    assert [prediction["instance_id"] for prediction in read_predictions(bench)] == ["o__r-1"]

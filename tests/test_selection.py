@@ -14,6 +14,7 @@ from conftest import Command
 from shown import with_state
 
 from sessionrun.cli.selecting import Done, act_on_each
+from sessionrun.client.lookup import match_tasks
 from sessionrun.client.reading.selection import Chosen, Wanted, choose_sessions, is_in_state
 from sessionrun.model.errors import InputError, SessionGone
 from sessionrun.store.session import SessionDir
@@ -299,3 +300,9 @@ def test_a_word_is_a_session_or_a_task_or_said_to_be_both(sessionrun: Command) -
     assert done.stdout == "[build-api] api\n[build-web] web\n"
     assert f"'nightly' is session {nightly}, and a task of the newest session" in done.stderr
     assert sessionrun("logs", "last", "nightly").stdout == "task\n"
+
+
+def test_an_id_wins_over_a_number_and_both_over_the_beginning_of_an_id() -> None:
+    tasks = [{"num": 1, "id": "3"}, {"num": 2, "id": "ab"}, {"num": 3, "id": "abc"}]
+    chosen = match_tasks(tasks, ["3", "2", "ab", "a", "x", ""])
+    assert [[task["num"] for task in found] for found in chosen] == [[1], [2], [2], [2, 3], [], []]

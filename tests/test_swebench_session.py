@@ -312,7 +312,9 @@ def test_the_makefile_of_the_example(bench: Bench) -> None:
     template = bench.cwd / "template"
     template.write_text(f": <<'X'\n{{problem_statement}}\nX\n{GOLD}\n")
     command = f"{Path(sys.executable).parent / 'sessionrun'}"
-    options = f"--sandbox none --prompt-template {template}"
+    # for precache and run: with walls an environment has other variables, and so is another one
+    (bench.cwd / "sessionrun.toml").write_text('[sandbox]\npolicy = "none"\n')
+    options = f"--prompt-template {template}"
     words = ["AGENT=shell", "NAME=made", f"SESSIONRUN={command}", f"ARGS={options}"]
     done = subprocess.run(["make", "run-sample", *words], cwd=bench.cwd, capture_output=True, text=True)
     assert done.returncode == 0, done.stdout + done.stderr

@@ -190,8 +190,9 @@ def save_request(path: Path, request: LandRequest) -> None:
 
 
 def load_request(path: Path) -> LandRequest:
-    from sessionrun.model.places import repository_from_record
+    from sessionrun.model.places import Repository
+    from sessionrun.store.codec import build
     from sessionrun.store.jobfiles import load_record
 
     request = load_record(path, LandRequest)
-    return replace(request, repository=repository_from_record(orjson.loads(path.read_bytes())["repository"]))
+    return replace(request, repository=build(Repository, orjson.loads(path.read_bytes())["repository"]))

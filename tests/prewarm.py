@@ -13,7 +13,7 @@ import sessionrun
 from sessionrun.model import frozen
 from sessionrun.model.events import EVENTS
 from sessionrun.model.spec import SessionSpec
-from sessionrun.store import records
+from sessionrun.store import codec
 
 EXTRAS = ("sessionrun.mcp.", "sessionrun.serve.", "sessionrun.runtime.dask.")
 """What only verbs of an extra need, and import for themselves: it brings twice as much as all the rest, and each
@@ -39,6 +39,6 @@ def make_ready() -> None:
                 cls()
     written: list[Any] = [*EVENTS.values(), SessionSpec]
     for record in written:
-        records._kind_of_record(record)
+        codec._reader_of_record(record)
     gc.collect()
     gc.freeze()

@@ -20,7 +20,7 @@ from simulation import Drive, make_session
 from sessionrun.engine.additions import find_addition_fault, find_clash, widen_spec
 from sessionrun.engine.fold import apply, begin
 from sessionrun.model.ends import Handed
-from sessionrun.model.events import Entry, TasksAdded, from_record, to_record
+from sessionrun.model.events import Entry, TasksAdded, to_record
 from sessionrun.model.mends import Mend
 from sessionrun.model.places import Repository
 from sessionrun.model.spec import AgentSpec, TaskSpec, Workspace
@@ -28,6 +28,7 @@ from sessionrun.runtime.history import load_spec_now, load_tasks
 from sessionrun.runtime.main import _SharingOfAll
 from sessionrun.runtime.sharing import LimitSharing
 from sessionrun.store.inbox import send_request
+from sessionrun.store.records import read_entry
 from sessionrun.store.session import SessionDir
 
 WAITS = "while ! [ -e go ]; do sleep 0.05; done"
@@ -278,7 +279,7 @@ def test_an_id_that_is_taken_twice_counts_once() -> None:
     assert (once.free, once.spec.resources) == ({"slot": 1, "db": 2}, {"slot": 1, "db": 2})
     assert "new" in once.spec.agents
     entry = Entry(1, 0.0, 0.0, event)
-    assert from_record(json.loads(json.dumps(to_record(entry), default=vars_of))) == entry
+    assert read_entry(json.loads(json.dumps(to_record(entry), default=vars_of))) == entry
 
 
 def vars_of(value: Any) -> Any:

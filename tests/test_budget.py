@@ -32,11 +32,11 @@ from sessionrun.model.events import (
     JobClaimed,
     JobFinished,
     RequestReceived,
-    from_record,
     to_record,
 )
 from sessionrun.model.spec import SLOT, AgentSpec, Check, Job, Limits, SessionSpec, TaskSpec, Workspace
 from sessionrun.model.usage import Usage
+from sessionrun.store.records import read_entry
 
 AGENTS = {
     "ai": AgentSpec(name="ai", argv=("ai",), output="claude"),
@@ -90,7 +90,7 @@ class Paid(Drive):
         assert money.reserved >= 0
         assert money.working >= 0
         self.most = max(self.most, money.spent + money.reserved)
-        apply(self.replayed, from_record(orjson.loads(orjson.dumps(to_record(entry)))))
+        apply(self.replayed, read_entry(orjson.loads(orjson.dumps(to_record(entry)))))
         assert self.replayed == state
         self.shown.append(project(state))
 

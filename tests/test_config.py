@@ -20,8 +20,8 @@ from hypothesis import strategies as st
 
 from sessionrun.client.config import VARIABLES, Config, load_config, load_results_dir, user_config_file
 from sessionrun.model.errors import InputError
+from sessionrun.model.keys import describe_id_problem
 from sessionrun.model.spec import AgentSpec
-from sessionrun.model.validation import describe_id_problem
 
 BUILTIN: Mapping[str, AgentSpec] = {
     "claude": AgentSpec(name="claude", argv=("claude", "-p"), output="claude", env={"A": "1"}, stop_grace_s=3.0),

@@ -17,11 +17,12 @@ from test_supervisor import make_session as make_real
 from sessionrun.agents.table import read_result
 from sessionrun.engine.fold import apply, begin
 from sessionrun.engine.state import TaskState
-from sessionrun.model.events import JobFinished, JobLost, TaskEnded, from_record, to_record
+from sessionrun.model.events import JobFinished, JobLost, TaskEnded, to_record
 from sessionrun.model.keys import JobKey
 from sessionrun.model.spec import AgentSpec, Check, TaskSpec
 from sessionrun.runtime.executors.protocol import Exit
 from sessionrun.runtime.jobs.maker import JobMaker
+from sessionrun.store.records import read_entry
 from sessionrun.store.session import SessionDir
 
 OUTCOMES = Path(__file__).parent / "data" / "outcomes"
@@ -129,7 +130,7 @@ def test_the_reason_lasts_through_the_check_and_a_replay() -> None:
     assert TaskEnded("a", "succeeded", "exit_unseen", reason) in [entry.event for entry in drive.entries]
     replayed = begin(spec)
     for entry in drive.entries:
-        apply(replayed, from_record(to_record(entry)))
+        apply(replayed, read_entry(to_record(entry)))
     assert replayed == drive.state
     assert replayed.tasks["a"].end.reason == reason
 

@@ -25,11 +25,11 @@ from sessionrun.engine.status import project
 from sessionrun.engine.task import End, LandEntry, Wish
 from sessionrun.model.cluster import Cluster, SlotsOffered
 from sessionrun.model.events import Entry, SessionEnded, TaskAdded
-from sessionrun.model.feeding import QUEUE_LABEL, UNCLAIMED, FeedSpec, feed_from_record
+from sessionrun.model.feeding import QUEUE_LABEL, UNCLAIMED, FeedSpec
+from sessionrun.model.keys import describe_id_problem
 from sessionrun.model.mends import Mend
 from sessionrun.model.places import Place as Workplace
 from sessionrun.model.spec import Outcome, TaskSpec
-from sessionrun.model.validation import describe_id_problem
 from sessionrun.queue.file import FileFeed
 from sessionrun.queue.place import find_place
 from sessionrun.queue.signature import read_signature
@@ -42,6 +42,7 @@ from sessionrun.runtime.feeding.tasks import choose_id, fill_frame, make_task
 from sessionrun.runtime.feeding.visit import Step, choose_next, find_landings, find_last_steps, find_steps
 from sessionrun.runtime.feeding.visitor import Arrival, Drop, Dry, LandAgain, News, Visitor
 from sessionrun.store import crashpoint
+from sessionrun.store.codec import build
 from sessionrun.store.session import SessionDir
 
 from simulation import make_session  # isort: skip
@@ -103,7 +104,7 @@ def test_what_a_task_of_the_session_is_made_of() -> None:
 def test_the_record_of_a_feed() -> None:
     feed = FeedSpec("/top", "file", "g", ("a", "b"), watch=True, poll_s=1.0, ingest=3)
     record = {name: getattr(feed, name) for name in FeedSpec.__dataclass_fields__} | {"later": 1}
-    assert feed_from_record({**record, "chosen": ["a", "b"]}) == feed
+    assert build(FeedSpec, {**record, "chosen": ["a", "b"]}) == feed
 
 
 # --- how a task stands ---

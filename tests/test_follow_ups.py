@@ -22,7 +22,6 @@ from sessionrun.model.events import (
     JobFinished,
     JobStarted,
     RequestReceived,
-    from_record,
     to_record,
 )
 from sessionrun.model.keys import JobKey
@@ -31,6 +30,7 @@ from sessionrun.model.spec import Alternative, Landing, SessionSpec, TaskSpec, W
 from sessionrun.model.upstreams import Upstream
 from sessionrun.model.usage import Usage
 from sessionrun.runtime.jobs.prompt import word_prompt
+from sessionrun.store.records import read_entry
 
 USED = Usage(input_tokens=10, output_tokens=5)
 
@@ -49,7 +49,7 @@ class Script:
 
     def record(self, event: Event) -> None:
         number = len(self.entries) + 1
-        self.entries.append(from_record(to_record_copy(Entry(number, float(number), float(number), event))))
+        self.entries.append(read_entry(to_record_copy(Entry(number, float(number), float(number), event))))
         apply(self.state, self.entries[-1])
 
     def run(self, until: str = "") -> Script:

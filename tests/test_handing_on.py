@@ -30,7 +30,7 @@ from sessionrun.model.ends import Handed
 from sessionrun.model.errors import SessionrunError
 from sessionrun.model.places import Place
 from sessionrun.model.spec import SessionSpec, TaskSpec, Workspace
-from sessionrun.model.spec_records import task_from_record
+from sessionrun.store.codec import build
 from sessionrun.store.jobfiles import REQUEST, load_request
 from sessionrun.store.session import SessionDir
 from sessionrun.workspaces.bases import find_base, merge_ends
@@ -574,6 +574,6 @@ def test_records_without_the_new_keys_are_read(repo: Repo) -> None:
     )
     assert load_claim(folder) == Claim("b", "/w", "1" * 40, "s/t")
     task = json.loads(orjson.dumps(TaskSpec("a", ("x",), needs=("b",), handed=(Handed("c", "1"),))))
-    assert task_from_record(task).handed == (Handed("c", "1"),)
+    assert build(TaskSpec, task).handed == (Handed("c", "1"),)
     del task["base"], task["handed"]
-    assert task_from_record(task) == TaskSpec("a", ("x",), needs=("b",))
+    assert build(TaskSpec, task) == TaskSpec("a", ("x",), needs=("b",))

@@ -9,13 +9,14 @@ from pathlib import Path
 import orjson
 import pytest
 
-from sessionrun.model.hidden import HiddenTests, hidden_from_record
+from sessionrun.model.hidden import HiddenTests
 from sessionrun.model.places import Place
 from sessionrun.model.spec import Prove, TaskSpec
 from sessionrun.runtime.jobs.check.baseline import run_baseline
 from sessionrun.runtime.jobs.check.junit import Case, parse_junit
 from sessionrun.runtime.jobs.check.known import REQUEST, load_red
 from sessionrun.runtime.jobs.prove.cases import list_test_files, match_ids, split_id
+from sessionrun.store.codec import build
 from sessionrun.workspaces.crossing import NotApplicable, add_tests, take_source
 from sessionrun.workspaces.git import Git
 from sessionrun.workspaces.source_patch import keep_source, list_files
@@ -101,7 +102,7 @@ def test_which_files_are_run() -> None:
 def test_the_record() -> None:
     hidden = HiddenTests("p", ("a",), ("b", "c"), timeout_s=3.0)
     record = {"patch": "p", "fail_to_pass": ["a"], "pass_to_pass": ["b", "c"], "timeout_s": 3.0, "later": 1}
-    assert hidden_from_record(record) == hidden
+    assert build(HiddenTests, record) == hidden
     assert TaskSpec("t", ("p",), prove=Prove(hidden=hidden)).prove == Prove(hidden=hidden)
 
 

@@ -601,14 +601,15 @@ def test_what_is_written_twice_for_speed_is_the_same() -> None:
     """A launch and a poll do without the modules that define these."""
     from sessionrun.engine import status
     from sessionrun.model import spec
-    from sessionrun.model.events import SessionStarted, from_record, to_record
+    from sessionrun.model.events import SessionStarted, to_record
     from sessionrun.runtime import launch
     from sessionrun.store import caches
+    from sessionrun.store.records import read_entry
 
     assert caches.STATUS_VERSION == spec.SCHEMA_VERSION
     assert caches.OUTCOMES == spec.OUTCOMES
     assert {"queued", *status.PHASE_WORDS.values()} == set(caches.PHASES)
     record = launch._first_record()
-    entry = from_record(record)
+    entry = read_entry(record)
     assert isinstance(entry.event, SessionStarted)
     assert to_record(entry) == record

@@ -19,7 +19,8 @@ from sessionrun.store.jobfiles import ANSWER, REQUEST, load_request, read_tail
 from sessionrun.workspaces.request import CLAIM, Claim, WorkspaceRequest, load_claim, load_place
 
 COMMIT = "0" * 40
-PLACE = Place(branch="main-task-a", worktree="/w/a", base_commit=COMMIT, diff_stat={"files": 1}, seat=1)
+DIFF_STAT = {"files": 1, "insertions": 1, "deletions": 0}
+PLACE = Place(branch="main-task-a", worktree="/w/a", base_commit=COMMIT, diff_stat=DIFF_STAT, seat=1)
 CLAIMED = Claim("main-task-a", "/w/a", COMMIT, "session/a", seat=1)
 ASKED = WorkspaceRequest(
     Repository("/r", "/r/.git", "main", COMMIT, "/w"),
@@ -37,7 +38,7 @@ CHECK = CheckRequest(
     brief=Brief(outputs=("a",)),
     verification=Verification("s", (), ("a",), "p", True, "text"),
 )
-CHECKED = Checked(Counts(passed=1, total=1), "c" * 40, {"files": 1, "insertions": 1, "deletions": 0})
+CHECKED = Checked(Counts(passed=1, total=1), "c" * 40, DIFF_STAT)
 REPORT = CheckReport(written={"a.py": 3}, earlier=("b.py",), checked=CHECKED)
 
 FILES: dict[str, tuple[object, str, Callable[[Path], object]]] = {

@@ -30,13 +30,13 @@ from sessionrun.model.events import (
     RequestReceived,
     SupervisorStarted,
     TaskEnded,
-    from_record,
     to_record,
 )
 from sessionrun.model.keys import JobKey
 from sessionrun.model.landings import WorkBounced, WorkHeld, WorkLanded
 from sessionrun.model.places import Place
 from sessionrun.model.spec import Landing, SessionSpec, TaskSpec, Workspace
+from sessionrun.store.records import read_entry
 
 MOST_STEPS = 400
 Draw = Callable[[int], int]
@@ -74,7 +74,7 @@ class World:
     def record(self, event: Event) -> None:
         before = self.list_over()
         entry = Entry(len(self.entries) + 1, 0.0, self.now(), event)
-        self.entries.append(from_record(orjson.loads(orjson.dumps(to_record(entry)))))
+        self.entries.append(read_entry(orjson.loads(orjson.dumps(to_record(entry)))))
         apply(self.state, self.entries[-1])
         for name in self.list_over() - before:
             assert find_end(self.state.tasks[name]) == entry.seq, "a cursor from before this entry tells the end"

@@ -23,12 +23,12 @@ from sessionrun.engine.refusals import find_fault
 from sessionrun.engine.scheduler import decide
 from sessionrun.engine.state import State
 from sessionrun.engine.status import project
-from sessionrun.model.events import Entry, Event, JobClaimed, JobFinished, RequestReceived, from_record, to_record
-from sessionrun.model.keys import JobKey
+from sessionrun.model.events import Entry, Event, JobClaimed, JobFinished, RequestReceived, to_record
+from sessionrun.model.keys import JobKey, describe_id_problem
 from sessionrun.model.landings import WorkBounced, WorkHeld, WorkLanded
 from sessionrun.model.places import Place
 from sessionrun.model.spec import Landing, Limits, TaskSpec, Workspace
-from sessionrun.model.validation import describe_id_problem
+from sessionrun.store.records import read_entry
 
 AGENT = """#!/bin/sh
 # Writes what its prompt says; a mend does what MEND says.
@@ -252,7 +252,7 @@ class World:
 
     def record(self, event: Event) -> None:
         entry = Entry(len(self.entries) + 1, 0.0, float(len(self.entries)), event)
-        self.entries.append(from_record(orjson.loads(orjson.dumps(to_record(entry)))))
+        self.entries.append(read_entry(orjson.loads(orjson.dumps(to_record(entry)))))
         apply(self.state, self.entries[-1])
 
     def run(self, work: Callable[[JobKey], bool], land: Callable[[str], bool | None]) -> None:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from dataclasses import asdict, replace
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -20,11 +20,11 @@ from sessionrun.engine.fold import apply, begin
 from sessionrun.engine.status import project
 from sessionrun.engine.task import End, Progress
 from sessionrun.engine.totals import usage_since
-from sessionrun.model.events import Entry, Event, JobClaimed, JobFinished, JobLost, Verdict, from_record, to_record
+from sessionrun.model.events import Entry, Event, JobClaimed, JobFinished, JobLost, Verdict, to_record
 from sessionrun.model.keys import JobKey
 from sessionrun.model.spec import AgentSpec, OutputFormat, Price, TaskSpec
-from sessionrun.model.spec_records import spec_from_record
 from sessionrun.model.usage import Usage
+from sessionrun.store.records import read_entry, read_spec
 
 OURS = load_prices({})
 GPT = Price(1.0, 10.0, 0.1)
@@ -144,7 +144,7 @@ class Bench:
 
     def record(self, event: Event) -> None:
         entry = Entry(self.state.seq + 1, 0.0, 0.0, event)
-        apply(self.state, from_record(orjson.loads(orjson.dumps(to_record(entry)))))
+        apply(self.state, read_entry(orjson.loads(orjson.dumps(to_record(entry)))))
 
     def work(self, task: str, used: Usage | None, model: str | None = None, *, status: int | None = 0) -> None:
         state = self.state.tasks[task]
@@ -217,17 +217,17 @@ def test_journals_of_before_are_read_and_those_of_later_too() -> None:
     old = {"input_tokens": 1, "output_tokens": 2, "cost_usd": 0.5}
     record: dict[str, Any] = {"seq": 1, "at": 0.0, "mono": 0.0, "ev": "JobFinished", "key": "a/1/1/work/1"}
     for usage in (old, {**old, "of_a_later_version": 7}):
-        event = from_record({**record, "verdict": "passed", "usage": usage}).event
+        event = read_entry({**record, "verdict": "passed", "usage": usage}).event
         assert isinstance(event, JobFinished)
         assert event.usage == Usage(1, 2, 0.5)
 
 
 def test_prices_go_into_the_spec_and_come_back() -> None:
     spec = replace(make_session([]), prices={"m": GPT, "n": Price(1, 2)})
-    assert spec_from_record(orjson.loads(orjson.dumps(spec))) == spec
-    record = asdict(spec)
+    assert read_spec(orjson.loads(orjson.dumps(spec))) == spec
+    record = orjson.loads(orjson.dumps(spec))
     del record["prices"]
-    assert spec_from_record(record).prices == {}
+    assert read_spec(record).prices == {}
 
 
 # --- the command

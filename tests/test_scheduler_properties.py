@@ -33,7 +33,6 @@ from sessionrun.model.events import (
     TaskEnded,
     TaskRetried,
     Verdict,
-    from_record,
     to_record,
 )
 from sessionrun.model.hidden import HiddenTests
@@ -51,6 +50,7 @@ from sessionrun.model.spec import (
     TaskSpec,
     Workspace,
 )
+from sessionrun.store.records import read_entry
 
 PROFILE = settings(
     suppress_health_check=[HealthCheck.too_slow, HealthCheck.data_too_large],
@@ -216,7 +216,7 @@ class Watch:
             assert state.free == state.spec.resources, "a token did not come back"
         self._see_what_was_reopened(state)
         self._check_tokens(state)
-        apply(self.replayed, from_record(orjson.loads(orjson.dumps(to_record(entry)))))
+        apply(self.replayed, read_entry(orjson.loads(orjson.dumps(to_record(entry)))))
         assert self.replayed == state
 
     def _see_what_was_reopened(self, state: State) -> None:

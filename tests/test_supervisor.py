@@ -21,7 +21,6 @@ from sessionrun.model.events import (
     SessionEnded,
     SessionStarted,
     TaskEnded,
-    from_record,
     to_record,
 )
 from sessionrun.model.spec import SLOT, AgentSpec, Check, Job, SessionSpec, TaskSpec
@@ -33,6 +32,7 @@ from sessionrun.runtime.supervisor import Supervisor
 from sessionrun.store.creation import create_session
 from sessionrun.store.inbox import has_request, send_request
 from sessionrun.store.journal import AppendLog
+from sessionrun.store.records import read_entry
 from sessionrun.store.requests import load_requests
 from sessionrun.store.session import SessionDir
 
@@ -366,7 +366,7 @@ def test_a_later_attempt_overwrites_no_round_of_an_earlier_one(own_place: Path) 
 def test_the_launchers_first_record_is_the_event_it_stands_for() -> None:
     """`detach` spells it by hand to start faster; it must be what `events` would write."""
     record = _first_record()
-    entry = from_record(record)
+    entry = read_entry(record)
     assert isinstance(entry.event, SessionStarted)
     assert entry.event.journal_version == JOURNAL_VERSION
     assert to_record(entry) == record

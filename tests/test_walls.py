@@ -32,10 +32,10 @@ from sessionrun.model.keys import JobKey
 from sessionrun.model.places import GitSettings, Place, Repository
 from sessionrun.model.sandbox import Sandbox
 from sessionrun.model.spec import CacheSite, Environment, TaskSpec
-from sessionrun.model.spec_records import task_from_record
 from sessionrun.runtime.disk import DiskWatch
 from sessionrun.runtime.jobs.inside import INSIDE, REPORT, InsideStart
 from sessionrun.runtime.keeper import children, wire
+from sessionrun.store.codec import build
 from sessionrun.store.session import SessionDir
 from sessionrun.walls import argv as words_of
 from sessionrun.walls.argv import REPORT_FD, Enclosure, Walls, build_argv
@@ -410,10 +410,10 @@ def test_a_sandbox_that_does_not_fit_is_refused(value: object, says: str, path: 
 def test_a_sandbox_outlives_its_record(sandbox: Sandbox | None) -> None:
     task = TaskSpec("t", ("true",), agent="shell", sandbox=sandbox)
     record = orjson.loads(orjson.dumps(task))
-    assert task_from_record(record) == task
+    assert build(TaskSpec, record) == task
     if sandbox is not None:
         record["sandbox"]["of a later version"] = 1
-        assert task_from_record(record) == task
+        assert build(TaskSpec, record) == task
 
 
 @pytest.mark.parametrize("report", [b"", b"/job/walls-report"])

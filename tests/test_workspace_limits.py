@@ -17,8 +17,8 @@ from test_workspaces import Project
 
 from sessionrun.client.config import Config
 from sessionrun.client.planning.plan import _settle_workspace_timeout
-from sessionrun.model.spec import Limits, TaskSpec
-from sessionrun.model.spec_records import spec_from_record
+from sessionrun.model.spec import Limits, SessionSpec, TaskSpec
+from sessionrun.store.codec import build
 from sessionrun.store.session import SessionDir
 
 LIMITS = {"workspace_timeout": 10}
@@ -189,5 +189,5 @@ def test_a_session_of_before_has_no_limit() -> None:
     spec = make_session(()).limits
     record = orjson.loads(orjson.dumps(make_session((TaskSpec("a", ("x",)),))))
     del record["limits"]["workspace_timeout_s"]
-    assert spec_from_record(record).limits == spec
+    assert build(SessionSpec, record).limits == spec
     assert spec.workspace_timeout_s is None

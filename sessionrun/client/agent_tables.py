@@ -18,8 +18,8 @@ def agent_from_table(name: str, table: Mapping[str, Any], base: AgentSpec | None
         Misfit: an unknown key, a value that does not fit, no `argv`, or no way for the prompt to get in.
     """
     from sessionrun.dialects.convert import Misfit
+    from sessionrun.model.keys import describe_id_problem
     from sessionrun.model.spec import AgentSpec
-    from sessionrun.model.validation import describe_id_problem
 
     problem = describe_id_problem(name)
     if problem:

@@ -13,10 +13,11 @@ from typing import Any, Final, TypeVar, get_args
 
 from sessionrun.dialects.limits import quote
 from sessionrun.model.durations import check_duration, parse_duration
+from sessionrun.model.keys import describe_id_problem
+from sessionrun.model.kinds import MAX_MONEY
 from sessionrun.model.reasons import NOT_OF_WORK, REASONS
-from sessionrun.model.spec import MAX_MONEY, Alternative, Workspace, WorkspaceKind
+from sessionrun.model.spec import Alternative, Workspace, WorkspaceKind
 from sessionrun.model.upstreams import check_ref, parse_repo
-from sessionrun.model.validation import describe_id_problem
 
 T = TypeVar("T")
 Path = tuple[str | int, ...]

@@ -25,9 +25,10 @@ from sessionrun.dialects.worksplit import STATUS_FILE, Settings, parse_settings,
 from sessionrun.model.brief import AnswerMode, Brief
 from sessionrun.model.errors import InputError
 from sessionrun.model.frozen import frozen
+from sessionrun.model.keys import describe_id_problem
 from sessionrun.model.spec import JOB_STATUS, Check, Export, Prove, TaskSpec, Workspace
 from sessionrun.model.upstreams import Upstream
-from sessionrun.model.validation import describe_id_problem, find_cycle
+from sessionrun.model.validation import find_cycle
 
 NAME: Final = "markdown"
 EXPECTS: Final = "a directory of .md files with front matter, or one of them"

@@ -14,11 +14,12 @@ from sessionrun.engine.moves import cancel, enlist, give_up
 from sessionrun.engine.state import BUDGET, State, TaskState
 from sessionrun.model.errors import InputError
 from sessionrun.model.events import Entry, TaskAdded, TasksAdded
+from sessionrun.model.keys import describe_id_problem
 from sessionrun.model.places import Repository
 from sessionrun.model.repositories import has_worktree, repository_of
 from sessionrun.model.spec import PROVIDER_PREFIX, SLOT, SessionSpec, TaskSpec
 from sessionrun.model.upstreams import MirrorSite
-from sessionrun.model.validation import describe_id_problem, find_cycle, validate_uses, validate_wishes
+from sessionrun.model.validation import find_cycle, validate_uses, validate_wishes
 
 Ruled = TypeVar("Ruled", Repository, MirrorSite)
 """What has rules of what git ignores."""

@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from dataclasses import fields
-from typing import Any, Final, Literal
+from typing import Final, Literal
 
 from sessionrun.model.frozen import frozen
 
@@ -35,15 +33,3 @@ class Brief:
     max_output_lines: int | None = None
     create_directories: bool = True
     protected: tuple[str, ...] = ()
-
-
-_LISTS: Final = ("context", "targets", "outputs", "protected")
-
-
-def brief_from_record(record: Mapping[str, Any]) -> Brief:
-    """Rebuild a brief from its record, without keys that a later version added."""
-    known = {field.name for field in fields(Brief)}
-    values: dict[str, Any] = {
-        name: tuple(value) if name in _LISTS else value for name, value in record.items() if name in known
-    }
-    return Brief(**values)

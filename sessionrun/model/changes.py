@@ -7,11 +7,10 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import field, replace
-from typing import Any, Final
+from typing import Final
 
 from sessionrun.model.frozen import frozen
 from sessionrun.model.spec import AgentSpec, Alternative, Price, TaskSpec
-from sessionrun.model.spec_records import additions_from_record
 
 _NAMED: Final = ("agent", "model")
 """Labels by which tasks are grouped where they have them: they have to name what the task has now."""
@@ -31,13 +30,6 @@ class Change:
     agents: Mapping[str, AgentSpec] = field(default_factory=dict)
     prices: Mapping[str, Price] = field(default_factory=dict)
     leavings: tuple[str, ...] = ()
-
-
-def change_from_record(record: Mapping[str, Any]) -> Change:
-    """Rebuild a change from its record."""
-    added = additions_from_record({**record, "tasks": ()})
-    added.pop("tasks")
-    return Change(record.get("agent"), record.get("model"), record.get("prompt"), **added)
 
 
 def change_task(task: TaskSpec, change: Change) -> TaskSpec:

@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from dataclasses import fields
-from typing import Any, Final, Literal
+from typing import Final, Literal
 
 from sessionrun.model.frozen import frozen
+from sessionrun.model.kinds import Count, DiffStat
 
 Reset = Literal["keep", "hard"]
 RESETS: Final[tuple[Reset, ...]] = ("keep", "hard")
@@ -26,11 +26,11 @@ REPORT_USES: Final[tuple[ReportUse, ...]] = ("read", "ignore")
 class Counts:
     """How many tests came to what; `failed` made a wrong assertion, `errors` broke otherwise."""
 
-    passed: int = 0
-    failed: int = 0
-    errors: int = 0
-    skipped: int = 0
-    total: int = 0
+    passed: Count = 0
+    failed: Count = 0
+    errors: Count = 0
+    skipped: Count = 0
+    total: Count = 0
 
     def plus(self, more: Counts) -> Counts:
         """The sum."""
@@ -60,16 +60,4 @@ class Checked:
 
     counts: Counts | None = None
     snapshot: str | None = None
-    diff_stat: Mapping[str, int] | None = None
-
-
-_COUNTS: Final = frozenset(field.name for field in fields(Counts))
-_CHECKED: Final = frozenset(field.name for field in fields(Checked))
-
-
-def checked_from_record(record: Mapping[str, Any]) -> Checked:
-    """Rebuild a round's result from its record; keys that a later version added are left out."""
-    values = {name: value for name, value in record.items() if name in _CHECKED}
-    if values.get("counts"):
-        values["counts"] = Counts(**{name: value for name, value in values["counts"].items() if name in _COUNTS})
-    return Checked(**values)
+    diff_stat: DiffStat | None = None

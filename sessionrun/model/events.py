@@ -11,17 +11,17 @@ from collections.abc import Mapping
 from dataclasses import field, fields
 from typing import Any, Final, Literal, TypeAlias, get_args
 
-from sessionrun.model.changes import Change, change_from_record
-from sessionrun.model.checks import Checked, Note, checked_from_record
+from sessionrun.model.changes import Change
+from sessionrun.model.checks import Checked, Note
 from sessionrun.model.cluster import SlotsOffered
 from sessionrun.model.ends import Leftover
 from sessionrun.model.frozen import frozen
-from sessionrun.model.keys import JobKey, parse_job_key
+from sessionrun.model.keys import JobKey
+from sessionrun.model.kinds import Amount, Count
 from sessionrun.model.landings import WorkBounced, WorkHeld, WorkLanded
-from sessionrun.model.places import Place, place_from_record
+from sessionrun.model.places import Place
 from sessionrun.model.reasons import Effect
 from sessionrun.model.spec import AgentSpec, Outcome, Price, ProofVerdict, TaskSpec
-from sessionrun.model.spec_records import additions_from_record, task_from_record
 from sessionrun.model.usage import Usage
 
 JOURNAL_VERSION: Final = 1
@@ -62,15 +62,15 @@ class SessionStarted:
 class SupervisorStarted:
     """A supervisor took over; its identity and its keeper's.  `started` is the kernel's start time of `pid`."""
 
-    epoch: int
-    pid: int
-    started: int
+    epoch: Count
+    pid: Count
+    started: Count
     boot_id: str
     pid_ns: str
     version: str
     journal_version: int = JOURNAL_VERSION
-    keeper: int | None = None
-    keeper_started: int | None = None
+    keeper: Count | None = None
+    keeper_started: Count | None = None
 
 
 @frozen
@@ -92,7 +92,7 @@ class TasksAdded:
     tasks: tuple[TaskSpec, ...]
     agents: Mapping[str, AgentSpec] = field(default_factory=dict)
     prices: Mapping[str, Price] = field(default_factory=dict)
-    resources: Mapping[str, int] = field(default_factory=dict)
+    resources: Mapping[str, Amount] = field(default_factory=dict)
     leavings: tuple[str, ...] = ()
 
 
@@ -118,8 +118,8 @@ class JobStarted:
     """
 
     key: JobKey
-    pid: int
-    started: int
+    pid: Count
+    started: Count
     ledger: int
     node: str | None = None
 
@@ -139,8 +139,8 @@ class JobFinished:
     reason_class: str | None = None
     reason: str | None = None
     wait_status: int | None = None
-    exit_code: int | None = None
-    signal: int | None = None
+    exit_code: Count | None = None
+    signal: Count | None = None
     ledger: int | None = None
     cpu_s: float | None = None
     conversation: str | None = None
@@ -355,39 +355,3 @@ def to_record(entry: Entry) -> dict[str, Any]:
         if value is not None:
             record[name] = value.text() if name == "key" else value
     return record
-
-
-def from_record(record: Mapping[str, Any]) -> Entry:
-    """Read what `to_record` wrote.
-
-    Raises:
-        ValueError: an event of a later version, or no event at all.
-    """
-    cls = EVENTS.get(record.get("ev", ""))
-    if cls is None:
-        raise ValueError(f"unknown event {record.get('ev')!r}; was it written by a newer version?")
-    values = {name: record[name] for name in _NAMES[cls] if name in record}
-    if "key" in values:
-        values["key"] = parse_job_key(values["key"])
-    if "usage" in values:
-        values["usage"] = Usage(**{name: values["usage"][name] for name in _USAGE if name in values["usage"]})
-    if "place" in values:
-        values["place"] = place_from_record(values["place"])
-    if "checked" in values:
-        values["checked"] = checked_from_record(values["checked"])
-    if "leftovers" in values:
-        values["leftovers"] = tuple(Leftover(left["command"], left["how"]) for left in values["leftovers"])
-    if "audit" in values:
-        values["audit"] = tuple(
-            Note(**{name: note[name] for name in _NOTE if name in note}) for note in values["audit"]
-        )
-    if "change" in values:
-        values["change"] = change_from_record(values["change"])
-    if cls is TaskAdded:
-        values["task"] = task_from_record(values["task"])
-    if cls is TasksAdded:
-        values.update(additions_from_record(values))
-    if cls in (RequestReceived, WorkBounced):
-        lists = ("tasks", "outcomes", "files", "against")
-        values.update({name: tuple(values[name]) for name in lists if name in values})
-    return Entry(record["seq"], record["at"], record["mono"], cls(**values))

@@ -5,9 +5,7 @@ This module must not know queues, files or processes.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from dataclasses import fields
-from typing import Any, Final
+from typing import Final
 
 from sessionrun.model.frozen import frozen
 
@@ -51,13 +49,3 @@ class FeedSpec:
     take_back_s: float = TAKE_BACK_S
     take_back_most: int | None = None
     lands_again: bool = True
-
-
-_NAMES: Final = frozenset(field.name for field in fields(FeedSpec))
-
-
-def feed_from_record(record: Mapping[str, Any]) -> FeedSpec:
-    """Rebuild a feed from its record; keys that a later version added are left out."""
-    values = {name: value for name, value in record.items() if name in _NAMES}
-    values["chosen"] = tuple(values.get("chosen", ()))
-    return FeedSpec(**values)

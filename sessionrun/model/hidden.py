@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from dataclasses import fields
-from typing import Any, Final
+from typing import Final
 
 from sessionrun.model.frozen import frozen
 
@@ -26,17 +24,3 @@ class HiddenTests:
     pass_to_pass: tuple[str, ...] = ()
     command: str = TEST_COMMAND
     timeout_s: float | None = None
-
-
-_LISTS: Final = ("fail_to_pass", "pass_to_pass")
-
-
-def hidden_from_record(record: Mapping[str, Any] | None) -> HiddenTests | None:
-    """Rebuild the tests from their record, without keys that a later version added."""
-    if record is None:
-        return None
-    known = {field.name for field in fields(HiddenTests)}
-    values: dict[str, Any] = {
-        name: tuple(value) if name in _LISTS else value for name, value in record.items() if name in known
-    }
-    return HiddenTests(**values)

@@ -2,10 +2,25 @@
 
 from __future__ import annotations
 
+import re
 from typing import Final, Literal, NamedTuple
 
 Phase = Literal["prepare", "setup", "work", "check", "park", "prove", "land", "release"]
 PHASES: Final[tuple[Phase, ...]] = ("prepare", "setup", "work", "check", "park", "prove", "land", "release")
+
+_ID: Final = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,127}")
+
+
+def describe_id_problem(task_id: str) -> str | None:
+    """Say what is wrong with a task id, or None when it is good.
+
+    The rule makes an id safe as part of a file name and of a git ref (git-check-ref-format(1)).
+    """
+    if not _ID.fullmatch(task_id):
+        return "must be 1 to 128 letters, digits, '.', '_' or '-', and begin with a letter or digit"
+    if ".." in task_id or task_id.endswith((".", ".lock")):
+        return "must not hold '..' nor end in '.' or '.lock'"
+    return None
 
 
 class JobKey(NamedTuple):

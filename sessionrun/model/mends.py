@@ -5,9 +5,7 @@ A part of `model`.  This module must not know git, files or processes.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from dataclasses import fields
-from typing import Any, Final
+from typing import Final
 
 from sessionrun.model.frozen import frozen
 
@@ -59,13 +57,3 @@ class MendBase:
 def may_insist(reason: str) -> bool:
     """Whether a mend may do again what was refused for this reason."""
     return DROPPED in reason or KEPT in reason
-
-
-_NAMES: Final = frozenset(field.name for field in fields(Mend))
-
-
-def mend_from_record(record: Mapping[str, Any]) -> Mend:
-    """Rebuild a mend from its record; keys that a later version added are left out."""
-    values = {name: value for name, value in record.items() if name in _NAMES}
-    lists = {name: tuple(values.get(name, ())) for name in ("files", "against")}
-    return Mend(**{**values, **lists})

@@ -5,11 +5,10 @@ A part of `model`, which all others import them from.  This module must not know
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from dataclasses import fields
-from typing import Any, Final, Literal
+from typing import Final, Literal
 
 from sessionrun.model.frozen import frozen
+from sessionrun.model.kinds import DiffStat, PathText
 
 KeepPolicy = Literal["always", "on-failure", "never"]
 KEEP_POLICIES: Final[tuple[KeepPolicy, ...]] = ("always", "on-failure", "never")
@@ -40,11 +39,11 @@ class Repository:
     `common_dir` are the mirror, and `upstream` says of which repository.
     """
 
-    top: str
-    common_dir: str
-    base_branch: str
-    base_commit: str
-    worktree_dir: str
+    top: PathText
+    common_dir: PathText
+    base_branch: PathText
+    base_commit: PathText
+    worktree_dir: PathText
     keep: KeepPolicy = "never"
     excludes: str = ""
     settings: GitSettings | None = None
@@ -76,7 +75,7 @@ class MadeEnvironment:
 
     digest: str
     cached: bool
-    path: str | None = None
+    path: PathText | None = None
     choice: str | None = None
     steps: tuple[EnvironmentStep, ...] = ()
 
@@ -95,20 +94,20 @@ class Place:
     `refused` is why the work of a mend may not land.
     """
 
-    branch: str | None = None
-    worktree: str | None = None
-    base_commit: str | None = None
-    commit: str | None = None
-    diff_stat: Mapping[str, int] | None = None
-    rescue: str | None = None
+    branch: PathText | None = None
+    worktree: PathText | None = None
+    base_commit: PathText | None = None
+    commit: PathText | None = None
+    diff_stat: DiffStat | None = None
+    rescue: PathText | None = None
     kept: str | None = None
     remark: str | None = None
     changed: bool | None = None
-    setup_commit: str | None = None
+    setup_commit: PathText | None = None
     start: Start | None = None
     environment: MadeEnvironment | None = None
     seat: int | None = None
-    taken_up: str | None = None
+    taken_up: PathText | None = None
     refused: str | None = None
 
     @property
@@ -120,36 +119,3 @@ class Place:
     def holds_no_work(self) -> bool:
         """Whether it is known that the task committed nothing beyond what it began with."""
         return self.commit is not None and self.commit in (self.base_commit, self.work_base)
-
-
-_PLACE: Final = frozenset(field.name for field in fields(Place))
-_ENVIRONMENT: Final = frozenset(field.name for field in fields(MadeEnvironment))
-_REPOSITORY: Final = frozenset(field.name for field in fields(Repository))
-_SETTINGS: Final = frozenset(field.name for field in fields(GitSettings))
-
-
-def repository_from_record(record: Mapping[str, Any]) -> Repository:
-    """Rebuild a repository from its record; keys that a later version added are left out."""
-    values = {name: value for name, value in record.items() if name in _REPOSITORY}
-    if values.get("settings"):
-        values["settings"] = settings_from_record(values["settings"])
-    return Repository(**values)
-
-
-def settings_from_record(record: Mapping[str, Any]) -> GitSettings:
-    """Rebuild settings of git from their record."""
-    settings = {name: value for name, value in record.items() if name in _SETTINGS}
-    config = tuple((name, value) for name, value in settings["config"])
-    return GitSettings(**{**settings, "config": config})
-
-
-def place_from_record(record: Mapping[str, Any]) -> Place:
-    """Rebuild a place from its record; keys that a later version added are left out."""
-    values = {name: value for name, value in record.items() if name in _PLACE}
-    if values.get("start"):
-        values["start"] = Start(values["start"]["name"], values["start"]["commit"])
-    if values.get("environment"):
-        made = {name: value for name, value in values["environment"].items() if name in _ENVIRONMENT}
-        steps = tuple(EnvironmentStep(step["name"], step["duration_s"]) for step in made.get("steps", ()))
-        values["environment"] = MadeEnvironment(**{**made, "steps": steps})
-    return Place(**values)

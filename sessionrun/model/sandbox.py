@@ -5,9 +5,7 @@ A part of `model`.  This module must not know bubblewrap, files or processes.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from dataclasses import fields
-from typing import Any, Final, Literal, get_args
+from typing import Final, Literal, get_args
 
 from sessionrun.model.frozen import frozen
 
@@ -64,14 +62,3 @@ class Sandbox:
 def describe_network(sandbox: Sandbox) -> str:
     """The network of a sandbox, and the hosts that its plan names."""
     return ", ".join((sandbox.network, *sandbox.hosts))
-
-
-_NAMES: Final = frozenset(field.name for field in fields(Sandbox))
-_LISTS: Final = ("hosts", "env", "read", "devices")
-
-
-def sandbox_from_record(record: Mapping[str, Any]) -> Sandbox:
-    """Rebuild a sandbox from its record; keys that a later version added are left out."""
-    values: dict[str, Any] = {name: value for name, value in record.items() if name in _NAMES}
-    values |= {name: tuple(values[name]) for name in _LISTS if name in values}
-    return Sandbox(**values)

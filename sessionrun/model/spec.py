@@ -18,6 +18,7 @@ from sessionrun.model.feeding import FeedSpec
 from sessionrun.model.frozen import frozen
 from sessionrun.model.hidden import HiddenTests
 from sessionrun.model.keys import JobKey
+from sessionrun.model.kinds import Amount, Count, FileName, Money, PathText, TaskId, Time
 from sessionrun.model.mends import Mend
 from sessionrun.model.nesting import Parent
 from sessionrun.model.places import Repository
@@ -64,7 +65,7 @@ class AgentSpec:
     """
 
     name: str
-    argv: tuple[str, ...]
+    argv: tuple[PathText, ...]
     stdin: Literal["prompt", "none"] = "prompt"
     prompt_kind: Literal["text", "script"] = "text"
     model_args: tuple[str, ...] = ()
@@ -116,7 +117,7 @@ class Check:
 
     commands: tuple[str, ...]
     timeout_s: float | None = None
-    uses: Mapping[str, int] = field(default_factory=dict)
+    uses: Mapping[str, Amount] = field(default_factory=dict)
     verify: str | None = None
     files: tuple[str, ...] = ()
     reset: Reset = "keep"
@@ -140,7 +141,7 @@ class Prove:
     red: bool = True
     test_files: tuple[str, ...] = ()
     own: tuple[str, ...] = ()
-    repeat: int = 2
+    repeat: Amount = 2
     hidden: HiddenTests | None = None
 
 
@@ -217,17 +218,13 @@ class Limits:
     starts_at: float | None = None
 
 
-MAX_MONEY: Final = 10**9
-"""US dollars; more is a slip of the pen."""
-
-
 @frozen
 class Price:
     """US dollars for a million tokens; input from a cache costs as other input where `cached_input` is None."""
 
-    input: float
-    output: float
-    cached_input: float | None = None
+    input: Money
+    output: Money
+    cached_input: Money | None = None
 
 
 @frozen
@@ -258,14 +255,14 @@ class TaskSpec:
     agent's answer is where the task has no brief; None: what the agent suggests, see `answers_with_patch`.
     """
 
-    id: str
+    id: TaskId
     prompts: tuple[str, ...]
     prompt_mode: PromptMode = "join"
     title: str | None = None
     agent: str = "shell"
     model: str | None = None
     args: tuple[str, ...] = ()
-    cwd: str | None = None
+    cwd: PathText | None = None
     workspace: Workspace = Workspace()
     upstream: Upstream | None = None
     environment: Environment | None = None
@@ -275,16 +272,16 @@ class TaskSpec:
     needs: tuple[str, ...] = ()
     base: BeginsAt = "needs"
     handed: tuple[Handed, ...] = ()
-    uses: Mapping[str, int] = field(default_factory=dict)
+    uses: Mapping[str, Amount] = field(default_factory=dict)
     check: Check | None = None
     prove: Prove | None = None
-    rounds: int = 1
+    rounds: Amount = 1
     timeout_s: float | None = None
     round_timeout_s: float | None = None
     idle_timeout_s: float | None = None
     linger_s: float | None = LINGER_S
     leftovers: LeftoversPolicy = "tell"
-    retries: int = 0
+    retries: Count = 0
     priority: int = 0
     fallback: tuple[Alternative, ...] = ()
     fallback_on: tuple[str, ...] = ()
@@ -308,17 +305,17 @@ class SessionSpec:
     `parent` is there if a job of another session launched it, `cluster` if its jobs run elsewhere.
     """
 
-    session_id: str
-    created_at: str
+    session_id: FileName
+    created_at: Time
     dialect: str
     source: str
-    cwd: str
+    cwd: PathText
     agent: str
     agents: Mapping[str, AgentSpec]
     tasks: tuple[TaskSpec, ...]
     name: str | None = None
     labels: Mapping[str, str] = field(default_factory=dict)
-    resources: Mapping[str, int] = field(default_factory=dict)
+    resources: Mapping[str, Amount] = field(default_factory=dict)
     limits: Limits = Limits()
     open_feed: bool = False
     feed: FeedSpec | None = None

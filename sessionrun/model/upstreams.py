@@ -6,12 +6,10 @@ Pure: a text is taken apart here, and nothing is looked up.  This module must no
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping
-from dataclasses import fields
-from typing import Any, Final
+from typing import Final
 
 from sessionrun.model.frozen import frozen
-from sessionrun.model.places import GitSettings, KeepPolicy, Start, settings_from_record
+from sessionrun.model.places import GitSettings, KeepPolicy, Start
 
 SCHEMES: Final = ("https", "http", "ssh", "git")
 """The schemes of URLs by which our git may reach another machine."""
@@ -146,24 +144,3 @@ def _lower_host(text: str) -> str:
     user, _, rest = text.partition("@")
     host, _, path = rest.partition(":")
     return f"{user}@{host.lower()}:{path.rstrip('/')}"
-
-
-_UPSTREAM: Final = frozenset(field.name for field in fields(Upstream))
-
-
-def upstream_from_record(record: Mapping[str, Any]) -> Upstream:
-    """Rebuild an upstream from its record; keys that a later version added are left out."""
-    values = {name: value for name, value in record.items() if name in _UPSTREAM}
-    if values.get("start"):
-        values["start"] = Start(values["start"]["name"], values["start"]["commit"])
-    return Upstream(**values)
-
-
-_SITE: Final = frozenset(field.name for field in fields(MirrorSite))
-
-
-def mirror_site_from_record(record: Mapping[str, Any]) -> MirrorSite:
-    """Rebuild the site of mirrors from its record; keys that a later version added are left out."""
-    values = {name: value for name, value in record.items() if name in _SITE}
-    values["settings"] = settings_from_record(values["settings"])
-    return MirrorSite(**values)

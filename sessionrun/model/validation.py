@@ -5,28 +5,14 @@ Pure, like the records it looks at; the first problem found is the one that is t
 
 from __future__ import annotations
 
-import re
 from collections.abc import Iterable, Mapping
 from typing import TYPE_CHECKING
 
 from sessionrun.model.errors import InputError
+from sessionrun.model.keys import describe_id_problem
 
-if TYPE_CHECKING:  # the jobs' own programs check ids, and know no spec
+if TYPE_CHECKING:
     from sessionrun.model.spec import AgentSpec, SessionSpec, TaskSpec
-
-_ID = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,127}")
-
-
-def describe_id_problem(task_id: str) -> str | None:
-    """Say what is wrong with a task id, or None when it is good.
-
-    The rule makes an id safe as part of a file name and of a git ref (git-check-ref-format(1)).
-    """
-    if not _ID.fullmatch(task_id):
-        return "must be 1 to 128 letters, digits, '.', '_' or '-', and begin with a letter or digit"
-    if ".." in task_id or task_id.endswith((".", ".lock")):
-        return "must not hold '..' nor end in '.' or '.lock'"
-    return None
 
 
 def validate_tasks(tasks: Iterable[TaskSpec], others: frozenset[str] = frozenset()) -> None:

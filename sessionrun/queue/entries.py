@@ -10,7 +10,7 @@ from dataclasses import replace
 
 from sessionrun.dialects.limits import plain
 from sessionrun.model.errors import InputError
-from sessionrun.model.validation import describe_id_problem
+from sessionrun.model.keys import describe_id_problem
 from sessionrun.queue.graph import Tasks, find_circle, find_dependents, find_members, iterate_groups
 from sessionrun.queue.shape import CLAIMED, CLOSED, GROUP, OPEN, Contents, Entry, project_claim, project_tasks
 from sessionrun.queue.task import MAX_PRIORITY, Changes, Draft, QueueTask, Worker

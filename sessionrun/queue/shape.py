@@ -14,7 +14,7 @@ from typing import Any, Final
 from sessionrun.dialects.limits import Breach, quote
 from sessionrun.dialects.strict_json import parse_json
 from sessionrun.model.errors import InputError
-from sessionrun.model.validation import describe_id_problem
+from sessionrun.model.keys import describe_id_problem
 from sessionrun.queue.graph import by_id, find_blockers
 from sessionrun.queue.task import MAX_PRIORITY, QueueTask, Status, TaskClaim, Worker
 

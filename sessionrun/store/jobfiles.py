@@ -8,15 +8,13 @@ from __future__ import annotations
 
 import os
 import re
-from collections.abc import Mapping
-from dataclasses import MISSING, fields, is_dataclass
 from pathlib import Path
-from types import NoneType, UnionType
-from typing import Any, Final, Literal, TypeVar, Union, get_args, get_origin, get_type_hints
+from typing import Final, TypeVar
 
 import orjson
 
 from sessionrun.model.errors import JobFileError
+from sessionrun.store.codec import Misfit, build
 from sessionrun.store.files import list_folders, open_regular, read_regular, replace_file
 
 MAX_BYTES: Final = 64 * 1024 * 1024
@@ -35,10 +33,6 @@ TAIL_BYTES: Final = 16 * 1024
 _Record = TypeVar("_Record")
 
 
-class _Misfit(ValueError):
-    """A value is not of the type that its record wants."""
-
-
 def load_record(path: Path, cls: type[_Record]) -> _Record:
     """Read a JSON object into a dataclass; keys that it does not know are left out.
 
@@ -50,11 +44,10 @@ def load_record(path: Path, cls: type[_Record]) -> _Record:
     except OSError as error:
         raise JobFileError(path, error.strerror or str(error)) from error
     try:
-        record: _Record = _build(orjson.loads(content), cls, "it")
-        return record
+        return build(cls, orjson.loads(content))
     except orjson.JSONDecodeError as error:
         raise JobFileError(path, "it is damaged: no JSON") from error
-    except _Misfit as error:
+    except Misfit as error:
         raise JobFileError(path, f"it is damaged: {error}") from error
 
 
@@ -132,51 +125,3 @@ def read_tail(path: Path) -> bytes:
             return stream.read(TAIL_BYTES)
     except OSError:
         return b""
-
-
-def _build(value: object, cls: type[Any], where: str) -> Any:
-    if not isinstance(value, dict):
-        raise _Misfit(f"{where} is not an object")
-    hints = get_type_hints(cls)
-    known = {field.name: field for field in fields(cls)}
-    missing = [
-        name
-        for name, field in known.items()
-        if name not in value and field.default is MISSING and field.default_factory is MISSING
-    ]
-    if missing:
-        raise _Misfit(f"{missing[0]} is missing")
-    return cls(**{name: _fit(member, hints[name], name) for name, member in value.items() if name in known})
-
-
-def _fit(value: Any, hint: Any, where: str) -> Any:
-    """The value as a field of type `hint` has it: lists become tuples, objects records."""
-    origin, inner = get_origin(hint), get_args(hint)
-    if origin in (Union, UnionType):
-        if value is None and NoneType in inner:
-            return None
-        return _fit(value, next(kind for kind in inner if kind is not NoneType), where)
-    if origin is tuple and isinstance(value, list):
-        kinds = inner if inner[-1] is not ... else inner[:1] * len(value)
-        if len(kinds) != len(value):
-            raise _Misfit(f"{where} has {len(value)} parts")
-        return tuple(_fit(element, kind, where) for element, kind in zip(value, kinds, strict=True))
-    if origin is Mapping and isinstance(value, dict):
-        return {name: _fit(element, inner[1], f"{where}.{name}") for name, element in value.items()}
-    if is_dataclass(hint) and isinstance(hint, type):
-        return _build(value, hint, where)
-    if hint is float and type(value) is int:
-        return float(value)  # JSON has one kind of number, and other programs write 60 where we write 60.0
-    if (origin is Literal and type(value) is str and value in inner) or (origin is None and type(value) is hint):
-        return value
-    raise _Misfit(f"{where} is {_describe(value)}")
-
-
-def _describe(value: object) -> str:
-    return (
-        "null"
-        if value is None
-        else f"{value!r:.40}"
-        if isinstance(value, (str, int, float))
-        else "of another type"
-    )

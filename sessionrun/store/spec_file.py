@@ -13,9 +13,8 @@ from typing import Any, Final
 
 import orjson
 
-from sessionrun.model.spec import SCHEMA_VERSION, SessionSpec, TaskSpec
-from sessionrun.model.spec_records import spec_from_record
-from sessionrun.store.records import check_spec
+from sessionrun.model.spec import SessionSpec, TaskSpec
+from sessionrun.store.records import read_spec
 
 TASKS_AT_A_TIME: Final = 200
 
@@ -41,9 +40,7 @@ def parse_spec(content: bytes) -> SessionSpec:
 def _build(parts: Iterable[dict[str, Any]]) -> SessionSpec:
     tasks: list[TaskSpec] = []
     for record in parts:
-        if record["schema_version"] == SCHEMA_VERSION:  # of another one not even the keys are known
-            check_spec(record)
-        spec = spec_from_record(record)
+        spec = read_spec(record)
         tasks += spec.tasks
     return replace(spec, tasks=tuple(tasks))
 

@@ -19,7 +19,7 @@ from sessionrun.dialects.limits import MAX_INPUT_BYTES, has_half_character
 from sessionrun.dialects.paths import resolve, resolve_repo
 from sessionrun.dialects.plan import Source
 from sessionrun.model.errors import InputError
-from sessionrun.model.validation import describe_id_problem
+from sessionrun.model.keys import describe_id_problem
 
 STDIN: Final = "-"
 

@@ -9,8 +9,8 @@ from itertools import count
 from typing import Final
 
 from sessionrun.model.feeding import QUEUE_LABEL
+from sessionrun.model.keys import describe_id_problem
 from sessionrun.model.spec import TaskSpec
-from sessionrun.model.validation import describe_id_problem
 from sessionrun.queue.task import QueueTask
 
 TASK: Final = "{task}"

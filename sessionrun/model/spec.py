@@ -1,7 +1,7 @@
 """Frozen records that every part shares: what a session is, before anything runs.
 
 A dialect makes a `SessionSpec`; nothing behind it knows which input it came from.  The records are plain
-data, see `spec_records`.  This module must not know files, clocks or processes.
+data, see `store.codec`.  This module must not know files, clocks or processes.
 """
 
 from __future__ import annotations

@@ -25,7 +25,7 @@ class Opened:
 class NodeSeen:
     """A node as the scheduler shows it.
 
-    `used` are its slots in use by all sessions.  `walls` says of which it cannot build why (`Sandbox.needs`).
+    `walls` says of which it cannot build why (`Sandbox.needs`).
     `silent_s`: how long there had been no contact when it was shown (seconds), or None.
     """
 
@@ -33,7 +33,6 @@ class NodeSeen:
     name: str
     slots: int
     lives: bool
-    used: int
     version: str
     walls: Mapping[str, str] = field(default_factory=dict)
     silent_s: float | None = None
@@ -145,7 +144,7 @@ class Head:
             return News()
         self._has_taken(call)
         for about in reply["nodes"] or ():
-            seen = (about["id"], about["name"], about["slots"], about["lives"], about["used"], about["version"])
+            seen = (about["id"], about["name"], about["slots"], about["lives"], about["version"])
             self.nodes[about["id"]] = NodeSeen(*seen, about["walls"], about["silent_s"])
         return News(*(tuple(reply[name]) for name in ("begun", "ends", "dead", "out")))
 

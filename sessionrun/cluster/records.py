@@ -13,7 +13,7 @@ class Node:
     """A node as the scheduler knows it; `until` is when its lease ends at the latest (the scheduler's time).
 
     `silent`: it has not ticked for longer than it should.
-    `told` are the jobs that it had at its last tick, `held` those of them that no answer has dealt with.
+    `ticked` are the jobs that it had at its last tick, `held` those of them that no answer has dealt with.
     """
 
     def __init__(self, node_id: str) -> None:

@@ -369,6 +369,24 @@ def test_a_node_without_contact_ends_its_jobs_and_they_are_lost(sessionrun: Comm
 
 
 @pytest.mark.slow
+def test_with_keeper_and_root_stopped_the_worker_ends_the_jobs_with_the_lease(sessionrun: Command) -> None:
+    with real_cluster(sessionrun, nodes=1, timers="tick=0.3,lease=6,grace=1,margin=3") as cluster:
+        session_id = start(cluster, [{"id": "a", "prompt": "trap '' TERM; echo up; while :; do sleep 1; done"}])
+        eventually(lambda: is_up(cluster, session_id, "a"))
+        stopped = [one for which in ("root", "keeper", "link") for one in cluster.find_chain("n0", which)]
+        assert len(stopped) == 3
+        for process in stopped:
+            process.send_signal(signal.SIGSTOP)
+        view = cluster.command.wait(session_id)
+        assert (view["outcome"], view["tasks"][0]["outcome"]) == ("failed", "lost")
+        marker = f"/{session_id}/"
+        assert not [p for p in psutil.process_iter() if marker in _environ(p).get("SESSIONRUN_JOB", "")]
+        for process in stopped:
+            with suppress(psutil.Error):
+                process.send_signal(signal.SIGCONT)
+
+
+@pytest.mark.slow
 def test_worktrees_travel_and_all_branches_come_back(cluster: RealCluster) -> None:
     command = cluster.command
     repository = make_repository(command.cwd)

@@ -17,16 +17,19 @@ import os
 import re
 import stat
 from collections.abc import Iterator, Mapping
+from dataclasses import replace
 from pathlib import Path
-from typing import Any, Final
+from typing import Annotated, Any, Final, TypeAlias
 
 import orjson
 
 from sessionrun.agents.installed import PROGRAMS, find_known
 from sessionrun.engine.providers import LONGEST_S
 from sessionrun.model.frozen import frozen
+from sessionrun.model.kinds import Moment
 from sessionrun.model.reasons import Effect
 from sessionrun.model.spec import PROVIDER_PREFIX, AgentSpec, SessionSpec
+from sessionrun.store.codec import build
 from sessionrun.store.files import open_regular, replace_file
 from sessionrun.store.index import limits_path
 
@@ -36,6 +39,9 @@ MAX_TEXT: Final = 500
 _MAX_STRIKES: Final = 1000
 _LATER_S: Final = 60.0
 """A time that lies so far ahead was not written by a session that shares our clock."""
+
+_Strikes: TypeAlias = Annotated[int, lambda strikes: 0 < strikes < _MAX_STRIKES]
+_Text: TypeAlias = Annotated[str, lambda text: len(text) <= MAX_TEXT and "\0" not in text]
 
 _UNSAFE: Final = re.compile(r"[^A-Za-z0-9._-]")
 
@@ -47,13 +53,13 @@ class Limit:
     `session` met it at `met_at`, `strikes` times in a row; it holds until `until_at`.
     """
 
-    provider: str
+    provider: _Text
     effect: Effect
-    reason: str
-    until_at: float
-    met_at: float
-    session: str
-    strikes: int = 1
+    reason: _Text
+    until_at: Moment
+    met_at: Moment
+    session: _Text
+    strikes: _Strikes = 1
 
 
 def find_files(spec: SessionSpec, environ: Mapping[str, str]) -> dict[str, Path]:
@@ -109,45 +115,18 @@ def load_limit(path: Path, now: float) -> Limit | None:
     finally:
         os.close(fd)
     try:
-        return parse_limit(orjson.loads(content), now) if len(content) <= MAX_BYTES else None
+        return _parse_limit(orjson.loads(content), now) if len(content) <= MAX_BYTES else None
     except (ValueError, RecursionError):
         return None
 
 
-def parse_limit(record: Any, now: float) -> Limit:
-    """Check what a file holds.
-
-    Raises:
-        ValueError: it is not a limit, or its values are impossible.
-    """
-    if not isinstance(record, dict) or record.get("version") != VERSION:
+def _parse_limit(record: Any, now: float) -> Limit:
+    if not isinstance(record, dict) or record.get("version") != VERSION or "strikes" not in record:
         raise ValueError("it is not of this version")
-    effect, strikes = record.get("effect"), record.get("strikes")
-    if effect not in ("limit", "backoff"):
-        raise ValueError("it has no effect")
-    if not isinstance(strikes, int) or not 0 < strikes < _MAX_STRIKES:
-        raise ValueError("its strikes are not a number")
-    return Limit(
-        provider=_parse_text(record.get("provider")),
-        effect=effect,
-        reason=" ".join(_parse_text(record.get("reason")).split()),
-        until_at=_parse_time(record.get("until_at"), now + LONGEST_S + _LATER_S),
-        met_at=_parse_time(record.get("met_at"), now + _LATER_S),
-        session=_parse_text(record.get("session")),
-        strikes=strikes,
-    )
-
-
-def _parse_text(value: object) -> str:
-    if not isinstance(value, str) or len(value) > MAX_TEXT or "\0" in value:
-        raise ValueError("a text is missing or too long")
-    return value
-
-
-def _parse_time(value: object, latest: float) -> float:
-    if not isinstance(value, (int, float)) or isinstance(value, bool) or not 0 <= value <= latest:
-        raise ValueError("a time is not a number, or is too far ahead")
-    return float(value)
+    limit = build(Limit, record)
+    if limit.effect == "none" or limit.until_at > now + LONGEST_S + _LATER_S or limit.met_at > now + _LATER_S:
+        raise ValueError("it holds nothing, or a time is too far ahead")
+    return replace(limit, reason=" ".join(limit.reason.split()))
 
 
 def write_limit(path: Path, limit: Limit, now: float) -> None:

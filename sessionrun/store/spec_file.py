@@ -33,7 +33,7 @@ def parse_spec(content: bytes) -> SessionSpec:
     """
     try:
         return _build(_parse_by_parts(content))
-    except orjson.JSONDecodeError:  # it is damaged, or laid out in another way
+    except ValueError:  # it is damaged, or laid out in another way; read whole, it is told which task is damaged
         return _build([orjson.loads(content)])
 
 

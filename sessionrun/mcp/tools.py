@@ -218,7 +218,7 @@ def _bound(max_bytes: int) -> int:
 
 def _add_words(session: SessionDir, tasks: Sequence[dict[str, Any]]) -> list[Record]:
     """The tasks with the words of the steps that failed."""
-    return add_tellings(session, tasks, BRIEF_BYTES)
+    return add_tellings(session, tasks, BRIEF_BYTES // 2)  # an answer fills the context of an agent
 
 
 def _describe_all(tasks: Sequence[Mapping[str, Any]]) -> list[Record]:

@@ -31,7 +31,7 @@ _HEAD_KEYS: Final = (
     "failed",
     "results_dir",
 )
-_TASK_KEYS: Final = ("num", "id", "status", "outcome", "word")
+_TASK_KEYS: Final = ("num", "id", "word")
 
 
 def describe_digest(

@@ -36,7 +36,6 @@ TASK_KEYS: Final = (
     "id",
     "title",
     "labels",
-    "status",
     "phase",
     "outcome",
     "word",
@@ -47,9 +46,7 @@ TASK_KEYS: Final = (
     "attempt",
     "agent",
     "model",
-    "exit_code",
     "signal",
-    "duration_s",
     "branch",
     "rescue_branch",
     "worktree",
@@ -79,9 +76,18 @@ def needs_look(task: Mapping[str, Any]) -> bool:
 
 def make_brief(view: Mapping[str, Any], tasks: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
     """The counts of a session and the tasks that are not fine, without what is null or empty."""
-    shown = [drop_empty(_choose(task, TASK_KEYS)) for task in tasks if not is_fine(task)]
+    shown = [_shorten(task) for task in tasks if not is_fine(task)]
     head = drop_empty(_choose(view, HEAD_KEYS)) | {"counts": {word: n for word, n in view["counts"].items() if n}}
     return {**head, "cursor": view["seq"], "tasks": shown}
+
+
+def _shorten(task: Mapping[str, Any]) -> dict[str, Any]:
+    """A task in the brief form; the word says how it stands, and the telling lines what its standard error has."""
+    record = drop_empty(_choose(task, TASK_KEYS))
+    needless = [
+        name for name, is_so in (("attempt", task["attempt"] == 1), ("stderr", "telling" in record)) if is_so
+    ]
+    return {name: value for name, value in record.items() if name not in needless}
 
 
 def choose_fields(

@@ -199,7 +199,7 @@ DIGEST: Final = objects(
         "tasks": lists(
             objects(
                 {
-                    **only(TASK, ("num", "id", "status", "outcome", "word", "reason")),
+                    **only(TASK, ("num", "id", "word", "reason")),
                     "text": nullable(TEXT),
                     "text_bytes": nullable(count),
                 },

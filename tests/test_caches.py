@@ -201,6 +201,10 @@ def test_a_spec_of_other_types_is_damage(ended: SessionDir) -> None:
         ended.spec_path.write_bytes(orjson.dumps(wrong))
         with pytest.raises(StoreError, match=r"spec\.json is damaged: "):
             load_view(ended)
+    ended.spec_path.write_bytes(orjson.dumps({**spec, "tasks": [first, {**second, "retries": "3"}]}))
+    place = r"spec\.json is damaged: tasks\[1\]\.retries has a value that does not belong there: '3'"
+    with pytest.raises(StoreError, match=place):
+        load_view(ended)
     ended.spec_path.write_bytes(
         orjson.dumps({**spec, "of a later version": 1, "tasks": [{**first, "x": 1}, second]})
     )

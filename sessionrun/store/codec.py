@@ -24,11 +24,11 @@ _Reader: TypeAlias = Callable[[Any], Any]
 """Makes a field's value of one that came from JSON.
 
 Raises:
-    Misfit: it does not fit.
+    _Misfit: it does not fit.
 """
 
 
-class Misfit(ValueError):
+class _Misfit(ValueError):
     """A value is not of the type that its record wants; `place` is where inside of the record it is."""
 
     def __init__(self, problem: str, place: str = "") -> None:
@@ -36,20 +36,23 @@ class Misfit(ValueError):
         self._problem = problem
         self._place = place
 
-    def within(self, outer: str) -> Misfit:
+    def within(self, outer: str) -> _Misfit:
         """The same, told from one level further out."""
         joint = "." if self._place and not self._place.startswith("[") else ""
-        return Misfit(self._problem, f"{outer}{joint}{self._place}")
+        return _Misfit(self._problem, f"{outer}{joint}{self._place}")
 
 
 def build(cls: type[_Record], value: object) -> _Record:
     """Make a record of an object that came from JSON.
 
     Raises:
-        Misfit: it is no object, a key is missing, or a value does not fit.
+        ValueError: it is no object, a key is missing, or a value does not fit; the text says where in the record.
     """
     wanted: Any = cls
-    record: _Record = _reader_of_record(wanted)(value)
+    try:
+        record: _Record = _reader_of_record(wanted)(value)
+    except _Misfit as misfit:
+        raise ValueError(str(misfit)) from None
     return record
 
 
@@ -73,18 +76,18 @@ def _reader_of_record(cls: type[Any]) -> _Reader:
 
     def read(value: Any) -> Any:
         if type(value) is not dict:
-            raise Misfit("is not an object")
+            raise _Misfit("is not an object")
         name = ""
         known: dict[str, Any] = {}
         try:
             for name, member in value.items():
                 if name in readers:
                     known[name] = readers[name](member)
-        except Misfit as misfit:
+        except _Misfit as misfit:
             raise misfit.within(name) from None
         for name in required:
             if name not in known:
-                raise Misfit("is missing", name)
+                raise _Misfit("is missing", name)
         return cls(**known)
 
     return read
@@ -167,7 +170,7 @@ def _reader_of_list(read_element: _Reader) -> _Reader:
         done: list[Any] = []
         try:
             done.extend(map(read_element, value))
-        except Misfit as misfit:
+        except _Misfit as misfit:
             raise misfit.within(f"[{len(done)}]") from None
         return tuple(done)
 
@@ -192,7 +195,7 @@ def _reader_of_mapping(read_member: _Reader) -> _Reader:
         try:
             for name, member in value.items():
                 done[name] = read_member(member)
-        except Misfit as misfit:
+        except _Misfit as misfit:
             raise misfit.within(f"[{name!r:.80}]") from None
         return done or _NOTHING
 
@@ -217,7 +220,7 @@ def _narrowed(read: _Reader, is_good: Callable[[Any], bool]) -> _Reader:
     return read_narrowed
 
 
-def _refusal(value: object) -> Misfit:
+def _refusal(value: object) -> _Misfit:
     simple = value is None or isinstance(value, (str, int, float))
     shown = f": {'null' if value is None else format(repr(value), '.40')}" if simple else ""
-    return Misfit(f"has a value that does not belong there{shown}")
+    return _Misfit(f"has a value that does not belong there{shown}")

@@ -14,7 +14,7 @@ from typing import Final, TypeVar
 import orjson
 
 from sessionrun.model.errors import JobFileError
-from sessionrun.store.codec import Misfit, build
+from sessionrun.store.codec import build
 from sessionrun.store.files import list_folders, open_regular, read_regular, replace_file
 
 MAX_BYTES: Final = 64 * 1024 * 1024
@@ -47,7 +47,7 @@ def load_record(path: Path, cls: type[_Record]) -> _Record:
         return build(cls, orjson.loads(content))
     except orjson.JSONDecodeError as error:
         raise JobFileError(path, "it is damaged: no JSON") from error
-    except Misfit as error:
+    except ValueError as error:
         raise JobFileError(path, f"it is damaged: {error}") from error
 
 

@@ -29,5 +29,6 @@ def with_word(task: dict[str, Any]) -> dict[str, Any]:
 
 def with_state(view: dict[str, Any]) -> dict[str, Any]:
     """A view with its state and counts, and its tasks with their words."""
-    view = {"feed": None, "ended_at": None, "status": "running", "stopped": [], **view}
+    nothing = dict.fromkeys(("feed", "usage", "budget", "ended_at")) | {"stopped": [], "no_contact": []}
+    view = {**nothing, "status": "running", **view}
     return recount({**view, "tasks": [with_word(task) for task in view["tasks"]]})

@@ -71,7 +71,10 @@ def sessionrun(own_place: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Com
     command = Command(own_place / "repo", own_place / "results")
     lay_out_repository(make_repository, command.cwd)
     agent = own_place / "agent"
-    agent.write_text(f'#!/bin/sh\ncat "$1" >>{own_place}/told\npwd >>{own_place}/where\n. {own_place}/then\n')
+    agent.write_text(
+        f'#!/bin/sh\ncat "$1" >>{own_place}/told\npwd >>{own_place}/where\n'
+        f"echo more >>README\n. {own_place}/then\n"
+    )
     agent.chmod(0o755)
     (own_place / "then").write_text("exit 0\n")
     config = own_place / "config" / "sessionrun" / "config.toml"

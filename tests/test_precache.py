@@ -261,6 +261,8 @@ def test_the_clean_room_of_hidden_tests_finds_its_environment(place: Place) -> N
     }
     (place.root / "instances.jsonl").write_text(json.dumps(instance) + "\n")
     (place.root / "template").write_text("{problem_statement}\n")
+    # for precache and run: the wheels of the test are hidden inside of walls
+    (place.command.cwd / "sessionrun.toml").write_text('[sandbox]\npolicy = "none"\n')
     words = ("--cache-dir", str(place.cache), "--from", "swebench")
     (record,) = place.command.load("precache", *words, "instances.jsonl")["repositories"]
     digests = [one["digest"] for one in record["environments"]]

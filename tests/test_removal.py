@@ -18,6 +18,7 @@ from test_cli_worktrees import Project
 
 from sessionrun.client.cleaning.clean import find_candidates
 from sessionrun.client.cleaning.removal import Candidate, choose, find_trash, remove_sessions
+from sessionrun.model.words import WORDS
 from sessionrun.store import index
 from sessionrun.store.caches import SEAL_KEY, seal
 from sessionrun.store.session import SessionDir
@@ -84,7 +85,8 @@ def left(sessionrun: Command) -> set[str]:
 
 def candidate(status: str, age_days: float) -> Candidate:
     session = SessionDir(Path(f"results/session-{status}-{age_days}"))
-    return Candidate(session, {"status": status}, (0, 0), -age_days * DAY_S)
+    view = {"status": status, "state": status, "result": None, "failed": 0, "counts": dict.fromkeys(WORDS, 0)}
+    return Candidate(session, view, (0, 0), -age_days * DAY_S)
 
 
 @pytest.mark.parametrize(

@@ -11,6 +11,7 @@ import os
 from collections.abc import Iterator, Sequence
 from dataclasses import replace
 from pathlib import Path
+from typing import Final
 
 import orjson
 
@@ -22,7 +23,7 @@ from sessionrun.workspaces.bringing import bring_files, check_links
 from sessionrun.workspaces.claims import drop_unused, take_back_unused
 from sessionrun.workspaces.crossing import find_patch_fault
 from sessionrun.workspaces.fence import Fence, open_fence
-from sessionrun.workspaces.git import Git
+from sessionrun.workspaces.git import Git, GitError
 from sessionrun.workspaces.ignoring import RULES, ignore_words
 from sessionrun.workspaces.links import write_hidden
 from sessionrun.workspaces.mirrored import settle_start
@@ -38,6 +39,9 @@ from sessionrun.workspaces.seating import (
     show_task,
     take_seat,
 )
+
+ANSWER_LIMIT_S: Final = 5.0
+"""How long git may take to say where it works."""
 
 
 def prepare(request: WorkspaceRequest, folder: Path) -> Place:
@@ -141,11 +145,14 @@ def _check_answer(path: Path, admin: Path | None) -> None:
     Raises:
         SessionrunError: it works elsewhere: what a task cleans or resets there would be the user's.
     """
-    asked = Git(path).attempt("rev-parse", "--path-format=absolute", "--show-toplevel", "--absolute-git-dir")
+    git = Git(path, limit_s=ANSWER_LIMIT_S)
+    try:
+        asked = git.attempt("rev-parse", "--path-format=absolute", "--show-toplevel", "--absolute-git-dir")
+    except GitError:
+        return  # another task may have planted settings at which git hangs: no answer is no wrong one
     top, _, git_dir = os.fsdecode(asked.stdout.rstrip(b"\n")).partition("\n")
     if asked.returncode != 0:
-        why = asked.stderr.decode("utf-8", "replace").strip().split("\n")[-1]
-        raise SessionrunError(f"git does not work in the worktree {path}: {why}")
+        return
     if os.path.realpath(top) != os.path.realpath(path) or admin is None or not os.path.samefile(git_dir, admin):
         # a submodule has core.worktree in its settings; with extensions.worktreeConfig it holds in worktrees, too
         raise SessionrunError(

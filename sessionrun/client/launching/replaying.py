@@ -57,6 +57,10 @@ def find_place(session: SessionDir) -> Path:
     return next(place for place in places if not os.path.lexists(place))
 
 
+PLAYER: Final = (sys.prefix, sys.base_prefix, str(Path(__file__).resolve().parents[2]))
+"""Where the program of the stand-in for an agent lies."""
+
+
 def plan_replay(session: SessionDir, place: Path, *, speed: float, source: Path | None = None) -> SessionSpec:
     """The spec of a session that plays `session` again; makes `place` with all that it needs.
 
@@ -89,6 +93,8 @@ def plan_replay(session: SessionDir, place: Path, *, speed: float, source: Path 
     limits = _record(session, place / RECORDING, view["tasks"], entries)
     repository = _clone(spec.repository, place, origin, spec.landing) if spec.repository and origin else None
     move = partial(_move_directory, place, spec.repository, repository)
+    # what the stand-in for an agent reads; walls hide all results
+    read = (str(place / RECORDING), str(session.path.absolute()), *PLAYER)
     cwd, worktrees = _move(spec.cwd, spec.repository, repository) or str(place), str(place / "worktrees")
     replayed = replace(
         spec,
@@ -96,7 +102,9 @@ def plan_replay(session: SessionDir, place: Path, *, speed: float, source: Path 
         created_at=format_time(time()) or "",
         cwd=cwd,
         name=f"replay of {spec.name or spec.session_id[:8]}",
-        tasks=tuple(replace(_replay_task(task, limits.get(task.id), speed), cwd=move(task.cwd)) for task in tasks),
+        tasks=tuple(
+            replace(_replay_task(task, limits.get(task.id), speed, read), cwd=move(task.cwd)) for task in tasks
+        ),
         agents={name: _replay_agent(agent, place / RECORDING, speed) for name, agent in spec.agents.items()},
         limits=replace(spec.limits, max_load=None, min_free_memory=None, stagger_s=None, starts_at=None),
         repository=repository,
@@ -200,7 +208,7 @@ def _find_patch(session: SessionDir, key: JobKey) -> str | None:
     return str(path.absolute()) if path.is_file() else None
 
 
-def _replay_task(task: TaskSpec, limited: bool | None, speed: float) -> TaskSpec:
+def _replay_task(task: TaskSpec, limited: bool | None, speed: float, read: tuple[str, ...]) -> TaskSpec:
     """The task, with a time limit only if one ended it: a slow machine would meet the others."""
 
     def shorten(limit: float | None) -> float | None:
@@ -213,6 +221,7 @@ def _replay_task(task: TaskSpec, limited: bool | None, speed: float) -> TaskSpec
         idle_timeout_s=shorten(task.idle_timeout_s),
         linger_s=shorten(task.linger_s),
         args=(),
+        sandbox=task.sandbox and replace(task.sandbox, read=(*task.sandbox.read, *read)),
         upstream=task.upstream and replace(task.upstream, home=None),  # no branch comes into the user's repository
         handed=(),
     )

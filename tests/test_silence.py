@@ -8,6 +8,7 @@ import signal
 from pathlib import Path
 from typing import cast
 
+import psutil
 import pytest
 from conftest import Command, eventually
 from simulation import make_session
@@ -222,6 +223,19 @@ def test_what_work_leaves_behind_is_told_and_is_a_failure_where_it_is_said(sessi
     assert (clean["outcome"], clean["leftovers"]) == ("succeeded", None)
     for words in (("status", session), ("results", session), ("explain", session, "0")):
         assert "left running: sleep 600 (stopped by us)" in sessionrun(*words).stdout
+
+
+def test_what_work_leaves_behind_is_kept_for_later_tasks_until_the_session_ends(sessionrun: Command) -> None:
+    server = "sh -c 'sleep 600; echo over > over' & echo $! > pid"
+    plan = [
+        {"id": "server", "prompt": server, "leftovers": "keep"},
+        {"id": "user", "prompt": "kill -0 $(cat pid)", "needs": "server"},
+    ]
+    view = sessionrun.wait(sessionrun.start(plan))
+    assert [(task["outcome"], task["leftovers"]) for task in view["tasks"]] == [("succeeded", None)] * 2
+    pid = int((sessionrun.cwd / "pid").read_text())
+    eventually(lambda: not psutil.pid_exists(pid))
+    assert not (sessionrun.cwd / "over").exists()
 
 
 class Asked:

@@ -40,11 +40,13 @@ IN_GIT: Final[tuple[WorkspaceKind, ...]] = ("worktree", "mirror")
 
 
 WORKSPACE_TIMEOUT_S: Final = 600.0
+"""How long PREPARE and RELEASE may take each where a new session says nothing else."""
+
 LINGER_S: Final = 60.0
 
-LeftoversPolicy = Literal["tell", "fail"]
-"""Whether work that leaves processes behind has failed."""
-"""How long PREPARE and RELEASE may take each where a new session says nothing else."""
+LeftoversPolicy = Literal["tell", "fail", "keep"]
+"""What becomes of processes that work leaves behind: they are stopped and told, and with `fail` the work has
+failed; with `keep` they run on until the session ends."""
 
 SLOT: Final = "slot"
 """The resource that `max_parallel` limits."""
@@ -343,7 +345,7 @@ class Job:
 
     `stdin`, `stdout` and `stderr` are absolute paths; `stdin` None means the null device.  `env` is added to
     the environment of the executor.  With `report`, a file, the job is inside of walls: `env` is then all that it
-    gets, and descriptor 9 appends to the file.
+    gets, and descriptor 9 appends to the file.  With `keeps`, what it leaves behind is not stopped.
     """
 
     key: JobKey
@@ -355,6 +357,7 @@ class Job:
     env: Mapping[str, str] = field(default_factory=dict)
     stop_grace_s: float = 3.0
     report: str | None = None
+    keeps: bool = False
 
 
 WORKTREE_SPACE: Final = "disk:worktrees"

@@ -79,6 +79,11 @@ def validate_wishes(spec: SessionSpec) -> None:
             raise InputError(
                 f"task {num} (ID: {task.id}): {lacks} needs a worktree; add --worktree, or leave it out"
             )
+        if task.leftovers == "keep" and (task.workspace.kind != "none" or spec.cluster is not None):
+            where = "a worktree, which goes with the task" if spec.cluster is None else "a cluster"
+            raise InputError(
+                f"task {num} (ID: {task.id}): leftovers: keep cannot be had in {where}; say tell or fail"
+            )
         _check_turns(num, task, spec.agents)
 
 

@@ -143,6 +143,7 @@ def _order(job: Job) -> JobOrder:
         argv=[os.fsencode(word) for word in job.argv],
         env=[os.fsencode(word) for pair in env.items() for word in pair],
         report=os.fsencode(job.report or ""),
+        keeps=job.keeps,
     )
 
 

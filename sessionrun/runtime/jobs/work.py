@@ -109,6 +109,7 @@ def build_work(site: Site, state: TaskState, key: JobKey, tasks: Mapping[str, Ta
         stderr=str(session.error_path(task.id)),
         env=env,
         stop_grace_s=agent.stop_grace_s,
+        keeps=task.leftovers == "keep",
     )
     return take_back_first(site, state, _enclose_work(site, state, job, prompt_path))
 

@@ -100,12 +100,14 @@ class Child:
         *,
         ours: bool = True,
         status: int | None = None,
+        keeps: bool = False,
     ) -> None:
         self.key = key
         self.leader = leader
         self.marker = marker
         self.grace_s = grace_s
         self.ours = ours
+        self.keeps = keeps
         self.watched = True
         self.status = status
         self.cpu_s: float | None = None
@@ -203,7 +205,7 @@ class Children:
             return self._not_started(order, error)
         crashpoint.step()
         started = processes.start_time(pid, zombie=True) or 0
-        self.add(Child(order.key, Identity(pid, started), marker, order.grace_s))
+        self.add(Child(order.key, Identity(pid, started), marker, order.grace_s, keeps=order.keeps))
         self.note(spawn_record(order.key, pid, started))
         self._tell(b"P", order.key.encode(), b"%d" % pid, b"%d" % started, b"%d" % self._ledger.end)
         return None
@@ -276,7 +278,9 @@ class Children:
         for child in ended:
             if child.stop is not None:
                 child.stop.scan_at = 0.0
-            elif child.ours and child.marker not in left and processes.group_is_empty(child.leader.pid):
+            elif child.keeps or (
+                child.ours and child.marker not in left and processes.group_is_empty(child.leader.pid)
+            ):
                 self._forget(child)
             else:
                 self._begin_stop(child, LEFTOVER_GRACE_S)

@@ -128,7 +128,7 @@ class Keeper:
         batch, stops = [], []
         for fields in self._supervisor.receive():
             kind = fields[0]
-            if kind in (b"J", b"W"):
+            if kind in (b"J", b"K", b"W"):
                 batch.append(unpack_job(fields))
             elif kind == b"T":
                 stops.append(fields)

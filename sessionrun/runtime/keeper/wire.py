@@ -49,6 +49,7 @@ class JobOrder(NamedTuple):
     argv: list[bytes]
     env: list[bytes]
     report: bytes = b""
+    keeps: bool = False
 
 
 def pack(fields: Iterable[bytes]) -> bytes:
@@ -70,11 +71,11 @@ def unpack(body: bytes) -> list[bytes]:
 
 
 def pack_job(order: JobOrder) -> list[bytes]:
-    """The fields of a J or W frame."""
+    """The fields of a J frame; W of a job inside of walls, K of one whose leftovers are kept."""
     numbers = b"%d" % len(order.argv), repr(order.grace_s).encode()
     places = (order.cwd, order.stdin, order.stdout, order.stderr)
     fields = [order.key.encode(), numbers[1], *places, numbers[0], *order.argv, *order.env]
-    return [b"W", *fields, order.report] if order.report else [b"J", *fields]
+    return [b"W", *fields, order.report] if order.report else [b"K" if order.keeps else b"J", *fields]
 
 
 def unpack_job(fields: list[bytes]) -> JobOrder:
@@ -82,7 +83,8 @@ def unpack_job(fields: list[bytes]) -> JobOrder:
     kind, key, grace, cwd, stdin, stdout, stderr, count, *rest = fields
     argc = int(count)
     report = rest.pop() if kind == b"W" else b""
-    return JobOrder(key.decode(), float(grace), cwd, stdin, stdout, stderr, rest[:argc], rest[argc:], report)
+    words = rest[:argc], rest[argc:]
+    return JobOrder(key.decode(), float(grace), cwd, stdin, stdout, stderr, *words, report, kind == b"K")
 
 
 class Connection:

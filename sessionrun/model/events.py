@@ -279,7 +279,7 @@ class RequestReceived:
     now: bool = False
     outcomes: tuple[Outcome, ...] = ()
     reason: str | None = None
-    max_parallel: int | None = None
+    max_parallel: Count | None = None
     text: str | None = None
     change: Change | None = None
 

@@ -10,9 +10,8 @@ from typing import Any
 
 import orjson
 
-from sessionrun.model.changes import Change
 from sessionrun.model.errors import InputError
-from sessionrun.model.events import EVENTS, Entry, TasksAdded
+from sessionrun.model.events import EVENTS, Entry
 from sessionrun.model.frozen import frozen
 from sessionrun.model.kinds import Count, Moment
 from sessionrun.model.spec import SCHEMA_VERSION, SessionSpec
@@ -44,27 +43,6 @@ def read_spec(record: dict[str, Any]) -> SessionSpec:
             if agent not in spec.agents:
                 raise ValueError(f"task {task.id!r:.140} has the agent {agent!r:.80}, which is not there")
     return spec
-
-
-def read_additions(record: dict[str, Any]) -> TasksAdded:
-    """The tasks that a request brings.
-
-    Raises:
-        ValueError: its values have not the types that tasks and agents declare.
-    """
-    return build(TasksAdded, record)
-
-
-def read_change(record: object) -> Change:
-    """What a request changes of the tasks that it lets be tried again.
-
-    Raises:
-        ValueError: its values have not the types that they should have.
-    """
-    try:
-        return build(Change, record)
-    except ValueError as error:
-        raise ValueError(f"change: {error}") from None
 
 
 def iterate_entries(payloads: Sequence[bytes]) -> Iterator[Entry]:

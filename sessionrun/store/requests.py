@@ -8,14 +8,16 @@ from __future__ import annotations
 
 import os
 import re
+from dataclasses import replace
 from pathlib import Path
-from typing import Any, Final, NamedTuple, TypeAlias, cast
+from typing import Any, Final, NamedTuple, TypeAlias
 
 import orjson
 
 from sessionrun.model.changes import Change
 from sessionrun.model.events import REQUEST_KINDS, RequestReceived, TasksAdded
-from sessionrun.model.spec import OUTCOMES, RETRY_FAILED, RETRY_LOST
+from sessionrun.model.spec import RETRY_FAILED, RETRY_LOST
+from sessionrun.store.codec import build
 from sessionrun.store.files import read_regular
 from sessionrun.store.inbox import MAX_SPOKEN_BYTES
 from sessionrun.store.session import REFUSED, SessionDir
@@ -75,26 +77,17 @@ def parse_request(record: Any, name: str) -> Request:
         raise ValueError("it is not an object with the request_id of its name")
     kind = record.get("kind")
     if kind == ADD:
-        from sessionrun.store.records import read_additions
-
-        return read_additions(record)
+        return build(TasksAdded, record)
     if kind not in REQUEST_KINDS:
         raise ValueError(f"this version does not know the kind {kind!r:.40}")
-    tasks, outcomes = _texts(record, "tasks"), _texts(record, "outcomes")
-    if not set(outcomes) <= set(OUTCOMES):
-        raise ValueError("outcomes holds a word that is not an outcome")
-    if kind == "retry" and not tasks and not outcomes:
+    request = build(RequestReceived, record)
+    outcomes = request.outcomes
+    if kind == "retry" and not request.tasks and not outcomes:
         outcomes = (*RETRY_FAILED, *RETRY_LOST)
-    now, reason = record.get("now") or False, record.get("reason")
-    if not isinstance(now, bool) or not isinstance(reason, str | None):
-        raise ValueError("now must be true or false, reason a text")
-    width = record.get("max_parallel")
-    if width is not None and (type(width) is not int or width < 0):
-        raise ValueError("max_parallel must be a whole number")
-    reason = " ".join(reason.split())[:MAX_REASON] or None if reason else None
-    text = _follow_up(record) if kind == "continue" else None
-    change = _change(record) if kind == "retry" else None
-    return RequestReceived(name, kind, tasks, now, cast(Any, outcomes), reason, width, text, change)
+    reason = " ".join((request.reason or "").split())[:MAX_REASON] or None
+    text = _check_follow_up(request.text) if kind == "continue" else None
+    change = _check_change(request.change) if kind == "retry" and request.change is not None else None
+    return replace(request, outcomes=outcomes, reason=reason, text=text, change=change)
 
 
 class Spoken:
@@ -148,27 +141,13 @@ def put_aside(path: Path) -> None:
         os.replace(path, path.with_name(f"{path.stem}-{path.lstat().st_ino}{REFUSED}"))
 
 
-def _texts(record: dict[str, Any], name: str) -> tuple[str, ...]:
-    texts = record.get(name) or []
-    if not isinstance(texts, list) or not all(isinstance(text, str) for text in texts):
-        raise ValueError(f"{name} must be a list of texts")
-    return tuple(texts)
-
-
-def _follow_up(record: dict[str, Any]) -> str:
-    text = record.get("text")
-    if not isinstance(text, str) or not text.strip() or len(text.encode()) > MAX_TEXT:
+def _check_follow_up(text: str | None) -> str:
+    if text is None or not text.strip() or len(text.encode()) > MAX_TEXT:
         raise ValueError(f"text must be a text that is not empty, of at most {MAX_TEXT} bytes")
     return text
 
 
-def _change(record: dict[str, Any]) -> Change | None:
-    wanted = record.get("change")
-    if wanted is None:
-        return None
-    from sessionrun.store.records import read_change
-
-    change = read_change(wanted)
+def _check_change(change: Change) -> Change:
     if len((change.prompt or "").encode()) > MAX_TEXT:
         raise ValueError(f"a prompt may have {MAX_TEXT} bytes")
     if any(word is not None and not word.strip() for word in (change.agent, change.model, change.prompt)):

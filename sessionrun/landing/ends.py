@@ -5,6 +5,7 @@ For readers: nothing here writes, and nothing asks git.
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any, Final
 
@@ -12,8 +13,8 @@ import orjson
 
 from sessionrun.model.errors import StoreError
 from sessionrun.model.frozen import frozen
-from sessionrun.store.files import read_regular
-from sessionrun.store.journal import parse_log
+from sessionrun.store.codec import build
+from sessionrun.store.journal import read_log
 
 LOG: Final = "log"
 MAX_BYTES: Final = 64 * 2**20
@@ -27,6 +28,7 @@ class End:
     """What became of a task's work at last.
 
     Attributes:
+        task: its id.
         status: `landed`, `bounced` or `held`.
         target: the full name of the branch; older logs say it only of what landed.
         commit: the commit of the branch that holds the work, if a landing put it there.
@@ -39,6 +41,7 @@ class End:
         at: when that was, as UTC.
     """
 
+    task: str
     status: str
     target: str | None = None
     commit: str | None = None
@@ -58,18 +61,10 @@ def note_end(ends: dict[str, End], record: dict[str, Any]) -> None:
         KeyError, TypeError, ValueError: it is not such a record.
     """
     status = record["status"] if record["kind"] == "fate" else _STATUSES.get(record["kind"])
-    if status is None:
-        return
-    words = [record.get(key) or None for key in ("target", "commit", "reason_class", "reason", "mend", "output")]
-    files, against, at = record.get("files") or [], record.get("against") or [], record.get("at") or ""
-    texts = (status, record["task"], at, *(word for word in words if word is not None), *files, *against)
-    if not (isinstance(files, list) and isinstance(against, list)) or not all(
-        isinstance(text, str) for text in texts
-    ):
-        raise ValueError("it has a value of another type")
-    target, commit, reason_class, reason, mend, output = words
-    about = (tuple(files), tuple(against), output)
-    ends[record["task"]] = End(status, target, commit, reason_class, reason, mend, *about, at)
+    if status is not None:
+        given = {key: value for key, value in record.items() if value}  # an empty text says as little as null
+        end = build(End, {**given, "status": status})
+        ends[end.task] = end
 
 
 def load_ends(folder: Path) -> dict[str, End]:
@@ -78,18 +73,23 @@ def load_ends(folder: Path) -> dict[str, End]:
     Raises:
         StoreError: it is damaged, or cannot be read.
     """
-    path = folder / LOG
     ends: dict[str, End] = {}
-    try:
-        contents = parse_log(read_regular(path, MAX_BYTES))
-        for payload in contents.payloads:
-            note_end(ends, orjson.loads(payload))
-    except FileNotFoundError:
-        return {}
-    except OSError as error:
-        raise StoreError(f"cannot read {path}: {error.strerror or error}") from error
-    except (KeyError, TypeError, ValueError, AttributeError) as error:
-        raise StoreError(f"{path} is damaged: put it aside") from error
+    fold_log(folder / LOG, lambda record: note_end(ends, record), MAX_BYTES)
+    return ends
+
+
+def fold_log(path: Path, take: Callable[[dict[str, Any]], None], limit: int | None = None) -> int:
+    """Give each record of a log to `take`; returns where the last one ends.
+
+    Raises:
+        StoreError: it is damaged, or cannot be read.
+    """
+    contents = read_log(path, limit)
     if contents.damage_at is not None:
         raise StoreError(f"{path} is damaged at byte {contents.damage_at}: put it aside")
-    return ends
+    try:
+        for payload in contents.payloads:
+            take(orjson.loads(payload))
+    except (AttributeError, KeyError, TypeError, ValueError) as error:
+        raise StoreError(f"{path} is damaged: put it aside") from error
+    return contents.end

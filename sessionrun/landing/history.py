@@ -15,12 +15,11 @@ from typing import Any
 
 import orjson
 
-from sessionrun.landing.ends import LOG, End, note_end
+from sessionrun.landing.ends import LOG, End, fold_log, note_end
 from sessionrun.landing.records import RED, Fate, Taken, Verdict
-from sessionrun.model.errors import StoreError
 from sessionrun.model.frozen import changeable
 from sessionrun.store.files import make_directories
-from sessionrun.store.journal import AppendLog, read_log
+from sessionrun.store.journal import AppendLog
 
 
 @changeable
@@ -149,14 +148,5 @@ def load_history(folder: Path) -> History:
 
 
 def _load(folder: Path) -> tuple[History, int]:
-    path = folder / LOG
-    contents = read_log(path)
-    if contents.damage_at is not None:
-        raise StoreError(f"{path} is damaged at byte {contents.damage_at}: put it aside")
     history = History()
-    try:
-        for payload in contents.payloads:
-            history.apply(orjson.loads(payload))
-    except (AttributeError, KeyError, TypeError, ValueError) as error:
-        raise StoreError(f"{path} is damaged: put it aside") from error
-    return history, contents.end
+    return history, fold_log(folder / LOG, history.apply)

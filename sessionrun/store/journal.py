@@ -156,14 +156,14 @@ def parse_log(content: bytes) -> LogContents:
     return LogContents(payloads, end)
 
 
-def read_log(path: Path) -> LogContents:
+def read_log(path: Path, limit: int | None = None) -> LogContents:
     """Read a log file; one that does not exist is empty.
 
     Raises:
-        StoreError: the file cannot be read.
+        StoreError: the file cannot be read, or has more than `limit` bytes.
     """
     try:
-        return parse_log(read_regular(path))
+        return parse_log(read_regular(path, limit))
     except FileNotFoundError:
         return LogContents([], 0)
     except OSError as error:

@@ -98,6 +98,7 @@ class Yard:
             entries=tuple(self.entries),
             gates=Gates(gates, 60.0),
             setups=self.setups,
+            late_s=0.01,
             **more,
         )
 

@@ -111,6 +111,7 @@ class LandRequest:
         batch: how many tasks a batch has at most; None: as many as the share of red ones allows.
         setups: the commits of what setups left in the session: that does not land.
         git_limit_s: how long each git command may take (seconds).
+        late_s: how long after the target has moved a switch to it is looked for that read the old one (seconds).
     """
 
     repository: Repository
@@ -122,6 +123,7 @@ class LandRequest:
     batch: int | None = None
     setups: tuple[str, ...] = ()
     git_limit_s: float | None = 600.0
+    late_s: float = 0.8
 
 
 @frozen

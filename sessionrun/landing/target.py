@@ -35,9 +35,6 @@ target's commit first, writes files for some time, and only then says in HEAD wh
 STALE_LOCK_S: Final = 600.0
 """A lock of this age was left by a git that was killed."""
 
-LATE_S: Final = 0.8
-"""So long after the target has moved it is looked for a switch that read the old one."""
-
 _LOOK_EVERY_S: Final = 0.02
 
 _REBASES: Final = ("rebase-merge", "rebase-apply")
@@ -97,14 +94,14 @@ def _age(path: Path) -> float:
         return 0.0
 
 
-def find_late_checkout(repository: Repository, target: str) -> Checkout | None:
+def find_late_checkout(repository: Repository, target: str, late_s: float) -> Checkout | None:
     """The work tree in which a user's switch to a target ended just after the target had moved; None: in none.
 
     A switch gives its lock of the index back before it writes HEAD, so it is looked for a while.
     """
     if all(load_owner(git_dir) is not None for _, git_dir in _iterate_places(repository)):
         return None
-    look_until, deadline = time.monotonic() + LATE_S, time.monotonic() + LOCK_WAIT_S
+    look_until, deadline = time.monotonic() + late_s, time.monotonic() + LOCK_WAIT_S
     while True:
         found = find_checkout(repository, target)
         if isinstance(found, Checkout):

@@ -282,7 +282,7 @@ class Turn:
 
     def _follow(self, chain: Chain, count: int, candidate: str) -> None:
         """A user may have checked out the target just when it moved."""
-        late = find_late_checkout(self._request.repository, self._slot.target)
+        late = find_late_checkout(self._request.repository, self._slot.target, self._request.late_s)
         if late is not None:
             self._write("landing", chain.old, candidate, chain, count, late)
             hold = follow(Tree(self._slot, self._fence, late, chain.old, candidate))

@@ -15,9 +15,9 @@ from sessionrun.model.errors import InputError
 from sessionrun.model.keys import JobKey
 from sessionrun.model.reasons import INFRASTRUCTURE, REASONS
 from sessionrun.model.spec import INSTANCE_RESULTS, Export, SessionSpec, TaskSpec
-from sessionrun.runtime.exports import swebench_results
-from sessionrun.runtime.exports.swebench_results import carry_over
-from sessionrun.runtime.exports.writer import ExportWriter, claim_exports, find_behind
+from sessionrun.runtime.exports.export_file import Shown
+from sessionrun.runtime.exports.swebench_results import InstanceResults
+from sessionrun.runtime.exports.writer import ExportWriter, find_behind
 from sessionrun.runtime.jobs.prove.request import JudgedTests, ProveReport
 from sessionrun.store.jobfiles import ANSWER
 from sessionrun.store.session import SessionDir
@@ -59,7 +59,7 @@ class Run:
         }
 
     def claim(self) -> ExportWriter:
-        claim_exports(self.session, self.spec, self.status())
+        InstanceResults(self.spec.exports[0]).claim(Shown(self.session, self.spec, self.status()))
         return ExportWriter(self.session, self.spec)
 
     def end(self, task: str, outcome: str = "succeeded", reason_class: str | None = None, **more: Any) -> None:
@@ -120,7 +120,7 @@ def test_a_run_while_it_runs(tmp_path: Path) -> None:
     ]
     assert find_behind(run.session, run.spec) == []
     assert (tmp_path / "runs" / "r").resolve() == run.session.path
-    assert swebench_results.find_outputs(run.session, run.export) == str(tmp_path / "runs")
+    assert InstanceResults(run.export).find_outputs(run.session) == str(tmp_path / "runs")
 
 
 def test_tests_that_did_not_pass(tmp_path: Path) -> None:
@@ -181,6 +181,9 @@ def test_an_instance_that_is_tried_again_has_not_ended(tmp_path: Path) -> None:
     writer.write(run.status(), durable=False)
     assert run.predictions() == ["a"]
     assert run.read("a.json")["attempt"] == 2
+    run.end("a", attempt=3)  # begun and ended between two writes
+    writer.write(run.status(), durable=False)
+    assert run.read("a.json")["attempt"] == 3
 
 
 def test_a_second_session_of_the_run(tmp_path: Path) -> None:
@@ -194,7 +197,7 @@ def test_a_second_session_of_the_run(tmp_path: Path) -> None:
     (first.folder / "notes.json").write_text("{}")
     (first.folder / "torn.json").write_text("{")
     second = Run(tmp_path, "2", "abcd")
-    assert carry_over(second.export, second.spec.tasks)[1] == {"a"}
+    assert InstanceResults(second.export).carry_over(second.spec.tasks)[1] == {"a"}
     second.spec = replace(second.spec, tasks=second.spec.tasks[1:])
     del second.tasks["a"]
     later = second.claim()
@@ -222,7 +225,7 @@ def test_the_directory_of_a_session_that_lives(tmp_path: Path, monkeypatch: pyte
     finally:
         os.close(lock)
     second.claim()
-    assert swebench_results.find_owner(second.folder).path == second.session.path  # type: ignore[union-attr]
+    assert InstanceResults(second.export).find_owner().path == second.session.path  # type: ignore[union-attr]
 
 
 def test_git_ignores_what_a_run_makes(tmp_path: Path) -> None:
@@ -247,7 +250,7 @@ def test_git_ignores_what_a_run_makes(tmp_path: Path) -> None:
 
 def test_a_directory_that_is_not_there_yet(tmp_path: Path) -> None:
     run = Run(tmp_path, "1", "a")
-    assert carry_over(run.export, run.spec.tasks) == (run.export, set())
+    assert InstanceResults(run.export).carry_over(run.spec.tasks) == (run.export, set())
     assert find_behind(run.session, run.spec) == [str(run.folder / "summary.json")]
 
 

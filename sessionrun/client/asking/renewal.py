@@ -151,9 +151,9 @@ def _renew_exports(spec: SessionSpec, tasks: Sequence[TaskSpec]) -> tuple[Export
     """The exports, which keep the other runs in their files."""
     if not spec.exports:
         return ()
-    from sessionrun.runtime.exports.writer import KINDS
+    from sessionrun.runtime.exports.writer import open_exports
 
-    return tuple(KINDS[export.kind].carry_others(export, tasks) for export in spec.exports)
+    return tuple(export.carry_others(tasks) for export in open_exports(spec.exports))
 
 
 def _renew_repository(old: Repository) -> tuple[Repository, list[str]]:

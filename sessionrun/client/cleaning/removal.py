@@ -182,7 +182,7 @@ def _remove_all(ready: Sequence[Candidate], *, dry_run: bool) -> Iterator[Remova
         return
     from sessionrun.client.cleaning.leftovers import find_marked, find_recorded
     from sessionrun.runtime.export_places import sweep_left
-    from sessionrun.runtime.exports.writer import find_outputs
+    from sessionrun.runtime.exports.writer import open_exports
     from sessionrun.store.journal import read_log
     from sessionrun.store.ledger import fold_ledger
 
@@ -196,9 +196,11 @@ def _remove_all(ready: Sequence[Candidate], *, dry_run: bool) -> Iterator[Remova
             yield Removal(session, False, f"processes of its jobs still live: {pids}")
             continue
         try:
-            shown = find_outputs(session)
+            exports = session.load_spec().exports
+            folders = [export.find_outputs(session) for export in open_exports(exports)]
+            shown = [folder for folder in folders if folder]
             if not dry_run:
-                sweep_left(session.load_spec().exports)
+                sweep_left(exports)
                 _remove(session)
         except (SessionNotFound, FileNotFoundError):
             continue

@@ -90,9 +90,10 @@ def mend_exports(spec: SessionSpec) -> None:
     Raises:
         StoreError: an export cannot be written.
     """
-    from sessionrun.runtime.exports import writer
+    from sessionrun.runtime.exports.writer import open_exports
 
-    writer.mend_exports(spec)
+    for export in open_exports(spec.exports):
+        export.mend()
 
 
 def _tell_limits(spec: SessionSpec) -> None:
@@ -123,19 +124,19 @@ def _begin(session: SessionDir, spec: SessionSpec, *, held: bool) -> tuple[int, 
         if held:  # the supervisor takes it before it starts anything
             send_request(session, {"kind": "hold", "reason": "held since its start, until it is released"})
         sweep_unbegun(session.path.parent)
-        return lock_fd, _claim_exports(session, spec) if spec.exports else None
+        if not spec.exports:
+            return lock_fd, None
+        from sessionrun.runtime.exports.export_file import Shown
+        from sessionrun.runtime.exports.writer import open_exports
+
+        status = _project_first(spec)
+        for export in open_exports(spec.exports):
+            export.claim(Shown(session, spec, status))
+        return lock_fd, status
     except BaseException:
         discard_session(session)
         os.close(lock_fd)
         raise
-
-
-def _claim_exports(session: SessionDir, spec: SessionSpec) -> dict[str, Any]:
-    from sessionrun.runtime.exports.writer import claim_exports
-
-    status = _project_first(spec)
-    claim_exports(session, spec, status)
-    return status
 
 
 def _remember(session: SessionDir) -> None:

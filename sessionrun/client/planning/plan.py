@@ -256,9 +256,9 @@ def _settle_approval(asked: Asked, plan: Plan, config: Config) -> bool:
 def _remark_on_exports(plan: Plan) -> list[str]:
     if not plan.exports:
         return []
-    from sessionrun.runtime.exports.writer import KINDS
+    from sessionrun.runtime.exports.writer import open_exports
 
-    remarks = [KINDS[export.kind].remark_on_owner(export) for export in plan.exports]
+    remarks = [export.remark_on_owner() for export in open_exports(plan.exports)]
     return [remark for remark in remarks if remark]
 
 
@@ -268,12 +268,12 @@ def _leave_out_done(plan: Plan, *, rerun: bool) -> tuple[Plan, int]:
         raise InputError("--rerun: this input has no results file that could tell what was finished before")
     if rerun or not plan.exports:
         return plan, 0
-    from sessionrun.runtime.exports.writer import KINDS
+    from sessionrun.runtime.exports.writer import open_exports
 
     done: set[str] = set()
     exports = []
-    for export in plan.exports:
-        kept, carried = KINDS[export.kind].carry_over(export, plan.tasks)
+    for export in open_exports(plan.exports):
+        kept, carried = export.carry_over(plan.tasks)
         exports.append(kept)
         done |= carried
     tasks = tuple(task for task in plan.tasks if task.id not in done)

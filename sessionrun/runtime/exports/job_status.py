@@ -6,7 +6,6 @@ session that was launched last with a job file has its entry.  Entries of job fi
 
 from __future__ import annotations
 
-import os
 import time
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from dataclasses import replace
@@ -17,8 +16,10 @@ from typing import Any, Final
 import orjson
 
 from sessionrun.model.errors import InputError, StoreError
-from sessionrun.model.spec import Export, SessionSpec, TaskSpec
+from sessionrun.model.spec import Export, TaskSpec
 from sessionrun.model.times import format_time
+from sessionrun.runtime.export_places import find_place
+from sessionrun.runtime.exports.export_file import ExportFile, Shown, dump, lives_beside
 from sessionrun.store.files import NotRegular
 from sessionrun.store.outside import CLAIM_PATIENCE_S, hold_file, read_outside, replace_below
 from sessionrun.store.session import SessionDir
@@ -29,64 +30,28 @@ _LAST_PATIENCE_S: Final = 5.0
 _FAILED: Final = ("failed", "timed_out", "lost", "interrupted")
 
 
-class JobsWriter:
-    """Writes the entries of one session's job files."""
+class JobStatus(ExportFile):
+    """One status file.  It has no owner: each entry says whose it is, and links to nothing."""
 
-    def __init__(self, session: SessionDir, spec: SessionSpec, export: Export) -> None:
-        self._session = session
-        self._export = export
+    def parts(self, shown: Shown, *, durable: bool, failed: bool) -> Iterator[tuple[str, Callable[[], None]]]:
+        """See `ExportFile`.  A session goes on although another process never gives back the file's lock."""
+        patience_s = _LAST_PATIENCE_S if shown.status["ended_at"] is not None else 0 if failed else _PATIENCE_S
+        write = partial(write_jobs, self.export, shown.status, _now(), shown.session.path, patience_s=patience_s)
+        yield f"{find_place(self.export, 'path')} is not written", write
 
-    def parts(
-        self, status: Mapping[str, Any], *, durable: bool, failed: bool
-    ) -> Iterator[tuple[str, Callable[[], None]]]:
-        """See `writer.Writer`.  A session goes on although another process never gives back the file's lock."""
-        patience_s = _LAST_PATIENCE_S if status["ended_at"] is not None else 0 if failed else _PATIENCE_S
-        write = partial(write_jobs, self._export, status, _now(), self._session.path, patience_s=patience_s)
-        yield f"{find_path(self._export)} is not written", write
+    def carry_others(self, tasks: Sequence[TaskSpec]) -> Export:
+        """The export of a session that runs only these tasks: of all other job files it says nothing."""
+        ids, jobs = {task.id for task in tasks}, self.export.settings["jobs"]
+        kept = {job_id: [part for part in parts if part in ids] for job_id, parts in jobs.items()}
+        own = {name: parts for name, parts in kept.items() if parts}
+        return replace(self.export, settings={**self.export.settings, "jobs": own})
 
-
-make_writer = JobsWriter
-
-
-def carry_over(export: Export, tasks: Sequence[TaskSpec]) -> tuple[Export, set[str]]:
-    """The export as it is: its dialect has left out what has passed."""
-    return export, set()
-
-
-def carry_others(export: Export, tasks: Sequence[TaskSpec]) -> Export:
-    """The export of a session that runs only these tasks: of all other job files it says nothing."""
-    ids = {task.id for task in tasks}
-    kept = {job_id: [part for part in parts if part in ids] for job_id, parts in export.settings["jobs"].items()}
-    return replace(
-        export, settings={**export.settings, "jobs": {name: parts for name, parts in kept.items() if parts}}
-    )
-
-
-def claim(session: SessionDir, spec: SessionSpec, export: Export, status: Mapping[str, Any]) -> None:
-    """See `writer.claim_exports`."""
-    try:
-        write_jobs(export, status, _now(), session.path, claim=True)
-    except OSError as error:
-        raise StoreError(f"cannot write {export.settings['path']}: {error.strerror}") from error
-
-
-def mend(export: Export) -> None:
-    """Nothing: the next session that has the job files writes their entries."""
-
-
-def find_behind(session: SessionDir, export: Export) -> str | None:
-    """None: each entry says whose it is."""
-    return None
-
-
-def remark_on_owner(export: Export) -> str | None:
-    """None: several sessions share the file."""
-    return None
-
-
-def find_outputs(session: SessionDir, export: Export) -> str | None:
-    """None: the file links to nothing."""
-    return None
+    def claim(self, shown: Shown) -> None:
+        """See `ExportFile`."""
+        try:
+            write_jobs(self.export, shown.status, _now(), shown.session.path, claim=True)
+        except OSError as error:
+            raise StoreError(f"cannot write {self.export.settings['path']}: {error.strerror}") from error
 
 
 def write_jobs(
@@ -113,7 +78,7 @@ def write_jobs(
         SessionrunError: another process holds the file for too long.
         OSError: it cannot be written.
     """
-    path = find_path(export)
+    path = Path(find_place(export, "path"))
     tasks = {task["id"]: task for task in status["tasks"]}
     jobs = Path(export.settings["path"]).parent
     with hold_file(path, timeout_s=patience_s) as folder:
@@ -127,23 +92,15 @@ def write_jobs(
                 word, error = word_job([tasks[part] for part in parts if part in tasks])
                 new[job_id] = _update(entry, job_id, word, error, now, status["session_id"])
                 new[job_id]["results_dir"] = str(session)
-        content = orjson.dumps(sorted(new.values(), key=_id), option=orjson.OPT_INDENT_2)
         if new != old:
-            replace_below(folder, path.name, content + b"\n", durable=False)
-
-
-def find_path(export: Export) -> Path:
-    """The status file itself, as the launch has settled it: a link that leads there is not replaced."""
-    places: Mapping[str, str] = export.settings.get("places", {})
-    return Path(places.get("path") or os.path.realpath(export.settings["path"]))
+            replace_below(folder, path.name, dump(sorted(new.values(), key=_id)), durable=False)
 
 
 def _refuse_running(entries: Mapping[str, Mapping[str, Any]], jobs: Collection[str], session: Path) -> None:
     """Two sessions that run the same job file at once would write the same files."""
     for entry in (entries[job_id] for job_id in jobs if job_id in entries):
-        owner = Path(str(entry.get("results_dir", session)))
-        begun = str(entry.get("status")).startswith("pending")
-        if begun and owner != session and SessionDir(owner).is_alive():
+        owner = SessionDir(Path(str(entry.get("results_dir", session))))
+        if str(entry.get("status")).startswith("pending") and lives_beside(owner, session):
             raise InputError(
                 f"job file {entry['id']} is being run by session {entry.get('session')}: wait for it, or cancel it"
             )

@@ -1,8 +1,7 @@
 """The export of a SWE-bench run: a file for each instance that has ended, the predictions, the summary.
 
 The directory is that of one run, by its name.  A second session of that name adds to it: instances that have ended
-are not run again, and keep their files.  So the predictions are always made of the files, each instance once.  The
-summary says whose the directory is (`session`): the session that was launched last with it.
+are not run again, and keep their files.  So the predictions are always made of the files, each instance once.
 """
 
 from __future__ import annotations
@@ -15,10 +14,11 @@ from typing import Any, Final
 
 import orjson
 
-from sessionrun.model.errors import InputError, JobFileError, SessionrunError, StoreError
+from sessionrun.model.errors import InputError, JobFileError
 from sessionrun.model.keys import JobKey
 from sessionrun.model.spec import Export, SessionSpec, TaskSpec
 from sessionrun.runtime.export_places import find_place
+from sessionrun.runtime.exports.export_file import OwnedFile, Shown, dump, load_if_whole
 from sessionrun.runtime.exports.swebench_json import (
     PREDICTION_LINES,
     PREDICTIONS,
@@ -30,10 +30,8 @@ from sessionrun.runtime.exports.swebench_json import (
 )
 from sessionrun.runtime.jobs.prove.request import SOURCE_PATCH, ProveReport, load_report
 from sessionrun.store import outside
-from sessionrun.store.creation import has_records
 from sessionrun.store.files import read_regular
 from sessionrun.store.jobfiles import read_tail
-from sessionrun.store.outside import CLAIM_PATIENCE_S
 from sessionrun.store.session import SessionDir
 from sessionrun.workspaces.source_patch import keep_source
 
@@ -51,88 +49,99 @@ _ARTIFACTS: Final = frozenset(("cache", "instances.jsonl", "results", "runs", "w
 MAX_BYTES: Final = 64 * 1024 * 1024
 
 
-class ResultsWriter:
-    """Writes the files of one run."""
+class InstanceResults(OwnedFile):
+    """The directory of one run; its summary says whose it is."""
 
-    def __init__(self, session: SessionDir, spec: SessionSpec, export: Export) -> None:
-        self._session = session
-        self._export = export
+    elsewhere = "give another --run-name"
+
+    def __init__(self, export: Export) -> None:
         self._folder = Path(find_place(export, "outputs_dir"))
-        self._own = {task.id for task in spec.tasks}
-        self._open = {task.id for task in spec.tasks if task.sandbox is None}
-        self._kept: dict[str, dict[str, Any]] | None = None
+        self._runs = Path(find_place(export, "runs_dir"))
+        super().__init__(export, self._folder / SUMMARY, shown=self._folder, owner_of=" of this run")
+        self._kept: list[dict[str, Any]] | None = None
         self._ended: dict[str, dict[str, Any]] = {}
-        self._attempts: dict[str, int] = {}
-        self._written: dict[str, bytes] = {}
-        self._identity: tuple[int, ...] | None = None
+        self._contents: dict[str, bytes] = {}
 
-    def parts(
-        self, status: Mapping[str, Any], *, durable: bool, failed: bool
-    ) -> Iterator[tuple[str, Callable[[], None]]]:
-        """See `writer.Writer`."""
+    def carry_over(self, tasks: Sequence[TaskSpec]) -> tuple[Export, set[str]]:
+        """See `ExportFile`; an instance whose end says nothing about its agent is run again."""
+        try:
+            with outside.open_folder(self._folder) as folder:
+                documents = load_documents(folder)
+        except FileNotFoundError:
+            return self.export, set()
+        except OSError as error:
+            raise InputError(f"{self._folder}: {outside.describe(error)}") from None
+        ended = {name for name, document in documents.items() if not document["infrastructure"]}
+        return self.export, {task.id for task in tasks if task.id in ended}
+
+    def _make_places(self) -> None:
+        """Have git ignore the usual directory, unless something else is there, too."""
+        with outside.open_folder(self._runs.parent, make=True) as artifacts:
+            if _ARTIFACTS.issuperset(os.listdir(artifacts)):
+                outside.replace_below(artifacts, ".gitignore", b"*\n", durable=False)
+
+    def _make_first(self, folder: int, shown: Shown) -> dict[str, Any]:
+        return self._summarise(shown, _load_others(folder, shown.spec))
+
+    def _summarise(self, shown: Shown, documents: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
+        session = str(shown.session.path.absolute())
+        return project_summary(shown.status, self.export.settings, documents, session=session)
+
+    def _shows_end(self) -> bool:
+        summary = load_if_whole(self.path)
+        return isinstance(summary, dict) and bool(summary.get("ended_at"))
+
+    def find_outputs(self, session: SessionDir) -> str | None:
+        """The directory of runs, if its link leads to the session."""
+        link = self._runs / self.export.settings["run_name"]
+        is_ours = os.path.islink(link) and os.readlink(link) == str(session.path.absolute())
+        return str(self._runs) if is_ours else None
+
+    def parts(self, shown: Shown, *, durable: bool, failed: bool) -> Iterator[tuple[str, Callable[[], None]]]:
+        """See `ExportFile`."""
         lacks = f"{self._folder} does not show all results"
-        yield lacks, partial(self._write_instances, status, durable=durable)
-        yield lacks, partial(self._write_run, status, durable=durable)
-        runs = Path(find_place(self._export, "runs_dir"))
-        yield f"{runs} does not show the session", partial(self._link_session, runs)
+        yield lacks, partial(self._write_instances, shown, durable=durable)
+        yield lacks, partial(self._write_run, shown, durable=durable)
+        yield f"{self._runs} does not show the session", partial(self._link_session, shown.session)
 
-    def _write_instances(self, status: Mapping[str, Any], *, durable: bool) -> None:
+    def _write_instances(self, shown: Shown, *, durable: bool) -> None:
         """The files of instances that have ended since; a task that is tried again has not ended any more."""
+        unwalled = {task.id for task in shown.spec.tasks if task.sandbox is None}
         with outside.open_folder(self._folder) as folder:
-            self._check_ours(folder)
-            for task in status["tasks"]:
+            self.check_ours(folder, shown.session)
+            for task in shown.status["tasks"]:
                 name = task["id"]
                 if task["status"] != "completed":
                     self._ended.pop(name, None)
-                    self._attempts.pop(name, None)
-                elif self._attempts.get(name) != task["attempt"]:
-                    document = describe_instance(self._session, self._export, task, readable=name in self._open)
-                    outside.replace_below(folder, f"{name}{_SUFFIX}", _dump(document), durable=durable)
-                    self._ended[name], self._attempts[name] = document, task["attempt"]
+                elif name not in self._ended or self._ended[name]["attempt"] != task["attempt"]:
+                    document = describe_instance(shown.session, self.export, task, readable=name in unwalled)
+                    outside.replace_below(folder, f"{name}{_SUFFIX}", dump(document), durable=durable)
+                    self._ended[name] = document
 
-    def _write_run(self, status: Mapping[str, Any], *, durable: bool) -> None:
+    def _write_run(self, shown: Shown, *, durable: bool) -> None:
         with outside.open_folder(self._folder) as folder:
-            self._check_ours(folder)
+            self.check_ours(folder, shown.session)
             if self._kept is None:
-                self._kept = {name: kept for name, kept in load_documents(folder).items() if name not in self._own}
-            documents = [*self._kept.values(), *(self._ended[task] for task in self._order(status))]
-            predictions = list_predictions(documents)
+                self._kept = _load_others(folder, shown.spec)
+            ended = [self._ended[task["id"]] for task in shown.status["tasks"] if task["id"] in self._ended]
+            predictions = list_predictions([*self._kept, *ended])
+            summary = self._summarise(shown, [*self._kept, *ended])
             self._replace(folder, PREDICTION_LINES, dump_lines(predictions), durable=durable)
-            self._replace(folder, PREDICTIONS, _dump(predictions), durable=durable)
-            session = str(self._session.path.absolute())
-            summary = project_summary(status, self._export.settings, documents, session=session)
-            self._replace(folder, SUMMARY, _dump(summary), durable=durable)
-            self._identity = outside.identify(folder, SUMMARY)
-
-    def _order(self, status: Mapping[str, Any]) -> Iterator[str]:
-        return (task["id"] for task in status["tasks"] if task["id"] in self._ended)
+            self._replace(folder, PREDICTIONS, dump(predictions), durable=durable)
+            self._replace(folder, SUMMARY, dump(summary), durable=durable)
+            self.note_written(folder)
 
     def _replace(self, folder: int, name: str, content: bytes, *, durable: bool) -> None:
-        if self._written.get(name) != content or outside.identify(folder, name) is None:
+        if self._contents.get(name) != content or outside.identify(folder, name) is None:
             outside.replace_below(folder, name, content, durable=durable)
-            self._written[name] = content
+            self._contents[name] = content
 
-    def _check_ours(self, folder: int) -> None:
-        if not self._is_ours(folder):
-            raise InputError("it belongs to a later session, and is left alone")
-
-    def _is_ours(self, folder: int) -> bool:
-        """Whether no later session has the directory; looks only if the summary was changed."""
-        identity = outside.identify(folder, SUMMARY)
-        if identity is None or identity == self._identity:
-            return True
-        owner = find_owner(self._folder)
-        return owner is None or owner.path == self._session.path.absolute()
-
-    def _link_session(self, runs: Path) -> None:
+    def _link_session(self, session: SessionDir) -> None:
         with outside.open_folder(self._folder) as folder:
-            if not self._is_ours(folder):
+            if not self.is_ours(folder, session):
                 return  # said by the other parts; the link is the later session's, too
-        with outside.open_folder(runs, make=True) as folder:
-            outside.link_below(folder, self._export.settings["run_name"], self._session.path.absolute())
-
-
-make_writer = ResultsWriter
+        with outside.open_folder(self._runs, make=True) as folder:
+            outside.link_below(folder, self.export.settings["run_name"], session.path.absolute())
 
 
 def describe_instance(
@@ -178,103 +187,10 @@ def _read_prediction(session: SessionDir, task: Mapping[str, Any], proof: Path |
         return b""
 
 
-def carry_over(export: Export, tasks: Sequence[TaskSpec]) -> tuple[Export, set[str]]:
-    """See `writer.carry_over`; an instance whose end says nothing about its agent is run again."""
-    try:
-        with outside.open_folder(Path(find_place(export, "outputs_dir"))) as folder:
-            documents = load_documents(folder)
-    except FileNotFoundError:
-        return export, set()
-    except OSError as error:
-        raise InputError(f"{find_place(export, 'outputs_dir')}: {outside.describe(error)}") from None
-    ended = {name for name, document in documents.items() if not document["infrastructure"]}
-    return export, {task.id for task in tasks if task.id in ended}
-
-
-def carry_others(export: Export, tasks: Sequence[TaskSpec]) -> Export:
-    """The export as it is: the directory holds the files of all other instances."""
-    return export
-
-
-def claim(session: SessionDir, spec: SessionSpec, export: Export, status: Mapping[str, Any]) -> None:
-    """See `writer.claim_exports`."""
-    folder = Path(find_place(export, "outputs_dir"))
-    _refuse_living(folder, session)  # before anything is made for a launch that comes to nothing
-    try:
-        _hide_from_git(Path(find_place(export, "runs_dir")).parent)
-        with outside.hold_file(folder / SUMMARY, timeout_s=CLAIM_PATIENCE_S, make=True) as fd:
-            _refuse_living(folder, session)
-            kept = [
-                kept for name, kept in load_documents(fd).items() if name not in {task.id for task in spec.tasks}
-            ]
-            owner = str(session.path.absolute())
-            summary = project_summary(status, export.settings, kept, session=owner)
-            outside.replace_below(fd, SUMMARY, _dump(summary), durable=True)
-    except OSError as error:
-        raise StoreError(f"cannot write {folder}: {outside.describe(error)}") from error
-
-
-def _hide_from_git(artifacts: Path) -> None:
-    """Have git ignore the directory that the usual ones are in, unless something else is there, too.
-
-    Raises:
-        OSError: it cannot be written.
-    """
-    with outside.open_folder(artifacts, make=True) as fd:
-        if _ARTIFACTS.issuperset(os.listdir(fd)):
-            outside.replace_below(fd, ".gitignore", b"*\n", durable=False)
-
-
-def _refuse_living(folder: Path, session: SessionDir) -> None:
-    owner = find_owner(folder)
-    if owner is not None and owner.path != session.path.absolute() and owner.is_alive():
-        raise InputError(
-            f"{folder} is being written by session {owner.session_id}: wait for it, or give another --run-name"
-        )
-
-
-def mend(export: Export) -> None:
-    """Nothing: what has ended has its file."""
-
-
-def find_behind(session: SessionDir, export: Export) -> str | None:
-    """The summary of a session that ended, if it does not say so: it could not be written."""
-    folder = Path(find_place(export, "outputs_dir"))
-    owner = find_owner(folder)
-    if owner is not None and owner.path != session.path.absolute():
-        return None
-    summary = _load(folder / SUMMARY)
-    ended = isinstance(summary, dict) and summary.get("ended_at")
-    return None if ended else str(folder / SUMMARY)
-
-
-def remark_on_owner(export: Export) -> str | None:
-    """What to say of a session that was interrupted over the directory; None: there is none."""
-    owner = find_owner(Path(find_place(export, "outputs_dir")))
-    if owner is None or owner.is_alive() or not has_records(owner):
-        return None
-    summary = owner.load_summary()
-    if summary is not None and summary["ended_at"]:
-        return None
-    return (
-        f"session {owner.session_id} of this run was interrupted: what it began is begun anew (to go on with it "
-        f"instead: sessionrun resume {owner.session_id})"
-    )
-
-
-def find_outputs(session: SessionDir, export: Export) -> str | None:
-    """The directory of runs, if its link leads to the session."""
-    runs = find_place(export, "runs_dir")
-    link = os.path.join(runs, export.settings["run_name"])
-    is_ours = os.path.islink(link) and os.readlink(link) == str(session.path.absolute())
-    return runs if is_ours else None
-
-
-def find_owner(folder: Path) -> SessionDir | None:
-    """The session that was launched last with the directory."""
-    summary = _load(folder / SUMMARY)
-    named = summary.get("session") if isinstance(summary, dict) else None
-    return SessionDir(Path(named)) if isinstance(named, str) else None
+def _load_others(folder: int, spec: SessionSpec) -> list[dict[str, Any]]:
+    """The files of instances that are not this session's."""
+    own = {task.id for task in spec.tasks}
+    return [document for name, document in load_documents(folder).items() if name not in own]
 
 
 def load_documents(folder: int) -> dict[str, dict[str, Any]]:
@@ -295,14 +211,3 @@ def load_documents(folder: int) -> dict[str, dict[str, Any]]:
         if isinstance(document, dict) and document.get("instance_id") == stem and document.keys() >= set(_KEYS):
             documents[stem] = document
     return documents
-
-
-def _dump(value: object) -> bytes:
-    return orjson.dumps(value, option=orjson.OPT_INDENT_2 | orjson.OPT_APPEND_NEWLINE)
-
-
-def _load(path: Path) -> Any:
-    try:
-        return orjson.loads(outside.read_outside(path))
-    except (OSError, SessionrunError, orjson.JSONDecodeError):
-        return None

@@ -1,0 +1,200 @@
+"""What every export can do, and what holds for all files that belong to one session at a time."""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from pathlib import Path
+from typing import Any, ClassVar
+
+import orjson
+
+from sessionrun.model.errors import InputError, SessionrunError, StoreError
+from sessionrun.model.frozen import frozen
+from sessionrun.model.spec import Export, SessionSpec, TaskSpec
+from sessionrun.store import outside
+from sessionrun.store.creation import has_records
+from sessionrun.store.outside import CLAIM_PATIENCE_S
+from sessionrun.store.session import SessionDir
+
+
+@frozen
+class Shown:
+    """What an export shows: a session, and the object of its status.json."""
+
+    session: SessionDir
+    spec: SessionSpec
+    status: Mapping[str, Any]
+
+
+class ExportFile(ABC):
+    """One export; a kind overrides what is not so for its file."""
+
+    def __init__(self, export: Export) -> None:
+        self.export = export
+
+    @abstractmethod
+    def parts(self, shown: Shown, *, durable: bool, failed: bool) -> Iterator[tuple[str, Callable[[], None]]]:
+        """What is written, again and again, each with the beginning of what is said when it cannot be.
+
+        `failed` says that it could not be before.
+        """
+
+    @abstractmethod
+    def claim(self, shown: Shown) -> None:
+        """Make the export that of a session that is about to start, whose locks are held.
+
+        Raises:
+            InputError: a session that lives writes it, or something else lies in its place.
+            StoreError: it cannot be written.
+        """
+
+    def carry_over(self, tasks: Sequence[TaskSpec]) -> tuple[Export, set[str]]:
+        """The export with the runs that succeeded before, and the ids of the tasks that need not run for it.
+
+        Raises:
+            InputError: there is something else than a results file in its place.
+        """
+        return self.export, set()
+
+    def carry_others(self, tasks: Sequence[TaskSpec]) -> Export:
+        """The export with all runs that its file holds but those that these tasks do again; raises as above."""
+        return self.export
+
+    def mend(self) -> None:  # noqa: B027  a kind whose files need no mending does nothing
+        """Bring up to date the file of a session that ended, where nothing is left to start.
+
+        Raises:
+            StoreError: it cannot be written.
+        """
+
+    def find_behind(self, session: SessionDir) -> str | None:
+        """The export's file, if its session has ended and it does not say so: it could not be written."""
+        return None
+
+    def remark_on_owner(self) -> str | None:
+        """What to say of a session that was interrupted over the export's file; None: there is none."""
+        return None
+
+    def find_outputs(self, session: SessionDir) -> str | None:
+        """A directory whose links lead into the session: with it they lose what they show."""
+        return None
+
+
+class OwnedFile(ExportFile):
+    """A file that says whose it is (`session`): the session that was launched last with it.
+
+    An older one that is resumed leaves it alone.
+    """
+
+    elsewhere: ClassVar[str]
+    """How the user writes somewhere else while a session that lives has the file."""
+
+    def __init__(self, export: Export, path: Path, *, shown: Path, owner_of: str) -> None:
+        """`shown` is what messages name; `owner_of` follows the owner's id in the remark on it."""
+        super().__init__(export)
+        self.path = path
+        self._shown = shown
+        self._owner_of = owner_of
+        self._written: tuple[int, ...] | None = None
+
+    @abstractmethod
+    def _make_places(self) -> None:
+        """Make the directories beside the file's own.
+
+        Raises:
+            StoreError, OSError: one cannot be made.
+        """
+
+    @abstractmethod
+    def _make_first(self, folder: int, shown: Shown) -> dict[str, Any]:
+        """The document of a session that is about to start; `folder` is the file's directory."""
+
+    @abstractmethod
+    def _shows_end(self) -> bool:
+        """Whether the file says that its session has ended."""
+
+    def _check(self) -> None:
+        """Raises InputError when something lies in the file's place that is not to be replaced."""
+
+    def find_owner(self) -> SessionDir | None:
+        """The session that was launched last with the file."""
+        document = load_if_whole(self.path)
+        named = document.get("session") if isinstance(document, dict) else None
+        return SessionDir(Path(named)) if isinstance(named, str) else None
+
+    def claim(self, shown: Shown) -> None:
+        """See `ExportFile`."""
+        self._refuse_living(shown.session)  # before anything is made for a launch that comes to nothing
+        try:
+            self._make_places()
+            with outside.hold_file(self.path, timeout_s=CLAIM_PATIENCE_S, make=True) as folder:
+                self._refuse_living(shown.session)
+                document = self._make_first(folder, shown)
+                outside.replace_below(folder, self.path.name, dump(document), durable=True)
+        except OSError as error:
+            raise StoreError(f"cannot write {self._shown}: {outside.describe(error)}") from error
+
+    def _refuse_living(self, session: SessionDir) -> None:
+        owner = self.find_owner()
+        if owner is not None and lives_beside(owner, session.path):
+            raise InputError(
+                f"{self._shown} is being written by session {owner.session_id}: wait for it, or {self.elsewhere}"
+            )
+        self._check()
+
+    def check_ours(self, folder: int, session: SessionDir) -> None:
+        """Raises InputError when the file is not this session's to replace."""
+        if not self.is_ours(folder, session):
+            raise InputError("it belongs to a later session, and is left alone")
+
+    def is_ours(self, folder: int, session: SessionDir) -> bool:
+        """Whether no later session has the file; reads it only if another program changed it."""
+        identity = outside.identify(folder, self.path.name)
+        if identity is None or identity == self._written:
+            return True
+        self._check()
+        return self._is_last(session)
+
+    def note_written(self, folder: int) -> None:
+        """The file is as this session has just written it."""
+        self._written = outside.identify(folder, self.path.name)
+
+    def _is_last(self, session: SessionDir) -> bool:
+        owner = self.find_owner()
+        return owner is None or owner.path == session.path.absolute()
+
+    def find_behind(self, session: SessionDir) -> str | None:
+        """See `ExportFile`; a later session's file is not behind."""
+        return None if not self._is_last(session) or self._shows_end() else str(self.path)
+
+    def remark_on_owner(self) -> str | None:
+        """See `ExportFile`."""
+        owner = self.find_owner()
+        if owner is None or owner.is_alive() or not has_records(owner):
+            return None
+        summary = owner.load_summary()
+        if summary is not None and summary["ended_at"]:
+            return None
+        return (
+            f"session {owner.session_id}{self._owner_of} was interrupted: what it began is begun anew (to go on "
+            f"with it instead: sessionrun resume {owner.session_id})"
+        )
+
+
+def lives_beside(owner: SessionDir, session: Path) -> bool:
+    """Whether an owner of a file lives and is another session than the one in this directory."""
+    return owner.path != session.absolute() and owner.is_alive()
+
+
+def load_if_whole(path: Path) -> Any:
+    """What a JSON file outside holds; None where it cannot be read."""
+    try:
+        return orjson.loads(outside.read_outside(path))
+    except (OSError, SessionrunError, orjson.JSONDecodeError):
+        return None
+
+
+def dump(document: object) -> bytes:
+    """A document as these files have it."""
+    return orjson.dumps(document, option=orjson.OPT_INDENT_2 | orjson.OPT_APPEND_NEWLINE)

@@ -48,13 +48,11 @@ USAGE: Final = objects(
         "input_tokens": nullable(count),
         "output_tokens": nullable(count),
         "cost_usd": nullable(NUMBER),
-    },
-    {
         "cached_input_tokens": nullable(count),
         "cost_source": nullable(words("agent", "table")),
         "unpriced_jobs": count,
-        "cost_complete": FLAG,
     },
+    {"cost_complete": FLAG},
 )
 DIFF_STAT: Final = objects({"files": count, "insertions": count, "deletions": count})
 COUNTS: Final = objects({"passed": count, "failed": count, "errors": count, "skipped": count, "total": count})

@@ -303,16 +303,16 @@ def test_a_real_browser(sessionrun: Command, served: tuple[str, int, str], tmp_p
         session_id = sessionrun.start(plan, "--worktree", "--name", "live")
         eventually(lambda: "0/2" in browser.text())
         assert browser.press(session_id[:8])
-        eventually(lambda: "Session live" in browser.text() and "2: 0 succeeded" in browser.text())
+        eventually(lambda: "Session live" in browser.text() and "2: 2 running" in browser.text())
         browser.evaluate("window.same = true")
         go.touch()
-        eventually(lambda: "2: 1 succeeded" in browser.text())
+        eventually(lambda: "2: 1 succeeded, 1 running" in browser.text())
         assert browser.evaluate("window.same") is True, "the page was loaded anew"
         assert browser.press("Cancel the session")
-        eventually(lambda: "2: 1 succeeded, 1 failed" in browser.text())
+        eventually(lambda: "2: 1 succeeded, 1 cancelled" in browser.text())
         assert sessionrun.status(session_id)["status"] == "cancelled"
         assert browser.press("Land what succeeded")
-        eventually(lambda: "succeeded, landed" in browser.text())
+        eventually(lambda: "2: 1 landed, 1 cancelled" in browser.text())
         shown = subprocess.run(["git", "show", "main:new.txt"], cwd=sessionrun.cwd, capture_output=True, text=True)
         assert shown.stdout == "new\n"
         assert browser.press(HOSTILE)

@@ -20,9 +20,7 @@ Shown = Mapping[str, Any]
 
 def usages_of(task: Shown) -> Iterator[tuple[str, Usage]]:
     """What a task used, by model; nothing for one that asked no model, or has not told yet."""
-    if task["usage"] is None:
-        return
-    for model, used in task["usage_by_model"].items():
+    for model, used in (task["usage_by_model"] or {}).items():
         yield model, read_usage(used)
 
 

@@ -1,4 +1,4 @@
-"""The background work that a stream of claude or of qwen tells of: jobs that go on beside the turn, and wake-ups.
+"""The background work that a stream of claude or qwen names: jobs that run beside the turn, and wake-ups.
 
 Facts that are easy to get wrong: claude prints ``result`` while a job runs, and takes another turn when the job
 ends; that turn's result names the job's run in ``origin``, unless the job is a monitor. Of a job that is

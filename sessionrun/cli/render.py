@@ -340,7 +340,7 @@ def hint(line: str) -> None:
 
 @contextmanager
 def telling(fact: str) -> Iterator[None]:
-    """Around what tells of work that goes on whether it is told or not: a failure is a warning with that fact.
+    """Print about a session that has started: if printing fails, a warning says that the session runs.
 
     A caller that took it for a failed start would start the same work again.
     """

@@ -131,7 +131,7 @@ class JobFinished:
     `wait_status` is the raw status of wait(2); `cpu_s` user and system time in seconds; `conversation` is the
     agent's own id of its conversation; `resets_at` is when its provider's limit ends (wall time); `turns` counts
     the agent's requests to its model; `checked` is what a CHECK found out, `proof` what a PROVE did, with the
-    notes of its `audit`; `leftovers` is what it left behind.
+    notes of its `audit`; `leftovers` names the processes that the job left behind.
     """
 
     key: JobKey

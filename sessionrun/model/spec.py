@@ -345,7 +345,7 @@ class Job:
 
     `stdin`, `stdout` and `stderr` are absolute paths; `stdin` None means the null device.  `env` is added to
     the environment of the executor.  With `report`, a file, the job is inside of walls: `env` is then all that it
-    gets, and descriptor 9 appends to the file.  With `keeps`, what it leaves behind is not stopped.
+    gets, and descriptor 9 appends to the file.  With `keeps`, processes that it leaves behind run on.
     """
 
     key: JobKey

@@ -24,7 +24,7 @@ class Exit:
     """The end of a job as the system told it; `wait_status` is the raw status of wait(2).
 
     `errno` is set, and `wait_status` None, when the program could not be started at all; `detail` then says
-    what was at fault.  `left` is what it left behind: how that ended, and its command.
+    what was at fault.  `left` names the processes that the job left behind: how each ended, and its command.
     """
 
     key: JobKey

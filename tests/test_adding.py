@@ -396,9 +396,8 @@ def test_tasks_with_worktrees_are_added(sessionrun: Command) -> None:
     assert set(outcomes(view).values()) == {"succeeded"}, view["tasks"]
     assert len({task["base_commit"] for task in view["tasks"] if task["id"] != "b"}) == 1
     assert (sessionrun.directory(session_id) / "task-b.txt").read_text() == "a\n"
-    merged = view["tasks"][1]["branch"]
-    assert git(sessionrun.cwd, "ls-tree", "--name-only", merged).split() == ["a", "b"]
-    assert f"git merge {merged}" in sessionrun("results", session_id).stdout
+    assert git(sessionrun.cwd, "ls-tree", "--name-only", view["tasks"][1]["branch"]).split() == ["a", "b"]
+    assert f"sessionrun merge {session_id[:8]}  #" in sessionrun("results", session_id).stdout
     assert "+c" in sessionrun("diff", session_id, "c").stdout
 
 

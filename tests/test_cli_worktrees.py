@@ -516,82 +516,67 @@ def test_diff_of_a_task_that_has_no_worktree(finished: Finished) -> None:
     assert (done.returncode, done.stderr) == (2, "sessionrun: error: task 'none' has no worktree\n")
 
 
-# --- merge instructions ---
+# --- what comes next ---
 
 
-def merge_block(results: str) -> str:
-    return results[results.index("\nTo ") + 1 :]
+def next_block(results: str) -> str:
+    return results[results.index("\nNext:\n") + 7 :]
 
 
 @pytest.mark.slow
-def test_merge_instructions(finished: Finished) -> None:
+def test_results_say_where_the_work_is_and_what_comes_next(finished: Finished) -> None:
     project = finished(ALL)
-    session = project.sessions[0]
-    base = project.git("rev-parse", "--short=12", "main")
-    assert merge_block(project("results", session).stdout) == (
-        f"To look at first, in {project.cwd}:\n"
-        "------------------------------\n"
-        "# Task 4 (ID: half): failed; 1 file, +1 -0\n"
-        f"git diff {base} main-task-half\n"
-        "# Task 5 (ID: nest): 1 file, +1 -0\n"
-        "# worktree kept: inner/ is a repository of its own\n"
-        f"git -C {project.worktree('main-task-nest')} status\n"
-        f"git diff {base} main-task-nest-rescue\n"
-        "\n"
-        "To land what succeeded on main, by one command:\n"
-        "------------------------------\n"
-        f"sessionrun merge {session}\n"
-        "\n"
-        f"To merge what succeeded, in {project.cwd} with main checked out:\n"
-        "------------------------------\n"
-        "# Task 1 (ID: hello): 1 file, +1 -0\n"
-        "git merge main-task-hello\n"
-        "# Task 2 (ID: readme): 1 file, +1 -0\n"
-        "git merge main-task-readme\n"
-        "# when all that is merged:\n"
-        "git branch -d main-task-hello\n"
-        "git branch -d main-task-readme\n"
+    session, said = project.sessions[0], project("results", project.sessions[0]).stdout
+    short = session[:8]
+    assert "\nTask 4 (ID: half): failed\nexit_code: exit code 3\nbranch main-task-half: 1 file, +1 -0\n" in said
+    assert (
+        "\nTask 5 (ID: nest):\nworktree kept: inner/ is a repository of its own\n"
+        f"worktree: {project.worktree('main-task-nest')}\nits work is on: main-task-nest-rescue\n" in said
     )
-    assert f"\nsessionrun merge {session} readme\n" in project("results", session, "readme").stdout
-    assert "To merge" not in project("results", session, "nest").stdout
-    assert "To land" not in project("results", session, "nest").stdout
-    assert "To " not in project("results", session, "idle").stdout
+    assert next_block(said) == (
+        f"  sessionrun diff {short} half nest  # what is not to land unseen\n"
+        f"  sessionrun merge {short}  # land what succeeded on main\n"
+        f"  sessionrun clean --worktrees {short}  # remove worktrees and branches of work that is merged\n"
+    )
+    one = next_block(project("results", session, "readme").stdout)
+    assert one == f"  sessionrun merge {short} readme  # land what succeeded on main\n"
+    assert " merge " not in next_block(project("results", session, "nest").stdout)
+    assert "Next:" not in project("results", session, "idle").stdout
 
 
 def type_in(project: Project, block: str) -> None:
     """Type a block of commands into a shell; `sessionrun` is the one under test."""
     program = f'sessionrun() {{ {" ".join(project.argv)} "$@"; }}\n'
-    commands = re.sub(r"^-+\n|^To .*\n", "", block, flags=re.MULTILINE)
-    subprocess.run(["sh", "-e", "-c", program + commands], check=True, cwd=project.cwd)
+    subprocess.run(["sh", "-e", "-c", program + block], check=True, cwd=project.cwd)
 
 
-def test_merge_instructions_do_what_they_say(finished: Finished) -> None:
+def test_what_comes_next_does_what_it_says(finished: Finished) -> None:
     project = finished(THREE)
-    done = project("results")
-    type_in(project, merge_block(done.stdout))
+    type_in(project, next_block(project("results").stdout))
     assert (project.cwd / "hello.txt").read_text() == "hello\n"
     assert (project.cwd / "README").read_text() == "first\nmore\n"
+    block = next_block(project("results").stdout)
+    assert " merge " not in block, "it has landed"
+    type_in(project, block)
     assert project.branches() == ["main"]
+    assert "Next:" not in project("results").stdout
 
 
 @pytest.mark.slow
-def test_merge_instructions_of_worktrees_that_were_kept_on_request(finished: Finished) -> None:
+def test_worktrees_that_were_kept_on_request_are_cleared_up_behind_the_merge(finished: Finished) -> None:
     project = finished(THREE, "--keep-worktree", "always")
-    session = project.sessions[0]
-    block = merge_block(project("results", session).stdout)
-    assert "# worktree kept: worktrees are kept\ngit merge main-task-hello\n" in block
-    assert block.count(f"sessionrun clean --worktrees {session}\n") == 1
-    type_in(project, block)
+    said = project("results", project.sessions[0]).stdout
+    assert "branch main-task-hello: 1 file, +1 -0\nworktree kept: worktrees are kept\n" in said
+    type_in(project, next_block(said))
     assert project.branches() == ["main"]
     assert (project.cwd / "hello.txt").exists() and not project.worktree("main-task-hello").exists()
 
 
-def test_merge_instructions_are_data(project: Project) -> None:
+def test_what_comes_next_is_data(project: Project) -> None:
     """The name of a branch may hold what a shell would act upon."""
     project.git("switch", "-q", "-c", "x;touch${IFS}hacked;$(touch${IFS}hacked)'")
-    (project.cwd / "plan-three.json").write_text(json.dumps(THREE))
-    done = run_inside(project, "--sync", "--worktree", "--agent", "shell", "plan-three.json")
-    type_in(project, merge_block(done.stdout))
+    project.finish(THREE)
+    type_in(project, next_block(project("results").stdout))
     assert (project.cwd / "hello.txt").exists()
     assert not (project.cwd / "hacked").exists()
 

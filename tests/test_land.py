@@ -97,15 +97,12 @@ def test_conflict_red_and_those_that_need_them(project: Project) -> None:
     }
     shown, told = project("status", session_id).stdout, project("explain", session_id, "bad").stdout
     results = project("results", session_id).stdout
-    instructions = results[results.index("To look at first") :]
-    assert "git merge" not in instructions, "nothing that was bounced is offered, and nothing that landed"
-    assert (
-        f"# when the bounced work is mended on its branch:\nsessionrun merge {session_id} bad clash\n" in results
+    short = session_id[:8]
+    assert results.endswith(
+        f"\nNext:\n  sessionrun diff {short} fails  # what is not to land unseen\n"
+        f"  sessionrun merge {short} bad clash  # once it is mended on its branch\n"
+        f"  sessionrun clean --worktrees {short}  # remove worktrees and branches of work that is merged\n"
     )
-    assert [line for line in instructions.split("\n") if line.startswith("git branch -d")] == [
-        "git branch -d main-task-one",
-        "git branch -d main-task-two",
-    ]
     assert "landed on main with " in shown and " bounced: it conflicts with main in one.txt" in shown
     assert "\n  bounced: " in told
     waited = project("wait", session_id)

@@ -145,6 +145,12 @@ def print_results(
     Of a task that failed, the words of the step that failed stand before what the agent said.
     """
     terminal = sys.stdout.isatty()
+    in_git = view["base_branch"] is not None or any(task.get("repo") for task in tasks)
+    if in_git:
+        from sessionrun.cli.next_steps import next_lines, work_lines
+        from sessionrun.client.landing.unlanded import locate_work
+
+        places = locate_work(session, tasks)
     name = [escape_line(f"Name: {view['name']}")] if terminal and view.get("name") else []
     click.echo("\n".join([f"Session: {view['session_id']}", *name, *place_lines(view), DOUBLE_LINE]))
     for task in _add_words(session, tasks):
@@ -153,10 +159,10 @@ def print_results(
         click.echo(f"\nTask {task['num']} (ID: {escape(task['id'])}):{word}")
         about = [
             *reason_lines(task, ""),
-            *left_lines(task, ""),
             *check_lines(task),
             *proof_lines(task, ""),
             *landing_lines(task, ""),
+            *(work_lines(task, places.get(task["id"])) if in_git else left_lines(task, "")),
         ]
         if terminal:
             from sessionrun.cli.standing import task_details
@@ -185,12 +191,9 @@ def print_results(
         from sessionrun.cli.money import print_usage
 
         print_usage(tasks)
-    if view["base_branch"] is not None or any(task.get("repo") for task in tasks):
-        from sessionrun.cli.merging import print_merge_instructions
-        from sessionrun.client.landing.merging import group_by_repository
-
-        for repository, group in group_by_repository(session, tasks):  # none if status.json is damaged
-            print_merge_instructions(view, group, repository)
+    if in_git:
+        for line in next_lines(session, view, tasks):
+            click.echo(line)
 
 
 def _add_words(session: SessionDir, tasks: Sequence[dict[str, Any]]) -> Iterator[dict[str, Any]]:

@@ -7,7 +7,6 @@ from functools import partial
 from typing import TYPE_CHECKING, Any, Literal, NamedTuple
 
 from sessionrun.client.landing.gate_walls import choose_sandbox, enclose_request
-from sessionrun.client.landing.merging import order_by_needs
 from sessionrun.client.lookup import choose_tasks
 from sessionrun.client.reading.attempts import name_group, rank_attempts
 from sessionrun.client.reading.changes import find_work_base, is_unchanged
@@ -141,7 +140,7 @@ def _make_request(
         spec.repository,
         [
             _make_entry(task, view, wanted=task["id"] in chosen, trailers=asked.trailers)
-            for task in order_by_needs(ready, view["tasks"])
+            for task in _order_by_needs(ready, view["tasks"])
         ],
         {task["id"]: task["branch"] for task in ready},
     )
@@ -160,6 +159,17 @@ def _make_request(
         batch=asked.batch,
         setups=tuple(task["setup_commit"] for task in view["tasks"] if task.get("setup_commit")),
     )
+
+
+def _order_by_needs(tasks: Sequence[Task], graph: Sequence[Task]) -> list[Task]:
+    """The tasks in order: each behind all tasks of the graph that it needs, else by number."""
+    from graphlib import TopologicalSorter
+
+    needs = {task["id"]: task["needs"] for task in graph}
+    depths: dict[str, int] = {}
+    for name in TopologicalSorter(needs).static_order():
+        depths[name] = 1 + max((depths[need] for need in needs.get(name, ())), default=-1)
+    return sorted(tasks, key=lambda task: (depths[task["id"]], task["num"]))
 
 
 def _land(request: LandRequest, tell: Callable[[str], None]) -> Report:

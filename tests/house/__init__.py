@@ -1,0 +1,1 @@
+"""How much there is, and what can be named: the yardsticks of the whole."""

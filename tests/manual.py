@@ -11,13 +11,13 @@ from __future__ import annotations
 import re
 import sys
 from collections.abc import Iterator
-from importlib import import_module
 from pathlib import Path
 from typing import Final
 
 import click
 
 from sessionrun import cli as command_line
+from sessionrun.cli import load_verb as load_own_verb
 from sessionrun.cli.argv import VERBS
 
 PAGE: Final = Path(__file__).resolve().parent.parent / "man" / "sessionrun.1"
@@ -36,8 +36,7 @@ _BOLD: Final = re.compile(r"`([^`]+)`|(?<![\w-])(--?[a-z][a-z-]*)")
 def load_verb(name: str) -> click.Command:
     """The command of a verb; of a verb with verbs of its own, such as ``queue``, also of ``queue add``."""
     verb, _, inner = name.partition(" ")
-    command = import_module(f"sessionrun.cli.{verb}").command
-    assert isinstance(command, click.Command)
+    command = load_own_verb(verb)
     if inner:
         assert isinstance(command, click.Group)
         return command.commands[inner]

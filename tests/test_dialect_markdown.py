@@ -631,7 +631,7 @@ def test_an_agent_that_edits_is_told_which_files(project: Project) -> None:
 
 def test_stop_on_fail_counts_what_was_skipped(project: Project) -> None:
     project.write(**{name: job(f"# {name}\n", output_file=f"{name}.py", verify=False) for name in "abcd"})
-    code, view = project.sync("--batch", "--max-concurrent", "1", "--stop-on-fail", answers=[["#", ["a", ""]]])
+    code, view = project.sync("--max-concurrent", "1", "--stop-on-fail", answers=[["#", ["a", ""]]])
     assert code == 1
     summary = view["summary"]
     assert [summary[key] for key in ("processed", "passed", "failed", "skipped")] == [2, 1, 1, 2]

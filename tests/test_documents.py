@@ -25,7 +25,7 @@ from test_imports import ROOMS, ROOT
 
 from sessionrun import cli as command_line
 from sessionrun.agents import table
-from sessionrun.cli.argv import FLAG_VERBS, VERBS
+from sessionrun.cli.argv import FLAG_VERBS, HOMES, VERBS
 from sessionrun.client import config
 from sessionrun.dialects.plan import Options, Source
 from sessionrun.dialects.table import choose_dialect
@@ -438,7 +438,7 @@ def test_exit_codes_are_the_same_everywhere() -> None:
 
     classes = [value for value in vars(errors).values() if isinstance(value, type)]
     raised = {cls.exit_code for cls in classes if issubclass(cls, errors.SessionrunError)}
-    modules = [command_line, *(import_module(f"sessionrun.cli.{verb}") for verb in VERBS)]
+    modules = [command_line, *(import_module(f"sessionrun.cli.{HOMES.get(verb, verb)}") for verb in VERBS)]
     returned = {value for module in modules for name, value in vars(module).items() if name.startswith("EXIT_")}
     assert readme == manual == short == EXIT_CODES
     assert {0} | raised | returned == EXIT_CODES

@@ -15,7 +15,7 @@ import click
 
 from sessionrun import __version__
 from sessionrun.cli import interrupts
-from sessionrun.cli.argv import BY_FLAG, VERBS, asks_for_json, find_first, rewrite_argv
+from sessionrun.cli.argv import BY_FLAG, HOMES, VERBS, asks_for_json, find_first, rewrite_argv
 from sessionrun.cli.interrupts import EXIT_INTERRUPTED
 from sessionrun.client.notices import SessionWarning, begin
 from sessionrun.model.errors import SessionrunError
@@ -28,6 +28,13 @@ EXIT_BUG: Final = 3
 _EPILOG: Final = """\b
 Exit codes: 0 ok; 1 a task failed; 2 bad input; 3 internal error; 4 processes
 gone; 75 all held; 124 timed out; 130 interrupted.  Manual: man sessionrun"""
+
+
+def load_verb(verb: str) -> click.Command:
+    """Import the command of a verb."""
+    module = import_module(f"sessionrun.cli.{HOMES.get(verb, verb)}")
+    commands: tuple[click.Command, ...] = getattr(module, "COMMANDS", None) or (module.command,)
+    return next(command for command in commands if command.name == verb)
 
 
 class VerbGroup(click.Group):
@@ -45,9 +52,8 @@ class VerbGroup(click.Group):
         """Load a verb."""
         if cmd_name not in VERBS:
             return None
-        command = import_module(f"sessionrun.cli.{cmd_name}").command
+        command = load_verb(cmd_name)
         interrupts.watch()
-        assert isinstance(command, click.Command)
         if ctx.resilient_parsing:
             from sessionrun.cli.completion import equip
 

@@ -6,10 +6,8 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any, NamedTuple
 
-import click
-
-from sessionrun.cli.control import EXIT_TIMEOUT, NOT_TAKEN
-from sessionrun.cli.render import print_json, session_head, warn
+from sessionrun.cli.control import tell_reply
+from sessionrun.cli.render import warn
 from sessionrun.client.asking.adding import add, load_open
 from sessionrun.client.lookup import open_session
 from sessionrun.client.planning.joining import refuse_session_options, settle_addition
@@ -40,18 +38,12 @@ class Joined(NamedTuple):
         warning = check_sandboxes(planned)
         if warning is not None:
             warn(warning)
-        taken, view, tasks = add(self.session, addition)
-        if taken and sync:
+        reply = add(self.session, addition)
+        if reply.taken and sync:
             from sessionrun.cli.sync import follow_run
 
             return follow_run(self.session, as_json=as_json, quiet=quiet)
-        if as_json:
-            print_json({"session_id": view["session_id"]} if quiet else {**view, "tasks": tasks})
-        elif quiet:
-            click.echo(view["session_id"])
-        else:
-            click.echo(f"{session_head(view)}: {f'{len(tasks)} added' if taken else NOT_TAKEN}")
-        return 0 if taken else EXIT_TIMEOUT
+        return tell_reply(reply, f"{len(reply.tasks)} added", as_json=as_json, quiet=quiet)
 
 
 def open_joined(results_dir: Path | None, session_id: str, options: Mapping[str, Any]) -> Joined:

@@ -20,9 +20,6 @@ _WORDS: Final = {True: "yes", False: "no", None: "-"}
 
 @click.command("agents")
 @json_option
-@click.option(
-    "--results-dir", hidden=True, expose_value=False, help="Accepted like everywhere; means nothing here."
-)
 def command(as_json: bool) -> None:
     """List the agents that are known here, built in or from your configuration."""
     records = list_agents()

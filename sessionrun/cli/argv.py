@@ -45,7 +45,10 @@ VERBS: Final[Mapping[str, str]] = {
     "schema": "Print the JSON Schema of plans, of files or of output.",
     "agents": "List the agent CLIs that are installed.",
 }
-"""The verbs, each a module of this package, in the order of the manual, with a line for the list of them."""
+"""The verbs in the order of the manual, with a line for the list of them."""
+
+HOMES: Final = dict.fromkeys(("cancel", "continue", "hold", "release", "resume", "set"), "control")
+"""The modules of this package that have several verbs; each other verb is a module by its name."""
 
 FLAG_VERBS: Final = {
     "--status": "status",

@@ -7,9 +7,9 @@ from typing import Any
 
 import click
 
-from sessionrun.cli.options import Age, Count, Size, cache_dir_option, json_option, results_dir_option
+from sessionrun.cli.options import Age, Count, Size, Words, cache_dir_option, json_option, results_dir_option
 from sessionrun.cli.render import escape, print_json
-from sessionrun.cli.selecting import Words, label_option, since_option
+from sessionrun.cli.selecting import label_option, since_option
 from sessionrun.client.cleaning.clean import clean, clean_worktrees
 from sessionrun.client.cleaning.removal import CLEANED
 from sessionrun.model.errors import InputError

@@ -5,151 +5,149 @@ from __future__ import annotations
 import os
 import time
 from collections.abc import Callable, Mapping
+from functools import partial
 from pathlib import Path
-from typing import Any, TypeVar
+from typing import Any, Final, TypeVar
 
 import click
 
 from sessionrun.cli.render import escape_line
 from sessionrun.client.lookup import DEFAULT_RESULTS_DIR, LAST
 from sessionrun.model.durations import parse_age, parse_duration
+from sessionrun.model.sizes import check_load, parse_size
+from sessionrun.model.times import parse_coming
 
 _Command = TypeVar("_Command", bound=Callable[..., Any])
+_Value = TypeVar("_Value", covariant=True)
 
 
-class Count(click.ParamType[int]):
-    """A whole number, not below `least`."""
+class Parsed(click.ParamType[_Value]):
+    """What a function makes of a word, and of `more`; its `ValueError` says what is wrong."""
 
-    name = "number"
+    def __init__(self, name: str, parse: Callable[..., _Value], *more: Any) -> None:
+        self.name = name
+        self._parse = parse
+        self._more = more
 
-    def __init__(self, least: int = 0) -> None:
-        self.least = least
-
-    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> int:
-        """See `click.ParamType.convert`."""
-        text = str(value)
-        if not (text.isascii() and text.isdigit()) or not self.least <= int(text[:19]) < 10**18:
-            self.fail(f"{value!r} is not a whole number of {self.least} or more", param, ctx)
-        return int(text)
-
-
-class Duration(click.ParamType[float]):
-    """A time span in seconds: a number of them, or text such as ``90s``, ``15m``, ``1h30m``."""
-
-    name = "duration"
-
-    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> float:
+    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> _Value:
         """See `click.ParamType.convert`."""
         try:
-            return parse_duration(str(value))
-        except ValueError as error:
-            self.fail(f"{error}, not {str(value)!r}", param, ctx)
-
-
-class Age(click.ParamType[float]):
-    """How long ago, in seconds; it needs a unit: ``7d``, ``12h``, ``1h30m``."""
-
-    name = "age"
-
-    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> float:
-        """See `click.ParamType.convert`."""
-        try:
-            return parse_age(str(value).strip())
+            return self._parse(str(value), *self._more)
         except ValueError as error:
             self.fail(str(error), param, ctx)
 
 
-class ShellCommand(click.ParamType[str]):
-    """A command for a shell that is not empty: an empty one succeeds and proves nothing."""
-
-    name = "command"
-
-    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> str:
-        """See `click.ParamType.convert`."""
-        text = str(value)
-        if not text.strip():
-            self.fail("must not be empty", param, ctx)
-        return text
+def _parse_count(text: str, least: int = 0) -> int:
+    if not (text.isascii() and text.isdigit()) or not least <= int(text[:19]) < 10**18:
+        raise ValueError(f"{text!r} is not a whole number of {least} or more")
+    return int(text)
 
 
-class Dollars(click.ParamType[float]):
-    """An amount of US dollars over 0."""
-
-    name = "dollars"
-
-    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> float:
-        """See `click.ParamType.convert`."""
-        try:
-            amount = float(str(value).removeprefix("$"))
-        except ValueError:
-            amount = 0.0
-        if not 1e-6 <= amount <= 1e9:
-            self.fail(f"{value!r} is not an amount of US dollars over 0", param, ctx)
-        return amount
+def _parse_duration(text: str) -> float:
+    try:
+        return parse_duration(text)
+    except ValueError as error:
+        raise ValueError(f"{error}, not {text!r}") from None
 
 
-class Size(click.ParamType[int]):
-    """An amount of room in bytes, with or without a unit: ``500M``, ``20G``, ``1.5T``."""
-
-    name = "size"
-
-    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> int:
-        """See `click.ParamType.convert`."""
-        from sessionrun.model.sizes import parse_size
-
-        try:
-            return parse_size(str(value))
-        except ValueError as error:
-            self.fail(str(error), param, ctx)
+def _parse_command(text: str) -> str:
+    """A command that is not empty: an empty one succeeds and proves nothing."""
+    if not text.strip():
+        raise ValueError("must not be empty")
+    return text
 
 
-class Since(click.ParamType[float]):
-    """A moment as seconds since the epoch: a date, perhaps with a time and an offset, or an age such as ``7d``."""
-
-    name = "date"
-
-    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> float:
-        """See `click.ParamType.convert`."""
-        import time
-        from datetime import datetime
-
-        text = str(value).strip()
-        try:
-            return datetime.fromisoformat(text.replace("Z", "+00:00")).timestamp()
-        except (ValueError, OverflowError, OSError):
-            pass
-        try:
-            return time.time() - parse_age(text)
-        except ValueError as error:
-            self.fail(f"{error}, and not a date such as 2026-11-30 or 2026-11-30T18:00", param, ctx)
+def _parse_dollars(text: str) -> float:
+    try:
+        amount = float(text.removeprefix("$"))
+    except ValueError:
+        amount = 0.0
+    if not 1e-6 <= amount <= 1e9:
+        raise ValueError(f"{text!r} is not an amount of US dollars over 0")
+    return amount
 
 
-class Moment(click.ParamType[float]):
-    """A moment to come as seconds since the epoch: a time of day, a date with a time, or ``+`` and a duration."""
-
-    name = "time"
-
-    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> float:
-        """See `click.ParamType.convert`."""
-        from sessionrun.model.times import parse_coming
-
-        try:
-            return parse_coming(str(value).strip(), time.time())
-        except ValueError as error:
-            self.fail(str(error), param, ctx)
+def _parse_load(text: str) -> float:
+    try:
+        return check_load(float(text))
+    except ValueError:
+        raise ValueError(f"{text!r} is not a load such as 8 or 7.5") from None
 
 
-class Fields(click.ParamType[tuple[str, ...]]):
-    """Names of keys, with commas between them."""
+def _parse_since(text: str) -> float:
+    from datetime import datetime
 
-    name = "fields"
+    text = text.strip()
+    try:
+        return datetime.fromisoformat(text.replace("Z", "+00:00")).timestamp()
+    except (ValueError, OverflowError, OSError):
+        pass
+    try:
+        return time.time() - parse_age(text)
+    except ValueError as error:
+        raise ValueError(f"{error}, and not a date such as 2026-11-30 or 2026-11-30T18:00") from None
 
-    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> tuple[str, ...]:
-        """See `click.ParamType.convert`."""
-        fields = tuple(word.strip() for word in str(value).split(","))
-        if not all(fields):
-            self.fail(f"{value!r}: write names with commas between them, such as id,outcome,reason", param, ctx)
-        return fields
+
+def _parse_since_or_cursor(text: str) -> float:
+    return int(text[:19]) if text.isascii() and text.isdigit() else _parse_since(text)
+
+
+def _parse_fields(text: str) -> tuple[str, ...]:
+    fields = tuple(word.strip() for word in text.split(","))
+    if not all(fields):
+        raise ValueError(f"{text!r}: write names with commas between them, such as id,outcome,reason")
+    return fields
+
+
+def _parse_words(text: str, known: tuple[str, ...]) -> tuple[str, ...]:
+    words = tuple(text.split(","))
+    unknown = next((word for word in words if word not in known), None)
+    if unknown is not None:
+        from sessionrun.model.suggestions import suggest
+
+        raise ValueError(f"{unknown!r} is not one of {', '.join(known)}{suggest(unknown, known)}")
+    return words
+
+
+def _parse_label(text: str) -> tuple[str, str]:
+    key, equals, value = text.partition("=")
+    if not (key and equals):
+        raise ValueError(f"{text!r}: write KEY=VALUE")
+    return key, value
+
+
+Count: Final = partial(Parsed, "number", _parse_count)
+"""A whole number, not below the argument, or 0."""
+
+Duration: Final = partial(Parsed, "duration", _parse_duration)
+"""A time span in seconds: a number of them, or text such as ``90s``, ``15m``, ``1h30m``."""
+
+Age: Final = partial(Parsed, "age", lambda text: parse_age(text.strip()))
+"""How long ago, in seconds; it needs a unit: ``7d``, ``12h``, ``1h30m``."""
+
+ShellCommand: Final = partial(Parsed, "command", _parse_command)
+Dollars: Final = partial(Parsed, "dollars", _parse_dollars)
+Size: Final = partial(Parsed, "size", parse_size)
+"""Bytes, with or without a unit: ``500M``, ``20G``, ``1.5T``."""
+
+Load: Final = partial(Parsed, "load", _parse_load)
+Since: Final = partial(Parsed, "date", _parse_since)
+"""A moment as seconds since the epoch: a date, perhaps with a time and an offset, or an age such as ``7d``."""
+
+SinceOrCursor: Final = partial(Parsed, "date", _parse_since_or_cursor)
+"""The same, or a cursor of `wait --any`: an `int`."""
+
+Moment: Final = partial(Parsed, "time", lambda text: parse_coming(text.strip(), time.time()))
+"""A moment to come as seconds since the epoch: a time of day, a date with a time, or ``+`` and a duration."""
+
+Fields: Final = partial(Parsed, "fields", _parse_fields)
+"""Names of keys, with commas between them."""
+
+Words: Final = partial(Parsed, "words", _parse_words)
+"""Words of the argument, with commas between them."""
+
+Label: Final = partial(Parsed, "label", _parse_label)
+"""A label and its value: ``KEY=VALUE``."""
 
 
 def json_option(command: _Command) -> _Command:

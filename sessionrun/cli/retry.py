@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import click
 
-from sessionrun.cli.control import EXIT_TIMEOUT, NOT_TAKEN, control_options
+from sessionrun.cli.control import ask_each, control_options, tell_effect, tell_reply
 from sessionrun.cli.options import (
     json_option,
     quiet_option,
@@ -17,9 +16,9 @@ from sessionrun.cli.options import (
     sync_option,
 )
 from sessionrun.cli.render import print_json, session_head
-from sessionrun.cli.selecting import Done, act_on_each, make_wanted
+from sessionrun.cli.selecting import make_wanted
 from sessionrun.client.asking.control import Reply, Retried, choose_retried, retry
-from sessionrun.client.reading.selection import Chosen, choose_sessions
+from sessionrun.client.reading.selection import choose_sessions
 from sessionrun.client.reading.view import load_view
 from sessionrun.model.errors import InputError
 from sessionrun.store.session import SessionDir
@@ -79,7 +78,13 @@ def command(
     if selected.several:
         if new or sync:
             raise InputError("retry: --new and --sync are about one session: name it by its ID, without selectors")
-        return _retry_each(selected, ask, waits=bool(timeout), quiet=quiet, as_json=as_json)
+
+        def describe(reply: Reply) -> str:
+            if quiet:
+                return reply.view["session_id"] if reply.before else ""
+            return tell_effect(reply, _describe(reply) if reply.before else "nothing to retry")
+
+        return ask_each(selected, ask, describe, waits=bool(timeout), as_json=as_json)
     session, tasks = selected.sessions[0], selected.tasks
     if new:
         retried = choose_retried(session, tasks, failed=failed, lost=lost)
@@ -96,21 +101,7 @@ def command(
         from sessionrun.cli.sync import follow_run
 
         return follow_run(session, as_json=as_json, quiet=quiet)
-    _tell(reply, quiet=quiet, as_json=as_json)
-    return 0 if reply.taken or not timeout else EXIT_TIMEOUT
-
-
-def _retry_each(
-    selected: Chosen, ask: Callable[[SessionDir], Reply], *, waits: bool, quiet: bool, as_json: bool
-) -> int:
-    def act(session: SessionDir) -> Done:
-        reply = ask(session)
-        line = f"{session_head(reply.view)}: {_word(reply) if reply.before else 'nothing to retry'}"
-        code = 0 if reply.taken or not waits else EXIT_TIMEOUT
-        short = session.session_id if reply.before else ""
-        return Done({**reply.view, "tasks": reply.tasks}, short if quiet else line, code)
-
-    return act_on_each(selected, act, as_json=as_json)
+    return tell_reply(reply, _describe(reply), as_json=as_json, quiet=quiet, waits=bool(timeout))
 
 
 def _settle_asked(*words: str | None) -> AskedChange | None:
@@ -146,19 +137,7 @@ def _tell_nothing(view: dict[str, Any], *, quiet: bool, as_json: bool) -> int:
     return 0
 
 
-def _tell(reply: Reply, *, quiet: bool, as_json: bool) -> None:
-    view = reply.view
-    if as_json:
-        print_json({"session_id": view["session_id"]} if quiet else {**view, "tasks": reply.tasks})
-    elif quiet:
-        click.echo(view["session_id"])
-    else:
-        click.echo(f"{session_head(view)}: {_word(reply)}")
-
-
-def _word(reply: Reply) -> str:
-    if not reply.taken:
-        return NOT_TAKEN
+def _describe(reply: Reply) -> str:
     again = _count_retried(reply.tasks, {task["id"]: task for task in reply.before})
     return f"retrying {again} task{'s' * (again != 1)}" if again else "nothing was left to retry"
 

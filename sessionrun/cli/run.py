@@ -9,7 +9,6 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 import click
 
-from sessionrun.cli.handing import handing_options, take_tasks
 from sessionrun.cli.options import (
     Count,
     Dollars,
@@ -23,8 +22,15 @@ from sessionrun.cli.options import (
     results_dir_option,
     sync_option,
 )
-from sessionrun.cli.own_options import help_format_options, own_options, take_own
-from sessionrun.cli.pace import pace_options, take_pace
+from sessionrun.cli.run_options import (
+    handing_options,
+    help_format_options,
+    own_options,
+    pace_options,
+    take_own,
+    take_pace,
+    take_tasks,
+)
 from sessionrun.client.lookup import resolve_results_dir
 from sessionrun.dialects.own_options import SHARED_OPTIONS
 from sessionrun.model.places import KEEP_POLICIES
@@ -195,7 +201,6 @@ class Launch(NamedTuple):
 @click.option(
     "--resume", "include_stuck", is_flag=True, hidden=True, help="Also job files that were begun and did not end."
 )
-@click.option("--batch", is_flag=True, hidden=True, help="Without effect: job files always run side by side.")
 @click.option("--dry-run", is_flag=True, help="Show what would run; create nothing.")
 @click.option(
     "--verbose", is_flag=True, help="Print each task's arguments and directory; with --dry-run all of its prompt."

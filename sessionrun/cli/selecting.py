@@ -7,57 +7,13 @@ from typing import Any, Final, NamedTuple, TypeVar
 
 import click
 
-from sessionrun.cli.options import Since
+from sessionrun.cli.options import Label, Since, Words
 from sessionrun.cli.render import escape_line, print_json, unversioned
 from sessionrun.client.reading.selection import STATES, Chosen, Wanted
 from sessionrun.model.errors import SessionrunError
 from sessionrun.store.session import SessionDir
 
 _Command = TypeVar("_Command", bound=Callable[..., Any])
-
-
-class Words(click.ParamType[tuple[str, ...]]):
-    """Words of a fixed set, with commas between them."""
-
-    name = "words"
-
-    def __init__(self, known: tuple[str, ...]) -> None:
-        self.known = known
-
-    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> tuple[str, ...]:
-        """See `click.ParamType.convert`."""
-        words = tuple(str(value).split(","))
-        unknown = next((word for word in words if word not in self.known), None)
-        if unknown is not None:
-            from sessionrun.model.suggestions import suggest
-
-            self.fail(
-                f"{unknown!r} is not one of {', '.join(self.known)}{suggest(unknown, self.known)}", param, ctx
-            )
-        return words
-
-
-class Label(click.ParamType[tuple[str, str]]):
-    """A label and its value: ``KEY=VALUE``."""
-
-    name = "label"
-
-    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> tuple[str, str]:
-        """See `click.ParamType.convert`."""
-        key, equals, text = str(value).partition("=")
-        if not (key and equals):
-            self.fail(f"{value!r}: write KEY=VALUE", param, ctx)
-        return key, text
-
-
-class SinceOrCursor(Since):
-    """A moment as `Since`, or a cursor of `wait --any`: a number."""
-
-    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> float:
-        """See `click.ParamType.convert`: a cursor is an `int`."""
-        if isinstance(value, str) and value.isascii() and value.isdigit():
-            return int(value[:19])
-        return super().convert(value, param, ctx)
 
 
 def label_option(command: _Command) -> _Command:

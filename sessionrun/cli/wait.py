@@ -9,9 +9,9 @@ from pathlib import Path
 import click
 
 from sessionrun.cli.next_end import EXIT_HELD, EXIT_TIMEOUT, choose_code, wait_for_one
-from sessionrun.cli.options import Duration, find_place, json_option, results_dir_option
+from sessionrun.cli.options import Duration, SinceOrCursor, find_place, json_option, results_dir_option
 from sessionrun.cli.render import held_lines, session_head
-from sessionrun.cli.selecting import Done, SinceOrCursor, act_on_each, label_option, make_wanted, state_option
+from sessionrun.cli.selecting import Done, act_on_each, label_option, make_wanted, state_option
 from sessionrun.client.lookup import LAST
 from sessionrun.client.reading.selection import Chosen, choose_sessions
 from sessionrun.client.reading.view import load_summary_view, load_view

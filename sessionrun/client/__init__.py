@@ -17,7 +17,6 @@ from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from sessionrun.client.asking.adding import Added as Added
     from sessionrun.client.asking.adding import add as add
     from sessionrun.client.asking.adding import load_open as load_open
     from sessionrun.client.asking.changing import AskedChange as AskedChange
@@ -82,7 +81,7 @@ if TYPE_CHECKING:
     from sessionrun.store.session import SessionDir as SessionDir
 
 _NAMES = {
-    "sessionrun.client.asking.adding": ("Added", "add", "load_open"),
+    "sessionrun.client.asking.adding": ("add", "load_open"),
     "sessionrun.client.reading.changes": ("Change", "find_changed", "read_changes"),
     "sessionrun.client.asking.changing": ("AskedChange",),
     "sessionrun.client.cleaning.clean": ("clean", "clean_worktrees"),

@@ -74,7 +74,6 @@ SHARED_OPTIONS: Final[Mapping[str, tuple[SharedOption, ...]]] = {
     "markdown": (
         SharedOption("--job ID", "Only this job file, whatever became of it; repeatable."),
         SharedOption("--resume", "Also job files that were begun and did not end."),
-        SharedOption("--batch", "Without effect: job files always run side by side."),
         SharedOption("--rerun", "Run again, too, what has ended."),
     ),
     "matrix": (SharedOption("--rerun", "Run again, too, what succeeded before."),),

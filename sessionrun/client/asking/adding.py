@@ -2,27 +2,16 @@
 
 from __future__ import annotations
 
-from typing import Any, NamedTuple
-
 import orjson
 
-from sessionrun.client.asking.control import TAKEN_TIMEOUT_S
+from sessionrun.client.asking.control import TAKEN_TIMEOUT_S, Reply
 from sessionrun.client.asking.requests import Refused, ask
 from sessionrun.client.reading.view import fold_journal, load_view
-from sessionrun.client.reading.waiting import View
 from sessionrun.model.errors import InputError
 from sessionrun.model.events import TasksAdded
 from sessionrun.model.spec import SessionSpec
 from sessionrun.store.requests import ADD, MAX_BYTES
 from sessionrun.store.session import SessionDir
-
-
-class Added(NamedTuple):
-    """What became of tasks that were to be added: whether the session took them in time, and what it shows."""
-
-    taken: bool
-    view: View
-    tasks: list[dict[str, Any]]
 
 
 def load_open(session: SessionDir) -> SessionSpec:
@@ -37,7 +26,7 @@ def load_open(session: SessionDir) -> SessionSpec:
     return fold_journal(session)[0].spec
 
 
-def add(session: SessionDir, addition: TasksAdded, *, timeout_s: float = TAKEN_TIMEOUT_S) -> Added:
+def add(session: SessionDir, addition: TasksAdded, *, timeout_s: float = TAKEN_TIMEOUT_S) -> Reply:
     """Ask the session to take these tasks, and wait until it has.
 
     Raises:
@@ -66,7 +55,7 @@ def add(session: SessionDir, addition: TasksAdded, *, timeout_s: float = TAKEN_T
     tasks = [task for task in view["tasks"] if task["id"] in ids]
     if taken and len(tasks) < len(ids):  # it ended, and no process was left to take them
         raise InputError(_describe_end(session))
-    return Added(taken, view, tasks)
+    return Reply(taken, [], view, tasks)
 
 
 def _has_ended(session: SessionDir) -> bool:

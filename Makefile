@@ -10,7 +10,7 @@ check: $(READY)
 	$(BIN)/ruff format --check .
 	$(BIN)/ruff check .
 	$(BIN)/mypy --strict
-	$(BIN)/pytest
+	$(BIN)/pytest --check
 
 test: $(READY)
 	$(BIN)/pytest

@@ -49,6 +49,7 @@ _NUMBERS: Final = itertools.count()
 def pytest_addoption(parser: pytest.Parser) -> None:
     """Switches for the tiers that the test command leaves out."""
     parser.addoption("--slow", action="store_true", help="also run tests that take more than a few seconds")
+    parser.addoption("--check", action="store_true", help="also run what few changes break: see make check")
     parser.addoption("--agents", action="store_true", help="also run tests that need the real agent CLIs")
 
 
@@ -68,7 +69,7 @@ def pytest_configure(config: pytest.Config) -> None:
             signal.signal(number, signal.SIG_DFL)
     os.environ.pop("PYTEST_ADDOPTS", None)  # these options are for this pytest, not for those that tests start
     if not hasattr(config, "workerinput"):
-        config.pluginmanager.register(Bill(config))
+        config.pluginmanager.register(Bill())
     if (place := find_bytecode(config)) is not None:
         sys.dont_write_bytecode, sys.pycache_prefix = False, str(place)
     _load_profile("slow" if config.getoption("--slow") else "fast")
@@ -146,8 +147,9 @@ def pytest_collection(session: pytest.Session) -> Iterator[None]:
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
     """Skip, with a reason that is printed, what was not asked for."""
     for item in items:
-        for tier in ("slow", "agents"):
-            if item.get_closest_marker(tier) and not config.getoption(f"--{tier}"):
+        for tier in ("slow", "check", "agents"):
+            asked = config.getoption(f"--{tier}") or (tier == "check" and config.getoption("--slow"))
+            if item.get_closest_marker(tier) and not asked:
                 item.add_marker(pytest.mark.skip(reason=f"{tier} tier: run pytest with --{tier}"))
 
 

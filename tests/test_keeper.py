@@ -405,7 +405,7 @@ def test_a_stop_that_comes_with_its_start_is_not_lost(bench: Bench) -> None:
 
 
 def test_a_stopped_process_is_woken_to_end(bench: Bench) -> None:
-    bench.start(bench.job("trap 'exit 4' TERM; echo $$ >ready; kill -STOP $$; sleep 600"))
+    bench.start(bench.job("trap 'exit 4' TERM; echo $$ >ready; kill -STOP $$; sleep 600", stop_grace_s=PATIENCE_S))
     pid = bench.pid_in("ready")
     eventually(lambda: psutil.Process(pid).status() == psutil.STATUS_STOPPED)
     status, _ = stop_and_wait(bench)

@@ -9,6 +9,7 @@ from typing import Any
 
 from sessionrun.client.notices import notify
 from sessionrun.model.errors import InputError, SessionNotFound, SessionrunError
+from sessionrun.model.phrases import name_some
 from sessionrun.store.lookup import LAST as LAST
 from sessionrun.store.lookup import find_session
 from sessionrun.store.session import SessionDir
@@ -123,7 +124,7 @@ def choose_tasks(status: dict[str, Any], wanted: Sequence[str]) -> list[dict[str
     missing = [name for name, found in zip(wanted, matches, strict=True) if not found]
     if missing:
         ids = [task["id"] for task in status["tasks"]]
-        known = ", ".join(ids[:KNOWN_IDS]) + (f" and {len(ids) - KNOWN_IDS} more" if len(ids) > KNOWN_IDS else "")
+        known = name_some(ids, KNOWN_IDS)
         from sessionrun.model.suggestions import suggest
 
         meant = suggest(missing[0], ids)

@@ -6,10 +6,11 @@ task back: ``git revert -m 1`` of its own merge.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Sequence
 from typing import NamedTuple
 
 from sessionrun.landing.records import Entry
+from sessionrun.workspaces.commits import commit_tree
 from sessionrun.workspaces.git import Git
 from sessionrun.workspaces.merging import MergeRoom
 
@@ -89,17 +90,7 @@ def make_candidate(git: Git, chain: Chain, count: int, session_id: str) -> str:
     return commit_tree(git, last.tree, (chain.old, last.commit), message)
 
 
-def commit_tree(git: Git, tree: str, parents: Iterable[str], message: str) -> str:
-    """Make a commit.
-
-    Raises:
-        GitError: git failed.
-    """
-    words = [word for parent in parents for word in ("-p", parent)]
-    text = message.encode("utf-8", "surrogateescape")
-    return git("commit-tree", tree, *words, stdin=text).decode().strip()
-
-
 def _word_merge(entry: Entry) -> str:
-    lines = [f"Merge task {entry.task}: {entry.title}".rstrip(": "), ""]
+    subject = f"Merge task {entry.task}: {entry.title}" if entry.title else f"Merge task {entry.task}"
+    lines = [subject, ""]
     return "\n".join([*lines, *entry.trailers, ""] if entry.trailers else lines)

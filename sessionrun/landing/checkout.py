@@ -25,6 +25,7 @@ from sessionrun.landing.slot import Slot
 from sessionrun.landing.target import Moved, is_main, show_head, update_ref
 from sessionrun.landing.writing import put_back
 from sessionrun.model.frozen import frozen
+from sessionrun.model.phrases import name_some
 from sessionrun.store import crashpoint
 from sessionrun.store.files import open_regular
 from sessionrun.workspaces.fence import Fence
@@ -177,12 +178,14 @@ def _prepare_index(tree: Tree) -> Hold | None:
     in_the_way = find_in_the_way(tree)
     if in_the_way:
         first = str(tree.top / in_the_way[0])
-        reason = f"{_name(in_the_way)} in {tree.top} would be overwritten, and git does not track it"
+        reason = (
+            f"{name_some(in_the_way, _MAX_NAMED)} in {tree.top} would be overwritten, and git does not track it"
+        )
         return Hold("checkout_untracked", reason, shlex.join(["mv", first, f"{first}.mine"]))
     hidden = find_hidden(tree)
     if hidden:
         hints = [tree.hint("update-index", f"--no-{flag}", "--", *names) for flag, names in hidden.items()]
-        named = _name([name for names in hidden.values() for name in names])
+        named = name_some([name for names in hidden.values() for name in names], _MAX_NAMED)
         reason = f"{named} in {tree.top} has changes that git was told to hide"
         return Hold("checkout_hidden", reason, " && ".join(hints))
     try:
@@ -308,8 +311,3 @@ def find_mark(lock: Path) -> Sequence[str] | None:
     except OSError:
         return None
     return text.removeprefix(MARK).split() if text.startswith(MARK) else None
-
-
-def _name(paths: Sequence[str]) -> str:
-    more = f" and {len(paths) - _MAX_NAMED} more" if len(paths) > _MAX_NAMED else ""
-    return ", ".join(paths[:_MAX_NAMED]) + more

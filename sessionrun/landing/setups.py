@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Collection, Mapping
 from typing import NamedTuple
 
-from sessionrun.landing.chain import commit_tree
+from sessionrun.workspaces.commits import commit_tree, write_commit
 from sessionrun.workspaces.git import Git
 from sessionrun.workspaces.merging import MergeRoom
 
@@ -85,7 +85,7 @@ def _rewrite(git: Git, commit: str, tree: str, made: Mapping[str, str]) -> str:
         elif not is_signature:
             lines.append(line)
     content = b"\n".join(lines) + b"\n\n" + message
-    return git("hash-object", "-t", "commit", "-w", "--stdin", stdin=content).decode().strip()
+    return write_commit(git, content)
 
 
 def _tree_of(git: Git, commit: str) -> str:

@@ -21,6 +21,7 @@ from sessionrun.model.places import Repository
 from sessionrun.store import crashpoint
 from sessionrun.store.files import replace_file
 from sessionrun.store.jobfiles import load_record_if_any
+from sessionrun.workspaces.commits import commit_tree
 from sessionrun.workspaces.git import Git
 from sessionrun.workspaces.registration import hold_lock
 
@@ -102,14 +103,10 @@ class Slot:
         Raises:
             GitError: git failed.
         """
-        parents = [word for commit in dict.fromkeys(commits) for word in ("-p", commit)]
+        parents = list(dict.fromkeys(commits))
         if not parents:
             return
-        commit = (
-            git("commit-tree", f"{parents[1]}^{{tree}}", *parents, stdin=b"What a landing needs\n")
-            .decode()
-            .strip()
-        )
+        commit = commit_tree(git, f"{parents[0]}^{{tree}}", parents, "What a landing needs\n")
         git("update-ref", self.pin, commit)
         crashpoint.step()
 

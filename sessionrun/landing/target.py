@@ -20,7 +20,7 @@ from sessionrun.model.places import Repository
 from sessionrun.store import crashpoint
 from sessionrun.workspaces.fence import Fence, open_fence
 from sessionrun.workspaces.git import Git, GitError
-from sessionrun.workspaces.registration import list_worktrees, load_owner
+from sessionrun.workspaces.registration import list_worktrees, load_owner, read_head
 
 HEADS: Final = "refs/heads/"
 
@@ -49,7 +49,7 @@ def find_checkout(repository: Repository, target: str) -> Checkout | Hold | None
                 where = top or git_dir
                 finish = f"git -C {shlex.quote(str(where))} rebase --continue"
                 return Hold("rebase", f"{where} rebases {_short(target)}", finish)
-        if _read(git_dir / "HEAD") == f"ref: {target}":
+        if read_head(git_dir) == f"ref: {target}":
             if top is None:
                 reason = f"{_short(target)} is checked out in a work tree of {git_dir} that is not to be found"
                 return Hold("checkout_unknown", reason)
@@ -81,7 +81,7 @@ def _find_lock(repository: Repository, target: str) -> Path | None:
         lock = git_dir / INDEX_LOCK
         if not os.path.lexists(lock) or load_owner(git_dir) is not None:
             continue
-        if _age(lock) <= STALE_LOCK_S or _read(git_dir / "HEAD") == f"ref: {target}":
+        if _age(lock) <= STALE_LOCK_S or read_head(git_dir) == f"ref: {target}":
             return lock
     return None
 

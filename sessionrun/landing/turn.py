@@ -38,6 +38,7 @@ from sessionrun.landing.recovery import recover
 from sessionrun.landing.slot import Slot
 from sessionrun.landing.target import await_indexes, find_checkout, find_late_checkout, move_ref
 from sessionrun.model.errors import InputError
+from sessionrun.model.phrases import name_some
 from sessionrun.store.files import make_directories
 from sessionrun.workspaces.fence import Fence, open_fence
 from sessionrun.workspaces.merging import open_merge_room
@@ -158,7 +159,7 @@ class Turn:
         for entry, files in chain.conflicts:
             against = self._queue.find_sharing(entry, files)
             others = f", which {', '.join(against)} changed" if against else ""
-            reason = f"it conflicts with {self._short} in {_name(files)}{others}"
+            reason = f"it conflicts with {self._short} in {name_some(files, MAX_NAMED)}{others}"
             self._bounce(entry, Fate(entry.task, "bounced", CONFLICT, reason, None, tuple(files), against))
         for entry in chain.there:
             self._queue.decide(Fate(entry.task, "landed", reason="already there by content"))
@@ -337,8 +338,3 @@ def next_number(folder: Path) -> int:
     """A number that no file of an earlier run of the gates has."""
     numbers = [int(path.stem[5:]) for path in folder.glob("gate-*.txt") if path.stem[5:].isdecimal()]
     return max(numbers, default=0) + 1
-
-
-def _name(files: Sequence[str]) -> str:
-    shown = ", ".join(files[:MAX_NAMED])
-    return shown + (f" and {len(files) - MAX_NAMED} more" if len(files) > MAX_NAMED else "")

@@ -11,6 +11,7 @@ import stat
 from pathlib import Path
 from typing import Final, NamedTuple
 
+from sessionrun.store.files import is_folder, remove_empty
 from sessionrun.workspaces.git import Git
 from sessionrun.workspaces.links import is_behind_link
 
@@ -74,13 +75,13 @@ def _list_changes(git: Git, old: str, new: str) -> list[_Change]:
 def _holds(git: Git, path: Path, mode: str, commit: str, name: str) -> bool:
     """Whether a path holds what a commit has there."""
     if mode == _NOTHING:
-        return not os.path.lexists(path) or (path.is_dir() and not path.is_symlink())
+        return not os.path.lexists(path) or is_folder(path)
     return _mode_of(path) == mode and _read(path) == _content(git, commit, name, mode)
 
 
 def _is_ours(git: Git, path: Path, change: _Change, new: str) -> bool:
     """Whether a landing may have left a path so."""
-    if not os.path.lexists(path) or (path.is_dir() and not path.is_symlink()):
+    if not os.path.lexists(path) or is_folder(path):
         return True
     if change.new_mode == _NOTHING:
         return False
@@ -115,11 +116,7 @@ def _remove(top: Path, name: str) -> None:
     path = top / name
     if os.path.lexists(path):
         path.unlink()
-    for parent in list(Path(name).parents)[:-1]:
-        try:
-            (top / parent).rmdir()
-        except OSError:
-            return
+    remove_empty(path.parent, top)
 
 
 def _make_way(top: Path, name: str) -> None:

@@ -9,14 +9,14 @@ the place.
 from __future__ import annotations
 
 import os
-from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import Sequence
+from contextlib import AbstractContextManager
 from dataclasses import replace
 from pathlib import Path
 from typing import Any, Final
 
 from sessionrun.dialects.limits import plain
-from sessionrun.model.errors import InputError, StoreError
+from sessionrun.model.errors import InputError
 from sessionrun.queue.beads_program import Program, Refusal, find_program
 from sessionrun.queue.beads_shape import (
     EPIC,
@@ -310,12 +310,5 @@ class BeadsFeed:
     def _fail(self, verb: str, refusal: Refusal) -> InputError:
         return InputError(f"{self._program.kind} {verb}: {refusal}")
 
-    @contextmanager
-    def _hold(self) -> Iterator[None]:
-        fd = locks.hold(self._lock, timeout_s=LOCK_TIMEOUT_S)
-        if fd is None:
-            raise StoreError(f"{self._lock} was held for {LOCK_TIMEOUT_S:g} s by another process")
-        try:
-            yield
-        finally:
-            os.close(fd)
+    def _hold(self) -> AbstractContextManager[None]:
+        return locks.holding(self._lock, LOCK_TIMEOUT_S)

@@ -14,7 +14,6 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Final
 
-from sessionrun.model.errors import StoreError
 from sessionrun.model.times import format_time
 from sessionrun.queue import entries
 from sessionrun.queue.graph import choose_ready
@@ -133,14 +132,9 @@ class FileFeed:
     @contextmanager
     def _changing(self) -> Iterator[tuple[Contents, Callable[[], None]]]:
         """Hold the lock; give the contents, and what writes them."""
-        fd = locks.hold(self._lock, timeout_s=LOCK_TIMEOUT_S)
-        if fd is None:
-            raise StoreError(f"{self._lock} was held for {LOCK_TIMEOUT_S:g} s by another process")
-        try:
+        with locks.holding(self._lock, LOCK_TIMEOUT_S):
             contents = self._read()
             yield contents, lambda: self._write(contents)
-        finally:
-            os.close(fd)
 
     def _write(self, contents: Contents) -> None:
         try:

@@ -250,6 +250,21 @@ def sync_directory(path: Path) -> None:
         os.close(fd)
 
 
+def is_folder(path: Path) -> bool:
+    """Whether a directory lies there, and no link to one."""
+    return path.is_dir() and not path.is_symlink()
+
+
+def remove_empty(folder: Path, top: Path) -> None:
+    """Remove a directory, and those above it below `top`, as far as nothing is in them."""
+    while folder != top:
+        try:
+            folder.rmdir()
+        except OSError:
+            return
+        folder = folder.parent
+
+
 def list_folders(path: Path) -> list[str]:
     """The names of the directories in one, sorted; links do not count.  Empty if it is not there."""
     try:

@@ -17,6 +17,7 @@ from pathlib import Path
 from typing import Final
 
 from sessionrun.model.errors import SessionNotFound, SessionrunError
+from sessionrun.model.phrases import name_some
 from sessionrun.model.suggestions import suggest
 from sessionrun.store import index
 from sessionrun.store.session import PREFIX, SessionDir, iterate_sessions
@@ -128,9 +129,8 @@ def _describe_choice(wanted: str, sessions: Sequence[SessionDir]) -> str:
         more = " ..." if len(sessions) > _NAMED else ""
         return f"{wanted!r} matches {len(sessions)} sessions ({ids}{more}): give more of the id"
     newest = sorted(((_load_start(session), session.session_id) for session in sessions), reverse=True)
-    named = ", ".join(f"{session_id} of {started}" for started, session_id in newest[:_NAMED])
-    more = f" and {len(sessions) - _NAMED} more" if len(sessions) > _NAMED else ""
-    return f"{len(sessions)} sessions have the name {wanted!r}: {named}{more}; give an id"
+    named = name_some([f"{session_id} of {started}" for started, session_id in newest], _NAMED)
+    return f"{len(sessions)} sessions have the name {wanted!r}: {named}; give an id"
 
 
 def _load_start(session: SessionDir) -> str:

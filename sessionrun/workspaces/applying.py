@@ -17,7 +17,7 @@ import orjson
 from sessionrun.model.errors import JobFileError
 from sessionrun.model.frozen import frozen
 from sessionrun.store import crashpoint
-from sessionrun.store.files import replace_file
+from sessionrun.store.files import remove_empty, replace_file
 from sessionrun.store.jobfiles import load_record_if_any
 from sessionrun.workspaces.git import Git, GitError
 from sessionrun.workspaces.links import is_behind_link
@@ -150,10 +150,4 @@ def _remove(top: Path, name: str) -> None:
     if is_behind_link(top, name):
         raise GitError(("apply",), 1, f"{name} is beyond a symbolic link")
     (top / name).unlink(missing_ok=True)
-    folder = (top / name).parent
-    while folder != top:
-        try:
-            folder.rmdir()
-        except OSError:
-            return
-        folder = folder.parent
+    remove_empty((top / name).parent, top)

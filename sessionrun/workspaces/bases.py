@@ -12,7 +12,9 @@ from typing import Final
 
 from sessionrun.model.ends import Handed
 from sessionrun.model.errors import SessionrunError
+from sessionrun.model.phrases import name_some
 from sessionrun.model.places import Repository
+from sessionrun.workspaces.commits import AUTHOR, commit_repeatably
 from sessionrun.workspaces.fence import Fence
 from sessionrun.workspaces.git import Git
 from sessionrun.workspaces.merging import MergeRoom, open_merge_room
@@ -96,14 +98,7 @@ def _describe_loss(need: Handed) -> str:
     return f"{lost}: {branch} and its commit {need.commit[:12]} are gone"
 
 
-def merge_ends(
-    fence: Fence,
-    request: WorkspaceRequest,
-    ends: Mapping[str, Handed],
-    folder: Path,
-    *,
-    by_index: bool | None = None,
-) -> str:
+def merge_ends(fence: Fence, request: WorkspaceRequest, ends: Mapping[str, Handed], folder: Path) -> str:
     """Merge commits in their order; return the commit that holds all of them.
 
     Args:
@@ -111,7 +106,6 @@ def merge_ends(
         request: of the job.
         ends: the commits, each with the need that ended there.
         folder: where a temporary directory may be made.
-        by_index: merge as an old git must; None: as the git of this machine needs it.
 
     Raises:
         NeedsConflict: two of the commits cannot be merged.
@@ -119,13 +113,16 @@ def merge_ends(
     """
     git, commits = fence.main(), list(ends)
     head = commits[0]
-    with open_merge_room(fence, head, folder, by_index=by_index) as room:
+    whose = "".join(f"{_name(end)} at {commit}\n" for commit, end in ends.items())
+    message = f"{SUBJECT}{request.task}\n\n{whose}"
+    with open_merge_room(fence, head, folder) as room:
         for number, commit in enumerate(commits[1:], 2):
             tree, files = room.merge(head, commit)
             if tree is None:
                 against = _find_opponents(room, commits[: number - 1], commit)
                 raise NeedsConflict(_describe_conflict([ends[other] for other in against], ends[commit], files))
-            head = _commit(git, request, tree, [head, commit] if number < len(commits) else commits, ends)
+            parents = [head, commit] if number < len(commits) else commits
+            head = commit_repeatably(git, tree, parents, message)
     return head
 
 
@@ -137,9 +134,8 @@ def _find_opponents(room: MergeRoom, earlier: list[str], commit: str) -> list[st
 
 
 def _describe_conflict(against: Sequence[Handed], end: Handed, files: Sequence[str]) -> str:
-    shown = [file if file.isprintable() else repr(file) for file in files[:MAX_NAMED]]
-    more = f" and {len(files) - MAX_NAMED} more" if len(files) > MAX_NAMED else ""
-    where = f" in {', '.join(shown)}{more}" if shown else ""
+    shown = [file if file.isprintable() else repr(file) for file in files]
+    where = f" in {name_some(shown, MAX_NAMED)}" if shown else ""
     others = f"{', '.join(map(_name, against[:MAX_NAMED]))}{' ...' if len(against) > MAX_NAMED else ''}"
     mend = f"merge {against[0].branch} into {end.branch}" if len(against) == 1 else "merge one into the other"
     return f"{others} and {_name(end)} conflict{where}: {mend}, then retry"
@@ -147,26 +143,6 @@ def _describe_conflict(against: Sequence[Handed], end: Handed, files: Sequence[s
 
 def _name(end: Handed) -> str:
     return repr(end.task) if end.task else str(end.branch)
-
-
-def _commit(
-    git: Git, request: WorkspaceRequest, tree: str, parents: Sequence[str], ends: Mapping[str, Handed]
-) -> str:
-    """Make a merge commit that depends on its parents alone: its time is that of the newest parent."""
-    author = git.line("var", "GIT_COMMITTER_IDENT").rsplit(" ", 2)[0]
-    moments = git.line("rev-list", "--no-walk", "--timestamp", *parents).split("\n")
-    moment = max(int(line.split(" ")[0]) for line in moments)
-    lines = [f"tree {tree}", *(f"parent {parent}" for parent in parents)]
-    lines += [f"{role} {author} {moment} +0000" for role in ("author", "committer")]
-    lines += [
-        "",
-        f"{SUBJECT}{request.task}",
-        "",
-        *(f"{_name(end)} at {commit}" for commit, end in ends.items()),
-        "",
-    ]
-    made = git("hash-object", "-t", "commit", "-w", "--stdin", stdin="\n".join(lines).encode())
-    return made.decode().strip()
 
 
 def holds_nothing(
@@ -199,6 +175,5 @@ def holds_nothing(
 
 
 def _is_merge_of_needs(git: Git, commit: str) -> bool:
-    author = git.line("var", "GIT_COMMITTER_IDENT").rsplit(" ", 2)[0]
     head, _, message = git("cat-file", "commit", commit).decode("utf-8", "replace").partition("\n\n")
-    return message.startswith(SUBJECT) and f"\ncommitter {author} " in head
+    return message.startswith(SUBJECT) and f"\ncommitter {AUTHOR} " in head

@@ -15,6 +15,7 @@ from typing import NamedTuple
 from sessionrun.model.errors import SessionrunError
 from sessionrun.model.frozen import frozen
 from sessionrun.model.places import Place
+from sessionrun.workspaces.commits import commit_repeatably
 from sessionrun.workspaces.git import Git, GitError
 from sessionrun.workspaces.testing import (
     SET_UP,
@@ -271,6 +272,4 @@ def _commit_index(index: Git, base: str) -> str:
     index.index.unlink(missing_ok=True)
     if tree == index.line("rev-parse", f"{base}^{{tree}}"):
         return base
-    stamp = "sessionrun <sessionrun@localhost> 0 +0000"
-    text = f"tree {tree}\nparent {base}\nauthor {stamp}\ncommitter {stamp}\n\nWhat is proved\n"
-    return index("hash-object", "-t", "commit", "-w", "--stdin", stdin=text.encode()).decode().strip()
+    return commit_repeatably(index, tree, [base], "What is proved\n", moment=0)

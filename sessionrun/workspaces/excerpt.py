@@ -16,7 +16,7 @@ from sessionrun.store import crashpoint
 from sessionrun.store.files import make_directories, sync_directory
 from sessionrun.workspaces.excerpt_tags import copy_tags
 from sessionrun.workspaces.mirrors import BARE_SETTINGS, sync_repository
-from sessionrun.workspaces.registration import remove_tree
+from sessionrun.workspaces.registration import remove_entry, remove_tree
 from sessionrun.workspaces.transport import open_room
 
 DRAFT: Final = ".draft-"
@@ -85,10 +85,7 @@ def drop_excerpt(path: Path) -> None:
     """
     left = [*path.parent.glob(f"{DRAFT}{path.name}-*"), *([] if _is_used(path) else [path])]
     for one in left:
-        if one.is_symlink():
-            one.unlink()
-        else:
-            remove_tree(one)
+        remove_entry(one)
 
 
 def _is_used(path: Path) -> bool:

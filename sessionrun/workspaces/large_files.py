@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import Final
 
 from sessionrun.model.errors import SessionrunError
-from sessionrun.store.files import make_directories, open_regular
+from sessionrun.store.files import is_folder, make_directories, open_regular
 
 STORE: Final = Path("lfs", "objects")
 """In a common directory: files by the first two, the next two and all digits of their names."""
@@ -64,8 +64,8 @@ def _find_stored(view: Path) -> Iterator[Path]:
 
 def _list_folders(top: Path) -> Iterator[Path]:
     """The folders in a folder; none in a link, or if there is nothing."""
-    if top.is_dir() and not top.is_symlink():
-        yield from (path for path in top.iterdir() if path.is_dir() and not path.is_symlink())
+    if is_folder(top):
+        yield from filter(is_folder, top.iterdir())
 
 
 def _copy(origin: Path, copy: Path, draft: Path) -> None:

@@ -15,7 +15,9 @@ from typing import Final
 
 from sessionrun.model.errors import SessionrunError
 from sessionrun.model.mends import DROPPED, KEPT, MendBase
+from sessionrun.model.phrases import name_some
 from sessionrun.model.places import Place
+from sessionrun.workspaces.commits import commit_repeatably
 from sessionrun.workspaces.fence import Fence
 from sessionrun.workspaces.git import Git
 from sessionrun.workspaces.merging import open_merge_room
@@ -41,7 +43,7 @@ def find_mend_base(fence: Fence, request: WorkspaceRequest, base: MendBase, fold
         raise SessionrunError(f"{lost} that is to be mended is gone")
     with open_merge_room(fence, target, folder) as room:
         tree = room.mark(target, tip)
-    return _commit(git, tree, target, tip, f"{SUBJECT}{request.task}: both sides\n")
+    return commit_repeatably(git, tree, (target, tip), f"{SUBJECT}{request.task}: both sides\n")
 
 
 def finish_mend(git: Git, request: WorkspaceRequest, released: Place) -> Place:
@@ -64,7 +66,7 @@ def finish_mend(git: Git, request: WorkspaceRequest, released: Place) -> Place:
     if why is not None:
         return replace(released, refused=why)
     tree = git.line("rev-parse", f"{commit}^{{tree}}")
-    made = _commit(git, tree, target, tip, f"{SUBJECT}{request.task}\n\n{request.title}\n")
+    made = commit_repeatably(git, tree, (target, tip), f"{SUBJECT}{request.task}\n\n{request.title}\n")
     git("update-ref", "-m", "mended", f"refs/heads/{released.branch}", made, commit)
     return replace(released, commit=made, remark=_name_others(git, (base, commit, target, tip)) or released.remark)
 
@@ -77,8 +79,7 @@ def _name_others(git: Git, commits: tuple[str, str, str, str]) -> str | None:
     others = sorted(set(git.names("diff-tree", "-r", "-z", "--no-renames", "--name-only", base, end)) - marked)
     if not marked or not others:
         return None
-    more = f" and {len(others) - _MOST_NAMED} more" if len(others) > _MOST_NAMED else ""
-    return f"beside the conflict it changed {', '.join(others[:_MOST_NAMED])}{more}"
+    return f"beside the conflict it changed {name_some(others, _MOST_NAMED)}"
 
 
 def _find_refusal(git: Git, commits: tuple[str, str, str, str], *, insists: bool) -> str | None:
@@ -151,14 +152,3 @@ def _lines(content: bytes | None) -> set[bytes]:
 
 def _parents(git: Git, commit: str) -> list[str]:
     return git.line("rev-list", "--no-walk", "--parents", commit).split(" ")[1:]
-
-
-def _commit(git: Git, tree: str, target: str, tip: str, message: str) -> str:
-    """A commit that depends on its parents and its tree alone: its time is that of the newer parent."""
-    author = git.line("var", "GIT_COMMITTER_IDENT").rsplit(" ", 2)[0]
-    moments = git.line("rev-list", "--no-walk", "--timestamp", target, tip).split("\n")
-    moment = max(int(line.split(" ")[0]) for line in moments)
-    lines = [f"tree {tree}", f"parent {target}", f"parent {tip}"]
-    lines += [f"{role} {author} {moment} +0000" for role in ("author", "committer")]
-    content = "\n".join([*lines, "", message]).encode("utf-8", "surrogateescape")
-    return git("hash-object", "-t", "commit", "-w", "--stdin", stdin=content).decode().strip()

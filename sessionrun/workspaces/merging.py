@@ -17,7 +17,7 @@ from typing import Final, NamedTuple
 from sessionrun.model.frozen import frozen
 from sessionrun.workspaces.fence import Fence
 from sessionrun.workspaces.git import Git, GitError, version
-from sessionrun.workspaces.registration import remove_tree
+from sessionrun.workspaces.registration import remove_entry, remove_tree
 
 MERGE_TREE: Final = (2, 38)
 """Oldest git with `merge-tree --write-tree`; older ones merge by a private index."""
@@ -92,12 +92,12 @@ class MergeRoom:
         finally:
             index.unlink(missing_ok=True)
             for entry in self.git.directory.iterdir():
-                remove_tree(entry) if entry.is_dir() and not entry.is_symlink() else entry.unlink()
+                remove_entry(entry)
 
 
 @contextmanager
 def open_merge_room(
-    fence: Fence, attributes: str, folder: Path, *, by_index: bool | None = None, trial: Path | None = None
+    fence: Fence, attributes: str, folder: Path, *, trial: Path | None = None
 ) -> Iterator[MergeRoom]:
     """Make the directory, for as long as it is needed.
 
@@ -105,7 +105,6 @@ def open_merge_room(
         fence: of the repository.
         attributes: the commit whose `.gitattributes` count.
         folder: where the directory may be made.
-        by_index: merge as an old git must; None: as the git of this machine needs it.
         trial: new objects go to this directory (see `Git`).
 
     Raises:
@@ -115,7 +114,7 @@ def open_merge_room(
     remove_tree(path)
     path.mkdir()
     try:
-        old = _is_old(os.environ.get("PATH")) if by_index is None else by_index
+        old = _is_old(os.environ.get("PATH"))
         _bring_attributes(fence.main(), attributes, path)
         git = replace(fence.inside(path, fence.common), trial=trial)
         yield MergeRoom(git, folder / "merge-index" if old else None)

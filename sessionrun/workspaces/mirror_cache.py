@@ -14,6 +14,7 @@ from typing import Final
 
 from sessionrun.model.errors import JobFileError, SessionrunError
 from sessionrun.model.frozen import frozen
+from sessionrun.model.phrases import name_some
 from sessionrun.model.upstreams import is_path
 from sessionrun.store.files import list_folders
 from sessionrun.store.jobfiles import load_record_if_any
@@ -112,12 +113,12 @@ def _find_obstacle(mirror: CachedMirror) -> str | None:
     except FileNotFoundError:
         worktrees = []
     if worktrees:
-        return f"it has worktrees: {_name(worktrees)} (sessionrun clean --worktrees)"
+        return f"it has worktrees: {name_some(worktrees, _MOST_NAMED)} (sessionrun clean --worktrees)"
     with open_room(mirror.path, "") as room:
         unmerged = _find_unmerged(room.git)
     home = _list_branches_at_home(mirror.repo) if unmerged else {}
     branches = sorted(name for name, commit in unmerged.items() if home.get(name) != commit)
-    return f"branches of tasks in it hold work: {_name(branches)}" if branches else None
+    return f"branches of tasks in it hold work: {name_some(branches, _MOST_NAMED)}" if branches else None
 
 
 def _find_unmerged(git: Git) -> dict[str, str]:
@@ -143,8 +144,3 @@ def _list_branches_at_home(repo: str) -> dict[str, str]:
             with open_room(common, "") as room:
                 return _list_branches(room.git)
     return {}
-
-
-def _name(names: list[str]) -> str:
-    more = f" and {len(names) - _MOST_NAMED} more" if len(names) > _MOST_NAMED else ""
-    return ", ".join(names[:_MOST_NAMED]) + more

@@ -16,7 +16,8 @@ from typing import Final
 
 from sessionrun.model.frozen import frozen
 from sessionrun.model.places import Place
-from sessionrun.store.files import open_regular
+from sessionrun.store.files import is_folder, open_regular
+from sessionrun.workspaces.commits import commit_tree
 from sessionrun.workspaces.fence import Fence
 from sessionrun.workspaces.git import Git, GitError
 from sessionrun.workspaces.inside import find_repositories
@@ -174,8 +175,7 @@ def _make_commit_once(
     head, tree = written.head, written.tree
     commit = head.commit
     if tree != head.tree:
-        parents = [word for parent in _parents(git, head) for word in ("-p", parent)]
-        commit = git("commit-tree", tree, *parents, "-F", "-", stdin=message.encode()).decode().strip()
+        commit = commit_tree(git, tree, _parents(git, head), message)
     return head, commit, tree, list(written.problems)
 
 
@@ -298,7 +298,7 @@ def _update_index(index: Git, names: list[str], gitlinks: list[str]) -> list[str
     for name in names:
         path = index.directory / name
         here = os.path.lexists(path) and not is_behind_link(index.directory, name, links)
-        became_folder = path.is_dir() and not path.is_symlink() and name not in gitlinks
+        became_folder = is_folder(path) and name not in gitlinks
         (there if here and not became_folder else gone).append(name)
     # removals first: a file may have become a directory, a directory a file or a link
     for listed, words in ((gone, ("--force-remove",)), (there, ("--add", "--remove", "--replace"))):

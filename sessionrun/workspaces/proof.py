@@ -12,6 +12,7 @@ from collections.abc import Collection, Iterator, Sequence
 from pathlib import Path
 from typing import Final
 
+from sessionrun.model.phrases import name_some
 from sessionrun.workspaces.git import Git
 
 _QUOTED: Final = {"\n": "\\n", "\r": "\\r", '"': '\\"', "\\": "\\\\"}
@@ -41,8 +42,7 @@ def find_untrue(index: Git, names: Sequence[str], gitlinks: Collection[str]) -> 
     ]
     if not untrue:
         return []
-    more = f" and {len(untrue) - _MOST_NAMED} more" if len(untrue) > _MOST_NAMED else ""
-    return [f"{', '.join(untrue[:_MOST_NAMED])}{more} changed while the work was parked"]
+    return [f"{name_some(untrue, _MOST_NAMED)} changed while the work was parked"]
 
 
 def is_readable(path: Path) -> bool:

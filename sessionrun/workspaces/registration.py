@@ -17,7 +17,7 @@ from zlib import crc32
 
 from sessionrun.model.errors import SessionrunError
 from sessionrun.model.places import GitSettings, Repository
-from sessionrun.store.files import make_directory, read_regular
+from sessionrun.store.files import is_folder, make_directory, read_regular
 from sessionrun.workspaces.books import MARK, enter_books
 from sessionrun.workspaces.git import Git, GitError
 from sessionrun.workspaces.request import Claim
@@ -175,7 +175,7 @@ def load_owner(admin: Path) -> str | None:
 def load_branch(admin: Path) -> str:
     """The branch that a marked worktree was made for; without a mark, the one that it has checked out."""
     named = os.fsdecode(_read(admin / MARK)).split("\n")[1:2]
-    return named[0] if named else _read_head(admin)
+    return named[0] if named else _read_branch(admin)
 
 
 def list_worktrees(repository: Repository) -> list[tuple[Path, Path]]:
@@ -187,25 +187,41 @@ def list_worktrees(repository: Repository) -> list[tuple[Path, Path]]:
 def read_heads(repository: Repository, but: Path | None) -> set[str]:
     """Branches that worktrees, except the one at `but`, have checked out; also those that git does not list."""
     admins = [admin for admin in _admins(repository) if but is None or _target(admin) != but]
-    return {_read_head(admin) for admin in (Path(repository.common_dir), *admins)}
+    return {_read_branch(admin) for admin in (Path(repository.common_dir), *admins)}
 
 
 def find_checkout(repository: Repository, branch: str, owner: str) -> Path | None:
     """Where a branch is checked out, in a directory that exists and is not a worktree of this owner."""
     common = Path(repository.common_dir)
     for top, admin in ((common.parent, common), *list_worktrees(repository)):
-        if top.is_dir() and load_owner(admin) != owner and _read_head(admin) == branch:
+        if top.is_dir() and load_owner(admin) != owner and _read_branch(admin) == branch:
             return top
     return None
 
 
-def _read_head(admin: Path) -> str:
-    return os.fsdecode(_read(admin / "HEAD").rstrip(b"\n")).removeprefix("ref: refs/heads/")
+def read_head(admin: Path) -> str:
+    """What HEAD says of an administrative directory, ``ref: NAME`` or a commit; '' if it cannot be read."""
+    try:
+        return os.fsdecode(read_regular(admin / "HEAD", 4096)).strip()
+    except OSError:
+        return ""
+
+
+def _read_branch(admin: Path) -> str:
+    return read_head(admin).removeprefix("ref: refs/heads/")
 
 
 def read_branches(repository: Repository) -> set[str]:
     """Branches that worktrees have checked out, or are to have: their marks say so first."""
     return read_heads(repository, None) | {load_branch(admin) for admin in _admins(repository)}
+
+
+def remove_entry(path: Path) -> None:
+    """Delete what lies there, if anything does; a link is not followed."""
+    if is_folder(path):
+        remove_tree(path)
+    else:
+        path.unlink(missing_ok=True)
 
 
 def remove_tree(path: Path) -> None:
@@ -308,10 +324,7 @@ def _remove_admin(admin: Path) -> None:
     for entry in admin.iterdir():
         if entry.name in ("gitdir", MARK):
             continue
-        if entry.is_dir() and not entry.is_symlink():
-            remove_tree(entry)
-        else:
-            entry.unlink()
+        remove_entry(entry)
     for name in (MARK, "gitdir"):
         (admin / name).unlink(missing_ok=True)
     admin.rmdir()

@@ -16,6 +16,7 @@ from sessionrun.model.errors import SessionrunError
 from sessionrun.model.places import Place, Repository
 from sessionrun.store.files import make_directories, open_regular
 from sessionrun.store.jobfiles import load_record, load_request
+from sessionrun.workspaces.commits import commit_tree
 from sessionrun.workspaces.fence import open_fence
 from sessionrun.workspaces.git import Git, GitError
 from sessionrun.workspaces.ignoring import ignore_words
@@ -72,9 +73,7 @@ def _make_commit(request: WorkspaceRequest, scratch: Path, last: Path | None) ->
             return None
         if written.tree == written.head.tree:
             return written.head.commit
-        message = f"Work in progress of task {request.task}\n".encode()
-        words = ("commit-tree", written.tree, "-p", written.head.commit, "-F", "-")
-        return git(*words, stdin=message).decode().strip()
+        return commit_tree(git, written.tree, [written.head.commit], f"Work in progress of task {request.task}\n")
 
 
 def take_rescue(repository: Repository, place: Place, folders: Iterator[Path]) -> Place | None:

@@ -16,7 +16,7 @@ from sessionrun.model.places import Repository
 from sessionrun.store.files import make_directories
 from sessionrun.workspaces.fence import Fence
 from sessionrun.workspaces.git import Git, GitError
-from sessionrun.workspaces.registration import remove_tree
+from sessionrun.workspaces.registration import remove_entry, remove_tree
 from sessionrun.workspaces.request import room_path
 
 
@@ -26,10 +26,7 @@ def remove_room(repository: Repository, owner: str) -> None:
     Raises:
         OSError: it cannot be removed.
     """
-    path = room_path(repository, owner)
-    if path.is_symlink():
-        path.unlink()
-    remove_tree(path)
+    remove_entry(room_path(repository, owner))
 
 
 @contextmanager
@@ -76,11 +73,9 @@ def keep_room(fence: Fence, path: Path, commit: str) -> Git:
 
 def _renew(fence: Fence, path: Path, commit: str) -> Git:
     git_dir = path / ".git"
-    for entry in (
-        git_dir.iterdir() if git_dir.is_dir() else ()
-    ):  # locks of a killed git, branches of a program there
-        if entry.name not in ("index", "objects"):
-            remove_tree(entry) if entry.is_dir() and not entry.is_symlink() else entry.unlink()
+    for entry in git_dir.iterdir() if git_dir.is_dir() else ():
+        if entry.name not in ("index", "objects"):  # locks of a killed git, branches of a program there
+            remove_entry(entry)
     objects = Path(fence.repository.common_dir, "objects")
     git = _check_out(fence, path, commit, objects)
     git("clean", "-ffdq")

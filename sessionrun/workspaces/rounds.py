@@ -18,7 +18,8 @@ from sessionrun.model.errors import SessionrunError
 from sessionrun.model.frozen import frozen
 from sessionrun.model.places import Place
 from sessionrun.store import crashpoint
-from sessionrun.store.files import make_directories
+from sessionrun.store.files import make_directories, remove_empty
+from sessionrun.workspaces.commits import commit_tree
 from sessionrun.workspaces.fence import Fence
 from sessionrun.workspaces.git import Git
 from sessionrun.workspaces.park import HUGE_BYTES, Brought, write_patch, write_worktree
@@ -86,8 +87,8 @@ def keep_work(site: Site, name: str, patch: Path) -> Kept:
     written = write_worktree(
         site.fence, git, site.place, brought=site.brought, ignore=site.ignore, folder=site.folder
     )
-    message = f"Round of task {site.request.task} ({name})\n".encode()
-    commit = git("commit-tree", written.tree, "-p", written.head.commit, "-F", "-", stdin=message).decode().strip()
+    message = f"Round of task {site.request.task} ({name})\n"
+    commit = commit_tree(git, written.tree, [written.head.commit], message)
     make_directories(patch.parent, 0o700)
     stat = write_patch(git, work_base(site.place), written.tree, patch)
     crashpoint.step()
@@ -199,16 +200,7 @@ def _remove_new_files(site: Site) -> None:
         if not path.is_symlink() and path.stat().st_size > HUGE_BYTES:
             continue
         path.unlink()
-        _remove_empty(path.parent, top)
-
-
-def _remove_empty(folder: Path, top: Path) -> None:
-    while folder != top:
-        try:
-            folder.rmdir()
-        except OSError:
-            return
-        folder = folder.parent
+        remove_empty(path.parent, top)
 
 
 def _link_again(site: Site) -> None:

@@ -36,6 +36,7 @@ from sessionrun.workspaces.registration import (
     find_lost_admins,
     register,
     register_lock,
+    remove_entry,
     take_back,
     unregister,
 )
@@ -48,7 +49,6 @@ from sessionrun.workspaces.seats import (
     is_unchanged,
     leave_seat,
     load_free,
-    remove_entry,
     write_mark,
     write_task_file,
 )

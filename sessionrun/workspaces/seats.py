@@ -25,7 +25,14 @@ from sessionrun.workspaces.books import MARK
 from sessionrun.workspaces.fence import Fence
 from sessionrun.workspaces.git import Git
 from sessionrun.workspaces.park import Brought, settle_index, write_worktree
-from sessionrun.workspaces.registration import find_admin, list_worktrees, load_branch, load_owner, remove_tree
+from sessionrun.workspaces.registration import (
+    find_admin,
+    list_worktrees,
+    load_branch,
+    load_owner,
+    read_head,
+    remove_entry,
+)
 
 FREE: Final = "seat"
 """The first line of a free seat's mark; an owner has a slash."""
@@ -83,7 +90,7 @@ def is_unchanged(fence: Fence, path: Path, admin: Path, free: Free, folder: Path
     Raises:
         GitError, OSError: it cannot be read.
     """
-    if _read(admin / "HEAD").strip() != free.commit.encode():
+    if read_head(admin) != free.commit:
         return False
     ignore = ("--exclude-per-directory=.gitignore", f"--exclude-from={admin / OWN_RULES}")
     place = Place(branch=None, base_commit=free.commit)
@@ -154,14 +161,6 @@ def write_task_file(git: Git, prompt: str, base_commit: str) -> None:
 def is_tracked(git: Git, name: str, commit: str | None) -> bool:
     """Whether a commit has a file or directory of this name."""
     return bool(git("--literal-pathspecs", "ls-tree", "-z", commit or "HEAD", "--", name))
-
-
-def remove_entry(path: Path) -> None:
-    """Delete what lies there, if anything does; a link is not followed."""
-    if path.is_dir() and not path.is_symlink():
-        remove_tree(path)
-    else:
-        path.unlink(missing_ok=True)
 
 
 def is_seat_of(repository: Repository, path: Path, owner: str, branch: str) -> bool:

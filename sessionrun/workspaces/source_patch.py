@@ -6,7 +6,7 @@ The words for what is a test are those of `testing`.
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from typing import Final
 
 from sessionrun.workspaces.testing import SET_UP, TEST_FILES, compile_patterns
@@ -16,18 +16,13 @@ _ESCAPE: Final = re.compile(rb"\\([0-7]{3}|.)", re.DOTALL)
 _LETTERS: Final = {b"a": b"\a", b"b": b"\b", b"t": b"\t", b"n": b"\n", b"v": b"\v", b"f": b"\f", b"r": b"\r"}
 
 
-def keep_source(patch: bytes, test_files: Sequence[str] = ()) -> bytes:
-    """A patch of git without its sections about tests and test set-up.
-
-    Args:
-        patch: as git writes it, with the prefixes ``a/`` and ``b/``.
-        test_files: patterns of paths that are tests; empty: the usual ones.
-    """
-    tests, set_up = compile_patterns(test_files or TEST_FILES), compile_patterns(SET_UP)
+def keep_source(patch: bytes) -> bytes:
+    """A patch, as git writes it, without its sections about tests and test set-up."""
+    tests = compile_patterns((*TEST_FILES, *SET_UP))
     kept = []
     for section in _SECTION.split(patch):
         names = list(_name_files(section))
-        if names and not any(tests.match(name) or set_up.match(name) for name in names):
+        if names and not any(map(tests.match, names)):
             kept.append(section)
     return b"".join(kept)
 

@@ -22,7 +22,7 @@ from sessionrun.store.files import make_directories, read_regular, replace_file
 from sessionrun.store.jobfiles import load_record_if_any
 from sessionrun.walls.argv import BASE_LARGE, BASE_OBJECTS, TMP_FOLDER, VIEW_FOLDER
 from sessionrun.workspaces.git import Git
-from sessionrun.workspaces.registration import find_admin, remove_tree
+from sessionrun.workspaces.registration import find_admin, read_head, remove_tree
 from sessionrun.workspaces.request import WorkspaceRequest
 
 BROUGHT: Final = "brought-out.json"
@@ -68,7 +68,7 @@ def renew_view(request: WorkspaceRequest, place: Place) -> None:
             identity.append((name, done.stdout.decode("utf-8", "replace").rstrip("\n")))
     name = f"refs/heads/{place.branch}"
     own = git.commit_of(name)
-    named = _read_head(admin)
+    named = read_head(admin)
     state = BroughtOut(own, name, own) if named == f"ref: {name}" else BroughtOut(git.commit_of(named), None, own)
     make_view(Path(request.walls), Path(request.repository.common_dir), admin, identity, state)
 
@@ -85,13 +85,6 @@ def load_brought(walls: Path) -> BroughtOut | None:
 def note_brought(walls: Path, state: BroughtOut) -> None:
     """Write down what is outside."""
     replace_file(walls / BROUGHT, orjson.dumps(state), durable=False)
-
-
-def _read_head(admin: Path) -> str:
-    try:
-        return read_regular(admin / "HEAD", 4096).decode("utf-8", "surrogateescape").strip()
-    except OSError:
-        return ""
 
 
 def make_view(

@@ -12,6 +12,7 @@ from typing import Any, Final
 from sessionrun.client.cluster.address import ask_scheduler, check_reachable, show_cluster
 from sessionrun.model.cluster import Cluster
 from sessionrun.model.errors import InputError
+from sessionrun.model.phrases import name_some
 
 LOOK_S: Final = 0.3
 NODES_TIMEOUT_S: Final = 90.0
@@ -61,11 +62,10 @@ def _stop_head(cluster: Cluster) -> str:
 
 def _describe_busy(busy: Sequence[dict[str, Any]]) -> str:
     named = []
-    for each in busy[:NAMED]:
+    for each in busy:
         session_id, _, key = each["job"].partition("/")
         named.append(f"task {key.partition('/')[0]} of session {session_id} on {each['node']}")
-    more = f" and {len(busy) - NAMED} more" if len(busy) > NAMED else ""
     return (
-        f"{len(busy)} jobs still run: {', '.join(named)}{more}; wait for them, or cancel the sessions; "
+        f"{len(busy)} jobs still run: {name_some(named, NAMED)}; wait for them, or cancel the sessions; "
         "with --force the jobs are killed, and their tasks are lost"
     )

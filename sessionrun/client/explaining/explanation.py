@@ -30,6 +30,7 @@ from sessionrun.model.events import (
 )
 from sessionrun.model.frozen import frozen
 from sessionrun.model.keys import JobKey
+from sessionrun.model.phrases import name_some
 from sessionrun.model.spec import SLOT
 from sessionrun.model.times import format_time
 from sessionrun.store.ledger import Ledger, LedgerJob
@@ -249,9 +250,7 @@ def _tell_token(token: Mapping[str, Any]) -> str:
     used = token["capacity"] - token["free"]
     if token["resource"] == SLOT and not token["capacity"]:
         return "no node of the session's cluster is there, or none has this version of sessionrun"
-    names = token["holders"][:_SHOWN_HOLDERS]
-    more = len(token["holders"]) - len(names)
-    who = ", ".join(names) + (f" and {more} more" if more > 0 else "")
+    who = name_some(token["holders"], _SHOWN_HOLDERS)
     wants = f", {token['wants']} wanted" if token["wants"] != 1 else ""
     what = "slots in use" if token["resource"] == SLOT else "in use"
     return f"{token['resource']}: {used} of {token['capacity']} {what} by {who or 'no task'}{wants}"

@@ -9,15 +9,15 @@ worktree that was released come in: RELEASE commits the file to the branch of th
 from __future__ import annotations
 
 import os
-from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import Callable, Sequence
+from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final, NamedTuple, TypeVar
 
 from sessionrun.client.notices import notify
 from sessionrun.client.queue.feeds import open_queue
-from sessionrun.model.errors import InputError, StoreError
+from sessionrun.model.errors import InputError
 from sessionrun.queue.feed import Feed
 from sessionrun.queue.place import find_place
 from sessionrun.queue.shelf import LIMIT, Held, Shelf, State, is_there, read_lines, split_lines
@@ -258,17 +258,9 @@ def _read_blob(git: Git, oid: str) -> bytes:
     return git("cat-file", "blob", oid)
 
 
-@contextmanager
-def _hold(shelf: Shelf, *, dry_run: bool) -> Iterator[None]:
+def _hold(shelf: Shelf, *, dry_run: bool) -> AbstractContextManager[None]:
     """Let one process at a time take lines; a dry run takes none."""
     if dry_run:
-        yield
-        return
+        return nullcontext()
     make_directories(shelf.folder, 0o700)
-    fd = locks.hold(shelf.folder / "lock", timeout_s=LOCK_TIMEOUT_S)
-    if fd is None:
-        raise StoreError(f"{shelf.folder / 'lock'} was held for {LOCK_TIMEOUT_S:g} s by another process")
-    try:
-        yield
-    finally:
-        os.close(fd)
+    return locks.holding(shelf.folder / "lock", LOCK_TIMEOUT_S)

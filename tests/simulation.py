@@ -137,7 +137,7 @@ class Drive:
             due = self.due_at()
             if not self.executor.running and due is None:
                 raise StalledError(
-                    f"open: {[task.spec.id for task in self.state.tasks.values() if not task.end.outcome]}"
+                    f"open: {[task.spec.id for task in self.state.tasks.values() if not task.outcome]}"
                 )
             self.step(due)
         return self

@@ -187,7 +187,7 @@ def test_a_session_knows_its_own_limits_whatever_lies_there(
     executor = SimulatedExecutor(script)
     sharing = LimitSharing(session, spec, {"HOME": "/h"}, said.append)
     drive = Drive(spec, executor, judged=judge, sharing=sharing).run()
-    assert {task.end.outcome for task in drive.state.tasks.values()} == {"succeeded"}
+    assert {task.outcome for task in drive.state.tasks.values()} == {"succeeded"}
     assert len(said) == (tells is not None), said
     assert not tells or (said[0].startswith("limits are not shared with other sessions: ") and tells in said[0])
 

@@ -295,7 +295,7 @@ def test_tasks_of_one_request_may_need_each_other_in_any_order() -> None:
     drive = Drive(spec, SimulatedExecutor(lambda job: Fate(duration_s=2.0)), [(1.0, late)])
     drive.run()
     assert drive.state.ended is not None
-    assert {name: task.end.outcome for name, task in drive.state.tasks.items()} == {
+    assert {name: task.outcome for name, task in drive.state.tasks.items()} == {
         "a": "succeeded",
         "b": "succeeded",
         "c": "succeeded",

@@ -101,7 +101,7 @@ class Paid(Drive):
 
     @property
     def ends(self) -> dict[str, tuple[str | None, str | None]]:
-        return {name: (one.end.outcome, one.end.reason_class) for name, one in self.state.tasks.items()}
+        return {name: (one.outcome, one.reason_class) for name, one in self.state.tasks.items()}
 
 
 World = tuple[SessionSpec, dict[str, float | None], dict[str, Fate], list[Any]]
@@ -126,7 +126,7 @@ def test_the_hard_budget_lets_start_what_it_can_pay() -> None:
     assert drive.state.money == Money(
         to_nano(3), 0, to_nano(3), 3, 0, rates={"budget ai": Rate(to_nano(3), known_jobs=3)}
     )
-    assert drive.state.tasks["t5"].end.reason == "budget: $3 spent of $3; a job is taken to cost $1"
+    assert drive.state.tasks["t5"].reason == "budget: $3 spent of $3; a job is taken to cost $1"
 
 
 def test_what_runs_is_reserved_and_what_is_left_over_goes_to_who_waits() -> None:
@@ -171,19 +171,19 @@ def test_a_task_that_spent_its_budget_gets_no_further_chance(fields: dict[str, A
     drive = Paid(make(task("a", budget_usd=1.5, **fields)), {}, fates).run()
     assert drive.ends == {"a": ("failed", BUDGET)}
     assert drive.state.money.spent == to_nano(2)
-    assert "$2 spent of the $1.5 of this task" in (drive.state.tasks["a"].end.reason or "")
+    assert "$2 spent of the $1.5 of this task" in (drive.state.tasks["a"].reason or "")
 
 
 def test_a_request_to_retry_gives_a_task_its_budget_anew() -> None:
     again: tuple[float, Event] = (5.0, RequestReceived("r", "retry", ("a",)))
     fates = {"a/work": Fate(wait_status=256)}
     drive = Paid(make(task("a", budget_usd=0.5, retries=2)), {}, fates, [again]).run()
-    assert drive.state.tasks["a"].progress.attempt == 2
+    assert drive.state.tasks["a"].attempt == 2
     assert drive.state.money.spent == to_nano(2)
-    assert (drive.state.tasks["a"].end.reason or "").count(BUDGET) == 1
+    assert (drive.state.tasks["a"].reason or "").count(BUDGET) == 1
     again = (10.0, RequestReceived("r", "retry", ("a",)))
     drive = Paid(make(task("a", budget_usd=2.5, retries=2)), {}, fates, [again]).run()
-    assert drive.state.tasks["a"].progress.attempt == 6, "what it had spent before counted"
+    assert drive.state.tasks["a"].attempt == 6, "what it had spent before counted"
 
 
 def test_the_soft_budget_holds_until_it_is_released_and_only_once() -> None:
@@ -274,10 +274,10 @@ def test_never_over_budget_when_reservations_hold(world: World) -> None:
     for name, (outcome, reason_class) in drive.ends.items():
         if reason_class == BUDGET:
             one = drive.state.tasks[name]
-            assert outcome == ("skipped" if one.totals.usage is None and one.progress.attempt == 1 else "failed")
+            assert outcome == ("skipped" if one.usage is None and one.attempt == 1 else "failed")
     for one in drive.state.tasks.values():
         whole = find_task_budget(spec.limits, one.spec)
-        spent = one.totals.usage.cost_usd if one.totals.usage and one.totals.usage.cost_usd else 0.0
+        spent = one.usage.cost_usd if one.usage and one.usage.cost_usd else 0.0
         assert whole is not None
         assert spent <= 2 * whole + 1e-9  # twice only if the user had it tried again
 

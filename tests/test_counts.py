@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from sessionrun.engine.rounds import keep_round
-from sessionrun.engine.state import TaskState
+from sessionrun.engine.task import TaskState
 from sessionrun.model.checks import Checked, Counts
 from sessionrun.model.spec import Check, TaskSpec
 from sessionrun.runtime.jobs.check import junit
@@ -199,10 +199,10 @@ def test_a_round_that_passed_is_the_best(rounds: list[Checked]) -> None:
     task = TaskState(TaskSpec("a", ("x",), check=Check(("c",)), rounds=9), 1)
     for checked in rounds:
         keep_round(task, checked, passed=False)
-        task.progress.round += 1
+        task.round += 1
     keep_round(task, None, passed=True)
-    assert task.progress.best is not None
-    assert (task.progress.best.round, task.progress.best.why) == (len(rounds) + 1, "its check passed")
+    assert task.best is not None
+    assert (task.best.round, task.best.why) == (len(rounds) + 1, "its check passed")
 
 
 @BESTS
@@ -210,9 +210,9 @@ def test_which_round_is_the_best(rounds: list[Checked], best: int, why: str) -> 
     task = TaskState(TaskSpec("a", ("x",), check=Check(("c",)), rounds=9), 1)
     for checked in rounds:
         keep_round(task, checked, passed=False)
-        task.progress.round += 1
-    assert task.progress.best is not None
-    assert (task.progress.best.round, task.progress.best.why) == (best, why)
+        task.round += 1
+    assert task.best is not None
+    assert (task.best.round, task.best.why) == (best, why)
 
 
 def test_what_a_round_is_told_of_the_one_before() -> None:

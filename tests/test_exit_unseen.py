@@ -16,7 +16,7 @@ from test_supervisor import make_session as make_real
 
 from sessionrun.agents.table import read_result
 from sessionrun.engine.fold import apply, begin
-from sessionrun.engine.state import TaskState
+from sessionrun.engine.task import TaskState
 from sessionrun.model.events import JobFinished, JobLost, TaskEnded, to_record
 from sessionrun.model.keys import JobKey
 from sessionrun.model.spec import AgentSpec, Check, TaskSpec
@@ -132,7 +132,7 @@ def test_the_reason_lasts_through_the_check_and_a_replay() -> None:
     for entry in drive.entries:
         apply(replayed, read_entry(to_record(entry)))
     assert replayed == drive.state
-    assert replayed.tasks["a"].end.reason == reason
+    assert replayed.tasks["a"].reason == reason
 
 
 WORK = JobKey("a", 1, 1, "work", 1)

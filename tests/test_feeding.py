@@ -7,7 +7,7 @@ from collections.abc import Callable, Iterator
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeAlias
 
 import orjson
 import pytest
@@ -22,7 +22,7 @@ from sessionrun.engine.orders import EndSession
 from sessionrun.engine.scheduler import decide
 from sessionrun.engine.state import State
 from sessionrun.engine.status import project
-from sessionrun.engine.task import End, LandEntry, Wish
+from sessionrun.engine.task import LandEntry
 from sessionrun.model.cluster import Cluster, SlotsOffered
 from sessionrun.model.events import Entry, SessionEnded, TaskAdded
 from sessionrun.model.feeding import QUEUE_LABEL, UNCLAIMED, FeedSpec
@@ -110,21 +110,26 @@ def test_the_record_of_a_feed() -> None:
 # --- how a task stands ---
 
 
+End: TypeAlias = tuple[Outcome | None, str | None]
+"""Outcome and reason."""
+
+
 def make_state(landing: LandEntry | None, end: End, place: Workplace | None = None) -> Standing | None:
     state = begin(make_session([TaskSpec("t", ("x",), labels={QUEUE_LABEL: "q"})]))
     task = state.tasks["t"]
-    task.end, task.landing, task.place = end, landing, place
+    (task.outcome, task.reason), task.landing, task.place = end, landing, place
     return find_standing(state, task)
 
 
 AT = Workplace("main-task-t", None, "c0", "c1")
-GOOD = End(outcome="succeeded")
+OPEN: End = (None, None)
+GOOD: End = ("succeeded", None)
 
 
 @pytest.mark.parametrize(
     ("landing", "end", "place", "kind", "words"),
     [
-        (None, End(), None, "going", ""),
+        (None, OPEN, None, "going", ""),
         (LandEntry("ready"), GOOD, AT, "going", ""),
         (LandEntry("waiting"), GOOD, AT, "going", ""),
         (LandEntry("landed", commit="c2"), GOOD, AT, "done", "landed as c2 (session s, task t)"),
@@ -138,12 +143,16 @@ GOOD = End(outcome="succeeded")
             "undone",
             "mend it on the branch main-task-t",
         ),
-        (None, End(outcome="failed", reason="exit\ncode 3"), AT, "undone", f"{UNDONE}s, task t: exit code 3"),
-        (None, End(outcome="cancelled"), None, "undone", f"{UNDONE}s, task t: cancelled"),
+        (None, ("failed", "exit\ncode 3"), AT, "undone", f"{UNDONE}s, task t: exit code 3"),
+        (None, ("cancelled", None), None, "undone", f"{UNDONE}s, task t: cancelled"),
     ],
 )
 def test_how_a_task_stands(
-    landing: LandEntry | None, end: End, place: Workplace | None, kind: str, words: str
+    landing: LandEntry | None,
+    end: End,
+    place: Workplace | None,
+    kind: str,
+    words: str,
 ) -> None:
     one = make_state(landing, end, place)
     assert one is not None
@@ -160,7 +169,7 @@ def test_the_last_attempt_at_a_task_of_the_queue_decides() -> None:
     for feed, decisive in ((FeedSpec("/top", "file"), ["q-2", "other"]), (None, ["q", "q-2", "other"])):
         state = begin(replace(spec, feed=feed))
         for name, outcome in ends.items():
-            state.tasks[name].end = End(outcome=outcome)
+            state.tasks[name].outcome = outcome
         view = project(state)
         assert [task["id"] for task in choose_decisive(view, view["tasks"])] == decisive
         state.outcomes = {"lost": 1, "failed": 1, "succeeded": len(state.tasks) - 2}
@@ -172,7 +181,7 @@ def test_the_last_attempt_at_a_task_of_the_queue_decides() -> None:
 def test_a_task_that_waits_for_its_claim_is_not_held_by_a_user() -> None:
     state = begin(make_session([TaskSpec("a", ("x",)), TaskSpec("b", ("x",), needs=("a",))]))
     for reason, held in ((UNCLAIMED, False), ("on request", True)):
-        state.tasks["a"].wish = Wish(held=reason)
+        state.tasks["a"].held = reason
         view = project(state)
         assert view["tasks"][0]["reason_class"] == "held"
         assert is_held(view, ()) is held
@@ -197,21 +206,21 @@ def test_a_board_tells_what_is_new() -> None:
     add(state, "a", "q1")
     add(state, "own", None)
     assert boards.make(state) == Board(2, {"a": Standing("q1", "going")}, frozenset({"own"}), NONE, 0, True, True)
-    state.tasks["a"].end = End(outcome="failed", reason="x")
+    state.tasks["a"].outcome, state.tasks["a"].reason = "failed", "x"
     state.outcomes["failed"] = 1
     board = boards.make(state)
     assert board is not None
     assert (board.news["a"].kind, board.free) == ("undone", 1)
     assert boards.find_reborn(state) == []
-    state.tasks["a"].end = End()  # as after `retry`
+    state.tasks["a"].outcome = None  # as after `retry`
     state.outcomes.clear()
     state.requests.add("again")
     assert boards.find_reborn(state) == ["a"]
     assert boards.make(state) == Board(4, {"a": Standing("q1", "going")}, NONE, NONE, 0, True, True)
     assert boards.find_reborn(state) == []
-    state.tasks["a"].wish = Wish(held=UNCLAIMED)
+    state.tasks["a"].held = UNCLAIMED
     assert boards.make(state) == Board(5, {}, NONE, frozenset({"a"}), 0, True, True)
-    state.tasks["a"].wish = Wish()
+    state.tasks["a"].held = None
     state.held = "on request"
     assert boards.make(state) == Board(6, {}, NONE, NONE, 0, False, True)
 
@@ -479,7 +488,7 @@ def test_a_session_that_lives_again_knows_what_it_has_tried(tmp_path: Path) -> N
         return state
 
     eventually(lambda: "task-1" in hear().tasks)
-    state.tasks["task-1"].end = End(outcome="failed", reason="x")
+    state.tasks["task-1"].outcome, state.tasks["task-1"].reason = "failed", "x"
     state.outcomes["failed"] = 1
     hear()
     feeder.finish(state)
@@ -504,7 +513,7 @@ def test_what_the_queue_refused_is_shown_to_the_end(tmp_path: Path) -> None:
     asked = FeedSpec(str(tmp_path), "file", chosen=("task-1",), watch=True, take_back_s=0.0)
     ended = TaskSpec("t", ("x",), labels={QUEUE_LABEL: "task-1"})
     state = begin(replace(make_session([ended], open_feed=True), feed=asked, template=TEMPLATE))
-    state.tasks["t"].end = End(outcome="succeeded")
+    state.tasks["t"].outcome = "succeeded"
     feeder = QueueFeeder(SessionDir(tmp_path / "session-us"), state.spec, print)
 
     def hear() -> State:

@@ -13,8 +13,8 @@ from sessionrun.engine.handed import find_handed
 from sessionrun.engine.orders import EndSession, Record, StartJob, WakeAt
 from sessionrun.engine.refusals import find_fault
 from sessionrun.engine.scheduler import decide
-from sessionrun.engine.state import TaskState
 from sessionrun.engine.status import project
+from sessionrun.engine.task import TaskState
 from sessionrun.model.events import (
     Entry,
     Event,
@@ -128,7 +128,7 @@ def test_a_follow_up_goes_on_in_the_conversation_and_where_the_work_lies() -> No
     script = make_script().run()
     assert script.state.ended is not None
     assert script.ask("a") is None
-    assert script.state.ended is None and script["a"].end.outcome is None
+    assert script.state.ended is None and script["a"].outcome is None
     script.run("a/2/1/work/1")
     assert script["a"].place == Place("b", "/w2", "base", taken_up="c1")
     assert script["a"].thread == script["a"].thread._replace(conversation="talk-a", usage=USED)
@@ -136,7 +136,7 @@ def test_a_follow_up_goes_on_in_the_conversation_and_where_the_work_lies() -> No
     assert project(script.state)["tasks"][0]["follow_ups"] == 1
     script.end(JobKey("a", 2, 1, "work", 1))
     script.run()
-    assert (script["a"].end.outcome, script["a"].progress.attempt) == ("succeeded", 2)
+    assert (script["a"].outcome, script["a"].attempt) == ("succeeded", 2)
     assert script["a"].place == Place("b", None, "base", commit="c2")
     again = begin(script.spec)
     for entry in script.entries:
@@ -154,7 +154,7 @@ def test_each_follow_up_begins_where_the_one_before_ended() -> None:
         assert script.prompt("a") == f"more {number}"
         script.end(JobKey("a", number, 1, "work", 1))
         script.run()
-    assert script["a"].follow_ups.texts == ("more 2", "more 3", "more 4")
+    assert script["a"].follow_ups == ("more 2", "more 3", "more 4")
     assert set(script.thread.values()) == {None, "talk-a"}
 
 
@@ -165,7 +165,7 @@ def test_an_attempt_that_is_tried_again_goes_on_with_the_follow_up(by_hand: bool
     script.ask("a")
     if by_hand:
         script.run()
-        assert script["a"].end.outcome == "failed"
+        assert script["a"].outcome == "failed"
         script.record(RequestReceived("again", "retry", ("a",)))
     script.run("a/3/1/work/1")
     assert script["a"].place == Place("b", "/w3", "base", taken_up="c2"), "it goes on where the failed one stopped"
@@ -184,7 +184,7 @@ def test_a_conversation_that_is_too_long_begins_anew() -> None:
     script = make_script()
     script.ends["a/1"] = "context_full"
     script.run()
-    assert script["a"].last_work.thread.conversation == "talk-a"
+    assert script["a"].last_thread.conversation == "talk-a"
     script.ask("a")
     script.run("a/2/1/work/1")
     assert script["a"].thread.conversation is None
@@ -265,7 +265,7 @@ def test_tasks_that_need_it_get_its_work_as_it_was_until_the_follow_up_succeeds(
     script.ends["a/2"] = "agent_error"
     script.end(JobKey("a", 2, 1, "work", 1))
     script.run()
-    assert (script["a"].end.outcome, script["b"].end.outcome) == ("failed", "succeeded")
+    assert (script["a"].outcome, script["b"].outcome) == ("failed", "succeeded")
     assert [end.commit for end in find_handed(script["b"], script.state.tasks)] == ["c1"]
     del script.ends["a/2"]
     script.ask("a")
@@ -277,10 +277,10 @@ def test_tasks_that_were_skipped_for_want_of_it_run_after_the_follow_up() -> Non
     script = make_script(make_task("a"), make_task("b", needs=("a",)))
     script.ends["a/1"] = "agent_error"
     script.run()
-    assert script["b"].end.outcome == "skipped"
+    assert script["b"].outcome == "skipped"
     script.ask("a")
     script.run()
-    assert (script["a"].end.outcome, script["b"].end.outcome) == ("succeeded", "succeeded")
+    assert (script["a"].outcome, script["b"].outcome) == ("succeeded", "succeeded")
 
 
 def test_a_prepare_that_fails_leaves_the_place_as_it_was() -> None:
@@ -291,7 +291,7 @@ def test_a_prepare_that_fails_leaves_the_place_as_it_was() -> None:
         JobFinished(JobKey("a", 2, 1, "prepare", 1), "failed", "workspace_failed", "workspace_failed: no")
     )
     script.run()
-    assert script["a"].end.reason_class == "workspace_failed"
+    assert script["a"].reason_class == "workspace_failed"
     assert script["a"].place == Place("b", None, "base", commit="c1")
     script.ask("a")
     script.run("a/3/1/work/1")
@@ -305,7 +305,7 @@ def test_what_cannot_be_continued_is_refused() -> None:
     )
     script.ends["a/1"] = "agent_error"
     script.run("a/1/1/work/1")
-    assert script["m"].end.outcome == "succeeded"
+    assert script["m"].outcome == "succeeded"
     assert script.ask("a") == "task 'a' has not ended"
     assert script.ask("none") == "there is no task 'none'"
     assert script.ask("a", " \n") == "it has to name one task and a text"
@@ -320,7 +320,7 @@ def test_what_cannot_be_continued_is_refused() -> None:
 def test_nothing_goes_on_in_a_session_that_is_being_cancelled() -> None:
     script = make_script(make_task("a"), make_task("b"))
     script.run("b/1/1/work/1")
-    assert script["a"].end.outcome == "succeeded"
+    assert script["a"].outcome == "succeeded"
     script.record(RequestReceived("stop", "cancel"))
     assert script.ask("a") == "the session is being cancelled"
     script.end(JobKey("b", 1, 1, "work", 1))

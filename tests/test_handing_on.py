@@ -26,7 +26,6 @@ from test_worktrees import project as repo
 
 from sessionrun.engine.fold import begin
 from sessionrun.engine.handed import find_handed
-from sessionrun.engine.task import Setbacks
 from sessionrun.model.ends import Handed
 from sessionrun.model.errors import SessionrunError
 from sessionrun.model.places import Place
@@ -425,9 +424,9 @@ def test_what_is_handed_on() -> None:
     assert find_handed(tasks["r"], tasks) == (Handed("old", "9"), a)
     tasks["a"].place = Place(None, None, "1", "1")
     assert find_handed(tasks["r"], tasks) == (Handed("old", "9"),)
-    tasks["r"].progress.attempt = 3
+    tasks["r"].attempt = 3
     assert find_handed(tasks["r"], tasks) == (Handed("old", "9", follow=True),)
-    tasks["r"].setbacks = Setbacks(retried=2)
+    tasks["r"].retried = 2
     assert find_handed(tasks["r"], tasks) == (Handed("old", "9"),)
 
 

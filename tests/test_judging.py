@@ -12,7 +12,8 @@ from sessionrun.engine.judging import demands_change
 from sessionrun.engine.orders import CancelJob, Record, StartJob
 from sessionrun.engine.rounds import find_better
 from sessionrun.engine.scheduler import decide
-from sessionrun.engine.state import State, TaskState
+from sessionrun.engine.state import State
+from sessionrun.engine.task import TaskState
 from sessionrun.model.checks import Checked, Counts
 from sessionrun.model.events import (
     Entry,
@@ -99,7 +100,7 @@ class Script:
             self.record(JobFinished(key, verdict, said, reason, place=place, checked=checked, proof=proof))
 
     def ended(self) -> tuple[str | None, str | None]:
-        return self.task.end.outcome, self.task.end.reason_class
+        return self.task.outcome, self.task.reason_class
 
 
 ROUNDS = ["prepare", "work", "check", "work", "check"]
@@ -113,7 +114,7 @@ def test_a_check_that_fails_in_the_last_round_does_not_decide() -> None:
     failed = Script(check="check_failed", prove="unresolved").run()
     assert failed.phases == passed.phases
     assert failed.ended() == ("failed", "check_failed")
-    assert failed.task.end.reason == "check_failed: so it was"
+    assert failed.task.reason == "check_failed: so it was"
 
 
 def test_what_is_judged_is_the_best_round() -> None:
@@ -147,7 +148,7 @@ def test_an_agent_whose_time_is_up_is_judged_by_its_work() -> None:
 def test_a_failure_that_says_nothing_about_the_work_is_not_judged(reason: str) -> None:
     failed = Script(work_1=reason).run()
     assert "prove" not in failed.phases
-    assert failed.task.progress.failure is None
+    assert failed.task.failure is None
 
 
 def test_tests_that_cannot_be_run_are_the_reason() -> None:
@@ -168,7 +169,7 @@ def test_a_cancelled_judgement_is_cancelled() -> None:
 
 def test_a_further_attempt_begins_without_the_failure() -> None:
     script = Script(replace(TASK, retries=1), check_a1="check_failed", prove="unresolved").run()
-    assert script.task.progress.attempt == 2
+    assert script.task.attempt == 2
     assert script.ended() == ("failed", "unresolved")
 
 

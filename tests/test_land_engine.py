@@ -86,7 +86,7 @@ class World:
     def list_over(self) -> set[str]:
         """The tasks that have ended, with their work landed, bounced or held if it was to land."""
         tasks = self.state.tasks.items()
-        done = {name for name, task in tasks if task.end.outcome is not None}
+        done = {name for name, task in tasks if task.outcome is not None}
         return {name for name in done if status_of(self.state, name) in (None, "landed", "bounced", "held")}
 
     def commit_of(self, name: str) -> str | None:
@@ -188,12 +188,12 @@ class World:
             assert all(status_of(state, need) in ("ready", "landed") for need in self.find_needs(name))
         for name, task in state.tasks.items():
             assert (name in self.landed) == (status_of(state, name) == "landed")
-            if task.end.outcome != "succeeded":
+            if task.outcome != "succeeded":
                 assert name not in land.taken and name not in lanes
             elif status_of(state, name) == "waiting":
                 assert any(status_of(state, need) not in ("ready", "landed") for need in self.find_needs(name))
-            if task.landing is not None and not task.follow_ups.texts:
-                assert task.end.outcome == "succeeded"
+            if task.landing is not None and not task.follow_ups:
+                assert task.outcome == "succeeded"
 
 
 def status_of(state: State, name: str) -> str | None:
@@ -231,10 +231,10 @@ def test_nothing_is_lost_and_nothing_lands_twice(data: st.DataObject) -> None:
     assert state.ended is not None, "it comes to an end"
     assert next_landing(state) is None and not world.running
     for name, task in state.tasks.items():
-        if task.follow_ups.texts and task.end.outcome != "succeeded":
+        if task.follow_ups and task.outcome != "succeeded":
             assert status_of(state, name) in (None, "landed", "held"), "work of a failed follow-up stays out"
             continue
-        has_work = task.end.outcome == "succeeded" and task.place is not None and not task.place.holds_no_work
+        has_work = task.outcome == "succeeded" and task.place is not None and not task.place.holds_no_work
         assert has_work == (task.landing is not None), name
         assert status_of(state, name) in (None, "landed", "bounced", "held", "waiting", "mending")
         mender = find_mender(state, name)
@@ -242,7 +242,7 @@ def test_nothing_is_lost_and_nothing_lands_twice(data: st.DataObject) -> None:
             assert mender is not None and status_of(state, mender.spec.id) in ("held", "waiting")
     own = [task for task in state.tasks.values() if task.spec.mend is None]
     stuck = any(task.landing is not None and task.landing.status != "landed" for task in own)
-    all_good = all(task.end.outcome == "succeeded" for task in own)
+    all_good = all(task.outcome == "succeeded" for task in own)
     assert (state.ended.outcome == "succeeded") == (all_good and not stuck)
     again = begin(world.spec)
     for entry in world.entries:

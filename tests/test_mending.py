@@ -393,7 +393,7 @@ def test_a_mend_does_not_count_any_more_after_a_follow_up(lands: bool) -> None:
     world.after = look
 
     def land(name: str) -> bool:
-        return lands if name == "t-mend-1" else bool(world.state.tasks["t"].follow_ups.texts)
+        return lands if name == "t-mend-1" else bool(world.state.tasks["t"].follow_ups)
 
     world.run(work, land)
     assert seen == ["waiting"], "its follow-up is at work when the mend lands, or bounces"

@@ -17,7 +17,8 @@ from test_workspace_limits import SlowGit, project, slow
 from test_workspaces import Project
 
 from sessionrun.engine.fold import begin
-from sessionrun.engine.state import State, TaskState
+from sessionrun.engine.state import State
+from sessionrun.engine.task import TaskState
 from sessionrun.model.brief import Brief
 from sessionrun.model.events import JobFinished
 from sessionrun.model.keys import JobKey
@@ -145,9 +146,9 @@ def test_a_bug_met_by_one_job_ends_that_job(
     own_place: Path, where: str, capfd: pytest.CaptureFixture[str]
 ) -> None:
     state, session = run_faulty(own_place, where, KeyError("surprise"))
-    ends = {task.spec.id: (task.end.outcome, task.end.reason_class) for task in state.tasks.values()}
+    ends = {task.spec.id: (task.outcome, task.reason_class) for task in state.tasks.values()}
     assert ends == {"a": ("succeeded", None), "b": ("failed", "internal"), "c": ("succeeded", None)}
-    assert state.tasks["b"].end.reason == "internal: KeyError: 'surprise' (see supervisor.log)"
+    assert state.tasks["b"].reason == "internal: KeyError: 'surprise' (see supervisor.log)"
     logged = capfd.readouterr().out
     assert "b/1/1/work/1" in logged and "Traceback" in logged and "raise self.fault[2]" in logged
     assert replay(session) == state
@@ -158,7 +159,7 @@ def test_a_bug_met_by_one_job_ends_that_job(
 )
 def test_what_lies_in_the_way_of_one_job_fails_it(own_place: Path, error: OSError) -> None:
     state, _ = run_faulty(own_place, "build", error)
-    assert {task.spec.id: task.end.reason_class for task in state.tasks.values()} == {
+    assert {task.spec.id: task.reason_class for task in state.tasks.values()} == {
         "a": None,
         "b": "infra",
         "c": None,

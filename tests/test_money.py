@@ -17,8 +17,8 @@ from simulation import make_session
 
 from sessionrun.agents.prices import MILLION, find_price, load_prices, price_usage
 from sessionrun.engine.fold import apply, begin
+from sessionrun.engine.moves import begin_attempt
 from sessionrun.engine.status import project
-from sessionrun.engine.task import End, Progress
 from sessionrun.engine.totals import usage_since
 from sessionrun.model.events import Entry, Event, JobClaimed, JobFinished, JobLost, Verdict, to_record
 from sessionrun.model.keys import JobKey
@@ -148,7 +148,7 @@ class Bench:
 
     def work(self, task: str, used: Usage | None, model: str | None = None, *, status: int | None = 0) -> None:
         state = self.state.tasks[task]
-        key = JobKey(task, state.progress.attempt, state.progress.round, "work", state.progress.start)
+        key = JobKey(task, state.attempt, state.round, "work", state.start)
         self.record(JobClaimed(key))
         verdict: Verdict = "passed" if status == 0 else "failed"
         self.record(JobFinished(key, verdict, wait_status=status, usage=used, model=model))
@@ -158,7 +158,8 @@ def test_sums_by_model_stay_right_when_a_retry_has_another_model() -> None:
     bench = Bench(TaskSpec(id="a", prompts=("x",), agent="codex", retries=1))
     bench.work("a", Usage(10, 5, 0.5, 2, "agent"), "gpt-5", status=256)
     task = bench.state.tasks["a"]
-    task.end, task.progress = End(), Progress(attempt=2)
+    task.outcome, task.reason_class, task.reason = None, None, None
+    begin_attempt(task, 2)
     bench.work("a", Usage(100, 50, 0.25, None, "table"), "gpt-5-mini")
     shown = project(bench.state)
     (one,) = shown["tasks"]

@@ -224,4 +224,4 @@ def test_the_machine_is_not_asked_before_a_session_begins() -> None:
 def test_a_task_that_is_ended_between_two_jobs_says_why() -> None:
     state = begin(make_session([TaskSpec("t", ("x",))]))
     cancel(state, state.tasks["t"], why="max_failures: stopped after 1 failed")
-    assert state.tasks["t"].end.reason == "cancelled: max_failures: stopped after 1 failed"
+    assert state.tasks["t"].reason == "cancelled: max_failures: stopped after 1 failed"

@@ -69,7 +69,7 @@ def starts(drive: Drive) -> dict[str, float]:
 
 def outcomes(drive: Drive) -> dict[str, str | None]:
     """The tasks' outcomes."""
-    return {name: task.end.outcome for name, task in drive.state.tasks.items()}
+    return {name: task.outcome for name, task in drive.state.tasks.items()}
 
 
 def test_one_limit_holds_the_provider_until_it_resets_and_no_other() -> None:
@@ -81,7 +81,7 @@ def test_one_limit_holds_the_provider_until_it_resets_and_no_other() -> None:
     assert began["a/1/1/work/2"] == pytest.approx(1001.0 + MARGIN_S)
     assert began["b/1/1/work/1"] > began["a/1/1/work/2"], "not after the canary"
     assert set(outcomes(drive).values()) == {"succeeded"}
-    assert all(one.progress.attempt == 1 and one.setbacks.retried == 0 for one in drive.state.tasks.values())
+    assert all(one.attempt == 1 and one.retried == 0 for one in drive.state.tasks.values())
 
 
 def test_those_that_wait_say_until_when_and_why() -> None:
@@ -146,7 +146,7 @@ def test_a_lack_of_capacity_is_waited_out_a_few_times() -> None:
     assert outcomes(drive) == {"a": "succeeded"}
     drive = play(make_session([task("a")]), lambda job: BUSY)
     assert len(starts(drive)) == MAX_BACKOFFS + 1
-    assert (outcomes(drive)["a"], drive.state.tasks["a"].end.reason_class) == ("failed", "rate_limited")
+    assert (outcomes(drive)["a"], drive.state.tasks["a"].reason_class) == ("failed", "rate_limited")
 
 
 def test_another_agent_takes_over_at_once_also_for_those_that_wait() -> None:
@@ -157,7 +157,7 @@ def test_another_agent_takes_over_at_once_also_for_those_that_wait() -> None:
     )
     state = drive.state
     assert (state.tasks["a"].agent, state.tasks["a"].asked_model) == ("three", "m3")
-    assert (state.tasks["b"].agent, state.tasks["b"].progress.attempt) == ("three", 1)
+    assert (state.tasks["b"].agent, state.tasks["b"].attempt) == ("three", 1)
     assert set(outcomes(drive).values()) == {"succeeded"}
     assert max(starts(drive).values()) < 10.0
     changed = [entry.event for entry in drive.entries if isinstance(entry.event, AgentChanged)]
@@ -278,7 +278,7 @@ def test_a_crash_goes_on_with_its_conversation_where_a_retry_is_left() -> None:
         "a/1/1/work/2",
         "a/1/1/release/1",
     ]
-    assert drive.state.tasks["a"].setbacks.retried == 1
+    assert drive.state.tasks["a"].retried == 1
     # an agent that cannot go on with a conversation begins anew, and so does everyone without a retry left
     drive = play(make_session([task("a", agent="three", retries=1)]), {"a/1/1/work/1": CRASH})
     assert list(starts(drive)) == ["a/1/1/work/1", "a/2/1/work/1"]
@@ -323,7 +323,7 @@ def test_a_conversation_that_is_not_there_is_begun_anew_without_a_retry() -> Non
     began, drive = play_lost()
     assert list(began) == ["a/1/1/work/1", "a/1/1/work/2", "a/1/1/work/3"]
     assert began["a/1/1/work/3"] - began["a/1/1/work/2"] == 1.0, "it did not go on at once"
-    assert (drive.state.tasks["a"].setbacks.retried, drive.state.tasks["a"].end.outcome) == (1, "succeeded")
+    assert (drive.state.tasks["a"].retried, drive.state.tasks["a"].outcome) == (1, "succeeded")
     state = begin(drive.state.spec)
     for entry in drive.entries:
         if isinstance(entry.event, JobClaimed) and entry.event.key.start == 3:
@@ -337,7 +337,7 @@ def test_a_conversation_that_is_not_there_is_begun_anew_without_a_retry() -> Non
 
 def test_who_began_no_conversation_cannot_lose_one() -> None:
     began, drive = play_lost(LOST)
-    assert (len(began), drive.state.tasks["a"].end.reason_class) == (3, "no_conversation")
+    assert (len(began), drive.state.tasks["a"].reason_class) == (3, "no_conversation")
     drive = play(make_session([task("a")]), {"a/1/1/work/1": LOST})
     assert (list(starts(drive)), outcomes(drive)) == (["a/1/1/work/1"], {"a": "failed"})
 
@@ -362,7 +362,7 @@ def test_a_turn_that_met_a_limit_is_asked_again() -> None:
 
     drive = Drive(spec, SimulatedExecutor(look), judged=judged)
     states.append(drive.state)
-    assert drive.run().state.tasks["a"].end.outcome == "succeeded"
+    assert drive.run().state.tasks["a"].outcome == "succeeded"
     assert seen["a/1/1/work/1"] == (1, None, b"x")
     assert seen["a/1/1/work/2"] == (2, "c1", b"y")
     turn, thread, told = seen["a/1/1/work/3"]

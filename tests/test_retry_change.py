@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import shlex
-from dataclasses import replace
+from dataclasses import fields, replace
 from pathlib import Path
 from typing import Any
 
@@ -15,8 +15,11 @@ from test_follow_ups import USED, Script
 
 from sessionrun.cli.money import usages_by_agent
 from sessionrun.engine.fold import apply, begin
+from sessionrun.engine.moves import begin_attempt
 from sessionrun.engine.refusals import find_fault
+from sessionrun.engine.requests import reopen
 from sessionrun.engine.status import project
+from sessionrun.engine.task import TaskState
 from sessionrun.model.changes import Change
 from sessionrun.model.events import RequestReceived
 from sessionrun.model.spec import AgentSpec, Alternative, Price, TaskSpec
@@ -161,7 +164,7 @@ def test_a_retry_that_waits_for_its_release_changes_at_once() -> None:
     script.ends["a/1"] = "exit_code"
     script.run("a/1/1/release/1")
     assert change(script, "a", agent="three") is None
-    assert (script["a"].agent, script["a"].wish.again) == ("three", True)
+    assert (script["a"].agent, script["a"].again) == ("three", True)
     job = script["a"].job
     assert job is not None
     script.end(job.key)
@@ -208,6 +211,46 @@ def agents(own_place: Path) -> Path:
         '[agents.gone]\nargv = ["no-such-program"]\n'
     )
     return own_place
+
+
+KEPT_BY_AN_ATTEMPT = {
+    *("spec", "num", "unmet", "job", "place", "landing", "seat"),
+    *("cancelled", "cancel_reason", "again", "held"),
+    *("retried", "fallbacks", "backoffs", "suspended", "not_before"),
+    *("thread", "last_thread", "last_conversation", "last_model", "exit_code", "signal", "remark", "leftovers"),
+    *("decided", "outcome", "last_outcome", "reason_class", "reason"),
+    *("started_at", "started_mono", "ended_at", "duration_s", "ended_seq"),
+    *("usage", "usage_by_agent", "forgiven", "ran"),
+    *("follow_ups", "follow_up_attempt", "earlier_place", "handed_place"),
+}
+KEPT_BY_A_REQUEST = KEPT_BY_AN_ATTEMPT - {
+    *("unmet", "cancelled", "cancel_reason", "again", "held", "retried", "backoffs", "suspended", "not_before"),
+    *("decided", "outcome", "last_outcome", "started_at", "started_mono", "ended_at", "duration_s", "ended_seq"),
+    *("fallbacks", "last_model", "forgiven", "ran"),
+}
+
+
+def test_what_outlives_an_attempt_and_what_a_request_for_another() -> None:
+    """All other fields of a task begin anew: a new field has to be in one of the tables, or be put back."""
+
+    def wear_out(task: TaskState) -> dict[str, Any]:
+        for field in fields(TaskState):
+            if field.name not in ("spec", "num", "job", "follow_ups", "outcome", "fallbacks"):
+                setattr(task, field.name, 7)
+        task.ran, task.usage, task.outcome = (), USED, "failed"
+        task.fallbacks, task.attempt = 1, 7
+        return {field.name: getattr(task, field.name) for field in fields(TaskState)}
+
+    state = begin(make_session([make_task(fallback=(Alternative("two"),))]))
+    task, state.outcomes = state.tasks["a"], {"failed": 1}
+    before = wear_out(task)
+    begin_attempt(task, 8)
+    kept = {name for name, value in before.items() if getattr(task, name) is value}
+    assert kept == KEPT_BY_AN_ATTEMPT
+    before = wear_out(task)
+    reopen(state, [task])
+    kept = {name for name, value in before.items() if getattr(task, name) is value}
+    assert kept == KEPT_BY_A_REQUEST
 
 
 @pytest.mark.slow

@@ -1320,9 +1320,7 @@ def test_history(name: str) -> None:
         if not any(order.startswith("wake") for order in wanted):
             orders = [order for order in orders if not order.startswith("wake")]
         assert orders == wanted, f"line {number}: {line}"
-    ends = {
-        id_: " ".join(filter(None, (one.end.outcome, one.end.reason))) for id_, one in play.state.tasks.items()
-    }
+    ends = {id_: " ".join(filter(None, (one.outcome, one.reason))) for id_, one in play.state.tasks.items()}
     assert ends == history.ends
     assert play.state.ended is not None
     assert play.state.free == history.resources

@@ -13,7 +13,8 @@ from simulated import Fate, SimulatedExecutor
 from simulation import AGENTS, CLASSES, Drive, Planned, make_session
 
 from sessionrun.engine.fold import apply, begin
-from sessionrun.engine.state import HELD_PHASES, PROVIDED_PHASES, State, provider_of
+from sessionrun.engine.state import State, provider_of
+from sessionrun.engine.task import UP_TO_WORK
 from sessionrun.engine.tokens import job_tokens, span_tokens
 from sessionrun.engine.transitions import MAX_STARTS
 from sessionrun.model.changes import Change
@@ -223,13 +224,13 @@ class Watch:
         """An end is taken back on request only, and that of a success only by a follow-up."""
         for name, outcome in list(self.ended.items()):
             task = state.tasks[name]
-            if task.end.outcome is None:
-                is_new = task.follow_ups.texts and task.follow_ups.attempt == task.progress.attempt
+            if task.outcome is None:
+                is_new = task.follow_ups and task.follow_up_attempt == task.attempt
                 assert outcome != "succeeded" or is_new, "a success was tried again"
                 assert state.ended is None
                 del self.ended[name]
-        self.unwanted = {name for name in self.unwanted if state.tasks[name].wish.cancelled}
-        self.unsure = {name for name in self.unsure if state.tasks[name].progress.attempt == self.attempts[name]}
+        self.unwanted = {name for name in self.unwanted if state.tasks[name].cancelled}
+        self.unsure = {name for name in self.unsure if state.tasks[name].attempt == self.attempts[name]}
 
     def _on_claim(self, state: State, key: JobKey) -> None:
         task = state.tasks[key.task]
@@ -237,15 +238,15 @@ class Watch:
         assert key.task not in self.running, "two jobs of one task"
         assert key.task not in self.ended, "a job after the end"
         unmet = [need for need in task.spec.needs if self.ended.get(need) != "succeeded"]
-        continued = [name for name in (key.task, *unmet) if state.tasks[name].follow_ups.texts]
+        continued = [name for name in (key.task, *unmet) if state.tasks[name].follow_ups]
         assert key.task in continued or unmet == continued, "started before its needs"
         tokens = {SLOT, *dict(job_tokens(state, task, key.phase))}
-        if key.phase in PROVIDED_PHASES:
+        if key.phase in UP_TO_WORK:
             tokens.add(provider_of(state, task))
             provider = state.providers.get(provider_of(state, task))
             assert not (provider and provider.probing) or provider.canary == key.task, "two canaries"
         assert not tokens & set(state.holds), "started under a hold"
-        assert task.wish.held is None or key.phase not in HELD_PHASES, "started under a hold on request"
+        assert task.held is None or key.phase not in UP_TO_WORK, "started under a hold on request"
         assert key.task not in self.unsure or key.phase == "release", "what may have run ran again"
         if (key.task, key.attempt) not in self.begun:
             assert not state.halted, "a new attempt after the session was stopped"

@@ -111,7 +111,7 @@ def test_a_prepare_that_is_done_again_goes_to_the_same_seat_and_a_retry_chooses_
     assert engine.finish("t1", verdict="failed") == "work"
     [engine.finish("t0", 1) for _ in range(3)]
     engine.finish("t1", 2)
-    assert (engine.seats(), engine.state.tasks["t1"].progress.attempt) == ({"t1": 1}, 2)
+    assert (engine.seats(), engine.state.tasks["t1"].attempt) == ({"t1": 1}, 2)
 
 
 def test_without_seats_no_task_has_one() -> None:

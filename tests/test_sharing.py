@@ -263,7 +263,7 @@ def test_another_agent_takes_over_as_with_a_limit_of_its_own(worlds: Callable[..
     other = TaskSpec("t", ("x",), agent="one", fallback=(Alternative("three"),))
     second = world.add("b", [other])
     world.run(20.0)
-    assert second.state.tasks["t"].end.outcome == "succeeded"
+    assert second.state.tasks["t"].outcome == "succeeded"
     assert [run.session for run in world.runs] == ["a"]
 
 
@@ -281,7 +281,7 @@ def test_what_can_be_read_counts_where_nothing_can_be_written(worlds: Callable[.
     target.rename(file.with_name(file.name + "x"))
     third = world.add("c", 1)
     world.run()
-    assert third.state.tasks["c0"].end.outcome == "succeeded"
+    assert third.state.tasks["c0"].outcome == "succeeded"
     assert any("limits are not shared" in line for line in world.said)
 
 
@@ -322,7 +322,7 @@ def _play(world: World, rng: Random) -> None:
     asked_for = _ask_anything(world, rng) if rng.random() < 0.3 else 0
     world.run(None, rng)
     for drive in world.drives.values():
-        assert {task.end.outcome for task in drive.state.tasks.values()} <= {"succeeded", "cancelled"}
+        assert {task.outcome for task in drive.state.tasks.values()} <= {"succeeded", "cancelled"}
         assert drive.state.free == drive.state.spec.resources
     assert world.said == []
     if asked_for:

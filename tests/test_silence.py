@@ -15,7 +15,7 @@ from simulation import make_session
 
 from sessionrun.agents import table
 from sessionrun.engine.fold import begin
-from sessionrun.engine.state import RunningJob, TaskState
+from sessionrun.engine.task import RunningJob, TaskState
 from sessionrun.model.events import Event, TimerFired
 from sessionrun.model.keys import JobKey, parse_job_key
 from sessionrun.model.spec import TaskSpec

@@ -175,7 +175,7 @@ def test_a_request_is_journaled_before_it_is_acknowledged(own_place: Path) -> No
     assert not heard
     state, _ = run(session, spec, lambda job: Fate(duration_s=1))
     assert not has_request(session, request)
-    assert {name: task.end.outcome for name, task in state.tasks.items()} == {"a": "succeeded", "b": "cancelled"}
+    assert {name: task.outcome for name, task in state.tasks.items()} == {"a": "succeeded", "b": "cancelled"}
     assert [e.event for e in session.load_journal()[0] if type(e.event).__name__ == "RequestReceived"] != []
 
 
@@ -272,7 +272,7 @@ def test_a_full_disk_delays_and_loses_nothing(own_place: Path) -> None:
     session, spec = make_session(own_place, *(TaskSpec(f"t{n}", ("true",)) for n in range(5)))
     state, executor = run(session, spec, lambda job: Fate(duration_s=1), refusals=4)
     assert len({job.key for job in executor.started}) == len(executor.started) == 5
-    assert all(task.end.outcome == "succeeded" for task in state.tasks.values())
+    assert all(task.outcome == "succeeded" for task in state.tasks.values())
     assert replay(session) == state
     assert any(isinstance(entry.event, HoldPlaced) for entry in session.load_journal()[0])
 
@@ -289,7 +289,7 @@ def test_a_prompt_that_cannot_be_written_is_a_hold(own_place: Path) -> None:
             (session.path / "prompts").mkdir()
 
     state, executor = run(session, spec, lambda job: Fate(duration_s=1), on_wait=repair)
-    assert state.tasks["a"].end.outcome == "succeeded"
+    assert state.tasks["a"].outcome == "succeeded"
     assert len(executor.started) == 1
 
 
@@ -300,7 +300,7 @@ def test_it_leaves_when_its_directory_is_removed(own_place: Path) -> None:
         session, spec, lambda job: Fate(duration_s=1), on_wait=lambda: shutil.rmtree(session.path, True)
     )
     assert [job.key.task for job in executor.started] == ["a"]
-    assert (state.tasks["a"].end.outcome, state.tasks["b"].end.outcome, state.ended) == ("succeeded", None, None)
+    assert (state.tasks["a"].outcome, state.tasks["b"].outcome, state.ended) == ("succeeded", None, None)
 
 
 def test_rounds_keep_the_outputs_of_earlier_ones(own_place: Path) -> None:
@@ -322,7 +322,7 @@ def test_rounds_keep_the_outputs_of_earlier_ones(own_place: Path) -> None:
         ("work", 2),
         ("check", 2),
     ]
-    assert state.tasks["a"].end.outcome == "succeeded" and state.tasks["a"].progress.check_passed is True
+    assert state.tasks["a"].outcome == "succeeded" and state.tasks["a"].check_passed is True
     assert session.output_path("a").read_text() == "work 2\n"
     older = session.path / "jobs" / "a" / "a1-r1-work"
     assert (older / "stdout").read_text() == "work 1\n"
@@ -340,7 +340,7 @@ def test_retries_count_attempts_and_keep_each_ones_output(own_place: Path) -> No
         return Fate(wait_status=0 if job.key.attempt == 3 else 1 << 8)
 
     state, executor = run(session, spec, script)
-    assert state.tasks["a"].end.outcome == "succeeded"
+    assert state.tasks["a"].outcome == "succeeded"
     assert [job.key.attempt for job in executor.started] == [1, 2, 3]
     for attempt in (1, 2):
         kept = session.path / "jobs" / "a" / f"a{attempt}-r1-work" / "stdout"

@@ -11,7 +11,8 @@ from typing import TypeVar
 
 from sessionrun.engine.mending import note_mend
 from sessionrun.engine.moves import cancel, enlist, give_up
-from sessionrun.engine.state import BUDGET, State, TaskState
+from sessionrun.engine.state import BUDGET, State
+from sessionrun.engine.task import TaskState
 from sessionrun.model.errors import InputError
 from sessionrun.model.events import Entry, TaskAdded, TasksAdded
 from sessionrun.model.keys import describe_id_problem
@@ -31,13 +32,13 @@ def add_task(state: State, entry: Entry, event: TaskAdded) -> None:
         note_mend(state, event.task)
     if event.task.id in state.tasks:
         return  # a feed may bring again what it brought before a crash
-    task = TaskState(event.task, len(state.tasks) + 1, wish=state.wish)
+    task = TaskState(event.task, len(state.tasks) + 1, held=state.held)
     enlist(state, task)
     state.tasks[event.task.id] = task
     state.spec = replace(state.spec, tasks=(*state.spec.tasks, event.task))
-    if task.end.decided is None and state.cancelled:
+    if task.decided is None and state.cancelled:
         cancel(state, task)
-    elif task.end.decided is None and state.halted:
+    elif task.decided is None and state.halted:
         give_up(state, task)
 
 
@@ -49,7 +50,7 @@ def add_tasks(state: State, entry: Entry, event: TasksAdded) -> None:
     for name, amount in event.resources.items():
         state.free.setdefault(name, amount)
     state.spec = widen_spec(state.spec, event)
-    added = [TaskState(task, num, wish=state.wish) for num, task in enumerate(event.tasks, len(state.tasks) + 1)]
+    added = [TaskState(task, num, held=state.held) for num, task in enumerate(event.tasks, len(state.tasks) + 1)]
     state.tasks.update((task.spec.id, task) for task in added)
     for task in added:
         enlist(state, task)

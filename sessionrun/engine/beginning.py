@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 from sessionrun.engine.moves import enlist
-from sessionrun.engine.state import State, TaskState
+from sessionrun.engine.state import State
+from sessionrun.engine.task import TaskState
 from sessionrun.engine.width import set_width
 from sessionrun.model.spec import SLOT, SessionSpec
 

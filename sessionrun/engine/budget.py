@@ -21,7 +21,8 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Final
 
-from sessionrun.engine.state import BUDGET, Money, Rate, State, TaskState
+from sessionrun.engine.state import BUDGET, Money, Rate, State
+from sessionrun.engine.task import UP_TO_WORK, TaskState
 from sessionrun.model.keys import Phase
 from sessionrun.model.spec import Limits, TaskSpec
 from sessionrun.model.usage import Usage
@@ -33,7 +34,6 @@ FIRST_TRIES: Final = 3
 """After so many jobs that ended without a word on what they used, their tasks wait no longer."""
 
 NANO: Final = 10**9
-PAID_PHASES: Final[frozenset[Phase]] = frozenset(("prepare", "setup", "work"))
 
 
 _UNKNOWN: Final = Rate()
@@ -57,7 +57,7 @@ def costs_money(state: State, task: TaskState) -> bool:
 
 def cost_of(task: TaskState) -> int:
     """What all attempts of a task cost so far (nanodollars), as far as that is known."""
-    usage = task.totals.usage
+    usage = task.usage
     return to_nano(usage.cost_usd) if usage is not None and usage.cost_usd is not None else 0
 
 
@@ -81,7 +81,7 @@ def is_used_up(state: State, task: TaskState) -> bool:
 def describe_used_up(state: State, task: TaskState) -> str:
     """The reason of a task that is given up because it has spent its own budget."""
     whole = find_task_budget(state.spec.limits, task.spec) or 0.0
-    after = f"; {task.end.reason}" if task.end.reason else ""
+    after = f"; {task.reason}" if task.reason else ""
     return f"{BUDGET}: {_dollars(_spent_by(task))} spent of the {_dollars(to_nano(whole))} of this task{after}"
 
 
@@ -109,7 +109,7 @@ def find_unknown(state: State, task: TaskState) -> str | None:
 
 def find_first_wait(state: State, task: TaskState, taken: Mapping[str, int]) -> str | None:
     """The name under which the task waits for a first job that runs, or is among those `taken` that start now."""
-    name = find_unknown(state, task) if task.next_phase() in PAID_PHASES else None
+    name = find_unknown(state, task) if task.next_phase() in UP_TO_WORK else None
     if name is None:
         return None
     return name if name in taken or state.money.rates.get(name, _UNKNOWN).working else None
@@ -125,7 +125,7 @@ def is_waiting_for_money(state: State, task: TaskState, taken: int = 0) -> bool:
     """Whether money keeps the task's next job from starting, beside what is `taken` by others that start now."""
     if state.spec.limits.budget_usd is None and BUDGET not in state.holds:
         return False
-    if not costs_money(state, task) or task.next_phase() not in PAID_PHASES:
+    if not costs_money(state, task) or task.next_phase() not in UP_TO_WORK:
         return False
     return BUDGET in state.holds or _exceeds(state, task, taken)
 
@@ -218,4 +218,4 @@ def _exceeds(state: State, task: TaskState, taken: int) -> bool:
 
 
 def _spent_by(task: TaskState) -> int:
-    return cost_of(task) - task.totals.forgiven
+    return cost_of(task) - task.forgiven

@@ -11,8 +11,8 @@ from dataclasses import replace
 
 from sessionrun.engine.additions import widen_spec
 from sessionrun.engine.moves import leave_thread, resign
-from sessionrun.engine.state import State, TaskState
-from sessionrun.engine.task import Ran
+from sessionrun.engine.state import State
+from sessionrun.engine.task import Ran, TaskState
 from sessionrun.model.changes import Change, change_task, takes_model
 from sessionrun.model.events import TasksAdded
 from sessionrun.model.spec import AgentSpec
@@ -47,35 +47,34 @@ def change_tasks(state: State, tasks: Sequence[TaskState], change: Change) -> No
         if before != (spec.agent, spec.model):
             note_ran(task)
         if task.agent != spec.agent:
-            task.last_work = task.last_work._replace(conversation=None)
+            task.last_conversation = None
             leave_thread(task)
-        if not task.follow_ups.texts:  # else it stays with the agent that knows the conversation
-            task.setbacks = task.setbacks._replace(fallbacks=0)
+        if not task.follow_ups:  # else it stays with the agent that knows the conversation
+            task.fallbacks = 0
         task.spec = changed[spec.id] = spec
     state.spec = replace(state.spec, tasks=tuple(changed.get(task.id, task) for task in state.spec.tasks))
 
 
 def note_ran(task: TaskState) -> None:
     """The next attempt has another agent or model: note what those so far had."""
-    if task.end.known_outcome != "skipped":  # else its attempt is still to come
-        ran = Ran(task.progress.attempt, task.agent, task.last_work.model or task.asked_model)
-        task.totals = task.totals._replace(ran=(*task.totals.ran, ran))
-    task.last_work = task.last_work._replace(model=None)
+    if task.known_outcome != "skipped":  # else its attempt is still to come
+        task.ran = (*task.ran, Ran(task.attempt, task.agent, task.last_model or task.asked_model))
+    task.last_model = None
 
 
 def find_ran(task: TaskState, attempt: int) -> Ran:
     """What an attempt had, or has."""
-    now = Ran(attempt, task.agent, task.last_work.model or task.asked_model)
-    return next((ran for ran in task.totals.ran if attempt <= ran.attempt), now)
+    now = Ran(attempt, task.agent, task.last_model or task.asked_model)
+    return next((ran for ran in task.ran if attempt <= ran.attempt), now)
 
 
 def _find_fault(task: TaskState, change: Change, agents: Mapping[str, AgentSpec]) -> str | None:
     name, spec = f"task {task.spec.id!r:.140}", change_task(task.spec, change)
     agent = agents[spec.agent]
-    if task.follow_ups.texts:
+    if task.follow_ups:
         if change.prompt is not None:
             return f"{name} goes on with a follow-up, not with its prompt: use sessionrun continue"
-        if task.setbacks.fallbacks or spec.agent != task.agent:
+        if task.fallbacks or spec.agent != task.agent:
             whose = f"its conversation with {task.agent!r:.80}"
             return f"{name} goes on in {whose}, of which another agent knows nothing"
     if change.model is not None and not takes_model(agent):

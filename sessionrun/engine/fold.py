@@ -17,6 +17,7 @@ from sessionrun.engine.judging import fail, take_back, tell_kept
 from sessionrun.engine.landing import begin_landing, end_landing, enter_landing, is_turn
 from sessionrun.engine.mending import LANDING_EVENTS, note_end
 from sessionrun.engine.moves import (
+    begin_attempt,
     close_attempt,
     decide_outcome,
     enter,
@@ -45,14 +46,11 @@ from sessionrun.engine.starts import MAX_TRIES, count_try, find_keeper
 from sessionrun.engine.state import (
     BUDGET,
     FAILURES,
-    PROVIDED_PHASES,
     START_BATCH,
-    RunningJob,
     State,
-    TaskState,
     find_job,
 )
-from sessionrun.engine.task import End, Progress, Times, share_end
+from sessionrun.engine.task import UP_TO_WORK, RunningJob, TaskState
 from sessionrun.engine.tokens import give, job_tokens, take, wanted_tokens
 from sessionrun.engine.totals import account, keep_work
 from sessionrun.engine.transitions import (
@@ -127,20 +125,19 @@ def _on_job_claimed(state: State, entry: Entry, event: JobClaimed) -> None:
         begin_landing(state, entry, event.key)
         return
     take(state, list(wanted_tokens(state, task)))
-    task.progress.phase = event.key.phase
-    task.progress.worked = task.progress.worked or event.key.phase == "work"
-    if task.setbacks.suspended or task.setbacks.not_before:
-        task.setbacks = task.setbacks._replace(suspended=False, not_before=0.0)
+    task.phase = event.key.phase
+    task.worked = task.worked or event.key.phase == "work"
+    task.suspended, task.not_before = False, 0.0
     begin_pause(state, event.key.phase, entry.mono)
-    if event.key.phase in PROVIDED_PHASES:
+    if event.key.phase in UP_TO_WORK:
         begin_canary(state, task, None)
     if event.key.phase == "prepare":
         keep_place(task)
-        task.progress.prepared, task.place = True, None
+        task.prepared, task.place = True, None
         take_seat(state, task)
     reserved = reserve(state, task, event.key.phase)
     task.job = RunningJob(event.key, find_keeper(state), reserved=reserved, node=event.node, epoch=event.epoch)
-    task.progress.node = event.node or task.progress.node
+    task.node = event.node or task.node
     state.running_jobs += 1
 
 
@@ -149,10 +146,10 @@ def _on_job_started(state: State, entry: Entry, event: JobStarted) -> None:
     if job is None:
         return
     job.pid, job.started = event.pid, event.started
-    job.node, task.progress.node = event.node or job.node, event.node or task.progress.node
+    job.node, task.node = event.node or job.node, event.node or task.node
     state.start_batch = min(2 * state.start_batch, START_BATCH)
-    if task.times.started_at is None:
-        task.times = Times(entry.at, entry.mono)
+    if task.started_at is None:
+        task.started_at, task.started_mono = entry.at, entry.mono
     if event.key.phase == "work":
         begin_canary(state, task, entry.mono)
         begin_clocks(task, entry.mono)
@@ -196,7 +193,7 @@ def _on_job_finished(state: State, entry: Entry, event: JobFinished) -> None:
         return
     if event.key.phase == "work":
         keep_work(task, event)
-        ran = event.usage is not None or event.wait_status is not None or task.last_work.remark is not None
+        ran = event.usage is not None or event.wait_status is not None or task.remark is not None
         settle(state, task, job.reserved, account(state, task, event.usage, event.model) if ran else None)
     if event.place is not None:
         task.place = event.place
@@ -206,7 +203,7 @@ def _on_job_finished(state: State, entry: Entry, event: JobFinished) -> None:
     if event.key.phase == "check":
         keep_round(task, event.checked, passed=event.verdict == "passed" and job.stopping is None)
     if event.proof is not None:
-        task.progress.proof, task.progress.audit = event.proof, event.audit or ()
+        task.proof, task.audit = event.proof, event.audit or ()
     _job_over(state, entry, task, job, event, count_try(state, job, event))
     ease_holds(state, entry.mono, ended=True)
 
@@ -229,26 +226,28 @@ def _on_job_lost(state: State, entry: Entry, event: JobLost) -> None:
 
 def _on_budget_refused(state: State, entry: Entry, event: BudgetRefused) -> None:
     task = state.tasks[event.task]
-    begun = task.totals.usage is not None or task.progress.attempt > 1  # PREPARE and SETUP alone are not work
+    begun = task.usage is not None or task.attempt > 1  # PREPARE and SETUP alone are not work
     decide_outcome(state, task, "failed" if begun else "skipped", BUDGET, describe_refusal(state, task))
 
 
 def _on_task_ended(state: State, entry: Entry, event: TaskEnded) -> None:
     task = state.tasks[event.task]
     close_attempt(state, task)
-    reason_class, reason, last = event.reason_class, event.reason, task.end.last_outcome
-    task.end = share_end(outcome=event.outcome, reason_class=reason_class, reason=reason, last_outcome=last)
+    task.decided, task.outcome, task.reason_class, task.reason = (
+        None,
+        event.outcome,
+        event.reason_class,
+        event.reason,
+    )
     state.outcomes[event.outcome] = state.outcomes.get(event.outcome, 0) + 1
     state.failed_mends += task.spec.mend is not None and event.outcome in FAILURES
-    began_at, began = task.times.started_at, task.times.started_mono
-    ended_at, took = (None, None) if began is None else (entry.at, max(0.0, entry.mono - began))
-    task.times = Times(began_at, began, ended_at, took, entry.seq)
-    if task.wish.held is not None:
-        task.wish = task.wish._replace(held=None)
+    task.ended_seq, task.held = entry.seq, None
+    if task.started_mono is not None:
+        task.ended_at, task.duration_s = entry.at, max(0.0, entry.mono - task.started_mono)
     tell_dependents(state, task)
     enter_landing(state, task)
     note_end(state, task)
-    if task.wish.again:
+    if task.again:
         reopen(state, [task])
     elif state.exhausted and not state.halted:
         halt(state)
@@ -257,12 +256,10 @@ def _on_task_ended(state: State, entry: Entry, event: TaskEnded) -> None:
 def _on_task_retried(state: State, entry: Entry, event: TaskRetried) -> None:
     task = state.tasks[event.task]
     close_attempt(state, task)
-    task.progress = Progress(task.progress.attempt + 1)
-    task.setbacks = task.setbacks._replace(
-        retried=task.setbacks.retried + 1, backoffs=0, not_before=event.not_before
-    )
-    task.end = End(last_outcome=event.outcome, reason_class=event.reason_class, reason=event.reason)
-    task.wish = task.wish._replace(again=False)
+    begin_attempt(task, task.attempt + 1)
+    task.retried, task.backoffs, task.not_before, task.again = task.retried + 1, 0, event.not_before, False
+    task.decided, task.last_outcome = None, event.outcome
+    task.reason_class, task.reason = event.reason_class, event.reason
     take_up(task)
     state.queue.delay(event.not_before, task.order, task.spec.id)
 
@@ -353,9 +350,9 @@ def _job_over(
             _go_on(state, task)
             return
     if target == "again":
-        task.progress.tries += tries
-        if task.progress.tries < MAX_TRIES and job.stopping is None:
-            task.progress.start += 1
+        task.tries += tries
+        if task.tries < MAX_TRIES and job.stopping is None:
+            task.start += 1
             state.queue.push(CONTINUING, task.order, task.spec.id)
             return
         target = WHEN_AGAIN_ENDS[phase]
@@ -368,18 +365,18 @@ def _go_to(state: State, task: TaskState, target: Target, reason_class: str | No
     """Enter the phase that the table names, passing those the task does not have, or decide the outcome."""
     phase = AS_PHASE.get(target)
     while phase is not None and not task.has_phase(phase):
-        target = TRANSITIONS[phase, "passed", task.progress.round < task.spec.rounds]
+        target = TRANSITIONS[phase, "passed", task.round < task.spec.rounds]
         phase = AS_PHASE.get(target)
-    if phase == "work" and task.progress.phase in ("work", *JUDGING) and is_used_up(state, task):
+    if phase == "work" and task.phase in ("work", *JUDGING) and is_used_up(state, task):
         decide_outcome(state, task, "failed", BUDGET, describe_used_up(state, task))
     elif phase is not None:
-        if phase == "work" and task.progress.phase in ("work", *JUDGING):
+        if phase == "work" and task.phase in ("work", *JUDGING):
             begin_round(task, reason_class, reason)
         enter(state, task, phase)
     elif target == "succeeded":
-        decide_outcome(state, task, "succeeded", *(task.last_work.remark or (None, None)))
+        decide_outcome(state, task, "succeeded", *(task.remark or (None, None)))
     elif target == "keep":
-        task.progress.prepared = False
+        task.prepared = False
         state.queue.decided.append(task.spec.id)
     else:
         fail(state, task, AS_OUTCOME[target], reason_class, reason)

@@ -10,8 +10,8 @@ from __future__ import annotations
 from typing import Final
 
 from sessionrun.engine.landing import is_being_landed
-from sessionrun.engine.state import State, TaskState
-from sessionrun.engine.task import NO_THREAD, Thread
+from sessionrun.engine.state import State
+from sessionrun.engine.task import NO_THREAD, TaskState, Thread
 from sessionrun.model.events import RequestReceived
 from sessionrun.model.places import Place
 from sessionrun.model.reasons import CONTEXT_FULL, NO_CONVERSATION
@@ -30,41 +30,38 @@ def find_follow_up_fault(state: State, request: RequestReceived) -> str | None:
         return "the session is being cancelled"
     if task.spec.mend is not None:
         return f"{name} mends the work of {task.spec.mend.task!r:.140}: continue that one"
-    if task.end.outcome is None:
+    if task.outcome is None:
         return f"{name} has not ended"
     if task.spec.upstream is not None:
         return f"{name} worked in a repository of its own, which may be gone"
-    if task.times.started_at is None:
+    if task.started_at is None:
         return f"{name} has not begun: there is nothing to go on with"
     return f"the work of {name} is landing" if is_being_landed(state, task) else None
 
 
 def ask_more(task: TaskState, text: str) -> None:
     """Note a follow-up of a task that has ended; its next attempt works on that."""
-    before = task.follow_ups
-    task.follow_ups = before._replace(
-        texts=(*before.texts, text),
-        attempt=task.progress.attempt + 1,
-        handed=task.place if task.end.outcome == "succeeded" else before.handed,
-    )
+    task.follow_ups, task.follow_up_attempt = (*task.follow_ups, text), task.attempt + 1
+    if task.outcome == "succeeded":
+        task.handed_place = task.place
 
 
 def take_up(task: TaskState) -> None:
     """An attempt begins: after a follow-up it goes on in the conversation of the attempt before it."""
-    if task.follow_ups.texts:
-        last = NO_THREAD if task.end.reason_class in ENDS_CONVERSATION else task.last_work.thread
+    if task.follow_ups:
+        last = NO_THREAD if task.reason_class in ENDS_CONVERSATION else task.last_thread
         task.thread = Thread(last.conversation, last.usage, turn=len(task.spec.prompts))
 
 
 def keep_place(task: TaskState) -> None:
     """A PREPARE is claimed: after a follow-up it is asked to go on where the work lies now."""
-    if task.follow_ups.texts and task.place is not None and task.place.base_commit is not None:
-        task.follow_ups = task.follow_ups._replace(place=task.place)
+    if task.follow_ups and task.place is not None and task.place.base_commit is not None:
+        task.earlier_place = task.place
 
 
 def find_earlier(task: TaskState) -> Place | None:
     """Where an attempt goes on with earlier work; None: there is none, and it begins as a first attempt does."""
-    place = task.follow_ups.place
+    place = task.earlier_place
     return None if place is None or is_empty(place) else place
 
 

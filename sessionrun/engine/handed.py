@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 from dataclasses import replace
 
-from sessionrun.engine.state import TaskState
+from sessionrun.engine.task import TaskState
 from sessionrun.model.ends import Handed
 from sessionrun.model.places import Place
 from sessionrun.model.repositories import has_worktree
@@ -20,15 +20,15 @@ def find_handed(task: TaskState, tasks: Mapping[str, TaskState]) -> tuple[Handed
     A need that changed nothing, or has no worktree, has nothing of its own; in its place stand its own needs.  An
     attempt that a user asked for follows the branches.
     """
-    asked_for = task.progress.attempt - task.setbacks.retried > 1
+    asked_for = task.attempt - task.retried > 1
     ends = {end.task: end for end in _walk(task, tasks)}
     return tuple(replace(end, follow=end.follow or asked_for) for end in ends.values())
 
 
 def find_end(task: TaskState) -> Place | None:
     """Where the work of a task ended; until its follow-up has succeeded, this is where it ended before."""
-    before = task.follow_ups.handed
-    return task.place if before is None or task.end.outcome == "succeeded" else before
+    before = task.handed_place
+    return task.place if before is None or task.outcome == "succeeded" else before
 
 
 def _walk(task: TaskState, tasks: Mapping[str, TaskState]) -> Iterator[Handed]:

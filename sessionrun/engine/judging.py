@@ -14,8 +14,8 @@ from typing import Final
 
 from sessionrun.engine.moves import decide_outcome, enter
 from sessionrun.engine.rounds import ENDS_WITH_BEST
-from sessionrun.engine.state import State, TaskState
-from sessionrun.engine.task import Failure
+from sessionrun.engine.state import State
+from sessionrun.engine.task import Failure, TaskState
 from sessionrun.model.keys import Phase
 from sessionrun.model.mends import REFUSED
 from sessionrun.model.reasons import INFRASTRUCTURE, NO_TESTS, UNRESOLVED
@@ -27,34 +27,33 @@ LEAVES_WORK: Final[frozenset[Phase]] = frozenset(("work", "check"))
 
 def fail(state: State, task: TaskState, outcome: Outcome, reason_class: str | None, reason: str | None) -> None:
     """End the attempt without success; if hidden tests can judge its work, they do so first."""
-    progress = task.progress
     if _is_judged_first(task, outcome, reason_class):
-        progress.failure = Failure(outcome, reason_class, reason)
+        task.failure = Failure(outcome, reason_class, reason)
         enter(state, task, "park")
-    elif progress.failure is not None and reason_class in (UNRESOLVED, NO_TESTS):
-        decide_outcome(state, task, *progress.failure)
+    elif task.failure is not None and reason_class in (UNRESOLVED, NO_TESTS):
+        decide_outcome(state, task, *task.failure)
     else:
         decide_outcome(state, task, outcome, reason_class, reason)
 
 
 def demands_change(task: TaskState) -> bool:
     """Whether the task fails if its work changes nothing: not where hidden tests pass, because they decide."""
-    return task.spec.expect_change and not (hides_tests(task.spec) and task.progress.proof == "proved")
+    return task.spec.expect_change and not (hides_tests(task.spec) and task.proof == "proved")
 
 
 def take_back(task: TaskState) -> None:
     """Make a failure of a success if RELEASE has found no change where the task demands one, or refuses a mend."""
     refused = task.place.refused if task.place is not None else None
-    if task.end.decided == "succeeded" and refused is not None:
-        task.end = task.end._replace(decided="failed", reason_class=REFUSED, reason=f"{REFUSED}: {refused}")
+    if task.decided == "succeeded" and refused is not None:
+        task.decided, task.reason_class, task.reason = "failed", REFUSED, f"{REFUSED}: {refused}"
     unchanged = task.place is not None and task.place.changed is False
-    if task.end.decided == "succeeded" and demands_change(task) and unchanged:
+    if task.decided == "succeeded" and demands_change(task) and unchanged:
         reason = "no_change: nothing in its worktree differs from the base commit"
-        task.end = task.end._replace(decided="failed", reason_class="no_change", reason=reason)
+        task.decided, task.reason_class, task.reason = "failed", "no_change", reason
 
 
 def _is_judged_first(task: TaskState, outcome: Outcome, reason_class: str | None) -> bool:
-    leaves = task.progress.phase in LEAVES_WORK and outcome in ENDS_WITH_BEST
+    leaves = task.phase in LEAVES_WORK and outcome in ENDS_WITH_BEST
     return hides_tests(task.spec) and leaves and reason_class not in INFRASTRUCTURE
 
 

@@ -14,8 +14,8 @@ from typing import Final
 from sessionrun.engine.moves import stop
 from sessionrun.engine.reboot import ease_holds
 from sessionrun.engine.starts import MAX_TRIES, count_try, find_keeper
-from sessionrun.engine.state import RunningJob, State, TaskState
-from sessionrun.engine.task import READY, LandEntry, LandStatus
+from sessionrun.engine.state import State
+from sessionrun.engine.task import READY, LandEntry, LandStatus, RunningJob, TaskState
 from sessionrun.model.events import Entry, JobFinished, JobLost
 from sessionrun.model.keys import JobKey
 from sessionrun.model.landings import LAND_FAILED, WorkHeld
@@ -44,7 +44,7 @@ def next_landing(state: State, now: float | None = None) -> JobKey | None:
     if not queue:
         return None
     first = state.tasks[next(iter(queue))]
-    return JobKey(first.spec.id, first.progress.attempt, first.progress.round, "land", land.turns + 1)
+    return JobKey(first.spec.id, first.attempt, first.round, "land", land.turns + 1)
 
 
 def held_again_at(state: State) -> float | None:
@@ -71,7 +71,7 @@ def enter_landing(state: State, task: TaskState) -> None:
     and what waits for it may be ready with it.
     """
     place = task.place
-    if task.end.outcome != "succeeded":
+    if task.outcome != "succeeded":
         _hold_unfinished(state, task)
         return
     if state.spec.landing is None or task.spec.upstream is not None or _has_landed_whole(task):
@@ -86,7 +86,7 @@ def enter_landing(state: State, task: TaskState) -> None:
     elif state.land.held:
         _requeue(state, [*state.land.held, task.spec.id])
     else:  # nothing in the queue waits for it at its first end: a task that needs it ends later
-        _sort_out(state, [task.spec.id, *(state.land.waiting if task.follow_ups.texts else ())])
+        _sort_out(state, [task.spec.id, *(state.land.waiting if task.follow_ups else ())])
 
 
 def pause_landing(state: State, task: TaskState) -> None:
@@ -108,7 +108,7 @@ def land_again(state: State, names: Iterable[str], *, bounced: bool = True) -> N
     wanted = ("held", "bounced") if bounced else ("held",)
     chosen = []
     for task in _with_mends(state, names):
-        if task.landing is None or task.end.outcome != "succeeded":
+        if task.landing is None or task.outcome != "succeeded":
             continue
         mend = task.spec.mend
         if mend is not None and (task.landing.status != "held" or not is_mending(state.tasks[mend.task])):
@@ -226,7 +226,7 @@ def _hold_unfinished(state: State, task: TaskState) -> None:
 
 def _has_landed_whole(task: TaskState) -> bool:
     """Whether the follow-up has added nothing to work that has landed."""
-    before, place = task.follow_ups.handed, task.place
+    before, place = task.handed_place, task.place
     has_landed = task.landing is not None and task.landing.status == "landed"
     return has_landed and before is not None and place is not None and before.commit == place.commit
 

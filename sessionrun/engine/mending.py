@@ -14,8 +14,8 @@ from itertools import count
 from typing import Any, Final
 
 from sessionrun.engine.landing import hold_work, is_mending, leave_queue, requeue_waiting
-from sessionrun.engine.state import State, TaskState
-from sessionrun.engine.task import LandEntry
+from sessionrun.engine.state import State
+from sessionrun.engine.task import LandEntry, TaskState
 from sessionrun.model.events import Entry, TaskAdded
 from sessionrun.model.landings import WorkBounced, WorkHeld, WorkLanded
 from sessionrun.model.mends import Mend
@@ -78,13 +78,13 @@ def note_end(state: State, task: TaskState) -> None:
     mend = task.spec.mend
     if mend is None or task.landing is not None:
         return
-    reason = task.end.reason or "its mend left no work"
+    reason = task.reason or "its mend left no work"
     about = (mend.files, mend.against, mend.output)
     bounced = LandEntry("bounced", mend.reason_class, reason, None, None, *about)
     owner = state.tasks[mend.task]
     if not is_mending(owner):
         return
-    if task.end.outcome == "cancelled":
+    if task.outcome == "cancelled":
         leave_queue(state, mend.task, bounced)
     else:
         _follow(state, owner, mend.source, bounced)

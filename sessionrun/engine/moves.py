@@ -10,8 +10,8 @@ from zlib import crc32
 
 from sessionrun.engine.queue import CONTINUING, NEW
 from sessionrun.engine.seats import leave_seat
-from sessionrun.engine.state import PROVIDED_PHASES, RunningJob, State, TaskState, provider_of
-from sessionrun.engine.task import NO_THREAD, share_end
+from sessionrun.engine.state import State, provider_of
+from sessionrun.engine.task import NO_THREAD, UP_TO_WORK, RunningJob, TaskState
 from sessionrun.engine.tokens import give, is_shut, span_tokens
 from sessionrun.model.keys import Phase
 from sessionrun.model.spec import SLOT, Outcome
@@ -35,7 +35,7 @@ def enlist(state: State, task: TaskState) -> None:
 
     A follow-up waits for nothing: the task has long got what its needs hand on.
     """
-    if task.follow_ups.texts:
+    if task.follow_ups:
         state.queue.push(NEW, task.order, task.spec.id)
         return
     for need in dict.fromkeys(task.spec.needs):
@@ -43,10 +43,10 @@ def enlist(state: State, task: TaskState) -> None:
         if needed is None:
             decide_outcome(state, task, "skipped", "need", f"need: no task {need!r} in this session")
             return
-        if needed.end.outcome is None:
+        if needed.outcome is None:
             state.dependents.setdefault(need, {})[task.spec.id] = None
             task.unmet += 1
-        elif needed.end.outcome != "succeeded":
+        elif needed.outcome != "succeeded":
             skip_for(state, task, needed)
             return
     if not task.unmet:
@@ -57,9 +57,9 @@ def tell_dependents(state: State, task: TaskState) -> None:
     """The task has its outcome: a task that waits for it has one need less, or is skipped."""
     for dependent_id in state.dependents.pop(task.spec.id, ()):
         dependent = state.tasks[dependent_id]
-        if dependent.end.decided is not None or dependent.end.outcome is not None:
+        if dependent.decided is not None or dependent.outcome is not None:
             continue
-        if task.end.outcome != "succeeded":
+        if task.outcome != "succeeded":
             skip_for(state, dependent, task)
             continue
         dependent.unmet -= 1
@@ -69,13 +69,10 @@ def tell_dependents(state: State, task: TaskState) -> None:
 
 def skip_for(state: State, task: TaskState, needed: TaskState) -> None:
     """The task is not tried, because one that it needs did not succeed."""
-    reason = needed.end.reason
-    if (needed.end.outcome, needed.end.reason_class) != (
-        "skipped",
-        "need",
-    ):  # else its reason names the first cause
+    reason = needed.reason  # of one that is skipped too it names the first cause
+    if (needed.outcome, needed.reason_class) != ("skipped", "need"):
         ends = {"cancelled": "was cancelled", "skipped": "was skipped"}
-        reason = f"need: {needed.spec.id!r} {ends.get(needed.end.outcome or '', 'did not succeed')}"
+        reason = f"need: {needed.spec.id!r} {ends.get(needed.outcome or '', 'did not succeed')}"
     decide_outcome(state, task, "skipped", "need", reason)
 
 
@@ -87,7 +84,7 @@ def halt(state: State) -> None:
     """As many tasks failed as may: nothing new starts.  What has begun goes on, unless all is to stop now."""
     state.halted, state.feed_open = True, False
     for task in state.tasks.values():
-        if task.end.known_outcome is not None:
+        if task.known_outcome is not None:
             continue
         if not task.active:
             give_up(state, task)
@@ -97,8 +94,8 @@ def halt(state: State) -> None:
 
 def give_up(state: State, task: TaskState) -> None:
     """Nothing new starts any more: what an earlier attempt came to stays, all else is skipped."""
-    if task.end.last_outcome is not None:
-        decide_outcome(state, task, task.end.last_outcome, task.end.reason_class, task.end.reason)
+    if task.last_outcome is not None:
+        decide_outcome(state, task, task.last_outcome, task.reason_class, task.reason)
     else:
         decide_outcome(state, task, "skipped", "max_failures", _describe_halt(state))
 
@@ -108,10 +105,10 @@ def cancel(state: State, task: TaskState, *, now: bool = False, why: str | None 
 
     RELEASE runs on, but for `now`: then it is ended, and the worktree stays.
     """
-    task.wish = task.wish._replace(cancelled=True, again=False, why=why)
-    if task.job is not None and (now or task.end.decided is None):
+    task.cancelled, task.again, task.cancel_reason = True, False, why
+    if task.job is not None and (now or task.decided is None):
         stop(state, task, task.job, "cancelled", now=now)
-    elif task.end.decided is None:
+    elif task.decided is None:
         decide_outcome(state, task, "cancelled", "cancelled", f"cancelled: {why or 'on request'}")
 
 
@@ -124,9 +121,8 @@ def stop(state: State, task: TaskState, job: RunningJob, reason: Stopping, *, no
 
 def enter(state: State, task: TaskState, phase: Phase) -> None:
     """On to a phase, whose first job may start."""
-    progress = task.progress
-    progress.phase, progress.start, progress.tries = phase, 1, 0
-    if phase in PROVIDED_PHASES and state.providers and is_shut(state, provider_of(state, task), task, {}):
+    task.phase, task.start, task.tries = phase, 1, 0
+    if phase in UP_TO_WORK and state.providers and is_shut(state, provider_of(state, task), task, {}):
         suspend(state, task)
     state.queue.push(CONTINUING, task.order, task.spec.id)
 
@@ -135,14 +131,21 @@ def decide_outcome(
     state: State, task: TaskState, outcome: Outcome, reason_class: str | None, reason: str | None
 ) -> None:
     """The outcome is known; RELEASE comes first where PREPARE was claimed."""
-    last = task.end.last_outcome
-    if outcome == "cancelled" and task.wish.why is not None:
-        reason = f"cancelled: {task.wish.why}"
-    task.end = share_end(decided=outcome, reason_class=reason_class, reason=reason, last_outcome=last)
-    if task.progress.prepared:
+    if outcome == "cancelled" and task.cancel_reason is not None:
+        reason = f"cancelled: {task.cancel_reason}"
+    task.decided, task.outcome, task.reason_class, task.reason = outcome, None, reason_class, reason
+    if task.prepared:
         enter(state, task, "release")
     else:
         state.queue.decided.append(task.spec.id)
+
+
+def begin_attempt(task: TaskState, number: int) -> None:
+    """The attempt of this number begins: no job of it was claimed, and none has found anything."""
+    task.attempt, task.round, task.phase, task.start, task.tries = number, 1, None, 1, 0
+    task.prepared = task.worked = task.overdue = False
+    task.check_passed = task.proof = task.checked = task.best = task.node = task.failure = None
+    task.audit, task.deadline, task.round_deadline = (), None, None
 
 
 def close_attempt(state: State, task: TaskState) -> None:
@@ -151,15 +154,10 @@ def close_attempt(state: State, task: TaskState) -> None:
     What the attempt came to stays to be shown; the caller says how it ended.
     """
     give(state, list(span_tokens(state, task)))
-    progress = task.progress
-    progress.phase, progress.start, progress.tries, progress.prepared = None, 1, 0, False
-    if task.setbacks.suspended:
-        task.setbacks = task.setbacks._replace(suspended=False)
-    if task.last_work.thread is not task.thread:
-        task.last_work = task.last_work._replace(thread=task.thread)
-    task.thread = NO_THREAD
+    task.phase, task.start, task.tries, task.prepared, task.suspended = None, 1, 0, False, False
+    task.last_thread, task.thread = task.thread, NO_THREAD
     leave_seat(state, task)
-    before = task.follow_ups.place
+    before = task.earlier_place
     if before is not None and (task.place is None or task.place.base_commit is None):
         task.place = before  # a PREPARE that failed has changed nothing
     resign(state, task)
@@ -173,7 +171,7 @@ def has_turn(task: TaskState) -> bool:
 def take_turn(state: State, task: TaskState) -> None:
     """WORK went well: on to the next prompt."""
     task.thread = task.thread._replace(turn=task.thread.turn + 1)
-    task.progress.start, task.progress.tries = task.progress.start + 1, 0
+    task.start, task.tries = task.start + 1, 0
     state.queue.push(CONTINUING, task.order, task.spec.id)
 
 
@@ -192,6 +190,6 @@ def leave_thread(task: TaskState) -> None:
 
 def suspend(state: State, task: TaskState) -> None:
     """The task has to wait for its provider: others may have its slot meanwhile."""
-    if not task.setbacks.suspended:
+    if not task.suspended:
         give(state, [token for token in span_tokens(state, task) if token[0] == SLOT])
-        task.setbacks = task.setbacks._replace(suspended=True)
+        task.suspended = True

@@ -9,7 +9,8 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 from typing import TYPE_CHECKING, Final
 
-from sessionrun.engine.state import PROVIDED_PHASES, State
+from sessionrun.engine.state import State
+from sessionrun.engine.task import UP_TO_WORK
 from sessionrun.model.keys import Phase
 from sessionrun.model.spec import SLOT
 
@@ -62,7 +63,7 @@ def paced_by(state: State, phase: Phase, taken: Mapping[str, int]) -> Iterator[s
     """What keeps a job of `phase` from starting now, beside what is `taken` by others that start with it."""
     if START in state.holds:
         yield START
-    if phase in PROVIDED_PHASES and MACHINE in state.holds:
+    if phase in UP_TO_WORK and MACHINE in state.holds:
         yield MACHINE
     if phase == "work" and (STAGGER in state.holds or STAGGER in taken):
         yield STAGGER

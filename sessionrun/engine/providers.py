@@ -20,7 +20,8 @@ from zlib import crc32
 from sessionrun.engine.budget import is_used_up
 from sessionrun.engine.moves import backoff_s, leave_thread, suspend
 from sessionrun.engine.queue import CONTINUING, NEW
-from sessionrun.engine.state import PROVIDED_PHASES, Provider, State, TaskState, provider_of
+from sessionrun.engine.state import Provider, State, provider_of
+from sessionrun.engine.task import UP_TO_WORK, TaskState
 from sessionrun.engine.tokens import is_shut
 from sessionrun.model.events import Entry, HoldPlaced, LimitHeard
 from sessionrun.model.reasons import FALLBACK_ON, NO_CONVERSATION, Effect, effect_of, goes_on
@@ -70,13 +71,11 @@ def keep_in_work(state: State, entry: Entry, task: TaskState, failure: Failure) 
     if effect != "none":
         reason = failure.reason or str(failure.reason_class)
         hold(state, entry, provider_of(state, task), effect, reason, failure.resets_at)
-    if task.wish.cancelled or is_used_up(state, task) or not _take_way(state, entry, task, failure.reason_class):
+    if task.cancelled or is_used_up(state, task) or not _take_way(state, entry, task, failure.reason_class):
         return False
-    progress = task.progress
-    progress.start, progress.tries = progress.start + 1, 0
-    progress.deadline, progress.round_deadline = None, None
+    task.start, task.tries, task.deadline, task.round_deadline = task.start + 1, 0, None, None
     # of a lost conversation it stays what broke that one off
-    if failure.reason_class != NO_CONVERSATION and (task.thread.conversation or task.setbacks.fallbacks):
+    if failure.reason_class != NO_CONVERSATION and (task.thread.conversation or task.fallbacks):
         task.thread = task.thread._replace(broken_off=failure.reason)
     if is_shut(state, provider_of(state, task), task, {}):
         suspend(state, task)
@@ -95,17 +94,15 @@ def _take_way(state: State, entry: Entry, task: TaskState, reason_class: str | N
     if _wants_fallback(task, reason_class):
         change_agent(task)
         return True
-    if effect == "limit" or (effect == "backoff" and task.setbacks.backoffs < MAX_BACKOFFS):
-        if effect == "backoff":
-            task.setbacks = task.setbacks._replace(backoffs=task.setbacks.backoffs + 1)
+    if effect == "limit" or (effect == "backoff" and task.backoffs < MAX_BACKOFFS):
+        task.backoffs += effect == "backoff"
         suspend(state, task)
         return True
-    may_retry = task.setbacks.retried < task.spec.retries and not state.halted and effect == "none"
+    may_retry = task.retried < task.spec.retries and not state.halted and effect == "none"
     if may_retry and can_go_on and goes_on(reason_class):
         suspend(state, task)
-        retried = task.setbacks.retried + 1
-        not_before = entry.mono + backoff_s(task.spec.id, retried)
-        task.setbacks = task.setbacks._replace(retried=retried, not_before=not_before)
+        task.retried += 1
+        task.not_before = entry.mono + backoff_s(task.spec.id, task.retried)
         return True
     return False
 
@@ -178,21 +175,21 @@ def prefers_fallback(state: State, task: TaskState, provider: str) -> bool:
     """Whether a task that would have to wait for its provider takes another agent instead."""
     known = state.providers.get(provider)
     is_limit = known is not None and known.effect == "limit" and provider in state.holds
-    return is_limit and task.next_phase() in PROVIDED_PHASES and _wants_fallback(task, "usage_limit")
+    return is_limit and task.next_phase() in UP_TO_WORK and _wants_fallback(task, "usage_limit")
 
 
 def change_agent(task: TaskState) -> None:
     """The next alternative's turn: it knows nothing of what the last one said."""
-    task.setbacks = task.setbacks._replace(fallbacks=task.setbacks.fallbacks + 1, backoffs=0)
-    task.last_work = task.last_work._replace(conversation=None, model=None)
+    task.fallbacks, task.backoffs = task.fallbacks + 1, 0
+    task.last_conversation = task.last_model = None
     leave_thread(task)
 
 
 def offer(state: State, task: TaskState) -> None:
     """The task's next job may start, once its time has come."""
     rank = CONTINUING if task.active else NEW
-    if task.setbacks.not_before:
-        state.queue.delay(task.setbacks.not_before, task.order, task.spec.id, rank)
+    if task.not_before:
+        state.queue.delay(task.not_before, task.order, task.spec.id, rank)
     else:
         state.queue.push(rank, task.order, task.spec.id)
 
@@ -209,7 +206,7 @@ def rebase(state: State, now: float) -> None:
 
 def _wants_fallback(task: TaskState, reason_class: str | None) -> bool:
     chosen = task.spec.fallback_on or FALLBACK_ON
-    return task.setbacks.fallbacks < len(task.spec.fallback) and reason_class in chosen
+    return task.fallbacks < len(task.spec.fallback) and reason_class in chosen
 
 
 def _until(entry: Entry, effect: Effect, strikes: int, resets_at: float | None) -> float:

@@ -29,13 +29,13 @@ def rebase_clock(state: State, entry: Entry) -> None:
     """After a reboot the monotonic clock counts anew: deadlines of before mean nothing."""
     now = entry.mono
     for task in state.tasks.values():
-        if task.end.outcome is not None:
+        if task.outcome is not None:
             continue
-        task.progress.deadline, task.progress.round_deadline = None, None
-        if task.times.started_at is not None:
-            task.times = task.times._replace(started_mono=now - (entry.at - task.times.started_at))
-        if task.setbacks.not_before:
-            task.setbacks = task.setbacks._replace(not_before=now)
+        task.deadline, task.round_deadline = None, None
+        if task.started_at is not None:
+            task.started_mono = now - (entry.at - task.started_at)
+        if task.not_before:
+            task.not_before = now
             offer(state, task)
     for name, hold in state.holds.items():
         if hold.until is not None and name not in state.providers:

@@ -14,12 +14,12 @@ from sessionrun.engine.changes import change_tasks, note_ran
 from sessionrun.engine.follow_ups import ask_more, take_up
 from sessionrun.engine.landing import cancel_landing, land_again, pause_landing
 from sessionrun.engine.mending import give_up_mends
-from sessionrun.engine.moves import cancel, enlist, resign
+from sessionrun.engine.moves import begin_attempt, cancel, enlist, resign
 from sessionrun.engine.pace import START
 from sessionrun.engine.providers import lift
 from sessionrun.engine.queue import CONTINUING, NEW
-from sessionrun.engine.state import BUDGET, FAILURES, State, TaskState
-from sessionrun.engine.task import NO_SETBACKS, NO_TIMES, End, Progress
+from sessionrun.engine.state import BUDGET, FAILURES, State
+from sessionrun.engine.task import TaskState
 from sessionrun.engine.width import set_width
 from sessionrun.model.events import RequestReceived
 
@@ -76,7 +76,7 @@ def _cancel(state: State, event: RequestReceived) -> None:
     if not event.tasks:
         state.cancelled, state.feed_open, state.held = True, False, None
     for task in _named(state, event.tasks):
-        if task.end.outcome is None:
+        if task.outcome is None:
             cancel(state, task, now=event.now, why=event.reason)
     if not event.tasks:
         cancel_landing(state, now=event.now)
@@ -88,16 +88,16 @@ def _retry(state: State, event: RequestReceived) -> None:
     if event.change is not None:
         change_tasks(state, chosen, event.change)
     for task in chosen:
-        if task.end.outcome is None:  # its RELEASE comes first
-            task.wish = task.wish._replace(again=True, cancelled=False)
-    reopen(state, [task for task in chosen if task.end.outcome is not None])
+        if task.outcome is None:  # its RELEASE comes first
+            task.again, task.cancelled = True, False
+    reopen(state, [task for task in chosen if task.outcome is not None])
     if event.tasks or "failed" in event.outcomes:
         land_again(state, [task.spec.id for task in _named(state, event.tasks)])
 
 
 def _continue(state: State, event: RequestReceived) -> None:
     for task in _named(state, event.tasks[:1]) if event.tasks else ():
-        if task.end.outcome is not None and event.text:
+        if task.outcome is not None and event.text:
             ask_more(task, event.text)
             pause_landing(state, task)
             reopen(state, [task])
@@ -109,7 +109,7 @@ def list_chosen(state: State, event: RequestReceived) -> list[TaskState]:
 
 
 def _is_chosen(task: TaskState, event: RequestReceived) -> bool:
-    outcome = task.end.known_outcome
+    outcome = task.known_outcome
     is_old_mend = task.spec.mend is not None and not event.tasks  # a retry of its owner begins new ones
     if outcome is None or outcome == "succeeded" or is_old_mend:
         return False
@@ -123,8 +123,8 @@ def _hold(state: State, event: RequestReceived) -> None:
     if not event.tasks:
         state.held = reason
     for task in _named(state, event.tasks):
-        if task.end.outcome is None:
-            task.wish = task.wish._replace(held=reason)
+        if task.outcome is None:
+            task.held = reason
             if task.job is None or task.job.key.phase != "work":
                 resign(state, task)  # else the tasks behind it would wait for its release, too
 
@@ -140,10 +140,10 @@ def _release(state: State, event: RequestReceived) -> None:
     if state.ended is None:
         land_again(state, [task.spec.id for task in _named(state, event.tasks)], bounced=False)
     for task in _named(state, event.tasks):
-        if task.wish.held is None:
+        if task.held is None:
             continue
-        task.wish = task.wish._replace(held=None)
-        if task.end.outcome is None and task.job is None and not task.unmet:
+        task.held = None
+        if task.outcome is None and task.job is None and not task.unmet:
             state.queue.push(CONTINUING if task.active else NEW, task.order, task.spec.id)
 
 
@@ -176,32 +176,35 @@ def _named(state: State, names: Iterable[str]) -> Iterator[TaskState]:
 
 
 def _is_skipped_for_need(task: TaskState) -> bool:
-    return task.end.known_outcome == "skipped" and task.end.reason_class == "need"
+    return task.known_outcome == "skipped" and task.reason_class == "need"
 
 
 def _is_hopeless(state: State, name: str) -> bool:
     """Whether a task that needs this one would be skipped: it is unknown, or it ended without success."""
     task = state.tasks.get(name)
-    return task is None or task.end.known_outcome not in (None, "succeeded")
+    return task is None or task.known_outcome not in (None, "succeeded")
 
 
 def _reset(state: State, task: TaskState) -> None:
     """As if it was never tried but for what earlier attempts left: their number, usage, workspace, last reason."""
-    end, attempt = task.end, task.progress.attempt
-    if end.outcome is not None:
-        state.outcomes[end.outcome] -= 1
-        if not state.outcomes[end.outcome]:
-            del state.outcomes[end.outcome]
-        state.failed_mends -= task.spec.mend is not None and end.outcome in FAILURES
-    taken = task.setbacks.fallbacks if task.follow_ups.texts else 0  # the agent that knows the conversation
-    if task.setbacks.fallbacks and not taken:
+    if task.outcome is not None:
+        state.outcomes[task.outcome] -= 1
+        if not state.outcomes[task.outcome]:
+            del state.outcomes[task.outcome]
+        state.failed_mends -= task.spec.mend is not None and task.outcome in FAILURES
+    keeps_agent = bool(task.follow_ups)  # the one that knows the conversation
+    if task.fallbacks and not keeps_agent:
         note_ran(task)
-    if end.known_outcome == "skipped":  # it never began, so this is not a further attempt
-        task.progress, task.end = Progress(attempt), End(last_outcome=end.last_outcome)
+        task.fallbacks = 0
+    if task.known_outcome == "skipped":  # it never began, so this is not a further attempt
+        begin_attempt(task, task.attempt)
+        task.reason_class = task.reason = None
     else:
-        task.progress = Progress(attempt + 1)
-        task.end = End(last_outcome=end.outcome, reason_class=end.reason_class, reason=end.reason)
-    task.unmet, task.wish, task.times = 0, state.wish, NO_TIMES
-    task.setbacks = NO_SETBACKS._replace(fallbacks=taken) if taken else NO_SETBACKS
-    task.totals = task.totals._replace(forgiven=cost_of(task))
+        begin_attempt(task, task.attempt + 1)
+        task.last_outcome = task.outcome
+    task.decided = task.outcome = None
+    task.unmet, task.cancelled, task.cancel_reason, task.again, task.held = 0, False, None, False, state.held
+    task.retried, task.backoffs, task.suspended, task.not_before = 0, 0, False, 0.0
+    task.started_at = task.started_mono = task.ended_at = task.duration_s = task.ended_seq = None
+    task.forgiven = cost_of(task)
     take_up(task)

@@ -9,8 +9,7 @@ from __future__ import annotations
 
 from typing import Final
 
-from sessionrun.engine.state import TaskState
-from sessionrun.engine.task import Best
+from sessionrun.engine.task import Best, TaskState
 from sessionrun.model.checks import Checked
 from sessionrun.model.reasons import LEFT_RUNNING
 from sessionrun.model.spec import Outcome
@@ -21,38 +20,35 @@ ENDS_WITH_BEST: Final[frozenset[Outcome]] = frozenset(("failed", "timed_out"))
 
 def begin_clocks(task: TaskState, now: float) -> None:
     """A WORK job has started `now` (monotonic): the time of its attempt and of its round counts from the first."""
-    progress, spec = task.progress, task.spec
-    if progress.deadline is None and spec.timeout_s is not None:
-        progress.deadline = now + spec.timeout_s
-    if progress.round_deadline is None and spec.round_timeout_s is not None:
-        progress.round_deadline = now + spec.round_timeout_s
+    if task.deadline is None and task.spec.timeout_s is not None:
+        task.deadline = now + task.spec.timeout_s
+    if task.round_deadline is None and task.spec.round_timeout_s is not None:
+        task.round_deadline = now + task.spec.round_timeout_s
 
 
 def begin_round(task: TaskState, reason_class: str | None, reason: str | None) -> None:
     """On to the next round, for this reason."""
-    progress = task.progress
-    progress.round += 1
-    progress.round_deadline, progress.overdue = None, reason_class == "round_timeout"
+    task.round += 1
+    task.round_deadline, task.overdue = None, reason_class == "round_timeout"
     if reason_class == LEFT_RUNNING:
         task.thread = task.thread._replace(broken_off=reason)
 
 
 def keep_round(task: TaskState, checked: Checked | None, *, passed: bool) -> None:
     """Note what a CHECK found out, and whether its round is the best so far."""
-    progress = task.progress
-    progress.check_passed, progress.checked = passed, checked
+    task.check_passed, task.checked = passed, checked
     if task.spec.rounds > 1:
-        progress.best = _choose(progress.best, progress.round, checked or Checked(), passed=passed)
+        task.best = _choose(task.best, task.round, checked or Checked(), passed=passed)
 
 
 def find_better(task: TaskState) -> Best | None:
     """The earlier round whose work is put back before the task's work is parked; None: what lies there stays."""
-    best = task.progress.best
+    best = task.best
     if best is None or best.checked.counts is None or best.checked.snapshot is None:
         return None
-    is_earlier = best.round < task.progress.round and not task.progress.check_passed
-    failure = task.progress.failure
-    outcome = task.end.decided or (failure.outcome if failure is not None else None)
+    is_earlier = best.round < task.round and not task.check_passed
+    failure = task.failure
+    outcome = task.decided or (failure.outcome if failure is not None else None)
     return best if is_earlier and outcome in ENDS_WITH_BEST else None
 
 

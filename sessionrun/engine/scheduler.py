@@ -34,7 +34,8 @@ from sessionrun.engine.orders import CancelJob, CheckOutput, EndSession, Order, 
 from sessionrun.engine.pace import START, count_start
 from sessionrun.engine.providers import prefers_fallback
 from sessionrun.engine.queue import NEW
-from sessionrun.engine.state import BUDGET, CANARY, FAILURES, PROVIDED_PHASES, State, TaskState, provider_of
+from sessionrun.engine.state import BUDGET, CANARY, FAILURES, State, provider_of
+from sessionrun.engine.task import UP_TO_WORK, TaskState
 from sessionrun.engine.tokens import lacking_tokens, wanted_tokens
 from sessionrun.model.events import (
     AgentChanged,
@@ -114,7 +115,7 @@ def _end_tasks(state: State, now: float) -> Iterator[Order]:
     limited = state.spec.limits.max_failures is not None
     while state.queue.decided:
         task = state.tasks[state.queue.decided.popleft()]
-        is_due = task.end.decided is not None and task.end.outcome is None and not task.progress.prepared
+        is_due = task.decided is not None and task.outcome is None and not task.prepared
         if not is_due or task.spec.id in ended:
             continue
         ended.add(task.spec.id)
@@ -131,15 +132,15 @@ def _hold_for_budget(state: State) -> Iterator[Order]:
 
 
 def _ending(state: State, task: TaskState, now: float) -> TaskEnded | TaskRetried:
-    assert task.end.decided is not None
-    retry = task.end.decided in RETRIED and task.setbacks.retried < task.spec.retries
-    retry = retry and task.end.reason_class not in NEVER_RETRIED
-    if retry and task.end.reason_class != BUDGET and is_used_up(state, task):
+    assert task.decided is not None
+    retry = task.decided in RETRIED and task.retried < task.spec.retries
+    retry = retry and task.reason_class not in NEVER_RETRIED
+    if retry and task.reason_class != BUDGET and is_used_up(state, task):
         return TaskEnded(task.spec.id, "failed", BUDGET, describe_used_up(state, task))
-    if retry and not task.wish.cancelled and not state.halted:
-        not_before = now + backoff_s(task.spec.id, task.setbacks.retried + 1)
-        return TaskRetried(task.spec.id, task.end.decided, task.end.reason_class, task.end.reason, not_before)
-    return TaskEnded(task.spec.id, task.end.decided, task.end.reason_class, task.end.reason)
+    if retry and not task.cancelled and not state.halted:
+        not_before = now + backoff_s(task.spec.id, task.retried + 1)
+        return TaskRetried(task.spec.id, task.decided, task.reason_class, task.reason, not_before)
+    return TaskEnded(task.spec.id, task.decided, task.reason_class, task.reason)
 
 
 def _start_jobs(state: State, now: float) -> Iterator[Order]:
@@ -187,9 +188,9 @@ def _has_more(state: State, offered: str, taken: dict[str, int]) -> bool:
 
 def _startable(task: TaskState, now: float) -> bool:
     """Whether an entry of the ready queue still means something."""
-    if task.end.outcome is not None or task.job is not None or task.setbacks.not_before > now or task.is_held:
+    if task.outcome is not None or task.job is not None or task.not_before > now or task.is_held:
         return False
-    return task.end.decided is None or task.progress.prepared
+    return task.decided is None or task.prepared
 
 
 def _take_or_lack(state: State, task: TaskState, taken: dict[str, int]) -> str | None:
@@ -198,7 +199,7 @@ def _take_or_lack(state: State, task: TaskState, taken: dict[str, int]) -> str |
     if lacking is None:
         for name, amount in wanted_tokens(state, task):
             taken[name] = taken.get(name, 0) + amount
-        if state.providers and task.next_phase() in PROVIDED_PHASES:
+        if state.providers and task.next_phase() in UP_TO_WORK:
             taken[CANARY + provider_of(state, task)] = 1
         count_start(state, task.next_phase(), taken)
         taken[BUDGET] = taken.get(BUDGET, 0) + wanted_money(state, task)
@@ -209,7 +210,7 @@ def _take_or_lack(state: State, task: TaskState, taken: dict[str, int]) -> str |
 
 
 def _session_ended(state: State) -> SessionEnded:
-    all_good = all(task.end.outcome == "succeeded" and _has_landed(task) for task in _find_decisive(state))
+    all_good = all(task.outcome == "succeeded" and _has_landed(task) for task in _find_decisive(state))
     return SessionEnded("cancelled" if state.cancelled else "completed", "succeeded" if all_good else "failed")
 
 

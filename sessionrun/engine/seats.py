@@ -8,7 +8,8 @@ from __future__ import annotations
 
 from itertools import count
 
-from sessionrun.engine.state import State, TaskState
+from sessionrun.engine.state import State
+from sessionrun.engine.task import TaskState
 
 
 def take_seat(state: State, task: TaskState) -> None:

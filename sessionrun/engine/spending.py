@@ -9,7 +9,8 @@ from sessionrun.engine.budget import to_usd
 from sessionrun.engine.state import BUDGET
 
 if TYPE_CHECKING:
-    from sessionrun.engine.state import State, TaskState
+    from sessionrun.engine.state import State
+    from sessionrun.engine.task import TaskState
     from sessionrun.model.usage import Usage
 
 
@@ -33,7 +34,7 @@ def project_usage_by_model(totals: Mapping[str, Usage]) -> dict[str, Any] | None
 def project_usage_by_agent(task: TaskState) -> dict[str, Any] | None:
     """The same of each agent and model, if another one than the task's own used some of it."""
     by_agent: dict[str, dict[str, Usage]] = {}
-    for (agent, model), used in task.totals.by_model.items():
+    for (agent, model), used in task.usage_by_agent.items():
         by_agent.setdefault(agent, {})[model] = used
     if by_agent.keys() <= {task.agent}:
         return None

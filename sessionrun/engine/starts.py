@@ -8,7 +8,8 @@ from __future__ import annotations
 
 from typing import Final
 
-from sessionrun.engine.state import Keeper, RunningJob, State
+from sessionrun.engine.state import State
+from sessionrun.engine.task import Keeper, RunningJob
 from sessionrun.engine.transitions import MAX_STARTS
 from sessionrun.model.events import JobFinished, JobLost
 

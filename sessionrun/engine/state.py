@@ -6,54 +6,23 @@ The records are changed by `fold` alone (`take` and `give` are its accounts of t
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Final, TypeAlias
+from dataclasses import field
+from typing import TYPE_CHECKING, Final
 
 from sessionrun.engine.queue import ReadyQueue
-from sessionrun.engine.task import (
-    NO_END,
-    NO_FOLLOW_UPS,
-    NO_SETBACKS,
-    NO_THREAD,
-    NO_TIMES,
-    NO_TOTALS,
-    NO_WISH,
-    NO_WORK,
-    End,
-    FollowUps,
-    LandEntry,
-    LastWork,
-    Progress,
-    Setbacks,
-    Thread,
-    Times,
-    Totals,
-    Wish,
-)
+from sessionrun.engine.task import RunningJob, TaskState
 from sessionrun.model.frozen import changeable
-from sessionrun.model.keys import JobKey, Phase
-from sessionrun.model.places import Place
+from sessionrun.model.keys import JobKey
 from sessionrun.model.reasons import Effect
-from sessionrun.model.spec import PROVIDER_PREFIX, Limits, Outcome, SessionSpec, TaskSpec, hides_tests
-from sessionrun.model.turns import WORKSPACE_PHASES, turn_deadline
+from sessionrun.model.spec import PROVIDER_PREFIX, Outcome, SessionSpec
 from sessionrun.model.usage import Usage
 
 if TYPE_CHECKING:  # a launch shows a state in which nothing has happened
-    from sessionrun.engine.transitions import Stopping
     from sessionrun.model.cluster import SlotsOffered
-    from sessionrun.model.events import HoldPlaced, SessionEnded, SupervisorStarted, Timer
+    from sessionrun.model.events import HoldPlaced, SessionEnded, SupervisorStarted
 
 FAILURES: Final[tuple[Outcome, ...]] = ("failed", "timed_out", "lost", "interrupted")
 """Outcomes that count as a failure of the task itself."""
-
-HELD_PHASES: Final[frozenset[Phase]] = frozenset(("prepare", "setup", "work"))
-"""What a hold on request keeps from starting; CHECK and RELEASE only finish what has been done."""
-
-PROVIDED_PHASES: Final[frozenset[Phase]] = frozenset(("prepare", "setup", "work"))
-"""What a hold on a task's provider keeps from starting: WORK, and what would only have to wait for WORK then."""
-
-Keeper: TypeAlias = tuple[int | None, int | None]
-"""Which keeper runs the jobs: its pid, and the kernel's start time of it."""
 
 CANARY: Final = "canary "
 """Before a provider's name: the one task that may go first is chosen."""
@@ -94,156 +63,6 @@ class Money:
     working: int = 0
     lifted: bool = False
     rates: dict[str, Rate] = field(default_factory=dict)
-
-
-@changeable
-class RunningJob:
-    """The job a task has claimed; `stopping` says why it is being stopped, if it is; `now`: without grace.
-
-    `keeper` runs it, or `node` of a cluster, to which it went in that `epoch`.  `timer` is what `deadline` is the
-    end of.  Beside it, at `idle_at`, the output is to be looked at; `output_size` is what it was (bytes).
-    `reserved` is the money kept for it, None where it costs none.
-    """
-
-    key: JobKey
-    keeper: Keeper = (None, None)
-    pid: int | None = None
-    started: int | None = None
-    deadline: float | None = None
-    timer: Timer = "timeout"
-    stopping: Stopping | None = None
-    now: bool = False
-    idle_at: float | None = None
-    output_size: int = 0
-    reserved: int | None = None
-    node: str | None = None
-    epoch: str | None = None
-
-    def timer_at(self, time: float) -> Timer | None:
-        """The timer of this job that is up at that monotonic time; None: there is none (any more)."""
-        if self.stopping is not None:
-            return None
-        if time == self.deadline:
-            return self.timer
-        return "idle_timeout" if time == self.idle_at else None
-
-
-@dataclass(slots=True)
-class TaskState:
-    """One task: what was asked for, the job that runs, and a record for each concern (see `task`).
-
-    The records but `job` and `progress` are values: a change puts a new one in the place of the old one.
-    """
-
-    spec: TaskSpec
-    """What was asked for."""
-    num: int
-    """The place in the plan, from 1."""
-    unmet: int = 0
-    """How many of its needs have no outcome yet."""
-    job: RunningJob | None = None
-    """The job that the task has claimed; None: it has none at the moment."""
-    place: Place | None = None
-    """The workspace in git, as the last PREPARE or RELEASE left it; None: it has none."""
-    progress: Progress = field(default_factory=Progress)
-    """Where it stands."""
-    wish: Wish = NO_WISH
-    """What requests want of it."""
-    setbacks: Setbacks = NO_SETBACKS
-    """What it has met with, and waits for because of that."""
-    thread: Thread = NO_THREAD
-    """The conversation that its next WORK job goes on with."""
-    last_work: LastWork = NO_WORK
-    """What its last WORK job left."""
-    end: End = NO_END
-    """How it ended, or its last attempt."""
-    times: Times = NO_TIMES
-    """When it began and ended."""
-    totals: Totals = NO_TOTALS
-    """What its WORK jobs used."""
-    landing: LandEntry | None = None
-    """Its place in the landing queue; None: it has none."""
-    seat: int | None = None
-    """The number of the worktree that stays in which it works; None: it has none."""
-    follow_ups: FollowUps = NO_FOLLOW_UPS
-    """What was asked of it after its end."""
-
-    @property
-    def order(self) -> int:
-        """What orders tasks that are ready: smaller goes first.  A bigger priority, then the place in the plan."""
-        return self.num - (self.spec.priority << 32)
-
-    @property
-    def active(self) -> bool:
-        """Whether the task holds its task-span tokens."""
-        return self.progress.phase is not None and self.end.outcome is None
-
-    @property
-    def agent(self) -> str:
-        """The agent whose turn it is: the task's own, or the last alternative taken."""
-        taken = self.setbacks.fallbacks
-        return self.spec.fallback[taken - 1].agent if taken else self.spec.agent
-
-    @property
-    def asked_model(self) -> str | None:
-        """The model that goes with `agent`."""
-        taken = self.setbacks.fallbacks
-        return self.spec.fallback[taken - 1].model if taken else self.spec.model
-
-    @property
-    def is_held(self) -> bool:
-        """Whether a hold on request keeps the task's next job from starting."""
-        waits = self.wish.held is not None and self.job is None and self.end.outcome is None
-        return waits and self.next_phase() in HELD_PHASES
-
-    def has_phase(self, phase: Phase) -> bool:
-        """Whether this task goes through `phase` at all."""
-        spec = self.spec
-        if phase == "prepare":
-            return spec.workspace.kind != "none"
-        if phase == "setup":
-            return bool(spec.setup) or spec.environment is not None
-        if phase == "check":
-            return spec.check is not None or spec.brief is not None or spec.answer == "patch"
-        if phase in ("park", "prove"):
-            return spec.prove is not None
-        return phase == "work" or self.progress.prepared
-
-    def has_round_after(self, phase: Phase) -> bool:
-        """Whether another round may follow when a job of this phase ends; tests that are hidden send none back."""
-        return self.progress.round < self.spec.rounds and not (phase == "prove" and hides_tests(self.spec))
-
-    def next_phase(self) -> Phase:
-        """The phase of this task's next job."""
-        if self.progress.phase is not None:
-            return self.progress.phase
-        if self.has_phase("prepare"):
-            return "prepare"
-        return "setup" if self.has_phase("setup") else "work"
-
-    def deadline_of(self, phase: Phase, now: float, limits: Limits) -> tuple[float | None, Timer]:
-        """When a job of `phase` that begins `now` is to end (monotonic), and which limit that is.
-
-        Those of the attempt and of the round hold for WORK and CHECK; a check may have an earlier one.  A setup
-        has its own.  Of PREPARE and RELEASE it is the first look at whether their time counts already.
-        """
-        if phase in WORKSPACE_PHASES:
-            return turn_deadline(limits, now, 0), "workspace_timeout"
-        if phase == "setup":
-            limit = self.spec.setup_timeout_s
-            return None if limit is None else now + limit, "setup_timeout"
-        ends: list[tuple[float | None, Timer]] = []
-        if phase in ("work", "check"):
-            ends = [(self.progress.deadline, "timeout"), (self.progress.round_deadline, "round_timeout")]
-        if phase == "check" and self.spec.check is not None and self.spec.check.timeout_s is not None:
-            ends.append((now + self.spec.check.timeout_s, "check_timeout"))
-        known: list[tuple[float, Timer]] = [(end, timer) for end, timer in ends if end is not None]
-        return min(known, key=lambda one: one[0], default=(None, "timeout"))
-
-    def next_key(self) -> JobKey:
-        """The key of this task's next job."""
-        progress = self.progress
-        return JobKey(self.spec.id, progress.attempt, progress.round, self.next_phase(), progress.start)
 
 
 @changeable
@@ -372,11 +191,6 @@ class State:
     def failures(self) -> int:
         """How many tasks failed by themselves (not skipped, not cancelled); mends do not count."""
         return sum(self.outcomes.get(outcome, 0) for outcome in FAILURES) - self.failed_mends
-
-    @property
-    def wish(self) -> Wish:
-        """What requests want of a task that is added or reopened now: at most a hold on all."""
-        return NO_WISH if self.held is None else Wish(held=self.held)
 
     @property
     def exhausted(self) -> bool:

@@ -34,7 +34,8 @@ from sessionrun.model.times import format_time
 from sessionrun.model.words import Standing, Word, choose_word, describe_session, name_tries, stand
 
 if TYPE_CHECKING:
-    from sessionrun.engine.state import State, TaskState
+    from sessionrun.engine.state import State
+    from sessionrun.engine.task import TaskState
     from sessionrun.model.checks import Counts
     from sessionrun.model.events import HoldPlaced
 
@@ -207,27 +208,27 @@ def _project_task(state: State, task: TaskState) -> dict[str, Any]:
         "labels": spec.labels,
         "status": _status_word(task),
         "phase": _phase_word(task),
-        "outcome": task.end.outcome,
+        "outcome": task.outcome,
         "word": _choose_word(state, task, held, held_reason),
-        "reason_class": held if held_reason else task.end.reason_class,
-        "reason": f"{held}: {held_reason}" if held_reason else task.end.reason,
+        "reason_class": held if held_reason else task.reason_class,
+        "reason": f"{held}: {held_reason}" if held_reason else task.reason,
         "held_until": format_time(held_until),
-        "attempt": task.progress.attempt,
-        "round": task.progress.round,
-        "follow_ups": len(task.follow_ups.texts),
+        "attempt": task.attempt,
+        "round": task.round,
+        "follow_ups": len(task.follow_ups),
         "mends": task.spec.mend and task.spec.mend.task,
         "agent": task.agent,
-        "model": task.last_work.model or task.asked_model,
-        "earlier_agents": [ran._asdict() for ran in task.totals.ran] or None,
-        "exit_code": task.last_work.exit_code,
-        "signal": task.last_work.signal,
-        "leftovers": [asdict(left) for left in task.last_work.leftovers or ()] or None,
-        "started_at": format_time(task.times.started_at),
-        "ended_at": format_time(task.times.ended_at),
+        "model": task.last_model or task.asked_model,
+        "earlier_agents": [ran._asdict() for ran in task.ran] or None,
+        "exit_code": task.exit_code,
+        "signal": task.signal,
+        "leftovers": [asdict(left) for left in task.leftovers or ()] or None,
+        "started_at": format_time(task.started_at),
+        "ended_at": format_time(task.ended_at),
         "ended_seq": find_end(task),
-        "duration_s": None if task.times.duration_s is None else round(task.times.duration_s, 3),
-        "pid": (task.job.pid or None) if task.job and not task.end.outcome else None,
-        "node": task.progress.node,
+        "duration_s": None if task.duration_s is None else round(task.duration_s, 3),
+        "pid": (task.job.pid or None) if task.job and not task.outcome else None,
+        "node": task.node,
         "branch": place.branch,
         "rescue_branch": place.rescue,
         "worktree": place.worktree,
@@ -244,13 +245,13 @@ def _project_task(state: State, task: TaskState) -> dict[str, Any]:
         "raw": f"task-{spec.id}.raw" if agent and agent.output not in ("text", "aider") else None,
         "needs": spec.needs,
         **_project_upstream(spec, place),
-        "conversation": task.last_work.conversation,
-        "usage": None if task.totals.usage is None else project_usage(task.totals.usage),
-        "usage_by_model": project_usage_by_model(task.totals.sum_by_model()),
+        "conversation": task.last_conversation,
+        "usage": None if task.usage is None else project_usage(task.usage),
+        "usage_by_model": project_usage_by_model(task.sum_by_model()),
         "usage_by_agent": project_usage_by_agent(task),
         "check": None if spec.check is None and spec.answer != "patch" else _project_check(task),
-        "proof": task.progress.proof,
-        "audit": [asdict(note) for note in task.progress.audit] or None,
+        "proof": task.proof,
+        "audit": [asdict(note) for note in task.audit] or None,
         "landing": _project_landing(state, task),
     }
 
@@ -261,7 +262,7 @@ def _stand(state: State, task: TaskState) -> Standing:
     return Standing(
         spec.id,
         _choose_word(state, task, held, reason),
-        task.end.outcome is None,
+        task.outcome is None,
         format_time(until),
         spec.needs,
         _land_status(state, task),
@@ -273,7 +274,7 @@ def _choose_word(state: State, task: TaskState, held: str, reason: str | None) -
     """The word of a task; one that the session claims in its queue first is not held, but waits for a moment."""
     place, is_held = task.place, held == "held" and reason not in (None, UNCLAIMED)
     return choose_word(
-        task.end.outcome,
+        task.outcome,
         runs=has_begun(task) and not (is_held and task.job is None),
         held=is_held,
         landing=_land_status(state, task),
@@ -283,9 +284,9 @@ def _choose_word(state: State, task: TaskState, held: str, reason: str | None) -
 
 def find_end(task: TaskState) -> int | None:
     """The number of the record with which the task ended or, if its work was to land, with which that was over."""
-    if task.end.outcome is None:
+    if task.outcome is None:
         return None
-    return max(task.times.ended_seq or 0, (task.landing.seq or 0) if task.landing else 0)
+    return max(task.ended_seq or 0, (task.landing.seq or 0) if task.landing else 0)
 
 
 def _project_landing(state: State, task: TaskState) -> dict[str, Any] | None:
@@ -317,12 +318,11 @@ def _land_status(state: State, task: TaskState) -> str | None:
 
 def _project_check(task: TaskState) -> dict[str, Any]:
     """What the checks of the attempt came to; `best_round` is that whose work is kept."""
-    progress = task.progress
-    counts = progress.checked.counts if progress.checked else None
-    best = progress.best
+    counts = task.checked.counts if task.checked else None
+    best = task.best
     best_counts = best.checked.counts if best else None
     return {
-        "passed": progress.check_passed,
+        "passed": task.check_passed,
         "rounds": task.spec.rounds,
         "counts": None if counts is None else _project_counts(counts),
         "best_round": best.round if best else None,
@@ -363,11 +363,11 @@ def _project_processes(state: State) -> dict[str, Any] | None:
 
 
 def _status_word(task: TaskState) -> str:
-    return "completed" if task.end.outcome else "running" if has_begun(task) else "pending"
+    return "completed" if task.outcome else "running" if has_begun(task) else "pending"
 
 
 def _phase_word(task: TaskState) -> str | None:
-    if task.end.outcome:
+    if task.outcome:
         return None
     return PHASE_WORDS[task.next_phase()] if has_begun(task) else "queued"
 
@@ -377,7 +377,7 @@ def has_begun(task: TaskState) -> bool:
 
     One that gave its slot back waits in the queue again, for its provider.
     """
-    return task.active and task.times.started_at is not None and not task.setbacks.suspended
+    return task.active and task.started_at is not None and not task.suspended
 
 
 def _hold(state: State, task: TaskState) -> tuple[float | None, str, str | None]:
@@ -386,8 +386,8 @@ def _hold(state: State, task: TaskState) -> tuple[float | None, str, str | None]
     A hold on request shows in any case, for only a request ends it; another one only on a task that could run.
     """
     if task.is_held:
-        return None, "held", task.wish.held
-    if task.end.outcome or task.job or task.unmet:
+        return None, "held", task.held
+    if task.outcome or task.job or task.unmet:
         return None, "held", None
     refusal = None
     if is_waiting_for_money(state, task):
@@ -395,14 +395,15 @@ def _hold(state: State, task: TaskState) -> tuple[float | None, str, str | None]
     elif state.money.working and (first := find_first_wait(state, task, {})) is not None:
         refusal = describe_first_wait(first)
     holds = _find_holds(state, task) if state.holds else []
-    until = max([task.setbacks.not_before, *[hold.until or 0.0 for hold in holds]])
+    until = max([task.not_before, *[hold.until or 0.0 for hold in holds]])
     word = "paced" if holds and holds[0].resource in PACED else "held"
     return until + state.wall_offset if until else None, word, holds[0].reason if holds else refusal
 
 
 def _find_holds(state: State, task: TaskState) -> list[HoldPlaced]:
     """The holds that keep the task's next job from starting, by name; those that pass by themselves come last."""
-    from sessionrun.engine.state import PROVIDED_PHASES, provider_of
+    from sessionrun.engine.state import provider_of
+    from sessionrun.engine.task import UP_TO_WORK
     from sessionrun.engine.tokens import job_tokens, task_tokens, workspace_needs
 
     phase = task.next_phase()
@@ -410,7 +411,7 @@ def _find_holds(state: State, task: TaskState) -> list[HoldPlaced]:
     names |= {name for name, _ in job_tokens(state, task, task.next_phase())}
     if task.next_phase() == "prepare":
         names.update(workspace_needs(task))
-    if state.providers and task.next_phase() in PROVIDED_PHASES:
+    if state.providers and task.next_phase() in UP_TO_WORK:
         names.add(provider_of(state, task))
     if is_waiting_for_money(state, task):
         names.add(BUDGET)

@@ -1,25 +1,65 @@
-"""What a session's journal says of one task, in one record for each concern.
+"""One task of a session, as its journal tells it, and the job of it that runs.
 
-`Progress` changes with every job, so each task has its own and it is changed in place.  All other records are
-values: a change puts a new one in the place of the old one.  All tasks to which nothing of a kind has happened
-share one record of that kind.  So a task that waits costs little memory.
-
-This module decides nothing, and does not know why a record is changed.
+All of it is changed by `fold` alone.  This module decides nothing, and does not know why something is changed.
 """
 
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
-from functools import lru_cache
-from typing import Final, Literal, NamedTuple
+from dataclasses import field
+from typing import TYPE_CHECKING, Final, Literal, NamedTuple, TypeAlias
 
 from sessionrun.model.checks import Checked, Note
 from sessionrun.model.ends import Leftover
-from sessionrun.model.keys import Phase
+from sessionrun.model.frozen import changeable
+from sessionrun.model.keys import JobKey, Phase
 from sessionrun.model.places import Place
-from sessionrun.model.spec import Outcome, ProofVerdict
+from sessionrun.model.spec import Limits, Outcome, ProofVerdict, TaskSpec, hides_tests
+from sessionrun.model.turns import WORKSPACE_PHASES, turn_deadline
 from sessionrun.model.usage import Usage
+
+if TYPE_CHECKING:  # a launch shows a state in which nothing has happened
+    from sessionrun.engine.transitions import Stopping
+    from sessionrun.model.events import Timer
+
+UP_TO_WORK: Final[frozenset[Phase]] = frozenset(("prepare", "setup", "work"))
+"""What a hold on request, on a task's provider or for want of money keeps from starting: WORK, and what would only
+have to wait for WORK then.  The phases behind it only finish what has been done, and cost nothing."""
+
+Keeper: TypeAlias = tuple[int | None, int | None]
+"""Which keeper runs the jobs: its pid, and the kernel's start time of it."""
+
+
+@changeable
+class RunningJob:
+    """The job a task has claimed; `stopping` says why it is being stopped, if it is; `now`: without grace.
+
+    `keeper` runs it, or `node` of a cluster, to which it went in that `epoch`.  `timer` is what `deadline` is the
+    end of.  Beside it, at `idle_at`, the output is to be looked at; `output_size` is what it was (bytes).
+    `reserved` is the money kept for it, None where it costs none.
+    """
+
+    key: JobKey
+    keeper: Keeper = (None, None)
+    pid: int | None = None
+    started: int | None = None
+    deadline: float | None = None
+    timer: Timer = "timeout"
+    stopping: Stopping | None = None
+    now: bool = False
+    idle_at: float | None = None
+    output_size: int = 0
+    reserved: int | None = None
+    node: str | None = None
+    epoch: str | None = None
+
+    def timer_at(self, time: float) -> Timer | None:
+        """The timer of this job that is up at that monotonic time; None: there is none (any more)."""
+        if self.stopping is not None:
+            return None
+        if time == self.deadline:
+            return self.timer
+        return "idle_timeout" if time == self.idle_at else None
 
 
 class Failure(NamedTuple):
@@ -38,10 +78,82 @@ class Best(NamedTuple):
     why: str
 
 
-@dataclass(slots=True)
-class Progress:
-    """How far a task is: its attempt, round and phase, and what its jobs have found."""
+class Thread(NamedTuple):
+    """The conversation with which the next WORK job of a task goes on.  An attempt begins a new conversation."""
 
+    conversation: str | None = None
+    """Its id, as the agent gave it; None: the next job begins a conversation."""
+    usage: Usage | None = None
+    """What the runs in it used so far."""
+    broken_off: str | None = None
+    """Why the last run was broken off, which the next prompt tells the agent; None: it need not know."""
+    turn: int = 1
+    """Where the prompts are turns of one conversation: the number of the next job's prompt, from 1."""
+
+
+class Ran(NamedTuple):
+    """With which agent and model the attempts up to `attempt` ran, before a retry changed that."""
+
+    attempt: int
+    agent: str
+    model: str | None
+
+
+LandStatus = Literal["ready", "waiting", "landed", "bounced", "mending", "held"]
+"""Where the work of a task stands on its way to the branch: `ready` for the next LAND job, `waiting` for the work
+of a task that it needs, or at an end."""
+
+
+class LandEntry(NamedTuple):
+    """The work of a task in the landing queue of its session."""
+
+    status: LandStatus
+    """Where it stands."""
+    reason_class: str | None = None
+    """The word for why it has not landed."""
+    reason: str | None = None
+    """The same in one line for people; of work that landed, what is remarkable."""
+    commit: str | None = None
+    """The commit of the branch with which it landed, if that is known."""
+    mend: str | None = None
+    """What a user can do so that it lands."""
+    files: tuple[str, ...] = ()
+    """The files in conflict."""
+    against: tuple[str, ...] = ()
+    """The tasks that landed before and changed the same files."""
+    output: str | None = None
+    """The file with what a red gate printed."""
+    at: float | None = None
+    """When the journal said that it landed, was bounced or is held (seconds since the epoch)."""
+    seq: int | None = None
+    """The number of the journal's record with which it came to stand there; None: that of the task's end."""
+
+
+READY: Final = LandEntry("ready")
+NO_THREAD: Final = Thread()
+_NO_USAGE: Final[Mapping[tuple[str, str], Usage]] = {}
+
+
+@changeable
+class TaskState:
+    """One task: what was asked for, the job that runs, and what came of it so far."""
+
+    spec: TaskSpec
+    """What was asked for."""
+    num: int
+    """The place in the plan, from 1."""
+    unmet: int = 0
+    """How many of its needs have no outcome yet."""
+    job: RunningJob | None = None
+    """The job that the task has claimed; None: it has none at the moment."""
+    place: Place | None = None
+    """The workspace in git, as the last PREPARE or RELEASE left it; None: it has none."""
+    landing: LandEntry | None = None
+    """Its place in the landing queue; None: it has none."""
+    seat: int | None = None
+    """The number of the worktree that stays in which it works; None: it has none."""
+
+    # Where its attempt stands; `begin_attempt` begins with these anew.
     attempt: int = 1
     """The number of the attempt, from 1."""
     round: int = 1
@@ -78,23 +190,17 @@ class Progress:
     """How a job failed whose work hidden tests judge: if they do not pass, the attempt ends so.  None: no job
     failed."""
 
-
-class Wish(NamedTuple):
-    """What requests want of a task."""
-
+    # What requests want of it.
     cancelled: bool = False
     """There is to be no further attempt."""
+    cancel_reason: str | None = None
+    """Why it is cancelled, if that is said."""
     again: bool = False
     """There is to be another attempt as soon as the decided outcome is recorded."""
     held: str | None = None
     """The reason of a hold on request; None: there is none."""
-    why: str | None = None
-    """Why it is cancelled, if that is said."""
 
-
-class Setbacks(NamedTuple):
-    """What has gone wrong with a task since the user last asked for it, and what it waits for because of that."""
-
+    # What has gone wrong since the user last asked for it, and what it waits for because of that.
     retried: int = 0
     """How many attempts `retries` gave."""
     fallbacks: int = 0
@@ -106,55 +212,25 @@ class Setbacks(NamedTuple):
     not_before: float = 0.0
     """When its next job may start (monotonic); 0: at once."""
 
-
-class Thread(NamedTuple):
-    """The conversation with which the next WORK job of a task goes on.  An attempt begins a new conversation."""
-
-    conversation: str | None = None
-    """Its id, as the agent gave it; None: the next job begins a conversation."""
-    usage: Usage | None = None
-    """What the runs in it used so far."""
-    broken_off: str | None = None
-    """Why the last run was broken off, which the next prompt tells the agent; None: it need not know."""
-    turn: int = 1
-    """Where the prompts are turns of one conversation: the number of the next job's prompt, from 1."""
-
-
-class LastWork(NamedTuple):
-    """What the last WORK job of a task left."""
-
+    # Its conversation, and what its last WORK job left.
+    thread: Thread = NO_THREAD
+    """The conversation that its next WORK job goes on with."""
+    last_thread: Thread = NO_THREAD
+    """The conversation as it stood when its attempt ended; a follow-up goes on with it."""
+    last_conversation: str | None = None
+    """The id of the last job's conversation; if that gave no id, that of an earlier job."""
+    last_model: str | None = None
+    """The model that it used; if the job named no model, that of an earlier job."""
     exit_code: int | None = None
-    """Its exit code; None: it has none."""
+    """The exit code of the last WORK job; None: it has none."""
     signal: int | None = None
     """The signal that ended it."""
-    conversation: str | None = None
-    """The id of its conversation; if the job gave no id, that of an earlier job."""
-    model: str | None = None
-    """The model that it used; if the job named no model, that of an earlier job."""
     remark: tuple[str, str] | None = None
     """Reason class and reason of one that passed, though its exit was not seen or not its own."""
-    thread: Thread = Thread()
-    """The conversation as it stood when its attempt ended; a follow-up goes on with it."""
     leftovers: tuple[Leftover, ...] | None = None
     """What it left behind."""
 
-
-class FollowUps(NamedTuple):
-    """What a user asked of a task after its end, and what its further attempts go on with."""
-
-    texts: tuple[str, ...] = ()
-    """The follow-ups, in their order; the attempts work on the last one."""
-    attempt: int = 1
-    """The attempt with which the last one began."""
-    place: Place | None = None
-    """Where the work lay when the last attempt ended: the next PREPARE goes on there."""
-    handed: Place | None = None
-    """Where the task ended when it last succeeded: tasks that need it get this until it succeeds again."""
-
-
-class End(NamedTuple):
-    """How a task ended, or its last attempt."""
-
+    # How it ended, or its last attempt.
     decided: Outcome | None = None
     """The outcome until it is recorded; a RELEASE that is owed comes in between."""
     outcome: Outcome | None = None
@@ -166,28 +242,7 @@ class End(NamedTuple):
     reason: str | None = None
     """The same reason in one line for people."""
 
-    @property
-    def known_outcome(self) -> Outcome | None:
-        """The outcome, whether it is recorded or only decided; None: neither."""
-        return self.outcome or self.decided
-
-
-@lru_cache(maxsize=256)
-def share_end(
-    *,
-    decided: Outcome | None = None,
-    outcome: Outcome | None = None,
-    last_outcome: Outcome | None,
-    reason_class: str | None,
-    reason: str | None,
-) -> End:
-    """One record for all tasks that end alike, as most do."""
-    return End(decided, outcome, last_outcome, reason_class, reason)
-
-
-class Times(NamedTuple):
-    """When a task began and ended, since it was last asked for."""
-
+    # When it began and ended, since it was last asked for.
     started_at: float | None = None
     """When its first process started (wall time)."""
     started_mono: float | None = None
@@ -199,24 +254,10 @@ class Times(NamedTuple):
     ended_seq: int | None = None
     """The number of the journal's record of its end."""
 
-
-_NO_MODELS: Final[Mapping[tuple[str, str], Usage]] = {}
-
-
-class Ran(NamedTuple):
-    """With which agent and model the attempts up to `attempt` ran, before a retry changed that."""
-
-    attempt: int
-    agent: str
-    model: str | None
-
-
-class Totals(NamedTuple):
-    """What all WORK jobs of a task used together."""
-
+    # What all of its WORK jobs used together.
     usage: Usage | None = None
     """The sum; None: nothing is known of any."""
-    by_model: Mapping[tuple[str, str], Usage] = _NO_MODELS
+    usage_by_agent: Mapping[tuple[str, str], Usage] = field(default_factory=lambda: _NO_USAGE)
     """The sums by agent and by the name of the model (see `name_model`)."""
     forgiven: int = 0
     """The part of the cost (nanodollars) that the task's budget does not count: what the task had cost when the
@@ -224,50 +265,98 @@ class Totals(NamedTuple):
     ran: tuple[Ran, ...] = ()
     """With what earlier attempts ran, where a retry changed that; oldest first."""
 
+    # What a user asked of it after its end, and what its further attempts go on with.
+    follow_ups: tuple[str, ...] = ()
+    """The follow-ups, in their order; the attempts work on the last one."""
+    follow_up_attempt: int = 1
+    """The attempt with which the last one began."""
+    earlier_place: Place | None = None
+    """Where the work lay when the last attempt ended: the next PREPARE goes on there."""
+    handed_place: Place | None = None
+    """Where the task ended when it last succeeded: tasks that need it get this until it succeeds again."""
+
+    @property
+    def order(self) -> int:
+        """What orders tasks that are ready: smaller goes first.  A bigger priority, then the place in the plan."""
+        return self.num - (self.spec.priority << 32)
+
+    @property
+    def active(self) -> bool:
+        """Whether the task holds its task-span tokens."""
+        return self.phase is not None and self.outcome is None
+
+    @property
+    def agent(self) -> str:
+        """The agent whose turn it is: the task's own, or the last alternative taken."""
+        return self.spec.fallback[self.fallbacks - 1].agent if self.fallbacks else self.spec.agent
+
+    @property
+    def asked_model(self) -> str | None:
+        """The model that goes with `agent`."""
+        return self.spec.fallback[self.fallbacks - 1].model if self.fallbacks else self.spec.model
+
+    @property
+    def known_outcome(self) -> Outcome | None:
+        """The outcome, whether it is recorded or only decided; None: neither."""
+        return self.outcome or self.decided
+
+    @property
+    def is_held(self) -> bool:
+        """Whether a hold on request keeps the task's next job from starting."""
+        waits = self.held is not None and self.job is None and self.outcome is None
+        return waits and self.next_phase() in UP_TO_WORK
+
+    def has_phase(self, phase: Phase) -> bool:
+        """Whether this task goes through `phase` at all."""
+        spec = self.spec
+        if phase == "prepare":
+            return spec.workspace.kind != "none"
+        if phase == "setup":
+            return bool(spec.setup) or spec.environment is not None
+        if phase == "check":
+            return spec.check is not None or spec.brief is not None or spec.answer == "patch"
+        if phase in ("park", "prove"):
+            return spec.prove is not None
+        return phase == "work" or self.prepared
+
+    def has_round_after(self, phase: Phase) -> bool:
+        """Whether another round may follow when a job of this phase ends; tests that are hidden send none back."""
+        return self.round < self.spec.rounds and not (phase == "prove" and hides_tests(self.spec))
+
+    def next_phase(self) -> Phase:
+        """The phase of this task's next job."""
+        if self.phase is not None:
+            return self.phase
+        if self.has_phase("prepare"):
+            return "prepare"
+        return "setup" if self.has_phase("setup") else "work"
+
+    def deadline_of(self, phase: Phase, now: float, limits: Limits) -> tuple[float | None, Timer]:
+        """When a job of `phase` that begins `now` is to end (monotonic), and which limit that is.
+
+        Those of the attempt and of the round hold for WORK and CHECK; a check may have an earlier one.  A setup
+        has its own.  Of PREPARE and RELEASE it is the first look at whether their time counts already.
+        """
+        if phase in WORKSPACE_PHASES:
+            return turn_deadline(limits, now, 0), "workspace_timeout"
+        if phase == "setup":
+            limit = self.spec.setup_timeout_s
+            return None if limit is None else now + limit, "setup_timeout"
+        ends: list[tuple[float | None, Timer]] = []
+        if phase in ("work", "check"):
+            ends = [(self.deadline, "timeout"), (self.round_deadline, "round_timeout")]
+        if phase == "check" and self.spec.check is not None and self.spec.check.timeout_s is not None:
+            ends.append((now + self.spec.check.timeout_s, "check_timeout"))
+        known: list[tuple[float, Timer]] = [(end, timer) for end, timer in ends if end is not None]
+        return min(known, key=lambda one: one[0], default=(None, "timeout"))
+
     def sum_by_model(self) -> dict[str, Usage]:
-        """The sums by model, whichever agent asked it."""
+        """What its WORK jobs used by model, whichever agent asked it."""
         sums: dict[str, Usage] = {}
-        for (_, model), used in self.by_model.items():
+        for (_, model), used in self.usage_by_agent.items():
             sums[model] = sums[model].plus(used) if model in sums else used
         return sums
 
-
-LandStatus = Literal["ready", "waiting", "landed", "bounced", "mending", "held"]
-"""Where the work of a task stands on its way to the branch: `ready` for the next LAND job, `waiting` for the work
-of a task that it needs, or at an end."""
-
-
-class LandEntry(NamedTuple):
-    """The work of a task in the landing queue of its session."""
-
-    status: LandStatus
-    """Where it stands."""
-    reason_class: str | None = None
-    """The word for why it has not landed."""
-    reason: str | None = None
-    """The same in one line for people; of work that landed, what is remarkable."""
-    commit: str | None = None
-    """The commit of the branch with which it landed, if that is known."""
-    mend: str | None = None
-    """What a user can do so that it lands."""
-    files: tuple[str, ...] = ()
-    """The files in conflict."""
-    against: tuple[str, ...] = ()
-    """The tasks that landed before and changed the same files."""
-    output: str | None = None
-    """The file with what a red gate printed."""
-    at: float | None = None
-    """When the journal said that it landed, was bounced or is held (seconds since the epoch)."""
-    seq: int | None = None
-    """The number of the journal's record with which it came to stand there; None: that of the task's end."""
-
-
-READY: Final = LandEntry("ready")
-NO_WISH: Final = Wish()
-NO_SETBACKS: Final = Setbacks()
-NO_THREAD: Final = Thread()
-NO_WORK: Final = LastWork()
-NO_END: Final = End()
-NO_TIMES: Final = Times()
-NO_TOTALS: Final = Totals()
-NO_FOLLOW_UPS: Final = FollowUps()
+    def next_key(self) -> JobKey:
+        """The key of this task's next job."""
+        return JobKey(self.spec.id, self.attempt, self.round, self.next_phase(), self.start)

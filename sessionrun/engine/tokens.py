@@ -6,7 +6,8 @@ from collections.abc import Iterable, Iterator, Mapping
 
 from sessionrun.engine.budget import find_first_wait, is_waiting_for_money
 from sessionrun.engine.pace import paced_by
-from sessionrun.engine.state import BUDGET, CANARY, PROVIDED_PHASES, State, TaskState, provider_of
+from sessionrun.engine.state import BUDGET, CANARY, State, provider_of
+from sessionrun.engine.task import UP_TO_WORK, TaskState
 from sessionrun.model.keys import Phase
 from sessionrun.model.spec import SLOT, WALLS_PREFIX, WORKTREE_SPACE, is_task_span
 
@@ -43,7 +44,7 @@ def wanted_tokens(state: State, task: TaskState) -> Iterator[tuple[str, int]]:
     """The tokens of the task's next job that it does not hold yet."""
     if not task.active:
         yield from task_tokens(state, task)
-    elif task.setbacks.suspended:
+    elif task.suspended:
         yield from (token for token in task_tokens(state, task) if token[0] == SLOT)
     yield from job_tokens(state, task, task.next_phase())
 
@@ -57,7 +58,7 @@ def held_tokens(state: State, task: TaskState) -> Iterator[tuple[str, int]]:
 
 def span_tokens(state: State, task: TaskState) -> Iterator[tuple[str, int]]:
     """The tokens that the task holds now until its end; its slot it may have given back meanwhile."""
-    if task.active and not task.setbacks.suspended:
+    if task.active and not task.suspended:
         yield from task_tokens(state, task)
     elif task.active:
         yield from (token for token in task_tokens(state, task) if token[0] != SLOT)
@@ -74,7 +75,7 @@ def lacking_tokens(state: State, task: TaskState, taken: Mapping[str, int]) -> I
 
     The first is the one it waits for.
     """
-    if state.providers and task.next_phase() in PROVIDED_PHASES:
+    if state.providers and task.next_phase() in UP_TO_WORK:
         provider = provider_of(state, task)
         if is_shut(state, provider, task, taken):
             yield provider

@@ -8,8 +8,8 @@ from __future__ import annotations
 from dataclasses import replace
 
 from sessionrun.engine.budget import costs_money
-from sessionrun.engine.state import State, TaskState
-from sessionrun.engine.task import LastWork, Thread
+from sessionrun.engine.state import State
+from sessionrun.engine.task import NO_THREAD, TaskState, Thread
 from sessionrun.model.events import JobFinished
 from sessionrun.model.reasons import NO_CONVERSATION, effect_of
 from sessionrun.model.usage import Usage
@@ -40,12 +40,12 @@ def keep_work(task: TaskState, event: JobFinished) -> None:
         task: the task, of which a WORK job has ended.
         event: the end; its usage is that of the job alone.
     """
-    last = task.last_work
-    conversation, model = event.conversation or last.conversation, event.model or last.model
     has_remark = event.verdict == "passed" and event.reason_class is not None
-    remark = (event.reason_class or "", event.reason or "") if has_remark else None
-    left = event.leftovers
-    task.last_work = LastWork(event.exit_code, event.signal, conversation, model, remark, leftovers=left)
+    task.remark = (event.reason_class or "", event.reason or "") if has_remark else None
+    task.exit_code, task.signal, task.leftovers = event.exit_code, event.signal, event.leftovers
+    task.last_conversation = event.conversation or task.last_conversation
+    task.last_model = event.model or task.last_model
+    task.last_thread = NO_THREAD
     task.thread = _follow(task.thread, event)
 
 
@@ -76,8 +76,8 @@ def account(state: State, task: TaskState, used: Usage | None, model: str | None
     used = replace(used, unpriced_jobs=int(asks and used.cost_usd is None))
     name = name_model(task.agent, model, task.asked_model)
     both = task.agent, name
-    by_model = {**task.totals.by_model, both: _plus(task.totals.by_model.get(both), used)}
-    task.totals = task.totals._replace(usage=_plus(task.totals.usage, used), by_model=by_model)
+    task.usage_by_agent = {**task.usage_by_agent, both: _plus(task.usage_by_agent.get(both), used)}
+    task.usage = _plus(task.usage, used)
     state.usage_by_model[name] = _plus(state.usage_by_model.get(name), used)
     return used
 

@@ -8,7 +8,8 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
-from sessionrun.engine.state import State, TaskState
+from sessionrun.engine.state import State
+from sessionrun.engine.task import TaskState
 from sessionrun.engine.tokens import span_tokens
 from sessionrun.model.cluster import uses_replicas
 from sessionrun.model.spec import SLOT
@@ -25,7 +26,7 @@ def find_width_fault(state: State, event: RequestReceived) -> str | None:
         return "set without max_parallel changes nothing"
     for task in state.tasks.values():
         slots = task.spec.uses.get(SLOT)
-        if slots is not None and task.end.outcome is None and not 0 < slots <= width:
+        if slots is not None and task.outcome is None and not 0 < slots <= width:
             return f"task {task.spec.id!r:.140} uses {slots} of {SLOT!r}"
     return None
 

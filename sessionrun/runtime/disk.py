@@ -12,7 +12,8 @@ import threading
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Final
 
-from sessionrun.engine.state import State, TaskState
+from sessionrun.engine.state import State
+from sessionrun.engine.task import TaskState
 from sessionrun.model.events import Event, TimerFired
 from sessionrun.model.keys import JobKey, Phase
 from sessionrun.model.repositories import repository_of

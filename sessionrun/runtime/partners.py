@@ -8,7 +8,8 @@ import time
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any, Protocol
 
-from sessionrun.engine.state import State, TaskState
+from sessionrun.engine.state import State
+from sessionrun.engine.task import TaskState
 from sessionrun.model.events import Event, JobFinished, JobLost
 from sessionrun.model.keys import JobKey
 from sessionrun.model.spec import Job

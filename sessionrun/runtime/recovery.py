@@ -33,7 +33,7 @@ if TYPE_CHECKING:
 def find_unclaimed(state: State, ledger: Ledger) -> Iterator[JobClaimed]:
     """Claims that the ledger knows and the journal does not: it lost its unsynced end when the power went."""
     for task in state.tasks.values():
-        if task.job is None and task.end.outcome is None and task.next_key().text() in ledger.jobs:
+        if task.job is None and task.outcome is None and task.next_key().text() in ledger.jobs:
             yield JobClaimed(task.next_key())
     landing = next_landing(state, math.inf)
     if landing is not None and landing.text() in ledger.jobs:

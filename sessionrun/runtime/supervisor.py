@@ -311,7 +311,7 @@ class Supervisor:
 
     def _claim(self, key: JobKey) -> JobKey | None:
         task = self._state.tasks[key.task]
-        event = self._executor.claim(key, task.progress.node, task.spec.sandbox)
+        event = self._executor.claim(key, task.node, task.spec.sandbox)
         self._record(event)
         return key if isinstance(event, JobClaimed) else None
 

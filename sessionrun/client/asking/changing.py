@@ -14,7 +14,7 @@ from sessionrun.client.launching.readiness import check_ready
 from sessionrun.client.notices import notify
 from sessionrun.client.planning.assemble import agents_of, foresee_costs, settle_agent, settle_prices
 from sessionrun.engine.changes import find_change_fault
-from sessionrun.engine.state import TaskState
+from sessionrun.engine.task import TaskState
 from sessionrun.model.changes import Change, change_task
 from sessionrun.model.errors import InputError
 from sessionrun.model.spec import AgentSpec, SessionSpec

@@ -16,7 +16,7 @@ from sessionrun.client.notices import notify
 from sessionrun.client.planning.assemble import agents_of, check_spec, ignore_leavings
 from sessionrun.client.reading.view import fold_journal
 from sessionrun.engine.handed import as_earlier, find_handed
-from sessionrun.engine.state import TaskState
+from sessionrun.engine.task import TaskState
 from sessionrun.model.changes import change_task
 from sessionrun.model.errors import InputError
 from sessionrun.model.places import Repository

@@ -110,7 +110,7 @@ def check_outputs(evidence: Evidence) -> Iterator[Finding]:
         elif isinstance(entry.event, JobFinished) and entry.event.wait_status is not None:
             finished.add(entry.event.key)
     for task_id, key in claimed.items():
-        if key not in finished or evidence.state.tasks[task_id].end.outcome is None:
+        if key not in finished or evidence.state.tasks[task_id].outcome is None:
             continue
         answer, raw = evidence.session.output_path(task_id), evidence.session.raw_path(task_id)
         if _stat(answer) is None and _stat(raw) is None:

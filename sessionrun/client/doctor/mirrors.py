@@ -12,7 +12,7 @@ from pathlib import Path
 
 from sessionrun.client.doctor.evidence import Evidence
 from sessionrun.client.doctor.finding import Finding
-from sessionrun.engine.state import TaskState
+from sessionrun.engine.task import TaskState
 from sessionrun.model.errors import SessionrunError
 from sessionrun.model.upstreams import MirrorSite
 

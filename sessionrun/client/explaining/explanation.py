@@ -13,9 +13,9 @@ from typing import Any, Final
 from sessionrun.engine.budget import FIRST, describe_first_wait, describe_refusal
 from sessionrun.engine.changes import find_ran
 from sessionrun.engine.pace import PACED
-from sessionrun.engine.state import BUDGET, RunningJob, State, TaskState
+from sessionrun.engine.state import BUDGET, State
 from sessionrun.engine.status import has_begun
-from sessionrun.engine.task import Ran
+from sessionrun.engine.task import Ran, RunningJob, TaskState
 from sessionrun.engine.tokens import held_tokens, lacking_tokens, wanted_tokens
 from sessionrun.engine.width import find_limit
 from sessionrun.model.events import (
@@ -136,7 +136,7 @@ def _explain_state(grounds: Grounds, shown: Mapping[str, Any]) -> dict[str, Any]
     lacking = list(_lacking(state, task)) if waits and not task.unmet else []
     stopped = [name for name in lacking if name in state.holds or _probes(state, name)]
     short = [name for name in lacking if name not in stopped and name != BUDGET and not name.startswith(FIRST)]
-    retry_at = task.setbacks.not_before + state.wall_offset if waits and task.setbacks.not_before else None
+    retry_at = task.not_before + state.wall_offset if waits and task.not_before else None
     facts = {
         "id": shown["id"],
         "num": shown["num"],
@@ -150,11 +150,11 @@ def _explain_state(grounds: Grounds, shown: Mapping[str, Any]) -> dict[str, Any]
         "audit": shown.get("audit"),
         "attempt": shown["attempt"],
         "round": shown["round"],
-        "follow_up": next(reversed(task.follow_ups.texts), None),
+        "follow_up": next(reversed(task.follow_ups), None),
         "pid": shown["pid"],
         "needs": [_describe_need(state, need) for need in task.spec.needs],
         "holds": [
-            *_describe_request(task.wish.held if waits and task.is_held else None),
+            *_describe_request(task.held if waits and task.is_held else None),
             *(_describe_hold(state, name) for name in stopped),
         ],
         "tokens": [_describe_token(grounds, name, task) for name in short],
@@ -190,14 +190,14 @@ def _find_cause(grounds: Grounds, task: TaskState, facts: Mapping[str, Any]) -> 
     if task.job is not None:
         return _tell_job(task)
     unmet = [need for need in facts["needs"] if need["outcome"] != "succeeded"]
-    if task.end.decided is not None and not task.progress.prepared:
-        return "ending", f"it ends as {task.end.decided}"
+    if task.decided is not None and not task.prepared:
+        return "ending", f"it ends as {task.decided}"
     if unmet:
         states = [f"{need['id']} ({need['outcome'] or need['status']})" for need in unmet]
         return "need", f"needs {', '.join(states)}"
     if facts["retry_at"]:
-        why = task.end.reason or task.end.last_outcome
-        return "backoff", f"attempt {task.progress.attempt} begins at {facts['retry_at']}; {why}"
+        why = task.reason or task.last_outcome
+        return "backoff", f"attempt {task.attempt} begins at {facts['retry_at']}; {why}"
     if facts["holds"]:
         hold = facts["holds"][0]
         until = f", until {hold['until']}" if hold["until"] else ""
@@ -232,7 +232,7 @@ def _tell_end(grounds: Grounds, task: TaskState, facts: Mapping[str, Any]) -> st
         return f"{what} in attempt {facts['attempt']}{_tell_landing(grounds.state, task)}"
     if facts["chain"]:
         root = grounds.state.tasks[facts["chain"][-1]]
-        return f"because of {' <- '.join(facts['chain'])}: {root.end.reason or root.end.outcome}"
+        return f"because of {' <- '.join(facts['chain'])}: {root.reason or root.outcome}"
     return str(facts["reason"] or facts["outcome"])
 
 
@@ -260,8 +260,8 @@ def _describe_need(state: State, need: str) -> dict[str, Any]:
     task = state.tasks.get(need)
     if task is None:
         return {"id": need, "status": None, "outcome": None}
-    status = "completed" if task.end.outcome else "running" if has_begun(task) else "pending"
-    return {"id": need, "status": status, "outcome": task.end.outcome}
+    status = "completed" if task.outcome else "running" if has_begun(task) else "pending"
+    return {"id": need, "status": status, "outcome": task.outcome}
 
 
 def _probes(state: State, resource: str) -> bool:
@@ -308,14 +308,12 @@ def _follow_chain(state: State, task: TaskState) -> list[str]:
     """The tasks because of which this one was skipped, from the nearest to the first that did not succeed."""
     chain: list[str] = []
     at: TaskState | None = task
-    while at is not None and (at.end.outcome, at.end.reason_class) == ("skipped", "need"):  # needs form no circle
+    while at is not None and (at.outcome, at.reason_class) == ("skipped", "need"):  # needs form no circle
         broken = (state.tasks[need] for need in at.spec.needs if need in state.tasks)
         # its reason is that of the need that ended first, or names that one; others may have failed since
-        failed = [other for other in broken if other.end.outcome not in (None, "succeeded")]
-        why = at.end.reason or ""
-        at = next(
-            (one for one in failed if one.end.reason == why or why.startswith(f"need: {one.spec.id!r} ")), None
-        )
+        failed = [other for other in broken if other.outcome not in (None, "succeeded")]
+        why = at.reason or ""
+        at = next((one for one in failed if one.reason == why or why.startswith(f"need: {one.spec.id!r} ")), None)
         if at is not None:
             chain.append(at.spec.id)
     return chain

@@ -11,7 +11,7 @@ from sessionrun.client.planning.forecast import describe_forecast
 from sessionrun.client.planning.plan import Planned
 from sessionrun.engine.budget import find_task_budget
 from sessionrun.engine.handed import find_handed
-from sessionrun.engine.state import TaskState
+from sessionrun.engine.task import TaskState
 from sessionrun.model.places import Repository
 from sessionrun.model.repositories import has_worktree
 from sessionrun.model.sandbox import describe_network

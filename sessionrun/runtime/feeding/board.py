@@ -10,7 +10,8 @@ from collections.abc import Mapping
 from itertools import islice
 from typing import Final, NamedTuple
 
-from sessionrun.engine.state import State, TaskState
+from sessionrun.engine.state import State
+from sessionrun.engine.task import TaskState
 from sessionrun.engine.width import find_limit
 from sessionrun.model.feeding import QUEUE_LABEL, UNCLAIMED
 from sessionrun.model.spec import SLOT
@@ -77,7 +78,7 @@ class Boards:
         width = UNLIMITED if limit is None else limit
         stops = state.cancelled or state.halted or state.held is not None or state.ended is not None
         going = [name for name, one in self._standings.items() if one.kind == "going"]
-        waiting = frozenset(name for name in going if state.tasks[name].wish.held == UNCLAIMED)
+        waiting = frozenset(name for name in going if state.tasks[name].held == UNCLAIMED)
         free = width - len(state.tasks) + state.completed
         last = (waiting, free, state.feed_open and not stops, state.feed_open)
         if not (news or others) and last == self._last:
@@ -97,7 +98,7 @@ class Boards:
 
 
 def _can_begin(task: TaskState) -> bool:
-    return task.end.known_outcome is None and task.job is None and task.wish.held is None
+    return task.known_outcome is None and task.job is None and task.held is None
 
 
 def join_boards(first: Board, second: Board) -> Board:

@@ -97,11 +97,11 @@ class QueueFeeder:
                 yield TaskAdded(one.task)
         elif isinstance(one, Drop):
             task = state.tasks.get(one.name)
-            if task is not None and task.end.known_outcome is None:
+            if task is not None and task.known_outcome is None:
                 yield RequestReceived(f"unclaimed-{state.seq}-{one.name}", "cancel", (one.name,), reason=DROPPED)
         elif isinstance(one, Claimed):
             task = state.tasks.get(one.name)
-            if task is not None and task.wish.held == UNCLAIMED:
+            if task is not None and task.held == UNCLAIMED:
                 yield RequestReceived(f"claimed-{state.seq}-{one.name}", "release", (one.name,))
         elif isinstance(one, LandAgain):
             if not state.cancelled:  # a retry would take that back

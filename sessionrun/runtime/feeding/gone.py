@@ -9,7 +9,8 @@ from functools import cache
 from pathlib import Path
 from typing import Final, NamedTuple
 
-from sessionrun.engine.state import State, TaskState
+from sessionrun.engine.state import State
+from sessionrun.engine.task import TaskState
 from sessionrun.landing.history import load_history
 from sessionrun.model.errors import SessionNotFound, SessionrunError
 from sessionrun.model.landings import LANDING_FOLDER

@@ -5,8 +5,8 @@ from __future__ import annotations
 from typing import Final, Literal, NamedTuple
 
 from sessionrun.engine.mending import find_mender
-from sessionrun.engine.state import State, TaskState
-from sessionrun.engine.task import LandEntry
+from sessionrun.engine.state import State
+from sessionrun.engine.task import LandEntry, TaskState
 from sessionrun.model.feeding import QUEUE_LABEL
 from sessionrun.model.spec import RETRY_LOST
 
@@ -46,8 +46,8 @@ def find_standing(state: State, task: TaskState) -> Standing | None:
     queue_id = task.spec.labels.get(QUEUE_LABEL)
     if queue_id is None:
         return None
-    is_lost = task.end.outcome in RETRY_LOST
-    return Standing(queue_id, *_judge(state, task), is_lost, _find_bounced(task), bool(task.follow_ups.texts))
+    is_lost = task.outcome in RETRY_LOST
+    return Standing(queue_id, *_judge(state, task), is_lost, _find_bounced(task), bool(task.follow_ups))
 
 
 def _find_bounced(task: TaskState) -> tuple[str, str] | None:
@@ -58,12 +58,12 @@ def _find_bounced(task: TaskState) -> tuple[str, str] | None:
 
 
 def _judge(state: State, task: TaskState) -> tuple[Kind, str]:
-    outcome, landing = task.end.outcome, task.landing
+    outcome, landing = task.outcome, task.landing
     if outcome is None:
         return "going", ""
     where = f"session {state.spec.session_id[:8]}, task {task.spec.id}"
     if outcome != "succeeded":
-        return "undone", _word_undone(where, task.end.reason or outcome)
+        return "undone", _word_undone(where, task.reason or outcome)
     if landing is None:
         return "done", f"{_word_success(state, task)} ({where})"
     if landing.status == "landed":

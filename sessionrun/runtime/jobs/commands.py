@@ -9,7 +9,7 @@ from collections.abc import Sequence
 from typing import Final
 
 from sessionrun.agents.verdict import Problem
-from sessionrun.engine.state import TaskState
+from sessionrun.engine.task import TaskState
 from sessionrun.model.errors import JobFileError
 from sessionrun.model.keys import JobKey
 from sessionrun.model.spec import Job

@@ -15,7 +15,7 @@ from pathlib import Path
 
 import orjson
 
-from sessionrun.engine.state import TaskState
+from sessionrun.engine.task import TaskState
 from sessionrun.model.keys import JobKey
 from sessionrun.model.places import Place
 from sessionrun.model.repositories import repository_of

@@ -9,7 +9,7 @@ from pathlib import Path
 
 from sessionrun.agents.verdict import Problem
 from sessionrun.engine.follow_ups import find_earlier
-from sessionrun.engine.state import TaskState
+from sessionrun.engine.task import TaskState
 from sessionrun.model.errors import SessionrunError
 from sessionrun.model.events import JobLost
 from sessionrun.model.keys import JobKey

@@ -15,7 +15,7 @@ from dataclasses import replace
 from sessionrun.agents import table
 from sessionrun.agents.prices import price_usage
 from sessionrun.agents.verdict import Problem, find_end_of_limit, find_problem, format_reason, split_status
-from sessionrun.engine.state import TaskState
+from sessionrun.engine.task import TaskState
 from sessionrun.engine.totals import name_model, usage_since
 from sessionrun.engine.transitions import LINGERING
 from sessionrun.model.cluster import uses_replicas

@@ -11,7 +11,7 @@ from collections import deque
 from collections.abc import Iterator, Mapping
 from pathlib import Path
 
-from sessionrun.engine.state import TaskState
+from sessionrun.engine.task import TaskState
 from sessionrun.model.frozen import frozen
 from sessionrun.model.reasons import LEFT_RUNNING, goes_on
 from sessionrun.model.spec import AgentSpec, SessionSpec, TaskSpec
@@ -103,7 +103,7 @@ def word_prompt(
         conversation: the agent's id of the conversation that goes on; None: a new one begins.
         answer: what a new conversation is told of the answer of the attempt before a follow-up.
     """
-    if task.follow_ups.texts:
+    if task.follow_ups:
         text = _word_follow_up(task, agent, prompt, conversation, answer)
     else:
         text = _turn_of(task, agent, conversation) if task.spec.prompt_mode == "continue" else prompt
@@ -126,12 +126,12 @@ def _turn_of(task: TaskState, agent: AgentSpec, conversation: str | None) -> str
 
 def _word_follow_up(task: TaskState, agent: AgentSpec, prompt: str, conversation: str | None, answer: str) -> str:
     """The last follow-up; a conversation that begins anew also gets the prompt, and what became of it."""
-    *earlier, text = task.follow_ups.texts
+    *earlier, text = task.follow_ups
     if conversation is not None or agent.prompt_kind == "script":
         return text
     parts = [prompt, *(f"Then you were asked:\n\n{one}" for one in earlier)]
-    reason = f" ({task.end.reason})" if task.end.reason else ""
-    ended = f" It ended: {task.end.last_outcome}{reason}." if task.end.last_outcome else ""
+    reason = f" ({task.reason})" if task.reason else ""
+    ended = f" It ended: {task.last_outcome}{reason}." if task.last_outcome else ""
     parts.append(f"You have worked on this before, in another conversation.{ended} Your work is here.")
     if answer:
         parts.append(f"The end of your answer was:\n\n{answer}")
@@ -152,7 +152,7 @@ def word_feedback(feedback: Feedback, who: str) -> bytes:
 
 def _word_continuation(task: TaskState, red_check: Feedback | None, text: str) -> bytes:
     if task.thread.broken_off or red_check is None:
-        asked = f" You were asked:\n\n{text}" if task.thread.turn > 1 or task.follow_ups.texts else ""
+        asked = f" You were asked:\n\n{text}" if task.thread.turn > 1 or task.follow_ups else ""
         why = _word_broken_off(task.thread.broken_off)
         return f"Your last run was broken off {why} Go on where you stopped.{asked}".encode()
     return word_feedback(red_check, "Your work")
@@ -177,6 +177,6 @@ def _tell_evidence(task: TaskState) -> str:
     if task.thread.broken_off:
         place = " What it did may be in the working directory."
         return f"\n\nAn earlier run of this task was broken off {_word_broken_off(task.thread.broken_off)}{place}"
-    if task.progress.attempt > task.follow_ups.attempt and task.end.reason and goes_on(task.end.reason_class):
-        return f"\n\nAn earlier attempt at this task was broken off ({task.end.reason})."
+    if task.attempt > task.follow_up_attempt and task.reason and goes_on(task.reason_class):
+        return f"\n\nAn earlier attempt at this task was broken off ({task.reason})."
     return ""

@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 from dataclasses import replace
 
-from sessionrun.engine.state import TaskState
+from sessionrun.engine.task import TaskState
 from sessionrun.model.keys import JobKey
 from sessionrun.model.repositories import has_worktree
 from sessionrun.model.spec import Job, TaskSpec

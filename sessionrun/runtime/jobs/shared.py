@@ -12,7 +12,7 @@ from typing import Final
 import orjson
 
 from sessionrun.agents.verdict import Problem
-from sessionrun.engine.state import TaskState
+from sessionrun.engine.task import TaskState
 from sessionrun.model.checks import Checked, Note
 from sessionrun.model.cluster import CACHE_TOKEN, PATH_TOKEN, uses_replicas
 from sessionrun.model.frozen import frozen

@@ -16,7 +16,7 @@ import orjson
 from sessionrun.agents import table
 from sessionrun.agents.verdict import Problem
 from sessionrun.engine.budget import find_job_budget, to_usd
-from sessionrun.engine.state import TaskState
+from sessionrun.engine.task import TaskState
 from sessionrun.model.frozen import frozen
 from sessionrun.model.keys import JobKey
 from sessionrun.model.nesting import BUDGET_VARIABLE
@@ -101,7 +101,7 @@ def build_work(site: Site, state: TaskState, key: JobKey, tasks: Mapping[str, Ta
             prompt_file=PROMPT if walled else str(prompt_path),
             conversation=conversation,
             budget=budget,
-            extra=() if state.setbacks.fallbacks else _fill_args(site, task, key),
+            extra=() if state.fallbacks else _fill_args(site, task, key),
         ),
         cwd=directory,
         stdin=str(prompt_path) if agent.stdin == "prompt" else None,
@@ -247,7 +247,7 @@ def find_feedback(site: Site, state: TaskState, key: JobKey) -> tuple[Path | Non
     before = key._replace(round=key.round - 1)
     proofs = site.session.find_starts(before._replace(phase="prove"))
     checks = site.session.find_starts(before._replace(phase="check"))
-    overdue_s = state.spec.round_timeout_s if state.progress.overdue else None
+    overdue_s = state.spec.round_timeout_s if state.overdue else None
     feedback = Feedback(overdue_s=overdue_s, was_reset=resets_hard(state.spec))
     path: Path | None = None
     for folder in (*proofs, *checks):
@@ -265,9 +265,9 @@ def find_feedback(site: Site, state: TaskState, key: JobKey) -> tuple[Path | Non
 
 def _read_earlier_answer(site: Site, state: TaskState) -> str:
     """The end of what the attempt before a follow-up answered; '' for any other task."""
-    if not state.follow_ups.texts:
+    if not state.follow_ups:
         return ""
-    key = JobKey(state.spec.id, state.progress.attempt - 1, 1, "work", 1)
+    key = JobKey(state.spec.id, state.attempt - 1, 1, "work", 1)
     for number in range(state.spec.rounds + 1, 0, -1):  # where they were put away
         for folder in site.session.find_starts(key._replace(round=number)):
             if answer := read_tail(folder / "stdout")[-_TOLD_BYTES:]:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from sessionrun.engine.judging import demands_change
-from sessionrun.engine.state import TaskState
+from sessionrun.engine.task import TaskState
 from sessionrun.model.keys import JobKey
 from sessionrun.model.repositories import repository_of
 from sessionrun.model.spec import title_of
@@ -33,8 +33,8 @@ def make_request(site: Site, state: TaskState, key: JobKey) -> WorkspaceRequest:
         links=task.links,
         place=place,
         keep=repository.keep,
-        succeeded=state.end.decided == "succeeded",
-        worked=state.progress.worked,
+        succeeded=state.decided == "succeeded",
+        worked=state.worked,
         expect_change=demands_change(state),
         branch=task.workspace.branch,
         directory=task.workspace.directory,

@@ -8,7 +8,7 @@ from typing import Final
 
 from sessionrun.agents import table
 from sessionrun.agents.verdict import Problem
-from sessionrun.engine.state import TaskState
+from sessionrun.engine.task import TaskState
 from sessionrun.model.errors import JobFileError
 from sessionrun.model.keys import JobKey
 from sessionrun.model.reasons import CHECK_NOT_RUN, NO_PROGRAM

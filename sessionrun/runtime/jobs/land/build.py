@@ -9,7 +9,7 @@ from typing import Final
 from sessionrun.agents.verdict import Problem, split_status
 from sessionrun.engine.handed import find_end
 from sessionrun.engine.landing import find_first
-from sessionrun.engine.state import TaskState
+from sessionrun.engine.task import TaskState
 from sessionrun.landing.entries import gather_environment, gather_links, word_trailers
 from sessionrun.landing.records import Entry, Fate, Gates, Hold, LandRequest, digest_target
 from sessionrun.model.errors import JobFileError
@@ -37,7 +37,7 @@ def build_land(site: Site, key: JobKey, tasks: Mapping[str, TaskState], *, only_
     asked, repository = site.spec.landing, site.spec.repository
     assert asked is not None and repository is not None
     chosen = [task for task in tasks.values() if task.landing is not None and task.landing.status in IN_QUEUE]
-    chosen.sort(key=lambda task: (task.times.ended_at or 0.0, task.num))
+    chosen.sort(key=lambda task: (task.ended_at or 0.0, task.num))
     places = [task.place for task in tasks.values() if task.place is not None]
     request = LandRequest(
         repository=repository,
@@ -51,7 +51,7 @@ def build_land(site: Site, key: JobKey, tasks: Mapping[str, TaskState], *, only_
         batch=asked.batch,
         setups=tuple(place.setup_commit for place in places if place.setup_commit is not None),
     )
-    ended = [task for task in chosen if task.end.outcome == "succeeded"]  # a follow-up goes on with its branch
+    ended = [task for task in chosen if task.outcome == "succeeded"]  # a follow-up goes on with its branch
     branches = {task.spec.id: task.place.branch for task in ended if task.place and task.place.branch}
     return site.ask(key, LandOrder(request, branches, only_mend), cwd=repository.top)
 
@@ -133,8 +133,8 @@ def _tell(site: Site, target: str, fate: Fate, hold: Hold | None) -> Event | Non
 
 
 def _make_entry(site: Site, task: TaskState, place: Place, tasks: Mapping[str, TaskState]) -> Entry:
-    used = task.totals.usage
-    agent, model = task.agent, task.last_work.model or task.asked_model
+    used = task.usage
+    agent, model = task.agent, task.last_model or task.asked_model
     return Entry(
         task=task.spec.id,
         tip=place.commit or "",

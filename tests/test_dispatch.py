@@ -21,8 +21,8 @@ from conftest import eventually, is_gone, kill_sessions, slow_seed
 from test_cli_worktrees import Project, project_in
 from test_land import events_of
 
-from sessionrun import client
-from sessionrun.queue.task import QueueTask
+from sessionrun.client.queue.feeds import open_queue
+from sessionrun.queue.task import Draft, QueueTask, Worker
 from sessionrun.store.session import SessionDir
 
 WORKER = """\
@@ -38,7 +38,7 @@ class Dispatcher(Project):
     """The command in a repository with a queue."""
 
     def add(self, *titles: str, **fields: Any) -> list[str]:
-        made = client.open_queue(self.cwd).create([client.Draft(title, **fields) for title in titles])
+        made = open_queue(self.cwd).create([Draft(title, **fields) for title in titles])
         return [task.id for task in made if task is not None]
 
     def dispatch(self, *words: str, code: int = 0) -> str:
@@ -49,7 +49,7 @@ class Dispatcher(Project):
         return self.sessions[-1]
 
     def tasks(self) -> dict[str, QueueTask]:
-        return {task.id: task for task in client.open_queue(self.cwd).load()}
+        return {task.id: task for task in open_queue(self.cwd).load()}
 
     def stand(self) -> dict[str, str]:
         return {name: task.status for name, task in self.tasks().items()}
@@ -177,7 +177,7 @@ def test_what_another_worker_has_by_now_is_not_begun_when_the_session_lives_agai
     (name,) = project.add("exit 7")
     session_id = project.dispatch()
     project.end(session_id)
-    assert client.open_queue(project.cwd).claim(name, client.Worker("w", "of another"))
+    assert open_queue(project.cwd).claim(name, Worker("w", "of another"))
     assert project("retry", session_id, name).returncode == 0
     project.end(session_id)
     events = [entry for entry in events_of(project, session_id) if entry.get("key", "").startswith(f"{name}/2")]

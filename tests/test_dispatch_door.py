@@ -15,13 +15,13 @@ from typing import Any
 import pytest
 from conftest import Command
 
-from sessionrun import client
 from sessionrun.agents import table
 from sessionrun.client.dispatching.configuration import load_configuration
 from sessionrun.client.dispatching.preflight import find_url, look
 from sessionrun.client.dispatching.settings import settle_dispatch
+from sessionrun.client.queue.feeds import open_queue
 from sessionrun.model.errors import InputError
-from sessionrun.queue.task import QueueTask
+from sessionrun.queue.task import QueueTask, Worker
 from sessionrun.runtime.feeding.tasks import fill_frame
 
 SEED = {
@@ -403,7 +403,7 @@ def test_without_landing_the_follow_up_is_named(repo: Command) -> None:
 def test_a_claim_of_a_session_that_is_gone_is_taken_back_first(repo: Command) -> None:
     dead = repo.finished([{"id": "other", "prompt": "x"}])
     repo("queue", "add", "One")
-    client.open_queue(repo.cwd).claim("task-1", client.Worker("task-1", dead))
+    open_queue(repo.cwd).claim("task-1", Worker("task-1", dead))
     elsewhere = repo.cwd / "results" / "elsewhere"  # no index knows that
     elsewhere.mkdir()
     repo.directory(dead).rename(elsewhere / f"session-{dead}")

@@ -12,10 +12,11 @@ import pytest
 from conftest import Command, eventually
 from killed_calls import preload
 
-from sessionrun import client
+from sessionrun.client.queue.feeds import open_queue
 from sessionrun.client.queue.ingesting import Ingested, ingest
 from sessionrun.queue.shelf import LIMIT
 from sessionrun.queue.suggestions import MAX_TITLE, NAME, make_draft, read_line
+from sessionrun.queue.task import Draft
 
 __all__ = ["preload"]
 
@@ -35,7 +36,7 @@ def repository(own_place: Path) -> Path:
 
 
 def titles(*, closed: bool = False) -> list[str]:
-    tasks = client.open_queue().load()
+    tasks = open_queue().load()
     return [task.title for task in tasks if not task.is_group and (closed or task.status != "closed")]
 
 
@@ -80,7 +81,7 @@ def test_from_the_root_and_every_worktree_and_branch(repository: Path, sessionru
     git("worktree", "remove", "../done")
     (repository / NAME).write_text("- Fix the login\n\n---\nKnown\nfix the LOGIN\n")
     (side / NAME).write_text("Write the manual")
-    client.open_queue().create([client.Draft("known")])
+    open_queue().create([Draft("known")])
 
     would = sessionrun.load("ingest", "--dry-run")
     assert (would["dry_run"], [task["id"] for task in would["added"]]) == (True, [None] * 3)
@@ -91,13 +92,13 @@ def test_from_the_root_and_every_worktree_and_branch(repository: Path, sessionru
     found = sessionrun("ingest", "--group", "next")
     assert found.stdout == "task-2: Fix the login\ntask-3: Write the manual\ntask-4: Of a branch\n"
     assert found.stderr == "3 added, 2 in the queue already\n"
-    assert {task.group for task in client.open_queue().ready()} == {None, "next"}
+    assert {task.group for task in open_queue().ready()} == {None, "next"}
     assert not (repository / NAME).exists() and not (side / NAME).exists()
     assert git("status", "--short", cwd=side) == ""
     assert sessionrun("ingest").stderr == "0 added, 0 in the queue already\n"
 
-    for task in client.open_queue().ready():
-        client.open_queue().close(task.id)
+    for task in open_queue().ready():
+        open_queue().close(task.id)
     (side / NAME).write_text("Fix the login\n")  # again: it came back
     shown = sessionrun.load("ingest")
     assert [(task["id"], task["title"]) for task in shown["added"]] == [("task-5", "Fix the login")]
@@ -109,7 +110,7 @@ def test_a_file_that_git_tracks_stays_as_it_is_and_counts_once(repository: Path)
     git("add", NAME)
     git("commit", "-q", "-m", "it")
     assert added(ingest()) == ["one"]
-    client.open_queue().close("task-1")
+    open_queue().close("task-1")
     with (repository / NAME).open("a") as stream:
         stream.write("two\n")
     assert added(ingest()) == ["two"]
@@ -255,11 +256,11 @@ while ended != 0:
     with open(NAME, "a") as stream:
         stream.write("five\\n")
     if closes:
-        for task in client.open_queue().load():
-            client.open_queue().close(task.id)
+        for task in open_queue().load():
+            open_queue().close(task.id)
     ingest(files=[file for file in files if file.exists()])
     ingest(files=[file for file in files if file.exists()])
-    titles = sorted(task.title for task in client.open_queue().load())
+    titles = sorted(task.title for task in open_queue().load())
     assert titles == sorted(LINES | {"five"}), (at, ended, titles)
 print(at)
 """

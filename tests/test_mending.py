@@ -17,6 +17,7 @@ from simulation import AGENTS, make_session
 from stages import begin_repository, commit_all
 
 from sessionrun import client
+from sessionrun.client.asking.control import find_retried
 from sessionrun.engine.fold import apply, begin
 from sessionrun.engine.orders import EndSession, Record, StartJob
 from sessionrun.engine.refusals import find_fault
@@ -116,7 +117,7 @@ def test_a_mend_that_leaves_marks_is_refused_and_the_last_one_is_the_end(yard: Y
     owner = tasks[mends[0]["id"].removesuffix("-mend-1")]
     assert owner["landing"]["status"] == "bounced"
     session = client.open_session(yard.command.results, yard.view["session_id"])
-    assert client.find_retried(session) == [owner["id"]], "mends are not tried again beside it"
+    assert find_retried(session) == [owner["id"]], "mends are not tried again beside it"
     refused = yard.command("retry", yard.view["session_id"], mends[0]["id"], "--new")
     assert (refused.returncode, refused.stdout) == (2, "")
     assert f"-mend-1' mends '{owner['id']}': name that one" in refused.stderr

@@ -11,6 +11,8 @@ import pytest
 from conftest import Command
 
 from sessionrun import client
+from sessionrun.client.queue.feeds import open_queue
+from sessionrun.queue.task import Draft, Worker
 from sessionrun.runtime.feeding.gone import find_gone, take_back
 
 ALL = """\
@@ -51,8 +53,8 @@ def test_a_queue_from_its_first_task_to_its_last(sessionrun: Command) -> None:
         "task-1  ready   0         -        Fix the login",
         "task-3  ready   0         release  Third",
     ]
-    feed = client.open_queue(sessionrun.cwd)
-    assert feed.claim("task-1", client.Worker("w1", "a-session")) is not None
+    feed = open_queue(sessionrun.cwd)
+    assert feed.claim("task-1", Worker("w1", "a-session")) is not None
     shown = run(sessionrun).splitlines()
     assert [line.split() for line in shown[:2]] == [line.split() for line in ALL.splitlines()[:2]]
     assert max(map(len, shown)) <= 80
@@ -149,10 +151,10 @@ def test_import_twice_adds_nothing_twice(sessionrun: Command, own_place: Path) -
 def test_what_a_dead_session_had_is_open_again(sessionrun: Command) -> None:
     """A session that lives keeps its tasks, and so does one that is not known here."""
     session_id = sessionrun.start({"prompts": ["sleep 600"]})
-    feed = client.open_queue(sessionrun.cwd)
-    feed.create([client.Draft("of ours"), client.Draft("of another machine")])
-    assert feed.claim("task-1", client.Worker("w1", session_id))
-    assert feed.claim("task-2", client.Worker("w1", "0" * 8))
+    feed = open_queue(sessionrun.cwd)
+    feed.create([Draft("of ours"), Draft("of another machine")])
+    assert feed.claim("task-1", Worker("w1", session_id))
+    assert feed.claim("task-2", Worker("w1", "0" * 8))
     assert run(sessionrun, "reopen", "--gone") == "No worker is gone.\n"
     sessionrun.kill_chain(session_id)
     elsewhere = sessionrun.cwd / "elsewhere"  # no index knows that
@@ -179,10 +181,10 @@ def test_a_session_is_gone_only_at_the_second_look(sessionrun: Command) -> None:
     assert find_gone(session_id, sessionrun.results, sleep=lambda pause_s: None) is not None
     assert find_gone(session_id[:8], sessionrun.results, sleep=lambda pause_s: None) is None
     slept: list[float] = []
-    feed = client.open_queue(sessionrun.cwd)
-    for task in feed.create([client.Draft("one"), client.Draft("two")]):
+    feed = open_queue(sessionrun.cwd)
+    for task in feed.create([Draft("one"), Draft("two")]):
         assert task is not None
-        feed.claim(task.id, client.Worker(task.id, session_id))
+        feed.claim(task.id, Worker(task.id, session_id))
     assert [task.status for task in take_back(feed, sessionrun.results, sleep=slept.append)] == ["open"] * 2
     assert len(slept) == 1, "each session is looked at once"
 

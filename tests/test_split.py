@@ -12,10 +12,11 @@ from typing import Any
 import pytest
 from conftest import Command
 
-from sessionrun import client
+from sessionrun.client.queue.feeds import open_queue
 from sessionrun.client.queue.splitting import split
 from sessionrun.model.errors import InputError
 from sessionrun.queue.subtasks import name_group, read_answer, split_by_rule, write_prompt
+from sessionrun.queue.task import Draft, QueueTask, Worker
 
 GOAL = "Fix the login, then describe it in docs/login.md and test it."
 PARTS = ["Fix the login", "describe it in docs/login.md", "test it"]
@@ -35,8 +36,8 @@ def play(sessionrun: Command, *answers: str) -> None:
     )
 
 
-def tasks(**wanted: Any) -> list[client.QueueTask]:
-    found = client.open_queue().load()
+def tasks(**wanted: Any) -> list[QueueTask]:
+    found = open_queue().load()
     return [task for task in found if all(getattr(task, key) == value for key, value in wanted.items())]
 
 
@@ -117,7 +118,7 @@ def test_an_agent_splits_a_goal_and_the_group_closes_with_its_tasks(sessionrun: 
     assert session["session_id"] == done.stderr.split()[1]
     spec = json.loads((sessionrun.directory(session["session_id"]) / "spec.json").read_bytes())
     assert spec["approve"] is False
-    feed = client.open_queue()
+    feed = open_queue()
     assert [task.id for task in feed.ready(group)] == ["task-1", "task-2"]
     assert {task.body for task in feed.ready(group)} == {f"Part of: {GOAL}"}
     feed.close("task-1")
@@ -165,8 +166,8 @@ def test_without_an_agent_the_rule_splits(sessionrun: Command, monkeypatch: pyte
 
 
 def test_a_task_of_the_queue_becomes_the_group(sessionrun: Command) -> None:
-    feed = client.open_queue()
-    feed.create([client.Draft("Before"), client.Draft("The login", "- Fix it\n- Test it\n", 3, ("task-1",))])
+    feed = open_queue()
+    feed.create([Draft("Before"), Draft("The login", "- Fix it\n- Test it\n", 3, ("task-1",))])
     done = sessionrun("split", "--bead", "task-2", "--no-llm")
     assert done.stdout == "task-2: The login\n  task-3: Fix it\n  task-4: Test it\n"
     assert [(task.title, task.priority, task.blocked_by) for task in tasks(group="task-2")] == [
@@ -182,9 +183,9 @@ def test_a_task_of_the_queue_becomes_the_group(sessionrun: Command) -> None:
 
 
 def test_what_is_refused(own_place: Path) -> None:
-    feed = client.open_queue()
-    feed.create([client.Draft("One and two"), client.Draft("Only this")])
-    feed.claim("task-1", client.Worker("w1", "a-session"))
+    feed = open_queue()
+    feed.create([Draft("One and two"), Draft("Only this")])
+    feed.claim("task-1", Worker("w1", "a-session"))
     for options, problem in (
         ({"task_id": "task-1"}, "task-1: it is claimed; reopen it first"),
         ({"task_id": "task-2"}, "the rule finds only one part"),
@@ -214,7 +215,7 @@ def test_into_beads(own_place: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     assert found.group is not None
     assert (found.group.title, found.group.is_group) == ("Fix it and test it", True)
     assert {task.group for task in found.tasks} == {found.group.id}
-    feed = client.open_queue()
+    feed = open_queue()
     for task in found.tasks:
         feed.close(task.id)
     assert feed.show(found.group.id).status == "closed"

@@ -1,0 +1,49 @@
+"""The public names: `from sessionrun import client`, then `client.plan`.
+
+All else in this room may change with each version: only our own doors, which change with it, import it.
+
+Each docstring names the errors that are its own.  Besides these, a function that is given a session raises
+`SessionNotFound` if the session was removed, and any of them raises OSError if the disk fails.
+"""
+
+from sessionrun.client.asking.changing import AskedChange as AskedChange
+from sessionrun.client.asking.control import Reply as Reply
+from sessionrun.client.asking.control import cancel as cancel
+from sessionrun.client.asking.control import hold as hold
+from sessionrun.client.asking.control import release as release
+from sessionrun.client.asking.control import retry as retry
+from sessionrun.client.landing.landing import AskedLanding as AskedLanding
+from sessionrun.client.landing.landing import merge as merge
+from sessionrun.client.launching.launch import launch as launch
+from sessionrun.client.lookup import choose_tasks as choose_tasks
+from sessionrun.client.lookup import open_session as open_session
+from sessionrun.client.notices import SessionWarning as SessionWarning
+from sessionrun.client.planning.handover import AskedTasks as AskedTasks
+from sessionrun.client.planning.landing import AskedLand as AskedLand
+from sessionrun.client.planning.pace import AskedPace as AskedPace
+from sessionrun.client.planning.plan import Asked as Asked
+from sessionrun.client.planning.plan import AskedGit as AskedGit
+from sessionrun.client.planning.plan import AskedMoney as AskedMoney
+from sessionrun.client.planning.plan import Nothing as Nothing
+from sessionrun.client.planning.plan import Planned as Planned
+from sessionrun.client.planning.plan import plan as plan
+from sessionrun.client.reading.changes import Change as Change
+from sessionrun.client.reading.changes import find_changed as find_changed
+from sessionrun.client.reading.changes import read_changes as read_changes
+from sessionrun.client.reading.listing import load_summaries as load_summaries
+from sessionrun.client.reading.next_end import NextEnd as NextEnd
+from sessionrun.client.reading.next_end import wait_for_next as wait_for_next
+from sessionrun.client.reading.outputs import read_answer as read_answer
+from sessionrun.client.reading.since import load_since as load_since
+from sessionrun.client.reading.view import load_view as load_view
+from sessionrun.client.reading.waiting import Progress as Progress
+from sessionrun.client.reading.waiting import Waited as Waited
+from sessionrun.client.reading.waiting import wait as wait
+from sessionrun.model.errors import AgentNotFound as AgentNotFound
+from sessionrun.model.errors import InputError as InputError
+from sessionrun.model.errors import SessionGone as SessionGone
+from sessionrun.model.errors import SessionNotFound as SessionNotFound
+from sessionrun.model.errors import SessionrunError as SessionrunError
+from sessionrun.model.errors import StoreError as StoreError
+from sessionrun.model.spec import SessionSpec as SessionSpec
+from sessionrun.store.session import SessionDir as SessionDir

@@ -42,7 +42,7 @@ def make_order(job: str, *argv: str, **order: Any) -> Message:
         "argv": list(argv),
         "cwd": "/",
         "env": {},
-        "stdin": None,
+        "stdin": "",
         "stdout": f"task-{job}.txt",
         "stderr": f"task-{job}.err",
         "grace_s": 0.2,

@@ -37,8 +37,8 @@ from sessionrun.cli import main
 from sessionrun.model.keys import JobKey, parse_job_key
 from sessionrun.model.spec import Job
 from sessionrun.runtime import main as supervising
-from sessionrun.runtime.executors.local import LocalExecutor, _order, read_frame
-from sessionrun.runtime.executors.protocol import Notice
+from sessionrun.runtime.executors.local import LocalExecutor, _order
+from sessionrun.runtime.executors.protocol import Notice, read_frame
 from sessionrun.runtime.jobs import job as own_job
 from sessionrun.runtime.jobs.commands import AND_SETTLE
 from sessionrun.runtime.jobs.maker import JobMaker

@@ -40,7 +40,7 @@ class Home:
 
     def take(self, *chunks: Message, **files: int) -> list[Message]:
         left = {NAMES[name]: size for name, size in files.items()}
-        end = {"job": JOB, "kind": "exit", "status": 0, "files": left}
+        end = {"job": JOB, "kind": "exit", "wait_status": 0, "files": left}
         heard = self.arrivals.keep(News(out=chunks, ends=(end,) if files else ()))
         return [about for kind, about in heard if kind == "end"]
 
@@ -122,7 +122,7 @@ def test_no_end_waits_for_a_file_that_cannot_be_here(home: Home, way: str) -> No
         home.write(SHARED, b"x")
     if way == "too long":
         name = f"jobs/t/{'x' * 300}"
-    end = {"job": JOB, "kind": "exit", "status": 0, "files": {name: 3, OWN: 2}}
+    end = {"job": JOB, "kind": "exit", "wait_status": 0, "files": {name: 3, OWN: 2}}
     heard = home.arrivals.keep(News(out=(chunk(name, 0, b"abc"), chunk(OWN, 0, b"ok")), ends=(end,)))
     assert [kind for kind, _ in heard] == ["end"]
     assert home.wrote == {name: ALL, OWN: 2}

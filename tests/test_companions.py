@@ -19,7 +19,7 @@ from sessionrun.model.errors import SessionrunError
 from sessionrun.model.places import Place, Repository
 from sessionrun.model.sandbox import Sandbox
 from sessionrun.runtime.dask.placing import place_request
-from sessionrun.runtime.executors.secrets import NotSet, look_up
+from sessionrun.runtime.executors.orders import NotSet, look_up
 from sessionrun.store.session import SessionDir
 from sessionrun.walls.argv import Enclosure
 from sessionrun.walls.wish import WallsWish

@@ -16,8 +16,9 @@ import pytest
 from clusters import PATIENT, SID, NodeUnderTest, make_order
 from conftest import eventually, is_gone, slow
 
-from sessionrun.cluster.messages import KILL
+from sessionrun.cluster.messages import KILL, key_of
 from sessionrun.cluster.timers import Timers
+from sessionrun.runtime.executors.protocol import Exit
 from sessionrun.runtime.keeper.watcher import Watcher
 from sessionrun.runtime.node.directory import load_site, open_node
 from sessionrun.runtime.node.spool import Spool
@@ -65,7 +66,7 @@ def test_output_and_end_come_back_and_the_node_forgets_the_job(
     )
     node.pump(lambda: job in node.ends and job not in node.head.opened)
     end = node.ends[job]
-    assert (end["kind"], end["status"]) == ("exit", 3 << 8)
+    assert (end["kind"], end["wait_status"]) == ("exit", 3 << 8)
     assert end["files"] == {"task-t.txt": 16, "task-t.err": 5, "jobs/t/made": 5, "jobs/t/empty": 0}
     assert node.text(job) == b"brought\nbrought\n" and node.text(job, "err") == b"oops\n"
     node.pump(lambda: node.ledger_words(job) == "CTSXZA")
@@ -83,7 +84,7 @@ def test_no_death_of_the_chain_costs_a_job_or_its_code(
     before.kill()
     (node.site.path.parent / "go").touch()
     node.pump(lambda: job in node.ends)
-    assert (node.ends[job]["kind"], node.ends[job]["status"]) == ("exit", 7 << 8)
+    assert (node.ends[job]["kind"], node.ends[job]["wait_status"]) == ("exit", 7 << 8)
     node.pump(lambda: node.text(job) == b"up\ndown\n")
 
 
@@ -101,7 +102,7 @@ def test_an_end_is_told_until_the_session_has_it(nodes: list[NodeUnderTest], own
     node._call()
     node.drops = True
     node.pump(lambda: node.ledger_words(job) == "CTSXZA")
-    assert node.ends[job]["status"] == 0
+    assert node.ends[job]["wait_status"] == 0
 
 
 def test_with_the_lease_its_jobs_end_whatever_they_ignore(nodes: list[NodeUnderTest], own_place: Path) -> None:
@@ -293,7 +294,7 @@ def test_a_job_that_cannot_be_noted_is_given_back_and_never_starts(
     assert "cannot write" in node.ends[job]["reason"] and node.ledger_words(job) == ""
     other = node.submit("u", "/bin/sh", "-c", "echo ran")
     node.pump(lambda: other in node.ends and node.text(other))
-    assert node.ends[other]["status"] == 0 and node.text(job) == b""
+    assert node.ends[other]["wait_status"] == 0 and node.text(job) == b""
 
 
 def test_a_node_whose_slots_are_all_in_use_hears_that_a_job_is_to_end(
@@ -304,7 +305,7 @@ def test_a_node_whose_slots_are_all_in_use_hears_that_a_job_is_to_end(
     node.pump(lambda: node.text(job) == b"up\n")
     node.head.stop(job, KILL)
     node.pump(lambda: job in node.ends)
-    assert node.ends[job]["status"] == signal.SIGKILL
+    assert node.ends[job]["wait_status"] == signal.SIGKILL
 
 
 def test_a_node_that_is_started_again_has_the_slots_that_it_is_given_then(
@@ -344,8 +345,8 @@ def test_names_and_depths_of_all_kinds_cost_a_node_nothing(
     (folder / os.fsdecode(b"caf\xe9")).write_text("1")
     (folder / "plain").write_text("22")
     make_deep(folder, 1500)
-    job.finish({"job": job.job})
+    job.finish(Exit(key_of(job.job), 0))
     assert job.end is not None and job.end["files"] == {"jobs/t/plain": 2}
-    assert orjson.loads(orjson.dumps(job.end)) == job.end
+    assert orjson.loads(orjson.dumps(job.end))["files"] == job.end["files"]
     spool.forget(job)
     eventually(lambda: not job.folder.exists())

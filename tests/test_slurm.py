@@ -217,7 +217,7 @@ def begin(session: SessionDir, name: str = "a", place: int = 0) -> bool:
 
 
 def end(session: SessionDir, name: str = "a", place: int = 0, **about: Any) -> None:
-    told = {"kind": "exit", "status": 7 << 8, "cpu_s": 0.5, "told": False, "job": "12_0", "node": "n1"}
+    told = {"kind": "exit", "wait_status": 7 << 8, "cpu_s": 0.5, "told": False, "job": "12_0", "node": "n1"}
     records(session, name, place).keep_end({**told, **about})
     records(session, name, place).tell(ENDED)
 
@@ -329,7 +329,7 @@ def test_a_record_that_comes_late_wins(desk: Desk, session: SessionDir, words: W
     words.nodes = "n1 down*\n"
     for _ in range(5):
         assert not any(isinstance(notice, JobLost) for notice in poll(desk, words, 60))
-    end(session, status=0)
+    end(session, wait_status=0)
     assert desk.look() == [Exit(key(), 0, None, 0.5)]
 
 
@@ -362,7 +362,7 @@ def test_the_job_of_a_failed_node_is_given_up_if_it_is_cancelled(
 def test_an_end_that_slurm_asked_for_has_its_reason(desk: Desk, session: SessionDir, words: Words) -> None:
     submit(desk, session, "a")
     begin(session)
-    end(session, status=15, told=True)
+    end(session, wait_status=15, told=True)
     assert [type(notice) for notice in desk.look()] == [JobStarted]
     words.row(0, "COMPLETING")
     assert poll(desk, words) == []
@@ -399,7 +399,7 @@ def test_stopping(desk: Desk, session: SessionDir, words: Words) -> None:
     words.row(0, "RUNNING")
     poll(desk, words, 60)
     assert words.commands("scancel")[-1] == ["scancel", "12_0"]  # what runs around it does not answer
-    end(session, status=9, told=True)
+    end(session, wait_status=9, told=True)
     assert desk.look() == [Exit(key("a"), 9, None, 0.5)]
 
 
@@ -485,7 +485,9 @@ def test_a_claim_is_taken_once(session: SessionDir) -> None:
 # --- what runs around a job, without Slurm ---
 
 
-def run_on_node(session: SessionDir, script: str, program: str = "/bin/sh", **given: Any) -> subprocess.Popen[str]:
+def run_on_node(
+    session: SessionDir, script: str, program: str = "/bin/sh", secret: str = "PATH", **given: Any
+) -> subprocess.Popen[str]:
     """Start what Slurm starts, as it starts it."""
     jobs = [
         Job(
@@ -494,6 +496,7 @@ def run_on_node(session: SessionDir, script: str, program: str = "/bin/sh", **gi
             "/",
             stdout=str(session.path / "out"),
             stderr=str(session.path / "err"),
+            env={"SECRET": f"{{env:{secret}}}"},
             stop_grace_s=0.3,
         )
     ]
@@ -508,23 +511,29 @@ def run_on_node(session: SessionDir, script: str, program: str = "/bin/sh", **gi
 
 @pytest.mark.skipif(not sys.platform.startswith("linux"), reason="Slurm's nodes run Linux")
 def test_around_a_job(session: SessionDir) -> None:
-    around = run_on_node(session, 'echo "$A $HIDDEN $SLURM_ARRAY_JOB_ID"; echo x >> starts; exit 7', cwd="/")
+    around = run_on_node(
+        session, 'echo "$A $HIDDEN $SLURM_ARRAY_JOB_ID"; [ "$SECRET" = "$PATH" ] && exit 7', cwd="/"
+    )
     assert (around.wait(60), around.communicate()[0]) == (7, "")
     assert (session.path / "out").read_text() == "b  12\n"
     folder = session.job_path(key())
     about = load(folder / "slurm-end.json")
-    assert (about["kind"], about["status"], about["told"], about["node"]) == ("exit", 7 << 8, False, "n1")
+    assert (about["kind"], about["wait_status"], about["told"], about["node"]) == ("exit", 7 << 8, False, "n1")
     again = run_on_node(session, "echo twice")
     assert again.wait(60) == 0 and "was claimed before" in again.communicate()[0]
     assert (session.path / "out").read_text() == "b  12\n"
 
 
 @pytest.mark.skipif(not sys.platform.startswith("linux"), reason="Slurm's nodes run Linux")
-def test_a_program_that_is_not_there(session: SessionDir) -> None:
-    around = run_on_node(session, "true", program="/no/such/program")
+@pytest.mark.parametrize(
+    ("job", "errno", "said"),
+    [({"program": "/no/such/program"}, 2, "/no/such/program"), ({"secret": "NOT_SET"}, None, "variable NOT_SET")],
+)
+def test_what_cannot_be_started(job: dict[str, str], errno: int | None, said: str, session: SessionDir) -> None:
+    around = run_on_node(session, "true", **job)
     assert around.wait(60) == 1
     about = load(session.job_path(key()) / "slurm-end.json")
-    assert (about["kind"], about["errno"]) == ("failed", 2) and "/no/such/program" in str(about["detail"])
+    assert (about["kind"], about["errno"]) == ("exit", errno) and said in str(about["detail"])
 
 
 @pytest.mark.skipif(not sys.platform.startswith("linux"), reason="Slurm's nodes run Linux")
@@ -535,7 +544,7 @@ def test_a_tree_is_stopped(session: SessionDir) -> None:
     around.send_signal(signal.SIGTERM)
     assert around.wait(60) == 128 + 9
     about = load(session.job_path(key()) / "slurm-end.json")
-    assert (about["status"], about["told"]) == (9, True)
+    assert (about["wait_status"], about["told"]) == (9, True)
     assert not [one for one in psutil.process_iter() if marker_of(one).startswith(SID)]
 
 

@@ -16,13 +16,16 @@ A job is named ``SESSION/KEY``; its key names one attempt, round, phase and star
     reply    scheduler to session  state; epoch; begun; ends; dead: job, reason, ran; out; nodes, if changed
 
 What walls a node cannot build, and why, are the names and reasons of `walls`.
-An end is ``{job, kind, files, ...}``: `files` are the names and sizes (bytes) of all that the job leaves.
+An end is ``{job, kind, files, ...}``: `files` are the names and sizes (bytes) of all that the job leaves; `kind`
+is exit, lost, or lease, which ended it; the rest is what `runtime.executors.orders` says of an end.
 A chunk of `out` is ``{job, name, at, content}``: bytes of a file as base64, from an offset.
 """
 
 from __future__ import annotations
 
 from typing import Any, Final, Literal, TypeAlias
+
+from sessionrun.model.keys import JobKey, parse_job_key
 
 PROTOCOL: Final = 3
 """Counts up with each change that an older node or session would not understand."""
@@ -47,6 +50,15 @@ LEASE_OVER: Final = "the lease of its node was over"
 def session_of(job: str) -> str:
     """The session whose job it is."""
     return job.partition("/")[0]
+
+
+def key_of(job: str) -> JobKey:
+    """The key of a job.
+
+    Raises:
+        ValueError: it is no name of a job.
+    """
+    return parse_job_key(job.partition("/")[2])
 
 
 def phase_of(job: str) -> str:

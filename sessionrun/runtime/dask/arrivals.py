@@ -16,10 +16,9 @@ from pathlib import Path
 from typing import Final
 
 from sessionrun.cluster.head import News
-from sessionrun.cluster.messages import Message
+from sessionrun.cluster.messages import Message, key_of
 from sessionrun.model.keys import JobKey
 from sessionrun.runtime.dask.carrier import Carrier
-from sessionrun.runtime.node.ends import key_of
 from sessionrun.store.files import NotRegular, make_directories, open_regular
 from sessionrun.store.session import SessionDir
 from sessionrun.workspaces.rescue_names import drop_older

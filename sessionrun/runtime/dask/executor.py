@@ -13,7 +13,7 @@ from typing import Any, Final
 
 from sessionrun import __version__
 from sessionrun.cluster.head import Head, News, NodeSeen, Opened
-from sessionrun.cluster.messages import KILL, TERM, Message
+from sessionrun.cluster.messages import KILL, TERM, Message, key_of
 from sessionrun.cluster.placement import Placement
 from sessionrun.model.cluster import Cluster, SlotsOffered
 from sessionrun.model.errors import SessionrunError, StoreError
@@ -34,8 +34,8 @@ from sessionrun.runtime.dask.orders import (
     write_turn,
 )
 from sessionrun.runtime.executors.local import LocalExecutor
+from sessionrun.runtime.executors.orders import read_end
 from sessionrun.runtime.executors.protocol import Exit, Notice
-from sessionrun.runtime.node.ends import key_of, unpack_end
 from sessionrun.store.session import SessionDir
 from sessionrun.workspaces.mirrors import hold_mirror
 from sessionrun.workspaces.replica import ObjectsMissing
@@ -258,7 +258,7 @@ class DaskExecutor:
                 return [*begun]
             self._told.append(job)
             self._begun.discard(job)
-            end = unpack_end(about, self._node_of(job))
+            end = read_end(about, key, f"node {self._node_of(job)}")
             if key.phase == "prepare":
                 return self._hear_prepared(key, end, begun)
         except (ValueError, KeyError, TypeError) as error:

@@ -25,6 +25,7 @@ from sessionrun.model.spec import Job
 from sessionrun.model.turns import WORKSPACE_PHASES
 from sessionrun.model.upstreams import is_commit
 from sessionrun.runtime.dask.placing import PLACED, find_replica, place_request
+from sessionrun.runtime.executors.orders import describe_job
 from sessionrun.runtime.jobs.inside import INSIDE
 from sessionrun.store.files import open_regular, read_regular
 from sessionrun.store.jobfiles import REQUEST, load_request
@@ -89,13 +90,11 @@ def make_order(session: SessionDir, job: Job, repository: Repository | None = No
         raise StoreError(f"the files of {job.key.text()} have {size} bytes: more than {MAX_BYTES} do not travel")
     moved = {} if repository is None else {repository.top: find_replica(repository)}
     return {
-        "argv": list(job.argv),
+        **describe_job(job),
         "cwd": moved.get(job.cwd, job.cwd),
         "env": {name: moved.get(value, value) for name, value in job.env.items()},
-        "stdin": job.stdin,
         "stdout": _name(root, job.stdout),
         "stderr": _name(root, job.stderr),
-        "grace_s": job.stop_grace_s,
         "session": root,
         "python": sys.executable,
         "package": _PACKAGE,

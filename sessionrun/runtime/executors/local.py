@@ -1,6 +1,6 @@
 """Runs jobs as processes of this machine: the supervisor's end of the socket to the keeper.
 
-The keeper does the work (see `sessionrun.keeper`); here jobs become frames, and frames become notices.
+The keeper does the work (see `sessionrun.runtime.keeper`); here jobs become frames, and frames become notices.
 """
 
 from __future__ import annotations
@@ -12,17 +12,16 @@ import time
 from collections.abc import Sequence
 from typing import Final
 
-from sessionrun.model.events import HoldPlaced, JobClaimed, JobLost, JobStarted
+from sessionrun.model.events import JobClaimed
 from sessionrun.model.keys import JobKey, parse_job_key
 from sessionrun.model.sandbox import Sandbox
-from sessionrun.model.spec import SLOT, Job
-from sessionrun.runtime.executors.protocol import UNSEEN, Exit, Notice, name_left
-from sessionrun.runtime.executors.secrets import NotSet, look_up
+from sessionrun.model.spec import Job
+from sessionrun.runtime.executors.orders import NotSet, describe_job, read_job
+from sessionrun.runtime.executors.protocol import Exit, Notice, read_frame
 from sessionrun.runtime.keeper.wire import Connection, JobOrder, pack_job
 
 HELLO_TIMEOUT_S: Final = 30.0
 CLOSE_TIMEOUT_S: Final = 5.0
-REFUSED_RETRY_S: Final = 1.0
 LONGEST_WAIT_S: Final = 86400.0
 """poll(2) counts milliseconds in an int: it refuses more than 24 days.  To wake early does no harm."""
 
@@ -132,37 +131,4 @@ def greet(connection: Connection) -> tuple[int, int, int, list[list[bytes]]]:
 
 
 def _order(job: Job) -> JobOrder:
-    env = look_up(job.env, os.environ)
-    return JobOrder(
-        key=job.key.text(),
-        grace_s=job.stop_grace_s,
-        cwd=os.fsencode(job.cwd),
-        stdin=os.fsencode(job.stdin or ""),
-        stdout=os.fsencode(job.stdout),
-        stderr=os.fsencode(job.stderr),
-        argv=[os.fsencode(word) for word in job.argv],
-        env=[os.fsencode(word) for pair in env.items() for word in pair],
-        report=os.fsencode(job.report or ""),
-        keeps=job.keeps,
-    )
-
-
-def read_frame(fields: list[bytes], key: JobKey) -> list[Notice]:
-    """Return the notices of a job that a frame of the keeper holds."""
-    kind, rest = fields[0], fields[2:]
-    if kind == b"P":
-        return [JobStarted(key, int(rest[0]), int(rest[1]), int(rest[2]))]
-    if kind == b"X":
-        left = name_left(zip(rest[3::2], rest[4::2], strict=True))
-        return [Exit(key, int(rest[0]), int(rest[2]), cpu_s=float(rest[1]) if rest[1] else None, left=left)]
-    if kind == b"F":
-        return [Exit(key, None, int(rest[2]), errno=int(rest[0]), detail=os.fsdecode(rest[1]))]
-    if kind == b"L":
-        return [JobLost(key, "lost", UNSEEN, gone=True)]
-    if kind == b"R":
-        reason = rest[0].decode("utf-8", "replace")
-        hold = HoldPlaced(SLOT, reason, until=time.monotonic() + REFUSED_RETRY_S, until_exit=True)
-        return [hold, JobLost(key, "void", reason, counts=False)]
-    if kind == b"D":
-        return [JobLost(key, "lost", "its start was claimed before, and nothing more is known of it")]
-    return []
+    return read_job(describe_job(job))._replace(report=os.fsencode(job.report or ""), keeps=job.keeps)

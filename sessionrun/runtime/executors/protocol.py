@@ -6,6 +6,8 @@ them is not its work.
 
 from __future__ import annotations
 
+import os
+import time
 from collections.abc import Iterable, Sequence
 from typing import Final, Protocol, TypeAlias
 
@@ -15,7 +17,7 @@ from sessionrun.model.events import HoldPlaced, JobClaimed, JobLost, JobStarted
 from sessionrun.model.frozen import frozen
 from sessionrun.model.keys import JobKey
 from sessionrun.model.sandbox import Sandbox
-from sessionrun.model.spec import Job
+from sessionrun.model.spec import SLOT, Job
 from sessionrun.store.ledger import KILLED
 
 
@@ -44,9 +46,31 @@ def name_left(left: Iterable[tuple[bytes, bytes]]) -> tuple[Leftover, ...]:
     )
 
 
+REFUSED_RETRY_S: Final = 1.0
 UNSEEN: Final = "its end was not seen: the process that had started it was dead by then"
 
 Notice: TypeAlias = JobStarted | Exit | JobLost | HoldPlaced | SlotsOffered
+
+
+def read_frame(fields: list[bytes], key: JobKey) -> list[Notice]:
+    """Return the notices of a job that a frame of the keeper holds (see `keeper.wire`)."""
+    kind, rest = fields[0], fields[2:]
+    if kind == b"P":
+        return [JobStarted(key, int(rest[0]), int(rest[1]), int(rest[2]))]
+    if kind == b"X":
+        left = name_left(zip(rest[3::2], rest[4::2], strict=True))
+        return [Exit(key, int(rest[0]), int(rest[2]), cpu_s=float(rest[1]) if rest[1] else None, left=left)]
+    if kind == b"F":
+        return [Exit(key, None, int(rest[2]), errno=int(rest[0]), detail=os.fsdecode(rest[1]))]
+    if kind == b"L":
+        return [JobLost(key, "lost", UNSEEN, gone=True)]
+    if kind == b"R":
+        reason = rest[0].decode("utf-8", "replace")
+        hold = HoldPlaced(SLOT, reason, until=time.monotonic() + REFUSED_RETRY_S, until_exit=True)
+        return [hold, JobLost(key, "void", reason, counts=False)]
+    if kind == b"D":
+        return [JobLost(key, "lost", "its start was claimed before, and nothing more is known of it")]
+    return []
 
 
 class Executor(Protocol):

@@ -17,7 +17,7 @@ import orjson
 
 from sessionrun.model.errors import SessionrunError
 from sessionrun.model.keys import parse_job_key
-from sessionrun.runtime.executors.secrets import NotSet, look_up
+from sessionrun.runtime.executors.orders import NotSet, look_up
 from sessionrun.runtime.jobs.logins import LOGINS, take_back
 from sessionrun.runtime.jobs.raising import OpenDoor, raise_for_build, raise_walls
 from sessionrun.runtime.proxying import Proxying

@@ -24,16 +24,17 @@ import orjson
 
 from sessionrun import __version__
 from sessionrun.cluster.link import Link, Tasks
-from sessionrun.cluster.messages import ABANDON, KILL, PROTOCOL, Message
+from sessionrun.cluster.messages import ABANDON, KILL, PROTOCOL, Message, key_of
 from sessionrun.model.errors import StoreError
-from sessionrun.runtime.executors.local import KeeperGone, greet, read_frame
-from sessionrun.runtime.executors.secrets import NotSet
+from sessionrun.model.events import JobLost
+from sessionrun.runtime.executors.local import KeeperGone, greet
+from sessionrun.runtime.executors.orders import NotSet, describe_end
+from sessionrun.runtime.executors.protocol import Exit, read_frame
 from sessionrun.runtime.keeper.command import EXIT_REFUSED, EXIT_TAKEN, say
 from sessionrun.runtime.keeper.lease import boot_ns
 from sessionrun.runtime.keeper.wire import Connection, JobOrder, pack_job
 from sessionrun.runtime.node.directory import JOBS, SOCKET, NodeSite, load_site, note_left
 from sessionrun.runtime.node.disks import Disks
-from sessionrun.runtime.node.ends import key_of, pack_end
 from sessionrun.runtime.node.rescues import Rescues
 from sessionrun.runtime.node.spool import CHUNK_BYTES, Spool, SpooledJob
 from sessionrun.runtime.recovery import judge_job
@@ -111,9 +112,8 @@ class LinkProcess:
 
     def _judge(self, job: SpooledJob, ledger: Ledger, offset: int) -> None:
         notice = judge_job(key_of(job.job), ledger.jobs[job.job], ledger, offset, was_seen=False)
-        end = pack_end(job.job, notice, over=job.over) if notice is not None else None
-        if end is not None:
-            job.finish(end)
+        if isinstance(notice, (Exit, JobLost)):
+            job.finish(notice)
 
     def run(self) -> None:
         """Go on until the keeper is gone."""
@@ -305,7 +305,7 @@ class LinkProcess:
         try:
             return self._spool.place(name, order)
         except NotSet as fault:
-            self._refuse(name, {"kind": "exit", "status": None, "detail": str(fault)})
+            self._refuse(name, Exit(key_of(name), None, detail=str(fault)))
         except (OSError, ValueError, KeyError, TypeError, AttributeError) as error:
             self._refuse_order(name, getattr(error, "strerror", None) or f"{type(error).__name__}: {error}")
         return None
@@ -313,13 +313,13 @@ class LinkProcess:
     def _refuse_order(self, name: str, why: str) -> None:
         say(f"{name}: its order cannot be used: {why}")
         reason = f"its order cannot be used on this node: {why}"
-        self._refuse(name, {"kind": "lost", "verdict": "void", "reason": reason, "counts": True, "gone": None})
+        self._refuse(name, JobLost(key_of(name), "void", reason))
 
-    def _refuse(self, name: str, end: Message) -> None:
+    def _refuse(self, name: str, end: Exit | JobLost) -> None:
         """Tell that it did not start.  It is not in the ledger: if this is forgotten, its order comes again."""
         empty: Message = {"job": name, "outputs": [], "brought": {}}
         job = self._jobs[name] = SpooledJob(name, self._spool.folder_of(name), empty)
-        job.end = {**end, "job": name, "files": {}}  # what lies there is only what the order brought
+        job.end = {**describe_end(end), "job": name, "files": {}}  # what lies there is only what the order brought
         self._has_news = True
 
     def _hear_keeper(self) -> None:
@@ -334,9 +334,8 @@ class LinkProcess:
             if fields[0] == b"P":
                 job.begun_at = time.monotonic()
             for notice in read_frame(fields, key_of(job.job)):
-                end = pack_end(job.job, notice, over=job.over)
-                if end is not None:
-                    job.finish(end)
+                if isinstance(notice, (Exit, JobLost)):
+                    job.finish(notice)
                     self._has_news = True
 
 

@@ -27,7 +27,9 @@ import orjson
 from sessionrun.cluster.messages import Message
 from sessionrun.model.cluster import CACHE_TOKEN, NODE_TOKEN, PATH_TOKEN
 from sessionrun.model.errors import StoreError
-from sessionrun.runtime.executors.secrets import look_up
+from sessionrun.model.events import JobLost
+from sessionrun.runtime.executors.orders import describe_end, read_job
+from sessionrun.runtime.executors.protocol import Exit
 from sessionrun.runtime.jobs.logins import LOGINS
 from sessionrun.runtime.keeper.wire import JobOrder
 from sessionrun.store.files import make_directories, make_directory, open_regular, read_regular
@@ -49,6 +51,8 @@ LOOK_S: Final = 0.1
 MAX_FILES: Final = 10_000
 CHUNK_BYTES: Final = 1 << 20
 """Most of a job's output in one tick, for all jobs together."""
+
+LEASE_WORDS: Final = "its node had no contact with the cluster for longer than its lease, and ended it"
 
 MAX_GONE: Final = 1000
 """So many folders may wait for their removal."""
@@ -77,10 +81,13 @@ class SpooledJob:
         self._sent: dict[str, tuple[int, float]] = {}
         self._look_at = 0.0
 
-    def finish(self, end: Message) -> None:
-        """It has ended: now all of its files are known."""
+    def finish(self, end: Exit | JobLost) -> None:
+        """It has ended, of itself or with the lease: now all of its files are known."""
         _settle_walls(self.own_folder)
-        self.end = {**end, "files": dict(self._find_files())}
+        about = describe_end(end)
+        if self.over:
+            about = {**describe_end(JobLost(end.key, "lost", LEASE_WORDS, gone=True)), "kind": "lease"}
+        self.end = {**about, "job": self.job, "files": dict(self._find_files())}
 
     def take_rescues(self) -> None:
         """Send the newest pack of work in progress, in the place of those before it."""
@@ -302,18 +309,8 @@ class Spool:
 
         if order["cwd"].startswith(NODE_TOKEN):
             make_directories(Path(here(order["cwd"])), 0o700)  # of a replica that is yet to be made
-        known = look_up(order["env"], os.environ)
-        env = [os.fsencode(word) for name, value in known.items() for word in (name, here(value))]
-        return JobOrder(
-            key=job,
-            grace_s=float(order["grace_s"]),
-            cwd=os.fsencode(here(order["cwd"])),
-            stdin=os.fsencode(here(order["stdin"] or "")),
-            stdout=os.fsencode(f"{folder}/{order['stdout']}"),
-            stderr=os.fsencode(f"{folder}/{order['stderr']}"),
-            argv=[os.fsencode(here(word)) for word in order["argv"]],
-            env=env,
-        )
+        outputs = {name: f"{folder}/{order[name]}" for name in ("stdout", "stderr")}
+        return read_job({**order, "key": job, **outputs}, here)
 
     def _move(self, text: str, order: Message, folder: str) -> str:
         """A text in which paths of the session's directory, and of the node, are those that they are here."""

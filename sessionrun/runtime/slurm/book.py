@@ -12,7 +12,8 @@ from typing import Any, Final
 from sessionrun.model.events import HoldPlaced, JobLost, JobStarted, Verdict
 from sessionrun.model.keys import JobKey
 from sessionrun.model.spec import SLOT
-from sessionrun.runtime.executors.protocol import Exit, Notice
+from sessionrun.runtime.executors.orders import read_end
+from sessionrun.runtime.executors.protocol import Notice
 from sessionrun.runtime.slurm.states import Meaning, Row, describe
 
 RECORD_WAIT_S: Final = 10.0
@@ -71,7 +72,11 @@ class OpenJob:
         return [JobStarted(self.key, 0, 0, 0, node=f"{self.claim['node']}, Slurm job {self.claim['job']}")]
 
     def judge_end(self, now: float, *, fresh: bool) -> list[Notice] | None:
-        """What its record says; None: Slurm has to say first why it told the job to end."""
+        """What its record says; None: Slurm has to say first why it told the job to end.
+
+        Raises:
+            KeyError, ValueError: the record is damaged.
+        """
         end = self.end
         assert end is not None
         if end.get("told") and self.stop is None:
@@ -81,7 +86,10 @@ class OpenJob:
                 return None
             if self.row is not None and self.row.meaning in _VERDICTS and self.row.meaning != "ended":
                 return [JobLost(self.key, _VERDICTS[self.row.meaning], describe(self.row), gone=True)]
-        return read_end(self.key, end, now)
+        notice = read_end(end, self.key, f"{end.get('node')}, Slurm job {end.get('job')}")
+        if isinstance(notice, JobLost) and notice.verdict == "void":  # there was no room for a process
+            return [HoldPlaced(SLOT, notice.reason, until=now + RETRY_S), notice]
+        return [notice]
 
     def judge_over(self, now: float) -> list[Notice] | None:
         """It has begun, left no record, and Slurm says that it is over, or knows nothing of it; None: wait.
@@ -107,21 +115,3 @@ class OpenJob:
             return [HoldPlaced(SLOT, why, until=now + RETRY_S), JobLost(self.key, "void", why)]
         why = "Slurm does not have it" if row is None else describe(row)
         return [HoldPlaced(SLOT, why, until=now + RETRY_S), JobLost(self.key, "void", why, counts=False)]
-
-
-def read_end(key: JobKey, end: Mapping[str, Any], now: float) -> list[Notice]:
-    """What a record of an end means.
-
-    Raises:
-        KeyError, ValueError, TypeError: it is damaged.
-    """
-    where = f"on {end.get('node')}, Slurm job {end.get('job')}"
-    if end["kind"] == "exit":
-        cpu_s = end.get("cpu_s")
-        return [Exit(key, int(end["status"]), None, None if cpu_s is None else float(cpu_s))]
-    if end["kind"] == "failed":
-        return [Exit(key, None, None, errno=int(end["errno"]), detail=f"{end['detail']} {where}")]
-    if end["kind"] == "refused":
-        why = f"{end['reason']} ({where})"
-        return [HoldPlaced(SLOT, why, until=now + RETRY_S), JobLost(key, "void", why, counts=False)]
-    return [JobLost(key, "lost", f"its end was not seen ({where})", gone=True)]

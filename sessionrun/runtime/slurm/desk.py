@@ -16,6 +16,7 @@ from typing import Any, Final, NamedTuple
 from sessionrun.model.events import HoldPlaced, JobLost
 from sessionrun.model.keys import JobKey
 from sessionrun.model.spec import SLOT, Job
+from sessionrun.runtime.executors.orders import describe_job
 from sessionrun.runtime.executors.protocol import Notice
 from sessionrun.runtime.slurm import programs
 from sessionrun.runtime.slurm.book import OpenJob
@@ -127,22 +128,13 @@ class Desk:
         return []
 
     def _write_batch(self, wanted: Submission) -> None:
-        orders = [self._make_order(job) for job in wanted.jobs]
+        root = self._session.path
+        folders = [str(self._session.make_job_path(job.key).relative_to(root)) for job in wanted.jobs]
+        orders = [
+            {**describe_job(job), "folder": folder} for job, folder in zip(wanted.jobs, folders, strict=True)
+        ]
         session = {"session": self._session.session_id, "batch": wanted.batch, "environ": self._environ}
         replace_file(self._batch_path(wanted.batch), dump_batch({**session, "jobs": orders}), durable=True)
-
-    def _make_order(self, job: Job) -> dict[str, Any]:
-        return {
-            "key": job.key.text(),
-            "folder": str(self._session.make_job_path(job.key).relative_to(self._session.path)),
-            "grace_s": job.stop_grace_s,
-            "cwd": job.cwd,
-            "stdin": job.stdin or "",
-            "stdout": job.stdout,
-            "stderr": job.stderr,
-            "argv": list(job.argv),
-            "env": [word for pair in job.env.items() for word in pair],
-        }
 
     def _give_up(self, wanted: Submission, why: str, *, claim: bool) -> list[Notice]:
         """These were not submitted, as far as can be seen; one that a node has taken was."""

@@ -22,8 +22,11 @@ from typing import Any, Final
 if __name__ == "__main__":
     sys.path.insert(0, os.path.abspath(os.path.join(__file__, *[os.pardir] * 4)))
 
+from sessionrun.model.events import JobLost
+from sessionrun.model.keys import parse_job_key
+from sessionrun.runtime.executors.orders import NotSet, describe_end, read_job
+from sessionrun.runtime.executors.protocol import Exit, read_frame
 from sessionrun.runtime.keeper.children import Children
-from sessionrun.runtime.keeper.wire import JobOrder
 from sessionrun.runtime.slurm.records import BEGUN, ENDED, LEDGER, Records, load_batch
 from sessionrun.store import processes
 from sessionrun.store.journal import AppendLog
@@ -48,9 +51,12 @@ def main() -> int:
         print(f"{order['key']}: it was claimed before, and is not started ({who['job']} on {who['node']})")
         return 0
     records.tell(BEGUN)
-    end = OneJob(batch, order, session / order["folder"] / LEDGER).run()
-    _keep_end(records, {**who, **end, "ended_at": time.time()})
-    code = os.waitstatus_to_exitcode(end["status"]) if end["kind"] == "exit" else 1
+    job = OneJob(batch, order, session / order["folder"] / LEDGER)
+    end = job.run()
+    about = {"told": job.asked_to_end, "max_rss_kb": resource.getrusage(resource.RUSAGE_CHILDREN).ru_maxrss}
+    _keep_end(records, {**describe_end(end), **who, **about, "ended_at": time.time()})
+    status = end.wait_status if isinstance(end, Exit) else None
+    code = 1 if status is None else os.waitstatus_to_exitcode(status)
     return code if code >= 0 else 128 - code
 
 
@@ -78,14 +84,14 @@ def _keep_end(records: Records, end: dict[str, Any]) -> None:
 
 
 class OneJob:
-    """The job, and how it ended once it has."""
+    """The job, and how it ended once it has; `asked_to_end`: a signal told it to."""
 
     def __init__(self, batch: dict[str, Any], order: dict[str, Any], ledger: Path) -> None:
-        self._key: str = order["key"]
-        self._order = _unpack_order(order)
-        self._end: dict[str, Any] = {}
+        self.asked_to_end = False
+        self._key = parse_job_key(order["key"])
+        self._order = order
+        self._end: Exit | JobLost | None = None
         self._asked: list[int] = []
-        self._told = False
         self._wake_fd = self._listen()
         processes.become_subreaper()
         environ = make_job_environment(batch["environ"], os.environb)
@@ -93,18 +99,21 @@ class OneJob:
         os.environb.update(environ)
         self._children = Children(AppendLog(ledger), batch["session"], self._hear)
 
-    def run(self) -> dict[str, Any]:
+    def run(self) -> Exit | JobLost:
         """Start it, and return when nothing of its tree is left: its end."""
-        self._children.start([self._order])
-        while not self._end or self._children.by_key:
+        try:
+            self._children.start([read_job(self._order)])
+        except NotSet as fault:
+            return Exit(self._key, None, detail=str(fault))
+        while self._end is None or self._children.by_key:
             self._wait()
             self._children.reap()
             self._take_signals()
             self._children.go_on_stopping()
-        if self._end["kind"] == "exit" and os.WIFSIGNALED(self._end["status"]) and not self._told:
-            self._told = self._hear_late()
-        spent = resource.getrusage(resource.RUSAGE_CHILDREN)
-        return {**self._end, "told": self._told, "max_rss_kb": spent.ru_maxrss}
+        status = self._end.wait_status if isinstance(self._end, Exit) else None
+        if status is not None and os.WIFSIGNALED(status) and not self.asked_to_end:
+            self.asked_to_end = self._hear_late()
+        return self._end
 
     def _hear_late(self) -> bool:
         """Whether Slurm has ended the job, and says so to this process only now."""
@@ -128,8 +137,8 @@ class OneJob:
     def _take_signals(self) -> None:
         asked, self._asked = self._asked, []
         for number in asked:
-            self._told = True
-            self._children.stop(self._key, now=number == signal.SIGUSR2)
+            self.asked_to_end = True
+            self._children.stop(self._key.text(), now=number == signal.SIGUSR2)
 
     def _wait(self, limit_s: float | None = None) -> None:
         """Wait for a signal until it is time for something, or for that long."""
@@ -145,18 +154,9 @@ class OneJob:
 
     def _hear(self, *fields: bytes) -> None:
         """Take a frame of the keeper's code about the job: see `keeper.wire`."""
-        kind, rest = fields[0], fields[2:]
-        if kind == b"P":
-            self._end_pid = int(rest[0])
-        elif kind == b"X":
-            cpu_s = float(rest[1]) if rest[1] else None
-            self._end = {"kind": "exit", "status": int(rest[0]), "cpu_s": cpu_s, "job_pid": self._end_pid}
-        elif kind == b"F":
-            self._end = {"kind": "failed", "errno": int(rest[0]), "detail": os.fsdecode(rest[1])}
-        elif kind == b"L":
-            self._end = {"kind": "lost"}
-        elif kind == b"R":
-            self._end = {"kind": "refused", "reason": rest[0].decode("utf-8", "replace")}
+        for notice in read_frame([*fields], self._key):
+            if isinstance(notice, (Exit, JobLost)):
+                self._end = notice
 
 
 def make_job_environment(
@@ -167,19 +167,6 @@ def make_job_environment(
     kept = tuple(name.encode() for name in _FROM_SLURM)
     environ |= {name: value for name, value in given.items() if name.startswith(b"SLURM") or name in kept}
     return environ
-
-
-def _unpack_order(order: dict[str, Any]) -> JobOrder:
-    return JobOrder(
-        key=order["key"],
-        grace_s=order["grace_s"],
-        cwd=os.fsencode(order["cwd"]),
-        stdin=os.fsencode(order["stdin"]),
-        stdout=os.fsencode(order["stdout"]),
-        stderr=os.fsencode(order["stderr"]),
-        argv=[os.fsencode(word) for word in order["argv"]],
-        env=[os.fsencode(word) for word in order["env"]],
-    )
 
 
 if __name__ == "__main__":

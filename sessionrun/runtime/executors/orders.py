@@ -1,0 +1,101 @@
+"""A job as it travels to another machine, and its end as it travels back, as JSON: to nodes of ours and Slurm's.
+
+A value of a variable that is ``{env:NAME}`` is that of NAME where the job runs.  So a secret is in no plan, spec
+or order: the last of our processes before the job's own looks it up.  What runs around a job at Slurm imports this
+module without site-packages.
+"""
+
+from __future__ import annotations
+
+import os
+import re
+from collections.abc import Callable, Mapping
+from dataclasses import asdict, replace
+from typing import TYPE_CHECKING, Any, Final
+
+from sessionrun.model.events import JobLost
+from sessionrun.model.keys import JobKey
+from sessionrun.runtime.executors.protocol import Exit
+from sessionrun.runtime.keeper.wire import JobOrder
+from sessionrun.store.codec import build
+
+if TYPE_CHECKING:
+    from sessionrun.model.spec import Job
+
+_BY_NAME: Final = re.compile(r"\{env:([A-Za-z_][A-Za-z0-9_]*)\}")
+
+
+class NotSet(Exception):
+    """A variable that a job needs is not set on its machine."""
+
+
+def describe_job(job: Job) -> dict[str, Any]:
+    """A job as JSON; its walls and what it may leave behind are of one machine, and not in it."""
+    return {
+        "key": job.key.text(),
+        "grace_s": job.stop_grace_s,
+        "cwd": job.cwd,
+        "stdin": job.stdin or "",
+        "stdout": job.stdout,
+        "stderr": job.stderr,
+        "argv": list(job.argv),
+        "env": dict(job.env),
+    }
+
+
+def read_job(about: Mapping[str, Any], here: Callable[[str], str] = str) -> JobOrder:
+    """The process to start for a job that was described; `here` makes its words those of this machine.
+
+    Raises:
+        NotSet: a variable is given by a name that is not set.
+        ValueError, KeyError, TypeError, AttributeError: it is damaged.
+    """
+    env = look_up(about["env"], os.environ)
+    return JobOrder(
+        key=about["key"],
+        grace_s=float(about["grace_s"]),
+        cwd=os.fsencode(here(about["cwd"])),
+        stdin=os.fsencode(here(about["stdin"])),
+        stdout=os.fsencode(here(about["stdout"])),
+        stderr=os.fsencode(here(about["stderr"])),
+        argv=[os.fsencode(here(word)) for word in about["argv"]],
+        env=[os.fsencode(word) for name, value in env.items() for word in (name, here(value))],
+    )
+
+
+def describe_end(end: Exit | JobLost) -> dict[str, Any]:
+    """An end as JSON.  Where a ledger has it means nothing elsewhere."""
+    kind = "exit" if isinstance(end, Exit) else "lost"
+    return {**asdict(end), "key": end.key.text(), "ledger": None, "kind": kind}
+
+
+def read_end(end: Mapping[str, Any], key: JobKey, where: str) -> Exit | JobLost:
+    """The end of a job that was described; `where` it was is told to people.
+
+    Raises:
+        ValueError, KeyError: it is damaged.
+    """
+    about = {**end, "key": key.text()}
+    if end["kind"] == "exit":
+        left = build(Exit, about)
+        return replace(left, detail=left.detail and f"{left.detail} on {where}")
+    lost = build(JobLost, about)
+    return replace(lost, reason=f"{lost.reason} ({where})")
+
+
+def look_up(env: Mapping[str, str], environ: Mapping[str, str]) -> dict[str, str]:
+    """The variables of a job, with the values of those that are given by name.
+
+    Raises:
+        NotSet: one has none.
+    """
+    return {name: _find(name, value, environ) for name, value in env.items()}
+
+
+def _find(name: str, value: str, environ: Mapping[str, str]) -> str:
+    found = _BY_NAME.fullmatch(value)
+    if found is None:
+        return value
+    if found[1] not in environ:
+        raise NotSet(f"the variable {found[1]}, which {name} is to be, is not set")
+    return environ[found[1]]

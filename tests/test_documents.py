@@ -20,8 +20,8 @@ import click
 import manual
 import pytest
 from conftest import Command
+from house.test_rooms import ROOMS, ROOT
 from manual import leaves, load_verb
-from test_imports import ROOMS, ROOT
 
 from sessionrun import cli as command_line
 from sessionrun.agents import table

@@ -7,7 +7,7 @@ from collections.abc import Iterable, Iterator
 from typing import get_args
 
 import pytest
-from test_imports import modules
+from house.test_rooms import modules
 
 from sessionrun.agents.markers import MARKERS
 from sessionrun.engine.transitions import Stopping, describe_stop

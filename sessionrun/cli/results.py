@@ -144,49 +144,18 @@ def print_results(
 
     Of a task that failed, the words of the step that failed stand before what the agent said.
     """
-    terminal = sys.stdout.isatty()
     in_git = view["base_branch"] is not None or any(task.get("repo") for task in tasks)
+    places: Mapping[str, str] | None = None
     if in_git:
-        from sessionrun.cli.next_steps import next_lines, work_lines
+        from sessionrun.cli.next_steps import next_lines
         from sessionrun.client.landing.unlanded import locate_work
 
         places = locate_work(session, tasks)
-    name = [escape_line(f"Name: {view['name']}")] if terminal and view.get("name") else []
+    name = [escape_line(f"Name: {view['name']}")] if sys.stdout.isatty() and view.get("name") else []
     click.echo("\n".join([f"Session: {view['session_id']}", *name, *place_lines(view), DOUBLE_LINE]))
     for task in _add_words(session, tasks):
-        failed = task["status"] == "completed" and task["outcome"] != "succeeded"
-        word = "" if task["word"] in ("succeeded", "landed", "running", "waiting") else f" {task_word(task)}"
-        click.echo(f"\nTask {task['num']} (ID: {escape(task['id'])}):{word}")
-        about = [
-            *reason_lines(task, ""),
-            *check_lines(task),
-            *proof_lines(task, ""),
-            *landing_lines(task, ""),
-            *(work_lines(task, places.get(task["id"])) if in_git else left_lines(task, "")),
-        ]
-        if terminal:
-            from sessionrun.cli.standing import task_details
-
-            about.insert(0, "  ".join(task_details(task)))
-        if task.get("earlier_agents"):
-            from sessionrun.cli.attempts import agent_lines
-
-            about += agent_lines(task, "")
-        click.echo("\n".join([*about, SINGLE_LINE]))
-        words = telling_lines(task, "", but="work")
-        for line in words:
-            click.echo(line)
-        errors = session.path / task["stderr"]
-        if failed and find_tail(errors, 0):
-            words = ["[standard error]"]
-            click.echo(words[0])
-            _print_file(errors, STDERR_TAIL if tail is None else tail)
-        if task["status"] != "completed":
-            click.echo(_describe_waiting(task))
-        elif find_tail(session.path / task["output"], 0):
-            if words:
-                click.echo("[the agent said]")
-            _print_file(session.path / task["output"], tail)
+        click.echo("\n".join([*_about_lines(task, places), SINGLE_LINE]))
+        _print_answer(session, task, tail)
     if any(task["usage"] is not None for task in tasks):
         from sessionrun.cli.money import print_usage
 
@@ -194,6 +163,45 @@ def print_results(
     if in_git:
         for line in next_lines(session, view, tasks):
             click.echo(line)
+
+
+def _about_lines(task: dict[str, Any], places: Mapping[str, str] | None) -> list[str]:
+    """What is to be known of a task besides its answer; `places` says where work is, None in no repository."""
+    word = "" if task["word"] in ("succeeded", "landed", "running", "waiting") else f" {task_word(task)}"
+    lines = [f"\nTask {task['num']} (ID: {escape(task['id'])}):{word}"]
+    if sys.stdout.isatty():
+        from sessionrun.cli.standing import task_details
+
+        lines.append("  ".join(task_details(task)))
+    lines += [*reason_lines(task, ""), *check_lines(task), *proof_lines(task, ""), *landing_lines(task, "")]
+    if places is None:
+        lines += left_lines(task, "")
+    else:
+        from sessionrun.cli.next_steps import work_lines
+
+        lines += work_lines(task, places.get(task["id"]))
+    if task.get("earlier_agents"):
+        from sessionrun.cli.attempts import agent_lines
+
+        lines += agent_lines(task, "")
+    return lines
+
+
+def _print_answer(session: SessionDir, task: dict[str, Any], tail: int | None) -> None:
+    words = telling_lines(task, "", but="work")
+    for line in words:
+        click.echo(line)
+    errors = session.path / task["stderr"]
+    if task["status"] == "completed" and task["outcome"] != "succeeded" and find_tail(errors, 0):
+        words = ["[standard error]"]
+        click.echo(words[0])
+        _print_file(errors, STDERR_TAIL if tail is None else tail)
+    if task["status"] != "completed":
+        click.echo(_describe_waiting(task))
+    elif find_tail(session.path / task["output"], 0):
+        if words:
+            click.echo("[the agent said]")
+        _print_file(session.path / task["output"], tail)
 
 
 def _add_words(session: SessionDir, tasks: Sequence[dict[str, Any]]) -> Iterator[dict[str, Any]]:

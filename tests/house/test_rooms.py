@@ -1,4 +1,4 @@
-"""Who may import whom, and how big things may grow: the rules of the package's layout, read off the source.
+"""Who may import whom, and what names and functions may be: the rules of the layout, read off the source.
 
 The tables below are the rules.  An import counts wherever it stands: at the top, in a function, for type checkers.
 """
@@ -22,11 +22,7 @@ import sessionrun as package
 from sessionrun.engine.task import TaskState
 
 ROOT = Path(package.__file__).parent
-MAX_MODULE = 460
-MAX_FUNCTION = 80
-LONG_FUNCTION = 60
-LONG_FUNCTIONS: set[str] = set()
-"""Functions of more than `LONG_FUNCTION` lines that were looked at and found to be best as they are."""
+MAX_FUNCTION = 60
 
 ROOMS: dict[str, tuple[str, ...]] = {
     "model": (),
@@ -530,19 +526,15 @@ def iterate_functions() -> Iterator[tuple[str, ast.FunctionDef | ast.AsyncFuncti
                 yield f"{module.name}.{node.name}", node
 
 
-def test_modules_are_small_and_say_what_they_are() -> None:
+def test_modules_say_what_they_are() -> None:
     for module in modules().values():
-        text = module.path.read_text()
-        assert text.count("\n") <= MAX_MODULE, module.name
         assert ast.get_docstring(module.tree), module.name
 
 
 def test_functions_are_small() -> None:
     for name, node in iterate_functions():
         assert node.end_lineno is not None
-        length = node.end_lineno - node.lineno + 1
-        assert length <= MAX_FUNCTION, name
-        assert length <= LONG_FUNCTION or name in LONG_FUNCTIONS, name
+        assert node.end_lineno - node.lineno < MAX_FUNCTION, name
 
 
 def test_public_functions_say_what_they_do() -> None:

@@ -15,7 +15,7 @@ from sessionrun.dialects.limits import quote
 from sessionrun.model.durations import check_duration, parse_duration
 from sessionrun.model.keys import describe_id_problem
 from sessionrun.model.kinds import MAX_MONEY
-from sessionrun.model.reasons import NOT_OF_WORK, REASONS
+from sessionrun.model.reasons import OF_WORK
 from sessionrun.model.spec import Alternative, Workspace, WorkspaceKind
 from sessionrun.model.upstreams import check_ref, parse_repo
 
@@ -138,7 +138,7 @@ def _as_alternative(value: Any) -> Alternative:
 
 def as_reason_classes(value: Any) -> tuple[str, ...]:
     """One reason class or a list of them, of those for which work can fail."""
-    return tuple(_none_or_more(value, as_choice(tuple(name for name in REASONS if name not in NOT_OF_WORK))))
+    return tuple(_none_or_more(value, as_choice(OF_WORK)))
 
 
 def as_command(value: Any) -> str:

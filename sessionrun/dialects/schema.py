@@ -12,7 +12,7 @@ from typing import Any, Final, get_args
 
 from sessionrun.dialects import convert, fields, pace, paths, prompts, sandbox
 from sessionrun.dialects.fields import Field
-from sessionrun.model.reasons import NOT_OF_WORK, REASONS
+from sessionrun.model.reasons import OF_WORK
 from sessionrun.model.sandbox import NETWORKS, POLICIES
 from sessionrun.model.seats import PLACEMENTS
 from sessionrun.model.spec import SCHEMA_VERSION, EnvironmentKind, WorkspaceKind
@@ -53,7 +53,7 @@ _FRAGMENTS: Final[Mapping[Callable[..., Any], Schema]] = {
     paths.as_project_paths: _one_or_more(_TEXT),
     convert.as_argv: {"type": "array", "items": {"type": "string"}},
     convert.as_alternatives: _one_or_more(_TEXT),
-    convert.as_reason_classes: _one_or_more({"enum": [name for name in REASONS if name not in NOT_OF_WORK]}),
+    convert.as_reason_classes: _one_or_more({"enum": list(OF_WORK)}),
     convert.as_duration: {"anyOf": [_NUMBER, _TEXT]},
     convert.as_limit: {"type": "integer", "minimum": 0},
     convert.as_money: _NUMBER,

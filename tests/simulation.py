@@ -8,9 +8,8 @@ from collections.abc import Callable, Iterable
 from simulated import SimulatedExecutor
 
 from sessionrun.engine.fold import apply, begin
-from sessionrun.engine.orders import CancelJob, CheckOutput, Order, StartJob, WakeAt
-from sessionrun.engine.refusals import find_fault
-from sessionrun.engine.scheduler import decide
+from sessionrun.engine.requests import find_fault
+from sessionrun.engine.scheduler import CancelJob, CheckOutput, Order, StartJob, WakeAt, decide
 from sessionrun.engine.state import State
 from sessionrun.model.events import (
     Entry,

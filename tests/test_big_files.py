@@ -10,7 +10,7 @@ import orjson
 import pytest
 from simulation import make_session
 
-from sessionrun.engine.beginning import begin
+from sessionrun.engine.moves import begin
 from sessionrun.engine.status import project, project_live
 from sessionrun.model.spec import AgentSpec, SessionSpec, TaskSpec
 from sessionrun.store import caches, spec_file

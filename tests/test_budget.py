@@ -21,8 +21,8 @@ from simulated import Fate, FateKind, SimulatedExecutor
 from simulation import Drive, make_session
 
 from sessionrun.agents import table
-from sessionrun.engine.budget import find_task_budget, to_nano
 from sessionrun.engine.fold import apply, begin
+from sessionrun.engine.money import find_task_budget, to_nano
 from sessionrun.engine.state import BUDGET, Money, Rate, State
 from sessionrun.engine.status import project
 from sessionrun.model.events import (

@@ -14,8 +14,8 @@ from simulated import Fate, FateKind
 from simulation import Drive
 from test_budget import PROFILE, Paid, World, make, paid, plan_of, run_world, task
 
-from sessionrun.engine.budget import to_nano
 from sessionrun.engine.fold import apply, begin
+from sessionrun.engine.money import to_nano
 from sessionrun.engine.state import BUDGET
 from sessionrun.model.events import Event, JobClaimed, JobFinished, RequestReceived
 from sessionrun.model.spec import AgentSpec, SessionSpec, TaskSpec, Workspace

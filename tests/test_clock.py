@@ -16,8 +16,7 @@ from test_removal import left, make_older, reseal
 from test_scheduler_properties import PROFILE, World, worlds
 
 from sessionrun.engine.fold import apply, begin
-from sessionrun.engine.orders import Order
-from sessionrun.engine.scheduler import decide
+from sessionrun.engine.scheduler import Order, decide
 from sessionrun.engine.status import project
 from sessionrun.model.events import Entry
 from sessionrun.model.spec import SessionSpec

@@ -8,8 +8,8 @@ from pathlib import Path
 
 import pytest
 
-from sessionrun.engine.rounds import keep_round
 from sessionrun.engine.task import TaskState
+from sessionrun.engine.transitions import keep_round
 from sessionrun.model.checks import Checked, Counts
 from sessionrun.model.spec import Check, TaskSpec
 from sessionrun.runtime.jobs.check import junit

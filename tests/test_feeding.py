@@ -16,16 +16,14 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from sessionrun.client.reading.waiting import choose_decisive, is_held
-from sessionrun.engine.feeding import TROUBLE
 from sessionrun.engine.fold import apply, begin
-from sessionrun.engine.orders import EndSession
-from sessionrun.engine.scheduler import decide
+from sessionrun.engine.scheduler import EndSession, decide
 from sessionrun.engine.state import State
 from sessionrun.engine.status import project
 from sessionrun.engine.task import LandEntry
 from sessionrun.model.cluster import Cluster, SlotsOffered
 from sessionrun.model.events import Entry, SessionEnded, TaskAdded
-from sessionrun.model.feeding import QUEUE_LABEL, UNCLAIMED, FeedSpec
+from sessionrun.model.feeding import QUEUE_LABEL, TROUBLE, UNCLAIMED, FeedSpec
 from sessionrun.model.keys import describe_id_problem
 from sessionrun.model.mends import Mend
 from sessionrun.model.places import Place as Workplace

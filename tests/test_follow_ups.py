@@ -8,11 +8,9 @@ import pytest
 from simulation import AGENTS, make_session
 
 from sessionrun.engine.fold import apply, begin
-from sessionrun.engine.follow_ups import find_earlier
-from sessionrun.engine.handed import find_handed
-from sessionrun.engine.orders import EndSession, Record, StartJob, WakeAt
-from sessionrun.engine.refusals import find_fault
-from sessionrun.engine.scheduler import decide
+from sessionrun.engine.handed import find_earlier, find_handed
+from sessionrun.engine.requests import find_fault
+from sessionrun.engine.scheduler import EndSession, Record, StartJob, WakeAt, decide
 from sessionrun.engine.status import project
 from sessionrun.engine.task import TaskState
 from sessionrun.model.events import (

@@ -13,9 +13,8 @@ from conftest import Command, eventually
 from sessionrun.client.planning.handover import AskedTasks, list_items, read_keys
 from sessionrun.client.planning.plan import Planned, plan
 from sessionrun.engine.fold import apply, begin
-from sessionrun.engine.orders import Record, StartJob, WakeAt
-from sessionrun.engine.pace import START, delay_start
-from sessionrun.engine.scheduler import decide
+from sessionrun.engine.scheduler import Record, StartJob, WakeAt, decide
+from sessionrun.engine.tokens import START, delay_start
 from sessionrun.model.errors import InputError
 from sessionrun.model.events import Entry, Event, HoldLifted, RequestReceived, SupervisorStarted
 from sessionrun.model.spec import Limits, TaskSpec

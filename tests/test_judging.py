@@ -8,12 +8,10 @@ import pytest
 from simulation import PLACES, make_session
 
 from sessionrun.engine.fold import apply, begin
-from sessionrun.engine.judging import demands_change
-from sessionrun.engine.orders import CancelJob, Record, StartJob
-from sessionrun.engine.rounds import find_better
-from sessionrun.engine.scheduler import decide
+from sessionrun.engine.scheduler import CancelJob, Record, StartJob, decide
 from sessionrun.engine.state import State
 from sessionrun.engine.task import TaskState
+from sessionrun.engine.transitions import demands_change, find_better
 from sessionrun.model.checks import Checked, Counts
 from sessionrun.model.events import (
     Entry,

@@ -12,12 +12,11 @@ from hypothesis import strategies as st
 from simulation import make_session
 
 from sessionrun.engine.fold import apply, begin
-from sessionrun.engine.follow_ups import find_earlier
+from sessionrun.engine.handed import find_earlier
 from sessionrun.engine.landing import next_landing
 from sessionrun.engine.mending import find_mender
-from sessionrun.engine.orders import CancelJob, EndSession, Record, StartJob, WakeAt
-from sessionrun.engine.refusals import find_fault
-from sessionrun.engine.scheduler import decide
+from sessionrun.engine.requests import find_fault
+from sessionrun.engine.scheduler import CancelJob, EndSession, Record, StartJob, WakeAt, decide
 from sessionrun.engine.state import State
 from sessionrun.engine.status import find_end, project
 from sessionrun.model.events import (

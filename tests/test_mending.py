@@ -19,9 +19,8 @@ from stages import begin_repository, commit_all
 from sessionrun import client
 from sessionrun.client.asking.control import find_retried
 from sessionrun.engine.fold import apply, begin
-from sessionrun.engine.orders import EndSession, Record, StartJob
-from sessionrun.engine.refusals import find_fault
-from sessionrun.engine.scheduler import decide
+from sessionrun.engine.requests import find_fault
+from sessionrun.engine.scheduler import EndSession, Record, StartJob, decide
 from sessionrun.engine.state import State
 from sessionrun.engine.status import project
 from sessionrun.model.events import Entry, Event, JobClaimed, JobFinished, RequestReceived, to_record

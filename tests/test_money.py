@@ -17,9 +17,9 @@ from simulation import make_session
 
 from sessionrun.agents.prices import MILLION, find_price, load_prices, price_usage
 from sessionrun.engine.fold import apply, begin
+from sessionrun.engine.money import usage_since
 from sessionrun.engine.moves import begin_attempt
 from sessionrun.engine.status import project
-from sessionrun.engine.totals import usage_since
 from sessionrun.model.events import Entry, Event, JobClaimed, JobFinished, JobLost, Verdict, to_record
 from sessionrun.model.keys import JobKey
 from sessionrun.model.spec import AgentSpec, OutputFormat, Price, TaskSpec

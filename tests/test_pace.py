@@ -17,10 +17,9 @@ from sessionrun.client.planning.plan import Asked, Planned
 from sessionrun.client.planning.plan import plan as plan_input
 from sessionrun.engine.fold import apply, begin
 from sessionrun.engine.moves import cancel
-from sessionrun.engine.orders import Record, StartJob
-from sessionrun.engine.pace import MACHINE, START
-from sessionrun.engine.scheduler import decide
+from sessionrun.engine.scheduler import Record, StartJob, decide
 from sessionrun.engine.status import project
+from sessionrun.engine.tokens import MACHINE, START
 from sessionrun.model.errors import InputError
 from sessionrun.model.events import Entry, Event, HoldPlaced, JobClaimed, JobFinished, RequestReceived
 from sessionrun.model.keys import JobKey

@@ -10,8 +10,8 @@ import pytest
 from house.test_rooms import modules
 
 from sessionrun.agents.markers import MARKERS
-from sessionrun.engine.transitions import Stopping, describe_stop
-from sessionrun.model.events import Timer
+from sessionrun.engine.transitions import describe_stop
+from sessionrun.model.events import Stopping, Timer
 from sessionrun.model.keys import Phase
 from sessionrun.model.mends import REFUSED
 from sessionrun.model.reasons import EXIT_UNSEEN, LEFT_RUNNING, LINGERED, REASONS, WORKSPACE_REASONS, effect_of

@@ -16,8 +16,7 @@ from test_follow_ups import USED, Script
 from sessionrun.cli.money import usages_by_agent
 from sessionrun.engine.fold import apply, begin
 from sessionrun.engine.moves import begin_attempt
-from sessionrun.engine.refusals import find_fault
-from sessionrun.engine.requests import reopen
+from sessionrun.engine.requests import find_fault, reopen
 from sessionrun.engine.status import project
 from sessionrun.engine.task import TaskState
 from sessionrun.model.changes import Change

@@ -30,8 +30,7 @@ from simulation import EPOCH_S, Drive, make_session
 
 from sessionrun.engine.fold import apply, begin
 from sessionrun.engine.moves import backoff_s
-from sessionrun.engine.orders import CancelJob, CheckOutput, EndSession, Order, Record, StartJob, WakeAt
-from sessionrun.engine.scheduler import decide
+from sessionrun.engine.scheduler import CancelJob, CheckOutput, EndSession, Order, Record, StartJob, WakeAt, decide
 from sessionrun.engine.state import State
 from sessionrun.model.events import (
     Entry,

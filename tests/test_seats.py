@@ -20,8 +20,7 @@ from test_cli_worktrees import project_in
 from test_workspaces import Project, project
 
 from sessionrun.engine.fold import apply, begin
-from sessionrun.engine.orders import Record, StartJob
-from sessionrun.engine.scheduler import decide
+from sessionrun.engine.scheduler import Record, StartJob, decide
 from sessionrun.engine.state import State
 from sessionrun.engine.status import project as project_status
 from sessionrun.model.errors import SessionrunError

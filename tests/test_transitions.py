@@ -15,10 +15,9 @@ from sessionrun.engine.transitions import (
     TRANSITIONS,
     WHEN_AGAIN_ENDS,
     Judgement,
-    Stopping,
     judge_stopped,
 )
-from sessionrun.model.events import VERDICTS, Timer, Verdict
+from sessionrun.model.events import VERDICTS, Stopping, Timer, Verdict
 from sessionrun.model.keys import PHASES, Phase
 from sessionrun.model.reasons import LEFT_RUNNING
 from sessionrun.model.spec import OUTCOMES

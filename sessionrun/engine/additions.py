@@ -1,7 +1,7 @@
 """More tasks for a session that runs.
 
 What a launch writes into spec.json stays as it is there; `State.spec` is what holds now.  Whether the tasks fit is
-asked before they are recorded (see `refusals`).
+asked before they are recorded (see `requests.find_fault`).
 """
 
 from __future__ import annotations

@@ -7,27 +7,38 @@ state.  Where a rule about phases is needed it is looked up in `transitions`.
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
+from dataclasses import replace
 from typing import Any, Final, NamedTuple
 
 from sessionrun.engine.additions import add_task, add_tasks
-from sessionrun.engine.beginning import begin as begin
-from sessionrun.engine.budget import describe_refusal, describe_used_up, is_used_up, reserve, settle
-from sessionrun.engine.follow_ups import keep_place, take_up
-from sessionrun.engine.judging import fail, take_back, tell_kept
 from sessionrun.engine.landing import begin_landing, end_landing, enter_landing, is_turn
 from sessionrun.engine.mending import LANDING_EVENTS, note_end
+from sessionrun.engine.money import (
+    account,
+    describe_refusal,
+    describe_used_up,
+    is_used_up,
+    keep_work,
+    reserve,
+    settle,
+)
+from sessionrun.engine.moves import begin as begin
 from sessionrun.engine.moves import (
     begin_attempt,
     close_attempt,
     decide_outcome,
+    ease_holds,
     enter,
     halt,
     has_turn,
+    keep_place,
+    keep_seat,
     stop,
+    take_seat,
     take_turn,
+    take_up,
     tell_dependents,
 )
-from sessionrun.engine.pace import begin_pause
 from sessionrun.engine.providers import (
     begin_canary,
     change_agent,
@@ -36,34 +47,32 @@ from sessionrun.engine.providers import (
     keep_in_work,
     lift,
     offer,
+    rebase,
 )
 from sessionrun.engine.queue import CONTINUING
-from sessionrun.engine.reboot import ease_holds, rebase_clock
 from sessionrun.engine.requests import apply_request, reopen
-from sessionrun.engine.rounds import begin_clocks, begin_round, keep_round
-from sessionrun.engine.seats import keep_seat, take_seat
-from sessionrun.engine.starts import MAX_TRIES, count_try, find_keeper
-from sessionrun.engine.state import (
-    BUDGET,
-    FAILURES,
-    START_BATCH,
-    State,
-    find_job,
-)
+from sessionrun.engine.state import BUDGET, FAILURES, START_BATCH, State, find_job
 from sessionrun.engine.task import UP_TO_WORK, RunningJob, TaskState
-from sessionrun.engine.tokens import give, job_tokens, take, wanted_tokens
-from sessionrun.engine.totals import account, keep_work
+from sessionrun.engine.tokens import begin_pause, give, job_tokens, offer_slots, take, wanted_tokens
 from sessionrun.engine.transitions import (
     AS_OUTCOME,
     AS_PHASE,
+    MAX_TRIES,
     TRANSITIONS,
     WHEN_AGAIN_ENDS,
     Judgement,
     Target,
+    begin_clocks,
+    begin_round,
+    count_try,
     describe_stop,
+    fail,
+    find_keeper,
     judge_stopped,
+    keep_round,
+    take_back,
+    tell_kept,
 )
-from sessionrun.engine.width import offer_slots
 from sessionrun.model.cluster import SlotsOffered
 from sessionrun.model.events import (
     AgentChanged,
@@ -388,3 +397,22 @@ def _go_on(state: State, task: TaskState) -> None:
         decide_outcome(state, task, "failed", BUDGET, describe_used_up(state, task))
     else:
         take_turn(state, task)
+
+
+def rebase_clock(state: State, entry: Entry) -> None:
+    """After a reboot the monotonic clock counts anew: deadlines of before mean nothing."""
+    now = entry.mono
+    for task in state.tasks.values():
+        if task.outcome is not None:
+            continue
+        task.deadline, task.round_deadline = None, None
+        if task.started_at is not None:
+            task.started_mono = now - (entry.at - task.started_at)
+        if task.not_before:
+            task.not_before = now
+            offer(state, task)
+    for name, hold in state.holds.items():
+        if hold.until is not None and name not in state.providers:
+            state.holds[name] = replace(hold, until=now)
+    state.land.again_at = min(state.land.again_at, now)
+    rebase(state, now)

@@ -1,4 +1,4 @@
-"""Finds what the needs of a task hand on to it: where each of them ended.
+"""Finds what a task goes on with: what its needs hand on to it, and after a follow-up its own earlier work.
 
 Must not know how that becomes the commit at which the task begins.
 """
@@ -58,3 +58,15 @@ def _handed(need: TaskState) -> Handed:
 def as_earlier(handed: tuple[Handed, ...]) -> tuple[Handed, ...]:
     """The same for a task of a later session."""
     return tuple(replace(end, earlier=True, follow=True) for end in handed)
+
+
+def find_earlier(task: TaskState) -> Place | None:
+    """Where an attempt goes on with earlier work; None: there is none, and it begins as a first attempt does."""
+    place = task.earlier_place
+    return None if place is None or is_empty(place) else place
+
+
+def is_empty(place: Place) -> bool:
+    """Whether nothing is left of an attempt's workspace: neither work nor a branch."""
+    has_work = place.commit is not None and not place.holds_no_work
+    return place.branch is None and place.worktree is None and not has_work

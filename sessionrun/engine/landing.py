@@ -11,11 +11,10 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator, Mapping
 from typing import Final
 
-from sessionrun.engine.moves import stop
-from sessionrun.engine.reboot import ease_holds
-from sessionrun.engine.starts import MAX_TRIES, count_try, find_keeper
+from sessionrun.engine.moves import ease_holds, stop
 from sessionrun.engine.state import State
 from sessionrun.engine.task import READY, LandEntry, LandStatus, RunningJob, TaskState
+from sessionrun.engine.transitions import MAX_TRIES, count_try, find_keeper
 from sessionrun.model.events import Entry, JobFinished, JobLost
 from sessionrun.model.keys import JobKey
 from sessionrun.model.landings import LAND_FAILED, WorkHeld

@@ -5,22 +5,30 @@ They keep the index of the ready queue and the counters of needs true.  Why a st
 
 from __future__ import annotations
 
+from dataclasses import replace
+from itertools import count
 from typing import TYPE_CHECKING, Final
 from zlib import crc32
 
 from sessionrun.engine.queue import CONTINUING, NEW
-from sessionrun.engine.seats import leave_seat
 from sessionrun.engine.state import State, provider_of
-from sessionrun.engine.task import NO_THREAD, UP_TO_WORK, RunningJob, TaskState
-from sessionrun.engine.tokens import give, is_shut, span_tokens
+from sessionrun.engine.task import NO_THREAD, UP_TO_WORK, RunningJob, TaskState, Thread
+from sessionrun.engine.tokens import give, is_shut, set_width, span_tokens
 from sessionrun.model.keys import Phase
-from sessionrun.model.spec import SLOT, Outcome
+from sessionrun.model.reasons import CONTEXT_FULL, NO_CONVERSATION
+from sessionrun.model.spec import SLOT, Outcome, SessionSpec
 
 if TYPE_CHECKING:
-    from sessionrun.engine.transitions import Stopping
+    from sessionrun.model.events import Stopping
 
 RETRY_FIRST_S: Final = 1.0
 RETRY_LAST_S: Final = 60.0
+
+REFUSED_RETRY_S: Final = 1.0
+"""When a start was refused while no job runs whose end could help: seconds until the next try."""
+
+ENDS_CONVERSATION: Final = frozenset((CONTEXT_FULL, NO_CONVERSATION))
+"""Reasons of an attempt after which its conversation cannot go on."""
 
 
 def backoff_s(task_id: str, attempt: int) -> float:
@@ -193,3 +201,68 @@ def suspend(state: State, task: TaskState) -> None:
     if not task.suspended:
         give(state, [token for token in span_tokens(state, task) if token[0] == SLOT])
         task.suspended = True
+
+
+def begin(spec: SessionSpec) -> State:
+    """The state before anything happened."""
+    state = State(spec=spec, free=dict(spec.resources), feed_open=spec.open_feed)
+    if spec.cluster is not None:
+        set_width(state, spec.resources.get(SLOT, 0))
+    for num, task in enumerate(spec.tasks, 1):
+        state.tasks[task.id] = TaskState(task, num)
+    for known in state.tasks.values():
+        enlist(state, known)
+    return state
+
+
+def take_seat(state: State, task: TaskState) -> None:
+    """PREPARE is claimed: the task gets the lowest seat that no other one holds, until its RELEASE is over.
+
+    A second PREPARE of the attempt goes to the same seat.
+    """
+    if state.spec.seats is None or task.spec.workspace.kind != "worktree" or task.seat is not None:
+        return
+    task.seat = next(number for number in count(1) if number not in state.seats)
+    state.seats[task.seat] = task.spec.id
+
+
+def keep_seat(state: State, task: TaskState) -> None:
+    """The seat is that which the job found: the next one if another session, or work that is not ours, has it."""
+    found = task.place.seat if task.place is not None else None
+    if found is None or found == task.seat or task.seat is None:
+        return
+    leave_seat(state, task)
+    task.seat = found
+    state.seats[found] = task.spec.id
+
+
+def leave_seat(state: State, task: TaskState) -> None:
+    """The attempt is over: the next task may have its seat."""
+    if task.seat is not None and state.seats.get(task.seat) == task.spec.id:
+        del state.seats[task.seat]
+    task.seat = None
+
+
+def ease_holds(state: State, now: float, *, ended: bool) -> None:
+    """The end of a job may free what a start was refused for; when none runs, only time can."""
+    for name, hold in state.holds.items():
+        if hold.until_exit and ended:
+            state.holds[name] = replace(hold, until=now)
+        elif hold.until_exit and hold.until is None and not state.running_jobs:
+            state.holds[name] = replace(hold, until=now + REFUSED_RETRY_S)
+
+
+def take_up(task: TaskState) -> None:
+    """An attempt begins, by `retries` or because a user asks for it.
+
+    After a follow-up it goes on in the conversation of the attempt before it.
+    """
+    if task.follow_ups:
+        last = NO_THREAD if task.reason_class in ENDS_CONVERSATION else task.last_thread
+        task.thread = Thread(last.conversation, last.usage, turn=len(task.spec.prompts))
+
+
+def keep_place(task: TaskState) -> None:
+    """A PREPARE is claimed: after a follow-up it is asked to go on where the work lies now."""
+    if task.follow_ups and task.place is not None and task.place.base_commit is not None:
+        task.earlier_place = task.place

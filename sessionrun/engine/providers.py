@@ -17,7 +17,7 @@ from dataclasses import replace
 from typing import Final, Protocol
 from zlib import crc32
 
-from sessionrun.engine.budget import is_used_up
+from sessionrun.engine.money import is_used_up
 from sessionrun.engine.moves import backoff_s, leave_thread, suspend
 from sessionrun.engine.queue import CONTINUING, NEW
 from sessionrun.engine.state import Provider, State, provider_of

@@ -1,27 +1,30 @@
-"""What requests do to the state: cancel, retry, continue, hold, release, set.
+"""What requests do to the state: cancel, retry, continue, hold, release, set; and which are refused.
 
 A request says what is wanted; which tasks that means is settled here, when it is applied, so that a task that
-ended or began meanwhile does no harm.  Nothing here knows which client asked, or how.
+ended or began meanwhile does no harm.  Why a session cannot do what is asked is found before the record: a
+request that is refused leaves no trace in the journal.  Nothing here knows which client asked, or how, or which
+programs are there.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
+from dataclasses import replace
 from typing import Final
 
-from sessionrun.engine.budget import cost_of
-from sessionrun.engine.changes import change_tasks, note_ran
-from sessionrun.engine.follow_ups import ask_more, take_up
-from sessionrun.engine.landing import cancel_landing, land_again, pause_landing
+from sessionrun.engine.additions import find_addition_fault, widen_spec
+from sessionrun.engine.landing import cancel_landing, is_being_landed, land_again, pause_landing
 from sessionrun.engine.mending import give_up_mends
-from sessionrun.engine.moves import begin_attempt, cancel, enlist, resign
-from sessionrun.engine.pace import START
+from sessionrun.engine.money import cost_of
+from sessionrun.engine.moves import begin_attempt, cancel, enlist, leave_thread, resign, take_up
 from sessionrun.engine.providers import lift
 from sessionrun.engine.queue import CONTINUING, NEW
 from sessionrun.engine.state import BUDGET, FAILURES, State
-from sessionrun.engine.task import TaskState
-from sessionrun.engine.width import set_width
-from sessionrun.model.events import RequestReceived
+from sessionrun.engine.task import Ran, TaskState
+from sessionrun.engine.tokens import START, find_width_fault, set_width
+from sessionrun.model.changes import Change, change_task, takes_model
+from sessionrun.model.events import RequestReceived, TasksAdded
+from sessionrun.model.spec import AgentSpec
 
 ON_REQUEST: Final = "on request"
 """The reason of a hold for which none was given."""
@@ -208,3 +211,112 @@ def _reset(state: State, task: TaskState) -> None:
     task.started_at = task.started_mono = task.ended_at = task.duration_s = task.ended_seq = None
     task.forgiven = cost_of(task)
     take_up(task)
+
+
+def find_fault(state: State, request: RequestReceived | TasksAdded) -> str | None:
+    """Why a request cannot be done; None: it can, or it was recorded before and is only to be acknowledged."""
+    if request.request_id in state.requests:
+        return None
+    if isinstance(request, TasksAdded):
+        return find_addition_fault(state, request)
+    if request.kind == "set":
+        return find_width_fault(state, request)
+    unknown = next((name for name in request.tasks if name not in state.tasks), None)
+    if unknown is not None:
+        return f"there is no task {unknown!r:.140}"
+    if request.change is not None:
+        return find_change_fault(list_chosen(state, request), request.change, state.spec.agents)
+    return find_follow_up_fault(state, request) if request.kind == "continue" else None
+
+
+def find_change_fault(tasks: Sequence[TaskState], change: Change, known: Mapping[str, AgentSpec]) -> str | None:
+    """Why these tasks, which would be tried again, cannot be changed so; None: they can.
+
+    Args:
+        tasks: those that are chosen, without those that come along.
+        change: what is asked for.
+        known: the agents of the session.
+    """
+    if not tasks:
+        return "there is no task to try again"
+    if change.prompt is not None and len(tasks) > 1:
+        return f"a prompt is for one task, and {len(tasks)} would be tried again: name one"
+    agents = {**change.agents, **known}
+    if change.agent is not None and change.agent not in agents:
+        return f"the session does not know the agent {change.agent!r:.80}"
+    faults = (_find_fault(task, change, agents) for task in tasks)
+    return next((fault for fault in faults if fault is not None), None)
+
+
+def change_tasks(state: State, tasks: Sequence[TaskState], change: Change) -> None:
+    """Change what is asked of these tasks; the attempts so far keep the agent and model that they had."""
+    state.spec = widen_spec(state.spec, TasksAdded("", (), change.agents, change.prices, leavings=change.leavings))
+    changed = {}
+    for task in tasks:
+        resign(state, task)
+        before, spec = (task.agent, task.asked_model), change_task(task.spec, change)
+        if before != (spec.agent, spec.model):
+            note_ran(task)
+        if task.agent != spec.agent:
+            task.last_conversation = None
+            leave_thread(task)
+        if not task.follow_ups:  # else it stays with the agent that knows the conversation
+            task.fallbacks = 0
+        task.spec = changed[spec.id] = spec
+    state.spec = replace(state.spec, tasks=tuple(changed.get(task.id, task) for task in state.spec.tasks))
+
+
+def note_ran(task: TaskState) -> None:
+    """The next attempt has another agent or model: note what those so far had."""
+    if task.known_outcome != "skipped":  # else its attempt is still to come
+        task.ran = (*task.ran, Ran(task.attempt, task.agent, task.last_model or task.asked_model))
+    task.last_model = None
+
+
+def find_ran(task: TaskState, attempt: int) -> Ran:
+    """What an attempt had, or has."""
+    now = Ran(attempt, task.agent, task.last_model or task.asked_model)
+    return next((ran for ran in task.ran if attempt <= ran.attempt), now)
+
+
+def _find_fault(task: TaskState, change: Change, agents: Mapping[str, AgentSpec]) -> str | None:
+    name, spec = f"task {task.spec.id!r:.140}", change_task(task.spec, change)
+    agent = agents[spec.agent]
+    if task.follow_ups:
+        if change.prompt is not None:
+            return f"{name} goes on with a follow-up, not with its prompt: use sessionrun continue"
+        if task.fallbacks or spec.agent != task.agent:
+            whose = f"its conversation with {task.agent!r:.80}"
+            return f"{name} goes on in {whose}, of which another agent knows nothing"
+    if change.model is not None and not takes_model(agent):
+        return f"agent {agent.name!r:.80} of {name} takes no model"
+    turns = spec.prompt_mode == "continue" and len(spec.prompts) > 1
+    if turns and agent.prompt_kind == "text" and not agent.continue_args:
+        return f"{name} has several prompts, and agent {agent.name!r:.80} cannot go on with a conversation"
+    return None
+
+
+def find_follow_up_fault(state: State, request: RequestReceived) -> str | None:
+    """Why the task of a request cannot be continued; None: it can."""
+    if len(request.tasks) != 1 or not (request.text or "").strip():
+        return "it has to name one task and a text"
+    task = state.tasks[request.tasks[0]]
+    name = f"task {task.spec.id!r:.140}"
+    if state.ended is None and state.cancelled:
+        return "the session is being cancelled"
+    if task.spec.mend is not None:
+        return f"{name} mends the work of {task.spec.mend.task!r:.140}: continue that one"
+    if task.outcome is None:
+        return f"{name} has not ended"
+    if task.spec.upstream is not None:
+        return f"{name} worked in a repository of its own, which may be gone"
+    if task.started_at is None:
+        return f"{name} has not begun: there is nothing to go on with"
+    return f"the work of {name} is landing" if is_being_landed(state, task) else None
+
+
+def ask_more(task: TaskState, text: str) -> None:
+    """Note a follow-up of a task that has ended; its next attempt works on that."""
+    task.follow_ups, task.follow_up_attempt = (*task.follow_ups, text), task.attempt + 1
+    if task.outcome == "succeeded":
+        task.handed_place = task.place

@@ -17,9 +17,11 @@ Costs: O(log n) per event.  Only requests, the stop of a session after failures 
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
-from typing import Final
+from typing import Final, TypeAlias
 
-from sessionrun.engine.budget import (
+from sessionrun.engine.landing import held_again_at, is_landing, next_landing
+from sessionrun.engine.mending import next_mend
+from sessionrun.engine.money import (
     describe_used_up,
     find_unknown,
     is_hopeless,
@@ -27,30 +29,78 @@ from sessionrun.engine.budget import (
     soft_budget_spent,
     wanted_money,
 )
-from sessionrun.engine.landing import held_again_at, is_landing, next_landing
-from sessionrun.engine.mending import next_mend
 from sessionrun.engine.moves import backoff_s
-from sessionrun.engine.orders import CancelJob, CheckOutput, EndSession, Order, Record, StartJob, WakeAt
-from sessionrun.engine.pace import START, count_start
 from sessionrun.engine.providers import prefers_fallback
 from sessionrun.engine.queue import NEW
 from sessionrun.engine.state import BUDGET, CANARY, FAILURES, State, provider_of
 from sessionrun.engine.task import UP_TO_WORK, TaskState
-from sessionrun.engine.tokens import lacking_tokens, wanted_tokens
+from sessionrun.engine.tokens import START, count_start, lacking_tokens, wanted_tokens
 from sessionrun.model.events import (
     AgentChanged,
     BudgetRefused,
+    Event,
     HoldLifted,
     HoldPlaced,
     SessionEnded,
     StopReason,
     TaskEnded,
     TaskRetried,
+    Timer,
     TimerFired,
 )
+from sessionrun.model.frozen import frozen
+from sessionrun.model.keys import JobKey
 from sessionrun.model.reasons import NEVER_RETRIED
 from sessionrun.model.spec import SLOT, Outcome
 from sessionrun.model.words import name_tries
+
+
+@frozen
+class StartJob:
+    """Claim and start this job."""
+
+    key: JobKey
+
+
+@frozen
+class CancelJob:
+    """Stop this job's process tree; with `now` at once, also when it is being stopped already."""
+
+    key: JobKey
+    reason: StopReason
+    now: bool = False
+
+
+@frozen
+class CheckOutput:
+    """Look at what this job has printed: record `OutputSeen` if it has changed, else that `timer` has fired."""
+
+    key: JobKey
+    timer: Timer
+
+
+@frozen
+class Record:
+    """Append this event to the journal and apply it: a decision that needs no process."""
+
+    event: Event
+
+
+@frozen
+class WakeAt:
+    """Nothing to do until this monotonic time, unless an event comes first."""
+
+    mono: float
+
+
+@frozen
+class EndSession:
+    """Append this last event, publish, and leave."""
+
+    event: SessionEnded
+
+
+Order: TypeAlias = StartJob | CancelJob | CheckOutput | Record | WakeAt | EndSession
 
 RETRIED: Final[frozenset[Outcome]] = frozenset(("failed", "timed_out"))
 """Outcomes that `retries` may try again; never those where the work may still have been done."""

@@ -108,7 +108,7 @@ class LandQueue:
     turns: int = 0
     """How many LAND jobs were claimed."""
     tries: int = 0
-    """How many LAND jobs in a row ended without an answer; see `starts.count_try`."""
+    """How many LAND jobs in a row ended without an answer; see `transitions.count_try`."""
     lander: str | None = None
     """The task in whose name a LAND job runs; None: there is none."""
     taken: tuple[str, ...] = ()
@@ -166,7 +166,7 @@ class State:
     failed_mends: int = 0
     """How many of them are mends that failed."""
     usage_by_model: dict[str, Usage] = field(default_factory=dict)
-    """What all jobs that have ended used, by the name of the model (see `totals`)."""
+    """What all jobs that have ended used, by the name of the model (see `money`)."""
     money: Money = field(default_factory=Money)
     """The account."""
     running_jobs: int = 0

@@ -10,22 +10,19 @@ from collections.abc import Collection, Iterator, Mapping
 from dataclasses import asdict
 from typing import TYPE_CHECKING, Any, Final, Literal, TypeAlias
 
-from sessionrun.engine.budget import (
+from sessionrun.engine.money import (
     describe_first_wait,
     describe_refusal,
     find_first_wait,
     is_waiting_for_money,
-)
-from sessionrun.engine.feeding import project_feed
-from sessionrun.engine.pace import PACED, paced_by
-from sessionrun.engine.spending import (
     project_budget,
     project_session_usage,
     project_usage,
     project_usage_by_agent,
     project_usage_by_model,
 )
-from sessionrun.engine.state import BUDGET
+from sessionrun.engine.state import BUDGET, State
+from sessionrun.engine.tokens import PACED, paced_by
 from sessionrun.model.feeding import UNCLAIMED
 from sessionrun.model.keys import Phase
 from sessionrun.model.places import Place
@@ -34,7 +31,6 @@ from sessionrun.model.times import format_time
 from sessionrun.model.words import Standing, Word, choose_word, describe_session, name_tries, stand
 
 if TYPE_CHECKING:
-    from sessionrun.engine.state import State
     from sessionrun.engine.task import TaskState
     from sessionrun.model.checks import Counts
     from sessionrun.model.events import HoldPlaced
@@ -417,3 +413,19 @@ def _find_holds(state: State, task: TaskState) -> list[HoldPlaced]:
         names.add(BUDGET)
     found = [state.holds[name] for name in sorted(names) if name in state.holds]
     return sorted(found, key=lambda hold: hold.resource in PACED)
+
+
+def project_feed(state: State) -> dict[str, Any] | None:
+    """Where the tasks come from, and whether more may come; null for a session with all its tasks."""
+    feed = state.spec.feed
+    if feed is None:
+        return None
+    return {
+        "queue": state.spec.source,
+        "backend": feed.backend,
+        "group": feed.group,
+        "tasks": list(feed.chosen) or None,
+        "watch": feed.watch,
+        "open": state.feed_open,
+        "held": state.held,
+    }

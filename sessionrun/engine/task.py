@@ -19,8 +19,7 @@ from sessionrun.model.turns import WORKSPACE_PHASES, turn_deadline
 from sessionrun.model.usage import Usage
 
 if TYPE_CHECKING:  # a launch shows a state in which nothing has happened
-    from sessionrun.engine.transitions import Stopping
-    from sessionrun.model.events import Timer
+    from sessionrun.model.events import Stopping, Timer
 
 UP_TO_WORK: Final[frozenset[Phase]] = frozenset(("prepare", "setup", "work"))
 """What a hold on request, on a task's provider or for want of money keeps from starting: WORK, and what would only
@@ -163,7 +162,7 @@ class TaskState:
     start: int = 1
     """The number of the phase's next job, from 1; with the fields above it is the job's key."""
     tries: int = 0
-    """What the starts of the phase without a result count (see `starts.count_try`); `MAX_TRIES` are the last."""
+    """What the starts of the phase without a result count (`transitions.count_try`); `MAX_TRIES` are the last."""
     prepared: bool = False
     """Whether PREPARE was claimed and RELEASE is still owed."""
     worked: bool = False

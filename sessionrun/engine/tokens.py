@@ -1,15 +1,40 @@
-"""Tokens: what a task or a job holds while it runs, and what the next job lacks."""
+"""What keeps the next job of a task from starting: tokens, the session's width, and how fast it starts work.
+
+Tokens are what a task or a job holds while it runs.  The width is how many tasks may run at once: what a launch
+writes into spec.json stays as it is there, `State.spec` is what holds now.  The pause between two starts follows
+from the journal alone, so it outlives a restart of the supervisor; what the machine has to do is measured
+elsewhere, and comes in as a hold (see `runtime.machine`).
+"""
 
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import replace
+from typing import TYPE_CHECKING, Final
 
-from sessionrun.engine.budget import find_first_wait, is_waiting_for_money
-from sessionrun.engine.pace import paced_by
+from sessionrun.engine.money import find_first_wait, is_waiting_for_money
 from sessionrun.engine.state import BUDGET, CANARY, State, provider_of
 from sessionrun.engine.task import UP_TO_WORK, TaskState
+from sessionrun.model.cluster import uses_replicas
 from sessionrun.model.keys import Phase
 from sessionrun.model.spec import SLOT, WALLS_PREFIX, WORKTREE_SPACE, is_task_span
+
+if TYPE_CHECKING:
+    from sessionrun.model.cluster import SlotsOffered
+    from sessionrun.model.events import HoldPlaced, RequestReceived
+
+
+STAGGER: Final = "stagger"
+"""The name under which tasks wait until WORK may start again after the last start of one."""
+
+MACHINE: Final = "machine"
+"""The name under which tasks wait while the machine has too much to do, or too little memory."""
+
+START: Final = "start"
+"""The name under which all tasks wait until the time at which the session is to begin."""
+
+PACED: Final = (STAGGER, MACHINE, START)
+"""Holds that only slow a session down: no user has to do anything for it to go on."""
 
 
 def task_tokens(state: State, task: TaskState) -> Iterator[tuple[str, int]]:
@@ -112,3 +137,95 @@ def give(state: State, tokens: Iterable[tuple[str, int]]) -> None:
     for name, amount in tokens:
         state.free[name] += amount
         state.queue.unpark(name)
+
+
+def delay_start(state: State, wall: float, mono: float) -> HoldPlaced | None:
+    """The hold until the session is to begin: for its first supervisor, and anew for each that finds it.
+
+    None: there is no such time, it is over, or a user has released the session.
+    """
+    at = state.spec.limits.starts_at
+    if at is None or at <= wall or (state.epoch and START not in state.holds):
+        return None
+    from sessionrun.model.events import HoldPlaced
+
+    return HoldPlaced(START, "the session begins later, as asked for", mono + at - wall)
+
+
+def begin_pause(state: State, phase: Phase, now: float) -> None:
+    """A job of `phase` was claimed: after one of WORK the next one has to wait for `stagger_s`."""
+    pause = state.spec.limits.stagger_s
+    if pause and phase == "work":
+        from sessionrun.model.events import HoldPlaced  # those that only read need no events
+
+        reason = f"{pause:g} s between two starts of work"
+        state.holds[STAGGER] = HoldPlaced(STAGGER, reason, now + pause)
+
+
+def count_start(state: State, phase: Phase, taken: dict[str, int]) -> None:
+    """A job of `phase` is about to start: with pauses no other WORK may start together with one."""
+    if phase == "work" and state.spec.limits.stagger_s:
+        taken[STAGGER] = 1
+
+
+def paced_by(state: State, phase: Phase, taken: Mapping[str, int]) -> Iterator[str]:
+    """What keeps a job of `phase` from starting now, beside what is `taken` by others that start with it."""
+    if START in state.holds:
+        yield START
+    if phase in UP_TO_WORK and MACHINE in state.holds:
+        yield MACHINE
+    if phase == "work" and (STAGGER in state.holds or STAGGER in taken):
+        yield STAGGER
+
+
+def has_work_to_start(state: State) -> bool:
+    """Whether a task would start its next job now, or waits for nothing but the machine."""
+    if START in state.holds:
+        return False
+    full = SLOT in state.free and state.free[SLOT] <= 0
+    return state.queue.is_parked(MACHINE) or state.queue.is_ready(1 if full else 2)
+
+
+def find_width_fault(state: State, event: RequestReceived) -> str | None:
+    """Why the session cannot have this width: a task holds more slots than there would be."""
+    width = event.max_parallel
+    if width is None:
+        return "set without max_parallel changes nothing"
+    for task in state.tasks.values():
+        slots = task.spec.uses.get(SLOT)
+        if slots is not None and task.outcome is None and not 0 < slots <= width:
+            return f"task {task.spec.id!r:.140} uses {slots} of {SLOT!r}"
+    return None
+
+
+def set_width(state: State, width: int) -> None:
+    """So many tasks may run at once from now on, 0 = any number; what runs goes on, also if that is more."""
+    resources = {name: amount for name, amount in state.spec.resources.items() if name != SLOT}
+    state.spec = replace(state.spec, resources={**resources, SLOT: width} if width else resources)
+    state.free.pop(SLOT, None)
+    limit = find_limit(state, width)
+    if limit is not None:
+        state.free[SLOT] = limit
+        state.free[SLOT] -= sum(_count_slots(state, task) for task in state.tasks.values())
+        state.queue.unpark(SLOT)
+    else:
+        for rank, num, name in state.queue.drain(SLOT):
+            state.queue.push(rank, num, name)
+
+
+def offer_slots(state: State, offered: SlotsOffered) -> None:
+    """The session's cluster has so many slots now: more tasks do not run at once, whatever was asked for."""
+    state.offered = offered
+    set_width(state, state.spec.resources.get(SLOT, 0))
+
+
+def find_limit(state: State, width: int) -> int | None:
+    """How many tasks may run at once where `width` was asked for (0 = any number); None: any number."""
+    if not uses_replicas(state.spec.cluster):
+        return width or None
+    offered = state.offered.slots if state.offered else 0
+    return min(width, offered) if width else offered
+
+
+def _count_slots(state: State, task: TaskState) -> int:
+    return sum(amount for name, amount in span_tokens(state, task) if name == SLOT)

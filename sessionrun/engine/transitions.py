@@ -3,24 +3,46 @@
 Every rule about the order of phases is a cell of the grid (docs/files.md prints it); a phase
 that a task does not have counts as `passed`.  RELEASE is owed by every task whose PREPARE was claimed, so an
 outcome here leads through it; the table need not say so.
+
+An attempt whose CHECK fails in the last round, or whose agent breaks off, has left work all the same, and hidden
+tests may pass on that work.  So PARK and PROVE come before the outcome: if the tests pass, the task has
+succeeded; if not, it has failed for the reason of the job that failed.  A failure that says nothing about
+the work (a limit, a repository that cannot be fetched) ends the attempt without the tests, because such a task is
+run again.
+
+The best round is the one in which most tests passed, then the one with the smallest diff, then the later one.  A
+round of which no test is counted is worse than one with counts; where none is counted, the last one is kept.
 """
 
 from __future__ import annotations
 
-from typing import Final, Literal, TypeAlias
+from dataclasses import replace
+from typing import TYPE_CHECKING, Final, Literal, TypeAlias
 
-from sessionrun.model.events import VERDICTS, Timer, Verdict
+from sessionrun.engine.moves import decide_outcome, enter
+from sessionrun.engine.state import State
+from sessionrun.engine.task import Best, Failure, Keeper, RunningJob, TaskState
+from sessionrun.model.checks import Checked
+from sessionrun.model.events import VERDICTS, JobFinished, JobLost, Verdict
 from sessionrun.model.keys import PHASES, Phase
-from sessionrun.model.reasons import LEFT_RUNNING, LINGERED, WORKSPACE_REASONS, effect_of
+from sessionrun.model.mends import REFUSED
+from sessionrun.model.reasons import (
+    INFRASTRUCTURE,
+    LEFT_RUNNING,
+    LINGERED,
+    NO_TESTS,
+    UNRESOLVED,
+    WORKSPACE_REASONS,
+    effect_of,
+)
 from sessionrun.model.sizes import format_size
-from sessionrun.model.spec import OUTCOMES, Limits, Outcome, TaskSpec
+from sessionrun.model.spec import OUTCOMES, Limits, Outcome, TaskSpec, hides_tests
+
+if TYPE_CHECKING:
+    from sessionrun.model.events import Stopping
 
 Target: TypeAlias = Phase | Outcome | Literal["again", "keep"]
 """The next phase, the outcome, `again` (the same phase, next start) or `keep` (the outcome decided before)."""
-
-Stopping: TypeAlias = Timer | Literal["cancelled"]
-"""Why a job is being stopped: the attempt's deadline, its round's, one of its phase's own, its silence, or a
-request."""
 
 Judgement: TypeAlias = Verdict | Literal["overdue"]
 """What counts of a job's end: its verdict, or that it was stopped because the time of its round was up."""
@@ -61,6 +83,18 @@ TRANSITIONS: Final[dict[tuple[Phase, Judgement, bool], Target]] = {
 
 MAX_STARTS: Final = 3
 """How often one phase is started anew before `again` gives up."""
+
+ALONE: Final = 5
+"""What a try counts that ended alone; one that ended with its keeper counts 1."""
+
+MAX_TRIES: Final = MAX_STARTS * ALONE
+"""With so much the phase is not started again."""
+
+LEAVES_WORK: Final[frozenset[Phase]] = frozenset(("work", "check"))
+"""Phases that leave work when they fail."""
+
+ENDS_WITH_BEST: Final[frozenset[Outcome]] = frozenset(("failed", "timed_out"))
+"""Outcomes before which the best round's work is put back; others were not awaited to their end."""
 
 WHEN_AGAIN_ENDS: Final[dict[Phase, Target]] = {
     "prepare": "failed",
@@ -129,3 +163,123 @@ def describe_stop(spec: TaskSpec, limits: Limits, phase: Phase, stopping: Stoppi
         "check_timeout": spec.check.timeout_s if spec.check else None,
     }
     return stopping, f"{stopping}: not done after {times[stopping]:g} s"
+
+
+def find_keeper(state: State) -> Keeper:
+    """The keeper that runs the jobs now."""
+    lives = state.supervisor
+    return (None, None) if lives is None else (lives.keeper, lives.keeper_started)
+
+
+def count_try(state: State, job: RunningJob, event: JobFinished | JobLost) -> int:
+    """What a try that ended without a result counts; 0: the job never ran, for a reason that is not its own.
+
+    A job that dies alone may well die again, so it has three starts.  One that dies together with its keeper is
+    hardly the cause: a user or the machine ended all processes.  Five of those count as one.
+    """
+    if isinstance(event, JobLost) and event.verdict == "void" and not event.counts:
+        return 0
+    return ALONE if find_keeper(state) == job.keeper else 1
+
+
+def fail(state: State, task: TaskState, outcome: Outcome, reason_class: str | None, reason: str | None) -> None:
+    """End the attempt without success; if hidden tests can judge its work, they do so first."""
+    if _is_judged_first(task, outcome, reason_class):
+        task.failure = Failure(outcome, reason_class, reason)
+        enter(state, task, "park")
+    elif task.failure is not None and reason_class in (UNRESOLVED, NO_TESTS):
+        decide_outcome(state, task, *task.failure)
+    else:
+        decide_outcome(state, task, outcome, reason_class, reason)
+
+
+def demands_change(task: TaskState) -> bool:
+    """Whether the task fails if its work changes nothing: not where hidden tests pass, because they decide."""
+    return task.spec.expect_change and not (hides_tests(task.spec) and task.proof == "proved")
+
+
+def take_back(task: TaskState) -> None:
+    """Make a failure of a success if RELEASE has found no change where the task demands one, or refuses a mend."""
+    refused = task.place.refused if task.place is not None else None
+    if task.decided == "succeeded" and refused is not None:
+        task.decided, task.reason_class, task.reason = "failed", REFUSED, f"{REFUSED}: {refused}"
+    unchanged = task.place is not None and task.place.changed is False
+    if task.decided == "succeeded" and demands_change(task) and unchanged:
+        reason = "no_change: nothing in its worktree differs from the base commit"
+        task.decided, task.reason_class, task.reason = "failed", "no_change", reason
+
+
+def _is_judged_first(task: TaskState, outcome: Outcome, reason_class: str | None) -> bool:
+    leaves = task.phase in LEAVES_WORK and outcome in ENDS_WITH_BEST
+    return hides_tests(task.spec) and leaves and reason_class not in INFRASTRUCTURE
+
+
+def tell_kept(task: TaskState, why: str | None) -> None:
+    """RELEASE did not come to its end: the worktree, or what is left of it, is where it was."""
+    if task.place is not None and task.place.worktree is not None:
+        task.place = replace(task.place, kept=why)
+
+
+def begin_clocks(task: TaskState, now: float) -> None:
+    """A WORK job has started `now` (monotonic): the time of its attempt and of its round counts from the first."""
+    if task.deadline is None and task.spec.timeout_s is not None:
+        task.deadline = now + task.spec.timeout_s
+    if task.round_deadline is None and task.spec.round_timeout_s is not None:
+        task.round_deadline = now + task.spec.round_timeout_s
+
+
+def begin_round(task: TaskState, reason_class: str | None, reason: str | None) -> None:
+    """On to the next round, for this reason."""
+    task.round += 1
+    task.round_deadline, task.overdue = None, reason_class == "round_timeout"
+    if reason_class == LEFT_RUNNING:
+        task.thread = task.thread._replace(broken_off=reason)
+
+
+def keep_round(task: TaskState, checked: Checked | None, *, passed: bool) -> None:
+    """Note what a CHECK found out, and whether its round is the best so far."""
+    task.check_passed, task.checked = passed, checked
+    if task.spec.rounds > 1:
+        task.best = _choose(task.best, task.round, checked or Checked(), passed=passed)
+
+
+def find_better(task: TaskState) -> Best | None:
+    """The earlier round whose work is put back before the task's work is parked; None: what lies there stays."""
+    best = task.best
+    if best is None or best.checked.counts is None or best.checked.snapshot is None:
+        return None
+    is_earlier = best.round < task.round and not task.check_passed
+    failure = task.failure
+    outcome = task.decided or (failure.outcome if failure is not None else None)
+    return best if is_earlier and outcome in ENDS_WITH_BEST else None
+
+
+def _choose(best: Best | None, number: int, checked: Checked, *, passed: bool) -> Best | None:
+    if passed:
+        return Best(number, checked, "its check passed")
+    if checked.snapshot is None:
+        return best
+    if best is None:
+        return Best(number, checked, "the first round that was checked")
+    old, new = best.checked.counts, checked.counts
+    if new is None or old is None:
+        if old is not None:
+            return best._replace(why=f"of round {number} no test is counted")
+        why = "the last round; no test is counted" if new is None else f"of round {best.round} no test is counted"
+        return Best(number, checked, why)
+    sizes = _size_of(best.checked), _size_of(checked)
+    if new.passed != old.passed:
+        more, less = (number, best.round) if new.passed > old.passed else (best.round, number)
+        high, low = max(new.passed, old.passed), min(new.passed, old.passed)
+        why = f"{high} tests passed, and in round {less} {low}"
+        return Best(number, checked, why) if more == number else best._replace(why=why)
+    if sizes[1] > sizes[0]:
+        return best._replace(why=f"as many tests passed as in round {number}, with a smaller diff")
+    how = "with a smaller diff" if sizes[1] < sizes[0] else "with a diff of the same size"
+    return Best(number, checked, f"as many tests passed as in round {best.round}, {how}")
+
+
+def _size_of(checked: Checked) -> int:
+    """How many lines a round changed."""
+    stat = checked.diff_stat or {}
+    return stat.get("insertions", 0) + stat.get("deletions", 0)

@@ -44,6 +44,10 @@ Timer = Literal[
 ]
 """Which limit has ended a job; `disk_limit` and `silent_limit` are of no time."""
 
+Stopping: TypeAlias = Timer | Literal["cancelled"]
+"""Why a job is being stopped: the attempt's deadline, its round's, one of its phase's own, its silence, or a
+request."""
+
 RequestKind = Literal["cancel", "retry", "hold", "release", "set", "continue"]
 REQUEST_KINDS: Final[tuple[RequestKind, ...]] = get_args(RequestKind)
 

@@ -49,3 +49,7 @@ class FeedSpec:
     take_back_s: float = TAKE_BACK_S
     take_back_most: int | None = None
     lands_again: bool = True
+
+
+TROUBLE: Final = "feed"
+"""The hold of this name says what is wrong with the queue; no task waits for it."""

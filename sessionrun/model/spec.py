@@ -199,7 +199,7 @@ class Limits:
     """Session-wide stops.  After `max_failures` failed tasks nothing new starts and the rest is skipped.
 
     No work starts that may bring the session over `budget_usd`; when `soft_budget_usd` is spent it is held;
-    `task_budget_usd` is for each task.  US dollars, see `budget`.  A PREPARE or RELEASE job may take
+    `task_budget_usd` is for each task.  US dollars, see `engine.money`.  A PREPARE or RELEASE job may take
     `workspace_timeout_s`; None means no limit, as in sessions of versions that knew none.
 
     With `halt` ``now`` tasks that run are ended, too, when `max_failures` tasks have failed.  No PREPARE, SETUP or

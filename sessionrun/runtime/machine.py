@@ -13,8 +13,8 @@ from contextlib import suppress
 from pathlib import Path
 from typing import Final
 
-from sessionrun.engine.pace import MACHINE, has_work_to_start
 from sessionrun.engine.state import State
+from sessionrun.engine.tokens import MACHINE, has_work_to_start
 from sessionrun.model.events import Event, HoldLifted, HoldPlaced
 from sessionrun.model.sizes import format_size
 from sessionrun.model.spec import Limits

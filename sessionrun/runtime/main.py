@@ -20,8 +20,8 @@ import orjson
 
 from sessionrun import __version__
 from sessionrun.engine.fold import apply
-from sessionrun.engine.pace import delay_start
 from sessionrun.engine.state import State
+from sessionrun.engine.tokens import delay_start
 from sessionrun.model.errors import StoreError
 from sessionrun.model.events import Entry, Event, SupervisorStarted, to_record
 from sessionrun.model.spec import SessionSpec

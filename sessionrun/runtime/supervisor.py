@@ -23,9 +23,8 @@ from typing import Any, Final
 import orjson
 
 from sessionrun.engine.fold import apply
-from sessionrun.engine.orders import CancelJob, CheckOutput, EndSession, Order, Record, StartJob, WakeAt
-from sessionrun.engine.refusals import find_fault
-from sessionrun.engine.scheduler import decide
+from sessionrun.engine.requests import find_fault
+from sessionrun.engine.scheduler import CancelJob, CheckOutput, EndSession, Order, Record, StartJob, WakeAt, decide
 from sessionrun.engine.state import State, find_job
 from sessionrun.engine.status import project_live, project_summary
 from sessionrun.model.errors import NoSpace, StoreError

@@ -11,7 +11,7 @@ import pytest
 from sessionrun.agents import table
 from sessionrun.agents.markers import find_in_errors
 from sessionrun.agents.reading import AgentResult
-from sessionrun.engine.totals import usage_since
+from sessionrun.engine.money import usage_since
 
 from .stage import MODELS, Stage
 from .wire import INPUT_TOKENS

@@ -122,7 +122,7 @@ NOT_AT_START = {
         "random",
         "sessionrun.landing.target",
     ),
-    ("sessionrun.engine.beginning", "sessionrun.engine.status"): ("sessionrun.model.events",),
+    ("sessionrun.engine.moves", "sessionrun.engine.status"): ("sessionrun.model.events",),
     ("sessionrun.workspaces.worktree",): ("sessionrun.model.spec",),
     ("sessionrun.workspaces.release",): ("sessionrun.model.spec",),
 }
@@ -493,7 +493,7 @@ def test_the_state_is_changed_in_one_room_and_by_no_decision() -> None:
     """By `fold` and what it calls: readers, the supervisor, the scheduler and the projections only look."""
     changed = {module.name: list(iterate_changes(module.nodes)) for module in modules().values()}
     assert {name for name, found in changed.items() if found and not belongs(name, "sessionrun.engine")} == set()
-    for name in ("scheduler", "status", "handed", "transitions", "orders"):
+    for name in ("scheduler", "status", "handed"):
         assert changed[f"sessionrun.engine.{name}"] == [], name
     assert len(changed["sessionrun.engine.fold"]) > 20  # they are seen
     seen = {".".join(text.split(".")[:2]) for name, found in changed.items() for text in found}

@@ -13,7 +13,7 @@ from sessionrun.client.config import load_config
 from sessionrun.client.launching.readiness import check_ready
 from sessionrun.client.notices import notify
 from sessionrun.client.planning.assemble import agents_of, foresee_costs, settle_agent, settle_prices
-from sessionrun.engine.changes import find_change_fault
+from sessionrun.engine.requests import find_change_fault
 from sessionrun.engine.task import TaskState
 from sessionrun.model.changes import Change, change_task
 from sessionrun.model.errors import InputError

@@ -84,7 +84,7 @@ def _check_ended(view: Mapping[str, Any], task: Mapping[str, Any]) -> None:
 
 def _check_branch(spec: SessionSpec, own: TaskSpec, task: Mapping[str, Any]) -> None:
     """Refuse a task whose branch does not hold its work any more, or is in use; PREPARE would find the same."""
-    from sessionrun.engine.follow_ups import is_empty
+    from sessionrun.engine.handed import is_empty
     from sessionrun.model.places import Place
     from sessionrun.model.repositories import has_worktree, repository_of
 

@@ -10,14 +10,12 @@ from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from typing import Any, Final
 
-from sessionrun.engine.budget import FIRST, describe_first_wait, describe_refusal
-from sessionrun.engine.changes import find_ran
-from sessionrun.engine.pace import PACED
+from sessionrun.engine.money import FIRST, describe_first_wait, describe_refusal
+from sessionrun.engine.requests import find_ran
 from sessionrun.engine.state import BUDGET, State
 from sessionrun.engine.status import has_begun
 from sessionrun.engine.task import Ran, RunningJob, TaskState
-from sessionrun.engine.tokens import held_tokens, lacking_tokens, wanted_tokens
-from sessionrun.engine.width import find_limit
+from sessionrun.engine.tokens import PACED, find_limit, held_tokens, lacking_tokens, wanted_tokens
 from sessionrun.model.events import (
     Entry,
     JobClaimed,

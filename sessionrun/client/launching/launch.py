@@ -151,7 +151,7 @@ def _remember(session: SessionDir) -> None:
 
 def _project_first(spec: SessionSpec) -> dict[str, Any]:
     """The status before the first record: all tasks pending."""
-    from sessionrun.engine.beginning import begin
+    from sessionrun.engine.moves import begin
     from sessionrun.engine.status import project
 
     return project(begin(spec))

@@ -142,7 +142,7 @@ def foresee_costs(spec: SessionSpec) -> list[str]:
     if not any(amounts) and all(task.budget_usd is None for task in spec.tasks):
         return []
     from sessionrun.agents.prices import find_price
-    from sessionrun.engine.totals import name_model
+    from sessionrun.engine.money import name_model
 
     remarks: dict[str, int] = {}
     choices = [(task.agent, task.model) for task in spec.tasks]
@@ -282,7 +282,7 @@ def _check_budgets(spec: SessionSpec) -> None:
     whole = spec.limits.budget_usd
     if whole is None:
         return
-    from sessionrun.engine.budget import find_task_budget
+    from sessionrun.engine.money import find_task_budget
 
     for num, task in enumerate(spec.tasks, 1):
         own = find_task_budget(spec.limits, task)

@@ -9,8 +9,8 @@ from typing import Any
 from sessionrun.agents import table
 from sessionrun.client.planning.forecast import describe_forecast
 from sessionrun.client.planning.plan import Planned
-from sessionrun.engine.budget import find_task_budget
 from sessionrun.engine.handed import find_handed
+from sessionrun.engine.money import find_task_budget
 from sessionrun.engine.task import TaskState
 from sessionrun.model.places import Repository
 from sessionrun.model.repositories import has_worktree

@@ -12,7 +12,7 @@ from typing import Final, NamedTuple
 
 from sessionrun.engine.state import State
 from sessionrun.engine.task import TaskState
-from sessionrun.engine.width import find_limit
+from sessionrun.engine.tokens import find_limit
 from sessionrun.model.feeding import QUEUE_LABEL, UNCLAIMED
 from sessionrun.model.spec import SLOT
 from sessionrun.runtime.feeding.standing import Standing, find_standing

@@ -12,11 +12,10 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Final
 
-from sessionrun.engine.feeding import TROUBLE
 from sessionrun.engine.state import State
 from sessionrun.model.errors import SessionrunError
 from sessionrun.model.events import Event, FeedClosed, HoldLifted, HoldPlaced, RequestReceived, TaskAdded
-from sessionrun.model.feeding import UNCLAIMED
+from sessionrun.model.feeding import TROUBLE, UNCLAIMED
 from sessionrun.model.spec import SessionSpec
 from sessionrun.queue.place import find_place
 from sessionrun.queue.table import open_feed

@@ -8,7 +8,7 @@ from dataclasses import replace
 from pathlib import Path
 
 from sessionrun.agents.verdict import Problem
-from sessionrun.engine.follow_ups import find_earlier
+from sessionrun.engine.handed import find_earlier
 from sessionrun.engine.task import TaskState
 from sessionrun.model.errors import SessionrunError
 from sessionrun.model.events import JobLost

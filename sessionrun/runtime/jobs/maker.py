@@ -15,8 +15,8 @@ from dataclasses import replace
 from sessionrun.agents import table
 from sessionrun.agents.prices import price_usage
 from sessionrun.agents.verdict import Problem, find_end_of_limit, find_problem, format_reason, split_status
+from sessionrun.engine.money import name_model, usage_since
 from sessionrun.engine.task import TaskState
-from sessionrun.engine.totals import name_model, usage_since
 from sessionrun.engine.transitions import LINGERING
 from sessionrun.model.cluster import uses_replicas
 from sessionrun.model.events import Event, JobFinished, JobLost, Verdict

@@ -15,7 +15,7 @@ import orjson
 
 from sessionrun.agents import table
 from sessionrun.agents.verdict import Problem
-from sessionrun.engine.budget import find_job_budget, to_usd
+from sessionrun.engine.money import find_job_budget, to_usd
 from sessionrun.engine.task import TaskState
 from sessionrun.model.frozen import frozen
 from sessionrun.model.keys import JobKey

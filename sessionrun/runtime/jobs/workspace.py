@@ -12,10 +12,9 @@ from pathlib import Path
 from typing import Final
 
 from sessionrun.agents.verdict import Problem, format_reason, split_status
-from sessionrun.engine.follow_ups import find_earlier
-from sessionrun.engine.handed import find_handed
-from sessionrun.engine.rounds import find_better
+from sessionrun.engine.handed import find_earlier, find_handed
 from sessionrun.engine.task import TaskState
+from sessionrun.engine.transitions import find_better
 from sessionrun.model.cluster import uses_replicas
 from sessionrun.model.errors import JobFileError, SessionrunError
 from sessionrun.model.keys import JobKey

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from sessionrun.engine.judging import demands_change
 from sessionrun.engine.task import TaskState
+from sessionrun.engine.transitions import demands_change
 from sessionrun.model.keys import JobKey
 from sessionrun.model.repositories import repository_of
 from sessionrun.model.spec import title_of

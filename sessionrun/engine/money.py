@@ -1,4 +1,4 @@
-"""What money allows: budgets of a session and of its tasks, and what is reserved for jobs that run.
+"""Money and tokens: budgets of a session and of its tasks, what is reserved for jobs that run, what was used up.
 
 Pure.  Amounts are whole nanodollars, so that sums are exact.  Before a WORK job starts, what it may cost is
 reserved; when it ends, what it did cost takes that place.  Nothing starts that would bring the sum of both over
@@ -14,18 +14,26 @@ does one of which several jobs in a row ended without a word.
 
 The soft budget is a hold of the name `BUDGET`, which the user lifts.  PREPARE and SETUP, which lead to work, wait
 with it; CHECK, LAND and RELEASE cost nothing.
+
+What a job cost was settled when it was judged and stands in the journal; here are the running totals by task and
+by model, so that no reader adds up.
 """
 
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import Final
+from dataclasses import replace
+from typing import TYPE_CHECKING, Any, Final
 
 from sessionrun.engine.state import BUDGET, Money, Rate, State
-from sessionrun.engine.task import UP_TO_WORK, TaskState
+from sessionrun.engine.task import NO_THREAD, UP_TO_WORK, TaskState, Thread
 from sessionrun.model.keys import Phase
+from sessionrun.model.reasons import NO_CONVERSATION, effect_of
 from sessionrun.model.spec import Limits, TaskSpec
 from sessionrun.model.usage import Usage
+
+if TYPE_CHECKING:
+    from sessionrun.model.events import JobFinished
 
 FIRST: Final = "budget "
 """Before an agent and its model: under this name their tasks wait until a first job has shown what one costs."""
@@ -219,3 +227,125 @@ def _exceeds(state: State, task: TaskState, taken: int) -> bool:
 
 def _spent_by(task: TaskState) -> int:
     return cost_of(task) - task.forgiven
+
+
+def name_model(agent: str, reported: str | None, asked: str | None) -> str:
+    """Under which name a job's usage is counted: its model, else that its agent chose one (``codex:default``)."""
+    return reported or asked or f"{agent}:default"
+
+
+def usage_since(total: Usage, before: Usage) -> Usage:
+    """Of a running total of tokens what came after `before`; all of it where it is not a later total."""
+    counts = (
+        (total.input_tokens, before.input_tokens),
+        (total.output_tokens, before.output_tokens),
+        (total.cached_input_tokens, before.cached_input_tokens),
+    )
+    if any((now or 0) < (then or 0) for now, then in counts):
+        return total
+    sent, received, cached = (None if now is None else now - (then or 0) for now, then in counts)
+    return replace(total, input_tokens=sent, output_tokens=received, cached_input_tokens=cached)
+
+
+def keep_work(task: TaskState, event: JobFinished) -> None:
+    """Note what a WORK job left: how it ended, and the conversation that the task may go on with.
+
+    Args:
+        task: the task, of which a WORK job has ended.
+        event: the end; its usage is that of the job alone.
+    """
+    has_remark = event.verdict == "passed" and event.reason_class is not None
+    task.remark = (event.reason_class or "", event.reason or "") if has_remark else None
+    task.exit_code, task.signal, task.leftovers = event.exit_code, event.signal, event.leftovers
+    task.last_conversation = event.conversation or task.last_conversation
+    task.last_model = event.model or task.last_model
+    task.last_thread = NO_THREAD
+    task.thread = _follow(task.thread, event)
+
+
+def _follow(thread: Thread, event: JobFinished) -> Thread:
+    """The conversation after a run, and what all runs in it used.
+
+    A limit met at the start, or the id of a conversation that is not there, is nothing to go on with.
+    """
+    conversation, used = event.conversation, event.usage
+    if event.verdict == "passed" and thread.broken_off is not None:
+        thread = thread._replace(broken_off=None)
+    if conversation in (None, thread.conversation):
+        if used is None or thread.conversation is None:
+            return thread
+        return thread._replace(usage=_plus(thread.usage, used))
+    fails_at_once = effect_of(event.reason_class) != "none" or event.reason_class == NO_CONVERSATION
+    if fails_at_once and not (used and used.output_tokens):
+        return thread
+    return thread._replace(conversation=conversation, usage=used)
+
+
+def account(state: State, task: TaskState, used: Usage | None, model: str | None) -> Usage | None:
+    """Count what a WORK job used that ran; None in `used`: it did not say.  What was counted."""
+    asks = costs_money(state, task)
+    if used is None and not asks:
+        return None
+    used = used or Usage()
+    used = replace(used, unpriced_jobs=int(asks and used.cost_usd is None))
+    name = name_model(task.agent, model, task.asked_model)
+    both = task.agent, name
+    task.usage_by_agent = {**task.usage_by_agent, both: _plus(task.usage_by_agent.get(both), used)}
+    task.usage = _plus(task.usage, used)
+    state.usage_by_model[name] = _plus(state.usage_by_model.get(name), used)
+    return used
+
+
+def _plus(before: Usage | None, used: Usage) -> Usage:
+    return used if before is None else before.plus(used)
+
+
+def project_usage(usage: Usage) -> dict[str, Any]:
+    """Tokens and cost of one job or of several."""
+    return {
+        "input_tokens": usage.input_tokens,
+        "cached_input_tokens": usage.cached_input_tokens,
+        "output_tokens": usage.output_tokens,
+        "cost_usd": None if usage.cost_usd is None else round(usage.cost_usd, 9),
+        "cost_source": usage.cost_source,
+        "unpriced_jobs": usage.unpriced_jobs,
+    }
+
+
+def project_usage_by_model(totals: Mapping[str, Usage]) -> dict[str, Any] | None:
+    """The same of each model; None: nothing was used."""
+    return {model: project_usage(used) for model, used in totals.items()} or None
+
+
+def project_usage_by_agent(task: TaskState) -> dict[str, Any] | None:
+    """The same of each agent and model, if another one than the task's own used some of it."""
+    by_agent: dict[str, dict[str, Usage]] = {}
+    for (agent, model), used in task.usage_by_agent.items():
+        by_agent.setdefault(agent, {})[model] = used
+    if by_agent.keys() <= {task.agent}:
+        return None
+    return {agent: project_usage_by_model(models) for agent, models in by_agent.items()}
+
+
+def project_session_usage(state: State) -> dict[str, Any] | None:
+    """What the jobs that have ended used; `cost_usd` is a lower bound unless `cost_complete`."""
+    if not state.usage_by_model:
+        return None
+    first, *others = state.usage_by_model.values()
+    for used in others:
+        first = first.plus(used)
+    return {**project_usage(first), "cost_complete": not first.unpriced_jobs}
+
+
+def project_budget(state: State) -> dict[str, Any] | None:
+    """The session's budgets and its account; null without a budget of the session."""
+    limits, money = state.spec.limits, state.money
+    if limits.budget_usd is None and limits.soft_budget_usd is None:
+        return None
+    return {
+        "budget_usd": limits.budget_usd,
+        "soft_budget_usd": limits.soft_budget_usd,
+        "spent_usd": to_usd(money.spent),
+        "reserved_usd": to_usd(money.reserved),
+        "held": BUDGET in state.holds,
+    }

@@ -206,6 +206,7 @@ def make_walled(*, other: bool) -> Iterator[Walled]:
         site.environ = {
             "PATH": "/usr/local/bin:/usr/bin:/bin",
             "HOME": str(site.home),
+            "GIT_CONFIG_NOSYSTEM": "1",
             "LC_ALL": "C.UTF-8",
             "TZ": "UTC",
             "XDG_STATE_HOME": str(site.home / "state"),

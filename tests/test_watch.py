@@ -19,8 +19,7 @@ from test_looks import BEGAN, HERE, NOW, RECORDED, make_task, make_view
 
 from sessionrun.cli.board import KEYS, Choice, choose_tasks, draw
 from sessionrun.cli.render import clip, columns
-from sessionrun.cli.watch import Watcher
-from sessionrun.cli.watch_all import SessionList
+from sessionrun.cli.watch import SessionList, Watcher
 from sessionrun.store.session import SessionDir
 
 ALTERNATE, MAIN, CURSOR = b"\x1b[?1049h", b"\x1b[?1049l", b"\x1b[?25h"
@@ -117,9 +116,9 @@ def test_all_sessions_and_one_of_them(sessionrun: Command, monkeypatch: pytest.M
     shown = {text.split()[0] for text, _ in lines[3:5]}
     assert {older[:8], newer[:8]} == shown and len(lines) == 20
     assert lines[0][0] == "2 sessions, 0 not ended" and any("nightly" in text for text, _ in lines)
-    first = sessions.press("\n")
-    sessions.press("down")
-    second = sessions.press("\n")
+    first = sessions.chosen
+    assert sessions.press("down") is None and sessions.press("\n") is not None
+    second = sessions.chosen
     assert first is not None and second is not None
     assert {first.session_id, second.session_id} == {older, newer}
     done = sessionrun("watch", "--all")

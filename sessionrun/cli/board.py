@@ -1,4 +1,4 @@
-"""What `watch` shows: a session and its tasks as lines of a screen.  Pure: nothing is read here."""
+"""What `watch` shows as lines of a screen: a session with its tasks, or all sessions.  Pure."""
 
 from __future__ import annotations
 
@@ -22,6 +22,8 @@ from sessionrun.client.reading.terse import is_fine, needs_look
 from sessionrun.model.times import parse_time
 
 KEYS: Final = "q quit  up/down select  l logs  d diff  c cancel  r retry  f filter"
+LIST_KEYS: Final = "q quit  up/down select  enter shows it"
+ARROWS: Final[Mapping[str, int]] = {"up": -1, "k": -1, "down": 1, "j": 1}
 TITLE_SHARE: Final = 4
 """The title has this part of the width."""
 
@@ -66,23 +68,56 @@ def draw(
     """
     width, height = size
     name = escape_line(view["name"] or "") or "session"
-    lines: list[Line] = [
-        (clip(f"{name} {view['session_id'][:8]}: {session_word(view)}", width), "bold"),
-        (clip(head_line(view, view["tasks"], now), width), "red" if view["failed"] else ""),
-        (clip(_tell_waits(view["tasks"]), width), "yellow"),
-        (clip(_row("", "  # TASK", "STATE", "TIME", "COST", "LAST LINE", width), width), "dim"),
+    head: list[Line] = [
+        (f"{name} {view['session_id'][:8]}: {session_word(view)}", "bold"),
+        (head_line(view, view["tasks"], now), "red" if view["failed"] else ""),
+        (_tell_waits(view["tasks"]), "yellow"),
+        (_row("", "  # TASK", "STATE", "TIME", "COST", "LAST LINE", width), "dim"),
     ]
-    room = max(1, height - len(lines) - 2)
     place = find_place(tasks, choice.selected)
-    begin = min(max(0, place - room // 2), max(0, len(tasks) - room))
-    for number, task in enumerate(tasks[begin : begin + room], begin):
-        text = clip(_tell(task, last.get(task["id"], ""), now, width), width)
-        style = "reverse" if number == place else "red" if _has_failed(task) else ""
-        lines.append((text, style))
-    more = len(tasks) - min(len(tasks), begin + room)
-    lines += [("", "")] * (height - 2 - len(lines))
+    shown = _window(len(tasks), place, height - len(head) - 2)
+    rows = [
+        (_tell(tasks[number], last.get(tasks[number]["id"], ""), now, width), _has_failed(tasks[number]))
+        for number in shown
+    ]
+    more = len(tasks) - shown.stop
     rest = f"{more} more below" if more else "nothing to show" if not tasks else ""
-    return [*lines[: height - 2], (clip(rest, width), "dim"), (clip(choice.message or KEYS, width), "bold")]
+    return _fill(
+        [*head, *_mark(rows, place - shown.start)], [(rest, "dim"), (choice.message or KEYS, "bold")], size
+    )
+
+
+def draw_sessions(views: Sequence[View], place: int, now: float, size: tuple[int, int]) -> list[Line]:
+    """The same of sessions, of which one is selected by its place."""
+    live = sum(view["ended_at"] is None for view in views)
+    head = [(f"{len(views)} sessions, {live} not ended", "bold"), ("", "")]
+    head.append((_session_row("ID", "STATUS", "DONE", "FAILED", "TIME", "STARTED", "NAME"), "dim"))
+    shown = _window(len(views), place, size[1] - len(head) - 1)
+    rows = [(_tell_session(views[number], now), bool(views[number]["failed"])) for number in shown]
+    return _fill([*head, *_mark(rows, place - shown.start)], [(LIST_KEYS, "bold")], size)
+
+
+def _window(count: int, place: int, room: int) -> range:
+    """Which of `count` rows are shown where there is `room`, so that the one at `place` is."""
+    room = max(1, room)
+    begin = min(max(0, place - room // 2), max(0, count - room))
+    return range(begin, min(count, begin + room))
+
+
+def _mark(rows: Sequence[tuple[str, bool]], place: int) -> list[Line]:
+    """Rows with their styles: the selected one, and those that failed."""
+    return [
+        (text, "reverse" if number == place else "red" if failed else "")
+        for number, (text, failed) in enumerate(rows)
+    ]
+
+
+def _fill(lines: Sequence[Line], foot: Sequence[Line], size: tuple[int, int]) -> list[Line]:
+    """A whole screen: lines from its top, and those at its foot, which stay whatever does not fit."""
+    width, height = size
+    room = height - len(foot)
+    whole = [*lines[:room], *[("", "")] * (room - len(lines)), *foot]
+    return [(clip(text, width), style) for text, style in whole]
 
 
 def _tell_waits(tasks: Sequence[View]) -> str:
@@ -100,9 +135,15 @@ def _tell_waits(tasks: Sequence[View]) -> str:
     return "; ".join(parts)
 
 
-def find_place(tasks: Sequence[View], selected: str | None) -> int:
-    """Where the selected task is; the first one if it is not shown."""
-    return next((place for place, task in enumerate(tasks) if task["id"] == selected), 0)
+def find_place(shown: Sequence[View], selected: str | None, key: str = "id") -> int:
+    """Where the selected one is; the first one if it is not shown."""
+    return next((place for place, each in enumerate(shown) if each[key] == selected), 0)
+
+
+def step(shown: Sequence[View], selected: str | None, arrow: str, key: str = "id") -> str | None:
+    """What is selected after an arrow was pressed."""
+    place = find_place(shown, selected, key) + ARROWS[arrow]
+    return str(shown[min(max(place, 0), len(shown) - 1)][key]) if shown else selected
 
 
 def _has_failed(task: View) -> bool:
@@ -125,11 +166,25 @@ def _tell(task: View, last: str, now: float, width: int) -> str:
 
 def _row(sign: str, title: str, word: str, time: str, cost: str, last: str, width: int) -> str:
     title_width = max(14, width // TITLE_SHARE)
-    cells = [pad(sign, 4), pad(title, title_width), pad(word, WORD_WIDTH), time.rjust(TIME_WIDTH)]
+    cells = [_pad(sign, 4), _pad(title, title_width), _pad(word, WORD_WIDTH), time.rjust(TIME_WIDTH)]
     return " ".join([*cells, cost.rjust(COST_WIDTH), last])
 
 
-def pad(text: str, width: int) -> str:
+def _tell_session(view: View, now: float) -> str:
+    end = parse_time(view["ended_at"]) if view["ended_at"] else now
+    took = duration(max(0.0, end - parse_time(view["started_at"])))
+    done, failed = f"{view['completed']}/{view['total']}", str(view["failed"] or "")
+    started, name = short_time(view["started_at"]), escape_line(view["name"] or "")
+    word = session_word(view, short=True)
+    return _session_row(view["session_id"][:8], word, done, failed, took, started, name)
+
+
+def _session_row(short: str, status: str, done: str, failed: str, took: str, started: str, name: str) -> str:
+    cells = [_pad(short, 8), _pad(status, 12), done.rjust(9), failed.rjust(6), took.rjust(7), started.rjust(19)]
+    return " ".join([*cells, name])
+
+
+def _pad(text: str, width: int) -> str:
     """A cell of a table: cut, or filled with blanks."""
     cut = clip(text, width)
     return cut + " " * (width - columns(cut))

@@ -5,14 +5,16 @@ from __future__ import annotations
 import subprocess
 import sys
 import time
+from collections.abc import Callable
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Any, Final, TypeAlias
 
 import click
 
-from sessionrun.cli.board import Choice, choose_tasks, draw, find_place
+from sessionrun.cli.board import ARROWS, Choice, Line, choose_tasks, draw, draw_sessions, find_place, step
 from sessionrun.cli.options import results_dir_option
 from sessionrun.client.lookup import LAST, open_session
+from sessionrun.client.reading.listing import load_summaries
 from sessionrun.client.reading.logs import OutputReader, open_outputs
 from sessionrun.client.reading.view import load_view
 from sessionrun.model.errors import InputError, SessionrunError
@@ -25,6 +27,12 @@ ASK_TIMEOUT_S: Final = 5.0
 """How long a key waits for the session to do what it asks."""
 
 LOG_LINES: Final = "2000"
+
+MOST: Final = 200
+"""So many sessions are shown: those that live first, then the newest."""
+
+Work: TypeAlias = "Callable[[Screen], None]"
+"""What a key asks for that needs the screen itself."""
 
 
 @click.command("watch")
@@ -53,35 +61,49 @@ def command(session_id: str | None, everywhere: bool, results_dir: Path | None) 
     from sessionrun.cli.screen import open_screen
 
     with open_screen() as screen:
-        if session is None:
-            _watch_all(screen)
-        else:
-            _watch_one(screen, Watcher(session))
+        _watch(screen, SessionList() if session is None else Watcher(session))
 
 
-def _watch_all(screen: Screen) -> None:
-    from sessionrun.cli.watch_all import SessionList
-
-    sessions = SessionList()
+def _watch(screen: Screen, shown: Watcher | SessionList) -> None:
+    """Draw what is shown, and do what keys ask, until q."""
     while True:
-        screen.show(sessions.draw(screen.size))
+        screen.show(shown.draw(screen.size))
         key = screen.read_key()
         if key == "q":
             return
-        chosen = sessions.press(key) if key is not None else None
-        if chosen is not None:
-            _watch_one(screen, Watcher(chosen))
-
-
-def _watch_one(screen: Screen, watcher: Watcher) -> None:
-    while True:
-        screen.show(watcher.draw(screen.size))
-        key = screen.read_key()
-        if key == "q":
-            return
-        work = watcher.press(key) if key is not None else None
+        work = shown.press(key) if key is not None else None
         if work is not None:
-            screen.leave_for(work)
+            work(screen)
+
+
+class SessionList:
+    """All sessions of the user; Enter shows one."""
+
+    def __init__(self) -> None:
+        self._views: list[dict[str, Any]] = []
+        self._selected: str | None = None
+
+    def draw(self, size: tuple[int, int]) -> list[Line]:
+        """The lines of the screen, as the sessions are now."""
+        views = load_summaries(everywhere=True)
+        self._views = sorted(views, key=lambda view: view["ended_at"] is not None)[:MOST]
+        return draw_sessions(self._views, self._place, time.time(), size)
+
+    def press(self, key: str) -> Work | None:
+        """Do what a key asks for."""
+        if key in ARROWS:
+            self._selected = step(self._views, self._selected, key, "session_id")
+        chosen = self.chosen if key in ("\n", "\r") else None
+        return None if chosen is None else lambda screen: _watch(screen, Watcher(chosen))
+
+    @property
+    def _place(self) -> int:
+        return find_place(self._views, self._selected, "session_id")
+
+    @property
+    def chosen(self) -> SessionDir | None:
+        """The session that is selected, if there is one."""
+        return SessionDir(Path(self._views[self._place]["results_dir"])) if self._views else None
 
 
 class Watcher:
@@ -96,7 +118,7 @@ class Watcher:
         self._view: dict[str, Any] = {}
         self._tasks: list[dict[str, Any]] = []
 
-    def draw(self, size: tuple[int, int]) -> list[tuple[str, str]]:
+    def draw(self, size: tuple[int, int]) -> list[Line]:
         """The lines of the screen, as the session is now."""
         self._view = load_view(self._session)
         self._tasks = choose_tasks(self._view, self._choice)
@@ -105,18 +127,18 @@ class Watcher:
                 self._read(task)
         return draw(self._view, self._tasks, self._last, self._choice, time.time(), size)
 
-    def press(self, key: str) -> Any:
-        """Do what a key asks for; what has to be done with the whole terminal, or None."""
+    def press(self, key: str) -> Work | None:
+        """Do what a key asks for."""
         if self._asked:
             self._answer(key)
             return None
         self._choice.message = ""
-        if key in ("up", "k", "down", "j"):
-            self._move(-1 if key in ("up", "k") else 1)
+        if key in ARROWS:
+            self._choice.selected = step(self._tasks, self._choice.selected, key)
         elif key == "f":
             self._choice.only_attention = not self._choice.only_attention
         elif self._tasks and key in ("l", "d"):
-            return lambda: self._page("logs" if key == "l" else "diff")
+            return lambda screen: screen.leave_for(lambda: self._page("logs" if key == "l" else "diff"))
         elif self._tasks and key == "c":
             self._asked = True
             self._choice.message = f"Cancel task {self._selected['num']}?  y: yes, any other key: no"
@@ -127,11 +149,6 @@ class Watcher:
     @property
     def _selected(self) -> dict[str, Any]:
         return self._tasks[find_place(self._tasks, self._choice.selected)]
-
-    def _move(self, step: int) -> None:
-        if self._tasks:
-            place = find_place(self._tasks, self._choice.selected) + step
-            self._choice.selected = self._tasks[min(max(place, 0), len(self._tasks) - 1)]["id"]
 
     def _answer(self, key: str) -> None:
         self._asked = False

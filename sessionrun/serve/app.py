@@ -6,7 +6,7 @@ import asyncio
 import os
 import re
 import time
-from collections.abc import Callable, Hashable
+from collections.abc import Hashable
 from pathlib import Path
 from typing import Any, Final
 
@@ -23,7 +23,7 @@ from sessionrun.client.report.page import find_title, make_page
 from sessionrun.model.errors import InputError, SessionrunError
 from sessionrun.model.landings import LANDING_FOLDER
 from sessionrun.serve import pages
-from sessionrun.serve.watching import Kept, Watch, stamp
+from sessionrun.serve.watching import Watch, stamp
 from sessionrun.store.session import SessionDir
 
 ALL = ""
@@ -52,8 +52,8 @@ class Desk:
         self._results_dir, self._control = results_dir, control
         self._over = False
         self._outputs: dict[str, tuple[Path, ...]] = {}
-        self._parts = Kept(self._make_part, self._look)
-        self._watch = Watch(self._look, lambda name: SHARE * self._parts.cost_s(name))
+        self._cost_s: dict[str, float] = {}
+        self._watch = Watch(self._look, lambda name: SHARE * self._cost_s.get(name, 0.0))
 
     def make_app(self) -> Starlette:
         """What a server runs."""
@@ -83,20 +83,20 @@ class Desk:
 
     async def show_list(self, request: Request) -> Response:
         """`/`: all sessions."""
-        main = await self._parts.get(ALL)
+        main = await asyncio.to_thread(self._make_part, ALL)
         return _answer(pages.make_document("Sessions", main, "/"))
 
     async def show_session(self, request: Request) -> Response:
         """`/sessions/ID`."""
         session = self._find(request)
-        main = await self._parts.get(session.session_id)
+        main = await asyncio.to_thread(self._make_part, session.session_id)
         view = await asyncio.to_thread(client.load_view, session)
         return _answer(pages.make_document(find_title(view), main, f"/sessions/{session.session_id}"))
 
     async def show_part(self, request: Request) -> Response:
         """What changes of these pages."""
         name = self._find(request).session_id if "session" in request.path_params else ALL
-        return _answer(await self._parts.get(name))
+        return _answer(await asyncio.to_thread(self._make_part, name))
 
     async def show_task(self, request: Request) -> Response:
         """`/sessions/ID/tasks/NUM`."""
@@ -132,12 +132,12 @@ class Desk:
     async def act(self, request: Request) -> Response:
         """A button was pressed."""
         session, num = self._find(request), _read_num(request) if "num" in request.path_params else None
-        act = _ACTIONS.get(request.path_params["action"])
-        if act is None:
+        action = request.path_params["action"]
+        if action not in ("cancel", "hold", "release", "retry", "land"):
             raise InputError("there is no such action")
         address = f"/sessions/{session.session_id}" + ("" if num is None else f"/tasks/{num}")
         try:
-            problem = await asyncio.to_thread(act, session, () if num is None else (str(num),))
+            problem = await asyncio.to_thread(_act, action, session, () if num is None else (str(num),))
         except (SessionrunError, OSError) as error:
             problem = str(error)
         if problem:
@@ -165,11 +165,14 @@ class Desk:
         return stamp(session.status_path, *logs, *self._outputs.get(name, ())), session.is_alive()
 
     def _make_part(self, name: str) -> Markup:
+        began = time.monotonic()
         if name == ALL:
-            return pages.make_list(load_summaries(self._results_dir))
-        session = SessionDir(self._results_dir / f"session-{name}")
-        matter = gather(session, lambda task: False)
-        return pages.make_session(matter, time.time(), control=self._control)
+            part = pages.make_list(load_summaries(self._results_dir))
+        else:
+            matter = gather(SessionDir(self._results_dir / f"session-{name}"), lambda task: False)
+            part = pages.make_session(matter, time.time(), control=self._control)
+        self._cost_s[name] = time.monotonic() - began
+        return part
 
     def _make_task(self, session: SessionDir, num: int) -> tuple[Markup, str]:
         matter: Matter = gather(session, lambda task: bool(task["num"] == num))
@@ -188,26 +191,6 @@ def _read_num(request: Request) -> int:
     return int(num)
 
 
-def _cancel(session: SessionDir, tasks: tuple[str, ...]) -> str | None:
-    client.cancel(session, tasks, timeout_s=10.0)
-    return None
-
-
-def _hold(session: SessionDir, tasks: tuple[str, ...]) -> str | None:
-    client.hold(session, tasks)
-    return None
-
-
-def _release(session: SessionDir, tasks: tuple[str, ...]) -> str | None:
-    client.release(session, tasks)
-    return None
-
-
-def _retry(session: SessionDir, tasks: tuple[str, ...]) -> str | None:
-    tried = client.retry(session, tasks, failed=not tasks)
-    return None if tried.tasks else "there is nothing to try again"
-
-
 def _land(session: SessionDir, tasks: tuple[str, ...]) -> str | None:
     report = client.merge(session, tasks)
     if any(task["status"] == "landed" for task in report["tasks"]):
@@ -217,13 +200,17 @@ def _land(session: SessionDir, tasks: tuple[str, ...]) -> str | None:
     return hold.get("reason") or "; ".join(reasons) or "there is nothing to land"
 
 
-_ACTIONS: dict[str, Callable[[SessionDir, tuple[str, ...]], str | None]] = {
-    "cancel": _cancel,
-    "hold": _hold,
-    "release": _release,
-    "retry": _retry,
-    "land": _land,
-}
+def _act(action: str, session: SessionDir, tasks: tuple[str, ...]) -> str | None:
+    """Do what a button says; what was the matter if nothing came of it."""
+    if action == "land":
+        return _land(session, tasks)
+    if action == "retry":
+        return None if client.retry(session, tasks, failed=not tasks).tasks else "there is nothing to try again"
+    if action == "cancel":
+        client.cancel(session, tasks, timeout_s=10.0)
+    else:
+        (client.hold if action == "hold" else client.release)(session, tasks)
+    return None
 
 
 def _answer(page: str, code: int = 200) -> Response:

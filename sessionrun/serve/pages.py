@@ -9,7 +9,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any, Final
 
 from sessionrun.client.report.gathering import Matter, Shown
-from sessionrun.client.report.markup import Markup, join, tag
+from sessionrun.client.report.markup import Markup, join, table, tag
 from sessionrun.client.report.page import find_title, frame, make_overview, section, tell_state, tell_task
 from sessionrun.model.words import BAD
 
@@ -55,20 +55,18 @@ def make_notice(words: str, address: str) -> str:
 def make_list(views: Sequence[Mapping[str, Any]]) -> Markup:
     """All sessions, the newest first."""
     rows = [
-        tag(
-            "tr",
-            tag("td", tag("a", view["session_id"][:8], href=f"/sessions/{view['session_id']}")),
-            tag("td", view["name"]),
-            tag("td", tell_state(view)),
-            tag("td", f"{view['completed']}/{view['total']}"),
-            tag("td", str(view["failed"] or "")),
-            tag("td", view["agent"]),
-            tag("td", view["started_at"][:19].replace("T", " ") + " UTC"),
+        (
+            tag("a", view["session_id"][:8], href=f"/sessions/{view['session_id']}"),
+            view["name"],
+            tell_state(view),
+            f"{view['completed']}/{view['total']}",
+            str(view["failed"] or ""),
+            view["agent"],
+            view["started_at"][:19].replace("T", " ") + " UTC",
         )
         for view in views
     ]
-    head = tag("thead", tag("tr", *(tag("th", head, scope="col") for head in _HEADS)))
-    return join([tag("h1", "Sessions"), tag("table", head, tag("tbody", *rows)) if rows else tag("p", "None.")])
+    return join([tag("h1", "Sessions"), table(_HEADS, rows) if rows else tag("p", "None.")])
 
 
 def make_session(matter: Matter, now: float, *, control: bool) -> Markup:

@@ -6,13 +6,11 @@ import asyncio
 import os
 import time
 from collections.abc import AsyncIterator, Callable, Hashable
-from typing import Any, Final, Generic, TypeVar
+from typing import Any, Final
 
 LOOK_S: Final = 0.4
 ALIVE_S: Final = 15.0
 """How long a stream says nothing before it says that it is there still."""
-
-_Made = TypeVar("_Made")
 
 
 def stamp(*paths: str | os.PathLike[str]) -> Hashable:
@@ -26,42 +24,6 @@ def stamp(*paths: str | os.PathLike[str]) -> Hashable:
         else:
             found.append((seen.st_ino, seen.st_mtime_ns, seen.st_size))
     return tuple(found)
-
-
-class Kept(Generic[_Made]):
-    """Things that are dear to make, each kept until its stamp changes; several who ask at once wait for one.
-
-    Args:
-        make: makes the thing of a name; it runs in a thread.
-        look: the stamp of a name.
-        most: so many are kept.
-    """
-
-    def __init__(self, make: Callable[[str], _Made], look: Callable[[str], Hashable], *, most: int = 16) -> None:
-        self._make, self._look, self._most = make, look, most
-        self._made: dict[str, tuple[Hashable, _Made]] = {}
-        self._costs: dict[str, float] = {}
-        self._locks: dict[str, asyncio.Lock] = {}
-
-    async def get(self, name: str) -> _Made:
-        """The thing as it is now."""
-        async with self._locks.setdefault(name, asyncio.Lock()):
-            seen = self._look(name)  # before it is made: what changes meanwhile makes it anew
-            kept = self._made.pop(name, None)
-            if kept is None or kept[0] != seen:
-                begun = time.monotonic()
-                kept = seen, await asyncio.to_thread(self._make, name)
-                self._costs[name] = time.monotonic() - begun
-            self._made[name] = kept
-        while len(self._made) > self._most:
-            oldest = next(iter(self._made))
-            self._made.pop(oldest)
-            self._locks.pop(oldest, None)
-        return kept[1]
-
-    def cost_s(self, name: str) -> float:
-        """How long it took to make the thing of a name last (seconds); 0: it never was."""
-        return self._costs.get(name, 0.0)
 
 
 class Watch:

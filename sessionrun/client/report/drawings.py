@@ -7,7 +7,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any, Final
 
 from sessionrun.client.report.gathering import Hold, Shown
-from sessionrun.client.report.markup import Markup, tag
+from sessionrun.client.report.markup import Markup, drawing, tag
 
 WIDTH: Final = 960
 LABEL: Final = 230
@@ -26,26 +26,24 @@ def draw_timeline(tasks: Sequence[Shown], began: float, ended: float, holds: Seq
         return None
     scale = (WIDTH - LABEL - 10) / max(0.001, ended - began)
     bars: list[Markup] = []
-    for number, shown in enumerate(rows):
-        y = number * ROW
-        name = f"{shown.task['num']} {shown.task['title']}"
-        bars.append(_word(0, y + 13, name if len(name) <= 34 else name[:31] + "..."))
+
+    def draw(row: int, begin: float, end: float, label: str, kind: str) -> None:
+        x, width = LABEL + (begin - began) * scale, max(1.0, (end - begin) * scale)
+        place = {"x": f"{x:.1f}", "y": row * ROW + 3, "width": f"{width:.1f}", "height": ROW - 6}
+        bars.append(tag("rect", tag("title", label), class_=f"phase {kind}", **place))
+
+    for row, shown in enumerate(rows):
+        bars.append(_word(0, row * ROW + 13, f"{shown.task['num']} {shown.task['title']}"))
         for span in shown.spans:
             end = ended if span.end is None else span.end
             label = f"{shown.task['id']}: {span.phase}, attempt {span.attempt}, round {span.round}"
-            label += f": {end - span.begin:.1f} s"
-            x, width = LABEL + (span.begin - began) * scale, max(1.0, (end - span.begin) * scale)
-            place = {"x": f"{x:.1f}", "y": y + 3, "width": f"{width:.1f}", "height": ROW - 6}
-            bars.append(tag("rect", tag("title", label), class_=f"phase {span.phase}", **place))
-    for number, hold in enumerate(holds, len(rows)):
-        y, end = number * ROW, ended if hold.end is None else hold.end
+            draw(row, span.begin, end, f"{label}: {end - span.begin:.1f} s", span.phase)
+    for row, hold in enumerate(holds, len(rows)):
         name = f"held: {hold.resource}"
-        bars.append(_word(0, y + 13, name if len(name) <= 34 else name[:31] + "..."))
-        x, width = LABEL + (hold.begin - began) * scale, max(1.0, (end - hold.begin) * scale)
-        place = {"x": f"{x:.1f}", "y": y + 3, "width": f"{width:.1f}", "height": ROW - 6}
-        bars.append(tag("rect", tag("title", f"{name}: {hold.reason}"), class_="phase hold", **place))
+        bars.append(_word(0, row * ROW + 13, name))
+        draw(row, hold.begin, ended if hold.end is None else hold.end, f"{name}: {hold.reason}", "hold")
     height = (len(rows) + len(holds)) * ROW + 4
-    return _svg(f"When {len(rows)} tasks ran, in {ended - began:.1f} seconds", height, bars)
+    return drawing(f"When {len(rows)} tasks ran, in {ended - began:.1f} seconds", WIDTH, height, bars)
 
 
 def draw_needs(tasks: Sequence[Task]) -> Markup | None:
@@ -72,11 +70,10 @@ def draw_needs(tasks: Sequence[Task]) -> Markup | None:
     for task in tasks:
         x, y = places[task["id"]]
         box = tag("rect", x=x, y=y, width=BOX[0], height=BOX[1], rx=4, class_=f"box {task['word']}")
-        name = f"{task['num']} {task['title']}"
-        label = _word(x + 6, y + 16, name if len(name) <= 22 else name[:19] + "...")
+        label = _word(x + 6, y + 16, f"{task['num']} {task['title']}", 22)
         parts.append(tag("g", tag("title", f"{task['id']}: {task['word']}"), box, label))
     height = max(y for _, y in places.values()) + BOX[1] + 8
-    return _svg("What each task needs", height, parts, width=max(WIDTH, len(columns) * step))
+    return drawing("What each task needs", max(WIDTH, len(columns) * step), height, parts)
 
 
 def draw_outcomes(tasks: Sequence[Task]) -> Markup | None:
@@ -92,7 +89,7 @@ def draw_outcomes(tasks: Sequence[Task]) -> Markup | None:
         parts.append(tag("g", tag("title", label), bar, word))
         x += width
     label = ", ".join(f"{count} {name.replace('_', ' ')}" for name, count in counts.most_common())
-    return _svg(f"How tasks ended: {label}", 26, parts) if tasks else None
+    return drawing(f"How tasks ended: {label}", WIDTH, 26, parts) if tasks else None
 
 
 def draw_costs(usage: Mapping[str, Mapping[str, Any]] | None) -> Markup | None:
@@ -103,10 +100,10 @@ def draw_costs(usage: Mapping[str, Mapping[str, Any]] | None) -> Markup | None:
     parts: list[Markup] = []
     for number, (name, cost) in enumerate(sorted(costs.items(), key=lambda pair: -pair[1])):
         y, width = number * 24, (WIDTH - LABEL - 120) * cost / max(costs.values())
-        parts.append(_word(0, y + 16, name if len(name) <= 34 else name[:31] + "..."))
+        parts.append(_word(0, y + 16, name))
         parts.append(tag("rect", x=LABEL, y=y + 2, width=f"{width:.1f}", height=18, class_="phase work"))
         parts.append(_word(LABEL + width + 8, y + 16, f"${cost:.4f}"))
-    return _svg("Cost by model", 24 * len(costs) + 4, parts)
+    return drawing("Cost by model", WIDTH, 24 * len(costs) + 4, parts)
 
 
 def _find_depths(tasks: Sequence[Task]) -> dict[str, int]:
@@ -122,17 +119,5 @@ def _find_depths(tasks: Sequence[Task]) -> dict[str, int]:
     return depths
 
 
-def _word(x: float, y: float, text: str) -> Markup:
-    return tag("text", text, x=f"{x:.1f}", y=y)
-
-
-def _svg(label: str, height: int, parts: Sequence[Markup], *, width: int = WIDTH) -> Markup:
-    return tag(
-        "svg",
-        tag("title", label),
-        *parts,
-        role="img",
-        aria_label=label,
-        viewBox=f"0 0 {width} {height}",
-        width=width,
-    )
+def _word(x: float, y: float, text: str, most: int = 34) -> Markup:
+    return tag("text", text if len(text) <= most else text[: most - 3] + "...", x=f"{x:.1f}", y=y)

@@ -37,6 +37,24 @@ def tag(element: str, *parts: Part, **attributes: object) -> Markup:
     return Markup(f"<{element}{given}>{join(parts)}</{element}>")
 
 
+def table(heads: Iterable[Part], rows: Iterable[Iterable[Part]]) -> Markup:
+    """A table with a line of heads over its columns."""
+    head = tag("thead", tag("tr", *(tag("th", name, scope="col") for name in heads)))
+    return tag("table", head, tag("tbody", *(tag("tr", *(tag("td", cell) for cell in row)) for row in rows)))
+
+
+def facts(rows: Iterable[tuple[str, Part]]) -> Markup:
+    """A table of names and what stands behind each."""
+    named = (tag("tr", tag("th", name, scope="row"), tag("td", part)) for name, part in rows)
+    return tag("table", tag("tbody", *named))
+
+
+def drawing(label: str, width: float, height: float, parts: Iterable[Part]) -> Markup:
+    """An SVG image that says what it shows."""
+    size = {"viewBox": f"0 0 {width} {height}", "width": width}
+    return tag("svg", tag("title", label), join(parts), role="img", aria_label=label, **size)
+
+
 def join(parts: Iterable[Part]) -> Markup:
     """Parts behind each other; text among them is escaped."""
     return Markup("".join(_spell(part) for part in parts))

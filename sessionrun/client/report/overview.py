@@ -14,8 +14,8 @@ from typing import Any, Final, NamedTuple
 from sessionrun.client.reading.comparison import wilson
 from sessionrun.client.reading.listing import find_listed
 from sessionrun.client.reading.view import load_or_warn, load_view
-from sessionrun.client.report.markup import Markup, Part, join, tag
-from sessionrun.client.report.page import POLICY, frame, section
+from sessionrun.client.report.markup import Markup, Part, drawing, facts, table, tag
+from sessionrun.client.report.page import close, section
 from sessionrun.model.times import parse_time
 from sessionrun.model.words import JUDGED
 
@@ -86,19 +86,18 @@ def make_overview_page(days: Days) -> str:
         section("Cost, day by day", _draw_all(days, keys, dates, "cost")),
         section("Time of a task (median), day by day", _draw_all(days, keys, dates, "time")),
     ]
-    policy = tag("meta", http_equiv="Content-Security-Policy", content=POLICY)
-    return frame("All sessions", tag("main", *body), policy)
+    return close("All sessions", body)
 
 
 def _make_table(days: Days, keys: Sequence[Key]) -> Markup:
     heads = ("Agent", "Model", "Tasks", "Succeeded", "Time (median)", "Cost")
-    rows = []
+    rows: list[Sequence[Part]] = []
     for agent, model in keys:
         whole = Day()
         for day in days[agent, model].values():
             whole = whole.add(day)
         low, high = wilson(whole.succeeded / whole.ended, whole.ended)
-        cells: list[Part] = [
+        cells = [
             agent,
             model,
             str(whole.ended),
@@ -106,9 +105,8 @@ def _make_table(days: Days, keys: Sequence[Key]) -> Markup:
             f"{median(whole.seconds):.1f} s" if whole.seconds else "",
             _word_cost(whole),
         ]
-        rows.append(tag("tr", *(tag("td", cell) for cell in cells)))
-    head = tag("thead", tag("tr", *(tag("th", head, scope="col") for head in heads)))
-    return tag("table", head, tag("tbody", *rows))
+        rows.append(cells)
+    return table(heads, rows)
 
 
 def _word_cost(day: Day) -> str:
@@ -121,13 +119,13 @@ def _draw_all(days: Days, keys: Sequence[Key], dates: Sequence[str], what: str) 
     """A row of bars for each agent and model, all of one scale; None without any figure."""
     figures = {key: [_figure(days[key].get(date), what) for date in dates] for key in keys}
     top = max((found for row in figures.values() for found in row if found is not None), default=0.0)
-    rows = []
-    for (agent, model), row in figures.items():
-        if any(found is not None for found in row):
-            name = f"{agent}, {model}"
-            drawing = _draw(name, row, dates, 1.0 if what == "success" else top or 1.0, what)
-            rows.append(tag("tr", tag("th", name, scope="row"), tag("td", drawing)))
-    return tag("table", tag("tbody", *rows)) if rows else None
+    top = 1.0 if what == "success" else top or 1.0
+    rows = [
+        (name := f"{agent}, {model}", _draw(name, row, dates, top, what))
+        for (agent, model), row in figures.items()
+        if any(found is not None for found in row)
+    ]
+    return facts(rows) if rows else None
 
 
 def _figure(day: Day | None, what: str) -> float | None:
@@ -151,5 +149,4 @@ def _draw(name: str, figures: Sequence[float | None], dates: Sequence[str], top:
         bars.append(tag("rect", tag("title", f"{date}: {text}"), class_="phase work", **where))
     width = max(1, len(dates) * WIDTH)
     label = f"{name}: {what} on {sum(figure is not None for figure in figures)} days"
-    size = {"viewBox": f"0 0 {width} {HEIGHT}", "width": width, "height": HEIGHT}
-    return tag("svg", tag("title", label), join(bars), role="img", aria_label=label, **size)
+    return drawing(label, width, HEIGHT, bars)

@@ -11,7 +11,7 @@ from sessionrun.client.reading.digest import Excerpt
 from sessionrun.client.reading.waiting import has_failed
 from sessionrun.client.report.drawings import draw_costs, draw_needs, draw_outcomes, draw_timeline
 from sessionrun.client.report.gathering import Matter, Shown
-from sessionrun.client.report.markup import Markup, Part, join, tag
+from sessionrun.client.report.markup import Markup, Part, facts, join, table, tag
 from sessionrun.model.times import parse_time
 from sessionrun.model.words import HELD, tell_counts
 
@@ -55,8 +55,12 @@ def make_page(matter: Matter, now: float) -> str:
         now: wall time (seconds since the epoch).
     """
     body = [*make_overview(matter, now), section("Details", join(tell_task(shown) for shown in matter.tasks))]
-    policy = tag("meta", http_equiv="Content-Security-Policy", content=POLICY)
-    return frame(find_title(matter.view), tag("main", *body), policy)
+    return close(find_title(matter.view), body)
+
+
+def close(title: str, body: Sequence[Part]) -> str:
+    """A document into which nothing is loaded, wherever it is opened."""
+    return frame(title, tag("main", *body), tag("meta", http_equiv="Content-Security-Policy", content=POLICY))
 
 
 def frame(title: str, body: Markup, *head: Markup) -> str:
@@ -119,7 +123,7 @@ def _tell_summary(view: Mapping[str, Any], seconds: float) -> Markup:
         ("Cost", None if cost is None else f"{'at least ' if usage.get('unpriced_jobs') else ''}${cost:.4f}"),
         ("Labels", ", ".join(f"{key}={value}" for key, value in view["labels"].items()) or None),
     ]
-    return tag("table", *(tag("tr", tag("th", name, scope="row"), tag("td", part)) for name, part in rows if part))
+    return facts((name, part) for name, part in rows if part)
 
 
 def tell_state(view: Mapping[str, Any]) -> Markup:
@@ -132,12 +136,12 @@ def tell_state(view: Mapping[str, Any]) -> Markup:
 
 def _make_table(tasks: Sequence[Mapping[str, Any]], link: str) -> Markup:
     heads = ("#", "Task", "Outcome", "Reason", "Time", "Agent", "Changed", "Cost")
-    rows = []
+    rows: list[Sequence[Part]] = []
     for task in tasks:
         word, diff, usage = task["word"], task["diff_stat"], task["usage"] or {}
         changed = "" if diff is None else f"{diff['files']} +{diff['insertions']} -{diff['deletions']}"
         landing = (task["landing"] or {}).get("status")
-        cells: list[Part] = [
+        cells = [
             str(task["num"]),
             tag("a", task["title"], href=f"{link}{task['num']}"),
             [tell_word(task), f", {landing}" if landing not in (None, word) else ""],
@@ -147,9 +151,8 @@ def _make_table(tasks: Sequence[Mapping[str, Any]], link: str) -> Markup:
             changed,
             "" if usage.get("cost_usd") is None else f"${usage['cost_usd']:.4f}",
         ]
-        rows.append(tag("tr", *(tag("td", cell) for cell in cells)))
-    head = tag("thead", tag("tr", *(tag("th", head, scope="col") for head in heads)))
-    return tag("table", head, tag("tbody", *rows))
+        rows.append(cells)
+    return table(heads, rows)
 
 
 def tell_word(task: Mapping[str, Any]) -> Markup:

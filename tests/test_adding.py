@@ -19,10 +19,9 @@ from simulation import Drive, make_session
 
 from sessionrun.engine.additions import find_addition_fault, find_clash, widen_spec
 from sessionrun.engine.fold import apply, begin
-from sessionrun.model.ends import Handed
 from sessionrun.model.events import Entry, TasksAdded, to_record
-from sessionrun.model.mends import Mend
-from sessionrun.model.places import Repository
+from sessionrun.model.landings import Mend
+from sessionrun.model.places import Handed, Repository
 from sessionrun.model.spec import AgentSpec, TaskSpec, Workspace
 from sessionrun.runtime.history import load_spec_now, load_tasks
 from sessionrun.runtime.main import _SharingOfAll

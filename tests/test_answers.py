@@ -8,7 +8,7 @@ from pathlib import Path
 import orjson
 import pytest
 
-from sessionrun.model.brief import Brief
+from sessionrun.model.checks import Brief
 from sessionrun.runtime.jobs import job as own_job
 from sessionrun.runtime.jobs.check.reading import Unclear, apply_edits, read_edits, read_files
 from sessionrun.runtime.jobs.check.request import CheckRequest, load_report

@@ -18,8 +18,8 @@ from sessionrun.dialects.instance_prompts import TEMPLATE
 from sessionrun.dialects.own_options import OWN_OPTIONS, SHARED_OPTIONS
 from sessionrun.dialects.plan import Fallback, Options, Plan, Source
 from sessionrun.dialects.table import DIALECTS, choose_dialect
+from sessionrun.model.checks import HiddenTests
 from sessionrun.model.errors import InputError
-from sessionrun.model.hidden import HiddenTests
 from sessionrun.model.spec import Alternative, Prove
 
 ROOT = Path(__file__).parents[1]

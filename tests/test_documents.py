@@ -31,7 +31,7 @@ from sessionrun.dialects.plan import Options, Source
 from sessionrun.dialects.table import choose_dialect
 from sessionrun.engine import transitions
 from sessionrun.engine.status import PHASE_WORDS, SUMMARY_KEYS
-from sessionrun.model import brief, ends, errors, events, keys, places, upstreams, usage
+from sessionrun.model import checks, errors, events, keys, places, upstreams, usage
 from sessionrun.model import spec as model
 from sessionrun.model.reasons import REASONS, REASONS_VERSION
 from sessionrun.model.words import WORDS
@@ -363,7 +363,7 @@ RECORDS = {
     "AgentSpec": model.AgentSpec,
     "TaskSpec": model.TaskSpec,
     "Check": model.Check,
-    "Brief": brief.Brief,
+    "Brief": checks.Brief,
     "Limits": model.Limits,
     "Workspace": model.Workspace,
     "Upstream": upstreams.Upstream,
@@ -373,7 +373,7 @@ RECORDS = {
     "Repository": places.Repository,
     "GitSettings": places.GitSettings,
     "Request of prepare and release": request.WorkspaceRequest,
-    "Need": ends.Handed,
+    "Need": places.Handed,
     "Claim": request.Claim,
     "Place": places.Place,
     "Request of an environment": environments.EnvironmentRequest,

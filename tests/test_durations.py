@@ -15,7 +15,7 @@ from hypothesis import strategies as st
 from sessionrun.agents import table
 from sessionrun.cli.options import Age, Duration, Since
 from sessionrun.client.config import load_config
-from sessionrun.model.durations import MAX_DURATION_S, parse_age, parse_duration
+from sessionrun.model.units import MAX_DURATION_S, parse_age, parse_duration
 
 GOOD = {
     "90": 90,

@@ -25,7 +25,7 @@ from sessionrun.model.cluster import Cluster, SlotsOffered
 from sessionrun.model.events import Entry, SessionEnded, TaskAdded
 from sessionrun.model.feeding import QUEUE_LABEL, TROUBLE, UNCLAIMED, FeedSpec
 from sessionrun.model.keys import describe_id_problem
-from sessionrun.model.mends import Mend
+from sessionrun.model.landings import Mend
 from sessionrun.model.places import Place as Workplace
 from sessionrun.model.spec import Outcome, TaskSpec
 from sessionrun.queue.file import FileFeed

@@ -26,9 +26,8 @@ from test_worktrees import project as repo
 
 from sessionrun.engine.fold import begin
 from sessionrun.engine.handed import find_handed
-from sessionrun.model.ends import Handed
 from sessionrun.model.errors import SessionrunError
-from sessionrun.model.places import Place
+from sessionrun.model.places import Handed, Place
 from sessionrun.model.spec import SessionSpec, TaskSpec, Workspace
 from sessionrun.store.codec import build
 from sessionrun.store.jobfiles import REQUEST, load_request

@@ -9,7 +9,7 @@ from pathlib import Path
 import orjson
 import pytest
 
-from sessionrun.model.hidden import HiddenTests
+from sessionrun.model.checks import HiddenTests
 from sessionrun.model.places import Place
 from sessionrun.model.spec import Prove, TaskSpec
 from sessionrun.runtime.jobs.check.baseline import run_baseline

@@ -10,8 +10,7 @@ from pathlib import Path
 import orjson
 import pytest
 
-from sessionrun.model.brief import Brief
-from sessionrun.model.checks import Checked, Counts
+from sessionrun.model.checks import Brief, Checked, Counts
 from sessionrun.model.errors import JobFileError
 from sessionrun.model.places import Place, Repository
 from sessionrun.runtime.jobs.check.request import CheckReport, CheckRequest, Verification, load_report

@@ -12,7 +12,7 @@ from sessionrun.engine.scheduler import CancelJob, Record, StartJob, decide
 from sessionrun.engine.state import State
 from sessionrun.engine.task import TaskState
 from sessionrun.engine.transitions import demands_change, find_better
-from sessionrun.model.checks import Checked, Counts
+from sessionrun.model.checks import Checked, Counts, HiddenTests
 from sessionrun.model.events import (
     Entry,
     Event,
@@ -23,7 +23,6 @@ from sessionrun.model.events import (
     TimerFired,
     Verdict,
 )
-from sessionrun.model.hidden import HiddenTests
 from sessionrun.model.keys import JobKey, Phase
 from sessionrun.model.places import Place
 from sessionrun.model.reasons import INFRASTRUCTURE, REASONS

@@ -19,7 +19,7 @@ from test_workspaces import Project
 from sessionrun.engine.fold import begin
 from sessionrun.engine.state import State
 from sessionrun.engine.task import TaskState
-from sessionrun.model.brief import Brief
+from sessionrun.model.checks import Brief
 from sessionrun.model.events import JobFinished
 from sessionrun.model.keys import JobKey
 from sessionrun.model.places import Place

@@ -16,8 +16,7 @@ from sessionrun.client.launching.nesting import find_parent, settle_nesting
 from sessionrun.client.notices import SessionWarning
 from sessionrun.client.reading.listing import arrange, find_depths
 from sessionrun.model.errors import InputError
-from sessionrun.model.nesting import Parent
-from sessionrun.model.spec import Limits
+from sessionrun.model.spec import Limits, Parent
 from sessionrun.store.session import SessionDir
 
 PROGRAM = f"{shlex.quote(sys.executable)} -m sessionrun"

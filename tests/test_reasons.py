@@ -13,7 +13,7 @@ from sessionrun.agents.markers import MARKERS
 from sessionrun.engine.transitions import describe_stop
 from sessionrun.model.events import Stopping, Timer
 from sessionrun.model.keys import Phase
-from sessionrun.model.mends import REFUSED
+from sessionrun.model.landings import MEND_REFUSED
 from sessionrun.model.reasons import EXIT_UNSEEN, LEFT_RUNNING, LINGERED, REASONS, WORKSPACE_REASONS, effect_of
 from sessionrun.model.spec import PROOF_VERDICTS, TaskSpec
 
@@ -97,7 +97,15 @@ def test_the_code_emits_no_class_that_the_table_lacks() -> None:
     assert {name: where for name, where in found.items() if name not in REASONS} == {}
     told_elsewhere = {"stalled", "no_change", "budget"}  # by timers and policies, or not yet
     computed = {"lost", "interrupted", "timeout", "setup_timeout", "check_timeout", "round_timeout", EXIT_UNSEEN}
-    computed |= {*WORKSPACE_REASONS.values(), *PROOF_VERDICTS, REFUSED, LEFT_RUNNING, LINGERED, "held", "paced"}
+    computed |= {
+        *WORKSPACE_REASONS.values(),
+        *PROOF_VERDICTS,
+        MEND_REFUSED,
+        LEFT_RUNNING,
+        LINGERED,
+        "held",
+        "paced",
+    }
     assert set(REASONS) - set(found) - computed <= told_elsewhere
 
 

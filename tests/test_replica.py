@@ -18,11 +18,10 @@ from sessionrun.client.cleaning.replicas import iterate_replicas, remove_replica
 from sessionrun.client.doctor.clusters import check_replicas, find_named
 from sessionrun.cluster.head import Head
 from sessionrun.cluster.messages import LEASE_OVER
-from sessionrun.model.ends import Handed
 from sessionrun.model.events import JobLost
 from sessionrun.model.keys import JobKey
-from sessionrun.model.mends import MendBase
-from sessionrun.model.places import Place, Repository
+from sessionrun.model.landings import MendBase
+from sessionrun.model.places import Handed, Place, Repository
 from sessionrun.runtime.dask.executor import DaskExecutor
 from sessionrun.runtime.dask.orders import Replicas
 from sessionrun.store.files import replace_file

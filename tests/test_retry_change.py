@@ -19,8 +19,7 @@ from sessionrun.engine.moves import begin_attempt
 from sessionrun.engine.requests import find_fault, reopen
 from sessionrun.engine.status import project
 from sessionrun.engine.task import TaskState
-from sessionrun.model.changes import Change
-from sessionrun.model.events import RequestReceived
+from sessionrun.model.events import Change, RequestReceived
 from sessionrun.model.spec import AgentSpec, Alternative, Price, TaskSpec
 from sessionrun.runtime.history import load_spec_now, load_tasks
 from sessionrun.store.session import SessionDir

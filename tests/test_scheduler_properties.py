@@ -17,9 +17,10 @@ from sessionrun.engine.state import State, provider_of
 from sessionrun.engine.task import UP_TO_WORK
 from sessionrun.engine.tokens import job_tokens, span_tokens
 from sessionrun.engine.transitions import MAX_STARTS
-from sessionrun.model.changes import Change
+from sessionrun.model.checks import HiddenTests
 from sessionrun.model.events import (
     REQUEST_KINDS,
+    Change,
     Entry,
     FeedClosed,
     HoldLifted,
@@ -36,7 +37,6 @@ from sessionrun.model.events import (
     Verdict,
     to_record,
 )
-from sessionrun.model.hidden import HiddenTests
 from sessionrun.model.keys import JobKey
 from sessionrun.model.spec import (
     RETRY_FAILED,

@@ -26,8 +26,7 @@ from sessionrun.engine.status import project as project_status
 from sessionrun.model.errors import SessionrunError
 from sessionrun.model.events import Entry, Event, JobClaimed, JobFinished, JobLost, JobStarted
 from sessionrun.model.keys import JobKey
-from sessionrun.model.places import Place
-from sessionrun.model.seats import TASK_FILE, Seats
+from sessionrun.model.places import TASK_FILE, Place, Seats
 from sessionrun.model.spec import TaskSpec, Workspace
 from sessionrun.workspaces.release import release
 from sessionrun.workspaces.request import WorkspaceRequest

@@ -17,9 +17,8 @@ from killed_calls import preload
 from stages import Tree, refresh
 from test_workspaces import Project, project
 
-from sessionrun.model.mends import MendBase
-from sessionrun.model.places import Place
-from sessionrun.model.seats import TASK_FILE, Seats
+from sessionrun.model.landings import MendBase
+from sessionrun.model.places import TASK_FILE, Place, Seats
 from sessionrun.runtime.jobs import job as own_job
 from sessionrun.store.jobfiles import load_answer
 from sessionrun.workspaces.git_locks import _BEGUN, STALE_LOCK_S

@@ -20,7 +20,7 @@ from sessionrun.client.reading.view import load_view
 from sessionrun.client.reading.waiting import POLL_LAST_S, Watch, gone_words
 from sessionrun.model.errors import InputError, SessionGone
 from sessionrun.model.times import format_time
-from sessionrun.model.versions import OUTPUT_VERSION
+from sessionrun.model.words import OUTPUT_VERSION
 
 _CLOCK: Final = len("23:59:59")
 _STEP_HELP: Final = "What this step of the tasks printed, whole, instead of the agents' output."

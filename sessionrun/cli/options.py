@@ -13,9 +13,8 @@ import click
 
 from sessionrun.cli.render import escape_line
 from sessionrun.client.lookup import DEFAULT_RESULTS_DIR, LAST
-from sessionrun.model.durations import parse_age, parse_duration
-from sessionrun.model.sizes import check_load, parse_size
 from sessionrun.model.times import parse_coming
+from sessionrun.model.units import check_load, parse_age, parse_duration, parse_size
 
 _Command = TypeVar("_Command", bound=Callable[..., Any])
 _Value = TypeVar("_Value", covariant=True)
@@ -103,7 +102,7 @@ def _parse_words(text: str, known: tuple[str, ...]) -> tuple[str, ...]:
     words = tuple(text.split(","))
     unknown = next((word for word in words if word not in known), None)
     if unknown is not None:
-        from sessionrun.model.suggestions import suggest
+        from sessionrun.model.phrases import suggest
 
         raise ValueError(f"{unknown!r} is not one of {', '.join(known)}{suggest(unknown, known)}")
     return words

@@ -125,7 +125,7 @@ def choose_tasks(status: dict[str, Any], wanted: Sequence[str]) -> list[dict[str
     if missing:
         ids = [task["id"] for task in status["tasks"]]
         known = name_some(ids, KNOWN_IDS)
-        from sessionrun.model.suggestions import suggest
+        from sessionrun.model.phrases import suggest
 
         meant = suggest(missing[0], ids)
         raise InputError(

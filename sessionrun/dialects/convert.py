@@ -12,11 +12,11 @@ from functools import partial
 from typing import Any, Final, TypeVar, get_args
 
 from sessionrun.dialects.limits import quote
-from sessionrun.model.durations import check_duration, parse_duration
 from sessionrun.model.keys import describe_id_problem
 from sessionrun.model.kinds import MAX_MONEY
 from sessionrun.model.reasons import OF_WORK
 from sessionrun.model.spec import Alternative, Workspace, WorkspaceKind
+from sessionrun.model.units import check_duration, parse_duration
 from sessionrun.model.upstreams import check_ref, parse_repo
 
 T = TypeVar("T")

@@ -41,9 +41,9 @@ from sessionrun.dialects.pace import as_load, as_size
 from sessionrun.dialects.paths import as_project_paths
 from sessionrun.dialects.plan import LandingWish, SeatsWish
 from sessionrun.dialects.sandbox import SANDBOX_FIELDS, as_sandbox
-from sessionrun.model.brief import ANSWER_MODES, Brief
-from sessionrun.model.checks import ANSWER_KINDS, REPORT_USES, RESETS
-from sessionrun.model.seats import PLACEMENTS
+from sessionrun.model.checks import ANSWER_KINDS, ANSWER_MODES, REPORT_USES, RESETS, Brief
+from sessionrun.model.phrases import suggest as suggest
+from sessionrun.model.places import PLACEMENTS
 from sessionrun.model.spec import (
     BeginsAt,
     Check,
@@ -55,7 +55,6 @@ from sessionrun.model.spec import (
     PromptMode,
     Prove,
 )
-from sessionrun.model.suggestions import suggest as suggest
 
 NOTE: Final = "x-"
 """How keys begin that are the user's own notes: they mean nothing, in any record."""

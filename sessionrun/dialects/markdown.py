@@ -22,7 +22,7 @@ from sessionrun.dialects.paths import resolve_repo
 from sessionrun.dialects.plan import Folder, Options, Plan, Source
 from sessionrun.dialects.system_prompts import parse_system_prompts
 from sessionrun.dialects.worksplit import STATUS_FILE, Settings, parse_settings, parse_statuses
-from sessionrun.model.brief import AnswerMode, Brief
+from sessionrun.model.checks import AnswerMode, Brief
 from sessionrun.model.errors import InputError
 from sessionrun.model.frozen import frozen
 from sessionrun.model.keys import describe_id_problem

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from sessionrun.dialects.convert import Misfit, describe
-from sessionrun.model.sizes import check_load, parse_size
+from sessionrun.model.units import check_load, parse_size
 
 
 def as_load(value: Any) -> float:

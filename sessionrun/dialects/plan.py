@@ -10,9 +10,8 @@ from dataclasses import field
 from typing import Any
 
 from sessionrun.model.frozen import frozen
-from sessionrun.model.places import KeepPolicy
+from sessionrun.model.places import KeepPolicy, Placement
 from sessionrun.model.sandbox import Sandbox
-from sessionrun.model.seats import Placement
 from sessionrun.model.spec import LINGER_S, Alternative, Export, Limits, TaskSpec, WorkspaceKind
 
 

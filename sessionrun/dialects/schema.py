@@ -12,9 +12,9 @@ from typing import Any, Final, get_args
 
 from sessionrun.dialects import convert, fields, pace, paths, prompts, sandbox
 from sessionrun.dialects.fields import Field
+from sessionrun.model.places import PLACEMENTS
 from sessionrun.model.reasons import OF_WORK
 from sessionrun.model.sandbox import NETWORKS, POLICIES
-from sessionrun.model.seats import PLACEMENTS
 from sessionrun.model.spec import SCHEMA_VERSION, EnvironmentKind, WorkspaceKind
 
 Schema = dict[str, Any]

@@ -20,8 +20,8 @@ from sessionrun.dialects.parse import parse_document
 from sessionrun.dialects.paths import resolve, resolve_repo
 from sessionrun.dialects.plan import Options, Plan, RepositoryWish, Source
 from sessionrun.dialects.reading import Reading
+from sessionrun.model.checks import TEST_COMMAND, HiddenTests
 from sessionrun.model.errors import InputError
-from sessionrun.model.hidden import TEST_COMMAND, HiddenTests
 from sessionrun.model.spec import (
     INSTANCE_RESULTS,
     Check,

@@ -98,9 +98,9 @@ from sessionrun.model.events import (
     TimerFired,
     Verdict,
 )
-from sessionrun.model.keys import Phase
+from sessionrun.model.keys import WORKSPACE_PHASES, Phase
 from sessionrun.model.reasons import CHECK_NOT_RUN, LEFT_RUNNING, effect_of
-from sessionrun.model.turns import WORKSPACE_PHASES, turn_deadline
+from sessionrun.model.spec import turn_deadline
 
 JUDGING: Final[tuple[Phase, ...]] = ("check", "prove")
 """Phases that may send a task back to WORK, in its next round."""

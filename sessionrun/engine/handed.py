@@ -9,8 +9,7 @@ from collections.abc import Iterator, Mapping
 from dataclasses import replace
 
 from sessionrun.engine.task import TaskState
-from sessionrun.model.ends import Handed
-from sessionrun.model.places import Place
+from sessionrun.model.places import Handed, Place
 from sessionrun.model.repositories import has_worktree
 
 

@@ -17,8 +17,7 @@ from sessionrun.engine.landing import hold_work, is_mending, leave_queue, requeu
 from sessionrun.engine.state import State
 from sessionrun.engine.task import LandEntry, TaskState
 from sessionrun.model.events import Entry, TaskAdded
-from sessionrun.model.landings import WorkBounced, WorkHeld, WorkLanded
-from sessionrun.model.mends import Mend
+from sessionrun.model.landings import Mend, WorkBounced, WorkHeld, WorkLanded
 from sessionrun.model.spec import TaskSpec, title_of
 
 MENDED: Final = ("conflict", "gate_red")

@@ -22,8 +22,7 @@ from sessionrun.engine.queue import CONTINUING, NEW
 from sessionrun.engine.state import BUDGET, FAILURES, State
 from sessionrun.engine.task import Ran, TaskState
 from sessionrun.engine.tokens import START, find_width_fault, set_width
-from sessionrun.model.changes import Change, change_task, takes_model
-from sessionrun.model.events import RequestReceived, TasksAdded
+from sessionrun.model.events import Change, RequestReceived, TasksAdded, change_task, takes_model
 from sessionrun.model.spec import AgentSpec
 
 ON_REQUEST: Final = "on request"

@@ -10,12 +10,10 @@ from dataclasses import field
 from typing import TYPE_CHECKING, Final, Literal, NamedTuple, TypeAlias
 
 from sessionrun.model.checks import Checked, Note
-from sessionrun.model.ends import Leftover
 from sessionrun.model.frozen import changeable
-from sessionrun.model.keys import JobKey, Phase
-from sessionrun.model.places import Place
-from sessionrun.model.spec import Limits, Outcome, ProofVerdict, TaskSpec, hides_tests
-from sessionrun.model.turns import WORKSPACE_PHASES, turn_deadline
+from sessionrun.model.keys import WORKSPACE_PHASES, JobKey, Phase
+from sessionrun.model.places import Leftover, Place
+from sessionrun.model.spec import Limits, Outcome, ProofVerdict, TaskSpec, hides_tests, turn_deadline
 from sessionrun.model.usage import Usage
 
 if TYPE_CHECKING:  # a launch shows a state in which nothing has happened

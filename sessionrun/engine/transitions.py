@@ -25,7 +25,7 @@ from sessionrun.engine.task import Best, Failure, Keeper, RunningJob, TaskState
 from sessionrun.model.checks import Checked
 from sessionrun.model.events import VERDICTS, JobFinished, JobLost, Verdict
 from sessionrun.model.keys import PHASES, Phase
-from sessionrun.model.mends import REFUSED
+from sessionrun.model.landings import MEND_REFUSED
 from sessionrun.model.reasons import (
     INFRASTRUCTURE,
     LEFT_RUNNING,
@@ -35,8 +35,8 @@ from sessionrun.model.reasons import (
     WORKSPACE_REASONS,
     effect_of,
 )
-from sessionrun.model.sizes import format_size
 from sessionrun.model.spec import OUTCOMES, Limits, Outcome, TaskSpec, hides_tests
+from sessionrun.model.units import format_size
 
 if TYPE_CHECKING:
     from sessionrun.model.events import Stopping
@@ -202,7 +202,7 @@ def take_back(task: TaskState) -> None:
     """Make a failure of a success if RELEASE has found no change where the task demands one, or refuses a mend."""
     refused = task.place.refused if task.place is not None else None
     if task.decided == "succeeded" and refused is not None:
-        task.decided, task.reason_class, task.reason = "failed", REFUSED, f"{REFUSED}: {refused}"
+        task.decided, task.reason_class, task.reason = "failed", MEND_REFUSED, f"{MEND_REFUSED}: {refused}"
     unchanged = task.place is not None and task.place.changed is False
     if task.decided == "succeeded" and demands_change(task) and unchanged:
         reason = "no_change: nothing in its worktree differs from the base commit"

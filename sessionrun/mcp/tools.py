@@ -22,9 +22,9 @@ from sessionrun.client.reading.digest_record import describe_digest
 from sessionrun.client.reading.telling import BRIEF_BYTES, add_tellings
 from sessionrun.client.reading.terse import TASK_KEYS, drop_empty, is_fine, make_brief
 from sessionrun.client.reading.waiting import Progress, has_failed
-from sessionrun.model.durations import parse_duration
 from sessionrun.model.errors import InputError
 from sessionrun.model.spec import SLOT
+from sessionrun.model.units import parse_duration
 from sessionrun.store.session import SessionDir
 
 MAX_BYTES: Final = 6000

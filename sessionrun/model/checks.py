@@ -1,4 +1,4 @@
-"""Frozen records of what a CHECK found out beside whether it passed.  Pure; part of `model`."""
+"""Frozen records of how work is answered and judged: briefs, what a CHECK found, hidden tests.  Pure."""
 
 from __future__ import annotations
 
@@ -61,3 +61,52 @@ class Checked:
     counts: Counts | None = None
     snapshot: str | None = None
     diff_stat: DiffStat | None = None
+
+
+AnswerMode = Literal["replace", "edit", "split"]
+ANSWER_MODES: Final[tuple[AnswerMode, ...]] = ("replace", "edit", "split")
+"""How the answer of an agent that does not edit becomes files: whole files; changes of places that it quotes;
+whole files, every one of `outputs`."""
+
+
+@frozen
+class Brief:
+    """Files that an agent is shown, and files that its work is to be.
+
+    Paths count from the task's directory and stay inside of it.  `context` and `targets` are shown as they are
+    when the work begins, and with them so many (`room`) files that the tasks it needs wrote.  No file of `context`
+    has more than `max_context_lines`, no answer more than `max_output_lines`.  The answer of an agent that does
+    not edit files becomes the files `outputs`, by `mode`; none that a pattern of `protected` matches.
+    `system` are the instructions for such an agent.
+    """
+
+    mode: AnswerMode = "replace"
+    system: str = ""
+    context: tuple[str, ...] = ()
+    targets: tuple[str, ...] = ()
+    outputs: tuple[str, ...] = ()
+    room: int = 0
+    max_context_lines: int | None = None
+    max_output_lines: int | None = None
+    create_directories: bool = True
+    protected: tuple[str, ...] = ()
+
+
+TEST_COMMAND: Final = "python -m pytest"
+
+
+@frozen
+class HiddenTests:
+    """A patch that brings tests, and the ids of those tests that then have to pass.
+
+    They replace the check in a PROVE, where only the source of the work counts.  The agent learns nothing of
+    what they come to, so no round follows.  Before that a CHECK runs those of `pass_to_pass` that are there
+    without the patch.  `fail_to_pass` fail on the base, `pass_to_pass` pass there.  The shell `command` runs the
+    tests of the files or ids that are appended to it, for at most `timeout_s` seconds each time (None: any time).
+    """
+
+    patch: str
+    fail_to_pass: tuple[str, ...] = ()
+    pass_to_pass: tuple[str, ...] = ()
+    command: str = TEST_COMMAND
+    timeout_s: float | None = None

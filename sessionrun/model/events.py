@@ -8,20 +8,18 @@ up.  This module must not know how records are stored or what they do to the sta
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import field, fields
+from dataclasses import field, fields, replace
 from typing import Any, Final, Literal, TypeAlias, get_args
 
-from sessionrun.model.changes import Change
 from sessionrun.model.checks import Checked, Note
 from sessionrun.model.cluster import SlotsOffered
-from sessionrun.model.ends import Leftover
 from sessionrun.model.frozen import frozen
 from sessionrun.model.keys import JobKey
 from sessionrun.model.kinds import Amount, Count
 from sessionrun.model.landings import WorkBounced, WorkHeld, WorkLanded
-from sessionrun.model.places import Place
+from sessionrun.model.places import Leftover, Place
 from sessionrun.model.reasons import Effect
-from sessionrun.model.spec import AgentSpec, Outcome, Price, ProofVerdict, TaskSpec
+from sessionrun.model.spec import AgentSpec, Alternative, Outcome, Price, ProofVerdict, TaskSpec
 from sessionrun.model.usage import Usage
 
 JOURNAL_VERSION: Final = 1
@@ -268,6 +266,22 @@ class LimitHeard:
 
 
 @frozen
+class Change:
+    """Another agent, model or prompt for the next attempts at a task; None leaves it as it is.
+
+    A model belongs to its agent: with another agent and no model, the agent chooses.  `agents`, `prices` and
+    `leavings` are what the session lacks for it; see `TasksAdded`.
+    """
+
+    agent: str | None = None
+    model: str | None = None
+    prompt: str | None = None
+    agents: Mapping[str, AgentSpec] = field(default_factory=dict)
+    prices: Mapping[str, Price] = field(default_factory=dict)
+    leavings: tuple[str, ...] = ()
+
+
+@frozen
 class RequestReceived:
     """A client asked for something; empty `tasks` means the whole session.
 
@@ -326,8 +340,6 @@ Event: TypeAlias = (
 EVENTS: Final[dict[str, type[Any]]] = {cls.__name__: cls for cls in get_args(Event)}
 """Each event by the name that the journal has for it."""
 
-_USAGE: Final = tuple(f.name for f in fields(Usage))
-_NOTE: Final = tuple(f.name for f in fields(Note))
 _NAMES: Final = {cls: tuple(f.name for f in fields(cls)) for cls in EVENTS.values()}
 
 
@@ -359,3 +371,38 @@ def to_record(entry: Entry) -> dict[str, Any]:
         if value is not None:
             record[name] = value.text() if name == "key" else value
     return record
+
+
+_NAMED: Final = ("agent", "model")
+"""Labels by which tasks are grouped where they have them: they have to name what the task has now."""
+
+
+def change_task(task: TaskSpec, change: Change) -> TaskSpec:
+    """The task as it is tried next.
+
+    Arguments were for the agent that the task had, so another one does not get them.
+    """
+    agent = change.agent or task.agent
+    same = agent == task.agent
+    model = change.model or (task.model if same else None)
+    return replace(
+        task,
+        agent=agent,
+        model=model,
+        args=task.args if same else (),
+        fallback=tuple(other for other in task.fallback if other != Alternative(agent, model)),
+        prompts=task.prompts if change.prompt is None else (change.prompt,),
+        labels=_rename(task, agent, model),
+    )
+
+
+def takes_model(agent: AgentSpec) -> bool:
+    """Whether a model has an effect: the agent is told of it, or reports what it used, which the model prices."""
+    return bool(agent.model_args) or (agent.prompt_kind != "script" and agent.output != "text")
+
+
+def _rename(task: TaskSpec, agent: str, model: str | None) -> Mapping[str, str]:
+    if (agent, model) == (task.agent, task.model):
+        return task.labels
+    names = dict(zip(_NAMED, (agent, model or "default"), strict=True))
+    return {key: names.get(key, value) for key, value in task.labels.items()}

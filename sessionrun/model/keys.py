@@ -47,3 +47,7 @@ def parse_job_key(text: str) -> JobKey:
     if phase not in PHASES:
         raise ValueError(f"unknown phase {phase!r}")
     return JobKey(task, int(attempt), int(round_), phase, int(start))
+
+
+WORKSPACE_PHASES: Final[frozenset[Phase]] = frozenset(("prepare", "park", "release"))
+"""What is done by our own code in the repository, with the time limit `workspace_timeout`."""

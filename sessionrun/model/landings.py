@@ -1,4 +1,7 @@
-"""Frozen records of what becomes of the work that is to land: events of the journal, and a part of `events`."""
+"""Frozen records of what becomes of the work that is to land, and of mends: tasks that make bounced work fit.
+
+This module must not know git, files or processes.
+"""
 
 from __future__ import annotations
 
@@ -52,3 +55,53 @@ class WorkHeld:
     reason_class: str
     reason: str
     mend: str | None = None
+
+
+MEND_REFUSED: Final = "mend_refused"
+"""The reason class of a mend that left a conflict as it was, or dropped what one side had added."""
+
+DROPPED: Final = "drops all lines that"
+KEPT: Final = "just as it found it, without what"
+"""Words of refusals that are made once: a mend that does the same again has its reasons."""
+
+
+@frozen
+class Mend:
+    """Whose work a task mends, and why that did not land.
+
+    Attributes:
+        task: the task whose work it is.
+        number: which try it is, from 1.
+        source: the task with whose work it begins: the same, or a mend before it.
+        reason_class, reason: why that work was bounced, or why the mend before failed.
+        files: the files in conflict.
+        against: tasks that landed before and changed the same files.
+        output: the file with what a red gate printed.
+    """
+
+    task: str
+    number: int
+    source: str
+    reason_class: str
+    reason: str
+    files: tuple[str, ...] = ()
+    against: tuple[str, ...] = ()
+    output: str | None = None
+
+
+@frozen
+class MendBase:
+    """Where a mend begins: the end of the branch `target` (its full name), merged with the commit `tip`.
+
+    `insists`: the try before was refused because it took one side; this one may.  `files`: those in conflict.
+    """
+
+    target: str
+    tip: str
+    insists: bool = False
+    files: tuple[str, ...] = ()
+
+
+def may_insist(reason: str) -> bool:
+    """Whether a mend may do again what was refused for this reason."""
+    return DROPPED in reason or KEPT in reason

@@ -1,11 +1,11 @@
-"""Frozen records about git: the repository of a session, how it treats files, and the workspace of a task in it.
+"""Frozen records about git: the repository of a session, how it treats files, a task's workspace and its end.
 
 A part of `model`, which all others import them from.  This module must not know git itself, files or processes.
 """
 
 from __future__ import annotations
 
-from typing import Final, Literal
+from typing import Final, Literal, get_args
 
 from sessionrun.model.frozen import frozen
 from sessionrun.model.kinds import DiffStat, PathText
@@ -119,3 +119,58 @@ class Place:
     def holds_no_work(self) -> bool:
         """Whether it is known that the task committed nothing beyond what it began with."""
         return self.commit is not None and self.commit in (self.base_commit, self.work_base)
+
+
+Placement = Literal["inside", "sibling"]
+PLACEMENTS: Final[tuple[Placement, ...]] = get_args(Placement)
+
+SEATS_INSIDE: Final = "worktrees"
+"""The directory in the user's checkout for seats that lie inside."""
+
+TASK_FILE: Final = ".current_task.txt"
+"""In a seat while a task has it: the task's prompt."""
+
+SEAT_PREFIX: Final = "w"
+"""What the names of seats begin with, of those that lie inside."""
+
+
+@frozen
+class Seats:
+    """Where the worktrees that stay lie: `prefix` and a number, from 1, in `directory` (absolute)."""
+
+    directory: str
+    prefix: str = SEAT_PREFIX
+    placement: Placement = "inside"
+
+    def path_of(self, number: int) -> str:
+        """The worktree of this number."""
+        return f"{self.directory}/{self.prefix}{number}"
+
+
+@frozen
+class Handed:
+    """Where a task ended that another one needs: `commit` holds its work, on `branch` while that is there.
+
+    Without a commit nothing holds it, and `why` says so.  `earlier`: it ended in an earlier session, which may
+    have begun elsewhere.  `follow`: if the branch goes on from the commit, its tip counts; for a user has looked
+    at it since, and perhaps mended it.
+    """
+
+    task: str
+    commit: str | None
+    branch: str | None = None
+    why: str | None = None
+    earlier: bool = False
+    follow: bool = False
+
+
+@frozen
+class Leftover:
+    """A process that a job left behind: its command, and how it ended."""
+
+    command: str
+    how: str
+
+
+STOPPED_BY_US: Final = "stopped by us"
+KILLED_BY_AGENT: Final = "killed by the agent"

@@ -10,20 +10,15 @@ from collections.abc import Mapping
 from dataclasses import field
 from typing import Any, Final, Literal, get_args
 
-from sessionrun.model.brief import Brief
-from sessionrun.model.checks import AnswerKind, ReportUse, Reset
+from sessionrun.model.checks import AnswerKind, Brief, HiddenTests, ReportUse, Reset
 from sessionrun.model.cluster import Cluster
-from sessionrun.model.ends import Handed
 from sessionrun.model.feeding import FeedSpec
 from sessionrun.model.frozen import frozen
-from sessionrun.model.hidden import HiddenTests
 from sessionrun.model.keys import JobKey
 from sessionrun.model.kinds import Amount, Count, FileName, Money, PathText, TaskId, Time
-from sessionrun.model.mends import Mend
-from sessionrun.model.nesting import Parent
-from sessionrun.model.places import Repository
+from sessionrun.model.landings import Mend
+from sessionrun.model.places import Handed, Repository, Seats
 from sessionrun.model.sandbox import Sandbox
-from sessionrun.model.seats import Seats
 from sessionrun.model.upstreams import MirrorSite, Upstream
 
 SCHEMA_VERSION: Final = 1
@@ -402,3 +397,36 @@ RETRY_FAILED: Final[tuple[Outcome, ...]] = ("failed", "timed_out")
 
 RETRY_LOST: Final[tuple[Outcome, ...]] = ("lost", "interrupted")
 """What `retry` means by tasks that failed, and by tasks that were lost; without a choice it means both."""
+
+DEPTH_VARIABLE: Final = "SESSIONRUN_DEPTH"
+"""How deep a session is that this job launches: 1 if the job's own session was launched by no job."""
+
+BUDGET_VARIABLE: Final = "SESSIONRUN_BUDGET_USD"
+"""The most that a session may cost which this job launches (US dollars); not there: no limit."""
+
+MAX_DEPTH: Final = 3
+"""How deep sessions may be if no setting says otherwise."""
+
+
+@frozen
+class Parent:
+    """The session and the task whose job launched a session; for `depth` see `DEPTH_VARIABLE`."""
+
+    session_id: str
+    task: str
+    depth: int = 1
+
+
+TURN_LOOKS: Final = 4
+"""So often in its time a workspace job is looked at until it has its turn; from there on the time counts."""
+
+
+def turn_deadline(limits: Limits, now: float, printed: int) -> float | None:
+    """When a workspace job is looked at next (monotonic): it prints something (bytes) once it has its turn.
+
+    Its time limit counts from that turn (see `runtime.jobs.job`).
+    """
+    limit = limits.workspace_timeout_s
+    if not limit:
+        return None
+    return now + (limit if printed else limit / TURN_LOOKS)

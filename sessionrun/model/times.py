@@ -54,7 +54,7 @@ def parse_coming(text: str, now: float) -> float:
     """
     from datetime import datetime, time, timedelta
 
-    from sessionrun.model.durations import parse_duration
+    from sessionrun.model.units import parse_duration
 
     if text.startswith("+"):
         return now + parse_duration(text[1:])

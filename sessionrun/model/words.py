@@ -174,3 +174,7 @@ def _find_result(tasks: Collection[Standing]) -> Result:
     if not words.isdisjoint(("bounced", HELD)) or any(task.landing not in (None, "landed") for task in decisive):
         return "bounced"
     return "succeeded" if words.issubset(GOOD) else "cancelled"
+
+
+OUTPUT_VERSION: Final = 2
+"""The `schema_version` of each object that a verb prints with `--json`."""

@@ -16,8 +16,8 @@ from typing import Final
 from sessionrun.engine.state import State
 from sessionrun.engine.tokens import MACHINE, has_work_to_start
 from sessionrun.model.events import Event, HoldLifted, HoldPlaced
-from sessionrun.model.sizes import format_size
 from sessionrun.model.spec import Limits
+from sessionrun.model.units import format_size
 
 LOOK_S: Final = 5.0
 RENEW_S: Final = 60.0

@@ -14,8 +14,7 @@ from typing import Any, Final, NamedTuple, TypeAlias
 
 import orjson
 
-from sessionrun.model.changes import Change
-from sessionrun.model.events import REQUEST_KINDS, RequestReceived, TasksAdded
+from sessionrun.model.events import REQUEST_KINDS, Change, RequestReceived, TasksAdded
 from sessionrun.model.spec import RETRY_FAILED, RETRY_LOST
 from sessionrun.store.codec import build
 from sessionrun.store.files import read_regular

@@ -10,10 +10,9 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Final
 
-from sessionrun.model.ends import Handed
 from sessionrun.model.errors import SessionrunError
 from sessionrun.model.phrases import name_some
-from sessionrun.model.places import Repository
+from sessionrun.model.places import Handed, Repository
 from sessionrun.workspaces.commits import AUTHOR, commit_repeatably
 from sessionrun.workspaces.fence import Fence
 from sessionrun.workspaces.git import Git

@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import Final
 
 from sessionrun.model.errors import SessionrunError
-from sessionrun.model.mends import DROPPED, KEPT, MendBase
+from sessionrun.model.landings import DROPPED, KEPT, MendBase
 from sessionrun.model.phrases import name_some
 from sessionrun.model.places import Place
 from sessionrun.workspaces.commits import commit_repeatably

@@ -10,8 +10,7 @@ from pathlib import Path
 import orjson
 
 from sessionrun.model.errors import SessionrunError
-from sessionrun.model.places import Place, Repository
-from sessionrun.model.seats import TASK_FILE
+from sessionrun.model.places import TASK_FILE, Place, Repository
 from sessionrun.store.files import make_directories, replace_file
 from sessionrun.workspaces.bringing import find_included
 from sessionrun.workspaces.claims import prepare_jobs, take_back_unused

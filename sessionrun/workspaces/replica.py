@@ -19,10 +19,9 @@ from typing import Final
 
 import orjson
 
-from sessionrun.model.ends import Handed
 from sessionrun.model.errors import SessionrunError
 from sessionrun.model.frozen import frozen
-from sessionrun.model.places import Place, Repository
+from sessionrun.model.places import Handed, Place, Repository
 from sessionrun.store.files import NotRegular, make_directories, open_regular, read_regular, replace_file
 from sessionrun.store.jobfiles import load_record_if_any
 from sessionrun.workspaces.bases import find_tips

@@ -11,13 +11,11 @@ import re
 from pathlib import Path
 from typing import Final
 
-from sessionrun.model.ends import Handed
 from sessionrun.model.errors import JobFileError, SessionrunError
 from sessionrun.model.frozen import frozen
 from sessionrun.model.keys import describe_id_problem
-from sessionrun.model.mends import MendBase
-from sessionrun.model.places import KeepPolicy, Place, Repository, Start
-from sessionrun.model.seats import Seats
+from sessionrun.model.landings import MendBase
+from sessionrun.model.places import Handed, KeepPolicy, Place, Repository, Seats, Start
 from sessionrun.model.upstreams import Upstream
 from sessionrun.store import jobfiles
 from sessionrun.store.jobfiles import ANSWER, load_answer, load_record_if_any

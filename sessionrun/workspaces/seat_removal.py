@@ -9,8 +9,7 @@ from contextlib import suppress
 from pathlib import Path
 
 from sessionrun.model.errors import SessionrunError
-from sessionrun.model.places import Repository
-from sessionrun.model.seats import Seats
+from sessionrun.model.places import Repository, Seats
 from sessionrun.workspaces.clean import CleanResult
 from sessionrun.workspaces.fence import Fence, open_fence
 from sessionrun.workspaces.registration import register_lock, remove_tree, unregister

@@ -16,8 +16,7 @@ from typing import Final
 import orjson
 
 from sessionrun.model.errors import SessionrunError
-from sessionrun.model.places import Place, Repository
-from sessionrun.model.seats import TASK_FILE, Seats
+from sessionrun.model.places import TASK_FILE, Place, Repository, Seats
 from sessionrun.store import crashpoint
 from sessionrun.store.files import make_directories, open_regular, read_regular, replace_file
 from sessionrun.workspaces.books import MARK, bring_settings

@@ -17,8 +17,7 @@ from pathlib import Path
 from typing import Final
 
 from sessionrun.model.frozen import frozen
-from sessionrun.model.places import Place, Repository
-from sessionrun.model.seats import TASK_FILE, Seats
+from sessionrun.model.places import TASK_FILE, Place, Repository, Seats
 from sessionrun.store import crashpoint
 from sessionrun.store.files import read_regular, replace_file
 from sessionrun.workspaces.books import MARK

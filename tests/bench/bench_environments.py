@@ -17,7 +17,7 @@ from pathlib import Path
 from typing import Final
 
 from sessionrun.model.places import Place as Workspace
-from sessionrun.model.seats import Seats
+from sessionrun.model.places import Seats
 from sessionrun.workspaces.environments.make import make_environment
 from sessionrun.workspaces.environments.request import EnvironmentRequest, find_target
 from sessionrun.workspaces.release import release

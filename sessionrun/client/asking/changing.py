@@ -15,8 +15,8 @@ from sessionrun.client.notices import notify
 from sessionrun.client.planning.assemble import agents_of, foresee_costs, settle_agent, settle_prices
 from sessionrun.engine.requests import find_change_fault
 from sessionrun.engine.task import TaskState
-from sessionrun.model.changes import Change, change_task
 from sessionrun.model.errors import InputError
+from sessionrun.model.events import Change, change_task
 from sessionrun.model.spec import AgentSpec, SessionSpec
 from sessionrun.store.requests import MAX_TEXT
 

@@ -17,8 +17,8 @@ from sessionrun.client.planning.assemble import agents_of, check_spec, ignore_le
 from sessionrun.client.reading.view import fold_journal
 from sessionrun.engine.handed import as_earlier, find_handed
 from sessionrun.engine.task import TaskState
-from sessionrun.model.changes import change_task
 from sessionrun.model.errors import InputError
+from sessionrun.model.events import change_task
 from sessionrun.model.places import Repository
 from sessionrun.model.repositories import has_worktree, repository_of
 from sessionrun.model.spec import Export, SessionSpec, TaskSpec

@@ -27,7 +27,7 @@ from sessionrun.dialects.fields import Field, read_fields, render_path, suggest
 from sessionrun.dialects.limits import MAX_INPUT_BYTES, Breach, plain
 from sessionrun.dialects.strict_json import parse_json
 from sessionrun.model.errors import InputError
-from sessionrun.model.seats import PLACEMENTS
+from sessionrun.model.places import PLACEMENTS
 from sessionrun.store.files import NotRegular, read_regular
 
 NAME: Final = "dispatch_config.json"

@@ -17,7 +17,7 @@ from sessionrun.model.cluster import SLURM
 from sessionrun.model.errors import InputError
 from sessionrun.model.feeding import POLL_S, SYNC_S, TAKE_BACK_S
 from sessionrun.model.frozen import frozen
-from sessionrun.model.seats import Placement
+from sessionrun.model.places import Placement
 from sessionrun.queue.place import find_place
 from sessionrun.workspaces.git import Git
 from sessionrun.workspaces.repository import locate

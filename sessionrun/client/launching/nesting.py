@@ -12,8 +12,7 @@ from sessionrun.client.notices import notify
 from sessionrun.client.reading.view import load_or_warn, load_summary_view
 from sessionrun.model.errors import InputError
 from sessionrun.model.keys import JobKey
-from sessionrun.model.nesting import BUDGET_VARIABLE, DEPTH_VARIABLE, MAX_DEPTH, Parent
-from sessionrun.model.spec import Limits, SessionSpec
+from sessionrun.model.spec import BUDGET_VARIABLE, DEPTH_VARIABLE, MAX_DEPTH, Limits, Parent, SessionSpec
 from sessionrun.store.processes import JOB_MARKER
 from sessionrun.store.session import SessionDir, iterate_sessions
 

@@ -9,8 +9,8 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from typing import Any, Final, NamedTuple
 
-from sessionrun.model.changes import takes_model
 from sessionrun.model.errors import InputError
+from sessionrun.model.events import takes_model
 from sessionrun.model.spec import AgentSpec, SessionSpec, TaskSpec
 
 MARKDOWN: Final = "markdown"

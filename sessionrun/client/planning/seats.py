@@ -9,8 +9,7 @@ from pathlib import Path
 
 from sessionrun.dialects.plan import Plan, SeatsWish
 from sessionrun.model.errors import InputError
-from sessionrun.model.places import Repository
-from sessionrun.model.seats import INSIDE, TASK_FILE, Seats
+from sessionrun.model.places import SEATS_INSIDE, TASK_FILE, Repository, Seats
 from sessionrun.model.spec import Landing, SessionSpec, TaskSpec
 
 
@@ -50,7 +49,7 @@ def _find_seats(plan: Plan, wish: SeatsWish, repository: Repository | None) -> S
     if wish.stay == "sibling":
         _check_writable(top.parent)
         return Seats(str(top.parent), wish.prefix or f"{top.name}-w", "sibling")
-    seats = Seats(str(top / INSIDE))
+    seats = Seats(str(top / SEATS_INSIDE))
     _check_inside(top, seats)
     return seats
 
@@ -66,7 +65,7 @@ def _check_inside(top: Path, seats: Seats) -> None:
     from sessionrun.workspaces.seating import has_other_rules
 
     git = Git(top)
-    shown = git.attempt("check-ignore", "-q", "--", f"{INSIDE}/{seats.prefix}1").returncode == 1
+    shown = git.attempt("check-ignore", "-q", "--", f"{SEATS_INSIDE}/{seats.prefix}1").returncode == 1
     if shown and has_other_rules(git, rules):
         line = f"/{seats.prefix}[0-9]*/"
         raise InputError(f'worktrees: git would show them: add the line {line} to {rules}, or say "sibling"')

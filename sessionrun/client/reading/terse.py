@@ -7,7 +7,7 @@ from typing import Any, Final
 
 from sessionrun.client.reading.waiting import has_landed
 from sessionrun.model.errors import InputError
-from sessionrun.model.suggestions import suggest
+from sessionrun.model.phrases import suggest
 
 HEAD_KEYS: Final = (
     "session_id",

@@ -7,7 +7,7 @@ from typing import Final
 
 from sessionrun.client.schemas import sessions, work
 from sessionrun.client.schemas.sessions import only
-from sessionrun.model.versions import OUTPUT_VERSION
+from sessionrun.model.words import OUTPUT_VERSION
 from sessionrun.store.caches import STATUS, SUMMARY, TASK
 from sessionrun.store.shapes import TEXT, Kind, Schema, count, either, lists, nullable, objects, words
 

@@ -18,10 +18,9 @@ from sessionrun.cluster.placement import Placement
 from sessionrun.model.cluster import Cluster, SlotsOffered
 from sessionrun.model.errors import SessionrunError, StoreError
 from sessionrun.model.events import HoldPlaced, JobClaimed, JobLost, JobStarted
-from sessionrun.model.keys import JobKey
+from sessionrun.model.keys import WORKSPACE_PHASES, JobKey
 from sessionrun.model.sandbox import Sandbox
 from sessionrun.model.spec import SLOT, WALLS_PREFIX, Job, SessionSpec
-from sessionrun.model.turns import WORKSPACE_PHASES
 from sessionrun.queue.suggestions import NAME as SUGGESTIONS
 from sessionrun.runtime.dask.arrivals import Arrivals
 from sessionrun.runtime.dask.carrier import Carrier

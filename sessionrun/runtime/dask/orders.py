@@ -19,10 +19,9 @@ import orjson
 
 from sessionrun.cluster.messages import Message
 from sessionrun.model.errors import SessionrunError, StoreError
-from sessionrun.model.keys import JobKey
+from sessionrun.model.keys import WORKSPACE_PHASES, JobKey
 from sessionrun.model.places import Place, Repository
 from sessionrun.model.spec import Job
-from sessionrun.model.turns import WORKSPACE_PHASES
 from sessionrun.model.upstreams import is_commit
 from sessionrun.runtime.dask.placing import PLACED, find_replica, place_request
 from sessionrun.runtime.executors.orders import describe_job

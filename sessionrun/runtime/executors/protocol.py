@@ -12,10 +12,10 @@ from collections.abc import Iterable, Sequence
 from typing import Final, Protocol, TypeAlias
 
 from sessionrun.model.cluster import SlotsOffered
-from sessionrun.model.ends import KILLED_BY_AGENT, STOPPED_BY_US, Leftover
 from sessionrun.model.events import HoldPlaced, JobClaimed, JobLost, JobStarted
 from sessionrun.model.frozen import frozen
 from sessionrun.model.keys import JobKey
+from sessionrun.model.places import KILLED_BY_AGENT, STOPPED_BY_US, Leftover
 from sessionrun.model.sandbox import Sandbox
 from sessionrun.model.spec import SLOT, Job
 from sessionrun.store.ledger import KILLED

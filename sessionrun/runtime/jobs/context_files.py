@@ -11,7 +11,7 @@ from collections.abc import Iterable, Iterator
 from pathlib import Path
 from typing import Final, Literal
 
-from sessionrun.model.brief import Brief
+from sessionrun.model.checks import Brief
 from sessionrun.model.frozen import frozen
 from sessionrun.store.files import NotRegular, read_regular
 

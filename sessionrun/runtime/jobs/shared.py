@@ -17,10 +17,9 @@ from sessionrun.model.checks import Checked, Note
 from sessionrun.model.cluster import CACHE_TOKEN, PATH_TOKEN, uses_replicas
 from sessionrun.model.frozen import frozen
 from sessionrun.model.keys import JobKey
-from sessionrun.model.nesting import DEPTH_VARIABLE
 from sessionrun.model.places import Place
 from sessionrun.model.repositories import repository_of
-from sessionrun.model.spec import AgentSpec, Job, ProofVerdict, SessionSpec, TaskSpec
+from sessionrun.model.spec import DEPTH_VARIABLE, AgentSpec, Job, ProofVerdict, SessionSpec, TaskSpec
 from sessionrun.runtime.proxying import Proxying
 from sessionrun.store.files import replace_file
 from sessionrun.store.jobfiles import REQUEST

@@ -10,7 +10,7 @@ from sessionrun.agents.verdict import Problem
 from sessionrun.model.cluster import uses_replicas
 from sessionrun.model.keys import JobKey
 from sessionrun.model.sandbox import Sandbox
-from sessionrun.model.sizes import format_size
+from sessionrun.model.units import format_size
 from sessionrun.runtime.executors.protocol import Exit
 from sessionrun.runtime.jobs.inside import REPORT
 from sessionrun.runtime.jobs.logins import LOGINS, take_back

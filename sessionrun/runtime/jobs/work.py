@@ -19,9 +19,8 @@ from sessionrun.engine.money import find_job_budget, to_usd
 from sessionrun.engine.task import TaskState
 from sessionrun.model.frozen import frozen
 from sessionrun.model.keys import JobKey
-from sessionrun.model.nesting import BUDGET_VARIABLE
 from sessionrun.model.reasons import LEFT_RUNNING
-from sessionrun.model.spec import AgentSpec, Job, TaskSpec
+from sessionrun.model.spec import BUDGET_VARIABLE, AgentSpec, Job, TaskSpec
 from sessionrun.runtime.jobs.check.request import FEEDBACK
 from sessionrun.runtime.jobs.context_files import BriefProblem
 from sessionrun.runtime.jobs.prompt import Feedback, word_feedback, word_prompt, word_task

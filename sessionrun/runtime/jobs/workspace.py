@@ -18,7 +18,7 @@ from sessionrun.engine.transitions import find_better
 from sessionrun.model.cluster import uses_replicas
 from sessionrun.model.errors import JobFileError, SessionrunError
 from sessionrun.model.keys import JobKey
-from sessionrun.model.mends import MendBase, may_insist
+from sessionrun.model.landings import MendBase, may_insist
 from sessionrun.model.places import Place
 from sessionrun.model.reasons import WORKSPACE_REASONS
 from sessionrun.model.spec import Job, hides_tests

@@ -8,7 +8,7 @@ from typing import Final
 
 import orjson
 
-from sessionrun.model.hidden import HiddenTests
+from sessionrun.model.checks import HiddenTests
 from sessionrun.runtime.jobs.check.junit import read_junit
 from sessionrun.runtime.jobs.check.known import OUTPUT, RED, REQUEST, WALLS, Red
 from sessionrun.runtime.jobs.check.running import add_junit, find_report, judge_known, word_known

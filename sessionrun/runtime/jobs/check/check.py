@@ -15,8 +15,7 @@ from pathlib import Path
 from typing import Final, cast
 
 from sessionrun.agents import table
-from sessionrun.model.brief import Brief
-from sessionrun.model.checks import Checked
+from sessionrun.model.checks import Brief, Checked
 from sessionrun.model.errors import SessionrunError
 from sessionrun.model.reasons import CHECK_NOT_RUN
 from sessionrun.model.spec import OutputFormat

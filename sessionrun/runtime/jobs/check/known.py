@@ -14,9 +14,9 @@ from typing import Final
 
 import orjson
 
+from sessionrun.model.checks import HiddenTests
 from sessionrun.model.errors import JobFileError
 from sessionrun.model.frozen import frozen
-from sessionrun.model.hidden import HiddenTests
 from sessionrun.model.spec import TaskSpec
 from sessionrun.store.files import replace_file
 from sessionrun.store.jobfiles import load_record_if_any

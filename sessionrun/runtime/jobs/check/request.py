@@ -11,10 +11,8 @@ from dataclasses import field
 from pathlib import Path
 from typing import Final
 
-from sessionrun.model.brief import Brief
-from sessionrun.model.checks import Checked
+from sessionrun.model.checks import Brief, Checked, HiddenTests
 from sessionrun.model.frozen import frozen
-from sessionrun.model.hidden import HiddenTests
 from sessionrun.store.jobfiles import load_answer
 from sessionrun.walls.argv import Enclosure
 from sessionrun.workspaces.loop import Loop

@@ -12,8 +12,7 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Final, NamedTuple
 
-from sessionrun.model.checks import Counts
-from sessionrun.model.hidden import HiddenTests
+from sessionrun.model.checks import Counts, HiddenTests
 from sessionrun.model.reasons import NO_PROGRAM
 from sessionrun.runtime.jobs.check.feedback import MAX_BYTES, word_failure
 from sessionrun.runtime.jobs.check.junit import MAX_FAILURES, FailedTest, Tests, Word, count_words, read_junit

@@ -19,7 +19,7 @@ from typing import Final
 
 import orjson
 
-from sessionrun.model.brief import Brief
+from sessionrun.model.checks import Brief
 from sessionrun.model.frozen import frozen
 from sessionrun.runtime.jobs.check.reading import Unclear, apply_edits, read_edits, read_files
 from sessionrun.runtime.jobs.context_files import BriefProblem, count_lines, read_inside, resolve_inside

@@ -15,7 +15,7 @@ from dataclasses import replace
 from pathlib import Path
 from typing import IO, Final
 
-from sessionrun.model.hidden import HiddenTests
+from sessionrun.model.checks import HiddenTests
 from sessionrun.runtime.jobs.check.junit import Case, Word, read_junit
 from sessionrun.runtime.jobs.check.running import add_junit, find_report
 from sessionrun.runtime.jobs.prove.cases import list_test_files, match_ids

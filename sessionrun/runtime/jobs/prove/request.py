@@ -7,9 +7,8 @@ from dataclasses import field
 from pathlib import Path
 from typing import Final
 
-from sessionrun.model.checks import Counts, Note
+from sessionrun.model.checks import Counts, HiddenTests, Note
 from sessionrun.model.frozen import frozen
-from sessionrun.model.hidden import HiddenTests
 from sessionrun.model.spec import ProofVerdict
 from sessionrun.runtime.jobs.prove.runners import RanTests
 from sessionrun.store.jobfiles import load_answer

@@ -26,7 +26,7 @@ from test_workspaces import make_repository
 
 from sessionrun.client.planning.sandboxing import find_filter
 from sessionrun.dialects.convert import Misfit
-from sessionrun.dialects.sandbox import as_sandbox
+from sessionrun.dialects.fields import as_sandbox
 from sessionrun.engine.fold import begin
 from sessionrun.model.keys import JobKey
 from sessionrun.model.places import GitSettings, Place, Repository
@@ -371,13 +371,13 @@ def test_a_sandbox_is_a_policy_or_an_object(value: object, sandbox: Sandbox) -> 
             "'a:80' is not the name of a host (write example.org or *.example.org, without a port)",
             ("network",),
         ),
-        ({"policy": "project", "read": ["a"]}, "'a' is not an absolute path", ("read",)),
+        ({"policy": "project", "read": ["a"]}, "'a' is not an absolute path", ("read", 0)),
         ({"policy": "project", "devices": [3]}, "must be text, not the number 3", ("devices", 0)),
         ({"policy": "project", "env": [""]}, "must not be empty", ("env", 0)),
         (
             {"policy": "project", "env": ["A=b"]},
             "'A=b' is not the name of a variable; a value goes into the env of the task",
-            ("env",),
+            ("env", 0),
         ),
         (
             {"policy": "none", "network": "none"},

@@ -62,21 +62,23 @@ def _agent_fields() -> Mapping[str, Field]:
         as_flag,
         as_line,
     )
-    from sessionrun.dialects.fields import Field
+    from sessionrun.dialects.fields import Field, table
     from sessionrun.model.spec import OutputFormat
 
     return {
-        "argv": Field("argv", as_command_line),
-        "stdin": Field("stdin", as_choice(("prompt", "none"))),
-        "prompt_kind": Field("prompt_kind", as_choice(("text", "script"))),
-        "model_args": Field("model_args", as_argv),
-        "approve_args": Field("approve_args", as_argv),
-        "continue_args": Field("continue_args", as_argv),
-        "budget_args": Field("budget_args", as_argv),
-        "provider": Field("provider", as_line),
-        "output": Field("output", as_choice(get_args(OutputFormat))),
-        "edits": Field("edits", as_flag),
-        "env": Field("env", as_environment),
-        "ready": Field("ready", as_argv),
+        **table(
+            argv=as_command_line,
+            stdin=as_choice(("prompt", "none")),
+            prompt_kind=as_choice(("text", "script")),
+            model_args=as_argv,
+            approve_args=as_argv,
+            continue_args=as_argv,
+            budget_args=as_argv,
+            provider=as_line,
+            output=as_choice(get_args(OutputFormat)),
+            edits=as_flag,
+            env=as_environment,
+            ready=as_argv,
+        ),
         "stop_grace_s": Field("stop_grace_s", as_duration),
     }

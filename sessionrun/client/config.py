@@ -9,6 +9,7 @@ when there is no file.
 from __future__ import annotations
 
 import os
+import re
 import sys
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import field
@@ -39,6 +40,12 @@ VARIABLES: Final = (
     "SESSIONRUN_REQUIRE_CACHE",
     "SWEBENCH_REQUIRE_CACHE",
 )
+
+
+_FLAG_WORDS: Final = {
+    **dict.fromkeys(("1", "true", "yes", "on"), True),
+    **dict.fromkeys(("0", "false", "no", "off"), False),
+}
 
 
 @frozen
@@ -213,7 +220,7 @@ def _files(cwd: Path, environ: Mapping[str, str]) -> list[Path]:
 
 
 def _parse_file(file: Path) -> dict[str, Any]:
-    from sessionrun.dialects.strict_toml import parse_toml
+    from sessionrun.dialects.parse import parse_toml
 
     try:
         return parse_toml(file.read_bytes(), str(file))
@@ -245,10 +252,10 @@ def _agent(file: Path, name: str, table: Any, base: AgentSpec | None) -> AgentSp
 
 def _price(file: Path, name: str, table: Any) -> Price:
     from sessionrun.dialects.convert import Misfit, as_money, as_record
-    from sessionrun.dialects.fields import Field
+    from sessionrun.dialects.fields import table as fields
     from sessionrun.model.spec import Price
 
-    known = {key: Field(key, as_money) for key in ("input", "cached_input", "output")}
+    known = fields(input=as_money, cached_input=as_money, output=as_money)
     try:
         values = read_known(as_record(table), known)
         if not name.strip("* ") or not {"input", "output"} <= set(values):
@@ -276,56 +283,73 @@ def _setting_fields() -> Mapping[str, Field]:
         as_line,
         as_record,
     )
-    from sessionrun.dialects.fields import PACE, Field
-    from sessionrun.dialects.sandbox import as_sandbox
+    from sessionrun.dialects.fields import PACE, as_sandbox, table
 
     return {
-        "agent": Field("agent", as_line),
-        "model": Field("model", as_line),
-        "max_parallel": Field("max_parallel", as_limit),
-        "timeout": Field("timeout_s", as_duration),
-        "timeout_s": Field("timeout_s", as_duration),
-        "idle_timeout": Field("idle_timeout_s", as_duration),
-        "idle_timeout_s": Field("idle_timeout_s", as_duration),
-        "linger": Field("linger_s", as_duration),
-        "linger_s": Field("linger_s", as_duration),
-        "workspace_timeout": Field("workspace_timeout_s", as_duration),
-        "workspace_timeout_s": Field("workspace_timeout_s", as_duration),
-        "results_dir": Field("results_dir", as_line),
-        "worktree_dir": Field("worktree_dir", as_line),
-        "cache_dir": Field("cache_dir", as_line),
-        "require_cache": Field("require_cache", as_flag),
-        "sandbox": Field("sandbox", as_sandbox),
-        "approve": Field("approve", as_flag),
-        "merge_trailers": Field("merge_trailers", as_flag),
-        "budget_usd": Field("budget_usd", as_budget),
-        "soft_budget_usd": Field("soft_budget_usd", as_budget),
-        "task_budget_usd": Field("task_budget_usd", as_budget),
+        **table(
+            agent=as_line,
+            model=as_line,
+            max_parallel=as_limit,
+            timeout_s=as_duration,
+            idle_timeout_s=as_duration,
+            linger_s=as_duration,
+            workspace_timeout_s=as_duration,
+            results_dir=as_line,
+            worktree_dir=as_line,
+            cache_dir=as_line,
+            require_cache=as_flag,
+            sandbox=as_sandbox,
+            approve=as_flag,
+            merge_trailers=as_flag,
+            budget_usd=as_budget,
+            soft_budget_usd=as_budget,
+            task_budget_usd=as_budget,
+            notify=as_commands,
+            cluster=as_line,
+            slurm=as_record,
+            max_depth=as_limit,
+            agents=as_record,
+            prices=as_record,
+        ),
         **PACE,
-        "notify": Field("notify", as_commands),
-        "cluster": Field("cluster", as_line),
-        "slurm": Field("slurm", as_record),
-        "max_depth": Field("max_depth", as_limit),
-        "agents": Field("agents", as_record),
-        "prices": Field("prices", as_record),
     }
 
 
 def variables() -> Mapping[str, tuple[str, Callable[[str], Any]]]:
     """Which setting each variable says, and how it is read."""
-    from sessionrun.dialects.convert import as_duration, as_flag_word, as_limit_word, as_line
+    from sessionrun.dialects.convert import as_duration, as_line
 
     return {
         "SESSIONRUN_AGENT": ("agent", as_line),
         "SESSIONRUN_MODEL": ("model", as_line),
-        "SESSIONRUN_MAX_PARALLEL": ("max_parallel", as_limit_word),
+        "SESSIONRUN_MAX_PARALLEL": ("max_parallel", _read_limit),
         "SESSIONRUN_TIMEOUT": ("timeout_s", as_duration),
         RESULTS_DIR_VARIABLE: ("results_dir", as_line),
-        "SESSIONRUN_YOLO": ("approve", as_flag_word),
+        "SESSIONRUN_YOLO": ("approve", read_flag),
         CACHE_DIR_VARIABLE: ("cache_dir", as_line),
-        "SWEBENCH_REQUIRE_CACHE": ("require_cache", as_flag_word),
-        "SESSIONRUN_REQUIRE_CACHE": ("require_cache", as_flag_word),
+        "SWEBENCH_REQUIRE_CACHE": ("require_cache", read_flag),
+        "SESSIONRUN_REQUIRE_CACHE": ("require_cache", read_flag),
     }
+
+
+def read_flag(text: str) -> bool:
+    """A flag in an environment variable."""
+    from sessionrun.dialects.convert import Misfit
+    from sessionrun.dialects.limits import quote
+
+    if text.lower() not in _FLAG_WORDS:
+        raise Misfit(f"must be 1 or 0, not {quote(text)}")
+    return _FLAG_WORDS[text.lower()]
+
+
+def _read_limit(text: str) -> int:
+    """A number of tasks in an environment variable; 0 means unlimited."""
+    from sessionrun.dialects.convert import Misfit
+    from sessionrun.dialects.limits import quote
+
+    if not re.fullmatch(r"[0-9]{1,9}", text):
+        raise Misfit(f"must be a whole number, 0 (unlimited) or more, not {quote(text)}")
+    return int(text)
 
 
 def _read_variables(cwd: Path, environ: Mapping[str, str]) -> dict[str, Any]:

@@ -6,7 +6,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from typing import Any, Final
 
 from sessionrun.dialects.convert import Misfit, as_line, as_record, as_whole, describe
-from sessionrun.dialects.fields import Field, suggest
+from sessionrun.dialects.fields import Field, suggest, table
 from sessionrun.dialects.limits import quote
 from sessionrun.dialects.reading import Reading, Spot
 from sessionrun.model.frozen import frozen
@@ -60,25 +60,12 @@ class Axes:
                         yield Cell(task, model, agent, sample)
 
 
-_AUTH: Final = Field("auth_type", as_line)
-_MODEL_FIELDS: Final[Mapping[str, Field]] = {
-    "name": Field("name", as_line),
-    "auth_type": _AUTH,
-    "authType": _AUTH,
-}
-_RULE_FIELDS: Final[Mapping[str, Field]] = {
-    "task": Field("task", as_line),
-    "model": Field("model", as_line),
-    "agent": Field("agent", as_line),
-    "sample": Field("sample", as_whole(1)),
-}
+_AUTH: Final = dict.fromkeys(("auth_type", "authType"), Field("auth_type", as_line))
+_MODEL_FIELDS: Final[Mapping[str, Field]] = {**table(name=as_line), **_AUTH}
+_RULE_FIELDS: Final[Mapping[str, Field]] = table(task=as_line, model=as_line, agent=as_line, sample=as_whole(1))
 _EXTRA_FIELDS: Final[Mapping[str, Field]] = {
-    "task": Field("task", as_line),
-    "model": Field("model", as_line),
-    "agent": Field("agent", as_line),
-    "samples": Field("samples", as_whole(1)),
-    "auth_type": _AUTH,
-    "authType": _AUTH,
+    **table(task=as_line, model=as_line, agent=as_line, samples=as_whole(1)),
+    **_AUTH,
 }
 
 

@@ -1,26 +1,32 @@
-"""What people may write as one value, and what it becomes.
+"""What people may write as one value, what it becomes, and the JSON Schema of what is taken.
 
-A converter takes a plain value (what JSON can say, never null) and returns the model's value or raises
-`Misfit`.  Shared by dialects and configuration; must not know field names, files or formats.
+A `Kind` takes a plain value (what JSON can say, never null) and returns the model's value or raises `Misfit`.  The
+schema is wider: what one value alone does not show (ids, needs, paths) is the reader's to refuse.  Shared by
+dialects and configuration; must not know field names, files or formats.
 """
 
 from __future__ import annotations
 
+import os
+import posixpath
 import re
 from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
 from functools import partial
-from typing import Any, Final, TypeVar, get_args
+from typing import Any, Final, Generic, TypeVar
 
 from sessionrun.dialects.limits import quote
 from sessionrun.model.keys import describe_id_problem
 from sessionrun.model.kinds import MAX_MONEY
 from sessionrun.model.reasons import OF_WORK
-from sessionrun.model.spec import Alternative, Workspace, WorkspaceKind
-from sessionrun.model.units import check_duration, parse_duration
-from sessionrun.model.upstreams import check_ref, parse_repo
+from sessionrun.model.units import check_load, parse_size
+from sessionrun.model.spec import Alternative
+from sessionrun.model.upstreams import check_ref, is_path, parse_repo
 
 T = TypeVar("T")
+U = TypeVar("U")
 Path = tuple[str | int, ...]
+Schema = dict[str, Any]
 
 MIN_BUDGET: Final = 0.000001
 """US dollars; what is less would be 0 somewhere."""
@@ -29,10 +35,6 @@ _MAX_CHOICES: Final = 40
 """If another word was written, the message names so many of the words to choose from."""
 
 _CONTROL: Final = re.compile(r"[\x00-\x1f\x7f]")
-_FLAG_WORDS: Final = {
-    **dict.fromkeys(("1", "true", "yes", "on"), True),
-    **dict.fromkeys(("0", "false", "no", "off"), False),
-}
 
 
 class Misfit(ValueError):
@@ -46,6 +48,68 @@ class Misfit(ValueError):
     def within(self, *outer: str | int) -> Misfit:
         """The same, seen from further out."""
         return Misfit(self.problem, *outer, *self.path)
+
+
+@dataclass(frozen=True)
+class Kind(Generic[T]):
+    """Reads a value; `schema` tells other programs what is taken.
+
+    `table` are the fields of an object, and `name` is that of its schema, where the value may be one.
+    """
+
+    read: Callable[[Any], T]
+    schema: Schema
+    name: str = ""
+    table: Mapping[str, Any] | None = None
+
+    def __call__(self, value: Any) -> T:
+        """The model's value.
+
+        Raises:
+            Misfit: the value does not fit.
+        """
+        return self.read(value)
+
+    def then(self, make: Callable[[T], U]) -> Kind[U]:
+        """The same, made into something else."""
+        return Kind(lambda value: make(self.read(value)), self.schema)
+
+
+def takes(schema: Schema) -> Callable[[Callable[[Any], T]], Kind[T]]:
+    """Make a kind of a function that reads it."""
+    return lambda read: Kind(read, schema)
+
+
+def one_or_more(schema: Schema, least: int = 0) -> Schema:
+    """The schema of one such value, or a list of them."""
+    return {"anyOf": [schema, {"type": "array", "items": schema, "minItems": least}]}
+
+
+def map_of(schema: Schema) -> Schema:
+    """The schema of an object with any keys and such values."""
+    return {"type": "object", "additionalProperties": schema}
+
+
+TEXT: Final[Schema] = {"type": "string", "minLength": 1}
+NUMBER: Final[Schema] = {"type": "number", "minimum": 0}
+_AMOUNT: Final[Schema] = {"type": "integer", "minimum": 1}
+_ID: Final[Schema] = {"anyOf": [{"type": "string", "maxLength": 128}, {"type": "integer"}]}
+
+
+def several(kind: Kind[T], least: int = 0, *, once: bool = False) -> Kind[tuple[T, ...]]:
+    """One value of a kind, or a list of at least so many; with `once` each counts once."""
+
+    def read(value: Any) -> tuple[T, ...]:
+        if isinstance(value, Mapping):
+            raise Misfit("must be text or a list of text, not an object")
+        if not isinstance(value, (list, tuple)):
+            return (kind(value),)
+        values = tuple(_at(index, kind, element) for index, element in enumerate(value))
+        if len(values) < least:
+            raise Misfit("must not be an empty list")
+        return tuple(dict.fromkeys(values)) if once else values
+
+    return Kind(read, one_or_more(kind.schema, least))
 
 
 def describe(value: Any) -> str:
@@ -69,6 +133,7 @@ def _shown(number: float) -> str:
     return text if len(text) <= 40 else text[:40] + "..."
 
 
+@takes(TEXT)
 def as_line(value: Any) -> str:
     """Text on one line without control characters: a title, a name, a directory, a model."""
     if not isinstance(value, str):
@@ -80,6 +145,7 @@ def as_line(value: Any) -> str:
     return value
 
 
+@takes(TEXT)
 def as_prompt(value: Any) -> str:
     """A prompt: any text but white space alone."""
     if not isinstance(value, str):
@@ -89,16 +155,17 @@ def as_prompt(value: Any) -> str:
     return value
 
 
+@takes(TEXT)
 def as_sole_prompt(value: Any) -> tuple[str, ...]:
     """One prompt, as the tuple that the model holds."""
     return (as_prompt(value),)
 
 
-def as_prompts(value: Any) -> tuple[str, ...]:
-    """A prompt, or a list of prompts that are given one after the other."""
-    return _one_or_more(value, as_prompt)
+as_prompts: Final = several(as_prompt, 1)
+"""A prompt, or a list of prompts that are given one after the other."""
 
 
+@takes(_ID)
 def as_id(value: Any) -> str | None:
     """A task id; a whole number is taken as its digits; "" and 0 ask for a generated one (None)."""
     if isinstance(value, int) and not isinstance(value, bool):
@@ -111,6 +178,7 @@ def as_id(value: Any) -> str | None:
     return value or None
 
 
+@takes(_ID)
 def as_need(value: Any) -> str:
     """The id of another task."""
     task_id = as_id(value)
@@ -119,28 +187,16 @@ def as_need(value: Any) -> str:
     return task_id
 
 
-def as_needs(value: Any) -> tuple[str, ...]:
-    """One id or a list of ids, each counted once."""
-    return tuple(dict.fromkeys(_none_or_more(value, as_need)))
-
-
-def as_alternatives(value: Any) -> tuple[Alternative, ...]:
-    """Agents that may take over: ``agent`` or ``agent/model``, one or a list of them."""
-    return tuple(_none_or_more(value, _as_alternative))
-
-
-def _as_alternative(value: Any) -> Alternative:
+@takes(TEXT)
+def as_alternative(value: Any) -> Alternative:
+    """An agent that may take over: ``agent`` or ``agent/model``."""
     agent, _, model = as_line(value).partition("/")
     if not agent or value.endswith("/"):
         raise Misfit(f"must be an agent or agent/model, not {describe(value)}")
     return Alternative(agent, model or None)
 
 
-def as_reason_classes(value: Any) -> tuple[str, ...]:
-    """One reason class or a list of them, of those for which work can fail."""
-    return tuple(_none_or_more(value, as_choice(OF_WORK)))
-
-
+@takes(TEXT)
 def as_command(value: Any) -> str:
     """A shell command: text without NUL."""
     command = as_prompt(value)
@@ -149,23 +205,18 @@ def as_command(value: Any) -> str:
     return command
 
 
-def as_commands(value: Any) -> tuple[str, ...]:
-    """One shell command or a list of them; an empty list means none."""
-    return _none_or_more(value, as_command)
+as_needs: Final = several(as_need, once=True)
+as_alternatives: Final = several(as_alternative)
+as_commands: Final = several(as_command)
+as_links: Final = several(as_line)
 
 
-def as_links(value: Any) -> tuple[str, ...]:
-    """One path or a list of paths; an empty list means none."""
-    return _none_or_more(value, as_line)
+def as_whole(minimum: int) -> Kind[int]:
+    """Whole numbers that are not below `minimum`."""
+    return Kind(partial(_read_whole, minimum), {"type": "integer", "minimum": minimum})
 
 
-def as_whole(minimum: int) -> Callable[[Any], int]:
-    """Make a converter for whole numbers that are not below `minimum`."""
-    return partial(to_whole, minimum)
-
-
-def to_whole(minimum: int, value: Any) -> int:
-    """A whole number that is not below `minimum`."""
+def _read_whole(minimum: int, value: Any) -> int:
     if isinstance(value, bool) or not isinstance(value, int):
         raise Misfit(f"must be a whole number, not {describe(value)}")
     if value < minimum:
@@ -173,6 +224,7 @@ def to_whole(minimum: int, value: Any) -> int:
     return value
 
 
+@takes({"type": "integer", "minimum": 0})
 def as_limit(value: Any) -> int:
     """A number of tasks at a time; 0 means unlimited."""
     number = as_whole(-(2**53))(value)
@@ -181,6 +233,7 @@ def as_limit(value: Any) -> int:
     return number
 
 
+@takes({"anyOf": [NUMBER, TEXT]})
 def as_duration(value: Any) -> float:
     """Seconds, from a number or from text such as "90s", "15m", "1h30m", "2d"; 0 means no limit."""
     try:
@@ -191,6 +244,7 @@ def as_duration(value: Any) -> float:
         raise Misfit(f"{error}, not {describe(value)}") from None
 
 
+@takes(NUMBER)
 def as_money(value: Any) -> float:
     """An amount of US dollars from 0."""
     if isinstance(value, bool) or not isinstance(value, (int, float)):
@@ -200,6 +254,7 @@ def as_money(value: Any) -> float:
     return float(value)
 
 
+@takes({"type": "number", "exclusiveMinimum": 0})
 def as_budget(value: Any) -> float:
     """An amount of US dollars over 0 that may be spent."""
     amount = as_money(value)
@@ -208,21 +263,24 @@ def as_budget(value: Any) -> float:
     return amount
 
 
+@takes({"anyOf": [map_of(_AMOUNT), *one_or_more(TEXT)["anyOf"]]})
 def as_amounts(value: Any) -> dict[str, int]:
     """Token names with amounts: a map, a list of names (one each), or one name."""
     if isinstance(value, Mapping):
         return {_token(name): _at(name, as_whole(1), amount) for name, amount in value.items()}
     amounts: dict[str, int] = {}
-    for name in _none_or_more(value, _token):
+    for name in _tokens(value):
         amounts[name] = amounts.get(name, 0) + 1
     return amounts
 
 
+@takes(map_of(_AMOUNT))
 def as_capacities(value: Any) -> dict[str, int]:
     """Token names with how many of each there are."""
     return {_token(name): _at(name, as_whole(1), capacity) for name, capacity in as_record(value).items()}
 
 
+@takes(TEXT)
 def _token(value: Any) -> str:
     name = as_line(value)
     if name == "slot":
@@ -232,39 +290,48 @@ def _token(value: Any) -> str:
     return name
 
 
-def as_environment(value: Any) -> dict[str, str]:
-    """Environment variables: a map of text to text that the system can hold."""
+_tokens: Final = several(_token)
+
+
+def _read_texts(
+    bad_name: re.Pattern[str], name_problem: str, bad_text: re.Pattern[str], text_problem: str, value: Any
+) -> dict[str, str]:
     for name, text in as_record(value).items():
-        if not name or "=" in name or "\0" in name:
-            raise Misfit("is not a name for an environment variable", name)
+        if not name or bad_name.search(name):
+            raise Misfit(name_problem, name)
         if not isinstance(text, str):
             raise Misfit(f"must be text, not {describe(text)}; quote it", name)
-        if "\0" in text:
-            raise Misfit("must not hold a NUL character", name)
+        if bad_text.search(text):
+            raise Misfit(text_problem, name)
     return dict(value)
 
 
-def as_labels(value: Any) -> dict[str, str]:
-    """Labels: a map of text to text; a key is not empty and holds no "="."""
-    for name, text in as_record(value).items():
-        if not name or "=" in name or _CONTROL.search(name):
-            raise Misfit('is not a label: a key is one line of text without "="', name)
-        if not isinstance(text, str):
-            raise Misfit(f"must be text, not {describe(text)}; quote it", name)
-        if _CONTROL.search(text):
-            raise Misfit("must be one line without control characters", name)
-    return dict(value)
+as_environment: Final = Kind(
+    partial(
+        _read_texts,
+        re.compile(r"[=\0]"),
+        "is not a name for an environment variable",
+        re.compile(r"\0"),
+        "must not hold a NUL character",
+    ),
+    map_of({"type": "string"}),
+)
+"""Environment variables: a map of text to text that the system can hold."""
+
+as_labels: Final = Kind(
+    partial(
+        _read_texts,
+        re.compile(rf"=|{_CONTROL.pattern}"),
+        'is not a label: a key is one line of text without "="',
+        _CONTROL,
+        "must be one line without control characters",
+    ),
+    map_of({"type": "string"}),
+)
+"""Labels: a map of text to text."""
 
 
-def as_workspace(value: Any) -> Workspace:
-    """A kind of workspace, or an object that holds one as ``kind``."""
-    kinds = get_args(WorkspaceKind)
-    kind = _nested("kind", as_record(value).get("kind"), as_line) if isinstance(value, Mapping) else as_line(value)
-    if kind not in kinds:
-        raise Misfit(f"must be one of {', '.join(kinds)}, not {quote(kind)}")
-    return Workspace(kind)  # type: ignore[arg-type]
-
-
+@takes(TEXT)
 def as_repo(value: Any) -> str:
     """A repository: owner/name of GitHub, a URL, a path or a bundle."""
     text = as_line(value)
@@ -274,6 +341,7 @@ def as_repo(value: Any) -> str:
         raise Misfit(f"{error}, not {describe(value)}") from None
 
 
+@takes(TEXT)
 def as_ref(value: Any) -> str:
     """A branch, tag or commit."""
     text = as_line(value)
@@ -283,6 +351,7 @@ def as_ref(value: Any) -> str:
         raise Misfit(f"{error}, not {describe(value)}") from None
 
 
+@takes({"type": "boolean"})
 def as_flag(value: Any) -> bool:
     """true or false."""
     if not isinstance(value, bool):
@@ -290,19 +359,23 @@ def as_flag(value: Any) -> bool:
     return value
 
 
-def as_choice(choices: Sequence[str]) -> Callable[[Any], str]:
-    """Make a converter for one of a few words."""
-    return partial(to_choice, choices)
+def as_choice(choices: Sequence[str]) -> Kind[Any]:
+    """One of a few words."""
+    return Kind(partial(_read_choice, choices), {"enum": list(choices)})
 
 
-def to_choice(choices: Sequence[str], value: Any) -> str:
-    """One of these words."""
+def _read_choice(choices: Sequence[str], value: Any) -> str:
     if value not in choices:
         shown = choices if len(choices) <= _MAX_CHOICES else (*choices[:_MAX_CHOICES], "...")
         raise Misfit(f"must be one of {', '.join(shown)}, not {describe(value)}")
     return str(value)
 
 
+as_reason_classes: Final = several(as_choice(OF_WORK))
+"""One reason class or a list of them, of those for which work can fail."""
+
+
+@takes({"type": "array", "items": {"type": "string"}})
 def as_argv(value: Any) -> tuple[str, ...]:
     """Arguments of a program: a list of text; none is a shell's business."""
     if not isinstance(value, list):
@@ -315,6 +388,7 @@ def as_argv(value: Any) -> tuple[str, ...]:
     return tuple(value)
 
 
+@takes({"type": "array", "items": {"type": "string"}, "minItems": 1})
 def as_command_line(value: Any) -> tuple[str, ...]:
     """Arguments that begin with a program."""
     argv = as_argv(value)
@@ -323,20 +397,7 @@ def as_command_line(value: Any) -> tuple[str, ...]:
     return argv
 
 
-def as_flag_word(text: str) -> bool:
-    """A flag in an environment variable."""
-    if text.lower() not in _FLAG_WORDS:
-        raise Misfit(f"must be 1 or 0, not {quote(text)}")
-    return _FLAG_WORDS[text.lower()]
-
-
-def as_limit_word(text: str) -> int:
-    """A number of tasks in an environment variable; 0 means unlimited."""
-    if not re.fullmatch(r"[0-9]{1,9}", text):
-        raise Misfit(f"must be a whole number, 0 (unlimited) or more, not {quote(text)}")
-    return int(text)
-
-
+@takes({"type": "object"})
 def as_record(value: Any) -> Mapping[str, Any]:
     """An object, whatever it holds."""
     if not isinstance(value, Mapping):
@@ -351,22 +412,48 @@ def _at(step: str | int, convert: Callable[[Any], T], value: Any) -> T:
         raise misfit.within(step) from None
 
 
-def _nested(key: str, value: Any, convert: Callable[[Any], T]) -> T:
-    if value is None:
-        raise Misfit(f'needs "{key}"')
-    return _at(key, convert, value)
+@takes(NUMBER)
+def as_load(value: Any) -> float:
+    """A load of the machine; 0 means that any is right."""
+    try:
+        if isinstance(value, (int, float)) and not isinstance(value, bool):
+            return check_load(float(value))
+    except (ValueError, OverflowError):
+        pass
+    raise Misfit(f"must be a load such as 8 or 7.5, not {describe(value)}")
 
 
-def _none_or_more(value: Any, convert: Callable[[Any], T]) -> tuple[T, ...]:
-    if isinstance(value, (list, tuple)):
-        return tuple(_at(i, convert, element) for i, element in enumerate(value))
-    if isinstance(value, Mapping):
-        raise Misfit("must be text or a list of text, not an object")
-    return (convert(value),)
+@takes({"anyOf": [{"type": "integer", "minimum": 0}, TEXT]})
+def as_size(value: Any) -> int:
+    """An amount of bytes: a whole number, or text with a unit; 0 means that any is right."""
+    if isinstance(value, int) and not isinstance(value, bool) and value >= 0:
+        return value
+    try:
+        return parse_size(value if isinstance(value, str) else "")
+    except ValueError:
+        raise Misfit(f'must be bytes or text such as "500M", "20G", not {describe(value)}') from None
 
 
-def _one_or_more(value: Any, convert: Callable[[Any], T]) -> tuple[T, ...]:
-    values = _none_or_more(value, convert)
-    if not values:
-        raise Misfit("must not be an empty list")
-    return values
+@takes(TEXT)
+def as_project_path(value: Any) -> str:
+    """A path that stays inside of the project, without detours."""
+    path = as_line(value)
+    if path.startswith(("/", "~")):
+        raise Misfit(f"must be a path inside of the project, not {describe(value)}")
+    normal = posixpath.normpath(path)
+    if normal == ".." or normal.startswith("../"):
+        raise Misfit(f"leads out of the project: {describe(value)}")
+    return normal
+
+
+as_project_paths: Final = several(as_project_path, once=True)
+
+
+def resolve(directory: str, path: str) -> str:
+    """A path made absolute; it counts from a directory."""
+    return os.path.normpath(os.path.join(directory, os.path.expanduser(path)))
+
+
+def resolve_repo(directory: str, repo: str) -> str:
+    """The name of a repository (see `upstreams.parse_repo`) that can be used from anywhere."""
+    return resolve(directory, repo) if is_path(repo) else repo

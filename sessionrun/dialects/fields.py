@@ -5,13 +5,18 @@ Shared by dialects and configuration; must not know files or formats.
 
 from __future__ import annotations
 
+import os
 import re
-from collections.abc import Callable, Collection, Mapping
+from collections.abc import Callable, Mapping
 from typing import Any, Final, NamedTuple, get_args
 
 from sessionrun.dialects.convert import (
+    TEXT,
+    Kind,
     Misfit,
     Path,
+    Schema,
+    T,
     as_alternatives,
     as_amounts,
     as_argv,
@@ -25,23 +30,26 @@ from sessionrun.dialects.convert import (
     as_labels,
     as_line,
     as_links,
+    as_load,
     as_needs,
+    as_project_paths,
     as_prompt,
     as_prompts,
     as_reason_classes,
     as_record,
     as_ref,
     as_repo,
+    as_size,
     as_sole_prompt,
     as_whole,
-    as_workspace,
+    describe,
+    several,
+    takes,
 )
 from sessionrun.dialects.limits import quote
-from sessionrun.dialects.pace import as_load, as_size
-from sessionrun.dialects.paths import as_project_paths
 from sessionrun.dialects.plan import LandingWish, SeatsWish
-from sessionrun.dialects.sandbox import SANDBOX_FIELDS, as_sandbox
 from sessionrun.model.checks import ANSWER_KINDS, ANSWER_MODES, REPORT_USES, RESETS, Brief
+from sessionrun.model.sandbox import NETWORKS, POLICIES, Network, Sandbox
 from sessionrun.model.phrases import suggest as suggest
 from sessionrun.model.places import PLACEMENTS
 from sessionrun.model.spec import (
@@ -54,6 +62,8 @@ from sessionrun.model.spec import (
     Limits,
     PromptMode,
     Prove,
+    Workspace,
+    WorkspaceKind,
 )
 
 NOTE: Final = "x-"
@@ -67,6 +77,42 @@ class Field(NamedTuple):
 
     name: str
     convert: Callable[[Any], Any]
+
+    @property
+    def inner(self) -> Mapping[str, Field]:
+        """The fields of its value, where that may be an object of its own."""
+        return getattr(self.convert, "table", None) or {}
+
+
+def table(**kinds: Callable[[Any], Any]) -> dict[str, Field]:
+    """Fields by their names in the model; one of seconds, NAME_s, may be written NAME, too."""
+    fields = {name: Field(name, kind) for name, kind in kinds.items()}
+    return {key: field for name, field in fields.items() for key in dict.fromkeys((name.removesuffix("_s"), name))}
+
+
+def reference(name: str) -> Schema:
+    """The schema of this name."""
+    return {"$ref": f"#/$defs/{name}"}
+
+
+def record(
+    name: str, make: Callable[..., T], known: Mapping[str, Field], word: Kind[T] | None = None, needs: str = ""
+) -> Kind[T]:
+    """An object of these fields, or what stands for one in a word.
+
+    `name` is that of its schema, `needs` what is said where the object lacks the key of its first field.
+    """
+
+    def read(value: Any) -> T:
+        if word is not None and not isinstance(value, Mapping):
+            return word(value)
+        values = read_fields(as_record(value), known, [])
+        if needs and next(iter(known)) not in values:
+            raise Misfit(f'needs "{next(iter(known))}"{needs}')
+        return make(**values)
+
+    words = [] if word is None else word.schema.get("anyOf", [word.schema])
+    return Kind(read, {"anyOf": [*words, reference(name)]} if words else reference(name), name, known)
 
 
 def render_path(path: Path) -> str:
@@ -103,8 +149,7 @@ def read_fields(record: Mapping[str, Any], table: Mapping[str, Field], unknown: 
                 values[field.name] = field.convert(value)
             except Misfit as misfit:
                 raise misfit.within(key) from None
-            if type(value) is dict and key in NESTED:
-                known = NESTED[key]
+            if type(value) is dict and (known := field.inner):
                 unknown += [(key, inner) for inner in value if inner not in known and not _is_note(inner)]
     if "rounds" in table and "check" in table:
         _settle_rounds(values, record)
@@ -146,205 +191,269 @@ def _twin(key: str, record: Mapping[str, Any], table: Mapping[str, Field]) -> st
     return next(k for k in record if k in table and k != key and table[k].name == table[key].name)
 
 
-def as_check(value: Any) -> Check | None:
-    """Shell commands, or an object with ``commands``; None without a command: there is no check then."""
-    if not isinstance(value, Mapping):
-        commands = as_commands(value)
-        return Check(commands) if commands else None
-    fields = read_fields(value, _CHECK, [])
-    if not fields.get("commands") and "verify" not in fields:
+# --- records inside of a task or a plan ---
+
+as_prove: Final = record(
+    "prove",
+    Prove,
+    table(red=as_flag, test_files=as_links, own=as_links, repeat=as_whole(1)),
+    as_flag.then(lambda wanted: Prove() if wanted else None),
+)
+"""Whether the work is to be proved, or an object that says how."""
+
+
+def _make_check(commands: tuple[str, ...] = (), **values: Any) -> Check | None:
+    if not commands and "verify" not in values:
         raise Misfit('needs "commands": text or a list of text')
     for name in ("rounds", "prove"):  # they are the task's, see `_settle_rounds` and `_settle_prove`
-        fields.pop(name, None)
-    return Check(**{"commands": (), **fields, "timeout_s": fields.get("timeout_s") or None})
+        values.pop(name, None)
+    return Check(commands, **{**values, "timeout_s": values.get("timeout_s") or None})
 
 
-def as_brief(value: Any) -> Brief:
-    """Files that the agent is shown, and files that its work is to be."""
-    return Brief(**read_fields(as_record(value), _BRIEF, []))
+as_check: Final = record(
+    "check",
+    _make_check,
+    table(
+        commands=as_commands,
+        timeout_s=as_duration,
+        rounds=as_whole(1),
+        reset=as_choice(RESETS),
+        report=as_choice(REPORT_USES),
+        prove=as_prove,
+        uses=as_amounts,
+        verify=as_prompt,
+        files=as_project_paths,
+    ),
+    as_commands.then(lambda commands: Check(commands) if commands else None),
+)
+"""Shell commands, or an object with ``commands``; None without a command: there is no check then."""
+
+as_brief: Final = record(
+    "brief",
+    Brief,
+    table(
+        mode=as_choice(ANSWER_MODES),
+        system=as_prompt,
+        context=as_project_paths,
+        targets=as_project_paths,
+        outputs=as_project_paths,
+        room=as_whole(0),
+        max_context_lines=as_whole(1),
+        max_output_lines=as_whole(1),
+        create_directories=as_flag,
+        protected=as_links,
+    ),
+)
+"""Files that the agent is shown, and files that its work is to be."""
+
+as_environment_wish: Final = record(
+    "environment",
+    Environment,
+    table(kind=as_choice(get_args(EnvironmentKind)), python=as_line),
+    as_choice(get_args(EnvironmentKind)).then(Environment),
+)
+"""A kind of environment, or an object; other languages have `setup`."""
+
+as_workspace: Final = record(
+    "workspace",
+    Workspace,
+    table(kind=as_choice(get_args(WorkspaceKind))),
+    as_choice(get_args(WorkspaceKind)).then(Workspace),
+    needs=f": {' or '.join(get_args(WorkspaceKind))}",
+)
+as_seats: Final = record(
+    "worktrees",
+    SeatsWish,
+    table(stay=as_choice(PLACEMENTS), prefix=as_id),
+    as_choice(PLACEMENTS).then(SeatsWish),
+    needs=f": {' or '.join(PLACEMENTS)}",
+)
+"""Where worktrees stay."""
+
+PACE: Final = table(
+    halt=as_choice(get_args(Halt)), max_load=as_load, min_free_memory=as_size, stagger_s=as_duration
+)
+"""What a plan or a setting may say of how a session stops, and how fast it starts work."""
+
+as_limits: Final = record(
+    "limits",
+    Limits,
+    {
+        **table(
+            max_failures=as_whole(1),
+            budget_usd=as_budget,
+            soft_budget_usd=as_budget,
+            task_budget_usd=as_budget,
+            workspace_timeout_s=as_duration,
+        ),
+        **PACE,
+    },
+)
+"""Session-wide stops."""
+
+# --- walls ---
+
+_NETWORK_OF: Final[dict[str, Network]] = {"none": "allow", "project": "allow", "strict": "proxy"}
+"""What a policy means for the network if a task says nothing else."""
 
 
-def as_prove(value: Any) -> Prove | None:
-    """Whether the work is to be proved, or an object that says how."""
-    if isinstance(value, Mapping):
-        return Prove(**read_fields(value, _PROVE, []))
-    return Prove() if as_flag(value) else None
+def make_sandbox(policy: Any) -> Sandbox:
+    """A sandbox of which only the policy is said."""
+    return Sandbox(policy, network=_NETWORK_OF[policy])
 
 
-def as_landing(value: Any) -> LandingWish:
-    """A branch, true for the branch where the session begins, or an object."""
-    if not isinstance(value, Mapping):
-        if value is True:
-            return LandingWish()
-        if isinstance(value, bool):
-            raise Misfit("must be true, a branch or an object; leave it out if nothing is to land")
-        return LandingWish(as_line(value))
-    return LandingWish(**read_fields(value, LANDING, []))
+@takes({"enum": list(POLICIES)})
+def _as_policy(value: Any) -> Sandbox:
+    if not isinstance(value, str):
+        raise Misfit(f'must be {", ".join(POLICIES)}, or an object with "policy", not {describe(value)}')
+    return make_sandbox(as_choice(POLICIES)(value))
 
 
-def as_seats(value: Any) -> SeatsWish:
-    """Where worktrees stay, as a word or in an object with ``stay``."""
-    if not isinstance(value, Mapping):
-        return SeatsWish(_as_placement(value))  # type: ignore[arg-type]
-    fields = read_fields(value, SEATS, [])
-    if "stay" not in fields:
-        raise Misfit(f'needs "stay": {" or ".join(PLACEMENTS)}')
-    return SeatsWish(**fields)
+def _settle_sandbox(policy: str, **more: Any) -> Sandbox:
+    values = {key: None if value == 0 else value for key, value in more.items()}
+    another = next((key for key, value in values.items() if value is not None), None)
+    if policy == "none" and another is not None:
+        raise Misfit('means nothing without walls; leave it out, or say "project" or "strict"', another)
+    if isinstance(values.get("network"), tuple):
+        values = {**values, "hosts": values["network"], "network": "proxy"}
+    made = Sandbox(policy=policy, **{"network": _NETWORK_OF[policy], **values})  # type: ignore[arg-type]
+    if made.policy == "strict" and made.network == "allow":
+        raise Misfit('"strict" has no open network; say "proxy", "none" or a list of hosts', "network")
+    return made
 
 
-def as_environment_wish(value: Any) -> Environment:
-    """A kind of environment, or an object with ``kind``."""
-    if not isinstance(value, Mapping):
-        return Environment(as_kind(value))  # type: ignore[arg-type]
-    return Environment(**read_fields(value, _ENVIRONMENT, []))
+@takes({"anyOf": [{"enum": list(NETWORKS)}, {"type": "array", "items": {"type": "string"}}]})
+def as_network(value: Any) -> Network | tuple[str, ...]:
+    """One of the words for networks, or the names of hosts."""
+    if isinstance(value, str) and value in NETWORKS:
+        return next(network for network in NETWORKS if network == value)
+    if isinstance(value, list):
+        return tuple(_as_host(host) for host in as_links(value))
+    raise Misfit(f"must be {', '.join(NETWORKS)}, or a list of hosts, not {describe(value)}")
 
 
-def as_limits(value: Any) -> Limits:
-    """Session-wide stops."""
-    return Limits(**read_fields(as_record(value), _LIMITS, []))
+def _as_host(value: str) -> str:
+    name = value.removeprefix("*.")
+    if not name or not all(part.replace("-", "").isalnum() for part in name.split(".")):
+        raise Misfit(
+            f"{value!r:.80} is not the name of a host (write example.org or *.example.org, without a port)"
+        )
+    return value.lower()
 
 
-_as_placement: Final = as_choice(PLACEMENTS)
+@takes(TEXT)
+def _as_path(value: Any) -> str:
+    """An absolute path; ``~/`` is the home directory."""
+    path = os.path.expanduser(as_line(value))
+    if not os.path.isabs(path):
+        raise Misfit(f"{path!r:.80} is not an absolute path")
+    return os.path.normpath(path)
 
-as_kind: Final = as_choice(get_args(EnvironmentKind))
-"""The kinds of environments; other languages have `setup`."""
+
+@takes(TEXT)
+def _as_variable(value: Any) -> str:
+    """The name of a variable."""
+    name = as_line(value)
+    if "=" in name:
+        raise Misfit(f"{name!r:.80} is not the name of a variable; a value goes into the env of the task")
+    return name
+
+
+@takes({"anyOf": [{"const": 0}, {"type": "number", "minimum": 0.01, "maximum": 1000000}]})
+def as_cpus(value: Any) -> float:
+    """A number of processors, which need not be whole; 0 means that there is no limit."""
+    if isinstance(value, bool) or not isinstance(value, (int, float)) or not (value == 0 or 0.01 <= value <= 1e6):
+        raise Misfit(f"must be a number of processors from 0.01, such as 1.5, not {describe(value)}")
+    return float(value)
+
+
+as_sandbox: Final = record(
+    "sandbox",
+    _settle_sandbox,
+    table(
+        policy=as_choice(POLICIES),
+        network=as_network,
+        env=several(_as_variable),
+        read=several(_as_path),
+        devices=several(_as_path),
+        processes=as_whole(1),
+        memory=as_size,
+        cpus=as_cpus,
+        disk=as_size,
+    ),
+    _as_policy,
+    needs=": " + " or ".join(POLICIES),
+)
+"""A policy, or an object with ``policy`` and more."""
+
+# --- landing ---
+
+
+@takes({"anyOf": [{"const": True}, TEXT]})
+def _as_target(value: Any) -> LandingWish:
+    """A branch, or true for the branch where the session begins."""
+    if value is True:
+        return LandingWish()
+    if isinstance(value, bool):
+        raise Misfit("must be true, a branch or an object; leave it out if nothing is to land")
+    return LandingWish(as_line(value))
+
+
+as_landing: Final = record(
+    "land",
+    LandingWish,
+    {
+        **table(into=as_line, gates=as_commands, batch=as_whole(1), mends=as_whole(0), sandbox=as_sandbox),
+        **dict.fromkeys(("timeout", "timeout_s"), Field("gate_timeout_s", as_duration)),
+    },
+    _as_target,
+)
+"""What a plan, not a task of it, may say of landing."""
+
+# --- tasks ---
 
 MAX_PRIORITY: Final = 1_000_000
 
-_TIMEOUT: Final = Field("timeout_s", as_duration)
-
-_CHECK: Final[Mapping[str, Field]] = {
-    "commands": Field("commands", as_commands),
-    "timeout": _TIMEOUT,
-    "timeout_s": _TIMEOUT,
-    "rounds": Field("rounds", as_whole(1)),
-    "reset": Field("reset", as_choice(RESETS)),
-    "report": Field("report", as_choice(REPORT_USES)),
-    "prove": Field("prove", as_prove),
-    "uses": Field("uses", as_amounts),
-    "verify": Field("verify", as_prompt),
-    "files": Field("files", as_project_paths),
-}
-_BRIEF: Final[Mapping[str, Field]] = {
-    "mode": Field("mode", as_choice(ANSWER_MODES)),
-    "system": Field("system", as_prompt),
-    "context": Field("context", as_project_paths),
-    "targets": Field("targets", as_project_paths),
-    "outputs": Field("outputs", as_project_paths),
-    "room": Field("room", as_whole(0)),
-    "max_context_lines": Field("max_context_lines", as_whole(1)),
-    "max_output_lines": Field("max_output_lines", as_whole(1)),
-    "create_directories": Field("create_directories", as_flag),
-    "protected": Field("protected", as_links),
-}
-_PROVE: Final[Mapping[str, Field]] = {
-    "red": Field("red", as_flag),
-    "test_files": Field("test_files", as_links),
-    "own": Field("own", as_links),
-    "repeat": Field("repeat", as_whole(1)),
-}
-LANDING: Final[Mapping[str, Field]] = {
-    "into": Field("into", as_line),
-    "gates": Field("gates", as_commands),
-    "batch": Field("batch", as_whole(1)),
-    "mends": Field("mends", as_whole(0)),
-    "sandbox": Field("sandbox", as_sandbox),
-    "timeout": Field("gate_timeout_s", as_duration),
-    "timeout_s": Field("gate_timeout_s", as_duration),
-}
-"""What a plan, not a task of it, may say of landing."""
-
-SEATS: Final[Mapping[str, Field]] = {
-    "stay": Field("stay", _as_placement),
-    "prefix": Field("prefix", as_id),
-}
-"""What a plan may say of worktrees that stay."""
-
-_ENVIRONMENT: Final[Mapping[str, Field]] = {
-    "kind": Field("kind", as_kind),
-    "python": Field("python", as_line),
-}
-_SANDBOX: Final[Mapping[str, Field]] = {name: Field(name, convert) for name, convert in SANDBOX_FIELDS.items()}
-PACE: Final[Mapping[str, Field]] = {
-    "halt": Field("halt", as_choice(get_args(Halt))),
-    "max_load": Field("max_load", as_load),
-    "min_free_memory": Field("min_free_memory", as_size),
-    "stagger": Field("stagger_s", as_duration),
-    "stagger_s": Field("stagger_s", as_duration),
-}
-"""What a plan or a setting may say of how a session stops, and how fast it starts work."""
-
-_LIMITS: Final[Mapping[str, Field]] = {
-    "max_failures": Field("max_failures", as_whole(1)),
-    "budget_usd": Field("budget_usd", as_budget),
-    "soft_budget_usd": Field("soft_budget_usd", as_budget),
-    "task_budget_usd": Field("task_budget_usd", as_budget),
-    "workspace_timeout": Field("workspace_timeout_s", as_duration),
-    "workspace_timeout_s": Field("workspace_timeout_s", as_duration),
-    **PACE,
-}
-
-NESTED: Final[Mapping[str, Collection[str]]] = {
-    "brief": _BRIEF,
-    "check": _CHECK,
-    "prove": _PROVE,
-    "environment": _ENVIRONMENT,
-    "land": LANDING,
-    "limits": _LIMITS,
-    "sandbox": _SANDBOX,
-    "worktrees": SEATS,
-    "workspace": ("kind",),
-}
-"""Fields that may be objects of their own, with the keys these know."""
-
-DEFAULT_FIELDS: Final[Mapping[str, Field]] = {
-    "title": Field("title", as_line),
-    "agent": Field("agent", as_line),
-    "model": Field("model", as_line),
-    "args": Field("args", as_argv),
-    "cwd": Field("cwd", as_line),
-    "workspace": Field("workspace", as_workspace),
-    "repo": Field("repo", as_repo),
-    "ref": Field("ref", as_ref),
-    "base": Field("base", as_choice(get_args(BeginsAt))),
-    "environment": Field("environment", as_environment_wish),
-    "setup": Field("setup", as_commands),
-    "setup_timeout": Field("setup_timeout_s", as_duration),
-    "setup_timeout_s": Field("setup_timeout_s", as_duration),
-    "links": Field("links", as_links),
-    "sandbox": Field("sandbox", as_sandbox),
-    "uses": Field("uses", as_amounts),
-    "check": Field("check", as_check),
-    "brief": Field("brief", as_brief),
-    "prove": Field("prove", as_prove),
-    "answer": Field("answer", as_choice(ANSWER_KINDS)),
-    "rounds": Field("rounds", as_whole(1)),
-    "timeout": _TIMEOUT,
-    "timeout_s": _TIMEOUT,
-    "round_timeout": Field("round_timeout_s", as_duration),
-    "round_timeout_s": Field("round_timeout_s", as_duration),
-    "idle_timeout": Field("idle_timeout_s", as_duration),
-    "idle_timeout_s": Field("idle_timeout_s", as_duration),
-    "leftovers": Field("leftovers", as_choice(get_args(LeftoversPolicy))),
-    "linger": Field("linger_s", as_duration),
-    "linger_s": Field("linger_s", as_duration),
-    "prompt_mode": Field("prompt_mode", as_choice(get_args(PromptMode))),
-    "retries": Field("retries", as_whole(0)),
-    "priority": Field("priority", as_whole(-MAX_PRIORITY)),
-    "fallback": Field("fallback", as_alternatives),
-    "fallback_on": Field("fallback_on", as_reason_classes),
-    "expect_change": Field("expect_change", as_flag),
-    "env": Field("env", as_environment),
-    "labels": Field("labels", as_labels),
-}
+DEFAULT_FIELDS: Final[Mapping[str, Field]] = table(
+    title=as_line,
+    agent=as_line,
+    model=as_line,
+    args=as_argv,
+    cwd=as_line,
+    workspace=as_workspace,
+    repo=as_repo,
+    ref=as_ref,
+    base=as_choice(get_args(BeginsAt)),
+    environment=as_environment_wish,
+    setup=as_commands,
+    setup_timeout_s=as_duration,
+    links=as_links,
+    sandbox=as_sandbox,
+    uses=as_amounts,
+    check=as_check,
+    brief=as_brief,
+    prove=as_prove,
+    answer=as_choice(ANSWER_KINDS),
+    rounds=as_whole(1),
+    timeout_s=as_duration,
+    round_timeout_s=as_duration,
+    idle_timeout_s=as_duration,
+    leftovers=as_choice(get_args(LeftoversPolicy)),
+    linger_s=as_duration,
+    prompt_mode=as_choice(get_args(PromptMode)),
+    retries=as_whole(0),
+    priority=as_whole(-MAX_PRIORITY),
+    fallback=as_alternatives,
+    fallback_on=as_reason_classes,
+    expect_change=as_flag,
+    env=as_environment,
+    labels=as_labels,
+)
 """What one task, and `defaults` for all, may say."""
 
 TASK_FIELDS: Final[Mapping[str, Field]] = {
     **DEFAULT_FIELDS,
-    "id": Field("id", as_id),
     "prompt": Field("prompts", as_sole_prompt),
-    "prompts": Field("prompts", as_prompts),
-    "budget_usd": Field("budget_usd", as_budget),
-    "needs": Field("needs", as_needs),
+    **table(id=as_id, prompts=as_prompts, budget_usd=as_budget, needs=as_needs),
     "depends_on": Field("needs", as_needs),
 }

@@ -16,13 +16,14 @@ from sessionrun.dialects.convert import (
     as_flag,
     as_line,
     as_needs,
+    as_project_path,
+    as_project_paths,
     as_ref,
     as_repo,
     describe,
 )
 from sessionrun.dialects.fields import Field, read_fields, suggest
 from sessionrun.dialects.limits import Breach
-from sessionrun.dialects.paths import as_project_path, as_project_paths
 from sessionrun.dialects.reading import Spot
 from sessionrun.dialects.strict_yaml import parse_yaml
 from sessionrun.model.errors import InputError

@@ -13,12 +13,12 @@ from collections.abc import Iterator, Mapping, Sequence
 from typing import Any, Final
 
 from sessionrun.dialects.choosing import JOB_SUFFIX, choose_job_files
+from sessionrun.dialects.convert import resolve_repo
 from sessionrun.dialects.edges import Node, derive_edges
 from sessionrun.dialects.fields import suggest
 from sessionrun.dialects.front_matter import JobFile, parse_job_file
 from sessionrun.dialects.levels import first
 from sessionrun.dialects.limits import plain, quote
-from sessionrun.dialects.paths import resolve_repo
 from sessionrun.dialects.plan import Folder, Options, Plan, Source
 from sessionrun.dialects.system_prompts import parse_system_prompts
 from sessionrun.dialects.worksplit import STATUS_FILE, Settings, parse_settings, parse_statuses

@@ -12,12 +12,21 @@ from collections.abc import Iterator, Mapping, Sequence
 from typing import Any, Final
 
 from sessionrun.dialects.axes import Axes, Cell, Model, read_agents, read_models, spread
-from sessionrun.dialects.convert import Misfit, as_flag, as_limit, as_line, as_prompts, as_whole, describe
-from sessionrun.dialects.fields import DEFAULT_FIELDS, Field, as_limits
+from sessionrun.dialects.convert import (
+    Misfit,
+    as_flag,
+    as_limit,
+    as_line,
+    as_prompts,
+    as_whole,
+    describe,
+    resolve,
+    resolve_repo,
+)
+from sessionrun.dialects.fields import DEFAULT_FIELDS, Field, as_limits, table
 from sessionrun.dialects.levels import first, list_levels, settle_defaults, settle_task
 from sessionrun.dialects.limits import plain, quote
 from sessionrun.dialects.parse import parse_document
-from sessionrun.dialects.paths import resolve, resolve_repo
 from sessionrun.dialects.plan import Options, Plan, RepositoryWish, Source
 from sessionrun.dialects.reading import Reading, Spot
 from sessionrun.model.frozen import frozen
@@ -44,30 +53,6 @@ _LOGGING: Final[Mapping[str, tuple[str, ...]]] = {
 """What an agent is told so that it logs its requests to its provider."""
 
 _AUTH: Final[Mapping[str, str]] = {"qwen": "--auth-type="}
-_FOR_ALL: Final = (
-    "environment",
-    "setup",
-    "setup_timeout",
-    "setup_timeout_s",
-    "check",
-    "rounds",
-    "retries",
-    "timeout",
-    "timeout_s",
-    "round_timeout",
-    "round_timeout_s",
-    "idle_timeout",
-    "idle_timeout_s",
-    "leftovers",
-    "linger",
-    "linger_s",
-    "env",
-    "links",
-    "sandbox",
-    "repo",
-    "ref",
-)
-"""Keys of the native plan that all runs, or those of one task, may have as well."""
 
 
 def _as_list(value: Any) -> list[Any]:
@@ -86,34 +71,36 @@ def _as_prompts(value: Any) -> tuple[str, ...]:
     return as_prompts(_as_some(value))
 
 
-_EXTRAS: Final = {name: DEFAULT_FIELDS[name] for name in _FOR_ALL}
-_EXTRA_NAMES: Final = {field.name for field in _EXTRAS.values()}
+_EXTRA_NAMES: Final = (
+    *("environment", "setup", "setup_timeout_s", "check", "rounds", "retries", "timeout_s", "round_timeout_s"),
+    *("idle_timeout_s", "leftovers", "linger_s", "env", "links", "sandbox", "repo", "ref"),
+)
+"""Keys of the native plan that all runs, or those of one task, may have as well."""
+
+_EXTRAS: Final = {key: field for key, field in DEFAULT_FIELDS.items() if field.name in _EXTRA_NAMES}
 _TOP_FIELDS: Final[Mapping[str, Field]] = {
-    "concurrency": Field("concurrency", as_limit),
-    "yolo": Field("yolo", as_flag),
-    "source_repo": Field("source_repo", as_line),
-    "branch": Field("branch", as_line),
-    "worktree_base": Field("worktree_base", as_line),
-    "outputs_dir": Field("outputs_dir", as_line),
-    "results_file": Field("results_file", as_line),
-    "keep_worktree": Field("keep_worktree", as_flag),
-    "tasks": Field("tasks", _as_some),
-    "models": Field("models", _as_some),
-    "agents": Field("agents", _as_some),
-    "samples": Field("samples", as_whole(1)),
-    "include": Field("include", _as_list),
-    "exclude": Field("exclude", _as_list),
+    **table(
+        concurrency=as_limit,
+        yolo=as_flag,
+        source_repo=as_line,
+        branch=as_line,
+        worktree_base=as_line,
+        outputs_dir=as_line,
+        results_file=as_line,
+        keep_worktree=as_flag,
+        tasks=_as_some,
+        models=_as_some,
+        agents=_as_some,
+        samples=as_whole(1),
+        include=_as_list,
+        exclude=_as_list,
+        name=as_line,
+        limits=as_limits,
+    ),
     "prompt_mode": DEFAULT_FIELDS["prompt_mode"],
-    "name": Field("name", as_line),
-    "limits": Field("limits", as_limits),
     **_EXTRAS,
 }
-_TASK_FIELDS: Final[Mapping[str, Field]] = {
-    "id": Field("id", as_line),
-    "name": Field("name", as_line),
-    "prompts": Field("prompts", _as_prompts),
-    **_EXTRAS,
-}
+_TASK_FIELDS: Final[Mapping[str, Field]] = {**table(id=as_line, name=as_line, prompts=_as_prompts), **_EXTRAS}
 
 
 @frozen

@@ -1,11 +1,13 @@
-"""From bytes to plain values: which of JSON, JSON Lines and YAML it is, and where it breaks a rule.
+"""From bytes to plain values: which of JSON, JSON Lines and YAML it is, or TOML; and where it breaks a rule.
 
 Must not know what the values mean.
 """
 
 from __future__ import annotations
 
+import sys
 from functools import lru_cache
+from importlib import import_module
 from typing import Any, Final, Literal
 
 from sessionrun.dialects.limits import MAX_INPUT_BYTES, Breach, plain
@@ -122,3 +124,20 @@ def _parse_lines(text: str) -> Document:
             raise Breach(number, breach.column, breach.problem + hint) from None
         lines.append(number)
     return Document(values, "JSON Lines", tuple(lines))
+
+
+def parse_toml(raw: bytes, name: str) -> dict[str, Any]:
+    """Read a TOML document; `name` begins the message about what is wrong with it.
+
+    Raises:
+        InputError: not UTF-8, not TOML, or nested too deeply.
+    """
+    toml: Any = import_module("tomllib" if sys.version_info >= (3, 11) else "tomli")
+    try:
+        return dict(toml.loads(raw.decode("utf-8").removeprefix("\ufeff")))
+    except UnicodeDecodeError:
+        raise InputError(f"{name}: is not UTF-8") from None
+    except RecursionError:
+        raise InputError(f"{name}: is nested too deeply") from None
+    except ValueError as error:
+        raise InputError(f"{name}: not valid TOML: {' '.join(str(error).split())}") from None

@@ -12,6 +12,7 @@ from itertools import islice
 from typing import Any, Final
 
 from sessionrun.dialects.convert import (
+    Kind,
     Misfit,
     Path,
     as_capacities,
@@ -22,12 +23,24 @@ from sessionrun.dialects.convert import (
     as_prompt,
     as_record,
     describe,
+    resolve,
+    resolve_repo,
+    takes,
 )
-from sessionrun.dialects.fields import DEFAULT_FIELDS, TASK_FIELDS, Field, as_landing, as_limits, as_seats, suggest
+from sessionrun.dialects.fields import (
+    DEFAULT_FIELDS,
+    TASK_FIELDS,
+    Field,
+    as_landing,
+    as_limits,
+    as_seats,
+    reference,
+    suggest,
+    table,
+)
 from sessionrun.dialects.levels import Level, first, list_levels, settle_agent, settle_defaults, settle_task
 from sessionrun.dialects.limits import plain, quote
 from sessionrun.dialects.parse import Document, parse_document
-from sessionrun.dialects.paths import resolve, resolve_repo
 from sessionrun.dialects.plan import Options, Plan, Source
 from sessionrun.dialects.reading import Reading, Spot
 from sessionrun.model.errors import InputError
@@ -44,6 +57,7 @@ _LOOKED_AT: Final = 50
 """So many keys of a record are compared with a missing one: comparing is slow."""
 
 
+@takes({"const": SCHEMA_VERSION})
 def as_schema_version(value: Any) -> int:
     """The version of the plan format: there is one."""
     if value != SCHEMA_VERSION or isinstance(value, bool):
@@ -51,6 +65,7 @@ def as_schema_version(value: Any) -> int:
     return SCHEMA_VERSION
 
 
+@takes({"type": "array", "items": reference("prompt"), "minItems": 1})
 def as_task_list(value: Any) -> list[Any]:
     """Prompts, not looked into; at least one."""
     if not isinstance(value, list):
@@ -61,22 +76,24 @@ def as_task_list(value: Any) -> list[Any]:
 
 
 TOP_FIELDS: Final[Mapping[str, Field]] = {
+    **table(
+        schema_version=as_schema_version,
+        name=as_line,
+        agent=as_line,
+        model=as_line,
+        max_parallel=as_limit,
+        resources=as_capacities,
+        limits=as_limits,
+        auto_release=as_flag,
+        require_cache=as_flag,
+        labels=as_labels,
+    ),
     "$schema": Field("schema", as_line),
-    "schema_version": Field("schema_version", as_schema_version),
     "prompts": Field("tasks", as_task_list),
     "tasks": Field("tasks", as_task_list),
-    "defaults": Field("defaults", as_record),
-    "name": Field("name", as_line),
-    "agent": Field("agent", as_line),
-    "model": Field("model", as_line),
-    "max_parallel": Field("max_parallel", as_limit),
-    "resources": Field("resources", as_capacities),
-    "limits": Field("limits", as_limits),
-    "auto_release": Field("auto_release", as_flag),
+    "defaults": Field("defaults", Kind(as_record.read, reference("defaults"))),
     "land": Field("landing", as_landing),
     "worktrees": Field("seats", as_seats),
-    "require_cache": Field("require_cache", as_flag),
-    "labels": Field("labels", as_labels),
 }
 _OF_TASKS: Final = {
     **dict.fromkeys(TASK_FIELDS, "it is a key of one task: write it there"),

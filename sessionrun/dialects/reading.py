@@ -9,7 +9,7 @@ from collections.abc import Iterator, Mapping
 from typing import Any, Final, NamedTuple
 
 from sessionrun.dialects.convert import Misfit, Path
-from sessionrun.dialects.fields import NESTED, NOTE, Field, read_fields, render_path, suggest
+from sessionrun.dialects.fields import NOTE, Field, read_fields, render_path, suggest
 from sessionrun.model.errors import InputError
 
 _MAX_WARNINGS: Final = 20
@@ -96,7 +96,7 @@ class Reading:
 
 def _hint(path: Path, table: Mapping[str, Field], elsewhere: Mapping[str, str]) -> str:
     if len(path) > 1:
-        return suggest(str(path[-1]), NESTED.get(str(path[0]), ()))
+        return suggest(str(path[-1]), table[str(path[0])].inner)
     key = str(path[0])
     hint = "" if key in elsewhere else suggest(key, [*table, *elsewhere])
     place = next((place for other, place in elsewhere.items() if other == key or f'"{other}"' in hint), None)

@@ -11,13 +11,12 @@ import os
 from collections.abc import Mapping, Sequence
 from typing import Any, Final
 
-from sessionrun.dialects.convert import as_repo
+from sessionrun.dialects.convert import as_repo, resolve, resolve_repo
 from sessionrun.dialects.instance_prompts import TEMPLATE, check_template, fill_template
 from sessionrun.dialects.instances import HEAD, Choice, Instance, choose_instances, is_instance, read_instances
 from sessionrun.dialects.levels import first, settle_agent
 from sessionrun.dialects.limits import plain, quote
 from sessionrun.dialects.parse import parse_document
-from sessionrun.dialects.paths import resolve, resolve_repo
 from sessionrun.dialects.plan import Options, Plan, RepositoryWish, Source
 from sessionrun.dialects.reading import Reading
 from sessionrun.model.checks import TEST_COMMAND, HiddenTests

@@ -19,10 +19,10 @@ from sessionrun.dialects.convert import (
     as_repo,
     as_whole,
 )
-from sessionrun.dialects.fields import Field, read_fields, render_path
+from sessionrun.dialects.fields import Field, read_fields, render_path, table
 from sessionrun.dialects.limits import Breach
+from sessionrun.dialects.parse import parse_toml
 from sessionrun.dialects.strict_json import parse_json
-from sessionrun.dialects.strict_toml import parse_toml
 from sessionrun.model.errors import InputError
 from sessionrun.model.frozen import frozen
 
@@ -60,27 +60,19 @@ class Settings:
 
 
 _SECTIONS: Final[Mapping[str, Mapping[str, Field]]] = {
-    "ollama": {
-        "model": Field("model", as_line),
-        "url": Field("url", as_line),
-        "timeout_seconds": Field("timeout_s", as_duration),
-    },
-    "limits": {
-        "max_output_lines": Field("max_output_lines", as_whole(1)),
-        "max_context_lines": Field("max_context_lines", as_whole(1)),
-        "max_context_files": Field("max_context_files", as_whole(0)),
-    },
-    "repository": {"repo": Field("repo", as_repo), "ref": Field("ref", as_ref)},
-    "behavior": {"create_output_dirs": Field("create_output_dirs", as_flag)},
-    "build": {
-        "build_command": Field("build_command", as_command),
-        "test_command": Field("test_command", as_command),
-        "lint_command": Field("lint_command", as_command),
-        "verify_build": Field("verify_build", as_flag),
-        "verify_tests": Field("verify_tests", as_flag),
-        "auto_fix": Field("auto_fix", as_flag),
-        "auto_fix_attempts": Field("auto_fix_attempts", as_whole(0)),
-    },
+    "ollama": {**table(model=as_line, url=as_line), "timeout_seconds": Field("timeout_s", as_duration)},
+    "limits": table(max_output_lines=as_whole(1), max_context_lines=as_whole(1), max_context_files=as_whole(0)),
+    "repository": table(repo=as_repo, ref=as_ref),
+    "behavior": table(create_output_dirs=as_flag),
+    "build": table(
+        build_command=as_command,
+        test_command=as_command,
+        lint_command=as_command,
+        verify_build=as_flag,
+        verify_tests=as_flag,
+        auto_fix=as_flag,
+        auto_fix_attempts=as_whole(0),
+    ),
 }
 """The keys that have a meaning here; all others (``stream_output``, ``archive`` ...) are passed over."""
 
@@ -95,9 +87,9 @@ def parse_settings(raw: bytes | None, name: str) -> Settings:
         return Settings()
     document = parse_toml(raw, name)
     values: dict[str, Any] = {}
-    for section, table in _SECTIONS.items():
+    for section, known in _SECTIONS.items():
         try:
-            values |= read_fields(as_record(document.get(section, {})), table, [])
+            values |= read_fields(as_record(document.get(section, {})), known, [])
         except Misfit as misfit:
             raise InputError(f"{name}: {render_path((section, *misfit.path))}: {misfit.problem}") from None
     return Settings(**values)

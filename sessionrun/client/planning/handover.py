@@ -13,10 +13,10 @@ from typing import Any, Final, NamedTuple
 import orjson
 
 from sessionrun.client.planning.inputs import read_source
+from sessionrun.dialects.convert import resolve, resolve_repo
 from sessionrun.dialects.fields import DEFAULT_FIELDS, read_fields, render_path
 from sessionrun.dialects.levels import KEYED
 from sessionrun.dialects.limits import MAX_INPUT_BYTES, has_half_character
-from sessionrun.dialects.paths import resolve, resolve_repo
 from sessionrun.dialects.plan import Source
 from sessionrun.model.errors import InputError
 from sessionrun.model.keys import describe_id_problem

@@ -58,12 +58,13 @@ def add_variables(dialect: str, own: Mapping[str, Any], environ: Mapping[str, st
     Raises:
         InputError: a variable is no flag.
     """
-    from sessionrun.dialects.convert import Misfit, as_flag_word
+    from sessionrun.client.config import read_flag
+    from sessionrun.dialects.convert import Misfit
 
     variables = {}
     for variable, name in OWN_VARIABLES.get(dialect, {}).items():
         try:
-            if environ.get(variable) and as_flag_word(environ[variable]):
+            if environ.get(variable) and read_flag(environ[variable]):
                 variables[name] = variable
         except Misfit as misfit:
             raise InputError(f"{variable}: {misfit.problem}") from None

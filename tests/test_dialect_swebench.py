@@ -11,8 +11,8 @@ import pytest
 from conftest import Command
 from manual import load_verb
 
-from sessionrun.client.planning.own_options import find_input
-from sessionrun.client.planning.plan import Asked
+from sessionrun.client.planning.asked import Asked
+from sessionrun.client.planning.inputs import find_input
 from sessionrun.client.planning.plan import plan as plan_input
 from sessionrun.dialects.instance_prompts import TEMPLATE
 from sessionrun.dialects.own_options import OWN_OPTIONS, SHARED_OPTIONS

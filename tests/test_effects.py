@@ -11,8 +11,9 @@ import pytest
 from conftest import Command
 
 from sessionrun.cli import run
+from sessionrun.client.planning.asked import Asked
 from sessionrun.client.planning.effects import RULES
-from sessionrun.client.planning.plan import Asked, AskedGit, AskedMoney, Planned
+from sessionrun.client.planning.plan import Planned
 from sessionrun.client.planning.plan import plan as plan_input
 from sessionrun.dialects.own_options import OWN_OPTIONS
 from sessionrun.model.errors import InputError
@@ -28,9 +29,9 @@ def place(own_place: Path) -> Path:
     return own_place
 
 
-def plan(*tasks: dict[str, Any], git: AskedGit | None = None, money: AskedMoney | None = None, **said: Any) -> Any:
+def plan(*tasks: dict[str, Any], **said: Any) -> Any:
     Path("p.json").write_text(json.dumps([{"prompt": "true", **task} for task in tasks]))
-    planned = plan_input("p.json", Asked(**said), git, money)
+    planned = plan_input("p.json", Asked(**said))
     assert isinstance(planned, Planned)
     return planned.spec
 
@@ -46,14 +47,14 @@ IDLE: list[tuple[str, dict[str, Any], list[dict[str, Any]], str]] = [
     ("--fallback", {"fallback": ("ai",)}, [{**AI, "fallback": "mute"}], "every task has its own"),
     ("--timeout", {"timeout_s": 5.0}, [{**AI, "timeout": 3}], "every task has its own"),
     ("--idle-timeout", {"idle_timeout_s": 5.0}, [{**AI, "idle_timeout": 3}], "every task has its own"),
-    ("--budget", {"money": AskedMoney(budget_usd=1.0)}, [SCRIPT], "all tasks are scripts"),
-    ("--soft-budget", {"money": AskedMoney(soft_budget_usd=1.0)}, [SCRIPT], "all tasks are scripts"),
-    ("--task-budget", {"money": AskedMoney(task_budget_usd=1.0)}, [SCRIPT], "all tasks are scripts"),
-    ("--task-budget", {"money": AskedMoney(task_budget_usd=1.0)}, [{**AI, "budget_usd": 1}, SCRIPT], "budget_usd"),
+    ("--budget", {"budget_usd": 1.0}, [SCRIPT], "all tasks are scripts"),
+    ("--soft-budget", {"soft_budget_usd": 1.0}, [SCRIPT], "all tasks are scripts"),
+    ("--task-budget", {"task_budget_usd": 1.0}, [SCRIPT], "all tasks are scripts"),
+    ("--task-budget", {"task_budget_usd": 1.0}, [{**AI, "budget_usd": 1}, SCRIPT], "budget_usd"),
     ("--no-yolo", {"approve": False}, [SCRIPT, MUTE], "it may do all that you may"),
     ("--envelope", {"envelope": True}, [SCRIPT], "all tasks are scripts"),
     ("--no-auto-release", {"auto_release": False}, [SCRIPT], "all tasks are scripts"),
-    ("--worktree", {"git": AskedGit(worktree=True)}, [{**SCRIPT, "workspace": "none"}], "its own workspace"),
+    ("--worktree", {"worktree": True}, [{**SCRIPT, "workspace": "none"}], "its own workspace"),
     ("--job", {"only": ("a",)}, [AI], "for Markdown job files"),
     ("--resume", {"include_stuck": True}, [AI], "for Markdown job files"),
 ]
@@ -142,7 +143,6 @@ ALWAYS = {
     "as_json": "holds for any session",
     "results_dir": "is where any session is kept",
     "help_format": "only prints",
-    "batch": "does nothing by design: command lines of another program have it",
 }
 """Options that are never refused, and why."""
 

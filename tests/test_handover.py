@@ -24,7 +24,7 @@ from simulation import make_session  # isort: skip
 
 
 def planned(given: Any, **asked: Any) -> dict[str, TaskSpec]:
-    from sessionrun.client.planning.plan import Asked
+    from sessionrun.client.planning.asked import Asked
 
     made = plan(given, Asked(agent="shell"), tasks=AskedTasks(**asked))
     assert isinstance(made, Planned)

@@ -12,8 +12,9 @@ import pytest
 from conftest import Command
 from simulation import make_session
 
-from sessionrun.client.planning.pace import AskedPace, settle_pace
-from sessionrun.client.planning.plan import Asked, Planned
+from sessionrun.client.planning.asked import Asked
+from sessionrun.client.planning.limits import settle_limits
+from sessionrun.client.planning.plan import Planned
 from sessionrun.client.planning.plan import plan as plan_input
 from sessionrun.engine.fold import apply, begin
 from sessionrun.engine.moves import cancel
@@ -23,7 +24,7 @@ from sessionrun.engine.tokens import MACHINE, START
 from sessionrun.model.errors import InputError
 from sessionrun.model.events import Entry, Event, HoldPlaced, JobClaimed, JobFinished, RequestReceived
 from sessionrun.model.keys import JobKey
-from sessionrun.model.spec import SLOT, Limits, TaskSpec
+from sessionrun.model.spec import SLOT, WORKSPACE_TIMEOUT_S, Limits, TaskSpec
 from sessionrun.runtime.machine import LOOK_S, RENEW_S, MachineWatch, measure_free_memory, measure_load
 
 GIB = 1 << 30
@@ -134,9 +135,9 @@ def place(own_place: Path) -> Iterator[Path]:
     yield own_place
 
 
-def settle(limits: dict[str, object], pace: AskedPace | None = None, **asked: Any) -> Limits:
+def settle(limits: dict[str, object], **asked: Any) -> Limits:
     Path("p.json").write_text(json.dumps({"prompts": ["true"], "agent": "shell", "limits": limits}))
-    planned = plan_input("p.json", Asked(**asked), pace=pace)
+    planned = plan_input("p.json", Asked(**asked))
     assert isinstance(planned, Planned)
     return planned.spec.limits
 
@@ -149,7 +150,8 @@ def test_the_command_line_wins_over_the_input_and_that_over_the_configuration(pl
         None,
         "soon",
     )
-    limits = settle({"max_load": 5}, AskedPace("soon", 0.0, GIB, 2.0), stop_on_fail=True)
+    asked = {"halt": "soon", "max_load": 0.0, "min_free_memory": GIB, "stagger_s": 2.0}
+    limits = settle({"max_load": 5}, stop_on_fail=True, **asked)
     assert (limits.max_load, limits.min_free_memory, limits.stagger_s, limits.halt) == (None, GIB, 2.0, "soon")
     limits = settle({})
     assert (limits.max_load, limits.stagger_s, limits.halt) == (3.0, 9.0, "now")
@@ -172,8 +174,8 @@ def test_what_does_not_fit_is_refused(own_place: Path, limits: dict[str, object]
 
 def test_halt_needs_a_number_of_failures(own_place: Path) -> None:
     with pytest.raises(InputError, match="--halt has no effect here"):
-        settle({}, AskedPace("now"))
-    assert settle({"max_failures": 2}, AskedPace("now")).halt == "now"
+        settle({}, halt="now")
+    assert settle({"max_failures": 2}, halt="now").halt == "now"
 
 
 @pytest.mark.slow
@@ -209,7 +211,7 @@ def test_the_last_failure_that_is_allowed_ends_what_runs(sessionrun: Command, ow
 def test_limits_are_settled_without_a_machine_that_must_say_them() -> None:
     from sessionrun.client.config import Config
 
-    assert settle_pace(Limits(), AskedPace(), Config({})) == Limits()
+    assert settle_limits(Limits(), Asked(), Config({})) == Limits(workspace_timeout_s=WORKSPACE_TIMEOUT_S)
 
 
 def test_the_machine_is_not_asked_before_a_session_begins() -> None:

@@ -8,17 +8,15 @@ import signal
 from pathlib import Path
 from typing import Any
 
-import orjson
 import psutil
 import pytest
 from conftest import Command, eventually
-from simulation import make_session
 from test_workspaces import Project
 
 from sessionrun.client.config import Config
-from sessionrun.client.planning.plan import _settle_workspace_timeout
-from sessionrun.model.spec import Limits, SessionSpec, TaskSpec
-from sessionrun.store.codec import build
+from sessionrun.client.planning.asked import Asked
+from sessionrun.client.planning.limits import settle_limits
+from sessionrun.model.spec import Limits
 from sessionrun.store.session import SessionDir
 
 LIMITS = {"workspace_timeout": 10}
@@ -182,12 +180,4 @@ def test_the_limit_comes_from_plan_or_settings(sessionrun: Command, project: Pro
 )
 def test_which_limit_wins(plan: float | None, config: float | None, limit: float | None) -> None:
     said = Config({}, workspace_timeout_s=config)
-    assert _settle_workspace_timeout(Limits(workspace_timeout_s=plan), said).workspace_timeout_s == limit
-
-
-def test_a_session_of_before_has_no_limit() -> None:
-    spec = make_session(()).limits
-    record = orjson.loads(orjson.dumps(make_session((TaskSpec("a", ("x",)),))))
-    del record["limits"]["workspace_timeout_s"]
-    assert build(SessionSpec, record).limits == spec
-    assert spec.workspace_timeout_s is None
+    assert settle_limits(Limits(workspace_timeout_s=plan), Asked(), said).workspace_timeout_s == limit

@@ -28,7 +28,6 @@ from sessionrun.cli.run_options import (
     own_options,
     pace_options,
     take_own,
-    take_pace,
     take_tasks,
 )
 from sessionrun.client.lookup import resolve_results_dir
@@ -225,21 +224,17 @@ def command(
     Prints the session id and returns at once; the tasks run in the background.
     """
     from sessionrun.cli.render import warn
-    from sessionrun.client.planning.landing import AskedLand
-    from sessionrun.client.planning.plan import Asked, AskedGit, AskedMoney, Nothing, plan
+    from sessionrun.client.planning.asked import Asked
+    from sessionrun.client.planning.plan import Nothing, plan
 
     options["own"] = take_own(options)
     asked = Asked(*(options[name] for name in Asked._fields))
-    git = AskedGit(**{name: options[name] for name in AskedGit._fields if name in options})
-    money = AskedMoney(*(options[name] for name in AskedMoney._fields))
-    land = AskedLand(*(options[name] for name in AskedLand._fields))
     joined = None
     if into is not None:
         from sessionrun.cli.adding import open_joined
 
         joined = open_joined(results_dir, into, options)
-    rest = (take_pace(options), take_tasks(options))
-    planned = plan(file, asked, git, money, land, *rest, preview=dry_run, into=joined and joined.spec)
+    planned = plan(file, asked, take_tasks(options), preview=dry_run, into=joined and joined.spec)
     for warning in planned.warnings:
         warn(warning)
     if isinstance(planned, Nothing):

@@ -13,7 +13,6 @@ from sessionrun.model.spec import Halt
 
 if TYPE_CHECKING:
     from sessionrun.client.planning.handover import AskedTasks
-    from sessionrun.client.planning.pace import AskedPace
 
 _Command = TypeVar("_Command", bound=Callable[..., Any])
 
@@ -32,13 +31,6 @@ def _add_all(options: tuple[Callable[[_Command], _Command], ...], command: _Comm
     for option in reversed(options):
         command = option(command)
     return command
-
-
-def take_pace(options: Mapping[str, Any]) -> AskedPace:
-    """What these options say."""
-    from sessionrun.client.planning.pace import AskedPace
-
-    return AskedPace(*(options[name] for name in AskedPace._fields))
 
 
 def take_tasks(options: Mapping[str, Any]) -> AskedTasks | None:

@@ -75,15 +75,10 @@ class Tools:
         if bool(prompts) == (plan is not None):
             raise InputError("give either prompts, a list of texts, or plan, an object or the name of a file")
         given = _read_plan(plan)
-        asked = client.Asked(agent, model, max_parallel, _read_seconds("timeout", timeout), name)
+        timeout_s = _read_seconds("timeout", timeout)
+        asked = client.Asked(agent, model, max_parallel, timeout_s, name, worktree=worktree, budget_usd=budget_usd)
         tasks = client.AskedTasks(tuple(prompts), None, None, {"check": tuple(check)} if check else {})
-        planned = client.plan(
-            given,
-            asked,
-            client.AskedGit(worktree=worktree),
-            client.AskedMoney(budget_usd),
-            tasks=tasks if prompts or check else None,
-        )
+        planned = client.plan(given, asked, tasks if prompts or check else None)
         if isinstance(planned, client.Nothing) or not planned.spec.tasks:
             return {"session_id": None, "total": 0}
         session = client.launch(planned.spec, self._results_dir)

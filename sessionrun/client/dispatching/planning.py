@@ -8,8 +8,8 @@ from typing import Any
 
 from sessionrun.client.dispatching.frame import FRAME
 from sessionrun.client.dispatching.settings import Settings
-from sessionrun.client.planning.pace import AskedPace
-from sessionrun.client.planning.plan import Asked, AskedGit, Planned, plan
+from sessionrun.client.planning.asked import Asked
+from sessionrun.client.planning.plan import Planned, plan
 from sessionrun.model.feeding import FeedSpec
 from sessionrun.model.spec import SessionSpec
 from sessionrun.queue.feed import Feed
@@ -27,9 +27,14 @@ def plan_dispatch(settings: Settings, feed: Feed, *, preview: bool = False) -> P
     """
     planned = plan(
         _describe(settings),
-        Asked(dialect="prompts", name=settings.name, labels=settings.labels),
-        AskedGit(worktree=True, base=settings.branch),
-        pace=AskedPace(cluster=settings.cluster),
+        Asked(
+            dialect="prompts",
+            name=settings.name,
+            labels=settings.labels,
+            worktree=True,
+            base=settings.branch,
+            cluster=settings.cluster,
+        ),
         preview=preview,
         directory=settings.top,
         programs={settings.agent: settings.program} if settings.agent and settings.program else {},

@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import Any, Final
 
 from sessionrun.dialects.limits import MAX_INPUT_BYTES
+from sessionrun.dialects.own_options import DEFAULT_INPUTS, OWN_OPTIONS, imply_dialect
 from sessionrun.dialects.plan import Folder, Source
 from sessionrun.model.errors import InputError
 from sessionrun.store.files import NotRegular, read_regular
@@ -20,12 +21,53 @@ JOBS: Final = "jobs"
 VALUE: Final = "plan"
 """The name of an input that is a value: messages begin with it."""
 
+_MAX_OWN_BYTES: Final = 1024 * 1024
+"""Of a file that an option of one format names."""
+
 SETTINGS: Final = "worksplit.toml"
 STATUS: Final = "_jobstatus.json"
 
 
 Given = str | Path | Mapping[str, Any] | list[Any] | None
 """An input: a file or directory by name, what its JSON would be as a value, or None for standard input."""
+
+
+def find_input(given: Given, own: Mapping[str, Any], dialect: str | None) -> tuple[Given, str | None]:
+    """The input and the format that was asked for: of a format with a usual input, that if none is named.
+
+    Raises:
+        InputError: two inputs are named, or none is, and the usual one is not there.
+    """
+    named = own.get("instances")
+    if named is not None and given is not None:
+        raise InputError(f"FILE and --instances both name the input ({given} and {named}); keep one")
+    dialect = dialect or (imply_dialect(own) if given is None else None)
+    given = given if named is None else named
+    usual = DEFAULT_INPUTS.get(dialect or "")
+    if given is not None or usual is None:
+        return given, dialect
+    if not os.path.exists(usual.file):
+        raise InputError(f"no input, and {usual.file} is not there: {usual.hint}")
+    return usual.file, dialect
+
+
+def read_own(own: Mapping[str, Any]) -> dict[str, Any]:
+    """The options with the texts of the files that they name.
+
+    Raises:
+        InputError: a file cannot be read.
+    """
+    values = dict(own)
+    for option in (option for options in OWN_OPTIONS.values() for option in options):
+        if option.value == "file" and option.name in values:
+            path = values[option.name]
+            try:
+                values[option.name] = read_regular(os.path.realpath(path), _MAX_OWN_BYTES).decode()
+            except UnicodeDecodeError:
+                raise InputError(f"{option.spellings[0]} {path}: it is not UTF-8") from None
+            except OSError as error:
+                raise InputError(f"{option.spellings[0]} {path}: {error.strerror}") from None
+    return values
 
 
 def read_source(given: Given) -> Source:

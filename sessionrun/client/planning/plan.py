@@ -11,7 +11,8 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
 from sessionrun.agents import table
-from sessionrun.client.config import Config, load_config
+from sessionrun.client.config import Config, load_config, read_flag
+from sessionrun.client.planning.asked import Asked
 from sessionrun.client.planning.assemble import (
     Choice,
     assemble_spec,
@@ -20,68 +21,26 @@ from sessionrun.client.planning.assemble import (
     foresee_prompts,
     foresee_verdicts,
 )
-from sessionrun.client.planning.cluster_choice import choose_cluster
 from sessionrun.client.planning.effects import refuse_idle_options
-from sessionrun.client.planning.inputs import Given, read_source
-from sessionrun.client.planning.landing import AskedLand, settle_landing
+from sessionrun.client.planning.inputs import Given, find_input, read_own, read_source
+from sessionrun.client.planning.limits import settle_limits
 from sessionrun.client.planning.mirroring import MirrorWish, settle_cache, settle_mirrors
-from sessionrun.client.planning.own_options import add_variables, find_input, read_own
-from sessionrun.client.planning.pace import AskedPace, settle_pace
 from sessionrun.client.planning.sandboxing import foresee_readable, settle_sandboxes
 from sessionrun.client.planning.seats import settle_seats
-from sessionrun.dialects.own_options import refuse_others
-from sessionrun.dialects.plan import Fallback, Options, Plan, RepositoryWish, Source
+from sessionrun.dialects.own_options import OWN_VARIABLES, refuse_others
+from sessionrun.dialects.plan import Fallback, LandingWish, Options, Plan, RepositoryWish, Source
 from sessionrun.dialects.table import Dialect, choose_dialect
+from sessionrun.model.cluster import SLURM, uses_replicas
 from sessionrun.model.errors import InputError
-from sessionrun.model.places import KeepPolicy, Repository
-from sessionrun.model.spec import INSTANCE_RESULTS, LINGER_S, WORKSPACE_TIMEOUT_S, Alternative, Limits, SessionSpec
+from sessionrun.model.places import Repository
+from sessionrun.model.spec import INSTANCE_RESULTS, LINGER_S, Alternative, Landing, SessionSpec
 
 if TYPE_CHECKING:
     from sessionrun.client.planning.handover import AskedTasks
 
 
-class Asked(NamedTuple):
-    """What the command line of `run` says about the tasks; None means that an option was not given."""
-
-    agent: str | None = None
-    model: str | None = None
-    max_parallel: int | None = None
-    timeout_s: float | None = None
-    name: str | None = None
-    labels: tuple[str, ...] = ()
-    approve: bool | None = None
-    envelope: bool = False
-    dialect: str | None = None
-    idle_timeout_s: float | None = None
-    expect_change: bool = False
-    prove: bool = False
-    fallback: tuple[str, ...] = ()
-    auto_release: bool = True
-    rerun: bool = False
-    include_stuck: bool = False
-    only: tuple[str, ...] = ()
-    stop_on_fail: bool = False
-    own: Mapping[str, Any] = {}
-
-
-class AskedGit(NamedTuple):
-    """What the command line of `run` says about worktrees."""
-
-    worktree: bool = False
-    base: str | None = None
-    worktree_dir: Path | None = None
-    keep: KeepPolicy | None = None
-    cache_dir: Path | None = None
-    require_cache: bool | None = None
-    sandbox: str | None = None
-
-
-class AskedMoney(NamedTuple):
-    """The budgets that the command line of `run` gives, in US dollars."""
-
-    budget_usd: float | None = None
-    soft_budget_usd: float | None = None
-    task_budget_usd: float | None = None
+GATE_TIMEOUT_S: Final = 3600.0
+"""How long a gate may take where nothing else is said."""
 
 
 class Planned(NamedTuple):
@@ -111,10 +70,6 @@ class Nothing(NamedTuple):
 def plan(
     given: Given,
     asked: Asked | None = None,
-    git: AskedGit | None = None,
-    money: AskedMoney | None = None,
-    land: AskedLand | None = None,
-    pace: AskedPace | None = None,
     tasks: AskedTasks | None = None,
     *,
     preview: bool = False,
@@ -126,11 +81,7 @@ def plan(
 
     Args:
         given: a file or directory by name, what its JSON would be as a value, or None for standard input.
-        asked: settings of the tasks beside the input, like the options of `run`.
-        git: the same about worktrees.
-        money: the same about budgets.
-        land: the same about landing.
-        pace: the same about how fast work may start, and how it stops after failures.
+        asked: what is said beside the input, like the options of `run`.
         tasks: prompts in the place of the input, items for which each task is there once, keys of all tasks.
         into: the session, as it is now, to which the tasks will be added; see `load_open` and `settle_addition`.
         directory: in the repository of the worktrees; None: the current one.
@@ -140,7 +91,7 @@ def plan(
     Raises:
         InputError: the first problem, in one line; nothing was created.
     """
-    asked, git, money = asked or Asked(), git or AskedGit(), money or AskedMoney()
+    asked = asked or Asked()
     given, dialect = find_input(given, asked.own, asked.dialect)
     asked = asked._replace(dialect=dialect)
     source, keys = _read(given, tasks)
@@ -149,8 +100,7 @@ def plan(
     others = {name: replace(one, argv=(*(programs or {})[name], *one.argv[1:])) for name, one in agents.items()}
     config = replace(config, agents={**config.agents, **others})
     place = directory or Path.cwd()
-    wishes = (asked, git, money, land or AskedLand(), pace or AskedPace())
-    return _settle(source, config, *wishes, keys=keys, preview=preview, into=into, place=place)
+    return _settle(source, config, asked, keys=keys, preview=preview, into=into, place=place)
 
 
 def _read(given: Given, tasks: AskedTasks | None) -> tuple[Source, dict[str, Any]]:
@@ -169,10 +119,6 @@ def _settle(
     source: Source,
     config: Config,
     asked: Asked,
-    git: AskedGit,
-    money: AskedMoney,
-    land: AskedLand,
-    pace: AskedPace,
     *,
     keys: Mapping[str, Any],
     preview: bool,
@@ -183,20 +129,20 @@ def _settle(
         from sessionrun.client.planning.joining import join_config, join_plan, join_repository
 
         config = join_config(config, into)
-    options = _options(asked, config, into, worktree=git.worktree)
+    options = _options(asked, config, into)
     dialect, reason = choose_dialect(source, asked.dialect)
     refuse_others(dialect.NAME, asked.own)
     plan = _load(dialect, source, options, keys)
     if not plan.tasks:
         return Nothing(plan.warnings)
-    plan = replace(plan, limits=_settle_limits(plan.limits, asked, money, pace, config))
+    plan = replace(plan, limits=settle_limits(plan.limits, asked, config))
     choice = choose_agent(plan, config, preview=preview)
     if into is not None and choice.name == into.agent and not asked.agent:
         choice = choice._replace(why=f"as in session {into.session_id}")
-    wish = MirrorWish(git.cache_dir, git.require_cache, git.worktree_dir, git.keep)
+    wish = MirrorWish(asked.cache_dir, asked.require_cache, asked.worktree_dir, asked.keep)
     plan, mirrors = settle_mirrors(_add_links(plan), wish, config, source)
     if into is None:
-        repository, remarks = _find_repository(plan, git, config, source.name, place)
+        repository, remarks = _find_repository(plan, asked, config, source.name, place)
         remarks += _remark_on_exports(plan)
     else:
         repository, remarks = join_repository(plan, into), []
@@ -213,16 +159,16 @@ def _settle(
         approve=_settle_approval(asked, plan, config),
         envelope=options.envelope,
         repository=repository,
-        landing=settle_landing(plan.landing, land, repository),
+        landing=_settle_landing(plan.landing, asked, repository),
         mirrors=mirrors,
         cache=settle_cache(plan, wish, config),
         missing=missing,
         others=options.others,
     )
-    spec = settle_seats(replace(spec, notify=pace.notify or config.notify), plan, into)
-    spec = choose_cluster(spec, pace, config, into, preview=preview)
-    spec = settle_sandboxes(spec, git.sandbox, config)
-    refuse_idle_options({**asked._asdict(), **git._asdict(), **money._asdict()}, spec, keys)
+    spec = settle_seats(replace(spec, notify=asked.notify or config.notify), plan, into)
+    spec = _choose_cluster(spec, asked, config, into, preview=preview)
+    spec = settle_sandboxes(spec, asked.sandbox, config)
+    refuse_idle_options(asked._asdict(), spec, keys)
     remarks += [*(missing or ()), *chain.from_iterable(foresee(spec) for foresee in _FORESEEN)]
     return Planned(spec, choice, reason, (*plan.warnings, *remarks), skipped)
 
@@ -236,7 +182,7 @@ def _load(dialect: Dialect, source: Source, options: Options, keys: Mapping[str,
         from sessionrun.client.planning.handover import asked_rounds
 
         own = {**asked_rounds(dialect.NAME, keys), **own}
-    own = add_variables(dialect.NAME, own, os.environ)
+    own = _add_variables(dialect.NAME, own, os.environ)
     return dialect.load(source, replace(options, own=own, keys=keys))
 
 
@@ -280,35 +226,15 @@ def _leave_out_done(plan: Plan, *, rerun: bool) -> tuple[Plan, int]:
     return replace(plan, tasks=tasks, exports=tuple(exports)), len(done)
 
 
-def _settle_limits(limits: Limits, asked: Asked, money: AskedMoney, pace: AskedPace, config: Config) -> Limits:
-    limits = _settle_workspace_timeout(_settle_budgets(limits, money, config), config)
-    return settle_pace(replace(limits, max_failures=1) if asked.stop_on_fail else limits, pace, config)
-
-
-def _settle_budgets(limits: Limits, asked: AskedMoney, config: Config) -> Limits:
-    """The budgets: the command line wins over the input, that over the configuration."""
-    settled: dict[str, Any] = {}
-    for name in asked._fields:
-        wanted = (getattr(level, name) for level in (asked, limits, config))
-        settled[name] = next((amount for amount in wanted if amount is not None), None)
-    return replace(limits, **settled)
-
-
-def _settle_workspace_timeout(limits: Limits, config: Config) -> Limits:
-    """The time limit: the input wins over the configuration, that over the usual limit; 0 means no limit."""
-    candidates = (limits.workspace_timeout_s, config.workspace_timeout_s, WORKSPACE_TIMEOUT_S)
-    return replace(limits, workspace_timeout_s=next(limit for limit in candidates if limit is not None) or None)
-
-
 def _find_repository(
-    plan: Plan, git: AskedGit, config: Config, source: str, place: Path
+    plan: Plan, asked: Asked, config: Config, source: str, place: Path
 ) -> tuple[Repository | None, list[str]]:
     """The repository from which worktrees are made, if any task wants one; and remarks on it."""
     if not any(task.workspace.kind == "worktree" for task in plan.tasks):
         mirrored = any(task.upstream is not None for task in plan.tasks)
-        if mirrored and git.base:
+        if mirrored and asked.base:
             raise InputError("--base has no effect on tasks with a repository of their own: say ref in the input")
-        if (git.base or git.worktree_dir or git.keep) and not mirrored:
+        if (asked.base or asked.worktree_dir or asked.keep) and not mirrored:
             raise InputError("--base, --worktree-dir and --keep-worktree need --worktree")
         return None, []
     from sessionrun.workspaces.repository import find_repository, find_submodules
@@ -320,12 +246,12 @@ def _find_repository(
     try:
         repository, remarks = find_repository(
             Path(wish.path) if wish.path else place,
-            base=git.base or wish.base,
-            worktree_dir=git.worktree_dir or wanted,
-            keep=git.keep or wish.keep or "never",
+            base=asked.base or wish.base,
+            worktree_dir=asked.worktree_dir or wanted,
+            keep=asked.keep or wish.keep or "never",
         )
     except InputError as error:
-        raise _name_key(error, wish, git, source) from None
+        raise _name_key(error, wish, asked, source) from None
     filled = all("submodule" in " ".join(task.setup) for task in plan.tasks)
     if not filled and (names := find_submodules(repository)):
         more = " and others" if len(names) > 3 else ""
@@ -334,19 +260,19 @@ def _find_repository(
     return repository, remarks
 
 
-def _name_key(error: InputError, wish: RepositoryWish, git: AskedGit, source: str) -> InputError:
+def _name_key(error: InputError, wish: RepositoryWish, asked: Asked, source: str) -> InputError:
     """The error, with the input's key in place of the option if the value came from the input."""
     problem = str(error)
     for option, key in wish.keys.items():
         if problem.startswith(option) or f": {option}" in problem:
-            value = git.base if option == "--base" else git.worktree_dir
+            value = asked.base if option == "--base" else asked.worktree_dir
             return error if value else InputError(f"{source}: {key}: {problem.replace(option + ' ', '')}")
     return (
         error if wish.path is None else InputError(f"{source}: {wish.keys.get('path', 'repository')}: {problem}")
     )
 
 
-def _options(asked: Asked, config: Config, into: SessionSpec | None, *, worktree: bool) -> Options:
+def _options(asked: Asked, config: Config, into: SessionSpec | None) -> Options:
     return Options(
         agent=asked.agent,
         model=asked.model,
@@ -356,7 +282,7 @@ def _options(asked: Asked, config: Config, into: SessionSpec | None, *, worktree
         name=asked.name,
         labels=_parse_labels(asked.labels),
         envelope=asked.envelope,
-        workspace="worktree" if worktree else None,
+        workspace="worktree" if asked.worktree else None,
         alternatives=_parse_alternatives(asked.fallback),
         auto_release=asked.auto_release,
         expect_change=asked.expect_change,
@@ -395,3 +321,85 @@ def _parse_labels(labels: tuple[str, ...]) -> dict[str, str]:
             raise InputError(f"--label {label!r}: write KEY=VALUE")
         parsed[key] = value
     return parsed
+
+
+def _settle_landing(wish: LandingWish | None, asked: Asked, repository: Repository | None) -> Landing | None:
+    """How the work of the session lands by itself; None: it does not.
+
+    Args:
+        wish: what the plan says.
+        asked: what the command line says; it wins over the plan.
+        repository: where the session begins.
+
+    Raises:
+        InputError: options without landing, no worktrees, or no such branch.
+    """
+    if wish is None and not asked.land:
+        given = {"--land-into": asked.land_into, "--gate": asked.gates or None, "--mends": asked.mends}
+        lost = next((option for option, value in given.items() if value is not None), None)
+        if lost is not None:
+            raise InputError(f"{lost} needs --land")
+        return None
+    if repository is None:
+        raise InputError("land needs tasks with a worktree: add --worktree")
+    from sessionrun.landing.target import find_target  # few sessions land, and this imports all that git needs
+
+    wish = wish or LandingWish()
+    timeout_s = GATE_TIMEOUT_S if wish.gate_timeout_s is None else wish.gate_timeout_s
+    target = find_target(repository, asked.land_into or wish.into)
+    mends = wish.mends if asked.mends is None else asked.mends
+    return Landing(target, asked.gates or wish.gates, timeout_s or None, wish.batch, mends, wish.sandbox)
+
+
+def _choose_cluster(
+    spec: SessionSpec, asked: Asked, config: Config, into: SessionSpec | None, *, preview: bool
+) -> SessionSpec:
+    """The spec with the cluster that runs its jobs.
+
+    Args:
+        spec: without it.
+        asked: what the command line says of it.
+        config: what the configuration says.
+        into: the session to which its tasks will be added; they run where its own do.
+        preview: nothing will be started, so nothing is fetched.
+
+    Raises:
+        InputError: the cluster cannot be used, or a task needs what it cannot give.
+    """
+    if into is not None:
+        if uses_replicas(into.cluster):
+            from sessionrun.client.cluster.address import settle_tasks  # few sessions have a cluster
+
+            spec = spec if preview else replace(spec, tasks=settle_tasks(spec, into.tasks))
+        return replace(spec, cluster=into.cluster)
+    address = (config.cluster or None) if asked.cluster is None else asked.cluster
+    if asked.slurm and address != SLURM:
+        raise InputError("--slurm-option has no effect without --cluster slurm")
+    if address is None or not spec.tasks:
+        return spec
+    if address == SLURM:
+        from sessionrun.client.planning.slurm import check_options, open_slurm, parse_words
+
+        options = {**check_options(config.slurm, "slurm"), **parse_words(asked.slurm)}
+        return replace(spec, cluster=open_slurm(options, os.environ))
+    from sessionrun.client.cluster.address import settle_cluster
+
+    return settle_cluster(spec, address, os.environ, preview=preview)
+
+
+def _add_variables(dialect: str, own: Mapping[str, Any], environ: Mapping[str, str]) -> Mapping[str, Any]:
+    """The options with those that environment variables say; a variable of another format says nothing.
+
+    Raises:
+        InputError: a variable is no flag.
+    """
+    from sessionrun.dialects.convert import Misfit
+
+    variables = {}
+    for variable, name in OWN_VARIABLES.get(dialect, {}).items():
+        try:
+            if environ.get(variable) and read_flag(environ[variable]):
+                variables[name] = variable
+        except Misfit as misfit:
+            raise InputError(f"{variable}: {misfit.problem}") from None
+    return {**variables, **own}

@@ -7,8 +7,9 @@ from functools import partial
 from pathlib import Path
 
 from sessionrun.client.fetching import Fetched, Record, fetch_mirror, group_mirrors
+from sessionrun.client.planning.asked import Asked
 from sessionrun.client.planning.inputs import Given
-from sessionrun.client.planning.plan import Asked, AskedGit, Nothing, plan
+from sessionrun.client.planning.plan import Nothing, plan
 from sessionrun.client.precaching.abreast import run_abreast
 from sessionrun.model.errors import InputError
 from sessionrun.model.places import Start
@@ -44,7 +45,7 @@ def precache(
     Raises:
         InputError: the input cannot be read, or there is nothing to fetch or to build.
     """
-    planned = plan(given, Asked(dialect=dialect), AskedGit(cache_dir=cache_dir), preview=True)
+    planned = plan(given, Asked(dialect=dialect, cache_dir=cache_dir), preview=True)
     if isinstance(planned, Nothing):
         raise _refuse()
     spec, tasks = planned.spec, planned.spec.tasks[:limit]

@@ -179,7 +179,8 @@ def _plan(prompt: str, agent: str | None, model: str | None) -> SessionSpec:
     Raises:
         AgentNotFound, InputError: no agent can be asked.
     """
-    from sessionrun.client.planning.plan import Asked, Planned, plan
+    from sessionrun.client.planning.asked import Asked
+    from sessionrun.client.planning.plan import Planned, plan
 
     given = {"prompts": [{"id": "split", "prompt": prompt}]}
     asked = Asked(agent=agent, model=model, timeout_s=TIMEOUT_S, name="split", approve=False)

@@ -1,45 +1,36 @@
-"""How a session is to stop after failures, and how fast it may start work: from all levels, settled."""
+"""Budgets, pace, and how a session stops after failures: from all levels, settled."""
 
 from __future__ import annotations
 
 from dataclasses import replace
-from typing import Any, Final, NamedTuple
+from typing import Any, Final
 
 from sessionrun.client.config import Config
+from sessionrun.client.planning.asked import Asked
 from sessionrun.model.errors import InputError
-from sessionrun.model.spec import Halt, Limits
+from sessionrun.model.spec import WORKSPACE_TIMEOUT_S, Limits
+
+_BUDGETS: Final = ("budget_usd", "soft_budget_usd", "task_budget_usd")
+_PACE: Final = ("halt", "max_load", "min_free_memory", "stagger_s")
+_USUAL: Final = Limits(workspace_timeout_s=WORKSPACE_TIMEOUT_S)
+"""The weakest level."""
 
 
-class AskedPace(NamedTuple):
-    """What the command line of `run` says of it; 0 means that nothing is held."""
-
-    halt: Halt | None = None
-    max_load: float | None = None
-    min_free_memory: int | None = None
-    stagger_s: float | None = None
-    starts_at: float | None = None
-    max_failures: int | None = None
-    notify: tuple[str, ...] = ()
-    cluster: str | None = None
-    slurm: tuple[str, ...] = ()
-
-
-CONFIGURED: Final = ("halt", "max_load", "min_free_memory", "stagger_s")
-"""What a configuration may say, too."""
-
-
-def settle_pace(limits: Limits, asked: AskedPace, config: Config) -> Limits:
+def settle_limits(limits: Limits, asked: Asked, config: Config) -> Limits:
     """The limits where the command line wins over the input, that over the configuration.
+
+    0 means that there is no such limit.
 
     Raises:
         InputError: this machine cannot say what is asked for; or the command line asks for what has no effect.
     """
-    limits = replace(limits, starts_at=asked.starts_at, max_failures=asked.max_failures or limits.max_failures)
+    failures = asked.max_failures or (1 if asked.stop_on_fail else limits.max_failures)
+    limits = replace(limits, starts_at=asked.starts_at, max_failures=failures)
     if asked.halt and limits.max_failures is None:
         raise InputError("--halt has no effect here: no number of failures stops the session; add --max-failures")
     settled: dict[str, Any] = {}
-    for name in CONFIGURED:
-        levels = (getattr(level, name) for level in (asked, limits, config))
+    for name in (*_BUDGETS, *_PACE, "workspace_timeout_s"):
+        levels = (getattr(level, name, None) for level in (asked, limits, config, _USUAL))
         settled[name] = next((level for level in levels if level is not None), None) or None
     limits = replace(limits, **settled)
     _refuse_unknown(limits)

@@ -19,8 +19,8 @@ from sessionrun.dialects.limits import quote
 from sessionrun.model.keys import describe_id_problem
 from sessionrun.model.kinds import MAX_MONEY
 from sessionrun.model.reasons import OF_WORK
-from sessionrun.model.units import check_load, parse_size
 from sessionrun.model.spec import Alternative
+from sessionrun.model.units import check_duration, check_load, parse_duration, parse_size
 from sessionrun.model.upstreams import check_ref, is_path, parse_repo
 
 T = TypeVar("T")

@@ -49,9 +49,9 @@ from sessionrun.dialects.convert import (
 from sessionrun.dialects.limits import quote
 from sessionrun.dialects.plan import LandingWish, SeatsWish
 from sessionrun.model.checks import ANSWER_KINDS, ANSWER_MODES, REPORT_USES, RESETS, Brief
-from sessionrun.model.sandbox import NETWORKS, POLICIES, Network, Sandbox
 from sessionrun.model.phrases import suggest as suggest
 from sessionrun.model.places import PLACEMENTS
+from sessionrun.model.sandbox import NETWORKS, POLICIES, Network, Sandbox
 from sessionrun.model.spec import (
     BeginsAt,
     Check,

@@ -29,13 +29,11 @@ from sessionrun.model.landings import Mend
 from sessionrun.model.places import Place as Workplace
 from sessionrun.model.spec import Outcome, TaskSpec
 from sessionrun.queue.file import FileFeed
-from sessionrun.queue.place import find_place
-from sessionrun.queue.signature import read_signature
+from sessionrun.queue.place import find_place, read_signature
 from sessionrun.queue.task import Draft, QueueTask, TaskClaim, Worker
 from sessionrun.runtime.feeding import visitor
-from sessionrun.runtime.feeding.board import Board, Boards
 from sessionrun.runtime.feeding.feeder import QueueFeeder
-from sessionrun.runtime.feeding.standing import UNDONE, Standing, find_standing
+from sessionrun.runtime.feeding.standing import UNDONE, Board, Boards, Standing, find_standing
 from sessionrun.runtime.feeding.tasks import choose_id, fill_frame, make_task
 from sessionrun.runtime.feeding.visit import Step, choose_next, find_landings, find_last_steps, find_steps
 from sessionrun.runtime.feeding.visitor import Arrival, Drop, Dry, LandAgain, News, Visitor

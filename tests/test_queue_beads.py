@@ -16,9 +16,10 @@ from conftest import Command, eventually
 from queue_contract import ANN, BOB, check_feed, create
 
 from sessionrun.model.errors import InputError, StoreError
-from sessionrun.queue import beads, file, table
+from sessionrun.queue import beads, file
 from sessionrun.queue.beads import BeadsFeed
 from sessionrun.queue.beads_program import PROGRAMS, Program
+from sessionrun.queue.feed import BACKENDS
 from sessionrun.queue.place import QueuePlace, find_place
 from sessionrun.queue.task import Draft, Worker
 
@@ -237,7 +238,7 @@ def test_a_program_that_hangs_is_ended_with_what_it_started(place: QueuePlace) -
 
 
 def test_the_table_of_backends() -> None:
-    assert {name: row.keeps for name, row in table.BACKENDS.items()} == {
+    assert {name: row.keeps for name, row in BACKENDS.items()} == {
         beads.NAME: beads.PLACE,
         file.NAME: file.PLACE,
     }

@@ -12,9 +12,13 @@ import orjson
 import pytest
 from test_cluster import git, make_repository
 
-from sessionrun.client.cleaning.cache import clean_cache
-from sessionrun.client.cleaning.cached_copies import iterate_copies, remove_copy
-from sessionrun.client.cleaning.replicas import iterate_replicas, remove_replica
+from sessionrun.client.cleaning.cache import (
+    clean_cache,
+    iterate_copies,
+    iterate_replicas,
+    remove_copy,
+    remove_replica,
+)
 from sessionrun.client.doctor.clusters import check_replicas, find_named
 from sessionrun.cluster.head import Head
 from sessionrun.cluster.messages import LEASE_OVER

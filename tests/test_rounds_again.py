@@ -21,9 +21,8 @@ from test_worktrees import start, wait
 from sessionrun.model.places import Place
 from sessionrun.store import crashpoint
 from sessionrun.workspaces.between import DONE, keep_round, take_back
-from sessionrun.workspaces.loop import Loop, WorkRequest
 from sessionrun.workspaces.release import release
-from sessionrun.workspaces.request import WorkspaceRequest
+from sessionrun.workspaces.request import Loop, WorkRequest, WorkspaceRequest
 
 
 @pytest.fixture

@@ -13,8 +13,7 @@ from sessionrun.model.places import Start
 from sessionrun.model.spec import TaskSpec
 from sessionrun.model.upstreams import Upstream
 from sessionrun.store.files import make_directories
-from sessionrun.workspaces.mirror_refs import resolve_ref
-from sessionrun.workspaces.mirrors import FOREVER_S, bring, check_whole, lock_path
+from sessionrun.workspaces.mirrors import FOREVER_S, bring, check_whole, lock_path, resolve_ref
 from sessionrun.workspaces.registration import hold_lock
 from sessionrun.workspaces.request import RepositoryFailed
 from sessionrun.workspaces.transport import open_room

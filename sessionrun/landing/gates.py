@@ -11,20 +11,30 @@ import io
 import os
 import shlex
 from collections.abc import Iterator, Mapping, Sequence
-from contextlib import contextmanager, redirect_stdout
+from contextlib import AbstractContextManager, contextmanager, nullcontext, redirect_stdout
 from hashlib import sha256
 from pathlib import Path
 from typing import IO, Final, NamedTuple
 
-from sessionrun.landing.gate_environment import open_environment
-from sessionrun.landing.records import NOT_RUN, Gates, LandRequest, digest_target
+from sessionrun.landing.records import NOT_RUN, GateEnvironment, Gates, LandRequest, digest_target
+from sessionrun.landing.slot import lock_path
+from sessionrun.model.errors import SessionrunError
 from sessionrun.model.frozen import frozen
 from sessionrun.model.places import Repository
 from sessionrun.workspaces.bringing import bring_files
-from sessionrun.workspaces.environments.request import EnvironmentProblem
+from sessionrun.workspaces.environments.make import make_environment
+from sessionrun.workspaces.environments.removal import clear
+from sessionrun.workspaces.environments.request import (
+    EnvironmentProblem,
+    EnvironmentRequest,
+    Tenant,
+    find_target,
+    name_variables,
+)
 from sessionrun.workspaces.fence import Fence
 from sessionrun.workspaces.git import Git
 from sessionrun.workspaces.ignoring import ignore_words
+from sessionrun.workspaces.registration import hold_lock, remove_tree
 from sessionrun.workspaces.request import WorkspaceRequest
 from sessionrun.workspaces.room import keep_room
 from sessionrun.workspaces.shell import run_script
@@ -213,3 +223,84 @@ def _print_into(stream: IO[bytes]) -> Iterator[None]:
 
 def _open_private(path: str, flags: int) -> int:
     return os.open(path, flags | os.O_CLOEXEC, 0o600)
+
+
+def locate_environment(wish: GateEnvironment, session_id: str, room: Path) -> str:
+    """Where the environment of a room is, while its gates run; no task has the name of a room."""
+    return find_target(wish.cache, session_id, room.name, 1, in_room=True)
+
+
+@contextmanager
+def open_environment(
+    wish: GateEnvironment, session_id: str, room: Path, commit: str, folder: Path
+) -> Iterator[Mapping[str, str]]:
+    """Make the environment of a room, and remove it after the gates; the variables by which programs find it.
+
+    It is a copy of an entry of the cache, as that of a task, and never one in which an agent worked.
+
+    Args:
+        wish: what is asked for.
+        session_id: of the session that lands.
+        room: where the candidate is checked out.
+        commit: the candidate.
+        folder: for the report and the logs of a build.
+
+    Raises:
+        EnvironmentProblem: it cannot be made.
+        OSError: it cannot be removed.
+    """
+    task, target = room.name, locate_environment(wish, session_id, room)
+    request = EnvironmentRequest(
+        top=str(room),
+        directory=str(room),
+        cache=wish.cache,
+        target=target,
+        owner=f"{session_id}/{task}",
+        python=wish.python,
+        require_cache=wish.require_cache,
+        tenant=Tenant(wish.session, session_id, task, 1, in_room=True),
+        commit=commit,
+        walls=wish.walls,
+    )
+    clear(Path(target))
+    try:
+        report = make_environment(request, folder)
+        if report.problem is not None:
+            raise EnvironmentProblem(report.problem)
+        yield name_variables(target, os.environ.get("PATH") or os.defpath, os.environ)
+    finally:
+        clear(Path(target))
+
+
+class FoundRoom(NamedTuple):
+    """A room: `removed` is whether it was (or would be) removed, `why` the reason."""
+
+    path: Path
+    removed: bool
+    why: str
+
+
+def clean_rooms(repository: Repository, *, dry_run: bool) -> Iterator[FoundRoom]:
+    """Remove the rooms of a repository that no landing uses now: they hold no work, and are made anew.
+
+    Raises:
+        OSError: one cannot be removed.
+    """
+    folder = Path(repository.worktree_dir)
+    for path in sorted(folder.glob(f"{find_prefix(repository)}*")):
+        if path.is_symlink() or not path.is_dir():
+            continue  # none of ours
+        try:
+            with _hold(repository, path):
+                if not dry_run:
+                    remove_tree(path)
+        except SessionrunError:
+            yield FoundRoom(path, False, "a landing uses it")
+        else:
+            yield FoundRoom(path, True, "no landing uses it")
+
+
+def _hold(repository: Repository, path: Path) -> AbstractContextManager[None]:
+    """The lock of the slot whose gates run in a room, if it is free; where there is no lock, no landing was."""
+    lock = lock_path(repository, path.name.rpartition("-")[2])
+    return hold_lock(lock, timeout_s=0.0) if lock.exists() else nullcontext()

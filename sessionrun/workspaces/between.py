@@ -12,9 +12,8 @@ from sessionrun.model.errors import SessionrunError
 from sessionrun.store.files import replace_file
 from sessionrun.workspaces.fence import open_fence
 from sessionrun.workspaces.ignoring import ignore_words
-from sessionrun.workspaces.loop import Loop, WorkRequest
 from sessionrun.workspaces.release import find_brought, find_git, find_worktree
-from sessionrun.workspaces.request import WorkspaceRequest
+from sessionrun.workspaces.request import Loop, WorkRequest, WorkspaceRequest
 from sessionrun.workspaces.rounds import Kept, Site, is_kept, keep_work, set_back, work_base
 
 PATCH: Final = "round.patch"

@@ -13,7 +13,6 @@ from pathlib import Path
 from typing import Final
 
 from sessionrun.model.errors import JobFileError, SessionrunError
-from sessionrun.model.frozen import frozen
 from sessionrun.model.phrases import name_some
 from sessionrun.model.upstreams import is_path
 from sessionrun.store.files import list_folders
@@ -21,7 +20,7 @@ from sessionrun.store.jobfiles import load_record_if_any
 from sessionrun.workspaces.git import Git
 from sessionrun.workspaces.mirrors import DRAFT, FOLDER, MARKER, SUFFIX, TRASH, Marker, lock_path
 from sessionrun.workspaces.registration import hold_lock, remove_tree
-from sessionrun.workspaces.space import measure
+from sessionrun.workspaces.space import Cached, measure
 from sessionrun.workspaces.transport import open_room
 
 _LOCK_S: Final = 0.0
@@ -30,17 +29,7 @@ _LOCK_S: Final = 0.0
 _MOST_NAMED: Final = 3
 
 
-@frozen
-class CachedMirror:
-    """One mirror: where it is, of what, when it was used last (wall time), and its size (bytes)."""
-
-    path: Path
-    repo: str | None
-    used_at: float
-    size: int
-
-
-def iterate_mirrors(cache: Path) -> Iterator[CachedMirror]:
+def iterate_mirrors(cache: Path) -> Iterator[Cached]:
     """The mirrors of a cache, by name, and what killed processes left of others."""
     folder = cache / FOLDER
     for name in list_folders(folder):
@@ -54,10 +43,10 @@ def iterate_mirrors(cache: Path) -> Iterator[CachedMirror]:
             marker, used_at = None, path.stat().st_mtime
         except FileNotFoundError:
             continue  # removed meanwhile
-        yield CachedMirror(path, marker.repo if marker else None, used_at, measure(path))
+        yield Cached(path, used_at, measure(path), marker.repo if marker else None)
 
 
-def remove_mirror(mirror: CachedMirror, *, dry_run: bool = False) -> str | None:
+def remove_mirror(mirror: Cached, *, dry_run: bool = False) -> str | None:
     """Remove a mirror; why it stays, or None.
 
     Raises:
@@ -81,7 +70,7 @@ def remove_mirror(mirror: CachedMirror, *, dry_run: bool = False) -> str | None:
         return "it is in use"
 
 
-def _remove_unused(mirror: CachedMirror, *, dry_run: bool) -> str | None:
+def _remove_unused(mirror: Cached, *, dry_run: bool) -> str | None:
     path = mirror.path
     fd = os.open(path, os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC)
     try:
@@ -104,7 +93,7 @@ def _delete(path: Path, *, dry_run: bool) -> None:
         remove_tree(path)
 
 
-def _find_obstacle(mirror: CachedMirror) -> str | None:
+def _find_obstacle(mirror: Cached) -> str | None:
     """Why a mirror that no process uses must stay."""
     if mirror.repo is None:
         return f"its {MARKER} cannot be read: look at it"

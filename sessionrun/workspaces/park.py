@@ -8,9 +8,10 @@ then the worktree must be kept.
 from __future__ import annotations
 
 import os
+import re
 import shutil
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import field
+from dataclasses import field, replace
 from pathlib import Path
 from typing import Final
 
@@ -23,7 +24,8 @@ from sessionrun.workspaces.git import Git, GitError
 from sessionrun.workspaces.inside import find_repositories
 from sessionrun.workspaces.links import is_behind_link
 from sessionrun.workspaces.proof import find_missing, find_untrue, is_readable
-from sessionrun.workspaces.request import RESCUE_SUFFIX
+from sessionrun.workspaces.registration import find_lost_admins, load_owner
+from sessionrun.workspaces.request import RESCUE_SUFFIX, WorkspaceRequest
 
 _PRUNED_TRIES: Final = 3
 """How often a commit is tried in all that git refuses to make."""
@@ -391,3 +393,28 @@ def make_rescue(git: Git, branch: str, commit: str, *, ours: bool) -> tuple[str,
 def _content(git: Git, commit: str) -> str:
     """Tree and parents."""
     return git.line("rev-parse", f"{commit}^{{tree}}", f"{commit}^@")
+
+
+def rescue_lost_head(request: WorkspaceRequest, main: Git, path: Path) -> Iterator[tuple[str, str]]:
+    """Make a rescue branch for each commit that only the HEAD of a worktree holds whose directory is gone.
+
+    Yields commit and branch of each; no branch changes while `main` is on trial.
+
+    Raises:
+        SessionrunError: no branch can be made.
+    """
+    place = request.place
+    for admin in find_lost_admins(request.repository, path):
+        if place is None or place.branch is None or load_owner(admin) != request.owner or path.exists():
+            continue
+        commit = replace(main, git_dir=admin).commit_of("HEAD")
+        if commit is not None and not main.line("for-each-ref", "--count=1", "--contains", commit):
+            yield make_rescue(main, place.branch, commit, ours=False)
+
+
+def find_rescues(main: Git, branch: str) -> list[str]:
+    """The rescue branches of a task branch, oldest first."""
+    stem = f"refs/heads/{branch}{RESCUE_SUFFIX}"
+    listed = main.line("for-each-ref", "--format=%(refname)", f"{stem}*").split("\n")
+    names = [name for name in listed if re.fullmatch(r"(-[0-9]+)?", name.removeprefix(stem)) and name]
+    return [name.removeprefix("refs/heads/") for name in sorted(names, key=lambda name: (len(name), name))]

@@ -15,12 +15,12 @@ from pathlib import Path
 from typing import Final
 from zlib import crc32
 
-from sessionrun.model.errors import SessionrunError
+from sessionrun.model.errors import JobFileError, SessionrunError
 from sessionrun.model.places import GitSettings, Repository
 from sessionrun.store.files import is_folder, make_directory, read_regular
 from sessionrun.workspaces.books import MARK, enter_books
 from sessionrun.workspaces.git import Git, GitError
-from sessionrun.workspaces.request import Claim
+from sessionrun.workspaces.request import Claim, WorkspaceRequest, load_claim
 
 LOCK_NAME: Final = "sessionrun.lock"
 LOCK_TIMEOUT_S: Final = 600
@@ -343,3 +343,72 @@ def _open_up(path: Path) -> None:
     """Let us list and empty a directory of ours."""
     if not path.is_symlink() and os.stat(path).st_mode & 0o700 != 0o700:
         os.chmod(path, 0o700)
+
+
+def prepare_jobs(folder: Path) -> Iterator[tuple[Path, Claim]]:
+    """The PREPARE jobs of a job's attempt that wrote a claim."""
+    attempt = folder.name.partition("-")[0]
+    for job in sorted(folder.parent.glob(f"{attempt}-*-prepare*")):
+        claim = load_claim(job)
+        if claim is not None:
+            yield job, claim
+
+
+def list_claims(folder: Path) -> list[tuple[Path, Claim]]:
+    """The claims of a job's attempt and of all before it, the newest first; what cannot be read is left out."""
+    found: list[tuple[int, Path, Claim]] = []
+    for job in folder.parent.glob("a*-prepare*"):
+        attempt = job.name[1:].partition("-")[0]
+        with suppress(JobFileError):
+            claim = load_claim(job) if attempt.isdecimal() else None
+            if claim is not None:
+                found.append((int(attempt), job, claim))
+    return [(job, claim) for _, job, claim in sorted(found, key=lambda one: one[:2], reverse=True)]
+
+
+def take_back_unused(main: Git, request: WorkspaceRequest, folder: Path) -> None:
+    """Take back what other PREPARE jobs of this attempt began and did not finish: no task has worked there."""
+    used = request.place.worktree if request.place else None
+    for job, claim in prepare_jobs(folder):
+        if job == folder or claim.worktree == used or claim.reused:
+            continue
+        with register_lock(request.repository):
+            drop_unused(main, request, claim)
+
+
+def drop_unused(main: Git, request: WorkspaceRequest, claim: Claim) -> None:
+    """Take back what a claim names and no task worked in; a seat that was not taken yet stays, under the lock."""
+    repository, path = request.repository, Path(claim.worktree)
+    admin = find_admin(repository, path) if claim.seat is not None else None
+    of_another = admin is not None and load_branch(admin) != claim.branch
+    if is_untouched(request, path) and not of_another:
+        take_back(main, repository, claim)
+    elif claim.seat is not None and claim.branch not in read_branches(repository):
+        drop_branch(main, repository, claim)
+
+
+def is_untouched(request: WorkspaceRequest, path: Path) -> bool:
+    """Whether a worktree in which no job worked may be taken away: it is ours, or has no owner; under the lock.
+
+    A worktree without a mark is either half made, and empty, or another session's.
+    """
+    if not path.exists():
+        return True
+    admin = find_admin(request.repository, path)
+    owner = load_owner(admin) if admin else None
+    if owner is not None:
+        return owner == request.owner
+    if not path.is_dir():
+        return False
+    linked = admin is not None or _leads_nowhere(request.repository, path / ".git")
+    return {entry.name for entry in path.iterdir()} <= ({".git"} if linked else set())
+
+
+def _leads_nowhere(repository: Repository, link: Path) -> bool:
+    """Whether a process was killed while it made a worktree here: its link names no administrative directory."""
+    try:
+        text = read_regular(link)
+    except OSError:
+        return False
+    begun = b"gitdir: " + os.fsencode(Path(repository.common_dir, "worktrees")) + b"/"
+    return begun.startswith(text) or (text.startswith(begun) and not os.path.exists(text[8:].rstrip(b"\n")))

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import replace
 from pathlib import Path
 
@@ -12,9 +12,8 @@ import orjson
 from sessionrun.model.errors import SessionrunError
 from sessionrun.model.places import TASK_FILE, Place, Repository
 from sessionrun.store.files import make_directories, replace_file
+from sessionrun.workspaces.bases import holds_nothing
 from sessionrun.workspaces.bringing import find_included
-from sessionrun.workspaces.claims import prepare_jobs, take_back_unused
-from sessionrun.workspaces.emptied import drop_empty_branch, is_emptied
 from sessionrun.workspaces.environments.removal import drop_environments
 from sessionrun.workspaces.excerpt import drop_excerpt
 from sessionrun.workspaces.fence import Fence, open_fence
@@ -24,19 +23,29 @@ from sessionrun.workspaces.ignoring import RULES, ignore_words
 from sessionrun.workspaces.links import find_name, find_target
 from sessionrun.workspaces.mirrored import bring_home
 from sessionrun.workspaces.mirrors import hold_mirror
-from sessionrun.workspaces.park import Brought, Parked, park, settle_index, write_patch
+from sessionrun.workspaces.park import (
+    Brought,
+    Parked,
+    find_rescues,
+    park,
+    rescue_lost_head,
+    settle_index,
+    write_patch,
+)
 from sessionrun.workspaces.registration import (
     find_admin,
     find_lost_admins,
     find_moved,
     load_owner,
+    prepare_jobs,
+    read_heads,
     register_lock,
     remove_tree,
+    take_back_unused,
     trash_path,
     unregister,
 )
 from sessionrun.workspaces.request import CLAIM, Claim, WorkspaceRequest
-from sessionrun.workspaces.rescues import find_rescues, rescue_lost_head
 from sessionrun.workspaces.room import remove_room
 from sessionrun.workspaces.rounds import Site, drop_rounds, put_back
 from sessionrun.workspaces.seats import drop_task_file, is_leaving, is_tracked, leave_seat
@@ -389,3 +398,38 @@ def _describe(main: Git, place: Place, parked: Parked, request: WorkspaceRequest
         kept=None,
         changed=changed,
     )
+
+
+def drop_empty_branch(
+    request: WorkspaceRequest, main: Git, place: Place, jobs: Iterable[tuple[Path, Claim]]
+) -> Place:
+    """The place without its branch, if that holds nothing and its worktree is gone; else the place as it is.
+
+    So only branches with work stay, and the name is free again.  This is noted in the claim first: a new start
+    after a crash finds neither worktree nor branch, as if the task had deleted both.
+
+    Args:
+        request: of the RELEASE.
+        main: git in the repository.
+        place: what the RELEASE found.
+        jobs: the PREPARE jobs of its attempt, with their claims.
+    """
+    branch, base = place.branch, place.base_commit
+    if branch is None or base is None or not place.holds_no_work or place.rescue or place.worktree:
+        return place
+    with register_lock(request.repository):
+        tip = main.commit_of(f"refs/heads/{branch}")
+        if tip is None or branch in read_heads(request.repository, None):
+            return place
+        if not holds_nothing(main, request.repository, branch, tip, base, place.setup_commit):
+            return place
+        for job, claim in jobs:
+            if claim.branch == branch:
+                replace_file(job / CLAIM, orjson.dumps(replace(claim, emptied=True)), durable=True)
+        gone = main.attempt("update-ref", "-d", f"refs/heads/{branch}", tip).returncode == 0
+    return replace(place, branch=None) if gone else place
+
+
+def is_emptied(place: Place, jobs: Iterable[tuple[Path, Claim]]) -> bool:
+    """Whether an earlier start of this RELEASE found that the place's branch holds nothing."""
+    return any(claim.emptied and claim.branch == place.branch for _, claim in jobs)

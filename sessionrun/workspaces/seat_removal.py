@@ -14,8 +14,7 @@ from sessionrun.workspaces.clean import CleanResult
 from sessionrun.workspaces.fence import Fence, open_fence
 from sessionrun.workspaces.registration import register_lock, remove_tree, unregister
 from sessionrun.workspaces.request import WORKSPACE_LIMIT_S
-from sessionrun.workspaces.seating import GITIGNORE
-from sessionrun.workspaces.seats import Free, is_unchanged, list_free, load_free
+from sessionrun.workspaces.seats import GITIGNORE, Free, is_unchanged, list_free, load_free
 
 
 def clean_seats(

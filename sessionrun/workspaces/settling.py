@@ -10,11 +10,11 @@ import orjson
 from sessionrun.model.errors import SessionrunError
 from sessionrun.model.places import Place
 from sessionrun.store.files import replace_file
-from sessionrun.workspaces.claims import prepare_jobs
 from sessionrun.workspaces.fence import open_fence
 from sessionrun.workspaces.git_locks import break_own_locks
 from sessionrun.workspaces.ignoring import ignore_words
 from sessionrun.workspaces.park import commit_setup
+from sessionrun.workspaces.registration import prepare_jobs
 from sessionrun.workspaces.release import find_brought, find_git, find_worktree, word_message
 from sessionrun.workspaces.request import CLAIM, WorkspaceRequest
 from sessionrun.workspaces.seats import is_leaving

@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import Final
 
 from sessionrun.model.errors import NoSpace
+from sessionrun.model.frozen import frozen
 
 FLOOR_BYTES: Final = 256 * 1024 * 1024
 FLOOR_SHARE: Final = 0.01
@@ -31,6 +32,16 @@ def check_space(folder: Path) -> None:
     if free < floor:
         mib = 1024 * 1024
         raise NoSpace(f"{free // mib} MiB are free in {folder}; new worktrees wait for {floor // mib} MiB")
+
+
+@frozen
+class Cached:
+    """An entry of a cache: when it was used last (wall time), its size (bytes), of which repository (if noted)."""
+
+    path: Path
+    used_at: float
+    size: int
+    repo: str | None = None
 
 
 def measure(path: Path) -> int:

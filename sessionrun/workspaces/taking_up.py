@@ -17,7 +17,6 @@ import orjson
 from sessionrun.model.errors import SessionrunError
 from sessionrun.model.places import Place
 from sessionrun.store.files import replace_file
-from sessionrun.workspaces.claims import list_claims
 from sessionrun.workspaces.environments.removal import drop_environments
 from sessionrun.workspaces.fence import Fence, open_fence
 from sessionrun.workspaces.git import Git
@@ -25,7 +24,7 @@ from sessionrun.workspaces.git_locks import break_own_locks
 from sessionrun.workspaces.ignoring import RULES, ignore_words
 from sessionrun.workspaces.links import write_hidden
 from sessionrun.workspaces.park import park, settle_index
-from sessionrun.workspaces.registration import find_checkout, find_lost_admins, load_owner, unregister
+from sessionrun.workspaces.registration import find_checkout, find_lost_admins, list_claims, load_owner, unregister
 from sessionrun.workspaces.release import find_brought, find_git, find_worktree, word_message
 from sessionrun.workspaces.request import CLAIM, Claim, WorkspaceRequest
 

@@ -14,7 +14,6 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Final
 
-from sessionrun.model.frozen import frozen
 from sessionrun.store import crashpoint
 from sessionrun.store.files import list_folders, make_directories
 from sessionrun.workspaces.bringing import bring_files
@@ -26,23 +25,10 @@ from sessionrun.workspaces.mirrors import hold_mirror
 from sessionrun.workspaces.registration import remove_tree
 from sessionrun.workspaces.request import WorkspaceRequest
 from sessionrun.workspaces.room import open_room
-from sessionrun.workspaces.space import measure
+from sessionrun.workspaces.space import Cached, measure
 
 FOLDER: Final = "checkouts"
 """Directory in the cache."""
-
-
-@frozen
-class CachedCheckout:
-    """A directory that may be in use: where it is, when it was made (wall time), and its size (bytes)."""
-
-    path: Path
-    used_at: float
-    size: int
-
-    @property
-    def repo(self) -> None:
-        """Which repository it is of is not noted."""
 
 
 @contextmanager
@@ -108,17 +94,17 @@ def open_checkout(request: WorkspaceRequest, commit: str, folder: Path, tests: s
                 yield top
 
 
-def iterate_checkouts(cache: Path) -> Iterator[CachedCheckout]:
+def iterate_checkouts(cache: Path) -> Iterator[Cached]:
     """The directories of checkouts in a cache, by name."""
     for name in list_folders(cache / FOLDER):
         path = cache / FOLDER / name
         try:
-            yield CachedCheckout(path, path.stat().st_mtime, measure(path))
+            yield Cached(path, path.stat().st_mtime, measure(path))
         except FileNotFoundError:
             continue  # removed meanwhile
 
 
-def remove_checkout(checkout: CachedCheckout, *, dry_run: bool = False) -> str | None:
+def remove_checkout(checkout: Cached, *, dry_run: bool = False) -> str | None:
     """Remove what a killed process left of a checkout; why it stays, or None.
 
     Raises:

@@ -20,7 +20,6 @@ from sessionrun.model.places import Place
 from sessionrun.store.files import make_directories, replace_file
 from sessionrun.workspaces.bases import find_base
 from sessionrun.workspaces.bringing import bring_files, check_links
-from sessionrun.workspaces.claims import drop_unused, take_back_unused
 from sessionrun.workspaces.crossing import find_patch_fault
 from sessionrun.workspaces.fence import Fence, open_fence
 from sessionrun.workspaces.git import Git, GitError
@@ -28,9 +27,17 @@ from sessionrun.workspaces.ignoring import RULES, ignore_words
 from sessionrun.workspaces.links import write_hidden
 from sessionrun.workspaces.mirrored import settle_start
 from sessionrun.workspaces.naming import NAME_TRIES, free_names, list_taken
-from sessionrun.workspaces.registration import find_admin, load_owner, register, register_lock, take_back
+from sessionrun.workspaces.registration import (
+    drop_unused,
+    find_admin,
+    load_owner,
+    register,
+    register_lock,
+    take_back,
+    take_back_unused,
+)
 from sessionrun.workspaces.request import CLAIM, Claim, TestsUnusable, WorkspaceRequest, load_claim
-from sessionrun.workspaces.seating import (
+from sessionrun.workspaces.seats import (
     find_begun,
     give_back,
     has_seat,

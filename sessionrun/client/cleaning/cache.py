@@ -8,39 +8,158 @@ from __future__ import annotations
 import os
 import time
 from collections.abc import Callable, Iterator
+from contextlib import ExitStack
 from pathlib import Path
-from typing import Any, Final, NamedTuple, Protocol
+from typing import Any, Final, NamedTuple
 
-from sessionrun.client.cleaning.cached_copies import iterate_copies, remove_copy
-from sessionrun.client.cleaning.replicas import iterate_replicas, remove_replica
+from sessionrun.client.cleaning.leftovers import find_marked
 from sessionrun.client.config import load_cache_dir
-from sessionrun.model.errors import SessionrunError
+from sessionrun.model.errors import JobFileError, SessionrunError, StoreError
+from sessionrun.runtime.node.directory import JOBS, find_nodes_dir
+from sessionrun.store.files import list_folders
+from sessionrun.store.session import LOCK_NAMES, SessionDir
+from sessionrun.workspaces.clean import find_claims
 from sessionrun.workspaces.environments.cached import iterate_environments, remove_environment
+from sessionrun.workspaces.environments.removal import beside_path, clear, trash_path
+from sessionrun.workspaces.environments.request import FOLDER, TENANTS, Tenant, load_tenant, tenant_path
 from sessionrun.workspaces.mirror_cache import iterate_mirrors, remove_mirror
+from sessionrun.workspaces.registration import hold_lock, remove_tree
+from sessionrun.workspaces.space import Cached, measure
 from sessionrun.workspaces.throwaway import iterate_checkouts, remove_checkout
 
 Record = dict[str, Any]
 """What went, or stays, and why: an object of ``clean --cache --json``."""
 
 
-class Entry(Protocol):
-    """One entry of the cache; times are wall time, sizes bytes."""
+UNKNOWN_S: Final = 30 * 86400.0
+"""An environment without a note stays until it is so old (seconds): which session it is of cannot be known."""
 
-    @property
-    def path(self) -> Path:
-        """Where it is."""
+_LOCK_S: Final = 0.5
+"""How long a lock of a session is tried for: a reader's probe holds it for an instant."""
 
-    @property
-    def repo(self) -> str | None:
-        """Which repository it belongs to."""
 
-    @property
-    def used_at(self) -> float:
-        """When it was used last."""
+def iterate_copies(cache: Path) -> Iterator[Cached]:
+    """The environments of tasks in a cache, by name, and what killed processes left of others.
 
-    @property
-    def size(self) -> int:
-        """How much room it takes."""
+    RELEASE removes the environment of an attempt with its worktree, and so does `clean --worktrees`.  What is left
+    is of a session that was deleted by hand, or of one that was killed and whose worktree was taken away.  A note
+    in the cache says which attempt it is of, and its name proves the note: it is a hash of the session, task and
+    attempt.
+    """
+    tasks, tenants = cache / FOLDER / "tasks", cache / FOLDER / TENANTS
+    names = {path.name.removeprefix(".new-").removeprefix(".trash-") for path in tasks.glob("*")}
+    names |= {path.name.removesuffix(".json") for path in tenants.glob("*")}
+    for name in sorted(names):
+        places = [path for path in _places(tasks / name) if os.path.lexists(path)]
+        try:
+            used_at = max(path.lstat().st_mtime for path in places)
+            yield Cached(tasks / name, used_at, sum(map(measure, places)))
+        except (FileNotFoundError, ValueError):
+            continue  # removed meanwhile
+
+
+def remove_copy(copy: Cached, *, dry_run: bool = False) -> str | None:
+    """Remove the environment of a task whose attempt cannot go on; why it stays, or None.
+
+    Raises:
+        OSError: it cannot be removed.
+    """
+    tenant = load_tenant(copy.path)
+    with ExitStack() as locks:
+        why = _find_obstacle(copy, tenant, locks, dry_run=dry_run)
+        if why is None and not dry_run:
+            clear(copy.path)
+    return why
+
+
+def _find_obstacle(copy: Cached, tenant: Tenant | None, locks: ExitStack, *, dry_run: bool) -> str | None:
+    """Why it has to stay; None: it may go, and the locks of its session are held (not in a dry run)."""
+    if tenant is None:
+        old = time.time() - copy.used_at >= UNKNOWN_S
+        return None if old else "it is not noted which session it is of, and it is younger than 30 days"
+    if tenant.worktree is not None and os.path.lexists(tenant.worktree):
+        return f"a node of this machine has its worktree: {tenant.worktree}"
+    session = SessionDir(Path(tenant.session))
+    if any(survivor.task == tenant.task for survivor in find_marked().get(tenant.session_id, ())):
+        return f"a process of session {tenant.session_id} still runs"
+    if not session.path.is_dir():
+        return None  # it was deleted
+    if session.is_alive():
+        return f"session {tenant.session_id} uses it"
+    for name in () if dry_run else LOCK_NAMES:
+        try:
+            locks.callback(os.close, session.hold_lock(name, timeout_s=_LOCK_S))
+        except (StoreError, OSError):
+            return f"session {tenant.session_id} uses it"
+    if not tenant.in_room and _has_worktree(session, tenant):
+        return f"its worktree is there: sessionrun clean --worktrees {tenant.session_id}"
+    return None
+
+
+def _has_worktree(session: SessionDir, tenant: Tenant) -> bool:
+    """Whether the worktree of the attempt is there, as far as its claim tells."""
+    claims = [claim for attempt, _, claim in find_claims(session.path, tenant.task) if attempt == tenant.attempt]
+    return any(isinstance(claim, JobFileError) or any(path.exists() for path in claim.paths) for claim in claims)
+
+
+def _places(target: Path) -> tuple[Path, ...]:
+    return target, beside_path(target), trash_path(target), tenant_path(target)
+
+
+_REPLICAS: Final = "repositories"
+
+
+def iterate_replicas(nodes: Path | None = None) -> Iterator[Cached]:
+    """The replicas of all nodes of this machine, by name."""
+    nodes = nodes or find_nodes_dir(os.environ)
+    for node in list_folders(nodes):
+        for name in list_folders(nodes / node / _REPLICAS):
+            path = nodes / node / _REPLICAS / name
+            try:
+                used_at = max(each.lstat().st_mtime for each in (path, *path.iterdir()))
+                yield Cached(path, used_at, measure(path))
+            except (OSError, ValueError):
+                continue  # removed meanwhile
+
+
+def find_left(nodes: Path | None = None) -> Iterator[Path]:
+    """Worktrees in replicas of nodes that have no jobs: nothing works on them, or will send them home."""
+    nodes = nodes or find_nodes_dir(os.environ)
+    for node in list_folders(nodes):
+        if not _has_jobs(nodes / node):
+            for name in list_folders(nodes / node / _REPLICAS):
+                folder = nodes / node / _REPLICAS / name / "worktrees"
+                yield from (folder / worktree for worktree in list_folders(folder))
+
+
+def _has_jobs(node: Path) -> bool:
+    return any(list_folders(site / JOBS) for site in node.glob("node-*"))
+
+
+def remove_replica(replica: Cached, *, dry_run: bool = False) -> str | None:
+    """Remove a replica; why it stays, or None.
+
+    It holds what tasks began with, which sessions send again.  It stays while its node has jobs, and while a
+    worktree of it is there: that is work which did not come home.
+
+    Raises:
+        OSError: it cannot be removed.
+    """
+    node = replica.path.parent.parent
+    if _has_jobs(node):
+        return f"the node {node.name} has jobs"
+    worktrees = list_folders(replica.path / "worktrees")
+    if worktrees:
+        return f"there are worktrees in it: {replica.path / 'worktrees' / worktrees[0]}"
+    try:
+        with hold_lock(replica.path / "lock", 0o600, 0.0):
+            if not dry_run:
+                trash = replica.path.with_name(f".trash-{replica.path.name}")
+                os.rename(replica.path, trash)
+                remove_tree(trash)
+            return None
+    except SessionrunError:
+        return "it is in use"
 
 
 class Kind(NamedTuple):
@@ -84,7 +203,7 @@ def clean_cache(
     """
     cache = find_cache(cache_dir)
     now = time.time()
-    entries: list[tuple[Kind, Entry]] = [(kind, entry) for kind in KINDS for entry in kind.iterate(cache)]
+    entries: list[tuple[Kind, Cached]] = [(kind, entry) for kind in KINDS for entry in kind.iterate(cache)]
     if cache_dir is None:
         entries += [(_REPLICA, entry) for entry in iterate_replicas()]
     entries.sort(key=lambda pair: pair[1].used_at)
@@ -106,14 +225,14 @@ def find_cache(cache_dir: Path | None) -> Path:
     return Path(os.path.realpath(cache_dir or load_cache_dir(Path.cwd(), os.environ)))
 
 
-def _remove(kind: Kind, entry: Entry, *, dry_run: bool) -> str | None:
+def _remove(kind: Kind, entry: Cached, *, dry_run: bool) -> str | None:
     try:
         return kind.remove(entry, dry_run=dry_run)
     except (SessionrunError, OSError) as error:
         return f"it cannot be removed: {error}"
 
 
-def _describe(kind: Kind, entry: Entry, why: str | None, now: float, *, dry_run: bool) -> Record:
+def _describe(kind: Kind, entry: Cached, why: str | None, now: float, *, dry_run: bool) -> Record:
     days = max(0.0, now - entry.used_at) / 86400
     words = f"{entry.size / 2**20:.1f} MiB, last used {days:.1f} days ago"
     return {

@@ -30,7 +30,7 @@ def find_gated(sessions: Iterable[SessionDir]) -> list[tuple[SessionDir, Reposit
 
 def clean_gate_rooms(gated: Iterable[tuple[SessionDir, Repository]], *, dry_run: bool) -> Iterator[dict[str, Any]]:
     """Remove the rooms of gates that no landing uses, of any session; the records of what went, or stays."""
-    from sessionrun.landing.rooms import clean_rooms
+    from sessionrun.landing.gates import clean_rooms
 
     places: dict[tuple[str, str], tuple[SessionDir, Repository]] = {}
     for session, repository in gated:

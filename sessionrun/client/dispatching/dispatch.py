@@ -22,13 +22,12 @@ from sessionrun.client.planning.plan import Planned
 from sessionrun.client.queue.feeds import import_list, open_queue, read_text, take_back
 from sessionrun.model.errors import InputError
 from sessionrun.model.spec import SLOT, SessionSpec
-from sessionrun.queue.feed import Feed
+from sessionrun.queue.feed import Feed, open_feed
 from sessionrun.queue.file import NAME as FILE
 from sessionrun.queue.graph import by_id, choose_group, choose_ready
 from sessionrun.queue.lists import parse_list
 from sessionrun.queue.place import QueuePlace
 from sessionrun.queue.suggestions import NAME as SUGGESTIONS
-from sessionrun.queue.table import open_feed
 from sessionrun.queue.task import QueueTask
 from sessionrun.runtime.feeding.tasks import choose_id, make_task
 from sessionrun.workspaces.git import Git

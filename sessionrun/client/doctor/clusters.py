@@ -110,7 +110,7 @@ def _judge(named: Named, nodes: Sequence[dict[str, Any]]) -> Iterator[Finding]:
 
 def check_replicas(results_dir: Path) -> Iterator[Finding]:
     """Whether work lies on this machine's nodes that did not come home."""
-    from sessionrun.client.cleaning.replicas import find_left
+    from sessionrun.client.cleaning.cache import find_left
 
     for path in find_left():
         what = "a worktree of a task whose work did not come to its session's machine; no job of the node has it"

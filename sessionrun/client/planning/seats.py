@@ -62,7 +62,7 @@ def _check_inside(top: Path, seats: Seats) -> None:
         raise InputError(f'worktrees: {folder} is not a directory: move it, or say "sibling"')
     _check_writable(folder if folder.is_dir() else top)
     from sessionrun.workspaces.git import Git
-    from sessionrun.workspaces.seating import has_other_rules
+    from sessionrun.workspaces.seats import has_other_rules
 
     git = Git(top)
     shown = git.attempt("check-ignore", "-q", "--", f"{SEATS_INSIDE}/{seats.prefix}1").returncode == 1

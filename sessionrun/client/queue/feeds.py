@@ -11,11 +11,10 @@ from typing import Any, Final
 
 from sessionrun.client.notices import notify
 from sessionrun.model.errors import InputError
-from sessionrun.queue.feed import Feed
+from sessionrun.queue.feed import BACKENDS, BEADS, Feed, open_feed
 from sessionrun.queue.graph import by_id, choose_group
 from sessionrun.queue.lists import parse_list
 from sessionrun.queue.place import find_place
-from sessionrun.queue.table import BACKENDS, BEADS, open_feed
 from sessionrun.queue.task import Changes as Changes
 from sessionrun.queue.task import Draft as Draft
 from sessionrun.queue.task import QueueTask

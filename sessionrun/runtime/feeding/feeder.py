@@ -17,9 +17,9 @@ from sessionrun.model.errors import SessionrunError
 from sessionrun.model.events import Event, FeedClosed, HoldLifted, HoldPlaced, RequestReceived, TaskAdded
 from sessionrun.model.feeding import TROUBLE, UNCLAIMED
 from sessionrun.model.spec import SessionSpec
+from sessionrun.queue.feed import open_feed
 from sessionrun.queue.place import find_place
-from sessionrun.queue.table import open_feed
-from sessionrun.runtime.feeding.board import Board, Boards, join_boards
+from sessionrun.runtime.feeding.standing import Board, Boards, join_boards
 from sessionrun.runtime.feeding.visitor import Arrival, Claimed, Drop, LandAgain, News, Trouble, Visitor
 from sessionrun.store.inbox import ring
 from sessionrun.store.session import SessionDir

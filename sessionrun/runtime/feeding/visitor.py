@@ -16,12 +16,11 @@ from sessionrun.model.feeding import FeedSpec
 from sessionrun.model.spec import TaskSpec
 from sessionrun.queue.feed import Feed
 from sessionrun.queue.graph import by_id
-from sessionrun.queue.signature import Signature, read_signature
+from sessionrun.queue.place import Signature, read_signature
 from sessionrun.queue.task import QueueTask, Worker
-from sessionrun.runtime.feeding.board import Board
 from sessionrun.runtime.feeding.gone import take_back
 from sessionrun.runtime.feeding.intake import Intake
-from sessionrun.runtime.feeding.standing import Standing
+from sessionrun.runtime.feeding.standing import Board, Standing
 from sessionrun.runtime.feeding.tasks import choose_id, make_task
 from sessionrun.runtime.feeding.visit import (
     Step,

@@ -10,7 +10,7 @@ from typing import NoReturn
 from sessionrun.model.errors import SessionrunError
 from sessionrun.store.files import replace_file
 from sessionrun.workspaces.between import take_back
-from sessionrun.workspaces.loop import NOT_BEGUN, WorkRequest
+from sessionrun.workspaces.request import NOT_BEGUN, WorkRequest
 
 
 def begin_work(request: WorkRequest, folder: Path) -> NoReturn:

@@ -218,7 +218,7 @@ def _find_work(phase: str) -> tuple[type[Any], Callable[[Any, Path], object]]:
         return LandOrder, land
     if phase == "work":
         from sessionrun.runtime.jobs.begin import begin_work
-        from sessionrun.workspaces.loop import WorkRequest
+        from sessionrun.workspaces.request import WorkRequest
 
         return WorkRequest, begin_work
     from sessionrun.runtime.jobs.check.check import check

@@ -11,7 +11,7 @@ from sessionrun.model.repositories import has_worktree
 from sessionrun.model.spec import Job, TaskSpec
 from sessionrun.runtime.jobs.shared import Site
 from sessionrun.runtime.jobs.workspace_request import make_request
-from sessionrun.workspaces.loop import Loop, WorkRequest
+from sessionrun.workspaces.request import Loop, WorkRequest
 
 REPLACED: str = "a{}-replaced.patch"
 """In a task's folder: what the best round's work took the place of, by the number of the attempt."""

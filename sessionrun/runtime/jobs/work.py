@@ -30,7 +30,7 @@ from sessionrun.store.files import make_directories, open_regular, replace_file
 from sessionrun.store.jobfiles import read_tail
 from sessionrun.store.session import AGENT_DIR, WALLS_STATE
 from sessionrun.walls.argv import PROMPT
-from sessionrun.workspaces.loop import NOT_BEGUN
+from sessionrun.workspaces.request import NOT_BEGUN
 
 TASK_DIR: Final = "{task_dir}"
 """In a task's `args`: a folder of its own in the session, for files of its agent."""

@@ -30,7 +30,7 @@ from sessionrun.runtime.jobs.context_files import BriefProblem, Shown, read_insi
 from sessionrun.store.files import read_regular, replace_file
 from sessionrun.workspaces.applying import DoesNotApply, apply_patch
 from sessionrun.workspaces.between import keep_round, list_changes, open_site
-from sessionrun.workspaces.loop import Loop
+from sessionrun.workspaces.request import Loop
 
 PASSES: Final = {
     "PASS": True,

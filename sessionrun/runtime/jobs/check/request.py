@@ -15,7 +15,7 @@ from sessionrun.model.checks import Brief, Checked, HiddenTests
 from sessionrun.model.frozen import frozen
 from sessionrun.store.jobfiles import load_answer
 from sessionrun.walls.argv import Enclosure
-from sessionrun.workspaces.loop import Loop
+from sessionrun.workspaces.request import Loop
 
 APPLIED: Final = "applied.json"
 """In the folder of a round's first CHECK: the answer was written, and these are the lines of its files."""

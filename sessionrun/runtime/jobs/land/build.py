@@ -71,8 +71,7 @@ def enclose_gates(site: Site, gates: Gates, target: str, sandbox: Sandbox | None
     """
     if sandbox is None or not gates.commands:
         return gates
-    from sessionrun.landing.gate_environment import locate_environment
-    from sessionrun.landing.gates import room_path
+    from sessionrun.landing.gates import locate_environment, room_path
     from sessionrun.runtime.jobs.enclosing import enclose, find_door, wish_build  # only walled gates need it
     from sessionrun.runtime.jobs.raising import raise_for_build
 

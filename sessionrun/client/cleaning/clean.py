@@ -13,7 +13,6 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from sessionrun.client.cleaning.books import find_repositories, sweep_books
-from sessionrun.client.cleaning.gate_rooms import clean_gate_rooms, find_gated
 from sessionrun.client.cleaning.leftovers import find_marked
 from sessionrun.client.cleaning.removal import (
     ENDED,
@@ -30,6 +29,7 @@ from sessionrun.client.notices import notify
 from sessionrun.client.reading.selection import STATES, Wanted
 from sessionrun.client.reading.view import load_or_warn, load_summary_view, load_view
 from sessionrun.model.errors import InputError, JobFileError, SessionrunError
+from sessionrun.model.frozen import frozen
 from sessionrun.model.repositories import has_worktree, repository_of
 from sessionrun.model.times import parse_time
 from sessionrun.runtime.export_places import sweep_left
@@ -41,9 +41,40 @@ if TYPE_CHECKING:
     from sessionrun.model.places import Repository
     from sessionrun.model.spec import SessionSpec, TaskSpec
     from sessionrun.workspaces.clean import CleanResult, Leftover
+from sessionrun.client.reading.landed import has_landings
+
+if TYPE_CHECKING:
+    from sessionrun.model.places import Repository
+
 
 Record = dict[str, Any]
-"""What was removed, or stays, and why: an object of ``clean --json``."""
+"""An object of ``clean --json``."""
+
+
+@frozen
+class Found:
+    """What was removed (in a dry run: would be), or stays, and why; `repository` is the top of the user's."""
+
+    session_id: str
+    what: str
+    name: str
+    removed: bool
+    why: str
+    repository: str | None = None
+    task: str | None = None
+
+    def show(self, *, dry_run: bool) -> Record:
+        """The object of ``clean --json``."""
+        return {
+            "session_id": self.session_id,
+            "repository": self.repository,
+            "what": self.what,
+            "name": self.name,
+            "id": self.task,
+            "removed": self.removed and not dry_run,
+            "would_remove": self.removed if dry_run else None,
+            "why": self.why,
+        }
 
 
 def clean(
@@ -91,13 +122,13 @@ def clean(
         now=time.time(),
         wanted=wanted,
     )
-    records = [_describe(removal) for removal in staying if session_ids]
-    records += _name_once(_remove(going, worktrees=worktrees, dry_run=dry_run))
-    gone = {record["name"] for record in records if record["removed"]}
-    records += [record for record in _sweep(folder, dry_run=dry_run) if record["name"] not in gone]
+    found = [_describe(removal) for removal in staying if session_ids]
+    found += _name_once(_remove(going, worktrees=worktrees, dry_run=dry_run))
+    gone = {one.name for one in found if one.removed}
+    found += [one for one in _sweep(folder, dry_run=dry_run) if one.name not in gone]
     if gone and not dry_run and folder == Path(DEFAULT_RESULTS_DIR):  # another one was named, and stays
         remove_results_dir(folder)
-    return [_finish(record, dry_run=dry_run) for record in records]
+    return [one.show(dry_run=dry_run) for one in found]
 
 
 def clean_worktrees(
@@ -111,12 +142,12 @@ def clean_worktrees(
     """
     sessions = _find_sessions(find_results_dir(results_dir), results_dir, session_ids)
     named = bool(session_ids)
-    records = [record for session in sessions for record in _clean(session, dry_run=dry_run, named=named)]
-    records += clean_gate_rooms(find_gated(sessions), dry_run=dry_run)
-    return [_finish(record, dry_run=dry_run) for record in _name_once(records)]
+    found = [one for session in sessions for one in _clean(session, dry_run=dry_run, named=named)]
+    found += _clean_gate_rooms(_find_gated(sessions), dry_run=dry_run)
+    return [one.show(dry_run=dry_run) for one in _name_once(found)]
 
 
-def _sweep(folder: Path, *, dry_run: bool) -> Iterator[Record]:
+def _sweep(folder: Path, *, dry_run: bool) -> Iterator[Found]:
     """Remove what removals and starts that were broken off left of sessions."""
     ends = (
         ("its removal was broken off", find_trash if dry_run else sweep_trash),
@@ -124,28 +155,20 @@ def _sweep(folder: Path, *, dry_run: bool) -> Iterator[Record]:
     )
     for why, find in ends:
         for path in find(folder):
-            finding = {"what": "trash", "name": str(path.absolute()), "task": None, "removed": True, "why": why}
-            yield {"session_id": path.name.partition(PREFIX)[2], "repository": None, **finding}
+            yield Found(path.name.partition(PREFIX)[2], "trash", str(path.absolute()), True, why)
 
 
 def _find_sessions(folder: Path, results_dir: Path | None, session_ids: Sequence[str]) -> list[SessionDir]:
     return [open_session(results_dir, session_id) for session_id in session_ids] or list(iterate_sessions(folder))
 
 
-def _finish(record: Record, *, dry_run: bool) -> Record:
-    """The record with `removed`; in a dry run that is false, and `would_remove` says what would go."""
-    goes = record["removed"]
-    record = {"id" if key == "task" else key: value for key, value in record.items()}
-    return {**record, "removed": goes and not dry_run, "would_remove": goes if dry_run else None}
-
-
-def _name_once(records: Iterable[Record]) -> list[Record]:
-    """One record for each name: several sessions may have claimed it in turn; a removal counts."""
-    named: dict[tuple[object, ...], Record] = {}
-    for record in records:
-        name = record["repository"], record["what"], record["name"]
-        if name not in named or record["removed"]:
-            named[name] = record
+def _name_once(found: Iterable[Found]) -> list[Found]:
+    """One of each name: several sessions may have claimed it in turn; a removal counts."""
+    named: dict[tuple[object, ...], Found] = {}
+    for one in found:
+        name = one.repository, one.what, one.name
+        if name not in named or one.removed:
+            named[name] = one
     return list(named.values())
 
 
@@ -166,19 +189,19 @@ def find_candidates(sessions: Iterable[SessionDir]) -> list[Candidate]:
     return candidates
 
 
-def _remove(going: list[Candidate], *, worktrees: bool, dry_run: bool) -> Iterator[Record]:
+def _remove(going: list[Candidate], *, worktrees: bool, dry_run: bool) -> Iterator[Found]:
     """Remove sessions; with `worktrees`, first what they left in their repositories."""
     freed: set[str] = set()
-    gated = find_gated([candidate.session for candidate in going])
+    gated = _find_gated([candidate.session for candidate in going])
     repositories = {candidate.session.path: find_repositories(candidate.session) for candidate in going}
     if worktrees:
         for candidate in going:
-            for record in _clean(candidate.session, dry_run=dry_run):
-                yield record
-                if record["removed"]:
-                    freed.add(record["name"])
+            for one in _clean(candidate.session, dry_run=dry_run):
+                yield one
+                if one.removed:
+                    freed.add(one.name)
 
-    emptied: list[Record] = []
+    emptied: list[Found] = []
 
     def find(session: SessionDir) -> list[str]:
         left, empty = find_leftovers(session)
@@ -193,23 +216,15 @@ def _remove(going: list[Candidate], *, worktrees: bool, dry_run: bool) -> Iterat
         yield _describe(removal)
         gone |= {removal.session.path} if removal.removed else set()
     yield from emptied
-    yield from clean_gate_rooms(
-        gated if worktrees else [one for one in gated if one[0].path in gone], dry_run=dry_run
-    )
+    tried = gated if worktrees else [one for one in gated if one[0].path in gone]
+    yield from _clean_gate_rooms(tried, dry_run=dry_run)
     if not dry_run:
         sweep_books(repository for path in gone for repository in repositories[path])
 
 
-def _describe(removal: Removal) -> Record:
-    return {
-        "session_id": removal.session.session_id,
-        "repository": None,
-        "what": "session",
-        "name": str(removal.session.path.absolute()),
-        "task": None,
-        "removed": removal.removed,
-        "why": removal.why,
-    }
+def _describe(removal: Removal) -> Found:
+    session = removal.session
+    return Found(session.session_id, "session", str(session.path.absolute()), removal.removed, removal.why)
 
 
 def find_leftovers(session: SessionDir) -> tuple[list[str], list[str]]:
@@ -248,7 +263,7 @@ def find_leftovers(session: SessionDir) -> tuple[list[str], list[str]]:
     return list(left), list(empty)
 
 
-def _clean(session: SessionDir, *, dry_run: bool, named: bool = False) -> Iterator[Record]:
+def _clean(session: SessionDir, *, dry_run: bool, named: bool = False) -> Iterator[Found]:
     """What was removed, or stays; a session that runs is reported only if it was `named`."""
     try:
         spec = load_spec_now(session)
@@ -276,7 +291,7 @@ def _clean(session: SessionDir, *, dry_run: bool, named: bool = False) -> Iterat
 
 def _clean_tasks(
     session: SessionDir, spec: SessionSpec, view: dict[str, Any], *, dry_run: bool
-) -> Iterator[Record]:
+) -> Iterator[Found]:
     living = {survivor.task for survivor in find_marked().get(spec.session_id, ())}  # these may write there
     worked = _attempts_that_worked(session)
     tasks = load_tasks(session)
@@ -288,8 +303,11 @@ def _clean_tasks(
         leftovers, unreadable = _leftovers(session, spec, task, worked)
         for leftover in leftovers:
             yield from _clean_leftover(leftover, dry_run=dry_run)
-        for fault in unreadable:
-            yield _describe_unreadable(spec, task, shown, fault)
+        repository = repository_of(spec, task)
+        for fault in unreadable:  # the worktree stays; where it is not known, the claim is named
+            name, why = shown["worktree"] or fault.path, f"its claim cannot be read: {fault}"
+            top = None if repository is None else repository.top
+            yield Found(spec.session_id, "worktree", name, False, why, top, shown["id"])
     if not living:
         for finding in find_seats(session, spec, dry_run=dry_run):
             yield _describe_finding(spec.session_id, spec.repository, finding)
@@ -304,22 +322,8 @@ def find_seats(session: SessionDir, spec: SessionSpec, *, dry_run: bool) -> Iter
     yield from clean_seats(spec.repository, spec.seats, session.path, spec.session_id, dry_run=dry_run)
 
 
-def _describe_finding(session_id: str, repository: Repository | None, finding: CleanResult) -> Record:
-    return {"session_id": session_id, "repository": repository and repository.top, **asdict(finding)}
-
-
-def _describe_unreadable(spec: SessionSpec, task: TaskSpec, shown: dict[str, Any], fault: JobFileError) -> Record:
-    """A record that a claim cannot be read; it names the worktree, which stays, or else the claim."""
-    repository = repository_of(spec, task)
-    return {
-        "session_id": spec.session_id,
-        "repository": repository and repository.top,
-        "what": "worktree",
-        "name": shown["worktree"] or fault.path,
-        "task": shown["id"],
-        "removed": False,
-        "why": f"its claim cannot be read: {fault}",
-    }
+def _describe_finding(session_id: str, repository: Repository | None, finding: CleanResult) -> Found:
+    return Found(session_id, repository=None if repository is None else repository.top, **asdict(finding))
 
 
 def _leftovers(
@@ -354,7 +358,7 @@ def _leftovers(
     return list(leftovers.values()), unreadable
 
 
-def _clean_leftover(leftover: Leftover, *, dry_run: bool) -> Iterator[Record]:
+def _clean_leftover(leftover: Leftover, *, dry_run: bool) -> Iterator[Found]:
     """Clean one leftover; if its repository is gone or cannot be written, a warning says so and others go on."""
     from sessionrun.workspaces.clean import clean_leftover
 
@@ -382,3 +386,31 @@ def _attempts_that_worked(session: SessionDir) -> set[tuple[str, int]] | None:
     except ValueError:  # a record is whole, but makes no sense
         return None
     return {(key.task, key.attempt) for key in keys if key.phase not in ("prepare", "release")}
+
+
+def _find_gated(sessions: Iterable[SessionDir]) -> list[tuple[SessionDir, Repository]]:
+    """The sessions whose work a landing tried, with their repositories: gates may have run there."""
+    gated = []
+    for session in sessions:
+        try:
+            repository = load_spec_now(session).repository if has_landings(session) else None
+        except (SessionrunError, OSError):
+            continue  # what reads the session after us says so
+        if repository is not None:
+            gated.append((session, repository))
+    return gated
+
+
+def _clean_gate_rooms(gated: Iterable[tuple[SessionDir, Repository]], *, dry_run: bool) -> Iterator[Found]:
+    """Remove the rooms of gates that no landing uses, of any session; the next landing would use them again."""
+    from sessionrun.landing.gates import clean_rooms
+
+    places: dict[tuple[str, str], tuple[SessionDir, Repository]] = {}
+    for session, repository in gated:
+        places.setdefault((repository.common_dir, repository.worktree_dir), (session, repository))
+    for session, repository in places.values():
+        try:
+            for room in clean_rooms(repository, dry_run=dry_run):
+                yield Found(session.session_id, "room", str(room.path), room.removed, room.why, repository.top)
+        except (SessionrunError, OSError) as error:
+            notify(f"rooms of gates in {repository.worktree_dir}: {error}")

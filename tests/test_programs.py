@@ -15,8 +15,8 @@ import pytest
 from conftest import eventually
 
 from sessionrun.client.precaching.abreast import run_abreast
+from sessionrun.store.programs import run
 from sessionrun.workspaces.git import Git, GitError
-from sessionrun.workspaces.programs import ask
 
 WAITS = "import os, subprocess, sys, time; open(sys.argv[1], 'w').write(str(os.getpid()))\ntime.sleep(600)"
 BEGINS = f"""import subprocess, sys
@@ -50,7 +50,7 @@ def wait_in_git(place: Path) -> None:
 
 
 def wait_in_program(place: Path) -> None:
-    ask([sys.executable, "-c", WAITS, str(place)], {}, 600.0)
+    run([sys.executable, "-c", WAITS, str(place)], environ={}, limit_s=600.0)
 
 
 @pytest.mark.parametrize("wait", [wait_in_git, wait_in_program])

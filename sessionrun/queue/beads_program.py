@@ -8,13 +8,13 @@ from __future__ import annotations
 import json
 import os
 import shutil
-import signal
 import subprocess
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any, Final
 
 from sessionrun.model.errors import InputError, StoreError
+from sessionrun.store import programs
 from sessionrun.store.files import usual_umask
 
 PROGRAMS: Final = ("bd", "br")
@@ -93,41 +93,14 @@ class Program:
         """
         environ = {**os.environ, "BEADS_NO_DAEMON": "1", "NO_COLOR": "1"}
         try:
-            return run_program([self.path, *words], self.top, environ, TIMEOUT_S)
+            argv = [self.path, *words]
+            done = programs.run(argv, cwd=self.top, environ=environ, limit_s=TIMEOUT_S, umask=usual_umask())
+            return done.returncode, done.stdout.decode("utf-8", "replace"), done.stderr.decode("utf-8", "replace")
         except subprocess.TimeoutExpired:
             why = f"did not end within {TIMEOUT_S:g} s, and was stopped: run it in {self.top} to see why"
             raise StoreError(f"{self.kind} {words[0]} {why}") from None
         except OSError as error:
             raise StoreError(f"{self.path}: {error.strerror}") from error
-
-
-def run_program(
-    argv: Sequence[str], directory: Path, environ: Mapping[str, str], timeout_s: float
-) -> tuple[int, str, str]:
-    """Run a program to its end, also in a thread; return its exit code, standard output and standard error.
-
-    Raises:
-        subprocess.TimeoutExpired: it did not end, and was killed.
-        OSError: it does not run.
-    """
-    pipe = subprocess.PIPE
-    with usual_umask():
-        process = subprocess.Popen(
-            argv,
-            cwd=directory,
-            env=environ,
-            stdin=subprocess.DEVNULL,
-            stdout=pipe,
-            stderr=pipe,
-            start_new_session=True,  # a group of its own: a script that hangs is killed with what it started
-        )
-    with process:
-        try:
-            out, err = process.communicate(timeout=timeout_s)
-        except BaseException:
-            os.killpg(process.pid, signal.SIGKILL)
-            raise
-    return process.returncode, out.decode("utf-8", "replace"), err.decode("utf-8", "replace")
 
 
 def find_program(top: Path, path: str | None) -> Program | None:

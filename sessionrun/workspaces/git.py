@@ -8,16 +8,15 @@ has a time limit.  Before a session has settings, at its launch, git reads the u
 from __future__ import annotations
 
 import os
-import signal
 import subprocess
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
-from typing import Any, Final
+from typing import Final
 
 from sessionrun.model.errors import SessionrunError
 from sessionrun.model.frozen import frozen
-from sessionrun.workspaces.programs import under_way
+from sessionrun.store import programs
 
 MINIMUM: Final = (2, 32)
 """Oldest git that can leave out the user's settings (``GIT_CONFIG_GLOBAL``)."""
@@ -140,10 +139,7 @@ class Git:
         Raises:
             GitError: its exit code is none of `codes`.
         """
-        done = self.attempt(*argv, stdin=stdin)
-        if done.returncode not in codes:
-            raise GitError(argv, done.returncode, done.stderr.decode("utf-8", "replace"))
-        return done.stdout
+        return _check(argv, self.attempt(*argv, stdin=stdin), codes)
 
     def line(self, *argv: str) -> str:
         """The line that git prints; paths are spelled as in the file system."""
@@ -155,9 +151,7 @@ class Git:
         Raises:
             GitError: git failed.
         """
-        done = self._run(argv, stdin=None, stdout=fd)
-        if done.returncode != 0:
-            raise GitError(argv, done.returncode, done.stderr.decode("utf-8", "replace"))
+        _check(argv, self._run(argv, stdout=fd))
 
     def from_file(self, fd: int, *argv: str) -> None:
         """Run git with its standard input from a file, of any size.
@@ -165,9 +159,7 @@ class Git:
         Raises:
             GitError: git failed.
         """
-        done = self._run(argv, stdin=fd, stdout=subprocess.DEVNULL)
-        if done.returncode != 0:
-            raise GitError(argv, done.returncode, done.stderr.decode("utf-8", "replace"))
+        _check(argv, self._run(argv, stdin=fd))
 
     def attempt(self, *argv: str, stdin: bytes | None = None) -> subprocess.CompletedProcess[bytes]:
         """Run git, whatever its exit code.
@@ -175,7 +167,7 @@ class Git:
         Raises:
             GitError: there is no git, the directory is gone, or the time was up.
         """
-        return self._run(argv, stdin=stdin, stdout=subprocess.PIPE)
+        return self._run(argv, stdin=stdin)
 
     def names(self, *argv: str, stdin: bytes | None = None) -> list[str]:
         """The NUL-separated names that git prints (with ``-z``)."""
@@ -187,12 +179,11 @@ class Git:
         Raises:
             GitError: git failed.
         """
-        done = self.attempt("ls-files", "-z", *words)
-        errors = done.stderr.decode("utf-8", "replace")
-        if done.returncode != 0:
-            raise GitError(("ls-files", *words), done.returncode, errors)
+        argv = ("ls-files", "-z", *words)
+        done = self.attempt(*argv)
+        listed, errors = _check(argv, done), done.stderr.decode("utf-8", "replace")
         closed = [line.removeprefix(_CLOSED).rpartition("/': ") for line in errors.split("\n") if _CLOSED in line]
-        return _split(done.stdout), [f"{folder}/ cannot be read: {why}" for folder, _, why in closed]
+        return _split(listed), [f"{folder}/ cannot be read: {why}" for folder, _, why in closed]
 
     def commit_of(self, name: str) -> str | None:
         """The commit that a name stands for, or None."""
@@ -234,36 +225,22 @@ class Git:
         return environ
 
     def _run(
-        self, argv: Sequence[str], *, stdin: bytes | int | None, stdout: int
+        self, argv: Sequence[str], *, stdin: bytes | int | None = None, stdout: int = subprocess.PIPE
     ) -> subprocess.CompletedProcess[bytes]:
-        """Run git; an `stdin` that is a number is the descriptor of a file."""
         settings = [word for name, (value, _) in OVERRIDES.items() for word in ("-c", f"{name}={value}")]
-        fed = stdin if isinstance(stdin, bytes) else None
-        source: dict[str, Any] = {"stdin": subprocess.DEVNULL if stdin is None else stdin}
-        if fed is not None:
-            source["stdin"] = subprocess.PIPE
         try:
-            process = subprocess.Popen(
+            return programs.run(
                 ["git", *settings, *argv],
                 cwd=self.directory,
-                env=self.environ(),
+                environ=self.environ(),
+                limit_s=self.limit_s,
+                stdin=stdin,
                 stdout=stdout,
-                stderr=subprocess.PIPE,
-                start_new_session=True,  # so that its end takes all with it that it has started
-                **source,
             )
+        except subprocess.TimeoutExpired:
+            raise GitError(argv, 124, f"fatal: not done after {self.limit_s:g} s, and stopped") from None
         except OSError as error:
             raise GitError(argv, CANNOT_RUN, f"cannot run git in {self.directory}: {error.strerror}") from error
-        try:
-            with under_way(process):
-                output, errors = process.communicate(fed, timeout=self.limit_s)
-        except subprocess.TimeoutExpired:
-            _kill(process)
-            raise GitError(argv, 124, f"fatal: not done after {self.limit_s:g} s, and stopped") from None
-        except BaseException:  # Ctrl+C reached only us: git is in a group of its own
-            _kill(process)
-            raise
-        return subprocess.CompletedProcess(process.args, process.returncode, output or b"", errors)
 
 
 def git_environ(environ: Mapping[str, str]) -> dict[str, str]:
@@ -278,6 +255,13 @@ def git_environ(environ: Mapping[str, str]) -> dict[str, str]:
         kept["PATH"] = os.pathsep.join(folder for folder in folders if folder != os.path.join(own, "bin"))
     ours = {name: value for name, (value, _) in ENVIRONMENT.items()}
     return {**kept, **ours, MARKER: str(os.getpid())}
+
+
+def _check(argv: Sequence[str], done: subprocess.CompletedProcess[bytes], codes: Sequence[int] = (0,)) -> bytes:
+    """What git printed, if it ended as it should."""
+    if done.returncode not in codes:
+        raise GitError(argv, done.returncode, done.stderr.decode("utf-8", "replace"))
+    return done.stdout
 
 
 def _split(output: bytes) -> list[str]:
@@ -296,18 +280,3 @@ def version(directory: Path) -> tuple[int, ...]:
     if len(parts) < 2 or not all(part.isascii() and part.isdigit() for part in parts):
         raise GitError(("version",), 0, f"it says {answer!r:.80}")
     return tuple(map(int, parts))
-
-
-def _kill(process: subprocess.Popen[bytes]) -> None:
-    """End git and all processes that it started; do not wait for one that hangs in the kernel."""
-    try:
-        os.killpg(process.pid, signal.SIGKILL)
-    except OSError:
-        pass
-    for stream in (process.stdin, process.stdout, process.stderr):
-        if stream is not None:
-            stream.close()
-    try:
-        process.wait(1.0)
-    except subprocess.TimeoutExpired:
-        pass

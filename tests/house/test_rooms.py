@@ -34,7 +34,7 @@ ROOMS: dict[str, tuple[str, ...]] = {
     "workspaces": ("model", "store", "walls"),
     "cluster": ("model",),
     "landing": ("model", "store", "walls", "workspaces"),
-    "queue": ("model", "store.files", "store.locks", "dialects.limits", "dialects.strict_json"),
+    "queue": ("model", "store.files", "store.locks", "store.programs", "dialects.limits", "dialects.strict_json"),
     "runtime": ("model", "engine", "store", "agents", "walls", "workspaces", "landing", "queue", "cluster"),
     "client": (
         *("model", "engine", "store", "agents", "walls", "workspaces", "landing", "queue", "runtime", "dialects"),

@@ -7,7 +7,7 @@ from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor, as_completed
 from typing import Final, TypeVar
 
-from sessionrun.workspaces.programs import Programs
+from sessionrun.store.programs import Programs
 
 AT_A_TIME: Final = 4
 """How many are done at once."""

@@ -31,11 +31,11 @@ from sessionrun.runtime.jobs.shared import PROGRAM, Site
 from sessionrun.runtime.launch import CALLER_S_REPOSITORY
 from sessionrun.runtime.proxying import Proxying
 from sessionrun.store.files import make_directories, replace_file
+from sessionrun.store.programs import under_way
 from sessionrun.store.session import SessionDir
 from sessionrun.workspaces.environments.entries import find_entry
 from sessionrun.workspaces.environments.make import find_digest
 from sessionrun.workspaces.environments.request import WISH, EnvironmentRequest, load_report
-from sessionrun.workspaces.programs import under_way
 from sessionrun.workspaces.registration import remove_tree
 from sessionrun.workspaces.request import WorkspaceRequest
 from sessionrun.workspaces.throwaway import open_checkout, open_folder

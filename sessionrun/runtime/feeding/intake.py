@@ -15,8 +15,8 @@ from typing import Final
 import sessionrun
 from sessionrun.model.errors import StoreError
 from sessionrun.model.feeding import FeedSpec
-from sessionrun.queue.beads_program import run_program
-from sessionrun.store.files import read_regular, replace_file
+from sessionrun.store import programs
+from sessionrun.store.files import read_regular, replace_file, usual_umask
 
 TIMEOUT_S: Final = 300.0
 COUNT: Final = "ingested"
@@ -51,13 +51,15 @@ class Intake:
         package_root = str(Path(sessionrun.__file__).absolute().parents[1])
         argv = [sys.executable, "-c", _CODE, package_root, *words]
         try:
-            code, out, error = run_program(argv, Path(self._asked.top), os.environ, TIMEOUT_S)
+            done = programs.run(
+                argv, cwd=self._asked.top, environ=os.environ, limit_s=TIMEOUT_S, umask=usual_umask()
+            )
         except subprocess.TimeoutExpired:
             raise StoreError(f"follow-ups are not taken in: no end after {TIMEOUT_S:g} s") from None
-        if code != 0:
-            why = error.strip().split("\n")[-1]
-            raise StoreError(f"follow-ups are not taken in: {why or f'exit code {code}'}")
-        added = len(json.loads(out)["added"])
+        if done.returncode != 0:
+            why = done.stderr.decode("utf-8", "replace").strip().split("\n")[-1]
+            raise StoreError(f"follow-ups are not taken in: {why or f'exit code {done.returncode}'}")
+        added = len(json.loads(done.stdout)["added"])
         if added:
             replace_file(self._count, f"{taken + added}\n".encode(), durable=False)
         return added

@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import Final
 
 from sessionrun.runtime.slurm.states import FORMAT
+from sessionrun.store import programs
 from sessionrun.store.files import usual_umask
 
 SUBMIT_S: Final = 60.0
@@ -100,27 +101,14 @@ def run_program(words: Sequence[str], environ: Mapping[str, str], limit_s: float
         SlurmFault: it is not there, failed, or took longer than `limit_s` seconds; then it is killed.
     """
     try:
-        with usual_umask():
-            process = subprocess.Popen(
-                words,
-                env=dict(environ),
-                cwd="/",
-                stdin=subprocess.DEVNULL,
-                stdout=subprocess.PIPE,
-                stderr=subprocess.PIPE,
-                text=True,
-                errors="replace",
-            )
+        done = programs.run(words, cwd="/", environ=environ, limit_s=limit_s, umask=usual_umask())
     except OSError as error:
         raise SlurmFault(f"{words[0]} cannot be started: {error.strerror}") from None
-    with process:
-        try:
-            printed, complaint = process.communicate(timeout=limit_s)
-        except subprocess.TimeoutExpired:
-            process.kill()
-            raise SlurmFault(f"{words[0]} did not end within {limit_s:g} seconds") from None
-    if process.returncode:
-        raise SlurmFault(find_complaint(words[0], complaint or printed, process.returncode))
+    except subprocess.TimeoutExpired:
+        raise SlurmFault(f"{words[0]} did not end within {limit_s:g} seconds") from None
+    printed, complaint = done.stdout.decode("utf-8", "replace"), done.stderr.decode("utf-8", "replace")
+    if done.returncode:
+        raise SlurmFault(find_complaint(words[0], complaint or printed, done.returncode))
     return printed
 
 

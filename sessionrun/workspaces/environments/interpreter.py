@@ -9,8 +9,8 @@ from collections.abc import Mapping
 from typing import Final
 
 from sessionrun.model.frozen import frozen
+from sessionrun.store import programs
 from sessionrun.workspaces.environments.request import EnvironmentProblem
-from sessionrun.workspaces.programs import ask
 
 _ASK_S: Final = 60.0
 
@@ -96,7 +96,7 @@ def find_interpreter(wanted: str | None, environ: Mapping[str, str], cwd: str | 
     """
     program = _find_program(wanted, environ, cwd)
     try:
-        answer = ask([program, "-I", "-S", "-X", "utf8", "-c", _PROGRAM], environ, _ASK_S, cwd)
+        answer = _ask([program, "-I", "-S", "-X", "utf8", "-c", _PROGRAM], environ, cwd)
         return Interpreter(*answer.decode("utf-8", "surrogateescape").split("\0"))
     except (OSError, subprocess.SubprocessError, TypeError) as error:
         raise EnvironmentProblem(f"{program} is no Python that runs: {error}") from None
@@ -149,9 +149,15 @@ def _ask_uv(uv: str, wanted: str, environ: Mapping[str, str], cwd: str | None) -
     return done or None
 
 
+def _ask(argv: list[str], environ: Mapping[str, str], cwd: str | None) -> bytes:
+    done = programs.run(argv, environ=environ, cwd=cwd, limit_s=_ASK_S)
+    done.check_returncode()
+    return done.stdout
+
+
 def _run(argv: list[str], environ: Mapping[str, str], cwd: str | None) -> str | None:
     """What a program prints; None where it fails."""
     try:
-        return ask(argv, environ, _ASK_S, cwd).decode().strip()
+        return _ask(argv, environ, cwd).decode().strip()
     except (OSError, subprocess.SubprocessError, UnicodeDecodeError):
         return None

@@ -1,0 +1,123 @@
+"""Runs programs, and knows which a thread has under way: these can be ended, and no others of the same process.
+
+A library ends only what it started itself: its caller may have children of its own.
+"""
+
+from __future__ import annotations
+
+import os
+import signal
+import subprocess
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import AbstractContextManager, contextmanager, nullcontext, suppress
+from contextvars import ContextVar
+from pathlib import Path
+from typing import Any, Final
+
+from sessionrun.store import processes
+
+
+class Programs:
+    """The programs that are under way for one purpose."""
+
+    def __init__(self) -> None:
+        self._pids: set[int] = set()
+
+    @contextmanager
+    def collect(self) -> Iterator[None]:
+        """What this thread starts meanwhile counts."""
+        token = _COLLECTED.set(self)
+        try:
+            yield
+        finally:
+            _COLLECTED.reset(token)
+
+    @contextmanager
+    def hold(self, pid: int) -> Iterator[None]:
+        """The program is under way meanwhile."""
+        self._pids.add(pid)
+        try:
+            yield
+        finally:
+            self._pids.discard(pid)
+
+    def kill(self) -> None:
+        """End those that are under way, and all that they have started; some are in sessions of their own."""
+        processes.kill_as_one(self._find)
+
+    def _find(self, seen: processes.Scan) -> set[processes.Identity]:
+        # only children of this process: of a program that has ended, another process may have the pid
+        own = [pid for pid in seen.children.get(os.getpid(), ()) if pid in self._pids]
+        return {seen.identities[pid] for pid in (*own, *processes.find_descendants(seen, own))}
+
+
+_COLLECTED: Final[ContextVar[Programs | None]] = ContextVar("programs", default=None)
+
+
+@contextmanager
+def under_way(process: subprocess.Popen[Any]) -> Iterator[None]:
+    """This program of the thread is under way meanwhile; at the end it has been waited for."""
+    programs = _COLLECTED.get()
+    if programs is None:
+        yield
+        return
+    with programs.hold(process.pid):
+        yield
+
+
+def run(
+    argv: Sequence[str],
+    *,
+    environ: Mapping[str, str],
+    limit_s: float | None,
+    cwd: Path | str | None = None,
+    stdin: bytes | int | None = None,
+    stdout: int = subprocess.PIPE,
+    umask: AbstractContextManager[object] | None = None,
+) -> subprocess.CompletedProcess[bytes]:
+    """Run a program to its end; if its time is up, or we are broken off, all that it started ends with it.
+
+    Args:
+        argv: of the program.
+        environ: its variables.
+        limit_s: how long it may take (seconds); None: any time.
+        cwd: where it begins; None: where this process is.
+        stdin: what it reads, or the descriptor of that; None: nothing.
+        stdout: the descriptor to which it prints; else what it prints is returned.
+        umask: held while it is started.
+
+    Raises:
+        OSError: it cannot be started.
+        subprocess.TimeoutExpired: its time was up.
+    """
+    fed = stdin if isinstance(stdin, bytes) else None
+    source = subprocess.PIPE if isinstance(stdin, bytes) else subprocess.DEVNULL if stdin is None else stdin
+    with umask or nullcontext():
+        process: subprocess.Popen[bytes] = subprocess.Popen(
+            argv,
+            cwd=cwd,
+            env=environ,
+            stdin=source,
+            stdout=stdout,
+            stderr=subprocess.PIPE,
+            start_new_session=True,  # its end takes all with it that it has started; Ctrl+C reaches only us
+        )
+    try:
+        with under_way(process):
+            output, errors = process.communicate(fed, timeout=limit_s)
+    except BaseException:
+        _kill(process)
+        raise
+    return subprocess.CompletedProcess(argv, process.returncode, output or b"", errors)
+
+
+def _kill(process: subprocess.Popen[bytes]) -> None:
+    """End a program and all that it has started; one that hangs in the kernel is not waited for."""
+    with suppress(OSError):
+        os.killpg(process.pid, signal.SIGKILL)
+    for stream in (process.stdin, process.stdout, process.stderr):
+        if stream is not None:
+            with suppress(OSError):
+                stream.close()
+    with suppress(subprocess.TimeoutExpired):
+        process.wait(1.0)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 import subprocess
 from collections.abc import Callable
 from dataclasses import replace
@@ -11,7 +10,7 @@ from pathlib import Path
 import pytest
 from killed_calls import preload
 from test_workspaces import Project, project
-from test_workspaces_killed import Bench, age, find_locks
+from test_workspaces_killed import Bench, find_locks
 
 from sessionrun.model.places import Place, Repository
 from sessionrun.model.upstreams import Upstream
@@ -59,8 +58,7 @@ def work_in_mirror(project: Project) -> WorkspaceRequest:
 
 def find_all_locks(project: Project) -> list[str]:
     """What a killed git has left in the user's repository and in the mirror."""
-    left = [path for name in ("repo", "cache") for path in (project.root / name).rglob("*.keep")]
-    left += (project.root / "cache").glob("mirrors/*.git/**/*.lock")
+    left = (project.root / "cache").glob("mirrors/*.git/**/*.lock")
     return [*find_locks(project), *(str(path) for path in left if path.name != "sessionrun.lock")]
 
 
@@ -86,27 +84,10 @@ def test_release(project: Project, preload: Path, say: Callable[[str], None]) ->
 
 
 def test_a_second_start_removes_what_the_killed_fetch_left(project: Project) -> None:
-    """The lock of the branch, and what keeps a pack; not what another program has made."""
+    """The locks of the task's branches; not what another program has made."""
     request, folder = work_in_mirror(project), project.folder()
-    ended = subprocess.Popen(["true"])
-    ended.wait()
-    home, host = project.top / ".git", os.uname().nodename
-    packs = home / "objects" / "pack"
-    keeps = {
-        "old": f"fetch-pack {ended.pid} on {host}\n",
-        "dead": f"fetch-pack {ended.pid} on {host}\n",
-        "part": "fetch-p",
-        "empty": "",
-        "living": f"fetch-pack {os.getpid()} on {host}\n",
-        "elsewhere": f"fetch-pack {ended.pid} on {host}-2\n",
-        "whole": "",
-        "of a person": "a note\n",
-    }
+    home = project.top / ".git"
     (folder / _BEGUN).touch()
-    for name, text in keeps.items():
-        (packs / f"pack-{name}.keep").write_text(text)
-    (packs / "pack-whole.idx").touch()
-    age([packs / "pack-old.keep"])
     locks = [home / "refs" / "heads" / f"main-task-t{end}.lock" for end in ("", "-rescue", "-rescue-2")]
     other = home / "refs" / "heads" / "main.lock"
     for lock in (*locks, other):
@@ -114,8 +95,6 @@ def test_a_second_start_removes_what_the_killed_fetch_left(project: Project) -> 
     done = release(request, folder)
     assert (done.remark, done.worktree) == (None, None)
     assert "new" in project.files("main-task-t")
-    left = {path.stem.removeprefix("pack-") for path in packs.glob("*.keep")}
-    assert left == set(keeps) - {"dead", "part", "empty"}
     assert find_locks(project) == [str(other)]
 
 

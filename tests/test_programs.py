@@ -50,7 +50,7 @@ def wait_in_git(place: Path) -> None:
 
 
 def wait_in_program(place: Path) -> None:
-    run([sys.executable, "-c", WAITS, str(place)], environ={}, limit_s=600.0)
+    run([sys.executable, "-c", WAITS, str(place)], environ={}, limit_s=600.0).check_returncode()
 
 
 @pytest.mark.parametrize("wait", [wait_in_git, wait_in_program])

@@ -2,14 +2,12 @@
 
 Git locks a file by making another beside it, ``NAME.lock``.  If it is killed, that stays.  A job of ours that is
 killed begins again, and so it removes the locks that its earlier start can have left.  A RELEASE of a mirror also
-fetches into the user's repository.  There a killed fetch leaves the lock of a branch too, and beside the pack that
-came ``pack-NAME.keep``, which keeps git from packing it again.
+fetches into the user's repository, where a killed fetch leaves the lock of a branch, too.
 """
 
 from __future__ import annotations
 
 import os
-import re
 import time
 from collections.abc import Iterator
 from contextlib import suppress
@@ -17,7 +15,6 @@ from pathlib import Path
 from typing import Final
 
 from sessionrun.model.places import Repository
-from sessionrun.store.files import read_regular
 from sessionrun.workspaces.registration import find_admin, find_branch_lock
 from sessionrun.workspaces.request import RESCUE_SUFFIX, WorkspaceRequest
 
@@ -26,10 +23,6 @@ STALE_LOCK_S: Final = 10.0
 
 _BEGUN: Final = "begun"
 """File in a job's folder: the job has begun once, and when."""
-
-_FETCH_BEGINS: Final = "fetch-pack "
-_FETCH: Final = re.compile(r"fetch-pack (?P<pid>[0-9]+) on (?P<host>[^\n]+)\n")
-"""What a fetch writes into the file that keeps its pack."""
 
 _POLL_S: Final = 0.1
 
@@ -54,7 +47,8 @@ def break_own_locks(request: WorkspaceRequest, folder: Path, worktree: Path | No
     except FileExistsError:
         since = begun.lstat().st_mtime
     common = Path(request.repository.common_dir)
-    for lock in (*_find_own(request, common, worktree), *_find_at_home(request)):
+    home = request.upstream and request.upstream.home
+    for lock in (*_find_own(request, common, worktree), *(_find_of_branches(request, Path(home)) if home else ())):
         if (_made(lock) or 0.0) >= since:
             _remove(lock)
     packed = common / "packed-refs.lock"
@@ -78,41 +72,6 @@ def _find_of_branches(request: WorkspaceRequest, common: Path) -> Iterator[Path]
         branch = common / "refs" / "heads" / request.place.branch
         yield branch.with_name(f"{branch.name}.lock")
         yield from branch.parent.glob(f"{branch.name}{RESCUE_SUFFIX}*.lock")
-
-
-def _find_at_home(request: WorkspaceRequest) -> Iterator[Path]:
-    """What a killed fetch of the task's branches has left in the user's repository, if they are brought there."""
-    home = request.upstream and request.upstream.home
-    if home:
-        yield from _find_of_branches(request, Path(home))
-        yield from (path for path in Path(home, "objects", "pack").glob("pack-*.keep") if _is_of_dead_fetch(path))
-
-
-def _is_of_dead_fetch(keep: Path) -> bool:
-    """Whether the file is of a fetch that has ended: a line names its process, which does not run on this host.
-
-    A fetch that is killed while it writes the line leaves a part of it, and no index of the pack.
-    """
-    try:
-        words = read_regular(keep).decode("utf-8", "replace")
-        found = _FETCH.fullmatch(words)
-        if found is None:
-            begun = words.startswith(_FETCH_BEGINS) or _FETCH_BEGINS.startswith(words)
-            return begun and "\n" not in words and not keep.with_suffix(".idx").exists()
-    except OSError:
-        return False  # it is gone, or cannot be read
-    return found["host"] == os.uname().nodename and not _runs(int(found["pid"]))
-
-
-def _runs(pid: int) -> bool:
-    import psutil
-
-    try:
-        return bool(psutil.Process(pid).status() != psutil.STATUS_ZOMBIE)
-    except (psutil.NoSuchProcess, ValueError, OverflowError):
-        return False
-    except psutil.Error:
-        return True
 
 
 def break_old_lock(repository: Repository, branch: str) -> None:

@@ -140,7 +140,7 @@ def test_what_cannot_go_back_stays_on_the_shelf(repository: Path) -> None:
     folder = repository / ".git" / "sessionrun-ingest"
     folder.mkdir()
     source = repository / NAME
-    (folder / "1.json").write_text(json.dumps({"source": str(source), "held": str(folder / "1.txt")}))
+    (folder / "1.from").symlink_to(source)
     (folder / "1.txt").write_text("a1\na2\n")  # a process was killed here
     source.mkdir()
     assert added(ingest(maximum=1)) == ["a1"]
@@ -213,14 +213,6 @@ def test_what_a_released_worktree_leaves(
         ("Of left", f"main-task-left:{NAME}"),
     ]
     assert added(ingest()) == []
-
-
-def test_a_file_on_the_shelf_whose_note_is_damaged(repository: Path) -> None:
-    folder = repository / ".git" / "sessionrun-ingest"
-    folder.mkdir()
-    (folder / "1.json").write_text("")
-    (folder / "1.txt").write_text("three\n")
-    assert added(ingest()) == ["three"]
 
 
 KILLED = """

@@ -3,8 +3,8 @@
 A process that opens the file by its name from then on makes a new one.  What a process that has it open already
 writes after it was read is lost.
 
-    shelf/N.json   the note: where the file lay, where it lies now
-    shelf/N.txt    the file; beside its old place if the shelf is on another file system
+    shelf/N.from   the note: a link that leads to where the file lay
+    shelf/N.txt    the file
     shelf/taken    a line for each task that was taken: `?` before it goes into the queue, `+` after that
 
 The note is written before the rename: a note without a file is of a process that died in between.  The caller
@@ -14,16 +14,14 @@ holds a lock.
 from __future__ import annotations
 
 import errno
-import json
 import os
 import stat
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Sequence
 from contextlib import suppress
 from pathlib import Path
-from typing import Any, Final, Literal
+from typing import Final, Literal
 
 from sessionrun.model.frozen import frozen
-from sessionrun.queue.suggestions import NAME
 from sessionrun.store.files import NotRegular, make_directories, open_regular, read_regular, replace_file
 
 LIMIT: Final = 1024 * 1024
@@ -39,9 +37,13 @@ _MODE: Final = 0o600
 class Held:
     """A file on the shelf; `source` is where it lay."""
 
-    note: Path
     path: Path
     source: Path
+
+    @property
+    def note(self) -> Path:
+        """The link that leads to where it lay."""
+        return self.path.with_suffix(".from")
 
 
 class Shelf:
@@ -52,11 +54,11 @@ class Shelf:
 
     def load(self) -> list[Held]:
         """Return what a process that died, or could not give back, left on the shelf, the oldest first."""
-        found = [(number, _parse_note(note, read_regular(note))) for number, note in self._iterate_notes()]
-        return [held for _, held in sorted(found, key=lambda pair: pair[0]) if os.path.lexists(held.path)]
+        paths = sorted((int(path.stem), path) for path in self.folder.glob("*.txt") if path.stem.isdecimal())
+        return [Held(path, Path(os.readlink(path.with_suffix(".from")))) for _, path in paths]
 
     def take(self, source: Path) -> Held | None:
-        """Rename a file onto the shelf; None: there is none.
+        """Put a file onto the shelf; None: there is none.
 
         Raises:
             NotRegular: a link or a directory lies there.
@@ -67,25 +69,21 @@ class Shelf:
             return None
         read_regular(source, LIMIT)
         make_directories(self.folder, 0o700)
-        number = max((number for number, _ in self._iterate_notes()), default=0) + 1
-        while (self.folder / f"{number}.txt").exists():
-            number += 1
-        note, path = self.folder / f"{number}.json", self.folder / f"{number}.txt"
-        for place in (path, source.with_name(f".{NAME}.{os.getpid()}-{number}")):
-            record = {"source": str(source), "held": str(place)}
-            replace_file(note, json.dumps(record).encode(), durable=False)
-            try:
-                os.rename(source, place)
-            except FileNotFoundError:
-                break
-            except OSError as error:
-                if error.errno == errno.EXDEV:
-                    continue
-                note.unlink()
+        numbers = [int(path.stem) for path in self.folder.glob("*.*") if path.stem.isdecimal()]
+        held = Held(self.folder / f"{max(numbers, default=0) + 1}.txt", source)
+        held.note.symlink_to(source)
+        try:
+            os.rename(source, held.path)
+        except FileNotFoundError:
+            held.note.unlink()
+            return None
+        except OSError as error:
+            if error.errno != errno.EXDEV:
+                held.note.unlink()
                 raise
-            return Held(note, place, source)
-        note.unlink()
-        return None
+            replace_file(held.path, read_regular(source, LIMIT), durable=False, mode=0o644)
+            source.unlink()
+        return held
 
     def settle(self, held: Held, rest: Sequence[str]) -> None:
         """Let only the rest of a file's lines stay on the shelf; without a rest the file goes."""
@@ -104,9 +102,9 @@ class Shelf:
 
     def clear(self) -> None:
         """Delete notes without a file."""
-        for _, note in self._iterate_notes():
-            if not os.path.lexists(_parse_note(note, read_regular(note)).path):
-                note.unlink(missing_ok=True)
+        for note in self.folder.glob("*.from"):
+            if not note.with_suffix(".txt").exists():
+                note.unlink()
 
     def load_taken(self) -> dict[str, State]:
         """Return the folded titles of tasks that were taken."""
@@ -131,11 +129,6 @@ class Shelf:
                 content = content[os.write(fd, content) :]
         finally:
             os.close(fd)
-
-    def _iterate_notes(self) -> Iterator[tuple[int, Path]]:
-        for note in self.folder.glob("*.json"):
-            if note.stem.isascii() and note.stem.isdigit():
-                yield int(note.stem), note
 
 
 def is_there(path: Path) -> bool:
@@ -165,13 +158,3 @@ def read_lines(path: Path) -> list[str]:
 def split_lines(content: bytes) -> list[str]:
     """Return the lines of a file's content."""
     return content.decode("utf-8", "replace").removesuffix("\n").split("\n")
-
-
-def _parse_note(note: Path, content: bytes) -> Held:
-    """Read a note; if it is damaged, which file it is about is seen by its name."""
-    try:
-        record: Mapping[str, Any] = json.loads(content)
-        return Held(note, Path(record["held"]), Path(record["source"]))
-    except (ValueError, KeyError, TypeError):
-        path = note.with_suffix(".txt")
-        return Held(note, path, path)

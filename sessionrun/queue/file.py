@@ -16,9 +16,9 @@ from typing import Final
 
 from sessionrun.model.times import format_time
 from sessionrun.queue import entries
+from sessionrun.queue.entries import Contents, format_contents, make_empty, parse_contents, project_tasks
 from sessionrun.queue.graph import choose_ready
 from sessionrun.queue.place import QueuePlace
-from sessionrun.queue.shape import Contents, format_contents, make_empty, parse_contents, project_tasks
 from sessionrun.queue.task import Changes, Draft, QueueTask, Worker
 from sessionrun.store import locks
 from sessionrun.store.files import read_regular, replace_file
@@ -61,11 +61,10 @@ class FileFeed:
 
     def claim(self, task_id: str, worker: Worker) -> QueueTask | None:
         """See `Feed`."""
-        with self._changing() as (contents, write):
-            if not entries.has_claim(contents, task_id, worker):
-                if not entries.mark_claimed(contents, task_id, worker, format_time(self._now())):
-                    return None
-                write()
+        with self._changing() as contents:
+            has_it = entries.has_claim(contents, task_id, worker)
+            if not (has_it or entries.mark_claimed(contents, task_id, worker, format_time(self._now()))):
+                return None
             return project_tasks(contents.entries)[task_id]
 
     def close(self, task_id: str, *, reason: str | None = None, worker: Worker | None = None) -> QueueTask | None:
@@ -78,28 +77,21 @@ class FileFeed:
 
     def create(self, drafts: Sequence[Draft], *, unless_known: bool = False) -> list[QueueTask | None]:
         """See `Feed`."""
-        with self._changing() as (contents, write):
+        with self._changing() as contents:
             ids = entries.add(contents, drafts, unless_known=unless_known)
-            if any(ids):
-                write()
             tasks = project_tasks(contents.entries)
             return [None if task_id is None else tasks[task_id] for task_id in ids]
 
     def edit(self, task_id: str, changes: Changes) -> QueueTask:
         """See `Feed`."""
-        with self._changing() as (contents, write):
+        with self._changing() as contents:
             entries.change(contents, task_id, changes)
-            write()
             return project_tasks(contents.entries)[task_id]
 
     def remove(self, task_id: str) -> QueueTask:
         """See `Feed`."""
-        with self._changing() as (contents, write):
-            entries.find_entry(contents, task_id)
-            task = project_tasks(contents.entries)[task_id]
-            entries.take_out(contents, task_id)
-            write()
-            return task
+        with self._changing() as contents:
+            return entries.take_out(contents, task_id)
 
     def sync(self) -> bool:
         """See `Feed`."""
@@ -107,16 +99,15 @@ class FileFeed:
 
     def _settle(
         self,
-        mark: Callable[[Contents, str, str | None], bool],
+        mark: Callable[[Contents, str, str | None], None],
         task_id: str,
         reason: str | None,
         worker: Worker | None,
     ) -> QueueTask | None:
-        with self._changing() as (contents, write):
+        with self._changing() as contents:
             if worker is not None and not entries.has_claim(contents, task_id, worker):
                 return None
-            if mark(contents, task_id, reason):
-                write()
+            mark(contents, task_id, reason)
             return project_tasks(contents.entries)[task_id]
 
     def _tasks(self) -> dict[str, QueueTask]:
@@ -130,15 +121,19 @@ class FileFeed:
         return parse_contents(content, str(self.place))
 
     @contextmanager
-    def _changing(self) -> Iterator[tuple[Contents, Callable[[], None]]]:
-        """Hold the lock; give the contents, and what writes them."""
+    def _changing(self) -> Iterator[Contents]:
+        """Hold the lock, and give the contents; the file is written if they are changed and nothing is raised."""
         with locks.holding(self._lock, LOCK_TIMEOUT_S):
             contents = self._read()
-            yield contents, lambda: self._write(contents)
+            before = format_contents(contents)
+            yield contents
+            after = format_contents(contents)
+            if after != before:
+                self._write(after)
 
-    def _write(self, contents: Contents) -> None:
+    def _write(self, content: bytes) -> None:
         try:
             mode = stat.S_IMODE(os.stat(self.place).st_mode)
         except FileNotFoundError:
             mode = _MODE
-        replace_file(self.place, format_contents(contents), durable=True, mode=mode)
+        replace_file(self.place, content, durable=True, mode=mode)

@@ -51,7 +51,7 @@ from sessionrun.runtime.supervisor import Supervisor
 from sessionrun.store import processes
 from sessionrun.store.files import open_regular
 from sessionrun.store.journal import AppendLog, read_log
-from sessionrun.store.ledger import fold_ledger, incarnation_record
+from sessionrun.store.ledger import BEGAN, fold_ledger, make_record
 from sessionrun.store.session import SessionDir
 
 LONGEST_POLL_S = 60.0
@@ -196,8 +196,8 @@ class _Executor:
         ledger = AppendLog(session.ledger_path)
         self._children = Children(ledger, session.session_id, lambda *fields: self._frames.append(list(fields)))
         self._children.note(
-            incarnation_record(
-                self.keeper_pid, self.keeper_started, processes.boot_id(), processes.pid_namespace()
+            make_record(
+                BEGAN, self.keeper_pid, self.keeper_started, processes.boot_id(), processes.pid_namespace()
             )
         )
         self._children.claimed.update(fold_ledger(read_log(session.ledger_path).payloads).jobs)

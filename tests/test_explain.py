@@ -213,7 +213,7 @@ LEDGERS: tuple[tuple[list[bytes], str], ...] = (
 def test_what_the_ledger_says_of_a_job_without_an_end(sessionrun: Command) -> None:
     from sessionrun.store import processes
     from sessionrun.store.journal import AppendLog
-    from sessionrun.store.ledger import incarnation_record
+    from sessionrun.store.ledger import BEGAN, make_record
 
     session_id = sessionrun.start({"prompts": [{"id": "a", "prompt": "sleep 600"}]})
     sessionrun.until(session_id, lambda view: view["running"] == 1)
@@ -222,7 +222,7 @@ def test_what_the_ledger_says_of_a_job_without_an_end(sessionrun: Command) -> No
     for records, said in LEDGERS:
         session.ledger_path.unlink()
         log = AppendLog(session.ledger_path)
-        log.append([incarnation_record(1, 1, processes.boot_id(), processes.pid_namespace()), *records])
+        log.append([make_record(BEGAN, 1, 1, processes.boot_id(), processes.pid_namespace()), *records])
         log.close()
         assert said in sessionrun("explain", session_id, "a").stdout
 

@@ -21,7 +21,7 @@ from sessionrun.runtime import launch, main
 from sessionrun.store import locks
 from sessionrun.store.caches import seal
 from sessionrun.store.journal import AppendLog, read_log
-from sessionrun.store.ledger import exit_record, fold_ledger
+from sessionrun.store.ledger import EXITED, fold_ledger, make_record
 from sessionrun.store.processes import Identity, start_time
 from sessionrun.store.session import SessionDir
 
@@ -113,7 +113,10 @@ def test_a_code_from_before_the_restart_counts(sessionrun: Command, crashed: str
     key = next(payload.split()[1] for payload in payloads if payload.startswith(b"S dies"))
     log = AppendLog(session.ledger_path)
     log.append(
-        [*(payload.replace(boot, b"another-boot") for payload in payloads), exit_record(key.decode(), 9 << 8)]
+        [
+            *(payload.replace(boot, b"another-boot") for payload in payloads),
+            make_record(EXITED, key.decode(), 9 << 8),
+        ]
     )
     log.close()
     assert sessionrun("resume", crashed).returncode == 0

@@ -34,16 +34,7 @@ from sessionrun.store.creation import create_session, discard_session
 from sessionrun.store.files import NotRegular, name_beside, read_regular, remove_left, replace_file
 from sessionrun.store.inbox import drop_request, has_request, send_request
 from sessionrun.store.journal import AppendLog, parse_log, read_log
-from sessionrun.store.ledger import (
-    claim_record,
-    exit_record,
-    failure_record,
-    fold_ledger,
-    gone_record,
-    incarnation_record,
-    spawn_record,
-    try_record,
-)
+from sessionrun.store.ledger import BEGAN, CLAIMED, EXITED, FAILED, GONE, SPAWNED, TRIED, fold_ledger, make_record
 from sessionrun.store.lookup import find_session
 from sessionrun.store.requests import load_requests
 from sessionrun.store.session import SessionDir, iterate_sessions
@@ -191,14 +182,14 @@ def test_the_ledger_adds_up() -> None:
     other = KEY._replace(task="b")
     ledger = fold_ledger(
         [
-            incarnation_record(1, 2, "boot", "ns"),
-            claim_record(KEY.text()),
-            claim_record(other.text()),
-            try_record(KEY.text(), 10.0),
-            spawn_record(KEY.text(), 77, 1234),
-            exit_record(KEY.text(), 256),
-            try_record(other.text(), 3.0),
-            failure_record(other.text(), 2),
+            make_record(BEGAN, 1, 2, "boot", "ns"),
+            make_record(CLAIMED, KEY.text()),
+            make_record(CLAIMED, other.text()),
+            make_record(TRIED, KEY.text(), 10.0),
+            make_record(SPAWNED, KEY.text(), 77, 1234),
+            make_record(EXITED, KEY.text(), 256),
+            make_record(TRIED, other.text(), 3.0),
+            make_record(FAILED, other.text(), 2),
         ]
     )
     one, two = ledger.jobs[KEY.text()], ledger.jobs[other.text()]
@@ -206,7 +197,8 @@ def test_the_ledger_adds_up() -> None:
     assert (one.tried, one.pid, one.started, one.wait_status, one.errno) == (True, 77, 1234, 256, None)
     assert (two.tried, two.pid, two.wait_status, two.errno) == (True, None, None, 2)
     assert (one.grace_s, one.is_open, two.is_open) == (10.0, True, False)  # a process of it may still be left
-    ledger = fold_ledger([claim_record("a"), try_record("a", 1.0), exit_record("a", 0), gone_record("a")])
+    records = make_record(CLAIMED, "a"), make_record(TRIED, "a", 1.0), make_record(EXITED, "a", 0)
+    ledger = fold_ledger([*records, make_record(GONE, "a")])
     assert not ledger.jobs["a"].is_open
 
 
@@ -216,7 +208,8 @@ def test_any_ledger_can_be_read(payloads: list[bytes]) -> None:
 
 
 def test_records_of_a_later_version_are_passed_over() -> None:
-    ledger = fold_ledger([b"? something new", b"S a/1/1/work/1", b"X a/1/1/work/1 many", claim_record(KEY.text())])
+    later = [b"? something new", b"S a/1/1/work/1", b"X a/1/1/work/1 many"]
+    ledger = fold_ledger([*later, make_record(CLAIMED, KEY.text())])
     assert ledger.jobs[KEY.text()].wait_status is None
 
 

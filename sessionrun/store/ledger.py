@@ -29,6 +29,21 @@ REFUSALS: Final = frozenset(
 )
 """No room now, of processes, memory, descriptors or files: not the task's fault."""
 
+BEGAN: Final = "K"
+CLAIMED: Final = "C"
+TRIED: Final = "T"
+SPAWNED: Final = "S"
+EXITED: Final = "X"
+LEFT: Final = "B"
+GONE: Final = "Z"
+FAILED: Final = "F"
+LOST: Final = "L"
+GAVE_UP: Final = "G"
+OVER: Final = "O"
+ACKNOWLEDGED: Final = "A"
+
+_FLAGS: Final = {GONE: "gone", LOST: "lost", OVER: "over", ACKNOWLEDGED: "acked"}
+_OF_JOBS: Final = (CLAIMED, TRIED, SPAWNED, EXITED, LEFT, FAILED, *_FLAGS)
 
 STOPPED: Final = b"s"
 KILLED: Final = b"k"
@@ -87,64 +102,9 @@ class Ledger:
         self.jobs: dict[str, LedgerJob] = {}
 
 
-def claim_record(key: str) -> bytes:
-    """The job is claimed."""
-    return b"C " + key.encode()
-
-
-def try_record(key: str, grace_s: float) -> bytes:
-    """The start is about to be tried."""
-    return b"T %b %b" % (key.encode(), repr(grace_s).encode())
-
-
-def spawn_record(key: str, pid: int, started: int) -> bytes:
-    """The process exists."""
-    return b"S %b %d %d" % (key.encode(), pid, started)
-
-
-def exit_record(key: str, wait_status: int) -> bytes:
-    """The process ended."""
-    return b"X %b %d" % (key.encode(), wait_status)
-
-
-def left_record(key: str, how: bytes, command: bytes) -> bytes:
-    """It left that behind."""
-    return b"B %b %b %b" % (key.encode(), how, command.hex().encode())
-
-
-def gone_record(key: str) -> bytes:
-    """Nothing of its tree is left."""
-    return b"Z " + key.encode()
-
-
-def lost_record(key: str) -> bytes:
-    """Its end was not seen."""
-    return b"L " + key.encode()
-
-
-def failure_record(key: str, errno: int) -> bytes:
-    """The process could not be started."""
-    return b"F %b %d" % (key.encode(), errno)
-
-
-def incarnation_record(pid: int, started: int, boot_id: str, pid_ns: str) -> bytes:
-    """A keeper began to write."""
-    return b"K %d %d %b %b" % (pid, started, boot_id.encode() or b"-", pid_ns.encode() or b"-")
-
-
-def over_record(key: str) -> bytes:
-    """It is ended because the lease of its node is over."""
-    return b"O " + key.encode()
-
-
-def acknowledged_record(key: str) -> bytes:
-    """Its end is known to its session."""
-    return b"A " + key.encode()
-
-
-def gave_up_record() -> bytes:
-    """The keeper gave up starting supervisors."""
-    return b"G"
+def make_record(kind: str, *words: object) -> bytes:
+    """The payload of a record; its words, as the head of this module lists them, hold no space."""
+    return " ".join((kind, *map(str, words))).encode()
 
 
 def fold_ledger(payloads: Iterable[bytes]) -> Ledger:
@@ -160,29 +120,23 @@ def fold_ledger(payloads: Iterable[bytes]) -> Ledger:
 
 
 def _fold_record(ledger: Ledger, kind: str, words: list[str]) -> None:
-    if kind == "K":
+    if kind == BEGAN:
         ledger.pid, ledger.started = int(words[0]), int(words[1])
         ledger.boot_id, ledger.pid_ns = words[2], words[3]
         return
-    if kind not in ("C", "T", "S", "X", "B", "Z", "F", "L", "O", "A"):
+    if kind not in _OF_JOBS:
         return
     job = ledger.jobs.setdefault(words[0], LedgerJob(ledger.boot_id, ledger.pid_ns))
-    if kind == "T":
+    if kind == TRIED:
         job.tried = True
         job.grace_s = float(words[1])
-    elif kind == "B":
+    elif kind == LEFT:
         job.left.append((words[1].encode(), bytes.fromhex(words[2])))
-    elif kind == "Z":
-        job.gone = True
-    elif kind == "S":
+    elif kind == SPAWNED:
         job.pid, job.started = int(words[1]), int(words[2])
-    elif kind == "X":
+    elif kind == EXITED:
         job.wait_status = int(words[1])
-    elif kind == "F":
+    elif kind == FAILED:
         job.errno = int(words[1])
-    elif kind == "L":
-        job.lost = True
-    elif kind == "O":
-        job.over = True
-    elif kind == "A":
-        job.acked = True
+    elif kind in _FLAGS:
+        setattr(job, _FLAGS[kind], True)

@@ -84,11 +84,11 @@ def by_test(*words: str) -> Catcher:
 
 CHILDREN: Final = "runtime/keeper/children.py"
 CLAIM: Final = """\
-            self._ledger.append([claim_record(order.key) for order in orders])
+            self._ledger.append([make_record(CLAIMED, order.key) for order in orders])
             self._ledger.sync()
 """
-TRY: Final = "            self._ledger.append([try_record(order.key, order.grace_s)])\n"
-S_NOTE: Final = "        self.note(spawn_record(order.key, pid, started))\n"
+TRY: Final = "            self._ledger.append([make_record(TRIED, order.key, order.grace_s)])\n"
+S_NOTE: Final = "        self.note(make_record(SPAWNED, order.key, pid, started))\n"
 REAP: Final = """\
             if child is not None and status is not None and not self._record_exit(child, status):
                 # the disk is full: it stays unreaped, and known to the kernel, until there is room
@@ -120,8 +120,8 @@ MUTANTS: Final = (
             (TRY, "            pass\n"),
             (
                 S_NOTE,
-                "        self._ledger.append(\n            [claim_record(order.key), "
-                "try_record(order.key, 3.0), spawn_record(order.key, pid, started)]\n        )\n",
+                "        self._ledger.append(\n            [make_record(CLAIMED, order.key), "
+                "make_record(TRIED, order.key, 3.0), make_record(SPAWNED, order.key, pid, started)]\n        )\n",
             ),
             (
                 "        try:\n        except StoreError as error:\n            self._refuse(orders, str(error))\n"
@@ -135,7 +135,7 @@ MUTANTS: Final = (
     Mutant(
         "reap before record",
         CHILDREN,
-        ((REAP, ""), (STATUS, STATUS + "            self.note(exit_record(child.key, raw))\n")),
+        ((REAP, ""), (STATUS, STATUS + "            self.note(make_record(EXITED, child.key, raw))\n")),
         by_points("start", "keeper"),
         "sweep of the keeper",
     ),

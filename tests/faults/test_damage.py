@@ -21,7 +21,7 @@ import pytest
 from sessionrun.runtime.keeper.command import root_command
 from sessionrun.store import locks
 from sessionrun.store.journal import AppendLog, read_log
-from sessionrun.store.ledger import claim_record, exit_record, gone_record, spawn_record, try_record
+from sessionrun.store.ledger import CLAIMED, EXITED, GONE, SPAWNED, TRIED, make_record
 from sessionrun.store.processes import Identity, is_alive, send_signal, start_time
 from sessionrun.store.session import SessionDir
 
@@ -220,8 +220,8 @@ def test_a_keeper_reads_the_ledger_once_it_has_the_lock(dead: Dead) -> None:
         assert not wait_until(lambda: not locks.is_held(session.path / "keeper.lock"), 0.5)  # it has begun to wait
         key = "waits/1/1/work/1"
         log = AppendLog(session.ledger_path)
-        log.append([claim_record(key), try_record(key, 3.0), spawn_record(key, 2, 1)])
-        log.append([exit_record(key, 6 << 8), gone_record(key)])
+        log.append([make_record(CLAIMED, key), make_record(TRIED, key, 3.0), make_record(SPAWNED, key, 2, 1)])
+        log.append([make_record(EXITED, key, 6 << 8), make_record(GONE, key)])
         log.close()
         os.close(keeper_fd)
         assert wait_until(lambda: has_ended(session), END_S)

@@ -13,7 +13,7 @@ from typing import Final
 
 from sessionrun.runtime.keeper.children import Child, Children
 from sessionrun.store import processes
-from sessionrun.store.ledger import Ledger, LedgerJob, gone_record, lost_record, spawn_record
+from sessionrun.store.ledger import GONE, LOST, SPAWNED, Ledger, LedgerJob, make_record
 from sessionrun.store.processes import Identity
 
 SEARCHES: Final = 4
@@ -79,7 +79,7 @@ class Adopted:
         note = self._children.note
         for key, job in _complete(ledger, session_id, note):
             if job.pid is None or not processes.is_here(job.boot_id, job.pid_ns):
-                note(lost_record(key) if job.wait_status is None else gone_record(key))
+                note(make_record(LOST if job.wait_status is None else GONE, key))
                 continue
             leader = Identity(job.pid, job.started or 0)
             child = Child(key, leader, f"{session_id}/{key}", job.grace_s, ours=False, status=job.wait_status)
@@ -162,5 +162,5 @@ def _complete(ledger: Ledger, session_id: str, note: Callable[[bytes], None]) ->
             if job.pid is None and leaders:
                 leader = min((seen.identities[pid] for pid in leaders), key=lambda identity: identity.started)
                 job.pid, job.started = leader.pid, leader.started
-                note(spawn_record(key, leader.pid, leader.started))
+                note(make_record(SPAWNED, key, leader.pid, leader.started))
     yield from unsure.items()

@@ -27,15 +27,16 @@ from sessionrun.store import crashpoint, processes
 from sessionrun.store.files import no_umask, open_regular
 from sessionrun.store.journal import AppendLog
 from sessionrun.store.ledger import (
+    CLAIMED,
+    EXITED,
+    FAILED,
+    GONE,
+    LEFT,
+    LOST,
     REFUSALS,
-    claim_record,
-    exit_record,
-    failure_record,
-    gone_record,
-    left_record,
-    lost_record,
-    spawn_record,
-    try_record,
+    SPAWNED,
+    TRIED,
+    make_record,
 )
 from sessionrun.store.processes import JOB_MARKER, Identity
 
@@ -154,7 +155,7 @@ class Children:
                 self._tell(b"D", order.key.encode())
         orders = [order for order in orders if order.key not in self.claimed]
         try:
-            self._ledger.append([claim_record(order.key) for order in orders])
+            self._ledger.append([make_record(CLAIMED, order.key) for order in orders])
             self._ledger.sync()
         except StoreError as error:
             self._refuse(orders, str(error))
@@ -183,7 +184,7 @@ class Children:
         environ.update(zip(order.env[::2], order.env[1::2], strict=True))
         environ[JOB_MARKER.encode()] = marker.encode()
         try:
-            self._ledger.append([try_record(order.key, order.grace_s)])
+            self._ledger.append([make_record(TRIED, order.key, order.grace_s)])
         except StoreError as error:
             return str(error)
         try:
@@ -206,13 +207,13 @@ class Children:
         crashpoint.step()
         started = processes.start_time(pid, zombie=True) or 0
         self.add(Child(order.key, Identity(pid, started), marker, order.grace_s, keeps=order.keeps))
-        self.note(spawn_record(order.key, pid, started))
+        self.note(make_record(SPAWNED, order.key, pid, started))
         self._tell(b"P", order.key.encode(), b"%d" % pid, b"%d" % started, b"%d" % self._ledger.end)
         return None
 
     def _not_started(self, order: JobOrder, error: OSError | ValueError) -> str | None:
         number = (error.errno if isinstance(error, OSError) else None) or errno.EINVAL
-        self.note(failure_record(order.key, number))
+        self.note(make_record(FAILED, order.key, number))
         if number in REFUSALS:
             return os.strerror(number)
         detail = _find_fault(order) or os.fsencode(os.strerror(number))
@@ -258,7 +259,7 @@ class Children:
     def _record_exit(self, child: Child, status: int) -> bool:
         """Record how a child ended; False while the disk refuses, and nothing was recorded."""
         self.on_end(child.key, status)
-        self.note(exit_record(child.key, status))
+        self.note(make_record(EXITED, child.key, status))
         if self._backlog:
             self._backlog.pop()
             return False
@@ -267,7 +268,7 @@ class Children:
     def take_exit(self, child: Child, status: int) -> None:
         """Record how a child ended, as the root saw it."""
         self.on_end(child.key, status)
-        self.note(exit_record(child.key, status))
+        self.note(make_record(EXITED, child.key, status))
         child.status, child.watched = status, True
 
     def settle(self, ended: Sequence[Child]) -> None:
@@ -302,7 +303,7 @@ class Children:
         """Its end is told once all of its tree is gone."""
         key = child.key.encode()
         left = self._note_left(child)
-        self.note(lost_record(child.key) if child.status is None else gone_record(child.key))
+        self.note(make_record(LOST if child.status is None else GONE, child.key))
         del self.by_key[child.key]
         self.by_pid.pop(child.leader.pid, None)
         if child.status is None:
@@ -322,7 +323,7 @@ class Children:
             stopped = name_stopped(child.stop.members) if child.stop is not None else []
             child.left = [*killed, *stopped][:MAX_LEFT]
         for how, command in child.left:
-            self.note(left_record(child.key, how, command))
+            self.note(make_record(LEFT, child.key, how.decode(), command.hex()))
         return child.left
 
     # --- stopping ---

@@ -15,7 +15,7 @@ from typing import Final
 
 from sessionrun.runtime.keeper.children import Children
 from sessionrun.runtime.keeper.lease import LeaseFile, boot_ns
-from sessionrun.store.ledger import acknowledged_record, over_record
+from sessionrun.store.ledger import ACKNOWLEDGED, OVER, make_record
 
 AGAIN_S: Final = 0.1
 
@@ -38,7 +38,7 @@ class Leased:
         if kind == b"V" and self._lease.renew(int(fields[1]), int(fields[2]), boot_ns()):
             self._file.write(self._lease)
         elif kind == b"A":
-            self._children.note(acknowledged_record(fields[1].decode()))
+            self._children.note(make_record(ACKNOWLEDGED, fields[1].decode()))
         elif kind == b"O":
             self._end(fields[1].decode(), now=True)
 
@@ -69,7 +69,7 @@ class Leased:
 
     def _note_over(self, key: str) -> None:
         self._over.add(key)
-        self._children.note(over_record(key))
+        self._children.note(make_record(OVER, key))
         self._tell(b"O", key.encode())
 
     def next_time(self) -> float | None:

@@ -20,7 +20,7 @@ from sessionrun.runtime.keeper.nested import end_strays
 from sessionrun.runtime.keeper.wire import Connection, unpack_job
 from sessionrun.store import crashpoint, locks, processes
 from sessionrun.store.journal import AppendLog, read_log
-from sessionrun.store.ledger import fold_ledger, gave_up_record, incarnation_record
+from sessionrun.store.ledger import BEGAN, GAVE_UP, fold_ledger, make_record
 
 if TYPE_CHECKING:
     from sessionrun.runtime.keeper.leased import Leased
@@ -78,9 +78,8 @@ class Keeper:
         self._adopted = Adopted(self._children, self._codes)
         self._quit_by: float | None = None
         self._me = processes.Identity(os.getpid(), processes.start_time(os.getpid()) or 0)
-        self._children.note(
-            incarnation_record(self._me.pid, self._me.started, processes.boot_id(), processes.pid_namespace())
-        )
+        where = processes.boot_id() or "-", processes.pid_namespace() or "-"
+        self._children.note(make_record(BEGAN, self._me.pid, self._me.started, *where))
         ledger = fold_ledger(contents.payloads)
         self._children.claimed.update(ledger.jobs)
         self._leased = _open_lease(session, self._children, self._tell)
@@ -147,7 +146,7 @@ class Keeper:
     def _supervisor_ended(self, status: int) -> None:
         self._supervisor.ended(status, working=bool(self._children.by_key))
         if self._supervisor.given_up:
-            self._children.note(gave_up_record())
+            self._children.note(make_record(GAVE_UP))
 
     def _is_done(self) -> bool:
         if self._children.by_key:

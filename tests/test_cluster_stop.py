@@ -14,8 +14,8 @@ from conftest import Command, eventually
 from test_cluster import git, is_up, let_go, make_repository, start, waiting
 from test_cluster_protocol import JOB, Cluster, end
 
-from sessionrun.cluster.leaving import NODE_STOPPED, QUIET_S
-from sessionrun.cluster.messages import ABANDON, NEVER_DELIVERED
+from sessionrun.cluster.messages import ABANDON, NEVER_DELIVERED, NODE_STOPPED
+from sessionrun.cluster.records import QUIET_S
 from sessionrun.cluster.stopping import AWAY_S, LONGEST_S, stop_nodes
 from sessionrun.runtime.node.successor import LOOP_VARIABLE, is_succeeded, name_loop, take_over
 

@@ -44,6 +44,7 @@ NEVER_DELIVERED: Final = "its order was never delivered"
 STOPPED: Final = "it was stopped before its order was delivered"
 NEVER_SUBMITTED: Final = "its order never reached the scheduler"
 NOT_THERE: Final = "its node does not have it"
+NODE_STOPPED: Final = "its node was stopped with the cluster"
 LEASE_OVER: Final = "the lease of its node was over"
 
 

@@ -19,12 +19,12 @@ from collections.abc import Iterable
 from heapq import heappop, heappush
 from typing import Final
 
-from sessionrun.cluster.leaving import NODE_STOPPED, may_leave, note_tick, takes
 from sessionrun.cluster.messages import (
     ABANDON,
     LEASE_OVER,
     NEVER_DELIVERED,
     NEVER_SUBMITTED,
+    NODE_STOPPED,
     NOT_THERE,
     STOPPED,
     Message,
@@ -32,7 +32,6 @@ from sessionrun.cluster.messages import (
     session_of,
 )
 from sessionrun.cluster.records import Node, Permit, Session
-from sessionrun.cluster.show import show_node
 from sessionrun.cluster.timers import Timers, lease_of
 
 CLOSED_S: Final = 600.0
@@ -64,7 +63,7 @@ class Permits:
             return False
         about = tick["name"], tick["slots"], tick["version"], tick["walls"]
         if (
-            note_tick(node, tick)
+            node.note_tick(tick)
             or not node.lives
             or node.silent
             or about != (node.name, node.slots, node.version, node.walls)
@@ -183,7 +182,7 @@ class Permits:
         node.held, node.ends = [], []
         times = {"tick": self.timers.tick, "lease": self.timers.lease, "grace": self.timers.grace}
         lists = {"orders": orders, "stop": stop, "void": void, "ack": ends, "wrote": wrote}
-        lists["leave"] = may_leave(node, now)
+        lists["leave"] = node.may_leave(now)
         return {"seq": node.seq, "epoch": self.epoch, "renew": renews, "times": times, **lists}
 
     def _choose_offers(self, node: Node) -> list[Permit]:
@@ -191,7 +190,7 @@ class Permits:
         if not node.offers:
             return []
         used = sum(permit.state == "delivered" for permit in node.permits.values())
-        return [p for p in node.offers.values() if takes(node, p)][: max(0, node.slots - used)]
+        return [p for p in node.offers.values() if node.takes(p)][: max(0, node.slots - used)]
 
     def answer_empty(self, seq: int) -> Message:
         """The answer to a tick after which another one came: it counts for nothing."""
@@ -340,12 +339,25 @@ class Permits:
             for permit in news
             if permit.state == "dead"
         ]
-        shown = (show_node(node, now, self.timers.lease) for node in self.nodes.values())
-        nodes = None if session.nodes_told == self._nodes_version else [*shown]
+        nodes = None if session.nodes_told == self._nodes_version else self.show_nodes(now)
         session.nodes_told = self._nodes_version
         begun = [{"job": permit.job} for permit in news if permit.begun and permit.state == "delivered"]
         lists = {"begun": begun, "ends": ends, "dead": dead, "out": out}
         return {"state": "ok", "epoch": self.epoch, "nodes": nodes, **lists}
+
+    def show_nodes(self, now: float) -> list[Message]:
+        """The nodes as sessions and people see them."""
+        return [node.show(now, self.timers.lease) for node in self.nodes.values()]
+
+    def show(self, now: float) -> Message:
+        """The cluster as people see it: nodes, and sessions that have not ended."""
+        self.advance(now)
+        living = [
+            {"id": name, "jobs": len(session.permits)}
+            for name, session in self.sessions.items()
+            if session.closed_at is None
+        ]
+        return {"epoch": self.epoch, "nodes": self.show_nodes(now), "sessions": living}
 
     def reply_nothing(self, state: ReplyState = "ok") -> Message:
         """A reply without news: to a call after which another one came, or that was not taken."""

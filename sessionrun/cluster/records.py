@@ -1,10 +1,18 @@
-"""What the scheduler knows of a node, of a session, and of one job.  `permits` changes them."""
+"""What the scheduler knows of a node, of a session, and of one job.  `permits` changes them.
+
+Nodes that are to end get no new jobs, and go when what they have is done with.  Only a RELEASE still runs there,
+so that the work of a task comes home first.  A node that waits too long for a session goes all the same: what it
+has not told it tells when it is started again.
+"""
 
 from __future__ import annotations
 
-from typing import Literal, TypeAlias
+from typing import Final, Literal, TypeAlias
 
-from sessionrun.cluster.messages import Message
+from sessionrun.cluster.messages import Message, phase_of
+
+QUIET_S: Final = 2.0
+"""A node goes when no session has wanted anything of it for so long: after the end of a job a RELEASE may come."""
 
 State: TypeAlias = Literal["offered", "delivered", "ended", "dead"]
 
@@ -43,6 +51,48 @@ class Node:
         """Whether a tick was sent after all that came.  The clock of a machine begins anew with each boot."""
         return bool((tick["boot"], tick["seq"]) > (self.boot, self.seq))
 
+    def takes(self, permit: Permit) -> bool:
+        """Whether an order may still go to the node."""
+        return self.leaves_by is None or phase_of(permit.job) == "release"
+
+    def may_leave(self, now: float) -> bool:
+        """Whether the answer that is made now sends the node away."""
+        if self.leaves_by is None:
+            return False
+        if self.ticked or any(permit.is_wanted for permit in self.permits.values()):
+            self.quiet_since = now
+        leaves = now > self.leaves_by or (not self.ticked and now - self.quiet_since > QUIET_S)
+        self.left_at = now if leaves else None
+        return leaves
+
+    def note_tick(self, tick: Message) -> bool:
+        """It has not gone; returns whether it was to go, and is to stay: it was started anew."""
+        self.left_at, self.ticked = None, list(tick["held"])
+        if self.leaves_by is None or tick["epoch"] is not None:
+            return False
+        self.leaves_by = None
+        return True
+
+    def show(self, now: float, lease: float) -> Message:
+        """The node as sessions and people see it.
+
+        `used` are its slots in use, by all sessions; `lease_s` is what is left of its lease, and `silent_s` how
+        long there has been no contact (seconds, or None).
+        """
+        used = sum(permit.state in ("offered", "delivered") for permit in self.permits.values())
+        left_s = round(self.until - now, 1)
+        return {
+            "id": self.node_id,
+            "name": self.name,
+            "slots": self.slots,
+            "version": self.version,
+            "walls": self.walls,
+            "silent_s": round(lease - left_s, 1) if self.silent else None,
+            "lease_s": max(0.0, left_s) if self.lives else None,
+            "lives": self.lives and self.leaves_by is None,
+            "used": min(used, self.slots),
+        }
+
 
 class Permit:
     """One job."""
@@ -75,6 +125,12 @@ class Permit:
         self.ran = False
         self.end: Message | None = None
         self.chunks: dict[str, Message] = {}
+
+    @property
+    def is_wanted(self) -> bool:
+        """Whether something of the job is still to be done on its node."""
+        is_release = phase_of(self.job) == "release"
+        return self.state in ("delivered", "ended") or (self.state == "offered" and is_release)
 
 
 class Session:

@@ -266,7 +266,7 @@ def _run(cluster: Cluster, call: Coroutine[Any, Any, _T]) -> _T:
 
 
 def show_cluster(cluster: Cluster) -> dict[str, Any]:
-    """What the cluster's scheduler shows of itself: see `sessionrun.cluster.show`.
+    """What the cluster's scheduler shows of itself: see `Permits.show`.
 
     Raises:
         InputError: it cannot be reached, or is no scheduler of ours.

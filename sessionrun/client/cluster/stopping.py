@@ -16,7 +16,7 @@ from sessionrun.model.phrases import name_some
 
 LOOK_S: Final = 0.3
 NODES_TIMEOUT_S: Final = 90.0
-"""Longer than a node waits for sessions (`cluster.leaving`)."""
+"""Longer than a node waits for sessions (`cluster.records`)."""
 
 HEAD_TIMEOUT_S: Final = 15.0
 NAMED: Final = 5

@@ -17,7 +17,6 @@ import orjson
 
 from sessionrun.cluster.messages import PROTOCOL, Message
 from sessionrun.cluster.permits import Permits
-from sessionrun.cluster.show import show_cluster
 from sessionrun.cluster.stopping import stop_nodes
 from sessionrun.cluster.timers import Timers, name_epoch, parse_timers
 from sessionrun.runtime.node.directory import EXIT_LEFT
@@ -95,11 +94,7 @@ class WaitingRoom:
         fault = self._find_fault(orjson.loads(body))
         if fault:
             return orjson.dumps({"refused": fault})
-        permits, now = self._permits, time.monotonic()
-        permits.advance(now)
-        return orjson.dumps(
-            show_cluster(permits.epoch, permits.nodes, permits.sessions, now, permits.timers.lease)
-        )
+        return orjson.dumps(self._permits.show(time.monotonic()))
 
     async def stop(self, body: bytes) -> bytes:
         """End the nodes or, with `head`, this scheduler; says how far that is."""

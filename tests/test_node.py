@@ -224,74 +224,39 @@ def test_a_job_that_comes_again_before_its_folder_is_removed_has_all_of_its_file
     assert found == {str(number): str(number) for number in range(20)}
 
 
-def test_a_new_link_finds_the_jobs_that_its_log_has_and_nothing_else(own_place: Path) -> None:
-    """A link may have been killed before it had noted a job, or while it did."""
-    (own_place / "jobs").mkdir()
-    spool = Spool(own_place / "jobs")
-    noted, torn, forgotten = (
-        spool.place(f"{SID}/{task}/1/1/work/1", make_order(task, "/bin/true"))[0] for task in ("a", "b", "c")
-    )
-    spool.note([noted, forgotten], [noted, forgotten])
-    with open(own_place / "orders", "ab") as log:
-        log.write(b'00000000 {"job":')
-    again = Spool(own_place / "jobs")
-    assert [job.job for job in again.load()] == [noted.job, forgotten.job]
-    assert noted.folder.exists() and not torn.folder.exists()
-    again.renew([noted])
-    later, _ = again.place(f"{SID}/d/1/1/work/1", make_order("d", "/bin/true"))
-    again.note([later], [noted, later])
-    found = list(Spool(own_place / "jobs").load())
-    assert [job.job for job in found] == [noted.job, later.job]
-    assert [job.outputs for job in found] == [["task-a.txt", "task-a.err"], ["task-d.txt", "task-d.err"]]
-    assert not forgotten.folder.exists()
-
-
-def test_no_job_is_lost_to_a_new_link_by_what_it_did_to_its_folder_or_by_damage_to_the_log(
-    own_place: Path,
-) -> None:
-    (own_place / "jobs").mkdir()
-    spool, names = Spool(own_place / "jobs"), [f"{SID}/{task}/1/1/work/1" for task in "abc"]
-    for name, rescue in zip(names, (None, "jobs/b", None), strict=True):
-        job, _ = spool.place(name, make_order(name.split("/")[1], "/bin/true", rescue=rescue))
-        spool.note([job], [])
-        if rescue is not None:
-            for number in (1, 2):
-                (job.folder / rescue / f"rescue-00000{number}-{number:040x}.pack").mkdir(parents=True)
-    shutil.rmtree(job.folder)
-    assert [job.job for job in Spool(own_place / "jobs").load()] == names
-    lines = (own_place / "orders").read_bytes().splitlines(keepends=True)
-    (own_place / "orders").write_bytes(lines[0] + b"\0" * 40 + b"\n" + lines[1] + lines[2] + lines[0][:20])
-    again = Spool(own_place / "jobs")
-    assert [job.job for job in again.load()] == names
-    again.note([again.place(f"{SID}/d/1/1/work/1", make_order("d", "/bin/true"))[0]], [])
-    assert [job.job for job in Spool(own_place / "jobs").load()] == [*names, f"{SID}/d/1/1/work/1"]
-
-
-def test_the_log_of_orders_does_not_grow_without_end(own_place: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("sessionrun.runtime.node.spool.MAX_LOG", 2000)
-    (own_place / "jobs").mkdir()
-    spool = Spool(own_place / "jobs")
-    lasting, _ = spool.place(f"{SID}/t/1/1/work/1", make_order("t", "/bin/true"))
-    spool.note([lasting], [lasting])
-    for attempt in range(2, 200):
-        job, _ = spool.place(f"{SID}/t/{attempt}/1/work/1", make_order("t", "/bin/true"))
-        spool.note([job], [lasting, job])
-        spool.forget(job)
-    eventually(lambda: len(list((own_place / "jobs").iterdir())) == 1)
-    assert (own_place / "orders").stat().st_size < 3000
-    assert next(Spool(own_place / "jobs").load()).job == lasting.job
+def test_a_new_link_finds_the_jobs_whose_files_are_whole_and_nothing_else(own_place: Path) -> None:
+    """Whatever a job did to its folder.  A link may have been killed before it had noted one, or while it did."""
+    jobs = own_place / "jobs"
+    jobs.mkdir()
+    spool, names = Spool(jobs), [f"{SID}/{task}/1/1/work/1" for task in "abcde"]
+    placed = [
+        spool.place(name, make_order(name.split("/")[1], "/bin/true", rescue=rescue))[0]
+        for name, rescue in zip(names, (None, "jobs/b", None, None, None), strict=True)
+    ]
+    kept = [job.folder.with_name(f"{job.folder.name}.json") for job in placed]
+    for number in (1, 2):
+        (placed[1].folder / "jobs" / "b" / f"rescue-00000{number}-{number:040x}.pack").mkdir(parents=True)
+    shutil.rmtree(placed[0].folder)
+    kept[2].unlink()
+    kept[3].write_bytes(kept[3].read_bytes()[:20])
+    spool.forget(placed[4])
+    eventually(lambda: not placed[4].folder.exists())
+    (jobs / f"{placed[1].folder.name}.rescue").mkdir()
+    found = list(Spool(jobs).load())
+    assert [job.job for job in found] == names[:2]
+    assert found[0].outputs == ["task-a.txt", "task-a.err"]
+    assert sorted(path.name for path in jobs.iterdir()) == [kept[0].name, placed[1].folder.name, kept[1].name]
 
 
 def test_a_job_that_cannot_be_noted_is_given_back_and_never_starts(
-    nodes: list[NodeUnderTest], own_place: Path, monkeypatch: pytest.MonkeyPatch
+    nodes: list[NodeUnderTest], own_place: Path
 ) -> None:
-    monkeypatch.setenv("SESSIONRUN_CRASH_AT", "link:1:EIO")
-    monkeypatch.setenv("SESSIONRUN_CRASH_MARKS", str(own_place))
     node = begin(nodes, own_place)
+    (node.site.path / "jobs" / f"{SID},t,1,1,work,1.json").mkdir()
     job = node.submit("t", "/bin/sh", "-c", "echo ran")
     node.pump(lambda: job in node.ends)
     assert (node.ends[job]["kind"], node.ends[job]["verdict"]) == ("lost", "void")
-    assert "cannot write" in node.ends[job]["reason"] and node.ledger_words(job) == ""
+    assert "irectory" in node.ends[job]["reason"] and node.ledger_words(job) == ""
     other = node.submit("u", "/bin/sh", "-c", "echo ran")
     node.pump(lambda: other in node.ends and node.text(other))
     assert node.ends[other]["wait_status"] == 0 and node.text(job) == b""

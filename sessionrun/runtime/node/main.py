@@ -16,7 +16,6 @@ import select
 import socket
 import sys
 import time
-from collections.abc import Mapping
 from pathlib import Path
 from typing import Final, NoReturn
 
@@ -32,7 +31,7 @@ from sessionrun.runtime.executors.orders import NotSet, describe_end
 from sessionrun.runtime.executors.protocol import Exit, read_frame
 from sessionrun.runtime.keeper.command import EXIT_REFUSED, EXIT_TAKEN, say
 from sessionrun.runtime.keeper.lease import boot_ns
-from sessionrun.runtime.keeper.wire import Connection, JobOrder, pack_job
+from sessionrun.runtime.keeper.wire import Connection, pack_job
 from sessionrun.runtime.node.directory import JOBS, SOCKET, NodeSite, load_site, note_left
 from sessionrun.runtime.node.disks import Disks
 from sessionrun.runtime.node.rescues import Rescues
@@ -108,7 +107,6 @@ class LinkProcess:
             job.over = about.over
             self._jobs[job.job] = job
             self._judge(job, ledger, offset)
-        self._spool.renew(self._jobs.values())
 
     def _judge(self, job: SpooledJob, ledger: Ledger, offset: int) -> None:
         notice = judge_job(key_of(job.job), ledger.jobs[job.job], ledger, offset, was_seen=False)
@@ -262,8 +260,8 @@ class LinkProcess:
             self._end()
         if tasks.until_ns is not None:
             self._keeper.send(b"V", b"%d" % tasks.until_ns, b"%d" % tasks.grace_ns)
-        if tasks.orders:
-            self._start(tasks.orders)
+        for name, order in tasks.orders.items():
+            self._start(name, order)
         for name, level in tasks.stop:
             job = self._jobs.get(name)
             if job is not None and job.end is None:
@@ -285,35 +283,20 @@ class LinkProcess:
         for job in known:
             self._spool.forget(job)
 
-    def _start(self, orders: Mapping[str, Message]) -> None:
-        """Have the keeper start jobs, once the log of the spool has them."""
-        placed = [(name, *found) for name, order in orders.items() if (found := self._place(name, order))]
-        self._jobs |= {name: job for name, job, _ in placed}
-        try:
-            self._spool.note([job for _, job, _ in placed], self._jobs.values())
-        except StoreError as error:
-            for name, _, _ in placed:
-                self._refuse_order(name, str(error))
-            return
-        for _, _, process in placed:
-            self._keeper.send(*pack_job(process))
-
-    def _place(self, name: str, order: Message) -> tuple[SpooledJob, JobOrder] | None:
-        """Write the files of an order; None: it is there already, or cannot be used, which is told."""
+    def _start(self, name: str, order: Message) -> None:
+        """Have the keeper start a job, once its files are there; an order that cannot be used ends."""
         if name in self._jobs:
-            return None
+            return
         try:
-            return self._spool.place(name, order)
+            self._jobs[name], process = self._spool.place(name, order)
+            self._keeper.send(*pack_job(process))
         except NotSet as fault:
             self._refuse(name, Exit(key_of(name), None, detail=str(fault)))
         except (OSError, ValueError, KeyError, TypeError, AttributeError) as error:
-            self._refuse_order(name, getattr(error, "strerror", None) or f"{type(error).__name__}: {error}")
-        return None
-
-    def _refuse_order(self, name: str, why: str) -> None:
-        say(f"{name}: its order cannot be used: {why}")
-        reason = f"its order cannot be used on this node: {why}"
-        self._refuse(name, JobLost(key_of(name), "void", reason))
+            why = getattr(error, "strerror", None) or f"{type(error).__name__}: {error}"
+            say(f"{name}: its order cannot be used: {why}")
+            reason = f"its order cannot be used on this node: {why}"
+            self._refuse(name, JobLost(key_of(name), "void", reason))
 
     def _refuse(self, name: str, end: Exit | JobLost) -> None:
         """Tell that it did not start.  It is not in the ledger: if this is forgotten, its order comes again."""

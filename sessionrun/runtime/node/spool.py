@@ -3,8 +3,8 @@
 An order names files of the session by their paths at the session's end.  Here such a path is one below the job's
 folder.  All that the job leaves there goes back: its outputs as they grow, and at its end the rest.
 
-What else is to be known of a job is in the log ``orders`` beside these folders, written before the job starts: a
-file for each would have to be made, and removed again.
+What else is to be known of a job is in a file beside its folder, where the job cannot remove it, written before it
+starts.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ import stat
 import sys
 import threading
 import time
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterator
 from contextlib import suppress
 from pathlib import Path
 from queue import Queue
@@ -26,21 +26,18 @@ import orjson
 
 from sessionrun.cluster.messages import Message
 from sessionrun.model.cluster import CACHE_TOKEN, NODE_TOKEN, PATH_TOKEN
-from sessionrun.model.errors import StoreError
 from sessionrun.model.events import JobLost
 from sessionrun.runtime.executors.orders import describe_end, read_job
 from sessionrun.runtime.executors.protocol import Exit
 from sessionrun.runtime.jobs.logins import LOGINS
 from sessionrun.runtime.keeper.wire import JobOrder
 from sessionrun.store.files import make_directories, make_directory, open_regular, read_regular
-from sessionrun.store.journal import AppendLog, parse_log
 from sessionrun.walls.groups import GROUPS
 from sessionrun.workspaces.registration import remove_tree
 from sessionrun.workspaces.rescue_names import list_packs
 
-ORDERS: Final = "orders"
-MAX_LOG: Final = 4 << 20
-"""With more bytes the log is written anew, without the jobs whose sessions have them."""
+KEPT: Final = ".json"
+"""Ending of the file beside a job's folder."""
 
 SCRATCH: Final = ".rescue"
 """Ending of a folder beside a job's, for what is made while its work in progress is packed."""
@@ -201,8 +198,6 @@ class Spool:
     def __init__(self, directory: Path) -> None:
         self._directory = directory
         self._node = str(directory.parent.parent)
-        self._log = AppendLog(directory.with_name(ORDERS))
-        self._renew_at = MAX_LOG
         self._gone: Queue[Path] = Queue(MAX_GONE)
         threading.Thread(target=self._remove, name="spool", daemon=True).start()
 
@@ -212,30 +207,30 @@ class Spool:
             self._gone.task_done()
 
     def load(self) -> Iterator[SpooledJob]:
-        """The jobs that the log has, also where a job has removed its own folder; other folders are removed.
+        """The jobs that came, also where one has removed its own folder; what belongs to none of them is removed.
 
         Raises:
-            OSError: the log cannot be read.
+            OSError: their directory cannot be read.
         """
-        orders = {order["job"]: order for order in map(orjson.loads, self._read_log())}
-        jobs = [SpooledJob(job, self.folder_of(job), order) for job, order in orders.items()]
-        for name in {*os.listdir(self._directory)}.difference(job.folder.name for job in jobs):
-            _drop(self._directory / name)
-        for job in jobs:
+        names = set(os.listdir(self._directory))
+        for name in sorted(names):
+            if not name.endswith(KEPT):
+                if name + KEPT not in names:
+                    _drop(self._directory / name)
+                continue
+            try:
+                kept = orjson.loads(read_regular(self._directory / name))
+                job = SpooledJob(kept["job"], self.folder_of(kept["job"]), kept)
+            except (OSError, ValueError, KeyError, TypeError):  # the link was killed while it wrote it
+                _drop(self._directory / name.removesuffix(KEPT))
+                with suppress(OSError):
+                    os.unlink(self._directory / name)
+                continue
             job.take_rescues()
             yield job
 
-    def _read_log(self) -> list[bytes]:
-        """The records of the log, also those behind damage: none needs another one.  A torn tail is cut off."""
-        content, payloads = read_regular(self._log.path), []
-        while (found := parse_log(content)).damage_at is not None:
-            payloads += found.payloads
-            content = content[content.index(b"\n", found.damage_at) + 1 :]
-        self._log.cut(self._log.end - len(content) + found.end)
-        return payloads + found.payloads
-
     def place(self, job: str, order: Message) -> tuple[SpooledJob, JobOrder]:
-        """Write the files of an order; returns the job, and the process to start once `note` has it.
+        """Write the files of an order; returns the job, and the process to start.
 
         Raises:
             OSError: they cannot be written.
@@ -247,6 +242,7 @@ class Spool:
         if os.path.lexists(folder):  # one that was interrupted, or is being removed
             self._gone.join()
             _drop(path)
+        self._kept_path(job).unlink(missing_ok=True)
         make_directory(folder, 0o700)
         brought = {}
         for name, content in order["files"].items():
@@ -265,36 +261,9 @@ class Spool:
         kept |= {"folder": _check_name(order["folder"]), "disk": order["disk"]}
         for name in outputs:
             make_directories(os.path.dirname(f"{folder}/{name}"), 0o700)
-        return SpooledJob(job, path, kept), self._translate(job, order, folder)
-
-    def note(self, placed: Iterable[SpooledJob], all_jobs: Iterable[SpooledJob]) -> None:
-        """Write to the log what is to be known of jobs; of all jobs, with these, where it is written anew.
-
-        Raises:
-            StoreError: the disk refuses; the log has none of them.
-        """
-        self._log.append([orjson.dumps(job.order) for job in placed])
-        if self._log.end > self._renew_at:
-            self.renew(all_jobs)
-
-    def renew(self, jobs: Iterable[SpooledJob]) -> None:
-        """Write the log anew, of these jobs alone; where the disk refuses, the old one goes on."""
-        path = self._log.path
-        beside = path.with_name(f".{path.name}.new")
-        with suppress(StoreError, OSError):
-            beside.unlink(missing_ok=True)
-            log = AppendLog(beside)
-            try:
-                log.append([orjson.dumps(job.order) for job in jobs])
-                log.sync()  # else, after a power failure, neither the old nor the new one may be there
-                os.replace(beside, path)
-            except (StoreError, OSError):
-                log.close()
-                raise
-            log.path = path
-            self._log.close()
-            self._log = log
-        self._renew_at = max(MAX_LOG, 2 * self._log.end)
+        process = self._translate(job, order, folder)
+        _write_new(str(self._kept_path(job)), orjson.dumps(kept))
+        return SpooledJob(job, path, kept), process
 
     def _translate(self, job: str, order: Message, folder: str) -> JobOrder:
         """The process to start: paths of the session's directory, of its Python and its package become our own."""
@@ -325,8 +294,13 @@ class Spool:
         """Where a job's files are; no part of its name holds a comma or slash but between the parts."""
         return self._directory / job.replace("/", ",")
 
+    def _kept_path(self, job: str) -> Path:
+        return self.folder_of(job).with_name(self.folder_of(job).name + KEPT)
+
     def forget(self, job: SpooledJob) -> None:
         """Let a job's files be removed."""
+        with suppress(OSError):  # else the next link forgets it: its ledger says so
+            self._kept_path(job.job).unlink()
         self._gone.put(job.folder)
         if job.rescue is not None:
             self._gone.put(job.scratch)

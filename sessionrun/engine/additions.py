@@ -15,12 +15,11 @@ from sessionrun.engine.state import BUDGET, State
 from sessionrun.engine.task import TaskState
 from sessionrun.model.errors import InputError
 from sessionrun.model.events import Entry, TaskAdded, TasksAdded
-from sessionrun.model.keys import describe_id_problem
 from sessionrun.model.places import Repository
 from sessionrun.model.repositories import has_worktree, repository_of
 from sessionrun.model.spec import PROVIDER_PREFIX, SLOT, SessionSpec, TaskSpec
 from sessionrun.model.upstreams import MirrorSite
-from sessionrun.model.validation import find_cycle, validate_uses, validate_wishes
+from sessionrun.model.validation import validate_tasks, validate_uses, validate_wishes
 
 Ruled = TypeVar("Ruled", Repository, MirrorSite)
 """What has rules of what git ignores."""
@@ -96,38 +95,23 @@ def find_clash(spec: SessionSpec, event: TasksAdded) -> str | None:
             return f"the resource {name!r:.140} counts from a session's launch on: leave it out"
         if spec.resources.get(name, amount) != amount:
             return f"the session has {spec.resources[name]} of the resource {name!r:.140}, not {amount}"
-    problem = _find_bad_id(spec, event)
-    if problem is not None:
-        return problem
+    taken = {task.id.casefold(): task.id for task in spec.tasks}
+    for task in event.tasks:
+        twin = taken.get(task.id.casefold())
+        if twin is not None:
+            same = "" if twin == task.id else f" ({twin!r:.140}; ids differ in more than case)"
+            return f"the session has a task {task.id!r:.140} already{same}"
     wide = widen_spec(spec, event)
     for task in event.tasks:
         problem = _find_own(task) or _find_lack(wide, task)
         if problem is not None:
             return f"task {task.id!r:.140} {problem}"
     try:
+        validate_tasks(event.tasks, frozenset(taken.values()))
         validate_uses(replace(wide, tasks=event.tasks))
         validate_wishes(replace(wide, tasks=event.tasks))
     except InputError as error:
         return str(error)
-    cycle = find_cycle({task.id: task.needs for task in event.tasks})
-    return None if cycle is None else f"tasks need each other in a circle: {' -> '.join(cycle):.200}"
-
-
-def _find_bad_id(spec: SessionSpec, event: TasksAdded) -> str | None:
-    taken = {task.id.casefold(): task.id for task in spec.tasks}
-    ids = {task.id for task in spec.tasks} | {task.id for task in event.tasks}
-    for task in event.tasks:
-        problem = describe_id_problem(task.id)
-        if problem is not None:
-            return f"task id {task.id!r:.140} {problem}"
-        twin = taken.get(task.id.casefold())
-        taken[task.id.casefold()] = task.id
-        if twin is not None:
-            same = "" if twin == task.id else f" ({twin!r:.140}; ids differ in more than case)"
-            return f"the session has a task {task.id!r:.140} already{same}"
-        unknown = next((need for need in task.needs if need not in ids), None)
-        if unknown is not None:
-            return f"task {task.id!r:.140} needs {unknown!r:.140}, which is not a task of this session"
     return None
 
 

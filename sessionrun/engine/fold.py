@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from dataclasses import replace
-from typing import Any, Final, NamedTuple
+from typing import Any, Final
 
 from sessionrun.engine.additions import add_task, add_tasks
 from sessionrun.engine.landing import begin_landing, end_landing, enter_landing, is_turn
@@ -40,6 +40,7 @@ from sessionrun.engine.moves import (
     tell_dependents,
 )
 from sessionrun.engine.providers import (
+    JobEnd,
     begin_canary,
     change_agent,
     end_canary,
@@ -96,7 +97,6 @@ from sessionrun.model.events import (
     TaskRetried,
     TasksAdded,
     TimerFired,
-    Verdict,
 )
 from sessionrun.model.keys import WORKSPACE_PHASES, Phase
 from sessionrun.model.reasons import CHECK_NOT_RUN, LEFT_RUNNING, effect_of
@@ -213,7 +213,8 @@ def _on_job_finished(state: State, entry: Entry, event: JobFinished) -> None:
         keep_round(task, event.checked, passed=event.verdict == "passed" and job.stopping is None)
     if event.proof is not None:
         task.proof, task.audit = event.proof, event.audit or ()
-    _job_over(state, entry, task, job, event, count_try(state, job, event))
+    end = JobEnd(event.verdict, event.reason_class, event.reason, event.resets_at)
+    _job_over(state, entry, task, job, end, count_try(state, job, event))
     ease_holds(state, entry.mono, ended=True)
 
 
@@ -228,7 +229,7 @@ def _on_job_lost(state: State, entry: Entry, event: JobLost) -> None:
     if event.key.phase == "work":
         settle(state, task, job.reserved, None if void else account(state, task, None, None))
     reason_class = "start_failed" if void else event.verdict
-    end = _JobEnd(event.verdict, reason_class, f"{reason_class}: {event.reason}")
+    end = JobEnd(event.verdict, reason_class, f"{reason_class}: {event.reason}")
     _job_over(state, entry, task, job, end, count_try(state, job, event))
     ease_holds(state, entry.mono, ended=not void)
 
@@ -324,18 +325,7 @@ _APPLY: Final[Mapping[type, Callable[[State, Entry, Any], None]]] = {
 }
 
 
-class _JobEnd(NamedTuple):
-    """How a job ended."""
-
-    verdict: Verdict
-    reason_class: str | None
-    reason: str | None
-    resets_at: float | None = None
-
-
-def _job_over(
-    state: State, entry: Entry, task: TaskState, job: RunningJob, end: JobFinished | _JobEnd, tries: int
-) -> None:
+def _job_over(state: State, entry: Entry, task: TaskState, job: RunningJob, end: JobEnd, tries: int) -> None:
     reason_class, reason = end.reason_class, end.reason
     verdict: Judgement = end.verdict
     phase, task.job = job.key.phase, None
@@ -350,9 +340,9 @@ def _job_over(
         verdict = "overdue"  # the round is not done, and the next one can do what is missing
     target = TRANSITIONS[phase, verdict, task.has_round_after(phase) and reason_class != CHECK_NOT_RUN]
     if phase == "work" and verdict not in ("lost", "interrupted", "void", "cancelled"):
-        failure = _JobEnd(end.verdict, reason_class, reason, end.resets_at)
         if effect_of(reason_class) == "none":  # before the task may go on with an agent of another provider
             end_canary(state, task, entry.mono)
+        failure = end._replace(reason_class=reason_class, reason=reason)
         if verdict not in ("passed", "overdue") and keep_in_work(state, entry, task, failure):
             return
         if verdict == "passed" and has_turn(task):

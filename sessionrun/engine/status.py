@@ -32,7 +32,6 @@ from sessionrun.model.words import Standing, Word, choose_word, describe_session
 
 if TYPE_CHECKING:
     from sessionrun.engine.task import TaskState
-    from sessionrun.model.checks import Counts
     from sessionrun.model.events import HoldPlaced
 
 _NO_PLACE: Final = Place()
@@ -320,20 +319,10 @@ def _project_check(task: TaskState) -> dict[str, Any]:
     return {
         "passed": task.check_passed,
         "rounds": task.spec.rounds,
-        "counts": None if counts is None else _project_counts(counts),
+        "counts": None if counts is None else asdict(counts),
         "best_round": best.round if best else None,
-        "best_counts": None if best_counts is None else _project_counts(best_counts),
+        "best_counts": None if best_counts is None else asdict(best_counts),
         "best_reason": best.why if best else None,
-    }
-
-
-def _project_counts(counts: Counts) -> dict[str, int]:
-    return {
-        "passed": counts.passed,
-        "failed": counts.failed,
-        "errors": counts.errors,
-        "skipped": counts.skipped,
-        "total": counts.total,
     }
 
 

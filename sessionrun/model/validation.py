@@ -26,18 +26,18 @@ def validate_tasks(tasks: Iterable[TaskSpec], others: frozenset[str] = frozenset
     for task in tasks:
         problem = describe_id_problem(task.id)
         if problem:
-            raise InputError(f"task id {task.id!r} {problem}")
+            raise InputError(f"task id {task.id!r:.140} {problem}")
         twin = folded.setdefault(task.id.casefold(), task.id)
         if task.id in by_id or twin != task.id:
-            raise InputError(f"task id {task.id!r} is used twice (ids differ in more than case)")
+            raise InputError(f"task id {task.id!r:.140} is used twice (ids differ in more than case)")
         by_id[task.id] = task
     for task in by_id.values():
         for need in task.needs:
             if need not in by_id and need not in others:
-                raise InputError(f"task {task.id!r} needs {need!r}, which is not a task of this session")
+                raise InputError(f"task {task.id!r:.140} needs {need!r:.140}, which is not a task of this session")
     cycle = find_cycle({task.id: task.needs for task in by_id.values() if task.needs})
     if cycle:
-        raise InputError(f"tasks need each other in a circle: {' -> '.join(cycle)}")
+        raise InputError(f"tasks need each other in a circle: {' -> '.join(cycle):.200}")
 
 
 def validate_uses(spec: SessionSpec) -> None:

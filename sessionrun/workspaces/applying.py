@@ -21,8 +21,8 @@ from sessionrun.store.files import remove_empty, replace_file
 from sessionrun.store.jobfiles import load_record_if_any
 from sessionrun.workspaces.git import Git, GitError
 from sessionrun.workspaces.links import is_behind_link
-from sessionrun.workspaces.park import write_patch, write_worktree
-from sessionrun.workspaces.rounds import Site, work_base
+from sessionrun.workspaces.park import Site, write_patch, write_worktree
+from sessionrun.workspaces.rounds import work_base
 
 REPLACED: Final = "before.patch"
 """Beside the record, if the patch applies only to what the work began with: the changes whose place it takes."""
@@ -79,9 +79,7 @@ def apply_patch(
 
 def _try(site: Site, index: Git, tries: Sequence[_Try], record: Path) -> Applied:
     """The first try that git accepts: on what lies there, or else on what WORK began with."""
-    written = write_worktree(
-        site.fence, site.git, site.place, brought=site.brought, ignore=site.ignore, folder=site.folder
-    )
+    written = write_worktree(site)
     base = site.git.line("rev-parse", f"{work_base(site.place)}^{{tree}}")
     refusals: list[str] = []
     for ground in dict.fromkeys((written.tree, base)):

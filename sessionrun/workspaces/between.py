@@ -11,10 +11,10 @@ from typing import Final
 from sessionrun.model.errors import SessionrunError
 from sessionrun.store.files import replace_file
 from sessionrun.workspaces.fence import open_fence
-from sessionrun.workspaces.ignoring import ignore_words
-from sessionrun.workspaces.release import find_brought, find_git, find_worktree
+from sessionrun.workspaces.park import Site
+from sessionrun.workspaces.release import find_site, find_worktree
 from sessionrun.workspaces.request import Loop, WorkRequest, WorkspaceRequest
-from sessionrun.workspaces.rounds import Kept, Site, is_kept, keep_work, set_back, work_base
+from sessionrun.workspaces.rounds import Kept, is_kept, keep_work, set_back, work_base
 
 PATCH: Final = "round.patch"
 """In the folder of a job: what the round had changed."""
@@ -34,9 +34,7 @@ def open_site(request: WorkspaceRequest, folder: Path) -> Iterator[Site]:
         path = find_worktree(request)
         if path is None:
             raise SessionrunError(f"the worktree {request.place and request.place.worktree} is gone")
-        ignore = ignore_words(request.repository, folder)
-        brought = find_brought(request, fence.main(), ignore)
-        yield Site(fence, find_git(fence, request, path), request, brought, ignore, folder)
+        yield find_site(fence, request, path, folder)
 
 
 def keep_round(loop: Loop, folder: Path) -> Kept:

@@ -72,6 +72,33 @@ class Brought:
 
 
 @frozen
+class Site:
+    """A worktree with work in it.
+
+    Attributes:
+        fence: of its repository.
+        git: in the worktree.
+        request: whose it is; its place names branch and base commit.
+        brought: what of it is ours and no work.
+        ignore: arguments for ``git ls-files`` that say what is ignored.
+        folder: the job's, for a private index.
+    """
+
+    fence: Fence
+    git: Git
+    request: WorkspaceRequest
+    brought: Brought
+    ignore: Sequence[str]
+    folder: Path
+
+    @property
+    def place(self) -> Place:
+        """What PREPARE made."""
+        assert self.request.place is not None
+        return self.request.place
+
+
+@frozen
 class Head:
     """Where the worktree's HEAD is: the full name of its branch ('HEAD' = no branch), commit and tree."""
 
@@ -90,47 +117,28 @@ class Written:
     problems: tuple[str, ...]
 
 
-def park(
-    fence: Fence,
-    git: Git,
-    place: Place,
-    *,
-    brought: Brought,
-    ignore: Sequence[str],
-    message: str,
-    folder: Path,
-    inside: str | None = None,
-) -> Parked:
-    """Commit what lies in the worktree.
+def park(site: Site, message: str, inside: str | None = None) -> Parked:
+    """Commit what lies in the worktree; on trial, only the answer is of use.
 
     Args:
-        fence: of the repository.
-        git: in the worktree; on trial, only the answer is of use.
-        place: its branch and base commit.
-        brought: files that we put there; they do not count as work.
-        ignore: arguments for ``git ls-files`` that say what is ignored.
+        site: the worktree.
         message: of the commit.
-        folder: where the private index may lie.
         inside: why commits of the task are not outside of its walls; the branch stays free for them.
 
     Raises:
         GitError: the work cannot be read or committed; nothing was changed.
     """
-    head, commit, tree, problems = _make_commit(
-        fence, git, place, brought=brought, ignore=ignore, message=message, folder=folder
-    )
-    commit, rescue = _point_a_ref(git, place, head.commit, commit, tidy=not (inside or problems))
-    problems = [*filter(None, [inside]), *problems, *find_missing(git, commit, place.base_commit)]
+    head, commit, tree, problems = _make_commit(site, message)
+    tidy = not (inside or problems)
+    commit, rescue = _point_a_ref(site.git, site.place, head.commit, commit, tidy=tidy)
+    problems = [*filter(None, [inside]), *problems, *find_missing(site.git, commit, site.place.base_commit)]
     return Parked(commit, tree, rescue, tuple(problems))
 
 
-def commit_setup(
-    fence: Fence, git: Git, place: Place, *, brought: Brought, ignore: Sequence[str], message: str, folder: Path
-) -> str | None:
+def commit_setup(site: Site, message: str) -> str | None:
     """Commit what lies in a worktree after SETUP to its branch, and let its own index say so.
 
     What cannot be in a commit stays as it is, for RELEASE to name; so does everything if setup left the branch.
-    The arguments are those of `park`.
 
     Returns:
         Where the work begins; None: there is nothing that git does not ignore.
@@ -138,21 +146,17 @@ def commit_setup(
     Raises:
         GitError: it cannot be read or written, or the branch is locked; nothing was changed.
     """
-    head, commit, _, _ = _make_commit(
-        fence, git, place, brought=brought, ignore=ignore, message=message, folder=folder
-    )
-    name = f"refs/heads/{place.branch}"
-    if head.reference != name or commit == place.base_commit:
+    head, commit, _, _ = _make_commit(site, message)
+    name = f"refs/heads/{site.place.branch}"
+    if head.reference != name or commit == site.place.base_commit:
         return None
-    if commit != head.commit and not git.set_ref(name, commit, head.commit):
-        raise GitError(("update-ref",), 1, f"cannot move the branch {place.branch}")
-    settle_index(git, commit)  # also if an earlier start was killed before it came to this
+    if commit != head.commit and not site.git.set_ref(name, commit, head.commit):
+        raise GitError(("update-ref",), 1, f"cannot move the branch {site.place.branch}")
+    settle_index(site.git, commit)  # also if an earlier start was killed before it came to this
     return commit
 
 
-def _make_commit(
-    fence: Fence, git: Git, place: Place, *, brought: Brought, ignore: Sequence[str], message: str, folder: Path
-) -> tuple[Head, str, str, list[str]]:
+def _make_commit(site: Site, message: str) -> tuple[Head, str, str, list[str]]:
     """A commit, and its tree, of all that can be in one, above HEAD; HEAD, and what is wrong.  No ref moves.
 
     Another task may run ``git gc --prune=now``, which deletes objects that nothing refers to yet: then all is made
@@ -161,41 +165,31 @@ def _make_commit(
     left = _PRUNED_TRIES
     while True:
         try:
-            return _make_commit_once(
-                fence, git, place, brought=brought, ignore=ignore, message=message, folder=folder
-            )
+            written = write_worktree(site)
+            head, commit = written.head, written.head.commit
+            if written.tree != head.tree:
+                commit = commit_tree(site.git, written.tree, _parents(site.git, head), message)
+            return head, commit, written.tree, list(written.problems)
         except GitError as error:
             left -= 1
             if not left or error.code != _FATAL:
                 raise
 
 
-def _make_commit_once(
-    fence: Fence, git: Git, place: Place, *, brought: Brought, ignore: Sequence[str], message: str, folder: Path
-) -> tuple[Head, str, str, list[str]]:
-    written = write_worktree(fence, git, place, brought=brought, ignore=ignore, folder=folder)
-    head, tree = written.head, written.tree
-    commit = head.commit
-    if tree != head.tree:
-        commit = commit_tree(git, tree, _parents(git, head), message)
-    return head, commit, tree, list(written.problems)
-
-
-def write_worktree(
-    fence: Fence, git: Git, place: Place, *, brought: Brought, ignore: Sequence[str], folder: Path
-) -> Written:
-    """Write what lies in the worktree as a tree; no ref, index or file of it changes.  Arguments as of `park`.
+def write_worktree(site: Site) -> Written:
+    """Write what lies in the worktree as a tree; no ref, index or file of it changes.
 
     Raises:
         GitError: it cannot be read or written.
     """
-    head = _read_head(git, place)
-    problems = list(_find_off_branch(head.reference, place))
-    index_path = folder / "park-index"
+    git = site.git
+    head = _read_head(git, site.place)
+    problems = list(_find_off_branch(head.reference, site.place))
+    index_path = site.folder / "park-index"
     index = git.with_index(index_path)
     unmerged, gitlinks = _copy_index(index, head)
-    names, why = _find_work(index, brought, ignore)
-    problems += [*unmerged, *why, *find_repositories(fence, git.directory, head.git_dir, gitlinks)]
+    names, why = _find_work(index, site.brought, site.ignore)
+    problems += [*unmerged, *why, *find_repositories(site.fence, git.directory, head.git_dir, gitlinks)]
     problems += find_untrue(index, _update_index(index, names, gitlinks), gitlinks)
     tree = index.line("write-tree")
     index_path.unlink(missing_ok=True)

@@ -26,6 +26,7 @@ from sessionrun.workspaces.mirrors import hold_mirror
 from sessionrun.workspaces.park import (
     Brought,
     Parked,
+    Site,
     find_rescues,
     park,
     rescue_lost_head,
@@ -47,7 +48,7 @@ from sessionrun.workspaces.registration import (
 )
 from sessionrun.workspaces.request import CLAIM, Claim, WorkspaceRequest
 from sessionrun.workspaces.room import remove_room
-from sessionrun.workspaces.rounds import Site, drop_rounds, put_back
+from sessionrun.workspaces.rounds import drop_rounds, put_back
 from sessionrun.workspaces.seats import drop_task_file, is_leaving, is_tracked, leave_seat
 
 
@@ -118,12 +119,12 @@ def _release(fence: Fence, request: WorkspaceRequest, folder: Path) -> Place:
     if path != Path(place.worktree):
         _note_move(place.branch, path, folder)
         place = replace(place, worktree=str(path))
-    git = find_git(fence, request, path, brings_out=False)
-    inside = _try_to_bring_out(request, git)
+    site = find_site(fence, request, path, folder, brings_out=False)
+    git, inside = site.git, _try_to_bring_out(request, site.git)
     if place.seat is not None:
         drop_task_file(git, place)
-    remark = _put_back(fence, request, git, folder, inside)
-    parked = _park(fence, request, git, folder, inside)
+    remark = _put_back(site, inside)
+    parked = park(site, word_message("Work", request), inside)
     released = replace(_describe(main, place, parked, request), remark=remark)
     if request.expect_change and not released.changed:
         request = replace(request, succeeded=False)
@@ -151,8 +152,9 @@ def foresee(fence: Fence, request: WorkspaceRequest, path: Path, objects: Path, 
         SessionrunError, OSError: what `release` would raise.
     """
     assert request.place is not None
-    git = replace(find_git(fence, request, path, brings_out=False), trial=objects)
-    parked = _park(fence, request, git, folder, _try_to_bring_out(request, git))
+    site = find_site(fence, request, path, folder, brings_out=False)
+    site = replace(site, git=replace(site.git, trial=objects))
+    parked = park(site, word_message("Work", request), _try_to_bring_out(request, site.git))
     kept = _why_kept(request, parked, path)
     return replace(request.place, commit=parked.commit, rescue=parked.rescue, kept=kept)
 
@@ -281,13 +283,13 @@ def park_work(request: WorkspaceRequest, folder: Path) -> Place:
         if path is None:
             raise SessionrunError("its worktree is gone")
         break_own_locks(request, folder, path)
-        git = find_git(fence, request, path)
-        remark = _put_back(fence, request, git, folder)
-        parked = _park(fence, request, git, folder)
+        site = find_site(fence, request, path, folder)
+        remark = _put_back(site)
+        parked = park(site, word_message("Work", request))
         if parked.problems and not request.partly:
             raise SessionrunError("; ".join(parked.problems[:5]))
         if not parked.problems:
-            settle_index(git, parked.commit)
+            settle_index(site.git, parked.commit)
         parked_at = _describe(fence.main(), replace(place, worktree=str(path)), parked, request)
         return replace(parked_at, remark=remark)
 
@@ -307,26 +309,23 @@ def _try_to_bring_out(request: WorkspaceRequest, git: Git) -> str | None:
     return try_to_bring_out(request, git)
 
 
-def _park(fence: Fence, request: WorkspaceRequest, git: Git, folder: Path, inside: str | None = None) -> Parked:
-    assert request.place is not None
-    message = word_message("Work", request)
-    ignore = ignore_words(request.repository, folder)
-    brought = find_brought(request, fence.main(), ignore)
-    return park(
-        fence, git, request.place, brought=brought, ignore=ignore, message=message, folder=folder, inside=inside
-    )
+def find_site(
+    fence: Fence, request: WorkspaceRequest, path: Path, folder: Path, *, brings_out: bool = True
+) -> Site:
+    """The worktree at `path`, to be read and parked; `folder` is the job's.
+
+    Raises:
+        SessionrunError, OSError: as `find_git`.
+    """
+    git, ignore = find_git(fence, request, path, brings_out=brings_out), ignore_words(request.repository, folder)
+    return Site(fence, git, request, find_brought(request, fence.main(), ignore), ignore, folder)
 
 
-def _put_back(
-    fence: Fence, request: WorkspaceRequest, git: Git, folder: Path, inside: str | None = None
-) -> str | None:
+def _put_back(site: Site, inside: str | None = None) -> str | None:
     """The best round's work takes the place of what lies there; why not, if it cannot."""
-    if request.best is None:
-        return None
-    if inside is not None:
+    if inside is not None and site.request.best is not None:
         return "the best round's work is not put back: its commits are inside"
-    ignore = ignore_words(request.repository, folder)
-    return put_back(Site(fence, git, request, find_brought(request, fence.main(), ignore), ignore, folder))
+    return put_back(site)
 
 
 def find_brought(request: WorkspaceRequest, main: Git, ignore: Sequence[str]) -> Brought:

@@ -19,9 +19,8 @@ from sessionrun.store.jobfiles import load_record, load_request
 from sessionrun.workspaces.commits import commit_tree
 from sessionrun.workspaces.fence import open_fence
 from sessionrun.workspaces.git import Git, GitError
-from sessionrun.workspaces.ignoring import ignore_words
 from sessionrun.workspaces.park import write_worktree
-from sessionrun.workspaces.release import find_brought, find_git, find_worktree
+from sessionrun.workspaces.release import find_site, find_worktree
 from sessionrun.workspaces.replica import WISH, ReplicaWish, open_home, pack_objects, set_branch, take_pack
 from sessionrun.workspaces.request import RESCUE_SUFFIX, WorkspaceRequest
 from sessionrun.workspaces.rescue_names import FOLDER, commit_of, list_packs, number_of
@@ -66,9 +65,8 @@ def _make_commit(request: WorkspaceRequest, scratch: Path, last: Path | None) ->
         path = find_worktree(request)
         if path is None or place is None:
             return None
-        git, ignore = find_git(fence, request, path), ignore_words(request.repository, scratch)
-        brought = find_brought(request, fence.main(), ignore)
-        written = write_worktree(fence, git, place, brought=brought, ignore=ignore, folder=scratch)
+        site = find_site(fence, request, path, scratch)
+        git, written = site.git, write_worktree(site)
         if last is not None and git.line("rev-parse", f"{commit_of(last)}^{{tree}}") == written.tree:
             return None
         if written.tree == written.head.tree:

@@ -10,7 +10,7 @@ What no commit can hold (repositories inside, huge files) is never touched; nor 
 from __future__ import annotations
 
 import os
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Final
 
@@ -20,44 +20,12 @@ from sessionrun.model.places import Place
 from sessionrun.store import crashpoint
 from sessionrun.store.files import make_directories, remove_empty
 from sessionrun.workspaces.commits import commit_tree
-from sessionrun.workspaces.fence import Fence
 from sessionrun.workspaces.git import Git
-from sessionrun.workspaces.park import HUGE_BYTES, Brought, write_patch, write_worktree
+from sessionrun.workspaces.park import HUGE_BYTES, Site, write_patch, write_worktree
 from sessionrun.workspaces.request import WorkspaceRequest
 
 REFS: Final = "refs/sessionrun/"
 """Below it are the refs of rounds: SESSION/TASK/aN-round-N, and aN-replaced for what the best round replaced."""
-
-
-@frozen
-class Site:
-    """A worktree whose rounds are looked after.
-
-    Attributes:
-        fence: of its repository.
-        git: in the worktree.
-        request: whose it is; its place names branch and base commit.
-        brought: what of it is ours and no work.
-        ignore: arguments for ``git ls-files`` that say what is ignored.
-        folder: the job's, for a private index.
-    """
-
-    fence: Fence
-    git: Git
-    request: WorkspaceRequest
-    brought: Brought
-    ignore: Sequence[str]
-    folder: Path
-
-    @property
-    def place(self) -> Place:
-        """What PREPARE made."""
-        assert self.request.place is not None
-        return self.request.place
-
-    def name_ref(self, name: str) -> str:
-        """The ref of this name of the task."""
-        return f"{_prefix(self.request)}{name}"
 
 
 @frozen
@@ -84,22 +52,20 @@ def keep_work(site: Site, name: str, patch: Path) -> Kept:
         OSError: the patch cannot be written.
     """
     git = site.git
-    written = write_worktree(
-        site.fence, git, site.place, brought=site.brought, ignore=site.ignore, folder=site.folder
-    )
+    written = write_worktree(site)
     message = f"Round of task {site.request.task} ({name})\n"
     commit = commit_tree(git, written.tree, [written.head.commit], message)
     make_directories(patch.parent, 0o700)
     stat = write_patch(git, work_base(site.place), written.tree, patch)
     crashpoint.step()
-    git("update-ref", site.name_ref(name), commit)
+    git("update-ref", _name_ref(site.request, name), commit)
     crashpoint.step()
     return Kept(commit, written.tree, stat, written.problems)
 
 
 def is_kept(site: Site, name: str) -> bool:
     """Whether a round's work has its ref."""
-    return site.git.commit_of(site.name_ref(name)) is not None
+    return site.git.commit_of(_name_ref(site.request, name)) is not None
 
 
 def set_back(site: Site, content: str, head: str) -> None:
@@ -133,9 +99,7 @@ def put_back(site: Site) -> str | None:
     git, best = site.git, site.request.best
     if best is None or git.commit_of(best) != best:
         return None
-    written = write_worktree(
-        site.fence, git, site.place, brought=site.brought, ignore=site.ignore, folder=site.folder
-    )
+    written = write_worktree(site)
     before = git.line("rev-parse", f"{best}^")
     if written.tree == git.line("rev-parse", f"{best}^{{tree}}"):
         if written.head.commit == best:  # a start of this job before came as far as that
@@ -153,13 +117,13 @@ def drop_rounds(git: Git, request: WorkspaceRequest) -> None:
     """Delete the refs of a task's rounds: its work is on its branch, and the others' is in their patches."""
     if git.trial is not None or not _may_have_refs(Path(request.repository.common_dir)):
         return
-    for name in git.line("for-each-ref", "--format=%(refname)", _prefix(request)).split("\n"):
+    for name in git.line("for-each-ref", "--format=%(refname)", _name_ref(request)).split("\n"):
         if name:
             git.attempt("update-ref", "-d", name)
 
 
-def _prefix(request: WorkspaceRequest) -> str:
-    return f"{REFS}{request.session_id}/{request.task}/"
+def _name_ref(request: WorkspaceRequest, name: str = "") -> str:
+    return f"{REFS}{request.session_id}/{request.task}/{name}"
 
 
 def _may_have_refs(common_dir: Path) -> bool:

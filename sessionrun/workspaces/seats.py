@@ -34,7 +34,7 @@ from sessionrun.workspaces.git import Git, GitError
 from sessionrun.workspaces.ignoring import RULES, hide_name
 from sessionrun.workspaces.links import find_name, find_target
 from sessionrun.workspaces.naming import NAME_TRIES, free_branches, list_taken
-from sessionrun.workspaces.park import Brought, settle_index, write_worktree
+from sessionrun.workspaces.park import Brought, Site, settle_index, write_worktree
 from sessionrun.workspaces.registration import (
     create_branch,
     drop_branch,
@@ -113,10 +113,8 @@ def is_unchanged(fence: Fence, path: Path, admin: Path, free: Free, folder: Path
     if read_head(admin) != free.commit:
         return False
     ignore = ("--exclude-per-directory=.gitignore", f"--exclude-from={admin / OWN_RULES}")
-    place = Place(branch=None, base_commit=free.commit)
-    written = write_worktree(
-        fence, fence.inside(path, admin), place, brought=Brought(path), ignore=ignore, folder=folder
-    )
+    nobody = WorkspaceRequest(fence.repository, "", "", "", place=Place(branch=None, base_commit=free.commit))
+    written = write_worktree(Site(fence, fence.inside(path, admin), nobody, Brought(path), ignore, folder))
     return written.tree == written.head.tree and len(written.problems) == 1  # HEAD is on no branch
 
 

@@ -12,10 +12,9 @@ from sessionrun.model.places import Place
 from sessionrun.store.files import replace_file
 from sessionrun.workspaces.fence import open_fence
 from sessionrun.workspaces.git_locks import break_own_locks
-from sessionrun.workspaces.ignoring import ignore_words
 from sessionrun.workspaces.park import commit_setup
 from sessionrun.workspaces.registration import prepare_jobs
-from sessionrun.workspaces.release import find_brought, find_git, find_worktree, word_message
+from sessionrun.workspaces.release import find_site, find_worktree, word_message
 from sessionrun.workspaces.request import CLAIM, WorkspaceRequest
 from sessionrun.workspaces.seats import is_leaving
 
@@ -33,17 +32,8 @@ def settle(request: WorkspaceRequest, folder: Path) -> Place:
     assert place is not None and place.worktree is not None
     with open_fence(request.repository, folder, limit_s=request.git_limit_s) as fence:
         break_own_locks(request, folder, Path(place.worktree))
-        git = find_git(fence, request, Path(place.worktree))
-        ignore = ignore_words(request.repository, folder)
-        begins_at = commit_setup(
-            fence,
-            git,
-            place,
-            brought=find_brought(request, fence.main(), ignore),
-            ignore=ignore,
-            message=word_message("Setup", request),
-            folder=folder,
-        )
+        site = find_site(fence, request, Path(place.worktree), folder)
+        begins_at = commit_setup(site, word_message("Setup", request))
     if request.walls is not None:
         from sessionrun.workspaces.view import renew_view  # only walled tasks need it
 

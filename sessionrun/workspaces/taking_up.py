@@ -21,11 +21,11 @@ from sessionrun.workspaces.environments.removal import drop_environments
 from sessionrun.workspaces.fence import Fence, open_fence
 from sessionrun.workspaces.git import Git
 from sessionrun.workspaces.git_locks import break_own_locks
-from sessionrun.workspaces.ignoring import RULES, ignore_words
+from sessionrun.workspaces.ignoring import RULES
 from sessionrun.workspaces.links import write_hidden
-from sessionrun.workspaces.park import park, settle_index
+from sessionrun.workspaces.park import Site, park, settle_index
 from sessionrun.workspaces.registration import find_checkout, find_lost_admins, list_claims, load_owner, unregister
-from sessionrun.workspaces.release import find_brought, find_git, find_worktree, word_message
+from sessionrun.workspaces.release import find_git, find_site, find_worktree, word_message
 from sessionrun.workspaces.request import CLAIM, Claim, WorkspaceRequest
 
 
@@ -67,7 +67,8 @@ def reuse_worktree(fence: Fence, request: WorkspaceRequest, folder: Path) -> Pla
         return None
     own = replace(request, place=replace(earlier, worktree=str(path)))
     break_own_locks(own, folder, path)
-    git = find_git(fence, own, path)
+    site = find_site(fence, own, path, folder)
+    git = site.git
     check_on_branch(git, earlier)
     claim = Claim(
         branch=earlier.branch or "",
@@ -82,7 +83,7 @@ def reuse_worktree(fence: Fence, request: WorkspaceRequest, folder: Path) -> Pla
     for job, other in list_claims(folder):
         if other.worktree == claim.worktree and job != folder:
             drop_environments(job, request.owner)
-    begin = _commit_all(fence, own, git, folder)
+    begin = _commit_all(site)
     write_hidden(request.repository.top, request.links, (folder / RULES).read_text(), folder)
     return Place(
         branch=claim.branch,
@@ -140,23 +141,13 @@ def _forget_lost(request: WorkspaceRequest, path: Path) -> None:
         unregister(request.repository, path, request.owner)
 
 
-def _commit_all(fence: Fence, request: WorkspaceRequest, git: Git, folder: Path) -> str:
+def _commit_all(site: Site) -> str:
     """Commit what lies in the worktree to its branch; where the attempt begins."""
-    assert request.place is not None
-    ignore = ignore_words(request.repository, folder)
-    parked = park(
-        fence,
-        git,
-        request.place,
-        brought=find_brought(request, fence.main(), ignore),
-        ignore=ignore,
-        message=word_message("Work", request),
-        folder=folder,
-    )
+    parked = park(site, word_message("Work", site.request))
     if parked.rescue is None:
-        settle_index(git, parked.commit)
+        settle_index(site.git, parked.commit)
         return parked.commit
-    return git.line("rev-parse", "HEAD")
+    return site.git.line("rev-parse", "HEAD")
 
 
 def check_earlier(request: WorkspaceRequest) -> None:

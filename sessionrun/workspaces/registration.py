@@ -7,8 +7,8 @@ that was merged and deleted is free for the next session, so a name alone proves
 
 from __future__ import annotations
 
+import errno
 import os
-import stat
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
@@ -17,9 +17,10 @@ from zlib import crc32
 
 from sessionrun.model.errors import JobFileError, SessionrunError
 from sessionrun.model.places import GitSettings, Repository
+from sessionrun.store import programs
 from sessionrun.store.files import is_folder, make_directory, read_regular
 from sessionrun.workspaces.books import MARK, enter_books
-from sessionrun.workspaces.git import Git, GitError
+from sessionrun.workspaces.git import Git, GitError, git_environ
 from sessionrun.workspaces.request import Claim, WorkspaceRequest, load_claim
 
 LOCK_NAME: Final = "sessionrun.lock"
@@ -225,7 +226,11 @@ def remove_entry(path: Path) -> None:
 
 
 def remove_tree(path: Path) -> None:
-    """Delete a directory tree, whatever was made of it: links are not followed."""
+    """Delete a directory tree, whatever was made of it: links are not followed.
+
+    Raises:
+        OSError: a part of it cannot be deleted.
+    """
     if not path.exists():
         return
     import shutil  # it loads five compressors, and a PREPARE has no time for that
@@ -233,46 +238,11 @@ def remove_tree(path: Path) -> None:
     try:
         shutil.rmtree(path)
     except (PermissionError, RecursionError):
-        _empty(path)
-        shutil.rmtree(path)
-
-
-def _empty(path: Path) -> None:
-    """Delete all below a directory, also what cannot be written, or is deeper than the stack of this process.
-
-    The directories in one are brought to the top before it goes, so no path becomes long.
-    """
-    _open_up(path)
-    top = _open_directory(path)
-    try:
-        while folders := [name for name in os.listdir(top) if _is_directory(name, top)]:
-            for name in folders:
-                _open_up(path / name)
-                inner = _open_directory(name, dir_fd=top)
-                try:
-                    _flatten(path / name, inner, top)
-                finally:
-                    os.close(inner)
-                os.rmdir(name, dir_fd=top)
-    finally:
-        os.close(top)
-
-
-def _flatten(folder: Path, inner: int, top: int) -> None:
-    for name in os.listdir(inner):
-        if _is_directory(name, inner):
-            _open_up(folder / name)
-            os.rename(name, f".{os.urandom(16).hex()}", src_dir_fd=inner, dst_dir_fd=top)
-        else:
-            os.unlink(name, dir_fd=inner)
-
-
-def _open_directory(path: Path | str, *, dir_fd: int | None = None) -> int:
-    return os.open(path, os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC, dir_fd=dir_fd)
-
-
-def _is_directory(name: str, dir_fd: int) -> bool:
-    return stat.S_ISDIR(os.lstat(name, dir_fd=dir_fd).st_mode)
+        # directories that cannot be written, or that are deeper than the stack of this process
+        for words in (("chmod", "-R", "u+rwX"), ("rm", "-rf")):
+            done = programs.run([*words, "--", str(path)], environ=git_environ(os.environ), limit_s=None)
+        if os.path.lexists(path):
+            raise OSError(errno.EPERM, os.fsdecode(done.stderr).strip().split("\n")[0], str(path)) from None
 
 
 def create_branch(git: Git, claim: Claim) -> None:
@@ -337,12 +307,6 @@ def drop_empty_books(common_dir: Path) -> None:
         (common_dir / "worktrees").rmdir()
     except OSError:
         pass  # it has entries, or is not there
-
-
-def _open_up(path: Path) -> None:
-    """Let us list and empty a directory of ours."""
-    if not path.is_symlink() and os.stat(path).st_mode & 0o700 != 0o700:
-        os.chmod(path, 0o700)
 
 
 def prepare_jobs(folder: Path) -> Iterator[tuple[Path, Claim]]:

@@ -68,6 +68,8 @@ def choose(environ: Mapping[str, str]) -> dict[str, str]:
     chosen = {name: value for name, value in environ.items() if name.startswith(PREFIXES)}
     if chosen.get("PYTHONPATH") == CODE:
         del chosen["PYTHONPATH"]
+    if "/calls-" in chosen.get("LD_PRELOAD", ""):  # the warm process has it, whoever is watched: see `calls.py`
+        del chosen["LD_PRELOAD"]
     return chosen
 
 
@@ -319,6 +321,8 @@ def take_environ(environ: Mapping[bytes, bytes]) -> None:
     os.environb.clear()
     os.environb.update(environ)
     time.tzset()
+    with suppress(AttributeError):  # another program has another role, and its own rules
+        ctypes.CDLL(None).calls_begin()
 
 
 def run(program: Callable[[], object]) -> NoReturn:

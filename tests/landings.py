@@ -3,22 +3,20 @@
 from __future__ import annotations
 
 import os
-import shutil
-import signal
 import subprocess
-import sys
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
+from types import MappingProxyType
 from typing import Any, Final
 
 import orjson
+from calls import Calls, run_program
 from stages import begin_repository, commit_all, lay_out_repository
 
 from sessionrun.landing.records import Entry, Gates, LandRequest, Report, digest_target
 from sessionrun.landing.slot import Slot
 from sessionrun.landing.turn import land
-from sessionrun.store import crashpoint
 from sessionrun.workspaces.repository import find_repository
 
 MAIN: Final = "refs/heads/main"
@@ -26,13 +24,10 @@ CHECK: Final = "! grep -rqs BAD --include=*.txt ."
 FILES: Final[Mapping[str, str]] = {"a.txt": "a\n", "b.txt": "b\n", "d/c.txt": "c\n", "gone.txt": "gone\n"}
 
 PROGRAM: Final = """
-import os, sys
+import sys
 from pathlib import Path
-if "KILL_ROOT" in os.environ:
-    Path(os.environ["KILL_ROOT"]).write_text(str(os.getpid()))
 sys.path.insert(0, sys.argv[2])
 from landings import load_request
-from sessionrun.landing.turn import land
 from sessionrun.landing.turn import land
 land(load_request(Path(sys.argv[1])))
 """
@@ -105,36 +100,19 @@ class Yard:
     def land(self, *gates: str, **more: Any) -> Report:
         return land(self.request(*gates, **more))
 
-    def land_killed(self, *gates: str, at: int, **more: Any) -> bool:
-        """Land in a process that is killed at its `at`-th step; whether it came so far."""
-        marks = self.top.parent / "marks"
-        shutil.rmtree(marks, ignore_errors=True)
-        marks.mkdir()
-        request = self.request(*gates, **more)
-        child = os.fork()
-        if child == 0:
-            code = 1
-            try:
-                os.environ |= {"SESSIONRUN_CRASH_AT": f"landing:{at}", "SESSIONRUN_CRASH_MARKS": str(marks)}
-                crashpoint.arm("landing")
-                land(request)
-                code = 0
-            finally:
-                os._exit(code)
-        _, status = os.waitpid(child, 0)
-        assert status in (0, signal.SIGKILL), status
-        return status != 0
-
     def land_apart(
-        self, *gates: str, env: Mapping[str, str], path: Path | None = None, **more: Any
+        self, *gates: str, environ: Mapping[str, str] = MappingProxyType({}), path: Path | None = None, **more: Any
     ) -> subprocess.CompletedProcess[str]:
         """Land in a process of its own, which reads its request from `path`."""
         path = path or self.top.parent / "request.json"
         save_request(path, self.request(*gates, **more))
-        argv = [sys.executable, "-c", PROGRAM, str(path), str(Path(__file__).parent)]
-        return subprocess.run(
-            argv, env={**os.environ, **env}, capture_output=True, text=True, start_new_session=True
-        )
+        return run_program(PROGRAM, str(path), str(Path(__file__).parent), environ=environ)
+
+    def land_killed(self, *gates: str, rule: str) -> None:
+        """Land in a process that is killed as the rule says."""
+        calls = Calls(self.top.parent / "calls", f"land+:{rule}")
+        self.land_apart(*gates, environ=calls.environ("land"))
+        assert calls.has_hit() == [True]
 
     def statuses(self, report: Report) -> dict[str, str]:
         return {fate.task: fate.status for fate in report.fates}

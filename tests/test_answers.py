@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import os
+from collections.abc import Mapping
 from pathlib import Path
 
 import orjson
 import pytest
+from calls import each_call, forked, needs_calls, run_watched
 
 from sessionrun.model.checks import Brief
 from sessionrun.runtime.jobs import job as own_job
@@ -14,7 +16,6 @@ from sessionrun.runtime.jobs.check.reading import Unclear, apply_edits, read_edi
 from sessionrun.runtime.jobs.check.request import CheckRequest, load_report
 from sessionrun.runtime.jobs.check.writing import apply_answer, finish_answer
 from sessionrun.runtime.jobs.context_files import BriefProblem, check_brief, load_shown, word_answer
-from sessionrun.store import crashpoint
 from sessionrun.store.jobfiles import ANSWER, REQUEST
 
 ONE = ("a.py",)
@@ -172,44 +173,34 @@ def test_nothing_of_an_answer_that_fails_is_left(own_place: Path) -> None:
         write(Brief(outputs=ONE), str(own_place), "~~~worksplit:a.py\n1\n~~~worksplit:link\n2\n~~~worksplit")
 
 
-def write_and_die(place: Path, record: Path, step: int, monkeypatch: pytest.MonkeyPatch) -> bool:
-    """Whether a process that writes edits of two files was killed at that step."""
-    marks = place.parent / f"marks-{step}"
-    marks.mkdir()
-    monkeypatch.setenv("SESSIONRUN_CRASH_AT", f"answer:{step}")
-    monkeypatch.setenv("SESSIONRUN_CRASH_MARKS", str(marks))
-    pid = os.fork()
-    if not pid:
-        crashpoint.arm("answer")
-        apply_answer(TWO, str(place), EDITS, record)
-        os._exit(0)
-    return os.WIFSIGNALED(os.waitpid(pid, 0)[1])
-
-
 TWO = Brief(mode="edit", targets=("a.py", "b.py"))
 EDITS = "FILE: a.py\nFIND:\na\nREPLACE:\na\na\nEND\nFILE: b.py\nFIND:\nb\nREPLACE:\nb\nb\nEND\n"
 
 
-def test_an_answer_is_written_once_and_whole_whenever_its_writer_is_killed(
-    own_place: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    step, died, settled = 0, True, []
-    while died:
-        step += 1
-        record = own_place.parent / f"record-{step}"
+def sweep_writer(place: str) -> None:
+    """Kill who writes edits of two files at each call, and do it again as its record says."""
+    top, record, written = Path(place), Path(place).parent / "record", []
+
+    def begin(environ: Mapping[str, str]) -> None:
+        record.unlink(missing_ok=True)
         for name in "ab":
-            (own_place / f"{name}.py").write_text(f"{name}\n")
-        died = write_and_die(own_place, record, step, monkeypatch)
-        settled.append(record.exists())
+            (top / f"{name}.py").write_text(f"{name}\n")
+        forked(lambda: apply_answer(TWO, place, EDITS, record))(environ)
+
+    for at, _ in each_call(begin, top.parent / "calls", "answer"):
+        written.append(record.exists())
         if record.exists():
-            finish_answer(str(own_place), record)
+            finish_answer(place, record)
         else:
-            apply_answer(TWO, str(own_place), EDITS, record)
-        assert [(own_place / f"{name}.py").read_text() for name in "ab"] == ["a\na\n", "b\nb\n"], step
-        assert sorted(os.listdir(own_place)) == ["a.py", "b.py"], step
-    assert sorted(settled) == settled
-    assert settled.count(False) >= 2
-    assert settled.count(True) >= 3
+            apply_answer(TWO, place, EDITS, record)
+        assert [(top / f"{name}.py").read_text() for name in "ab"] == ["a\na\n", "b\nb\n"], at
+        assert sorted(os.listdir(place)) == ["a.py", "b.py"], at
+    assert sorted(written) == written and written.count(False) > 5 and written.count(True) == 2, written
+
+
+@needs_calls
+def test_an_answer_is_written_once_and_whole_whenever_its_writer_is_killed(own_place: Path) -> None:
+    run_watched(sweep_writer, own_place)
 
 
 def test_a_link_that_takes_the_place_of_a_directory_leads_nowhere(own_place: Path) -> None:

@@ -15,6 +15,7 @@ from typing import Any
 
 import psutil
 import pytest
+from calls import Calls, needs_calls
 from conftest import Command, eventually, is_gone
 from test_store import make_spec
 
@@ -54,25 +55,26 @@ def test_a_launch_that_is_refused_leaves_nothing(sessionrun: Command, own_place:
     done = sessionrun("--agent", "shell", "--results-dir", str(shared), stdin='["true"]')
     assert done.returncode == 2
     assert os.listdir(shared) == []
-    marks = own_place / "marks"
-    marks.mkdir()
-    env = {"SESSIONRUN_CRASH_AT": "daemon:1", "SESSIONRUN_CRASH_MARKS": str(marks)}
+
+
+@needs_calls
+def test_a_launch_whose_daemon_dies_leaves_nothing(sessionrun: Command, own_place: Path) -> None:
+    env = Calls(own_place / "calls", "daemon:create:1:kill").environ()
     done = sessionrun("--agent", "shell", "--results-dir", "a/b", stdin='["true"]', env=env)
     assert done.returncode == 3
     assert not (own_place / "a").exists()
 
 
-@pytest.mark.parametrize("step", [1, 3, 4])
-def test_a_launcher_that_is_killed_leaves_nothing_that_stays(sessionrun: Command, step: int) -> None:
-    marks = sessionrun.cwd / "marks"
-    marks.mkdir()
-    env = {"SESSIONRUN_CRASH_AT": f"launcher:{step}", "SESSIONRUN_CRASH_MARKS": str(marks)}
+@needs_calls
+@pytest.mark.parametrize("rule", ["rename:1:kill", "sync:3:kill", "sync:3:after"])
+def test_a_launcher_that_is_killed_leaves_nothing_that_stays(sessionrun: Command, rule: str) -> None:
+    env = Calls(sessionrun.cwd / "calls", f"launcher:{rule}").environ()
     assert sessionrun("--agent", "shell", stdin='["true"]', env=env).returncode == -9
     (left,) = sessionrun.results.glob("session-*")
     assert sessionrun.load("list")["sessions"] == []
     (finding,) = sessionrun_findings(sessionrun)
     assert "its launcher was killed before the session began" in finding["what"]
-    if step == 3:
+    if rule == "sync:3:kill":
         assert sessionrun("doctor", "--fix").returncode == 0
     else:
         sessionrun.start(["true"])
@@ -102,11 +104,10 @@ def test_a_user_without_a_home_has_directories_that_cannot_be_there() -> None:
     assert (done.stdout, done.stderr) == ("[False, False, False]\n[] None False\n", "")
 
 
+@needs_calls
 @pytest.mark.slow
 def test_processes_that_are_slow_to_come_up_are_no_failed_start(sessionrun: Command) -> None:
-    marks = sessionrun.cwd / "marks"
-    marks.mkdir()
-    env = {"SESSIONRUN_CRASH_AT": "keeper:1:STOP", "SESSIONRUN_CRASH_MARKS": str(marks)}
+    env = Calls(sessionrun.cwd / "calls", "keeper:any:1:stop").environ()
     done = sessionrun("-q", "--agent", "shell", stdin='["true"]', env=env)
     session_id = done.stdout.strip()
     assert (done.returncode, "is slow to come up" in done.stderr) == (0, True)
@@ -163,11 +164,10 @@ def test_a_session_that_another_launch_takes_for_abandoned_is_made_again(tmp_pat
             sweeper.join()
 
 
+@needs_calls
 def test_the_first_status_is_there_before_the_id(sessionrun: Command) -> None:
     """A root that dies at its first step: nobody but the launcher has written anything."""
-    marks = sessionrun.cwd / "marks"
-    marks.mkdir()
-    env = {"SESSIONRUN_CRASH_AT": "supervisor:1", "SESSIONRUN_CRASH_MARKS": str(marks)}
+    env = Calls(sessionrun.cwd / "calls", "supervisor:any:1:kill").environ()
     done = sessionrun("-q", "--agent", "shell", stdin='["true", "sleep 0.1"]', env=env)
     session_id = done.stdout.strip()
     first = SessionDir(sessionrun.directory(session_id)).load_status()

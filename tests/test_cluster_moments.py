@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
-import sys
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from pathlib import Path
+from typing import Any
 
 import psutil
 import pytest
+from calls import Calls, each_call, needs_calls
 from clusters import SHORT, NodeUnderTest, real_cluster
 from conftest import Command, eventually
 from test_node import begin, nodes
@@ -15,12 +16,15 @@ from test_node import begin, nodes
 __all__ = ["nodes"]
 
 pytestmark = [
+    needs_calls,
     pytest.mark.slow,
-    pytest.mark.skipif(not sys.platform.startswith("linux"), reason="looks into /proc"),
 ]
 
-FIRST_STEP = 18
-"""A keeper that starts up takes more steps than that before its first job."""
+AROUND_A_START = (
+    *(f"write:1:{do}:*/ledger: {record} " for record in "CTSXZ" for do in ("half", "after")),
+    *("sync:1:kill:*/ledger", "spawn:2:kill", "spawn:2:after"),
+)
+"""What a keeper does when it starts its first job; the first that it spawns is its supervisor."""
 
 
 def is_stopped(process: psutil.Process) -> bool:
@@ -30,27 +34,19 @@ def is_stopped(process: psutil.Process) -> bool:
         return False
 
 
-def aim(own_place: Path, patch: pytest.MonkeyPatch, role: str, step: int, what: str = "") -> Path:
-    """Let the next process of a role die at a step, or do `what` else; the directory that shows that it did."""
-    marks = own_place / f"marks-{step}"
-    marks.mkdir()
-    patch.setenv("SESSIONRUN_CRASH_AT", f"{role}:{step}{what}")
-    patch.setenv("SESSIONRUN_CRASH_MARKS", str(marks))
-    return marks
-
-
 def test_what_a_keeper_claimed_and_did_not_spawn_is_lost_and_never_starts(
     nodes: list[NodeUnderTest], own_place: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Killed at each step around a start.  What is said to have never run has not; nothing runs twice."""
     told = []
-    for step in range(FIRST_STEP, FIRST_STEP + 10):
-        marks, ran = aim(own_place, monkeypatch, "keeper", step), own_place / f"ran-{step}"
-        node = begin(nodes, own_place / str(step))
+    for number, rule in enumerate(AROUND_A_START):
+        calls, ran = Calls(own_place / "calls", f"keeper:{rule}"), own_place / f"ran-{number}"
+        calls.watch(monkeypatch)
+        node = begin(nodes, own_place / str(number))
         job = node.submit("t", "/bin/sh", "-c", f"echo x >> {ran}")
         node.pump(lambda job=job, node=node: job in node.ends)  # type: ignore[misc]
         end, starts = node.ends[job], ran.read_text() if ran.exists() else ""
-        assert list(marks.iterdir()) and starts in ("", "x\n")
+        assert calls.has_hit() == [True] and starts in ("", "x\n"), rule
         if end["kind"] == "exit":
             assert starts == "x\n"
         else:
@@ -64,17 +60,12 @@ def test_a_keeper_that_is_stopped_before_a_spawn_beyond_its_lease_never_spawns(
     nodes: list[NodeUnderTest], own_place: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """It has looked at the lease and goes to start the job: its root kills it there when the lease is over."""
-    for step in range(FIRST_STEP, FIRST_STEP + 12):
-        aim(own_place, monkeypatch, "keeper", step, ":STOP")
-        node, ran = begin(nodes, own_place / str(step), timers=SHORT), own_place / f"ran-{step}"
-        keeper = node.keeper()
-        job = node.submit("t", "/bin/sh", "-c", f"echo x >> {ran}")
-        node.pump(lambda keeper=keeper, job=job, node=node: is_stopped(keeper) or job in node.ends)  # type: ignore[misc]
-        if is_stopped(keeper) and node.ledger_words(job) == "CT" and not node.jobs(job):
-            break
-        node.close()
-    else:
-        pytest.fail("no step is between the look at the lease and the spawn")
+    Calls(own_place / "calls", "keeper:spawn:2:stop").watch(monkeypatch)
+    node, ran = begin(nodes, own_place / "node", timers=SHORT), own_place / "ran"
+    keeper = node.keeper()
+    job = node.submit("t", "/bin/sh", "-c", f"echo x >> {ran}")
+    node.pump(lambda: is_stopped(keeper))
+    assert node.ledger_words(job) == "CT" and not node.jobs(job)
     node.pump(lambda: job in node.ends or job in node.dead)
     eventually(lambda: not keeper.is_running())
     node.pump(lambda: job in node.ends)
@@ -86,15 +77,19 @@ def test_a_supervisor_that_is_killed_at_any_step_runs_nothing_twice(
 ) -> None:
     """Between journal and order, between end and the word that it may be forgotten, and everywhere else."""
     with real_cluster(sessionrun, nodes=1) as cluster:
-        step = 0
-        while True:
-            step += 1
-            marks, ran = aim(own_place, monkeypatch, "supervisor", step), own_place / f"ran-{step}"
-            plan = [{"id": "a", "prompt": f"echo x >> {ran}"}]
-            session_id = sessionrun.start(plan, "--cluster", cluster.address)
-            (task,) = sessionrun.wait(session_id)["tasks"]
-            assert (task["outcome"], task["attempt"], ran.read_text()) == ("succeeded", 1, "x\n"), step
-            if not list(marks.iterdir()):
-                break
-        say(f"a supervisor killed at each of {step - 1} steps")
-        assert step > 10
+        ran = own_place / "ran"
+
+        def run(environ: Mapping[str, str]) -> Any:
+            ran.unlink(missing_ok=True)
+            with monkeypatch.context() as patch:
+                for name, value in environ.items():
+                    patch.setenv(name, value)
+                session_id = sessionrun.start(
+                    [{"id": "a", "prompt": f"echo x >> {ran}"}], "--cluster", cluster.address
+                )
+                return sessionrun.wait(session_id)["tasks"][0]
+
+        for at, task in each_call(run, own_place / "calls", "supervisor", kind="step"):
+            assert (task["outcome"], task["attempt"], ran.read_text()) == ("succeeded", 1, "x\n"), at
+        say(f"a supervisor killed at each of {at} steps")
+        assert at > 10

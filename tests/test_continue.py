@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from calls import Calls, needs_calls
 from conftest import Command, kill_sessions
 from inside import run_inside
 from test_cli_worktrees import Project, project_in
@@ -200,21 +201,21 @@ def test_what_a_follow_up_adds_lands_as_well(talking: Talking) -> None:
     assert talking.load("status", talking.sessions[-1])["outcome"] == "succeeded"
 
 
+@needs_calls
 @pytest.mark.slow
-@pytest.mark.parametrize("step", range(1, 13))
-def test_a_follow_up_runs_once_wherever_the_supervisor_dies(
-    talking: Talking, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, step: int
-) -> None:
+@pytest.mark.parametrize(
+    "rule",
+    ["lock:1", *(f"{kind}:{number}" for kind in ("write", "sync", "send", "rename") for number in (1, 2, 3, 4))],
+)
+def test_a_follow_up_runs_once_wherever_the_supervisor_dies(talking: Talking, tmp_path: Path, rule: str) -> None:
     """From the request to the end of the attempt."""
     session_id = talking.finish([{"id": "a", "prompt": "make it"}], "--agent", "talker")
-    marks = tmp_path / "marks"
-    marks.mkdir()
-    crash = {"SESSIONRUN_CRASH_AT": f"supervisor:{step}", "SESSIONRUN_CRASH_MARKS": str(marks)}
-    done = talking("continue", session_id, "a", "more", env=crash)
+    calls = Calls(tmp_path / "calls", f"supervisor:{rule}:kill")
+    done = talking("continue", session_id, "a", "more", env=calls.environ())
     assert done.returncode == 0, done.stderr
     talking.until(session_id, lambda view: view["ended_at"] and view["tasks"][0]["attempt"] == 2)
     task = talking.task()
     assert (task["outcome"], task["follow_ups"]) == ("succeeded", 1)
     assert talking.got() == ["make it", "more"]
-    assert any(marks.iterdir()), "it did not die"
+    assert calls.has_hit() == [True], "it did not die"
     assert json.loads(talking("diff", session_id, "--json").stdout)["tasks"][0]["diff_stat"]["insertions"] == 2

@@ -2,18 +2,17 @@
 
 from __future__ import annotations
 
-import itertools
-import os
 import signal
 import subprocess
 import sys
+from collections.abc import Mapping
 from pathlib import Path
 
 import pytest
+from calls import Calls, each_call, needs_calls, run_program
 from conftest import eventually
 from test_environments import Shop, _dump, check_records, say, shop, site_of, texts_with
 
-from sessionrun.store.crashpoint import VARIABLES
 from sessionrun.workspaces.environments.manifest import MANIFEST, load_manifest, verify
 from sessionrun.workspaces.environments.request import WISH
 
@@ -22,24 +21,18 @@ __all__ = ["shop"]
 MAKER = """
 import sys
 from pathlib import Path
-from sessionrun.store import crashpoint
 from sessionrun.workspaces.environments.make import make_environment
 from sessionrun.workspaces.environments.request import load_wish
-crashpoint.arm("maker")
 folder = Path(sys.argv[1])
 sys.exit(make_environment(load_wish(folder), folder).problem)
 """
 
 
-def begin(shop: Shop, name: str, step: int = 0) -> subprocess.Popen[bytes]:
-    """Start a process that makes an environment, and is killed at that step of it."""
+def begin(shop: Shop, name: str, environ: Mapping[str, str]) -> int:
+    """Make an environment in a process of its own; its exit code."""
     folder = shop.folder(name)
     (folder / WISH).write_bytes(_dump(shop.request(name)))
-    marks = shop.root / "marks"
-    marks.mkdir(exist_ok=True)
-    point = {VARIABLES[0]: f"maker:{step}", VARIABLES[1]: str(marks)} if step else {}
-    argv = [sys.executable, "-c", MAKER, str(folder)]
-    return subprocess.Popen(argv, env={**os.environ, **point}, stdout=subprocess.DEVNULL)
+    return run_program(MAKER, str(folder), environ=environ).returncode
 
 
 def check(shop: Shop, name: str) -> None:
@@ -60,26 +53,31 @@ def check(shop: Shop, name: str) -> None:
             assert verify(entry, manifest) is None
 
 
+@needs_calls
 @pytest.mark.slow
-def test_killed_at_each_step_of_a_build_and_of_a_copy(shop: Shop) -> None:
-    for number in itertools.count(1):
-        name = f"t{number}"
+@pytest.mark.parametrize("kind", ["rename", "sync", "unlink"])
+def test_killed_at_each_step_of_a_build_and_of_a_copy(shop: Shop, kind: str) -> None:
+    def build(environ: Mapping[str, str]) -> str:
+        name = f"t{shop.project.joinpath('pyproject.toml').stat().st_size}"
         with open(shop.project / "pyproject.toml", "a") as stream:
-            stream.write(f"# {number}\n")  # another digest: it is built anew
-        ended = begin(shop, name, number).wait(120)
-        if ended == 0:
-            break
-        assert ended == -signal.SIGKILL
+            stream.write(f"# {environ['CALLS_AT']}\n")  # another digest: it is built anew
+        begin(shop, name, environ)
+        return name
+
+    for _, name in each_call(build, shop.root / "calls", "maker", kind=kind):
         check(shop, name)
-    assert number > 12, "there are fewer steps than there were"
 
 
+@needs_calls
 @pytest.mark.slow
-@pytest.mark.parametrize("step", [4, 8])
-def test_killed_before_an_entry_is_renamed_and_while_it_is_copied(shop: Shop, step: int) -> None:
-    assert begin(shop, "one", step).wait(120) == -signal.SIGKILL
+@pytest.mark.parametrize(("number", "lies_in_tasks"), [(1, False), (2, True)])
+def test_killed_before_an_entry_is_renamed_and_while_it_is_copied(
+    shop: Shop, number: int, lies_in_tasks: bool
+) -> None:
+    rule = f"maker:rename:{number}:kill:*/{'tasks/*' if lies_in_tasks else '?' * 40}"
+    assert begin(shop, "one", Calls(shop.root / "calls", rule).environ("maker")) == -signal.SIGKILL
     (left,) = (path for path in shop.cache.rglob(".new-*") if path.is_dir())
-    assert (left.parent.name == "tasks") == (step == 8)
+    assert (left.parent.name == "tasks") == lies_in_tasks
     check(shop, "one")
 
 
@@ -93,10 +91,11 @@ def test_killed_while_the_installer_runs(shop: Shop) -> None:
         f'exec {real} "$@"\n'
     )
     program.chmod(0o755)
-    maker = begin(shop, "one")
-    eventually(mark.exists, timeout_s=60)
-    maker.kill()
-    maker.wait()
+    folder = shop.folder("one")
+    (folder / WISH).write_bytes(_dump(shop.request("one")))
+    with subprocess.Popen([sys.executable, "-c", MAKER, str(folder)], stdout=subprocess.DEVNULL) as maker:
+        eventually(mark.exists, timeout_s=60)
+        maker.kill()
     assert list(shop.cache.rglob(MANIFEST)) == []
     mark.unlink()
     program.unlink()

@@ -133,7 +133,7 @@ def test_verbs_that_share_a_process_are_as_in_their_own(sessionrun: Command) -> 
         called = sessionrun.warm.popen(words, cwd=cwd, environ=environ)
         said = called.communicate()
         assert sessionrun.warm.read(words, cwd=cwd, environ=environ) == (called.wait(), *said), words
-    for words, environ in ((("cancel", session_id), own), (("list",), own | {"SESSIONRUN_CRASH_AT": "cli:1"})):
+    for words, environ in ((("cancel", session_id), own), (("list",), own | {"CALLS_AT": "list:any:1:kill"})):
         assert sessionrun.warm.read(words, cwd=other, environ=environ) is None, words
 
 

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+import pickle
 import threading
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
@@ -11,7 +12,8 @@ from typing import Any, TypeAlias
 
 import orjson
 import pytest
-from conftest import eventually, slow
+from calls import each_call, forked, needs_calls, run_watched
+from conftest import eventually
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -37,8 +39,8 @@ from sessionrun.runtime.feeding.standing import UNDONE, Board, Boards, Standing,
 from sessionrun.runtime.feeding.tasks import choose_id, fill_frame, make_task
 from sessionrun.runtime.feeding.visit import Step, choose_next, find_landings, find_last_steps, find_steps
 from sessionrun.runtime.feeding.visitor import Arrival, Drop, Dry, LandAgain, News, Visitor
-from sessionrun.store import crashpoint
 from sessionrun.store.codec import build
+from sessionrun.store.files import replace_file
 from sessionrun.store.session import SessionDir
 
 from simulation import make_session  # isort: skip
@@ -366,10 +368,6 @@ class Session:
         raise AssertionError("the queue never is dry")
 
 
-class Died(BaseException):
-    """At a step of the work."""
-
-
 def test_a_queue_is_worked_through_in_its_order(tmp_path: Path) -> None:
     session = Session(tmp_path)
     session.feed.create([Draft("a"), Draft("b"), Draft("c", priority=1)])
@@ -380,27 +378,51 @@ def test_a_queue_is_worked_through_in_its_order(tmp_path: Path) -> None:
     assert {task.reason for task in session.feed.load()} == {"landed"}
 
 
-@pytest.mark.parametrize("at", [*range(1, 12), *slow(*range(12, 60))])
-def test_a_crash_at_each_step(tmp_path: Path, at: int, monkeypatch: pytest.MonkeyPatch) -> None:
-    """What was heard and not written down is lost; yet each task is begun once, and closed."""
-    session, left = Session(tmp_path), [at]
-    session.feed.create([Draft("a"), Draft("b"), Draft("c", depends=("task-1",))])
+class Lasting(Session):
+    """What it writes down outlives its process."""
 
-    def step() -> None:
-        left[0] -= 1
-        if not left[0]:
-            raise Died
+    def take(self) -> bool:
+        is_dry = super().take()
+        self.save()
+        return is_dry
 
-    with monkeypatch.context() as patch:
-        patch.setattr(crashpoint, "step", step)
-        try:
-            session.finish(session.open())
-        except Died:
-            pass
-    session.finish(session.open())
-    assert sorted(session.begun) == ["task-1", "task-2", "task-3"]
-    assert {task.status for task in session.feed.load()} == {"closed"}
-    assert [task.claim for task in session.feed.load()] == [None] * 3
+    def work(self) -> None:
+        super().work()
+        self.save()
+
+    def save(self) -> None:
+        content = pickle.dumps((self.begun, self.journal))
+        replace_file(self.directory.path.parent / "journal", content, durable=False)
+
+    def load(self) -> None:
+        file = self.directory.path.parent / "journal"
+        if file.exists():
+            self.begun, self.journal = pickle.loads(file.read_bytes())
+
+
+def sweep_visitor(place: str) -> None:
+    """Kill who visits the queue at each change of it; what was heard and not written down is lost."""
+
+    def begin(environ: Mapping[str, str]) -> Lasting:
+        session = Lasting(Path(place, environ["CALLS_AT"].split(":")[2]))
+        session.directory.path.parent.mkdir(parents=True)
+        session.feed.create([Draft("a"), Draft("b"), Draft("c", depends=("task-1",))])
+        forked(lambda: session.finish(session.open()))(environ)
+        return session
+
+    for at, session in each_call(begin, Path(place, "calls"), "feed", do="kill:*task_queue*"):
+        session.load()
+        session.finish(session.open())
+        assert sorted(session.begun) == ["task-1", "task-2", "task-3"], at
+        assert {task.status for task in session.feed.load()} == {"closed"}, at
+        assert [task.claim for task in session.feed.load()] == [None] * 3, at
+    print(at)
+
+
+@needs_calls
+def test_a_crash_at_each_step(tmp_path: Path) -> None:
+    """Each task is begun once, and closed."""
+    assert int(run_watched(sweep_visitor, tmp_path)) > 20
 
 
 def test_a_claim_that_is_taken_away_ends_the_task(tmp_path: Path) -> None:

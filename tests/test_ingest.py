@@ -4,21 +4,20 @@ from __future__ import annotations
 
 import json
 import os
+import shutil
 import subprocess
-import sys
+from collections.abc import Mapping
 from pathlib import Path
 
 import pytest
+from calls import each_call, forked, needs_calls, run_watched
 from conftest import Command, eventually
-from killed_calls import preload
 
 from sessionrun.client.queue.feeds import open_queue
 from sessionrun.client.queue.ingesting import Ingested, ingest
 from sessionrun.queue.shelf import LIMIT
 from sessionrun.queue.suggestions import MAX_TITLE, NAME, make_draft, read_line
 from sessionrun.queue.task import Draft
-
-__all__ = ["preload"]
 
 
 def git(*words: str, cwd: Path | None = None) -> str:
@@ -215,60 +214,43 @@ def test_what_a_released_worktree_leaves(
     assert added(ingest()) == []
 
 
-KILLED = """
-import os, struct, sys
-from pathlib import Path
-from sessionrun import client
-from sessionrun.client.queue.ingesting import ingest
-
-counter, base, closes = sys.argv[1], Path.cwd(), sys.argv[2] == "closes"
 LINES = {"one", "two", "three", "four"}
-NAME = "suggested_tasks.txt"
-at, ended = 0, None
-while ended != 0:
-    at += 1
-    for left in ("task_queue.json", NAME, "more.txt"):
-        (base / left).unlink(missing_ok=True)
-    os.system("rm -rf .sessionrun-ingest .git/sessionrun-ingest")
-    (base / NAME).write_text("one\\ntwo\\n")
-    (base / "more.txt").write_text("three\\nfour\\n")
+
+
+def sweep_ingest(closes: str) -> None:
+    """Kill who takes lines at each call; what two others do then, also if its tasks were closed, completes it."""
     files = [Path(NAME), Path("more.txt")]
-    reset = os.open(counter, os.O_WRONLY)
-    os.pwrite(reset, struct.pack("l", 0), 0)
-    child = os.fork()
-    if not child:
-        os.environ["KILL_AT"] = str(at)
-        code = 1
-        try:
-            ingest(files=files, maximum=3)
-            code = 0
-        finally:
-            os._exit(code)
-    ended = os.waitpid(child, 0)[1]
-    with open(NAME, "a") as stream:
-        stream.write("five\\n")
-    if closes:
-        for task in open_queue().load():
-            open_queue().close(task.id)
-    ingest(files=[file for file in files if file.exists()])
-    ingest(files=[file for file in files if file.exists()])
-    titles = sorted(task.title for task in open_queue().load())
-    assert titles == sorted(LINES | {"five"}), (at, ended, titles)
-print(at)
-"""
+
+    def begin(environ: Mapping[str, str]) -> None:
+        for left in (Path("task_queue.json"), *files):
+            left.unlink(missing_ok=True)
+        for folder in (".sessionrun-ingest", ".git/sessionrun-ingest"):
+            shutil.rmtree(folder, ignore_errors=True)
+        for file, text in zip(files, ("one\ntwo\n", "three\nfour\n"), strict=True):
+            file.write_text(text)
+        forked(lambda: ingest(files=files, maximum=3))(environ)
+
+    for do in ("kill", "half"):
+        for at, _ in each_call(begin, Path("../calls"), "ingest+", do=do):
+            with open(NAME, "a") as stream:
+                stream.write("five\n")
+            if closes:
+                for task in open_queue().load():
+                    open_queue().close(task.id)
+            for _ in range(2):
+                ingest(files=[file for file in files if file.exists()])
+            found = sorted(task.title for task in open_queue().load())
+            assert found == sorted(LINES | {"five"}), (do, at, found)
+        print(at)
 
 
+@needs_calls
 @pytest.mark.slow
-@pytest.mark.parametrize("closes", ["closes", pytest.param("", marks=pytest.mark.slow)])
-def test_killed_before_each_call_that_changes_a_file(own_place: Path, preload: Path, closes: str) -> None:
+@pytest.mark.parametrize("closes", ["closes", ""])
+def test_killed_before_each_call_that_changes_a_file(own_place: Path, closes: str) -> None:
     """No line is lost, and none comes twice, also if its task was closed before the next call."""
-    counter = own_place.parent / "counter"
-    counter.write_bytes(bytes(8))
-    environ = {**os.environ, "LD_PRELOAD": str(preload), "KILL_COUNTER": str(counter)}
-    words = [sys.executable, "-c", KILLED, str(counter), closes]
-    done = subprocess.run(words, env=environ, capture_output=True, text=True)
-    assert (done.returncode, done.stderr) == (0, "")
-    assert int(done.stdout) > 20
+    kills = run_watched(sweep_ingest, closes)
+    assert int(kills.split()[0]) > 20
 
 
 def test_two_at_once_take_each_line_once(repository: Path, sessionrun: Command) -> None:

@@ -2,25 +2,25 @@
 
 from __future__ import annotations
 
+import itertools
 import os
 import signal
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
 import orjson
 import pytest
+from calls import each_call, needs_calls
 from conftest import eventually, kill_sessions
 from test_cli_worktrees import Project, project, project_in
 
-from sessionrun.store import crashpoint
 from sessionrun.store.journal import read_log
 from sessionrun.store.ledger import fold_ledger
 
 __all__ = ["project"]
 
 GATE = "! grep -rqs BAD --include=*.txt ."
-MOST_STEPS = 200
-ARM = crashpoint.arm
 THREE = [{"id": name, "prompt": f"echo {name} > {name}.txt"} for name in ("one", "two", "three")]
 
 
@@ -188,39 +188,30 @@ def test_a_land_that_is_killed_is_followed_by_another(project: Project) -> None:
     assert_clean(project)
 
 
-def arm_landing(monkeypatch: pytest.MonkeyPatch, at: int, marks: Path) -> None:
-    """The first LAND that comes to its step `at` is killed there; the keeper keeps such variables from jobs."""
-
-    def arm(role: str) -> None:
-        if role == "landing":
-            os.environ.update(zip(crashpoint.VARIABLES, (f"landing:{at}", str(marks)), strict=True))
-        ARM(role)
-
-    monkeypatch.setattr(crashpoint, "arm", arm)
-
-
+@needs_calls
 @pytest.mark.slow
-@pytest.mark.parametrize("every", [167, 1])
+@pytest.mark.parametrize("every", [61, 1])
 def test_a_kill_at_a_step_of_a_land(own_place: Path, monkeypatch: pytest.MonkeyPatch, every: int) -> None:
     """SIGKILL between two steps of a LAND; the next one ends well."""
     prompts = [*THREE[:2], {"id": "bad", "prompt": "echo BAD > bad.txt"}]
-    kills = 0
-    for at in range(4, MOST_STEPS, every):
-        place = own_place / str(at)
-        (place / "marks").mkdir(parents=True)
-        arm_landing(monkeypatch, at, place / "marks")
+    numbers = itertools.count()
+
+    def run(environ: Mapping[str, str]) -> tuple[Project, str]:
+        place = own_place / str(next(numbers))
+        place.mkdir()
         project = project_in(place, monkeypatch)
-        session_id = project.finish({"land": {"gates": GATE}, "prompts": prompts, "max_parallel": 1})
-        if not list((place / "marks").iterdir()):
-            break
-        kills += 1
+        with monkeypatch.context() as patch:
+            for name, value in environ.items():
+                patch.setenv(name, value)
+            plan = {"land": {"gates": GATE}, "prompts": prompts, "max_parallel": 1}
+            return project, project.finish(plan)
+
+    for at, (lands, session_id) in each_call(run, own_place / "calls", "land", kind="step", every=every):
         ends = {"one": ("landed", None), "two": ("landed", None), "bad": ("bounced", "gate_red")}
-        assert landings_of(project, session_id) == ends, f"killed at {at}"
-        assert count_merges(project) == {"one": 1, "two": 1}, f"killed at {at}"
-        assert_clean(project)
-    else:
-        raise AssertionError("the steps never end")
-    assert kills >= (1 if every > 1 else 20)
+        assert landings_of(lands, session_id) == ends, f"killed at {at}"
+        assert count_merges(lands) == {"one": 1, "two": 1}, f"killed at {at}"
+        assert_clean(lands)
+    assert next(numbers) > (2 if every > 1 else 20)
 
 
 @pytest.mark.slow

@@ -4,18 +4,17 @@ from __future__ import annotations
 
 import os
 import shutil
-import struct
 import subprocess
 import threading
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
 from pathlib import Path
 
 import pytest
+from calls import each_call, needs_calls
 from conftest import slow_seed
-from killed_calls import preload
 from landings import CHECK, MAIN, Yard, make_yard
 from stages import Tree, refresh
 
@@ -24,9 +23,6 @@ from sessionrun.landing.recovery import EMPTY_LOCK_S
 from sessionrun.landing.slot import Slot
 from sessionrun.landing.turn import land
 
-__all__ = ["preload"]
-
-MOST_STEPS = 200
 FILES: dict[str, str | None] = {
     "a.txt": "new\n" * 50,
     "gone.txt": None,
@@ -100,62 +96,87 @@ def age_locks(yard: Yard) -> None:
             os.utime(path, (past, past))
 
 
+class Again:
+    """A place that is as it was before each landing."""
+
+    def __init__(self, begin: Callable[[Path], Yard], place: Path, fill: Callable[[Yard], object]) -> None:
+        self.yard, self._place = begin(place), place
+        fill(self.yard)
+        self._whole = Tree.of(place)
+
+    def land(self, *gates: str) -> Callable[[Mapping[str, str]], object]:
+        """What lands in a process that is watched."""
+
+        def run(environ: Mapping[str, str]) -> object:
+            shutil.rmtree(self._place)
+            self._place.mkdir()
+            self._whole.lay_out(self._place)
+            for top in (self.yard.top, self._place / "linked"):
+                if top.exists():
+                    refresh(top)
+            return self.yard.land_apart(*gates, environ=environ)
+
+        return run
+
+
+@needs_calls
 @pytest.mark.parametrize(
-    ("name", "every"), [("at home", 9), *(pytest.param(name, 1, marks=pytest.mark.slow) for name in PLACES)]
+    ("name", "do", "every"),
+    [
+        ("at home", "kill", 97),
+        *(pytest.param(name, do, 1, marks=pytest.mark.slow) for name in PLACES for do in ("kill", "all", "half")),
+    ],
 )
-def test_a_kill_at_a_step_of_ours(own_place: Path, name: str, every: int) -> None:
-    """SIGKILL between two steps; with `each`, at every one of them."""
+def test_a_kill_at_every_call_that_changes_a_file(
+    own_place: Path, name: str, do: str, every: int, say: Callable[[str], None]
+) -> None:
+    """In Python and in git, of the process alone and of its group: before the call, and in the middle of a write.
+
+    LANDING_KILLS=N takes every N-th call.
+    """
     begin, status = PLACES[name]
-    kills = 0
-    for at in range(1, MOST_STEPS, every):
-        yard = begin(own_place / str(at))
-        yard.add("one", FILES)
-        if every == 1:
-            yard.entries.clear()
-            fill(yard)
-        if not yard.land_killed(*([CHECK] if every == 1 else []), at=at):
-            break
+    again = Again(begin, own_place / "place", fill)
+    every *= int(os.environ.get("LANDING_KILLS") or 1)
+    kills = dirty = 0
+    for at, _ in each_call(
+        again.land(CHECK), own_place / "calls", "land+", do=do, first=slow_seed() % every + 1, every=every
+    ):
         kills += 1
-        ends = yard.statuses(yard.land(*([CHECK] if every == 1 else [])))
-        wrong = yard.examine(["one"]) if every > 1 else examine(yard, status)
-        seen = yard.git("status", "--porcelain", cwd=own_place / str(at) / "linked" if name == "linked" else None)
-        assert (ends, wrong, seen) == (ENDS if every == 1 else {"one": "landed"}, [], status), f"killed at {at}"
-        shutil.rmtree(own_place / str(at))
-    else:
-        raise AssertionError("the steps never end")
-    assert kills >= (2 if every > 1 else 20)
+        age_locks(again.yard)
+        dirty += bool(find_dirt(again.yard, status))
+        report = again.yard.land(CHECK)
+        assert (again.yard.statuses(report), examine(again.yard, status)) == (ENDS, []), f"{do} at {at}: {report}"
+    say(f"{kills} kills of {at} calls, {dirty} left something to mend")
+    assert at > (20 if do == "half" else 100)
 
 
-@pytest.mark.parametrize("every", [7, pytest.param(1, marks=pytest.mark.slow)])
-def test_a_person_removes_the_lock_of_a_killed_landing_as_git_advises(own_place: Path, every: int) -> None:
+@needs_calls
+@pytest.mark.parametrize(("kind", "do"), [("link", "after"), pytest.param("step", "kill", marks=pytest.mark.slow)])
+def test_a_person_removes_the_lock_of_a_killed_landing_as_git_advises(own_place: Path, kind: str, do: str) -> None:
     """What the landing had written is not taken for changes of the person, and what they stage then stays."""
-    kills = 0
-    for at in range(1, MOST_STEPS, every):
-        yard = begin_at_home(own_place / str(at))
-        yard.add("one", FILES)
-        if not yard.land_killed(at=at):
-            break
-        lock = yard.top / ".git/index.lock"
+    again = Again(begin_at_home, own_place / "place", lambda yard: yard.add("one", FILES))
+    yard, lock, kills = again.yard, again.yard.top / ".git/index.lock", 0
+    for at, _ in each_call(again.land(), own_place / "calls", "land", kind=kind, do=do):
+        staged = ["A  mine.txt"]
         if lock.exists():
             kills += 1
             lock.unlink()
             (yard.top / "later.txt").write_text("later\n")
             yard.git("add", "later.txt")
+            staged.insert(0, "A  later.txt")
         assert yard.statuses(yard.land()) == {"one": "landed"}, f"killed at {at}"
-        staged = "A  later.txt\nA  mine.txt" if (yard.top / "later.txt").exists() else "A  mine.txt"
         seen = yard.git("status", "--porcelain")
-        assert (yard.examine(["one"]), seen) == ([], f"M b.txt\n{staged}"), f"killed at {at}"
-        shutil.rmtree(own_place / str(at))
-    assert kills >= (1 if every > 1 else 5)
+        assert (yard.examine(["one"]), seen) == ([], "\n".join(("M b.txt", *staged))), f"killed at {at}"
+    assert kills >= (1 if do == "after" else 5)
 
 
+@needs_calls
 @pytest.mark.slow
 def test_the_next_holder_of_the_slot_mends_whatever_its_session(own_place: Path) -> None:
     """And the log of the session that was killed gets what had landed."""
     yard = begin_at_home(own_place)
     yard.add("one", FILES)
-    steps = next(at for at in range(20, MOST_STEPS) if _landed_but_not_noted(yard, at))
-    assert steps
+    yard.land_killed(rule="rename:1:after:*/refs/heads/main")
     other = Yard(yard.top)
     other.add("two", {"two.txt": "2\n"})
     request = other.request()
@@ -166,18 +187,11 @@ def test_the_next_holder_of_the_slot_mends_whatever_its_session(own_place: Path)
     assert yard.git("status", "--porcelain") == "M b.txt\nA  mine.txt"
 
 
-def _landed_but_not_noted(yard: Yard, at: int) -> bool:
-    """Kill a landing at a step; whether the target has moved, and the record is still there."""
-    before = yard.git("rev-parse", "main")
-    assert yard.land_killed(at=at)
-    return yard.git("rev-parse", "main") != before
-
-
+@needs_calls
 def test_a_lock_that_is_not_ours_is_named_and_stays(own_place: Path) -> None:
     yard = begin_nowhere(own_place)
     yard.add("one", FILES)
-    at = next(at for at in range(8, MOST_STEPS) if _has_landing_record(yard, at))
-    assert at
+    yard.land_killed(rule="rename:1:kill:*/refs/heads/main")
     lock = yard.top / ".git/refs/heads/main.lock"
     lock.write_text("f" * 40 + "\n")
     report = yard.land()
@@ -185,56 +199,6 @@ def test_a_lock_that_is_not_ours_is_named_and_stays(own_place: Path) -> None:
     assert any(str(lock) in line for line in report.remarks)
     lock.unlink()
     assert yard.statuses(yard.land()) == {"one": "landed"}
-
-
-def _has_landing_record(yard: Yard, at: int) -> bool:
-    assert yard.land_killed(at=at)
-    path = Slot(yard.request().repository, MAIN).record_path
-    return path.exists() and b'"landing"' in path.read_bytes()
-
-
-def land_counted(yard: Yard, preload: Path, at: int, *, alone: bool) -> int:
-    """Land in a process of its own; kill at the `at`-th call that changes a file; return how many there were."""
-    place = yard.top.parent
-    counter, root = place / "counter", place / "root"
-    counter.write_bytes(bytes(8))
-    environ = {"LD_PRELOAD": str(preload), "KILL_COUNTER": str(counter), "KILL_AT": str(at)}
-    environ |= {"PYTHONDONTWRITEBYTECODE": "1"} | ({} if alone else {"KILL_ROOT": str(root)})
-    yard.land_apart(CHECK, env=environ)
-    return int(struct.unpack("q", counter.read_bytes())[0])
-
-
-@pytest.mark.slow
-@pytest.mark.parametrize("alone", [False, True], ids=["group", "alone"])
-@pytest.mark.parametrize("name", PLACES)
-def test_a_kill_at_every_call_that_changes_a_file(
-    own_place: Path, preload: Path, name: str, alone: bool, say: Callable[[str], None]
-) -> None:
-    """In Python and in git: before the call, and in the middle of each write.
-
-    LANDING_KILLS=N takes every N-th call.
-    """
-    begin, status = PLACES[name]
-    place = own_place / "place"
-    yard = begin(place)
-    fill(yard)
-    whole = Tree.of(place)
-    every = int(os.environ.get("LANDING_KILLS") or 1)
-    at, kills, dirty = slow_seed() % every + 1, 0, 0
-    while land_counted(yard, preload, at, alone=alone) >= at:
-        kills += 1
-        age_locks(yard)
-        dirty += bool(find_dirt(yard, status))
-        report = yard.land(CHECK)
-        assert (yard.statuses(report), examine(yard, status)) == (ENDS, []), f"killed at {at}: {report}"
-        at += every
-        shutil.rmtree(place)
-        place.mkdir()
-        whole.lay_out(place)
-        for top in (yard.top, *([place / "linked"] if name == "linked" else [])):
-            refresh(top)
-    say(f"{kills} kills of {at - every} calls, {dirty} left something to mend")
-    assert at > 100
 
 
 @pytest.mark.slow
@@ -274,7 +238,7 @@ def test_two_sessions_on_one_target(own_place: Path) -> None:
         yards[number % 2].add(f"t{number}", {f"t{number}.txt": "x\n"})
     with ThreadPoolExecutor(2) as pool:
         ended = [
-            pool.submit(one.land_apart, CHECK, env={}, path=own_place / f"request-{number}.json")
+            pool.submit(one.land_apart, CHECK, path=own_place / f"request-{number}.json")
             for number, one in enumerate(yards)
         ]
     assert [run.result().returncode for run in ended] == [0, 0]

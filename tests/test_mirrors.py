@@ -2,15 +2,15 @@
 
 from __future__ import annotations
 
-import os
 import subprocess
-import sys
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from pathlib import Path
+from types import MappingProxyType
 
 import pytest
+from calls import each_call, needs_calls, run_program
 from stages import begin_repository
 
 from sessionrun.model.places import Start
@@ -19,9 +19,6 @@ from sessionrun.workspaces.mirror_cache import iterate_mirrors, remove_mirror
 from sessionrun.workspaces.mirrors import MARKER, bring, locate_mirror, lock_path, use_mirror
 from sessionrun.workspaces.registration import hold_lock
 from sessionrun.workspaces.request import RepositoryFailed
-
-STEPS = 8
-"""Points at which the making of a mirror can be killed."""
 
 
 @dataclass
@@ -58,22 +55,21 @@ class Place:
         with use_mirror(self.upstream(ref), path, self.root, require_cache=require_cache, limit_s=60) as start:
             return start
 
-    def use_in_process(self, *refs: str, **variables: str) -> subprocess.CompletedProcess[str]:
+    def use_in_process(
+        self, *refs: str, variables: Mapping[str, str] = MappingProxyType({})
+    ) -> subprocess.CompletedProcess[str]:
         """The same in a process of its own, one ref after the other."""
         program = (
-            "import sys; from pathlib import Path; from sessionrun.store import crashpoint\n"
+            "import sys; from pathlib import Path\n"
             "from sessionrun.model.upstreams import Upstream\n"
             "from sessionrun.workspaces.mirrors import use_mirror\n"
-            "crashpoint.arm('mirror')\nrepo, mirror, note, *refs = sys.argv[1:]\n"
+            "repo, mirror, note, *refs = sys.argv[1:]\n"
             "for ref in refs:\n"
             "    with use_mirror(Upstream(repo, ref, mirror), Path(note + ref), Path(note).parent) as start:\n"
             "        print(start.commit)"
         )
         words = [str(self.top), str(self.mirror), str(self.root / "note"), *refs]
-        environ = {**os.environ, **variables}
-        return subprocess.run(
-            [sys.executable, "-c", program, *words], capture_output=True, text=True, env=environ, check=False
-        )
+        return run_program(program, *words, environ=variables)
 
 
 @pytest.fixture
@@ -342,50 +338,38 @@ def test_a_directory_that_is_no_mirror_is_refused_and_left_alone(place: Place) -
     assert (place.mirror / "objects").is_dir()
 
 
-EACH_STEP = pytest.mark.parametrize("stride", [9, pytest.param(1, marks=pytest.mark.slow)])
-"""Crashes at some steps, or at each."""
-
-
+@needs_calls
 @pytest.mark.slow
-@pytest.mark.parametrize("stride", [9, 1])
-def test_a_mirror_that_is_killed_at_any_point_is_made_anew_and_nothing_half_made_is_trusted(
-    place: Place, stride: int
-) -> None:
+def test_a_mirror_that_is_killed_at_any_point_is_made_anew_and_nothing_half_made_is_trusted(place: Place) -> None:
+    """In Python and in git."""
     commit = place.run("rev-parse", "HEAD")
-    marks = place.root / "marks"
-    marks.mkdir()
-    for step in range(1, 40, stride):
-        crash = {"SESSIONRUN_CRASH_AT": f"mirror:{step}", "SESSIONRUN_CRASH_MARKS": str(marks)}
-        done = place.use_in_process("main", **crash)
+    calls = each_call(lambda environ: place.use_in_process("main", variables=environ), place.root / "c", "mirror+")
+    for at, _ in calls:
         if place.mirror.exists():
-            assert place.run("fsck", "--full", cwd=place.mirror) == ""
-            assert place.run("rev-parse", "refs/remotes/origin/main", cwd=place.mirror) == commit
-        if done.returncode == 0:
-            break
-        assert done.returncode == -9, done.stderr
+            assert place.run("fsck", "--full", cwd=place.mirror) == "", at
+            assert place.run("rev-parse", "refs/remotes/origin/main", cwd=place.mirror) == commit, at
         healed = place.use_in_process("main")
-        assert (healed.returncode, healed.stdout) == (0, f"{commit}\n"), healed.stderr
-        assert [one.name for one in place.mirror.parent.iterdir() if one.name.startswith(".")] == []
+        assert (healed.returncode, healed.stdout) == (0, f"{commit}\n"), f"{at}: {healed.stderr}"
+        assert [one.name for one in place.mirror.parent.iterdir() if one.name.startswith(".")] == [], at
         subprocess.run(["rm", "-rf", str(place.mirror.parent), str(place.root / "notemain")], check=True)
-    assert step > STEPS
+    assert at > 20
 
 
-@EACH_STEP
-def test_a_fetch_that_is_killed_at_any_point_leaves_a_mirror_that_goes_on(place: Place, stride: int) -> None:
-    marks = place.root / "marks"
-    marks.mkdir()
+@needs_calls
+@pytest.mark.parametrize("every", [40, pytest.param(1, marks=pytest.mark.slow)])
+def test_a_fetch_that_is_killed_at_any_point_leaves_a_mirror_that_goes_on(place: Place, every: int) -> None:
     place.use()
-    for step in range(1, 40, stride):
-        commit = place.commit(text=f"{step}\n")
+
+    def fetch(environ: Mapping[str, str]) -> str:
+        commit = place.commit(text=f"{environ['CALLS_AT']}\n")
         (place.root / "notemain").unlink(missing_ok=True)
-        crash = {"SESSIONRUN_CRASH_AT": f"mirror:{step}", "SESSIONRUN_CRASH_MARKS": str(marks)}
-        done = place.use_in_process("main", **crash)
-        assert place.run("fsck", "--full", cwd=place.mirror) == ""
-        assert place.use("main", note=f"after-{step}").commit == commit
-        if done.returncode == 0:
-            break
-        assert done.returncode == -9, done.stderr
-    assert step > 3
+        place.use_in_process("main", variables=environ)
+        return commit
+
+    for at, commit in each_call(fetch, place.root / "calls", "mirror+", every=every):
+        assert place.run("fsck", "--full", cwd=place.mirror) == "", at
+        assert place.use("main", note=f"after-{at}").commit == commit, at
+    assert at > 20
 
 
 @pytest.mark.slow

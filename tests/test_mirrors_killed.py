@@ -5,10 +5,9 @@ from __future__ import annotations
 import subprocess
 from collections.abc import Callable
 from dataclasses import replace
-from pathlib import Path
 
 import pytest
-from killed_calls import preload
+from calls import Calls, needs_calls
 from test_workspaces import Project, project
 from test_workspaces_killed import Bench, find_locks
 
@@ -20,7 +19,7 @@ from sessionrun.workspaces.release import release
 from sessionrun.workspaces.request import WorkspaceRequest
 from sessionrun.workspaces.worktree import prepare
 
-__all__ = ["preload", "project"]
+__all__ = ["project"]
 
 
 def ask(project: Project) -> WorkspaceRequest:
@@ -62,14 +61,16 @@ def find_all_locks(project: Project) -> list[str]:
     return [*find_locks(project), *(str(path) for path in left if path.name != "sessionrun.lock")]
 
 
+@needs_calls
 @pytest.mark.slow
-def test_release(project: Project, preload: Path, say: Callable[[str], None]) -> None:
+def test_release(project: Project, say: Callable[[str], None]) -> None:
     """The branch is in both repositories, the worktree is gone, and git finds no lock."""
     request = work_in_mirror(project)
-    bench = Bench(project, preload)
+    bench = Bench(project)
     without = replace(request, upstream=replace(request.upstream, home=None) if request.upstream else None)
-    before = bench.run("release", without, bench.make_folder("a1-3-release"))
-    bench.begin_anew()
+    calls = Calls(bench.counts, "release+:change:9999:kill")
+    bench.run("release", without, bench.make_folder("a1-3-release"), calls.environ("release"))
+    (before,) = calls.counts()
 
     def examine(place: Place) -> list[str]:
         wrong = [line for line in (place.remark, place.kept, place.worktree) if line is not None]

@@ -10,6 +10,7 @@ from pathlib import Path
 
 import orjson
 import pytest
+from calls import Calls, needs_calls
 from conftest import Command, eventually
 from simulated import Fate
 from test_supervisor import Observed, SimulatedClock, make_session, replay
@@ -248,18 +249,15 @@ def rewrite(directory: Path, supervisor: int, slow: SlowGit, phase: str, tasks: 
         os.kill(supervisor, signal.SIGCONT)
 
 
+@needs_calls
 @pytest.mark.slow
 def test_what_the_keeper_gave_up_is_finished_by_resume(
     sessionrun: Command, project: Project, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """The supervisor dies again and again; once it does not any more, nothing is lost and nothing runs twice."""
-    points = ["supervisor:1"] * 100
-    marks = project.root / "marks"
-    marks.mkdir()
-    for number, point in enumerate(points):
-        (marks / f"{number}-{point}").touch()  # as if it had happened: for now it does not
-    monkeypatch.setenv("SESSIONRUN_CRASH_AT", ",".join(points))
-    monkeypatch.setenv("SESSIONRUN_CRASH_MARKS", str(marks))
+    calls = Calls(project.root / "calls", "supervisor:any:1+:kill")
+    calls.stay_quiet()
+    calls.watch(monkeypatch)
     gate = f"echo begun >>{project.root}/begun; while ! [ -e {project.root}/go ]; do sleep 0.05; done"
     prompts = [
         {"id": "a", "prompt": f"{gate}; echo work >made.txt"},
@@ -268,14 +266,14 @@ def test_what_the_keeper_gave_up_is_finished_by_resume(
     session_id = sessionrun.start({"prompts": prompts}, "--worktree")
     session = SessionDir(sessionrun.directory(session_id))
     eventually((project.root / "begun").exists)
-    for path in marks.iterdir():
-        path.unlink()
+    calls.begin()
     os.kill(sessionrun.supervisor(session_id), signal.SIGKILL)
     eventually(lambda: b"G" in read_log(session.ledger_path).payloads)
     (project.root / "go").touch()
     eventually(lambda: not session.is_alive())
     assert sessionrun.status(session_id)["status"] == "interrupted"
-    monkeypatch.delenv("SESSIONRUN_CRASH_AT")
+    for name in calls.environ():
+        monkeypatch.delenv(name)
     assert sessionrun("resume", session_id).returncode == 0
     view = sessionrun.wait(session_id)
     assert [task["outcome"] for task in view["tasks"]] == ["succeeded", "succeeded"]

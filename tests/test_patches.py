@@ -4,11 +4,13 @@ from __future__ import annotations
 
 import json
 import os
+from collections.abc import Mapping
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import pytest
+from calls import each_call, forked, needs_calls, run_watched
 from conftest import Command
 from stages import commit_all
 from test_rounds import by_round, folder_of, only_task, refs
@@ -16,7 +18,6 @@ from test_workspaces import Project, make_repository
 from test_worktrees import finish
 
 from sessionrun.runtime.jobs.check.patches import find_odd, find_patch, has_prefixes, list_spellings
-from sessionrun.store import crashpoint
 from sessionrun.workspaces.applying import DoesNotApply, apply_patch
 from sessionrun.workspaces.between import open_site
 
@@ -221,36 +222,25 @@ def test_a_patch_is_refused_whole(tree: Tree, patch: str, why: str) -> None:
     assert re.search(why, tree.refuse(patch))
 
 
-@pytest.mark.slow
-def test_a_patch_that_is_killed_half_way_is_finished(tree: Tree, monkeypatch: pytest.MonkeyPatch) -> None:
-    """At each step: done again, the files are what they would have been."""
-    steps: list[int] = []
+def sweep_patch(root: str) -> None:
+    """Kill who applies a patch at each call; done again, the files are what they would have been."""
+    tree = Tree(CalculatingProject(Path(root)))
 
-    class Killed(BaseException):
-        pass
-
-    for die in range(1, 12):
+    def begin(environ: Mapping[str, str]) -> None:
         (tree.top / "calc.py").write_text(GIVEN)
         (tree.folder / "applied.json").unlink(missing_ok=True)
-        steps.clear()
+        forked(lambda: tree.apply(PATCH))(environ)
 
-        def step(die: int = die) -> None:
-            steps.append(1)
-            if len(steps) == die:
-                raise Killed
-
-        with monkeypatch.context() as patch:
-            patch.setattr(crashpoint, "step", step)
-            try:
-                tree.apply(PATCH)
-            except Killed:
-                pass
-        reached = len(steps) >= die
+    for at, _ in each_call(begin, tree.project.root / "calls", "patch+"):
         tree.apply(PATCH)
-        assert (tree.top / "calc.py").read_text() == MENDED
-        if not reached:
-            return
-    raise AssertionError("steps never end")
+        assert (tree.top / "calc.py").read_text() == MENDED, at
+    print(at)
+
+
+@needs_calls
+@pytest.mark.slow
+def test_a_patch_that_is_killed_half_way_is_finished(own_place: Path) -> None:
+    assert int(run_watched(sweep_patch, own_place)) > 10
 
 
 def answer_with(text: str) -> str:

@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from calls import Calls, needs_calls
 from conftest import Command, eventually
 from inside import run_inside
 from python_projects import lay_out_project, make_uv, make_wheels
@@ -198,6 +199,21 @@ def test_a_precache_that_is_broken_off_leaves_nothing_that_is_trusted(
     if number == signal.SIGKILL:
         end_builds(place)
     assert [name for name in place.entries() if len(name) == 40] == []
+    assert place.command("precache", plan).returncode == 0
+    assert (len(place.entries()), place.left()) == (1, [])
+    assert place.require(plan)["tasks"][0]["outcome"] == "succeeded"
+
+
+@needs_calls
+@pytest.mark.slow
+@pytest.mark.parametrize(
+    "rule", ["lock:1:after:*/checkouts/*", "rename:1:kill:*/environments/*", "rename:1:after:*/environments/*"]
+)
+def test_a_precache_that_is_killed(place: Place, rule: str) -> None:
+    """With the lock of its checkout, and on both sides of the name of its entry."""
+    plan, calls = place.write({"id": "a", "prompt": "true"}), Calls(place.root / "calls", f"precache:{rule}")
+    assert place.command("precache", plan, env=calls.environ()).returncode == -signal.SIGKILL
+    assert calls.has_hit() == [True]
     assert place.command("precache", plan).returncode == 0
     assert (len(place.entries()), place.left()) == (1, [])
     assert place.require(plan)["tasks"][0]["outcome"] == "succeeded"

@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from calls import Calls, needs_calls
 from conftest import Command, eventually, kill_sessions
 from stages import Stage, begin_repository, commit_all, lay_out_repository, refresh, stage
 from test_cli_worktrees import Project
@@ -517,6 +518,21 @@ def test_a_process_that_dies_during_the_proof(project: Project, victim: str) -> 
     go.touch()
     assert verdicts(project.wait(session)) == {"a": ("succeeded", "proved")}
     assert not list(project.cwd.parent.glob("repo-worktrees/.room-*"))
+
+
+@needs_calls
+@pytest.mark.slow
+@pytest.mark.parametrize(
+    "rule", ["prove:mkdir:1:after:*.room-*", "prove+:rename:1:kill:*.room-*", "prove:rmdir:1:kill:*.room-*"]
+)
+def test_a_proof_that_is_killed(project: Project, monkeypatch: pytest.MonkeyPatch, rule: str) -> None:
+    """While its room is made, and while it is removed: the next one begins anew, and none is left."""
+    calls = Calls(project.cwd.parent / "calls", rule)
+    calls.watch(monkeypatch)
+    plan = [{"id": "a", "prompt": FIX, "check": "grep -q good src/answer", "prove": True}]
+    assert verdicts(project.wait(project.start(plan, "--worktree"))) == {"a": ("succeeded", "proved")}
+    assert not list(project.cwd.parent.glob("repo-worktrees/.room-*"))
+    assert calls.has_hit() == [True]
 
 
 def test_a_program_in_the_room_cannot_reach_the_repository(ended: Project) -> None:

@@ -12,6 +12,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from calls import Calls, needs_calls, run_program
 from hypothesis import given
 from hypothesis import strategies as st
 from queue_contract import ANN, BOB, check_feed, create, ready
@@ -255,19 +256,20 @@ from pathlib import Path
 from sessionrun.queue.file import FileFeed
 from sessionrun.queue.place import find_place
 from sessionrun.queue.task import Draft
-from sessionrun.store import crashpoint
 
-crashpoint.arm("queue")
 FileFeed(find_place(Path())).create([Draft("second")])
 """
 
 
-@pytest.mark.parametrize(("step", "is_there"), [(1, False), (2, False), (3, True)])
-def test_a_writer_that_is_killed(feed: FileFeed, tmp_path: Path, step: int, is_there: bool) -> None:
+@needs_calls
+@pytest.mark.parametrize(
+    ("rule", "is_there"),
+    [("write:1:half", False), ("sync:1:kill", False), ("rename:1:kill", False), ("rename:1:after", True)],
+)
+def test_a_writer_that_is_killed(feed: FileFeed, tmp_path: Path, rule: str, is_there: bool) -> None:
     create(feed, "first")
-    environ = {**os.environ, "SESSIONRUN_CRASH_AT": f"queue:{step}", "SESSIONRUN_CRASH_MARKS": str(tmp_path)}
-    done = subprocess.run([sys.executable, "-c", DIE], env=environ)
-    assert done.returncode == -signal.SIGKILL
+    calls = Calls(tmp_path / "calls", f"queue:{rule}")
+    assert run_program(DIE, environ=calls.environ("queue")).returncode == -signal.SIGKILL
     assert [task.title for task in feed.load()] == ["first", "second"][: 1 + is_there]
     create(feed, "third")
     assert [task.title for task in feed.load()] == ["first", *["second"] * is_there, "third"]

@@ -2,24 +2,23 @@
 
 from __future__ import annotations
 
-import itertools
 import os
 import signal
 import subprocess
-from collections.abc import Callable
+from collections.abc import Mapping
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
 
 import psutil
 import pytest
+from calls import each_call, forked, needs_calls, run_watched
 from conftest import Command, eventually
 from test_rounds import CountingProject, by_round, junit, only_task, refs
 from test_workspaces import Project
 from test_worktrees import start, wait
 
 from sessionrun.model.places import Place
-from sessionrun.store import crashpoint
 from sessionrun.workspaces.between import DONE, keep_round, take_back
 from sessionrun.workspaces.release import release
 from sessionrun.workspaces.request import Loop, WorkRequest, WorkspaceRequest
@@ -28,28 +27,6 @@ from sessionrun.workspaces.request import Loop, WorkRequest, WorkspaceRequest
 @pytest.fixture
 def project(own_place: Path) -> Project:
     return CountingProject(own_place)
-
-
-class Killed(BaseException):
-    """The process died here."""
-
-
-def die_at(number: int, work: Callable[[], object], monkeypatch: pytest.MonkeyPatch) -> bool:
-    """Do the work until the step of this number; whether there was such a step."""
-    steps: list[int] = []
-
-    def step() -> None:
-        steps.append(1)
-        if len(steps) == number:
-            raise Killed
-
-    with monkeypatch.context() as patch:
-        patch.setattr(crashpoint, "step", step)
-        try:
-            work()
-        except Killed:
-            return True
-    return False
 
 
 def git(path: Path, *words: str) -> str:
@@ -71,28 +48,33 @@ def mess_up(path: Path) -> None:
     (admin / "index.lock").touch()
 
 
-@pytest.mark.slow
-def test_a_worktree_that_is_half_set_back_is_set_back(project: Project, monkeypatch: pytest.MonkeyPatch) -> None:
+def sweep_set_back(root: str) -> None:
+    project = CountingProject(Path(root))
     request, place = project.prepare()
     path, first = Path(place.worktree or ""), project.folder()
     loop = Loop(replace(request, place=place), 1, 1)
     asked = WorkRequest(loop, ("true",), str(first), str(project.folder()))
-    for number in range(1, 20):
+
+    def begin(environ: Mapping[str, str]) -> None:
         (first / DONE).unlink(missing_ok=True)
         mess_up(path)
-        reached = die_at(number, lambda: take_back(asked, first), monkeypatch)
+        forked(lambda: take_back(asked, first))(environ)
+
+    for at, _ in each_call(begin, project.root / "calls", "work", kind="any"):
         take_back(asked, first)
-        assert git(path, "status", "--porcelain", "--branch") == f"## {place.branch}"
-        assert git(path, "rev-parse", "HEAD") == place.base_commit
-        assert (path / "venv" / "tool").exists() and not (path / "new").exists()
-        assert "+mine" in Path(asked.before, "round.patch").read_text().splitlines()
-        if not reached:
-            break
-    else:
-        raise AssertionError("steps never end")
+        assert git(path, "status", "--porcelain", "--branch") == f"## {place.branch}", at
+        assert git(path, "rev-parse", "HEAD") == place.base_commit, at
+        assert (path / "venv" / "tool").exists() and not (path / "new").exists(), at
+        assert "+mine" in Path(asked.before, "round.patch").read_text().splitlines(), at
     (path / "calc.py").write_text("of this round\n")
     take_back(asked, first)
     assert (path / "calc.py").read_text() == "of this round\n", "it is done once in a round"
+
+
+@needs_calls
+@pytest.mark.slow
+def test_a_worktree_that_is_half_set_back_is_set_back(project: Project) -> None:
+    run_watched(sweep_set_back, project.root / "swept")
 
 
 def prepare_rounds(project: Project, task: str) -> tuple[WorkspaceRequest, Place]:
@@ -112,21 +94,29 @@ def prepare_rounds(project: Project, task: str) -> tuple[WorkspaceRequest, Place
     return replace(request, best=kept.commit, replaced=str(folder / "a1-replaced.patch")), place
 
 
-@pytest.mark.slow
-def test_the_best_round_is_put_back_whatever_is_killed(project: Project, monkeypatch: pytest.MonkeyPatch) -> None:
-    for number in itertools.count(1):
-        request, place = prepare_rounds(project, f"t{number}")
-        reached = die_at(number, partial(release, request, project.folder()), monkeypatch)
+def sweep_put_back(root: str) -> None:
+    project = CountingProject(Path(root))
+
+    def begin(environ: Mapping[str, str]) -> tuple[WorkspaceRequest, Place]:
+        request, place = prepare_rounds(project, f"t{environ['CALLS_AT'].split(':')[2]}")
+        forked(partial(release, request, project.folder()))(environ)
+        return request, place
+
+    for at, (request, place) in each_call(begin, project.root / "calls", "release", kind="any"):
         released = release(request, project.folder())
-        assert released.commit is not None and released.worktree is None
-        assert project.show(released.commit, "calc.py") == b"good\n"
-        assert {"only-good.txt"} == {name for name in project.files(released.commit) if name.startswith("only-")}
+        assert released.commit is not None and released.worktree is None, at
+        assert project.show(released.commit, "calc.py") == b"good\n", at
+        kept = {name for name in project.files(released.commit) if name.startswith("only-")}
         subjects = project.run("log", "--format=%s", f"{place.base_commit}..{released.commit}").splitlines()
-        assert subjects == [f"Work of task t{number}"]
-        assert "+bad" in Path(request.replaced).read_text().splitlines()
-        assert refs(project) == ""
-        if not reached:
-            return
+        assert (kept, subjects) == ({"only-good.txt"}, [f"Work of task {request.task}"]), at
+        assert "+bad" in Path(request.replaced).read_text().splitlines(), at
+        assert refs(project) == "", at
+
+
+@needs_calls
+@pytest.mark.slow
+def test_the_best_round_is_put_back_whatever_is_killed(project: Project) -> None:
+    run_watched(sweep_put_back, project.root / "swept")
 
 
 def test_what_no_commit_can_hold_is_not_replaced(project: Project) -> None:

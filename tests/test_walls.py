@@ -230,8 +230,6 @@ SECRETS = {
     "DATABASE_URL": "key",
     "SESSIONRUN_RESULTS_DIR": "/res",
     "SESSIONRUN_JOB": "s/t/1/1/work",
-    "SESSIONRUN_CRASH_AT": "keeper:1",
-    "SESSIONRUN_CRASH_MARKS": "/marks",
     "SESSIONRUN_GIT": "1",
     "LCXX": "1",
 }

@@ -12,7 +12,9 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from calls import needs_calls
 from test_workspaces import Project
+from test_workspaces_killed import Bench
 from walled import need_walls
 
 from sessionrun.model.errors import SessionrunError
@@ -87,6 +89,46 @@ def test_commits_come_out_and_the_view_goes_with_the_worktree(project: WalledPro
     assert place.worktree is None and place.remark is None and not project.view.exists()
     assert place.commit is not None and {"one", "two"} <= project.files(place.commit)
     assert project.run("log", "-1", "--format=%s", "main-task-t~").strip() == "one"
+
+
+@pytest.fixture
+def bench(project: WalledProject) -> Bench:
+    """Its jobs are killed, and begin again."""
+    bench = Bench(project)
+    bench.request = replace(bench.request, walls=str(project.walls))
+    return bench
+
+
+@needs_calls
+@pytest.mark.slow
+def test_prepare_is_killed(project: WalledProject, bench: Bench, say: Callable[[str], None]) -> None:
+    """The task can commit in its view, and the commit comes out."""
+
+    def examine(place: Place) -> list[str]:
+        project.inside(Path(place.worktree or ""), COMMIT)
+        done = release(replace(bench.request, place=place), bench.make_folder("a1-5-release"))
+        return [] if done.branch and "one" in project.files(done.branch) else [f"lost: {done}"]
+
+    say(f"{bench.sweep('prepare', lambda: bench.request, examine)} kills")
+
+
+@needs_calls
+@pytest.mark.slow
+def test_release_is_killed(project: WalledProject, bench: Bench, say: Callable[[str], None]) -> None:
+    """The commit came out once, and worktree and view are gone."""
+
+    def begin() -> WorkspaceRequest:
+        request = bench.prepare("true")
+        assert request.place is not None
+        project.inside(Path(request.place.worktree or ""), COMMIT)
+        return request
+
+    def examine(place: Place) -> list[str]:
+        wrong = [str(path) for path in (Path(place.worktree or "/none"), project.view) if path.exists()]
+        listed = project.run("log", "--format=%s", f"main..{place.branch}").split()
+        return [*wrong, *([] if listed == ["one"] else [f"{place.branch} has {listed}"])]
+
+    say(f"{bench.sweep('release', begin, examine)} kills")
 
 
 @pytest.mark.slow

@@ -4,22 +4,20 @@ from __future__ import annotations
 
 import os
 import shutil
-import struct
 import subprocess
-import sys
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import replace
 from pathlib import Path
+from types import MappingProxyType
 
 import orjson
 import pytest
-from killed_calls import preload
+from calls import each_call, needs_calls, run_program
 from stages import Tree, refresh
 from test_workspaces import Project, project
 
 from sessionrun.model.landings import MendBase
 from sessionrun.model.places import TASK_FILE, Place, Seats
-from sessionrun.runtime.jobs import job as own_job
 from sessionrun.store.jobfiles import load_answer
 from sessionrun.workspaces.git_locks import _BEGUN, STALE_LOCK_S
 from sessionrun.workspaces.release import park_work, release
@@ -28,7 +26,7 @@ from sessionrun.workspaces.seats import list_free
 from sessionrun.workspaces.settling import settle
 from sessionrun.workspaces.worktree import prepare
 
-__all__ = ["preload", "project"]
+__all__ = ["project"]
 
 COMMIT = "git -c user.name=a -c user.email=a@b commit -q -m own"
 WORKS = {
@@ -42,9 +40,9 @@ WORKS = {
 class Bench:
     """A project in which each kill finds what the one before found."""
 
-    def __init__(self, project: Project, preload: Path) -> None:
-        self.project, self._preload = project, preload
-        self.jobs = project.root / "jobs"
+    def __init__(self, project: Project) -> None:
+        self.project = project
+        self.jobs, self.counts = project.root / "jobs", project.root.parent / "calls"
         patch = str(project.root / "t.patch")
         self.request = WorkspaceRequest(project.repository(), "s1", "t", "do it", patch=patch)
         self._whole = Tree.of(project.root)
@@ -67,17 +65,19 @@ class Bench:
         subprocess.run(["sh", "-ec", work], cwd=place.worktree, check=True)
         return replace(self.request, place=place)
 
-    def run(self, phase: str, request: WorkspaceRequest, folder: Path, at: int = 0) -> int:
-        """Do the job in a process of its own, killed at its `at`-th call; how many calls there were."""
+    def run(
+        self,
+        phase: str,
+        request: WorkspaceRequest,
+        folder: Path,
+        environ: Mapping[str, str] = MappingProxyType({}),
+    ) -> None:
+        """Do the job in a process of its own."""
         (folder / "request.json").write_bytes(orjson.dumps(request))
-        counter, root = self.project.root / "counter", self.project.root / "root"
-        counter.write_bytes(bytes(8))
-        environ = {"LD_PRELOAD": str(self._preload), "KILL_COUNTER": str(counter), "KILL_AT": str(at)}
-        environ |= {"KILL_ROOT": str(root), "PYTHONDONTWRITEBYTECODE": "1"}
-        argv = [sys.executable, "-c", f"import os, sys\nopen({str(root)!r}, 'w').write(str(os.getpid()))\n"]
-        argv[2] += f"os.execv(sys.executable, [sys.executable, {own_job.__file__!r}, {phase!r}, {str(folder)!r}])"
-        subprocess.run(argv, env={**os.environ, **environ}, start_new_session=True, stdout=subprocess.DEVNULL)
-        return int(struct.unpack("q", counter.read_bytes())[0])
+        code = (
+            f"import sys; from sessionrun.runtime.jobs.job import run; sys.exit(run({phase!r}, {str(folder)!r}))"
+        )
+        run_program(code, environ=environ)
 
     def sweep(
         self,
@@ -93,20 +93,24 @@ class Bench:
         With `elsewhere` it begins again in another folder, as a job of its own.  Returns how many kills.
         """
         wrong: list[str] = []
-        at = first
-        while True:
-            request, folder = begin(), self.make_folder(f"a1-3-{phase}")
-            if self.run(phase, request, folder, at) < at:
-                break
-            folder = self.make_folder(f"a1-4-{phase}") if elsewhere else folder
-            self.run(phase, request, folder)
-            answer = load_answer(folder, Place)
-            found = ["no answer"] if answer is None else examine(answer)
-            wrong += [f"killed at {at}: {line}" for line in [*found, *find_locks(self.project)]]
+        kills = 0
+
+        def start(environ: Mapping[str, str]) -> tuple[WorkspaceRequest, Path]:
             self.begin_anew()
-            at += 1
+            request, folder = begin(), self.make_folder(f"a1-3-{phase}")
+            self.run(phase, request, folder, environ)
+            return request, folder
+
+        for do, begins_at in (("all", first), ("half", 1)):
+            for at, (request, folder) in each_call(start, self.counts, f"{phase}+", do=do, first=begins_at):
+                kills += 1
+                folder = self.make_folder(f"a1-4-{phase}") if elsewhere else folder
+                self.run(phase, request, folder)
+                answer = load_answer(folder, Place)
+                found = ["no answer"] if answer is None else examine(answer)
+                wrong += [f"{do} at {at}: {line}" for line in [*found, *find_locks(self.project)]]
         assert "\n".join(wrong) == ""
-        return at - first
+        return kills
 
 
 def find_locks(project: Project) -> list[str]:
@@ -116,10 +120,11 @@ def find_locks(project: Project) -> list[str]:
 
 
 @pytest.fixture
-def bench(project: Project, preload: Path) -> Bench:
-    return Bench(project, preload)
+def bench(project: Project) -> Bench:
+    return Bench(project)
 
 
+@needs_calls
 @pytest.mark.slow
 def test_prepare(bench: Bench, say: Callable[[str], None]) -> None:
     """It has the name that it would have had, and all files."""
@@ -142,6 +147,7 @@ def examine_branch(project: Project, place: Place, work: str) -> list[str]:
     return [*lost, *rescue]
 
 
+@needs_calls
 @pytest.mark.slow
 @pytest.mark.parametrize("work", WORKS)
 def test_release(bench: Bench, work: str, say: Callable[[str], None]) -> None:
@@ -161,6 +167,7 @@ def test_release(bench: Bench, work: str, say: Callable[[str], None]) -> None:
     say(f"{bench.sweep('release', lambda: bench.prepare(WORKS[work]), examine)} kills")
 
 
+@needs_calls
 @pytest.mark.slow
 @pytest.mark.parametrize("phase", ["setup", "park"])
 def test_setup_and_park(bench: Bench, phase: str, say: Callable[[str], None]) -> None:
@@ -192,6 +199,7 @@ def clash(bench: Bench) -> Bench:
     return bench
 
 
+@needs_calls
 @pytest.mark.slow
 def test_prepare_of_a_mend(clash: Bench, say: Callable[[str], None]) -> None:
     """It begins with the marks, on a clean index, at a commit with both sides as parents."""
@@ -210,6 +218,7 @@ def test_prepare_of_a_mend(clash: Bench, say: Callable[[str], None]) -> None:
     say(f"{clash.sweep('prepare', lambda: clash.request, examine)} kills")
 
 
+@needs_calls
 @pytest.mark.slow
 @pytest.mark.parametrize("commits", [True, False], ids=["committed", "lying there"])
 def test_release_of_a_mend(clash: Bench, commits: bool, say: Callable[[str], None]) -> None:
@@ -313,6 +322,7 @@ def seated(bench: Bench, *, work: str = "", task: str = "t") -> WorkspaceRequest
 EARLIER = "mkdir cache; echo '*' > cache/.gitignore; echo old > old; echo changed > a; ln -s a l"
 
 
+@needs_calls
 @pytest.mark.slow
 @pytest.mark.parametrize("elsewhere", [False, True], ids=["again", "another"])
 @pytest.mark.parametrize("work", ["", EARLIER], ids=["new", "used"])
@@ -343,6 +353,7 @@ def test_prepare_of_a_worktree_that_stays(
     say(f"{kills} kills")
 
 
+@needs_calls
 @pytest.mark.slow
 @pytest.mark.parametrize("work", WORKS)
 def test_release_of_a_worktree_that_stays(bench: Bench, work: str, say: Callable[[str], None]) -> None:

@@ -29,6 +29,7 @@ import threading
 import time
 import traceback
 from collections.abc import Mapping, Sequence
+from functools import partial
 from pathlib import Path
 from typing import Any, BinaryIO, Final, NoReturn, cast
 
@@ -72,13 +73,16 @@ class Warm:
         self._reads = 0
 
     def _start(self) -> subprocess.Popen[bytes]:
+        from calls import CAN_WATCH, build_library
+
         self._control, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_DGRAM)
+        watched = {"LD_PRELOAD": build_library()} if CAN_WATCH else {}
         with theirs:
             return subprocess.Popen(
                 [sys.executable, __file__, str(theirs.fileno())],
                 stdin=subprocess.PIPE,
                 cwd="/",
-                env=self._base,
+                env={**self._base, **watched},
                 pass_fds=[theirs.fileno()],
             )
 
@@ -98,7 +102,7 @@ class Warm:
 
     def read(self, words: Sequence[str], *, cwd: Path, environ: Mapping[str, str]) -> tuple[int, str, str] | None:
         """Run a verb that reads: its exit code and what it said; None where it needs a process of its own."""
-        apart = any(name.startswith("SESSIONRUN_CRASH") for name in environ)
+        apart = "CALLS_AT" in environ
         reads = bool(words) and (words[0] in READERS or words[-1] == "--help")
         if not reads or apart or not self._reading.acquire(blocking=False):
             return None
@@ -385,12 +389,15 @@ def _receive_call(connection: socket.socket) -> tuple[dict[str, Any], list[int]]
 
 
 def _become(call: dict[str, Any], fds: list[int], ours: list[int]) -> NoReturn:
-    """In the child: what a new interpreter would be, and then the command."""
+    """In the child: what a new interpreter would be, and then the command, or the program behind `-c`."""
     from sessionrun.cli import main
 
     _let_go(ours)
+    is_program = call["words"][:1] == ["-c"]
+    if is_program:
+        os.setsid()  # a rule may kill its group
     _take(call, fds)
-    run(main)
+    run(partial(exec, call["words"][1], {"__name__": "__main__"}) if is_program else main)
 
 
 def _stay(connection: socket.socket, call: dict[str, Any], fds: list[int], ours: list[int]) -> NoReturn:
@@ -435,10 +442,11 @@ def _take(call: dict[str, Any], fds: list[int]) -> None:
     os.chdir(call["cwd"])
     os.umask(call["umask"])
     environ = {os.fsencode(name): os.fsencode(value) for name, value in call["environ"].items()}
-    words = [sys.executable, "-m", "sessionrun", *call["words"]]
-    show_as([os.fsencode(word) for word in words], environ)
+    program, *rest = ["-c", *call["words"][2:]] if call["words"][:1] == ["-c"] else ["sessionrun", *call["words"]]
+    words = [*call["words"]] if program == "-c" else ["-m", program, *rest]
+    show_as([os.fsencode(word) for word in (sys.executable, *words)], environ)
     take_environ(environ)
-    sys.argv = ["sessionrun", *call["words"]]
+    sys.argv = [program, *rest]
 
 
 def main() -> None:

@@ -2,56 +2,74 @@
 
 from __future__ import annotations
 
-import sys
 from collections.abc import Sequence
-from typing import Any
+from pathlib import Path
 
 import pytest
+from calls import needs_calls
 
 from .oracle import Figures
 from .points import SWEPT, random_pairs, run_points, sweep
 
-pytestmark = pytest.mark.skipif(not sys.platform.startswith("linux"), reason="looks for what is left in /proc")
+pytestmark = needs_calls
 
-FAST = (
-    "launcher:3",  # the spec is there, its name may not be
-    "root:5",  # the keeper lives: nobody is left to start the next one
-    "supervisor:10",  # JobClaimed is in the journal, the keeper knows nothing
-    "keeper:15",  # T is written, nothing was spawned
-    "keeper:17",  # spawned, without S
-    "keeper:29",  # X is written, the job is not reaped
-    "supervisor:30",  # the end of a task is in the journal, not synced
-    "keeper:24,supervisor:6",
-)
-"""For the fast tier: of each process one death, and those after which a job may or may not have run."""
+ROWS = {
+    "run": ("launcher:write:1:half:*spec.json*", "launcher:rename:1:kill:*/spec.json", "launcher:sync:3:kill"),
+    "the daemon": ("daemon:write:1:half:*/journal", "daemon:sync:1:kill:*/journal"),
+    "it executes the root": ("root:spawn:1:after", "keeper:lock:1:after:*/keeper.lock", "launcher:wait:1:kill"),
+    "JobClaimed": ("supervisor:write:1:after:*/journal:JobClaimed",),
+    "C records": ("keeper:write:1:after:*/ledger: C ", "keeper:sync:1:after:*/ledger"),
+    "T record": ("keeper:write:1:after:*/ledger: T ", "keeper:spawn:2:kill", "keeper:spawn:2:after"),
+    "S record": ("keeper:write:1:after:*/ledger: S ", "keeper:write:2:half:*/ledger: S "),
+    "the job ends": ("keeper:write:1:kill:*/ledger: X ", "keeper:write:1:after:*/ledger: X ", "root:wait:2:kill"),
+    "its tree": ("keeper:write:1:kill:*/ledger: Z ", "keeper:write:1:after:*/ledger: Z "),
+    "JobFinished": (
+        "supervisor:write:1:after:*/journal:JobFinished",
+        "supervisor:write:1:after:*/journal:TaskEnded",
+        "supervisor:rename:3:kill:*/status.json",
+    ),
+    "the supervisor closes": ("supervisor:write:1:kill:*/journal:SessionEnded",),
+    "SessionEnded": ("supervisor:write:1:after:*/journal:SessionEnded", "supervisor:rename:1:kill:*/summary"),
+}
+"""By the row of the table of writes in ARCHITECTURE.md: deaths between what it says, in a session of tasks."""
 
-ROWS = (
-    *FAST,
-    "daemon:4",  # SessionStarted is written, not synced
-    "keeper:2",  # it has its lock, the launcher has not been told
-    "keeper:11",  # C is written, not synced
-    "keeper:19",  # S is written
-    "keeper:33",  # Z is written, the supervisor has not been told
-    "supervisor:40",  # status.json is older than the logs
-)
-"""One for each row of the table of writes in ARCHITECTURE.md: each kind of thing that a death leaves."""
+ASKED = {
+    "request": (
+        "hold:rename:1:after",
+        "hold:send:1:kill",
+        "supervisor:write:1:after:*/journal:RequestReceived",
+        "supervisor:unlink:1:kill:*/requests/*",
+        "supervisor:unlink:1:after:*/requests/*",
+    ),
+}
+"""The same, in a session that is asked for something."""
 
-SAMPLE = (
-    *ROWS,
-    *(f"launcher:{step}" for step in (1, 2)),
-    *(f"daemon:{step}" for step in (1, 7)),
-    *(f"root:{step}" for step in (2, 4)),
-    *(f"keeper:{step}" for step in (3, 6, 9, 18, 20, 22, 24, 30, 40)),
-    *(f"supervisor:{step}" for step in (1, 3, 5, 8, 12, 20)),
-    "keeper:4,keeper:4",
-    "supervisor:12,keeper:20",
-    "supervisor:12,supervisor:7",
-)
-
-
-def slow(points: Sequence[str]) -> Any:
-    """A parameter of the slow tier."""
-    return pytest.param(points, marks=pytest.mark.slow)
+ELSEWHERE = {
+    "prepare": ("test_workspaces_killed.py::test_prepare",),
+    "release": ("test_workspaces_killed.py::test_release",),
+    "a worktree that stays": (
+        "test_workspaces_killed.py::test_prepare_of_a_worktree_that_stays",
+        "test_workspaces_killed.py::test_release_of_a_worktree_that_stays",
+    ),
+    "view of a walled task": (
+        "test_walls_view.py::test_prepare_is_killed",
+        "test_walls_view.py::test_release_is_killed",
+    ),
+    "mirror": (
+        "test_mirrors.py::test_a_mirror_that_is_killed_at_any_point_is_made_anew_and_nothing_half_made_is_trusted",
+        "test_mirrors.py::test_a_fetch_that_is_killed_at_any_point_leaves_a_mirror_that_goes_on",
+    ),
+    "environment": ("test_environment_crash.py::test_killed_at_each_step_of_a_build_and_of_a_copy",),
+    "precache": ("test_precache.py::test_a_precache_that_is_killed",),
+    "queue": ("test_queue.py::test_a_writer_that_is_killed", "test_feeding.py::test_a_crash_at_each_step"),
+    "prove": ("test_prove.py::test_a_proof_that_is_killed",),
+    "at Slurm": (
+        "test_slurm.py::test_the_supervisor_is_killed_while_it_submits",
+        "test_slurm.py::test_a_claim_is_taken_once",
+    ),
+    "landing": ("test_landing_crash.py::test_a_kill_at_every_call_that_changes_a_file",),
+}
+"""The rows of a business, and the tests that kill it at each of its calls."""
 
 
 def add_up(case: str, points: Sequence[str]) -> Figures:
@@ -67,67 +85,83 @@ def check(figures: Figures, kills: int) -> None:
     assert figures.kills.total() >= kills
 
 
-@pytest.mark.parametrize("points", [FAST, slow(SAMPLE)], ids=["some", "sample"])
-def test_a_sample_of_all_points(points: Sequence[str]) -> None:
-    figures = add_up("start", points)
-    check(figures, len(points))
+def find_rows() -> list[str]:
+    """The steps of ARCHITECTURE's table of writes."""
+    text = (Path(__file__).parents[2] / "ARCHITECTURE.md").read_text()
+    table = text.partition("| step | durable before the next |")[2].partition("\n\n")[0]
+    return [line.split("|")[1].strip().replace("`", "") for line in table.splitlines()[2:]]
+
+
+def test_each_row_of_the_table_of_writes_has_its_deaths() -> None:
+    """Those of a business have a sweep of its own; all of them assert that they reach what they name."""
+    swept = {step: names for steps in (ROWS, ASKED, ELSEWHERE) for step, names in steps.items()}
+    assert len(swept) == len(ROWS) + len(ASKED) + len(ELSEWHERE)
+    rows = find_rows()
+    assert [row for row in rows if sum(row.startswith(step) for step in swept) != 1] == []
+    assert [step for step in swept if not any(row.startswith(step) for row in rows)] == []
+    for names in ELSEWHERE.values():
+        for name in names:
+            file, _, test = name.partition("::")
+            assert f"def {test}(" in (Path(__file__).parents[1] / file).read_text(), name
+
+
+FAST = ("run", "JobClaimed", "T record", "the job ends", "JobFinished")
+
+
+@pytest.mark.parametrize(
+    "step", [pytest.param(step, marks=() if step in FAST else pytest.mark.slow) for step in ROWS]
+)
+def test_a_death_at_each_step_of_the_table(step: str) -> None:
+    figures = add_up("start", ROWS[step])
+    check(figures, len(ROWS[step]))
     assert figures.lost == 0
 
 
-RESUMED = ("keeper:12", "supervisor:4")
+@pytest.mark.slow
+@pytest.mark.parametrize("step", ASKED)
+def test_a_death_when_something_is_asked(step: str) -> None:
+    check(add_up("ask", ASKED[step]), len(ASKED[step]))
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("points", [RESUMED, slow((*RESUMED, "daemon:3", "root:4", "keeper:7"))], ids=len)
-def test_a_sample_of_all_points_of_a_resume(points: Sequence[str]) -> None:
-    check(add_up("resume", points), len(points))
+@pytest.mark.parametrize("do", ["kill", "after"])
+@pytest.mark.parametrize(
+    ("case", "role"),
+    [(case, role) for case in ("start", "resume") for role in SWEPT] + [("ask", "hold"), ("ask", "supervisor")],
+)
+def test_all_points(case: str, role: str, do: str) -> None:
+    check(sweep(case, role, do=do), 1)
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("case", ["start", "resume"])
-@pytest.mark.parametrize("role", SWEPT)
-def test_all_points(case: str, role: str) -> None:
-    check(sweep(case, role), 1)
+@pytest.mark.parametrize("role", ["daemon", "keeper", "supervisor"])
+def test_all_writes_in_the_middle(role: str) -> None:
+    check(sweep("start", role, kind="write", do="half"), 1)
 
 
 REFUSED = (
-    "daemon:2:EIO",
-    "root:1:EAGAIN",
-    "keeper:3:ENOSPC",
-    "keeper:7:EIO",
-    "supervisor:2:EDQUOT",
-    "supervisor:4:EIO",
+    "daemon:sync:1:EIO",
+    "root:spawn:1:EAGAIN",
+    "keeper:write:2:ENOSPC",
+    "keeper:spawn:2:EAGAIN",
+    "supervisor:write:3:EDQUOT",
+    "supervisor:sync:1:EIO",
+    "keeper:write:4:short",
 )
-MORE_REFUSED = (
-    "daemon:2:EIO",
-    "root:1:EAGAIN",
-    *(f"keeper:{call}:ENOSPC" for call in (1, 2, 3, 4, 6)),
-    *(f"keeper:{call}:EIO" for call in (4, 7, 9)),
-    "keeper:2:EMFILE",
-    *(f"supervisor:{call}:EDQUOT" for call in (1, 2, 3, 6)),
-    *(f"supervisor:{call}:EIO" for call in (4, 7)),
-)
-LATE = tuple(f"supervisor:{call}:EIO" for call in (12, 18, 20, 21))
-"""A busy machine has more events for each write, and so may come to its end without these."""
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("points", [REFUSED, slow(MORE_REFUSED)], ids=len)
-def test_a_sample_of_refused_calls(points: Sequence[str]) -> None:
+def test_a_sample_of_refused_calls() -> None:
     """Whatever the system refuses once: the session goes on by itself and ends."""
-    check(add_up("start", points), len(points))
+    check(add_up("start", REFUSED), len(REFUSED))
 
 
 @pytest.mark.slow
-def test_late_refused_calls() -> None:
-    check(add_up("start", LATE), 0)
-
-
-@pytest.mark.slow
-@pytest.mark.parametrize("error", ["ENOSPC", "EIO", "EDQUOT", "EMFILE", "EINTR", "EROFS", "EAGAIN"])
-def test_all_refused_calls(error: str) -> None:
-    for role in ("daemon", "root", "keeper", "supervisor"):
-        check(sweep("start", role, error=error), 1)
+@pytest.mark.parametrize("kind", ["write", "sync", "spawn", "rename", "create"])
+@pytest.mark.parametrize("error", ["ENOSPC", "EIO", "EDQUOT", "EMFILE", "EROFS", "EAGAIN"])
+def test_all_refused_calls(kind: str, error: str) -> None:
+    for role in ("root", "keeper", "supervisor"):
+        check(sweep("start", role, kind=kind, do=error), 0)
 
 
 @pytest.mark.slow

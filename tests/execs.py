@@ -144,11 +144,14 @@ def _posix_spawn(path: Any, argv: Any, environ: Mapping[Any, Any] | None, **how:
     read_fd, write_fd = os.pipe()
     # As the system does it: the child blocks all signals while it still looks as its parent does.
     mask = signal.pthread_sigmask(signal.SIG_BLOCK, signal.valid_signals())
-    pid = os.fork()
-    if pid == 0:
-        _be_spawned(program, words, environ, write_fd, how.pop("setsigmask", mask), **how)
-    signal.pthread_sigmask(signal.SIG_SETMASK, mask)
-    os.close(write_fd)
+    pid = -1
+    try:
+        pid = os.fork()
+    finally:  # also where it is refused
+        if pid == 0:
+            _be_spawned(program, words, environ, write_fd, how.pop("setsigmask", mask), **how)
+        signal.pthread_sigmask(signal.SIG_SETMASK, mask)
+        os.close(write_fd)
     with open(read_fd, "rb") as stream:
         failed = stream.read()
     if failed:

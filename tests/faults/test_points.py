@@ -157,11 +157,11 @@ def test_a_sample_of_refused_calls() -> None:
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("kind", ["write", "sync", "spawn", "rename", "create"])
-@pytest.mark.parametrize("error", ["ENOSPC", "EIO", "EDQUOT", "EMFILE", "EROFS", "EAGAIN"])
-def test_all_refused_calls(kind: str, error: str) -> None:
-    for role in ("root", "keeper", "supervisor"):
-        check(sweep("start", role, kind=kind, do=error), 0)
+@pytest.mark.parametrize("error", ["ENOSPC", "EIO", "EDQUOT", "EMFILE", "EINTR", "EROFS", "EAGAIN"])
+def test_all_refused_calls(error: str) -> None:
+    for kind in ("write", "sync", "spawn", "rename"):
+        for role in ("root", "keeper", "supervisor"):
+            check(sweep("start", role, kind=kind, do=error), 0)
 
 
 @pytest.mark.slow

@@ -17,8 +17,8 @@ from conftest import Command, eventually
 from simulated import Fate, SimulatedExecutor
 from simulation import Drive, make_session
 
-from sessionrun.engine.additions import find_addition_fault, find_clash, widen_spec
 from sessionrun.engine.fold import apply, begin
+from sessionrun.engine.requests import find_addition_fault, find_clash, widen_spec
 from sessionrun.model.events import Entry, TasksAdded, to_record
 from sessionrun.model.landings import Mend
 from sessionrun.model.places import Handed, Repository

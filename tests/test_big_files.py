@@ -13,7 +13,7 @@ from simulation import make_session
 from sessionrun.engine.moves import begin
 from sessionrun.engine.status import project, project_live
 from sessionrun.model.spec import AgentSpec, SessionSpec, TaskSpec
-from sessionrun.store import caches, spec_file
+from sessionrun.store import caches, records
 from sessionrun.store.files import replace_file
 
 HOSTILE = '}],"tasks":[{"id":"x"},{"id":"y"}'
@@ -37,7 +37,7 @@ def test_a_spec_is_read_as_it_was_written(size: int) -> None:
         ),
         orjson.dumps({"tasks": record.pop("tasks"), **record}),
     ):
-        assert spec_file.parse_spec(content) == spec
+        assert records.parse_spec(content) == spec
 
 
 def test_a_wrong_byte_in_a_later_part_is_told() -> None:
@@ -45,11 +45,11 @@ def test_a_wrong_byte_in_a_later_part_is_told() -> None:
     for number in (0, 250, 449):
         name = b'"t%d"' % number
         with pytest.raises(ValueError):
-            spec_file.parse_spec(content.replace(name, name[:-1]))
+            records.parse_spec(content.replace(name, name[:-1]))
         with pytest.raises(
             ValueError, match=rf"tasks\[{number}\]\.id has a value that does not belong there: 'a/b'"
         ):
-            spec_file.parse_spec(content.replace(name, b'"a/b"'))
+            records.parse_spec(content.replace(name, b'"a/b"'))
 
 
 @pytest.mark.parametrize("size", [0, 1, 200, 401])

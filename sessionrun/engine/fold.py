@@ -10,7 +10,6 @@ from collections.abc import Callable, Mapping
 from dataclasses import replace
 from typing import Any, Final
 
-from sessionrun.engine.additions import add_task, add_tasks
 from sessionrun.engine.landing import begin_landing, end_landing, enter_landing, is_turn
 from sessionrun.engine.mending import LANDING_EVENTS, note_end
 from sessionrun.engine.money import (
@@ -51,7 +50,7 @@ from sessionrun.engine.providers import (
     rebase,
 )
 from sessionrun.engine.queue import CONTINUING
-from sessionrun.engine.requests import apply_request, reopen
+from sessionrun.engine.requests import add_task, add_tasks, apply_request, reopen
 from sessionrun.engine.state import BUDGET, FAILURES, START_BATCH, State, find_job
 from sessionrun.engine.task import UP_TO_WORK, RunningJob, TaskState
 from sessionrun.engine.tokens import begin_pause, give, job_tokens, offer_slots, take, wanted_tokens

@@ -17,7 +17,7 @@ Costs: O(log n) per event.  Only requests, the stop of a session after failures 
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
-from typing import Final, TypeAlias
+from typing import TypeAlias
 
 from sessionrun.engine.landing import held_again_at, is_landing, next_landing
 from sessionrun.engine.mending import next_mend
@@ -51,7 +51,7 @@ from sessionrun.model.events import (
 from sessionrun.model.frozen import frozen
 from sessionrun.model.keys import JobKey
 from sessionrun.model.reasons import NEVER_RETRIED
-from sessionrun.model.spec import SLOT, Outcome
+from sessionrun.model.spec import RETRY_FAILED, SLOT
 from sessionrun.model.words import name_tries
 
 
@@ -101,9 +101,6 @@ class EndSession:
 
 
 Order: TypeAlias = StartJob | CancelJob | CheckOutput | Record | WakeAt | EndSession
-
-RETRIED: Final[frozenset[Outcome]] = frozenset(("failed", "timed_out"))
-"""Outcomes that `retries` may try again; never those where the work may still have been done."""
 
 
 def decide(state: State, now: float) -> list[Order]:
@@ -183,7 +180,8 @@ def _hold_for_budget(state: State) -> Iterator[Order]:
 
 def _ending(state: State, task: TaskState, now: float) -> TaskEnded | TaskRetried:
     assert task.decided is not None
-    retry = task.decided in RETRIED and task.retried < task.spec.retries
+    # never one whose work may still have been done
+    retry = task.decided in RETRY_FAILED and task.retried < task.spec.retries
     retry = retry and task.reason_class not in NEVER_RETRIED
     if retry and task.reason_class != BUDGET and is_used_up(state, task):
         return TaskEnded(task.spec.id, "failed", BUDGET, describe_used_up(state, task))

@@ -35,7 +35,7 @@ from sessionrun.model.reasons import (
     WORKSPACE_REASONS,
     effect_of,
 )
-from sessionrun.model.spec import OUTCOMES, Limits, Outcome, TaskSpec, hides_tests
+from sessionrun.model.spec import OUTCOMES, RETRY_FAILED, Limits, Outcome, TaskSpec, hides_tests
 from sessionrun.model.units import format_size
 
 if TYPE_CHECKING:
@@ -92,9 +92,6 @@ MAX_TRIES: Final = MAX_STARTS * ALONE
 
 LEAVES_WORK: Final[frozenset[Phase]] = frozenset(("work", "check"))
 """Phases that leave work when they fail."""
-
-ENDS_WITH_BEST: Final[frozenset[Outcome]] = frozenset(("failed", "timed_out"))
-"""Outcomes before which the best round's work is put back; others were not awaited to their end."""
 
 WHEN_AGAIN_ENDS: Final[dict[Phase, Target]] = {
     "prepare": "failed",
@@ -210,7 +207,7 @@ def take_back(task: TaskState) -> None:
 
 
 def _is_judged_first(task: TaskState, outcome: Outcome, reason_class: str | None) -> bool:
-    leaves = task.phase in LEAVES_WORK and outcome in ENDS_WITH_BEST
+    leaves = task.phase in LEAVES_WORK and outcome in RETRY_FAILED
     return hides_tests(task.spec) and leaves and reason_class not in INFRASTRUCTURE
 
 
@@ -251,7 +248,7 @@ def find_better(task: TaskState) -> Best | None:
     is_earlier = best.round < task.round and not task.check_passed
     failure = task.failure
     outcome = task.decided or (failure.outcome if failure is not None else None)
-    return best if is_earlier and outcome in ENDS_WITH_BEST else None
+    return best if is_earlier and outcome in RETRY_FAILED else None  # others were not awaited to their end
 
 
 def _choose(best: Best | None, number: int, checked: Checked, *, passed: bool) -> Best | None:

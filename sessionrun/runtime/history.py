@@ -72,7 +72,7 @@ def load_spec_now(session: SessionDir) -> SessionSpec:
     """
     from dataclasses import replace
 
-    from sessionrun.engine.additions import widen_spec
+    from sessionrun.engine.requests import widen_spec
     from sessionrun.model.events import TaskAdded, TasksAdded
 
     spec = session.load_spec()

@@ -71,31 +71,18 @@ def sessions() -> list[SessionDir]:
     """The sessions of the index that still exist, oldest first."""
     from sessionrun.store.session import SessionDir
 
-    try:
-        lines = index_path().read_bytes().splitlines()
-    except OSError:
-        return []
-    paths = [Path(os.fsdecode(line)) for line in dict.fromkeys(lines)]
+    paths = map(Path, _read_paths())
     return [SessionDir(path) for path in paths if path.is_absolute() and os.path.exists(path / "spec.json")]
 
 
 def results_dirs() -> list[str]:
     """The directories of the index in which sessions were started and that are there; each once."""
+    return [path for path in dict.fromkeys(map(os.path.dirname, _read_paths())) if os.path.isdir(path)]
+
+
+def _read_paths() -> list[str]:
     try:
         lines = index_path().read_bytes().splitlines()
     except OSError:
         return []
-    return [
-        path for path in dict.fromkeys(os.path.dirname(os.fsdecode(line)) for line in lines) if os.path.isdir(path)
-    ]
-
-
-def newest() -> SessionDir | None:
-    """The session that was started last, if any is left."""
-    known = sessions()
-    return known[-1] if known else None
-
-
-def find(prefix: str) -> list[SessionDir]:
-    """The sessions whose id begins with `prefix`."""
-    return [session for session in sessions() if session.session_id.startswith(prefix)]
+    return [os.fsdecode(line) for line in dict.fromkeys(lines)]

@@ -73,10 +73,10 @@ def _find_newest(results_dir: Path) -> SessionDir:
     here = [session for session in iterate_sessions(results_dir) if session.spec_path.exists()]
     if here:
         return max(here, key=lambda session: _age(session.spec_path))
-    away = index.newest()
-    if away is None:
+    away = index.sessions()
+    if not away:
         raise SessionNotFound(f"there is no session in {results_dir} or in your index yet")
-    place = f"{away.session_id} in {away.path.parent}"
+    place = f"{away[-1].session_id} in {away[-1].path.parent}"
     raise SessionNotFound(
         f"there is no session in {results_dir}; the newest in your index is {place}: name it by its id "
         f"(`sessionrun list --all` shows all)"

@@ -155,7 +155,7 @@ class SessionDir:
             SessionNotFound: there is none: the session was removed, or is not made yet.
             StoreError: it is damaged.
         """
-        from sessionrun.store.spec_file import parse_spec
+        from sessionrun.store.records import parse_spec
 
         content = _read_if_there(self.spec_path)
         if content is None:

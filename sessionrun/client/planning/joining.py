@@ -14,7 +14,7 @@ from typing import Any, Final
 
 from sessionrun.client.config import Config
 from sessionrun.dialects.plan import Plan
-from sessionrun.engine.additions import find_clash
+from sessionrun.engine.requests import find_clash
 from sessionrun.model.errors import InputError
 from sessionrun.model.events import TasksAdded
 from sessionrun.model.places import Repository

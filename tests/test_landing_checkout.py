@@ -13,7 +13,7 @@ from conftest import eventually
 from landings import MAIN, Yard, make_yard
 
 from sessionrun.landing.checkout import Tree, follow
-from sessionrun.landing.records import VERSION, Checkout, Report, SlotRecord
+from sessionrun.landing.records import Checkout, Report, SlotRecord
 from sessionrun.landing.slot import Slot
 from sessionrun.workspaces.fence import open_fence
 
@@ -297,7 +297,7 @@ def test_a_landing_that_was_killed_before_it_saw_a_late_switch_brings_its_files(
     yard.add("one", {"a.txt": "1\n", "one.txt": "1\n"})
     request, new = yard.request(), yard.entries[0].tip
     slot = Slot(request.repository, MAIN)
-    slot.write_record(SlotRecord(VERSION, "landing", "s", request.folder, MAIN, old, new, (), None))
+    slot.write_record(SlotRecord("landing", "s", request.folder, MAIN, old, new, (), None))
     yard.git("update-ref", MAIN, new)
     (yard.top / ".git/HEAD").write_text(f"ref: {MAIN}\n")  # the switch ends: files and index are those of `old`
     if staged:

@@ -17,7 +17,6 @@ from test_worktrees import by_id, check_clean, finish, kill_all, project, snapsh
 
 from sessionrun.model.errors import SessionrunError
 from sessionrun.model.places import Place
-from sessionrun.workspaces.books import MARK
 from sessionrun.workspaces.clean import CleanResult, Leftover, clean_leftover
 from sessionrun.workspaces.registration import trash_path
 from sessionrun.workspaces.release import release
@@ -201,17 +200,6 @@ def test_a_moved_worktree_is_that_of_its_own_attempt(project: Project) -> None:
         released = release(replace(request, place=place), project.folder())
         assert released.worktree == str(tree)
         assert project.show(released.rescue or "", "a.txt").decode() == place.branch
-
-
-def test_marks_of_older_versions_are_understood(project: Project) -> None:
-    request, place = project.prepare()
-    (mark,) = (project.top / ".git/worktrees").glob(f"*/{MARK}")
-    mark.write_text(request.owner)
-    elsewhere = project.root / "elsewhere"
-    git(project.top, "worktree", "move", place.worktree or "", str(elsewhere))
-    (elsewhere / "new").write_text("new")
-    released = release(replace(request, place=place), project.folder())
-    assert released.kept is None and "new" in project.files("main-task-t") and not elsewhere.exists()
 
 
 def test_what_is_left_beside_a_moved_worktree_is_cleaned(project: Project) -> None:

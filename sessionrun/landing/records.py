@@ -14,8 +14,6 @@ from sessionrun.model.sandbox import Sandbox
 from sessionrun.walls.argv import Enclosure
 from sessionrun.workspaces.environments.request import BuildWalls
 
-VERSION: Final = 1
-
 Status = Literal["ready", "landed", "bounced", "waiting", "held", "none"]
 """What became of a task: `ready` is a forecast, `none` a task without work to land."""
 
@@ -198,7 +196,6 @@ class SlotRecord:
     `new` is the commit that may land in place of `old`, with the work of `entries`; `folder` is the request's.
     """
 
-    version: int
     state: State
     session_id: str
     folder: str

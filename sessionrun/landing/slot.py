@@ -14,7 +14,7 @@ from typing import Final
 
 import orjson
 
-from sessionrun.landing.records import VERSION, SlotRecord, digest_target
+from sessionrun.landing.records import SlotRecord, digest_target
 from sessionrun.model.errors import SessionrunError
 from sessionrun.model.frozen import frozen
 from sessionrun.model.places import Repository
@@ -81,12 +81,9 @@ class Slot:
         """What the last holder was about to do, if it did not come to its end.
 
         Raises:
-            SessionrunError: the record is damaged, or a newer version's.
+            SessionrunError: the record is damaged.
         """
-        record = load_record_if_any(self.record_path, SlotRecord)
-        if record is not None and record.version > VERSION:
-            raise SessionrunError(f"{self.record_path} was written by a newer sessionrun: use that one")
-        return record
+        return load_record_if_any(self.record_path, SlotRecord)
 
     def write_record(self, record: SlotRecord) -> None:
         """Say durably what is done next."""

@@ -22,7 +22,6 @@ from sessionrun.landing.queue import Queue
 from sessionrun.landing.records import (
     CONFLICT,
     RED,
-    VERSION,
     Checkout,
     Entry,
     Fate,
@@ -324,9 +323,7 @@ class Turn:
         taken = tuple(Taken(link.entry.task, link.entry.tip) for link in links)
         request = self._request
         self._slot.write_record(
-            SlotRecord(
-                VERSION, state, request.session_id, request.folder, request.target, old, new, taken, checkout
-            )
+            SlotRecord(state, request.session_id, request.folder, request.target, old, new, taken, checkout)
         )
 
     @property

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import os
 import stat
+import subprocess
 from collections.abc import Sequence
 from contextlib import suppress
 from dataclasses import replace
@@ -106,7 +107,7 @@ def bring_out(
         found = export_view(git, walls, common_dir, branch, known, pack, limit_s=limit_s)
         if pack.stat().st_size:
             with open(open_regular(pack), "rb") as stream:
-                git.from_file(stream.fileno(), "index-pack", "--stdin", "--strict")
+                git("index-pack", "--stdin", "--strict", stdin=stream.fileno(), stdout=subprocess.DEVNULL)
         _check_there(git, found)
     finally:
         pack.unlink(missing_ok=True)

@@ -15,7 +15,7 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Final, Literal
 
-from sessionrun.model.errors import JobFileError, SessionrunError
+from sessionrun.model.errors import SessionrunError
 from sessionrun.model.frozen import frozen
 from sessionrun.model.places import Place, Repository
 from sessionrun.model.upstreams import Upstream
@@ -42,7 +42,7 @@ from sessionrun.workspaces.registration import (
     unregister,
 )
 from sessionrun.workspaces.release import describe_broken_link, find_worktree, foresee, release_behind
-from sessionrun.workspaces.request import WORKSPACE_LIMIT_S, Claim, WorkspaceRequest, load_claim
+from sessionrun.workspaces.request import WORKSPACE_LIMIT_S, Claim, WorkspaceRequest
 from sessionrun.workspaces.rounds import drop_rounds
 from sessionrun.workspaces.transport import HEADS
 
@@ -102,13 +102,7 @@ class Leftover:
             task=self.task,
             title=self.title,
             links=self.links,
-            place=Place(
-                branch=claim.branch,
-                worktree=claim.worktree,
-                base_commit=claim.base_commit,
-                setup_commit=claim.setup_commit,
-                seat=claim.seat,
-            ),
+            place=replace(claim.place, start=None, taken_up=None),
             keep="never",
             upstream=self.upstream,
             start=claim.start,
@@ -119,20 +113,6 @@ class Leftover:
 def clean_lock(session: Path) -> AbstractContextManager[None]:
     """Let one `clean` at a time work on a session: two would park the same work twice."""
     return hold_lock(session / "jobs" / LOCK_NAME, 0o600)
-
-
-def find_claims(session: Path, task: str) -> Iterator[tuple[int, Path, Claim | JobFileError]]:
-    """The claims of one task's PREPARE jobs, or why one cannot be read, with the attempt and the job's folder."""
-    for job in sorted((session / "jobs" / task).glob("a*-prepare*")):
-        attempt = job.name[1:].partition("-")[0]
-        if not attempt.isdecimal():
-            continue  # no job of ours is called so
-        try:
-            claim: Claim | JobFileError | None = load_claim(job)
-        except JobFileError as error:
-            claim = error
-        if claim is not None:
-            yield int(attempt), job, claim
 
 
 def clean_leftover(leftover: Leftover, *, dry_run: bool) -> Iterator[CleanResult]:

@@ -133,41 +133,48 @@ class Git:
     limit_s: float | None = READER_LIMIT_S
     protocols: tuple[str, ...] = ()
 
-    def __call__(self, *argv: str, stdin: bytes | None = None, codes: Sequence[int] = (0,)) -> bytes:
+    def __call__(
+        self,
+        *argv: str,
+        stdin: bytes | int | None = None,
+        stdout: int = subprocess.PIPE,
+        codes: Sequence[int] = (0,),
+    ) -> bytes:
         """Run git and return its standard output.
+
+        What is of any size goes by files: `stdin` and `stdout` may be descriptors.
 
         Raises:
             GitError: its exit code is none of `codes`.
         """
-        return _check(argv, self.attempt(*argv, stdin=stdin), codes)
+        return _check(argv, self.attempt(*argv, stdin=stdin, stdout=stdout), codes)
 
     def line(self, *argv: str) -> str:
         """The line that git prints; paths are spelled as in the file system."""
         return os.fsdecode(self(*argv).rstrip(b"\n"))
 
-    def to_file(self, fd: int, *argv: str) -> None:
-        """Run git with its standard output into a file, of any size.
-
-        Raises:
-            GitError: git failed.
-        """
-        _check(argv, self._run(argv, stdout=fd))
-
-    def from_file(self, fd: int, *argv: str) -> None:
-        """Run git with its standard input from a file, of any size.
-
-        Raises:
-            GitError: git failed.
-        """
-        _check(argv, self._run(argv, stdin=fd))
-
-    def attempt(self, *argv: str, stdin: bytes | None = None) -> subprocess.CompletedProcess[bytes]:
+    def attempt(
+        self, *argv: str, stdin: bytes | int | None = None, stdout: int = subprocess.PIPE
+    ) -> subprocess.CompletedProcess[bytes]:
         """Run git, whatever its exit code.
 
         Raises:
             GitError: there is no git, the directory is gone, or the time was up.
         """
-        return self._run(argv, stdin=stdin)
+        settings = [word for name, (value, _) in OVERRIDES.items() for word in ("-c", f"{name}={value}")]
+        try:
+            return programs.run(
+                ["git", *settings, *argv],
+                cwd=self.directory,
+                environ=self.environ(),
+                limit_s=self.limit_s,
+                stdin=stdin,
+                stdout=stdout,
+            )
+        except subprocess.TimeoutExpired:
+            raise GitError(argv, 124, f"fatal: not done after {self.limit_s:g} s, and stopped") from None
+        except OSError as error:
+            raise GitError(argv, CANNOT_RUN, f"cannot run git in {self.directory}: {error.strerror}") from error
 
     def names(self, *argv: str, stdin: bytes | None = None) -> list[str]:
         """The NUL-separated names that git prints (with ``-z``)."""
@@ -223,24 +230,6 @@ class Git:
         if self.trial is not None:
             environ["GIT_OBJECT_DIRECTORY"] = str(self.trial)
         return environ
-
-    def _run(
-        self, argv: Sequence[str], *, stdin: bytes | int | None = None, stdout: int = subprocess.PIPE
-    ) -> subprocess.CompletedProcess[bytes]:
-        settings = [word for name, (value, _) in OVERRIDES.items() for word in ("-c", f"{name}={value}")]
-        try:
-            return programs.run(
-                ["git", *settings, *argv],
-                cwd=self.directory,
-                environ=self.environ(),
-                limit_s=self.limit_s,
-                stdin=stdin,
-                stdout=stdout,
-            )
-        except subprocess.TimeoutExpired:
-            raise GitError(argv, 124, f"fatal: not done after {self.limit_s:g} s, and stopped") from None
-        except OSError as error:
-            raise GitError(argv, CANNOT_RUN, f"cannot run git in {self.directory}: {error.strerror}") from error
 
 
 def git_environ(environ: Mapping[str, str]) -> dict[str, str]:

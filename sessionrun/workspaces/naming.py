@@ -4,16 +4,38 @@ from __future__ import annotations
 
 import itertools
 import os
-from collections.abc import Collection, Iterator
+from collections.abc import Callable, Collection, Iterable, Iterator
+from pathlib import Path
 from typing import Final
 
+import orjson
+
+from sessionrun.model.errors import SessionrunError
 from sessionrun.model.places import Repository
+from sessionrun.store.files import replace_file
 from sessionrun.workspaces.git import Git
 from sessionrun.workspaces.mirrored import list_home
-from sessionrun.workspaces.request import RESCUE_SUFFIX, WorkspaceRequest
+from sessionrun.workspaces.request import CLAIM, RESCUE_SUFFIX, Claim, WorkspaceRequest
 
 NAME_TRIES: Final = 8
 """How many names to try that look free and turn out to be taken."""
+
+
+def claim_first(claims: Iterable[Claim], folder: Path, make: Callable[[Claim], object]) -> Claim:
+    """Make the first of these claims whose names turn out to be free, after it is written to the job's folder.
+
+    Raises:
+        SessionrunError, OSError: it cannot be made.
+    """
+    for number, claim in enumerate(claims, 1):
+        replace_file(folder / CLAIM, orjson.dumps(claim), durable=False)
+        try:
+            make(claim)
+            return claim
+        except FileExistsError as error:
+            if number == NAME_TRIES:
+                raise SessionrunError(f"no name is free for {claim.worktree}: {error}") from error
+    raise AssertionError("names never end")
 
 
 def branch_stem(repository: Repository, task: str, wanted: str | None) -> str:

@@ -227,7 +227,7 @@ def write_patch(git: Git, base: str, tree: str, patch: Path) -> Mapping[str, int
     with os.fdopen(fd, "wb") as stream:
         if tree == git.line("rev-parse", f"{base}^{{tree}}"):
             return counts
-        git.to_file(stream.fileno(), *words, "-p", "-M", "--binary", "--full-index", base, tree)
+        git(*words, "-p", "-M", "--binary", "--full-index", base, tree, stdout=stream.fileno())
     for line in git.names(*words, "--numstat", "--no-renames", "-z", base, tree):
         added, deleted, _ = line.split("\t", 2)
         counts["files"] += 1

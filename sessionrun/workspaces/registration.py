@@ -1,8 +1,8 @@
 """Git's books of worktrees: when we may write in them, whose a worktree is, and how it is removed from them.
 
 A branch or a directory is ours only if we created it (making it fails if it exists), and a worktree only if its
-administrative directory bears our mark.  Names come back: a branch
-that was merged and deleted is free for the next session, so a name alone proves nothing.
+administrative directory bears our mark.  Names come back: a branch that was merged and deleted is free for the
+next session, so a name alone proves nothing.
 """
 
 from __future__ import annotations
@@ -174,9 +174,8 @@ def load_owner(admin: Path) -> str | None:
 
 
 def load_branch(admin: Path) -> str:
-    """The branch that a marked worktree was made for; without a mark, the one that it has checked out."""
-    named = os.fsdecode(_read(admin / MARK)).split("\n")[1:2]
-    return named[0] if named else _read_branch(admin)
+    """The branch that a marked worktree was made for; '' without a mark."""
+    return os.fsdecode(_read(admin / MARK)).partition("\n")[2].partition("\n")[0]
 
 
 def list_worktrees(repository: Repository) -> list[tuple[Path, Path]]:
@@ -318,16 +317,24 @@ def prepare_jobs(folder: Path) -> Iterator[tuple[Path, Claim]]:
             yield job, claim
 
 
+def find_claims(folder: Path) -> Iterator[tuple[int, Path, Claim | JobFileError]]:
+    """The claims in a task's folder of jobs, or why one cannot be read, with the attempt and the job's folder."""
+    for job in sorted(folder.glob("a*-prepare*")):
+        attempt = job.name[1:].partition("-")[0]
+        if not attempt.isdecimal():
+            continue  # no job of ours is called so
+        try:
+            claim: Claim | JobFileError | None = load_claim(job)
+        except JobFileError as error:
+            claim = error
+        if claim is not None:
+            yield int(attempt), job, claim
+
+
 def list_claims(folder: Path) -> list[tuple[Path, Claim]]:
     """The claims of a job's attempt and of all before it, the newest first; what cannot be read is left out."""
-    found: list[tuple[int, Path, Claim]] = []
-    for job in folder.parent.glob("a*-prepare*"):
-        attempt = job.name[1:].partition("-")[0]
-        with suppress(JobFileError):
-            claim = load_claim(job) if attempt.isdecimal() else None
-            if claim is not None:
-                found.append((int(attempt), job, claim))
-    return [(job, claim) for _, job, claim in sorted(found, key=lambda one: one[:2], reverse=True)]
+    found = sorted(find_claims(folder.parent), key=lambda one: one[:2], reverse=True)
+    return [(job, claim) for _, job, claim in found if isinstance(claim, Claim)]
 
 
 def take_back_unused(main: Git, request: WorkspaceRequest, folder: Path) -> None:

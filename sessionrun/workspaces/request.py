@@ -147,6 +147,19 @@ class Claim:
     reused: bool = False
 
     @property
+    def place(self) -> Place:
+        """What PREPARE answers once all of it is made."""
+        return Place(
+            branch=self.branch,
+            worktree=self.worktree,
+            base_commit=self.base_commit,
+            setup_commit=self.setup_commit,
+            start=self.start,
+            seat=self.seat,
+            taken_up=self.taken_up,
+        )
+
+    @property
     def paths(self) -> tuple[Path, ...]:
         """Where the worktree was made and, if it was moved, where to."""
         return tuple(Path(path) for path in (self.worktree, self.moved) if path)

@@ -33,7 +33,7 @@ from sessionrun.workspaces.fence import Fence
 from sessionrun.workspaces.git import Git, GitError
 from sessionrun.workspaces.ignoring import RULES, hide_name
 from sessionrun.workspaces.links import find_name, find_target
-from sessionrun.workspaces.naming import NAME_TRIES, free_branches, list_taken
+from sessionrun.workspaces.naming import claim_first, free_branches, list_taken
 from sessionrun.workspaces.park import Brought, Site, settle_index, write_worktree
 from sessionrun.workspaces.registration import (
     create_branch,
@@ -279,22 +279,17 @@ def _forget_lost(request: WorkspaceRequest, path: Path) -> bool:
 
 def _take(fence: Fence, request: WorkspaceRequest, folder: Path, wanted: Claim, admin: Path | None) -> Claim:
     """Take a free seat, or make it, for a branch of the first name that is free."""
-    git, tries = fence.main(), 0
-    for claim in _name_branches(git, request, wanted):
-        replace_file(folder / CLAIM, orjson.dumps(claim), durable=False)
-        try:
-            if admin is None:
-                register(git, fence.settings, request.repository, claim)
-            else:
-                create_branch(git, claim)
-                crashpoint.step()
-                write_mark(admin, claim.owner, claim.branch)
-            return claim
-        except FileExistsError as error:
-            tries += 1
-            if tries == NAME_TRIES:
-                raise SessionrunError(f"no name is free for {claim.branch}: {error}") from error
-    raise AssertionError("names never end")
+    git = fence.main()
+
+    def take(claim: Claim) -> None:
+        if admin is None:
+            register(git, fence.settings, request.repository, claim)
+        else:
+            create_branch(git, claim)
+            crashpoint.step()
+            write_mark(admin, claim.owner, claim.branch)
+
+    return claim_first(_name_branches(git, request, wanted), folder, take)
 
 
 def _name_branches(git: Git, request: WorkspaceRequest, wanted: Claim) -> Iterator[Claim]:

@@ -85,13 +85,7 @@ def reuse_worktree(fence: Fence, request: WorkspaceRequest, folder: Path) -> Pla
             drop_environments(job, request.owner)
     begin = _commit_all(site)
     write_hidden(request.repository.top, request.links, (folder / RULES).read_text(), folder)
-    return Place(
-        branch=claim.branch,
-        worktree=claim.worktree,
-        base_commit=claim.base_commit,
-        setup_commit=claim.setup_commit,
-        taken_up=begin,
-    )
+    return replace(claim.place, taken_up=begin)
 
 
 def find_kept(request: WorkspaceRequest) -> Path | None:

@@ -26,7 +26,7 @@ from sessionrun.workspaces.git import Git, GitError
 from sessionrun.workspaces.ignoring import RULES, ignore_words
 from sessionrun.workspaces.links import write_hidden
 from sessionrun.workspaces.mirrored import settle_start
-from sessionrun.workspaces.naming import NAME_TRIES, free_names, list_taken
+from sessionrun.workspaces.naming import claim_first, free_names, list_taken
 from sessionrun.workspaces.registration import (
     drop_unused,
     find_admin,
@@ -107,15 +107,7 @@ def _prepare(fence: Fence, request: WorkspaceRequest, folder: Path) -> Place:
             else:
                 give_back(fence, request, claim, folder)
         raise
-    return Place(
-        branch=claim.branch,
-        worktree=claim.worktree,
-        base_commit=claim.base_commit,
-        setup_commit=claim.setup_commit,
-        start=claim.start,
-        seat=claim.seat,
-        taken_up=claim.taken_up,
-    )
+    return claim.place
 
 
 def _find_claim(fence: Fence, request: WorkspaceRequest, folder: Path, base: str) -> Claim:
@@ -180,17 +172,8 @@ def _register(fence: Fence, request: WorkspaceRequest, folder: Path, base: str) 
     """Register the first name that is free."""
     git = fence.main()
     make_directories(Path(request.repository.worktree_dir))
-    tries = 0
-    for claim in _name_claims(git, request, folder, base):
-        replace_file(folder / CLAIM, orjson.dumps(claim), durable=False)
-        try:
-            register(git, fence.settings, request.repository, claim)
-            return claim
-        except FileExistsError as error:
-            tries += 1
-            if tries == NAME_TRIES:
-                raise SessionrunError(f"no name is free for {claim.worktree}: {error}") from error
-    raise AssertionError("names never end")
+    claims = _name_claims(git, request, folder, base)
+    return claim_first(claims, folder, lambda claim: register(git, fence.settings, request.repository, claim))
 
 
 def _name_claims(git: Git, request: WorkspaceRequest, folder: Path, base: str) -> Iterator[Claim]:

@@ -116,7 +116,7 @@ def _time_beside_git(top: Path, tips: Mapping[str, str]) -> float:
 def _timing_git() -> Iterator[list[float]]:
     """Note what each git command of ours takes."""
     spent: list[float] = []
-    run = Git._run
+    run = Git.attempt
 
     def timed(self: Git, *words: Any, **more: Any) -> subprocess.CompletedProcess[bytes]:
         begun = time.perf_counter()
@@ -125,11 +125,11 @@ def _timing_git() -> Iterator[list[float]]:
         finally:
             spent.append(time.perf_counter() - begun)
 
-    Git._run = timed  # type: ignore[method-assign]
+    Git.attempt = timed  # type: ignore[method-assign]
     try:
         yield spent
     finally:
-        Git._run = run  # type: ignore[method-assign]
+        Git.attempt = run  # type: ignore[method-assign]
 
 
 if __name__ == "__main__":

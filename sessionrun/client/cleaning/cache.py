@@ -18,12 +18,11 @@ from sessionrun.model.errors import JobFileError, SessionrunError, StoreError
 from sessionrun.runtime.node.directory import JOBS, find_nodes_dir
 from sessionrun.store.files import list_folders
 from sessionrun.store.session import LOCK_NAMES, SessionDir
-from sessionrun.workspaces.clean import find_claims
 from sessionrun.workspaces.environments.cached import iterate_environments, remove_environment
 from sessionrun.workspaces.environments.removal import beside_path, clear, trash_path
 from sessionrun.workspaces.environments.request import FOLDER, TENANTS, Tenant, load_tenant, tenant_path
 from sessionrun.workspaces.mirror_cache import iterate_mirrors, remove_mirror
-from sessionrun.workspaces.registration import hold_lock, remove_tree
+from sessionrun.workspaces.registration import find_claims, hold_lock, remove_tree
 from sessionrun.workspaces.space import Cached, measure
 from sessionrun.workspaces.throwaway import iterate_checkouts, remove_checkout
 
@@ -98,7 +97,8 @@ def _find_obstacle(copy: Cached, tenant: Tenant | None, locks: ExitStack, *, dry
 
 def _has_worktree(session: SessionDir, tenant: Tenant) -> bool:
     """Whether the worktree of the attempt is there, as far as its claim tells."""
-    claims = [claim for attempt, _, claim in find_claims(session.path, tenant.task) if attempt == tenant.attempt]
+    found = find_claims(session.path / "jobs" / tenant.task)
+    claims = [claim for attempt, _, claim in found if attempt == tenant.attempt]
     return any(isinstance(claim, JobFileError) or any(path.exists() for path in claim.paths) for claim in claims)
 
 

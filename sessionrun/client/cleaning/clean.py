@@ -331,11 +331,12 @@ def _leftovers(
 ) -> tuple[list[Leftover], list[JobFileError]]:
     """What a task's claims name, each name once, and the claims that cannot be read."""
     from sessionrun.model.spec import title_of
-    from sessionrun.workspaces.clean import Leftover, find_claims
+    from sessionrun.workspaces.clean import Leftover
+    from sessionrun.workspaces.registration import find_claims
 
     leftovers: dict[tuple[str, str], Leftover] = {}
     unreadable: list[JobFileError] = []
-    for attempt, folder, claim in find_claims(session.path, task.id):
+    for attempt, folder, claim in find_claims(session.path / "jobs" / task.id):
         if isinstance(claim, JobFileError):
             unreadable.append(claim)
             continue

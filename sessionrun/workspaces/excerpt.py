@@ -8,20 +8,16 @@ can be trusted, and a PREPARE that is done again takes it as it is.
 from __future__ import annotations
 
 import os
-import tempfile
 from collections.abc import Collection, Iterator
 from pathlib import Path
 from typing import Final, NamedTuple
 
 from sessionrun.store import crashpoint
-from sessionrun.store.files import make_directories, sync_directory
+from sessionrun.store.files import make_directories
 from sessionrun.workspaces.git import Git
-from sessionrun.workspaces.mirrors import BARE_SETTINGS, sync_repository
-from sessionrun.workspaces.registration import remove_entry, remove_tree
+from sessionrun.workspaces.mirrors import DRAFT, draft_repository
+from sessionrun.workspaces.registration import remove_entry
 from sessionrun.workspaces.transport import open_room
-
-DRAFT: Final = ".draft-"
-"""How the name begins that it has before it is whole."""
 
 BASE: Final = "refs/sessionrun/base"
 """Holds the base, so that no collection takes it away."""
@@ -52,30 +48,17 @@ def make_excerpt(
     if path.is_dir():
         return
     make_directories(path.parent)
-    draft = Path(tempfile.mkdtemp(prefix=f"{DRAFT}{path.name}-", dir=path.parent))
-    crashpoint.step()
-    try:
-        for name in ("objects/info", "objects/pack", "refs/heads", "refs/tags"):
-            (draft / name).mkdir(parents=True)
-        (draft / "config").write_text(BARE_SETTINGS, encoding="utf-8")
-        (draft / "HEAD").write_text("ref: refs/heads/none\n")
-        with (
-            open_room(mirror, "", folder, limit_s=limit_s) as source,
-            open_room(draft, str(source.git.directory), folder, limit_s=limit_s) as room,
-        ):
-            room.fetch(f"+{commit}:{BASE}", options=(f"--depth={history + 1}", "--no-tags"))
-            crashpoint.step()
-            copy_tags(source.git, room.git, commit)
-            shallow = room.git.directory / "shallow"
-            if shallow.exists():
-                (draft / "shallow").write_bytes(shallow.read_bytes())
+    with (
+        draft_repository(path, "none") as draft,
+        open_room(mirror, "", folder, limit_s=limit_s) as source,
+        open_room(draft, str(source.git.directory), folder, limit_s=limit_s) as room,
+    ):
+        room.fetch(f"+{commit}:{BASE}", options=(f"--depth={history + 1}", "--no-tags"))
         crashpoint.step()
-        sync_repository(draft)
-        os.rename(draft, path)
-        sync_directory(path.parent)
-    except BaseException:
-        remove_tree(draft)
-        raise
+        copy_tags(source.git, room.git, commit)
+        shallow = room.git.directory / "shallow"
+        if shallow.exists():
+            (draft / "shallow").write_bytes(shallow.read_bytes())
 
 
 def drop_excerpt(path: Path) -> None:

@@ -80,7 +80,7 @@ def _remove_unused(mirror: Cached, *, dry_run: bool) -> str | None:
             return "it is in use"
         why = _find_obstacle(mirror)
         if why is None and not dry_run:
-            trash = path.with_name(f"{TRASH}{path.name.removesuffix(SUFFIX)}-{os.getpid()}")
+            trash = path.with_name(f"{TRASH}{path.name}-{os.getpid()}")
             os.rename(path, trash)
             _delete(trash, dry_run=False)
         return why

@@ -285,9 +285,8 @@ def _tell_missing(upstream: Upstream, what: str) -> str:
 
 def _sweep(mirror: Path) -> None:
     """Delete what killed processes left under temporary names; under the lock."""
-    stem = mirror.name.removesuffix(SUFFIX)
     for prefix in (DRAFT, TRASH):
-        for left in mirror.parent.glob(f"{prefix}{stem}-*"):
+        for left in mirror.parent.glob(f"{prefix}{mirror.name}-*"):
             try:
                 remove_tree(left)
             except OSError:
@@ -295,36 +294,49 @@ def _sweep(mirror: Path) -> None:
 
 
 def _make(mirror: Path, repo: str, folder: Path | None, *, limit_s: float | None) -> None:
-    """Make a mirror: fetch all under a temporary name, make it durable, rename it."""
-    import tempfile
-
-    stem = mirror.name.removesuffix(SUFFIX)
-    draft = Path(tempfile.mkdtemp(prefix=f"{DRAFT}{stem}-", dir=mirror.parent))
-    crashpoint.step()
-    try:
-        for name in ("objects/info", "objects/pack", "refs/heads", "refs/tags"):
-            (draft / name).mkdir(parents=True)
-        url = repo.replace("\\", "\\\\").replace('"', '\\"')
-        config = BARE_SETTINGS + _REMOTE.format(url=url)
-        (draft / "config").write_text(config, encoding="utf-8", errors="surrogateescape")
-        (draft / "HEAD").write_text("ref: refs/heads/main\n")
-        crashpoint.step()
+    url = repo.replace("\\", "\\\\").replace('"', '\\"')
+    with draft_repository(mirror, "main", _REMOTE.format(url=url)) as draft:
         with open_room(draft, repo, folder, limit_s=limit_s) as room:
             _renew(room)
             room.git("pack-refs", "--all")
             crashpoint.step()
         replace_file(draft / MARKER, orjson.dumps(Marker(repo)), durable=True)
-        sync_repository(draft)
+
+
+@contextmanager
+def draft_repository(path: Path, branch: str, settings: str = "") -> Iterator[Path]:
+    """Make a bare repository: fill it under a temporary name; then it is made durable, and renamed.
+
+    Args:
+        path: where it goes; nothing is there.
+        branch: what its HEAD names.
+        settings: more of them.
+
+    Raises:
+        OSError: it cannot be made; nothing is left.
+    """
+    import tempfile
+
+    draft = Path(tempfile.mkdtemp(prefix=f"{DRAFT}{path.name}-", dir=path.parent))
+    crashpoint.step()
+    try:
+        for name in ("objects/info", "objects/pack", "refs/heads", "refs/tags"):
+            (draft / name).mkdir(parents=True)
+        (draft / "config").write_text(BARE_SETTINGS + settings, encoding="utf-8", errors="surrogateescape")
+        (draft / "HEAD").write_text(f"ref: refs/heads/{branch}\n")
         crashpoint.step()
-        os.rename(draft, mirror)
+        yield draft
+        _sync_repository(draft)
         crashpoint.step()
-        sync_directory(mirror.parent)
+        os.rename(draft, path)
+        crashpoint.step()
+        sync_directory(path.parent)
     except BaseException:
         remove_tree(draft)
         raise
 
 
-def sync_repository(draft: Path) -> None:
+def _sync_repository(draft: Path) -> None:
     """Make durable what git does not sync: names, and our own files.  Packs it does."""
     for path in (draft / name for name in ("config", "HEAD", "shallow", "packed-refs", "refs/sessionrun/head")):
         if path.exists():

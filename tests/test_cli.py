@@ -124,7 +124,7 @@ def test_the_results_directory_from_the_environment(sessionrun: Command) -> None
 
 
 def test_agents(sessionrun: Command) -> None:
-    records = sessionrun.load("agents", "--results-dir", "x")["agents"]
+    records = sessionrun.load("agents")["agents"]
     assert {"name", "path", "version", "builtin", "output_format"} == set(records[0])
     assert {record["name"] for record in records} >= {"claude", "codex", "qwen", "gemini", "aider", "shell"}
     assert next(record for record in records if record["name"] == "shell")["path"].endswith("/sh")
@@ -269,28 +269,7 @@ def test_why_an_agent_failed_is_known_by_its_words(sessionrun: Command) -> None:
 
 
 @pytest.mark.parametrize(
-    ("words", "stdin", "said"),
-    [
-        (["nosuch.json"], '{"prompts": ["true"]}', "nosuch.json: no such file"),
-        (["statsu"], '{"prompts": ["true"]}', "statsu: no such verb or file; did you mean `sessionrun status`?"),
-        (["."], None, "no job file in this directory"),
-        ([], "", "empty"),
-        ([], "{", "stdin"),
-        ([], '{"prompts": []}', "prompts"),
-        (["--agent", "nobody"], '{"prompts": ["x"]}', "nobody"),
-        (["--agent", "nobody"], '{"prompts": [{"agent": "shell", "prompt": "x"}]}', "nobody"),
-        (["--agent", "shell"], '["true", {"prompt": "true", "cwd": "none"}]', "task 2 (ID: "),
-        (["--agent", "shell"], '["true", {"prompt": "true", "uses": "db"}]', "task 2 (ID: "),
-        (["--agent", "shell"], '["true", {"prompt": "true", "land": "main"}]', "unknown key [1].land"),
-        (["--label", "novalue"], '{"prompts": ["x"]}', "KEY=VALUE"),
-        (["--from", "nodialect"], '{"prompts": ["x"]}', "nodialect"),
-        (["--timeout", "nan"], '{"prompts": ["x"]}', "seconds"),
-        (["--timeout", "-1"], '{"prompts": ["x"]}', "seconds"),
-        (["--max-parallel", "x"], '{"prompts": ["x"]}', "whole number"),
-        (["--no-such-option"], '{"prompts": ["x"]}', "--no-such-option"),
-        (["a", "b"], None, "unexpected extra argument"),
-        (["status", "--bad"], None, "--bad"),
-    ],
+    ("words", "stdin", "said"), [(["status", "--bad"], None, "--bad"), ([], '{"prompts": []}', "prompts")]
 )
 def test_bad_input_is_one_line_and_2(sessionrun: Command, words: list[str], stdin: str | None, said: str) -> None:
     done = sessionrun(*words, "--json", stdin=stdin)
@@ -301,20 +280,6 @@ def test_bad_input_is_one_line_and_2(sessionrun: Command, words: list[str], stdi
     assert plain.stdout == ""
     assert plain.stderr.count("\n") == 1
     assert not sessionrun.results.exists()
-
-
-def test_an_agent_with_a_token_that_is_none(sessionrun: Command) -> None:
-    (sessionrun.cwd / "sessionrun.toml").write_text("[agents.mine]\nargv = ['cat', '{promt_file}']\n")
-    done = sessionrun("--agent", "mine", "--json", stdin=shell("true"))
-    assert done.returncode == 2
-    assert "{promt_file}" in error_of(done)["message"]
-    assert not sessionrun.results.exists()
-
-
-def test_no_agent_found_says_what_was_looked_for(sessionrun: Command) -> None:
-    done = sessionrun("--json", stdin=shell("true"), env={"PATH": str(sessionrun.cwd)})
-    assert done.returncode == 2
-    assert "claude, codex, qwen" in error_of(done)["message"]
 
 
 def test_alone_on_a_terminal_it_says_what_to_do(sessionrun: Command) -> None:
@@ -332,22 +297,6 @@ def test_a_bug_gives_a_traceback_and_3(sessionrun: Command) -> None:
     assert done.returncode == 3
     assert "bug" in json.loads(done.stdout)["error"]["message"]
     assert "Traceback" in done.stderr
-
-
-def test_messages_are_harmless_on_a_terminal(sessionrun: Command) -> None:
-    done = sessionrun("--agent", "shell", stdin='{"prompts": ["true"], "\\u001b[2Jx": 1}')
-    assert done.returncode == 2
-    assert r'unknown key ["\x1b[2Jx"]' in done.stderr
-    assert "\x1b" not in done.stderr
-
-
-@pytest.mark.parametrize("option", ["--name=", "--label=key="])
-def test_an_option_that_is_no_utf_8(sessionrun: Command, option: str) -> None:
-    done = sessionrun("--agent", "shell", f"{option}a\udcff", "--json", stdin=shell("true"))
-    assert done.returncode == 2
-    assert "UTF-8" in json.loads(done.stdout)["error"]["message"]
-    assert "Traceback" not in done.stderr
-    assert not sessionrun.results.exists()
 
 
 def test_an_odd_working_directory(sessionrun: Command) -> None:

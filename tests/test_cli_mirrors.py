@@ -401,33 +401,10 @@ def test_clean_cache_keeps_a_mirror_that_alone_holds_work(place: Place) -> None:
     assert (stays["removed"], stays["why"]) == (False, "branches of tasks in it hold work: main-task-a")
 
 
-@pytest.mark.parametrize(
-    ("task", "problem"),
-    [
-        ({"repo": "ext::sh -c x"}, "repo: must not name a program"),
-        ({"repo": "./one", "ref": "a..b"}, "ref: must be a branch, a tag or a commit"),
-        ({"ref": "main"}, 'ref does not go with the workspace "none"; it needs "repo"'),
-        ({"repo": "./one", "workspace": "worktree"}, 'repo does not go with the workspace "worktree"'),
-        ({"repo": "./one", "workspace": "none"}, 'repo does not go with the workspace "none"'),
-        ({"repo": "./one", "links": ["x"]}, "a mirror has none"),
-        ({"repo": "./one", "cwd": ".."}, "must be a path inside the repository"),
-        ({"repo": "./plan.json"}, "plan.json is neither a git repository nor a bundle"),
-        ({"repo": "./one/sub"}, "lies inside a repository: name its top"),
-        ({"workspace": "mirror"}, "is in no git repository"),
-        ({"repo": "./one", "needs": ["z"]}, "whose work is in another repository, or begins at another ref"),
-    ],
-)
-def test_what_cannot_work_is_an_error_with_the_reason(place: Place, task: dict[str, Any], problem: str) -> None:
-    plan = {"prompts": [{"id": "z", "prompt": "x", "repo": "./two"}, {"id": "y", "prompt": "x", **task}]}
-    assert problem in place.refuse(plan)
-
-
-def test_options_of_the_cache_without_any_mirror_are_refused(place: Place) -> None:
-    assert "--require-cache has no effect here" in place.refuse(["x"], "--require-cache")
-    assert "--cache-dir has no effect here" in place.refuse(["x"], "--cache-dir", "c")
-    for name in ("/dev/null", "plan.json/below"):
-        assert "cannot be made" in place.refuse([{"prompt": "x", "repo": "./one"}], "--cache-dir", name)
-    assert "say ref in the input" in place.refuse([{"prompt": "x", "repo": "./one"}], "--base", "main")
+def test_work_of_another_repository_is_no_base(place: Place) -> None:
+    needy = {"id": "y", "prompt": "x", "repo": "./one", "needs": ["z"]}
+    said = place.refuse({"prompts": [{"id": "z", "prompt": "x", "repo": "./two"}, needy]})
+    assert "whose work is in another repository, or begins at another ref" in said
 
 
 def test_defaults_name_the_repository_of_all_tasks_and_a_task_may_say_otherwise(place: Place) -> None:

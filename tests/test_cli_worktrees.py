@@ -225,21 +225,10 @@ def _bare(project: Project) -> Path:
     return project.cwd / "bare"
 
 
-def _top(project: Project) -> Path:
-    return project.cwd
-
-
 REFUSED = [
     (_outside, "--worktree", "is in no git repository; worktrees need one (git init)"),
     (_unborn, "--worktree", "its branch has no commit yet: commit something first"),
     (_bare, "--worktree", "is a bare repository or inside .git; start in a checkout of it"),
-    (_top, "--worktree --base nosuch", "--base nosuch: no such commit"),
-    (_top, "--worktree --base --all", "--base --all: no such commit"),
-    (_top, "--worktree --worktree-dir trees", "--worktree-dir trees lies inside the repository"),
-    (_top, "--base main", "--base, --worktree-dir and --keep-worktree need --worktree"),
-    (_top, "--worktree-dir ../trees", "--base, --worktree-dir and --keep-worktree need --worktree"),
-    (_top, "--keep-worktree always", "--base, --worktree-dir and --keep-worktree need --worktree"),
-    (_top, "--worktree --keep-worktree sometimes", "'sometimes' is not one of 'always', 'on-failure', 'never'"),
 ]
 
 

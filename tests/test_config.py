@@ -20,7 +20,6 @@ from hypothesis import strategies as st
 
 from sessionrun.client.config import VARIABLES, Config, load_config, load_results_dir, user_config_file
 from sessionrun.model.errors import InputError
-from sessionrun.model.keys import describe_id_problem
 from sessionrun.model.spec import AgentSpec
 
 BUILTIN: Mapping[str, AgentSpec] = {
@@ -282,77 +281,6 @@ def test_a_broken_file_stops_launches_and_nothing_else(sessionrun: Command) -> N
             told = [line for line in done.stderr.splitlines() if str(file) in line]
             assert len(told) == ("= =" in text or words == ["agents"]), words
     assert len(sessionrun.load("list")["sessions"]) == 1
-
-
-REFUSED = [
-    ("agent = ", "not valid TOML: Invalid value (at end of document)"),
-    ('agnet = "x"', 'agnet: unknown key (did you mean "agent"?)'),
-    ("agent = 3", "agent: must be text, not the number 3"),
-    ("max_parallel = -1", "max_parallel: must be 0 (unlimited) or more, not -1"),
-    ("max_parallel = true", "max_parallel: must be a whole number, not true"),
-    ("timeout = nan", "timeout: must lie between 0 and 100000000 seconds, not the number nan"),
-    ("timeout = 1\ntimeout_s = 1", "timeout and timeout_s mean the same; keep one"),
-    ("approve = 1", "approve: must be true or false, not the number 1"),
-    ("approve = 2024-01-01", "approve: must be true or false, not a date"),
-    ("agents = 1", "agents: must be an object, not the number 1"),
-    ("[agents]\nx = 1", "agents.x: must be an object, not the number 1"),
-    ('[agents."a b"]', f'agents["a b"]: an agent\'s name {describe_id_problem("a b")}'),
-    ("[agents.x]", "agents.x: needs argv = [PROGRAM, ...], for it is not a built-in agent"),
-    ("[agents.x]\nargv = []", "agents.x.argv: must begin with a program"),
-    ("[agents.x]\nargv = 'x'", 'agents.x.argv: must be a list of text, not the text "x"'),
-    ("[agents.x]\nargv = ['x', 1]", "agents.x.argv[1]: must be text, not the number 1"),
-    (
-        "[agents.x]\nargv = ['x']\nstdin = 'file'",
-        'agents.x.stdin: must be one of prompt, none, not the text "file"',
-    ),
-    (
-        "[agents.x]\nargv = ['x']\nstdin = 'none'",
-        'agents.x: never gets the prompt: set stdin = "prompt" or put {prompt_file} into argv',
-    ),
-    (
-        "x-note = 1\n[agents.claude]\nx-why = 'y'\nmodel_arg = ['x']",
-        'agents.claude.model_arg: unknown key (did you mean "model_args"?)',
-    ),
-    ("[agents.claude]\nenv = {A = 1}", "agents.claude.env.A: must be text, not the number 1; quote it"),
-    ('[agents.claude]\nargv = ["a\\u0000b"]', "agents.claude.argv[0]: must not hold a NUL character"),
-]
-
-
-@pytest.mark.parametrize(("text", "problem"), REFUSED)
-def test_refused(places: Places, text: str, problem: str | None) -> None:
-    file = places.project(text)
-    message = places.refusal()
-    assert message.isprintable()
-    if problem:
-        assert message == f"{file}: {problem}"
-
-
-@pytest.mark.parametrize(
-    ("variable", "text", "problem"),
-    [
-        ("SESSIONRUN_MAX_PARALLEL", "-1", 'must be a whole number, 0 (unlimited) or more, not "-1"'),
-        (
-            "SESSIONRUN_TIMEOUT",
-            "soon",
-            'must be seconds or text such as "90s", "15m", "1h30m", "2d", not the text "soon"',
-        ),
-        ("SESSIONRUN_YOLO", "maybe", 'must be 1 or 0, not "maybe"'),
-        ("SESSIONRUN_AGENT", "a\nb", "must be one line without control characters"),
-    ],
-)
-def test_refused_variable(places: Places, variable: str, text: str, problem: str) -> None:
-    assert places.refusal(**{variable: text}) == f"{variable}: {problem}"
-
-
-def test_not_utf8(places: Places) -> None:
-    file = places.project("")
-    file.write_bytes(b'agent = "\xff"')
-    assert places.refusal() == f"{file}: is not UTF-8"
-
-
-def test_nested_without_end(places: Places) -> None:
-    places.project("agent = " + "[" * 100_000)
-    assert "\n" not in places.refusal()
 
 
 def test_a_poll_imports_nothing_for_it(places: Places) -> None:

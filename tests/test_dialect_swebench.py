@@ -320,7 +320,6 @@ def test_options_of_a_format_are_its_own(sessionrun: Command) -> None:
             assert all(spelling in shown.stdout for spelling in option.spellings)
         assert all(option.spelling in shown.stdout for option in SHARED_OPTIONS[dialect])
     assert set(SHARED_OPTIONS) == set(DIALECTS)
-    assert sessionrun("run", "--help-format", "nothing").returncode == 2
 
 
 def test_the_short_forms_of_the_runner() -> None:

@@ -16,7 +16,6 @@ from sessionrun.client.dispatching.configuration import load_configuration
 from sessionrun.client.dispatching.dispatch import LIST
 from sessionrun.client.dispatching.preflight import find_url, look
 from sessionrun.client.dispatching.settings import Settings, settle_dispatch
-from sessionrun.model.errors import InputError
 from sessionrun.model.spec import AgentSpec
 
 __all__ = ["project"]
@@ -99,46 +98,6 @@ def test_what_a_key_means(tmp_path: Path, record: dict[str, Any], values: dict[s
     assert found == values
 
 
-@pytest.mark.parametrize(
-    ("record", "problem"),
-    [
-        ([], "must be an object, not a list"),
-        ({"num_worker": 3}, 'num_worker: unknown key (did you mean "num_workers"?)'),
-        ({"num_workers": 0}, "num_workers: must be 1 or more, not 0"),
-        ({"num_workers": "14"}, "num_workers: "),
-        ({"worktree_placement": "outside"}, "worktree_placement: "),
-        (
-            {"merge_slot": False},
-            "merge_slot: false is not possible: merges at the same time would undo each other",
-        ),
-        ({"worker_summary_log": "x"}, "worker_summary_log: leave it out: `sessionrun status`"),
-        ({"run_tests": True}, "run_tests: is true, but there is no test_command"),
-        ({"repo_root": "nowhere"}, "repo_root: "),
-        ({"gates": {"lint": {"timeout_secs": 3}}}, "gates.lint: is an object with cmd and timeout_secs"),
-        ({"gates": {"lint": 3}}, "gates.lint: must be text, not the number 3"),
-        ({"poll_interval_secs": 0}, "poll_interval_secs: must be from 0.05 to 86400 seconds, not the number 0"),
-        ({"prompt_template": "nowhere"}, "prompt_template: "),
-        ({"aider_cmd": "'"}, "aider_cmd: is not a command line"),
-        ({"worker_backend": "aider", "agent": "codex"}, "worker_backend and agent mean the same; keep one"),
-    ],
-)
-def test_what_a_configuration_is_refused_for(tmp_path: Path, record: object, problem: str) -> None:
-    with pytest.raises(InputError) as refused:
-        read(tmp_path, record)
-    assert str(refused.value).startswith(f"{tmp_path / 'dispatch_config.json'}: {problem}")
-    assert "\n" not in str(refused.value)
-
-
-def test_what_is_no_configuration_at_all(tmp_path: Path) -> None:
-    file = tmp_path / "dispatch_config.json"
-    for content, problem in ((b"{", "line 1"), (b"\xff", "is not UTF-8"), (b'{"a": 1, "a": 2}', "given twice")):
-        file.write_bytes(content)
-        with pytest.raises(InputError, match=problem):
-            load_configuration(file)
-    with pytest.raises(InputError, match="No such file"):
-        load_configuration(tmp_path / "nowhere.json")
-
-
 def test_the_command_line_wins_over_the_file(project: Dispatcher, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(project.cwd)
     below = project.cwd / "etc"
@@ -170,24 +129,6 @@ def refuse(project: Dispatcher, *words: str) -> str:
     line = done.stderr.rstrip("\n").split("\n")[-1]
     assert line.startswith("sessionrun: error: ")
     return line.removeprefix("sessionrun: error: ")
-
-
-def test_bad_input_starts_nothing(project: Dispatcher) -> None:
-    project.add("true")
-    config = project.cwd / "dispatch_config.json"
-    config.write_text('{"branch": "nowhere", "worker_backend": "worker"}')
-    assert refuse(project) == f"{config}: branch: there is no branch 'nowhere' to land on; there are main"
-    config.unlink()
-    assert "unknown agent 'nobody'" in refuse(project, "--agent", "nobody")
-    assert "the queue has no task 'task-9'" in refuse(project, "task-9", "--agent", "worker")
-    assert "the queue has no group 'g'" in refuse(project, "--group", "g", "--agent", "worker")
-    assert "No such file" in refuse(project, "--import", "nowhere.md", "--agent", "worker")
-    assert "No such file" in refuse(project, "--config", "nowhere.json", "--agent", "worker")
-    assert project.stand() == {"task-1": "open"}
-    elsewhere = project.cwd.parent / "elsewhere"
-    elsewhere.mkdir()
-    project.cwd = elsewhere
-    assert "is in no git repository" in refuse(project, "--agent", "shell")
 
 
 @pytest.mark.slow

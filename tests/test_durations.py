@@ -96,11 +96,3 @@ def test_options_of_verbs(sessionrun: Command) -> None:
     spec = json.loads((sessionrun.directory(session_id) / "spec.json").read_bytes())
     assert (spec["tasks"][0]["timeout_s"], spec["tasks"][0]["idle_timeout_s"]) == (600, 5400)
     assert sessionrun("cancel", session_id, "--timeout", "1m").returncode == 0
-    for words in (["clean", "--older-than", "7", "--dry-run"], ["cost", "--since", "7"]):
-        done = sessionrun(*words)
-        assert (done.returncode, done.stdout) == (2, "")
-        assert "7: say the unit: 7d, 7h or 7m" in done.stderr
-    done = sessionrun("wait", session_id, "--timeout", "10 minutes")
-    assert done.returncode == 2
-    assert "--timeout" in done.stderr
-    assert "not '10 minutes'" in done.stderr

@@ -8,7 +8,6 @@ from typing import Any
 
 import click
 import pytest
-from conftest import Command
 
 from sessionrun.cli import run
 from sessionrun.client.planning.asked import Asked
@@ -16,7 +15,6 @@ from sessionrun.client.planning.effects import RULES
 from sessionrun.client.planning.plan import Planned
 from sessionrun.client.planning.plan import plan as plan_input
 from sessionrun.dialects.own_options import OWN_OPTIONS
-from sessionrun.model.errors import InputError
 
 
 @pytest.fixture
@@ -58,16 +56,6 @@ IDLE: list[tuple[str, dict[str, Any], list[dict[str, Any]], str]] = [
     ("--job", {"only": ("a",)}, [AI], "for Markdown job files"),
     ("--resume", {"include_stuck": True}, [AI], "for Markdown job files"),
 ]
-
-
-@pytest.mark.parametrize(
-    ("option", "said", "tasks", "why"), IDLE, ids=[f"{row[0]}-{n}" for n, row in enumerate(IDLE)]
-)
-def test_refused(place: Path, option: str, said: dict[str, Any], tasks: list[dict[str, Any]], why: str) -> None:
-    with pytest.raises(InputError) as caught:
-        plan(*tasks, **said)
-    assert str(caught.value).startswith(f"{option} has no effect here: ")
-    assert why in str(caught.value)
 
 
 @pytest.mark.parametrize(
@@ -154,14 +142,3 @@ def test_every_option_of_run_is_decided() -> None:
     assert sum(map(len, tables)) == len(named)
     spelled = {str(param.name): [*param.opts, *param.secondary_opts] for param in run.command.params}
     assert all(rule.option in spelled[name] for name, rule in RULES.items())
-
-
-def test_the_command_creates_nothing(sessionrun: Command) -> None:
-    done = sessionrun("--agent", "shell", "--model", "opus", stdin='["true"]')
-    assert (done.returncode, done.stdout) == (2, "")
-    assert "--model has no effect here: agent 'shell' takes no model; leave it out" in done.stderr
-    assert not sessionrun.results.exists()
-    done = sessionrun("list", "--all", "--results-dir", "results")
-    assert done.returncode == 2
-    done = sessionrun("retry", "last", "--no-ready")
-    assert (done.returncode, "--no-ready has no effect without --new" in done.stderr) == (2, True)

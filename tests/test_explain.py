@@ -285,7 +285,6 @@ def test_a_stopped_supervisor_is_named_with_what_helps(sessionrun: Command) -> N
 def test_errors_and_words_that_mean_nothing(sessionrun: Command) -> None:
     session_id = sessionrun.start({"prompts": ["true"]})
     assert sessionrun("explain", session_id, "nobody").returncode == 2
-    assert sessionrun("explain", "nosuch").returncode == 2
     sessionrun.wait(session_id)
     journal = sessionrun.directory(session_id) / "journal"
     journal.write_bytes(journal.read_bytes()[:-30])

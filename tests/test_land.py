@@ -306,21 +306,3 @@ def test_a_later_merge_is_what_status_tells(project: Project) -> None:
     assert project("merge", session_id).returncode == 0
     assert landings_of(project, session_id) == {"one": ("landed", None)}
     assert project("wait", session_id).returncode == 0
-
-
-@pytest.mark.parametrize(
-    ("words", "plan", "problem"),
-    [
-        (["--land"], {"prompts": ["true"]}, "land needs tasks with a worktree: add --worktree"),
-        (["--land", "--gate", "", "--worktree"], {"prompts": ["true"]}, "'--gate': must not be empty"),
-        (["--gate", "true", "--worktree"], {"prompts": ["true"]}, "--gate needs --land"),
-        (["--land-into", "main", "--worktree"], {"prompts": ["true"]}, "--land-into needs --land"),
-        (["--worktree"], {"land": {"into": "no"}, "prompts": ["true"]}, "has no branch 'no'"),
-        (["--worktree"], {"land": {"target": "main"}, "prompts": ["true"]}, "unknown key land.target"),
-        (["--worktree"], {"land": False, "prompts": ["true"]}, "land: must be true, a branch or an object"),
-    ],
-)
-def test_what_is_refused(project: Project, words: list[str], plan: dict[str, Any], problem: str) -> None:
-    done = project(*words, "--agent", "shell", stdin=orjson.dumps(plan))
-    assert done.returncode == 2
-    assert problem in done.stderr

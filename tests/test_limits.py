@@ -228,25 +228,3 @@ def test_prompts_that_are_turns_of_one_conversation(quota: Quota) -> None:
     assert [run[1:] for run in quota.runs()] == [["one", []], ["two", resumed], ["three", resumed]]
     session = quota.sessionrun.sessions[-1]
     assert quota.sessionrun("results", session).stdout.count("did three") == 1
-
-
-def test_an_agent_that_cannot_go_on_is_given_no_turns(quota: Quota) -> None:
-    plan = {"prompts": [{"id": "a", "prompts": ["one", "two"], "prompt_mode": "continue", "agent": "plain"}]}
-    with (quota.folder / "sessionrun.toml").open("a") as file:
-        file.write("[agents.plain]\nargv = ['cat']\n")
-    done = quota.sessionrun(stdin=json.dumps(plan))
-    assert (done.returncode, done.stdout) == (2, "")
-    assert "agent 'plain' cannot go on with a conversation" in done.stderr
-
-
-@pytest.mark.parametrize(
-    ("words", "said"),
-    [
-        (["--fallback", "nobody"], "unknown agent 'nobody'"),
-        (["--fallback", "/m"], "--fallback: "),
-    ],
-)
-def test_bad_words(quota: Quota, words: list[str], said: str) -> None:
-    done = quota.sessionrun("--agent", "limited", *words, stdin='["p"]')
-    assert done.returncode == 2
-    assert said in done.stderr and done.stderr.count("\n") == 1

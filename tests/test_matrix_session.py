@@ -331,18 +331,6 @@ def test_of_several_launches_at_once_one_gets_the_file(matrix: Matrix) -> None:
     assert {run["status"] for run in matrix.runs()} == {"succeeded"}
 
 
-def test_a_file_that_is_no_results_file_is_left_alone(matrix: Matrix) -> None:
-    matrix.config()
-    for content in ('{"mine": 1}', "no JSON"):
-        (matrix.cwd / "results.json").write_text(content)
-        for words in ((), ("--rerun",)):
-            done = matrix(*words, "config.json")
-            assert done.returncode == 2
-            assert "is not a results file" in done.stderr
-        assert (matrix.cwd / "results.json").read_text() == content
-    assert not list(matrix.results.glob("session-*"))
-
-
 def test_what_a_killed_writer_left_beside_the_results_file(one_failed: Matrix) -> None:
     left = one_failed.cwd / f".results.json.{2**22 - 7}.tmp"
     left.touch()
@@ -593,28 +581,6 @@ def test_status_compares_models(matrix: Matrix) -> None:
     assert record["groups"][0]["pass_at"]["1"]["estimate"] == 0.5
     chosen = matrix.load("status", session, "1", "--by", "model")
     assert [cell["outcome"] for group in chosen["groups"] for cell in group["cells"]] == ["succeeded"]
-
-
-@pytest.mark.parametrize(
-    ("said", "message"),
-    [
-        ({"source_repo": "nowhere"}, "config.json: source_repo: {top}/nowhere is not a directory"),
-        ({"source_repo": "../outside"}, "config.json: source_repo: {up}/outside is in no git repository"),
-        ({"branch": "nope"}, "config.json: branch: "),
-        ({"worktree_base": "trees"}, "config.json: worktree_base: "),
-        ({"agents": ["nobody"]}, "config.json: task 1 (ID: "),
-        ({"results_file": "."}, "{top} is not a plain file, so it is not a results file"),
-    ],
-)
-def test_what_cannot_be_is_refused_by_its_key(matrix: Matrix, said: dict[str, Any], message: str) -> None:
-    (matrix.cwd.parent / "outside").mkdir()
-    matrix.config(**said)
-    done = matrix("config.json", env={"GIT_CEILING_DIRECTORIES": str(matrix.cwd.parent)})
-    assert done.returncode == 2
-    wanted = message.format(top=matrix.cwd, up=matrix.cwd.parent)
-    assert done.stderr.startswith(f"sessionrun: error: {wanted}")
-    assert done.stderr.count("\n") == 1
-    assert not matrix.results.exists()
 
 
 def test_outputs_that_cannot_be_are_refused(matrix: Matrix) -> None:

@@ -333,16 +333,4 @@ def test_cost_over_sessions(priced: Command) -> None:
     for by in ("task", "model", "agent", "day", "session"):
         assert "COST" in priced("cost", "--all", "--by", by).stdout
     assert priced("cost", "--since", "2100-01-01").stdout == "No agent has reported what it used.\n"
-    for wrong in (["--since", "yester-day"], ["--all", first], ["--by", "moon"], ["nosuch"]):
-        assert priced("cost", *wrong).returncode == 2
-
-
-@pytest.mark.parametrize(
-    "table",
-    ["input = 1", "input = -1\noutput = 1", 'input = "1"\noutput = 1', "input = nan\noutput = 1", "in = 1"],
-)
-def test_prices_that_are_none_are_refused(sessionrun: Command, table: str) -> None:
-    (sessionrun.cwd / "sessionrun.toml").write_text(f"[prices.m]\n{table}\n")
-    done = sessionrun("run", "--dry-run", "--agent", "shell", stdin='["true"]')
-    assert done.returncode == 2
-    assert "prices.m" in done.stderr
+    assert priced("cost", "--all", first).returncode == 2

@@ -21,7 +21,6 @@ from sessionrun.engine.moves import cancel
 from sessionrun.engine.scheduler import Record, StartJob, decide
 from sessionrun.engine.status import project
 from sessionrun.engine.tokens import MACHINE, START
-from sessionrun.model.errors import InputError
 from sessionrun.model.events import Entry, Event, HoldPlaced, JobClaimed, JobFinished, RequestReceived
 from sessionrun.model.keys import JobKey
 from sessionrun.model.spec import SLOT, WORKSPACE_TIMEOUT_S, Limits, TaskSpec
@@ -157,24 +156,7 @@ def test_the_command_line_wins_over_the_input_and_that_over_the_configuration(pl
     assert (limits.max_load, limits.stagger_s, limits.halt) == (3.0, 9.0, "now")
 
 
-@pytest.mark.parametrize(
-    ("limits", "why"),
-    [
-        ({"max_load": "high"}, "limits.max_load: must be a load such as 8 or 7.5"),
-        ({"max_load": -1}, "limits.max_load: must be a load"),
-        ({"min_free_memory": "4 sheep"}, "limits.min_free_memory: must be bytes or text"),
-        ({"stagger": -1}, "limits.stagger: must lie between"),
-        ({"halt": "later"}, "limits.halt: must be one of soon, now"),
-    ],
-)
-def test_what_does_not_fit_is_refused(own_place: Path, limits: dict[str, object], why: str) -> None:
-    with pytest.raises(InputError, match=why.replace(".", r"\.")):
-        settle(limits)
-
-
 def test_halt_needs_a_number_of_failures(own_place: Path) -> None:
-    with pytest.raises(InputError, match="--halt has no effect here"):
-        settle({}, halt="now")
     assert settle({"max_failures": 2}, halt="now").halt == "now"
 
 

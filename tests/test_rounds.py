@@ -204,16 +204,6 @@ def test_a_round_whose_time_is_up_is_a_failed_round(sessionrun: Command, project
     assert tasks["b"]["reason"] == "round_timeout: not done after 0.5 s"
 
 
-def test_what_only_a_worktree_can_do_is_refused_without_one(sessionrun: Command) -> None:
-    for more, what in (
-        ({"check": {"commands": "true", "reset": "hard"}}, "reset"),
-        ({"answer": "patch"}, "answer"),
-    ):
-        done = sessionrun("--agent", "shell", stdin=json.dumps([{"id": "a", "prompt": "true", **more}]))
-        assert done.returncode == 2
-        assert what in done.stderr and "needs a worktree; add --worktree" in done.stderr
-
-
 @pytest.mark.parametrize(
     ("work", "check", "paid", "reason"),
     [

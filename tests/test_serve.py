@@ -244,15 +244,14 @@ def test_a_server_of_its_own(sessionrun: Command, served: tuple[str, int, str]) 
     assert stream.getresponse().readline() == b"data: 1\n"  # it is left open: the server ends all the same
 
 
-def test_addresses_that_cannot_be_used(sessionrun: Command) -> None:
+def test_a_port_that_is_taken(sessionrun: Command) -> None:
     with socket.socket() as taken:
         taken.bind(("127.0.0.1", 0))
         taken.listen()
         port = str(taken.getsockname()[1])
-        for words in (("--port", port), ("--host", "0.0.0.0"), ("--host", "198.51.100.7"), ("--host", "no such")):
-            done = sessionrun("serve", *words)
-            assert done.returncode == 2, words
-            assert done.stdout == "" and done.stderr.count("\n") == 1 and words[1] in done.stderr, done.stderr
+        done = sessionrun("serve", "--port", port)
+    assert done.returncode == 2
+    assert done.stdout == "" and done.stderr.count("\n") == 1 and port in done.stderr, done.stderr
 
 
 def test_without_its_library(tmp_path: Path) -> None:

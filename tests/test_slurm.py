@@ -548,23 +548,6 @@ def test_a_tree_is_stopped(session: SessionDir) -> None:
     assert not [one for one in psutil.process_iter() if marker_of(one).startswith(SID)]
 
 
-def test_what_is_refused_before_anything_starts(sessionrun: Command) -> None:
-    run = ("--agent", "shell", "-p", "true")
-    (sessionrun.cwd / "sh").symlink_to("/bin/sh")
-    bare = {"PATH": str(sessionrun.cwd)}
-    for words, said, env in [
-        (("--cluster", "slurm"), "sbatch is not on PATH", bare),
-        (("--slurm-option", "partition=a"), "has no effect without --cluster slurm", {}),
-        (("--cluster", "slurm", "--slurm-option", "requeue"), "is not an option", {}),
-    ]:
-        done = sessionrun(*run, *words, env=env)
-        assert (done.returncode, done.stdout) == (2, ""), words
-        assert said in done.stderr and len(done.stderr.splitlines()) == 1
-    shown = sessionrun("cluster", "status", "slurm")
-    assert shown.returncode == 2 and "squeue and sinfo show its jobs" in shown.stderr
-    assert not sessionrun.results.exists()
-
-
 # --- a real Slurm ---
 
 real = pytest.mark.slow

@@ -58,8 +58,6 @@ def test_what_is_no_width_is_refused(sessionrun: Command) -> None:
     for value in (-1, "3", True, None):
         request_id, _ = send_request(session, {"kind": "set", "max_parallel": value})
         eventually((session.path / "requests" / f"{request_id}.refused").exists)
-    for words in ((), ("--max-parallel", "-1"), ("--max-parallel", "x")):
-        assert sessionrun("set", session_id, *words).returncode == 2
     (sessionrun.cwd / "go").touch()
     assert sessionrun.wait(session_id)["max_parallel"] == 3
 

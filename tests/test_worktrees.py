@@ -579,29 +579,6 @@ def test_clean_where_the_results_directory_is_relative(
     assert project.run("show", "other:work.txt") == "work"
 
 
-@pytest.mark.parametrize(
-    ("field", "value", "why"),
-    [
-        ("links", ["nowhere"], "there is none"),
-        ("links", ["../nowhere"], "there is no"),
-        ("links", ["/"], "is not a path that a worktree could have a link to"),
-        ("links", [".."], "is not a path that a worktree could have a link to"),
-        ("links", ["/usr/bin", "/bin"], "would both be bin in the worktree"),
-        ("cwd", "/", "lies outside"),
-    ],
-)
-def test_what_cannot_be_in_any_worktree_is_refused_at_launch(
-    sessionrun: Command, project: Project, field: str, value: object, why: str
-) -> None:
-    sessionrun.cwd = project.top
-    done = sessionrun(
-        "--worktree", "--agent", "shell", stdin=json.dumps([{"id": "t", "prompt": "true", field: value}])
-    )
-    assert done.returncode == 2
-    assert why in done.stderr and "task 1 (ID: t)" in done.stderr
-    assert not (project.top / "results").exists()
-
-
 def check_refused(project: Project, view: dict[str, Any]) -> dict[str, dict[str, Any]]:
     """Task t never ran, in one line; the one without a worktree went on."""
     tasks = by_id(view)

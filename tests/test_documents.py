@@ -36,7 +36,7 @@ from sessionrun.model import spec as model
 from sessionrun.model.reasons import REASONS, REASONS_VERSION
 from sessionrun.model.words import WORDS
 from sessionrun.runtime.jobs.check import request as check_request
-from sessionrun.store import crashpoint, jobfiles, ledger
+from sessionrun.store import jobfiles, ledger
 from sessionrun.workspaces import books, bringing, git, park, registration, request, space
 from sessionrun.workspaces.environments import request as environments
 
@@ -218,7 +218,7 @@ def test_every_environment_variable_is_in_the_manual() -> None:
     documented = set(re.findall(r"(?:SESSIONRUN|SWEBENCH)_[A-Z_]+", part("sessionrun.1", "ENVIRONMENT").text))
     code = "".join(path.read_text() for path in (TOP / "sessionrun").rglob("*.py"))
 
-    assert documented == set(re.findall(r"(?:SESSIONRUN|SWEBENCH)_[A-Z_]+", code)) - set(crashpoint.VARIABLES)
+    assert documented == set(re.findall(r"(?:SESSIONRUN|SWEBENCH)_[A-Z_]+", code))
     assert set(config.VARIABLES) <= documented
 
 

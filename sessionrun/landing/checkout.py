@@ -26,7 +26,6 @@ from sessionrun.landing.slot import Slot
 from sessionrun.landing.target import Moved, is_main, show_head, update_ref
 from sessionrun.model.frozen import frozen
 from sessionrun.model.phrases import name_some
-from sessionrun.store import crashpoint
 from sessionrun.store.files import is_folder, open_regular, remove_empty
 from sessionrun.workspaces.fence import Fence
 from sessionrun.workspaces.git import Git
@@ -164,13 +163,11 @@ def _take_lock(tree: Tree) -> bool:
     """Take git's lock of the index, so that it is never without our mark."""
     beside = tree.path(BESIDE)
     _write(beside, f"{MARK}{tree.old} {tree.new}\n", os.O_CREAT | os.O_TRUNC)
-    crashpoint.step()
     try:
         os.link(beside, tree.path(LOCK))
     except FileExistsError:
         beside.unlink()
         return False
-    crashpoint.step()
     return True
 
 
@@ -193,7 +190,6 @@ def _prepare_index(tree: Tree) -> Hold | None:
         shutil.copy2(tree.path("index"), tree.path(INDEX))
     except FileNotFoundError:
         return Hold("checkout_empty", f"{tree.top} has no index", tree.hint("reset", "--hard"))
-    crashpoint.step()
     git = tree.private()
     git.attempt("update-index", "-q", "--refresh")
     tried = git.attempt("read-tree", "-m", "-u", "-n", tree.old, tree.new)
@@ -263,9 +259,7 @@ def _has_changed(tree: Tree, git: Git, name: str) -> bool:
 
 def _write_files(tree: Tree) -> None:
     _write(tree.path(LOCK), f"{WRITING}\n", os.O_APPEND)
-    crashpoint.step()
     tree.private()("read-tree", "-m", "-u", tree.old, tree.new)
-    crashpoint.step()
 
 
 def _write(path: Path, text: str, flags: int) -> None:
@@ -290,7 +284,6 @@ def mend(tree: Tree, *, has_landed: bool) -> list[str]:
             tree.git()("read-tree", "-i", "-m", tree.old, tree.new)
     elif has_landed and tree.path(INDEX).exists():
         os.replace(tree.path(INDEX), tree.path("index"))
-        crashpoint.step()
     elif not has_landed and WRITING in mark[2:]:
         foreign = put_back(tree.git(), tree.old, tree.new)
     release(tree)
@@ -302,7 +295,6 @@ def release(tree: Tree) -> None:
     names = (f"{INDEX}.lock", INDEX, *([LOCK] if find_mark(tree.path(LOCK)) is not None else []), BESIDE)
     for name in names:
         tree.path(name).unlink(missing_ok=True)
-        crashpoint.step()
 
 
 def find_mark(lock: Path) -> Sequence[str] | None:

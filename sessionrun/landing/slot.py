@@ -18,7 +18,6 @@ from sessionrun.landing.records import SlotRecord, digest_target
 from sessionrun.model.errors import SessionrunError
 from sessionrun.model.frozen import frozen
 from sessionrun.model.places import Repository
-from sessionrun.store import crashpoint
 from sessionrun.store.files import replace_file
 from sessionrun.store.jobfiles import load_record_if_any
 from sessionrun.workspaces.commits import commit_tree
@@ -92,7 +91,6 @@ class Slot:
     def clear_record(self) -> None:
         """It is done."""
         self.record_path.unlink(missing_ok=True)
-        crashpoint.step()
 
     def move_pin(self, git: Git, commits: Iterable[str]) -> None:
         """Let the pin hold these commits, and no others.
@@ -105,7 +103,6 @@ class Slot:
             return
         commit = commit_tree(git, f"{parents[0]}^{{tree}}", parents, "What a landing needs\n")
         git("update-ref", self.pin, commit)
-        crashpoint.step()
 
 
 def sweep_slots(repository: Repository, git: Git) -> None:

@@ -17,7 +17,6 @@ from sessionrun.landing.records import Checkout, Hold
 from sessionrun.landing.slot import Slot
 from sessionrun.model.errors import InputError
 from sessionrun.model.places import Repository
-from sessionrun.store import crashpoint
 from sessionrun.workspaces.fence import Fence, open_fence
 from sessionrun.workspaces.git import Git, GitError
 from sessionrun.workspaces.registration import list_worktrees, load_owner, read_head
@@ -128,10 +127,8 @@ def update_ref(slot: Slot, git: Git, new: str, old: str) -> Moved | Hold:
     Raises:
         GitError: git failed for another reason.
     """
-    crashpoint.step()
     words = ("update-ref", "-m", f"sessionrun: land {new[:12]}", slot.target, new, old)
     done = git.attempt(*words)
-    crashpoint.step()
     if done.returncode == 0:
         return "moved"
     if done.returncode < 0:  # it was killed: its locks are for the recovery, by the record

@@ -23,7 +23,7 @@ from sessionrun import __version__
 from sessionrun.agents.callers import find_callers
 from sessionrun.model.errors import StoreError
 from sessionrun.runtime.keeper.command import SUPERVISOR, root_command
-from sessionrun.store import crashpoint, locks, processes
+from sessionrun.store import locks, processes
 from sessionrun.store.creation import discard_session
 from sessionrun.store.files import open_regular, read_regular, sync_directory
 from sessionrun.store.session import LOCK_NAMES, SessionDir
@@ -68,7 +68,6 @@ def resume(session: SessionDir, *, even_ended: bool = True) -> bool:
         StoreError: its logs are damaged or a newer version's, or the processes did not come up.
         NotRegular: something else lies in the place of a lock or of its log.
     """
-    crashpoint.arm("launcher")
     session = SessionDir(session.path.absolute())
     if _lives(session):
         return False
@@ -147,7 +146,6 @@ def start_detached(
     Raises:
         StoreError: they did not come up; the message says why, and the directory of a new session is gone again.
     """
-    crashpoint.step()
     ready_read, ready_write = os.pipe()
     gc.freeze()  # or the last collection of each of us copies every page that we share
     # Ctrl+C between the fork and its being ignored would make a second launcher of the child.
@@ -159,10 +157,8 @@ def start_detached(
             discard_session(session)
         raise StoreError(f"cannot start session {session.session_id}: {error.strerror}") from error
     if pid == 0:
-        crashpoint.arm("daemon")
         os.close(ready_read)
         _leave(session, ready_write, lock_fd, new=new, program=program)
-    crashpoint.step()
     signal.pthread_sigmask(signal.SIG_SETMASK, mask)
     os.close(ready_write)
     os.close(lock_fd)
@@ -174,7 +170,6 @@ def start_detached(
     finally:
         os.close(ready_read)
         _reap(pid)
-    crashpoint.step()
     if answer and answer.startswith(_READY):  # twice, if a first keeper was killed behind it
         return True
     if answer is None and new:  # to say that it failed would be wrong a moment later
@@ -196,9 +191,7 @@ def _leave(session: SessionDir, ready_fd: int, lock_fd: int, *, new: bool, progr
     """In the forked child: become a daemon, and then the root, which says when it is ready."""
     signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl+C is for the launcher, which asks for the end then
     try:
-        crashpoint.step()
         _detach(session, ready_fd, lock_fd)
-        crashpoint.step()
         if new:
             _begin_journal(session)
         _execute(session, ready_fd, lock_fd, program)
@@ -282,7 +275,6 @@ def _execute(session: SessionDir, ready_fd: int, lock_fd: int, program: str) -> 
         environ.pop(name, None)
     os.set_inheritable(lock_fd, True)
     os.set_inheritable(ready_fd, True)
-    crashpoint.step()
     os.execve(sys.executable, root_command(str(session.path), lock_fd, ready_fd, program), environ)
 
 

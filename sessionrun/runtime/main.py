@@ -35,7 +35,7 @@ from sessionrun.runtime.partners import Exports, Feeder, Notifier, Sharing, Syst
 from sessionrun.runtime.recovery import find_notices, find_opened, find_submitted, find_unclaimed
 from sessionrun.runtime.silence import SilenceWatch
 from sessionrun.runtime.supervisor import Supervisor
-from sessionrun.store import crashpoint, locks, processes
+from sessionrun.store import locks, processes
 from sessionrun.store.files import open_regular
 from sessionrun.store.journal import AppendLog, parse_log
 from sessionrun.store.ledger import fold_ledger
@@ -52,15 +52,12 @@ def main() -> None:
     """Run the session in ``argv[1]``; ``argv[2]`` is the descriptor of the socket to the keeper."""
     gc.freeze()  # what was imported lives to the end
     gc.enable()
-    crashpoint.arm("supervisor")
-    crashpoint.step()
     session = SessionDir(Path(sys.argv[1]))
     end = socket.socket(fileno=int(sys.argv[2]))
     end.set_inheritable(False)
     lock_fd = _take_lock(session.path / "lock", session)
     if lock_fd is None:
         sys.exit(EXIT_TAKEN)
-    crashpoint.step()
     keeper = None
     try:
         local = LocalExecutor(end)
@@ -107,9 +104,7 @@ def _end_orphan(session: SessionDir) -> bool:
 
 
 def _run(session: SessionDir, local: LocalExecutor) -> None:
-    crashpoint.step()
     state, journal = _load(session)
-    crashpoint.step()
     spec = state.spec
     if state.epoch == 0:  # before the first supervisor is known: none may start what another had to delay
         _delay(state, journal)
@@ -266,7 +261,6 @@ def _leave_or_lead(session: SessionDir, lock_fd: int, keeper: Identity | None) -
         if "root.lock" not in held:
             root_fd = locks.hold(session.path / "root.lock", timeout_s=0.0)
             if root_fd is not None:
-                crashpoint.step()
                 os.set_inheritable(root_fd, True)
                 command = root_command(str(session.path), root_fd)
                 os.execve(command[0], command, os.environb)

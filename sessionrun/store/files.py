@@ -22,8 +22,6 @@ from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Final
 
-from sessionrun.store import crashpoint
-
 _FLAGS: Final = os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC
 _UMASK: Final = allocate_lock()
 _SAYS_OTHER: Final = (errno.ELOOP, errno.EMLINK, errno.ENXIO, errno.EISDIR)
@@ -161,7 +159,6 @@ def replace_file(
         with suppress(OSError):  # a file system without locks: then no other writer removes it either
             fcntl.flock(fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
         try:
-            crashpoint.call()
             for piece in (content,) if isinstance(content, bytes) else content:
                 view = memoryview(piece)
                 while view:
@@ -173,11 +170,9 @@ def replace_file(
         except BaseException:
             os.unlink(beside, dir_fd=dir_fd)
             raise
-        crashpoint.step()
         os.replace(beside, path, src_dir_fd=dir_fd, dst_dir_fd=dir_fd)
     finally:
         os.close(fd)
-    crashpoint.step()
     if durable and dir_fd is None:
         sync_directory(Path(path).parent)
 

@@ -15,7 +15,6 @@ from typing import NamedTuple
 from zlib import crc32
 
 from sessionrun.model.errors import StoreError
-from sessionrun.store import crashpoint
 from sessionrun.store.ballast import FULL, NAME, give_up_reserve
 from sessionrun.store.files import name_beside, open_regular, read_regular
 
@@ -61,11 +60,9 @@ class AppendLog:
                 raise self._refused("write", again) from again
         self.end += len(chunk)
         self._dirty = True
-        crashpoint.step()
         return self.end
 
     def _write(self, chunk: bytes) -> None:
-        crashpoint.call()
         written = os.write(self._fd, chunk)
         if written != len(chunk):  # a disk that fills up first writes a part
             os.ftruncate(self._fd, self.end)
@@ -80,7 +77,6 @@ class AppendLog:
         if not self._dirty:
             return
         try:
-            crashpoint.call()
             if self._broken:
                 self._renew()
             else:
@@ -89,7 +85,6 @@ class AppendLog:
             self._broken = True
             raise self._refused("sync", error) from error
         self._broken = self._dirty = False
-        crashpoint.step()
 
     def _renew(self) -> None:
         """Put a durable copy in the log's place; offsets stay what they were."""
@@ -102,7 +97,6 @@ class AppendLog:
             if os.write(fd, content) != self.end:
                 raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
             os.fsync(fd)
-            crashpoint.step()
             os.replace(beside, self.path)
         except OSError:
             os.close(fd)
@@ -110,7 +104,6 @@ class AppendLog:
             raise
         os.close(self._fd)
         self._fd = fd
-        crashpoint.step()
         folder = os.open(self.path.parent, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
         try:
             os.fsync(folder)

@@ -16,10 +16,7 @@ CACHES: Final = (
 """Where programs keep what they could make again: the home directory cannot be written."""
 
 _LEADS_TO_US: Final = frozenset(
-    (
-        *("SESSIONRUN_RESULTS_DIR", "SESSIONRUN_JOB", "SESSIONRUN_GIT", "SESSIONRUN_CRASH_AT"),
-        *("SESSIONRUN_CRASH_MARKS", "SESSIONRUN_CERTS", "SESSIONRUN_NODES"),
-    )
+    ("SESSIONRUN_RESULTS_DIR", "SESSIONRUN_JOB", "SESSIONRUN_GIT", "SESSIONRUN_CERTS", "SESSIONRUN_NODES")
 )
 """Variables of ours that lead to what lies outside, or are for programs of ours alone."""
 

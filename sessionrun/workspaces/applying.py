@@ -16,7 +16,6 @@ import orjson
 
 from sessionrun.model.errors import JobFileError
 from sessionrun.model.frozen import frozen
-from sessionrun.store import crashpoint
 from sessionrun.store.files import remove_empty, replace_file
 from sessionrun.store.jobfiles import load_record_if_any
 from sessionrun.workspaces.git import Git, GitError
@@ -133,14 +132,12 @@ def _write(site: Site, index: Git, applied: Applied) -> list[str]:
     index("read-tree", applied.after)
     rows = index.names("diff-tree", "-r", "-z", "--name-status", "--no-renames", applied.before, applied.after)
     status = dict(zip(rows[1::2], rows[::2], strict=True))
-    crashpoint.step()
     gone = [name for name, letter in status.items() if letter == "D"]
     for name in gone:
         _remove(site.git.directory, name)
     kept = b"".join(os.fsencode(name) + b"\0" for name, letter in status.items() if letter != "D")
     if kept:
         index("checkout-index", "--force", "-z", "--stdin", stdin=kept)
-    crashpoint.step()
     return list(status)
 
 

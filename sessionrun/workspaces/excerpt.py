@@ -12,7 +12,6 @@ from collections.abc import Collection, Iterator
 from pathlib import Path
 from typing import Final, NamedTuple
 
-from sessionrun.store import crashpoint
 from sessionrun.store.files import make_directories
 from sessionrun.workspaces.git import Git
 from sessionrun.workspaces.mirrors import DRAFT, draft_repository
@@ -54,7 +53,6 @@ def make_excerpt(
         open_room(draft, str(source.git.directory), folder, limit_s=limit_s) as room,
     ):
         room.fetch(f"+{commit}:{BASE}", options=(f"--depth={history + 1}", "--no-tags"))
-        crashpoint.step()
         copy_tags(source.git, room.git, commit)
         shallow = room.git.directory / "shallow"
         if shallow.exists():

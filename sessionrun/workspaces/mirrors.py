@@ -23,7 +23,6 @@ from sessionrun.model.errors import JobFileError
 from sessionrun.model.frozen import frozen
 from sessionrun.model.places import Start
 from sessionrun.model.upstreams import Upstream, is_commit, name_readably
-from sessionrun.store import crashpoint
 from sessionrun.store.files import make_directories, read_regular, replace_file, sync_directory
 from sessionrun.store.jobfiles import load_record_if_any
 from sessionrun.workspaces.git import Git
@@ -299,7 +298,6 @@ def _make(mirror: Path, repo: str, folder: Path | None, *, limit_s: float | None
         with open_room(draft, repo, folder, limit_s=limit_s) as room:
             _renew(room)
             room.git("pack-refs", "--all")
-            crashpoint.step()
         replace_file(draft / MARKER, orjson.dumps(Marker(repo)), durable=True)
 
 
@@ -318,18 +316,14 @@ def draft_repository(path: Path, branch: str, settings: str = "") -> Iterator[Pa
     import tempfile
 
     draft = Path(tempfile.mkdtemp(prefix=f"{DRAFT}{path.name}-", dir=path.parent))
-    crashpoint.step()
     try:
         for name in ("objects/info", "objects/pack", "refs/heads", "refs/tags"):
             (draft / name).mkdir(parents=True)
         (draft / "config").write_text(BARE_SETTINGS + settings, encoding="utf-8", errors="surrogateescape")
         (draft / "HEAD").write_text(f"ref: refs/heads/{branch}\n")
-        crashpoint.step()
         yield draft
         _sync_repository(draft)
-        crashpoint.step()
         os.rename(draft, path)
-        crashpoint.step()
         sync_directory(path.parent)
     except BaseException:
         remove_tree(draft)
@@ -356,7 +350,6 @@ def _renew(room: Room) -> None:
         RepositoryFailed: that cannot be done.
     """
     branch, commit = room.list_head()
-    crashpoint.step()
     shallow = room.real / "shallow"
     options: tuple[str, ...] = _OPTIONS
     if os.path.lexists(shallow):  # an agent fetched a part of the history: fetch the rest
@@ -365,7 +358,6 @@ def _renew(room: Room) -> None:
     room.fetch(*_ALL, options=options)
     if os.path.lexists(shallow):
         shallow.unlink()
-    crashpoint.step()
     if branch is None and commit is not None:
         branch = guess_branch(room, commit)
     if branch is not None and room.git.commit_of(HEADS + branch):
@@ -374,7 +366,6 @@ def _renew(room: Room) -> None:
         room.fetch(f"+HEAD:{FETCHED}HEAD")
         room.git.attempt("symbolic-ref", "--delete", HEAD)
         room.git("update-ref", "--no-deref", HEAD, commit)
-    crashpoint.step()
 
 
 def _bring_ref(room: Room, ref: str | None) -> Start | RepositoryFailed:
@@ -393,7 +384,6 @@ def _bring_ref(room: Room, ref: str | None) -> Start | RepositoryFailed:
             start = resolve_ref(room, ref)
         except RepositoryFailed as error:
             why = f" ({error})"
-    crashpoint.step()
     if start is None:
         what = "no commit at its HEAD: name a ref" if ref is None else f"no branch, tag or commit {ref}"
         return RepositoryFailed(f"{room.repo} has {what}{why}")

@@ -17,7 +17,6 @@ from typing import Final
 from sessionrun.model.errors import SessionrunError
 from sessionrun.model.frozen import frozen
 from sessionrun.model.places import Place
-from sessionrun.store import crashpoint
 from sessionrun.store.files import make_directories, remove_empty
 from sessionrun.workspaces.commits import commit_tree
 from sessionrun.workspaces.git import Git
@@ -57,9 +56,7 @@ def keep_work(site: Site, name: str, patch: Path) -> Kept:
     commit = commit_tree(git, written.tree, [written.head.commit], message)
     make_directories(patch.parent, 0o700)
     stat = write_patch(git, work_base(site.place), written.tree, patch)
-    crashpoint.step()
     git("update-ref", _name_ref(site.request, name), commit)
-    crashpoint.step()
     return Kept(commit, written.tree, stat, written.problems)
 
 
@@ -79,10 +76,8 @@ def set_back(site: Site, content: str, head: str) -> None:
     git("symbolic-ref", "HEAD", branch)
     show_hidden(git)
     git("reset", "--hard", "--quiet", content)
-    crashpoint.step()
     _remove_new_files(site)
     _link_again(site)
-    crashpoint.step()
     tip = git.commit_of(branch)
     if tip != head and not git.set_ref(branch, head, tip):
         raise SessionrunError(f"{site.place.branch} cannot be moved to {head}: another program holds it")

@@ -25,7 +25,6 @@ import orjson
 from sessionrun.model.errors import SessionrunError
 from sessionrun.model.frozen import frozen
 from sessionrun.model.places import TASK_FILE, Place, Repository, Seats
-from sessionrun.store import crashpoint
 from sessionrun.store.files import make_directories, open_regular, read_regular, replace_file
 from sessionrun.workspaces.books import MARK, bring_settings
 from sessionrun.workspaces.bringing import included_files
@@ -131,9 +130,7 @@ def leave_seat(git: Git, commit: str, *, brought: Brought, rules: bytes) -> None
     _remove_links(git.directory, brought)
     settle_index(git, commit)
     replace_file(admin / OWN_RULES, rules, durable=False)
-    crashpoint.step()
     write_mark(admin, *_read_mark(admin)[:2], f"{LEAVES}{commit}")
-    crashpoint.step()
     _finish_leaving(admin)
 
 
@@ -150,7 +147,6 @@ def _finish_leaving(admin: Path) -> None:
     lines = _read_mark(admin)
     commit = lines[2].removeprefix(LEAVES)
     replace_file(admin / "HEAD", f"{commit}\n".encode(), durable=False, mode=0o644)
-    crashpoint.step()
     write_mark(admin, FREE, commit, lines[0].partition("/")[0])
 
 
@@ -286,7 +282,6 @@ def _take(fence: Fence, request: WorkspaceRequest, folder: Path, wanted: Claim, 
             register(git, fence.settings, request.repository, claim)
         else:
             create_branch(git, claim)
-            crashpoint.step()
             write_mark(admin, claim.owner, claim.branch)
 
     return claim_first(_name_branches(git, request, wanted), folder, take)
@@ -351,12 +346,10 @@ def _set_back(fence: Fence, request: WorkspaceRequest, claim: Claim, folder: Pat
             remove_entry(entry)
     bring_settings(admin, path, request.repository, fence.settings)
     replace_file(admin / "HEAD", f"ref: refs/heads/{claim.branch}\n".encode(), durable=False, mode=0o644)
-    crashpoint.step()
     show_hidden(git)
     git("read-tree", "--reset", "-u", "HEAD")  # a `reset` would lock the branch as well
     (fence.common / "info" / "exclude").write_bytes((folder / RULES).read_bytes())
     git("clean", "-ffdq")
-    crashpoint.step()
     _make_room(fence, git, request, folder)
 
 

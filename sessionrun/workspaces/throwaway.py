@@ -14,7 +14,6 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Final
 
-from sessionrun.store import crashpoint
 from sessionrun.store.files import list_folders, make_directories
 from sessionrun.workspaces.bringing import bring_files
 from sessionrun.workspaces.crossing import add_tests
@@ -60,7 +59,6 @@ def _make_folder(parent: Path) -> tuple[Path, int]:
             continue  # another process took it for what is left of a killed one
         fcntl.flock(fd, fcntl.LOCK_EX)
         if path.exists():
-            crashpoint.step()
             return path, fd
         os.close(fd)
 
@@ -90,7 +88,6 @@ def open_checkout(request: WorkspaceRequest, commit: str, folder: Path, tests: s
                 rules = ignore_words(request.repository, folder)
                 if not tests:  # a clean room for tests gets none
                     bring_files(fence.main(), request, top, rules, in_room=True)
-                crashpoint.step()
                 yield top
 
 

@@ -98,7 +98,6 @@ REAP: Final = """\
 STATUS: Final = "            child.status = raw\n"
 TELL: Final = """\
             _tell(codes_fd, line)
-            crashpoint.step()
 """
 MUTANTS: Final = (
     Mutant(

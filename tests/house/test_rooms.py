@@ -60,7 +60,7 @@ DOORS = ("sessionrun", "sessionrun.cli", "sessionrun.client")
 
 KEEPER = {
     *(f"model.{name}" for name in ("errors",)),
-    *(f"store.{name}" for name in ("ballast", "crashpoint", "files", "journal", "ledger", "locks", "processes")),
+    *(f"store.{name}" for name in ("ballast", "files", "journal", "ledger", "locks", "processes")),
 }
 """All of ours that the keeper may know besides its own modules: it runs on the standard library alone."""
 

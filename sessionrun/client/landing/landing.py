@@ -185,9 +185,7 @@ def _order_by_needs(tasks: Sequence[Task], graph: Sequence[Task]) -> list[Task]:
 
 def _land(request: LandRequest, tell: Callable[[str], None]) -> Report:
     from sessionrun.landing.turn import land
-    from sessionrun.store import crashpoint
 
-    crashpoint.arm("landing")
     return land(request, tell)
 
 

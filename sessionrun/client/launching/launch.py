@@ -16,7 +16,7 @@ from sessionrun.client.planning.sandboxing import check_sandboxes
 from sessionrun.model.errors import SessionrunError
 from sessionrun.model.spec import SessionSpec
 from sessionrun.runtime.launch import start_detached
-from sessionrun.store import crashpoint, index
+from sessionrun.store import index
 from sessionrun.store.creation import create_session, discard_session, show_first, sweep_unbegun
 from sessionrun.store.inbox import send_request
 from sessionrun.store.processes import JOB_MARKER
@@ -61,7 +61,6 @@ def launch(
         from sessionrun.runtime.export_places import settle_exports
 
         spec = replace(spec, exports=settle_exports(spec.exports))
-    crashpoint.arm("launcher")
     # Until there are processes that can be asked to end, Ctrl+C waits: it would leave a part of a session.
     mask = signal.pthread_sigmask(signal.SIG_BLOCK, (signal.SIGINT,))
     try:

@@ -31,7 +31,6 @@ from sessionrun.runtime.feeding.visit import (
     find_last_steps,
     find_steps,
 )
-from sessionrun.store import crashpoint
 from sessionrun.store.session import SessionDir
 from sessionrun.workspaces.git import Git
 
@@ -221,7 +220,6 @@ class Visitor:
 
     def _do(self, step: Step, tasks: dict[str, QueueTask]) -> None:
         worker, reason = Worker(step.name, self._session_id), step.reason or None
-        crashpoint.step()
         if step.what == "close":
             self._feed.close(step.queue_id, reason=reason, worker=worker)
         elif step.what == "reopen":
@@ -247,9 +245,7 @@ class Visitor:
             if claimed >= free:
                 break
             name = choose_id(task.id, {one.casefold() for one in (*self._known, *self._coming, *self._others)})
-            crashpoint.step()
             got = self._feed.claim(task.id, Worker(name, self._session_id))
-            crashpoint.step()
             if got is not None:
                 self._add(got, name)
                 claimed += 1

@@ -23,7 +23,7 @@ from typing import Final
 from sessionrun.model.errors import StoreError
 from sessionrun.runtime.keeper.leftovers import MAX_LEFT, Deaths, Left, name_stopped
 from sessionrun.runtime.keeper.wire import JobOrder
-from sessionrun.store import crashpoint, processes
+from sessionrun.store import processes
 from sessionrun.store.files import no_umask, open_regular
 from sessionrun.store.journal import AppendLog
 from sessionrun.store.ledger import (
@@ -131,8 +131,6 @@ class Children:
         self._session_id = session_id
         self._tell = tell
         self._environ = dict(os.environb)
-        for name in crashpoint.VARIABLES:
-            self._environ.pop(name.encode(), None)
         with no_umask() as umask:
             self._makes_outputs = bool(umask & 0o600)
         self._backlog: list[bytes] = []
@@ -192,7 +190,6 @@ class Children:
                 for path in (order.stdout, order.stderr):
                     os.close(open_regular(os.fsdecode(path), os.O_WRONLY | os.O_CREAT))
             os.chdir(order.cwd)
-            crashpoint.call()
             pid = os.posix_spawn(
                 order.argv[0],
                 order.argv,
@@ -204,7 +201,6 @@ class Children:
             )
         except (OSError, ValueError) as error:
             return self._not_started(order, error)
-        crashpoint.step()
         started = processes.start_time(pid, zombie=True) or 0
         self.add(Child(order.key, Identity(pid, started), marker, order.grace_s, keeps=order.keeps))
         self.note(make_record(SPAWNED, order.key, pid, started))
@@ -242,9 +238,7 @@ class Children:
                 break
             if child is None and status is not None:
                 self._deaths.note(pid, status)
-            crashpoint.step()
             _, raw, usage = os.wait4(pid, 0)
-            crashpoint.step()
             if child is None:
                 others.append((pid, raw))
                 continue
@@ -349,7 +343,6 @@ class Children:
         if not due:
             return
         frozen = processes.freeze(lambda seen: _find_those_to_end(due, seen, now))
-        crashpoint.step()
         for child in due:
             if child.stop and child.stop.choose_signals(now) and child.stop.members:
                 self._note_left(child)

@@ -18,7 +18,7 @@ from sessionrun.runtime.keeper.children import Children
 from sessionrun.runtime.keeper.command import EXIT_NO_ROOM, EXIT_REFUSED, EXIT_TAKEN, say
 from sessionrun.runtime.keeper.nested import end_strays
 from sessionrun.runtime.keeper.wire import Connection, unpack_job
-from sessionrun.store import crashpoint, locks, processes
+from sessionrun.store import locks, processes
 from sessionrun.store.journal import AppendLog, read_log
 from sessionrun.store.ledger import BEGAN, GAVE_UP, fold_ledger, make_record
 
@@ -44,12 +44,9 @@ READY: Final = b"\x01"
 
 def run_keeper(session: Path, codes_fd: int, ready_fd: int, supervisor: list[str]) -> int:
     """Be the keeper of a session until it ends; returns the exit code.  Called in a process of its own."""
-    crashpoint.arm("keeper")
-    crashpoint.step()
     try:
         if locks.hold(session / "keeper.lock", timeout_s=LOCK_TIMEOUT_S) is None:
             return EXIT_TAKEN
-        crashpoint.step()
         return Keeper(session, codes_fd, SupervisorProcess(supervisor)).run(ready_fd)
     except StoreError as error:
         say(error)
@@ -89,14 +86,12 @@ class Keeper:
         """Go on until the session has ended, or no supervisor can run it and no job is left."""
         if ready_fd >= 0:
             _say_ready(ready_fd)
-        crashpoint.step()
         while not self._is_done():
             if self._supervisor.is_due():
                 self._supervisor.start()
             self._supervisor.flush()
             self._wait()
             self._turn()
-        crashpoint.step()
         return 0
 
     def _say_hello(self) -> None:
@@ -217,9 +212,7 @@ class SupervisorProcess:
             theirs.set_inheritable(True)
             command = [*self._command, str(theirs.fileno())]
             defaults = (signal.SIGCHLD, signal.SIGPIPE)
-            crashpoint.call()
             self.pid = os.posix_spawn(command[0], command, os.environb, setsigdef=defaults, setsigmask=())
-        crashpoint.step()
         return Connection(ours)
 
     def ended(self, status: int, *, working: bool) -> None:

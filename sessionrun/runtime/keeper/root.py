@@ -17,7 +17,6 @@ from typing import TYPE_CHECKING, Final
 from sessionrun.runtime.keeper.command import EXIT_REFUSED
 from sessionrun.runtime.keeper.loop import LEASE, QUIT_TIMEOUT_S, run_keeper
 from sessionrun.runtime.keeper.nested import end_strays
-from sessionrun.store import crashpoint
 from sessionrun.store.processes import become_subreaper, raw_status, start_time
 
 if TYPE_CHECKING:
@@ -44,8 +43,6 @@ def main() -> None:
         os.set_inheritable(ready_fd, False)
     signal.pthread_sigmask(signal.SIG_SETMASK, ())
     signal.signal(signal.SIGCHLD, signal.SIG_DFL)  # a caller may have ignored it: then no code could be had
-    crashpoint.arm("root")
-    crashpoint.step()
     become_subreaper()
     orphans: list[bytes] = []
     quick_deaths = 0
@@ -83,11 +80,9 @@ def _run_one(session: Path, lock_fd: int, ready_fd: int, supervisor: list[str], 
             code = run_keeper(session, codes_read, ready_fd, supervisor)
         finally:
             os._exit(code)
-    crashpoint.step()
     os.close(codes_read)
     try:
         _tell(codes_write, b"".join(orphans) + b"end\n")
-        crashpoint.step()
         return _watch(pid, codes_write, orphans, _open_watcher(session))
     finally:
         os.close(codes_write)
@@ -106,7 +101,6 @@ def _fork() -> int:
     """fork(2), once there is room for a process: to give up would cost the codes of all that run."""
     while True:
         try:
-            crashpoint.call()
             return os.fork()
         except OSError:
             time.sleep(RETRY_S)
@@ -118,15 +112,12 @@ def _watch(keeper: int, codes_fd: int, orphans: list[bytes], watcher: Watcher | 
         if watcher is not None:
             watcher.wait_for_child(keeper)
         pid, status = _wait_for_any()
-        crashpoint.step()
         if pid != keeper:
             line = b"%d %d %d\n" % (pid, start_time(pid, zombie=True) or 0, status)
             orphans.append(line)
             _tell(codes_fd, line)
-            crashpoint.step()
         if hasattr(os, "waitid"):
             os.waitpid(pid, 0)
-        crashpoint.step()
         if pid == keeper:
             return status
 

@@ -28,8 +28,6 @@ import struct
 from collections.abc import Iterable
 from typing import Final, NamedTuple
 
-from sessionrun.store import crashpoint
-
 LENGTH: Final = struct.Struct("!I")
 _CHUNK: Final = 1 << 16
 
@@ -113,9 +111,7 @@ class Connection:
         """Send what the socket takes now; a peer that is gone is noticed by `receive`."""
         while self._outgoing:
             try:
-                crashpoint.step()
                 sent = self._socket.send(self._outgoing)
-                crashpoint.step()
             except BlockingIOError:
                 return
             except OSError:

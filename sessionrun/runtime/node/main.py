@@ -37,7 +37,7 @@ from sessionrun.runtime.node.disks import Disks
 from sessionrun.runtime.node.rescues import Rescues
 from sessionrun.runtime.node.spool import CHUNK_BYTES, Spool, SpooledJob
 from sessionrun.runtime.recovery import judge_job
-from sessionrun.store import crashpoint, locks
+from sessionrun.store import locks
 from sessionrun.store.files import open_regular, replace_file
 from sessionrun.store.journal import parse_log
 from sessionrun.store.ledger import Ledger, fold_ledger
@@ -58,7 +58,6 @@ def main() -> None:
     gc.freeze()
     gc.enable()
     die_with_parent()
-    crashpoint.arm("link")
     end = socket.socket(fileno=int(sys.argv[2]))
     end.set_inheritable(False)
     directory = Path(sys.argv[1])

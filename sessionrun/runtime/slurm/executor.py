@@ -22,7 +22,6 @@ from sessionrun.runtime.executors.heard import Heard
 from sessionrun.runtime.executors.local import LocalExecutor
 from sessionrun.runtime.executors.protocol import Notice
 from sessionrun.runtime.slurm.desk import Desk, Submission
-from sessionrun.store import crashpoint
 from sessionrun.store.session import SessionDir
 
 HEAD_PHASES: Final[tuple[Phase, ...]] = ("prepare", "park", "land", "release")
@@ -65,7 +64,7 @@ class SlurmExecutor:
         self._in_batch = 0
         self._claimed: dict[JobKey, str] = {}
         self._waiting: dict[str, list[Job]] = {}
-        environ = {name: value for name, value in os.environ.items() if name not in crashpoint.VARIABLES}
+        environ = dict(os.environ)
         self._desk = DeskThread(Desk(session, spec.cluster.options, environ, log, find_poll(environ)), opened)
 
     def claim(self, key: JobKey, node: str | None, sandbox: Sandbox | None) -> JobClaimed:

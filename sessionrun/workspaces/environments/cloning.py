@@ -12,7 +12,6 @@ from pathlib import Path
 
 import orjson
 
-from sessionrun.store import crashpoint
 from sessionrun.store.files import make_directories, replace_file
 from sessionrun.workspaces.environments.copying import Copier, write_new
 from sessionrun.workspaces.environments.manifest import ENV, LEFT, MANIFEST, Entry, Manifest, is_unchanged
@@ -56,7 +55,6 @@ def clone(
         make_directories(tenant_path(target).parent, 0o700)
         replace_file(tenant_path(target), orjson.dumps(tenant), durable=False)
     os.mkdir(beside, 0o700)
-    crashpoint.step()
     replace_file(beside / MARK, orjson.dumps(Mark(owner, manifest.digest)), durable=False)
     work = _Clone(str(entry), {manifest.root: str(target), manifest.checkout: str(checkout)})
     for file in manifest.files:
@@ -64,9 +62,7 @@ def clone(
         if place is not None:
             work.copy(file, place)
     work.mend_records(str(beside), str(checkout))
-    crashpoint.step()
     os.rename(beside, target)
-    crashpoint.step()
     with suppress(OSError):  # removed meanwhile, or of a cache that may only be read
         os.utime(entry / MANIFEST)  # its last use, for `clean --cache`
     return work.copier.shared

@@ -14,7 +14,6 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Final
 
-from sessionrun.store import crashpoint
 from sessionrun.store.files import make_directories, sync_directory
 from sessionrun.workspaces.environments.manifest import Manifest, load_manifest, verify
 from sessionrun.workspaces.environments.request import EnvironmentProblem
@@ -56,15 +55,12 @@ def ensure_entry(
             say(f"environment: {changed} was changed in the cache; it is built anew")
         _discard(cache, digest)
         folder = Path(tempfile.mkdtemp(prefix=f".new-{digest}-", dir=cache))
-        crashpoint.step()
         try:
             manifest = make(folder)
         except BaseException:
             remove_tree(folder)
             raise
-        crashpoint.step()
         os.rename(folder, cache / digest)
-        crashpoint.step()
         sync_directory(cache)
     return manifest, True
 
@@ -104,7 +100,6 @@ def _discard(cache: Path, digest: str) -> None:
     if os.path.lexists(cache / digest):
         trash = cache / f".old-{digest}-{os.getpid()}"
         os.rename(cache / digest, trash)
-        crashpoint.step()
         remove_tree(trash)
 
 

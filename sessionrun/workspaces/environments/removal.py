@@ -12,7 +12,6 @@ from pathlib import Path
 from typing import Final
 
 from sessionrun.model.errors import JobFileError
-from sessionrun.store import crashpoint
 from sessionrun.workspaces.environments.request import EnvironmentProblem, find_target, load_wish, tenant_path
 from sessionrun.workspaces.registration import remove_tree
 
@@ -74,7 +73,6 @@ def clear(target: Path) -> None:
         if path != trash:
             _remove(trash)
             os.rename(path, trash)
-            crashpoint.step()
         _remove(trash)
     _remove(tenant_path(target))
 

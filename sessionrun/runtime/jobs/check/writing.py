@@ -23,7 +23,6 @@ from sessionrun.model.checks import Brief
 from sessionrun.model.frozen import frozen
 from sessionrun.runtime.jobs.check.reading import Unclear, apply_edits, read_edits, read_files
 from sessionrun.runtime.jobs.context_files import BriefProblem, count_lines, read_inside, resolve_inside
-from sessionrun.store import crashpoint
 from sessionrun.store.files import read_regular, replace_file
 
 _NEW: Final = ".sessionrun-{}-{}"
@@ -201,7 +200,6 @@ def _write_new(change: _Change, folders: _Folders) -> _Change:
         stream.write(change.content)
         if before is not None:
             os.fchmod(stream.fileno(), before[1])
-    crashpoint.step()
     return _Change(change.path, change.folder, change.name, change.new, change.content, before)
 
 
@@ -236,7 +234,6 @@ def _rename_all(changes: Sequence[_Change], folders: _Folders, record: Path) -> 
             fd = folders.find(change.folder)
             os.replace(change.new, change.name, src_dir_fd=fd, dst_dir_fd=fd)
             done.append(change)
-            crashpoint.step()
     except OSError:
         record.unlink()
         for change in reversed(done):

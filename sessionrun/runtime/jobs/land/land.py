@@ -14,7 +14,6 @@ from sessionrun.landing.turn import land as take_turn
 from sessionrun.model.errors import SessionrunError
 from sessionrun.model.landings import LAND_FAILED
 from sessionrun.runtime.jobs.land.request import LandAnswer, LandOrder
-from sessionrun.store import crashpoint
 
 MEND_LIMIT_S: Final = 600.0
 """So long a LAND that only mends waits for another landing: that one has mended the target as it began."""
@@ -28,7 +27,6 @@ def land(order: LandOrder, folder: Path) -> LandAnswer:
     Raises:
         SessionrunError: git was killed.
     """
-    crashpoint.arm("landing")
     request = order.request
     try:
         request = _follow(order, folder)

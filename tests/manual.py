@@ -1,18 +1,20 @@
-"""The options in sessionrun(1), made from the options of the verbs, and a page for each verb, made from that one.
+"""What is made of the manual: options, a page for each verb, and the keys of status.json.
 
 ``python -m tests.manual`` renews them all.
 
-The help texts in ``sessionrun/cli`` are the source.  In the page, the options of a verb stand between two
-comments, `BEGIN` and `END`.  The page also shows options that the help hides, such as those of older tools.
+The help texts in ``sessionrun/cli`` are the source of the options in sessionrun(1), of which the pages of verbs
+are made; the sentences in ``sessionrun/model/shown.py`` are that of the keys in sessionrun-files(5).  What is made
+stands between two comments.  The page also shows options that the help hides, such as those of older tools.
 """
 
 from __future__ import annotations
 
+import ast
 import re
 import sys
 from collections.abc import Iterator
 from pathlib import Path
-from typing import Final
+from typing import Final, NamedTuple
 
 import click
 
@@ -25,12 +27,17 @@ VERB_PAGES: Final = PAGE.parent / "verbs"
 RENEW: Final = "python -m tests.manual"
 BEGIN: Final = f'.\\" Options of {{}}: from sessionrun/cli; to renew them: {RENEW}'
 END: Final = '.\\" End of options'
+FILES_PAGE: Final = PAGE.with_name("sessionrun-files.5")
+SHOWN: Final = PAGE.parent.parent / "sessionrun" / "model" / "shown.py"
+KEYS: Final = re.compile(r'^\.\\" (Keys|Names) of (.+?): .*\n(?:.*\n)*?\.\\" End of keys\n', re.MULTILINE)
 EVERY: Final = "all verbs"
 WITHOUT: Final = "the program"
 """In the place of a verb: the options that all verbs have, and those without a verb."""
 
 _COMMON: Final = frozenset(("--json", "--results-dir", "--help"))
 _BOLD: Final = re.compile(r"`([^`]+)`|(?<![\w-])(--?[a-z][a-z-]*)")
+_WORDS: Final = {"int": "number", "float": "number", "Count": "number", "bool": "true or false", "Time": "time"}
+"""What a value is called in the page; a record is an object, and all else is text."""
 
 
 def load_verb(name: str) -> click.Command:
@@ -101,13 +108,89 @@ def shape(option: click.Option) -> str:
 def sentences(text: str) -> Iterator[str]:
     """A help text in the markup of the page, a sentence a line."""
     for sentence in re.sub(r"\[default: (.*)\]$", r"Default: \1.", text).split(".  "):
+        sentence = re.sub(r"\*\*(.+?)\*\*", r"`\1`", sentence)
         marked = _BOLD.sub(lambda found: f"\\fB{found[1] or found[2]}\\fP", escape(sentence, dash="-"))
-        yield marked.replace("--", r"\-\-").removesuffix(".") + "."
+        yield marked.replace("--", r"\-\-").removesuffix(".") + ("" if marked.endswith(":") else ".")
 
 
 def escape(text: str, dash: str = r"\-") -> str:
     """Text without what roff would read as its own."""
     return text.replace("\\", r"\e").replace("-", dash)
+
+
+class Key(NamedTuple):
+    """A key of a record: its type, as written, and what is said of it."""
+
+    name: str
+    type: ast.expr
+    text: str
+
+
+def load_records() -> dict[str, list[Key]]:
+    """The keys of all records of `SHOWN`, each under the class that names it."""
+    classes = [
+        node for node in ast.parse(SHOWN.read_text(encoding="utf-8")).body if isinstance(node, ast.ClassDef)
+    ]
+    return {node.name: list(_iterate_keys(node.body)) for node in classes}
+
+
+def _iterate_keys(body: list[ast.stmt]) -> Iterator[Key]:
+    for node, after in zip(body, [*body[1:], None], strict=True):
+        if isinstance(node, ast.AnnAssign) and isinstance(node.target, ast.Name):
+            said = (
+                after.value.value if isinstance(after, ast.Expr) and isinstance(after.value, ast.Constant) else ""
+            )
+            yield Key(node.target.id, node.annotation, str(said))
+
+
+def renew_keys(text: str) -> str:
+    """The page of files with its keys as they are now: tables of them and, where a block asks for names, lines."""
+    records, shown = load_records(), set[str]()
+
+    def renew_block(found: re.Match[str]) -> str:
+        keys = [key for name in found[2].split(", ") for key in records[name]]
+        names = ", ".join(rf"\fB{key.name}\fP" for key in keys)
+        body = [line for key in keys for line in key_lines(key, records, shown)] if found[1] == "Keys" else [names]
+        return "\n".join([found[0].partition("\n")[0], *body, '.\\" End of keys', ""])
+
+    return KEYS.sub(renew_block, text)
+
+
+def key_lines(key: Key, records: dict[str, list[Key]], shown: set[str]) -> Iterator[str]:
+    """The lines of the page for a key; the keys of an object stand under the first key that has such."""
+    yield f'.IP "\\fB{key.name}\\fP ({name_type(key.type, records)})"'
+    head, *words = re.split(r"^ *- ", key.text, flags=re.MULTILINE)
+    yield from sentences(_join(head)) if head.strip() else ()
+    inner = next((node.id for node in ast.walk(key.type) if isinstance(node, ast.Name) and node.id in records), "")
+    parts = [] if inner in shown or ast.unparse(key.type).startswith("dict") else records.get(inner, [])
+    shown |= {inner} if parts else set()
+    yield from [".RS"] if words or parts else ()
+    for word in words:
+        names, _, about = _join(word).partition(": ")
+        tag = _BOLD.sub(r"\\fB\1\\fP", names)
+        yield f'.IP "{tag}"'
+        yield from sentences(about)
+    for part in parts:
+        yield from key_lines(part, records, shown)
+    yield from [".RE"] if words or parts else ()
+
+
+def name_type(node: ast.expr, records: dict[str, list[Key]]) -> str:
+    """What a type is called: ``list of text, or null``."""
+    if isinstance(node, ast.BinOp):
+        kind = name_type(node.left, records)
+        return f"{kind.replace(' or', ',')}{', or' if kind.startswith('list') else ' or'} null"
+    if isinstance(node, ast.Subscript):
+        outer, inner = ast.unparse(node.value), name_type(node.slice, records)
+        lists = f"list of {inner.replace('object', 'objects')}"
+        return "text" if outer == "Literal" else lists if outer in ("list", "Sequence") else "object"
+    name = ast.unparse(node)
+    return "object" if name in records else _WORDS.get(name, "text")
+
+
+def _join(text: str) -> str:
+    """A text on one line; two spaces part its sentences."""
+    return re.sub(r"\s*\n\s*", " ", re.sub(r"(?<=\.)\n *", "  ", text)).strip()
 
 
 def make_verb_pages(text: str) -> dict[str, str]:
@@ -148,6 +231,7 @@ def _part(text: str, heading: str) -> str:
 if __name__ == "__main__":
     renewed = renew(PAGE.read_text(encoding="utf-8"))
     PAGE.write_text(renewed, encoding="utf-8")
+    FILES_PAGE.write_text(renew_keys(FILES_PAGE.read_text(encoding="utf-8")), encoding="utf-8")
     VERB_PAGES.mkdir(exist_ok=True)
     for name, page in make_verb_pages(renewed).items():
         (VERB_PAGES / name).write_text(page, encoding="utf-8")

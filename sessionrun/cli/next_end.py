@@ -20,52 +20,12 @@ from sessionrun.cli.render import (
 from sessionrun.client.reading.next_end import NextEnd, wait_for_next
 from sessionrun.client.reading.selection import Chosen
 from sessionrun.client.reading.waiting import View, choose_decisive, has_landed
+from sessionrun.model.shown import EndedTask, Standing
 from sessionrun.model.words import GOOD, tell_counts
 
 EXIT_FAILED: Final = 1
 EXIT_HELD: Final = 75
 EXIT_TIMEOUT: Final = 124
-_HEAD: Final = (
-    "session_id",
-    "status",
-    "outcome",
-    "state",
-    "result",
-    "held_until",
-    "total",
-    "completed",
-    "running",
-    "successful",
-    "failed",
-    "skipped",
-    "counts",
-    "results_dir",
-)
-_TASK: Final = (
-    "num",
-    "id",
-    "title",
-    "labels",
-    "status",
-    "outcome",
-    "word",
-    "reason_class",
-    "reason",
-    "attempt",
-    "agent",
-    "model",
-    "exit_code",
-    "signal",
-    "ended_at",
-    "ended_seq",
-    "duration_s",
-    "branch",
-    "commit",
-    "output",
-    "stderr",
-    "landing",
-)
-"""What is told of the session, and of a task: a caller that asks again and again pays for each key."""
 
 
 def wait_for_one(
@@ -81,9 +41,10 @@ def wait_for_one(
         timeout_s=timeout_s,
     )
     if as_json:
-        head = {key: found.view[key] for key in _HEAD}
+        head = {key: found.view[key] for key in (*Standing.__annotations__, "results_dir")}
         ends = {"left": found.left, "cursor": found.cursor, "timed_out": not found.in_time}
-        print_json({**head, **ends, "tasks": [{key: task[key] for key in _TASK} for task in found.tasks]})
+        tasks = [{key: task[key] for key in EndedTask.__annotations__} for task in found.tasks]
+        print_json({**head, **ends, "tasks": tasks})
     else:
         _print(found)
     return choose_code(found.view, found.tasks, in_time=found.in_time, held=found.held, whole=not chosen.tasks)

@@ -45,8 +45,9 @@ from sessionrun.dialects.plan import Options, Plan, Source
 from sessionrun.dialects.reading import Reading, Spot
 from sessionrun.model.errors import InputError
 from sessionrun.model.frozen import frozen
-from sessionrun.model.spec import SCHEMA_VERSION, Limits, TaskSpec
+from sessionrun.model.spec import Limits, TaskSpec
 from sessionrun.model.validation import find_cycle
+from sessionrun.model.words import SCHEMA_VERSION
 
 NAME: Final = "prompts"
 EXPECTS: Final = 'an object with "prompts", or a list of prompts'

@@ -23,7 +23,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import replace
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Final
 
 from sessionrun.engine.state import BUDGET, Money, Rate, State
 from sessionrun.engine.task import NO_THREAD, UP_TO_WORK, TaskState, Thread
@@ -33,6 +33,7 @@ from sessionrun.model.spec import Limits, TaskSpec
 from sessionrun.model.usage import Usage
 
 if TYPE_CHECKING:
+    from sessionrun.model import shown
     from sessionrun.model.events import JobFinished
 
 FIRST: Final = "budget "
@@ -300,7 +301,7 @@ def _plus(before: Usage | None, used: Usage) -> Usage:
     return used if before is None else before.plus(used)
 
 
-def project_usage(usage: Usage) -> dict[str, Any]:
+def project_usage(usage: Usage) -> shown.Usage:
     """Tokens and cost of one job or of several."""
     return {
         "input_tokens": usage.input_tokens,
@@ -312,22 +313,24 @@ def project_usage(usage: Usage) -> dict[str, Any]:
     }
 
 
-def project_usage_by_model(totals: Mapping[str, Usage]) -> dict[str, Any] | None:
+def project_usage_by_model(totals: Mapping[str, Usage]) -> dict[str, shown.Usage] | None:
     """The same of each model; None: nothing was used."""
     return {model: project_usage(used) for model, used in totals.items()} or None
 
 
-def project_usage_by_agent(task: TaskState) -> dict[str, Any] | None:
+def project_usage_by_agent(task: TaskState) -> dict[str, dict[str, shown.Usage]] | None:
     """The same of each agent and model, if another one than the task's own used some of it."""
     by_agent: dict[str, dict[str, Usage]] = {}
     for (agent, model), used in task.usage_by_agent.items():
         by_agent.setdefault(agent, {})[model] = used
     if by_agent.keys() <= {task.agent}:
         return None
-    return {agent: project_usage_by_model(models) for agent, models in by_agent.items()}
+    return {
+        agent: {model: project_usage(used) for model, used in models.items()} for agent, models in by_agent.items()
+    }
 
 
-def project_session_usage(state: State) -> dict[str, Any] | None:
+def project_session_usage(state: State) -> shown.SessionUsage | None:
     """What the jobs that have ended used; `cost_usd` is a lower bound unless `cost_complete`."""
     if not state.usage_by_model:
         return None
@@ -337,7 +340,7 @@ def project_session_usage(state: State) -> dict[str, Any] | None:
     return {**project_usage(first), "cost_complete": not first.unpriced_jobs}
 
 
-def project_budget(state: State) -> dict[str, Any] | None:
+def project_budget(state: State) -> shown.Budget | None:
     """The session's budgets and its account; null without a budget of the session."""
     limits, money = state.spec.limits, state.money
     if limits.budget_usd is None and limits.soft_budget_usd is None:

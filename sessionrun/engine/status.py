@@ -1,14 +1,14 @@
 """From the state to what readers show: status.json, the summary, and the truth about a session that died.
 
 Pure: `project` folds nothing and reads nothing, `summarise` gets the evidence about living processes handed
-in.  The key names here are the contract of sessionrun-files(5); no other module spells them.
+in.  What the keys mean stands in `model.shown`.
 """
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterator, Mapping
+from collections.abc import Collection, Iterable, Iterator, Mapping
 from dataclasses import asdict
-from typing import TYPE_CHECKING, Any, Final, Literal, TypeAlias
+from typing import TYPE_CHECKING, Any, Final, Literal, TypeAlias, cast
 
 from sessionrun.engine.money import (
     describe_first_wait,
@@ -26,17 +26,30 @@ from sessionrun.engine.tokens import PACED, paced_by
 from sessionrun.model.feeding import UNCLAIMED
 from sessionrun.model.keys import Phase
 from sessionrun.model.places import Place
-from sessionrun.model.spec import SCHEMA_VERSION, SLOT, TaskSpec, title_of
+from sessionrun.model.shown import (
+    Check,
+    DiffStat,
+    EarlierAgent,
+    Feed,
+    Landing,
+    LandWord,
+    PhaseWord,
+    Process,
+    Processes,
+    Summary,
+    Task,
+)
+from sessionrun.model.spec import SLOT, title_of
 from sessionrun.model.times import format_time
-from sessionrun.model.words import Standing, Word, choose_word, describe_session, name_tries, stand
+from sessionrun.model.words import SCHEMA_VERSION, Standing, Word, choose_word, describe_session, name_tries, stand
 
 if TYPE_CHECKING:
-    from sessionrun.engine.task import TaskState
+    from sessionrun.engine.task import Ran, TaskState
     from sessionrun.model.events import HoldPlaced
 
 _NO_PLACE: Final = Place()
 
-PHASE_WORDS: Final[Mapping[Phase, str]] = {
+PHASE_WORDS: Final[Mapping[Phase, PhaseWord]] = {
     "prepare": "preparing",
     "setup": "initializing",
     "work": "running",
@@ -51,36 +64,6 @@ PHASE_WORDS: Final[Mapping[Phase, str]] = {
 Gone: TypeAlias = tuple[Literal["lost", "interrupted"], str]
 """What became of a task whose end was not seen, and why that is known."""
 
-SUMMARY_KEYS: Final = (
-    "schema_version",
-    "session_id",
-    "name",
-    "labels",
-    "dialect",
-    "agent",
-    "status",
-    "outcome",
-    "state",
-    "result",
-    "held_until",
-    "started_at",
-    "ended_at",
-    "total",
-    "counts",
-    "completed",
-    "running",
-    "successful",
-    "failed",
-    "skipped",
-    "max_parallel",
-    "usage",
-    "budget",
-    "seq",
-    "processes",
-    "parent",
-)
-"""What the summary repeats of status.json."""
-
 
 class Rows:
     """The tasks of status.json, each made anew when it is read; a list of all would take 2.3 KB for each.
@@ -91,7 +74,7 @@ class Rows:
     def __init__(self, state: State) -> None:
         self._state = state
 
-    def __iter__(self) -> Iterator[dict[str, Any]]:
+    def __iter__(self) -> Iterator[Task]:
         return (_project_task(self._state, task) for task in self._state.tasks.values())
 
 
@@ -121,7 +104,7 @@ def project_live(state: State) -> dict[str, Any]:
         "usage_by_model": project_usage_by_model(state.usage_by_model),
         "budget": project_budget(state),
         "feed": project_feed(state),
-        "parent": spec.parent and asdict(spec.parent),
+        "parent": _show(spec.parent),
         "seq": state.seq,
         "epoch": state.epoch,
         "processes": _project_processes(state),
@@ -132,7 +115,7 @@ def project_live(state: State) -> dict[str, Any]:
 
 def project_summary(status: Mapping[str, Any]) -> dict[str, Any]:
     """The object of the summary file, out of status.json's."""
-    return {key: status[key] for key in SUMMARY_KEYS}
+    return {key: status[key] for key in ("schema_version", *Summary.__annotations__)}
 
 
 def summarise(
@@ -183,16 +166,21 @@ def _without_supervisor(task: dict[str, Any], living: Collection[str], gone: Map
     return {**task, "status": "pending", "phase": "queued", "pid": None, "word": word}
 
 
-def _project_environment(place: Place) -> dict[str, Any] | None:
-    """How a task's environment was made; None where it has none."""
-    made = place.environment
-    if made is None:
-        return None
-    steps = [{"name": step.name, "duration_s": step.duration_s} for step in made.steps]
-    return {"cached": made.cached, "digest": made.digest, "choice": made.choice, "path": made.path, "steps": steps}
+def _show(record: Any) -> Any:
+    """A record as an object, or null."""
+    return record and asdict(record)
 
 
-def _project_task(state: State, task: TaskState) -> dict[str, Any]:
+def _show_all(records: Iterable[Any] | None) -> Any:
+    """Records as a list of objects, or null."""
+    return [asdict(record) for record in records or ()] or None
+
+
+def _show_agent(ran: Ran) -> EarlierAgent:
+    return {"attempt": ran.attempt, "agent": ran.agent, "model": ran.model}
+
+
+def _project_task(state: State, task: TaskState) -> Task:
     spec, agent = task.spec, state.spec.agents.get(task.agent)
     place = task.place or _NO_PLACE
     held_until, held, held_reason = _hold(state, task)
@@ -211,13 +199,14 @@ def _project_task(state: State, task: TaskState) -> dict[str, Any]:
         "attempt": task.attempt,
         "round": task.round,
         "follow_ups": len(task.follow_ups),
-        "mends": task.spec.mend and task.spec.mend.task,
+        "mends": spec.mend.task if spec.mend else None,
         "agent": task.agent,
         "model": task.last_model or task.asked_model,
-        "earlier_agents": [ran._asdict() for ran in task.ran] or None,
+        "earlier_agents": [{"attempt": ran.attempt, "agent": ran.agent, "model": ran.model} for ran in task.ran]
+        or None,
         "exit_code": task.exit_code,
         "signal": task.signal,
-        "leftovers": [asdict(left) for left in task.leftovers or ()] or None,
+        "leftovers": _show_all(task.leftovers),
         "started_at": format_time(task.started_at),
         "ended_at": format_time(task.ended_at),
         "ended_seq": find_end(task),
@@ -229,24 +218,27 @@ def _project_task(state: State, task: TaskState) -> dict[str, Any]:
         "worktree": place.worktree,
         "worktree_kept": place.kept,
         "worktree_remark": place.remark,
-        "environment": _project_environment(place),
+        "environment": _show(place.environment),
         "seat": task.seat or place.seat,
         "base_commit": place.base_commit,
         "setup_commit": place.setup_commit,
         "commit": place.commit,
-        "diff_stat": place.diff_stat,
+        "diff_stat": cast("DiffStat | None", place.diff_stat),
         "output": f"task-{spec.id}.txt",
         "stderr": f"task-{spec.id}.err",
         "raw": f"task-{spec.id}.raw" if agent and agent.output not in ("text", "aider") else None,
         "needs": spec.needs,
-        **_project_upstream(spec, place),
+        "repo": spec.upstream.repo if spec.upstream else None,
+        "ref": spec.upstream.ref if spec.upstream else None,
+        "ref_name": place.start.name if place.start else None,
+        "ref_commit": place.start.commit if place.start else None,
         "conversation": task.last_conversation,
         "usage": None if task.usage is None else project_usage(task.usage),
         "usage_by_model": project_usage_by_model(task.sum_by_model()),
         "usage_by_agent": project_usage_by_agent(task),
         "check": None if spec.check is None and spec.answer != "patch" else _project_check(task),
         "proof": task.proof,
-        "audit": [asdict(note) for note in task.audit] or None,
+        "audit": _show_all(task.audit),
         "landing": _project_landing(state, task),
     }
 
@@ -284,13 +276,13 @@ def find_end(task: TaskState) -> int | None:
     return max(task.ended_seq or 0, (task.landing.seq or 0) if task.landing else 0)
 
 
-def _project_landing(state: State, task: TaskState) -> dict[str, Any] | None:
+def _project_landing(state: State, task: TaskState) -> Landing | None:
     """What is shown of the work of a task on its way to the branch; None: it is not to land."""
     landing, asked = task.landing, state.spec.landing
     if landing is None or asked is None:
         return None
     return {
-        "status": _land_status(state, task),
+        "status": _land_status(state, task) or landing.status,
         "target": asked.target.removeprefix("refs/heads/"),
         "commit": landing.commit,
         "reason_class": landing.reason_class,
@@ -303,7 +295,7 @@ def _project_landing(state: State, task: TaskState) -> dict[str, Any] | None:
     }
 
 
-def _land_status(state: State, task: TaskState) -> str | None:
+def _land_status(state: State, task: TaskState) -> LandWord | None:
     """Where the work of a task stands on its way to the branch; None: it is not to land."""
     if task.landing is None or state.spec.landing is None:
         return None
@@ -311,47 +303,35 @@ def _land_status(state: State, task: TaskState) -> str | None:
     return "landing" if lands else task.landing.status
 
 
-def _project_check(task: TaskState) -> dict[str, Any]:
+def _project_check(task: TaskState) -> Check:
     """What the checks of the attempt came to; `best_round` is that whose work is kept."""
     counts = task.checked.counts if task.checked else None
     best = task.best
-    best_counts = best.checked.counts if best else None
     return {
         "passed": task.check_passed,
         "rounds": task.spec.rounds,
-        "counts": None if counts is None else asdict(counts),
+        "counts": _show(counts),
         "best_round": best.round if best else None,
-        "best_counts": None if best_counts is None else asdict(best_counts),
+        "best_counts": _show(best.checked.counts if best and best.checked else None),
         "best_reason": best.why if best else None,
     }
 
 
-def _project_upstream(spec: TaskSpec, place: Place) -> dict[str, Any]:
-    """The repository of the task's own, and where its ref was."""
-    upstream, start = spec.upstream, place.start
-    return {
-        "repo": upstream and upstream.repo,
-        "ref": upstream and upstream.ref,
-        "ref_name": start and start.name,
-        "ref_commit": start and start.commit,
-    }
-
-
-def _project_processes(state: State) -> dict[str, Any] | None:
+def _project_processes(state: State) -> Processes | None:
     """The processes that run the session, so that a reader can look for them without reading the logs."""
     last = state.supervisor
     if last is None:
         return None
-    supervisor = {"pid": last.pid, "started": last.started}
-    keeper = None if last.keeper is None else {"pid": last.keeper, "started": last.keeper_started}
+    supervisor: Process = {"pid": last.pid, "started": last.started}
+    keeper: Process | None = None if last.keeper is None else {"pid": last.keeper, "started": last.keeper_started}
     return {"boot_id": last.boot_id, "pid_ns": last.pid_ns, "supervisor": supervisor, "keeper": keeper}
 
 
-def _status_word(task: TaskState) -> str:
+def _status_word(task: TaskState) -> Literal["pending", "running", "completed"]:
     return "completed" if task.outcome else "running" if has_begun(task) else "pending"
 
 
-def _phase_word(task: TaskState) -> str | None:
+def _phase_word(task: TaskState) -> PhaseWord | None:
     if task.outcome:
         return None
     return PHASE_WORDS[task.next_phase()] if has_begun(task) else "queued"
@@ -404,7 +384,7 @@ def _find_holds(state: State, task: TaskState) -> list[HoldPlaced]:
     return sorted(found, key=lambda hold: hold.resource in PACED)
 
 
-def project_feed(state: State) -> dict[str, Any] | None:
+def project_feed(state: State) -> Feed | None:
     """Where the tasks come from, and whether more may come; null for a session with all its tasks."""
     feed = state.spec.feed
     if feed is None:

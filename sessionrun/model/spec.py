@@ -20,8 +20,7 @@ from sessionrun.model.landings import Mend
 from sessionrun.model.places import Handed, Repository, Seats
 from sessionrun.model.sandbox import Sandbox
 from sessionrun.model.upstreams import MirrorSite, Upstream
-
-SCHEMA_VERSION: Final = 1
+from sessionrun.model.words import SCHEMA_VERSION
 
 Outcome = Literal["succeeded", "failed", "timed_out", "cancelled", "skipped", "lost", "interrupted"]
 OUTCOMES: Final[tuple[Outcome, ...]] = get_args(Outcome)

@@ -23,6 +23,7 @@ Word: TypeAlias = Literal[
     "running",
     "waiting",
 ]
+State: TypeAlias = Literal["running", "held", "running, partly held", "stopped", "ended"]
 Result: TypeAlias = Literal["failed", "bounced", "cancelled", "succeeded"]
 
 WORDS: Final[tuple[Word, ...]] = get_args(Word)
@@ -36,12 +37,8 @@ BAD: Final = ("failed", "timed_out", "lost")
 JUDGED: Final = ("succeeded", "failed", "timed_out")
 """Outcomes that say something about the agent; the others say only that it was not seen to its end."""
 
-RUNNING: Final = "running"
 HELD: Final = "held"
-PARTLY_HELD: Final = "running, partly held"
-STOPPED: Final = "stopped"
-ENDED: Final = "ended"
-STATES: Final = (RUNNING, HELD, PARTLY_HELD, STOPPED, ENDED)
+STATES: Final[tuple[State, ...]] = get_args(State)
 """What a session's `state` may be.  `held`: nothing runs, and all that is left is held; `stopped`: no process."""
 
 IN_LANDING: Final = ("ready", "landing", "mending")
@@ -117,7 +114,7 @@ def describe_session(tasks: Iterable[Standing], *, ended: bool, stopped: bool = 
     for task in tasks:
         counts[task.word] += 1
     completed, failed = sum(not task.is_open for task in tasks), sum(counts[word] for word in BAD)
-    state = ENDED if ended else STOPPED if stopped else _find_state(tasks)
+    state: State = "ended" if ended else "stopped" if stopped else _find_state(tasks)
     times = [task.held_until for task in tasks if state == HELD and task.word == HELD and task.held_until]
     return {
         "state": state,
@@ -158,11 +155,11 @@ def _is_left(task: Standing) -> bool:
     return task.is_open or task.landing in IN_LANDING
 
 
-def _find_state(tasks: Collection[Standing]) -> str:
+def _find_state(tasks: Collection[Standing]) -> State:
     held = find_held(tasks)
     if not held:
-        return RUNNING
-    return PARTLY_HELD if any(_is_left(task) and task.name not in held for task in tasks) else HELD
+        return "running"
+    return "running, partly held" if any(_is_left(task) and task.name not in held for task in tasks) else HELD
 
 
 def _find_result(tasks: Collection[Standing]) -> Result:
@@ -175,6 +172,9 @@ def _find_result(tasks: Collection[Standing]) -> Result:
         return "bounced"
     return "succeeded" if words.issubset(GOOD) else "cancelled"
 
+
+SCHEMA_VERSION: Final = 1
+"""The `schema_version` of spec.json, status.json and the summary."""
 
 OUTPUT_VERSION: Final = 2
 """The `schema_version` of each object that a verb prints with `--json`."""

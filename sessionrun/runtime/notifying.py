@@ -18,6 +18,7 @@ from typing import Any, Final
 
 import orjson
 
+from sessionrun.model.shown import Counters, NotifiedTask, Verdict
 from sessionrun.model.spec import SessionSpec
 from sessionrun.model.times import format_time
 from sessionrun.model.words import BAD, tell_counts
@@ -38,13 +39,10 @@ WAITS_S: Final = (1.0, 4.0)
 """How long to wait before the second and the third try."""
 
 _KEYS: Final = (
-    *("session_id", "name", "labels", "status", "outcome", "state", "result", "started_at", "ended_at", "total"),
-    *("completed", "running", "successful", "failed", "skipped", "counts"),
+    *Verdict.__annotations__,
+    *Counters.__annotations__,
+    *("name", "labels", "started_at", "ended_at"),
 )
-_TASK_KEYS: Final = (
-    *("num", "id", "title", "outcome", "word", "reason_class", "reason", "agent", "model", "branch", "landing"),
-)
-
 Status = Mapping[str, Any]
 
 
@@ -139,7 +137,8 @@ _IS: Final[Mapping[str, Callable[[Mapping[str, Any]], bool]]] = {
 def make_message(status: Status, event: str, results_dir: str) -> dict[str, Any]:
     """What a receiver gets."""
     cause = find_cause(status, event)
-    task = None if event == "completed" or cause is None else {key: cause.get(key) for key in _TASK_KEYS}
+    shown = None if event == "completed" else cause
+    task = shown and {key: shown.get(key) for key in NotifiedTask.__annotations__}
     return {
         "schema_version": 1,
         "event": event,

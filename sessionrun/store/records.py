@@ -19,7 +19,8 @@ from sessionrun.model.errors import InputError
 from sessionrun.model.events import EVENTS, Entry
 from sessionrun.model.frozen import frozen
 from sessionrun.model.kinds import Count, Moment
-from sessionrun.model.spec import SCHEMA_VERSION, SessionSpec, TaskSpec
+from sessionrun.model.spec import SessionSpec, TaskSpec
+from sessionrun.model.words import SCHEMA_VERSION
 from sessionrun.store.codec import build
 
 

@@ -1,9 +1,9 @@
 """Damages the files of sessions at random and looks at them through every verb that reads, in one process.
 
 ``python -m tests.faults.damaged 5000`` does so 5,000 times.  Bytes are flipped, cut, put in and doubled; values of
-JSON become others, also where a checksum says that they are right; records are doubled, dropped and swapped.
+JSON become others, in logs also where a checksum says that they are right; records are doubled, dropped, swapped.
 Whatever lies there, a verb ends with a code of the manual and says at most one line for each session; what it says
-of other sessions is as before; and where only status.json or summary has a wrong byte, all is as before.
+of other sessions is as before; and where only status.json or summary is damaged, all is as before.
 """
 
 from __future__ import annotations
@@ -263,16 +263,21 @@ def damage_json(content: bytes, rng: random.Random) -> bytes:
 
 
 def damage_cache(content: bytes, rng: random.Random) -> bytes:
-    """The same for status.json and summary: its checksum is made right, left as it was, or taken away."""
+    """The same for status.json and summary: the checksum is left as it was, or taken away.
+
+    Or a key is missing, also of each task, and the checksum is right: so a file of another version looks.
+    """
     record = orjson.loads(content)
     seal = record.pop(caches.SEAL_KEY)
+    if rng.randrange(3) == 0:
+        holders = rng.choice([[record], record.get("tasks") or [record]])
+        key = rng.choice(list(holders[0])[1:])
+        for holder in holders:
+            del holder[key]
+        return caches.seal(record)
     changed = damage_value(record, rng)
-    kind = rng.randrange(3)
-    if kind == 0 and isinstance(changed, dict):
-        return orjson.dumps({**changed, caches.SEAL_KEY: seal}, option=orjson.OPT_APPEND_NEWLINE)
-    if kind == 1 or not isinstance(changed, dict):
-        return orjson.dumps(changed, option=orjson.OPT_APPEND_NEWLINE)
-    return caches.seal(changed)
+    sealed = {**changed, caches.SEAL_KEY: seal} if isinstance(changed, dict) and rng.randrange(2) else changed
+    return orjson.dumps(sealed, option=orjson.OPT_APPEND_NEWLINE)
 
 
 def damage_records(content: bytes, rng: random.Random) -> bytes:
@@ -375,8 +380,11 @@ def _look_as_before(
     world: World, session: SessionDir, verb: str, found: Found, path: Path, damage: Damage
 ) -> None:
     _, out = look(world, session, verb, found)
-    is_cache = path in (session.status_path, session.summary_path)
-    if is_cache and damage is damage_bytes and "wait" not in verb:
+    if (
+        damage in (damage_bytes, damage_cache)
+        and path in (session.status_path, session.summary_path)
+        and "wait" not in verb
+    ):
         whole = world.whole.get((session.session_id, verb))
         if whole is not None and out != whole:
             found.wrong.append(f"{verb} shows something else: {out[:2000]}\ninstead of {whole[:2000]}")

@@ -575,17 +575,11 @@ def test_no_process_gets_a_shell_or_a_preexec_function() -> None:
 
 
 def test_what_is_written_twice_for_speed_is_the_same() -> None:
-    """A launch and a poll do without the modules that define these."""
-    from sessionrun.engine import status
-    from sessionrun.model import spec
+    """A launch does without the modules that define these."""
     from sessionrun.model.events import SessionStarted, to_record
     from sessionrun.runtime import launch
-    from sessionrun.store import caches
     from sessionrun.store.records import read_entry
 
-    assert caches.STATUS_VERSION == spec.SCHEMA_VERSION
-    assert caches.OUTCOMES == spec.OUTCOMES
-    assert {"queued", *status.PHASE_WORDS.values()} == set(caches.PHASES)
     record = launch._first_record()
     entry = read_entry(record)
     assert isinstance(entry.event, SessionStarted)

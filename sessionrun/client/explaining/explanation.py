@@ -52,7 +52,13 @@ REQUEST: Final = "request"
 """Stands in the place of a resource if a user asked for the hold."""
 
 _SHOWN_HOLDERS: Final = 8
-_PLACES: Final = ("rescue_branch", "worktree", "worktree_kept", "worktree_remark", "leftovers", "output", "stderr")
+
+SHOWN_KEYS: Final = (
+    *("id", "num", "status", "phase", "outcome", "word", "reason_class", "reason", "proof", "audit", "attempt"),
+    *("round", "pid", "rescue_branch", "worktree", "worktree_kept", "worktree_remark", "leftovers"),
+    *("output", "stderr"),
+)
+"""What `explain --json` repeats of a task."""
 
 
 @frozen
@@ -136,20 +142,8 @@ def _explain_state(grounds: Grounds, shown: Mapping[str, Any]) -> dict[str, Any]
     short = [name for name in lacking if name not in stopped and name != BUDGET and not name.startswith(FIRST)]
     retry_at = task.not_before + state.wall_offset if waits and task.not_before else None
     facts = {
-        "id": shown["id"],
-        "num": shown["num"],
-        "status": shown["status"],
-        "phase": shown["phase"],
-        "outcome": shown["outcome"],
-        "word": shown["word"],
-        "reason_class": shown["reason_class"],
-        "reason": shown["reason"],
-        "proof": shown["proof"],
-        "audit": shown.get("audit"),
-        "attempt": shown["attempt"],
-        "round": shown["round"],
+        **{key: shown[key] for key in SHOWN_KEYS},
         "follow_up": next(reversed(task.follow_ups), None),
-        "pid": shown["pid"],
         "needs": [_describe_need(state, need) for need in task.spec.needs],
         "holds": [
             *_describe_request(task.held if waits and task.is_held else None),
@@ -159,7 +153,6 @@ def _explain_state(grounds: Grounds, shown: Mapping[str, Any]) -> dict[str, Any]
         "budget": _describe_budget(state, task, lacking),
         "retry_at": format_time(retry_at) if retry_at is not None and retry_at > grounds.now else None,
         "chain": _follow_chain(state, task) if shown["outcome"] == "skipped" else [],
-        **{name: shown.get(name) for name in _PLACES},
     }
     cause, why = _find_cause(grounds, task, facts)
     return {**facts, "cause": cause, "why": why}

@@ -7,7 +7,7 @@ import tempfile
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
 from sessionrun.client.lookup import choose_tasks
 from sessionrun.client.notices import notify
@@ -21,6 +21,11 @@ if TYPE_CHECKING:
     from sessionrun.model.places import Repository
     from sessionrun.workspaces.fence import Fence
     from sessionrun.workspaces.git import Git
+
+DIFF_KEYS: Final = (
+    *("id", "num", "branch", "rescue_branch", "worktree", "base_commit", "setup_commit", "commit", "diff_stat"),
+)
+"""What `diff --json` repeats of a task."""
 
 
 class Change(NamedTuple):
@@ -79,11 +84,8 @@ def patch_path(session: SessionDir, task: dict[str, Any]) -> Path:
 def describe_changes(session: SessionDir, task: dict[str, Any]) -> dict[str, Any]:
     """Where a task's changes are: one object of `diff --json`."""
     patch = patch_path(session, task)
-    keys = ("id", "num", "branch", "rescue_branch", "worktree", "base_commit", "commit", "diff_stat")
-    setup = {"setup_commit": task.get("setup_commit")}
     return {
-        **{key: task[key] for key in keys},
-        **setup,
+        **{key: task[key] for key in DIFF_KEYS},
         "patch": str(patch.absolute()) if patch.exists() else None,
     }
 

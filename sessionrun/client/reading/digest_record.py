@@ -12,6 +12,7 @@ import orjson
 from sessionrun.client.lookup import DEFAULT_RESULTS_DIR
 from sessionrun.client.reading.digest import Digest, Shown, Task, make_digest
 from sessionrun.model.errors import InputError
+from sessionrun.model.shown import Verdict
 from sessionrun.store.session import SessionDir
 
 LEAST_BYTES: Final = 500
@@ -19,18 +20,7 @@ LEAST_BYTES: Final = 500
 
 REASON_LENGTH: Final = 160
 
-_HEAD_KEYS: Final = (
-    "session_id",
-    "status",
-    "outcome",
-    "state",
-    "result",
-    "total",
-    "completed",
-    "successful",
-    "failed",
-    "results_dir",
-)
+_HEAD_KEYS: Final = (*Verdict.__annotations__, "total", "completed", "successful", "failed", "results_dir")
 _TASK_KEYS: Final = ("num", "id", "word")
 
 

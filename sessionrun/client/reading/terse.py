@@ -8,56 +8,10 @@ from typing import Any, Final
 from sessionrun.client.reading.waiting import has_landed
 from sessionrun.model.errors import InputError
 from sessionrun.model.phrases import suggest
+from sessionrun.model.shown import BriefTask, Seen, Standing
 
-HEAD_KEYS: Final = (
-    "session_id",
-    "name",
-    "status",
-    "outcome",
-    "state",
-    "result",
-    "held_until",
-    "total",
-    "completed",
-    "running",
-    "successful",
-    "failed",
-    "skipped",
-    "counts",
-    "budget",
-    "results_dir",
-    "stopped",
-    "disk_full",
-    "no_contact",
-    "view_problems",
-)
-TASK_KEYS: Final = (
-    "num",
-    "id",
-    "title",
-    "labels",
-    "phase",
-    "outcome",
-    "word",
-    "reason_class",
-    "reason",
-    "telling",
-    "held_until",
-    "attempt",
-    "agent",
-    "model",
-    "signal",
-    "branch",
-    "rescue_branch",
-    "worktree",
-    "worktree_kept",
-    "worktree_remark",
-    "proof",
-    "landing",
-    "stderr",
-)
-"""What the brief form may say of the session, and of a task."""
-
+_HEAD_KEYS: Final = (*Standing.__annotations__, "name", "budget", "view_problems", *Seen.__annotations__)
+TASK_KEYS: Final = (*BriefTask.__annotations__, "telling")
 
 _FINE: Final = ("succeeded", "landed")
 
@@ -77,7 +31,7 @@ def needs_look(task: Mapping[str, Any]) -> bool:
 def make_brief(view: Mapping[str, Any], tasks: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
     """The counts of a session and the tasks that are not fine, without what is null or empty."""
     shown = [_shorten(task) for task in tasks if not is_fine(task)]
-    head = drop_empty(_choose(view, HEAD_KEYS)) | {"counts": {word: n for word, n in view["counts"].items() if n}}
+    head = drop_empty(_choose(view, _HEAD_KEYS)) | {"counts": {word: n for word, n in view["counts"].items() if n}}
     return {**head, "cursor": view["seq"], "tasks": shown}
 
 

@@ -12,12 +12,13 @@ import os
 from collections.abc import Callable
 from contextlib import suppress
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Any
 
 from sessionrun.client.reading.landed import add_landings, has_landings
 from sessionrun.client.reading.stopped import find_stopped
 from sessionrun.model.cluster import is_node_id
 from sessionrun.model.errors import SessionNotFound, SessionrunError
+from sessionrun.model.shown import Seen
 from sessionrun.store.ballast import find_shortage
 from sessionrun.store.caches import find_body
 from sessionrun.store.files import read_regular
@@ -29,9 +30,6 @@ if TYPE_CHECKING:
     from sessionrun.engine.status import Gone
     from sessionrun.model.events import Entry
     from sessionrun.model.keys import JobKey
-
-_ADDED_KEYS: Final = ("results_dir", "stopped", "disk_full", "no_contact")
-"""What a reader adds to the object of status.json."""
 
 
 def load_view(session: SessionDir, *, merged: bool = True) -> dict[str, Any]:
@@ -80,7 +78,7 @@ def read_view(session: SessionDir) -> tuple[memoryview, bytes] | None:
     if content is None or body is None or (summary["ended_at"] and b'"worktree":"' in content):
         return None
     view = _finish(session, summary, alive=alive, led=led)
-    added = ",".join(f'"{key}":{json.dumps(view[key])}' for key in _ADDED_KEYS)
+    added = ",".join(f'"{key}":{json.dumps(view[key])}' for key in Seen.__annotations__)
     return body, f",{added}}}\n".encode()
 
 
@@ -126,7 +124,7 @@ def load_summary_view(session: SessionDir) -> dict[str, Any]:
         from sessionrun.engine.status import project_summary
 
         view = load_view(session)
-        return {**project_summary(view), **{key: view[key] for key in _ADDED_KEYS}}
+        return {**project_summary(view), **{key: view[key] for key in Seen.__annotations__}}
     return _finish(session, summary, alive=alive, led=led)
 
 

@@ -1,0 +1,486 @@
+"""What each verb prints with `--json`, and the files of a session, as shapes; sessions are `model.shown`."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any, Final, Literal
+
+from sessionrun.client.doctor.programs import Examined
+from sessionrun.client.explaining.explanation import SHOWN_KEYS
+from sessionrun.client.launching.replaying import Difference
+from sessionrun.client.planning.forecast import Forecast
+from sessionrun.client.planning.sandboxing import WallsHere
+from sessionrun.client.reading.changes import DIFF_KEYS
+from sessionrun.client.schemas.shape import Shape, keys_of, only
+from sessionrun.model.kinds import Count, Time
+from sessionrun.model.shown import (
+    BriefTask,
+    Counters,
+    EndedTask,
+    FileStatus,
+    NotifiedTask,
+    Seen,
+    Source,
+    Standing,
+    Status,
+    Summary,
+    Task,
+    Telling,
+    Usage,
+    Verdict,
+)
+from sessionrun.model.spec import Outcome
+from sessionrun.model.words import State
+
+ERROR_KEYS: Final = {"error": {"code": Count, "message": str}}
+
+
+def _maybe(*records: type) -> dict[str, Shape]:
+    """The keys of records, of which any may be absent."""
+    return {f"{key}?": shape for key, shape in keys_of(*records).items()}
+
+
+# --- sessions and their tasks ---
+
+SESSION: Final = keys_of(Status, Seen)
+SHOWN: Final = {**SESSION, "tasks": [Task], "cursor?": Count, "timed_out?": bool}
+FAILED: Final = {"session_id": str, **ERROR_KEYS}
+"""Of several sessions, one for which the verb failed."""
+
+JOB_FILES: Final = {
+    **dict.fromkeys(("processed", "passed", "failed", "skipped"), Count),
+    "results": [
+        {
+            "job_id": str,
+            "status": str,
+            "error": str | None,
+            "output_paths": [str],
+            "output_lines": Count | None,
+            "test_path": str | None,
+            "test_lines": Count | None,
+            "retry_attempted": bool,
+            "implicit_context_files": [str],
+        }
+    ],
+}
+"""What Markdown job files came to."""
+
+_TELLING: Final = {"telling?": (Telling, None)}
+_TEXTS: Final = {"text": str | None, "stderr_text": str | None}
+_HIDDEN: Final = ({"passed": Count, "total": Count}, None)
+_ANSWERED: Final = {**keys_of(Task), **_TEXTS, **_TELLING, "hidden_tests?": _HIDDEN}
+ANSWERED: Final = {**SESSION, "tasks": [_ANSWERED], "summary?": JOB_FILES}
+"""What `--sync` prints at the end."""
+
+ID_ALONE: Final = {"session_id": str}
+LAUNCHED: Final = {
+    **only(Summary, ("session_id", "agent", "dialect", "name", "labels", "total", "max_parallel")),
+    "results_dir": str,
+}
+NOTHING_TO_DO: Final = {
+    "session_id": str | None,
+    **dict.fromkeys(("total?", "skipped?", "open?"), Count),
+    "summary?": JOB_FILES,
+}
+
+_COMPARED: Final = {
+    **dict.fromkeys(("runs", "succeeded", "failed", "open"), Count),
+    "duration_s": float | None,
+    **only(Usage, ("cost_usd", "cost_source")),
+    "unpriced_jobs": Count | None,
+    "diff": (dict.fromkeys(("files", "insertions", "deletions"), float), None),
+    "check": ({"passed": Count, "failed": Count}, None),
+    "proof": ({str: Count}, None),
+    "pass_at": {str: dict.fromkeys(("estimate", "low", "high"), float)},
+}
+_CELL: Final = {**_COMPARED, "model": str, "task": str, "agent": str, "outcome?": Outcome | None}
+COMPARED: Final = {
+    "session_id": str,
+    "by": str,
+    "samples": Count,
+    "groups": [{**_COMPARED, "key": str, "cells": [_CELL]}],
+}
+BRIEF: Final = {
+    "session_id": str,
+    "cursor": Count,
+    "tasks": [{**_maybe(BriefTask), **_TELLING}],
+    **{key: shape for key, shape in _maybe(Standing, Seen).items() if key != "session_id?"},
+    **{f"{key}?": shape for key, shape in only(Status, ("name", "budget", "view_problems")).items()},
+    "counts?": {str: Count},
+}
+FIELDS: Final = {
+    **_maybe(Status, Seen),
+    "session_id": str,
+    "cursor": Count,
+    "tasks?": [{**_maybe(Task), **_TELLING}],
+}
+NEXT_END: Final = {
+    **keys_of(Standing),
+    "results_dir": str,
+    "left": Count,
+    "cursor": Count,
+    "timed_out": bool,
+    "tasks": [EndedTask],
+}
+RESULTS: Final = {
+    **only(Verdict, ("session_id", "status", "outcome")),
+    "results_dir": str,
+    "tasks": [_ANSWERED],
+    "summary?": JOB_FILES,
+}
+DIGEST: Final = {
+    **keys_of(Verdict),
+    **only(Counters, ("total", "completed", "successful", "failed")),
+    "results_dir": str,
+    "rest": str,
+    "more_failed": [str],
+    "more_failed_numbers": [str],
+    "more_fine": Count,
+    "tasks": [
+        {
+            **only(Task, ("num", "id", "word", "reason")),
+            "text": str | None,
+            "text_bytes": Count | None,
+            "stderr_text?": str,
+            "stderr_bytes?": Count,
+            **_TELLING,
+        }
+    ],
+}
+
+_HOLD: Final = {"resource": str, "reason": str, "until": Time | None}
+_TOKEN: Final = {"resource": str, "capacity": Count, "free": Count, "holders": [str]}
+_LEDGER: Final = {
+    "tried": bool,
+    "pid": Count | None,
+    "wait_status": Count | None,
+    "errno": Count | None,
+    "lost": bool,
+    "alive": bool | None,
+}
+_JOB: Final = {
+    "key": str,
+    "round": Count,
+    "phase": str,
+    "start": Count,
+    "node": str | None,
+    **only(Task, ("pid", "started_at", "ended_at", "duration_s", "reason", "exit_code", "signal")),
+    "timer": str | None,
+    "verdict": str | None,
+    "ledger": (_LEDGER, None),
+}
+_ATTEMPT: Final = {
+    **only(Task, ("attempt", "agent", "model", "outcome", "reason_class", "reason")),
+    **only(Task, ("started_at", "ended_at", "duration_s")),
+    "rounds": Count,
+    "jobs": [_JOB],
+}
+_DENIED: Final = {
+    "task": str,
+    "host": str,
+    "port": Count,
+    "count": Count,
+    "first_at": Time,
+    "last_at": Time,
+    "why": str,
+}
+_STORY: Final = only(Task, SHOWN_KEYS)
+_EXPLAINED: Final = {
+    **{f"{key}?" if key in ("proof", "audit") else key: shape for key, shape in _STORY.items()},
+    "cause": str,
+    "why": str,
+    "follow_up": str | None,
+    "needs": [only(Task, ("id", "status", "outcome"))],
+    "holds": [_HOLD],
+    "tokens": [{**_TOKEN, "wants": Count}],
+    "budget": str | None,
+    "retry_at": Time | None,
+    "chain": [str],
+    "landing?": keys_of(Task)["landing"],
+    **_TELLING,
+    "attempts?": [_ATTEMPT],
+}
+EXPLAINED: Final = {
+    **{key: shape for key, shape in SESSION.items() if key not in keys_of(Source)},
+    "holds": [_HOLD],
+    "tokens": [_TOKEN],
+    "causes": {str: Count},
+    "landings": {str: Count},
+    "denied": [_DENIED],
+    "resume": str | None,
+    "damage": str | None,
+    "tasks": [_EXPLAINED],
+}
+DIFF: Final = {"session_id": str, "tasks": [{**only(Task, DIFF_KEYS), "patch": str | None}]}
+
+# --- many sessions, branches, the queue and the machine ---
+
+PREVIEW: Final = {
+    "dialect": str,
+    "dialect_reason": str,
+    "agent": str,
+    "agent_reason": str,
+    "total": Count,
+    "max_parallel": Count | None,
+    "base_branch": str | None,
+    "base_commit": str | None,
+    "worktree_dir": str | None,
+    "land": ({"target": str, "gates": [str]}, None),
+    "waves": [[str]],
+    "critical_path": [str],
+    "starts_at": Time | None,
+    "forecast": (Forecast, None),
+    "held": bool,
+    "tasks": [
+        {
+            **only(Task, ("num", "id", "title", "agent", "branch", "repo", "ref", "needs")),
+            "prompts": [str],
+            "argv": [str],
+            "cwd": str,
+            "sandbox": str | None,
+            "network": str | None,
+            "begins_at": ([str], None),
+        }
+    ],
+}
+LIST: Final = {"sessions": [keys_of(Summary, Seen)]}
+OVERVIEW: Final = {
+    "session_counts": {
+        **dict.fromkeys(("total", "running", "recovering", "completed", "cancelled", "interrupted"), Count),
+        "stopped": Count,
+        "states": dict[State, Count],
+    },
+    "task_counts": Counters,
+}
+LINE: Final = {"id": str, "stream": Literal["stdout", "stderr"], "text": str, "came_at?": Time | None}
+RESUMED: Final = {**only(Verdict, ("session_id", "status")), "resumed": bool}
+
+_MONEY: Final = {
+    "task_count": Count,
+    "unpriced_task_count": Count,
+    "models": [str],
+    **only(Usage, ("input_tokens", "cached_input_tokens", "output_tokens", "cost_usd", "cost_source")),
+    "cost_complete": bool,
+}
+COST: Final = {
+    "session_ids": [str],
+    "by": str,
+    "rows": [{**_MONEY, **dict.fromkeys(("session_id?", "id?", "model?", "agent?", "day?"), str)}],
+    "total": _MONEY,
+    "unpriced": {str: Count},
+}
+
+_LANDED: Final = {
+    "id": str,
+    "num": Count,
+    "title": str,
+    "branch": str | None,
+    "status": Literal["landed", "bounced", "waiting", "held", "none", "ready"],
+    "reason_class": str | None,
+    "reason": str | None,
+    "commit": str | None,
+    "files": [str],
+    "against": [str],
+    "output": str | None,
+    "group": str | None,
+    "chosen": bool | None,
+    "not_chosen": str | None,
+}
+MERGED: Final = {
+    "session_id": str,
+    "target": str,
+    "old": str | None,
+    "new": str | None,
+    "dry_run": bool,
+    "choose": Literal["best"] | None,
+    "gate_runs": Count,
+    "hold": ({"reason_class": str, "reason": str, "mend": str | None}, None),
+    "remarks": [str],
+    "tasks": [_LANDED],
+}
+CLEANED: Final = {
+    "findings": [
+        {
+            "session_id": str | None,
+            "repository": str | None,
+            "what": Literal[
+                "session",
+                "worktree",
+                "branch",
+                "trash",
+                "room",
+                "environment",
+                "mirror",
+                "checkout",
+                "replica",
+            ],
+            "name": str,
+            "id": str | None,
+            "removed": bool,
+            "would_remove": bool | None,
+            "why": str,
+            "bytes?": Count,
+        }
+    ]
+}
+
+QUEUE_TASK: Final = {
+    "id": str,
+    "title": str,
+    "body": str,
+    "status": Literal["open", "claimed", "deferred", "closed"],
+    "backend_status": str,
+    "ready": bool,
+    "priority": float | None,
+    "depends": [str],
+    "blocked_by": [str],
+    "group": str | None,
+    "is_group": bool,
+    "worker": str | None,
+    "session_id": str | None,
+    "claimed_at": str | None,
+    "reason": str | None,
+}
+QUEUE: Final = {"backend": Literal["file", "beads"], "place": str, "tasks": [QUEUE_TASK]}
+QUEUE_TASKS: Final = {"tasks": [QUEUE_TASK]}
+IMPORTED: Final = {"added": [QUEUE_TASK], "known": [str]}
+INGESTED: Final = {
+    "dry_run": bool,
+    "added": [{"id": str | None, "title": str, "source": str}],
+    "known": [{"title": str, "source": str}],
+    "kept": [{"source": str, "lines": Count}],
+}
+SPLIT: Final = {
+    "group": (QUEUE_TASK, None),
+    "tasks": [QUEUE_TASK],
+    "titles": [str],
+    "by": Literal["agent", "rule"],
+    "session_ids": [str],
+    "dispatch?": (LAUNCHED, None),
+}
+REPLAYED: Final = {"session_id": str, "replay_of": str, "results_dir": str, "differences": [Difference]}
+
+NODES: Final = [
+    {
+        "id": str,
+        "name": str,
+        "slots": Count,
+        "version": str,
+        "lives": bool,
+        "used": Count,
+        "walls": {str: str},
+        "silent_s": float | None,
+        "lease_s": float | None,
+    }
+]
+DOCTOR: Final = {
+    "session_count": Count,
+    "remaining": Count,
+    "clusters": [
+        {"address": str, "configured": bool, "session_ids": [str], "answers": bool, "nodes": NODES},
+    ],
+    "findings": [
+        {
+            "session_id": str | None,
+            "check": str,
+            "severity": Literal["error", "warning"],
+            "where": str,
+            "what": str,
+            "plan": str,
+            "fixable": bool,
+            "fixed": bool,
+        }
+    ],
+}
+DOCTOR_AGENTS: Final = {
+    "agents": [{**keys_of(Examined), "needs_sign_in": bool, "signed_in": bool | None, "startable": bool}],
+    "not_passed_on": [str],
+    "walls": WallsHere,
+}
+AGENTS: Final = {"agents": [{**only(Examined, ("name", "builtin", "path", "version")), "output_format": str}]}
+
+_PREBUILT: Final = {
+    "digest": str | None,
+    "tasks": [str],
+    "path": str | None,
+    "cached": bool,
+    "error": str | None,
+    "log": str | None,
+    "duration_s": float,
+}
+PRECACHED: Final = {
+    "repositories": [
+        {
+            "repo": str,
+            "mirror": str | None,
+            "refs": [{"ref": str | None, "commit": str | None}],
+            "error": str | None,
+            "duration_s": float,
+            "environments": [_PREBUILT],
+        }
+    ]
+}
+CONFIG: Final = {"settings": [{"name": str, "value": Any, "origin": str}]}
+CERTS: Final = {"files": [str]}
+CLUSTER: Final = {"address": str, "epoch": str, "nodes": NODES, "sessions": [{"id": str, "jobs": Count}]}
+CLUSTER_STOPPED: Final = {
+    "address": str,
+    "nodes": [{"id": str, "name": str, "state": Literal["up", "leaving", "left", "gone"]}],
+    "head": Literal["left", "up", "foreign"],
+    "sessions": [str],
+}
+
+# --- by verb ---
+
+_SEVERAL: Final = {"sessions": [(SHOWN, NEXT_END, FAILED)]}
+_CHANGED: Final = (SHOWN, ID_ALONE, ANSWERED)
+_LAUNCH: Final = (LAUNCHED, PREVIEW, NOTHING_TO_DO, *_CHANGED)
+
+OUTPUTS: Final[Mapping[str, tuple[Mapping[str, Shape], ...]]] = {
+    "run": _LAUNCH,
+    "status": (SHOWN, BRIEF, FIELDS, COMPARED),
+    "results": (RESULTS, DIGEST),
+    "list": (LIST,),
+    "overview": (OVERVIEW,),
+    "wait": (SHOWN, NEXT_END, _SEVERAL),
+    "logs": (LINE,),
+    "cancel": (SHOWN, _SEVERAL),
+    "resume": (RESUMED,),
+    "retry": (*_CHANGED, LAUNCHED, _SEVERAL),
+    "continue": _CHANGED,
+    "hold": (SHOWN, _SEVERAL),
+    "release": (SHOWN, _SEVERAL),
+    "set": (SHOWN, _SEVERAL),
+    "explain": (EXPLAINED,),
+    "cost": (COST,),
+    "diff": (DIFF,),
+    "merge": (MERGED,),
+    "clean": (CLEANED,),
+    "queue": (QUEUE, QUEUE_TASK, QUEUE_TASKS, IMPORTED),
+    "dispatch": _LAUNCH,
+    "ingest": (INGESTED,),
+    "split": (SPLIT,),
+    "replay": (REPLAYED,),
+    "doctor": (DOCTOR, DOCTOR_AGENTS),
+    "precache": (PRECACHED,),
+    "config": (CONFIG,),
+    "cluster": (CERTS, CLUSTER, CLUSTER_STOPPED),
+    "agents": (AGENTS,),
+}
+"""What each may print when it does not fail; its options decide which of them."""
+
+FILES: Final[Mapping[str, Mapping[str, Shape]]] = {
+    "status.json": {**keys_of(Status, FileStatus), "tasks": [Task], "checksum": str},
+    "summary": {**keys_of(Summary, FileStatus), "checksum": str},
+    "notification": {
+        "schema_version": Count,
+        "event": Literal["failed", "held", "landed", "completed"],
+        "message": str,
+        **keys_of(Verdict, Counters),
+        **only(Summary, ("name", "labels", "started_at", "ended_at")),
+        "results_dir": str,
+        "task": (NotifiedTask, None),
+    },
+    "error": {"schema_version": Count, **ERROR_KEYS},
+}
+"""What else has a schema: files of a session, what `--notify` sends, and what a verb prints when it fails."""

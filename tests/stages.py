@@ -81,18 +81,24 @@ def template(make: Callable[[Path], object]) -> Tree:
         return Tree.of(Path(folder))
 
 
+def git(top: Path, *words: str) -> str:
+    """What git prints in a repository, where Ann is at work."""
+    argv = ("git", "-c", "user.name=Ann", "-c", "user.email=ann@example.org", *words)
+    return subprocess.run(argv, cwd=top, capture_output=True, text=True, check=True).stdout.strip()
+
+
 def begin_repository(top: Path) -> None:
     """An empty repository of Ann's on `main`, without git's sample hooks."""
     for words in ("init -q -b main", "config user.name Ann", "config user.email ann@example.org"):
-        subprocess.run(["git", *words.split()], cwd=top, check=True)
+        git(top, *words.split())
     for sample in (top / ".git" / "hooks").glob("*.sample"):
         sample.unlink()
 
 
 def commit_all(top: Path, message: str = "first") -> None:
     """Commit all that lies there."""
-    for words in (["add", "-A"], ["commit", "-q", "-m", message]):
-        subprocess.run(["git", *words], cwd=top, check=True)
+    git(top, "add", "-A")
+    git(top, "commit", "-q", "-m", message)
 
 
 def lay_out_repository(make: Callable[[Path], object], top: Path) -> None:

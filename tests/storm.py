@@ -14,7 +14,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Final
 
-from stages import begin_repository, commit_all
+from stages import begin_repository, commit_all, git
 
 WHOLE: Final[Mapping[str, int]] = {
     "commit": 20,
@@ -119,8 +119,7 @@ class Storm:
 
     def git(self, *words: str) -> str:
         """What git prints in the repository."""
-        done = subprocess.run(["git", *words], cwd=self.top, capture_output=True, text=True, check=True)
-        return done.stdout.strip()
+        return git(self.top, *words)
 
     def queue(self) -> dict[str, dict[str, Any]]:
         """The queue's tasks of the storm by title."""

@@ -16,6 +16,7 @@ import pytest
 from conftest import Command, eventually
 from simulated import Fate, SimulatedExecutor
 from simulation import Drive, make_session
+from stages import begin_repository, git
 
 from sessionrun.engine.fold import apply, begin
 from sessionrun.engine.requests import find_addition_fault, find_clash, widen_spec
@@ -360,15 +361,10 @@ def test_an_agent_that_comes_later_shares_its_limits(tmp_path: Path) -> None:
     assert shared._known is first
 
 
-def git(folder: Path, *words: str) -> str:
-    done = subprocess.run(["git", *words], cwd=folder, capture_output=True, text=True, check=True)
-    return done.stdout
-
-
 def make_repository(folder: Path) -> None:
     folder.mkdir(exist_ok=True)
-    git(folder, "init", "-q", "-b", "main")
-    git(folder, "-c", "user.name=n", "-c", "user.email=e@x", "commit", "-q", "--allow-empty", "-m", "one")
+    begin_repository(folder)
+    git(folder, "commit", "-q", "--allow-empty", "-m", "one")
 
 
 @pytest.mark.slow
@@ -379,7 +375,7 @@ def test_tasks_with_worktrees_are_added(sessionrun: Command) -> None:
     prompt = f"while ! [ -e {go} ]; do sleep 0.05; done; echo a >a"
     session_id = sessionrun.start({"prompts": [{"id": "a", "prompt": prompt}]}, "--worktree")
     sessionrun.until(session_id, lambda view: view["tasks"][0]["phase"] == "running")
-    git(sessionrun.cwd, "-c", "user.name=n", "-c", "user.email=e@x", "commit", "-q", "--allow-empty", "-m", "two")
+    git(sessionrun.cwd, "commit", "-q", "--allow-empty", "-m", "two")
     plan = [{"id": "b", "prompt": "ls; echo b >b", "needs": ["a"]}, {"id": "c", "prompt": "echo c >c"}]
     done = add(sessionrun, session_id, {"prompts": plan}, "--worktree")
     assert done.returncode == 0, done.stderr
@@ -406,7 +402,7 @@ def test_runs_of_a_matrix_are_added_to_a_session_of_another_one(sessionrun: Comm
     make_repository(sessionrun.cwd)
     (sessionrun.cwd / "f").touch()
     git(sessionrun.cwd, "add", "f")
-    git(sessionrun.cwd, "-c", "user.name=n", "-c", "user.email=e@x", "commit", "-q", "-m", "two")
+    git(sessionrun.cwd, "commit", "-q", "-m", "two")
     go = sessionrun.cwd / "go"
     for name, prompt in (("one", f"while ! [ -e {go} ]; do sleep 0.05; done"), ("two", "echo two >two")):
         matrix = {

@@ -5,7 +5,8 @@ from __future__ import annotations
 from pathlib import Path
 
 import pytest
-from test_hidden_tests import commit, run
+from stages import git
+from test_hidden_tests import commit
 
 from sessionrun.model.places import Place, Repository
 from sessionrun.runtime.jobs.prove.audit import find_notes
@@ -22,15 +23,15 @@ def top(tmp_path: Path) -> Path:
     (top / "price.py").write_text(BASE)
     (top / "old.py").write_text("import os\nif os.environ.get('PYTEST_CURRENT_TEST'):\n    pass\n")
     (top / "tests" / "test_price.py").write_text(TEST)
-    run(top, "init", "-q", "-b", "main")
+    git(top, "init", "-q", "-b", "main")
     commit(top)
     return top
 
 
 def audit(top: Path) -> list[tuple[str, str, str]]:
     """What is said of the files as they are, as work on `main`."""
-    base = run(top, "rev-parse", "main")
-    run(top, "switch", "-qc", "work")
+    base = git(top, "rev-parse", "main")
+    git(top, "switch", "-qc", "work")
     place = Place(branch="work", base_commit=base, commit=commit(top), worktree=str(top))
     repository = Repository(str(top), str(top / ".git"), "main", base, str(top.parent))
     return [(note.rule, note.level, note.where) for note in find_notes(Git(top), repository, place, ())]
@@ -76,16 +77,16 @@ def test_tests_may_name_their_runner(top: Path) -> None:
 @pytest.mark.parametrize("lines", [3, 30])
 def test_content_that_another_branch_has(top: Path, lines: int) -> None:
     text = "".join(f"x{number} = {number}\n" for number in range(lines))
-    run(top, "switch", "-qc", "release")
+    git(top, "switch", "-qc", "release")
     (top / "price.py").write_text(text)
     commit(top)
-    run(top, "switch", "-q", "main")
+    git(top, "switch", "-q", "main")
     (top / "price.py").write_text(text)
     assert audit(top) == [("content_known_elsewhere", "note" if lines < 10 else "alarm", "price.py")]
 
 
 def test_content_that_another_worktree_has(top: Path) -> None:
-    run(top, "worktree", "add", "-q", "--detach", "../other")
+    git(top, "worktree", "add", "-q", "--detach", "../other")
     (top.parent / "other" / "price.py").write_text("a = 1\n")
     (top / "price.py").write_text("a = 1\n")
     assert audit(top) == [("content_known_elsewhere", "note", "price.py")]

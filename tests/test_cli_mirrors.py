@@ -14,7 +14,7 @@ from typing import Any
 import pytest
 from conftest import Command, eventually, kill_sessions
 from inside import run_inside
-from stages import begin_repository
+from stages import begin_repository, git
 
 from sessionrun.workspaces.mirrors import locate_mirror
 
@@ -36,7 +36,7 @@ class Place:
             self.commit(top, "first")
 
     def git(self, *argv: str, cwd: Path) -> str:
-        return subprocess.run(["git", *argv], cwd=cwd, capture_output=True, text=True, check=True).stdout.strip()
+        return git(cwd, *argv)
 
     def commit(self, top: Path, message: str) -> str:
         self.git("add", "-A", cwd=top)

@@ -15,7 +15,7 @@ import pytest
 from conftest import Command, eventually, kill_sessions
 from inside import run_inside
 from shown import with_state
-from stages import Stage, begin_repository, commit_all, lay_out_repository, refresh, stage
+from stages import Stage, begin_repository, commit_all, git, lay_out_repository, refresh, stage
 from terminal import Terminal
 
 from sessionrun.cli.status import format_status
@@ -49,9 +49,7 @@ class Project(Command):
     """The command in a repository; the session's results and its worktrees lie outside."""
 
     def git(self, *argv: str, cwd: Path | None = None) -> str:
-        done = subprocess.run(["git", *argv], cwd=cwd or self.cwd, capture_output=True, text=True)
-        assert done.returncode == 0, (argv, done.stderr)
-        return done.stdout.strip()
+        return git(cwd or self.cwd, *argv)
 
     def branches(self) -> list[str]:
         return self.git("for-each-ref", "--format=%(refname:lstrip=2)", "refs/heads").split("\n")

@@ -26,6 +26,7 @@ import psutil
 import pytest
 from clusters import SHORT_WORDS, RealCluster, find_own_address, kill_and_wait, real_cluster
 from conftest import Command, eventually, slow_seed
+from stages import git
 
 import sessionrun as package
 from sessionrun.client.cluster import certs as cluster_certs
@@ -421,12 +422,6 @@ def make_repository(path: Path) -> Path:
     git(path, "add", "f")
     git(path, "commit", "-q", "-m", "base")
     return path
-
-
-def git(repository: Path, *words: str) -> str:
-    who = ("-c", "user.name=a", "-c", "user.email=a@b")
-    argv = ["git", "-C", str(repository), *who, *words]
-    return subprocess.run(argv, check=True, capture_output=True, text=True).stdout.strip()
 
 
 @pytest.mark.slow

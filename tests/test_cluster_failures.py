@@ -22,7 +22,8 @@ import psutil
 import pytest
 from clusters import marker_of, words_of
 from conftest import Command, eventually, slow_seed
-from test_cluster import git, make_repository
+from stages import git
+from test_cluster import make_repository
 from test_cluster_network import Machines, find_overlaps, read_times, three_machines, write_log_program
 
 from sessionrun.client.reading.view import load_history, load_view

@@ -23,7 +23,8 @@ import psutil
 import pytest
 from clusters import end_all, parent_of, words_of
 from conftest import Command, eventually, slow_seed
-from test_cluster import git, make_repository
+from stages import git
+from test_cluster import make_repository
 
 LEASE_S = 10
 TIMERS = f"tick=0.5,lease={LEASE_S},grace=0.5,margin=2.2"

@@ -11,9 +11,9 @@ import pytest
 from clusters import real_cluster
 from conftest import Command
 from python_projects import lay_out_project, make_uv, make_wheels
-from stages import begin_repository, commit_all
+from stages import begin_repository, commit_all, git
 from test_cli_mirrors import TWO, Place, outcomes, place
-from test_cluster import git, make_repository
+from test_cluster import make_repository
 from test_dispatch import WORKER, Dispatcher, write
 from test_environment_sessions import SEEN
 from test_mending import JOIN, Yard, clash

@@ -11,7 +11,8 @@ from pathlib import Path
 import pytest
 from clusters import RealCluster, processes_of, real_cluster
 from conftest import Command, eventually
-from test_cluster import git, is_up, let_go, make_repository, start, waiting
+from stages import git
+from test_cluster import is_up, let_go, make_repository, start, waiting
 from test_cluster_protocol import JOB, Cluster, end
 
 from sessionrun.cluster.messages import ABANDON, NEVER_DELIVERED, NODE_STOPPED

@@ -13,7 +13,8 @@ from clusters import kill_and_wait, real_cluster
 from conftest import Command, eventually
 from python_projects import lay_out_project, make_uv, make_wheels
 from slurms import RealSlurm
-from test_cluster import git, make_repository
+from stages import git
+from test_cluster import make_repository
 from test_cluster_parts import finish, run
 from test_slurm import own_slurm
 from test_swebench_session import Bench, bench

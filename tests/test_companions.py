@@ -12,7 +12,8 @@ import orjson
 import pytest
 from clusters import real_cluster
 from conftest import Command, eventually
-from test_cluster import git, make_repository, start
+from stages import git
+from test_cluster import make_repository, start
 
 from sessionrun.model.cluster import CACHE_TOKEN, NODE_TOKEN
 from sessionrun.model.errors import SessionrunError

@@ -14,6 +14,7 @@ from typing import Any
 
 import pytest
 from conftest import Command
+from stages import git
 
 from sessionrun.agents import table
 from sessionrun.client.dispatching.configuration import load_configuration
@@ -225,12 +226,8 @@ def repo(sessionrun: Command) -> Command:
     (top / ".gitignore").write_text("results/\ntask_queue.json\ntold\n")
     git(top, "init", "-q", "-b", "main")
     git(top, "add", ".")
-    git(top, "-c", "user.name=n", "-c", "user.email=e@e", "commit", "-qm", "first")
+    git(top, "commit", "-qm", "first")
     return sessionrun
-
-
-def git(top: Path, *words: str) -> str:
-    return subprocess.run(("git", *words), cwd=top, check=True, capture_output=True, text=True).stdout
 
 
 def refuse(repo: Command, *words: str) -> str:

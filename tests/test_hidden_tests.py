@@ -8,6 +8,7 @@ from pathlib import Path
 
 import orjson
 import pytest
+from stages import git
 
 from sessionrun.model.checks import HiddenTests
 from sessionrun.model.places import Place
@@ -145,20 +146,15 @@ def repository(tmp_path: Path) -> Git:
     (top / "src" / "a.py").write_text("".join(f"line {number}\n" for number in range(20)))
     (top / "tests" / "test_a.py").write_text("def test_a(): pass\n")
     (top / "pyproject.toml").write_text("[project]\nname = 'x'\n")
-    run(top, "init", "-q")
+    git(top, "init", "-q")
     commit(top)
     return Git(top)
 
 
-def run(top: Path, *argv: str) -> str:
-    words = ("git", "-c", "user.name=t", "-c", "user.email=t@localhost", *argv)
-    return subprocess.run(words, cwd=top, check=True, capture_output=True, text=True).stdout.strip()
-
-
 def commit(top: Path) -> str:
-    run(top, "add", "-A")
-    run(top, "commit", "-qm", "x")
-    return run(top, "rev-parse", "HEAD")
+    git(top, "add", "-A")
+    git(top, "commit", "-qm", "x")
+    return git(top, "rev-parse", "HEAD")
 
 
 def test_of_a_patch_the_source_is_kept(repository: Git) -> None:
@@ -171,7 +167,7 @@ def test_of_a_patch_the_source_is_kept(repository: Git) -> None:
     (top / "src" / "test_new.py").write_text("diff --git a/tests/x b/tests/x\n")
     (top / "src" / "text.py").write_text("diff --git a/tests/x b/tests/x\n--- a/tests/x\n")
     (top / "src" / "a.py").rename(top / "src" / "b.py")
-    run(top, "add", "-A")
+    git(top, "add", "-A")
     patch = subprocess.run(
         ["git", "diff", "--cached", "--binary", "-M"], cwd=top, check=True, capture_output=True
     ).stdout
@@ -182,7 +178,7 @@ def test_of_a_patch_the_source_is_kept(repository: Git) -> None:
         "conftest.py",
         "src/test_new.py",
     }
-    run(top, "reset", "-q", "--hard")
+    git(top, "reset", "-q", "--hard")
     subprocess.run(["git", "apply", "--check", "-"], cwd=top, check=True, input=kept)
     assert keep_source(b"") == b""
 
@@ -190,30 +186,30 @@ def test_of_a_patch_the_source_is_kept(repository: Git) -> None:
 def test_the_trees_that_are_judged(repository: Git, tmp_path: Path) -> None:
     """The work's source, the base's tests, and what the patch brings; also over a file that the work changed."""
     top = repository.directory
-    base = run(top, "rev-parse", "HEAD")
+    base = git(top, "rev-parse", "HEAD")
     (top / "src" / "a.py").write_text("fixed\n")
     (top / "tests" / "test_a.py").write_text("bent\n")
     (top / "conftest.py").write_text("bent\n")
     (top / "fixture.txt").write_text("of the work\n")
     (top / "pyproject.toml").write_text("[project]\nname = 'y'\n[tool.pytest.ini_options]\naddopts = '-k no'\n")
     work = commit(top)
-    run(top, "checkout", "-q", base)
+    git(top, "checkout", "-q", base)
     (top / "tests" / "test_a.py").write_text("def test_a(): pass\ndef test_b(): pass\n")
     (top / "fixture.txt").write_text("of the tests\n")
-    run(top, "add", "-A")
-    patch = run(top, "diff", "--cached") + "\n"
+    git(top, "add", "-A")
+    patch = git(top, "diff", "--cached") + "\n"
     place = Place(base_commit=base, commit=work)
     source = take_source(repository, place, (), tmp_path)
     commit_id = add_tests(repository, source, base, patch.encode(), tmp_path)
 
     def show(name: str) -> str:
-        return run(top, "show", f"{commit_id}:{name}")
+        return git(top, "show", f"{commit_id}:{name}")
 
     assert show("src/a.py") == "fixed"
     assert "test_b" in show("tests/test_a.py")
     assert show("fixture.txt") == "of the tests"
     assert show("pyproject.toml") == "[project]\nname = 'y'"
-    assert "conftest.py" not in run(top, "ls-tree", "-r", "--name-only", commit_id)
+    assert "conftest.py" not in git(top, "ls-tree", "-r", "--name-only", commit_id)
     assert add_tests(repository, source, base, b"", tmp_path) == source
     with pytest.raises(NotApplicable, match="does not apply"):
         add_tests(repository, source, base, patch.replace(" def test_a", " def test_z").encode(), tmp_path)

@@ -12,6 +12,7 @@ from pathlib import Path
 
 import pytest
 from conftest import Command, eventually, mount_disk
+from stages import git
 from test_workspaces import Project, Work
 from test_worktrees import by_id, check_clean, finish, kill_all, project, snapshot, start
 
@@ -34,10 +35,6 @@ def leave(project: Project, work: Work, *, worked: bool = True) -> Leftover:
     assert claim is not None
     work(Path(place.worktree or ""))
     return Leftover(request.repository, "s1", "t", "do it", (), claim, folder, worked)
-
-
-def git(path: Path, *words: str) -> None:
-    subprocess.run(["git", "-c", "user.name=x", "-c", "user.email=x@y", *words], cwd=path, check=True)
 
 
 def commit(path: Path, text: str) -> None:

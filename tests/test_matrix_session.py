@@ -19,7 +19,7 @@ from typing import Any
 import pytest
 from conftest import Command, eventually, kill_sessions
 from inside import inside, run_inside
-from stages import Stage, begin_repository, commit_all, lay_out_repository, stage
+from stages import Stage, begin_repository, commit_all, git, lay_out_repository, stage
 
 from sessionrun.store.session import SessionDir
 
@@ -76,8 +76,7 @@ class Matrix(Command):
     """The command in a repository with a package.json, and a `qwen` on PATH that only writes a file."""
 
     def git(self, *argv: str) -> str:
-        done = subprocess.run(["git", *argv], cwd=self.cwd, capture_output=True, text=True, check=True)
-        return done.stdout.strip()
+        return git(self.cwd, *argv)
 
     def config(self, **said: Any) -> str:
         base = {

@@ -11,6 +11,7 @@ from typing import Any
 
 import pytest
 from conftest import Command, eventually
+from stages import begin_repository, git
 
 from sessionrun.mcp.tools import MAX_BYTES, Tools
 from sessionrun.model.errors import InputError
@@ -188,13 +189,8 @@ def test_errors_and_a_session_that_outlives_the_server(sessionrun: Command) -> N
 
 @pytest.mark.slow
 def test_work_in_worktrees_by_tools(sessionrun: Command) -> None:
-    for words in (
-        "init -q",
-        "config user.email t@example.org",
-        "config user.name T",
-        "commit -q --allow-empty -m A",
-    ):
-        subprocess.run(["git", *words.split()], cwd=sessionrun.cwd, check=True)
+    begin_repository(sessionrun.cwd)
+    git(sessionrun.cwd, "commit", "-q", "--allow-empty", "-m", "A")
 
     async def work(call: Caller) -> None:
         plan = {"prompts": [{"id": "a", "prompt": "seq 5000 > numbers.txt"}, {"id": "b", "prompt": "echo x > x"}]}

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import subprocess
 from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
@@ -14,7 +13,7 @@ import pytest
 from conftest import Command
 from inside import run_inside
 from simulation import AGENTS, make_session
-from stages import begin_repository, commit_all
+from stages import begin_repository, commit_all, git
 
 from sessionrun import client
 from sessionrun.client.asking.control import find_retried
@@ -73,9 +72,7 @@ class Yard:
         return {task["id"]: task for task in self.view["tasks"]}
 
     def git(self, *words: str) -> str:
-        return subprocess.run(
-            ["git", *words], cwd=self.top, capture_output=True, text=True, check=True
-        ).stdout.strip()
+        return git(self.top, *words)
 
 
 @pytest.fixture

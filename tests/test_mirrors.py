@@ -11,7 +11,7 @@ from types import MappingProxyType
 
 import pytest
 from calls import each_call, needs_calls, run_program
-from stages import begin_repository
+from stages import begin_repository, git
 
 from sessionrun.model.places import Start
 from sessionrun.model.upstreams import Upstream, check_ref, name_readably, parse_repo
@@ -32,8 +32,7 @@ class Place:
         return self.root / "upstream"
 
     def run(self, *argv: str, cwd: Path | None = None) -> str:
-        done = subprocess.run(["git", *argv], cwd=cwd or self.top, capture_output=True, text=True, check=True)
-        return done.stdout.strip()
+        return git(cwd or self.top, *argv)
 
     def commit(self, name: str = "a.txt", text: str = "more\n") -> str:
         (self.top / name).write_text(text)

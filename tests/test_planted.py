@@ -15,6 +15,7 @@ from typing import Any
 import pytest
 from conftest import Command, kill_sessions
 from inside import run_inside
+from stages import begin_repository, commit_all
 
 from sessionrun.model.errors import SessionrunError
 from sessionrun.model.spec import Export
@@ -42,10 +43,9 @@ def matrix(own_place: Path) -> Iterator[Command]:
     top = own_place / "repo"
     top.mkdir()
     command = Command(top, top / "results")
-    for words in ("init -q -b main", "config user.name Ann", "config user.email ann@example.org"):
-        subprocess.run(["git", *words.split()], cwd=top, check=True)
+    begin_repository(top)
     (top / ".gitignore").write_text("results\nsub\nm.json\n")
-    subprocess.run("git add -A && git commit -qm first", shell=True, cwd=top, check=True)
+    commit_all(top)
     yield command
     kill_sessions(command.results)
 

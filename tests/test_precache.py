@@ -14,7 +14,7 @@ from calls import Calls, needs_calls
 from conftest import Command, eventually
 from inside import run_inside
 from python_projects import lay_out_project, make_uv, make_wheels
-from stages import begin_repository, commit_all
+from stages import begin_repository, commit_all, git
 
 from sessionrun.workspaces.throwaway import open_folder
 
@@ -39,9 +39,7 @@ class Place:
         self.environments = self.cache / "environments"
 
     def git(self, *argv: str) -> str:
-        return subprocess.run(
-            ["git", *argv], cwd=self.top, check=True, capture_output=True, text=True
-        ).stdout.strip()
+        return git(self.top, *argv)
 
     def write(self, *tasks: dict[str, Any], name: str = "plan.json") -> str:
         """A plan whose tasks are in mirrors of the repository, and want environments."""

@@ -12,7 +12,8 @@ import orjson
 import pytest
 from clusters import real_cluster
 from conftest import Command
-from test_cluster import git, make_repository
+from stages import git
+from test_cluster import make_repository
 from test_cluster_parts import run
 from test_replica import Node
 

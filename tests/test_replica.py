@@ -10,7 +10,8 @@ from unittest.mock import Mock
 
 import orjson
 import pytest
-from test_cluster import git, make_repository
+from stages import git
+from test_cluster import make_repository
 
 from sessionrun.client.cleaning.cache import (
     clean_cache,

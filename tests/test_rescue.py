@@ -8,7 +8,8 @@ from pathlib import Path
 import pytest
 from clusters import SHORT_WORDS, real_cluster
 from conftest import Command, eventually
-from test_cluster import git, is_up, let_go, make_repository, start
+from stages import git
+from test_cluster import is_up, let_go, make_repository, start
 
 from sessionrun.model.places import Place, Repository
 from sessionrun.workspaces.git import Git

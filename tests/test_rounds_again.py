@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import os
 import signal
-import subprocess
 from collections.abc import Mapping
 from dataclasses import replace
 from functools import partial
@@ -14,6 +13,7 @@ import psutil
 import pytest
 from calls import each_call, forked, needs_calls, run_watched
 from conftest import Command, eventually
+from stages import git
 from test_rounds import CountingProject, by_round, junit, only_task, refs
 from test_workspaces import Project
 from test_worktrees import start, wait
@@ -27,11 +27,6 @@ from sessionrun.workspaces.request import Loop, WorkRequest, WorkspaceRequest
 @pytest.fixture
 def project(own_place: Path) -> Project:
     return CountingProject(own_place)
-
-
-def git(path: Path, *words: str) -> str:
-    done = subprocess.run(["git", *words], cwd=path, capture_output=True, text=True, check=True)
-    return done.stdout.strip()
 
 
 def mess_up(path: Path) -> None:

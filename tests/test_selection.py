@@ -4,14 +4,13 @@ from __future__ import annotations
 
 import json
 import shutil
-import subprocess
-from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
 import pytest
 from conftest import Command
 from shown import with_state
+from stages import git
 
 from sessionrun.cli.selecting import Done, act_on_each
 from sessionrun.client.lookup import match_tasks
@@ -214,8 +213,8 @@ def test_an_error_of_one_of_several_is_told_with_it(capsys: pytest.CaptureFixtur
 @pytest.mark.slow
 def test_what_agents_pay_that_read_the_work(sessionrun: Command) -> None:
     """The workflow W2: three tasks with worktrees."""
-    _git(sessionrun.cwd, "init", "-qb", "main")
-    _git(sessionrun.cwd, "-c", "user.name=a", "-c", "user.email=a@b", "commit", "-q", "--allow-empty", "-m", "x")
+    git(sessionrun.cwd, "init", "-qb", "main")
+    git(sessionrun.cwd, "commit", "-q", "--allow-empty", "-m", "x")
     names = ("one", "two", "three")
     plan = {"prompts": [{"id": name, "prompt": f"seq 30 > {name}.txt; echo made"} for name in names]}
     session_id = sessionrun.start(plan, "--worktree")
@@ -243,10 +242,6 @@ def test_selectors_that_act_on_sessions_that_run(sessionrun: Command) -> None:
     assert done.returncode == 124
     done = sessionrun("cancel", "--state", "running")
     assert done.stdout == f"Session: {other}: 1 cancelled\n"
-
-
-def _git(folder: Path, *words: str) -> Sequence[str]:
-    return subprocess.run(["git", *words], cwd=folder, check=True, capture_output=True, text=True).stdout.split()
 
 
 def test_a_line_about_a_session_has_its_name(sessionrun: Command) -> None:

@@ -18,6 +18,7 @@ import pytest
 from asking import BEARER, HOST, TOKEN, Answer, ask
 from browser import Browser, find_browser
 from conftest import Command, eventually
+from stages import begin_repository, git
 from test_report import HOSTILE, Reader
 
 from sessionrun.serve.app import Desk
@@ -266,13 +267,8 @@ def test_without_its_library(tmp_path: Path) -> None:
 @pytest.mark.slow
 def test_a_real_browser(sessionrun: Command, served: tuple[str, int, str], tmp_path: Path) -> None:
     """It sees a task end without loading the page anew, cancels the rest of the session, and lands the work."""
-    for words in (
-        "init -q -b main",
-        "config user.name T",
-        "config user.email t@t",
-        "commit -q --allow-empty -m begin",
-    ):
-        subprocess.run(["git", *words.split()], cwd=sessionrun.cwd, check=True)
+    begin_repository(sessionrun.cwd)
+    git(sessionrun.cwd, "commit", "-q", "--allow-empty", "-m", "begin")
     program = find_browser()
     if program is None:
         pytest.skip("no Chromium is installed")

@@ -181,8 +181,7 @@ def _show_agent(ran: Ran) -> EarlierAgent:
 
 
 def _project_task(state: State, task: TaskState) -> Task:
-    spec, agent = task.spec, state.spec.agents.get(task.agent)
-    place = task.place or _NO_PLACE
+    spec, place, agent = task.spec, task.place or _NO_PLACE, state.spec.agents.get(task.agent)
     held_until, held, held_reason = _hold(state, task)
     return {
         "num": task.num,

@@ -22,7 +22,6 @@ from sessionrun.model.sandbox import Sandbox
 from sessionrun.runtime.dask.placing import place_request
 from sessionrun.runtime.executors.orders import NotSet, look_up
 from sessionrun.store.session import SessionDir
-from sessionrun.walls.argv import Enclosure
 from sessionrun.walls.wish import WallsWish
 from sessionrun.workspaces.companions import make_links, pack_included, place_links, unpack_included
 from sessionrun.workspaces.environments.make import make_environment
@@ -107,9 +106,9 @@ def test_walls_that_a_job_wishes_for_are_those_of_the_node(own_place: Path) -> N
         env={"SESSIONRUN_REPOSITORY": repository.top, "OTHER": "x"},
         room=f"{repository.worktree_dir}/.room-1",
     )
-    request = {"walls": Enclosure((), wish=wish), "workspace": {"walls": wish.folder, "session_id": "s"}}
+    request = {"walls": wish, "workspace": {"walls": wish.folder, "session_id": "s"}}
     placed = orjson.loads(place_request(orjson.dumps(request), repository))
-    there = placed["walls"]["wish"]
+    there = placed["walls"]
     base = there["repository"]["top"].removesuffix("/replica")
     assert base.startswith(NODE_TOKEN)
     assert there["folder"] == placed["workspace"]["walls"] == f"{base}/walls/s/t/a1-walls"
@@ -124,10 +123,9 @@ def test_walls_that_are_only_wished_for_start_nothing(own_place: Path) -> None:
     wish = WallsWish(
         "s", "t/1/1/setup/1", Sandbox("project"), repository, "/w/t", "/f", "/j", "/s", "/results", "/", "/c"
     )
+    request = EnvironmentRequest(str(own_place), str(own_place), "/c", "/c/t", "s/t", walls=wish)
     with pytest.raises(ValueError, match="only wished for"):
-        Enclosure((), wish=wish).wrap("true")
-    request = EnvironmentRequest(str(own_place), str(own_place), "/c", "/c/t", "s/t", walls_wish=wish)
-    assert "only wished for" in str(make_environment(request, own_place).problem)
+        make_environment(request, own_place)
 
 
 def test_included_files_are_those_of_the_checkout_and_no_archive_leads_out(own_place: Path) -> None:

@@ -27,14 +27,13 @@ from test_workspaces import make_repository
 from sessionrun.client.planning.sandboxing import find_filter
 from sessionrun.dialects.convert import Misfit
 from sessionrun.dialects.fields import as_sandbox
-from sessionrun.engine.fold import begin
 from sessionrun.model.keys import JobKey
 from sessionrun.model.places import GitSettings, Place, Repository
 from sessionrun.model.sandbox import Sandbox
 from sessionrun.model.spec import CacheSite, Environment, TaskSpec
-from sessionrun.runtime.disk import DiskWatch
-from sessionrun.runtime.jobs.inside import INSIDE, REPORT, InsideStart
-from sessionrun.runtime.keeper import children, wire
+from sessionrun.runtime.jobs.enclosing import wish_walls
+from sessionrun.runtime.jobs.raising import list_writable
+from sessionrun.runtime.jobs.shared import Site
 from sessionrun.store.codec import build
 from sessionrun.store.session import SessionDir
 from sessionrun.walls import argv as words_of
@@ -42,11 +41,10 @@ from sessionrun.walls.argv import REPORT_FD, Enclosure, Walls, build_argv
 from sessionrun.walls.environment import filter_environment
 from sessionrun.walls.policy import AGENTS, PREFIXES, SECRET_FILES, SECRET_FOLDERS, VARIABLES
 from sessionrun.walls.programs import NOT_INSTALLED, find_folders, find_masks, find_named, is_device, state_of
-from sessionrun.walls.report import Report, agree, parse_report
+from sessionrun.walls.report import REPORT, Report, agree, parse_report
 from sessionrun.walls.space import is_over
 from sessionrun.walls.trial import find_problem
 from sessionrun.workspaces.environments.request import FOLDER, find_target
-from sessionrun.workspaces.request import room_path
 
 WALLS = Walls(
     bwrap="/usr/bin/bwrap",
@@ -414,16 +412,6 @@ def test_a_sandbox_outlives_its_record(sandbox: Sandbox | None) -> None:
         assert build(TaskSpec, record) == task
 
 
-@pytest.mark.parametrize("report", [b"", b"/job/walls-report"])
-def test_a_job_of_walls_travels_in_a_frame_of_its_own(report: bytes) -> None:
-    order = wire.JobOrder("t/1/1/work", 3.0, b"/w", b"", b"/o", b"/e", [b"a", b"b"], [b"K", b"v"], report)
-    fields = wire.unpack(wire.pack(wire.pack_job(order))[4:])
-    assert fields[0] == (b"W" if report else b"J")
-    assert wire.unpack_job(fields) == order
-    opened = {action[1]: action[2] for action in children._file_actions(order)}
-    assert opened == {0: b"/dev/null", 1: b"/o", 2: b"/e", **({words_of.REPORT_FD: report} if report else {})}
-
-
 def test_each_secret_that_is_there_has_a_mask(own_place: Path) -> None:
     home = own_place / "home"
     for name in (*SECRET_FOLDERS, *(state.folder for state in AGENTS.values())):
@@ -553,14 +541,13 @@ def test_what_folders_take_of_the_disk(own_place: Path, make_deep: Callable[[Pat
 
 def test_a_report_is_open_inside_whatever_its_descriptor_was(own_place: Path) -> None:
     report = own_place / REPORT
-    start = InsideStart(("/bin/sh", "-c", f"echo started >&{REPORT_FD}"), {}, str(report))
-    (own_place / INSIDE).write_bytes(orjson.dumps(start))
     program = f"""
 import os, pathlib
-from sessionrun.runtime.jobs.inside import go_inside
+from sessionrun.runtime.jobs.inside import open_report
 while os.open("/dev/null", os.O_RDONLY) < {REPORT_FD - 1}:
     pass
-go_inside(pathlib.Path({str(own_place)!r}))
+open_report(pathlib.Path({str(report)!r}))
+os.execl("/bin/sh", "sh", "-c", "echo started >&{REPORT_FD}")
 """
     subprocess.run([sys.executable, "-c", program], check=True, cwd=Path(__file__).parents[1])
     assert report.read_text() == "started\n"
@@ -576,15 +563,14 @@ def test_all_that_a_task_can_write_counts(own_place: Path) -> None:
     cache = CacheSite(str(own_place / "cache"))
     spec = replace(make_spec(), session_id="s", tasks=(task,), repository=repository, cache=cache)
     session = SessionDir(own_place / "session-s")
-    state = begin(spec).tasks["t"]
-    state.place = Place(worktree=str(worktree), branch="t")
-    watch, jobs, environments = DiskWatch(session), session.path / "jobs" / "t", str(own_place / "cache" / FOLDER)
+    site, jobs = Site(session, lambda: spec), session.path / "jobs" / "t"
+    place, key = Place(worktree=str(worktree), branch="t"), JobKey("t", 1, 1, "work", 1)
+    environments = str(own_place / "cache" / FOLDER)
     all_phases = {str(jobs / "a1-walls"), str(jobs / "walls-state"), str(jobs / "agent"), str(worktree)}
-    found = set(watch._find_folders(spec, JobKey("t", 1, 1, "work", 1), state))
-    assert found == {*all_phases, find_target(environments, "s", "t", 1)}
-    found = set(watch._find_folders(spec, JobKey("t", 1, 1, "prove", 1), state))
-    room = str(room_path(repository, "s/t"))
-    assert found == {*all_phases, room, find_target(environments, "s", "t", 1, in_room=True)}
+    work = wish_walls(site, task, key, place, env={})
+    assert work is not None
+    assert set(list_writable(work)) == {*all_phases, find_target(environments, "s", "t", 1)}
+    assert list_writable(replace(work, room="/room")) == [*list_writable(work), "/room"]
 
 
 def test_the_folders_of_a_program(own_place: Path) -> None:

@@ -286,8 +286,8 @@ def test_an_entry_that_has_changed_is_not_made_anew_from_the_work_of_a_task(
     (tmp_path / "top" / "setup.py").write_text("import tools.helper\n")
     top, target = str(tmp_path / "top"), str(tmp_path / "tasks" / "t")
     request = EnvironmentRequest(top, top, str(tmp_path / "cache"), target, "s/t")
-    request = replace(request, walls=BuildWalls(Mock(), {"PATH": os.environ["PATH"]}, Sandbox("project")))
-    usual = find_digest(replace(request, pristine=True), tmp_path)
+    walls = BuildWalls(Mock(), {"PATH": os.environ["PATH"]}, Sandbox("project"))
+    usual = find_digest(replace(request, pristine=True), tmp_path, walls)
     asked: list[str] = []
 
     def ensure(cache: Path, digest: str, *_: object, **__: object) -> None:
@@ -297,7 +297,7 @@ def test_an_entry_that_has_changed_is_not_made_anew_from_the_work_of_a_task(
     monkeypatch.setattr(make, "find_entry", lambda cache, digest: Mock() if digest == usual else None)
     monkeypatch.setattr(make, "clone", Mock(side_effect=EntryChanged))
     monkeypatch.setattr(make, "ensure_entry", ensure)
-    assert make_environment(request, tmp_path).problem == "not now"
+    assert make_environment(request, tmp_path, walls).problem == "not now"
     assert len(asked) == 1 and asked != [usual]
 
 

@@ -12,12 +12,12 @@ import shutil
 import signal
 import socket
 import subprocess
+import sys
 import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any, ClassVar
-from unittest.mock import Mock
 
 import psutil
 import pytest
@@ -25,8 +25,8 @@ from conftest import eventually, kill_sessions
 from test_cli_worktrees import Project, project_in
 
 from sessionrun.model.keys import JobKey
-from sessionrun.runtime.proxying import Proxying
-from sessionrun.store.networks import DOOR, SOCKET, read_denials
+from sessionrun.runtime.jobs.raising import PROXY
+from sessionrun.store.networks import DOOR, LIST, NETWORK, SOCKET, read_denials
 from sessionrun.store.session import SessionDir
 from sessionrun.walls.policy import AGENTS
 from sessionrun.walls.proxy.hosts import (
@@ -38,7 +38,7 @@ from sessionrun.walls.proxy.hosts import (
     split_authority,
 )
 from sessionrun.walls.proxy.request import BadRequest, parse_head
-from sessionrun.walls.proxy.upstream import Unreachable, find_parent
+from sessionrun.walls.proxy.upstream import Unreachable, find_parent, keep_environment
 from sessionrun.walls.servers import list_rules
 from sessionrun.walls.trial import find_problem
 
@@ -295,27 +295,44 @@ def server() -> Iterator[Server]:
 
 
 class Proxied:
-    """A session's proxy without a session, asked as the forwarder inside asks it."""
+    """Programs that have a proxy, without a session; asked as the forwarder inside asks it."""
 
     def __init__(self, place: Path) -> None:
         place.mkdir()
         self.session = SessionDir(place)
-        self.said: list[object] = []
-        self.proxying = Proxying(self.session, self.said.append)
+        self.programs: list[subprocess.Popen[bytes]] = []
 
-    def open(self, *hosts: str, key: JobKey = KEY) -> Path:
-        return Path(self.proxying.open(key, tuple(make_rule(host) for host in hosts)), SOCKET)
+    def open(self, *hosts: str, key: JobKey = KEY, program: tuple[str, ...] = ("/bin/cat",)) -> Path:
+        """The socket of a program that ends when its standard input does; those of one job come one by one."""
+        folder = self.session.make_job_path(key) / f"{NETWORK}1"
+        socket_path = folder / DOOR / SOCKET
+        (folder / DOOR).mkdir(parents=True, exist_ok=True)
+        (folder / LIST).write_text(json.dumps([list(make_rule(host)) for host in hosts]))
+        self.start(folder, *program)
+        eventually(socket_path.exists)
+        return socket_path
+
+    def start(self, folder: Path, *program: str, **env: str) -> subprocess.Popen[bytes]:
+        environ = {"PATH": os.environ["PATH"], **keep_environment(os.environ), **env}
+        argv = (sys.executable, "-I", "-S", PROXY, str(folder), "-", *program)
+        begun = subprocess.Popen(argv, stdin=subprocess.PIPE, stdout=subprocess.PIPE, env=environ)
+        self.programs.append(begun)
+        return begun
 
     @property
     def process(self) -> psutil.Process:
-        return next(found for found in psutil.Process().children() if str(self.session.path) in found.cmdline())
+        return psutil.Process(self.programs[-1].pid)
+
+    def end(self) -> None:
+        while self.programs:
+            self.programs.pop().communicate(timeout=60)
 
 
 @pytest.fixture
 def proxied(own_place: Path) -> Iterator[Proxied]:
     made = Proxied(own_place / "session-x")
     yield made
-    made.proxying.end()
+    made.end()
 
 
 @contextmanager
@@ -344,18 +361,28 @@ def tunnel_and_get(door: Path, port: int, path: str) -> bytes:
     return ask(door, head.encode())
 
 
-def test_each_proxy_has_a_file_of_its_own_for_what_it_denies(proxied: Proxied) -> None:
-    door = proxied.open("example.org")
+def test_what_programs_of_a_job_are_denied_one_after_the_other_is_counted_together(proxied: Proxied) -> None:
     get = b"GET http://127.0.0.1:1/x HTTP/1.1\r\n\r\n"
-    second = Proxying(proxied.session, proxied.said.append)
-    with connected(door) as waiting:  # has the first one, which retires with its connections
-        second.go_on([KEY])
-        waiting.sendall(get)
-        assert b" 403 " in waiting.recv(1 << 16)
-    assert ask(door, get).startswith(b"HTTP/1.1 403 ")
-    second.end()
-    proxied.proxying.end()
+    for _ in range(2):
+        assert ask(proxied.open("example.org"), get).startswith(b"HTTP/1.1 403 ")
+        proxied.end()
     assert [found["count"] for found in read_denials(proxied.session.path, "t")] == [2]
+
+
+@pytest.mark.parametrize(
+    ("script", "code"), [("exit 3", 3), ("kill -9 $$", -9), ("kill -TERM $PPID; sleep 0.1; exit 0", 0)]
+)
+def test_a_proxy_ends_as_its_program_does(
+    proxied: Proxied, monkeypatch: pytest.MonkeyPatch, script: str, code: int
+) -> None:
+    """The names of the user's own proxy are for ours alone."""
+    monkeypatch.setenv("https_proxy", "http://me:secret@127.0.0.1:9")
+    door = proxied.open("example.org")
+    begun = proxied.start(door.parents[1], "/bin/sh", "-c", f"env; {script}", A="b")
+    printed, _ = begun.communicate(timeout=60)
+    assert begun.returncode == code
+    assert b"A=b\n" in printed and b"secret" not in printed
+    assert not door.exists()
 
 
 def test_a_listed_server_answers_and_no_other(proxied: Proxied, server: Server) -> None:
@@ -374,14 +401,13 @@ def test_a_listed_server_answers_and_no_other(proxied: Proxied, server: Server) 
     assert b"127.1 leads to the private address 127.0.0.1, which is not in the list" in rebound
     assert ask(door, b"nonsense\r\n\r\n").startswith(b"HTTP/1.1 400 ")
     assert server.asked == ["/x", "/x"]
-    proxied.proxying.end()
+    proxied.end()
     assert read_denials(proxied.session.path, "t") == []
     denied = read_denials(proxied.session.path, "u")
     assert [(host["host"], host["port"], host["count"]) for host in denied] == [
         ("127.0.0.1", server.port, 3),
         ("127.1", server.port, 1),
     ]
-    assert not any(str(proxied.session.path) in found.cmdline() for found in psutil.Process().children())
 
 
 @pytest.mark.slow
@@ -403,38 +429,12 @@ def test_a_client_that_hangs_up_leaves_nothing_open(proxied: Proxied, server: Se
 
 
 @pytest.mark.slow
-def test_a_proxy_that_is_killed_is_started_again(proxied: Proxied, server: Server) -> None:
-    door, get = proxied.open("127.0.0.1"), f"GET http://127.0.0.1:{server.port}/x HTTP/1.1\r\n\r\n".encode()
-    assert ask(door, b"GET http://example.org/ HTTP/1.1\r\n\r\n").startswith(b"HTTP/1.1 403")
-    proxied.process.kill()
-    with connected(door) as client:  # what connects in between only waits
-        client.sendall(get)
-        assert client.recv(1000).startswith(b"HTTP/1.0 200")
-    assert ask(door, b"GET http://example.org/ HTTP/1.1\r\n\r\n").startswith(b"HTTP/1.1 403")
-    assert [host["count"] for host in read_denials(proxied.session.path, "t")] == [2]
-    assert proxied.said == ["the proxy has ended (-9): another one is started"]
-
-
-def test_a_job_whose_proxy_cannot_be_started_ends_no_session(
-    proxied: Proxied, server: Server, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    with monkeypatch.context() as patched:
-        patched.setattr(subprocess, "Popen", Mock(side_effect=BlockingIOError))
-        with pytest.raises(BlockingIOError):
-            proxied.open("127.0.0.1")
-    proxied.proxying.shut(KEY)
-    door = proxied.open("127.0.0.1")
-    assert b"from the server" in tunnel_and_get(door, server.port, "/x")
-
-
-@pytest.mark.slow
 def test_many_denials_are_counted_and_bounded(proxied: Proxied) -> None:
     door = proxied.open()
     for number in range(230):
         ask(door, f"GET http://h{number}.example.org/ HTTP/1.1\r\n\r\n".encode())
-    proxied.proxying.shut(KEY)
+    proxied.end()
     assert not door.exists()
-    proxied.proxying.end()
     denied = read_denials(proxied.session.path, "t")
     assert (len(denied), denied[0]["host"], denied[0]["count"]) == (201, "(others)", 30)
 
@@ -463,7 +463,7 @@ def test_a_chain_of_proxies(own_place: Path, monkeypatch: pytest.MonkeyPatch) ->
         assert ask(door, b"GET http://nowhere.example.org/x HTTP/1.1\r\n\r\n").endswith(b"answer")
         assert ask(door, b"CONNECT elsewhere.example.org:443 HTTP/1.1\r\n\r\n").startswith(b"HTTP/1.1 403")
     finally:
-        proxied.proxying.end()
+        proxied.end()
     login = b"Proxy-Authorization: Basic bWU6cHc=\r\n\r\n"
     assert asked[0].startswith(b"CONNECT nowhere.example.org:443 HTTP/1.1\r\n")
     assert asked[1].startswith(b"GET http://nowhere.example.org/x HTTP/1.1\r\n")
@@ -494,11 +494,11 @@ class Walled(Project):
         return [
             process
             for process in psutil.process_iter(["cmdline"])
-            if str(self.directory(session_id)) in (process.info["cmdline"] or ())
+            if any(word.startswith(str(self.directory(session_id))) for word in process.info["cmdline"] or ())
         ]
 
     def proxies(self, session_id: str) -> list[psutil.Process]:
-        return [found for found in self.processes(session_id) if "walls/proxy" in " ".join(found.info["cmdline"])]
+        return [found for found in self.processes(session_id) if PROXY in found.info["cmdline"]]
 
 
 @pytest.fixture
@@ -681,7 +681,6 @@ def test_a_download_goes_on_when_one_of_ours_is_killed(walled: Walled, victim: s
     os.kill(chain[victim], signal.SIGKILL)
     if victim != "root":
         eventually(lambda: walled.supervisor(session_id) != chain["supervisor"])
-        eventually(lambda: [found for found in walled.proxies(session_id) if found.pid != old.pid])
     assert old.is_running()
     walled.server.gate.set()
     assert walled.wait(session_id)["successful"] == 1
@@ -698,7 +697,7 @@ def test_a_download_goes_on_when_all_of_ours_are_killed(walled: Walled) -> None:
     assert len(walled.proxies(session_id)) == 1
     done = walled("resume", session_id)
     assert done.returncode == 0, done.stderr
-    eventually(lambda: len(walled.proxies(session_id)) == 2)
+    assert len(walled.proxies(session_id)) == 1
     walled.server.gate.set()
     walled.wait(session_id)  # how its job ended was seen by nobody
     check_slow(walled, session_id)
@@ -706,7 +705,7 @@ def test_a_download_goes_on_when_all_of_ours_are_killed(walled: Walled) -> None:
 
 
 @pytest.mark.slow
-def test_a_proxy_whose_session_is_gone_leaves_with_the_last_connection(walled: Walled) -> None:
+def test_a_proxy_whose_session_is_gone_leaves_with_its_job(walled: Walled) -> None:
     session_id = walled.begin(
         walled.plan("127.0.0.1", prompt=f"curl -sS http://127.0.0.1:{walled.server.port}/slow | wc -c")
     )
@@ -716,6 +715,17 @@ def test_a_proxy_whose_session_is_gone_leaves_with_the_last_connection(walled: W
     walled.server.gate.set()
     eventually(lambda: not left.is_running())
     eventually(lambda: walled.answer(session_id) == f"{2 * len(PIECE)}\n")
+
+
+@pytest.mark.slow
+def test_a_job_ends_with_its_proxy(walled: Walled) -> None:
+    session_id = walled.begin(walled.plan("127.0.0.1", prompt=slow_and_more(walled)))
+    assert walled.server.half_sent.wait(60)
+    (proxy,) = walled.proxies(session_id)
+    proxy.kill()
+    (task,) = walled.wait(session_id)["tasks"]
+    assert (task["outcome"], task["signal"]) == ("failed", 9)
+    eventually(lambda: not walled.processes(session_id))
 
 
 @pytest.mark.slow

@@ -16,7 +16,7 @@ from hashlib import sha256
 from pathlib import Path
 from typing import IO, Final, NamedTuple
 
-from sessionrun.landing.records import NOT_RUN, GateEnvironment, Gates, LandRequest, digest_target
+from sessionrun.landing.records import NOT_RUN, GateEnvironment, Gates, GateWalls, LandRequest, digest_target
 from sessionrun.landing.slot import lock_path
 from sessionrun.model.errors import SessionrunError
 from sessionrun.model.frozen import frozen
@@ -25,6 +25,7 @@ from sessionrun.workspaces.bringing import bring_files
 from sessionrun.workspaces.environments.make import make_environment
 from sessionrun.workspaces.environments.removal import clear
 from sessionrun.workspaces.environments.request import (
+    BuildWalls,
     EnvironmentProblem,
     EnvironmentRequest,
     Tenant,
@@ -71,6 +72,7 @@ class GateRoom:
     session_id: str
     target: str
     gates: Gates
+    walls: GateWalls
     folder: Path
     files: dict[str, str]
     digest: str
@@ -125,7 +127,7 @@ class GateRoom:
         try:
             with (
                 _print_into(stream),
-                open_environment(wish, self.session_id, self.path, commit, work) as variables,
+                open_environment(wish, self.session_id, self.path, commit, work, self.walls.build) as variables,
             ):
                 return self._run_commands(variables, stream)
         except EnvironmentProblem as error:
@@ -133,7 +135,7 @@ class GateRoom:
             return f"its environment: {error}"[:200]
 
     def _run_commands(self, variables: Mapping[str, str], stream: IO[bytes]) -> str | None:
-        walls = self.gates.walls
+        walls = self.walls.commands
         outer = os.environ if walls is None else walls.env
         environ = {name: value for name, value in outer.items() if name not in _OF_A_REPOSITORY}
         environ |= {**variables, "SESSIONRUN_WORKTREE": str(self.path)}
@@ -160,20 +162,22 @@ def find_prefix(repository: Repository) -> str:
     return f".gate-{whose}-"
 
 
-def open_gates(fence: Fence, request: LandRequest, target: str, old: str) -> GateRoom:
+def open_gates(fence: Fence, request: LandRequest, target: str, old: str, walls: GateWalls) -> GateRoom:
     """The gates of a target that is at the commit `old`.
 
     Raises:
         GitError: git failed.
     """
     gates = request.gates
+    if gates.walls is not None and walls.commands is None:
+        raise ValueError("walls that are only wished for hold nothing")
     names = list_gate_files(gates.commands)
     files = find_blobs(fence.main(), old, names)
     parts = repr((gates.commands, gates.timeout_s, sorted(files.items()), gates.links))
     parts += "" if gates.sandbox is None else f" walls {gates.sandbox}"
     parts += "" if gates.environment is None else f" python {gates.environment.python}"
     digest = sha256(parts.encode("utf-8", "surrogateescape")).hexdigest()[:16]
-    return GateRoom(fence, request.session_id, target, gates, Path(request.folder), files, digest)
+    return GateRoom(fence, request.session_id, target, gates, walls, Path(request.folder), files, digest)
 
 
 def list_gate_files(commands: Sequence[str]) -> list[str]:
@@ -232,7 +236,7 @@ def locate_environment(wish: GateEnvironment, session_id: str, room: Path) -> st
 
 @contextmanager
 def open_environment(
-    wish: GateEnvironment, session_id: str, room: Path, commit: str, folder: Path
+    wish: GateEnvironment, session_id: str, room: Path, commit: str, folder: Path, walls: BuildWalls | None
 ) -> Iterator[Mapping[str, str]]:
     """Make the environment of a room, and remove it after the gates; the variables by which programs find it.
 
@@ -244,6 +248,7 @@ def open_environment(
         room: where the candidate is checked out.
         commit: the candidate.
         folder: for the report and the logs of a build.
+        walls: those that it wishes for.
 
     Raises:
         EnvironmentProblem: it cannot be made.
@@ -264,10 +269,11 @@ def open_environment(
     )
     clear(Path(target))
     try:
-        report = make_environment(request, folder)
+        report = make_environment(request, folder, walls)
         if report.problem is not None:
             raise EnvironmentProblem(report.problem)
-        yield name_variables(target, os.environ.get("PATH") or os.defpath, os.environ)
+        outer = os.environ if walls is None else walls.env
+        yield name_variables(target, outer.get("PATH") or os.defpath, outer)
     finally:
         clear(Path(target))
 

@@ -6,12 +6,13 @@ Must not know git or files.
 from __future__ import annotations
 
 import os
-from typing import Final, Literal
+from typing import Final, Literal, NamedTuple
 
 from sessionrun.model.frozen import frozen
 from sessionrun.model.places import Repository
 from sessionrun.model.sandbox import Sandbox
 from sessionrun.walls.argv import Enclosure
+from sessionrun.walls.wish import WallsWish
 from sessionrun.workspaces.environments.request import BuildWalls
 
 Status = Literal["ready", "landed", "bounced", "waiting", "held", "none"]
@@ -75,7 +76,7 @@ class GateEnvironment:
     session: str
     python: str | None = None
     require_cache: bool = False
-    walls: BuildWalls | None = None
+    walls: WallsWish | None = None
 
 
 @frozen
@@ -91,8 +92,15 @@ class Gates:
     timeout_s: float | None = None
     links: tuple[str, ...] = ()
     environment: GateEnvironment | None = None
-    walls: Enclosure | None = None
+    walls: WallsWish | None = None
     sandbox: Sandbox | None = None
+
+
+class GateWalls(NamedTuple):
+    """The walls that gates wish for, around their commands and around the making of their environment."""
+
+    commands: Enclosure | None = None
+    build: BuildWalls | None = None
 
 
 @frozen

@@ -25,6 +25,7 @@ from sessionrun.landing.records import (
     Checkout,
     Entry,
     Fate,
+    GateWalls,
     Hold,
     LandRequest,
     Report,
@@ -60,13 +61,20 @@ _HOW_TO_RUN: Final = (
 Tell = Callable[[str], None]
 
 
-def land(request: LandRequest, tell: Tell = lambda line: None, *, limit_s: float | None = None) -> Report:
+def land(
+    request: LandRequest,
+    tell: Tell = lambda line: None,
+    *,
+    limit_s: float | None = None,
+    walls: GateWalls = GateWalls(),  # noqa: B008
+) -> Report:
     """Land what is wanted, as far as it goes.
 
     Args:
         request: what, and where.
         tell: is given a line for a person when something takes long.
         limit_s: how long to wait for another landing at most (seconds); None: until it ends.
+        walls: those that the gates wish for.
 
     Raises:
         InputError: there is no such branch.
@@ -83,7 +91,7 @@ def land(request: LandRequest, tell: Tell = lambda line: None, *, limit_s: float
             with open_fence(request.repository, work, limit_s=request.git_limit_s) as fence:
                 remarks = recover(slot, fence)
                 with open_log(folder) as log:
-                    report = Turn(request, slot, fence, log, tell).run()
+                    report = Turn(request, slot, fence, log, tell, walls).run()
         finally:
             remove_tree(work)
     return replace(report, remarks=(*remarks, *report.remarks))
@@ -92,12 +100,15 @@ def land(request: LandRequest, tell: Tell = lambda line: None, *, limit_s: float
 class Turn:
     """The turn of one holder of a slot; it ends with a report."""
 
-    def __init__(self, request: LandRequest, slot: Slot, fence: Fence, log: LandingLog, tell: Tell) -> None:
+    def __init__(
+        self, request: LandRequest, slot: Slot, fence: Fence, log: LandingLog, tell: Tell, walls: GateWalls
+    ) -> None:
         self._request = request
         self._slot = slot
         self._fence = fence
         self._log = log
         self._tell = tell
+        self._walls = walls
         self._git = fence.main()
         self._work = Path(request.folder, WORK)
         self._hold: Hold | None = None
@@ -183,7 +194,7 @@ class Turn:
             self._judge(chain.links[green].entry)
 
     def _open_gates(self, old: str) -> GateRoom:
-        return open_gates(self._fence, self._request, self._slot.target, old)
+        return open_gates(self._fence, self._request, self._slot.target, old, self._walls)
 
     def _passes(self, chain: Chain, count: int) -> bool:
         tree = chain.links[count - 1].tree

@@ -338,8 +338,7 @@ class Job:
     """One process, as plain data; all that an executor sees.
 
     `stdin`, `stdout` and `stderr` are absolute paths; `stdin` None means the null device.  `env` is added to
-    the environment of the executor.  With `report`, a file, the job is inside of walls: `env` is then all that it
-    gets, and descriptor 9 appends to the file.  With `keeps`, processes that it leaves behind run on.
+    the environment of the executor.  With `keeps`, processes that it leaves behind run on.
     """
 
     key: JobKey
@@ -350,7 +349,6 @@ class Job:
     stdin: str | None = None
     env: Mapping[str, str] = field(default_factory=dict)
     stop_grace_s: float = 3.0
-    report: str | None = None
     keeps: bool = False
 
 

@@ -119,9 +119,7 @@ def _run(session: SessionDir, local: LocalExecutor) -> None:
     feeder = _open_feeder(session, spec)
     watches, notifier = tuple(_open_watches(session, spec, jobs)), _open_notifier(session, spec)
     partners = (exports, sharing, feeder, watches, notifier)
-    jobs.proxying.go_on(task.job.key for task in state.tasks.values() if task.job is not None)
     Supervisor(session, state, journal, executor, jobs, SystemClock(), *partners).run(notices)
-    jobs.proxying.end()
 
 
 def _open_executor(session: SessionDir, state: State, local: LocalExecutor) -> Executor:

@@ -1,7 +1,7 @@
 """The files of the network of jobs inside of walls, and what their proxy has denied (see `walls.proxy`).
 
 jobs/<id>/a<attempt>-r<round>-<phase>/network-<n>/
-    list.json  denied-<n>.json  door/socket
+    list.json  denied.json  door/socket
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ NETWORK: Final = "network-"
 LIST: Final = "list.json"
 DOOR: Final = "door"
 SOCKET: Final = "socket"
-DENIED: Final = "denied-"
+DENIED: Final = "denied.json"
 MAX_FILE: Final = 1 << 20
 
 
@@ -28,14 +28,6 @@ def list_networks(job: Path) -> Iterator[Path]:
     number = 1
     while (folder := job / f"{NETWORK}{number}").is_dir():
         yield folder
-        number += 1
-
-
-def list_denied(network: Path) -> Iterator[Path]:
-    """The files with what was denied, one of each process of the proxy."""
-    number = 1
-    while (path := network / f"{DENIED}{number}.json").exists():
-        yield path
         number += 1
 
 
@@ -56,8 +48,7 @@ def read_denials(session: Path, task: str) -> list[dict[str, Any]]:
 def _load_all(jobs: Path) -> Iterator[dict[str, Any]]:
     for job in _list_folders(jobs):
         for network in list_networks(job):
-            for path in list_denied(network):
-                yield from _load(path)
+            yield from _load(network / DENIED)
 
 
 def _list_folders(jobs: Path) -> Iterable[Path]:

@@ -20,7 +20,6 @@ from typing import Final
 
 from sessionrun.model.frozen import frozen
 from sessionrun.model.sandbox import Policy
-from sessionrun.walls.wish import WallsWish
 
 TMP: Final = "/tmp"
 PROMPT: Final = "/run/prompt"
@@ -120,22 +119,14 @@ class Enclosure:
         argv: the words before those of the program.
         env: its variables, all of them.
         tmp: the folder that is /tmp inside.
-        wish: what the machine where the programs run is to make all of this from; it is then empty so far.
     """
 
     argv: tuple[str, ...]
     env: Mapping[str, str] = field(default_factory=dict)
     tmp: str = ""
-    wish: WallsWish | None = None
 
     def wrap(self, *command: str) -> tuple[str, ...]:
-        """The words that start a program inside.
-
-        Raises:
-            ValueError: the walls are only wished for.
-        """
-        if self.wish is not None:
-            raise ValueError("walls that are only wished for hold nothing")
+        """The words that start a program inside."""
         return (*self.argv, *command)
 
     def at(self, directory: str) -> Enclosure:

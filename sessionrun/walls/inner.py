@@ -24,9 +24,6 @@ TYPE_CHECKING = False  # as in `typing`, which takes long to import
 if TYPE_CHECKING:
     import _socket
 
-RETRY_S = 30.0
-"""How long a connection waits for a proxy to come back (seconds)."""
-
 AGAIN_S = 0.1
 
 CALLS = {
@@ -133,13 +130,13 @@ def carry(proxy: str) -> None:
     def join(near: _socket.socket) -> None:
         far = _socket.socket(_socket.AF_UNIX)
         try:
-            if reach(far, proxy):
-                has_come_back = _thread.allocate_lock()
-                has_come_back.acquire()
-                _thread.start_new_thread(come_back, (far, near, has_come_back))
-                pump(near, far)
-                has_come_back.acquire()
-        except RuntimeError:  # as below
+            far.connect(proxy)
+            has_come_back = _thread.allocate_lock()
+            has_come_back.acquire()
+            _thread.start_new_thread(come_back, (far, near, has_come_back))
+            pump(near, far)
+            has_come_back.acquire()
+        except (OSError, RuntimeError):  # as below
             pass
         finally:
             near.close()
@@ -176,21 +173,6 @@ def pump(source: "_socket.socket", sink: "_socket.socket") -> None:
         sink.shutdown(1)  # it is written to no more
     except OSError:
         pass
-
-
-def reach(far: "_socket.socket", proxy: str) -> bool:
-    """Connect to the proxy; for a moment there is none if the process that keeps it was killed."""
-    deadline = time.monotonic() + RETRY_S
-    while True:
-        try:
-            far.connect(proxy)
-            return True
-        except (ConnectionRefusedError, FileNotFoundError):
-            if time.monotonic() > deadline:
-                return False
-            time.sleep(AGAIN_S)
-        except OSError:
-            return False
 
 
 if __name__ == "__main__":

@@ -7,8 +7,12 @@ it writes a program can fail in another way than it did, and as if nothing of it
 from __future__ import annotations
 
 import os
+from typing import Final
 
 from sessionrun.model.frozen import frozen
+
+REPORT: Final = "walls-report"
+"""In the folder of a walled job: what `inner` reports."""
 
 
 @frozen

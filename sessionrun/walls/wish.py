@@ -1,13 +1,14 @@
-"""What walls a job is to have, for the machine on which it runs to build.
+"""What walls a job is to have, for its own process to build (see `runtime.jobs.raising`).
 
 On a node of a cluster the programs, the home directory and its secrets are others than where the session is, so
-what travels is what was asked for, and no words for bubblewrap (see `runtime.jobs.raising`).
+what is written down is what was asked for, and no words for bubblewrap.
 """
 
 from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import field
+from typing import Final
 
 from sessionrun.model.frozen import frozen
 from sessionrun.model.places import Repository
@@ -87,9 +88,16 @@ class WallsWish:
     @property
     def group(self) -> str:
         """The name of the control groups of the job."""
-        return name_group(self.session_id, self.job)
+        return f"sessionrun-{self.session_id}-{self.job.replace('/', '-')}"
 
 
-def name_group(session_id: str, job: str) -> str:
-    """The name of the control groups of a job."""
-    return f"sessionrun-{session_id}-{job.replace('/', '-')}"
+INSIDE: Final = "inside.json"
+"""In the folder of a job that goes on inside: an `InsideStart`."""
+
+
+@frozen
+class InsideStart:
+    """The words of the program, and the walls inside of which it runs."""
+
+    argv: tuple[str, ...]
+    wish: WallsWish

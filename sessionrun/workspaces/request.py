@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import os
 import re
-from collections.abc import Mapping
 from pathlib import Path
 from typing import Final
 
@@ -273,11 +272,9 @@ class WorkRequest:
         argv: the agent.
         first: the folder of the round's first WORK job, which says whether it was done.
         before: the folder of the last round's WORK job, for its patch if no CHECK kept it.
-        env: all variables of the agent; None: those of the job.
     """
 
     loop: Loop
     argv: tuple[str, ...]
     first: str
     before: str
-    env: Mapping[str, str] | None = None

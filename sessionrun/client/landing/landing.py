@@ -94,7 +94,7 @@ def merge(
     _examine_choice(view, chosen, groups, asked.choose, tell)
     request = _make_request(session, view, spec, ready, chosen, asked)
     sandbox = choose_sandbox(spec, asked.sandbox) if asked.gates and not asked.dry_run else None
-    with enclose_request(session, spec, request, sandbox, tell) as request:
+    with enclose_request(session, spec, request, sandbox) as request:
         report, tried = _carry_out(request, groups, asked, tell)
     fates = {fate.task: fate for fate in report.fates}
     fates |= {task: fate for task, fate in reasons.items() if fate is not None}
@@ -185,8 +185,9 @@ def _order_by_needs(tasks: Sequence[Task], graph: Sequence[Task]) -> list[Task]:
 
 def _land(request: LandRequest, tell: Callable[[str], None]) -> Report:
     from sessionrun.landing.turn import land
+    from sessionrun.runtime.jobs.land.land import raise_gates
 
-    return land(request, tell)
+    return land(request, tell, walls=raise_gates(request.gates))
 
 
 def _forecast(request: LandRequest) -> Report:
@@ -312,7 +313,6 @@ def enclose_request(
     spec: SessionSpec,
     request: LandRequest,
     sandbox: Sandbox | None,
-    tell: Callable[[str], None],
 ) -> Iterator[LandRequest]:
     """The request with walls around its gates, for as long as it is carried out.
 
@@ -325,18 +325,15 @@ def enclose_request(
         return
     from sessionrun.runtime.jobs.land.build import enclose_gates
     from sessionrun.runtime.jobs.shared import Site
-    from sessionrun.runtime.jobs.walled_end import leave_groups
-    from sessionrun.runtime.proxying import Proxying
+    from sessionrun.runtime.jobs.walled_end import settle
     from sessionrun.walls.trial import check_spec
     from sessionrun.workspaces.registration import remove_tree
 
     check_spec(replace(spec, tasks=(), template=None, landing=Landing(request.target, sandbox=sandbox)))
     key = JobKey(f".merge-{os.getpid()}", 1, 1, "land", 1)  # no task has such a name
-    proxying = Proxying(session, tell)
-    site = Site(session, lambda: spec, proxying)
+    site = Site(session, lambda: spec)
     try:
         yield replace(request, gates=enclose_gates(site, request.gates, request.target, sandbox, key))
     finally:
-        proxying.end()
-        leave_groups(site, key, sandbox, None)
+        settle(session.job_path(key))
         remove_tree(session.job_path(key).parent)

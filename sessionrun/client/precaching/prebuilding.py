@@ -12,7 +12,6 @@ import sys
 import threading
 import time
 from collections.abc import Callable, Iterable, Iterator, Mapping
-from contextlib import ExitStack
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
@@ -27,9 +26,9 @@ from sessionrun.model.places import Place, Start
 from sessionrun.model.repositories import has_worktree, repository_of
 from sessionrun.model.spec import SessionSpec, TaskSpec
 from sessionrun.runtime.jobs.environment import wall_build, wish_environment
+from sessionrun.runtime.jobs.inside import raise_for_build_if_any
 from sessionrun.runtime.jobs.shared import PROGRAM, Site
 from sessionrun.runtime.launch import CALLER_S_REPOSITORY
-from sessionrun.runtime.proxying import Proxying
 from sessionrun.store.files import make_directories, replace_file
 from sessionrun.store.programs import under_way
 from sessionrun.store.session import SessionDir
@@ -163,15 +162,14 @@ def _build(builds: _Builds, ahead: Ahead, tell: Callable[[Record], None]) -> tup
         with open_folder(Path(ahead.spec.cache.cache_dir)) as (folder, fd):
             spec = _settle_in(ahead.spec, folder)
             asked = _ask_for_checkout(spec, ahead, folder)
-            with open_checkout(asked, ahead.commit, folder, ahead.tests) as top, ExitStack() as stack:
-                session = SessionDir(folder / "session")
-                proxying = Proxying(session, lambda line: None)
-                stack.callback(proxying.end)
-                site = Site(session, lambda: spec, proxying)
+            with open_checkout(asked, ahead.commit, folder, ahead.tests) as top:
+                site = Site(SessionDir(folder / "session"), lambda: spec)
                 request, environ = _ask_for_environment(site, ahead, top), _choose_variables(ahead.task)
                 log = folder / "log"
                 make_directories(log, 0o700)
-                record["digest"] = digest = find_digest(request, log, environ)
+                record["digest"] = digest = find_digest(
+                    request, log, raise_for_build_if_any(request.walls), environ
+                )
                 if not builds.take(digest):
                     return ahead, record
                 record |= _make(request, digest, log, environ, fd, partial(tell, dict(record)))

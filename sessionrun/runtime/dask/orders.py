@@ -25,10 +25,10 @@ from sessionrun.model.spec import Job
 from sessionrun.model.upstreams import is_commit
 from sessionrun.runtime.dask.placing import PLACED, find_replica, place_request
 from sessionrun.runtime.executors.orders import describe_job
-from sessionrun.runtime.jobs.inside import INSIDE
 from sessionrun.store.files import open_regular, read_regular
 from sessionrun.store.jobfiles import REQUEST, load_request
 from sessionrun.store.session import SessionDir
+from sessionrun.walls.wish import INSIDE
 from sessionrun.workspaces.companions import ARCHIVE, pack_included, place_links
 from sessionrun.workspaces.environments.removal import PHASES
 from sessionrun.workspaces.environments.request import WISH as ENVIRONMENT

@@ -20,8 +20,8 @@ from sessionrun.cluster.messages import Message
 from sessionrun.model.cluster import NODE_TOKEN
 from sessionrun.model.places import Place, Repository
 from sessionrun.runtime.jobs.check.known import WALLS as KNOWN_WALLS
-from sessionrun.runtime.jobs.inside import INSIDE
 from sessionrun.store.jobfiles import REQUEST
+from sessionrun.walls.wish import INSIDE
 from sessionrun.workspaces.companions import place_links
 from sessionrun.workspaces.environments.request import WISH as ENVIRONMENT
 from sessionrun.workspaces.environments.version import find_tag_behind
@@ -76,7 +76,7 @@ def _place_record(record: Message, here: Repository, there: Repository, place: P
             placed |= {"mirror": None, "tag": find_tag_behind(record["mirror"], record["commit"])}
     if isinstance(record.get("known"), str):  # of a PROVE: tasks that a node has share what their proofs find out
         placed["known"] = str(Path(there.top).with_name("proofs") / record["workspace"]["session_id"])
-    for name in ("loop", "workspace", "environment", "verification", "walls", "wish", "walls_wish"):
+    for name in ("loop", "workspace", "environment", "verification", "walls", "wish"):
         if isinstance(record.get(name), dict):
             placed[name] = _place_record(record[name], here, there, place)
     return placed

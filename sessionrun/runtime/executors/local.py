@@ -5,7 +5,6 @@ The keeper does the work (see `sessionrun.runtime.keeper`); here jobs become fra
 
 from __future__ import annotations
 
-import os
 import select
 import socket
 import time
@@ -131,4 +130,4 @@ def greet(connection: Connection) -> tuple[int, int, int, list[list[bytes]]]:
 
 
 def _order(job: Job) -> JobOrder:
-    return read_job(describe_job(job))._replace(report=os.fsencode(job.report or ""), keeps=job.keeps)
+    return read_job(describe_job(job))._replace(keeps=job.keeps)

@@ -30,7 +30,7 @@ class NotSet(Exception):
 
 
 def describe_job(job: Job) -> dict[str, Any]:
-    """A job as JSON; its walls and what it may leave behind are of one machine, and not in it."""
+    """A job as JSON; what it may leave behind is of one machine, and not in it."""
     return {
         "key": job.key.text(),
         "grace_s": job.stop_grace_s,
@@ -90,6 +90,11 @@ def look_up(env: Mapping[str, str], environ: Mapping[str, str]) -> dict[str, str
         NotSet: one has none.
     """
     return {name: _find(name, value, environ) for name, value in env.items()}
+
+
+def list_named(env: Mapping[str, str]) -> dict[str, str]:
+    """Those variables that are given by name."""
+    return {name: value for name, value in env.items() if _BY_NAME.fullmatch(value)}
 
 
 def _find(name: str, value: str, environ: Mapping[str, str]) -> str:

@@ -26,4 +26,4 @@ def begin_work(request: WorkRequest, folder: Path) -> NoReturn:
         raise
     for number in (signal.SIGPIPE, signal.SIGXFSZ):  # Python ignores them, and an agent would inherit that
         signal.signal(number, signal.SIG_DFL)
-    os.execvpe(request.argv[0], request.argv, os.environ if request.env is None else dict(request.env))
+    os.execvp(request.argv[0], request.argv)

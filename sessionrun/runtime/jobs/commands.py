@@ -24,7 +24,7 @@ AND_THEN: Final = "\n(exit $?)\n"
 AND_SETTLE: Final = '"$0" -ec "$1" || exit; shift; exec "$@"'
 """A script, and if it passes a program, which sees nothing of what the script did to its shell."""
 
-INSIDE_AND_SETTLE: Final = '"$1" "$2" inside "$3" || exit; "$0" -c "$4"; shift 4; exec "$@"'
+INSIDE_AND_SETTLE: Final = '"$1" "$2" "$3" "$4" || exit; "$0" -c "$5"; shift 5; exec "$@"'
 """The same with a script inside of walls, which a program of ours builds, and then a line that cannot fail."""
 
 EACH: Final = 'for command; do "$0" -ec "$command" || exit; done'
@@ -45,12 +45,10 @@ def build_setup(site: Site, state: TaskState, key: JobKey) -> Job:
     settling = site.ask(key, make_request(site, state, key), cwd="")
     folder = site.session.make_job_path(key)
     if state.spec.sandbox is not None:
-        from sessionrun.runtime.jobs.enclosing import ask_inside, enclose_commands  # only walled tasks need it
+        from sessionrun.runtime.jobs.enclosing import begin_outside, wish_commands  # only walled tasks need it
 
-        inside = ask_inside(site, state, key, (SHELL, "-ec", script))
-        baseline = (
-            "" if known is None else ask_baseline(known, folder, PROGRAM, enclose_commands(site, state, key))
-        )
+        inside = begin_outside(wish_commands(site, state, key, reports=True), (SHELL, "-ec", script))
+        baseline = "" if known is None else ask_baseline(known, folder, PROGRAM, wish_commands(site, state, key))
         words = (SHELL, "-c", INSIDE_AND_SETTLE, SHELL, *inside, baseline, *settling.argv)
         return _build(site, state, key, words)
     if known is not None:

@@ -55,13 +55,16 @@ def begin_with_environment(site: Site, state: TaskState, job: Job) -> Job:
 def wall_build(
     site: Site, request: EnvironmentRequest, task: TaskSpec, key: JobKey, place: Place, git: str | None = None
 ) -> EnvironmentRequest:
-    """The request with the walls inside of which the environment is built, if any; see `enclosing.wish_build`."""
+    """The request with the walls inside of which the environment is built, if any.
+
+    `git` is the repository of the room in which the project lies; None: it is in the task's worktree.
+    """
     if task.sandbox is None:
         return request
-    from sessionrun.runtime.jobs.enclosing import build_inside, wish_build  # only walled tasks need it
+    from sessionrun.runtime.jobs.enclosing import wish_walls  # only walled tasks need it
 
-    env = site.environment_outside(task, key, place)
-    return build_inside(site, key, request, wish_build(site, task, key, place, env=env, git=git))
+    env = site.environment_of(replace(task, environment=None), key, place)
+    return replace(request, walls=wish_walls(site, task, key, place, env=env, git=git))
 
 
 def wish_environment(

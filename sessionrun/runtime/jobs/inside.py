@@ -1,86 +1,75 @@
-"""A job that begins outside and goes on inside of walls: its process becomes bubblewrap.
-
-On a node of a cluster it first builds the walls, for only there it is known of what.
-"""
+"""A job that begins outside and goes on inside of walls: its process builds them, and becomes bubblewrap."""
 
 from __future__ import annotations
 
 import os
-import signal
-import subprocess
-from collections.abc import Mapping
+import sys
 from pathlib import Path
-from typing import Final, NoReturn
+from typing import NoReturn
 
-from sessionrun.model.frozen import frozen
 from sessionrun.store.files import open_regular
 from sessionrun.store.jobfiles import load_record
 from sessionrun.store.processes import JOB_MARKER
 from sessionrun.walls.argv import REPORT_FD, Enclosure
-from sessionrun.walls.wish import WallsWish
-
-REPORT: Final = "walls-report"
-"""In the folder of a walled job: what `inner` reports."""
-
-INSIDE: Final = "inside.json"
-"""In the folder of such a job: an `InsideStart`."""
+from sessionrun.walls.report import REPORT
+from sessionrun.walls.wish import INSIDE, InsideStart, WallsWish
+from sessionrun.workspaces.environments.request import BuildWalls, EnvironmentReport, load_wish
 
 
-@frozen
-class InsideStart:
-    """What the process becomes: its words, all of its variables, and the file for the report of `inner`.
-
-    With a `wish` the walls are still to be built: the words are then those of the program alone.
-    """
-
-    argv: tuple[str, ...]
-    env: Mapping[str, str]
-    report: str
-    wish: WallsWish | None = None
-
-
-def go_inside(folder: Path) -> int:
-    """Become bubblewrap; where the way into the network is this process's own, wait for it instead.
+def go_inside(folder: Path) -> NoReturn:
+    """Become bubblewrap, or the proxy that starts it.
 
     Raises:
         SessionrunError: the walls cannot be built.
         JobFileError, OSError: it cannot be started.
     """
     start = load_record(folder / INSIDE, InsideStart)
-    if start.wish is None:
-        _open_report(start.report)
-        _become(start.argv, start.env)
-    from sessionrun.runtime.jobs.elsewhere import open_walls  # nothing else needs it where the session is
-
-    _open_report(start.report)
-    with open_walls(start.wish) as walls:
-        if start.wish.sandbox.network != "proxy":
-            _become(walls.wrap(*start.argv), walls.env)
-        return _wait_for(start, walls)
-
-
-def _wait_for(start: InsideStart, walls: Enclosure) -> int:
-    """Run bubblewrap as a child, and end as it does; the exit code."""
-    for number in (signal.SIGTERM, signal.SIGINT, signal.SIGHUP):
-        signal.signal(number, lambda number, frame: None)  # they are meant for the program
+    open_report(folder / REPORT)
+    walls = raise_if_any(start.wish)
+    assert walls is not None
     argv = walls.wrap(*start.argv)
-    code = subprocess.Popen(argv, env=_mark(walls.env), pass_fds=(REPORT_FD,)).wait()
-    if code < 0:
-        signal.signal(-code, signal.SIG_DFL)
-        os.kill(os.getpid(), -code)
-    return code
+    marker = {name: os.environ[name] for name in (JOB_MARKER,) if name in os.environ}  # processes are found by it
+    os.execve(argv[0], argv, {**walls.env, **marker})
 
 
-def _become(argv: tuple[str, ...], env: Mapping[str, str]) -> NoReturn:
-    os.execve(argv[0], argv, _mark(env))
+def open_report(path: Path) -> None:
+    """Open the file of the report as the descriptor that `inner` is given."""
+    os.dup2(open_regular(path, os.O_WRONLY | os.O_CREAT | os.O_APPEND), REPORT_FD)
+    os.set_inheritable(REPORT_FD, True)  # if it was the same, dup2 changes nothing
 
 
-def _open_report(path: str) -> None:
-    fd = open_regular(path, os.O_WRONLY | os.O_CREAT | os.O_APPEND)
-    os.dup2(fd, REPORT_FD)
-    os.set_inheritable(REPORT_FD, True)  # if it is the same, dup2 changes nothing
+def raise_if_any(wish: WallsWish | None) -> Enclosure | None:
+    """How the programs of a job of this process are started inside; None: outside.
+
+    Raises:
+        SessionrunError, OSError: walls are wished for, and cannot be had here.
+    """
+    if wish is None:
+        return None
+    from sessionrun.runtime.jobs.raising import raise_walls  # only walled tasks need it
+
+    return raise_walls(wish)
 
 
-def _mark(env: Mapping[str, str]) -> dict[str, str]:
-    """The variables with the one by which processes of a job are found."""
-    return {**env, **({JOB_MARKER: os.environ[JOB_MARKER]} if JOB_MARKER in os.environ else {})}
+def raise_for_build_if_any(wish: WallsWish | None) -> BuildWalls | None:
+    """The same around the build of an environment."""
+    if wish is None:
+        return None
+    from sessionrun.runtime.jobs.raising import raise_for_build
+
+    return raise_for_build(wish)
+
+
+def make_environment(folder: Path) -> EnvironmentReport:
+    """Make the environment that a SETUP begins with, and leave a report.
+
+    Raises:
+        SessionrunError, OSError: the request cannot be used, or its walls not be built.
+    """
+    from sessionrun.workspaces.environments.make import make_environment as make
+
+    request = load_wish(folder)
+    report = make(request, folder, raise_for_build_if_any(request.walls))
+    if report.problem is not None:
+        print(f"environment: {report.problem}", file=sys.stderr)
+    return report

@@ -16,7 +16,7 @@ from typing import Any, Final
 import orjson
 
 from sessionrun.model.frozen import frozen
-from sessionrun.runtime.mishaps import log
+from sessionrun.runtime.keeper.command import say
 from sessionrun.store import locks
 from sessionrun.store.files import read_regular, replace_file
 
@@ -89,7 +89,7 @@ def _take_one(entry: Copied) -> bool:
     try:
         return _replace(entry, new)
     except OSError as error:
-        log(f"{entry.users} cannot be replaced: {error.strerror}; what an agent renewed is {entry.copy}")
+        say(f"{entry.users} cannot be replaced: {error.strerror}; what an agent renewed is {entry.copy}")
         return False
 
 

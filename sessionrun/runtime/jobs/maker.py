@@ -42,8 +42,6 @@ from sessionrun.runtime.jobs.work import (
     read_traces,
 )
 from sessionrun.runtime.jobs.workspace import build_workspace, judge_workspace
-from sessionrun.runtime.keeper.command import say
-from sessionrun.runtime.proxying import Proxying
 from sessionrun.store.session import SessionDir
 
 
@@ -63,8 +61,7 @@ class JobMaker:
             spec: what was asked for, or what tells it while more may be asked for.
             clock: wall time in seconds since the epoch.
         """
-        self.proxying = Proxying(session, say)
-        self._site = Site(session, spec if callable(spec) else lambda: spec, self.proxying)
+        self._site = Site(session, spec if callable(spec) else lambda: spec)
         self._clock = clock
 
     def build(self, state: TaskState, key: JobKey, tasks: Mapping[str, TaskState]) -> Job:
@@ -79,13 +76,6 @@ class JobMaker:
             OSError: the session directory cannot be written.
             NoSpace: a worktree is wanted and the disk is nearly full.
         """
-        try:
-            return self._build_phase(state, key, tasks)
-        except BaseException:
-            self.proxying.shut(key)
-            raise
-
-    def _build_phase(self, state: TaskState, key: JobKey, tasks: Mapping[str, TaskState]) -> Job:
         if key.phase == "work":
             return build_work(self._site, state, key, tasks)
         if key.phase == "setup":
@@ -102,10 +92,9 @@ class JobMaker:
 
     def judge(self, state: TaskState, ended: Exit) -> JobFinished:
         """The verdict on an ended job; renders a structured stream into the task's answer file."""
-        self.proxying.shut(ended.key)
         no_walls = None
         if state.spec.sandbox is not None:
-            from sessionrun.runtime.jobs.walled_end import leave_groups, take_report  # only walled tasks need it
+            from sessionrun.runtime.jobs.walled_end import name_full, take_report  # only walled tasks need it
 
             ended, no_walls = take_report(self._site, ended, state.spec.sandbox)
         ran = ended.key.phase == "work" and ended.errno is None
@@ -121,7 +110,7 @@ class JobMaker:
             commands = ", ".join(left.command for left in ended.left)
             problem = Problem(LEFT_RUNNING, f"it was still running when its agent ended: {commands}")
         if state.spec.sandbox is not None:
-            problem = leave_groups(self._site, ended.key, state.spec.sandbox, problem)
+            problem = name_full(self._site, ended.key, state.spec.sandbox, problem)
         judged = Judged(no_walls) if no_walls else self._judge_phase(state, ended, problem)
         limit_ends = None
         if problem is not None:
@@ -143,10 +132,9 @@ class JobMaker:
         """
         key, agent = lost.key, self._site.agent_of(state)
         if lost.gone and state.spec.sandbox is not None:
-            from sessionrun.runtime.jobs.logins import LOGINS, take_back  # only walled tasks need it
+            from sessionrun.runtime.jobs.walled_end import settle  # only walled tasks need it
 
-            take_back(self._site.session.job_path(key) / LOGINS)
-        self.proxying.shut(key)
+            settle(self._site.session.job_path(key))
         if key.phase == "release" and uses_replicas(self._site.spec.cluster):
             from sessionrun.runtime.jobs.homecoming import judge_left_behind  # few sessions have a cluster
 

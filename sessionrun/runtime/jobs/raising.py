@@ -1,29 +1,33 @@
-"""Builds the walls that a job is to have (`walls.wish`) on the machine where it runs: from what lies there they
-become words for bubblewrap.
-
-Where the session is, the supervisor calls this; on a node of a cluster the job's own process.
+"""Builds the walls that a job is to have (`walls.wish`): from what lies on its machine they become words for
+bubblewrap.  The job's own process does that, with the variables of the session, and none of the task's: by these
+it could run what the task has planted.
 """
 
 from __future__ import annotations
 
 import os
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+import sys
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
-from typing import TypeAlias
+from typing import Final
+
+import orjson
 
 from sessionrun.model.errors import SessionrunError
 from sessionrun.model.sandbox import Policy
+from sessionrun.runtime.executors.orders import NotSet, look_up
 from sessionrun.runtime.jobs.agent_state import add_state, list_more_settings, locate_state
 from sessionrun.runtime.jobs.logins import LOGINS
 from sessionrun.store import index
-from sessionrun.store.files import make_directories
+from sessionrun.store.files import make_directories, replace_file
+from sessionrun.store.networks import DOOR, LIST, NETWORK, list_networks
 from sessionrun.store.session import AGENT_DIR, WALLS_STATE
-from sessionrun.walls import inner
+from sessionrun.walls import inner, proxy
 from sessionrun.walls.argv import PROMPT, REPORT_FD, TMP_FOLDER, VIEW_FOLDER, Enclosure, Walls, build_argv
 from sessionrun.walls.clearing import clear_ways
 from sessionrun.walls.environment import filter_environment
-from sessionrun.walls.groups import enter_groups
+from sessionrun.walls.groups import GROUPS, enter_groups
 from sessionrun.walls.policy import AgentState
 from sessionrun.walls.programs import (
     NOT_INSTALLED,
@@ -39,24 +43,27 @@ from sessionrun.walls.programs import (
     state_of,
 )
 from sessionrun.walls.proxy.hosts import Rule
+from sessionrun.walls.proxy.upstream import keep_environment
 from sessionrun.walls.servers import list_rules
+from sessionrun.walls.space import FOLDERS
+from sessionrun.walls.trial import find_wish_problem
 from sessionrun.walls.wish import WallsWish
 from sessionrun.workspaces.environments.interpreter import list_programs
 from sessionrun.workspaces.environments.request import BuildWalls
 from sessionrun.workspaces.links import find_target
 from sessionrun.workspaces.view import list_alternates
 
-OpenDoor: TypeAlias = Callable[[tuple[Rule, ...]], str]
-"""Opens a way to the hosts of a list; returns the folder of its socket."""
+PROXY: Final = os.path.join(os.path.dirname(os.path.abspath(proxy.__file__)), "__main__.py")
 
 
-def raise_walls(wish: WallsWish, open_door: OpenDoor | None) -> Enclosure:
+def raise_walls(wish: WallsWish) -> Enclosure:
     """How the programs of a job are started inside.
 
     Raises:
         SessionrunError: walls cannot be had here.
         OSError: what they need cannot be made.
     """
+    wish = _settle(wish)
     agent = wish.agent
     state = None if agent is None else state_of(agent.argv[0])
     built, env = _build(wish), wish.env
@@ -72,15 +79,15 @@ def raise_walls(wish: WallsWish, open_door: OpenDoor | None) -> Enclosure:
         built = replace(built, binds=(*built.binds, *_find_own_folders(wish)))
     if wish.prompt is not None:
         built = replace(built, ro_binds=(*built.ro_binds, (wish.prompt, PROMPT)))
-    built, inside = _connect(wish, built, env, state, open_door)
+    built, inside, before = _connect(wish, built, env, state)
     clear_ways(built)
     report = REPORT_FD if wish.reports else None
     stdin = PROMPT if wish.prompt is not None and wish.on_stdin else None
     argv = build_argv(built, wish.begins_in, report=report, stdin=stdin, dies_with_us=not wish.outlives_us)
-    return Enclosure((*enter_groups(wish.group, wish.sandbox), *argv), inside, built.tmp)
+    return Enclosure((*before, *enter_groups(wish.group, wish.sandbox), *argv), inside, built.tmp)
 
 
-def raise_for_build(wish: WallsWish, open_door: OpenDoor | None) -> BuildWalls:
+def raise_for_build(wish: WallsWish) -> BuildWalls:
     """The walls around the build of a task's environment.
 
     What a build writes is added when it begins.  It sees no worktree, and the repository can only be read.
@@ -88,24 +95,59 @@ def raise_for_build(wish: WallsWish, open_door: OpenDoor | None) -> BuildWalls:
     Raises:
         SessionrunError, OSError: as `raise_walls`.
     """
+    wish = _settle(wish)
     shown = () if wish.git is None else ((wish.git, wish.git),)
     built = replace(_build(wish), worktree=None, view=None, binds=(), ro_binds=shown)
-    built, inside = _connect(wish, built, wish.env, None, open_door)
-    return BuildWalls(built, inside, wish.sandbox, enter_groups(wish.group, wish.sandbox))
+    built, inside, before = _connect(wish, built, wish.env, None)
+    return BuildWalls(built, inside, wish.sandbox, (*before, *enter_groups(wish.group, wish.sandbox)))
+
+
+def _settle(wish: WallsWish) -> WallsWish:
+    """The wish with the variables that are given by name; what the end of the job has to know is written down.
+
+    Raises:
+        SessionrunError: it cannot be fulfilled on this machine.
+        OSError: the job's folder cannot be written.
+    """
+    problem = find_wish_problem(wish.sandbox)
+    if problem is not None:
+        raise SessionrunError(problem)
+    try:
+        env = look_up(wish.env, os.environ)
+    except NotSet as error:
+        raise SessionrunError(str(error)) from None
+    if wish.sandbox.memory is not None or wish.sandbox.cpus is not None:
+        replace_file(Path(wish.record, GROUPS), os.fsencode(wish.group), durable=False)
+    if wish.sandbox.disk is not None:
+        replace_file(Path(wish.record, FOLDERS), orjson.dumps(list_writable(wish)), durable=False)
+    return replace(wish, env=env)
+
+
+def list_writable(wish: WallsWish) -> list[str]:
+    """What a job can write: it counts for the limit of the disk (see `runtime.disk`)."""
+    state = os.path.join(os.path.dirname(wish.folder), WALLS_STATE)
+    beside = (state, os.path.join(os.path.dirname(wish.record), AGENT_DIR))
+    return [
+        path for path in (wish.folder, *beside, wish.worktree, wish.environment, wish.room) if path is not None
+    ]
 
 
 def _connect(
-    wish: WallsWish, built: Walls, env: Mapping[str, str], state: AgentState | None, open_door: OpenDoor | None
-) -> tuple[Walls, Mapping[str, str]]:
-    """The walls with their way into the network, and the variables inside."""
+    wish: WallsWish, built: Walls, env: Mapping[str, str], state: AgentState | None
+) -> tuple[Walls, Mapping[str, str], tuple[str, ...]]:
+    """The walls with their way into the network, the variables inside, and the words of what runs outside."""
     prefixes, proxied = state.prefixes if state else (), wish.sandbox.network == "proxy"
     env = {"HOME": built.home, **env}
     inside = filter_environment(os.environ, env, prefixes=prefixes, names=wish.sandbox.env, proxied=proxied)
     if not proxied:
-        return built, inside
-    if open_door is None:
-        raise SessionrunError("there is no proxy here")
-    return replace(built, proxy=open_door(_list_rules(wish, state, inside))), inside
+        return built, inside, ()
+    record = Path(wish.record)
+    folder = record / f"{NETWORK}{1 + sum(1 for _ in list_networks(record))}"
+    make_directories(folder / DOOR, 0o700)
+    rules = _list_rules(wish, state, inside)
+    replace_file(folder / LIST, orjson.dumps([list(rule) for rule in rules]), durable=False)
+    before = (sys.executable, "-I", "-S", PROXY, str(folder), "-" if wish.outlives_us else "1")
+    return replace(built, proxy=str(folder / DOOR)), {**inside, **keep_environment(os.environ)}, before
 
 
 def _list_rules(wish: WallsWish, state: AgentState | None, inside: Mapping[str, str]) -> tuple[Rule, ...]:

@@ -2,9 +2,6 @@
 
 from __future__ import annotations
 
-import os
-from dataclasses import replace
-
 from sessionrun.engine.task import TaskState
 from sessionrun.model.keys import JobKey
 from sessionrun.model.repositories import has_worktree
@@ -47,8 +44,5 @@ def take_back_first(site: Site, state: TaskState, job: Job) -> Job:
         argv=job.argv,
         first=str(site.session.make_job_path(key._replace(start=1))),
         before=str(site.session.make_job_path(before)),
-        env=None if state.spec.sandbox is None else job.env,
     )
-    if state.spec.sandbox is not None:  # git must not be one of the task's programs
-        job = replace(job, env={**job.env, "PATH": os.environ.get("PATH") or os.defpath})
     return site.wrap(job, request)

@@ -20,7 +20,7 @@ from sessionrun.model.keys import JobKey
 from sessionrun.model.places import Place
 from sessionrun.model.repositories import repository_of
 from sessionrun.model.spec import DEPTH_VARIABLE, AgentSpec, Job, ProofVerdict, SessionSpec, TaskSpec
-from sessionrun.runtime.proxying import Proxying
+from sessionrun.runtime.executors.orders import list_named
 from sessionrun.store.files import replace_file
 from sessionrun.store.jobfiles import REQUEST
 from sessionrun.store.session import SessionDir
@@ -60,16 +60,11 @@ class Site:
 
     session: SessionDir
     read_spec: Callable[[], SessionSpec]
-    proxying: Proxying | None = None
 
     @property
     def spec(self) -> SessionSpec:
         """What was asked for, with what was added since."""
         return self.read_spec()
-
-    def is_elsewhere(self, key: JobKey) -> bool:
-        """Whether a job runs on a node of a cluster, of which this machine knows nothing."""
-        return self.spec.cluster is not None and key.phase != "land"
 
     def agent_of(self, state: TaskState) -> AgentSpec:
         """The agent whose turn it is."""
@@ -87,8 +82,11 @@ class Site:
         return cwd if outside else os.path.normpath(os.path.join(place.worktree, inside))
 
     def environment_outside(self, task: TaskSpec, key: JobKey, place: Place | None) -> Mapping[str, str]:
-        """The same for a program of ours beside the walls of a task, which must start no program of the task's."""
-        return self.environment_of(task if task.sandbox is None else replace(task, environment=None), key, place)
+        """The same for a program of ours beside the walls of a task: by PATH or PYTHONPATH it could run what
+        the task has planted.  Those that are given by name stay: the executor says if one is not set.
+        """
+        own = self.environment_of(task, key, place)
+        return own if task.sandbox is None else list_named(own)
 
     def environment_of(self, task: TaskSpec, key: JobKey, place: Place | None) -> Mapping[str, str]:
         """The variables that a job of the task is given beside the session's own."""

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import os
+from contextlib import suppress
 from dataclasses import replace
+from pathlib import Path
 from typing import Final
 
 from sessionrun.agents.verdict import Problem
@@ -12,30 +14,35 @@ from sessionrun.model.keys import JobKey
 from sessionrun.model.sandbox import Sandbox
 from sessionrun.model.units import format_size
 from sessionrun.runtime.executors.protocol import Exit
-from sessionrun.runtime.jobs.inside import REPORT
 from sessionrun.runtime.jobs.logins import LOGINS, take_back
 from sessionrun.runtime.jobs.shared import Site
-from sessionrun.store.files import read_regular
+from sessionrun.store.files import read_regular, replace_file
 from sessionrun.store.jobfiles import read_tail
-from sessionrun.walls.groups import FULL, drop_groups, was_full
-from sessionrun.walls.report import agree, parse_report
+from sessionrun.walls.groups import FULL, GROUPS, drop_groups, was_full
+from sessionrun.walls.report import REPORT, agree, parse_report
 from sessionrun.walls.space import FILLED
-from sessionrun.walls.wish import name_group
 
 NOT_EXECUTED: Final = 127
 """The exit code of `inner` where the program could not be executed."""
 
 _MAX_REPORT: Final = 1 << 16
+_MAX_NAME: Final = 4096
 
 
-def leave_groups(site: Site, key: JobKey, sandbox: Sandbox, problem: Problem | None) -> Problem | None:
-    """The problem of a walled job that has ended, if the limit of its memory is the reason; its groups go."""
-    if sandbox.memory is None and sandbox.cpus is None:
-        return problem
-    name = name_group(site.spec.session_id, key.text())
-    full = was_full(name) or os.path.lexists(site.session.job_path(key) / FULL)
-    drop_groups(name)
-    if problem is None or not full or sandbox.memory is None:
+def settle(folder: Path) -> None:
+    """When a job has ended on this machine, or was lost: what it renewed of log-ins is kept, its groups go."""
+    take_back(folder / LOGINS)
+    with suppress(OSError):
+        name = os.fsdecode(read_regular(folder / GROUPS, _MAX_NAME))
+        if was_full(name):
+            replace_file(folder / FULL, b"", durable=False)
+        drop_groups(name)
+        os.unlink(folder / GROUPS)
+
+
+def name_full(site: Site, key: JobKey, sandbox: Sandbox, problem: Problem | None) -> Problem | None:
+    """The problem of a walled job that has ended, if the limit of its memory is the reason."""
+    if problem is None or sandbox.memory is None or not os.path.lexists(site.session.job_path(key) / FULL):
         return problem
     return Problem("oom", f"its walls let it have {sandbox.memory >> 20} MiB of memory, and it wanted more")
 
@@ -43,12 +50,12 @@ def leave_groups(site: Site, key: JobKey, sandbox: Sandbox, problem: Problem | N
 def take_report(site: Site, ended: Exit, sandbox: Sandbox) -> tuple[Exit, Problem | None]:
     """The end of a walled job as it was inside, and what was wrong with its walls; others are as they were.
 
-    What the job renewed of its agent's log-ins is taken back first.  If its node has ended it for the limit of
+    What it leaves on this machine is settled first.  If its node has ended it for the limit of
     the disk, that is the problem; where the session is, this limit is a timer of the engine.
     """
-    if not uses_replicas(site.spec.cluster):  # a node does that itself, with log-ins of its own
-        take_back(site.session.job_path(ended.key) / LOGINS)
     folder = site.session.job_path(ended.key)
+    if not uses_replicas(site.spec.cluster):  # a node does that itself, with log-ins of its own
+        settle(folder)
     if os.path.lexists(folder / FILLED):
         most = format_size(sandbox.disk or 0)
         return ended, Problem("disk_limit", f"what it can write came to more than {most}")

@@ -173,7 +173,7 @@ def read_traces(site: Site, state: TaskState, key: JobKey) -> Traces:
     if not table.has_stream(agent):
         return Traces(table.read_result(agent.output, answer, errors), stderr)
     result = table.read_result(agent.output, raw, errors)
-    if result.reason_class == LEFT_RUNNING and not site.is_elsewhere(key):
+    if result.reason_class == LEFT_RUNNING and site.spec.cluster is None:
         ended = table.list_ended(agent, result.conversation, *_find_own_files(site, state, key))
         result = table.read_result(agent.output, raw, errors, ended) if ended else result
     if result.reason_class in table.WITHOUT_RESULT and (met := read_tail(site.session.job_path(key) / LIMIT)):

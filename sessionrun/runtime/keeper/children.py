@@ -51,9 +51,6 @@ RETRY_DISK_S: Final = 1.0
 _APPEND: Final = os.O_WRONLY | os.O_CREAT | os.O_APPEND | os.O_NOFOLLOW | os.O_NONBLOCK
 """Not blocking, so that a FIFO planted in a file's place is refused; to a file it means nothing."""
 
-REPORT_FD: Final = 9
-"""Where `walls.inner` writes its report; see `walls.argv`, which the keeper does not import."""
-
 _DEFAULT_SIGNALS: Final = tuple(
     number for number in signal.valid_signals() if number not in (signal.SIGKILL, signal.SIGSTOP)
 )
@@ -177,7 +174,7 @@ class Children:
         if not self.may_start():
             return "the lease of the node is over"
         marker = f"{self._session_id}/{order.key}"
-        environ = {} if order.report else dict(self._environ)
+        environ = dict(self._environ)
         environ[b"PWD"] = order.cwd  # some agents believe it more than the system, and would edit there
         environ.update(zip(order.env[::2], order.env[1::2], strict=True))
         environ[JOB_MARKER.encode()] = marker.encode()
@@ -427,10 +424,8 @@ def _next_ended_by_scan() -> tuple[int, int | None] | None:
 
 
 def _file_actions(order: JobOrder) -> list[tuple[int, int, bytes, int, int]]:
-    """stdin, stdout and stderr, and the report of a job inside of walls, opened in the child."""
-    report = [(os.POSIX_SPAWN_OPEN, REPORT_FD, order.report, _APPEND, 0o600)] if order.report else []
+    """stdin, stdout and stderr, opened in the child."""
     return [
-        *report,
         (os.POSIX_SPAWN_OPEN, 0, order.stdin or os.fsencode(os.devnull), os.O_RDONLY, 0),
         (os.POSIX_SPAWN_OPEN, 1, order.stdout, _APPEND, 0o600),
         (os.POSIX_SPAWN_OPEN, 2, order.stderr, _APPEND, 0o600),

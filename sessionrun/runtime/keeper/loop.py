@@ -122,7 +122,7 @@ class Keeper:
         batch, stops = [], []
         for fields in self._supervisor.receive():
             kind = fields[0]
-            if kind in (b"J", b"K", b"W"):
+            if kind in (b"J", b"K"):
                 batch.append(unpack_job(fields))
             elif kind == b"T":
                 stops.append(fields)

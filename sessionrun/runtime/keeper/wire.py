@@ -4,7 +4,7 @@ A frame is its length (4 bytes) and its fields, each again with its length befor
 any byte.  The first field is the kind:
 
     to the keeper       J key grace cwd stdin stdout stderr argc argv... env...    start a job
-                        W key grace cwd stdin stdout stderr argc argv... env... report    the same, inside of walls
+                        K key grace cwd stdin stdout stderr argc argv... env...    the same; what it leaves is kept
                         T key now              stop its tree; now = 1: without grace
                         H                      asks for a hello, once the session's lock is held
                         Q                      the session has ended
@@ -33,10 +33,7 @@ _CHUNK: Final = 1 << 16
 
 
 class JobOrder(NamedTuple):
-    """A job as it travels; an empty `stdin` means the null device, `env` is name, value, name and so on.
-
-    With a `report`, the path of a file, `env` is the whole environment.
-    """
+    """A job as it travels; an empty `stdin` means the null device, `env` is name, value, name and so on."""
 
     key: str
     grace_s: float
@@ -46,7 +43,6 @@ class JobOrder(NamedTuple):
     stderr: bytes
     argv: list[bytes]
     env: list[bytes]
-    report: bytes = b""
     keeps: bool = False
 
 
@@ -69,20 +65,19 @@ def unpack(body: bytes) -> list[bytes]:
 
 
 def pack_job(order: JobOrder) -> list[bytes]:
-    """The fields of a J frame; W of a job inside of walls, K of one whose leftovers are kept."""
+    """The fields of a J frame; K of a job whose leftovers are kept."""
     numbers = b"%d" % len(order.argv), repr(order.grace_s).encode()
     places = (order.cwd, order.stdin, order.stdout, order.stderr)
-    fields = [order.key.encode(), numbers[1], *places, numbers[0], *order.argv, *order.env]
-    return [b"W", *fields, order.report] if order.report else [b"K" if order.keeps else b"J", *fields]
+    kind = b"K" if order.keeps else b"J"
+    return [kind, order.key.encode(), numbers[1], *places, numbers[0], *order.argv, *order.env]
 
 
 def unpack_job(fields: list[bytes]) -> JobOrder:
     """Read what `pack_job` wrote."""
     kind, key, grace, cwd, stdin, stdout, stderr, count, *rest = fields
     argc = int(count)
-    report = rest.pop() if kind == b"W" else b""
     words = rest[:argc], rest[argc:]
-    return JobOrder(key.decode(), float(grace), cwd, stdin, stdout, stderr, *words, report, kind == b"K")
+    return JobOrder(key.decode(), float(grace), cwd, stdin, stdout, stderr, *words, kind == b"K")
 
 
 class Connection:

@@ -26,6 +26,7 @@ from sessionrun.cluster.link import Link, Tasks
 from sessionrun.cluster.messages import ABANDON, KILL, PROTOCOL, Message, key_of
 from sessionrun.model.errors import StoreError
 from sessionrun.model.events import JobLost
+from sessionrun.runtime.disk import DiskLook
 from sessionrun.runtime.executors.local import KeeperGone, greet
 from sessionrun.runtime.executors.orders import NotSet, describe_end
 from sessionrun.runtime.executors.protocol import Exit, read_frame
@@ -33,7 +34,6 @@ from sessionrun.runtime.keeper.command import EXIT_REFUSED, EXIT_TAKEN, say
 from sessionrun.runtime.keeper.lease import boot_ns
 from sessionrun.runtime.keeper.wire import Connection, pack_job
 from sessionrun.runtime.node.directory import JOBS, SOCKET, NodeSite, load_site, note_left
-from sessionrun.runtime.node.disks import Disks
 from sessionrun.runtime.node.rescues import Rescues
 from sessionrun.runtime.node.spool import CHUNK_BYTES, Spool, SpooledJob
 from sessionrun.runtime.recovery import judge_job
@@ -83,7 +83,7 @@ class LinkProcess:
         self._link = Link(site.node_id, site.name, site.slots, __version__, problems, site.boots)
         self._spool = Spool(site.path / JOBS)
         self._rescues = Rescues(site.rescue_s)
-        self._disks = Disks()
+        self._disks = DiskLook()
         self._jobs: dict[str, SpooledJob] = {}
         self._find_jobs(site.path / "ledger", offset)
         self._listener = _listen(site.path / SOCKET)
@@ -127,7 +127,12 @@ class LinkProcess:
 
     def _end_full(self) -> None:
         """End the jobs that have filled more of the disk than they may; the file says to their session why."""
-        for job in self._disks.look(self._jobs):
+        limited = {
+            job.job: (job.own_folder, job.disk)
+            for job in self._jobs.values()
+            if job.disk is not None and job.end is None and not job.filled
+        }
+        for job in map(self._jobs.__getitem__, self._disks.look(limited, time.monotonic())):
             job.filled = True
             try:
                 replace_file(job.own_folder / FILLED, b"", durable=False)
@@ -202,7 +207,7 @@ class LinkProcess:
             *self._find_lull(now),
             *self._find_end(),
             *self._rescues.next_time(),
-            *self._disks.next_time(),
+            *([] if self._disks.look_at is None else [self._disks.look_at]),
         ]
         timeout_s = max(0.0, min(times) - now) if times else None
         if self._early:

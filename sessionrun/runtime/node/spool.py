@@ -309,7 +309,7 @@ class Spool:
 def _settle_walls(folder: Path) -> None:
     """Do what is left to do for a job inside of walls."""
     if any(os.path.lexists(folder / name) for name in (LOGINS, GROUPS)):
-        from sessionrun.runtime.jobs.elsewhere import settle  # most jobs have none
+        from sessionrun.runtime.jobs.walled_end import settle  # most jobs have none
 
         settle(folder)
 

@@ -1,6 +1,7 @@
-"""The proxy as a program: ``python -I -S __main__.py CONTROL SESSION``.
+"""The proxy as a program: ``python -I -S __main__.py FOLDER DIES PROGRAM ARGUMENT...``.
 
-CONTROL is the descriptor of a socket (see `serving`).  SESSION only tells people whose proxy it is.
+It listens at ``door/socket`` in FOLDER for what its ``list.json`` lets through, runs the program, and ends as it
+does.  DIES is ``1`` if both end with the process that started them, else ``-``.
 """
 
 import gc
@@ -16,4 +17,4 @@ from sessionrun.walls.proxy.serving import main  # noqa: E402
 
 if __name__ == "__main__":
     gc.enable()
-    sys.exit(main(int(sys.argv[1])))
+    main(*sys.argv[1:])

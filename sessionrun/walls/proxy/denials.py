@@ -1,9 +1,10 @@
-"""The record of what a job was denied: one file for each list and each process of the proxy, replaced as a whole.
+"""The record of what a job was denied: one file for each list, replaced as a whole.
 
-    {"task": ..., "hosts": [{"host", "port", "count", "first_at", "last_at", "why"}]}
+    {"hosts": [{"host", "port", "count", "first_at", "last_at", "why"}]}
 
 The first denial of a host is in the file before the client is answered; how often it came since follows within
-`LATE_S`, or when the list is closed.  A task could ask for any number of hosts; only the first `MOST` are named.
+`LATE_S`, or when the program has ended.  A task could ask for any number of hosts; only the first `MOST` are
+named.
 """
 
 from __future__ import annotations
@@ -21,9 +22,9 @@ OTHERS: Final = "(others)"
 class Denials:
     """What was denied to one list; not safe for threads."""
 
-    def __init__(self, path: str, task: str) -> None:
-        self._path, self._task = path, task
-        self._hosts: dict[tuple[str, int], dict[str, Any]] = {}
+    def __init__(self, path: str) -> None:
+        self._path = path
+        self._hosts = {(found["host"], found["port"]): found for found in _load(path)}  # of programs before
         self._is_late = False
 
     @property
@@ -49,7 +50,7 @@ class Denials:
     def write(self) -> None:
         """Replace the file; a disk that is full, or a session that was removed, changes nothing else."""
         self._is_late = False
-        content = json.dumps({"task": self._task, "hosts": list(self._hosts.values())}).encode()
+        content = json.dumps({"hosts": list(self._hosts.values())}).encode()
         draft = f"{self._path}.new"
         try:
             fd = os.open(draft, os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_NOFOLLOW | os.O_CLOEXEC, 0o600)
@@ -58,3 +59,11 @@ class Denials:
             os.replace(draft, self._path)
         except OSError:
             pass
+
+
+def _load(path: str) -> list[dict[str, Any]]:
+    try:
+        with open(path, "rb") as stream:
+            return list(json.load(stream)["hosts"])
+    except (OSError, ValueError, KeyError, TypeError):
+        return []

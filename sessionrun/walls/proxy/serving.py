@@ -1,14 +1,4 @@
-"""The loop of the proxy: takes sockets from the supervisor, accepts, and serves each connection in a thread.
-
-It is told what to do by messages on a socket of the kind SOCK_SEQPACKET, each an object of JSON:
-
-    {"do": "open", "number", "task", "denied", "rules"}, with the descriptor of a socket that listens
-    {"do": "shut", "number"}        nothing new is accepted there
-    {"do": "leave"}                 the session has ended: leave at once
-
-If the supervisor is killed, the socket's end is seen.  Then nothing new is accepted, what is open is served to its
-end, and the process leaves: the next supervisor starts another one.
-"""
+"""The loop of the proxy: runs a program, accepts at its socket, and serves each connection in a thread."""
 
 from __future__ import annotations
 
@@ -18,55 +8,42 @@ import json
 import os
 import resource
 import select
+import signal
 import socket
 import threading
 import time
-from typing import Any, Final
+from typing import Final, NoReturn
 
+from sessionrun.store.networks import DENIED, DOOR, LIST, SOCKET
 from sessionrun.walls.proxy.denials import LATE_S, Denials
 from sessionrun.walls.proxy.hosts import Rule, find_refusal, rule_from_record
 from sessionrun.walls.proxy.relay import CHUNK, relay
 from sessionrun.walls.proxy.request import END, MAX_HEAD, BadRequest, ProxyRequest, parse_head
-from sessionrun.walls.proxy.upstream import Denied, Unreachable, connect, take_environment
+from sessionrun.walls.proxy.upstream import OUTER, Denied, Unreachable, connect, take_environment
 
 HEAD_S: Final = 60.0
 """How long a client may take to say what it wants."""
 
 MOST_AT_ONCE: Final = 256
-"""Connections of one list at a time; more of them wait to be accepted."""
+"""Connections at a time; more of them wait to be accepted."""
 
 NO_ROOM_S: Final = 0.1
 """How long to wait if there is no descriptor or memory for a connection."""
 
-MAX_MESSAGE: Final = 1 << 20
+_BACKLOG: Final = 128
 _NO_ROOM: Final = (errno.EMFILE, errno.ENFILE, errno.ENOMEM, errno.ENOBUFS)
 _STACK: Final = 512 << 10
 _TUNNEL: Final = b"HTTP/1.1 200 Connection established\r\n\r\n"
 _PHRASES: Final = {400: "Bad Request", 403: "Forbidden", 502: "Bad Gateway"}
-
-
-class Door:
-    """A socket that listens, and its list."""
-
-    def __init__(self, listener: socket.socket, asked: dict[str, Any]) -> None:
-        self.listener = listener
-        self.rules: tuple[Rule, ...] = tuple(rule_from_record(record) for record in asked["rules"])
-        self.denials = Denials(asked["denied"], asked["task"])
-        self.open = 0
-        self.is_shut = False
-
-    def shut(self) -> None:
-        """Accept nothing new."""
-        self.is_shut = True
-        self.listener.close()
+_FOR_THE_PROGRAM: Final = (signal.SIGTERM, signal.SIGINT, signal.SIGHUP)
+_PR_SET_PDEATHSIG: Final = 1
 
 
 class Proxy:
-    """All doors of a session.  The lock guards the numbers of open connections and what is denied."""
+    """A socket that listens, and its list.  The lock guards the number of open connections and what is denied."""
 
-    def __init__(self, control: socket.socket) -> None:
-        self._control: socket.socket | None = control
-        self._doors: dict[int, Door] = {}
+    def __init__(self, listener: socket.socket, rules: tuple[Rule, ...], denials: Denials) -> None:
+        self._listener, self._rules, self._denials = listener, rules, denials
         self._lock = threading.Lock()
         self._environ = take_environment()
         self._open = 0
@@ -74,31 +51,30 @@ class Proxy:
         self._wake_fd, self._ring_fd = os.pipe()
         os.set_blocking(self._wake_fd, False)
         os.set_blocking(self._ring_fd, False)
+        signal.signal(signal.SIGCHLD, lambda number, frame: None)
+        signal.set_wakeup_fd(self._ring_fd, warn_on_full_buffer=False)
 
-    def run(self) -> None:
-        """Go on until the session has ended, or until the supervisor is gone and nothing is open."""
-        while self._control is not None or self._open:
+    def run(self, pid: int) -> int:
+        """Serve until a child has ended; its raw status."""
+        while True:
             ready = self._wait()
             if self._wake_fd in ready:
                 with contextlib.suppress(BlockingIOError):
                     os.read(self._wake_fd, 4096)
-            for door in self._doors.values():
-                if door.listener.fileno() in ready:
-                    self._accept(door)
-            if self._control is not None and self._control.fileno() in ready and not self._hear(self._control):
-                break
-        self._write_late()
+                ended, status = os.waitpid(pid, os.WNOHANG)
+                if ended:
+                    self._write_late()
+                    return status
+            if self._listener.fileno() in ready:
+                self._accept()
 
     def _wait(self) -> set[int]:
         poller = select.poll()
         poller.register(self._wake_fd, select.POLLIN)
-        if self._control is not None:
-            poller.register(self._control, select.POLLIN)
         with self._lock:
-            for door in self._doors.values():
-                if not door.is_shut and door.open < MOST_AT_ONCE:
-                    poller.register(door.listener, select.POLLIN)
-            is_late = any(door.denials.is_late for door in self._doors.values())
+            if self._open < MOST_AT_ONCE:
+                poller.register(self._listener, select.POLLIN)
+            is_late = self._denials.is_late
         ready = {fd for fd, _ in poller.poll(LATE_S * 1000 if is_late else None)}
         if is_late and time.monotonic() - self._written_at >= LATE_S:
             self._write_late()
@@ -107,89 +83,53 @@ class Proxy:
     def _write_late(self) -> None:
         self._written_at = time.monotonic()
         with self._lock:
-            for door in self._doors.values():
-                if door.denials.is_late:
-                    door.denials.write()
+            if self._denials.is_late:
+                self._denials.write()
 
     def _ring(self) -> None:
         with contextlib.suppress(BlockingIOError):
             os.write(self._ring_fd, b"\0")
 
-    # --- doors ---
-
-    def _hear(self, control: socket.socket) -> bool:
-        """Do what a message says; False: leave."""
-        content, fds, _, _ = socket.recv_fds(control, MAX_MESSAGE, 1)
-        if not content:
-            self._retire(control)
-            return True
-        message = json.loads(content)
-        if message["do"] == "open":
-            listener = socket.socket(fileno=fds[0])
-            listener.setblocking(False)
-            self._doors[message["number"]] = Door(listener, message)
-        elif message["do"] == "shut":
-            door = self._doors.pop(message["number"])
-            with self._lock:
-                door.shut()
-                if door.denials.is_late:
-                    door.denials.write()
-        return bool(message["do"] != "leave")
-
-    def _retire(self, control: socket.socket) -> None:
-        """The supervisor is gone: take who waits already, then nothing more."""
-        control.close()
-        self._control = None
-        for door in self._doors.values():
-            while self._accept(door):
-                pass
-            with self._lock:
-                door.shut()
-
-    def _accept(self, door: Door) -> bool:
-        """Take a connection; False: there is none."""
+    def _accept(self) -> None:
         try:
-            client, _ = door.listener.accept()
+            client, _ = self._listener.accept()
         except OSError as error:
             if error.errno in _NO_ROOM:
                 time.sleep(NO_ROOM_S)  # the client waits; to ask again at once would only keep the machine busy
-            return False
+            return
         with self._lock:
-            door.open += 1
             self._open += 1
         try:
-            threading.Thread(target=self._serve, args=(door, client), daemon=True).start()
+            threading.Thread(target=self._serve, args=(client,), daemon=True).start()
         except RuntimeError:  # no room for a thread
             client.close()
-            self._done(door)
-        return True
+            self._done()
 
-    def _done(self, door: Door) -> None:
+    def _done(self) -> None:
         with self._lock:
-            door.open -= 1
             self._open -= 1
         self._ring()
 
     # --- connections ---
 
-    def _serve(self, door: Door, client: socket.socket) -> None:
+    def _serve(self, client: socket.socket) -> None:
         try:
             with client:
-                self._answer(door, client)
+                self._answer(client)
         except OSError:
             pass  # one of the two is gone
         finally:
-            self._done(door)
+            self._done()
 
-    def _answer(self, door: Door, client: socket.socket) -> None:
+    def _answer(self, client: socket.socket) -> None:
         request: ProxyRequest | None = None
         try:
             head, rest = _read_head(client)
             request = parse_head(head)
-            refusal = find_refusal(door.rules, request.host, request.port)
+            refusal = find_refusal(self._rules, request.host, request.port)
             if refusal is not None:
                 raise Denied(refusal)
-            server, first = connect(door.rules, request, self._environ)
+            server, first = connect(self._rules, request, self._environ)
         except BadRequest as error:
             _refuse(client, 400, str(error))
             return
@@ -199,9 +139,7 @@ class Proxy:
         except Denied as error:
             assert request is not None
             with self._lock:
-                door.denials.add(request.host, request.port, str(error))
-                if door.is_shut and door.denials.is_late:
-                    door.denials.write()
+                self._denials.add(request.host, request.port, str(error))
             self._ring()
             _refuse(client, 403, str(error))
             return
@@ -248,12 +186,48 @@ def _drain(client: socket.socket) -> None:
         pass
 
 
-def main(fd: int) -> int:
-    """Serve until told to leave."""
+def listen(folder: str) -> socket.socket:
+    """Listen at the socket of a folder, in the place of one before; its path may be too long to be named."""
+    fd = os.open(folder, os.O_PATH | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC)
+    try:
+        with contextlib.suppress(FileNotFoundError):
+            os.unlink(SOCKET, dir_fd=fd)
+        listener = socket.socket(socket.AF_UNIX)
+        listener.bind(f"/proc/self/fd/{fd}/{SOCKET}")
+        os.chmod(SOCKET, 0o600, dir_fd=fd)  # whatever the umask is
+        listener.listen(_BACKLOG)
+        listener.setblocking(False)
+    finally:
+        os.close(fd)
+    return listener
+
+
+def main(folder: str, dies: str, *argv: str) -> NoReturn:
+    """Run the program with a proxy beside it, and end as it does."""
+    if dies != "-":
+        import ctypes
+
+        ctypes.CDLL(None).prctl(_PR_SET_PDEATHSIG, signal.SIGKILL)
+    for number in _FOR_THE_PROGRAM:
+        signal.signal(number, signal.SIG_IGN)
+    with open(os.path.join(folder, LIST), "rb") as stream:
+        rules = tuple(rule_from_record(record) for record in json.load(stream))
+    listener = listen(os.path.join(folder, DOOR))
+    proxy = Proxy(listener, rules, Denials(os.path.join(folder, DENIED)))
+    # the names of the user's own proxy may hold a password, and /proc/1/environ can be read inside
+    environ = {name: value for name, value in os.environ.items() if not name.startswith(OUTER)}
+    usual = (*_FOR_THE_PROGRAM, signal.SIGPIPE, signal.SIGXFSZ, signal.SIGCHLD)
+    pid = os.posix_spawn(argv[0], argv, environ, setsigdef=usual)
     with contextlib.suppress(OSError, ValueError):
         _, most = resource.getrlimit(resource.RLIMIT_NOFILE)
         resource.setrlimit(resource.RLIMIT_NOFILE, (most, most))
     os.umask(0o077)  # whatever that of the agents is
     threading.stack_size(_STACK)
-    Proxy(socket.socket(fileno=fd)).run()
-    return 0
+    status = proxy.run(pid)
+    with contextlib.suppress(OSError):
+        os.unlink(os.path.join(folder, DOOR, SOCKET))
+    if os.WIFSIGNALED(status):
+        with contextlib.suppress(OSError):  # of SIGKILL there is nothing to set
+            signal.signal(os.WTERMSIG(status), signal.SIG_DFL)
+        os.kill(os.getpid(), os.WTERMSIG(status))
+    os._exit(os.waitstatus_to_exitcode(status))  # connections that are open have no client any more

@@ -23,6 +23,9 @@ CONNECT_S: Final = 20.0
 ANSWER_S: Final = 60.0
 """How long another proxy may take to open a tunnel."""
 
+OUTER: Final = "SESSIONRUN_OUTER_"
+"""The beginning of the names of variables that only the proxy is given."""
+
 _KEEPALIVE: Final = (("TCP_KEEPIDLE", 60), ("TCP_KEEPINTVL", 30), ("TCP_KEEPCNT", 6))
 _PARENT: Final = re.compile(r"http://(?:([^@/]*)@)?([^@/]+)/?")
 
@@ -180,7 +183,12 @@ def _open_tunnel(server: socket.socket, request: ProxyRequest, parent: Parent) -
         raise Unreachable(f"the proxy of this session's environment says: {first!r:.100}")
 
 
-def take_environment() -> dict[str, str]:
-    """The variables that name the user's proxy."""
+def keep_environment(environ: Mapping[str, str]) -> dict[str, str]:
+    """The variables that name the user's proxy, by names that are not those of the proxy inside."""
     names = _spell("http_proxy", "https_proxy", "all_proxy", "no_proxy")
-    return {name: os.environ[name] for name in names if name in os.environ}
+    return {f"{OUTER}{name}": environ[name] for name in names if name in environ}
+
+
+def take_environment() -> dict[str, str]:
+    """The variables that name the user's proxy, as `keep_environment` has kept them."""
+    return {name.removeprefix(OUTER): value for name, value in os.environ.items() if name.startswith(OUTER)}

@@ -56,15 +56,16 @@ _TMP: Final = "tmp"
 """In an entry that is built inside of walls: its /tmp, with the caches of the installer; no task sees it."""
 
 
-def make_environment(request: EnvironmentRequest, folder: Path) -> EnvironmentReport:
+def make_environment(
+    request: EnvironmentRequest, folder: Path, walls: BuildWalls | None = None
+) -> EnvironmentReport:
     """Make the environment and leave a report in `folder`, beside the logs of what ran; done again, do it anew.
 
-    The report says what is wrong if there is no environment: that is a failure of the machine, not of the task.
+    `walls` are those that the request wishes for.  The report says what is wrong if there is no environment: that
+    is a failure of the machine, not of the task.
     """
-    making = _Making(request, folder)
+    making = _Making(request, folder, walls)
     try:
-        if request.walls_wish is not None:
-            raise EnvironmentProblem("the walls that it is to be built inside of are only wished for")
         report = making.make()
     except (EnvironmentProblem, OSError) as error:
         report = replace(making.report, steps=tuple(making.steps), problem=str(error))
@@ -72,18 +73,23 @@ def make_environment(request: EnvironmentRequest, folder: Path) -> EnvironmentRe
     return report
 
 
-def find_digest(request: EnvironmentRequest, folder: Path, environ: Mapping[str, str] | None = None) -> str:
+def find_digest(
+    request: EnvironmentRequest,
+    folder: Path,
+    walls: BuildWalls | None = None,
+    environ: Mapping[str, str] | None = None,
+) -> str:
     """The digest of what decides about an environment; nothing is made.
 
     Args:
         request: what would be made.
-        folder: as of `make_environment`.
+        folder, walls: as of `make_environment`.
         environ: the variables of the process that would make it; None: those of this one.
 
     Raises:
         EnvironmentProblem, OSError: an interpreter or an installer is missing, or the inputs cannot be read.
     """
-    return _Making(request, folder).look(os.environ if environ is None else environ).digest
+    return _Making(request, folder, walls).look(os.environ if environ is None else environ).digest
 
 
 @frozen
@@ -108,8 +114,13 @@ class _Making:
 
     request: EnvironmentRequest
     folder: Path
+    walls: BuildWalls | None
     steps: list[StepReport] = field(default_factory=list)
     report: EnvironmentReport = field(default_factory=EnvironmentReport)
+
+    def __post_init__(self) -> None:
+        if self.request.walls is not None and self.walls is None:
+            raise ValueError("walls that are only wished for hold nothing")
 
     def make(self) -> EnvironmentReport:
         """Look, build if that is needed, and copy.
@@ -140,9 +151,9 @@ class _Making:
         request = self.request
         top = Path(os.path.realpath(request.top))
         project = find_project(Path(os.path.realpath(request.directory)), top)
-        variables = variables if request.walls is None else request.walls.env
+        variables = variables if self.walls is None else self.walls.env
         environ = clean_environ(variables, without=str(Path(request.target) / "bin"))
-        cwd = None if request.walls is None else "/"  # outside no program may find one of the checkout
+        cwd = None if self.walls is None else "/"  # outside no program may find one of the checkout
         with self._step("interpreter"):
             interpreter = find_interpreter(request.python, environ, cwd)
             installer = find_installer(interpreter, environ, cwd)
@@ -154,8 +165,8 @@ class _Making:
                 "installer": f"{'uv' if installer.uv else 'pip'} {installer.version}",
                 "tag": version.decides,
             }
-            if request.walls is not None:
-                circumstances["walls"] = repr(request.walls.sandbox)
+            if self.walls is not None:
+                circumstances["walls"] = repr(self.walls.sandbox)
             digest = make_digest(collect_inputs(project), **circumstances)
             environ = {**environ, **version.variables}
             ground = _Ground(top, project, interpreter, installer, environ, circumstances, digest)
@@ -164,7 +175,7 @@ class _Making:
     @property
     def _may_make_usual(self) -> bool:
         """Whether others may have what is built now.  What an installer runs inside of walls may be a task's."""
-        return self.request.walls is None or self.request.pristine
+        return self.walls is None or self.request.pristine
 
     def _set_apart(self, ground: _Ground) -> _Ground:
         """What decides about an entry that is built now: all of the checkout, if it is not for others."""
@@ -233,7 +244,7 @@ class _Making:
             installer=ground.installer,
             environ=ground.environ,
             deadline=time.monotonic() + self.request.limit_s,
-            walls=_complete_walls(self.request.walls, real),
+            walls=_complete_walls(self.walls, real),
         )
         try:
             choice, packages = builder.build()

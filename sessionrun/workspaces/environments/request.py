@@ -105,7 +105,6 @@ class EnvironmentRequest:
         tenant: which attempt it is for; None = not known, in requests of older versions.
         mirror: of whose history `top` has a part; None = it has all.
         walls: inside of which it is built; None = it is built outside.
-        walls_wish: what these are made from where it is built, on a node of a cluster.
         pristine: whether nothing in `top` is the work of a task; counts only with `walls`.
         tag: on a node, which has no mirror: the last tag before the commit, as `find_tag_behind` finds it there.
     """
@@ -123,8 +122,7 @@ class EnvironmentRequest:
     copy: bool = True
     tenant: Tenant | None = None
     mirror: str | None = None
-    walls: BuildWalls | None = None
-    walls_wish: WallsWish | None = None
+    walls: WallsWish | None = None
     pristine: bool = False
     tag: str | None = None
 

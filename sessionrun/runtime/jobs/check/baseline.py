@@ -12,9 +12,10 @@ from sessionrun.model.checks import HiddenTests
 from sessionrun.runtime.jobs.check.junit import read_junit
 from sessionrun.runtime.jobs.check.known import OUTPUT, RED, REQUEST, WALLS, Red
 from sessionrun.runtime.jobs.check.running import add_junit, find_report, judge_known, word_known
+from sessionrun.runtime.jobs.inside import raise_if_any
 from sessionrun.store.files import replace_file
 from sessionrun.store.jobfiles import load_record, load_record_if_any
-from sessionrun.walls.argv import Enclosure
+from sessionrun.walls.wish import WallsWish
 from sessionrun.workspaces.shell import run_script
 
 _ADDED: Final = ("-p", "no:cacheprovider", "--continue-on-collection-errors")
@@ -24,23 +25,13 @@ def run_baseline(folder: Path) -> None:
     """Run the files of the tests that are there, in the current directory.
 
     Raises:
-        JobFileError, OSError: the request cannot be used, or nothing can be started.
+        SessionrunError, OSError: the request cannot be used, or nothing can be started.
     """
     known = load_record(folder / REQUEST, HiddenTests)
     command = word_known(known, ".")
     if command is None:
         return
-    walls = load_record_if_any(folder / WALLS, Enclosure)
-    if walls is None or walls.wish is None:
-        _run(known, command, folder, walls)
-        return
-    from sessionrun.runtime.jobs.elsewhere import open_walls  # on a node of a cluster
-
-    with open_walls(walls.wish) as walls:
-        _run(known, command, folder, walls)
-
-
-def _run(known: HiddenTests, command: str, folder: Path, walls: Enclosure | None) -> None:
+    walls = raise_if_any(load_record_if_any(folder / WALLS, WallsWish))
     junit = find_report(folder, "junit-known.xml", walls)
     environ = add_junit(os.environ if walls is None else walls.env, junit, *_ADDED, walls=walls)
     environ["PYTHONDONTWRITEBYTECODE"] = "1"

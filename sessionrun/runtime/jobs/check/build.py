@@ -21,7 +21,8 @@ from sessionrun.runtime.jobs.context_files import BriefProblem, load_shown
 from sessionrun.runtime.jobs.prompt import list_earlier
 from sessionrun.runtime.jobs.rounds import has_rounds, make_loop, resets_hard
 from sessionrun.runtime.jobs.shared import Judged, Site
-from sessionrun.walls.argv import PROMPT, Enclosure
+from sessionrun.walls.argv import PROMPT
+from sessionrun.walls.wish import WallsWish
 
 VERDICT_PROMPT: Final = "verdict-prompt"
 
@@ -43,7 +44,8 @@ def build_check(site: Site, state: TaskState, key: JobKey, tasks: Mapping[str, T
         return commands.build_check(site, state, key)
     directory = site.directory_of(task, state.place)
     brief = None if agent.prompt_kind == "script" else task.brief
-    env = {**agent.env, **site.environment_outside(task, key, state.place)}
+    env = site.environment_outside(task, key, state.place)
+    env = {**agent.env, **env} if task.sandbox is None else env
     asked_by = None if brief is None and not (task.check and task.check.verify) else agent
     walls = _enclose(site, state, key, agent=asked_by)
     answers, patch = brief is not None and not agent.edits, answers_with_patch(task, agent)
@@ -155,15 +157,17 @@ def _enclose(
     agent: AgentSpec | None,
     prompt: Path | None = None,
     on_stdin: bool = False,
-) -> Enclosure | None:
-    """The walls of a check, if the task has any; see `enclose`."""
+) -> WallsWish | None:
+    """The walls of a check, if the task has any; see `wish_walls`."""
     if state.spec.sandbox is None:
         return None
-    from sessionrun.runtime.jobs.enclosing import enclose  # only walled tasks need it
+    from sessionrun.runtime.jobs.enclosing import wish_walls  # only walled tasks need it
 
     task, own = state.spec, site.agent_of(state).env
     env, cwd = {**own, **site.environment_of(task, key, state.place)}, site.directory_of(task, state.place)
-    return enclose(site, task, key, state.place, agent=agent, env=env, cwd=cwd, prompt=prompt, on_stdin=on_stdin)
+    return wish_walls(
+        site, task, key, state.place, env=env, cwd=cwd, agent=agent, prompt=prompt, on_stdin=on_stdin
+    )
 
 
 def _list_shown(tasks: Mapping[str, TaskState], task: TaskSpec, directory: str) -> tuple[str, ...]:

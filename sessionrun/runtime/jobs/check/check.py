@@ -27,7 +27,10 @@ from sessionrun.runtime.jobs.check.request import FEEDBACK, CheckReport, CheckRe
 from sessionrun.runtime.jobs.check.running import run_commands, run_known
 from sessionrun.runtime.jobs.check.writing import apply_answer, describe_written, finish_answer
 from sessionrun.runtime.jobs.context_files import BriefProblem, Shown, read_inside, resolve_inside, word_judgement
+from sessionrun.runtime.jobs.inside import raise_if_any
 from sessionrun.store.files import read_regular, replace_file
+from sessionrun.walls.argv import Enclosure
+from sessionrun.walls.wish import WallsWish
 from sessionrun.workspaces.applying import DoesNotApply, apply_patch
 from sessionrun.workspaces.between import keep_round, list_changes, open_site
 from sessionrun.workspaces.request import Loop
@@ -73,10 +76,11 @@ def check(request: CheckRequest, folder: Path) -> CheckReport:
         elif request.brief is not None:
             report = replace(report, written=_find_written(request.brief, request.directory))
         reads = request.reads_report
-        ran = run_commands(request.commands, request.directory, folder, request.walls, reads_report=reads)
+        walls = _raise_walls(request.walls)
+        ran = run_commands(request.commands, request.directory, folder, walls, reads_report=reads)
         if ran.problem is None and request.known is not None:
             red = frozenset() if request.before is None else load_red(Path(request.before))
-            ran = run_known(request.known, request.directory, folder, red, request.walls)
+            ran = run_known(request.known, request.directory, folder, red, walls)
         report = replace(report, checked=None if ran.counts is None else Checked(ran.counts))
         if ran.lacks is not None and not _is_of_work(request, ran.lacks, folder):
             raise NotPassed(f"it could not be run: {ran.problem}", ran.feedback, CHECK_NOT_RUN)
@@ -95,6 +99,13 @@ def check(request: CheckRequest, folder: Path) -> CheckReport:
     if request.tells and feedback:
         replace_file(folder / FEEDBACK, feedback.encode("utf-8", "replace"), durable=False)
     return report
+
+
+def _raise_walls(wish: WallsWish | None) -> Enclosure | None:
+    try:
+        return raise_if_any(wish)
+    except SessionrunError as error:
+        raise NotPassed(f"it could not be run: {error}", "", CHECK_NOT_RUN) from None
 
 
 def _is_of_work(request: CheckRequest, program: str, folder: Path) -> bool:
@@ -216,7 +227,7 @@ def _verify(request: CheckRequest, wanted: Verification, folder: Path) -> str:
     prompt = word_judgement(wanted.system, request.prompt, shown)
     replace_file(Path(wanted.prompt_file), prompt.encode("utf-8", "replace"), durable=False)
     out, err = folder / "verdict", folder / "verdict.err"
-    walls = wanted.walls
+    walls = _raise_walls(wanted.walls)
     argv, env = (wanted.argv, None) if walls is None else (walls.wrap(*wanted.argv), walls.env)
     with open(wanted.prompt_file, "rb") as stdin, open(out, "wb") as stdout, open(err, "wb") as stderr:
         source = stdin if wanted.on_stdin and walls is None else subprocess.DEVNULL

@@ -20,7 +20,7 @@ from sessionrun.model.frozen import frozen
 from sessionrun.model.spec import TaskSpec
 from sessionrun.store.files import replace_file
 from sessionrun.store.jobfiles import load_record_if_any
-from sessionrun.walls.argv import Enclosure
+from sessionrun.walls.wish import WallsWish
 
 PHASE: Final = "baseline"
 REQUEST: Final = "known.json"
@@ -42,7 +42,7 @@ def name_known(task: TaskSpec) -> HiddenTests | None:
     return None if hidden is None or task.check is None else replace(hidden, patch="", fail_to_pass=())
 
 
-def ask_baseline(known: HiddenTests, folder: Path, program: str, walls: Enclosure | None = None) -> str:
+def ask_baseline(known: HiddenTests, folder: Path, program: str, walls: WallsWish | None = None) -> str:
     """Write what is asked into a SETUP's folder; the line of shell that does it, which never fails.
 
     The program is ours.  With walls it runs beside them, and the tests inside.

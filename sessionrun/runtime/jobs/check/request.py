@@ -14,7 +14,7 @@ from typing import Final
 from sessionrun.model.checks import Brief, Checked, HiddenTests
 from sessionrun.model.frozen import frozen
 from sessionrun.store.jobfiles import load_answer
-from sessionrun.walls.argv import Enclosure
+from sessionrun.walls.wish import WallsWish
 from sessionrun.workspaces.request import Loop
 
 APPLIED: Final = "applied.json"
@@ -35,7 +35,7 @@ class Verification:
     prompt_file: str
     on_stdin: bool
     output: str
-    walls: Enclosure | None = None
+    walls: WallsWish | None = None
 
 
 @frozen
@@ -75,7 +75,7 @@ class CheckRequest:
     keeps: bool = False
     patch: bool = False
     tells: bool = False
-    walls: Enclosure | None = None
+    walls: WallsWish | None = None
     resets: bool = False
     known: HiddenTests | None = None
     before: str | None = None

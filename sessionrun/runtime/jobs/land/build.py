@@ -66,14 +66,12 @@ def enclose_gates(site: Site, gates: Gates, target: str, sandbox: Sandbox | None
     """The gates of a branch with walls around their room, if there are any; the repository can only be read there.
 
     Raises:
-        SessionrunError: bubblewrap is not installed.
         OSError: the session directory cannot be written.
     """
     if sandbox is None or not gates.commands:
         return gates
     from sessionrun.landing.gates import locate_environment, room_path
-    from sessionrun.runtime.jobs.enclosing import enclose, find_door, wish_build  # only walled gates need it
-    from sessionrun.runtime.jobs.raising import raise_for_build
+    from sessionrun.runtime.jobs.enclosing import wish_walls  # only walled gates need it
 
     assert site.spec.repository is not None
     room, wish = room_path(site.spec.repository, target), gates.environment
@@ -83,10 +81,9 @@ def enclose_gates(site: Site, gates: Gates, target: str, sandbox: Sandbox | None
         task = replace(task, environment=Environment(python=wish.python))
         path = locate_environment(wish, site.spec.session_id, room)
         place = replace(place, environment=MadeEnvironment("", cached=False, path=path))
-        asked = wish_build(site, task, key, place, env={}, git=str(room / ".git"))
-        build = None if asked is None else raise_for_build(asked, find_door(site, key))
+        build = wish_walls(site, task, key, place, env={}, git=str(room / ".git"))
         gates = replace(gates, environment=replace(wish, walls=build))
-    walls = enclose(site, task, key, place, agent=None, env={}, cwd=str(room), room=str(room))
+    walls = wish_walls(site, task, key, place, env={}, cwd=str(room), room=str(room))
     return replace(gates, walls=walls, sandbox=sandbox)
 
 

@@ -9,10 +9,11 @@ from typing import Final
 
 from sessionrun.landing.branches import follow_branches
 from sessionrun.landing.history import load_history
-from sessionrun.landing.records import Fate, Hold, LandRequest
+from sessionrun.landing.records import Fate, Gates, GateWalls, Hold, LandRequest
 from sessionrun.landing.turn import land as take_turn
 from sessionrun.model.errors import SessionrunError
 from sessionrun.model.landings import LAND_FAILED
+from sessionrun.runtime.jobs.inside import raise_for_build_if_any, raise_if_any
 from sessionrun.runtime.jobs.land.request import LandAnswer, LandOrder
 
 MEND_LIMIT_S: Final = 600.0
@@ -32,8 +33,12 @@ def land(order: LandOrder, folder: Path) -> LandAnswer:
         request = _follow(order, folder)
         asked = replace(request, entries=tuple(replace(entry, wanted=False) for entry in request.entries))
         limit_s = MEND_LIMIT_S if order.only_mend else None
+        walls = raise_gates(request.gates)
         report = take_turn(
-            asked if order.only_mend else request, lambda line: print(line, flush=True), limit_s=limit_s
+            asked if order.only_mend else request,
+            lambda line: print(line, flush=True),
+            limit_s=limit_s,
+            walls=walls,
         )
     except (SessionrunError, OSError) as error:
         if getattr(error, "signal", None) == signal.SIGKILL:
@@ -45,6 +50,16 @@ def land(order: LandOrder, folder: Path) -> LandAnswer:
         return LandAnswer((*landed, *(Fate(task, "held", hold.reason_class, hold.reason) for task in left)), hold)
     fates = _find_landed(request) if order.only_mend else list(report.fates)
     return LandAnswer(tuple(fates), report.hold, report.remarks)
+
+
+def raise_gates(gates: Gates) -> GateWalls:
+    """The walls that gates wish for.
+
+    Raises:
+        SessionrunError, OSError: they cannot be had here.
+    """
+    build = None if gates.environment is None else gates.environment.walls
+    return GateWalls(raise_if_any(gates.walls), raise_for_build_if_any(build))
 
 
 def _follow(order: LandOrder, folder: Path) -> LandRequest:

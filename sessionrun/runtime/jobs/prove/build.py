@@ -21,7 +21,7 @@ from sessionrun.runtime.jobs.shared import Judged, Site
 from sessionrun.runtime.jobs.workspace_request import find_cwd, make_request
 from sessionrun.store.files import replace_file
 from sessionrun.store.jobfiles import read_tail
-from sessionrun.walls.argv import Enclosure
+from sessionrun.walls.wish import WallsWish
 from sessionrun.workspaces.environments.request import WISH, EnvironmentRequest
 from sessionrun.workspaces.request import room_path
 
@@ -58,25 +58,25 @@ def build_prove(site: Site, state: TaskState, key: JobKey) -> Job:
         known=str(site.session.path.absolute() / KNOWN_DIR),
         environment=wish,
         hidden=task.prove.hidden,
-        walls=_enclose(site, state, key, str(room), wish),
+        walls=_wish_walls(site, state, key, str(room), wish),
     )
-    env = site.environment_of(replace(task, environment=None), key, place)  # the task's own is not used here
+    env = site.environment_outside(replace(task, environment=None), key, place)
     return site.ask(key, request, cwd=find_cwd(site, asked), env=env)
 
 
-def _enclose(
+def _wish_walls(
     site: Site, state: TaskState, key: JobKey, room: str, wish: EnvironmentRequest | None
-) -> Enclosure | None:
+) -> WallsWish | None:
     """The walls around the rooms, if the task has any."""
     if state.spec.sandbox is None:
         return None
-    from sessionrun.runtime.jobs.enclosing import enclose  # only walled tasks need it
+    from sessionrun.runtime.jobs.enclosing import wish_walls  # only walled tasks need it
 
     task, place = state.spec, state.place
-    env = site.environment_outside(task, key, place)
+    env = site.environment_of(replace(task, environment=None), key, place)  # the task's own is not used here
     if wish is not None and place is not None:
         place = replace(place, environment=MadeEnvironment("", cached=False, path=wish.target))
-    return enclose(site, task, key, place, agent=None, env=env, cwd=room, room=room)
+    return wish_walls(site, task, key, place, env=env, cwd=room, room=room)
 
 
 def _wish_environment(

@@ -21,7 +21,7 @@ from sessionrun.runtime.jobs.check.running import add_junit, find_report
 from sessionrun.runtime.jobs.prove.cases import list_test_files, match_ids
 from sessionrun.runtime.jobs.prove.request import OBJECTS, SOURCE_PATCH, JudgedTests, ProveReport, ProveRequest
 from sessionrun.runtime.jobs.prove.room import Shell, begin, make_variables
-from sessionrun.runtime.jobs.prove.trial import Trials
+from sessionrun.runtime.jobs.prove.trial import Trials, open_trials
 from sessionrun.store.jobfiles import read_tail
 from sessionrun.workspaces.crossing import NotApplicable, add_tests, take_source
 from sessionrun.workspaces.environments.request import EnvironmentProblem
@@ -68,7 +68,7 @@ def judge_by_hidden_tests(request: ProveRequest, hidden: HiddenTests, folder: Pa
             with_work, without = (add_tests(main, commit, base, patch, folder) for commit in (source, base))
         except NotApplicable as error:
             return ProveReport("unproved", str(error), reason_class="tests_not_run")
-        trials = Trials(fence, request, folder, objects, umask)
+        trials = open_trials(fence, request, folder, objects, umask)
         report = _judge_in_room(trials, hidden, with_work)
         if report.tests is not None and report.tests.broken:
             report = _compare(trials, hidden, without, report, report.tests)
@@ -115,11 +115,11 @@ def _open_shell(trials: Trials, commit: str, folder: Path) -> Iterator[tuple[She
     request, wish = trials.request, trials.request.environment
     with (folder / OUTPUT).open("wb") as stream, trials.open_room(commit) as room, trials.as_user():
         try:
-            own = {} if wish is None else make_variables(wish, folder)
+            own = {} if wish is None else make_variables(wish, folder, trials.build)
         except EnvironmentProblem as error:
             yield None, f"its environment: {error}", stream
         else:
-            yield *begin(request, room, own, stream), stream
+            yield *begin(request, room, own, stream, trials.walls), stream
 
 
 def _run_tests(shell: Shell, hidden: HiddenTests, folder: Path, stream: IO[bytes]) -> dict[str, Word]:

@@ -15,7 +15,7 @@ from sessionrun.runtime.jobs.check.feedback import word_counts
 from sessionrun.runtime.jobs.prove.audit import CHANCE, find_notes
 from sessionrun.runtime.jobs.prove.request import OBJECTS, ProveReport, ProveRequest, Ran
 from sessionrun.runtime.jobs.prove.runners import RanTests
-from sessionrun.runtime.jobs.prove.trial import Trials
+from sessionrun.runtime.jobs.prove.trial import Trials, open_trials
 from sessionrun.runtime.jobs.prove.verdict import State, find_verdict
 from sessionrun.workspaces.crossing import NotApplicable, Trees, cross
 from sessionrun.workspaces.environments.request import EnvironmentProblem
@@ -78,7 +78,7 @@ def _prove(request: ProveRequest, folder: Path) -> ProveReport:
             trees = cross(main, workspace.place, rules, folder)
         except NotApplicable as error:
             return ProveReport("unproved", str(error))
-        trials = Trials(fence, request, folder, objects, umask)
+        trials = open_trials(fence, request, folder, objects, umask)
         report = find_verdict(
             partial(_check, trials, trees),
             red=request.red,

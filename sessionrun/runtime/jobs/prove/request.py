@@ -12,7 +12,7 @@ from sessionrun.model.frozen import frozen
 from sessionrun.model.spec import ProofVerdict
 from sessionrun.runtime.jobs.prove.runners import RanTests
 from sessionrun.store.jobfiles import load_answer
-from sessionrun.walls.argv import Enclosure
+from sessionrun.walls.wish import WallsWish
 from sessionrun.workspaces.environments.request import EnvironmentRequest
 from sessionrun.workspaces.request import WorkspaceRequest
 
@@ -61,7 +61,7 @@ class ProveRequest:
     own: tuple[str, ...] = ()
     hidden: HiddenTests | None = None
     environment: EnvironmentRequest | None = None
-    walls: Enclosure | None = None
+    walls: WallsWish | None = None
 
 
 @frozen

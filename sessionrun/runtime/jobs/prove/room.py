@@ -11,7 +11,12 @@ from sessionrun.runtime.jobs.commands import AND_THEN
 from sessionrun.runtime.jobs.prove.request import ProveRequest
 from sessionrun.walls.argv import Enclosure
 from sessionrun.workspaces.environments.make import make_environment
-from sessionrun.workspaces.environments.request import EnvironmentProblem, EnvironmentRequest, name_variables
+from sessionrun.workspaces.environments.request import (
+    BuildWalls,
+    EnvironmentProblem,
+    EnvironmentRequest,
+    name_variables,
+)
 from sessionrun.workspaces.shell import run_script
 
 
@@ -42,15 +47,15 @@ class Shell:
 
 
 def begin(
-    request: ProveRequest, room: Path, own: Mapping[str, str], stream: IO[bytes]
+    request: ProveRequest, room: Path, own: Mapping[str, str], stream: IO[bytes], walls: Enclosure | None
 ) -> tuple[Shell | None, str | None]:
     """The shell of a room whose set-up is done, or in one line why there is none; `own` are its variables."""
     directory = room / request.directory
     if not directory.is_dir():
         return None, f"there is no directory {request.directory}"
-    outer = os.environ if request.walls is None else request.walls.env
+    outer = os.environ if walls is None else walls.env
     environ = {**outer, "SESSIONRUN_WORKTREE": str(room), "SESSIONRUN_BRANCH": "", **own}
-    shell = Shell(directory, environ, request.walls)
+    shell = Shell(directory, environ, walls)
     if request.setup:
         why = shell.run(AND_THEN.join(request.setup), stream, request.setup_timeout_s)
         if why is not None:
@@ -58,13 +63,14 @@ def begin(
     return shell, None
 
 
-def make_variables(wish: EnvironmentRequest, folder: Path) -> dict[str, str]:
+def make_variables(wish: EnvironmentRequest, folder: Path, walls: BuildWalls | None) -> dict[str, str]:
     """Make the environment of a room; the variables by which programs find it.
 
     Raises:
         EnvironmentProblem: it cannot be made.
     """
-    report = make_environment(wish, folder)
+    report = make_environment(wish, folder, walls)
     if report.problem is not None:
         raise EnvironmentProblem(report.problem)
-    return name_variables(wish.target, os.environ.get("PATH") or os.defpath, os.environ)
+    outer = os.environ if walls is None else walls.env
+    return name_variables(wish.target, outer.get("PATH") or os.defpath, outer)

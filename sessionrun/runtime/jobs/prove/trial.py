@@ -21,16 +21,18 @@ from sessionrun.model.errors import JobFileError
 from sessionrun.model.frozen import frozen
 from sessionrun.runtime.jobs.check.junit import Tests, read_junit
 from sessionrun.runtime.jobs.check.running import add_junit, find_report
+from sessionrun.runtime.jobs.inside import raise_for_build_if_any, raise_if_any
 from sessionrun.runtime.jobs.prove.canary import find_seen, plant
 from sessionrun.runtime.jobs.prove.request import ProveRequest, Ran
 from sessionrun.runtime.jobs.prove.room import begin, make_variables
 from sessionrun.runtime.jobs.prove.runners import RanTests, merge, parse_output
 from sessionrun.store.files import make_directories, replace_file
 from sessionrun.store.jobfiles import load_record_if_any, read_tail
+from sessionrun.walls.argv import Enclosure
 from sessionrun.workspaces.bringing import bring_files
 from sessionrun.workspaces.environments.make import find_digest
 from sessionrun.workspaces.environments.removal import clear
-from sessionrun.workspaces.environments.request import EnvironmentRequest
+from sessionrun.workspaces.environments.request import BuildWalls, EnvironmentRequest
 from sessionrun.workspaces.fence import Fence
 from sessionrun.workspaces.ignoring import ignore_words
 from sessionrun.workspaces.registration import hold_lock
@@ -52,6 +54,16 @@ LONGEST_CHECK_S: Final = 7 * 86400.0
 """How long another task that does the same check on the same files is waited for."""
 
 
+def open_trials(fence: Fence, request: ProveRequest, folder: Path, objects: Path, umask: int) -> Trials:
+    """Where the checks of a proof are done, with the walls that are wished for.
+
+    Raises:
+        SessionrunError, OSError: these cannot be had here.
+    """
+    build = None if request.environment is None else raise_for_build_if_any(request.environment.walls)
+    return Trials(fence, request, folder, objects, umask, raise_if_any(request.walls), build)
+
+
 @frozen
 class Trials:
     """Where the checks of one proof are done.
@@ -62,6 +74,7 @@ class Trials:
         folder: the job's.
         objects: a directory of objects that holds the commits.
         umask: the user's.
+        walls, build: those around the rooms, and around the making of an environment.
         made: the files of results of this proof.
     """
 
@@ -70,6 +83,8 @@ class Trials:
     folder: Path
     objects: Path
     umask: int
+    walls: Enclosure | None
+    build: BuildWalls | None
     made: set[Path] = field(default_factory=set)
 
     def find(self, state: str, commit: str, time: int) -> Ran:
@@ -85,14 +100,14 @@ class Trials:
             SessionrunError, OSError: the room cannot be made.
         """
         request = self.request
-        folder, stem = Path(request.known), _digest(request, commit, time)
+        folder, stem = Path(request.known), _digest(request, commit, time, self.walls)
         make_directories(folder, 0o700)
         with ExitStack() as stack:
             stack.enter_context(hold_lock(folder / f"{stem}.lock", 0o600, LONGEST_CHECK_S))
             room, known = None, folder / f"{stem}.json"
             if request.environment is not None:  # what it is made of is known from the files alone
                 room = stack.enter_context(self._open(commit))
-                digest = find_digest(request.environment, self.folder)
+                digest = find_digest(request.environment, self.folder, self.build)
                 known = folder / f"{stem}-{digest}.json"
             ran = _load_known(known) if self._holds(known) else None
             if ran is None:
@@ -163,7 +178,9 @@ class Trials:
         own = {} if request.environment is None else self._make_environment(name, request.environment)
         output = self.folder / f"{name}.txt"
         with output.open("wb") as stream, self.as_user():
-            ran = _run_all(request, room, own, output, stream, self.folder.absolute() / f"{name}-junit")
+            ran = _run_all(
+                request, room, own, output, stream, self.folder.absolute() / f"{name}-junit", self.walls
+            )
         if planted is not None:
             seen = find_seen(planted, _read_from(output, 0), ran.tests or RanTests())
             return replace(ran, canaries=seen)
@@ -174,14 +191,14 @@ class Trials:
     def _make_environment(self, name: str, wish: EnvironmentRequest) -> dict[str, str]:
         folder = self.folder / f"{name}-environment"
         make_directories(folder, 0o700)
-        return make_variables(wish, folder)
+        return make_variables(wish, folder, self.build)
 
 
-def _digest(request: ProveRequest, commit: str, time: int) -> str:
+def _digest(request: ProveRequest, commit: str, time: int, walls: Enclosure | None) -> str:
     """What a result depends on, beside its environment: files, commands and where they run."""
     parts = (commit, time, request.directory, request.setup, request.commands, sorted(request.env.items()))
     limits = (request.setup_timeout_s, request.check_timeout_s)
-    walled = None if request.walls is None else request.walls.argv
+    walled = None if walls is None else walls.argv
     return sha256(orjson.dumps((parts, limits, request.workspace.links, walled))).hexdigest()
 
 
@@ -193,9 +210,15 @@ def _load_known(path: Path) -> Ran | None:
 
 
 def _run_all(
-    request: ProveRequest, room: Path, own: Mapping[str, str], output: Path, stream: IO[bytes], junit: Path
+    request: ProveRequest,
+    room: Path,
+    own: Mapping[str, str],
+    output: Path,
+    stream: IO[bytes],
+    junit: Path,
+    walls: Enclosure | None,
 ) -> Ran:
-    shell, why = begin(request, room, own, stream)
+    shell, why = begin(request, room, own, stream, walls)
     if shell is None:
         return Ran(False, why)
     found: list[tuple[str, Tests]] = []

@@ -13,10 +13,9 @@ from stages import git
 from sessionrun.model.checks import HiddenTests
 from sessionrun.model.places import Place
 from sessionrun.model.spec import Prove, TaskSpec
-from sessionrun.runtime.jobs.check.baseline import run_baseline
-from sessionrun.runtime.jobs.check.junit import Case, parse_junit
+from sessionrun.runtime.jobs.check.junit import Case, list_test_files, match_ids, parse_junit, split_id
 from sessionrun.runtime.jobs.check.known import REQUEST, load_red
-from sessionrun.runtime.jobs.prove.cases import list_test_files, match_ids, split_id
+from sessionrun.runtime.jobs.check.running import run_baseline
 from sessionrun.store.codec import build
 from sessionrun.workspaces.crossing import NotApplicable, add_tests, take_source
 from sessionrun.workspaces.git import Git

@@ -26,7 +26,7 @@ from test_cli_worktrees import Project, project_in
 
 from sessionrun.model.keys import JobKey
 from sessionrun.runtime.jobs.raising import PROXY
-from sessionrun.store.networks import DOOR, LIST, NETWORK, SOCKET, read_denials
+from sessionrun.store.networks import DENIED, DOOR, LIST, NETWORK, SOCKET, read_denials
 from sessionrun.store.session import SessionDir
 from sessionrun.walls.policy import AGENTS
 from sessionrun.walls.proxy.hosts import (
@@ -314,7 +314,8 @@ class Proxied:
 
     def start(self, folder: Path, *program: str, **env: str) -> subprocess.Popen[bytes]:
         environ = {"PATH": os.environ["PATH"], **keep_environment(os.environ), **env}
-        argv = (sys.executable, "-I", "-S", PROXY, str(folder), "-", *program)
+        files = (folder / DOOR / SOCKET, folder / LIST, folder / DENIED)
+        argv = (sys.executable, "-I", "-S", PROXY, *map(str, files), "-", *program)
         begun = subprocess.Popen(argv, stdin=subprocess.PIPE, stdout=subprocess.PIPE, env=environ)
         self.programs.append(begun)
         return begun

@@ -34,6 +34,11 @@ class Ended(NamedTuple):
         return NO_PROGRAM.get(self.code or 0)
 
 
+def word_end(code: int) -> str:
+    """How a program ended, from its code as `Popen.returncode` has it."""
+    return f"exit code {code}" if code >= 0 else f"signal {-code}"
+
+
 def run_script(
     script: str,
     directory: Path,
@@ -65,7 +70,7 @@ def run_script(
     code, _ = run_alone(argv, directory, environ, output, limit_s, stdin=stdin)
     if code is None:
         return Ended(None, f"not done after {limit_s:g} s")
-    return Ended(code, None if code == 0 else f"exit code {code}" if code > 0 else f"signal {-code}")
+    return Ended(code, word_end(code) if code else None)
 
 
 def run_alone(

@@ -44,7 +44,7 @@ _WORK = {
 
 _BESIDE = {
     "environment": "runtime.jobs.inside:make_environment",
-    "baseline": "runtime.jobs.check.baseline:run_baseline",
+    "baseline": "runtime.jobs.check.running:run_baseline",
     "inside": "runtime.jobs.inside:go_inside",
 }
 """Programs with files of their own: parts of a SETUP, and a job that goes on inside of walls."""

@@ -21,7 +21,7 @@ from sessionrun.runtime.jobs.agent_state import add_state, list_more_settings, l
 from sessionrun.runtime.jobs.logins import LOGINS
 from sessionrun.store import index
 from sessionrun.store.files import make_directories, replace_file
-from sessionrun.store.networks import DOOR, LIST, NETWORK, list_networks
+from sessionrun.store.networks import DENIED, DOOR, LIST, NETWORK, SOCKET, list_networks
 from sessionrun.store.session import AGENT_DIR, WALLS_STATE
 from sessionrun.walls import inner, proxy
 from sessionrun.walls.argv import PROMPT, REPORT_FD, TMP_FOLDER, VIEW_FOLDER, Enclosure, Walls, build_argv
@@ -146,7 +146,8 @@ def _connect(
     make_directories(folder / DOOR, 0o700)
     rules = _list_rules(wish, state, inside)
     replace_file(folder / LIST, orjson.dumps([list(rule) for rule in rules]), durable=False)
-    before = (sys.executable, "-I", "-S", PROXY, str(folder), "-" if wish.outlives_us else "1")
+    files = (str(folder / DOOR / SOCKET), str(folder / LIST), str(folder / DENIED))
+    before = (sys.executable, "-I", "-S", PROXY, *files, "-" if wish.outlives_us else "1")
     return replace(built, proxy=str(folder / DOOR)), {**inside, **keep_environment(os.environ)}, before
 
 

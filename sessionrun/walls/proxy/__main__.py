@@ -1,7 +1,7 @@
-"""The proxy as a program: ``python -I -S __main__.py FOLDER DIES PROGRAM ARGUMENT...``.
+"""The proxy as a program: ``python -I -S __main__.py SOCKET LIST DENIED DIES PROGRAM ARGUMENT...``.
 
-It listens at ``door/socket`` in FOLDER for what its ``list.json`` lets through, runs the program, and ends as it
-does.  DIES is ``1`` if both end with the process that started them, else ``-``.
+It listens at SOCKET for what the file LIST lets through, notes in the file DENIED what not, runs the program, and
+ends as it does.  DIES is ``1`` if both end with the process that started them, else ``-``.
 """
 
 import gc

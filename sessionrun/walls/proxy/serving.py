@@ -14,7 +14,6 @@ import threading
 import time
 from typing import Final, NoReturn
 
-from sessionrun.store.networks import DENIED, DOOR, LIST, SOCKET
 from sessionrun.walls.proxy.denials import LATE_S, Denials
 from sessionrun.walls.proxy.hosts import Rule, find_refusal, rule_from_record
 from sessionrun.walls.proxy.relay import CHUNK, relay
@@ -186,15 +185,16 @@ def _drain(client: socket.socket) -> None:
         pass
 
 
-def listen(folder: str) -> socket.socket:
-    """Listen at the socket of a folder, in the place of one before; its path may be too long to be named."""
+def listen(path: str) -> socket.socket:
+    """Listen at a socket, in the place of one before; its path may be too long to be named."""
+    folder, name = os.path.split(path)
     fd = os.open(folder, os.O_PATH | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC)
     try:
         with contextlib.suppress(FileNotFoundError):
-            os.unlink(SOCKET, dir_fd=fd)
+            os.unlink(name, dir_fd=fd)
         listener = socket.socket(socket.AF_UNIX)
-        listener.bind(f"/proc/self/fd/{fd}/{SOCKET}")
-        os.chmod(SOCKET, 0o600, dir_fd=fd)  # whatever the umask is
+        listener.bind(f"/proc/self/fd/{fd}/{name}")
+        os.chmod(name, 0o600, dir_fd=fd)  # whatever the umask is
         listener.listen(_BACKLOG)
         listener.setblocking(False)
     finally:
@@ -202,7 +202,7 @@ def listen(folder: str) -> socket.socket:
     return listener
 
 
-def main(folder: str, dies: str, *argv: str) -> NoReturn:
+def main(door: str, hosts: str, denied: str, dies: str, *argv: str) -> NoReturn:
     """Run the program with a proxy beside it, and end as it does."""
     if dies != "-":
         import ctypes
@@ -210,10 +210,9 @@ def main(folder: str, dies: str, *argv: str) -> NoReturn:
         ctypes.CDLL(None).prctl(_PR_SET_PDEATHSIG, signal.SIGKILL)
     for number in _FOR_THE_PROGRAM:
         signal.signal(number, signal.SIG_IGN)
-    with open(os.path.join(folder, LIST), "rb") as stream:
+    with open(hosts, "rb") as stream:
         rules = tuple(rule_from_record(record) for record in json.load(stream))
-    listener = listen(os.path.join(folder, DOOR))
-    proxy = Proxy(listener, rules, Denials(os.path.join(folder, DENIED)))
+    proxy = Proxy(listen(door), rules, Denials(denied))
     # the names of the user's own proxy may hold a password, and /proc/1/environ can be read inside
     environ = {name: value for name, value in os.environ.items() if not name.startswith(OUTER)}
     usual = (*_FOR_THE_PROGRAM, signal.SIGPIPE, signal.SIGXFSZ, signal.SIGCHLD)
@@ -225,7 +224,7 @@ def main(folder: str, dies: str, *argv: str) -> NoReturn:
     threading.stack_size(_STACK)
     status = proxy.run(pid)
     with contextlib.suppress(OSError):
-        os.unlink(os.path.join(folder, DOOR, SOCKET))
+        os.unlink(door)
     if os.WIFSIGNALED(status):
         with contextlib.suppress(OSError):  # of SIGKILL there is nothing to set
             signal.signal(os.WTERMSIG(status), signal.SIG_DFL)

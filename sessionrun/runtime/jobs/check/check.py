@@ -34,6 +34,7 @@ from sessionrun.walls.wish import WallsWish
 from sessionrun.workspaces.applying import DoesNotApply, apply_patch
 from sessionrun.workspaces.between import keep_round, list_changes, open_site
 from sessionrun.workspaces.request import Loop
+from sessionrun.workspaces.shell import word_end
 
 PASSES: Final = {
     "PASS": True,
@@ -236,7 +237,7 @@ def _verify(request: CheckRequest, wanted: Verification, folder: Path) -> str:
         ).returncode
     text = strip_thoughts(_read_verdict(wanted, out, err))
     if code:
-        raise NotPassed(f"the agent that was to judge ended with exit code {code}")
+        raise NotPassed(f"the agent that was to judge ended with {word_end(code)}")
     match = _FIRST_WORD.match(text)
     word = match[1].upper() if match else ""
     _say(f"Verdict of the review:\n{text.strip()}")

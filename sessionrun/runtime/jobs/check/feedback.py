@@ -6,6 +6,7 @@ from typing import Final
 
 from sessionrun.model.checks import Counts
 from sessionrun.runtime.jobs.check.junit import FailedTest
+from sessionrun.workspaces.shell import word_end
 
 MAX_BYTES: Final = 12 * 1024
 """Of the whole feedback."""
@@ -21,13 +22,13 @@ def word_failure(
 
     Args:
         command: as it was given.
-        code: its exit code.
+        code: how it ended, as `Popen.returncode` has it.
         counts: how its tests came out, if it counted any.
         failed: the first of those that did not pass.
         output: the end of what it printed.
         size: how much it printed in all (bytes).
     """
-    how = f"failed with exit code {code}" if code else "did not pass, though its exit code is 0"
+    how = f"failed with {word_end(code)}" if code else "did not pass, though its exit code is 0"
     lines = [f"This command {how}: {_shorten(command, 1000)}"]
     if counts is not None:
         lines += ["", word_counts(counts), *(_word_test(one) for one in failed)]

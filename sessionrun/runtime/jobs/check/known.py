@@ -1,7 +1,7 @@
 """The tests of an instance that should pass before the work: run once in its SETUP, to know which of them do not.
 
-Such a test shows what the environment of this machine lacks, so no round fails because of it.  `baseline` runs
-them, as a program of ours behind the user's commands of SETUP, before what these left is committed.
+Such a test shows what the environment of this machine lacks, so no round fails because of it.  They are
+run (`running.run_baseline`) by a program of ours behind the user's commands, before what these left is committed.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""Runs the commands of a CHECK, one after the other, and counts the tests that they ran.
+"""Runs tests and counts them: the commands of a CHECK, one after the other, and what a proof runs.
 
 Each command finds in ``PYTEST_ADDOPTS`` where pytest is to write JUnit XML: a file of its own in the job's folder.
 """
@@ -10,19 +10,37 @@ import shlex
 import subprocess
 from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import Final, NamedTuple
+from typing import IO, Final, NamedTuple
+
+import orjson
 
 from sessionrun.model.checks import Counts, HiddenTests
 from sessionrun.model.reasons import NO_PROGRAM
 from sessionrun.runtime.jobs.check.feedback import MAX_BYTES, word_failure
-from sessionrun.runtime.jobs.check.junit import MAX_FAILURES, FailedTest, Tests, Word, count_words, read_junit
-from sessionrun.runtime.jobs.prove.cases import list_test_files, match_ids, split_id
-from sessionrun.store.files import open_regular
+from sessionrun.runtime.jobs.check.junit import (
+    MAX_FAILURES,
+    FailedTest,
+    Tests,
+    Word,
+    count_words,
+    list_test_files,
+    match_ids,
+    read_junit,
+    split_id,
+)
+from sessionrun.runtime.jobs.check.known import OUTPUT, RED, REQUEST, WALLS, Red
+from sessionrun.runtime.jobs.inside import raise_if_any
+from sessionrun.store.files import open_regular, replace_file
+from sessionrun.store.jobfiles import load_record, load_record_if_any
 from sessionrun.walls.argv import TMP, Enclosure
+from sessionrun.walls.wish import WallsWish
 from sessionrun.workspaces.registration import remove_tree
+from sessionrun.workspaces.shell import Ended, run_script, word_end
 
 SHELL: Final = "/bin/sh"
 ADDOPTS: Final = "PYTEST_ADDOPTS"
+ALL_FILES: Final = "--continue-on-collection-errors"
+"""Of pytest: that a file cannot be loaded keeps no other from being run."""
 
 
 class Ran(NamedTuple):
@@ -64,14 +82,8 @@ def run_commands(
         if not code and not found_none and denied is None:
             continue
         why = NO_PROGRAM.get(code)
-        how = (
-            f"exit code {code} ({why}) of: {command}"
-            if why
-            else f"exit code {code} of: {command}"
-            if code
-            else f"{denied}, but the exit code is 0, of: {command}"
-        )
-        problem = f"no test was found by: {command}" if found_none else how
+        how = f"{word_end(code)}{f' ({why})' if why else ''}" if code else f"{denied}, but the exit code is 0,"
+        problem = f"no test was found by: {command}" if found_none else f"{how} of: {command}"
         output, size = _read_output(folder / "stdout", begun)
         own = tests or Tests(Counts())
         feedback = word_failure(command, code, tests and own.counts, own.failed, output, size)
@@ -100,7 +112,7 @@ def run_known(
         return Ran(None, "", None)
     print(f"$ {command}", flush=True)
     begun, junit = _size(folder / "stdout"), find_report(folder, "junit-known.xml", walls)
-    tests, code = _run(command, directory, junit, walls, "--continue-on-collection-errors")
+    tests, code = _run(command, directory, junit, walls, ALL_FILES)
     words, broken = judge_known(known, tests)
     broken = [test_id for test_id in broken if test_id not in red]
     counts = count_words(words.values())
@@ -111,7 +123,7 @@ def run_known(
     failed = tuple(FailedTest(test_id, messages.get("::".join(split_id(test_id)), "")) for test_id in broken)
     feedback = word_failure(command, code, counts if words else None, failed[:MAX_FAILURES], output, size)
     problem = f"{len(broken)} tests that passed before fail, such as {broken[0]}" if broken else None
-    return Ran(problem or f"exit code {code} of: {command}", feedback, counts if words else None)
+    return Ran(problem or f"{word_end(code)} of: {command}", feedback, counts if words else None)
 
 
 def word_known(known: HiddenTests, directory: str) -> str | None:
@@ -134,6 +146,56 @@ def _run(
     environ = add_junit(os.environ if walls is None else walls.env, junit, *words, walls=walls)
     done = subprocess.run(argv, cwd=directory, env=environ, stdin=subprocess.DEVNULL, stderr=subprocess.STDOUT)
     return read_junit(junit), done.returncode
+
+
+def run_counted(
+    script: str,
+    directory: Path,
+    environ: Mapping[str, str],
+    output: IO[bytes],
+    limit_s: float | None,
+    report: Path,
+    *words: str,
+    dies_with_us: bool = False,
+    walls: Enclosure | None = None,
+) -> tuple[Ended, Tests | None]:
+    """Run a script as `run_script` does; how it ended, and what pytest reported of it.
+
+    `report` is the file outside of walls, `words` are more arguments of pytest.
+    """
+    place = find_report(report.parent, report.name, walls)
+    environ = add_junit(environ, place, *words, walls=walls)
+    ended = run_script(script, directory, environ, output, limit_s, dies_with_us=dies_with_us, walls=walls)
+    return ended, read_junit(place)
+
+
+def run_baseline(folder: Path) -> None:
+    """Run the files of the tests that should pass and are there, before the work, in the current directory.
+
+    Raises:
+        SessionrunError, OSError: the request cannot be used, or nothing can be started.
+    """
+    known = load_record(folder / REQUEST, HiddenTests)
+    command = word_known(known, ".")
+    if command is None:
+        return
+    walls = raise_if_any(load_record_if_any(folder / WALLS, WallsWish))
+    environ = {**(os.environ if walls is None else walls.env), "PYTHONDONTWRITEBYTECODE": "1"}
+    with open(folder / OUTPUT, "wb") as stream:
+        ended, tests = run_counted(
+            command,
+            Path.cwd(),
+            environ,
+            stream,
+            known.timeout_s,
+            folder / "junit-known.xml",
+            *("-p", "no:cacheprovider", ALL_FILES),
+            dies_with_us=True,
+            walls=walls,
+        )
+    words, broken = judge_known(known, tests)
+    red = Red(tuple(broken) if words or ended.code == 0 else None)  # if it names no test, its exit code decides
+    replace_file(folder / RED, orjson.dumps(red), durable=False)
 
 
 def find_report(folder: Path, name: str, walls: Enclosure | None) -> Path:

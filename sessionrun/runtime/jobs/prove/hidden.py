@@ -16,9 +16,8 @@ from pathlib import Path
 from typing import IO, Final
 
 from sessionrun.model.checks import HiddenTests
-from sessionrun.runtime.jobs.check.junit import Case, Word, read_junit
-from sessionrun.runtime.jobs.check.running import add_junit, find_report
-from sessionrun.runtime.jobs.prove.cases import list_test_files, match_ids
+from sessionrun.runtime.jobs.check.junit import Case, Word, list_test_files, match_ids
+from sessionrun.runtime.jobs.check.running import ALL_FILES
 from sessionrun.runtime.jobs.prove.request import OBJECTS, SOURCE_PATCH, JudgedTests, ProveReport, ProveRequest
 from sessionrun.runtime.jobs.prove.room import Shell, begin, make_variables
 from sessionrun.runtime.jobs.prove.trial import Trials, open_trials
@@ -28,6 +27,7 @@ from sessionrun.workspaces.environments.request import EnvironmentProblem
 from sessionrun.workspaces.fence import open_fence
 from sessionrun.workspaces.git import Git
 from sessionrun.workspaces.park import write_patch
+from sessionrun.workspaces.shell import Ended
 from sessionrun.workspaces.source_patch import list_files
 
 OUTPUT: Final = "hidden-tests.txt"
@@ -36,11 +36,6 @@ BEFORE: Final = "before"
 TOLD_BYTES: Final = 4096
 MAX_ALONE: Final = 50
 """So many tests are run by their ids, one after the other; others that no file brought count as missing."""
-
-NOT_FOUND: Final = 127
-"""The exit code of a shell that does not find a program."""
-
-_ADDED: Final = "--continue-on-collection-errors"
 
 
 def judge_by_hidden_tests(request: ProveRequest, hidden: HiddenTests, folder: Path) -> ProveReport:
@@ -84,8 +79,8 @@ def _judge_in_room(trials: Trials, hidden: HiddenTests, commit: str) -> ProveRep
     with _open_shell(trials, commit, trials.folder) as (shell, why, stream):
         if shell is None:
             return ProveReport("unproved", why, reason_class="tests_not_run")
-        words = _run_tests(shell, hidden, trials.folder, stream)
-        if not words and (why := _find_fault(shell, hidden, stream)) is not None:
+        words, last = _run_tests(shell, hidden, trials.folder, stream)
+        if not words and (why := _find_fault(shell, hidden, stream, last)) is not None:
             return ProveReport("unproved", why, reason_class="tests_not_run")
         report = _judge(words, hidden)
     if report.problem is not None:
@@ -101,9 +96,9 @@ def _compare(
     folder = trials.folder / BEFORE
     folder.mkdir(exist_ok=True)
     with _open_shell(trials, commit, folder) as (shell, _, stream):
-        words = _run_tests(shell, known, folder, stream) if shell is not None else None
-    if words is None:
-        return report
+        if shell is None:
+            return report
+        words, _ = _run_tests(shell, known, folder, stream)
     red = tuple(test_id for test_id in tests.broken if words.get(test_id) != "passed")
     remark = f"; {len(red)} of these do not pass here without the work either" if red else ""
     return replace(report, problem=f"{report.problem}{remark}", tests=replace(tests, red_before=red))
@@ -122,31 +117,34 @@ def _open_shell(trials: Trials, commit: str, folder: Path) -> Iterator[tuple[She
             yield *begin(request, room, own, stream, trials.walls), stream
 
 
-def _run_tests(shell: Shell, hidden: HiddenTests, folder: Path, stream: IO[bytes]) -> dict[str, Word]:
-    """How each test ended, by its id."""
+def _run_tests(
+    shell: Shell, hidden: HiddenTests, folder: Path, stream: IO[bytes]
+) -> tuple[dict[str, Word], Ended | None]:
+    """How each test ended, by its id, and how the last command that ran some."""
     ids = (*hidden.fail_to_pass, *hidden.pass_to_pass)
     files = list_test_files(ids, list_files(hidden.patch.encode("utf-8", "surrogateescape")))
     there = [name for name in files if (shell.directory / name).exists()]
-    cases = _run(shell, hidden, there, folder / "junit.xml", stream) if there else None
+    last, cases = _run(shell, hidden, there, folder / "junit.xml", stream) if there else (None, None)
     words = match_ids(ids, cases or ())
     left = [test_id for test_id in ids if test_id not in words and _may_be_there(test_id, files, there)]
     for number, test_id in enumerate(left if cases is None else left[:MAX_ALONE]):
-        if there and shell.code is None:
+        if there and last is not None and last.code is None:
             break  # its time was up
-        alone = _run(shell, hidden, [test_id], folder / f"junit-{number}.xml", stream)
+        last, alone = _run(shell, hidden, [test_id], folder / f"junit-{number}.xml", stream)
         if alone is None:
-            words[test_id] = "passed" if shell.code == 0 else "failed"
+            words[test_id] = "passed" if last.code == 0 else "failed"
         else:
             words.update(match_ids([test_id], alone))
-    return words
+    return words, last
 
 
-def _find_fault(shell: Shell, hidden: HiddenTests, stream: IO[bytes]) -> str | None:
+def _find_fault(shell: Shell, hidden: HiddenTests, stream: IO[bytes], last: Ended | None) -> str | None:
     """Why the command cannot run tests at all, whatever the work is; None: it can, as far as is known."""
     if "pytest" not in hidden.command:
-        return f"there is no such program: {hidden.command}" if shell.code == NOT_FOUND else None
-    why = shell.run(f"{hidden.command} --version", stream, hidden.timeout_s)
-    return None if why is None else f"{why} of: {hidden.command} --version"
+        lack = None if last is None else last.no_program
+        return None if lack is None else f"the program is {lack}: {hidden.command}"
+    ended = shell.run(f"{hidden.command} --version", stream, hidden.timeout_s)
+    return None if ended.why is None else f"{ended.why} of: {hidden.command} --version"
 
 
 def _may_be_there(test_id: str, files: Sequence[str], there: Sequence[str]) -> bool:
@@ -156,15 +154,12 @@ def _may_be_there(test_id: str, files: Sequence[str], there: Sequence[str]) -> b
 
 def _run(
     shell: Shell, hidden: HiddenTests, words: Sequence[str], junit: Path, stream: IO[bytes]
-) -> Sequence[Case] | None:
-    junit = find_report(junit.parent, junit.name, shell.walls)
-    environ = add_junit(shell.environ, junit, _ADDED, walls=shell.walls)
+) -> tuple[Ended, Sequence[Case] | None]:
     script = " ".join([hidden.command, *map(shlex.quote, words)])
     stream.write(f"$ {script}\n".encode("utf-8", "surrogateescape"))
     stream.flush()
-    shell.run(script, stream, hidden.timeout_s, environ)
-    tests = read_junit(junit)
-    return None if tests is None else tests.cases
+    ended, tests = shell.run_counted(script, stream, hidden.timeout_s, junit, ALL_FILES)
+    return ended, None if tests is None else tests.cases
 
 
 def _count_none(hidden: HiddenTests) -> JudgedTests:

@@ -5,8 +5,10 @@ from __future__ import annotations
 import os
 from collections.abc import Mapping
 from pathlib import Path
-from typing import IO
+from typing import IO, NamedTuple
 
+from sessionrun.runtime.jobs.check.junit import Tests
+from sessionrun.runtime.jobs.check.running import run_counted
 from sessionrun.runtime.jobs.commands import AND_THEN
 from sessionrun.runtime.jobs.prove.request import ProveRequest
 from sessionrun.walls.argv import Enclosure
@@ -17,33 +19,26 @@ from sessionrun.workspaces.environments.request import (
     EnvironmentRequest,
     name_variables,
 )
-from sessionrun.workspaces.shell import run_script
+from sessionrun.workspaces.shell import Ended, run_script
 
 
-class Shell:
-    """Shells in one room, one after the other, with the variables `environ`.
+class Shell(NamedTuple):
+    """Where scripts run in one room, one after the other, and their variables."""
 
-    `code` is how the last script ended, None if its time was up.
-    """
+    directory: Path
+    environ: Mapping[str, str]
+    walls: Enclosure | None = None
 
-    def __init__(self, directory: Path, environ: Mapping[str, str], walls: Enclosure | None = None) -> None:
-        self.directory = directory
-        self.walls = walls
-        self.code: int | None = None
-        self.environ = environ
+    def run(self, script: str, stream: IO[bytes], limit_s: float | None) -> Ended:
+        """Run a script and end all that it leaves."""
+        return run_script(script, self.directory, self.environ, stream, limit_s, walls=self.walls)
 
-    def run(
-        self,
-        script: str,
-        stream: IO[bytes],
-        timeout_s: float | None,
-        environ: Mapping[str, str] | None = None,
-    ) -> str | None:
-        """Run a script and end all that it leaves in its group; in words why it did not pass, else None."""
-        self.code = None
-        variables = {**self.environ, **(environ or {})}
-        self.code, why = run_script(script, self.directory, variables, stream, timeout_s, walls=self.walls)
-        return why
+    def run_counted(
+        self, script: str, stream: IO[bytes], limit_s: float | None, report: Path, *words: str
+    ) -> tuple[Ended, Tests | None]:
+        """The same, and what pytest reported; see `running.run_counted`."""
+        where = self.directory, self.environ
+        return run_counted(script, *where, stream, limit_s, report, *words, walls=self.walls)
 
 
 def begin(
@@ -57,9 +52,9 @@ def begin(
     environ = {**outer, "SESSIONRUN_WORKTREE": str(room), "SESSIONRUN_BRANCH": "", **own}
     shell = Shell(directory, environ, walls)
     if request.setup:
-        why = shell.run(AND_THEN.join(request.setup), stream, request.setup_timeout_s)
-        if why is not None:
-            return None, f"its setup: {why}"
+        ended = shell.run(AND_THEN.join(request.setup), stream, request.setup_timeout_s)
+        if ended.why is not None:
+            return None, f"its setup: {ended.why}"
     return shell, None
 
 

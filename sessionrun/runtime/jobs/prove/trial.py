@@ -20,7 +20,6 @@ from sessionrun.model.checks import Counts
 from sessionrun.model.errors import JobFileError
 from sessionrun.model.frozen import frozen
 from sessionrun.runtime.jobs.check.junit import Tests, read_junit
-from sessionrun.runtime.jobs.check.running import add_junit, find_report
 from sessionrun.runtime.jobs.inside import raise_for_build_if_any, raise_if_any
 from sessionrun.runtime.jobs.prove.canary import find_seen, plant
 from sessionrun.runtime.jobs.prove.request import ProveRequest, Ran
@@ -225,12 +224,11 @@ def _run_all(
     printed, begun = output.stat().st_size, _date_reports(shell.directory)
     prefix = NAMES_IN_GO if (shell.directory / "go.mod").is_file() else ""
     for number, command in enumerate(request.commands, 1):
-        place = find_report(junit.parent, f"{junit.name}-{number}.xml", shell.walls)
-        added = add_junit(shell.environ, place, walls=shell.walls)
-        why = shell.run(prefix + command, stream, request.check_timeout_s, added)
+        place = junit.with_name(f"{junit.name}-{number}.xml")
+        (_, why), own_tests = shell.run_counted(prefix + command, stream, request.check_timeout_s, place)
         now = _date_reports(shell.directory)
-        paths = {place: "pytest", **{path: "surefire" for path in now if now[path] != begun.get(path)}}
-        reports = [(runner, report) for path, runner in paths.items() if (report := read_junit(path)) is not None]
+        java = [("surefire", read_junit(path)) for path in now if now[path] != begun.get(path)]
+        reports = [(runner, report) for runner, report in (("pytest", own_tests), *java) if report is not None]
         tests = [report for _, report in reports]
         found, begun = [*found, *reports], now
         if why is None and tests and request.reads_report:

@@ -23,7 +23,7 @@ CONNECT_S: Final = 20.0
 ANSWER_S: Final = 60.0
 """How long another proxy may take to open a tunnel."""
 
-OUTER: Final = "SESSIONRUN_OUTER_"
+OUTER: Final = "WALLS_OUTER_"
 """The beginning of the names of variables that only the proxy is given."""
 
 _KEEPALIVE: Final = (("TCP_KEEPIDLE", 60), ("TCP_KEEPINTVL", 30), ("TCP_KEEPCNT", 6))

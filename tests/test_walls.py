@@ -565,6 +565,7 @@ def test_all_that_a_task_can_write_counts(own_place: Path) -> None:
     session = SessionDir(own_place / "session-s")
     site, jobs = Site(session, lambda: spec), session.path / "jobs" / "t"
     place, key = Place(worktree=str(worktree), branch="t"), JobKey("t", 1, 1, "work", 1)
+    session.path.mkdir()
     environments = str(own_place / "cache" / FOLDER)
     all_phases = {str(jobs / "a1-walls"), str(jobs / "walls-state"), str(jobs / "agent"), str(worktree)}
     work = wish_walls(site, task, key, place, env={})

@@ -44,12 +44,8 @@ def wish_walls(
     """The walls inside of which programs of a job run; None: the task has none.
 
     Args:
-        site: the session.
-        task: the task.
-        key: the job.
-        place: the task's worktree.
         env: the variables of the job, beside those of the session.
-        cwd: where the programs begin; of a build that is known when it begins.
+        cwd: where the programs begin; a build says that itself.
         agent: whose state comes in; None: of no agent.
         room, git, prompt, on_stdin, reports, outlives_us: see `WallsWish`.
 

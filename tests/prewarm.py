@@ -39,6 +39,6 @@ def make_ready() -> None:
                 cls()
     written: list[Any] = [*EVENTS.values(), SessionSpec]
     for record in written:
-        codec._reader_of_record(record)
+        codec._check_of_record(record)
     gc.collect()
     gc.freeze()

@@ -162,7 +162,7 @@ def test_a_task_that_runs_is_refused_by_the_session_too(sessionrun: Command) -> 
     assert refused.value.why == "task 'a' has not ended"
     with pytest.raises(Refused) as refused:
         ask(session, {"kind": "continue", "tasks": ["a"], "text": 7}, timeout_s=60)
-    assert refused.value.why == "text has a value that does not belong there: 7"
+    assert refused.value.why == "text has a value that does not belong there: expected `str | null`, got `int`"
     (sessionrun.cwd / "go").touch()
     assert sessionrun.wait(session_id)["tasks"][0]["follow_ups"] == 0
 

@@ -24,7 +24,7 @@ from sessionrun.model.events import Entry, Event, JobClaimed, JobFinished, JobLo
 from sessionrun.model.keys import JobKey
 from sessionrun.model.spec import AgentSpec, OutputFormat, Price, TaskSpec
 from sessionrun.model.usage import Usage
-from sessionrun.store.records import read_entry, read_spec
+from sessionrun.store.records import parse_spec, read_entry
 
 OURS = load_prices({})
 GPT = Price(1.0, 10.0, 0.1)
@@ -225,10 +225,10 @@ def test_journals_of_before_are_read_and_those_of_later_too() -> None:
 
 def test_prices_go_into_the_spec_and_come_back() -> None:
     spec = replace(make_session([]), prices={"m": GPT, "n": Price(1, 2)})
-    assert read_spec(orjson.loads(orjson.dumps(spec))) == spec
+    assert parse_spec(orjson.dumps(spec)) == spec
     record = orjson.loads(orjson.dumps(spec))
     del record["prices"]
-    assert read_spec(record).prices == {}
+    assert parse_spec(orjson.dumps(record)).prices == {}
 
 
 # --- the command

@@ -11,10 +11,11 @@ import re
 from pathlib import Path
 from typing import Final, TypeVar
 
+import msgspec
 import orjson
 
 from sessionrun.model.errors import JobFileError
-from sessionrun.store.codec import build
+from sessionrun.store.codec import decode
 from sessionrun.store.files import list_folders, open_regular, read_regular, replace_file
 
 MAX_BYTES: Final = 64 * 1024 * 1024
@@ -44,8 +45,8 @@ def load_record(path: Path, cls: type[_Record]) -> _Record:
     except OSError as error:
         raise JobFileError(path, error.strerror or str(error)) from error
     try:
-        return build(cls, orjson.loads(content))
-    except orjson.JSONDecodeError as error:
+        return decode(cls, content)
+    except msgspec.DecodeError as error:
         raise JobFileError(path, "it is damaged: no JSON") from error
     except ValueError as error:
         raise JobFileError(path, f"it is damaged: {error}") from error

@@ -17,7 +17,6 @@ from sessionrun.model.events import JobLost
 from sessionrun.model.keys import JobKey
 from sessionrun.runtime.executors.protocol import Exit
 from sessionrun.runtime.keeper.wire import JobOrder
-from sessionrun.store.codec import build
 
 if TYPE_CHECKING:
     from sessionrun.model.spec import Job
@@ -75,6 +74,8 @@ def read_end(end: Mapping[str, Any], key: JobKey, where: str) -> Exit | JobLost:
     Raises:
         ValueError, KeyError: it is damaged.
     """
+    from sessionrun.store.codec import build  # Slurm's node has no library, and reads no end
+
     about = {**end, "key": key.text()}
     if end["kind"] == "exit":
         left = build(Exit, about)

@@ -71,13 +71,13 @@ class Bench:
         request: WorkspaceRequest,
         folder: Path,
         environ: Mapping[str, str] = MappingProxyType({}),
-    ) -> None:
-        """Do the job in a process of its own."""
+    ) -> str:
+        """Do the job in a process of its own; the last that it said."""
         (folder / "request.json").write_bytes(orjson.dumps(request))
         code = (
             f"import sys; from sessionrun.runtime.jobs.job import run; sys.exit(run({phase!r}, {str(folder)!r}))"
         )
-        run_program(code, environ=environ)
+        return run_program(code, environ=environ).stderr[-500:]
 
     def sweep(
         self,
@@ -105,9 +105,9 @@ class Bench:
             for at, (request, folder) in each_call(start, self.counts, f"{phase}+", do=do, first=begins_at):
                 kills += 1
                 folder = self.make_folder(f"a1-4-{phase}") if elsewhere else folder
-                self.run(phase, request, folder)
+                last = self.run(phase, request, folder)
                 answer = load_answer(folder, Place)
-                found = ["no answer"] if answer is None else examine(answer)
+                found = [f"no answer: {last}"] if answer is None else examine(answer)
                 wrong += [f"{do} at {at}: {line}" for line in [*found, *find_locks(self.project)]]
         assert "\n".join(wrong) == ""
         return kills

@@ -25,7 +25,7 @@ from sessionrun.workspaces.git import Git
 from sessionrun.workspaces.large_files import take_large_files
 from sessionrun.workspaces.links import is_behind_link
 from sessionrun.workspaces.park import settle_index
-from sessionrun.workspaces.registration import find_lost_admins, load_owner, remove_tree
+from sessionrun.workspaces.registration import find_lost_admins, load_owner, remove_tree, trash_path
 from sessionrun.workspaces.request import WorkspaceRequest
 from sessionrun.workspaces.view import BroughtOut, load_brought, note_brought
 
@@ -72,8 +72,10 @@ def bring_out_of_gone(request: WorkspaceRequest, main: Git, path: Path, folder: 
     Raises:
         SessionrunError, OSError: they cannot be brought out.
     """
+    # An earlier start renames the worktree once all has come out; it may have been killed while it removed the books.
+    is_removed = trash_path(path, request.owner).exists()
     for admin in find_lost_admins(request.repository, path):
-        if load_owner(admin) == request.owner:
+        if load_owner(admin) == request.owner and not (is_removed and not (admin / "HEAD").exists()):
             bring_out_of(request, replace(main, directory=folder, git_dir=admin))
 
 

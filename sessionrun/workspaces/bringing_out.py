@@ -72,7 +72,7 @@ def bring_out_of_gone(request: WorkspaceRequest, main: Git, path: Path, folder: 
     Raises:
         SessionrunError, OSError: they cannot be brought out.
     """
-    # An earlier start renames the worktree once all has come out; it may have been killed while it removed the books.
+    # An earlier start renames the worktree once all has come out; a kill may have left a part of the books.
     is_removed = trash_path(path, request.owner).exists()
     for admin in find_lost_admins(request.repository, path):
         if load_owner(admin) == request.owner and not (is_removed and not (admin / "HEAD").exists()):

@@ -26,7 +26,7 @@ ROWS = {
     "JobFinished": (
         "supervisor:write:1:after:*/journal:JobFinished",
         "supervisor:write:1:after:*/journal:TaskEnded",
-        "supervisor:rename:3:kill:*/status.json",
+        "supervisor:write:1:half:*.status.json*:succeeded",
     ),
     "the supervisor closes": ("supervisor:write:1:kill:*/journal:SessionEnded",),
     "SessionEnded": ("supervisor:write:1:after:*/journal:SessionEnded", "supervisor:rename:1:kill:*/summary"),

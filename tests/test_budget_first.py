@@ -14,7 +14,6 @@ from simulated import Fate, FateKind
 from simulation import Drive
 from test_budget import PROFILE, Paid, World, make, paid, plan_of, run_world, task
 
-from sessionrun.engine.fold import apply, begin
 from sessionrun.engine.money import to_nano
 from sessionrun.engine.state import BUDGET
 from sessionrun.model.events import Event, JobClaimed, JobFinished, RequestReceived
@@ -152,16 +151,6 @@ def test_whatever_becomes_of_the_first(
     assert drive.state.ended is not None
     assert min(times[name] for name in ("t1", "t2", "t3")) >= second
     assert all(drive.ends[name] == ("succeeded", None) for name in ("t1", "t2", "t3"))
-
-
-def test_a_journal_of_before_in_which_all_started_at_once() -> None:
-    spec = among(*(task(f"t{num}") for num in range(3)), budget_usd=10.0)
-    free = Paid(replace(spec, limits=replace(spec.limits, budget_usd=None)), {}).run()
-    state = begin(spec)
-    for entry in free.entries:
-        apply(state, entry)
-    assert (state.money.reserved, state.money.working, state.money.spent) == (0, 0, to_nano(3))
-    assert {rate.working for rate in state.money.rates.values()} == {0}
 
 
 KINDS: tuple[FateKind, ...] = ("exits", "exits", "exits", "lost", "void", "unstartable")

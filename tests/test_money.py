@@ -214,15 +214,6 @@ def test_a_script_costs_nothing_and_says_nothing() -> None:
     assert (shown["usage"], shown["usage_by_model"], shown["tasks"][0]["usage"]) == (None, None, None)
 
 
-def test_journals_of_before_are_read_and_those_of_later_too() -> None:
-    old = {"input_tokens": 1, "output_tokens": 2, "cost_usd": 0.5}
-    record: dict[str, Any] = {"seq": 1, "at": 0.0, "mono": 0.0, "ev": "JobFinished", "key": "a/1/1/work/1"}
-    for usage in (old, {**old, "of_a_later_version": 7}):
-        event = read_entry({**record, "verdict": "passed", "usage": usage}).event
-        assert isinstance(event, JobFinished)
-        assert event.usage == Usage(1, 2, 0.5)
-
-
 def test_prices_go_into_the_spec_and_come_back() -> None:
     spec = replace(make_session([]), prices={"m": GPT, "n": Price(1, 2)})
     assert parse_spec(orjson.dumps(spec)) == spec

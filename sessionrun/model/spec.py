@@ -194,7 +194,7 @@ class Limits:
 
     No work starts that may bring the session over `budget_usd`; when `soft_budget_usd` is spent it is held;
     `task_budget_usd` is for each task.  US dollars, see `engine.money`.  A PREPARE or RELEASE job may take
-    `workspace_timeout_s`; None means no limit, as in sessions of versions that knew none.
+    `workspace_timeout_s`; None means no limit.
 
     With `halt` ``now`` tasks that run are ended, too, when `max_failures` tasks have failed.  No PREPARE, SETUP or
     WORK starts while the load of the machine is above `max_load`, or its free memory below `min_free_memory`

@@ -34,7 +34,7 @@ ROOMS: Final[Mapping[str, Size]] = {
     "client": Size(115, 15530, 9085),
     "cluster": Size(11, 1146, 713),
     "dialects": Size(30, 4446, 2773),
-    "engine": Size(32, 4492, 2562),
+    "engine": Size(16, 4148, 2441),
     "landing": Size(18, 2778, 1551),
     "mcp": Size(3, 420, 257),
     "model": Size(23, 3212, 1562),

@@ -13,6 +13,7 @@ from sessionrun.cli.options import json_option, results_dir_option, session_argu
 from sessionrun.cli.render import escape, escape_line, print_json, write_bytes
 from sessionrun.client.lookup import open_tasks
 from sessionrun.client.reading.changes import describe_changes, find_changed, read_changes
+from sessionrun.client.reading.outputs import decode
 from sessionrun.store.session import SessionDir
 
 
@@ -34,7 +35,7 @@ def command(session_id: str, tasks: tuple[str, ...], stat: bool, as_json: bool, 
         changes = [describe_changes(session, task) for task in chosen]
         print_json({"session_id": session.session_id, "tasks": changes})
     elif sys.stdout.isatty():
-        click.echo_via_pager(escape(text) for text in _decode(_chunks(session, chosen, stat=stat)))
+        click.echo_via_pager(escape(text) for text in decode(_chunks(session, chosen, stat=stat)))
     else:
         for chunk in _chunks(session, chosen, stat=stat):
             write_bytes(chunk)
@@ -57,12 +58,3 @@ def _say_nothing(task: Mapping[str, Any]) -> str:
     """Of a task without a change on a branch; what could not be committed may lie in its worktree."""
     kept = task.get("worktree_kept")
     return f"nothing committed; worktree kept: {escape_line(kept)}" if kept else "nothing changed"
-
-
-def _decode(chunks: Iterator[bytes]) -> Iterator[str]:
-    import codecs
-
-    decoder = codecs.getincrementaldecoder("utf-8")("backslashreplace")
-    for chunk in chunks:
-        yield decoder.decode(chunk)
-    yield decoder.decode(b"", final=True)

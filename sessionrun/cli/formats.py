@@ -21,7 +21,7 @@ from sessionrun.cli.render import (
     versioned,
     write_bytes,
 )
-from sessionrun.client.reading.outputs import iterate_chunks, iterate_tail
+from sessionrun.client.reading.outputs import iterate_tail
 from sessionrun.client.reading.waiting import has_failed
 from sessionrun.store.session import SessionDir
 
@@ -62,8 +62,7 @@ def print_format(
 
     def read(task: Task, key: str) -> str:
         path = session.path / task[key]
-        chunks = iterate_chunks(path) if tail is None else iterate_tail(path, tail)
-        return b"".join(chunks).decode("utf-8", "backslashreplace")
+        return b"".join(iterate_tail(path, tail)).decode("utf-8", "backslashreplace")
 
     clean = escape if sys.stdout.isatty() else str
     for piece in FORMATS[name](view, tasks, read):

@@ -28,7 +28,7 @@ from sessionrun.cli.render import (
     write_bytes,
 )
 from sessionrun.client.lookup import choose_tasks, open_tasks
-from sessionrun.client.reading.outputs import find_tail, iterate_chunks, iterate_tail
+from sessionrun.client.reading.outputs import decode, find_tail, iterate_tail
 from sessionrun.client.reading.telling import add_tellings, count_hidden
 from sessionrun.client.reading.view import load_view
 from sessionrun.client.reading.waiting import has_failed
@@ -222,7 +222,7 @@ def print_results_json(
         write_bytes((b"," if place else b"") + encode(task)[:-1])
         for key, file in (("text", task["output"]), ("stderr_text", task["stderr"])):
             write_bytes(b',"%b":"' % key.encode())
-            for text in _decode(_iterate(session.path / file, tail)):
+            for text in decode(iterate_tail(session.path / file, tail)):
                 write_bytes(orjson.dumps(text)[1:-1])
             write_bytes(b'"')
         write_bytes(b"}")
@@ -240,26 +240,12 @@ def _print_file(path: Path, tail: int | None, *, whole_line: bool = True) -> Non
     last = b"\n"
     terminal = sys.stdout.isatty()
     if terminal:
-        for text in _decode(_iterate(path, tail)):
+        for text in decode(iterate_tail(path, tail)):
             click.echo(escape(text), nl=False)
             last = text[-1:].encode() or last
     else:
-        for chunk in _iterate(path, tail):
+        for chunk in iterate_tail(path, tail):
             write_bytes(chunk)
             last = chunk[-1:]
     if whole_line and last != b"\n":
         click.echo()
-
-
-def _iterate(path: Path, tail: int | None) -> Iterator[bytes]:
-    return iterate_chunks(path) if tail is None else iterate_tail(path, tail)
-
-
-def _decode(chunks: Iterator[bytes]) -> Iterator[str]:
-    """Decode piece by piece; bytes that are not UTF-8 become visible escapes."""
-    import codecs
-
-    decoder = codecs.getincrementaldecoder("utf-8")("backslashreplace")
-    for chunk in chunks:
-        yield decoder.decode(chunk)
-    yield decoder.decode(b"", final=True)

@@ -12,7 +12,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Iterator
-from contextlib import suppress
+from contextlib import ExitStack, contextmanager, suppress
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
@@ -218,6 +218,19 @@ class SessionDir:
         if fd is None:
             raise StoreError(f"another process runs session {self.session_id}")
         return fd
+
+    @contextmanager
+    def hold_all_locks(self, *, timeout_s: float) -> Iterator[None]:
+        """Hold all of its locks: so no process runs it, nor begins to.
+
+        Raises:
+            StoreError: another process holds one.
+            OSError: one cannot be opened; FileNotFoundError if the session is gone.
+        """
+        with ExitStack() as held:
+            for name in LOCK_NAMES:
+                held.callback(os.close, self.hold_lock(name, timeout_s=timeout_s))
+            yield
 
     def held_locks(self) -> tuple[str, ...]:
         """Which of its locks are held now."""

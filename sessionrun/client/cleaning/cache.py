@@ -8,7 +8,7 @@ from __future__ import annotations
 import os
 import time
 from collections.abc import Callable, Iterator
-from contextlib import ExitStack
+from contextlib import ExitStack, nullcontext
 from pathlib import Path
 from typing import Any, Final, NamedTuple
 
@@ -17,7 +17,7 @@ from sessionrun.client.config import load_cache_dir
 from sessionrun.model.errors import JobFileError, SessionrunError, StoreError
 from sessionrun.runtime.node.directory import JOBS, find_nodes_dir
 from sessionrun.store.files import list_folders
-from sessionrun.store.session import LOCK_NAMES, SessionDir
+from sessionrun.store.session import SessionDir
 from sessionrun.workspaces.environments.cached import iterate_environments, remove_environment
 from sessionrun.workspaces.environments.removal import beside_path, clear, trash_path
 from sessionrun.workspaces.environments.request import FOLDER, TENANTS, Tenant, load_tenant, tenant_path
@@ -85,11 +85,10 @@ def _find_obstacle(copy: Cached, tenant: Tenant | None, locks: ExitStack, *, dry
         return None  # it was deleted
     if session.is_alive():
         return f"session {tenant.session_id} uses it"
-    for name in () if dry_run else LOCK_NAMES:
-        try:
-            locks.callback(os.close, session.hold_lock(name, timeout_s=_LOCK_S))
-        except (StoreError, OSError):
-            return f"session {tenant.session_id} uses it"
+    try:
+        locks.enter_context(nullcontext() if dry_run else session.hold_all_locks(timeout_s=_LOCK_S))
+    except (StoreError, OSError):
+        return f"session {tenant.session_id} uses it"
     if not tenant.in_room and _has_worktree(session, tenant):
         return f"its worktree is there: sessionrun clean --worktrees {tenant.session_id}"
     return None

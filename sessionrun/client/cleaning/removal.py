@@ -19,7 +19,7 @@ from sessionrun.client.reading.selection import ANY, Wanted, is_in_state
 from sessionrun.model.errors import SessionNotFound, SessionrunError, StoreError
 from sessionrun.model.frozen import frozen
 from sessionrun.store import index
-from sessionrun.store.session import LOCK_NAMES, PREFIX, SessionDir
+from sessionrun.store.session import PREFIX, SessionDir
 
 ENDED: Final = ("completed", "cancelled")
 """States of sessions that have ended: what is removed unless other states are asked for."""
@@ -166,12 +166,11 @@ def _find_obstacle(
         return f"what it made is still there: {what} (clean --worktrees removes what is merged or empty)"
     if dry_run:
         return "a process of it lives" if session.is_alive() else None
-    for name in LOCK_NAMES:
-        try:
-            locks.callback(os.close, session.hold_lock(name, timeout_s=_LOCK_TIMEOUT_S))
-        except StoreError:
-            os.lstat(session.path)
-            return "a process of it lives, or another command removes it"
+    try:
+        locks.enter_context(session.hold_all_locks(timeout_s=_LOCK_TIMEOUT_S))
+    except StoreError:
+        os.lstat(session.path)
+        return "a process of it lives, or another command removes it"
     if measure_logs(session) != candidate.log_sizes:
         return "it went on just now"
     return None

@@ -7,7 +7,6 @@ damaged, processes and living sessions are never touched.
 
 from __future__ import annotations
 
-import os
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import ExitStack
 from pathlib import Path
@@ -18,7 +17,7 @@ from sessionrun.client.doctor import caches, clusters, environment, files, logs,
 from sessionrun.client.doctor.evidence import Evidence, gather
 from sessionrun.client.doctor.finding import Finding
 from sessionrun.model.errors import SessionrunError, StoreError
-from sessionrun.store.session import LOCK_NAMES, SessionDir
+from sessionrun.store.session import SessionDir
 
 SessionCheck: TypeAlias = Callable[[Evidence], Iterator[Finding]]
 EnvironmentCheck: TypeAlias = Callable[[Path], Iterator[Finding]]
@@ -78,11 +77,10 @@ def examine_environment(results_dir: Path) -> list[Finding]:
 def repair(session: SessionDir, marked: Sequence[Living]) -> list[Finding]:
     """Do the safe repairs, and return what was repaired; do nothing while a process of the session lives."""
     with ExitStack() as locks:
-        for name in LOCK_NAMES:
-            try:
-                locks.callback(os.close, session.hold_lock(name, timeout_s=_LOCK_TIMEOUT_S))
-            except (StoreError, OSError):
-                return []
+        try:
+            locks.enter_context(session.hold_all_locks(timeout_s=_LOCK_TIMEOUT_S))
+        except (StoreError, OSError):
+            return []
         return apply_fixes(examine(session, marked, locked=True))
 
 

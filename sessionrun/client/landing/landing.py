@@ -6,6 +6,7 @@ from collections.abc import Callable, Collection, Mapping, Sequence
 from functools import partial
 from typing import TYPE_CHECKING, Any, Literal, NamedTuple
 
+from sessionrun.client.graph import measure_depths, walk
 from sessionrun.client.lookup import choose_tasks
 from sessionrun.client.reading.attempts import name_group, rank_attempts
 from sessionrun.client.reading.changes import find_work_base, is_unchanged
@@ -174,12 +175,7 @@ def _make_request(
 
 def _order_by_needs(tasks: Sequence[Task], graph: Sequence[Task]) -> list[Task]:
     """The tasks in order: each behind all tasks of the graph that it needs, else by number."""
-    from graphlib import TopologicalSorter
-
-    needs = {task["id"]: task["needs"] for task in graph}
-    depths: dict[str, int] = {}
-    for name in TopologicalSorter(needs).static_order():
-        depths[name] = 1 + max((depths[need] for need in needs.get(name, ())), default=-1)
+    depths = measure_depths({task["id"]: task["needs"] for task in graph})
     return sorted(tasks, key=lambda task: (depths[task["id"]], task["num"]))
 
 
@@ -225,24 +221,25 @@ def _make_entry(task: Task, view: Mapping[str, Any], *, wanted: bool, trailers: 
         tip=task["commit"],
         base=find_work_base(task) or task["base_commit"],
         title=" ".join((task["title"] or "").split()),
-        needs=tuple(_find_needs(task, graph)),
+        needs=_find_needs(task, graph),
         wanted=wanted,
         trailers=_word_trailers(task, view["session_id"]) if trailers else (),
     )
 
 
-def _find_needs(task: Task, graph: Mapping[str, Task]) -> dict[str, None]:
+def _find_needs(task: Task, graph: Mapping[str, Task]) -> tuple[str, ...]:
     """The tasks whose work has to land first; a need without work stands for its own needs."""
-    found: dict[str, None] = {}
-    for need in task["needs"]:
-        node = graph.get(need)
-        if node is None:
-            continue  # of an earlier session
-        if node["status"] == "completed" and (node["base_commit"] is None or is_unchanged(node)):
-            found |= _find_needs(node, graph)
-        else:
-            found[need] = None
-    return found
+
+    def is_without_work(name: str) -> bool:
+        node = graph[name]
+        return node["status"] == "completed" and (node["base_commit"] is None or is_unchanged(node))
+
+    def next_of(name: str) -> list[str]:
+        goes_on = name == task["id"] or is_without_work(name)
+        # a need of an earlier session is not in the graph
+        return [need for need in graph[name]["needs"] if need in graph] if goes_on else []
+
+    return tuple(name for name in walk([task["id"]], next_of) if not is_without_work(name))
 
 
 def _word_trailers(task: Task, session_id: str) -> tuple[str, ...]:

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Any, NamedTuple
 
+from sessionrun.client.graph import walk
 from sessionrun.client.reading.changes import is_unchanged
 from sessionrun.model.errors import SessionrunError
 from sessionrun.model.repositories import repository_of
@@ -76,13 +77,12 @@ def read_landing(task: Task) -> str | None:
 def _find_reached(names: Sequence[str], graph: Sequence[Task], base: str) -> set[str]:
     """The tasks and, where their worktrees began with the work of their needs, those too."""
     by_id = {node["id"]: node for node in graph}
-    reached, queue = set(names), list(names)
-    while queue:
-        at = by_id[queue.pop()]
-        needs = [] if at["base_commit"] == base else [name for name in at["needs"] if name in by_id]
-        queue += [name for name in needs if name not in reached]
-        reached.update(needs)
-    return reached
+
+    def next_of(name: str) -> list[str]:
+        at = by_id[name]
+        return [] if at["base_commit"] == base else [need for need in at["needs"] if need in by_id]
+
+    return {*names, *walk(names, next_of)}
 
 
 def locate_work(session: SessionDir, tasks: Sequence[Task]) -> dict[str, str]:

@@ -12,6 +12,7 @@ from typing import Final, NamedTuple, TypeVar
 
 from sessionrun.agents import table
 from sessionrun.client.config import Config
+from sessionrun.client.graph import walk
 from sessionrun.client.planning.effects import MARKDOWN
 from sessionrun.client.planning.mirroring import check_hidden_tests, check_mirrors
 from sessionrun.dialects.plan import Plan
@@ -324,14 +325,12 @@ def _check_briefs(spec: SessionSpec, places: Mapping[tuple[str, str], str]) -> N
 
 def _find_seen(task: TaskSpec, by_id: Mapping[str, TaskSpec]) -> set[str]:
     """The tasks whose work is in the worktree of this one: all that it needs, near and far."""
-    seen: set[str] = set()
-    queue = [task]
-    while queue:
-        at = queue.pop()
-        needs = [need for need in at.needs if need in by_id and need not in seen] if at.base != "session" else []
-        seen.update(needs)
-        queue += [by_id[need] for need in needs]
-    return seen
+
+    def next_of(name: str) -> list[str]:
+        at = by_id[name]
+        return [need for need in at.needs if need in by_id] if at.base != "session" else []
+
+    return set(walk([task.id], next_of))
 
 
 def _check_worktrees(spec: SessionSpec, repository: Repository) -> None:

@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import Final, NamedTuple
 
 from sessionrun.client.config import Config
+from sessionrun.client.graph import walk
 from sessionrun.dialects.plan import Plan, Source
 from sessionrun.model.errors import InputError
 from sessionrun.model.places import KeepPolicy
@@ -162,15 +163,13 @@ def _find_fault(folder: Path, judged: tuple[int, TaskSpec]) -> str | None:
 
 def _walk_needs(task: TaskSpec, by_id: Mapping[str, TaskSpec]) -> Iterator[TaskSpec]:
     """The tasks with worktrees at whose ends a task begins."""
-    queue, seen = [task], {task.id}
-    while queue:
-        at = queue.pop()
-        if at is not task and has_worktree(at):
-            yield at
-        elif at.base != "session":
-            needs = [need for need in at.needs if need in by_id and need not in seen]
-            seen.update(needs)
-            queue += [by_id[need] for need in needs]
+
+    def next_of(name: str) -> list[str]:
+        at = by_id[name]
+        ends = at.base == "session" or (at is not task and has_worktree(at))
+        return [] if ends else [need for need in at.needs if need in by_id]
+
+    return (by_id[name] for name in walk([task.id], next_of) if has_worktree(by_id[name]))
 
 
 def _settle_task(num: int, task: TaskSpec, ground: _Ground) -> TaskSpec:

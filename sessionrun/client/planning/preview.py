@@ -7,6 +7,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from sessionrun.agents import table
+from sessionrun.client import graph
 from sessionrun.client.planning.forecast import describe_forecast
 from sessionrun.client.planning.plan import Planned
 from sessionrun.engine.handed import find_handed
@@ -124,30 +125,13 @@ def task_argv(spec: SessionSpec, task: TaskSpec) -> list[str]:
 
 def order_tasks(tasks: tuple[TaskSpec, ...]) -> list[TaskSpec]:
     """The tasks in order: each behind all tasks that it needs, else as in the plan."""
-    from heapq import heapify, heappop, heappush
-
-    place = {task.id: num for num, task in enumerate(tasks)}
-    unmet = {task.id: len(set(task.needs)) for task in tasks}
-    waiting: dict[str, list[str]] = {}
-    for task in tasks:
-        for need in set(task.needs):
-            waiting.setdefault(need, []).append(task.id)
-    ready = [place[task_id] for task_id, count in unmet.items() if not count]
-    heapify(ready)
-    ordered = []
-    while ready:
-        task = tasks[heappop(ready)]
-        ordered.append(task)
-        for dependent in waiting.get(task.id, ()):
-            unmet[dependent] -= 1
-            if not unmet[dependent]:
-                heappush(ready, place[dependent])
-    return ordered
+    by_id = {task.id: task for task in tasks}
+    return [by_id[name] for name in graph.order(_list_needs(tasks))]
 
 
 def list_waves(tasks: tuple[TaskSpec, ...]) -> list[list[str]]:
     """The ids of the tasks in waves: a wave has all tasks with equally many tasks before them in a chain."""
-    depths = _measure_depths(tasks)
+    depths = graph.measure_depths(_list_needs(tasks))
     waves: list[list[str]] = [[] for _ in range(max(depths.values(), default=-1) + 1)]
     for task in tasks:
         waves[depths[task.id]].append(task.id)
@@ -156,15 +140,12 @@ def list_waves(tasks: tuple[TaskSpec, ...]) -> list[list[str]]:
 
 def find_critical_path(tasks: tuple[TaskSpec, ...]) -> list[str]:
     """The longest chain of tasks that wait for each other: the session takes at least as long as this chain."""
-    depths, by_id = _measure_depths(tasks), {task.id: task for task in tasks}
+    depths, by_id = graph.measure_depths(_list_needs(tasks)), {task.id: task for task in tasks}
     path = [max(depths, key=lambda name: depths[name])] if depths else []
     while path and (needs := by_id[path[-1]].needs):
         path.append(max(needs, key=lambda name: depths[name]))
     return path[::-1]
 
 
-def _measure_depths(tasks: tuple[TaskSpec, ...]) -> dict[str, int]:
-    depths: dict[str, int] = {}
-    for task in order_tasks(tasks):
-        depths[task.id] = 1 + max((depths[need] for need in task.needs), default=-1)
-    return depths
+def _list_needs(tasks: tuple[TaskSpec, ...]) -> dict[str, tuple[str, ...]]:
+    return {task.id: task.needs for task in tasks}

@@ -6,7 +6,7 @@ A task may replace its own output file: a link, FIFO or directory in its place c
 from __future__ import annotations
 
 import os
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from pathlib import Path
 from typing import Any, Final
 
@@ -34,9 +34,19 @@ def iterate_chunks(path: Path, offset: int = 0) -> Iterator[bytes]:
         os.close(fd)
 
 
-def iterate_tail(path: Path, lines: int) -> Iterator[bytes]:
-    """The file's last `lines` lines."""
-    return iterate_chunks(path, find_tail(path, lines))
+def iterate_tail(path: Path, lines: int | None) -> Iterator[bytes]:
+    """The file's last `lines` lines; None: all."""
+    return iterate_chunks(path, 0 if lines is None else find_tail(path, lines))
+
+
+def decode(chunks: Iterable[bytes]) -> Iterator[str]:
+    """Decode piece by piece; bytes that are not UTF-8 become visible escapes."""
+    import codecs
+
+    decoder = codecs.getincrementaldecoder("utf-8")("backslashreplace")
+    for chunk in chunks:
+        yield decoder.decode(chunk)
+    yield decoder.decode(b"", final=True)
 
 
 def find_tail(path: Path, lines: int) -> int:

@@ -6,6 +6,7 @@ from collections import Counter
 from collections.abc import Mapping, Sequence
 from typing import Any, Final
 
+from sessionrun.client.graph import measure_depths
 from sessionrun.client.report.gathering import Hold, Shown
 from sessionrun.client.report.markup import Markup, drawing, tag
 
@@ -50,7 +51,7 @@ def draw_needs(tasks: Sequence[Task]) -> Markup | None:
     """Boxes for tasks, from left to right in the order of their needs; None if none needs another one."""
     if not any(task["needs"] for task in tasks) or len(tasks) > MOST_BOXES:
         return None
-    depths = _find_depths(tasks)
+    depths = measure_depths({task["id"]: task["needs"] for task in tasks})
     columns: dict[int, list[Task]] = {}
     for task in tasks:
         columns.setdefault(depths[task["id"]], []).append(task)
@@ -104,19 +105,6 @@ def draw_costs(usage: Mapping[str, Mapping[str, Any]] | None) -> Markup | None:
         parts.append(tag("rect", x=LABEL, y=y + 2, width=f"{width:.1f}", height=18, class_="phase work"))
         parts.append(_word(LABEL + width + 8, y + 16, f"${cost:.4f}"))
     return drawing("Cost by model", WIDTH, 24 * len(costs) + 4, parts)
-
-
-def _find_depths(tasks: Sequence[Task]) -> dict[str, int]:
-    """How many tasks are before each one in its longest chain."""
-    depths = {task["id"]: 0 for task in tasks}
-    for _ in tasks:
-        changed = False
-        for task in tasks:
-            depth = 1 + max((depths.get(need, -1) for need in task["needs"]), default=-1)
-            changed, depths[task["id"]] = changed or depth != depths[task["id"]], depth
-        if not changed:
-            break
-    return depths
 
 
 def _word(x: float, y: float, text: str, most: int = 34) -> Markup:

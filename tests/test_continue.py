@@ -159,7 +159,7 @@ def test_a_task_that_runs_is_refused_by_the_session_too(sessionrun: Command) -> 
     session = SessionDir(sessionrun.directory(session_id))
     with pytest.raises(Refused) as refused:
         ask(session, {"kind": "continue", "tasks": ["a"], "text": "x"}, timeout_s=60)
-    assert refused.value.why == "task 'a' has not ended"
+    assert refused.value.why == "task 'a' has not ended: wait for it, or cancel it first"
     with pytest.raises(Refused) as refused:
         ask(session, {"kind": "continue", "tasks": ["a"], "text": 7}, timeout_s=60)
     assert refused.value.why == "text has a value that does not belong there: expected `str | null`, got `int`"

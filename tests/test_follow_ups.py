@@ -304,13 +304,13 @@ def test_what_cannot_be_continued_is_refused() -> None:
     script.ends["a/1"] = "agent_error"
     script.run("a/1/1/work/1")
     assert script["m"].outcome == "succeeded"
-    assert script.ask("a") == "task 'a' has not ended"
+    assert script.ask("a") == "task 'a' has not ended: wait for it, or cancel it first"
     assert script.ask("none") == "there is no task 'none'"
     assert script.ask("a", " \n") == "it has to name one task and a text"
     script.end(JobKey("a", 1, 1, "work", 1))
     script.run()
-    assert script.ask("b") == "task 'b' has not begun: there is nothing to go on with"
-    assert script.ask("m") == "task 'm' worked in a repository of its own, which may be gone"
+    assert script.ask("b") == "task 'b' has not begun: there is nothing to go on with; use sessionrun retry"
+    assert script.ask("m") == "task 'm' worked in a repository of its own, which may be gone: start a new session"
     fault = find_fault(script.state, RequestReceived("x", "continue", ("a", "b"), text="more"))
     assert fault == "it has to name one task and a text"
 
@@ -333,7 +333,7 @@ def test_work_that_is_landing_is_not_continued() -> None:
     script = Script(spec)
     script.run("a/1/1/land/1")
     assert script.state.land.taken == ("a",)
-    assert script.ask("a") == "the work of task 'a' is landing"
+    assert script.ask("a") == "the work of task 'a' is landing: continue it when it has landed"
 
 
 def test_work_in_the_queue_waits_for_the_follow_up_and_others_with_it() -> None:

@@ -312,12 +312,13 @@ def find_follow_up_fault(state: State, request: RequestReceived) -> str | None:
     if task.spec.mend is not None:
         return f"{name} mends the work of {task.spec.mend.task!r:.140}: continue that one"
     if task.outcome is None:
-        return f"{name} has not ended"
+        return f"{name} has not ended: wait for it, or cancel it first"
     if task.spec.upstream is not None:
-        return f"{name} worked in a repository of its own, which may be gone"
+        return f"{name} worked in a repository of its own, which may be gone: start a new session"
     if task.started_at is None:
-        return f"{name} has not begun: there is nothing to go on with"
-    return f"the work of {name} is landing" if is_being_landed(state, task) else None
+        return f"{name} has not begun: there is nothing to go on with; use sessionrun retry"
+    landing = f"the work of {name} is landing: continue it when it has landed"
+    return landing if is_being_landed(state, task) else None
 
 
 def ask_more(task: TaskState, text: str) -> None:

@@ -11,11 +11,13 @@ from typing import TYPE_CHECKING, Any
 from sessionrun.client.asking.control import TAKEN_TIMEOUT_S, Reply, Target
 from sessionrun.client.asking.requests import Refused, ask
 from sessionrun.client.notices import notify
+from sessionrun.client.reading.view import fold_journal
 from sessionrun.model.errors import InputError, SessionrunError
 from sessionrun.store.session import SessionDir
 
 if TYPE_CHECKING:
-    from sessionrun.model.spec import SessionSpec, TaskSpec
+    from sessionrun.engine.task import TaskState
+    from sessionrun.model.spec import SessionSpec
 
 
 def continue_task(session: SessionDir, task: str, text: str, *, timeout_s: float = TAKEN_TIMEOUT_S) -> Reply:
@@ -28,15 +30,20 @@ def continue_task(session: SessionDir, task: str, text: str, *, timeout_s: float
         SessionGone: the session's processes are gone and cannot be started again; the request stays.
         StoreError: the request cannot be written.
     """
-    from sessionrun.runtime.history import find_task, load_spec_now, load_tasks
+    from sessionrun.engine.requests import find_fault
+    from sessionrun.model.events import RequestReceived
 
     check_text(text)
     target = Target(session, (task,))
     shown = target.tasks[0]
-    _check_ended(target.view, shown)
-    spec, own = load_spec_now(session), find_task(session, load_tasks(session), shown["id"])
-    _check_branch(spec, own, shown)
-    if not _has_conversation(spec, shown):
+    if target.view["status"] == "interrupted":
+        raise InputError(f"session {session.session_id} was interrupted: sessionrun resume lets it go on first")
+    state, _ = fold_journal(session)
+    fault = find_fault(state, RequestReceived("", "continue", (shown["id"],), text=text))
+    if fault is not None:
+        raise InputError(fault)
+    _check_branch(state.spec, state.tasks[shown["id"]])
+    if not _has_conversation(state.spec, shown):
         notify(f"task {shown['id']}: its agent has no conversation to go on with: it is told what was done before")
     record = {"kind": "continue", "tasks": [shown["id"]], "text": text}
     try:
@@ -65,49 +72,21 @@ def check_text(text: str) -> None:
         )
 
 
-def _check_ended(view: Mapping[str, Any], task: Mapping[str, Any]) -> None:
-    """Refuse what the session would refuse as well."""
-    name = f"task {task['id']!r}"
-    if view["status"] == "interrupted":
-        raise InputError(f"session {view['session_id']} was interrupted: sessionrun resume lets it go on first")
-    if task.get("mends"):
-        raise InputError(f"{name} mends the work of {task['mends']!r}: continue that one")
-    if task["status"] != "completed":
-        raise InputError(f"{name} has not ended: wait for it, or cancel it first")
-    if task.get("repo"):
-        raise InputError(f"{name} worked in a repository of its own, which may be gone: start a new session")
-    if task["started_at"] is None:
-        raise InputError(f"{name} has not begun: there is nothing to go on with; use sessionrun retry")
-    if (task.get("landing") or {}).get("status") == "landing" and view["ended_at"] is None:
-        raise InputError(f"the work of {name} is landing: continue it when it has landed")
-
-
-def _check_branch(spec: SessionSpec, own: TaskSpec, task: Mapping[str, Any]) -> None:
+def _check_branch(spec: SessionSpec, task: TaskState) -> None:
     """Refuse a task whose branch does not hold its work any more, or is in use; PREPARE would find the same."""
     from sessionrun.engine.handed import is_empty
-    from sessionrun.model.places import Place
     from sessionrun.model.repositories import has_worktree, repository_of
 
-    repository = repository_of(spec, own)
-    if not has_worktree(own) or repository is None or task["base_commit"] is None:
-        return
-    earlier = Place(
-        branch=task["branch"],
-        worktree=task["worktree"],
-        base_commit=task["base_commit"],
-        commit=task["commit"],
-        rescue=task["rescue_branch"],
-        setup_commit=task.get("setup_commit"),
-    )
-    if is_empty(earlier):
+    repository, earlier = repository_of(spec, task.spec), task.place
+    if not has_worktree(task.spec) or repository is None or earlier is None or is_empty(earlier):
         return
     from sessionrun.workspaces.request import WorkspaceRequest
     from sessionrun.workspaces.taking_up import check_earlier
 
     try:
-        check_earlier(WorkspaceRequest(repository, spec.session_id, own.id, "", earlier=earlier))
+        check_earlier(WorkspaceRequest(repository, spec.session_id, task.spec.id, "", earlier=earlier))
     except (SessionrunError, OSError) as error:
-        raise InputError(f"task {task['id']!r} cannot be continued: {error}") from None
+        raise InputError(f"task {task.spec.id!r} cannot be continued: {error}") from None
 
 
 def _has_conversation(spec: SessionSpec, task: Mapping[str, Any]) -> bool:

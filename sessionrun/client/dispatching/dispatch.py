@@ -10,17 +10,18 @@ from contextlib import contextmanager, nullcontext, suppress
 from dataclasses import replace
 from pathlib import Path
 from tempfile import TemporaryDirectory
-from typing import Final, NamedTuple
+from typing import Any, Final, NamedTuple
 
-from sessionrun.client.dispatching.planning import plan_dispatch
+from sessionrun.client.dispatching.configuration import FRAME
 from sessionrun.client.dispatching.preflight import Preflight, look
 from sessionrun.client.dispatching.settings import Settings, check_branch
-from sessionrun.client.dispatching.wanted import check_wanted
 from sessionrun.client.launching.readiness import check_ready, tell_signed_out
 from sessionrun.client.notices import notify
-from sessionrun.client.planning.plan import Planned
+from sessionrun.client.planning.asked import Asked
+from sessionrun.client.planning.plan import Planned, plan
 from sessionrun.client.queue.feeds import import_list, open_queue, read_text, take_back
 from sessionrun.model.errors import InputError
+from sessionrun.model.feeding import FeedSpec
 from sessionrun.model.spec import SLOT, SessionSpec
 from sessionrun.queue.feed import Feed, open_feed
 from sessionrun.queue.file import NAME as FILE
@@ -29,11 +30,12 @@ from sessionrun.queue.lists import parse_list
 from sessionrun.queue.place import QueuePlace
 from sessionrun.queue.suggestions import NAME as SUGGESTIONS
 from sessionrun.queue.task import QueueTask
-from sessionrun.runtime.feeding.tasks import choose_id, make_task
+from sessionrun.runtime.feeding.tasks import SCRIPT, choose_id, make_task
 from sessionrun.workspaces.git import Git
 from sessionrun.workspaces.ignoring import hide_name
 from sessionrun.workspaces.repository import locate
 
+_DIALECT: Final = "queue"
 LIST: Final = "BEADS_FOR_ANALYSIS.md"
 """The list in the top of a repository from which an empty queue is filled."""
 
@@ -80,7 +82,7 @@ def prepare_dispatch(
     if not preview:
         _hide_suggestions(settings.top)
     feed = open_queue(settings.top, backend=settings.backend)
-    check_wanted(feed, settings.tasks)
+    _check_wanted(feed, settings.tasks)
     back = [] if preview else _take_back(settings, feed, results_dir)
     if not (preview or settings.watch) and _find_list(settings, feed, listed) is None:
         tasks, left = _choose(settings, feed)
@@ -214,3 +216,123 @@ def _choose(settings: Settings, feed: Feed) -> tuple[list[QueueTask], int]:
     ]
     ready = [task for task in choose_ready(tasks, settings.group) if not wanted or task.id in wanted]
     return ready, len(left)
+
+
+def _check_wanted(feed: Feed, wanted: tuple[str, ...]) -> None:
+    """Refuse ids of tasks that no worker would get.
+
+    Raises:
+        InputError: the first of them, and why.
+    """
+    tasks = by_id(feed.load()) if wanted else {}
+    for task_id in wanted:
+        if task_id not in tasks:
+            raise InputError(f"the queue has no task {task_id!r}; `sessionrun queue list` shows its tasks")
+        if (why := _find_obstacle(tasks[task_id], frozenset(wanted))) is not None:
+            raise InputError(f"task {task_id} {why}")
+
+
+def _find_obstacle(task: QueueTask, wanted: frozenset[str]) -> str | None:
+    """Why a task would not be worked on; None: it is ready, claimed by a session, or waits for others of `wanted`.
+
+    A claim may be of a session that is gone.
+    """
+    if task.status == "closed":
+        return f"is closed; open it again first (sessionrun queue reopen {task.id})"
+    if task.is_group:
+        return f"is a group; name the group instead (sessionrun dispatch --group {task.id})"
+    if task.status == "deferred":
+        return f"is {task.backend_status}"
+    waits_for = [one for one in task.blocked_by if one not in wanted]
+    return f"waits for {', '.join(waits_for)}; close that first, or name it, too" if waits_for else None
+
+
+def plan_dispatch(settings: Settings, feed: Feed, *, preview: bool = False) -> Planned:
+    """Settle the session; its spec has no tasks yet.
+
+    Raises:
+        InputError: it cannot be started as it is asked for; nothing was created.
+    """
+    planned = plan(
+        _describe_plan(settings),
+        Asked(
+            dialect="prompts",
+            name=settings.name,
+            labels=settings.labels,
+            worktree=True,
+            base=settings.branch,
+            cluster=settings.cluster,
+        ),
+        preview=preview,
+        directory=settings.top,
+        programs={settings.agent: settings.program} if settings.agent and settings.program else {},
+    )
+    assert isinstance(planned, Planned)
+    return planned._replace(spec=_add_feed(planned.spec, settings, feed))
+
+
+def _add_feed(spec: SessionSpec, settings: Settings, feed: Feed) -> SessionSpec:
+    asked = FeedSpec(
+        top=str(settings.top),
+        backend=feed.name,
+        group=settings.group,
+        chosen=settings.tasks,
+        watch=settings.watch,
+        poll_s=settings.poll_s,
+        sync_s=settings.sync_s,
+        ingest=settings.ingest,
+        take_back_s=settings.take_back_s if settings.takes_back else 0.0,
+        take_back_most=settings.take_back_most,
+        lands_again=settings.lands_again,
+    )
+    (template,) = spec.tasks
+    if settings.frame == FRAME and spec.agents[template.agent].prompt_kind == "script":
+        template = replace(template, prompts=(f"{SCRIPT}\n",))  # words around it would be commands
+    if spec.landing is None and _is_branch(spec):
+        template = replace(template, base="target")
+    return replace(
+        spec,
+        dialect=_DIALECT,
+        source=str(feed.place),
+        tasks=(),
+        template=template,
+        feed=asked,
+        open_feed=True,
+    )
+
+
+def _is_branch(spec: SessionSpec) -> bool:
+    """Whether tasks can begin at the end of a branch, and not only at a commit."""
+    known = spec.repository
+    return known is not None and Git(Path(known.top)).commit_of(f"refs/heads/{known.base_branch}") is not None
+
+
+def _describe_plan(settings: Settings) -> dict[str, Any]:
+    """The session as a plan, with the one task of which all others are made."""
+    task: dict[str, Any] = {
+        "id": "task",
+        "prompt": settings.frame,
+        "cwd": str(settings.top),
+        "base": "target" if settings.lands else "session",
+        "retries": settings.retries,
+        "expect_change": settings.expect_change,
+    }
+    if settings.timeout_s:
+        task["timeout_s"] = settings.timeout_s
+    if settings.checks:
+        task["check"] = list(settings.checks)
+    plan: dict[str, Any] = {"max_parallel": settings.workers, "prompts": [task]}
+    plan |= {"agent": settings.agent} if settings.agent else {}
+    plan |= {"model": settings.model} if settings.model else {}
+    if settings.lands:
+        plan["land"] = {"gates": list(settings.gates), "mends": settings.mends}
+        if settings.branch:
+            plan["land"]["into"] = settings.branch
+        if settings.gate_timeout_s:
+            plan["land"]["timeout_s"] = settings.gate_timeout_s
+    if settings.on_nodes:
+        return plan
+    plan["worktrees"] = {"stay": settings.placement}
+    if settings.placement == "sibling" and settings.prefix:
+        plan["worktrees"]["prefix"] = settings.prefix
+    return plan

@@ -10,8 +10,13 @@ from typing import Any, Final
 
 from sessionrun.agents import table
 from sessionrun.client.config import Config, load_config
-from sessionrun.client.dispatching.configuration import MENDS, find_configuration, load_configuration, load_frame
-from sessionrun.client.dispatching.frame import FRAME
+from sessionrun.client.dispatching.configuration import (
+    FRAME,
+    MENDS,
+    find_configuration,
+    load_configuration,
+    load_frame,
+)
 from sessionrun.dialects.convert import Misfit
 from sessionrun.model.cluster import SLURM
 from sessionrun.model.errors import InputError

@@ -26,7 +26,7 @@ def command(action: str, origin: bool, as_json: bool) -> None:
     if action == "completion":
         _print_completion()
         return
-    from sessionrun.client.origins import DEFAULT, trace_settings
+    from sessionrun.client.config import DEFAULT, trace_settings
 
     settings = trace_settings(Path.cwd(), os.environ)
     if as_json:

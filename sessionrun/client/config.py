@@ -2,7 +2,7 @@
 
 Owns where these lie, which keys they may have and which wins.  A key that is not known is an error here: a
 setting that silently does nothing would be worse than a refusal.  Must not know the built-in agents (they
-are passed in), dialects or sessions.  Verbs that only read use `load_results_dir`, which parses nothing
+are passed in, but to `trace_settings`) or sessions.  Verbs that only read use `load_results_dir`, which parses nothing
 when there is no file.
 """
 
@@ -12,11 +12,10 @@ import os
 import re
 import sys
 from collections.abc import Callable, Iterator, Mapping
-from dataclasses import field
+from dataclasses import field, fields, replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Final, NamedTuple
+from typing import TYPE_CHECKING, Any, Final, NamedTuple, get_args
 
-from sessionrun.client.agent_tables import agent_from_table, read_known
 from sessionrun.model.errors import InputError
 from sessionrun.model.frozen import frozen
 
@@ -29,19 +28,20 @@ if TYPE_CHECKING:
 PROJECT_FILE: Final = "sessionrun.toml"
 RESULTS_DIR_VARIABLE: Final = "SESSIONRUN_RESULTS_DIR"
 CACHE_DIR_VARIABLE: Final = "SESSIONRUN_CACHE_DIR"
-VARIABLES: Final = (
-    "SESSIONRUN_AGENT",
-    "SESSIONRUN_MODEL",
-    "SESSIONRUN_MAX_PARALLEL",
-    "SESSIONRUN_TIMEOUT",
-    RESULTS_DIR_VARIABLE,
-    "SESSIONRUN_YOLO",
-    CACHE_DIR_VARIABLE,
-    "SESSIONRUN_REQUIRE_CACHE",
-    "SWEBENCH_REQUIRE_CACHE",
-)
+VARIABLES: Final[Mapping[str, str]] = {
+    "SESSIONRUN_AGENT": "agent",
+    "SESSIONRUN_MODEL": "model",
+    "SESSIONRUN_MAX_PARALLEL": "max_parallel",
+    "SESSIONRUN_TIMEOUT": "timeout_s",
+    RESULTS_DIR_VARIABLE: "results_dir",
+    "SESSIONRUN_YOLO": "approve",
+    CACHE_DIR_VARIABLE: "cache_dir",
+    "SWEBENCH_REQUIRE_CACHE": "require_cache",
+    "SESSIONRUN_REQUIRE_CACHE": "require_cache",
+}
+"""Which setting each variable says; of two the later one counts."""
 
-
+_FLAGS: Final = ("approve", "require_cache")
 _FLAG_WORDS: Final = {
     **dict.fromkeys(("1", "true", "yes", "on"), True),
     **dict.fromkeys(("0", "false", "no", "off"), False),
@@ -161,11 +161,9 @@ def load_cache_dir(cwd: Path, environ: Mapping[str, str]) -> Path:
     chosen = environ.get(CACHE_DIR_VARIABLE)
     if chosen:
         return cwd / chosen
-    for file in reversed(_files(cwd, environ)):
-        settings = _parse_file(file)
-        if "cache_dir" in settings:
-            path: Path = _read_settings(file, {"cache_dir": settings["cache_dir"]})["cache_dir"]
-            return path
+    found = _find_setting(cwd, environ, "cache_dir")
+    if found is not None:
+        return Path(found)
     from sessionrun.workspaces.repository import find_cache_folder
 
     return find_cache_folder()
@@ -177,11 +175,16 @@ def load_merge_trailers(cwd: Path, environ: Mapping[str, str]) -> bool:
     Raises:
         InputError: a file cannot be used.
     """
+    return _find_setting(cwd, environ, "merge_trailers") is not False
+
+
+def _find_setting(cwd: Path, environ: Mapping[str, str], name: str) -> Any:
+    """What the strongest file says of one setting; None: no file says it."""
     for file in reversed(_files(cwd, environ)):
         settings = _parse_file(file)
-        if "merge_trailers" in settings:
-            return bool(_read_settings(file, {"merge_trailers": settings["merge_trailers"]})["merge_trailers"])
-    return True
+        if name in settings:
+            return _read_settings(file, {name: settings[name]})[name]
+    return None
 
 
 def user_config_file(environ: Mapping[str, str]) -> Path | None:
@@ -232,7 +235,7 @@ def _read_settings(file: Path, settings: Mapping[str, Any]) -> dict[str, Any]:
     from sessionrun.dialects.convert import Misfit
 
     try:
-        values = read_known(settings, _setting_fields())
+        values = _read_known(settings, _setting_fields())
     except Misfit as misfit:
         raise _error(file, misfit) from None
     for name in ("results_dir", "worktree_dir", "cache_dir"):
@@ -245,19 +248,19 @@ def _agent(file: Path, name: str, table: Any, base: AgentSpec | None) -> AgentSp
     from sessionrun.dialects.convert import Misfit, as_record
 
     try:
-        return agent_from_table(name, as_record(table), base)
+        return _make_agent(name, as_record(table), base)
     except Misfit as misfit:
         raise _error(file, misfit.within("agents", name)) from None
 
 
 def _price(file: Path, name: str, table: Any) -> Price:
     from sessionrun.dialects.convert import Misfit, as_money, as_record
-    from sessionrun.dialects.fields import table as fields
+    from sessionrun.dialects.fields import table as make_fields
     from sessionrun.model.spec import Price
 
-    known = fields(input=as_money, cached_input=as_money, output=as_money)
+    known = make_fields(input=as_money, cached_input=as_money, output=as_money)
     try:
-        values = read_known(as_record(table), known)
+        values = _read_known(as_record(table), known)
         if not name.strip("* ") or not {"input", "output"} <= set(values):
             raise Misfit("needs a model's name, input = ... and output = ...: US dollars for a million tokens")
         return Price(**values)
@@ -315,23 +318,6 @@ def _setting_fields() -> Mapping[str, Field]:
     }
 
 
-def variables() -> Mapping[str, tuple[str, Callable[[str], Any]]]:
-    """Which setting each variable says, and how it is read."""
-    from sessionrun.dialects.convert import as_duration, as_line
-
-    return {
-        "SESSIONRUN_AGENT": ("agent", as_line),
-        "SESSIONRUN_MODEL": ("model", as_line),
-        "SESSIONRUN_MAX_PARALLEL": ("max_parallel", _read_limit),
-        "SESSIONRUN_TIMEOUT": ("timeout_s", as_duration),
-        RESULTS_DIR_VARIABLE: ("results_dir", as_line),
-        "SESSIONRUN_YOLO": ("approve", read_flag),
-        CACHE_DIR_VARIABLE: ("cache_dir", as_line),
-        "SWEBENCH_REQUIRE_CACHE": ("require_cache", read_flag),
-        "SESSIONRUN_REQUIRE_CACHE": ("require_cache", read_flag),
-    }
-
-
 def read_flag(text: str) -> bool:
     """A flag in an environment variable."""
     from sessionrun.dialects.convert import Misfit
@@ -359,14 +345,135 @@ def _read_variables(cwd: Path, environ: Mapping[str, str]) -> dict[str, Any]:
     from sessionrun.dialects.convert import Misfit
 
     values: dict[str, Any] = {}
-    for variable, (name, convert) in variables().items():
+    known = _setting_fields()
+    words: Mapping[str, Callable[[str], Any]] = {
+        **{name: field.convert for name, field in known.items()},
+        **dict.fromkeys(_FLAGS, read_flag),
+        "max_parallel": _read_limit,
+    }
+    for variable, name in VARIABLES.items():
         text = environ.get(variable)
         if text:
             try:
-                values[name] = convert(text)
+                values[name] = words[name](text)
             except Misfit as misfit:
                 raise InputError(f"{variable}: {misfit.problem}") from None
     for name in ("results_dir", "cache_dir"):
         if name in values:
             values[name] = cwd / values[name]
     return values
+
+
+DEFAULT: Final = "default"
+_TABLES: Final = ("agents", "prices")
+
+
+class Setting(NamedTuple):
+    """A setting, its value (None: it is not set), and a file, a variable or `DEFAULT`."""
+
+    name: str
+    value: Any
+    origin: str
+
+
+def trace_settings(cwd: Path, environ: Mapping[str, str]) -> list[Setting]:
+    """All settings in use, also those that are not set, then the agents and prices that files name.
+
+    Raises:
+        InputError: a file that cannot be read or parsed, an unknown key, a value that does not fit.
+    """
+    from sessionrun.agents.table import BUILTIN
+
+    load_config(cwd, environ, BUILTIN)  # it refuses what does not fit
+    merged: dict[str, Any] = {}
+    origins: dict[str, str] = {}
+    tables: dict[tuple[str, str], Setting] = {}
+    for file, values in read_levels(cwd, environ):
+        for table in _TABLES:
+            for name, value in values.pop(table, {}).items():
+                tables[table, name] = Setting(f"{table}.{name}", value, str(file))
+        for name in values:
+            origins[name] = _find_variable(name, environ) if file == ENVIRONMENT else str(file)
+        merged = lay_over(merged, values)
+    names = [one.name for one in fields(Config) if one.name not in _TABLES]
+    settings = [Setting(name, merged.get(name), origins[name] if name in merged else DEFAULT) for name in names]
+    return [*settings, *tables.values()]
+
+
+def _find_variable(name: str, environ: Mapping[str, str]) -> str:
+    """The variable that says a setting; of two the later one counts."""
+    found = [variable for variable, setting in VARIABLES.items() if setting == name and environ.get(variable)]
+    return found[-1] if found else os.fspath(ENVIRONMENT)
+
+
+def _make_agent(name: str, table: Mapping[str, Any], base: AgentSpec | None) -> AgentSpec:
+    """Make an agent from its `[agents.NAME]` table, over `base` where there is one.
+
+    Raises:
+        Misfit: an unknown key, a value that does not fit, no `argv`, or no way for the prompt to get in.
+    """
+    from sessionrun.dialects.convert import Misfit
+    from sessionrun.model.keys import describe_id_problem
+    from sessionrun.model.spec import AgentSpec
+
+    problem = describe_id_problem(name)
+    if problem:
+        raise Misfit(f"an agent's name {problem}")
+    values = _read_known(table, _agent_fields())
+    if base is None and "argv" not in values:
+        raise Misfit("needs argv = [PROGRAM, ...], for it is not a built-in agent")
+    if base and "env" in values:
+        values["env"] = {**base.env, **values["env"]}
+    agent = replace(base, **values) if base else AgentSpec(name=name, **values)
+    if agent.stdin == "none" and not any("{prompt_file}" in element for element in agent.argv):
+        raise Misfit('never gets the prompt: set stdin = "prompt" or put {prompt_file} into argv')
+    return agent
+
+
+def _read_known(record: Mapping[str, Any], table: Mapping[str, Field]) -> dict[str, Any]:
+    """The values of a table by the names that they have here.
+
+    Raises:
+        Misfit: an unknown key, or a value that does not fit.
+    """
+    from sessionrun.dialects.convert import Misfit
+    from sessionrun.dialects.fields import read_fields, suggest
+
+    unknown: list[tuple[str | int, ...]] = []
+    values = read_fields(record, table, unknown)
+    if unknown:
+        key = str(unknown[0][-1])
+        raise Misfit(f"unknown key{suggest(key, table)}", *unknown[0])
+    return values
+
+
+def _agent_fields() -> Mapping[str, Field]:
+    from sessionrun.dialects.convert import (
+        as_argv,
+        as_choice,
+        as_command_line,
+        as_duration,
+        as_environment,
+        as_flag,
+        as_line,
+    )
+    from sessionrun.dialects.fields import Field, table
+    from sessionrun.model.spec import OutputFormat
+
+    return {
+        **table(
+            argv=as_command_line,
+            stdin=as_choice(("prompt", "none")),
+            prompt_kind=as_choice(("text", "script")),
+            model_args=as_argv,
+            approve_args=as_argv,
+            continue_args=as_argv,
+            budget_args=as_argv,
+            provider=as_line,
+            output=as_choice(get_args(OutputFormat)),
+            edits=as_flag,
+            env=as_environment,
+            ready=as_argv,
+        ),
+        "stop_grace_s": Field("stop_grace_s", as_duration),
+    }

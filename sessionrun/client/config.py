@@ -2,8 +2,8 @@
 
 Owns where these lie, which keys they may have and which wins.  A key that is not known is an error here: a
 setting that silently does nothing would be worse than a refusal.  Must not know the built-in agents (they
-are passed in, but to `trace_settings`) or sessions.  Verbs that only read use `load_results_dir`, which parses nothing
-when there is no file.
+are passed in, but to `trace_settings`) or sessions.  Verbs that only read use `load_results_dir`, which parses
+nothing when there is no file.
 """
 
 from __future__ import annotations

@@ -13,10 +13,10 @@ from calls import each_call, forked, needs_calls, run_watched
 from sessionrun.model.checks import Brief
 from sessionrun.runtime.jobs import job as own_job
 from sessionrun.runtime.jobs.check.reading import Unclear, apply_edits, read_edits, read_files
-from sessionrun.runtime.jobs.check.request import CheckRequest, load_report
+from sessionrun.runtime.jobs.check.request import CheckReport, CheckRequest
 from sessionrun.runtime.jobs.check.writing import apply_answer, finish_answer
 from sessionrun.runtime.jobs.context_files import BriefProblem, check_brief, load_shown, word_answer
-from sessionrun.store.jobfiles import ANSWER, REQUEST
+from sessionrun.store.jobfiles import ANSWER, REQUEST, load_answer
 
 ONE = ("a.py",)
 
@@ -219,7 +219,7 @@ def run_check(folder: Path, **request: object) -> str | None:
     folder.mkdir(exist_ok=True)
     (folder / REQUEST).write_bytes(orjson.dumps(CheckRequest(prompt="Do it.", **request)))  # type: ignore[arg-type]
     code = own_job.run("check", str(folder))
-    report = load_report(folder)
+    report = load_answer(folder, CheckReport)
     assert report is not None
     assert (folder / ANSWER).exists()
     assert code == (1 if report.problem else 0)

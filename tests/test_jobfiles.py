@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 from collections.abc import Callable
 from dataclasses import fields
+from functools import partial
 from pathlib import Path
 
 import orjson
@@ -13,8 +14,8 @@ import pytest
 from sessionrun.model.checks import Brief, Checked, Counts
 from sessionrun.model.errors import JobFileError
 from sessionrun.model.places import Place, Repository
-from sessionrun.runtime.jobs.check.request import CheckReport, CheckRequest, Verification, load_report
-from sessionrun.store.jobfiles import ANSWER, REQUEST, load_request, read_tail
+from sessionrun.runtime.jobs.check.request import CheckReport, CheckRequest, Verification
+from sessionrun.store.jobfiles import ANSWER, REQUEST, load_answer, load_request, read_tail
 from sessionrun.workspaces.request import CLAIM, Claim, WorkspaceRequest, load_claim, load_place
 
 COMMIT = "0" * 40
@@ -45,7 +46,7 @@ FILES: dict[str, tuple[object, str, Callable[[Path], object]]] = {
     "answer": (PLACE, ANSWER, load_place),
     "request": (ASKED, REQUEST, lambda folder: load_request(folder, WorkspaceRequest)),
     "check": (CHECK, REQUEST, lambda folder: load_request(folder, CheckRequest)),
-    "report": (REPORT, ANSWER, load_report),
+    "report": (REPORT, ANSWER, partial(load_answer, cls=CheckReport)),
 }
 
 
@@ -113,7 +114,7 @@ def test_what_is_no_file_is_refused_and_not_waited_for(
 def test_a_job_that_did_not_come_so_far_left_nothing(tmp_path: Path) -> None:
     assert load_claim(tmp_path) is None
     assert load_place(tmp_path) is None
-    assert load_report(tmp_path) is None
+    assert load_answer(tmp_path, CheckReport) is None
     for kind in ("request", "check"):
         with pytest.raises(JobFileError):
             FILES[kind][2](tmp_path)

@@ -11,7 +11,8 @@ from sessionrun.model.spec import JOB_STATUS, SessionSpec, TaskSpec
 from sessionrun.runtime.exports.job_status import word_job
 from sessionrun.runtime.exports.writer import find_behind
 from sessionrun.runtime.history import load_tasks
-from sessionrun.runtime.jobs.check.request import CheckReport, load_report
+from sessionrun.runtime.jobs.check.request import CheckReport
+from sessionrun.store.jobfiles import load_answer
 from sessionrun.store.session import SessionDir
 
 
@@ -102,7 +103,7 @@ def _find_report(session: SessionDir, task: Mapping[str, Any]) -> CheckReport | 
     key = JobKey(task["id"], task["attempt"], max(1, task["round"]), "check", 1)
     for folder in session.find_starts(key):
         try:
-            report = load_report(folder)
+            report = load_answer(folder, CheckReport)
         except JobFileError:
             continue  # the supervisor has judged by this report; what readers show from it is gone
         if report is not None:

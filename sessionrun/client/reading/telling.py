@@ -15,7 +15,7 @@ from typing import Any, Final
 from sessionrun.client.reading.terse import is_fine
 from sessionrun.model.errors import JobFileError
 from sessionrun.model.landings import LANDING_FOLDER
-from sessionrun.store.jobfiles import find_job_folder, list_outputs, load_worktree, read_tail
+from sessionrun.store.jobfiles import find_job_folder, list_outputs, load_answer, load_worktree, read_tail
 from sessionrun.store.session import SessionDir
 
 STEPS: Final[Mapping[str, str]] = {"setup": "setup", "check": "check", "proof": "prove"}
@@ -131,11 +131,11 @@ def count_hidden(session: SessionDir, task: Mapping[str, Any]) -> dict[str, int]
     """How many hidden tests there are and passed; None: the task was not judged by any."""
     if not task.get("proof"):
         return None
-    from sessionrun.runtime.jobs.prove.request import load_report
+    from sessionrun.runtime.jobs.prove.request import ProveReport
 
     folder = find_job_folder(session.path, task["id"], "prove", task["attempt"])
     try:
-        report = None if folder is None else load_report(folder)
+        report = None if folder is None else load_answer(folder, ProveReport)
     except JobFileError:
         return None
     if report is None or report.tests is None:

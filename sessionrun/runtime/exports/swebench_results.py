@@ -28,10 +28,10 @@ from sessionrun.runtime.exports.swebench_json import (
     project_instance,
     project_summary,
 )
-from sessionrun.runtime.jobs.prove.request import SOURCE_PATCH, ProveReport, load_report
+from sessionrun.runtime.jobs.prove.request import SOURCE_PATCH, ProveReport
 from sessionrun.store import outside
 from sessionrun.store.files import read_regular
-from sessionrun.store.jobfiles import read_tail
+from sessionrun.store.jobfiles import load_answer, read_tail
 from sessionrun.store.session import SessionDir
 from sessionrun.workspaces.source_patch import keep_source
 
@@ -167,7 +167,7 @@ def _find_proof(session: SessionDir, task: Mapping[str, Any]) -> tuple[Path | No
         key = JobKey(task["id"], task["attempt"], round_, "prove", 1)
         for folder in session.find_starts(key):
             try:
-                return folder, load_report(folder)
+                return folder, load_answer(folder, ProveReport)
             except JobFileError:
                 return folder, None
     return None, None

@@ -11,6 +11,7 @@ from __future__ import annotations
 import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
+from typing import Final
 
 from sessionrun.agents import table
 from sessionrun.agents.prices import price_usage
@@ -19,8 +20,10 @@ from sessionrun.engine.money import name_model, usage_since
 from sessionrun.engine.task import TaskState
 from sessionrun.engine.transitions import LINGERING
 from sessionrun.model.cluster import uses_replicas
+from sessionrun.model.errors import JobFileError
 from sessionrun.model.events import Event, JobFinished, JobLost, Verdict
 from sessionrun.model.keys import JobKey
+from sessionrun.model.landings import LAND_FAILED
 from sessionrun.model.reasons import EXIT_UNSEEN, LEFT_RUNNING, LINGERED
 from sessionrun.model.spec import Job, SessionSpec
 from sessionrun.model.usage import Usage
@@ -43,6 +46,13 @@ from sessionrun.runtime.jobs.work import (
 )
 from sessionrun.runtime.jobs.workspace import build_workspace, judge_workspace
 from sessionrun.store.session import SessionDir
+
+_DAMAGED: Final[Mapping[str, str]] = {
+    "check": "check_failed",
+    "prove": "unproved",
+    "land": LAND_FAILED,
+}
+"""By phase the class of a job whose report cannot be used; the others say more of it."""
 
 
 class JobMaker:
@@ -163,6 +173,12 @@ class JobMaker:
         return table.is_final(self._site.agent_of(state), self._site.session.raw_path(key.task))
 
     def _judge_phase(self, state: TaskState, ended: Exit, problem: Problem | None) -> Judged:
+        try:
+            return self._judge_end(state, ended, problem)
+        except JobFileError as error:  # any task may have changed what lies in the job's folder
+            return Judged(Problem(_DAMAGED[ended.key.phase], f"its report cannot be used: {error.why}"))
+
+    def _judge_end(self, state: TaskState, ended: Exit, problem: Problem | None) -> Judged:
         if ended.key.phase == "work":
             return judge_work(self._site, ended.key, problem)
         if ended.key.phase == "setup":

@@ -9,18 +9,18 @@ from typing import Final
 from sessionrun.agents import table
 from sessionrun.agents.verdict import Problem
 from sessionrun.engine.task import TaskState
-from sessionrun.model.errors import JobFileError
 from sessionrun.model.keys import JobKey
 from sessionrun.model.reasons import CHECK_NOT_RUN, NO_PROGRAM
 from sessionrun.model.repositories import has_worktree
 from sessionrun.model.spec import AgentSpec, Job, TaskSpec, answers_with_patch
 from sessionrun.runtime.jobs import commands
 from sessionrun.runtime.jobs.check.known import name_known
-from sessionrun.runtime.jobs.check.request import APPLIED, CheckReport, CheckRequest, Verification, load_report
+from sessionrun.runtime.jobs.check.request import APPLIED, CheckReport, CheckRequest, Verification
 from sessionrun.runtime.jobs.context_files import BriefProblem, load_shown
 from sessionrun.runtime.jobs.prompt import list_earlier
 from sessionrun.runtime.jobs.rounds import has_rounds, make_loop, resets_hard
 from sessionrun.runtime.jobs.shared import Judged, Site
+from sessionrun.store.jobfiles import load_answer
 from sessionrun.walls.argv import PROMPT
 from sessionrun.walls.wish import WallsWish
 
@@ -81,10 +81,7 @@ def judge_check(
         if lack is not None:
             return Judged(Problem(CHECK_NOT_RUN, f"it could not be run: {why} ({lack})"))
         return Judged(None if why is None else Problem("check_failed", why))
-    try:
-        report = load_report(site.session.job_path(key))
-    except JobFileError as error:
-        return Judged(Problem("check_failed", f"its report cannot be used: {error.why}"))
+    report = load_answer(site.session.job_path(key), CheckReport)
     if report is not None:
         why = report.problem or why
         return Judged(None if why is None else _name_problem(report, why), checked=report.checked)

@@ -8,12 +8,10 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import field
-from pathlib import Path
 from typing import Final
 
 from sessionrun.model.checks import Brief, Checked, HiddenTests
 from sessionrun.model.frozen import frozen
-from sessionrun.store.jobfiles import load_answer
 from sessionrun.walls.wish import WallsWish
 from sessionrun.workspaces.request import Loop
 
@@ -95,12 +93,3 @@ class CheckReport:
     earlier: tuple[str, ...] = ()
     reason_class: str = "check_failed"
     checked: Checked | None = None
-
-
-def load_report(folder: Path) -> CheckReport | None:
-    """What a finished CHECK came to; None when it did not come so far.
-
-    Raises:
-        JobFileError: a report is there and cannot be used.
-    """
-    return load_answer(folder, CheckReport)

@@ -91,10 +91,7 @@ def judge_land(site: Site, ended: Exit, problem: Problem | None) -> Judged:
     """Whether a LAND came to its end.  One that was killed is followed by another."""
     folder = site.session.job_path(ended.key)
     if problem is None:
-        try:
-            answer = load_answer(folder, LandAnswer)
-        except JobFileError as error:
-            return Judged(Problem(LAND_FAILED, f"its answer cannot be used: {error.why}"))
+        answer = load_answer(folder, LandAnswer)
         return Judged() if answer is not None else Judged(Problem(LAND_FAILED, "its answer is gone"))
     printed = read_tail(folder / "stderr").decode("utf-8", "replace").strip().split("\n")[-1]
     _, signal = split_status(ended.wait_status)

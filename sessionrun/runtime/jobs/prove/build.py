@@ -10,17 +10,16 @@ import orjson
 
 from sessionrun.agents.verdict import Problem, split_status
 from sessionrun.engine.task import TaskState
-from sessionrun.model.errors import JobFileError
 from sessionrun.model.keys import JobKey
 from sessionrun.model.places import MadeEnvironment
 from sessionrun.model.spec import Check, Job
 from sessionrun.runtime.executors.protocol import Exit
 from sessionrun.runtime.jobs.environment import wall_build, wish_environment
-from sessionrun.runtime.jobs.prove.request import ProveRequest, load_report
+from sessionrun.runtime.jobs.prove.request import ProveReport, ProveRequest
 from sessionrun.runtime.jobs.shared import Judged, Site
 from sessionrun.runtime.jobs.workspace_request import find_cwd, make_request
 from sessionrun.store.files import replace_file
-from sessionrun.store.jobfiles import read_tail
+from sessionrun.store.jobfiles import load_answer, read_tail
 from sessionrun.walls.wish import WallsWish
 from sessionrun.workspaces.environments.request import WISH, EnvironmentRequest
 from sessionrun.workspaces.request import room_path
@@ -98,10 +97,7 @@ def _wish_environment(
 def judge_prove(site: Site, ended: Exit, problem: Problem | None) -> Judged:
     """What the proof found; one that was killed can be done again."""
     folder = site.session.job_path(ended.key)
-    try:
-        report = load_report(folder)
-    except JobFileError as error:
-        return Judged(Problem("unproved", f"its report cannot be used: {error.why}"))
+    report = load_answer(folder, ProveReport)
     if report is None:
         printed = read_tail(folder / "stderr").decode("utf-8", "replace").strip().split("\n")[-1]
         why = printed or (problem.text if problem else "its report is gone")

@@ -4,14 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import field
-from pathlib import Path
 from typing import Final
 
 from sessionrun.model.checks import Counts, HiddenTests, Note
 from sessionrun.model.frozen import frozen
 from sessionrun.model.spec import ProofVerdict
 from sessionrun.runtime.jobs.prove.runners import RanTests
-from sessionrun.store.jobfiles import load_answer
 from sessionrun.walls.wish import WallsWish
 from sessionrun.workspaces.environments.request import EnvironmentRequest
 from sessionrun.workspaces.request import WorkspaceRequest
@@ -107,12 +105,3 @@ class ProveReport:
     reason_class: str | None = None
     tests: JudgedTests | None = None
     audit: tuple[Note, ...] = ()
-
-
-def load_report(folder: Path) -> ProveReport | None:
-    """What a finished PROVE came to; None when it did not come so far.
-
-    Raises:
-        JobFileError: a report is there and cannot be used.
-    """
-    return load_answer(folder, ProveReport)

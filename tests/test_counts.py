@@ -56,6 +56,7 @@ LAUGHS = '<!DOCTYPE l [<!ENTITY a "ha">' + "".join(
         b"",
         b"not xml",
         b"<testsuite>",
+        b"<testsuite><testcase",
         b"<html><testcase/></html>",
         b"<testsuite><testcase name='\xff\xfe'/></testsuite>",
         b"<?xml version='1.0' encoding='no-such'?><testsuite>\xff</testsuite>",
@@ -64,7 +65,7 @@ LAUGHS = '<!DOCTYPE l [<!ENTITY a "ha">' + "".join(
         b'<!DOCTYPE t [<!ENTITY x SYSTEM "file:///etc/passwd">]><testsuite><testcase name="&x;"/></testsuite>',
         b"\0" * 1000,
     ],
-    ids=range(10),
+    ids=range(11),
 )
 def test_what_is_no_junit_counts_for_nothing(content: bytes) -> None:
     assert parse_junit(content) is None
@@ -143,6 +144,12 @@ def test_exit_code_0_beside_a_report_with_a_failed_test_is_a_failure(tmp_path: P
     assert not (tmp_path / "never").exists()
     tolerated = run_commands((command,), str(tmp_path), tmp_path, reads_report=False)
     assert tolerated.problem is None and tolerated.counts is not None
+
+
+def test_a_command_that_a_signal_ended_is_said_to_be(tmp_path: Path) -> None:
+    ran = run_commands(("kill -9 $$",), str(tmp_path), tmp_path)
+    assert ran.problem == "signal 9 of: kill -9 $$"
+    assert ran.feedback.startswith("This command failed with signal 9: kill -9 $$\n")
 
 
 def test_the_telling_part_comes_first_and_all_of_it_is_bounded() -> None:

@@ -76,6 +76,17 @@ def test_no_planted_remote_is_asked_for_an_object_that_was_taken_away(
 
 
 @pytest.mark.slow
+def test_a_module_where_a_variable_of_the_plan_leads_is_not_imported_outside(
+    site: Walled, sandbox: dict[str, Any]
+) -> None:
+    planted = f"open('{site.root}/ran', 'w')"
+    task = {"id": "e", "prompt": f'echo "{planted}" > orjson.py', "sandbox": sandbox, "check": ["true"]}
+    session = site.start([{**task, "env": {"PYTHONPATH": "."}, "rounds": 2}])
+    assert outcomes(site.finish(session)) == {"succeeded"}
+    assert not (site.root / "ran").exists()
+
+
+@pytest.mark.slow
 def test_a_pipe_among_the_settings_stops_no_git_of_ours(site: Walled, sandbox: dict[str, Any]) -> None:
     os.mkfifo(site.top / "pipe")
     outer, inner = f"git config include.path {site.top}/pipe", "mkfifo inner; git config include.path $PWD/inner"

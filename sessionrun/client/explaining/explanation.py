@@ -10,6 +10,7 @@ from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from typing import Any, Final
 
+from sessionrun.client.reading.runs import Run, find_runs
 from sessionrun.engine.money import FIRST, describe_first_wait, describe_refusal
 from sessionrun.engine.requests import find_ran
 from sessionrun.engine.state import BUDGET, State
@@ -315,67 +316,62 @@ def _follow_chain(state: State, task: TaskState) -> list[str]:
 
 def _tell_attempts(grounds: Grounds, task: str, entries: list[Entry]) -> list[dict[str, Any]]:
     attempts: list[dict[str, Any]] = []
-    jobs: dict[JobKey, dict[str, Any]] = {}
+    runs = find_runs(entries)
+    begun: Entry | None = None
     for entry in entries:
         event = entry.event
         if isinstance(event, (TaskEnded, TaskRetried)):
             if attempts and attempts[-1]["outcome"] is None:
-                _close_attempt(attempts[-1], entry, event)
+                _close_attempt(attempts[-1], begun, entry, event)
         elif isinstance(event, JobClaimed):
             if not attempts or attempts[-1]["attempt"] != event.key.attempt:
                 attempts.append(_open_attempt(event.key, find_ran(grounds.state.tasks[task], event.key.attempt)))
-            jobs[event.key] = _open_job(grounds, event)
+                begun = None
             attempts[-1]["rounds"] = event.key.round
-            attempts[-1]["jobs"].append(jobs[event.key])
-        elif isinstance(event, (JobStarted, JobFinished, JobLost, TimerFired)) and event.key in jobs:
-            _tell_of_job(jobs[event.key], entry)
-            if isinstance(event, JobStarted) and attempts[-1]["started_at"] is None:
-                attempts[-1] |= {"started_at": format_time(entry.at), "mono": entry.mono}
-    for record in (*attempts, *jobs.values()):
-        del record["mono"]
+            attempts[-1]["jobs"].append(_describe_job(grounds, event, runs[event.key]))
+        elif isinstance(event, JobStarted) and begun is None and attempts:
+            begun = entry
+            attempts[-1]["started_at"] = format_time(entry.at)
     return attempts
 
 
 def _open_attempt(key: JobKey, ran: Ran) -> dict[str, Any]:
-    empty = dict.fromkeys(("outcome", "reason_class", "reason", "started_at", "ended_at", "duration_s", "mono"))
+    empty = dict.fromkeys(("outcome", "reason_class", "reason", "started_at", "ended_at", "duration_s"))
     return {**ran._asdict(), "attempt": key.attempt, "rounds": key.round, **empty, "jobs": []}
 
 
-def _close_attempt(attempt: dict[str, Any], entry: Entry, event: TaskEnded | TaskRetried) -> None:
+def _close_attempt(
+    attempt: dict[str, Any], begun: Entry | None, ended: Entry, event: TaskEnded | TaskRetried
+) -> None:
     attempt |= {"outcome": event.outcome, "reason_class": event.reason_class, "reason": event.reason}
-    attempt["ended_at"] = format_time(entry.at)
-    attempt["duration_s"] = _since(attempt, entry)
+    attempt |= {"ended_at": format_time(ended.at), "duration_s": _measure(begun, ended)}
 
 
-def _open_job(grounds: Grounds, claim: JobClaimed) -> dict[str, Any]:
-    times = "pid", "started_at", "ended_at", "duration_s", "mono", "timer"
+def _describe_job(grounds: Grounds, claim: JobClaimed, run: Run) -> dict[str, Any]:
+    start = run.begin.event if run.begin and isinstance(run.begin.event, JobStarted) else None
+    end = run.end.event if run.end and isinstance(run.end.event, (JobFinished, JobLost)) else None
+    finished = end if isinstance(end, JobFinished) else None
     return {
         "key": claim.key.text(),
         "round": claim.key.round,
         "phase": claim.key.phase,
         "start": claim.key.start,
-        "node": claim.node,
-        **dict.fromkeys((*times, "verdict", "reason", "exit_code", "signal")),
+        "node": (start and start.node) or claim.node,
+        "pid": start and start.pid,
+        "started_at": run.begin and format_time(run.begin.at),
+        "ended_at": run.end and format_time(run.end.at),
+        "duration_s": _measure(run.begin, run.end),
+        "timer": run.timer,
+        "verdict": end and end.verdict,
+        "reason": end and end.reason,
+        "exit_code": finished and finished.exit_code,
+        "signal": finished and finished.signal,
         "ledger": _tell_ledger(grounds, claim.key),
     }
 
 
-def _tell_of_job(job: dict[str, Any], entry: Entry) -> None:
-    event = entry.event
-    if isinstance(event, JobStarted):
-        job |= {"pid": event.pid, "started_at": format_time(entry.at), "mono": entry.mono}
-        job["node"] = event.node or job["node"]
-    elif isinstance(event, TimerFired):
-        job["timer"] = event.timer
-    elif isinstance(event, (JobFinished, JobLost)):
-        job |= {"verdict": event.verdict, "reason": event.reason, "ended_at": format_time(entry.at)}
-        job["duration_s"] = _since(job, entry)
-        if isinstance(event, JobFinished):
-            job |= {"exit_code": event.exit_code, "signal": event.signal}
-
-
-def _since(begun: Mapping[str, Any], entry: Entry) -> float | None:
-    return None if begun["mono"] is None else round(max(0.0, entry.mono - begun["mono"]), 3)
+def _measure(begun: Entry | None, ended: Entry | None) -> float | None:
+    return round(max(0.0, ended.mono - begun.mono), 3) if begun and ended else None
 
 
 def _tell_ledger(grounds: Grounds, key: JobKey) -> dict[str, Any] | None:

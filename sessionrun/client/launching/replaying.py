@@ -18,9 +18,10 @@ from time import time
 from typing import Any, Final, NamedTuple
 
 from sessionrun.client.planning.assemble import check_spec
+from sessionrun.client.reading.runs import find_runs
 from sessionrun.client.reading.view import load_history
 from sessionrun.model.errors import InputError
-from sessionrun.model.events import Entry, JobFinished, JobLost, JobStarted, TimerFired
+from sessionrun.model.events import Entry, JobFinished
 from sessionrun.model.keys import JobKey
 from sessionrun.model.places import Repository
 from sessionrun.model.repositories import has_worktree
@@ -159,22 +160,15 @@ def _record(
 ) -> dict[str, bool]:
     """Write the recording; by task whether a time limit ended one of its jobs."""
     folder.mkdir(mode=0o700)
-    begun: dict[JobKey, float] = {}
     jobs: dict[str, dict[JobKey, dict[str, Any]]] = {task["id"]: {} for task in tasks}
-    timed: set[JobKey] = set()
-    for entry in entries:
-        event = entry.event
-        if isinstance(event, JobStarted) and event.key.phase == "work":
-            begun[event.key] = entry.at
-        elif isinstance(event, TimerFired):
-            timed.add(event.key)
-        elif isinstance(event, (JobFinished, JobLost)) and event.key in begun:
-            ended = event if isinstance(event, JobFinished) else None
-            jobs[event.key.task][event.key] = {
-                "duration_s": max(0.0, entry.at - begun[event.key]),
+    for key, run in find_runs(entries).items():
+        if key.phase == "work" and run.begin and run.end:
+            ended = run.end.event if isinstance(run.end.event, JobFinished) else None
+            jobs[key.task][key] = {
+                "duration_s": max(0.0, run.end.at - run.begin.at),
                 "exit_code": ended and ended.exit_code,
                 "signal": ended and ended.signal,
-                "stays": event.key in timed,
+                "stays": run.timer is not None,
             }
     for name, known in jobs.items():
         parts = {}
@@ -187,7 +181,7 @@ def _record(
                 "patch": _find_patch(session, key) if ends_attempt else None,
             }
         write_recording(folder, name, parts)
-    return {name: any(key in timed for key in known) for name, known in jobs.items()}
+    return {name: any(part["stays"] for part in known.values()) for name, known in jobs.items()}
 
 
 def _find_streams(session: SessionDir, key: JobKey, *, is_last: bool) -> dict[str, str | None]:

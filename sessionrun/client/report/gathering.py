@@ -8,10 +8,11 @@ from typing import Any, Final, NamedTuple
 
 from sessionrun.client.reading.changes import patch_path
 from sessionrun.client.reading.digest import Excerpt, make_excerpt
+from sessionrun.client.reading.runs import find_runs
 from sessionrun.client.reading.telling import add_tellings
 from sessionrun.client.reading.view import load_history
 from sessionrun.model.errors import InputError
-from sessionrun.model.events import Entry, HoldLifted, HoldPlaced, JobFinished, JobLost, JobStarted
+from sessionrun.model.events import Entry, HoldLifted, HoldPlaced
 from sessionrun.runtime.history import load_tasks
 from sessionrun.store.files import replace_file
 from sessionrun.store.session import SessionDir
@@ -122,17 +123,10 @@ def _take(path: Path, room: int) -> Excerpt:
 def find_spans(entries: Sequence[Entry]) -> dict[str, list[Span]]:
     """When each job ran, by task, from the journal."""
     spans: dict[str, list[Span]] = {}
-    open_jobs: dict[str, int] = {}
-    for entry in entries:
-        event = entry.event
-        if isinstance(event, JobStarted):
-            key, jobs = event.key, spans.setdefault(event.key.task, [])
-            open_jobs[key.text()] = len(jobs)
-            jobs.append(Span(key.phase, key.attempt, key.round, entry.at, None))
-        elif isinstance(event, (JobFinished, JobLost)) and event.key.text() in open_jobs:
-            place = open_jobs.pop(event.key.text())
-            jobs = spans[event.key.task]
-            jobs[place] = jobs[place]._replace(end=entry.at)
+    for key, run in find_runs(entries).items():
+        if run.begin is not None:
+            span = Span(key.phase, key.attempt, key.round, run.begin.at, run.end.at if run.end else None)
+            spans.setdefault(key.task, []).append(span)
     return spans
 
 

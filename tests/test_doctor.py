@@ -30,10 +30,10 @@ from sessionrun.client.doctor.checks import (
     examine_environment,
     repair,
 )
+from sessionrun.client.doctor.environment import find_file_system
 from sessionrun.client.reading.view import load_view
 from sessionrun.runtime.jobs import job as own_job
 from sessionrun.store import index
-from sessionrun.store.filesystem import find_file_system
 from sessionrun.store.inbox import send_request
 from sessionrun.store.journal import AppendLog
 from sessionrun.store.session import SessionDir

@@ -16,7 +16,6 @@ from sessionrun.client.cleaning.removal import find_trash, sweep_trash
 from sessionrun.client.doctor.finding import Finding
 from sessionrun.model.errors import InputError, NoSpace, SessionrunError
 from sessionrun.store import index
-from sessionrun.store.filesystem import find_file_system
 from sessionrun.workspaces import git
 
 _NETWORK: Final = (
@@ -184,3 +183,20 @@ def _try_flock(folder: Path) -> str | None:
         os.close(first)
         os.close(second)
     return "two processes can hold the same lock"
+
+
+def find_file_system(path: Path) -> str | None:
+    """Return the name of its type, such as ``ext4``; None where that cannot be known."""
+    import psutil
+
+    real = os.path.realpath(path)
+    best: tuple[str, str | None] = ("", None)
+    try:
+        mounts = psutil.disk_partitions(all=True)
+    except (psutil.Error, OSError):
+        return None
+    for mount in mounts:
+        inside = real == mount.mountpoint or real.startswith(mount.mountpoint.rstrip("/") + "/")
+        if inside and len(mount.mountpoint) >= len(best[0]):
+            best = (mount.mountpoint, mount.fstype)
+    return best[1]

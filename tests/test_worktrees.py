@@ -336,7 +336,7 @@ FOREVER = "exec sleep 600"
 def test_work_is_parked_however_a_task_ends(sessionrun: Command, project: Project) -> None:
     plan = [
         {"id": "fails", "prompt": "echo fails > f; exit 3"},
-        {"id": "late", "prompt": f"echo late > f; {FOREVER}", "timeout": 1},
+        {"id": "late", "prompt": f"echo late > f; {FOREVER}", "timeout": 10},
         {"id": "shot", "prompt": "echo shot > f; kill -KILL $$"},
         {
             "id": "child",

@@ -97,10 +97,14 @@ INSTANCE_RESULTS: Final = "swebench-results"
 
 @frozen
 class Export:
-    """A file of another program's format that shows the session while it runs; see `runtime.exports`."""
+    """A file of another program's format that shows the session while it runs; see `runtime.exports`.
+
+    `places` are the paths of its files by the settings that name them, links followed; empty before the launch.
+    """
 
     kind: str
     settings: Mapping[str, Any]
+    places: Mapping[str, PathText] = field(default_factory=dict)
 
 
 @frozen

@@ -23,21 +23,21 @@ def settle_exports(exports: Sequence[Export]) -> tuple[Export, ...]:
 
 
 def _settle(export: Export) -> Export:
-    if "places" in export.settings:
+    if export.places:
         return export
-    places = {key: os.path.realpath(export.settings[key]) for key in _PATHS if key in export.settings}
-    return replace(export, settings={**export.settings, "places": places})
+    named = {key: export.settings.get(key) for key in _PATHS}
+    places = {key: os.path.realpath(path) for key, path in named.items() if isinstance(path, str)}
+    return replace(export, places=places)
 
 
 def list_places(export: Export) -> list[str]:
     """Where all files of an export are."""
-    return list(_settle(export).settings["places"].values())
+    return list(_settle(export).places.values())
 
 
 def find_place(export: Export, key: str) -> str:
     """Where a file of an export is; before its launch has settled that, where it would be."""
-    place: str = _settle(export).settings["places"][key]
-    return place
+    return _settle(export).places[key]
 
 
 def find_left(exports: Iterable[Export]) -> list[Path]:

@@ -91,18 +91,18 @@ def test_only_files_with_the_digest_of_their_content_come_out(
     (view / "lfs" / "objects" / "note").write_text("x")
     make_deep(view / "lfs" / "objects", 1500)
     common_dir.mkdir()
-    take_large_files(view, common_dir, 100)
+    take_large_files(view, common_dir)
     assert os.listdir(common_dir) == [], "the repository has no large files"
     (common_dir / names["there"]).parent.mkdir(parents=True)
     (common_dir / names["there"]).write_text("as it was")
-    take_large_files(view, common_dir, 100)
+    take_large_files(view, common_dir)
     found = [path for path in common_dir.rglob("*") if not path.is_dir()]
     assert sorted(found) == sorted(common_dir / names[kind] for kind in ("good", "there"))
     assert (common_dir / names["there"]).read_text() == "as it was"
     (view / "lfs").rename(own_place / "elsewhere")
     (view / "lfs").symlink_to(own_place / "elsewhere")
     (common_dir / names["good"]).unlink()
-    take_large_files(view, common_dir, 100)
+    take_large_files(view, common_dir)
     assert not (common_dir / names["good"]).exists()
 
 
@@ -121,10 +121,10 @@ def test_two_tasks_may_bring_out_the_same_large_file_at_once(
     def rename_late(draft: Path, copy: Path) -> None:
         monkeypatch.setattr(os, "rename", rename)
         monkeypatch.setattr(os, "getpid", lambda: pid + 1)
-        take_large_files(own_place / "two", common_dir, 100)
+        take_large_files(own_place / "two", common_dir)
         rename(draft, copy)
 
     monkeypatch.setattr(os, "rename", rename_late)
-    take_large_files(own_place / "one", common_dir, 100)
+    take_large_files(own_place / "one", common_dir)
     assert [path for path in common_dir.rglob("*") if path.is_file()] == [common_dir / place]
     assert (common_dir / place).read_text() == "large"

@@ -21,7 +21,7 @@ from sessionrun.model.errors import SessionrunError
 from sessionrun.model.places import Place
 from sessionrun.store.session import WALLS_SUFFIX
 from sessionrun.walls.argv import VIEW_FOLDER as VIEW
-from sessionrun.workspaces import exporting, view
+from sessionrun.workspaces import view
 from sessionrun.workspaces.clean import CleanResult, Leftover, clean_leftover
 from sessionrun.workspaces.exporting import _read_header
 from sessionrun.workspaces.release import park_work, release
@@ -373,12 +373,6 @@ def test_an_export_that_does_not_end_is_ended(
 
     monkeypatch.setattr(project, "begin", begin)
     _refuse_forged(project, monkeypatch, b"", more, "its commits are not out after 3 s")
-
-
-@pytest.mark.slow
-def test_an_export_that_is_too_much_is_ended(project: WalledProject, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(exporting, "MAX_PACK", 1 << 20)
-    _refuse_forged(project, monkeypatch, b"x\n", "cat /dev/zero", "its commits are more than 1 MiB")
 
 
 STAGED: dict[str, str] = {

@@ -73,6 +73,7 @@ def run(
     cwd: Path | str | None = None,
     stdin: bytes | int | None = None,
     stdout: int = subprocess.PIPE,
+    stderr: int = subprocess.PIPE,
     umask: AbstractContextManager[object] | None = None,
 ) -> subprocess.CompletedProcess[bytes]:
     """Run a program to its end; if its time is up, or we are broken off, all that it started ends with it.
@@ -84,6 +85,7 @@ def run(
         cwd: where it begins; None: where this process is.
         stdin: what it reads, or the descriptor of that; None: nothing.
         stdout: the descriptor to which it prints; else what it prints is returned.
+        stderr: the same of its standard error.
         umask: held while it is started.
 
     Raises:
@@ -99,7 +101,7 @@ def run(
             env=environ,
             stdin=source,
             stdout=stdout,
-            stderr=subprocess.PIPE,
+            stderr=stderr,
             start_new_session=True,  # its end takes all with it that it has started; Ctrl+C reaches only us
         )
     try:
@@ -108,7 +110,7 @@ def run(
     except BaseException:
         _kill(process)
         raise
-    return subprocess.CompletedProcess(argv, process.returncode, output or b"", errors)
+    return subprocess.CompletedProcess(argv, process.returncode, output or b"", errors or b"")
 
 
 def _kill(process: subprocess.Popen[bytes]) -> None:

@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import os
 import stat
-import subprocess
 from collections.abc import Sequence
 from contextlib import suppress
 from dataclasses import replace
@@ -18,9 +17,9 @@ from typing import Final
 
 from sessionrun.model.errors import SessionrunError
 from sessionrun.model.places import Place
-from sessionrun.store.files import open_regular, read_regular, replace_file
+from sessionrun.store.files import read_regular, replace_file
 from sessionrun.walls.argv import TMP_FOLDER, VIEW_FOLDER
-from sessionrun.workspaces.exporting import MAX_PACK, CannotBringOut, Exported, export_view
+from sessionrun.workspaces.exporting import CannotBringOut, Exported, export_view
 from sessionrun.workspaces.git import Git
 from sessionrun.workspaces.large_files import take_large_files
 from sessionrun.workspaces.links import is_behind_link
@@ -107,15 +106,12 @@ def bring_out(
     pack = walls / PACK
     try:
         found = export_view(git, walls, common_dir, branch, known, pack, limit_s=limit_s)
-        if pack.stat().st_size:
-            with open(open_regular(pack), "rb") as stream:
-                git("index-pack", "--stdin", "--strict", stdin=stream.fileno(), stdout=subprocess.DEVNULL)
         _check_there(git, found)
     finally:
         pack.unlink(missing_ok=True)
     if git.trial is not None:
         return
-    take_large_files(walls / VIEW_FOLDER, common_dir, MAX_PACK)
+    take_large_files(walls / VIEW_FOLDER, common_dir)
     before = load_brought(walls)
     if before != found.state:
         _check_unmoved(git, name, tip, before, found)

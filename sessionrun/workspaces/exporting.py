@@ -9,16 +9,15 @@ from __future__ import annotations
 import json
 import os
 import re
-import selectors
-import signal
 import subprocess
-import time
+import tempfile
 from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import Any, Final
+from typing import IO, Any, Final
 
 from sessionrun.model.errors import SessionrunError
 from sessionrun.model.frozen import frozen
+from sessionrun.store import programs
 from sessionrun.store.files import open_regular
 from sessionrun.walls import export, inner
 from sessionrun.walls.argv import EXPORT, TMP_FOLDER, VIEW_FOLDER, Walls, build_argv
@@ -26,9 +25,6 @@ from sessionrun.walls.clearing import clear_ways
 from sessionrun.walls.programs import NOT_INSTALLED, find_bwrap, find_python, find_system_links, is_hidden
 from sessionrun.workspaces.git import Git
 from sessionrun.workspaces.view import BroughtOut, list_alternates
-
-MAX_PACK: Final = 4 << 30
-"""The most that the new commits of a task may come to (bytes)."""
 
 _MAX_HEADER: Final = 1 << 16
 _COMMIT: Final = re.compile("[0-9a-f]{40}|[0-9a-f]{64}")
@@ -76,7 +72,7 @@ def _as_text(name: str) -> str:
 def export_view(
     git: Git, walls: Path, common_dir: Path, branch: str, known: Sequence[str], pack: Path, *, limit_s: float
 ) -> Exported:
-    """Run the program inside; its pack comes into a file."""
+    """Run the program inside; what it prints comes into a file, and the pack in that into the repository."""
     assert git.git_dir is not None
     argv = (
         *_enclose(walls, common_dir),
@@ -96,9 +92,14 @@ def export_view(
         "LC_ALL": "C",
     }
     environ |= {"GIT_CONFIG_NOSYSTEM": "1", "GIT_CONFIG_GLOBAL": os.devnull}
-    with open(open_regular(pack, os.O_RDWR | os.O_CREAT | os.O_TRUNC), "w+b") as stream:
-        header = _run(argv, environ, stream.fileno(), limit_s)
-    return _read_header(header)
+    fd = open_regular(pack, os.O_RDWR | os.O_CREAT | os.O_TRUNC)
+    with open(pack, "w+b", opener=lambda path, flags: fd) as stream:
+        header = _run(argv, environ, stream, limit_s)
+        found = _read_header(header)
+        if os.fstat(fd).st_size > len(header):
+            os.lseek(fd, len(header), os.SEEK_SET)
+            git("index-pack", "--stdin", "--strict", stdin=fd, stdout=subprocess.DEVNULL)
+    return found
 
 
 def _enclose(walls: Path, common_dir: Path) -> tuple[str, ...]:
@@ -131,70 +132,28 @@ def _enclose(walls: Path, common_dir: Path) -> tuple[str, ...]:
     return build_argv(built, "/", dies_with_us=True)
 
 
-def _run(argv: Sequence[str], environ: Mapping[str, str], fd: int, limit_s: float) -> bytes:
-    """Run the program: its first line is returned, the rest goes to `fd`, as far as it is not too much."""
-    process = subprocess.Popen(
-        argv, env=dict(environ), stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.PIPE,
-        start_new_session=True,
-    )  # fmt: skip
-    assert process.stdout is not None and process.stderr is not None
-    deadline = time.monotonic() + limit_s
-    header, errors, size, whole = b"", b"", 0, False
-    try:
-        with selectors.DefaultSelector() as selector:
-            for stream in (process.stdout, process.stderr):
-                os.set_blocking(stream.fileno(), False)
-                selector.register(stream, selectors.EVENT_READ)
-            while selector.get_map():
-                ready = selector.select(max(0.0, deadline - time.monotonic()))
-                if time.monotonic() >= deadline:  # also of a program that prints without an end
-                    raise CannotBringOut(f"its commits are not out after {limit_s:g} s")
-                for key, _ in ready:
-                    chunk = os.read(key.fd, 1 << 16)
-                    if not chunk:
-                        selector.unregister(key.fileobj)
-                    elif key.fileobj is process.stderr:
-                        errors = (errors + chunk)[-_MAX_HEADER:]
-                    elif not whole:
-                        header, newline, chunk = (header + chunk).partition(b"\n")
-                        whole = bool(newline)
-                        size += _write(fd, chunk)
-                    else:
-                        size += _write(fd, chunk)
-                if len(header) > _MAX_HEADER:
-                    raise CannotBringOut(
-                        f"what its view prints of its commits is more than {_MAX_HEADER >> 10} KiB"
-                    )
-                if size > MAX_PACK:
-                    raise CannotBringOut(f"its commits are more than {MAX_PACK >> 20} MiB")
-        code = process.wait(max(0.0, deadline - time.monotonic()))
-    except subprocess.TimeoutExpired:
-        raise CannotBringOut(f"its commits are not out after {limit_s:g} s") from None
-    finally:
-        _end(process)
-    if code or not whole:
-        messages = errors.decode("utf-8", "replace").strip().splitlines()
-        raise CannotBringOut(f"its commits cannot be read: {messages[-1] if messages else f'exit code {code}'}")
+def _run(argv: Sequence[str], environ: Mapping[str, str], stream: IO[bytes], limit_s: float) -> bytes:
+    """Run the program; what it prints goes to the file, and the first line of that is returned.
+
+    What the task made the program print to standard error may have no end, so that goes to a file, too.
+    """
+    with tempfile.TemporaryFile(dir=os.path.dirname(stream.name)) as errors:
+        try:
+            done = programs.run(
+                argv, environ=environ, limit_s=limit_s, stdout=stream.fileno(), stderr=errors.fileno()
+            )
+        except subprocess.TimeoutExpired:
+            raise CannotBringOut(f"its commits are not out after {limit_s:g} s") from None
+        stream.seek(0)
+        header = stream.readline(_MAX_HEADER + 1)
+        if len(header) > _MAX_HEADER:
+            raise CannotBringOut(f"what its view prints of its commits is more than {_MAX_HEADER >> 10} KiB")
+        if done.returncode or not header.endswith(b"\n"):
+            errors.seek(max(0, errors.seek(0, os.SEEK_END) - _MAX_HEADER))
+            messages = errors.read().decode("utf-8", "replace").strip().splitlines()
+            why = messages[-1] if messages else f"exit code {done.returncode}"
+            raise CannotBringOut(f"its commits cannot be read: {why}")
     return header
-
-
-def _write(fd: int, chunk: bytes) -> int:
-    view = memoryview(chunk)
-    while view:
-        view = view[os.write(fd, view) :]
-    return len(chunk)
-
-
-def _end(process: subprocess.Popen[bytes]) -> None:
-    """End what still runs: with bubblewrap all that is inside."""
-    try:
-        os.killpg(process.pid, signal.SIGKILL)
-    except OSError:
-        pass
-    for stream in (process.stdout, process.stderr):
-        if stream is not None:
-            stream.close()
-    process.wait()
 
 
 def _read_header(content: bytes) -> Exported:

@@ -13,7 +13,6 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Final
 
-from sessionrun.model.errors import SessionrunError
 from sessionrun.store.files import is_folder, make_directories, open_regular
 
 STORE: Final = Path("lfs", "objects")
@@ -26,16 +25,14 @@ _NAME: Final = re.compile("[0-9a-f]{64}")
 _CHUNK: Final = 1 << 20
 
 
-def take_large_files(view: Path, common_dir: Path, most: int) -> None:
+def take_large_files(view: Path, common_dir: Path) -> None:
     """Copy what a view has stored into the repository's store, if there is one.
 
     Args:
         view: of the task.
         common_dir: the repository's common directory.
-        most: how many bytes they may come to.
 
     Raises:
-        SessionrunError: they are more than that.
         OSError: one cannot be read or stored.
     """
     if not (common_dir / STORE.parent).is_dir():
@@ -44,9 +41,6 @@ def take_large_files(view: Path, common_dir: Path, most: int) -> None:
         name = path.name
         own = common_dir / STORE / name[:2] / name[2:4] / name
         if not own.exists():
-            most -= path.lstat().st_size
-            if most < 0:
-                raise SessionrunError("its large files are too much")
             make_directories(own.parent, 0o777)
             make_directories(common_dir / DRAFTS, 0o777)
             _copy(path, own, common_dir / DRAFTS / f"{name}-{os.getpid()}")

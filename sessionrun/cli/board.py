@@ -20,6 +20,7 @@ from sessionrun.cli.standing import head_line
 from sessionrun.client.reading.landed import count_landings
 from sessionrun.client.reading.terse import is_fine, needs_look
 from sessionrun.model.times import parse_time
+from sessionrun.model.words import read_landing
 
 KEYS: Final = "q quit  up/down select  l logs  d diff  c cancel  r retry  f filter"
 LIST_KEYS: Final = "q quit  up/down select  enter shows it"
@@ -151,7 +152,7 @@ def _has_failed(task: View) -> bool:
 
 
 def _tell(task: View, last: str, now: float, width: int) -> str:
-    landing = (task.get("landing") or {}).get("status")
+    landing = read_landing(task)
     word = task_word(task) + (f", {landing}" if landing not in (None, task["word"]) else "")
     return _row(
         task_sign(task),

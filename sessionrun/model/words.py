@@ -84,6 +84,12 @@ def choose_word(
     return "lost" if outcome == "interrupted" else outcome  # type: ignore[return-value]
 
 
+def read_landing(task: Mapping[str, Any]) -> str | None:
+    """Where the work of a task stands on its way to the branch; None: nothing has tried to land it."""
+    landing = task.get("landing")
+    return landing["status"] if landing else None
+
+
 def stand(task: Mapping[str, Any], *, feeds: bool) -> Standing:
     """How a task of status.json stands; `feeds`: the session takes its tasks from a queue."""
     return Standing(
@@ -92,7 +98,7 @@ def stand(task: Mapping[str, Any], *, feeds: bool) -> Standing:
         task["status"] != "completed",
         task["held_until"],
         task["needs"],
-        (task["landing"] or {}).get("status"),
+        read_landing(task),
         name_tries(task["id"], task["labels"], mends=bool(task["mends"]), feeds=feeds),
     )
 

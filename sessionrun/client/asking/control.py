@@ -17,6 +17,7 @@ from sessionrun.client.notices import notify
 from sessionrun.client.reading.view import fold_journal, load_history, load_view
 from sessionrun.client.reading.waiting import View, has_ended, wait_until
 from sessionrun.model.errors import InputError, SessionGone, SessionrunError
+from sessionrun.model.words import read_landing
 from sessionrun.store.session import SessionDir
 
 if TYPE_CHECKING:
@@ -362,7 +363,7 @@ def _choose_retried(target: Target, outcomes: tuple[str, ...]) -> Retried:
 
 def _is_held(task: dict[str, Any]) -> bool:
     """Whether the work of a task waits, and a release lets it land."""
-    return (task.get("landing") or {}).get("status") in ("ready", "held", "mending")
+    return read_landing(task) in ("ready", "held", "mending")
 
 
 def _can_land_again(task: dict[str, Any], tasks: Sequence[dict[str, Any]]) -> bool:

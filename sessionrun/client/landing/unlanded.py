@@ -9,6 +9,7 @@ from sessionrun.client.graph import walk
 from sessionrun.client.reading.changes import is_unchanged
 from sessionrun.model.errors import SessionrunError
 from sessionrun.model.repositories import repository_of
+from sessionrun.model.words import read_landing
 from sessionrun.runtime.history import load_spec_now
 from sessionrun.store.session import SessionDir
 from sessionrun.workspaces.fence import open_fence
@@ -66,12 +67,6 @@ def find_unlanded(session: SessionDir, view: Mapping[str, Any], tasks: Sequence[
 
 def _is_whole(task: Task) -> bool:
     return bool(task["outcome"] == "succeeded" and task["commit"] is not None and not task["rescue_branch"])
-
-
-def read_landing(task: Task) -> str | None:
-    """Where a task's work stands on its way to a branch; None: nothing has tried to land it."""
-    landing = task.get("landing")
-    return landing["status"] if landing else None
 
 
 def _find_reached(names: Sequence[str], graph: Sequence[Task], base: str) -> set[str]:

@@ -27,6 +27,7 @@ from sessionrun.model.places import Repository
 from sessionrun.model.repositories import has_worktree
 from sessionrun.model.spec import AgentSpec, Landing, SessionSpec, TaskSpec
 from sessionrun.model.times import format_time
+from sessionrun.model.words import read_landing
 from sessionrun.runtime.player import name_part, write_recording
 from sessionrun.store.session import SessionDir
 from sessionrun.workspaces.repository import find_repository
@@ -138,7 +139,7 @@ def compare_replay(recorded: SessionDir, replayed: SessionDir) -> list[Differenc
         pairs = [(key, task.get(key), played.get(key)) for key in COMPARED]
         checks = task["check"] or {}, played["check"] or {}
         pairs += [(f"check.{key}", checks[0].get(key), checks[1].get(key)) for key in _CHECK]
-        pairs.append(("landing", _landing_of(task), _landing_of(played)))
+        pairs.append(("landing", read_landing(task), read_landing(played)))
         found += [Difference(name, key, was, now) for key, was, now in pairs if was != now]
     return found
 
@@ -149,10 +150,6 @@ _CHECK: Final = ("passed", "counts")
 def _load_tasks(session: SessionDir) -> Sequence[Mapping[str, Any]]:
     view, _, _ = load_history(session)
     return list(view["tasks"])
-
-
-def _landing_of(task: Mapping[str, Any]) -> str | None:
-    return (task.get("landing") or {}).get("status")
 
 
 def _record(

@@ -10,7 +10,7 @@ from typing import Any, Final, NamedTuple, Protocol
 from sessionrun.client.lookup import choose_tasks
 from sessionrun.client.reading.view import load_summary_view, load_view
 from sessionrun.model.errors import SessionGone
-from sessionrun.model.words import BAD, HELD, IN_LANDING, Standing, is_stuck, stand
+from sessionrun.model.words import BAD, HELD, IN_LANDING, Standing, is_stuck, read_landing, stand
 from sessionrun.store.session import SessionDir
 
 POLL_FIRST_S: Final = 0.01
@@ -210,17 +210,12 @@ def has_failed(task: Mapping[str, Any]) -> bool:
 
 def is_done(task: Mapping[str, Any]) -> bool:
     """Whether a task has ended, and its work is not about to land."""
-    return task["status"] == "completed" and not _is_landing(task)
+    return task["status"] == "completed" and read_landing(task) not in IN_LANDING
 
 
 def is_all_held(view: View) -> bool:
     """Whether all that is left of a session is held without a known time, of which its summary is enough."""
     return bool(view["state"] == HELD and not view["held_until"])
-
-
-def _is_landing(task: Mapping[str, Any]) -> bool:
-    """Whether the work of a task is about to land, or another task mends it."""
-    return (task.get("landing") or {}).get("status") in IN_LANDING
 
 
 def is_held(view: View, tasks: Sequence[str]) -> bool:

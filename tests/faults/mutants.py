@@ -223,6 +223,13 @@ MUTANTS: Final = (
         "test_no_damage_makes_a_traceback",
     ),
     Mutant(
+        "a cache that lacks a key is believed",
+        "store/caches.py",
+        (("return record if keys <= record.keys() else None", "return record"),),
+        by_test("tests/test_caches.py", "-k", "lacks_a_key"),
+        "test_a_file_that_lacks_a_key_of_today_is_as_if_it_were_absent",
+    ),
+    Mutant(
         "records are not checked",
         "store/codec.py",
         (

@@ -163,6 +163,7 @@ def _build(builds: _Builds, ahead: Ahead, tell: Callable[[Record], None]) -> tup
             spec = _settle_in(ahead.spec, folder)
             asked = _ask_for_checkout(spec, ahead, folder)
             with open_checkout(asked, ahead.commit, folder, ahead.tests) as top:
+                make_directories(folder / "session", 0o700)
                 site = Site(SessionDir(folder / "session"), lambda: spec)
                 request, environ = _ask_for_environment(site, ahead, top), _choose_variables(ahead.task)
                 log = folder / "log"

@@ -14,9 +14,9 @@ from manual import load_verb
 from sessionrun.client.planning.asked import Asked
 from sessionrun.client.planning.inputs import find_input
 from sessionrun.client.planning.plan import plan as plan_input
-from sessionrun.dialects.instance_prompts import TEMPLATE
 from sessionrun.dialects.own_options import OWN_OPTIONS, SHARED_OPTIONS
 from sessionrun.dialects.plan import Fallback, Options, Plan, Source
+from sessionrun.dialects.swebench import TEMPLATE
 from sessionrun.dialects.table import DIALECTS, choose_dialect
 from sessionrun.model.checks import HiddenTests
 from sessionrun.model.errors import InputError

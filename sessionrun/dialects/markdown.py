@@ -12,7 +12,6 @@ import re
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any, Final
 
-from sessionrun.dialects.choosing import JOB_SUFFIX, choose_job_files
 from sessionrun.dialects.convert import resolve_repo
 from sessionrun.dialects.edges import Node, derive_edges
 from sessionrun.dialects.fields import suggest
@@ -21,7 +20,7 @@ from sessionrun.dialects.levels import first
 from sessionrun.dialects.limits import plain, quote
 from sessionrun.dialects.plan import Folder, Options, Plan, Source
 from sessionrun.dialects.system_prompts import parse_system_prompts
-from sessionrun.dialects.worksplit import STATUS_FILE, Settings, parse_settings, parse_statuses
+from sessionrun.dialects.worksplit import ENDED, STATUS_FILE, Settings, parse_settings, parse_statuses
 from sessionrun.model.checks import AnswerMode, Brief
 from sessionrun.model.errors import InputError
 from sessionrun.model.frozen import frozen
@@ -34,6 +33,7 @@ NAME: Final = "markdown"
 EXPECTS: Final = "a directory of .md files with front matter, or one of them"
 AGENT: Final = "ollama"
 MODEL: Final = "qwen-32k:latest"
+JOB_SUFFIX: Final = ".md"
 TREE: Final = "tree"
 """The token of which there is one: a task that runs commands in a project that all share holds it."""
 
@@ -88,7 +88,7 @@ def load(source: Source, options: Options) -> Plan:
     warnings: list[str] = []
     job_files = _parse_job_files(folder, warnings)
     statuses = parse_statuses(folder.files.get(STATUS_FILE), _name(folder, STATUS_FILE))
-    chosen = choose_job_files(folder, options, job_files, statuses, warnings)
+    chosen = _choose_job_files(folder, options, job_files, statuses, warnings)
     settings = parse_settings(folder.settings, "worksplit.toml")
     agent = first(options.agent, options.fallback.agent) or AGENT
     model = _choose_model(options, settings, agent)
@@ -168,6 +168,68 @@ def _parse_job_files(folder: Folder, warnings: list[str]) -> dict[str, JobFile]:
     if not job_files:
         raise InputError(f"{plain(folder.name)}: no job file in this directory: no file *.md without _ in front")
     return job_files
+
+
+def _choose_job_files(
+    folder: Folder,
+    options: Options,
+    job_files: Mapping[str, JobFile],
+    statuses: Mapping[str, str],
+    warnings: list[str],
+) -> list[JobFile]:
+    """The job files that are to run now, without those that would wait for one that is not to run.
+
+    Args:
+        folder: where they lie.
+        options: what was asked for.
+        job_files: all of them, by id.
+        statuses: how they stand, by id; ``created`` where an id is missing.
+        warnings: what the user should know is added.
+
+    Raises:
+        InputError: a job file was asked for that is not there.
+    """
+    wanted = options.only or ((folder.only.removesuffix(JOB_SUFFIX),) if folder.only else ())
+    for job_id in wanted:
+        if job_id not in job_files:
+            raise InputError(f"{plain(folder.name)}: no job file {quote(job_id)}{suggest(job_id, job_files)}")
+    if wanted:
+        return [job_files[job_id] for job_id in sorted(set(wanted))]
+    taken = ("created", *(ENDED if options.rerun else ()))
+    stuck = sorted(
+        job_id
+        for job_id in job_files
+        if statuses.get(job_id, "created") not in ("created", "pass", "fail", *taken)
+    )
+    if stuck and not options.include_stuck:
+        shown = ", ".join(stuck[:5]) + (" ..." if len(stuck) > 5 else "")
+        warnings.append(
+            f"{len(stuck)} job files were begun and have not ended ({shown}): --resume takes them, too"
+        )
+    chosen = {
+        job_id: job_file
+        for job_id, job_file in job_files.items()
+        if statuses.get(job_id, "created") in taken or (options.include_stuck and job_id in stuck)
+    }
+    _leave_out_hopeless(chosen, job_files, statuses, warnings)
+    return list(chosen.values())
+
+
+def _leave_out_hopeless(
+    chosen: dict[str, JobFile], job_files: Mapping[str, JobFile], statuses: Mapping[str, str], warnings: list[str]
+) -> None:
+    """A job file that needs one that is not to run and has not passed cannot run either."""
+    again = True
+    while again:
+        again = False
+        for job_id, job_file in list(chosen.items()):
+            for need in job_file.fields.get("depends_on", ()):
+                if need in job_files and need not in chosen and statuses.get(need) != "pass":
+                    word = statuses.get(need, "created")
+                    warnings.append(f"{job_file.name}: left out: it needs {need}, which has not passed ({word})")
+                    del chosen[job_id]
+                    again = True
+                    break
 
 
 def _settle_needs(

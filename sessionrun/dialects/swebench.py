@@ -8,11 +8,11 @@ not know sessions or the file system; ``sessionrun-input(5)`` is its contract.
 from __future__ import annotations
 
 import os
+import re
 from collections.abc import Mapping, Sequence
 from typing import Any, Final
 
 from sessionrun.dialects.convert import as_repo, resolve, resolve_repo
-from sessionrun.dialects.instance_prompts import TEMPLATE, check_template, fill_template
 from sessionrun.dialects.instances import HEAD, Choice, Instance, choose_instances, is_instance, read_instances
 from sessionrun.dialects.levels import first, settle_agent
 from sessionrun.dialects.limits import plain, quote
@@ -59,6 +59,27 @@ _NO_DOCKER: Final = (
     "{} is not supported: sessionrun runs the tests in an environment on this machine, so its scores are "
     "unofficial; leave it out, and give predictions.jsonl to the official harness, which has the containers"
 )
+
+
+TEMPLATE: Final = """\
+You are in a checkout of the repository {repo} at commit {base_commit}.
+
+Solve the issue below. Change the source files in this directory so that the behaviour is as the issue asks.
+
+- Find the cause first: read the code that the issue is about.
+- Write a test that shows the issue, and run it before and after your change, with the tests that are there.
+- Change as little as the issue needs, in the style of the code around it.
+- Changes to tests and to test set-up do not count. Other tests, which you do not see, decide.
+- Do not look for the fix elsewhere: not in the history, not in an installed copy, not in the network.
+- Leave your changes in the working directory. At the end say in a few sentences what you changed, and why.
+
+<issue>
+{problem_statement}
+</issue>
+"""
+"""What an agent is asked; it never gets the instance's own patch or its tests."""
+
+_TOKEN: Final = re.compile(r"\{(instance_id|repo|base_commit|problem_statement|hints_text|version)\}")
 
 
 def matches(source: Source) -> str | None:
@@ -154,7 +175,7 @@ class _Settings:
         self.options = options
         self.rounds = own.get("iterations") or ROUNDS
         self.history = HISTORY if own.get("history") is None else int(own["history"])
-        self.template = check_template(own.get("prompt_template") or TEMPLATE, "--prompt-template")
+        self.template = _check_template(own.get("prompt_template") or TEMPLATE, "--prompt-template")
         self.with_mcp = not own.get("no_mcp")
         self.args = () if self.with_mcp else self._refuse_mcp()
 
@@ -180,7 +201,7 @@ class _Settings:
         return TaskSpec(
             id=instance.instance_id,
             title=instance.instance_id,
-            prompts=(fill_template(self.template, instance),),
+            prompts=(_fill_template(self.template, instance),),
             agent=self.agent,
             model=self.model,
             args=self.args,
@@ -200,6 +221,32 @@ class _Settings:
             expect_change=options.expect_change,
             labels={"repo": instance.repo},
         )
+
+
+def _check_template(template: str, name: str) -> str:
+    """The template.
+
+    Raises:
+        InputError: an agent would not learn what to do.
+    """
+    if "{problem_statement}" not in template:
+        raise InputError(
+            f"{name}: a prompt template must hold {{problem_statement}}: it is what the agent is to do"
+        )
+    return template
+
+
+def _fill_template(template: str, instance: Instance) -> str:
+    """The template with the instance's texts in place of their names in braces; all in one pass, as text."""
+    texts: Mapping[str, str] = {
+        "instance_id": instance.instance_id,
+        "repo": instance.repo,
+        "base_commit": instance.base_commit,
+        "problem_statement": instance.problem_statement.strip(),
+        "hints_text": instance.hints_text.strip(),
+        "version": instance.version,
+    }
+    return _TOKEN.sub(lambda found: texts[found[1]], template)
 
 
 def _choice(own: Mapping[str, Any]) -> Choice:

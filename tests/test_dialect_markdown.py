@@ -245,67 +245,6 @@ def test_edges_from_files_never_close_a_circle() -> None:
     assert refused
 
 
-# --- refusals: each names the file and the line ---
-
-
-@pytest.mark.parametrize(
-    ("text", "problem"),
-    [
-        (
-            "# no front matter\n",
-            "jobs/a.md: line 1: a job file begins with front matter: a line ---, keys, and a line ---",
-        ),
-        ("---\nmode: edit\n", "jobs/a.md: line 3: the front matter does not end: add a line ---"),
-        (
-            "---\noutput_file: a\n---\n\n",
-            "jobs/a.md: line 4: nothing behind the front matter says what is to be done",
-        ),
-        ("---\nmode: [\n---\nx", "jobs/a.md: line 3, column 1: not valid YAML"),
-        (
-            "---\noutput_file: a\nmode: rewrite\n---\nx",
-            "jobs/a.md: line 3: mode: must be one of replace, edit, split",
-        ),
-        (
-            job(context_files=["ok", "../x"]),
-            'jobs/a.md: line 4: context_files[1]: leads out of the project: the text "../x"',
-        ),
-        (
-            job(output_file="/etc/x"),
-            "jobs/a.md: line 3: output_file: must be a path inside of the project, not the text",
-        ),
-        (job(output_dir="../.."), "jobs/a.md: line 2: output_dir: leads out of the project"),
-        (
-            job(context_files=["a", "b", "c"]),
-            "jobs/a.md: line 4: context_files: 3 files, but at most 2 (max_context_files in worksplit.toml)",
-        ),
-        (job(depends_on=["aa", "b"]), 'jobs/a.md: line 4: depends_on: "aa" is not a job file of this directory'),
-        (job(depends_on=["a"]), "jobs/a.md: line 4: depends_on: job files need each other in a circle: a -> a"),
-        (job(mode="edit", sequential=True), "jobs/a.md: line 5: sequential: does not go with mode edit"),
-        (job(mode="split"), 'jobs/a.md: line 4: mode: split needs "target_file" and "output_files"'),
-        ("---\nverify: true\n---\nx", "jobs/a.md: line 1: output_file: must name the file to write"),
-    ],
-)
-def test_a_bad_job_is_refused_with_file_and_line(text: str, problem: str) -> None:
-    assert refusal({"a.md": text, "b.md": job()}).startswith(problem)
-
-
-def test_other_refusals() -> None:
-    assert "no job file in this directory" in refusal({"_only.md": "x"})
-    assert refusal({"a b.md": job()}).startswith("jobs/a b.md: the name of a job file must be")
-    assert refusal({"a.md": job()}, settings="[limits]\nmax_output_lines = 0").startswith(
-        "worksplit.toml: limits.max_output_lines: must be 1 or more"
-    )
-    assert refusal({"a.md": job()}, settings="[x").startswith("worksplit.toml: not valid TOML")
-    assert refusal({"a.md": job()}, Options(only=("b",))) == 'jobs: no job file "b"'
-    assert "delete it to begin anew" in refusal({"a.md": job(), "_jobstatus.json": "{"})
-
-
-def test_tasks_that_would_share_a_name_are_refused() -> None:
-    files = {"a.md": job(test_file="t.py"), "a.test.md": job(), "b.md": job()}
-    assert refusal(files) == ('jobs/a.test.md: its task "a.test" has the name of one of jobs/a.md: rename a file')
-    assert "has the name of one of jobs/A.md" in refusal({"a.md": job(), "A.md": job()})
-
-
 def test_the_jobs_directory_may_have_any_name() -> None:
     folder = Folder("j[1]", "/p/j[1]", "/p", {"a.md": job().encode()})
     plan = choose_dialect(source := Source("j", b"", "/p/j[1]", "/p", folder), None)[0].load(source, Options())

@@ -12,7 +12,6 @@ import pytest
 from sessionrun.dialects.matrix import SETUP
 from sessionrun.dialects.plan import Fallback, Options, Plan, RepositoryWish, Source
 from sessionrun.dialects.table import choose_dialect, load_dialect
-from sessionrun.model.errors import InputError
 from sessionrun.model.spec import Check, Limits, Workspace
 
 ROOT = Path(__file__).resolve().parent.parent
@@ -30,14 +29,6 @@ def read(text: str | bytes, options: Options | None = None, *, requested: str | 
 
 def plan_of(options: Options | None = None, **said: Any) -> Plan:
     return read(json.dumps({**SMALL, **said}), options)
-
-
-def refusal(**said: Any) -> str:
-    with pytest.raises(InputError) as caught:
-        record = {name: value for name, value in {**SMALL, **said}.items() if value != "-"}
-        read(json.dumps(record), requested="matrix")
-    assert "\n" not in str(caught.value)
-    return str(caught.value)
 
 
 def cells(plan: Plan) -> list[tuple[str, ...]]:
@@ -177,61 +168,6 @@ def test_an_unknown_key_is_told() -> None:
         'c.json: unknown key concurency, ignored (did you mean "concurrency"?)',
         'c.json: unknown key tasks[0].promts, ignored (did you mean "prompts"?)',
     )
-
-
-@pytest.mark.parametrize(
-    ("said", "message"),
-    [
-        ({"tasks": "-"}, 'the object has no "tasks"'),
-        ({"models": "-"}, 'the object has no "models"'),
-        ({"tasks": []}, "tasks: must not be an empty list"),
-        ({"models": []}, "models: must not be an empty list"),
-        ({"tasks": {}}, "tasks: must be a list, not an object"),
-        ({"tasks": ["x"]}, 'tasks[0]: must be an object, not the text "x"'),
-        ({"tasks": [{**TASK, "id": None}]}, 'tasks[0]: has no "id"'),
-        ({"tasks": [{"id": "a", "name": "b"}]}, 'tasks[0]: has no "prompts"'),
-        ({"tasks": [{**TASK, "prompts": []}]}, "tasks[0].prompts: must not be an empty list"),
-        ({"tasks": [{**TASK, "prompts": "a"}]}, 'tasks[0].prompts: must be a list, not the text "a"'),
-        ({"tasks": [{**TASK, "prompts": ["a", ""]}]}, "tasks[0].prompts[1]: must not be empty"),
-        ({"tasks": [{**TASK, "id": 1}]}, "tasks[0].id: must be text, not the number 1"),
-        ({"tasks": [TASK, TASK]}, 'tasks[1].id: "t" is used twice'),
-        ({"models": ["m", "m"]}, 'models[1]: "m" is there twice; samples repeat a run'),
-        ({"models": [1]}, "models[0]: must be text, not the number 1"),
-        ({"models": [{"auth_type": "x"}]}, 'models[0]: has no "name"'),
-        ({"models": [{"name": "m", "auth_type": "x", "authType": "y"}]}, "models[0]: auth_type and authType mean"),
-        ({"agents": ["a", "a"]}, 'agents[1]: "a" is there twice; samples repeat a run'),
-        ({"agents": []}, "agents: must not be an empty list"),
-        ({"concurrency": -1}, "concurrency: must be 0 (unlimited) or more, not -1"),
-        ({"concurrency": True}, "concurrency: must be a whole number, not true"),
-        ({"yolo": "yes"}, 'yolo: must be true or false, not the text "yes"'),
-        ({"keep_worktree": 1}, "keep_worktree: must be true or false, not the number 1"),
-        ({"branch": ""}, "branch: must not be empty"),
-        ({"source_repo": 5}, "source_repo: must be text, not the number 5"),
-        ({"results_file": "a\nb"}, "results_file: must be one line without control characters"),
-        ({"outputs_dir": []}, "outputs_dir: must be text, not a list"),
-        ({"worktree_base": " "}, "worktree_base: must not be empty"),
-        ({"samples": 0}, "samples: must be 1 or more, not 0"),
-        ({"samples": 10**9}, "makes 1,000,000,000 runs; the limit is 100,000"),
-        ({"include": [{"task": "t", "model": "n", "samples": 10**9}]}, "include[0]: makes 1,000,000,000 runs"),
-        ({"prompt_mode": "x"}, 'prompt_mode: must be one of join, continue, not the text "x"'),
-        ({"exclude": [{}]}, 'exclude[0]: names none of "task", "model", "agent", "sample"'),
-        ({"exclude": ["t"]}, 'exclude[0]: must be an object, not the text "t"'),
-        ({"exclude": [{"model": "n"}]}, 'exclude[0].model: "n" is not a model of this matrix'),
-        ({"exclude": [{"sample": 2}]}, "exclude[0].sample: must be at most 1, the number of samples"),
-        ({"exclude": [{"task": "t"}]}, "exclude: leaves no run"),
-        ({"include": [{"task": "t"}]}, 'include[0]: has no "model"'),
-        ({"include": [{"task": "u", "model": "m"}]}, 'include[0].task: "u" is not a task of this matrix'),
-        ({"include": [{"task": "t", "model": "m"}]}, "include[0]: adds a run that is there already"),
-        ({"check": {"timeout": 3}}, 'check: needs "commands"'),
-    ],
-)
-def test_refused(said: dict[str, Any], message: str) -> None:
-    assert refusal(**said).startswith(f"c.json: {message}")
-
-
-def test_something_else_is_refused() -> None:
-    with pytest.raises(InputError, match=r'^c\.json: expected an object with "tasks" and "models", not a list$'):
-        read("[1]", requested="matrix")
 
 
 def test_a_plan_with_one_model_is_no_matrix() -> None:

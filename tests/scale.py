@@ -25,7 +25,7 @@ from sessionrun.engine.status import project
 from sessionrun.model.cluster import Cluster
 from sessionrun.model.spec import AgentSpec, SessionSpec, TaskSpec
 from sessionrun.runtime.dask.executor import DaskExecutor
-from sessionrun.runtime.executors.heard import Heard
+from sessionrun.runtime.executors.worker import Worker
 from sessionrun.runtime.jobs.maker import JobMaker
 from sessionrun.runtime.keeper.lease import Lease
 from sessionrun.runtime.supervisor import Supervisor
@@ -152,8 +152,8 @@ class ScaleCarrier:
     ):
         self.world, self.scheduler, self.fate, self.head = world, scheduler, fate, head
         self.lock = threading.Lock()
-        self.news: Heard[Any] = Heard()
-        self.fault = self.complaint = None
+        self.news: Worker[Any] = Worker("none", lambda: None)
+        self.complaint = None
         self._keep = keep
         self._flying: str | None = None
 

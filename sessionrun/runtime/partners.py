@@ -81,7 +81,7 @@ class Watch(Protocol):
 
 
 class Notifier(Protocol):
-    """Tells others what became of the session; see `notifying.Notifier`."""
+    """Tells others what became of the session; see `notifying.Notifying`."""
 
     @property
     def is_busy(self) -> bool:

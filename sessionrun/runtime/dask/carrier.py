@@ -18,7 +18,7 @@ from sessionrun.cluster.messages import PROTOCOL
 from sessionrun.cluster.timers import CALL_SLACK_S
 from sessionrun.model.cluster import Cluster
 from sessionrun.runtime.dask.contact import Contact
-from sessionrun.runtime.executors.heard import Heard
+from sessionrun.runtime.executors.worker import Worker
 
 WAIT_S: Final = 5.0
 SOON_S: Final = 0.05
@@ -53,8 +53,7 @@ def open_rpc(cluster: Cluster) -> Any:
 class Carrier:
     """The thread.  `head` is shared with the supervisor's thread under `lock`; `news` is what this one has heard.
 
-    `keep` takes what a reply brought, and returns what is for the supervisor.  After `fault` is set the thread has
-    ended.
+    `keep` takes what a reply brought, and returns what is for the supervisor.
     """
 
     contact: Contact | None = None
@@ -63,8 +62,7 @@ class Carrier:
     def __init__(self, cluster: Cluster, head: Head, keep: Callable[[News], list[Any]]) -> None:
         self.head = head
         self.lock = threading.Lock()
-        self.news: Heard[Any] = Heard()
-        self.fault: str | None = None
+        self.news: Worker[Any] = Worker("cluster", lambda: asyncio.run(self._go()))
         self.complaint: str | None = None
         self._cluster = cluster
         self._keep = keep
@@ -72,11 +70,10 @@ class Carrier:
         self._told_end = False
         self._loop: asyncio.AbstractEventLoop | None = None
         self._poked: asyncio.Event | None = None
-        self._thread = threading.Thread(target=self._run, name="cluster", daemon=True)
 
     def start(self) -> None:
         """Begin to call."""
-        self._thread.start()
+        self.news.start()
 
     def poke(self) -> None:
         """The head has something to tell."""
@@ -93,24 +90,14 @@ class Carrier:
             self.head.close()
             self._closing = True
         self.poke()
-        self._thread.join(CLOSE_TIMEOUT_S)
-
-    def _run(self) -> None:
-        try:
-            asyncio.run(self._go())
-        except Exception as error:
-            self._tell_fault(f"{type(error).__name__}: {error}")
-
-    def _tell_fault(self, fault: str) -> None:
-        self.fault = fault
-        self.news.ring()
+        self.news.join(CLOSE_TIMEOUT_S)
 
     async def _go(self) -> None:
         self._loop, self._poked = asyncio.get_running_loop(), asyncio.Event()
         rpc = open_rpc(self._cluster)
         parked: asyncio.Task[bool] | None = None
         pause_s = AGAIN_FIRST_S
-        while self.fault is None:
+        while self.news.fault is None:
             self._poked.clear()
             with self.lock:
                 has_news = self.head.has_news
@@ -160,14 +147,14 @@ class Carrier:
             return False
         self.complaint = None
         if "refused" in reply:
-            self._tell_fault(f"the scheduler at {self._cluster.address} refuses this session: {reply['refused']}")
+            self.news.fail(f"the scheduler at {self._cluster.address} refuses this session: {reply['refused']}")
             return True
         with self.lock:
             news = self.head.take(call, reply)
             superseded = self.head.superseded
             nodes, busy = [*self.head.nodes.values()], {at.node for at in self.head.opened.values()}
         if superseded:
-            self._tell_fault("another supervisor of this session speaks with the cluster")
+            self.news.fail("another supervisor of this session speaks with the cluster")
             return True
         if self.contact is not None:
             if reply["nodes"] is not None:

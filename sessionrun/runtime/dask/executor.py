@@ -210,8 +210,8 @@ class DaskExecutor:
             notices += [] if heard is None else self._hear(heard)
         if heard_all:
             notices += [*(self._begin_where_gone() if self._waiting else ()), *self._offer()]
-        if self._carrier.fault is not None:
-            raise StoreError(self._carrier.fault)
+        if self._carrier.news.fault is not None:
+            raise StoreError(self._carrier.news.fault)
         complaint = self._carrier.complaint
         if complaint != self._complained:
             self._complained = complaint

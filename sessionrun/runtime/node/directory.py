@@ -12,7 +12,7 @@ import subprocess
 import sys
 from collections.abc import Mapping
 from pathlib import Path
-from typing import Any, Final
+from typing import Final
 from uuid import uuid4
 
 import orjson
@@ -23,6 +23,7 @@ from sessionrun.runtime.keeper.lease import NAME as LEASE
 from sessionrun.runtime.keeper.lease import Lease, LeaseFile
 from sessionrun.runtime.node.successor import take_over
 from sessionrun.store import locks, processes
+from sessionrun.store.codec import build
 from sessionrun.store.files import make_directories, read_regular, replace_file
 from sessionrun.store.user_directories import user_directory
 
@@ -81,6 +82,18 @@ class NodeSite:
     boots: int = 0
 
 
+@frozen
+class NodeFile:
+    """What `node.json` says: the settings of a node, and the last boot that counted."""
+
+    id: str
+    name: str
+    slots: int
+    rescue_s: float = RESCUE_S
+    boot: str | None = None
+    boots: int = 0
+
+
 def find_nodes_dir(environ: Mapping[str, str]) -> Path:
     """The directory of this machine's nodes: as the environment says, else in the user's cache directory."""
     named = environ.get(NODES_VARIABLE)
@@ -130,12 +143,15 @@ def open_node(nodes: Path, name: str, slots: int, rescue_s: float = RESCUE_S) ->
     folder = nodes / name
     try:
         make_directories(folder, 0o700)
-        before = _load_about(folder / "node.json")
-        node_id, boot = before.get("id") or f"{name}@{uuid4().hex[:12]}", processes.boot_id()
-        boots = int(before.get("boots", 0)) + (before.get("boot") != boot)
-        about = {"id": node_id, "name": name, "slots": slots, "rescue_s": rescue_s, "boot": boot, "boots": boots}
+        try:
+            before = _load_about(folder)
+        except (OSError, ValueError):
+            before = NodeFile(f"{name}@{uuid4().hex[:12]}", name, slots)
+        boot = processes.boot_id()
+        boots = before.boots + (before.boot != boot)
+        about = NodeFile(before.id, name, slots, rescue_s, boot, boots)
         replace_file(folder / "node.json", orjson.dumps(about), durable=True)
-        site = NodeSite(node_id, name, slots, folder / f"node-{node_id}", rescue_s, boots)
+        site = load_site(folder / f"node-{about.id}")
         (site.path / LEFT).unlink(missing_ok=True)
         make_directories(site.path / JOBS, 0o700)
         if not os.path.lexists(site.path / LEASE):
@@ -149,20 +165,14 @@ def load_site(path: Path) -> NodeSite:
     """The node whose own directory that is.
 
     Raises:
-        OSError, ValueError, KeyError: it is none.
+        OSError, ValueError: it is none.
     """
-    about = orjson.loads(read_regular(path.parent / "node.json", 1 << 16))
-    times = float(about.get("rescue_s", RESCUE_S)), int(about.get("boots", 0))
-    return NodeSite(about["id"], about["name"], about["slots"], path, *times)
+    about = _load_about(path.parent)
+    return NodeSite(about.id, about.name, about.slots, path, about.rescue_s, about.boots)
 
 
-def _load_about(path: Path) -> dict[str, Any]:
-    """What is written there; {} if it cannot be used."""
-    try:
-        about = orjson.loads(read_regular(path, 1 << 16))
-        return about if isinstance(about["id"], str) and isinstance(about.get("boots", 0), int) else {}
-    except (OSError, ValueError, KeyError, TypeError):
-        return {}
+def _load_about(folder: Path) -> NodeFile:
+    return build(NodeFile, orjson.loads(read_regular(folder / "node.json", 1 << 16)))
 
 
 def note_left(site: NodeSite) -> None:

@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import os
 import queue
-import threading
 import time
 from collections.abc import Callable, Mapping, Sequence
 from typing import Final
@@ -18,9 +17,9 @@ from sessionrun.model.events import JobClaimed
 from sessionrun.model.keys import JobKey, Phase
 from sessionrun.model.sandbox import Sandbox
 from sessionrun.model.spec import Job, SessionSpec
-from sessionrun.runtime.executors.heard import Heard
 from sessionrun.runtime.executors.local import LocalExecutor
 from sessionrun.runtime.executors.protocol import Notice
+from sessionrun.runtime.executors.worker import Worker
 from sessionrun.runtime.slurm.desk import Desk, Submission
 from sessionrun.store.session import SessionDir
 
@@ -65,7 +64,11 @@ class SlurmExecutor:
         self._claimed: dict[JobKey, str] = {}
         self._waiting: dict[str, list[Job]] = {}
         environ = dict(os.environ)
-        self._desk = DeskThread(Desk(session, spec.cluster.options, environ, log, find_poll(environ)), opened)
+        self._desk = Desk(session, spec.cluster.options, environ, log, find_poll(environ))
+        self._opened = opened
+        self._orders: queue.SimpleQueue[Submission | tuple[JobKey, bool] | None] = queue.SimpleQueue()
+        self._worker: Worker[Notice] = Worker("slurm", self._work)
+        self._worker.start()
 
     def claim(self, key: JobKey, node: str | None, sandbox: Sandbox | None) -> JobClaimed:
         """See `Executor.claim`: where it will run, Slurm decides."""
@@ -97,7 +100,7 @@ class SlurmExecutor:
             self._local.stop(key, now=now)
         else:
             self._submit()
-            self._desk.stop(key, now=now)
+            self._orders.put((key, now))
 
     def wait(self, timeout_s: float | None, wake_fd: int | None) -> list[Notice]:
         """See `Executor.wait`.
@@ -108,73 +111,30 @@ class SlurmExecutor:
         """
         self._submit()
         self._claimed.clear()  # what could not be built
-        return [*self._local.wait(timeout_s, wake_fd, self._desk.heard.fd), *self._desk.take()]
+        notices = [*self._local.wait(timeout_s, wake_fd, self._worker.fd), *self._worker.take()]
+        if self._worker.fault is not None and not notices:
+            raise RuntimeError(f"Slurm: {self._worker.fault}")
+        return notices
 
     def _submit(self) -> None:
         for batch, jobs in self._waiting.items():
-            self._desk.submit(Submission(batch, jobs))
+            self._orders.put(Submission(batch, jobs))
         if self._in_batch:
             self._next_batch()
         self._waiting.clear()
 
     def close(self) -> None:
         """See `Executor.close`."""
-        self._desk.close()
+        self._orders.put(None)
+        self._worker.join(CLOSE_TIMEOUT_S)
         self._local.close()
 
+    # --- the thread that uses the desk: a program of Slurm's that takes its time holds up nothing else ---
 
-def find_poll(environ: Mapping[str, str]) -> float:
-    """How often to ask Slurm (seconds); what is no number of at least 0.1 says nothing."""
-    try:
-        return max(0.1, float(environ.get(POLL_VARIABLE, "")))
-    except ValueError:
-        return POLL_S
-
-
-class DeskThread:
-    """The thread that uses the desk, so that a program of Slurm's that takes its time holds up nothing else."""
-
-    def __init__(self, desk: Desk, opened: Mapping[JobKey, tuple[str, bool]]) -> None:
-        self._desk = desk
-        self._opened = opened
-        self._orders: queue.SimpleQueue[Submission | tuple[JobKey, bool] | None] = queue.SimpleQueue()
-        self.heard: Heard[Notice] = Heard()
-        self._fault: str | None = None
-        self._thread = threading.Thread(target=self._run, name="slurm", daemon=True)
-        self._thread.start()
-
-    def submit(self, wanted: Submission) -> None:
-        """Have a batch submitted."""
-        self._orders.put(wanted)
-
-    def stop(self, key: JobKey, *, now: bool) -> None:
-        """Have a job stopped."""
-        self._orders.put((key, now))
-
-    def take(self) -> list[Notice]:
-        """What was heard.
-
-        Raises:
-            RuntimeError: the thread has died.
-        """
-        heard = self.heard.take()
-        if self._fault is not None and not heard:
-            raise RuntimeError(self._fault)
-        return heard
-
-    def close(self) -> None:
-        """End the thread."""
-        self._orders.put(None)
-        self._thread.join(CLOSE_TIMEOUT_S)
-
-    def _run(self) -> None:
-        try:
-            self._desk.reattach(self._opened)
-            while self._turn():
-                pass
-        except Exception as error:
-            self._fault = f"Slurm: {type(error).__name__}: {error}"
-            self.heard.ring()
+    def _work(self) -> None:
+        self._desk.reattach(self._opened)
+        while self._turn():
+            pass
 
     def _turn(self) -> bool:
         """Carry out what is asked for, and look; False: the session has ended."""
@@ -189,10 +149,18 @@ class DeskThread:
             if order is None:
                 return False
             if isinstance(order, Submission):
-                self.heard.add(*self._desk.submit(order))
+                self._worker.add(*self._desk.submit(order))
             else:
                 self._desk.stop(order[0], now=order[1])
             if self._orders.empty():
                 break
-        self.heard.add(*self._desk.look())
+        self._worker.add(*self._desk.look())
         return True
+
+
+def find_poll(environ: Mapping[str, str]) -> float:
+    """How often to ask Slurm (seconds); what is no number of at least 0.1 says nothing."""
+    try:
+        return max(0.1, float(environ.get(POLL_VARIABLE, "")))
+    except ValueError:
+        return POLL_S

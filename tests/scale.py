@@ -18,16 +18,20 @@ from cluster_simulation import Scheduler, Truth, World
 
 from sessionrun.cluster.head import Head, News
 from sessionrun.cluster.link import Link, Tasks
-from sessionrun.cluster.messages import Message
+from sessionrun.cluster.messages import Message, key_of
 from sessionrun.cluster.timers import Timers
 from sessionrun.engine.fold import apply, begin
 from sessionrun.engine.status import project
 from sessionrun.model.cluster import Cluster
+from sessionrun.model.events import JobLost
 from sessionrun.model.spec import AgentSpec, SessionSpec, TaskSpec
 from sessionrun.runtime.dask.executor import DaskExecutor
+from sessionrun.runtime.executors.orders import describe_end
+from sessionrun.runtime.executors.protocol import Exit
 from sessionrun.runtime.executors.worker import Worker
 from sessionrun.runtime.jobs.maker import JobMaker
 from sessionrun.runtime.keeper.lease import Lease
+from sessionrun.runtime.node.spool import LEASE_WORDS
 from sessionrun.runtime.supervisor import Supervisor
 from sessionrun.store.creation import create_session
 from sessionrun.store.journal import AppendLog
@@ -128,7 +132,8 @@ class ScaleNode:
         if self.is_dead or self.ends.get(job, self) is not None:
             return
         self.fate.running[job.split("/")[1]] -= 1
-        self.ends[job] = {"job": job, "kind": kind, "files": {}, "status": 0, "cpu_s": 0.0}
+        end = Exit(key_of(job), 0) if kind == "exit" else JobLost(key_of(job), "lost", LEASE_WORDS, gone=True)
+        self.ends[job] = {**describe_end(end), "job": job, "kind": kind, "files": {}}
         self.tick(0.0)
 
     def _check_lease(self, until_ns: int) -> None:

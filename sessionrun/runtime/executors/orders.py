@@ -64,8 +64,10 @@ def read_job(about: Mapping[str, Any], here: Callable[[str], str] = str) -> JobO
 
 def describe_end(end: Exit | JobLost) -> dict[str, Any]:
     """An end as JSON.  Where a ledger has it means nothing elsewhere."""
-    kind = "exit" if isinstance(end, Exit) else "lost"
-    return {**asdict(end), "key": end.key.text(), "ledger": None, "kind": kind}
+    about = {**asdict(end), "key": end.key.text()}
+    if isinstance(end, Exit):
+        return {**about, "kind": "exit", "ledger": None, "left": [*about["left"]]}
+    return {**about, "kind": "lost"}
 
 
 def read_end(end: Mapping[str, Any], key: JobKey, where: str) -> Exit | JobLost:

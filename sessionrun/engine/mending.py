@@ -79,7 +79,7 @@ def note_end(state: State, task: TaskState) -> None:
         return
     reason = task.reason or "its mend left no work"
     about = (mend.files, mend.against, mend.output)
-    bounced = LandEntry("bounced", mend.reason_class, reason, None, None, *about)
+    bounced = LandEntry("bounced", mend.reason_class, reason, None, None, *about, at=task.ended_at)
     owner = state.tasks[mend.task]
     if not is_mending(owner):
         return

@@ -217,7 +217,7 @@ def test_precache_then_require_cache_without_the_source(place: Place) -> None:
         (place.root / name).rename(place.root / f"{name}-moved")
     status = place.run({**plan, "require_cache": True})
     assert set(outcomes(status).values()) == {("succeeded", None)}
-    assert f"git pull --no-rebase {place.mirror('one')} main-task-a\n" in place.command("results").stdout
+    assert f"\nbranch main-task-a in {place.mirror('one')}: 1 file, +1 -0\n" in place.command("results").stdout
     assert set(outcomes(place.run(plan)).values()) == {("failed", "repository_failed")}
 
 

@@ -733,7 +733,7 @@ def test_clean_waits_for_the_last_process_of_a_dead_session(project: Project) ->
     os.killpg(pid, signal.SIGKILL)
     project.until(session, lambda view: view["tasks"][0]["outcome"] == "lost")
     assert f"     worktree: {project.worktree('main-task-a')}\n" in project("status", session).stdout
-    assert f"git -C {project.worktree('main-task-a')} status\n" in project("results", session).stdout
+    assert f"\nworktree: {project.worktree('main-task-a')}\n" in project("results", session).stdout
     assert "\n+work\n" in project("diff", session).stdout
     done = project("clean", "--worktrees")
     assert done.stdout == (

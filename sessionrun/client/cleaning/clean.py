@@ -144,6 +144,8 @@ def clean_worktrees(
     named = bool(session_ids)
     found = [one for session in sessions for one in _clean(session, dry_run=dry_run, named=named)]
     found += _clean_gate_rooms(_find_gated(sessions), dry_run=dry_run)
+    if not dry_run:
+        sweep_books(repository for session in sessions for repository in find_repositories(session))
     return [one.show(dry_run=dry_run) for one in _name_once(found)]
 
 

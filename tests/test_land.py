@@ -2,18 +2,15 @@
 
 from __future__ import annotations
 
-import itertools
 import os
 import signal
-from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
 import orjson
 import pytest
-from calls import each_call, needs_calls
 from conftest import eventually, kill_sessions
-from test_cli_worktrees import Project, project, project_in
+from test_cli_worktrees import Project, project
 
 from sessionrun.store.journal import read_log
 from sessionrun.store.ledger import fold_ledger
@@ -186,32 +183,6 @@ def test_a_land_that_is_killed_is_followed_by_another(project: Project) -> None:
     assert landings_of(project, session_id) == dict.fromkeys(("one", "two", "three"), ("landed", None))
     assert count_merges(project) == {"one": 1, "two": 1, "three": 1}
     assert_clean(project)
-
-
-@needs_calls
-@pytest.mark.slow
-@pytest.mark.parametrize("every", [61, 1])
-def test_a_kill_at_a_step_of_a_land(own_place: Path, monkeypatch: pytest.MonkeyPatch, every: int) -> None:
-    """SIGKILL between two steps of a LAND; the next one ends well."""
-    prompts = [*THREE[:2], {"id": "bad", "prompt": "echo BAD > bad.txt"}]
-    numbers = itertools.count()
-
-    def run(environ: Mapping[str, str]) -> tuple[Project, str]:
-        place = own_place / str(next(numbers))
-        place.mkdir()
-        project = project_in(place, monkeypatch)
-        with monkeypatch.context() as patch:
-            for name, value in environ.items():
-                patch.setenv(name, value)
-            plan = {"land": {"gates": GATE}, "prompts": prompts, "max_parallel": 1}
-            return project, project.finish(plan)
-
-    for at, (lands, session_id) in each_call(run, own_place / "calls", "land", kind="step", every=every):
-        ends = {"one": ("landed", None), "two": ("landed", None), "bad": ("bounced", "gate_red")}
-        assert landings_of(lands, session_id) == ends, f"killed at {at}"
-        assert count_merges(lands) == {"one": 1, "two": 1}, f"killed at {at}"
-        assert_clean(lands)
-    assert next(numbers) > (2 if every > 1 else 20)
 
 
 @pytest.mark.slow

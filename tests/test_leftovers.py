@@ -11,10 +11,11 @@ from dataclasses import replace
 from pathlib import Path
 
 import pytest
-from conftest import Command, eventually, mount_disk
+from calls import Calls, needs_calls
+from conftest import Command, eventually, mount_disk, slow
 from stages import git
 from test_workspaces import Project, Work
-from test_worktrees import by_id, check_clean, finish, kill_all, project, snapshot, start
+from test_worktrees import by_id, check_clean, finish, kill_all, project, snapshot, start, wait
 
 from sessionrun.model.errors import SessionrunError
 from sessionrun.model.places import Place
@@ -262,64 +263,44 @@ def test_worktrees_whose_links_were_swapped_are_kept(project: Project) -> None:
 # --- jobs that are killed ---
 
 
-def _kill_by_filter(project: Project, kind: str, times: int) -> Path:
-    """Let git's filter kill the process group of the job that runs it, the first `times` times."""
-    count = project.root / "count"
-    script = project.root / "filter.sh"
-    limit = f'[ "$(wc -l < {count})" -gt {times} ]'
-    script.write_text(
-        f"case $(pwd) in */repo) exec cat;; esac; echo >> {count}; {limit} || kill -KILL 0; exec cat\n"
-    )
-    (project.top / ".gitattributes").write_text("*.k filter=k\n")
-    (project.top / "one.k").write_text("one\n")
-    project.run("add", "-A")
-    project.run("commit", "-qm", "filtered")
-    project.run("config", f"filter.k.{kind}", f"sh {script}")
-    return count
+@needs_calls
+@pytest.mark.parametrize("phase", ["prepare", *slow("release")])
+def test_a_job_that_is_killed_runs_again(
+    sessionrun: Command, project: Project, monkeypatch: pytest.MonkeyPatch, phase: str
+) -> None:
+    """Its group is, as by a machine without memory."""
+    calls = Calls(project.root / "calls", *(f"{phase}+:change:{at}:all" for at in (10, 20)))
+    calls.watch(monkeypatch)
+    session_id = start(sessionrun, project, [{"id": "t", "prompt": "cat a.txt; echo two > new"}], "--worktree")
+    task = by_id(wait(sessionrun, session_id))["t"]
+    assert (task["outcome"], task["worktree_kept"], task["worktree"]) == ("succeeded", None, None), task["reason"]
+    assert project.show("main-task-t", "new") == b"two\n"
+    assert (sessionrun.directory(session_id) / "task-t.txt").read_text() == "a\n"
+    assert calls.has_hit() == [True, True]
 
 
+@needs_calls
 @pytest.mark.slow
-def test_a_release_that_is_killed_runs_again(sessionrun: Command, project: Project) -> None:
-    count = _kill_by_filter(project, "clean", 2)
-    view = finish(sessionrun, project, [{"id": "t", "prompt": "echo two > one.k"}])
-    task = by_id(view)["t"]
-    assert (task["outcome"], task["worktree_kept"], task["worktree"]) == ("succeeded", None, None)
-    assert project.show("main-task-t", "one.k") == b"two\n"
-    assert count.read_text().count("\n") >= 3
-
-
-@pytest.mark.slow
-def test_a_release_that_is_killed_each_time_keeps_the_worktree(sessionrun: Command, project: Project) -> None:
-    count = _kill_by_filter(project, "clean", 99)
-    view = finish(sessionrun, project, [{"id": "t", "prompt": "echo two > one.k; exit 3"}])
-    task = by_id(view)["t"]
+def test_a_job_that_is_killed_each_time(
+    sessionrun: Command, project: Project, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """It is tried three times: then a PREPARE fails its task, and a RELEASE keeps the worktree."""
+    before = snapshot(project)
+    calls = Calls(project.root / "calls", "prepare+:change:1+:all")
+    calls.watch(monkeypatch)
+    session_id = start(sessionrun, project, [{"id": "t", "prompt": f"touch {project.root}/ran"}], "--worktree")
+    task = by_id(wait(sessionrun, session_id))["t"]
+    assert (task["outcome"], task["reason"]) == ("failed", "workspace_failed: killed by SIGKILL (9)")
+    assert calls.counts() == [3] and not (project.root / "ran").exists()
+    assert sessionrun("clean", "--worktrees").returncode == 0
+    check_clean(project, before)
+    calls = Calls(project.root / "calls", "release+:change:1+:all")
+    calls.watch(monkeypatch)
+    session_id = start(sessionrun, project, [{"id": "t", "prompt": "echo two > new; exit 3"}], "--worktree")
+    task = by_id(wait(sessionrun, session_id))["t"]
     assert (task["outcome"], task["reason_class"]) == ("failed", "exit_code")
     assert task["worktree_kept"] == "release_failed: killed by SIGKILL (9)"
-    assert (Path(task["worktree"]) / "one.k").read_text() == "two\n"
-    assert count.read_text() == "\n\n\n"
-
-
-def test_a_prepare_that_is_killed_runs_again(sessionrun: Command, project: Project) -> None:
-    _kill_by_filter(project, "smudge", 2)
-    before = snapshot(project)
-    view = finish(sessionrun, project, [{"id": "t", "prompt": "cat one.k"}])
-    task = by_id(view)["t"]
-    assert task["outcome"] == "succeeded", task["reason"]
-    assert (sessionrun.directory(view["session_id"]) / "task-t.txt").read_text() == "one\n"
-    assert sessionrun("clean", "--worktrees").returncode == 0
-    check_clean(project, before)
-
-
-@pytest.mark.slow
-def test_a_prepare_that_is_killed_each_time_fails_the_task(sessionrun: Command, project: Project) -> None:
-    _kill_by_filter(project, "smudge", 99)
-    before = snapshot(project)
-    plan = [{"id": "t", "prompt": f"touch {project.root}/ran"}]
-    task = by_id(finish(sessionrun, project, plan))["t"]
-    assert (task["outcome"], task["reason"]) == ("failed", "workspace_failed: killed by SIGKILL (9)")
-    assert not (project.root / "ran").exists()
-    assert sessionrun("clean", "--worktrees").returncode == 0
-    check_clean(project, before)
+    assert calls.counts() == [3] and (Path(task["worktree"]) / "new").read_text() == "two\n"
 
 
 # --- what is in the way ---

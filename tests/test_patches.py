@@ -231,7 +231,7 @@ def sweep_patch(root: str) -> None:
         (tree.folder / "applied.json").unlink(missing_ok=True)
         forked(lambda: tree.apply(PATCH))(environ)
 
-    for at, _ in each_call(begin, tree.project.root / "calls", "patch+"):
+    for at, _ in each_call(begin, tree.project.root / "calls", "patch", kind="any"):
         tree.apply(PATCH)
         assert (tree.top / "calc.py").read_text() == MENDED, at
     print(at)

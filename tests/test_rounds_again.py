@@ -44,6 +44,7 @@ def mess_up(path: Path) -> None:
 
 
 def sweep_set_back(root: str) -> None:
+    Path(root).mkdir()
     project = CountingProject(Path(root))
     request, place = project.prepare()
     path, first = Path(place.worktree or ""), project.folder()
@@ -90,6 +91,7 @@ def prepare_rounds(project: Project, task: str) -> tuple[WorkspaceRequest, Place
 
 
 def sweep_put_back(root: str) -> None:
+    Path(root).mkdir()
     project = CountingProject(Path(root))
 
     def begin(environ: Mapping[str, str]) -> tuple[WorkspaceRequest, Place]:

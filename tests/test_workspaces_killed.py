@@ -13,6 +13,7 @@ from types import MappingProxyType
 import orjson
 import pytest
 from calls import each_call, needs_calls, run_program
+from conftest import slow
 from stages import Tree, refresh
 from test_workspaces import Project, project
 
@@ -86,6 +87,7 @@ class Bench:
         examine: Callable[[Place], list[str]],
         *,
         first: int = 1,
+        every: int = 1,
         elsewhere: bool = False,
     ) -> int:
         """Kill the job at each of its calls from the `first`, let it begin again, and examine what came out.
@@ -101,8 +103,10 @@ class Bench:
             self.run(phase, request, folder, environ)
             return request, folder
 
-        for do, begins_at in (("all", first), ("half", 1)):
-            for at, (request, folder) in each_call(start, self.counts, f"{phase}+", do=do, first=begins_at):
+        for do, begin_at in (("all", first), ("half", 1)):
+            for at, (request, folder) in each_call(
+                start, self.counts, f"{phase}+", do=do, first=begin_at, every=every
+            ):
                 kills += 1
                 folder = self.make_folder(f"a1-4-{phase}") if elsewhere else folder
                 last = self.run(phase, request, folder)
@@ -125,8 +129,8 @@ def bench(project: Project) -> Bench:
 
 
 @needs_calls
-@pytest.mark.slow
-def test_prepare(bench: Bench, say: Callable[[str], None]) -> None:
+@pytest.mark.parametrize("every", [37, *slow(1)])
+def test_prepare(bench: Bench, say: Callable[[str], None], every: int) -> None:
     """It has the name that it would have had, and all files."""
 
     def examine(place: Place) -> list[str]:
@@ -134,7 +138,7 @@ def test_prepare(bench: Bench, say: Callable[[str], None]) -> None:
         changed = bench.project.run("status", "--porcelain", cwd=Path(place.worktree))
         return [line for line in (changed, place.branch or "none") if line not in ("", "main-task-t")]
 
-    say(f"{bench.sweep('prepare', lambda: bench.request, examine)} kills")
+    say(f"{bench.sweep('prepare', lambda: bench.request, examine, every=every)} kills")
 
 
 def examine_branch(project: Project, place: Place, work: str) -> list[str]:
@@ -279,32 +283,6 @@ def test_a_lock_of_another_program_stays(project: Project, since: str) -> None:
     (folder / _BEGUN).touch()
     release(replace(request, place=place), folder)
     assert find_locks(project) == [str(other)]
-
-
-def test_a_prepare_that_was_killed_while_it_made_a_branch_makes_it(project: Project) -> None:
-    request, place = project.prepare("t")
-    folder = project.root / "job-1"
-    lock = project.top / ".git/refs/heads/main-task-t.lock"
-    shutil.rmtree(place.worktree or "")
-    for content in ("", f"{place.base_commit}\n"):
-        lock.write_text(content)
-        again = prepare(request, folder)
-        assert (again.branch, find_locks(project)) == ("main-task-t", [])
-        shutil.rmtree(again.worktree or "")
-
-
-def test_a_prepare_that_was_killed_while_it_checked_out_goes_on(project: Project) -> None:
-    request, place = project.prepare("t")
-    path = Path(place.worktree or "")
-    names = {entry.name for entry in path.iterdir()}
-    admin = project.top / ".git/worktrees/main-task-t"
-    (admin / "index").rename(admin / "index.lock")
-    for name in sorted(names - {".git"})[1:]:
-        one = path / name
-        shutil.rmtree(one) if one.is_dir() else one.unlink()
-    again = prepare(request, project.root / "job-1")
-    assert again == place and {entry.name for entry in path.iterdir()} == names
-    assert (project.run("status", "--porcelain", cwd=path), find_locks(project)) == ("", [])
 
 
 def seated(bench: Bench, *, work: str = "", task: str = "t") -> WorkspaceRequest:

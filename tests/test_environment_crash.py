@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-import signal
 import subprocess
 import sys
 from collections.abc import Mapping
 from pathlib import Path
 
 import pytest
-from calls import Calls, each_call, needs_calls, run_program
+from calls import each_call, needs_calls, run_program
 from conftest import eventually
 from test_environments import Shop, _dump, check_records, say, shop, site_of, texts_with
 
@@ -66,19 +65,6 @@ def test_killed_at_each_step_of_a_build_and_of_a_copy(shop: Shop, kind: str) -> 
 
     for _, name in each_call(build, shop.root / "calls", "maker", kind=kind):
         check(shop, name)
-
-
-@needs_calls
-@pytest.mark.slow
-@pytest.mark.parametrize(("number", "lies_in_tasks"), [(1, False), (2, True)])
-def test_killed_before_an_entry_is_renamed_and_while_it_is_copied(
-    shop: Shop, number: int, lies_in_tasks: bool
-) -> None:
-    rule = f"maker:rename:{number}:kill:*/{'tasks/*' if lies_in_tasks else '?' * 40}"
-    assert begin(shop, "one", Calls(shop.root / "calls", rule).environ("maker")) == -signal.SIGKILL
-    (left,) = (path for path in shop.cache.rglob(".new-*") if path.is_dir())
-    assert (left.parent.name == "tasks") == lies_in_tasks
-    check(shop, "one")
 
 
 @pytest.mark.slow

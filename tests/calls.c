@@ -27,7 +27,7 @@
 enum { WRITE = 1, SEND = 2, SYNC = 4, RENAME = 8, LINK = 16, UNLINK = 32, MKDIR = 64, RMDIR = 128, CREATE = 256,
        SPAWN = 512, LOCK = 1024, TRUNCATE = 2048, CHMOD = 4096, WAIT = 8192,
        CHANGE = WRITE | RENAME | LINK | UNLINK | MKDIR | RMDIR | CREATE | TRUNCATE | CHMOD };
-enum { NONE, KILL, AFTER, HALF, SHORT, STOP, ALL };
+enum { NONE, KILL, AFTER, HALF, TORN, SHORT, STOP, ALL };
 enum { MOST = 16, WORD = 256 };
 
 static const struct word { const char *name; int number; } KINDS[] = {
@@ -36,7 +36,7 @@ static const struct word { const char *name; int number; } KINDS[] = {
     {"truncate", TRUNCATE}, {"chmod", CHMOD}, {"wait", WAIT}, {"change", CHANGE}, {"any", ~0},
     {"step", WRITE | SEND | SYNC | RENAME | LINK | UNLINK | SPAWN | WAIT}, {0, 0}};
 static const struct word ACTS[] = {
-    {"kill", KILL}, {"after", AFTER}, {"half", HALF}, {"short", SHORT}, {"stop", STOP}, {"all", ALL}, {0, 0}};
+    {"kill", KILL}, {"after", AFTER}, {"half", HALF}, {"torn", TORN}, {"short", SHORT}, {"stop", STOP}, {"all", ALL}, {0, 0}};
 static const struct word ERRORS[] = {
     {"ENOSPC", ENOSPC}, {"EIO", EIO}, {"EDQUOT", EDQUOT}, {"EINTR", EINTR}, {"EMFILE", EMFILE}, {"EROFS", EROFS},
     {"EAGAIN", EAGAIN}, {"EPIPE", EPIPE}, {0, 0}};
@@ -170,7 +170,7 @@ struct meeting { int act, error; };
 
 static void die(int act)
 {
-    kill(act == ALL ? 0 : getpid(), SIGKILL);
+    kill(act == ALL || act == TORN ? 0 : getpid(), SIGKILL);
     for (;;)
         pause();
 }
@@ -219,7 +219,7 @@ static struct meeting meet(int kind, const char *path, int fd, const void *conte
         const struct rule *rule = &rules[i];
         if (strcmp(rule->role, role) || !(rule->kinds & kind) || !(own || rule->more))
             continue;
-        if ((rule->act == HALF || rule->act == SHORT) && kind != WRITE)
+        if ((rule->act == HALF || rule->act == TORN || rule->act == SHORT) && kind != WRITE)
             continue;
         if (*rule->pattern && fnmatch(rule->pattern, place, 0))
             continue;
@@ -328,8 +328,8 @@ ssize_t write(int fd, const void *content, size_t size)
         errno = met.error;
         return -1;
     }
-    ssize_t done = REAL(write)(fd, content, met.act == HALF || met.act == SHORT ? (size + 1) / 2 : size);
-    if (met.act == HALF || met.act == AFTER)
+    ssize_t done = REAL(write)(fd, content, met.act == HALF || met.act == TORN || met.act == SHORT ? (size + 1) / 2 : size);
+    if (met.act == HALF || met.act == TORN || met.act == AFTER)
         die(met.act);
     return done;
 }

@@ -10,7 +10,8 @@ A rule is ``ROLE:KIND:N:DO``, and may go on with ``:PATTERN`` and ``:TEXT``.
              change a file; `step`: write, send, sync, rename, link, unlink, spawn, wait; `any`
     N        1 is the first one; `3+` is the third and all that follow
     DO       kill (before the call), after (kill behind it), half (kill in the middle of a write), all (kill the
-             process group), stop, short (a write writes a part), or the name of an errno
+             process group), torn (kill the group in the middle of a write), stop, short (a write writes a part),
+             or the name of an errno
     PATTERN  a glob for the whole path; nothing is any
     TEXT     a part of what is written
 
@@ -149,6 +150,13 @@ def forked(work: Callable[[], object]) -> Callable[[Mapping[str, str]], None]:
         assert status in (0, signal.SIGKILL), f"it ended with {status}"
 
     return run
+
+
+def between(run: Callable[[Mapping[str, str]], Result], folder: Path, role: str) -> Iterator[tuple[str, Result]]:
+    """Hit it before each change of its own, then behind each program that it ran; none of these runs on."""
+    for kind, do in (("change", "kill"), ("wait", "after")):
+        for at, result in each_call(run, folder, role, kind=kind, do=do):
+            yield f"{kind} {at}", result
 
 
 def each_call(

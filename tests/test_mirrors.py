@@ -355,7 +355,7 @@ def test_a_mirror_that_is_killed_at_any_point_is_made_anew_and_nothing_half_made
 
 
 @needs_calls
-@pytest.mark.parametrize("every", [40, pytest.param(1, marks=pytest.mark.slow)])
+@pytest.mark.parametrize("every", [4, pytest.param(1, marks=pytest.mark.slow)])
 def test_a_fetch_that_is_killed_at_any_point_leaves_a_mirror_that_goes_on(place: Place, every: int) -> None:
     place.use()
 
@@ -365,10 +365,10 @@ def test_a_fetch_that_is_killed_at_any_point_leaves_a_mirror_that_goes_on(place:
         place.use_in_process("main", variables=environ)
         return commit
 
-    for at, commit in each_call(fetch, place.root / "calls", "mirror+", every=every):
+    for at, commit in each_call(fetch, place.root / "calls", "mirror", every=every):
         assert place.run("fsck", "--full", cwd=place.mirror) == "", at
         assert place.use("main", note=f"after-{at}").commit == commit, at
-    assert at > 20
+    assert at > 3
 
 
 @pytest.mark.slow

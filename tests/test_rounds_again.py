@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import os
 import signal
 from collections.abc import Mapping
@@ -11,7 +12,7 @@ from pathlib import Path
 
 import psutil
 import pytest
-from calls import each_call, forked, needs_calls, run_watched
+from calls import between, forked, needs_calls, run_watched
 from conftest import Command, eventually
 from stages import git
 from test_rounds import CountingProject, by_round, junit, only_task, refs
@@ -56,7 +57,7 @@ def sweep_set_back(root: str) -> None:
         mess_up(path)
         forked(lambda: take_back(asked, first))(environ)
 
-    for at, _ in each_call(begin, project.root / "calls", "work", kind="any"):
+    for at, _ in between(begin, project.root / "calls", "work"):
         take_back(asked, first)
         assert git(path, "status", "--porcelain", "--branch") == f"## {place.branch}", at
         assert git(path, "rev-parse", "HEAD") == place.base_commit, at
@@ -94,12 +95,14 @@ def sweep_put_back(root: str) -> None:
     Path(root).mkdir()
     project = CountingProject(Path(root))
 
+    numbers = itertools.count()
+
     def begin(environ: Mapping[str, str]) -> tuple[WorkspaceRequest, Place]:
-        request, place = prepare_rounds(project, f"t{environ['CALLS_AT'].split(':')[2]}")
+        request, place = prepare_rounds(project, f"t{next(numbers)}")
         forked(partial(release, request, project.folder()))(environ)
         return request, place
 
-    for at, (request, place) in each_call(begin, project.root / "calls", "release", kind="any"):
+    for at, (request, place) in between(begin, project.root / "calls", "release"):
         released = release(request, project.folder())
         assert released.commit is not None and released.worktree is None, at
         assert project.show(released.commit, "calc.py") == b"good\n", at

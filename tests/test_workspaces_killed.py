@@ -103,7 +103,7 @@ class Bench:
             self.run(phase, request, folder, environ)
             return request, folder
 
-        for do, begin_at in (("all", first), ("half", 1)):
+        for do, begin_at in (("all", first), ("torn", 1)):
             for at, (request, folder) in each_call(
                 start, self.counts, f"{phase}+", do=do, first=begin_at, every=every
             ):

@@ -350,7 +350,7 @@ def test_diff_as_json(finished: Finished) -> None:
     assert idle["commit"] == idle["base_commit"] == project.git("rev-parse", "main")
     assert all(Path(record["patch"]).is_absolute() and Path(record["patch"]).exists() for record in (hello, idle))
     assert (
-        " ".join(hello) == "id num branch rescue_branch worktree base_commit commit diff_stat setup_commit patch"
+        " ".join(hello) == "id num branch rescue_branch worktree base_commit setup_commit commit diff_stat patch"
     )
 
 

@@ -234,7 +234,7 @@ def test_where_the_users_file_cannot_be_replaced_the_log_says_where_the_new_one_
     with monkeypatch.context() as full, open("/dev/full", "wb") as device:
         full.setattr(logins, "replace_file", lambda *_, **__: os.write(device.fileno(), b"x"))
         take_back(record)
-    assert f"{users} cannot be replaced: No space left" in (out := capfd.readouterr().out) and str(copy) in out
+    assert f"{users} cannot be replaced: No space left" in (log := capfd.readouterr().err) and str(copy) in log
     assert users.read_bytes() == OLD and record.exists()
     take_back(record)
     assert users.read_bytes() == NEW and not record.exists()

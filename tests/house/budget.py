@@ -30,26 +30,26 @@ class Size(NamedTuple):
 ROOMS: Final[Mapping[str, Size]] = {
     "sessionrun": Size(2, 37, 17),
     "agents": Size(21, 2930, 1792),
-    "cli": Size(64, 7637, 4681),
-    "client": Size(111, 15480, 9045),
-    "cluster": Size(11, 1146, 713),
-    "dialects": Size(30, 4446, 2773),
+    "cli": Size(55, 7381, 4554),
+    "client": Size(111, 15481, 9044),
+    "cluster": Size(9, 1142, 720),
+    "dialects": Size(24, 4332, 2691),
     "engine": Size(16, 4148, 2441),
     "landing": Size(18, 2778, 1551),
-    "mcp": Size(3, 420, 257),
+    "mcp": Size(3, 415, 252),
     "model": Size(23, 3217, 1563),
     "queue": Size(14, 1931, 1095),
-    "runtime": Size(121, 16694, 9696),
-    "serve": Size(6, 648, 385),
-    "store": Size(22, 3195, 1760),
+    "runtime": Size(121, 16670, 9689),
+    "serve": Size(6, 595, 354),
+    "store": Size(22, 3195, 1756),
     "walls": Size(22, 2739, 1653),
     "workspaces": Size(66, 10926, 5925),
 }
 """What each room may have: no room lends to another but by a change of these rows."""
 
-PACKAGE_BUDGET: Final = Size(606, 80517, 46819)
-TESTS_LINES: Final = 66600
-PAGES_LINES: Final = 9700
+PACKAGE_BUDGET: Final = Size(533, 77917, 45097)
+TESTS_LINES: Final = 65594
+PAGES_LINES: Final = 9688
 
 
 def measure_rooms() -> dict[str, Size]:

@@ -145,7 +145,7 @@ REFUSED = (
     "keeper:write:2:ENOSPC",
     "keeper:spawn:2:EAGAIN",
     "supervisor:write:3:EDQUOT",
-    "supervisor:sync:1:EIO",
+    "supervisor:sync:1:EIO:*/journal",
     "keeper:write:4:short",
 )
 

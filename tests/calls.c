@@ -147,7 +147,7 @@ __attribute__((constructor)) void calls_begin(void)
 {
     const char *text = getenv("CALLS_AT"), *file = getenv("CALLS_COUNTS");
     if (counts)
-        munmap(counts, MOST * sizeof *counts);
+        munmap(counts, (MOST + 1) * sizeof *counts);
     counts = NULL;
     number = 0;
     me = getpid();
@@ -156,7 +156,7 @@ __attribute__((constructor)) void calls_begin(void)
     int fd = syscall(SYS_openat, AT_FDCWD, file, O_RDWR | O_CLOEXEC);
     if (fd < 0)
         return;
-    counts = mmap(NULL, MOST * sizeof *counts, PROT_READ | PROT_WRITE, MAP_SHARED, fd, 0);
+    counts = mmap(NULL, (MOST + 1) * sizeof *counts, PROT_READ | PROT_WRITE, MAP_SHARED, fd, 0);
     close(fd);
     if (counts == MAP_FAILED) {
         counts = NULL;
@@ -164,12 +164,18 @@ __attribute__((constructor)) void calls_begin(void)
     }
     take_rules(text);
     find_role();
+    for (int i = 0; own && i < number; i++)
+        if (!strcmp(rules[i].role, role))
+            counts[MOST] = getpid(); /* the one whose group a rule kills: git leads a session of its own */
 }
 
 struct meeting { int act, error; };
 
 static void die(int act)
 {
+    pid_t owner = counts ? counts[MOST] : 0;
+    if ((act == ALL || act == TORN) && owner > 0)
+        kill(-getpgid(owner), SIGKILL); /* first, so that it does not see the end of its child */
     kill(act == ALL || act == TORN ? 0 : getpid(), SIGKILL);
     for (;;)
         pause();

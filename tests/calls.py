@@ -42,7 +42,7 @@ Result = TypeVar("Result")
 
 MOST_CALLS: Final = 3000
 LONGEST_S: Final = 3600.0
-_MOST: Final = 16
+_MOST: Final = 16  # behind their counts is the pid whose group a rule kills
 _COUNT: Final = struct.Struct("q")
 
 CAN_WATCH: Final = sys.platform.startswith("linux") and shutil.which("cc") is not None
@@ -69,7 +69,7 @@ class Calls:
         """`folder` is made, and gets the counts."""
         folder.mkdir(parents=True, exist_ok=True)
         self.rules, self._counts = rules, folder / "counts"
-        self._counts.write_bytes(bytes(_MOST * _COUNT.size))
+        self._counts.write_bytes(bytes((_MOST + 1) * _COUNT.size))
         assert len(rules) <= _MOST
 
     def environ(self, role: str = "") -> dict[str, str]:
@@ -97,11 +97,12 @@ class Calls:
 
     def stay_quiet(self) -> None:
         """Do nothing until `begin`."""
-        self._counts.write_bytes(_COUNT.pack(-(2**40)) * _MOST)
+        self._counts.write_bytes(_COUNT.pack(-(2**40)) * (_MOST + 1))
 
     def begin(self) -> None:
         """Count from the first call on."""
-        self._counts.write_bytes(bytes(_MOST * _COUNT.size))
+        with self._counts.open("r+b") as stream:
+            stream.write(bytes(_MOST * _COUNT.size))
 
 
 def run_program(

@@ -35,6 +35,13 @@ def find_repositories(session: SessionDir) -> list[Repository]:
     return [repository for repository in found if repository is not None]
 
 
+def make_lock_path(repository: Repository) -> Path:
+    """Where the lock of a repository's worktrees is, while there is one."""
+    from sessionrun.workspaces.registration import LOCK_NAME
+
+    return Path(repository.common_dir, LOCK_NAME)
+
+
 def sweep_books(repositories: Iterable[Repository]) -> None:
     """Remove what is left there; what cannot be removed is a warning."""
     for repository in {(one.common_dir, one.worktree_dir): one for one in repositories}.values():

@@ -6,13 +6,14 @@ records, the objects of ``clean --json``.
 
 from __future__ import annotations
 
+import os
 import time
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import asdict
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from sessionrun.client.cleaning.books import find_repositories, sweep_books
+from sessionrun.client.cleaning.books import find_repositories, make_lock_path, sweep_books
 from sessionrun.client.cleaning.leftovers import find_marked
 from sessionrun.client.cleaning.removal import (
     ENDED,
@@ -35,6 +36,7 @@ from sessionrun.model.times import parse_time
 from sessionrun.runtime.export_places import sweep_left
 from sessionrun.runtime.history import find_task, load_spec_now, load_tasks
 from sessionrun.store.creation import find_unbegun, remove_results_dir, sweep_unbegun
+from sessionrun.store.locks import remove_free
 from sessionrun.store.session import PREFIX, SessionDir, iterate_sessions
 
 if TYPE_CHECKING:
@@ -142,10 +144,15 @@ def clean_worktrees(
     """
     sessions = _find_sessions(find_results_dir(results_dir), results_dir, session_ids)
     named = bool(session_ids)
+    repositories = [repository for session in sessions for repository in find_repositories(session)]
+    locks = [make_lock_path(one) for one in repositories]
+    made = [path for path in locks if not os.path.lexists(path)]
     found = [one for session in sessions for one in _clean(session, dry_run=dry_run, named=named)]
     found += _clean_gate_rooms(_find_gated(sessions), dry_run=dry_run)
     if not dry_run:
-        sweep_books(repository for session in sessions for repository in find_repositories(session))
+        sweep_books(repositories)
+    for path in made if dry_run else ():  # to look, it took the lock; nothing of that stays
+        remove_free(path)
     return [one.show(dry_run=dry_run) for one in _name_once(found)]
 
 

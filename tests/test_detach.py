@@ -15,7 +15,7 @@ from typing import Any
 
 import psutil
 import pytest
-from conftest import Command, eventually, rests, slow
+from conftest import Command, eventually, is_gone, rests, slow
 from terminal import Terminal
 
 from sessionrun.client.reading.view import load_view
@@ -51,7 +51,7 @@ def test_the_detached_process_has_left_everything(sessionrun: Command) -> None:
         assert os.readlink(f"/proc/{process.pid}/fd/{fd}").endswith("/supervisor.log")
     assert str(sessionrun.directory(session_id)) in process.cmdline()
     assert_runs_on(sessionrun, session_id)
-    eventually(lambda: not psutil.pid_exists(process.pid) or process.status() == psutil.STATUS_ZOMBIE)
+    eventually(lambda: is_gone(process))
     assert (sessionrun.directory(session_id) / "supervisor.log").read_bytes() == b""
 
 

@@ -59,7 +59,7 @@ def test_a_status_has_the_same_bytes_in_pieces(size: int, tmp_path: Path) -> Non
     pieces = list(caches.seal_by_pieces(project_live(state)))
     assert b"".join(pieces)[: len(body)] == body
     assert len(pieces) == 3 + -(-size // caches.TASKS_OF_A_PIECE)
-    status = caches.parse_status(b"".join(pieces))
+    status = caches.parse_sealed(b"".join(pieces))
     assert status is not None and status == orjson.loads(body + b"}")
     replace_file(tmp_path / "status.json", iter(pieces), durable=False)
     assert (tmp_path / "status.json").read_bytes() == b"".join(pieces)

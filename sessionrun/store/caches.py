@@ -1,14 +1,14 @@
 """The bytes of status.json and the summary: writes their checksum, and tells whether a file may be believed.
 
-Both may be deleted, for the logs hold all that they say.  So a file with one wrong byte, or without a key of
-today, counts as absent, and verbs never see it.  The last key, `checksum`, is the CRC-32 of all bytes before it.
-It is found and checked without parsing.  Must not know where the files lie, nor import the records: a poll reads
-status.json alone.
+Both may be deleted, for the logs hold all that they say.  So a file with one wrong byte, or with the keys of
+another version, counts as absent, and verbs never see it.  The last key, `checksum`, is the CRC-32 of the names of
+all keys and of all bytes before it.  It is found and checked without parsing.  Must not know where the files lie,
+nor import the records: a poll reads status.json alone.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping, Set
+from collections.abc import Iterable, Iterator, Mapping
 from itertools import islice
 from typing import Any, Final
 from zlib import crc32
@@ -25,9 +25,13 @@ _SEAL: Final = b',"checksum":"%08x"}\n'
 _SEAL_BYTES: Final = len(_SEAL % 0)
 _BEGIN: Final = b'{"schema_version":%d,' % SCHEMA_VERSION
 
-_SUMMARY_KEYS: Final = frozenset((*FileStatus.__annotations__, *Summary.__annotations__))
-_STATUS_KEYS: Final = _SUMMARY_KEYS.union(Status.__annotations__, ("tasks",))
-_TASK_KEYS: Final = frozenset(Task.__annotations__)
+
+def sum_up_keys(shapes: Iterable[type]) -> int:
+    """The checksum with which a file of objects of these shapes begins."""
+    return crc32(" ".join(key for shape in shapes for key in shape.__annotations__).encode())
+
+
+_OF_KEYS: Final = sum_up_keys((FileStatus, Summary, Status, Task))
 
 
 def seal(record: Mapping[str, Any]) -> bytes:
@@ -37,7 +41,7 @@ def seal(record: Mapping[str, Any]) -> bytes:
 
 def seal_by_pieces(record: Mapping[str, Any]) -> Iterator[bytes]:
     """The same in pieces of `TASKS_OF_A_PIECE` tasks, so that not all of them are in memory at a time."""
-    checksum = 0
+    checksum = _OF_KEYS
     for piece in _split(record):
         checksum = crc32(piece, checksum)
         yield piece
@@ -61,26 +65,15 @@ def _split(record: Mapping[str, Any]) -> Iterator[bytes]:
 def find_body(content: bytes) -> memoryview | None:
     """A sealed file without its seal and its closing brace; None where the checksum is another one."""
     body, seal = memoryview(content)[:-_SEAL_BYTES], content[-_SEAL_BYTES:]
-    whole = content.startswith(_BEGIN) and seal == _SEAL % crc32(body)
+    whole = content.startswith(_BEGIN) and seal == _SEAL % crc32(body, _OF_KEYS)
     return body if whole else None
 
 
-def parse_status(content: bytes) -> dict[str, Any] | None:
-    """The object of status.json; None where it cannot be believed."""
-    status = _parse(content, _STATUS_KEYS)
-    # all its tasks were written by one program
-    return status if status and all(task.keys() >= _TASK_KEYS for task in status["tasks"][:1]) else None
-
-
-def parse_summary(content: bytes) -> dict[str, Any] | None:
-    """The object of the summary; None where it cannot be believed."""
-    return _parse(content, _SUMMARY_KEYS)
-
-
-def _parse(content: bytes, keys: Set[str]) -> dict[str, Any] | None:
+def parse_sealed(content: bytes) -> dict[str, Any] | None:
+    """The object of status.json or of the summary; None where it cannot be believed."""
     # what bears its checksum is as a supervisor wrote it; to look at each value again took as long as to parse it
     if find_body(content) is None:
         return None
     record: dict[str, Any] = orjson.loads(content)
     del record[SEAL_KEY]
-    return record if keys <= record.keys() else None
+    return record

@@ -167,7 +167,7 @@ class SessionDir:
     def load_status(self) -> dict[str, Any] | None:
         """Read status.json; None when it is not there or cannot be believed (the logs hold all that it says)."""
         content = self.read_status()
-        return None if content is None else caches.parse_status(content)
+        return None if content is None else caches.parse_sealed(content)
 
     def read_status(self) -> bytes | None:
         """The bytes of status.json; None when it is not there."""
@@ -176,7 +176,7 @@ class SessionDir:
     def load_summary(self) -> dict[str, Any] | None:
         """Read the summary; None when it is not there or cannot be believed."""
         content = _read_if_there(self.summary_path)
-        return None if content is None else caches.parse_summary(content)
+        return None if content is None else caches.parse_sealed(content)
 
     def load_journal(self) -> tuple[list[Entry], LogContents]:
         """Read the journal's entries.

@@ -7,6 +7,7 @@ from pathlib import Path
 
 import pytest
 from calls import needs_calls
+from conftest import slow
 
 from .oracle import Figures
 from .points import SWEPT, random_pairs, run_points, sweep
@@ -154,6 +155,19 @@ REFUSED = (
 def test_a_sample_of_refused_calls() -> None:
     """Whatever the system refuses once: the session goes on by itself and ends."""
     check(add_up("start", REFUSED), len(REFUSED))
+
+
+FRAMES = [
+    f"{role}:send:{at}:{error}:socket*"
+    for role in ("keeper", "supervisor")
+    for at in range(1, 5)
+    for error in ("EIO", "ENOBUFS")
+]
+
+
+@pytest.mark.parametrize("points", [["supervisor:send:2:EIO:socket*"], *slow(FRAMES)], ids=len)
+def test_a_frame_that_cannot_be_sent_is_not_waited_for(points: list[str]) -> None:
+    check(add_up("start", points), len(points))
 
 
 @pytest.mark.slow

@@ -39,17 +39,17 @@ ROOMS: Final[Mapping[str, Size]] = {
     "mcp": Size(3, 415, 252),
     "model": Size(23, 3217, 1563),
     "queue": Size(14, 1931, 1095),
-    "runtime": Size(121, 16670, 9689),
+    "runtime": Size(121, 16677, 9691),
     "serve": Size(6, 595, 354),
-    "store": Size(22, 3195, 1756),
+    "store": Size(22, 3188, 1751),
     "walls": Size(22, 2739, 1653),
     "workspaces": Size(66, 10926, 5925),
 }
 """What each room may have: no room lends to another but by a change of these rows."""
 
-PACKAGE_BUDGET: Final = Size(533, 77931, 45104)
-TESTS_LINES: Final = 65595
-PAGES_LINES: Final = 9263
+PACKAGE_BUDGET: Final = Size(533, 77931, 45101)
+TESTS_LINES: Final = 65_598
+PAGES_LINES: Final = 9_263
 
 
 def measure_rooms() -> dict[str, Size]:

@@ -26,6 +26,7 @@ from __future__ import annotations
 import socket
 import struct
 from collections.abc import Iterable
+from contextlib import suppress
 from typing import Final, NamedTuple
 
 LENGTH: Final = struct.Struct("!I")
@@ -103,7 +104,11 @@ class Connection:
         self._outgoing += pack(fields)
 
     def flush(self) -> None:
-        """Send what the socket takes now; a peer that is gone is noticed by `receive`."""
+        """Send what the socket takes now; a peer that is gone is noticed by `receive`.
+
+        So is any other error, by both sides: a frame that is lost here would be waited for, and one that comes in
+        parts cannot be mended.  Both then begin anew from the ledger, as after a death.
+        """
         while self._outgoing:
             try:
                 sent = self._socket.send(self._outgoing)
@@ -111,6 +116,8 @@ class Connection:
                 return
             except OSError:
                 self._outgoing.clear()
+                with suppress(OSError):
+                    self._socket.shutdown(socket.SHUT_RDWR)
                 return
             del self._outgoing[:sent]
 

@@ -27,6 +27,7 @@ import pytest
 from clusters import SHORT_WORDS, RealCluster, find_own_address, kill_and_wait, real_cluster
 from conftest import Command, eventually, slow_seed
 from stages import git
+from test_silence import AGENT as LINGERING
 
 import sessionrun as package
 from sessionrun.client.cluster import certs as cluster_certs
@@ -86,8 +87,10 @@ def check_session(cluster: RealCluster, count: int) -> None:
         {"id": "good", "prompt": "echo fine; echo oops >&2", "check": "test -e sibling", "env": {"E": "a b"}},
         {"id": "bad", "prompt": f"exit 7 {folder}"},
         {"id": "later", "prompt": "cat sibling; env | grep ^DASK_ || true", "needs": ["good"]},
+        {"id": "lingers", "prompt": 'echo \'{"type":"turn.completed"}\'; exec sleep 600', "agent": "streaming"},
     ]
     (command.cwd / "sibling").write_text("here\n")
+    (command.cwd / "sessionrun.toml").write_text(f'linger = "1s"\n{LINGERING}')
     session_id = start(cluster, plan)
     view = command.wait(session_id)
     tasks = {task["id"]: task for task in view["tasks"]}
@@ -95,7 +98,9 @@ def check_session(cluster: RealCluster, count: int) -> None:
         "good": "succeeded",
         "bad": "failed",
         "later": "succeeded",
+        "lingers": "succeeded",
     }
+    assert tasks["lingers"]["reason_class"] == "lingered"
     assert tasks["bad"]["exit_code"] == 7 and tasks["good"]["check"]["passed"] is True
     eventually(lambda: not any(map(os.listdir, cluster.nodes_dir.glob("*/node-*/jobs"))))
     shown: dict[str, Any] = {}

@@ -255,14 +255,14 @@ class Asked:
         return self.waits
 
 
-def test_an_agent_is_looked_at_when_it_has_been_silent_for_a_while() -> None:
+def test_an_agent_is_looked_at_when_it_has_been_silent_for_a_while(tmp_path: Path) -> None:
     state, key, jobs = (
         begin(make_session([TaskSpec("a", ("x",), agent="shell")])),
         parse_job_key("a/1/1/work/1"),
         Asked(),
     )
     state.tasks["a"].job, state.running_jobs = RunningJob(key, pid=1), 1
-    watch = SilenceWatch(cast(Jobs, jobs))
+    watch = SilenceWatch(cast(Jobs, jobs), tmp_path / "contact.json")
     asked_at: list[int] = []
     fired: list[tuple[int, Event]] = []
     for second in range(0, 360, 5):
@@ -273,5 +273,10 @@ def test_an_agent_is_looked_at_when_it_has_been_silent_for_a_while() -> None:
         asked_at += [second] * (jobs.asked - before)
     assert asked_at == [130, 160, 220, 340], "each time when the silence is twice as long"
     assert fired == [(340, TimerFired(key, "silent_limit"))]
+    (tmp_path / "contact.json").touch()
+    assert [event for second in range(360, 960, 5) for event in watch.hear(state, 0.0, float(second))] == []
+    (tmp_path / "contact.json").unlink()
+    assert list(watch.hear(state, 0.0, 960.0)) == list(watch.hear(state, 0.0, 985.0)) == []
+    assert list(watch.hear(state, 0.0, 990.0)) == [TimerFired(key, "silent_limit")]
     state.tasks["a"].job, state.running_jobs = None, 0
     assert (list(watch.hear(state, 0.0, 400.0)), watch.look_at) == ([], None), "a session that waits is not woken"

@@ -144,8 +144,7 @@ def _open_notifier(session: SessionDir, spec: SessionSpec) -> Notifier | None:
 
 def _open_watches(session: SessionDir, spec: SessionSpec, jobs: JobMaker) -> Iterator[Watch]:
     yield DiskWatch(session)
-    if spec.cluster is None:  # what a node's jobs print comes in pieces
-        yield SilenceWatch(jobs)
+    yield SilenceWatch(jobs, session.contact_path)
     if spec.limits.max_load or spec.limits.min_free_memory:
         from sessionrun.runtime.machine import MachineWatch
 

@@ -3,13 +3,14 @@
 Some agents ask again for hours, and print nothing meanwhile.  Others print their last word and do not exit.  So
 when an agent has printed nothing for a while, what it printed or logged last is looked at: after 30 s, when it has
 lingered for as long as it may, and then each time when the silence is twice as long.  Whether that is a limit, or
-a last word, is the agents' business.
+a last word, is the agents' business.  A node without contact sends nothing that its jobs print: no silence counts.
 """
 
 from __future__ import annotations
 
 import math
 from collections.abc import Iterator
+from pathlib import Path
 from typing import Final
 
 from sessionrun.engine.state import State
@@ -25,8 +26,9 @@ SOON_S: Final = 0.2
 class SilenceWatch:
     """Says which jobs wait for a limit or linger; `look_at` is when it is to be asked next (monotonic)."""
 
-    def __init__(self, jobs: Jobs, silent_s: float = SILENT_S) -> None:
-        self._jobs, self._silent_s = jobs, silent_s
+    def __init__(self, jobs: Jobs, contact_path: Path, silent_s: float = SILENT_S) -> None:
+        """`contact_path` is there while a node or the head of the cluster has no contact."""
+        self._jobs, self._contact_path, self._silent_s = jobs, contact_path, silent_s
         self._seen: dict[JobKey, tuple[int, float, float]] = {}  # size, since when, when to look at what it says
         self.look_at: float | None = None
 
@@ -38,6 +40,8 @@ class SilenceWatch:
             return
         self.look_at = mono + min(LOOK_S, self._silent_s / 2)
         before, self._seen = self._seen, {}
+        if self._contact_path.exists():
+            return
         for task in state.tasks.values():
             lingers = task.spec.linger_s or math.inf
             job = task.job

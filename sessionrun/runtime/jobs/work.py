@@ -155,11 +155,14 @@ def note_limit(site: Site, state: TaskState, key: JobKey) -> bool:
 
 
 def _find_own_files(site: Site, state: TaskState, key: JobKey) -> tuple[Mapping[str, str], str | None]:
-    """How the agent finds the files that it keeps for itself: its variables, and inside of walls the folder."""
+    """How the agent finds the files that it keeps for itself: its variables, and inside of walls the folder.
+
+    Those of a node stay there: here it is told a folder that is not there.
+    """
     agent, task = site.agent_of(state), state.spec
     env = {**os.environ, **agent.env, **site.environment_of(task, key, state.place)}
     walls = site.session.walls_path(key).with_name(WALLS_STATE) / agent.name
-    return env, None if task.sandbox is None else str(walls)
+    return env, None if task.sandbox is None and state.node is None else str(walls)
 
 
 def read_traces(site: Site, state: TaskState, key: JobKey) -> Traces:

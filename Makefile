@@ -18,13 +18,14 @@ test: $(READY)
 SEED := $(or $(SEED),$(shell od -An -N4 -tu4 /dev/urandom | tr -d ' '))
 
 slow: $(READY)
-	@echo "This takes about two hours on 2 cores.  make slow SEED=$(SEED) repeats its random choices."
+	@echo "This takes about 90 minutes on 2 cores.  make slow SEED=$(SEED) repeats its random choices."
 	SLOW_SEED=$(SEED) $(BIN)/pytest --slow --hypothesis-seed $(SEED)
 
 KILLS ?= 1000
 
 campaign: $(READY)
 	$(BIN)/python -m tests.faults.campaign --kills $(KILLS)
+	DAMAGED_COUNT=100000 NEIGHBOURS_COUNT=5000 $(BIN)/pytest --slow -k "very_much or very_many" tests/faults
 
 agents: $(READY)
 	$(BIN)/python -m tests.agents.install

@@ -39,7 +39,7 @@ ROOMS: Final[Mapping[str, Size]] = {
     "mcp": Size(3, 415, 252),
     "model": Size(23, 3217, 1563),
     "queue": Size(14, 1931, 1095),
-    "runtime": Size(121, 16677, 9691),
+    "runtime": Size(121, 16683, 9692),
     "serve": Size(6, 595, 354),
     "store": Size(22, 3188, 1751),
     "walls": Size(22, 2739, 1653),
@@ -47,8 +47,8 @@ ROOMS: Final[Mapping[str, Size]] = {
 }
 """What each room may have: no room lends to another but by a change of these rows."""
 
-PACKAGE_BUDGET: Final = Size(533, 77931, 45101)
-TESTS_LINES: Final = 65_598
+PACKAGE_BUDGET: Final = Size(533, 77937, 45102)
+TESTS_LINES: Final = 65_615
 PAGES_LINES: Final = 9_263
 
 

@@ -178,6 +178,7 @@ def check_reading(scratch: Path, output: OutputFormat, stdout: bytes) -> None:
         assert isinstance(table.render_events(output, line), str)
 
 
+@pytest.mark.check
 @given(mutated())
 def test_mutated_output_never_raises_nor_becomes_a_success(
     scratch: Path, case: tuple[OutputFormat, bytes]

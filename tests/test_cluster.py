@@ -74,7 +74,9 @@ def is_up(cluster: RealCluster, session_id: str, *names: str) -> bool:
     return all(path.is_file() and path.read_text().startswith("up\n") for path in paths)
 
 
-@pytest.mark.parametrize("nodes", [1, pytest.param(2, marks=pytest.mark.slow)])
+@pytest.mark.parametrize(
+    "nodes", [pytest.param(1, marks=pytest.mark.check), pytest.param(2, marks=pytest.mark.slow)]
+)
 def test_a_session_on_nodes_is_like_any_other(nodes: int, sessionrun: Command) -> None:
     with real_cluster(sessionrun, nodes=nodes) as cluster:
         check_session(cluster, nodes)

@@ -8,7 +8,6 @@ from __future__ import annotations
 import ast
 import gc
 import re
-import subprocess
 import sys
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass, field, fields
@@ -16,10 +15,11 @@ from functools import cache, cached_property
 from pathlib import Path
 
 import pytest
-from conftest import Command
 
 import sessionrun as package
 from sessionrun.engine.task import TaskState
+
+pytestmark = pytest.mark.check
 
 ROOT = Path(package.__file__).parent
 MAX_FUNCTION = 60
@@ -421,26 +421,6 @@ def test_what_a_reader_imports_at_start(verb: str) -> None:
 @pytest.mark.parametrize("program", NOT_AT_START)
 def test_what_a_start_does_not_wait_for(program: tuple[str, ...]) -> None:
     assert not {name for name in imported_with(*program) if belongs(name, *NOT_AT_START[program])}
-
-
-@pytest.mark.parametrize("words", ["status --json", "list --json", "overview --json", "results", "logs"])
-def test_what_a_poll_really_imports(sessionrun: Command, words: str) -> None:
-    session_id = sessionrun.start({"prompts": ["true"]})
-    sessionrun.wait(session_id)
-    argv = [sys.executable, "-X", "importtime", *sessionrun.argv[1:], *words.split()]
-    done = subprocess.run(argv, cwd=sessionrun.cwd, capture_output=True, text=True, timeout=30)
-    assert done.returncode == 0
-    imported = {line.rpartition("|")[2].strip() for line in done.stderr.splitlines()}
-    assert "sessionrun.store.session" in imported
-    assert not {name for name in imported if belongs(name, *NOT_FOR_READERS)}
-    for name in (
-        "logging",
-        "socket",
-        "tomllib",
-        "sessionrun.engine.fold",
-        "sessionrun.model.events",
-    ):
-        assert name not in imported
 
 
 STATE_NAMES = ("state", "task", "self._state", "self.state", "drive.state")

@@ -48,7 +48,7 @@ ROOMS: Final[Mapping[str, Size]] = {
 """What each room may have: no room lends to another but by a change of these rows."""
 
 PACKAGE_BUDGET: Final = Size(533, 77937, 45102)
-TESTS_LINES: Final = 65_615
+TESTS_LINES: Final = 65_629
 PAGES_LINES: Final = 9_263
 
 

@@ -80,7 +80,7 @@ REASONS: Final[Mapping[str, Reason]] = {
     "infra": Reason("outside", "the session's own files could not be read or written"),
     "internal": Reason("outside", "a bug of sessionrun; its traceback is in supervisor.log"),
     "no_change": Reason("judged", "a change was expected and nothing was changed"),
-    "mend_refused": Reason("work", "a mend left a conflict as it was, or dropped all that one side had added"),
+    "mend_refused": Reason("judged", "a mend left a conflict as it was, or dropped all that one side had added"),
     "bad_context": Reason(
         "work", "a file that the agent is to be shown is not there, too long or outside the project"
     ),

@@ -19,8 +19,8 @@ from typing import Final, NamedTuple
 import click
 
 from sessionrun import cli as command_line
-from sessionrun.cli import load_verb as load_own_verb
 from sessionrun.cli.argv import VERBS
+from sessionrun.cli.argv import load_verb as load_own_verb
 
 PAGE: Final = Path(__file__).resolve().parent.parent / "man" / "sessionrun.1"
 VERB_PAGES: Final = PAGE.parent / "verbs"

@@ -46,7 +46,11 @@ SEED = {
     "auto_unblock_in_progress": False,
     "auto_unblock_interval_secs": 60,
     "auto_unblock_max_items": 10,
-    "gates": {"unit": {"cmd": "make test", "timeout_secs": 5}, "lint": {"cmd": "make lint", "timeout_secs": 9}},
+    "gates": {
+        "unit": {"cmd": "make test", "timeout_secs": 5},
+        "lint": {"cmd": "make lint", "timeout_secs": 9},
+        "doc": "make doc",
+    },
     "run_tests": True,
     "test_command": "pytest",
 }
@@ -79,12 +83,44 @@ def test_what_each_key_means(tmp_path: Path) -> None:
         "takes_back": False,
         "take_back_s": 60.0,
         "take_back_most": 10,
-        "gates": ("make test", "make lint", "pytest"),
+        "gates": ("make test", "make lint", "make doc", "pytest"),
         "gate_timeout_s": 9.0,
         "top": tmp_path,
     }
-    assert load(tmp_path, test_command="t", run_tests=False, **{"x-note": 1}) == {"top": tmp_path}
-    assert load(tmp_path, create_bead_on_merge_conflict=False)["mends"] == 0
+    assert load(tmp_path, test_command="t", run_tests=False, **{"x-note": 1, "_comment": 2}) == {"top": tmp_path}
+
+
+@pytest.mark.parametrize(
+    ("record", "values"),
+    [
+        ({"worker_backend": "codex", "model": "x"}, {"agent": "codex", "model": "x"}),
+        ({"aider_cmd": "py -m aider"}, {"agent": "aider", "program": ("py", "-m", "aider")}),
+        ({"claude_cmd": "/opt/claude"}, {}),
+        ({"auto_merge_worktrees": False}, {"lands": False}),
+        ({"create_bead_on_merge_conflict": False}, {"mends": 0}),
+        ({"auto_retry_merge_on_conflict_close": False}, {"lands_again": False}),
+        ({"worker_timeout_secs": 0}, {"timeout_s": 0.0}),
+        ({"test_command": "make"}, {"gates": ("make",)}),
+        (
+            {"gates": {"a": "x", "b": "y"}, "gates_parallel": True},
+            {"gates": ("( x ) & p1=$!; ( y ) & p2=$!; r=0; wait $p1 || r=1; wait $p2 || r=1; exit $r",)},
+        ),
+        ({"branch": "refs/heads/work"}, {"branch": "work"}),
+        ({"num_workers": None, "ingest": 5, "check": "make check"}, {"ingest": 5, "checks": ("make check",)}),
+    ],
+)
+def test_what_other_values_mean(tmp_path: Path, record: dict[str, Any], values: dict[str, Any]) -> None:
+    assert load(tmp_path, **record) == {**values, "top": tmp_path}
+
+
+def test_paths_in_a_configuration_count_from_it(repo: Command, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(repo.cwd)
+    below = repo.cwd / "etc"
+    below.mkdir()
+    (below / "prompt.txt").write_text("Say: {task}")
+    load(below, repo_root="..", num_workers=3, prompt_template="prompt.txt")
+    settings = settle_dispatch({"workers": 2}, below / "dispatch_config.json")
+    assert (settings.top, settings.workers, settings.frame) == (repo.cwd, 2, "Say: {task}")
 
 
 @pytest.mark.parametrize(
@@ -181,20 +217,22 @@ def test_what_answers_may_be_no_ollama(answer: bytes) -> None:
 
 
 @pytest.mark.parametrize(
-    ("said", "address"),
+    ("environ", "address"),
     [
-        ("", "http://localhost:11434"),
-        ("0.0.0.0", "http://localhost:11434"),
-        (":8080", "http://localhost:8080"),
-        ("host:1", "http://host:1"),
-        ("http://host/", "http://host:11434"),
-        ("https://host:443/v1", "https://host:443"),
-        ("[::1]:5", "http://[::1]:5"),
-        ("[::]", "http://localhost:11434"),
+        ({}, "http://localhost:11434"),
+        ({"OLLAMA_HOST": "0.0.0.0"}, "http://localhost:11434"),
+        ({"OLLAMA_HOST": ":8080"}, "http://localhost:8080"),
+        ({"OLLAMA_HOST": "host:1"}, "http://host:1"),
+        ({"OLLAMA_HOST": "http://host/"}, "http://host:11434"),
+        ({"OLLAMA_HOST": "https://host:443/v1"}, "https://host:443"),
+        ({"OLLAMA_HOST": "[::1]:5"}, "http://[::1]:5"),
+        ({"OLLAMA_HOST": "[::1]"}, "http://[::1]:11434"),
+        ({"OLLAMA_HOST": "[::]"}, "http://localhost:11434"),
+        ({"OLLAMA_API_BASE": "http://one:1/", "OLLAMA_HOST": "two"}, "http://one:1"),
     ],
 )
-def test_addresses_of_a_server(said: str, address: str) -> None:
-    assert find_url({"OLLAMA_HOST": said}) == address
+def test_addresses_of_a_server(environ: dict[str, str], address: str) -> None:
+    assert find_url(environ) == address
 
 
 @pytest.mark.parametrize(
@@ -264,6 +302,15 @@ def test_what_is_refused_before_anything_starts(repo: Command) -> None:
     assert not (repo.cwd / "worktrees").exists()
 
 
+def test_a_server_that_is_down_stops_the_start(repo: Command, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("OLLAMA_HOST", "127.0.0.1:1")
+    repo("queue", "add", "One")
+    load(repo.cwd, aider_cmd=str(repo.cwd.parent / "pal"))
+    problem = refuse(repo)
+    assert problem.startswith("ollama: no server answers at http://127.0.0.1:1 (")
+    assert problem.endswith("start it with `ollama serve` (--no-ready starts all the same)")
+
+
 def test_what_a_session_is_made_of(repo: Command) -> None:
     """Options win over the configuration; what is false there is named as a command."""
     repo("queue", "add", "One", "--group", "g")
@@ -322,7 +369,10 @@ def test_a_dry_run_changes_nothing(repo: Command) -> None:
 def test_the_list_of_a_repository_is_worked_off(repo: Command) -> None:
     """Without a queue its list is imported; what succeeds lands, and follow-ups are no work."""
     (repo.cwd / "BEADS_FOR_ANALYSIS.md").write_text("- One\n- Two\n")
-    (repo.cwd / "dispatch_config.json").write_text(json.dumps({"num_workers": 2, "branch": "main"}))
+    load(repo.cwd, num_workers=2, branch="main")
+    done = repo("dispatch", "--dry-run")
+    assert "2 of 2 open tasks are ready; 2 would be imported from " in done.stderr
+    assert not (repo.cwd / "task_queue.json").exists()
     done = repo("dispatch", "--sync")
     assert done.returncode == 0, done.stderr
     assert done.stderr.startswith(f"configuration: {repo.cwd}/dispatch_config.json\n")
@@ -345,6 +395,9 @@ def test_without_landing_the_follow_up_is_named(repo: Command) -> None:
     merge = f"merge {short} --gate 'test -e One' --gate-timeout 5"
     assert done.stderr.endswith(f"nothing lands by itself: sessionrun {merge}\n")
     assert "One" not in list_main(repo)
+    (task,) = repo.status(session.name.removeprefix("session-"))["tasks"]
+    how = f"done; its work is on the branch {task['branch']}: sessionrun merge {short}"
+    assert f"Reason: {how} (session {short}, task {task['id']})\n" in repo("queue", "show", "task-1").stdout
     assert "gates ran 1 times" in repo(*shlex.split(merge)).stdout
     assert "One" in list_main(repo)
 
@@ -374,13 +427,21 @@ def test_a_script_is_the_text_of_its_task_alone(repo: Command) -> None:
 
 @pytest.mark.slow
 def test_a_goal_is_split_and_dispatched(repo: Command) -> None:
-    repo("queue", "add", "Other")
+    load(repo.cwd, branch="gone")
     done = repo("split", "Fix it, then test it", "--no-llm", "--dispatch")
+    assert done.returncode == 2
+    assert "in the queue; to start them: sessionrun dispatch --group fix-it-then-test-it\n" in done.stderr
+    (repo.cwd / "dispatch_config.json").unlink()
+    for name in ("task-1", "task-2"):
+        assert repo("queue", "close", name).returncode == 0
+    repo("queue", "add", "Other")
+    done = repo("split", "Fix it, then test it", "--no-llm", "--dispatch", "--json")
     assert done.returncode == 0, done.stderr
-    (session,) = repo.results.glob("session-*")
-    view = repo.wait(session.name.removeprefix("session-"))
+    made = json.loads(done.stdout)
+    assert [task["title"] for task in made["tasks"]] == ["Fix it", "test it"]
+    view = repo.wait(made["dispatch"]["session_id"])
     assert [task["title"] for task in view["tasks"]] == ["Fix it", "test it"]
-    assert [line.split()[0] for line in repo("queue", "list").stdout.splitlines()[1:]] == ["task-1"]
+    assert [line.split()[0] for line in repo("queue", "list").stdout.splitlines()[1:]] == ["task-3"]
 
 
 def list_main(repo: Command) -> list[str]:

@@ -10,8 +10,9 @@ import click
 import pytest
 
 from sessionrun.cli import run
-from sessionrun.client.planning.asked import Asked
+from sessionrun.client.planning.asked import Asked, spell
 from sessionrun.client.planning.effects import RULES
+from sessionrun.client.planning.joining import OF_A_SESSION
 from sessionrun.client.planning.plan import Planned
 from sessionrun.client.planning.plan import plan as plan_input
 from sessionrun.dialects.own_options import OWN_OPTIONS
@@ -140,5 +141,5 @@ def test_every_option_of_run_is_decided() -> None:
     tables = [set(RULES), set(ELSEWHERE), set(ALWAYS)]
     assert set.union(*tables) == named
     assert sum(map(len, tables)) == len(named)
-    spelled = {str(param.name): [*param.opts, *param.secondary_opts] for param in run.command.params}
-    assert all(rule.option in spelled[name] for name, rule in RULES.items())
+    spelled = {(param.name, word) for param in run.command.params for word in (*param.opts, *param.secondary_opts)}
+    assert {(name, spell(name)) for name in (*RULES, *OF_A_SESSION)} <= spelled

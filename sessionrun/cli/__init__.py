@@ -8,14 +8,13 @@ import sys
 import warnings
 from collections.abc import Sequence
 from contextlib import suppress
-from importlib import import_module
 from typing import TYPE_CHECKING, Final, TextIO
 
 import click
 
 from sessionrun import __version__
 from sessionrun.cli import interrupts
-from sessionrun.cli.argv import BY_FLAG, HOMES, VERBS, asks_for_json, find_first, rewrite_argv
+from sessionrun.cli.argv import BY_FLAG, VERBS, asks_for_json, find_first, load_verb, rewrite_argv
 from sessionrun.cli.interrupts import EXIT_INTERRUPTED
 from sessionrun.client.notices import SessionWarning, begin
 from sessionrun.model.errors import SessionrunError
@@ -28,13 +27,6 @@ EXIT_BUG: Final = 3
 _EPILOG: Final = """\b
 Exit codes: 0 ok; 1 a task failed; 2 bad input; 3 internal error; 4 processes
 gone; 75 all held; 124 timed out; 130 interrupted.  Manual: man sessionrun"""
-
-
-def load_verb(verb: str) -> click.Command:
-    """Import the command of a verb."""
-    module = import_module(f"sessionrun.cli.{HOMES.get(verb, verb)}")
-    commands: tuple[click.Command, ...] = getattr(module, "COMMANDS", None) or (module.command,)
-    return next(command for command in commands if command.name == verb)
 
 
 class VerbGroup(click.Group):
@@ -113,7 +105,6 @@ def main(argv: Sequence[str] | None = None) -> int:
     """Run the command line; return the exit code."""
     gc.freeze()  # what was imported lives to the end: without this its destruction alone takes 4 ms of a poll
     given, words = _read_words(sys.argv[1:] if argv is None else argv)
-    as_json = asks_for_json(words)
     _open_standard_streams()
     warnings.showwarning = _show_warning
     warnings.simplefilter("always", SessionWarning)
@@ -137,26 +128,26 @@ def main(argv: Sequence[str] | None = None) -> int:
 
         hint = hint_option(given, words, error)
         message = f"No such option '{error.option_name}'{hint}" if hint else None
-        return _tell(_usage_message(error, message), error.exit_code, as_json=as_json)
+        return _tell(_usage_message(error, message), error.exit_code, words)
     except click.ClickException as error:
-        return _tell(_usage_message(error), error.exit_code, as_json=as_json)
+        return _tell(_usage_message(error), error.exit_code, words)
     except SessionrunError as error:
-        return _tell(str(error), error.exit_code, as_json=as_json)
+        return _tell(str(error), error.exit_code, words)
     except OSError as error:
         try:
             os.getcwd()
         except FileNotFoundError:
-            return _tell("the current directory was deleted; cd to another one", 2, as_json=as_json)
-        return _tell(_describe(error), EXIT_BUG, as_json=as_json)
+            return _tell("the current directory was deleted; cd to another one", 2, words)
+        return _tell(_describe(error), EXIT_BUG, words)
     except MemoryError:
-        return _tell("out of memory: raise its limit (ulimit -v), or name fewer tasks", EXIT_BUG, as_json=as_json)
+        return _tell("out of memory: raise its limit (ulimit -v), or name fewer tasks", EXIT_BUG, words)
     except Exception as error:
         if interrupts.was_pressed():
             return EXIT_INTERRUPTED
         import traceback
 
         traceback.print_exc()
-        return _tell(f"this is a bug in sessionrun: {error!r}", EXIT_BUG, as_json=as_json)
+        return _tell(f"this is a bug in sessionrun: {error!r}", EXIT_BUG, words)
 
 
 def _open_standard_streams() -> None:
@@ -191,11 +182,11 @@ def _show_warning(
         warn(str(message))
 
 
-def _tell(message: str, code: int, *, as_json: bool) -> int:
+def _tell(message: str, code: int, words: Sequence[str]) -> int:
     from sessionrun.cli.render import escape, print_json
 
     line = " ".join(message.split())
-    if as_json:
+    if asks_for_json(words):
         try:
             print_json({"error": {"code": code, "message": line}})
             return code

@@ -1,13 +1,18 @@
-"""Rewrites the words on the command line into `VERB ...`, before Click sees them.  Pure.
+"""Rewrites the words on the command line into `VERB ...`, before Click sees them.
 
 So that the spellings of older tools work unchanged, ``--status ID`` and its like are verbs, and a command
 line without a verb runs a file.  A verb wins over a file of that name: write ``./status`` for the file.
+Which options have a value is asked of Click, but only where one stands before the verb: a poll begins with that.
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
+from functools import cache
+from importlib import import_module
 from typing import Final
+
+import click
 
 VERBS: Final[Mapping[str, str]] = {
     "run": "Start a session from a file or standard input (the default verb).",
@@ -59,112 +64,14 @@ FLAG_VERBS: Final = {
 BY_FLAG: Final = "flag"
 """What verbs find as the object of their context if they were asked for by such a flag."""
 
-VALUE_OPTIONS: Final = frozenset(
-    (
-        "--agent",
-        "--at",
-        "--backend",
-        "--base",
-        "--batch",
-        "--bead",
-        "--body",
-        "--budget",
-        "--by",
-        "--cache-dir",
-        "--check",
-        "--choose",
-        "--cluster",
-        "--slots",
-        "--slurm-option",
-        "--config",
-        "--default",
-        "--depends",
-        "--speed",
-        "--repository",
-        "--port",
-        "--host",
-        "--directory",
-        "--each",
-        "--env",
-        "--fallback",
-        "--fields",
-        "--file",
-        "--filter",
-        "--format",
-        "--from",
-        "--gate",
-        "--gate-timeout",
-        "--group",
-        "--halt",
-        "--help-format",
-        "--history",
-        "--html",
-        "--id",
-        "--idle-timeout",
-        "--import",
-        "--ingest",
-        "--instance",
-        "--instances",
-        "--into",
-        "--iterations",
-        "--job",
-        "--keep",
-        "--keep-worktree",
-        "--label",
-        "--land-into",
-        "--limit",
-        "--lines",
-        "--max",
-        "--max-bytes",
-        "--max-concurrent",
-        "--max-failures",
-        "--max-load",
-        "--max-parallel",
-        "--max-size",
-        "--max-tokens",
-        "--max-subtasks",
-        "--mends",
-        "--min-free-memory",
-        "--model",
-        "--name",
-        "--notify",
-        "--output",
-        "--older-than",
-        "--output-dir",
-        "--priority",
-        "--prompt",
-        "--prompt-template",
-        "--reason",
-        "--results-dir",
-        "--rescue",
-        "--retries",
-        "--round",
-        "--rounds",
-        "--run-name",
-        "--sample",
-        "--sandbox",
-        "--setup",
-        "--shuffle",
-        "--since",
-        "--soft-budget",
-        "--stagger",
-        "--start",
-        "--state",
-        "--tail",
-        "--task-budget",
-        "--timeout",
-        "--title",
-        "--workers",
-        "--worktree-dir",
-        "-j",
-        "-n",
-        "-o",
-        "-p",
-    )
-)
-"""Options of any verb whose value is the next word, whatever that looks like (a test compares with Click)."""
-
 _OWN: Final = ("--help", "-h", "--version", "-v")
+
+
+def load_verb(verb: str) -> click.Command:
+    """Import the command of a verb."""
+    module = import_module(f"sessionrun.cli.{HOMES.get(verb, verb)}")
+    commands: tuple[click.Command, ...] = getattr(module, "COMMANDS", None) or (module.command,)
+    return next(command for command in commands if command.name == verb)
 
 
 def rewrite_argv(argv: Sequence[str]) -> list[str]:
@@ -199,11 +106,11 @@ def find_first(words: Sequence[str]) -> int:
     for place, word in enumerate(words):
         if not is_value and (word in ("-", "--") or not word.startswith("-")):
             return place
-        is_value = not is_value and word in VALUE_OPTIONS
+        is_value = not is_value and _takes_value(word)
     return len(words)
 
 
-def iterate_options(words: Sequence[str]) -> Iterator[int]:
+def iterate_options(words: Sequence[str], verb: str = "run") -> Iterator[int]:
     """The places of the words that are options: not values of options, and nothing behind ``--``."""
     is_value = False
     for place, word in enumerate(words):
@@ -212,10 +119,28 @@ def iterate_options(words: Sequence[str]) -> Iterator[int]:
         elif word == "--":
             return
         elif word.startswith("-") and word != "-":
-            is_value = word in VALUE_OPTIONS
             yield place
+            is_value = _takes_value(word, verb)
 
 
 def asks_for_json(words: Sequence[str]) -> bool:
-    """Whether ``--json`` is among the options, for errors that come before or while Click parses them."""
-    return any(words[place] == "--json" for place in iterate_options(words))
+    """Whether ``--json`` is among the options of a verb and its words, for errors while Click parses them."""
+    verb = words[0] if words and words[0] in VERBS else "run"
+    return any(words[place] == "--json" for place in iterate_options(words, verb))
+
+
+def _takes_value(word: str, verb: str = "run") -> bool:
+    """Whether the next word is the value of an option, of the verb or else of another, whatever it looks like."""
+    if word in FLAG_VERBS or "=" in word:
+        return False
+    known = (_find_options(name) for name in dict.fromkeys((verb, "run", *VERBS)))
+    return next((options[word] for options in known if word in options), False)
+
+
+@cache
+def _find_options(verb: str) -> dict[str, bool]:
+    """The options of a verb, and whether each has a value."""
+    command = load_verb(verb)
+    commands = [command, *(command.commands.values() if isinstance(command, click.Group) else ())]
+    options = [one for each in commands for one in each.params if isinstance(one, click.Option)]
+    return {name: not one.is_flag for one in options for name in (*one.opts, *one.secondary_opts)}

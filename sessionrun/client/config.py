@@ -48,6 +48,11 @@ _FLAG_WORDS: Final = {
 }
 
 
+def _setting(kind: str, **default: Any) -> Any:
+    """A setting that files may say; `kind` names its converter in `dialects`, which a poll does not import."""
+    return field(metadata={"kind": kind}, **(default or {"default": None}))
+
+
 @frozen
 class Config:
     """The settings of files and environment; None means "not set".
@@ -57,33 +62,33 @@ class Config:
     `prices` the prices of models as the user gives them.
     """
 
-    agents: Mapping[str, AgentSpec]
-    agent: str | None = None
-    model: str | None = None
-    max_parallel: int | None = None
-    timeout_s: float | None = None
-    idle_timeout_s: float | None = None
-    linger_s: float | None = None
-    workspace_timeout_s: float | None = None
-    results_dir: Path | None = None
-    worktree_dir: Path | None = None
-    cache_dir: Path | None = None
-    require_cache: bool | None = None
-    approve: bool | None = None
-    merge_trailers: bool | None = None
-    budget_usd: float | None = None
-    soft_budget_usd: float | None = None
-    task_budget_usd: float | None = None
-    halt: Halt | None = None
-    max_load: float | None = None
-    min_free_memory: int | None = None
-    stagger_s: float | None = None
-    notify: tuple[str, ...] = ()
-    cluster: str | None = None
-    sandbox: Sandbox | None = None
-    slurm: Mapping[str, Any] = field(default_factory=dict)
-    max_depth: int | None = None
-    prices: Mapping[str, Price] = field(default_factory=dict)
+    agents: Mapping[str, AgentSpec] = field(metadata={"kind": "as_record"})
+    agent: str | None = _setting("as_line")
+    model: str | None = _setting("as_line")
+    max_parallel: int | None = _setting("as_limit")
+    timeout_s: float | None = _setting("as_duration")
+    idle_timeout_s: float | None = _setting("as_duration")
+    linger_s: float | None = _setting("as_duration")
+    workspace_timeout_s: float | None = _setting("as_duration")
+    results_dir: Path | None = _setting("as_line")
+    worktree_dir: Path | None = _setting("as_line")
+    cache_dir: Path | None = _setting("as_line")
+    require_cache: bool | None = _setting("as_flag")
+    approve: bool | None = _setting("as_flag")
+    merge_trailers: bool | None = _setting("as_flag")
+    budget_usd: float | None = _setting("as_budget")
+    soft_budget_usd: float | None = _setting("as_budget")
+    task_budget_usd: float | None = _setting("as_budget")
+    halt: Halt | None = _setting("halt")
+    max_load: float | None = _setting("as_load")
+    min_free_memory: int | None = _setting("as_size")
+    stagger_s: float | None = _setting("as_duration")
+    notify: tuple[str, ...] = _setting("as_commands", default=())
+    cluster: str | None = _setting("as_line")
+    sandbox: Sandbox | None = _setting("as_sandbox")
+    slurm: Mapping[str, Any] = _setting("as_record", default_factory=dict)
+    max_depth: int | None = _setting("as_limit")
+    prices: Mapping[str, Price] = _setting("as_record", default_factory=dict)
 
 
 def load_config(cwd: Path, environ: Mapping[str, str], builtin: Mapping[str, AgentSpec]) -> Config:
@@ -277,45 +282,11 @@ def _error(file: Path, misfit: Misfit) -> InputError:
 
 
 def _setting_fields() -> Mapping[str, Field]:
-    from sessionrun.dialects.convert import (
-        as_budget,
-        as_commands,
-        as_duration,
-        as_flag,
-        as_limit,
-        as_line,
-        as_record,
-    )
-    from sessionrun.dialects.fields import PACE, as_sandbox, table
+    from sessionrun.dialects import convert
+    from sessionrun.dialects import fields as known
 
-    return {
-        **table(
-            agent=as_line,
-            model=as_line,
-            max_parallel=as_limit,
-            timeout_s=as_duration,
-            idle_timeout_s=as_duration,
-            linger_s=as_duration,
-            workspace_timeout_s=as_duration,
-            results_dir=as_line,
-            worktree_dir=as_line,
-            cache_dir=as_line,
-            require_cache=as_flag,
-            sandbox=as_sandbox,
-            approve=as_flag,
-            merge_trailers=as_flag,
-            budget_usd=as_budget,
-            soft_budget_usd=as_budget,
-            task_budget_usd=as_budget,
-            notify=as_commands,
-            cluster=as_line,
-            slurm=as_record,
-            max_depth=as_limit,
-            agents=as_record,
-            prices=as_record,
-        ),
-        **PACE,
-    }
+    kinds = {**vars(convert), **vars(known), "halt": known.PACE["halt"].convert}
+    return known.table(**{one.name: kinds[one.metadata["kind"]] for one in fields(Config)})
 
 
 def read_flag(text: str) -> bool:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any, Final, NamedTuple
 
 from sessionrun.model.places import KeepPolicy
 from sessionrun.model.spec import Halt
@@ -59,3 +59,21 @@ class Asked(NamedTuple):
     notify: tuple[str, ...] = ()
     cluster: str | None = None
     slurm: tuple[str, ...] = ()
+
+
+_SPELLED: Final = {
+    "labels": "--label",
+    "starts_at": "--at",
+    "slurm": "--slurm-option",
+    "keep": "--keep-worktree",
+    "gates": "--gate",
+    "only": "--job",
+    "include_stuck": "--resume",
+    "approve": "--no-yolo",
+    "auto_release": "--no-auto-release",
+}
+
+
+def spell(name: str) -> str:
+    """The option whose parameter has this name; of a flag the word that says no, if that is what is not usual."""
+    return _SPELLED.get(name) or f"--{name.removesuffix('_s').removesuffix('_usd').replace('_', '-')}"

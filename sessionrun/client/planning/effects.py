@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from typing import Any, Final, NamedTuple
 
+from sessionrun.client.planning.asked import spell
 from sessionrun.model.errors import InputError
 from sessionrun.model.events import takes_model
 from sessionrun.model.spec import AgentSpec, SessionSpec, TaskSpec
@@ -107,29 +108,22 @@ def _of_account(case: Case) -> str | None:
     return None if case.spec.dialect == MARKDOWN else "it is for Markdown job files, which record what ran"
 
 
-class Rule(NamedTuple):
-    """How an option is spelled, and the check that returns why it has no effect, or None if it has one."""
-
-    option: str
-    check: Callable[[Case], str | None]
-
-
-RULES: Final[Mapping[str, Rule]] = {
-    "model": Rule("--model", _of_model),
-    "fallback": Rule("--fallback", _of_fallback),
-    "timeout_s": Rule("--timeout", _of_timeout),
-    "idle_timeout_s": Rule("--idle-timeout", _of_default("idle_timeout_s")),
-    "budget_usd": Rule("--budget", _of_money),
-    "soft_budget_usd": Rule("--soft-budget", _of_money),
-    "task_budget_usd": Rule("--task-budget", _of_task_budget),
-    "approve": Rule("--no-yolo", _of_approval),
-    "envelope": Rule("--envelope", _of_envelope),
-    "auto_release": Rule("--no-auto-release", _of_release),
-    "worktree": Rule("--worktree", _of_worktree),
-    "only": Rule("--job", _of_account),
-    "include_stuck": Rule("--resume", _of_account),
+RULES: Final[Mapping[str, Callable[[Case], str | None]]] = {
+    "model": _of_model,
+    "fallback": _of_fallback,
+    "timeout_s": _of_timeout,
+    "idle_timeout_s": _of_default("idle_timeout_s"),
+    "budget_usd": _of_money,
+    "soft_budget_usd": _of_money,
+    "task_budget_usd": _of_task_budget,
+    "approve": _of_approval,
+    "envelope": _of_envelope,
+    "auto_release": _of_release,
+    "worktree": _of_worktree,
+    "only": _of_account,
+    "include_stuck": _of_account,
 }
-"""The rules by the name of the parameter, in the order in which they are checked."""
+"""By the name of the parameter, in the order in which they are checked: why it has no effect, or None."""
 
 
 def refuse_idle_options(options: Mapping[str, Any], spec: SessionSpec, keys: Mapping[str, Any]) -> None:
@@ -142,10 +136,10 @@ def refuse_idle_options(options: Mapping[str, Any], spec: SessionSpec, keys: Map
         return
     _refuse_idle_keys(keys, spec)
     case = Case(options, spec)
-    for name, rule in RULES.items():
-        why = rule.check(case) if _was_given(name, options[name]) else None
+    for name, check in RULES.items():
+        why = check(case) if _was_given(name, options[name]) else None
         if why is not None:
-            raise InputError(f"{rule.option} has no effect here: {why}; leave it out")
+            raise InputError(f"{spell(name)} has no effect here: {why}; leave it out")
 
 
 def _was_given(name: str, value: Any) -> bool:

@@ -13,6 +13,8 @@ from pathlib import Path
 from typing import Any, Final
 
 from sessionrun.client.config import Config
+from sessionrun.client.planning.asked import spell
+from sessionrun.client.planning.limits import PACE
 from sessionrun.dialects.plan import Plan
 from sessionrun.engine.requests import find_clash
 from sessionrun.model.errors import InputError
@@ -20,38 +22,25 @@ from sessionrun.model.events import TasksAdded
 from sessionrun.model.places import Repository
 from sessionrun.model.spec import SLOT, Limits, SessionSpec, TaskSpec
 
-_OF_A_SESSION: Final = {
-    "name": "--name",
-    "labels": "--label",
-    "max_parallel": "--max-parallel",
-    "envelope": "--envelope",
-    "stop_on_fail": "--stop-on-fail",
-    "halt": "--halt",
-    "max_load": "--max-load",
-    "min_free_memory": "--min-free-memory",
-    "stagger_s": "--stagger",
-    "max_failures": "--max-failures",
-    "hold": "--hold",
-    "starts_at": "--at",
-    "notify": "--notify",
-    "cluster": "--cluster",
-    "slurm": "--slurm-option",
-    "base": "--base",
-    "worktree_dir": "--worktree-dir",
-    "keep": "--keep-worktree",
-    "cache_dir": "--cache-dir",
-    "require_cache": "--require-cache",
-    "budget_usd": "--budget",
-    "soft_budget_usd": "--soft-budget",
-    "land": "--land",
-    "land_into": "--land-into",
-    "gates": "--gate",
-    "mends": "--mends",
-}
+OF_A_SESSION: Final = (
+    *("name", "labels", "max_parallel", "envelope", "stop_on_fail", "halt", "max_load", "min_free_memory"),
+    *(
+        "stagger_s",
+        "max_failures",
+        "hold",
+        "starts_at",
+        "notify",
+        "cluster",
+        "slurm",
+        "base",
+        "worktree_dir",
+        "keep",
+    ),
+    *("cache_dir", "require_cache", "budget_usd", "soft_budget_usd", "land", "land_into", "gates", "mends"),
+)
 """Options of `run` that hold for a whole session."""
 
-_PACE: Final = ("halt", "max_load", "min_free_memory", "stagger_s")
-_LIMITS: Final = ("max_failures", "budget_usd", "soft_budget_usd", *_PACE)
+_LIMITS: Final = ("budget_usd", "soft_budget_usd", *PACE)
 
 
 def refuse_session_options(given: Mapping[str, Any], into: SessionSpec) -> None:
@@ -60,10 +49,10 @@ def refuse_session_options(given: Mapping[str, Any], into: SessionSpec) -> None:
     Raises:
         InputError: such an option was given.
     """
-    words = [word for name, word in _OF_A_SESSION.items() if given.get(name)]
-    words += ["--no-auto-release"] if given.get("auto_release") is False else []
+    words = [spell(name) for name in OF_A_SESSION if given.get(name)]
+    words += [spell("auto_release")] if given.get("auto_release") is False else []
     if given.get("approve") not in (None, into.approve):
-        words.append("--yolo" if given["approve"] else "--no-yolo")
+        words.append("--yolo" if given["approve"] else spell("approve"))
     if words:
         hint = f" (sessionrun set {into.session_id} {words[0]} N)" if words[0] == "--max-parallel" else ""
         raise InputError(_describe_whole(words[0]) + hint)
@@ -71,20 +60,14 @@ def refuse_session_options(given: Mapping[str, Any], into: SessionSpec) -> None:
 
 def join_config(config: Config, into: SessionSpec) -> Config:
     """The configuration where the session, which has its own agents and limits, comes before it."""
+    no_limits: dict[str, Any] = dict.fromkeys(("max_parallel", "task_budget_usd", *_LIMITS))
     return replace(
         config,
         agents={**config.agents, **into.agents},
         agent=into.agent,
         model=config.model if config.agent in (None, into.agent) else None,
-        max_parallel=None,
         approve=into.approve,
-        budget_usd=None,
-        soft_budget_usd=None,
-        task_budget_usd=None,
-        halt=None,
-        max_load=None,
-        min_free_memory=None,
-        stagger_s=None,
+        **no_limits,
     )
 
 
@@ -134,7 +117,7 @@ def join_plan(plan: Plan, into: SessionSpec) -> tuple[Plan, list[str]]:
         raise InputError(_describe_whole("land"))
     if plan.seats is not None:
         raise InputError(_describe_whole("worktrees"))
-    for name in _LIMITS:
+    for name in ("max_failures", *_LIMITS):
         wanted = getattr(plan.limits, name)
         if wanted not in (None, getattr(into.limits, name)):
             raise InputError(_describe_whole(name))

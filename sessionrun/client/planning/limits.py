@@ -11,7 +11,7 @@ from sessionrun.model.errors import InputError
 from sessionrun.model.spec import WORKSPACE_TIMEOUT_S, Limits
 
 _BUDGETS: Final = ("budget_usd", "soft_budget_usd", "task_budget_usd")
-_PACE: Final = ("halt", "max_load", "min_free_memory", "stagger_s")
+PACE: Final = ("halt", "max_load", "min_free_memory", "stagger_s")
 _USUAL: Final = Limits(workspace_timeout_s=WORKSPACE_TIMEOUT_S)
 """The weakest level."""
 
@@ -29,7 +29,7 @@ def settle_limits(limits: Limits, asked: Asked, config: Config) -> Limits:
     if asked.halt and limits.max_failures is None:
         raise InputError("--halt has no effect here: no number of failures stops the session; add --max-failures")
     settled: dict[str, Any] = {}
-    for name in (*_BUDGETS, *_PACE, "workspace_timeout_s"):
+    for name in (*_BUDGETS, *PACE, "workspace_timeout_s"):
         levels = (getattr(level, name, None) for level in (asked, limits, config, _USUAL))
         settled[name] = next((level for level in levels if level is not None), None) or None
     limits = replace(limits, **settled)

@@ -12,9 +12,9 @@ from typing import Final, NamedTuple
 
 from sessionrun.client.config import Config
 from sessionrun.client.graph import walk
+from sessionrun.client.planning.asked import Asked
 from sessionrun.dialects.plan import Plan, Source
 from sessionrun.model.errors import InputError
-from sessionrun.model.places import KeepPolicy
 from sessionrun.model.repositories import has_worktree
 from sessionrun.model.spec import CacheSite, TaskSpec, hides_tests
 from sessionrun.model.upstreams import MirrorSite, Upstream, is_path
@@ -25,15 +25,6 @@ LOOKS: Final = 8
 """So many test patches are tried at once."""
 
 
-class MirrorWish(NamedTuple):
-    """What the command line says of mirrors and their worktrees; None means "not said"."""
-
-    cache_dir: Path | None
-    require_cache: bool | None
-    worktree_dir: Path | None
-    keep: KeepPolicy | None
-
-
 class _Ground(NamedTuple):
     """Where relative paths begin, the cache, and what the plan says of the repository where it is started."""
 
@@ -42,7 +33,7 @@ class _Ground(NamedTuple):
     plan: Plan
 
 
-def settle_mirrors(plan: Plan, git: MirrorWish, config: Config, source: Source) -> tuple[Plan, MirrorSite | None]:
+def settle_mirrors(plan: Plan, asked: Asked, config: Config, source: Source) -> tuple[Plan, MirrorSite | None]:
     """The plan with the repositories of its tasks settled, and where their mirrors are; None: no task has one.
 
     Raises:
@@ -50,20 +41,20 @@ def settle_mirrors(plan: Plan, git: MirrorWish, config: Config, source: Source) 
     """
     if not any(task.upstream is not None or task.workspace.kind == "mirror" for task in plan.tasks):
         if not any(task.environment is not None for task in plan.tasks):
-            _refuse_idle(git)
+            _refuse_idle(asked)
         return plan, None
     from sessionrun.workspaces.repository import check_version
 
     check_version(Path.cwd())
-    cache_dir = find_cache_dir(git.cache_dir, config, plan.repository.cache_dir)
+    cache_dir = find_cache_dir(asked.cache_dir, config, plan.repository.cache_dir)
     directory = source.folder.project if source.folder else source.directory
     ground = _Ground(directory, cache_dir, plan)
     tasks = tuple(_settle_task(num, task, ground) for num, task in enumerate(plan.tasks, 1))
-    return replace(plan, tasks=tasks), _find_site(plan, git, config, cache_dir)
+    return replace(plan, tasks=tasks), _find_site(plan, asked, config, cache_dir)
 
 
-def _refuse_idle(git: MirrorWish) -> None:
-    for option, value in (("--cache-dir", git.cache_dir), ("--require-cache", git.require_cache)):
+def _refuse_idle(asked: Asked) -> None:
+    for option, value in (("--cache-dir", asked.cache_dir), ("--require-cache", asked.require_cache)):
         if value is not None and value is not False:
             raise InputError(
                 f"{option} has no effect here: no task names a repo, is in a mirror or has an environment; "
@@ -71,7 +62,7 @@ def _refuse_idle(git: MirrorWish) -> None:
             )
 
 
-def settle_cache(plan: Plan, git: MirrorWish, config: Config) -> CacheSite | None:
+def settle_cache(plan: Plan, asked: Asked, config: Config) -> CacheSite | None:
     """The cache of the plan's environments; None: no task has one.
 
     Raises:
@@ -79,12 +70,12 @@ def settle_cache(plan: Plan, git: MirrorWish, config: Config) -> CacheSite | Non
     """
     if all(task.environment is None for task in plan.tasks):
         return None
-    cache_dir = find_cache_dir(git.cache_dir, config, plan.repository.cache_dir)
-    return CacheSite(str(cache_dir), require_cache=_requires_cache(plan, git, config))
+    cache_dir = find_cache_dir(asked.cache_dir, config, plan.repository.cache_dir)
+    return CacheSite(str(cache_dir), require_cache=_requires_cache(plan, asked, config))
 
 
-def _requires_cache(plan: Plan, git: MirrorWish, config: Config) -> bool:
-    wishes = (git.require_cache, plan.require_cache, config.require_cache)
+def _requires_cache(plan: Plan, asked: Asked, config: Config) -> bool:
+    wishes = (asked.require_cache, plan.require_cache, config.require_cache)
     return next((wish for wish in wishes if wish is not None), False)
 
 
@@ -242,20 +233,20 @@ def _can_be_fetched(file: str) -> bool:
         return re.match(rb"# v[0-9]+ git bundle\n|gitdir: ", stream.read(32)) is not None
 
 
-def _find_site(plan: Plan, git: MirrorWish, config: Config, cache_dir: Path) -> MirrorSite:
+def _find_site(plan: Plan, asked: Asked, config: Config, cache_dir: Path) -> MirrorSite:
     from sessionrun.workspaces.freezing import read_user_settings
     from sessionrun.workspaces.ignoring import read_user_rules
 
     wish = plan.repository
-    worktree_dir = git.worktree_dir or config.worktree_dir or wish.worktree_dir
+    worktree_dir = asked.worktree_dir or config.worktree_dir or wish.worktree_dir
     here = Path.cwd()
     return MirrorSite(
         cache_dir=str(cache_dir),
         excludes=read_user_rules(here),
         settings=read_user_settings(here),
         worktree_dir=os.path.realpath(worktree_dir) if worktree_dir else None,
-        keep=git.keep or wish.keep or "never",
-        require_cache=_requires_cache(plan, git, config),
+        keep=asked.keep or wish.keep or "never",
+        require_cache=_requires_cache(plan, asked, config),
     )
 
 

@@ -24,7 +24,7 @@ from sessionrun.client.planning.assemble import (
 from sessionrun.client.planning.effects import refuse_idle_options
 from sessionrun.client.planning.inputs import Given, find_input, read_own, read_source
 from sessionrun.client.planning.limits import settle_limits
-from sessionrun.client.planning.mirroring import MirrorWish, settle_cache, settle_mirrors
+from sessionrun.client.planning.mirroring import settle_cache, settle_mirrors
 from sessionrun.client.planning.sandboxing import foresee_readable, settle_sandboxes
 from sessionrun.client.planning.seats import settle_seats
 from sessionrun.dialects.own_options import OWN_VARIABLES, refuse_others
@@ -139,8 +139,7 @@ def _settle(
     choice = choose_agent(plan, config, preview=preview)
     if into is not None and choice.name == into.agent and not asked.agent:
         choice = choice._replace(why=f"as in session {into.session_id}")
-    wish = MirrorWish(asked.cache_dir, asked.require_cache, asked.worktree_dir, asked.keep)
-    plan, mirrors = settle_mirrors(_add_links(plan), wish, config, source)
+    plan, mirrors = settle_mirrors(_add_links(plan), asked, config, source)
     if into is None:
         repository, remarks = _find_repository(plan, asked, config, source.name, place)
         remarks += _remark_on_exports(plan)
@@ -161,7 +160,7 @@ def _settle(
         repository=repository,
         landing=_settle_landing(plan.landing, asked, repository),
         mirrors=mirrors,
-        cache=settle_cache(plan, wish, config),
+        cache=settle_cache(plan, asked, config),
         missing=missing,
         others=options.others,
     )

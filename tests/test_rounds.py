@@ -228,3 +228,31 @@ def test_no_agent_is_paid_again_for_a_check_that_cannot_be_run(
         or f"it could not be run: exit code 12{'7' if 'found' in reason else '6'} (" in ended["reason"]
     )
     assert (reason or "") in ended["reason"]
+
+
+@pytest.mark.parametrize(
+    ("task", "words"),
+    [
+        (
+            {"check": "no-such-program -q"},
+            "the check 'no-such-program -q' will fail: the program 'no-such-program' is",
+        ),
+        ({"check": "cd src && no-such-program"}, ""),
+        ({"check": "no-such-program", "setup": "install it"}, ""),
+        ({"check": "no-such-program", "env": {"PATH": "/opt/bin:/bin"}}, ""),
+        ({"check": "./no-such-program"}, ""),
+        ({"check": "git diff --quiet"}, ""),
+    ],
+)
+def test_a_check_without_its_program_is_told_before_an_agent_is_paid(
+    sessionrun: Command, project: Project, task: dict[str, object], words: str
+) -> None:
+    """Not where something may install it before, and not what only the shell can find."""
+    done = sessionrun("--dry-run", "--agent", "shell", stdin=json.dumps([{"prompt": "true", **task}]))
+    assert (done.returncode, words in done.stderr, bool(done.stderr)) == (0, True, bool(words)), done.stderr
+
+
+def test_a_gate_without_its_program_is_told_before_an_agent_is_paid(sessionrun: Command, project: Project) -> None:
+    words = ("--worktree", "--land", "--gate", "no-such-program")
+    done = sessionrun("--dry-run", "--agent", "shell", *words, "-p", "true")
+    assert "the gate 'no-such-program' will fail: the program 'no-such-program' is not found" in done.stderr

@@ -3,6 +3,9 @@
 from __future__ import annotations
 
 import os
+import re
+import shutil
+import subprocess
 import uuid
 from collections.abc import Iterable, Mapping
 from dataclasses import replace
@@ -172,6 +175,30 @@ def foresee_verdicts(spec: SessionSpec) -> list[str]:
     mute = {name for name, agent in spec.agents.items() if agent.prompt_kind == "script"}
     count = sum(bool(task.check and task.check.verify) and task.agent in mute for task in spec.tasks)
     return [f"{count} of {len(spec.tasks)} tasks get no verdict: scripts do not judge"] if count else []
+
+
+def foresee_programs(spec: SessionSpec) -> list[str]:
+    """Checks and gates whose program is not there, and which nothing that runs before them is there to install."""
+    gates = spec.landing.gates if spec.landing else ()
+    bare = [task for task in spec.tasks if not task.setup and task.environment is None and "PATH" not in task.env]
+    if spec.cluster is not None or len(bare) < len(spec.tasks):
+        gates = ()
+    wanted = dict.fromkeys(gates, "gate")
+    if spec.cluster is None:
+        wanted |= {command: "check" for task in bare if task.check for command in task.check.commands}
+    return [
+        f"the {kind} {command!r} will fail: the program {command.split()[0]!r} is not found"
+        for command, kind in wanted.items()
+        if _lacks_program(command)
+    ]
+
+
+def _lacks_program(command: str) -> bool:
+    """Whether its first word can only be the name of a program, and there is none, nor a word of the shell."""
+    word = command.split(maxsplit=1)[0] if command.split() else ""
+    if re.fullmatch(r"[\w.+-]+", word) is None or shutil.which(word) is not None:
+        return False
+    return subprocess.run(["/bin/sh", "-c", 'command -v -- "$1"', "sh", word], capture_output=True).returncode != 0
 
 
 def foresee_prompts(spec: SessionSpec) -> list[str]:

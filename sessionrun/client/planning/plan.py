@@ -18,6 +18,7 @@ from sessionrun.client.planning.assemble import (
     assemble_spec,
     choose_agent,
     foresee_costs,
+    foresee_programs,
     foresee_prompts,
     foresee_verdicts,
 )
@@ -172,7 +173,7 @@ def _settle(
     return Planned(spec, choice, reason, (*plan.warnings, *remarks), skipped)
 
 
-_FORESEEN: Final = (foresee_costs, foresee_verdicts, foresee_readable, foresee_prompts)
+_FORESEEN: Final = (foresee_costs, foresee_verdicts, foresee_readable, foresee_programs, foresee_prompts)
 
 
 def _load(dialect: Dialect, source: Source, options: Options, keys: Mapping[str, Any]) -> Plan:

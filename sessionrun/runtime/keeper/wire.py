@@ -4,7 +4,7 @@ A frame is its length (4 bytes) and its fields, each again with its length befor
 any byte.  The first field is the kind:
 
     to the keeper       J key grace cwd stdin stdout stderr argc argv... env...    start a job
-                        K key grace cwd stdin stdout stderr argc argv... env...    the same, but what the job leaves running is kept
+                        K key grace cwd stdin stdout stderr argc argv... env...    the same; its leftovers are kept
                         T key now              stop its tree; now = 1: without grace
                         H                      asks for a hello, once the session's lock is held
                         Q                      the session has ended

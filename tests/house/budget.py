@@ -30,8 +30,8 @@ class Size(NamedTuple):
 ROOMS: Final[Mapping[str, Size]] = {
     "sessionrun": Size(2, 37, 17),
     "agents": Size(21, 2930, 1792),
-    "cli": Size(55, 7381, 4554),
-    "client": Size(111, 15495, 9051),
+    "cli": Size(55, 7297, 4462),
+    "client": Size(111, 15479, 9030),
     "cluster": Size(9, 1142, 720),
     "dialects": Size(24, 4332, 2691),
     "engine": Size(16, 4148, 2441),
@@ -47,9 +47,9 @@ ROOMS: Final[Mapping[str, Size]] = {
 }
 """What each room may have: no room lends to another but by a change of these rows."""
 
-PACKAGE_BUDGET: Final = Size(533, 77937, 45102)
-TESTS_LINES: Final = 65_629
-PAGES_LINES: Final = 9_263
+PACKAGE_BUDGET: Final = Size(533, 77837, 44989)
+TESTS_LINES: Final = 65_460
+PAGES_LINES: Final = 9_264
 
 
 def measure_rooms() -> dict[str, Size]:

@@ -253,6 +253,7 @@ def test_a_check_without_its_program_is_told_before_an_agent_is_paid(
 
 
 def test_a_gate_without_its_program_is_told_before_an_agent_is_paid(sessionrun: Command, project: Project) -> None:
+    sessionrun.cwd = project.top
     words = ("--worktree", "--land", "--gate", "no-such-program")
     done = sessionrun("--dry-run", "--agent", "shell", *words, "-p", "true")
     assert "the gate 'no-such-program' will fail: the program 'no-such-program' is not found" in done.stderr

@@ -48,7 +48,7 @@ ROOMS: Final[Mapping[str, Size]] = {
 """What each room may have: no room lends to another but by a change of these rows."""
 
 PACKAGE_BUDGET: Final = Size(533, 77837, 44989)
-TESTS_LINES: Final = 65_460
+TESTS_LINES: Final = 65_461
 PAGES_LINES: Final = 9_264
 
 

@@ -66,6 +66,7 @@ def check_output(words: Sequence[str], out: str) -> None:
     for line in out.split("\n"):
         if line.strip():
             record = json.loads(line)
+            assert next(iter(record)) == "schema_version", line[:80]
             name = "error" if isinstance(record, dict) and "error" in record else verb
             shape = name, shape_of(record)
             if shape not in _FINE:

@@ -17,7 +17,7 @@ from conftest import eventually, kill_sessions
 
 from sessionrun import client
 from sessionrun.client.asking.adding import add, load_open
-from sessionrun.client.asking.control import find_retried, resume, set_width
+from sessionrun.client.asking.control import resume, set_width
 from sessionrun.client.asking.renewal import renew
 from sessionrun.client.cleaning.clean import clean
 from sessionrun.client.doctor.report import diagnose
@@ -144,10 +144,6 @@ def test_a_session_from_plan_to_clean(own_place: Path, results: Path) -> None:
     assert [view["session_id"] for view in client.load_summaries(results)] == [session.session_id]
     assert diagnose(session.session_id).sessions == 1
     eventually(lambda: clean(keep=0, dry_run=True)[0]["would_remove"])  # its processes leave a little later
-    with pytest.raises(client.InputError, match="say which sessions"):
-        clean()
-    with pytest.raises(client.InputError, match="no session has the state 'complete'"):
-        clean(states=["complete"])
     with pytest.raises(client.InputError, match="no task 'd'"):
         renew(session, ["d"])
     assert session.path.exists()
@@ -168,29 +164,6 @@ def test_a_session_from_plan_to_clean(own_place: Path, results: Path) -> None:
 def test_a_backend_of_the_queue_that_there_is_not(own_place: Path) -> None:
     with pytest.raises(client.InputError, match="unknown backend 'nope' of the queue; there are: beads, file"):
         open_queue(own_place, backend="nope")
-
-
-@pytest.mark.slow
-def test_tasks_that_failed_are_tried_again_here_or_in_a_new_session(own_place: Path) -> None:
-    session = start({"id": "a", "prompt": "test -e mended && echo well"}, {"id": "b", "prompt": "true"})
-    assert client.wait(session).view["outcome"] == "failed"
-    assert find_retried(session) == ["a"]
-    (own_place / "mended").touch()
-    renewed = client.launch(renew(session, find_retried(session)))
-    assert client.wait(renewed).view["outcome"] == "succeeded"
-    reply = client.retry(session)
-    assert (reply.taken, [task["id"] for task in reply.tasks]) == (True, ["a"])
-    assert client.wait(session).view["outcome"] == "succeeded"
-    assert client.retry(session).before == []
-    with pytest.raises(client.InputError, match="succeeded and is not tried again"):
-        client.retry(session, ["b"])
-
-
-def test_a_session_is_cancelled(own_place: Path) -> None:
-    session = start({"id": "a", "prompt": WAITS})
-    reply = client.cancel(session)
-    assert (reply.taken, reply.tasks[0]["outcome"]) == (True, "cancelled")
-    assert not resume(session)
 
 
 @pytest.mark.slow

@@ -21,8 +21,7 @@ from sessionrun.cli.standing import add_details, choose_shown, clock, head_line
 from sessionrun.cli.status import format_status
 from sessionrun.client.reading.eta import estimate_left, is_overtaken
 
-HERE = Path(__file__).parent
-RECORDED = HERE / "data" / "recorded" / "before-rooms" / "sessions"
+RECORDED = Path(__file__).parent / "data" / "recorded" / "before-rooms" / "sessions"
 BEGAN = "2026-01-02T03:00:00.000Z"
 NOW = 1767322804.0
 """4 seconds after `BEGAN`."""
@@ -179,28 +178,33 @@ def test_a_line_of_progress() -> None:
 @pytest.mark.slow
 @pytest.mark.parametrize(("screen", "env"), SCREENS, ids=[screen for screen, _ in SCREENS])
 def test_the_screen(sessionrun: Command, tmp_path: Path, screen: str, env: dict[str, str]) -> None:
-    """`status` and `list` of a recorded session, as tmux shows them; GOLDEN=write renews the files."""
-    if shutil.which("tmux") is None:
-        pytest.skip("tmux is not installed")
-    shutil.copytree(RECORDED, sessionrun.results)
-    width, height = screen.split("-")[0].split("x")
-    tmux = ["tmux", "-S", str(tmp_path / "s"), "-f", "/dev/null"]
+    """`status` and `list` of a recorded session."""
     settings = shlex.join(f"{key}={value}" for key, value in ({"TZ": "UTC", "LC_ALL": "C.UTF-8"} | env).items())
     program = shlex.join(sessionrun.argv)
     script = f"clear; env {settings} {program} status; env {settings} {program} list; echo END; exec cat"
+    check_screen(sessionrun, tmp_path, screen, script, "END")
+
+
+def check_screen(sessionrun: Command, folder: Path, name: str, script: str, end: str) -> None:
+    """Compare what tmux shows of a recorded session, once `end` is there; GOLDEN=write renews the files."""
+    if shutil.which("tmux") is None:
+        pytest.skip("tmux is not installed")
+    shutil.copytree(RECORDED, sessionrun.results)
+    width, height = name.removeprefix("watch-").split("-")[0].split("x")
+    tmux = ["tmux", "-S", str(folder / "s"), "-f", "/dev/null"]
     subprocess.run(
         [*tmux, "-u", "new-session", "-d", "-x", width, "-y", height, script], cwd=sessionrun.cwd, check=True
     )
+
+    def capture() -> str | None:
+        text = subprocess.run([*tmux, "capture-pane", "-p"], check=True, capture_output=True, text=True).stdout
+        return text.rstrip("\n") + "\n" if end in text else None
+
     try:
-        text = eventually(lambda: _capture(tmux))
+        text = eventually(capture)
     finally:
         subprocess.run([*tmux, "kill-server"], check=True)
-    golden = HERE / "data" / "looks" / f"{screen}.txt"
+    golden = Path(__file__).parent / "data" / "looks" / f"{name}.txt"
     if os.environ.get("GOLDEN") == "write":
         golden.write_text(text)
     assert text == golden.read_text()
-
-
-def _capture(tmux: list[str]) -> str | None:
-    text = subprocess.run([*tmux, "capture-pane", "-p"], check=True, capture_output=True, text=True).stdout
-    return text.rstrip("\n") + "\n" if "END" in text else None

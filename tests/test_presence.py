@@ -70,12 +70,6 @@ def test_one_that_goes_on_is_not_shown_so_any_more(sessionrun: Command, stopped:
     assert sessionrun.load("overview")["session_counts"]["stopped"] == 0
 
 
-def test_an_ended_session_names_nobody(sessionrun: Command) -> None:
-    session_id = sessionrun.start({"prompts": ["true"]})
-    assert sessionrun.wait(session_id)["stopped"] == []
-    assert sessionrun.load("list")["sessions"][0]["stopped"] == []
-
-
 @pytest.mark.parametrize("key", ["started", "boot_id", "pid_ns", "pid"])
 def test_a_pid_alone_is_not_believed(key: str) -> None:
     with subprocess.Popen(["sleep", "60"]) as child:

@@ -49,18 +49,6 @@ def test_who_is_not_ready_starts_nothing(sessionrun: Command) -> None:
     assert sessionrun.wait(sessionrun.sessions[-1])["outcome"] == "succeeded"
 
 
-def test_a_new_session_of_an_old_one_asks_too(sessionrun: Command) -> None:
-    configure(sessionrun, mine="! [ -e out ]")
-    session = sessionrun.start([{"prompt": "exit 3", "agent": "mine"}])
-    sessionrun.wait(session)
-    (sessionrun.cwd / "out").touch()
-    done = sessionrun("retry", "--new", session)
-    assert (done.returncode, done.stdout) == (2, "")
-    assert "is not ready" in done.stderr
-    assert len(sessionrun.load("list")["sessions"]) == 1
-    assert sessionrun("retry", "--new", "--no-ready", "--sync", session).returncode == 1
-
-
 def test_several_are_asked_at_once_and_nobody_is_waited_for_longer_than_allowed(tmp_path: Path) -> None:
     stays = tmp_path / "pid"
     slow = {

@@ -15,11 +15,13 @@ from conftest import Command
 from test_looks import BEGAN, make_task, make_view
 
 from sessionrun.client.reading.digest import Excerpt
-from sessionrun.client.report.gathering import MOST_BYTES, Hold, Matter, Shown, Span, find_holds
+from sessionrun.client.reading.runs import Run
+from sessionrun.client.report.gathering import MOST_BYTES, Hold, Matter, Shown, find_holds
 from sessionrun.client.report.markup import tag
 from sessionrun.client.report.overview import Day, gather_days, make_overview_page
 from sessionrun.client.report.page import make_page
-from sessionrun.model.events import Entry, Event, HoldLifted, HoldPlaced
+from sessionrun.model.events import Entry, Event, HoldLifted, HoldPlaced, JobClaimed
+from sessionrun.model.keys import JobKey
 from sessionrun.model.times import parse_time
 
 HOSTILE = (
@@ -59,9 +61,11 @@ def make_shown(num: int, text: str, **values: Any) -> Shown:
     task |= {"landing": {"status": "landed", "reason": text}}
     task["diff_stat"] = {"files": 1, "insertions": 2, "deletions": 3}
     begin = parse_time(BEGAN)
-    spans = [Span("work", 1, 1, begin, begin + 2.0), Span("check", 1, 1, begin + 2.0, None)]
+    work, check = (JobKey("t", 1, 1, phase, 1) for phase in ("work", "check"))
+    first, second = (Entry(0, at, at, JobClaimed(work)) for at in (begin, begin + 2.0))
+    runs = [Run(work, first, second), Run(check, second)]
     whole = Excerpt(text, len(text), False)
-    return Shown(task, (text,), spans, whole, Excerpt(text, 10**6, True), Excerpt(f"+{text}", 100, False))
+    return Shown(task, (text,), runs, whole, Excerpt(text, 10**6, True), Excerpt(f"+{text}", 100, False))
 
 
 def make_matter(*tasks: Shown, **values: Any) -> Matter:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import shutil
 from pathlib import Path
 from typing import Any
 
@@ -21,7 +20,6 @@ from sessionrun.store.session import SessionDir
 GOOD: dict[str, Any] = {"prompts": [{"id": "a", "prompt": "true"}, {"id": "b", "prompt": "true"}]}
 BAD = {"prompts": [{"id": "a", "prompt": "true"}, {"id": "bad", "prompt": "echo why >&2; exit 3"}]}
 CROWD, FAILING = 50, (7, 11, 23, 31, 50)
-RECORDED = Path(__file__).parent / "data" / "recorded" / "before-rooms"
 
 
 class Meter:
@@ -48,32 +46,6 @@ def pair(sessionrun: Command) -> tuple[str, str]:
 def ids_of(record: dict[str, Any]) -> set[str]:
     """The sessions of an object."""
     return {one["session_id"] for one in record["sessions"]}
-
-
-def test_every_verb_prints_an_object_with_its_version_first(sessionrun: Command, pair: tuple[str, str]) -> None:
-    _, bad = pair
-    for words in (
-        ("status", bad),
-        ("status", bad, "bad"),
-        ("results", bad),
-        ("list",),
-        ("overview",),
-        ("explain", bad),
-        ("cost", bad),
-        ("agents",),
-        ("clean", bad, "--dry-run"),
-        ("cancel", bad),
-        ("queue",),
-    ):
-        assert next(iter(sessionrun.load(*words).items())) == ("schema_version", 2), words
-    for words in (("wait", bad), ("wait", bad, "--any"), ("status", "nosuch"), ("list", "--limit", "x")):
-        done = sessionrun(*words, "--json")
-        assert next(iter(json.loads(done.stdout).items())) == ("schema_version", 2), words
-        assert done.stderr == ""
-    lines = sessionrun("logs", bad, "--json").stdout.splitlines()
-    assert [json.loads(line) for line in lines] == [
-        {"schema_version": 2, "id": "bad", "stream": "stderr", "text": "why\n"}
-    ]
 
 
 def test_one_word_for_a_path_and_one_for_a_text(sessionrun: Command, pair: tuple[str, str]) -> None:
@@ -154,18 +126,6 @@ def test_states_of_what_became_of_the_tasks() -> None:
     assert (
         is_in_state(ended, ["succeeded"]) and is_in_state(ended, ["ended"]) and not is_in_state(ended, ["failed"])
     )
-
-
-def test_a_session_of_a_version_without_cursors(sessionrun: Command) -> None:
-    shutil.copytree(RECORDED / "sessions", sessionrun.results)
-    (folder,) = sessionrun.results.iterdir()
-    words = ("wait", folder.name, "--any", "--json")
-    whole = json.loads(sessionrun(*words).stdout)
-    first = whole["tasks"][0]
-    assert "ended_seq" not in (folder / "status.json").read_text()
-    assert len(whole["tasks"]) == whole["total"] > 1
-    rest = json.loads(sessionrun(*words, "--since", str(first["ended_seq"])).stdout)
-    assert [task["id"] for task in rest["tasks"]] == [task["id"] for task in whole["tasks"][1:]]
 
 
 def test_what_agents_pay_that_wait_for_failures(sessionrun: Command) -> None:

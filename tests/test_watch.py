@@ -5,9 +5,7 @@ from __future__ import annotations
 import os
 import re
 import shlex
-import shutil
 import signal
-import subprocess
 import termios
 from pathlib import Path
 from typing import Any
@@ -15,7 +13,7 @@ from typing import Any
 import pytest
 from conftest import Command, eventually
 from terminal import Terminal
-from test_looks import BEGAN, HERE, NOW, RECORDED, make_task, make_view
+from test_looks import BEGAN, NOW, check_screen, make_task, make_view
 
 from sessionrun.cli.board import KEYS, Choice, choose_tasks, draw
 from sessionrun.cli.render import clip, columns
@@ -134,29 +132,8 @@ def test_off_a_terminal_it_is_one_look(sessionrun: Command) -> None:
 @pytest.mark.slow
 @pytest.mark.parametrize("screen", ["80x24", "200x50"])
 def test_the_screen(sessionrun: Command, tmp_path: Path, screen: str) -> None:
-    """A recorded session as tmux shows it; GOLDEN=write renews the files."""
-    if shutil.which("tmux") is None:
-        pytest.skip("tmux is not installed")
-    shutil.copytree(RECORDED, sessionrun.results)
-    width, height = screen.split("x")
-    tmux = ["tmux", "-S", str(tmp_path / "s"), "-f", "/dev/null"]
     script = f"env TZ=UTC LC_ALL=C.UTF-8 {shlex.join(sessionrun.argv)} watch; exec cat"
-    subprocess.run(
-        [*tmux, "-u", "new-session", "-d", "-x", width, "-y", height, script], cwd=sessionrun.cwd, check=True
-    )
-
-    def capture() -> str | None:
-        text = subprocess.run([*tmux, "capture-pane", "-p"], check=True, capture_output=True, text=True).stdout
-        return text.rstrip("\n") + "\n" if "q quit" in text else None
-
-    try:
-        text = eventually(capture)
-    finally:
-        subprocess.run([*tmux, "kill-server"], check=True)
-    golden = HERE / "data" / "looks" / f"watch-{screen}.txt"
-    if os.environ.get("GOLDEN") == "write":
-        golden.write_text(text)
-    assert text == golden.read_text()
+    check_screen(sessionrun, tmp_path, f"watch-{screen}", script, "q quit")
 
 
 def test_what_is_held_and_what_lands_is_said() -> None:

@@ -6,6 +6,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
+from functools import partial
 from pathlib import Path
 from typing import Any, Final, TypeVar
 
@@ -14,6 +15,7 @@ import click
 from sessionrun.cli.options import (
     Count,
     Duration,
+    add_options,
     json_option,
     quiet_option,
     results_dir_option,
@@ -46,15 +48,12 @@ def taken_timeout_option(done: str) -> Callable[[_Command], _Command]:
     )
 
 
-def control_options(command: _Command) -> _Command:
-    """`ID [TASK]...`, selectors and `--timeout`, of every verb that asks for something to be done."""
-    command = taken_timeout_option("it is done")(command)
-    return words_argument(selector_options(command))
+control_options = add_options(words_argument, selector_options, taken_timeout_option("it is done"))
+"""`ID [TASK]...`, selectors and `--timeout`, of every verb that asks for something to be done."""
 
 
-def session_argument(command: _Command) -> _Command:
-    """`ID` of the one session that a verb is about."""
-    return click.argument("session_id", metavar="ID")(command)
+session_argument = click.argument("session_id", metavar="ID")
+"""`ID` of the one session that a verb is about."""
 
 
 def tell_effect(reply: Reply, done: str) -> str:
@@ -91,16 +90,16 @@ def _choose_open(
 
 def ask_each(
     chosen: Chosen,
-    ask: Callable[[SessionDir], Reply],
+    ask: Callable[[SessionDir, tuple[str, ...]], Reply],
     describe: Callable[[Reply], str],
     *,
     waits: bool,
     as_json: bool,
 ) -> int:
-    """Ask each of several sessions, and print what became of it in a line, or nothing; the exit code."""
+    """Ask each of several sessions, or tasks of the only one, and print what became of it; the exit code."""
 
     def act(session: SessionDir) -> Done:
-        reply = ask(session)
+        reply = ask(session, chosen.tasks)
         return Done(
             {**reply.view, "tasks": reply.tasks}, describe(reply), EXIT_TIMEOUT if waits and not reply.taken else 0
         )
@@ -126,8 +125,8 @@ def cancel(now: bool, tree: bool, timeout: float, as_json: bool, **selected: Any
     chosen = _choose_open(**selected)
     nested: set[str] = set()
 
-    def ask(session: SessionDir) -> Reply:
-        names = () if session.session_id in nested else chosen.tasks
+    def ask(session: SessionDir, tasks: tuple[str, ...]) -> Reply:
+        names = () if session.session_id in nested else tasks
         reply = control.cancel(session, names, now=now, timeout_s=timeout)
         shortage = describe_shortage(reply.view)
         if shortage is not None:
@@ -169,12 +168,8 @@ def hold(timeout: float, reason: str | None, as_json: bool, **selected: Any) -> 
 
     What runs goes on: its check is still made, its worktree released.
     """
-    chosen = _choose_open(**selected)
-
-    def ask(session: SessionDir) -> Reply:
-        return control.hold(session, chosen.tasks, reason=reason, timeout_s=timeout)
-
-    return ask_each(chosen, ask, _tell_held, waits=bool(timeout), as_json=as_json)
+    ask = partial(control.hold, reason=reason, timeout_s=timeout)
+    return ask_each(_choose_open(**selected), ask, _tell_held, waits=bool(timeout), as_json=as_json)
 
 
 def _tell_held(reply: Reply) -> str:
@@ -194,12 +189,8 @@ def release(timeout: float, as_json: bool, **selected: Any) -> int:
 
     Without TASK every hold that was asked for ends, and that of a soft budget.  Holds that the machine made stay.
     """
-    chosen = _choose_open(**selected)
-
-    def ask(session: SessionDir) -> Reply:
-        return control.release(session, chosen.tasks, timeout_s=timeout)
-
-    return ask_each(chosen, ask, _tell_released, waits=bool(timeout), as_json=as_json)
+    ask = partial(control.release, timeout_s=timeout)
+    return ask_each(_choose_open(**selected), ask, _tell_released, waits=bool(timeout), as_json=as_json)
 
 
 def _tell_released(reply: Reply) -> str:

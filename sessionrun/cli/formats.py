@@ -8,7 +8,6 @@ from __future__ import annotations
 import re
 import sys
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from datetime import datetime
 from typing import Any, Final, TypeAlias
 
 from sessionrun.cli.render import (
@@ -23,6 +22,7 @@ from sessionrun.cli.render import (
 )
 from sessionrun.client.reading.outputs import iterate_tail
 from sessionrun.client.reading.waiting import has_failed
+from sessionrun.model.times import parse_time
 from sessionrun.store.session import SessionDir
 
 Task: TypeAlias = Mapping[str, Any]
@@ -157,10 +157,10 @@ def _iterate_joblog(view: Mapping[str, Any], tasks: Sequence[Task], read: Read) 
     for task in tasks:
         if task["started_at"] is None or task["status"] != "completed":
             continue
-        began = datetime.fromisoformat(task["started_at"].replace("Z", "+00:00")).timestamp()
         failed = has_failed(task) or task["outcome"] != "succeeded"
         code = task["exit_code"] or int(failed and not task["signal"])  # of a task whose agent ended well, too
         received = len(read(task, "output").encode())
+        began = parse_time(task["started_at"])
         cells = (task["num"], ":", f"{began:.3f}", f"{task['duration_s'] or 0.0:.3f}", 0, received, code)
         yield "\t".join(map(str, (*cells, task["signal"] or 0, escape_line(task["title"])))) + "\n"
 

@@ -149,49 +149,48 @@ Label: Final = partial(Parsed, "label", _parse_label)
 """A label and its value: ``KEY=VALUE``."""
 
 
-def json_option(command: _Command) -> _Command:
-    """`--json`: one JSON value on standard output."""
-    return click.option("--json", "as_json", is_flag=True, help="Print JSON; errors too.")(command)
+def add_options(*options: Callable[[Any], Any]) -> Callable[[_Command], _Command]:
+    """All of these as one, in the order in which help shows them."""
+
+    def add(command: _Command) -> _Command:
+        for option in reversed(options):
+            command = option(command)
+        return command
+
+    return add
 
 
-def results_dir_option(command: _Command) -> _Command:
-    """`--results-dir`, whose default is the configuration's or `./results`."""
-    return click.option(
-        "--results-dir",
-        type=click.Path(file_okay=False, path_type=Path),
-        metavar="DIR",
-        help="Where sessions are kept.  [default: ./results]",
-    )(command)
+json_option = click.option("--json", "as_json", is_flag=True, help="Print JSON; errors too.")
+"""`--json`: one JSON value on standard output."""
+
+results_dir_option = click.option(
+    "--results-dir",
+    type=click.Path(file_okay=False, path_type=Path),
+    metavar="DIR",
+    help="Where sessions are kept.  [default: ./results]",
+)
+"""`--results-dir`, whose default is the configuration's or `./results`."""
+
+cache_dir_option = click.option(
+    "--cache-dir",
+    type=click.Path(file_okay=False, path_type=Path),
+    metavar="DIR",
+    help="Where mirrors and environments are kept.  [default: the user's cache directory]",
+)
+"""`--cache-dir`, whose default is the configuration's or the user's cache directory."""
 
 
-def cache_dir_option(command: _Command) -> _Command:
-    """`--cache-dir`, whose default is the configuration's or the user's cache directory."""
-    return click.option(
-        "--cache-dir",
-        type=click.Path(file_okay=False, path_type=Path),
-        metavar="DIR",
-        help="Where mirrors and environments are kept.  [default: the user's cache directory]",
-    )(command)
+name_options = add_options(
+    click.option("--name", metavar="TEXT", help="A name for the session."),
+    click.option("--label", "labels", multiple=True, metavar="KEY=VALUE", help="Label the session; repeatable."),
+)
+"""`--name` and `--label`, of verbs that start a session of the user's."""
 
+sync_option = click.option("--sync", is_flag=True, help="Follow the session to its end, then print the results.")
+"""`--sync`, of verbs that start a session or let one live again."""
 
-def name_options(command: _Command) -> _Command:
-    """`--name` and `--label`, of verbs that start a session of the user's."""
-    command = click.option(
-        "--label", "labels", multiple=True, metavar="KEY=VALUE", help="Label the session; repeatable."
-    )(command)
-    return click.option("--name", metavar="TEXT", help="A name for the session.")(command)
-
-
-def sync_option(command: _Command) -> _Command:
-    """`--sync`, of verbs that start a session or let one live again."""
-    return click.option("--sync", is_flag=True, help="Follow the session to its end, then print the results.")(
-        command
-    )
-
-
-def quiet_option(command: _Command) -> _Command:
-    """`-q`, of the same verbs."""
-    return click.option("-q", "--quiet", is_flag=True, help="Print the session id alone.")(command)
+quiet_option = click.option("-q", "--quiet", is_flag=True, help="Print the session id alone.")
+"""`-q`, of the same verbs."""
 
 
 def attempt_timeout_option(default: str) -> Callable[[_Command], _Command]:
@@ -205,21 +204,18 @@ def attempt_timeout_option(default: str) -> Callable[[_Command], _Command]:
     )
 
 
-def ready_option(command: _Command) -> _Command:
-    """`--no-ready`, of verbs that start a session."""
-    return click.option(
-        "--no-ready",
-        "ready",
-        is_flag=True,
-        default=True,
-        flag_value=False,
-        help="Do not check first whether agents are signed in and ready.",
-    )(command)
+ready_option = click.option(
+    "--no-ready",
+    "ready",
+    is_flag=True,
+    default=True,
+    flag_value=False,
+    help="Do not check first whether agents are signed in and ready.",
+)
+"""`--no-ready`, of verbs that start a session."""
 
-
-def session_argument(command: _Command) -> _Command:
-    """`ID`: a session's id, an unambiguous beginning of it, its name, or `last`."""
-    return click.argument("session_id", metavar="[ID]", default=LAST)(command)
+session_argument = click.argument("session_id", metavar="[ID]", default=LAST)
+"""`ID`: a session's id, an unambiguous beginning of it, its name, or `last`."""
 
 
 def find_place(view: Mapping[str, Any]) -> str | None:

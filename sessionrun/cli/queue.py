@@ -8,7 +8,7 @@ from typing import Any, Final, TypeVar
 
 import click
 
-from sessionrun.cli.options import json_option, results_dir_option
+from sessionrun.cli.options import add_options, json_option, results_dir_option
 from sessionrun.cli.render import WIDTH, clip, escape, escape_line, print_json, print_table
 from sessionrun.client.queue.feeds import (
     BACKEND_NAMES,
@@ -37,9 +37,8 @@ backend_option = click.option(
 )
 
 
-def queue_options(command: _Command) -> _Command:
-    """`--backend` and `--json`."""
-    return json_option(backend_option(command))
+queue_options = add_options(json_option, backend_option)
+"""`--backend` and `--json`."""
 
 
 def depends_option(text: str) -> Callable[[_Command], _Command]:

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any, Final, TypeVar, get_args
 
 import click
 
-from sessionrun.cli.options import Count, Duration, Load, Moment, ShellCommand, Size
+from sessionrun.cli.options import Count, Duration, Load, Moment, ShellCommand, Size, add_options
 from sessionrun.dialects.own_options import OWN_OPTIONS, SHARED_OPTIONS, OwnOption
 from sessionrun.model.spec import Halt
 
@@ -15,22 +15,6 @@ if TYPE_CHECKING:
     from sessionrun.client.planning.handover import AskedTasks
 
 _Command = TypeVar("_Command", bound=Callable[..., Any])
-
-
-def handing_options(command: _Command) -> _Command:
-    """Those that say tasks, what all tasks have, and when they start."""
-    return _add_all(_HANDING, command)
-
-
-def pace_options(command: _Command) -> _Command:
-    """Those that say how fast a session starts work, and how it stops after failures."""
-    return _add_all(_PACE, command)
-
-
-def _add_all(options: tuple[Callable[[_Command], _Command], ...], command: _Command) -> _Command:
-    for option in reversed(options):
-        command = option(command)
-    return command
 
 
 def take_tasks(options: Mapping[str, Any]) -> AskedTasks | None:
@@ -72,14 +56,6 @@ def _read_value(text: str) -> Any:
         return text
 
 
-def own_options(command: _Command) -> _Command:
-    """The options of all formats, hidden from the help of the verb."""
-    for dialect, options in OWN_OPTIONS.items():
-        for option in reversed(options):
-            command = _add(dialect, option)(command)
-    return command
-
-
 def help_format_options(known: tuple[str, ...]) -> Callable[[_Command], _Command]:
     """``--help-format``."""
     return click.option(
@@ -106,6 +82,10 @@ def _add(dialect: str, option: OwnOption) -> Callable[[_Command], _Command]:
         hidden=True,
         help=text,
     )
+
+
+own_options = add_options(*(_add(dialect, one) for dialect, known in OWN_OPTIONS.items() for one in known))
+"""The options of all formats, hidden from the help of the verb."""
 
 
 def take_own(options: dict[str, Any]) -> dict[str, Any]:
@@ -139,7 +119,7 @@ def print_own_options(context: click.Context, _: click.Parameter, dialect: str |
 _KEYS: Final = ("check", "setup", "rounds", "retries")
 _SAY: Final = ("prompts", "each", "title", "env", "defaults")
 
-_HANDING: Final = (
+handing_options = add_options(
     click.option(
         "--prompt",
         "-p",
@@ -221,8 +201,9 @@ _HANDING: Final = (
         help="Start no task before: 18:30, 2026-11-30T08:00, +2h.",
     ),
 )
+"""Those that say tasks, what all tasks have, and when they start."""
 
-_PACE: Final = (
+pace_options = add_options(
     click.option(
         "--halt",
         type=click.Choice(get_args(Halt)),
@@ -253,4 +234,7 @@ _PACE: Final = (
         help="Let at least this much time pass between two starts of work.",
     ),
 )
-"""Most of both are hidden, for the help of `run` has to fit on a page: the manual has them."""
+"""Those that say how fast a session starts work, and how it stops after failures.
+
+Most of both are hidden, for the help of `run` has to fit on a page: the manual has them.
+"""

@@ -3,57 +3,47 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Any, Final, NamedTuple, TypeVar
+from typing import Any, Final, NamedTuple
 
 import click
 
-from sessionrun.cli.options import Label, Since, Words
+from sessionrun.cli.options import Label, Since, Words, add_options
 from sessionrun.cli.render import escape_line, print_json, unversioned
 from sessionrun.client.reading.selection import STATES, Chosen, Wanted
 from sessionrun.model.errors import SessionrunError
 from sessionrun.store.session import SessionDir
 
-_Command = TypeVar("_Command", bound=Callable[..., Any])
+label_option = click.option(
+    "--label",
+    "labels",
+    type=Label(),
+    multiple=True,
+    metavar="KEY=VALUE",
+    help="Only sessions with this label; repeatable.",
+)
+"""`--label`, which chooses sessions."""
+
+state_option = click.option(
+    "--state",
+    "states",
+    type=Words(STATES),
+    metavar="STATE,...",
+    help="Only sessions in one of these states, such as running or failed (with failed tasks).",
+)
+"""`--state`, which chooses sessions."""
+
+since_option = click.option(
+    "--since", type=Since(), metavar="DATE", help="Only sessions started since then: 2026-11-30, 7d, 12h."
+)
+"""`--since`, which chooses sessions."""
 
 
-def label_option(command: _Command) -> _Command:
-    """`--label`, which chooses sessions."""
-    return click.option(
-        "--label",
-        "labels",
-        type=Label(),
-        multiple=True,
-        metavar="KEY=VALUE",
-        help="Only sessions with this label; repeatable.",
-    )(command)
+selector_options = add_options(label_option, state_option, since_option)
+"""All three."""
 
 
-def state_option(command: _Command) -> _Command:
-    """`--state`, which chooses sessions."""
-    return click.option(
-        "--state",
-        "states",
-        type=Words(STATES),
-        metavar="STATE,...",
-        help="Only sessions in one of these states, such as running or failed (with failed tasks).",
-    )(command)
-
-
-def since_option(command: _Command) -> _Command:
-    """`--since`, which chooses sessions."""
-    return click.option(
-        "--since", type=Since(), metavar="DATE", help="Only sessions started since then: 2026-11-30, 7d, 12h."
-    )(command)
-
-
-def selector_options(command: _Command) -> _Command:
-    """All three."""
-    return label_option(state_option(since_option(command)))
-
-
-def words_argument(command: _Command) -> _Command:
-    """`ID [TASK]...`, or several ids."""
-    return click.argument("words", nargs=-1, metavar="[ID] [TASK]...")(command)
+words_argument = click.argument("words", nargs=-1, metavar="[ID] [TASK]...")
+"""`ID [TASK]...`, or several ids."""
 
 
 def make_wanted(

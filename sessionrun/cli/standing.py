@@ -5,12 +5,12 @@ from __future__ import annotations
 import time
 from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
-from datetime import datetime
 from typing import Any, Final
 
 from sessionrun.cli.render import clip, columns, duration, escape_line, task_word
 from sessionrun.client.reading.eta import estimate_left, is_overtaken
 from sessionrun.client.reading.terse import needs_look
+from sessionrun.model.times import parse_time
 from sessionrun.model.words import tell_counts
 
 SHOWN_TASKS: Final = 20
@@ -41,7 +41,7 @@ def head_line(
     parts = [f"{view['total']} {tasks_word}: {tell_counts(view['counts'])}" if view["total"] else "no task"]
     end = view["ended_at"]
     if view["started_at"]:
-        parts.append(clock(_stamp(end) - _stamp(view["started_at"]) if end else now - _stamp(view["started_at"])))
+        parts.append(clock((parse_time(end) if end else now) - parse_time(view["started_at"])))
     if not end:
         elapsed = elapsed_of(tasks, now)
         left = estimate_left(tasks, elapsed, view["max_parallel"])
@@ -70,14 +70,14 @@ def clock(seconds: float) -> str:
 def elapsed_of(tasks: Sequence[Task], now: float) -> dict[str, float]:
     """For how many seconds each running task has run, by id."""
     running = (task for task in tasks if task["status"] == "running" and task["started_at"])
-    return {task["id"]: max(0.0, now - _stamp(task["started_at"])) for task in running}
+    return {task["id"]: max(0.0, now - parse_time(task["started_at"])) for task in running}
 
 
 def task_details(task: Task, now: float | None = None) -> list[str]:
     """A task's title, how long it took or has run, and its agent and model."""
     seconds = task["duration_s"]
     if task["status"] == "running" and task["started_at"]:
-        seconds = (time.time() if now is None else now) - _stamp(task["started_at"])
+        seconds = (time.time() if now is None else now) - parse_time(task["started_at"])
     who = "/".join(filter(None, (task["agent"], task["model"])))
     return [escape_line(task["title"]), *([] if seconds is None else [duration(seconds)]), *([who] if who else [])]
 
@@ -102,7 +102,3 @@ def choose_shown(tasks: Sequence[Task]) -> tuple[list[Task], str | None]:
         return shown, None
     counts = ", ".join(f"{count} {word}" for word, count in rest.most_common())
     return shown, f"  and {counts} (--tasks shows all)"
-
-
-def _stamp(at: str) -> float:
-    return datetime.fromisoformat(at.replace("Z", "+00:00")).timestamp()

@@ -240,7 +240,7 @@ def _read_settings(file: Path, settings: Mapping[str, Any]) -> dict[str, Any]:
     from sessionrun.dialects.convert import Misfit
 
     try:
-        values = _read_known(settings, _setting_fields())
+        values = read_known(settings, _setting_fields())
     except Misfit as misfit:
         raise _error(file, misfit) from None
     for name in ("results_dir", "worktree_dir", "cache_dir"):
@@ -265,7 +265,7 @@ def _price(file: Path, name: str, table: Any) -> Price:
 
     known = make_fields(input=as_money, cached_input=as_money, output=as_money)
     try:
-        values = _read_known(as_record(table), known)
+        values = read_known(as_record(table), known)
         if not name.strip("* ") or not {"input", "output"} <= set(values):
             raise Misfit("needs a model's name, input = ... and output = ...: US dollars for a million tokens")
         return Price(**values)
@@ -390,7 +390,7 @@ def _make_agent(name: str, table: Mapping[str, Any], base: AgentSpec | None) -> 
     problem = describe_id_problem(name)
     if problem:
         raise Misfit(f"an agent's name {problem}")
-    values = _read_known(table, _agent_fields())
+    values = read_known(table, _agent_fields())
     if base is None and "argv" not in values:
         raise Misfit("needs argv = [PROGRAM, ...], for it is not a built-in agent")
     if base and "env" in values:
@@ -401,7 +401,7 @@ def _make_agent(name: str, table: Mapping[str, Any], base: AgentSpec | None) -> 
     return agent
 
 
-def _read_known(record: Mapping[str, Any], table: Mapping[str, Field]) -> dict[str, Any]:
+def read_known(record: Mapping[str, Any], table: Mapping[str, Field]) -> dict[str, Any]:
     """The values of a table by the names that they have here.
 
     Raises:

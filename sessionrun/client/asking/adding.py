@@ -5,8 +5,9 @@ from __future__ import annotations
 import orjson
 
 from sessionrun.client.asking.control import TAKEN_TIMEOUT_S, Reply
-from sessionrun.client.asking.requests import Refused, ask
+from sessionrun.client.asking.requests import Refused, ask_open
 from sessionrun.client.reading.view import fold_journal, load_view
+from sessionrun.client.reading.waiting import has_ended
 from sessionrun.model.errors import InputError
 from sessionrun.model.events import TasksAdded
 from sessionrun.model.spec import SessionSpec
@@ -21,7 +22,7 @@ def load_open(session: SessionDir) -> SessionSpec:
         InputError: the session has ended.
         StoreError: its files are damaged.
     """
-    if load_view(session)["ended_at"] is not None:
+    if has_ended(load_view(session)):
         raise InputError(_describe_end(session))
     return fold_journal(session)[0].spec
 
@@ -34,20 +35,14 @@ def add(session: SessionDir, addition: TasksAdded, *, timeout_s: float = TAKEN_T
         SessionGone: no process of the session is left; the request stays.
         StoreError: the request cannot be written.
     """
-    record = {
-        "kind": ADD,
-        "tasks": addition.tasks,
-        "agents": addition.agents,
-        "prices": addition.prices,
-        "resources": addition.resources,
-        "leavings": addition.leavings,
-    }
+    names = ("tasks", "agents", "prices", "resources", "leavings")
+    record = {"kind": ADD, **{name: getattr(addition, name) for name in names}}
     if len(orjson.dumps(record)) > MAX_BYTES - 200:
         raise InputError(f"the tasks take more than {MAX_BYTES >> 20} MiB: add fewer at once")
     try:
-        taken = ask(session, record, timeout_s=timeout_s, may_resume=False, is_moot=lambda: _has_ended(session))
+        taken = ask_open(session, record, timeout_s=timeout_s)
     except Refused as error:
-        if _has_ended(session):
+        if has_ended(load_view(session)):
             raise InputError(_describe_end(session)) from None
         raise InputError(f"session {session.session_id} refused the tasks: {error.why}") from None
     view = load_view(session)
@@ -56,10 +51,6 @@ def add(session: SessionDir, addition: TasksAdded, *, timeout_s: float = TAKEN_T
     if taken and len(tasks) < len(ids):  # it ended, and no process was left to take them
         raise InputError(_describe_end(session))
     return Reply(taken, [], view, tasks)
-
-
-def _has_ended(session: SessionDir) -> bool:
-    return load_view(session)["ended_at"] is not None
 
 
 def _describe_end(session: SessionDir) -> str:

@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import NamedTuple
 
 from sessionrun.agents import table
+from sessionrun.client.asking.requests import check_size
 from sessionrun.client.config import load_config
 from sessionrun.client.launching.readiness import check_ready
 from sessionrun.client.notices import notify
@@ -18,7 +19,6 @@ from sessionrun.engine.task import TaskState
 from sessionrun.model.errors import InputError
 from sessionrun.model.events import Change, change_task
 from sessionrun.model.spec import AgentSpec, SessionSpec
-from sessionrun.store.requests import MAX_TEXT
 
 
 class AskedChange(NamedTuple):
@@ -61,12 +61,7 @@ def _check_words(asked: AskedChange) -> None:
     for name, word in asked._asdict().items():
         if word is not None and not word.strip():
             raise InputError(f"--{name} is empty: leave it out, or say which")
-    try:
-        size = len((asked.prompt or "").encode())
-    except UnicodeEncodeError:
-        raise InputError("--prompt is not UTF-8; write it as UTF-8") from None
-    if size > MAX_TEXT:
-        raise InputError(f"--prompt has {size} bytes, and may have {MAX_TEXT}")
+    check_size("--prompt", asked.prompt or "")
 
 
 def _look_ahead(spec: SessionSpec, tasks: Sequence[TaskState], change: Change, *, ready: bool) -> None:

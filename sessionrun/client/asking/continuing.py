@@ -9,7 +9,7 @@ from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 
 from sessionrun.client.asking.control import TAKEN_TIMEOUT_S, Reply, Target
-from sessionrun.client.asking.requests import Refused, ask
+from sessionrun.client.asking.requests import Refused, ask, check_size
 from sessionrun.client.notices import notify
 from sessionrun.client.reading.view import fold_journal
 from sessionrun.model.errors import InputError, SessionrunError
@@ -58,18 +58,9 @@ def check_text(text: str) -> None:
     Raises:
         InputError: it is empty, too long, or no UTF-8.
     """
-    from sessionrun.store.requests import MAX_TEXT
-
     if not text.strip():
         raise InputError("the follow-up is empty: write what the task shall do")
-    try:
-        size = len(text.encode())
-    except UnicodeEncodeError:
-        raise InputError("the follow-up is not UTF-8; write it as UTF-8") from None
-    if size > MAX_TEXT:
-        raise InputError(
-            f"the follow-up has {size} bytes, and may have {MAX_TEXT}: put it into a file and name that"
-        )
+    check_size("the follow-up", text)
 
 
 def _check_branch(spec: SessionSpec, task: TaskState) -> None:

@@ -11,7 +11,7 @@ from collections.abc import Sequence
 from contextlib import suppress
 from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
-from sessionrun.client.asking.requests import Refused, ask, request_cancel
+from sessionrun.client.asking.requests import Refused, ask, ask_open, request_cancel
 from sessionrun.client.lookup import choose_tasks
 from sessionrun.client.notices import notify
 from sessionrun.client.reading.view import fold_journal, load_history, load_view
@@ -173,13 +173,7 @@ def set_width(session: SessionDir, width: int, *, timeout_s: float = TAKEN_TIMEO
     if target.view["ended_at"] is not None:
         raise InputError(f"session {session.session_id} has ended, and nothing of it runs any more")
     try:
-        taken = ask(
-            session,
-            {"kind": "set", "max_parallel": width},
-            timeout_s=timeout_s,
-            may_resume=False,
-            is_moot=lambda: load_view(session)["ended_at"] is not None,
-        )
+        taken = ask_open(session, {"kind": "set", "max_parallel": width}, timeout_s=timeout_s)
     except Refused as error:
         raise InputError(f"session {session.session_id} cannot run {width} tasks at once: {error.why}") from None
     return target.reply(taken=taken)
@@ -195,7 +189,7 @@ def retry(
     ready: bool = True,
     timeout_s: float = TAKEN_TIMEOUT_S,
 ) -> Reply:
-    """Try tasks again, see `find_retried`; the reply has these tasks, or none if there is nothing to retry.
+    """Try tasks again, see `choose_retried`; the reply has these tasks, or none if there is nothing to retry.
 
     With `asked` they get another agent, model or prompt, but not those that come along.  With `ready` such an
     agent is asked first whether it is ready.
@@ -228,24 +222,13 @@ def retry(
     return Reply(taken, before, view, after)
 
 
-def find_retried(
-    session: SessionDir, tasks: Sequence[str] = (), *, failed: bool = False, lost: bool = False
-) -> list[str]:
-    """The ids of the tasks that would be tried again now, with those that come along.
-
-    Without names and flags these are all tasks that failed, timed out, were lost or interrupted.  Named tasks may
-    also have been cancelled or skipped.  Tasks that were skipped because of a retried task come along.
-
-    Raises:
-        InputError: a named task does not exist, or cannot be tried again.
-    """
-    return choose_retried(session, tasks, failed=failed, lost=lost).every
-
-
 def choose_retried(
     session: SessionDir, tasks: Sequence[str] = (), *, failed: bool = False, lost: bool = False
 ) -> Retried:
-    """As `find_retried`, with those that come along apart.
+    """The tasks that would be tried again now.
+
+    Without names and flags these are all tasks that failed, timed out, were lost or interrupted.  Named tasks may
+    also have been cancelled or skipped.  Tasks that were skipped because of a retried task come along.
 
     Raises:
         InputError: a named task does not exist, or cannot be tried again.
@@ -306,16 +289,9 @@ def _load_latest(session: SessionDir) -> View:
 
 def _ask_open(target: Target, record: dict[str, Any], timeout_s: float) -> Reply:
     """Make a request about tasks that have not ended, if there are any."""
-    session = target.session
     is_open = not target.named and bool((target.view.get("feed") or {}).get("open"))
     ended = all(task["status"] == "completed" and not _is_held(task) for task in target.tasks)
-    taken = (ended and not is_open) or ask(
-        session,
-        record,
-        timeout_s=timeout_s,
-        may_resume=False,
-        is_moot=lambda: load_view(session)["ended_at"] is not None,
-    )
+    taken = (ended and not is_open) or ask_open(target.session, record, timeout_s=timeout_s)
     return target.reply(taken=taken)
 
 

@@ -17,8 +17,9 @@ from sessionrun.client.reading.waiting import (
     has_ended,
     wait_until,
 )
-from sessionrun.model.errors import SessionGone, StoreError
+from sessionrun.model.errors import InputError, SessionGone, StoreError
 from sessionrun.store.inbox import NoRoom, drop_request, has_request, send_request
+from sessionrun.store.requests import MAX_TEXT
 from sessionrun.store.session import REFUSED, SessionDir
 
 
@@ -73,6 +74,13 @@ def ask(
     return True
 
 
+def ask_open(session: SessionDir, record: dict[str, Any], *, timeout_s: float) -> bool:
+    """As `ask`, for what only a session that runs can do: none is started for it, and its end makes it moot."""
+    return ask(
+        session, record, timeout_s=timeout_s, may_resume=False, is_moot=lambda: has_ended(load_view(session))
+    )
+
+
 def request_cancel(
     session: SessionDir,
     tasks: list[str],
@@ -98,6 +106,20 @@ def request_cancel(
         return is_done(view) or (view["disk_full"] is not None and has_stopped(session, tasks))
 
     return wait_until(lambda: load_view(session), is_over, timeout_s=left, progress=progress)
+
+
+def check_size(what: str, text: str) -> None:
+    """Check that a text has room in a request.
+
+    Raises:
+        InputError: it is too long, or no UTF-8.
+    """
+    try:
+        size = len(text.encode())
+    except UnicodeEncodeError:
+        raise InputError(f"{what} is not UTF-8; write it as UTF-8") from None
+    if size > MAX_TEXT:
+        raise InputError(f"{what} has {size} bytes, and may have {MAX_TEXT}: put it into a file and name that")
 
 
 def _resume(session: SessionDir, starts: int, *, may_resume: bool) -> int:

@@ -27,9 +27,9 @@ from sessionrun.client.cleaning.removal import (
 )
 from sessionrun.client.lookup import DEFAULT_RESULTS_DIR, find_results_dir, open_session
 from sessionrun.client.notices import notify
-from sessionrun.client.reading.selection import STATES, Wanted
+from sessionrun.client.reading.selection import Wanted
 from sessionrun.client.reading.view import load_or_warn, load_summary_view, load_view
-from sessionrun.model.errors import InputError, JobFileError, SessionrunError
+from sessionrun.model.errors import JobFileError, SessionrunError
 from sessionrun.model.frozen import frozen
 from sessionrun.model.repositories import has_worktree, repository_of
 from sessionrun.model.times import parse_time
@@ -91,7 +91,7 @@ def clean(
     worktrees: bool = False,
     dry_run: bool = False,
 ) -> list[Record]:
-    """Remove sessions that have ended; return what was removed and what stays.  An argument must choose them.
+    """Remove sessions that have ended; return what was removed and what stays.
 
     Args:
         session_ids: ids, beginnings of ids, or names; if such a session stays, a record says why.
@@ -106,14 +106,9 @@ def clean(
 
     Raises:
         SessionNotFound: an id names no session, or several.
-        InputError: there is no such results directory or state, or no argument chooses sessions.
+        InputError: there is no such results directory.
     """
     wanted = Wanted(tuple((labels or {}).items()), (), since)
-    if not session_ids and wanted.is_empty and (states, older_than_s, keep) == (None, None, None):
-        raise InputError("clean: say which sessions: by ids, states, labels, since, older_than_s or keep")
-    unknown = [state for state in states or () if state not in STATES]
-    if unknown:
-        raise InputError(f"clean: no session has the state {unknown[0]!r}; there are: {', '.join(STATES)}")
     folder = find_results_dir(results_dir)
     candidates = find_candidates(_find_sessions(folder, results_dir, session_ids))
     going, staying = choose(

@@ -11,6 +11,7 @@ from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any, Final
 
+from sessionrun.client.config import read_known
 from sessionrun.dialects.convert import (
     Misfit,
     as_choice,
@@ -23,7 +24,7 @@ from sessionrun.dialects.convert import (
     as_whole,
     describe,
 )
-from sessionrun.dialects.fields import Field, read_fields, render_path, suggest
+from sessionrun.dialects.fields import Field, read_fields, render_path
 from sessionrun.dialects.limits import MAX_INPUT_BYTES, Breach, plain
 from sessionrun.dialects.strict_json import parse_json
 from sessionrun.model.errors import InputError
@@ -58,7 +59,7 @@ def find_configuration(top: Path) -> Path | None:
 
 
 def load_configuration(path: Path) -> _Values:
-    """Read a configuration; return values of `Settings` by their names.
+    """Read a configuration; return values of `Settings` and `FeedSpec` by their names.
 
     Raises:
         InputError: it cannot be read, or a key cannot be honoured: which one, and why.
@@ -83,12 +84,8 @@ def load_configuration(path: Path) -> _Values:
 def _read(record: Any, folder: Path) -> _Values:
     if not isinstance(record, Mapping):
         raise Misfit(f"must be an object, not {describe(record)}")
-    unknown: list[tuple[str | int, ...]] = []
     shown = {key: value for key, value in record.items() if not key.startswith(("_", "$"))}
-    values = read_fields(shown, _FIELDS, unknown)
-    if unknown:
-        key = str(unknown[0][0])
-        raise Misfit(f"unknown key{suggest(key, _FIELDS)}", key)
+    values = read_known(shown, _FIELDS)
     values.pop("merge_slot", None)
     values = _settle_agent(values)
     values |= _settle_gates(values)

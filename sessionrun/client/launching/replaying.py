@@ -6,7 +6,6 @@ All of it happens in a directory of its own with a clone of the repository: noth
 from __future__ import annotations
 
 import os
-import subprocess
 import sys
 import uuid
 from collections.abc import Mapping, Sequence
@@ -30,6 +29,7 @@ from sessionrun.model.times import format_time
 from sessionrun.model.words import read_landing
 from sessionrun.runtime.player import name_part, write_recording
 from sessionrun.store.session import SessionDir
+from sessionrun.workspaces.git import Git, GitError
 from sessionrun.workspaces.repository import find_repository
 
 RECORDING: Final = "recording"
@@ -254,13 +254,10 @@ def _clone(repository: Repository, place: Path, origin: Path, landing: Landing |
 
 
 def _git(cwd: Path, *words: str) -> None:
-    program = ["git", "-c", "core.hooksPath=/dev/null", "-c", "advice.detachedHead=false", *words]
-    environ = {**os.environ, "GIT_TERMINAL_PROMPT": "0", "LC_ALL": "C"}
-    done = subprocess.run(program, cwd=cwd, env=environ, stdin=subprocess.DEVNULL, capture_output=True)
-    if done.returncode:
-        lines = done.stderr.decode("utf-8", "replace").strip().splitlines()
-        why = lines[-1] if lines else f"exit code {done.returncode}"
-        raise InputError(f"git {words[0]} failed in {cwd}: {why}")
+    try:
+        Git(cwd, limit_s=None, protocols=("file",))(*words)
+    except GitError as error:
+        raise InputError(f"{error}, in {cwd}") from None
 
 
 def _move_directory(place: Path, old: Repository | None, new: Repository | None, path: str | None) -> str | None:

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import os
 import random
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any, Final, NamedTuple, TypeAlias
 
@@ -95,18 +95,16 @@ def forecast(spec: SessionSpec, past: Mapping[Likeness, Sequence[Past]]) -> Fore
     A draw gives each task what one of those like it took, and the slots and needs say when each of them ends.
     """
     pools = {task.id: past.get(_likeness(spec, task), ()) for task in spec.tasks}
-    if not pools or min(map(len, pools.values())) < LEAST_LIKE:
-        return None
-    rng = random.Random(0)  # the same plan gets the same forecast
     slots = min(spec.resources.get(SLOT) or len(pools), len(pools))
     lengths, costs = [], []
-    for _ in range(max(20, min(DRAWS, WORK // len(pools)))):
-        drawn = {name: rng.choice(pool) for name, pool in pools.items()}
+    for drawn in _draw(pools):
         unmet = {task.id: {need for need in task.needs if need in pools} for task in spec.tasks}
         ends: dict[str, float] = {}
         schedule(unmet, ends, [0.0] * slots, {name: one.seconds for name, one in drawn.items()})
         lengths.append(max(ends.values()))
         costs.append(_add(one.cost_usd for one in drawn.values()))
+    if not lengths:
+        return None
     known = [cost for cost in costs if cost is not None]
     like = sum({id(pool): len(pool) for pool in pools.values()}.values())
     return Forecast(_summarise(lengths), _summarise(known) if len(known) == len(costs) else None, like)
@@ -128,17 +126,22 @@ def foresee_left(
     """
     left = [task for task in tasks if task["status"] != "completed"]
     pools = {task["id"]: _find_pool(task, past) for task in left}
-    if not pools or min(map(len, pools.values())) < LEAST_LIKE:
-        return None
-    rng = random.Random(0)  # the same session gets the same answer
     lengths = []
-    for _ in range(max(20, min(DRAWS, WORK // len(pools)))):
-        drawn = {name: rng.choice(pool).seconds for name, pool in pools.items()}
+    for took in _draw(pools):
+        drawn = {name: one.seconds for name, one in took.items()}
         ends = {name: max(0.0, drawn[name] - ran) for name, ran in elapsed.items() if name in drawn}
         unmet, free_at = lay_out(tasks, ends, slots)
         schedule(unmet, ends, free_at, drawn)
         lengths.append(max(ends.values()))
-    return _summarise(lengths)
+    return _summarise(lengths) if lengths else None
+
+
+def _draw(pools: Mapping[str, Sequence[Past]]) -> Iterator[dict[str, Past]]:
+    """What each task takes, drawn from what those like it took; nothing if too few are like one of them."""
+    if pools and min(map(len, pools.values())) >= LEAST_LIKE:
+        rng = random.Random(0)  # the same plan, or session, gets the same answer
+        for _ in range(max(20, min(DRAWS, WORK // len(pools)))):
+            yield {name: rng.choice(pool) for name, pool in pools.items()}
 
 
 def _find_pool(task: Mapping[str, Any], past: Mapping[Likeness, Sequence[Past]]) -> Sequence[Past]:

@@ -42,16 +42,16 @@ def settle_sandboxes(spec: SessionSpec, policy: str | None, config: Config) -> S
         spec = _wall_hidden_tests(spec)
     if default is None and not list_walled(spec) and (spec.landing is None or spec.landing.sandbox is None):
         return spec
-    tasks = []
-    for num, task in enumerate(spec.tasks, 1):
+
+    def settle(task: TaskSpec, where: str = "") -> TaskSpec:
         sandbox = task.sandbox or default
-        if sandbox is not None and sandbox.policy == "none":
-            sandbox = None
-        task = replace(task, sandbox=sandbox)
+        task = replace(task, sandbox=None if sandbox is None or sandbox.policy == "none" else sandbox)
         problem = _find_problem(spec, task)
         if problem is not None:
-            raise InputError(f"task {num} (ID: {task.id}): {problem}")
-        tasks.append(task)
+            raise InputError(f"{where}{problem}")
+        return task
+
+    tasks = tuple(settle(task, f"task {num} (ID: {task.id}): ") for num, task in enumerate(spec.tasks, 1))
     landing = spec.landing
     if landing is not None:
         gated = landing.sandbox or default
@@ -59,14 +59,7 @@ def settle_sandboxes(spec: SessionSpec, policy: str | None, config: Config) -> S
         if problem is not None:
             raise InputError(f"land: {problem}")
         landing = replace(landing, sandbox=None if gated is None or gated.policy == "none" else gated)
-    template = spec.template and replace(spec.template, sandbox=spec.template.sandbox or default)
-    if template is not None:
-        if template.sandbox is not None and template.sandbox.policy == "none":
-            template = replace(template, sandbox=None)
-        problem = _find_problem(spec, template)
-        if problem is not None:
-            raise InputError(problem)
-    return replace(spec, tasks=tuple(tasks), template=template, landing=landing)
+    return replace(spec, tasks=tasks, template=spec.template and settle(spec.template), landing=landing)
 
 
 def _wall_hidden_tests(spec: SessionSpec) -> SessionSpec:

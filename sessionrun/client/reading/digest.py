@@ -14,11 +14,10 @@ from itertools import islice
 from pathlib import Path
 from typing import Any, Final, NamedTuple
 
-from sessionrun.client.reading.outputs import iterate_chunks
+from sessionrun.client.reading.outputs import find_tail, iterate_chunks, open_output
 from sessionrun.client.reading.telling import add_tellings
 from sessionrun.client.reading.terse import is_fine
 from sessionrun.model.errors import InputError
-from sessionrun.store.files import NotRegular, open_regular
 from sessionrun.store.session import SessionDir
 
 BYTES_PER_TOKEN: Final = 3
@@ -132,15 +131,15 @@ class _Source(NamedTuple):
 
 def _find_source(session: SessionDir, task: Task, frame: Callable[[Shown], int], measure: Measure) -> _Source:
     paths = [session.path / name for name in (task["output"], *(() if is_fine(task) else (task["stderr"],)))]
-    paths = [path for place, path in enumerate(paths) if place == 0 or _size_of(path)]
+    paths = [path for place, path in enumerate(paths) if place == 0 or find_tail(path, 0)]
     needs = [_find_need(path, measure) for path in paths]
-    empty = [Excerpt("", _size_of(path), need > LEAST_TEXT) for path, need in zip(paths, needs, strict=True)]
+    empty = [Excerpt("", find_tail(path, 0), need > LEAST_TEXT) for path, need in zip(paths, needs, strict=True)]
     return _Source(task, paths, needs, frame(Shown(task, *empty)))
 
 
 def _find_need(path: Path, measure: Measure) -> int:
     """How much room a whole file takes: measured, but where it is so long that its size says enough."""
-    size = _size_of(path)
+    size = find_tail(path, 0)
     return size if size > SHORT_BYTES else measure(_read(path, 0, size))
 
 
@@ -184,7 +183,7 @@ def divide(sizes: Sequence[int], room: int) -> list[int]:
 
 def make_excerpt(path: Path, room: int, measure: Measure) -> Excerpt:
     """What of a file fits: all of it, or its beginning, lines that look like errors, and its end."""
-    size = _size_of(path)
+    size = find_tail(path, 0)
     if size <= max(room, SHORT_BYTES):
         whole = _decode(b"".join(iterate_chunks(path)))
         if measure(whole) <= room:
@@ -248,17 +247,6 @@ def find_most(limit: int, fits: Callable[[int], bool]) -> int:
     return max(0, bisect_left(range(limit + 1), True, key=lambda number: not fits(number)) - 1)
 
 
-def _size_of(path: Path) -> int:
-    try:
-        fd = open_regular(path)
-    except (FileNotFoundError, NotRegular):
-        return 0
-    try:
-        return os.fstat(fd).st_size
-    finally:
-        os.close(fd)
-
-
 def _read(path: Path, begin: int, end: int) -> str:
     """The characters between two places of a file; half a character at either place is left out."""
     content = _read_bytes(path, begin, end)
@@ -267,9 +255,8 @@ def _read(path: Path, begin: int, end: int) -> str:
 
 
 def _read_bytes(path: Path, begin: int, end: int) -> bytes:
-    try:
-        fd = open_regular(path)
-    except (FileNotFoundError, NotRegular):
+    fd = open_output(path)
+    if fd is None:
         return b""
     try:
         return os.pread(fd, end - max(0, begin), max(0, begin))

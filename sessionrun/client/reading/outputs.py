@@ -23,7 +23,7 @@ def read_answer(session: SessionDir, task: Mapping[str, Any]) -> str:
 
 def iterate_chunks(path: Path, offset: int = 0) -> Iterator[bytes]:
     """The file's bytes from `offset` on; nothing when it does not exist."""
-    fd = _open(path)
+    fd = open_output(path)
     if fd is None:
         return
     try:
@@ -51,7 +51,7 @@ def decode(chunks: Iterable[bytes]) -> Iterator[str]:
 
 def find_tail(path: Path, lines: int) -> int:
     """The offset at which the last `lines` lines begin, read from the end (a last line may lack its LF)."""
-    fd = _open(path)
+    fd = open_output(path)
     if fd is None:
         return 0
     try:
@@ -74,7 +74,8 @@ def find_tail(path: Path, lines: int) -> int:
         os.close(fd)
 
 
-def _open(path: Path) -> int | None:
+def open_output(path: Path) -> int | None:
+    """A descriptor of the file; None if there is none, or something else lies there."""
     try:
         return open_regular(path)
     except (FileNotFoundError, NotRegular):

@@ -22,7 +22,7 @@ Task = Mapping[str, Any]
 
 def draw_timeline(tasks: Sequence[Shown], began: float, ended: float, holds: Sequence[Hold] = ()) -> Markup | None:
     """A bar for each job, in the colour of its phase, below them one for each hold; None if there is neither."""
-    rows = [shown for shown in tasks if shown.spans]
+    rows = [shown for shown in tasks if shown.runs]
     if not rows and not holds:
         return None
     scale = (WIDTH - LABEL - 10) / max(0.001, ended - began)
@@ -35,10 +35,10 @@ def draw_timeline(tasks: Sequence[Shown], began: float, ended: float, holds: Seq
 
     for row, shown in enumerate(rows):
         bars.append(_word(0, row * ROW + 13, f"{shown.task['num']} {shown.task['title']}"))
-        for span in shown.spans:
-            end = ended if span.end is None else span.end
-            label = f"{shown.task['id']}: {span.phase}, attempt {span.attempt}, round {span.round}"
-            draw(row, span.begin, end, f"{label}: {end - span.begin:.1f} s", span.phase)
+        for run in shown.runs:
+            begin, end = run.begin.at if run.begin else began, run.end.at if run.end else ended
+            label = f"{shown.task['id']}: {run.key.phase}, attempt {run.key.attempt}, round {run.key.round}"
+            draw(row, begin, end, f"{label}: {end - begin:.1f} s", run.key.phase)
     for row, hold in enumerate(holds, len(rows)):
         name = f"held: {hold.resource}"
         bars.append(_word(0, row * ROW + 13, name))

@@ -8,7 +8,7 @@ from typing import Any, Final, NamedTuple
 
 from sessionrun.client.reading.changes import patch_path
 from sessionrun.client.reading.digest import Excerpt, make_excerpt
-from sessionrun.client.reading.runs import find_runs
+from sessionrun.client.reading.runs import Run, find_runs
 from sessionrun.client.reading.telling import add_tellings
 from sessionrun.client.reading.view import load_history
 from sessionrun.model.errors import InputError
@@ -26,22 +26,12 @@ LEAST_OF_A_TASK: Final = 600
 _NOTHING: Final = Excerpt("", 0, False)
 
 
-class Span(NamedTuple):
-    """When a job of a task ran (wall time); `end` None: it has not ended."""
-
-    phase: str
-    attempt: int
-    round: int
-    begin: float
-    end: float | None
-
-
 class Shown(NamedTuple):
-    """What is shown of one task beside its view."""
+    """What is shown of one task beside its view; `runs` are its jobs that have begun."""
 
     task: Mapping[str, Any]
     prompts: tuple[str, ...]
-    spans: list[Span]
+    runs: list[Run]
     answer: Excerpt
     errors: Excerpt
     patch: Excerpt
@@ -78,11 +68,13 @@ def gather(session: SessionDir, details_of: Callable[[Mapping[str, Any]], bool] 
     tasks = view["tasks"]
     chosen = {task["id"] for task in tasks if details_of is None or details_of(task)}
     specs = load_tasks(session) if chosen else {}
-    spans = find_spans(entries)
+    runs: dict[str, list[Run]] = {}
+    for key, run in find_runs(entries).items():
+        runs.setdefault(key.task, []).extend([run] if run.begin is not None else [])
     room = max(LEAST_OF_A_TASK, min(MOST_OF_A_TASK, MOST_BYTES // max(1, len(chosen))))
 
     def show(task: dict[str, Any]) -> Shown:
-        ran = spans.get(task["id"], [])
+        ran = runs.get(task["id"], [])
         if task["id"] not in chosen:
             return Shown(task, (), ran, _NOTHING, _NOTHING, _NOTHING)
         spec = specs.get(task["id"])
@@ -118,16 +110,6 @@ def write_page(path: Path, page: bytes) -> None:
 
 def _take(path: Path, room: int) -> Excerpt:
     return make_excerpt(path, room, lambda text: len(text.encode("utf-8", "backslashreplace")))
-
-
-def find_spans(entries: Sequence[Entry]) -> dict[str, list[Span]]:
-    """When each job ran, by task, from the journal."""
-    spans: dict[str, list[Span]] = {}
-    for key, run in find_runs(entries).items():
-        if run.begin is not None:
-            span = Span(key.phase, key.attempt, key.round, run.begin.at, run.end.at if run.end else None)
-            spans.setdefault(key.task, []).append(span)
-    return spans
 
 
 def find_holds(entries: Sequence[Entry]) -> list[Hold]:

@@ -252,6 +252,20 @@ def parent_of(process: psutil.Process) -> psutil.Process | None:
         return None
 
 
+def pick(chain: Sequence[psutil.Process], which: str) -> list[psutil.Process]:
+    """The `root`, `keeper` or `link` of a node's processes.
+
+    Root and keeper look alike: one of them is found only if both are there.
+    """
+    roots = [one for one in chain if "__main__.py" in words_of(one)]
+    parents = [parent_of(one) for one in roots]
+    return {
+        "root": [one for one in roots if one in parents],
+        "keeper": [one for one, parent in zip(roots, parents, strict=True) if parent in roots],
+        "link": [one for one in chain if one not in roots and " -c " in words_of(one)],
+    }[which]
+
+
 def processes_of(path: str) -> list[psutil.Process]:
     """The processes whose command line names a path."""
     found = []
@@ -348,14 +362,7 @@ class RealCluster:
 
     def find_chain(self, name: str, which: str) -> list[psutil.Process]:
         """A node's root, keeper or link, if it is there."""
-        chain = processes_of(str(self.site(name)))
-        roots = [one for one in chain if "__main__.py" in words_of(one)]
-        parents = [parent_of(one) for one in roots]
-        return {
-            "root": [one for one in roots if one in parents],
-            "keeper": [one for one in roots if one not in parents],
-            "link": [one for one in chain if one not in roots and " -c " in words_of(one)],
-        }[which]
+        return pick(processes_of(str(self.site(name))), which)
 
     def kill_all(self, name: str) -> None:
         """kill -9 of all processes of a node, with what runs there, as a power cut does."""

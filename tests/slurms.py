@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import os
 import shutil
 import signal
@@ -199,9 +198,3 @@ def real_slurm(nodes: int = 2, cpus: int = 8) -> Iterator[RealSlurm]:
     finally:
         slurm.close()
         shutil.rmtree(place, ignore_errors=True)
-
-
-def load(path: Path) -> dict[str, object]:
-    """A record that a node left."""
-    found: dict[str, object] = json.loads(path.read_text())
-    return found

@@ -24,7 +24,7 @@ from typing import Any
 
 import psutil
 import pytest
-from clusters import SHORT_WORDS, RealCluster, find_own_address, kill_and_wait, real_cluster
+from clusters import SHORT_WORDS, RealCluster, find_own_address, kill_and_wait, marker_of, real_cluster
 from conftest import Command, eventually, slow_seed
 from stages import git
 from test_silence import AGENT as LINGERING
@@ -382,8 +382,7 @@ def test_with_keeper_and_root_stopped_the_worker_ends_the_jobs_with_the_lease(se
             process.send_signal(signal.SIGSTOP)
         view = cluster.command.wait(session_id)
         assert (view["outcome"], view["tasks"][0]["outcome"]) == ("failed", "lost")
-        marker = f"/{session_id}/"
-        assert not [p for p in psutil.process_iter() if marker in _environ(p).get("SESSIONRUN_JOB", "")]
+        assert not [one for one in psutil.process_iter() if f"/{session_id}/" in marker_of(one)]
         for process in stopped:
             with suppress(psutil.Error):
                 process.send_signal(signal.SIGCONT)
@@ -457,15 +456,7 @@ def test_cancel_ends_the_whole_tree_on_the_node(cluster: RealCluster) -> None:
     view = cluster.command.wait(session_id)
     assert view["tasks"][0]["outcome"] == "cancelled"
     assert time.monotonic() - begun < 60
-    marker = f"/{session_id}/"
-    assert not [p for p in psutil.process_iter() if marker in _environ(p).get("SESSIONRUN_JOB", "")]
-
-
-def _environ(process: psutil.Process) -> dict[str, str]:
-    try:
-        return dict(process.environ()) if process.status() != psutil.STATUS_ZOMBIE else {}
-    except psutil.Error:
-        return {}
+    assert not [one for one in psutil.process_iter() if f"/{session_id}/" in marker_of(one)]
 
 
 @pytest.mark.slow

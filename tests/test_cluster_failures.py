@@ -22,9 +22,9 @@ import psutil
 import pytest
 from clusters import marker_of, words_of
 from conftest import Command, eventually, slow_seed
+from machines import Machines, find_overlaps, read_times, three_machines, write_log_program
 from stages import git
 from test_cluster import make_repository
-from test_cluster_network import Machines, find_overlaps, read_times, three_machines, write_log_program
 
 from sessionrun.client.reading.view import load_history, load_view
 from sessionrun.model.events import Entry, JobClaimed, JobFinished, JobLost
@@ -141,18 +141,23 @@ def send(processes: list[psutil.Process], number: int) -> None:
             os.kill(process.pid, number)
 
 
-def kill_supervisor(run: Run, machine: str) -> Undo:
-    command = Command(run.repository, run.repository / "results")
-    chain: list[int] = []
+def kill_of_session(place: int) -> Callable[[Run, str], Undo]:
+    """kill -9 of the session's keeper (1) or supervisor (2)."""
 
-    def look() -> bool:
-        with suppress(AssertionError, psutil.Error, ValueError):
-            chain[:] = command.chain(run.session_id)
-        return bool(chain)
+    def begin(run: Run, machine: str) -> Undo:
+        command = Command(run.repository, run.repository / "results")
+        chain: list[int] = []
 
-    eventually(look)
-    os.kill(chain[2], signal.SIGKILL)
-    return nothing
+        def look() -> bool:
+            with suppress(AssertionError, psutil.Error, ValueError):
+                chain[:] = command.chain(run.session_id)
+            return bool(chain)
+
+        eventually(look)
+        os.kill(chain[place], signal.SIGKILL)
+        return nothing
+
+    return begin
 
 
 def cut(run: Run, machine: str) -> Undo:
@@ -230,7 +235,8 @@ def make_failures(choose: random.Random) -> dict[str, Failure]:
         "kill root": Failure(kill("root")),
         "kill root and keeper": Failure(kill("root", "keeper")),
         "kill link": Failure(kill("link")),
-        "kill supervisor": Failure(kill_supervisor, head),
+        "kill supervisor": Failure(kill_of_session(2), head),
+        "kill the session's keeper": Failure(kill_of_session(1), head),
         "kill scheduler, long lease": Failure(kill("scheduler"), head),
         "kill scheduler, short lease": Failure(kill("scheduler"), head),
         "cut within the lease": Failure(cut, lasts=(6.0, 8.0)),
@@ -262,6 +268,7 @@ def make_row(name: str, choose: random.Random) -> Row:
         "kill root and keeper": replace(harmless, losing=(UNSEEN,)),
         "kill link": harmless,
         "kill supervisor": harmless,
+        "kill the session's keeper": harmless,
         "kill scheduler, long lease": replace(harmless, faults=2),
         "cut within the lease": replace(harmless, lease_s=30),
     }.get(name, Row(only))

@@ -19,7 +19,6 @@ from conftest import eventually, is_gone, slow
 from sessionrun.cluster.messages import KILL, key_of
 from sessionrun.cluster.timers import Timers
 from sessionrun.runtime.executors.protocol import Exit
-from sessionrun.runtime.keeper.watcher import Watcher
 from sessionrun.runtime.node.directory import load_site, open_node
 from sessionrun.runtime.node.spool import Spool
 from sessionrun.store import processes
@@ -120,23 +119,14 @@ def test_with_the_lease_its_jobs_end_whatever_they_ignore(nodes: list[NodeUnderT
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("watcher", ["root", "bridge"])
-def test_the_other_watchers_end_jobs_where_the_keeper_cannot(
-    watcher: str, nodes: list[NodeUnderTest], own_place: Path
-) -> None:
+def test_the_root_ends_jobs_where_the_keeper_cannot(nodes: list[NodeUnderTest], own_place: Path) -> None:
     node = begin(nodes, own_place)
     job = node.submit("t", *stubborn())
     node.pump(lambda: node.text(job) == b"up\nup\n")
-    root, keeper = node.root(), node.keeper()
+    keeper = node.keeper()
     node.shorten_lease()
     os.kill(keeper.pid, signal.SIGSTOP)
-    if watcher == "bridge":
-        os.kill(root.pid, signal.SIGSTOP)
-        bridge = Watcher(node.site.path, 1.0)
-        eventually(lambda: bridge.look() and not node.jobs(job))
-        os.kill(root.pid, signal.SIGCONT)  # which then ends the keeper, as it is stopped, and starts another
-    else:
-        eventually(lambda: not node.jobs(job) and not keeper.is_running())
+    eventually(lambda: not node.jobs(job) and not keeper.is_running())
     node.pump(lambda: job in node.ends)
     assert node.ends[job]["kind"] == "lease"
     assert node.ledger_words(job).startswith("CTSO")
@@ -178,34 +168,29 @@ def test_an_order_that_comes_again_starts_nothing(nodes: list[NodeUnderTest], ow
     assert ran.read_text() == "x\n" and node.ledger_words(job) == "CTSXZAA"
 
 
-def test_a_damaged_order_never_runs_and_writes_nothing_elsewhere(
+def test_a_refused_order_never_runs_writes_nothing_elsewhere_and_sends_nothing_back(
     nodes: list[NodeUnderTest], own_place: Path
 ) -> None:
     node = begin(nodes, own_place)
+    brought = {"jobs/t/file": base64.b64encode(b"brought\n").decode()}
     damaged: list[dict[str, object]] = [
         {"files": {"../../evil": ""}},
         {"files": {"/etc/evil": ""}},
         {"stdout": "../out"},
         {"argv": None},
         {"files": 5},
+        {"files": brought, "env": {"KEY": "{env:NOT_SET_ANYWHERE}"}},
     ]
     for number, order in enumerate(damaged):
         job = node.submit(f"t{number}", "/bin/true", **order)
         node.pump(lambda job=job: job in node.ends)  # type: ignore[misc]
         end = node.ends[job]
-        assert (end["kind"], end["verdict"]) == ("lost", "void") and "order cannot be used" in end["reason"]
-        assert node.ledger_words(job) == ""
+        if "env" in order:
+            assert (end["kind"], end["wait_status"]) == ("exit", None) and "NOT_SET_ANYWHERE" in end["detail"]
+        else:
+            assert (end["kind"], end["verdict"]) == ("lost", "void") and "order cannot be used" in end["reason"]
+        assert node.ledger_words(job) == "" and end["files"] == {}
     assert "evil" not in {name for _, folders, files in os.walk(own_place) for name in (*folders, *files)}
-
-
-def test_a_refused_order_sends_nothing_of_what_it_brought_back(
-    nodes: list[NodeUnderTest], own_place: Path
-) -> None:
-    node = begin(nodes, own_place)
-    file = base64.b64encode(b"brought\n").decode()
-    job = node.submit("t", "/bin/true", env={"KEY": "{env:NOT_SET_ANYWHERE}"}, files={"jobs/t/file": file})
-    node.pump(lambda: job in node.ends)
-    assert "NOT_SET_ANYWHERE" in node.ends[job]["detail"] and node.ends[job]["files"] == {}
 
 
 def test_a_job_that_comes_again_before_its_folder_is_removed_has_all_of_its_files(own_place: Path) -> None:
@@ -262,29 +247,22 @@ def test_a_job_that_cannot_be_noted_is_given_back_and_never_starts(
     assert node.ends[other]["wait_status"] == 0 and node.text(job) == b""
 
 
-def test_a_node_whose_slots_are_all_in_use_hears_that_a_job_is_to_end(
+def test_a_node_whose_slots_are_all_in_use_hears_of_a_stop_and_started_again_has_those_that_it_is_given_then(
     nodes: list[NodeUnderTest], own_place: Path
 ) -> None:
     node = begin(nodes, own_place, slots=1)
     job = node.submit("t", "/bin/sh", "-c", "echo up; sleep 300")
     node.pump(lambda: node.text(job) == b"up\n")
-    node.head.stop(job, KILL)
-    node.pump(lambda: job in node.ends)
-    assert node.ends[job]["wait_status"] == signal.SIGKILL
-
-
-def test_a_node_that_is_started_again_has_the_slots_that_it_is_given_then(
-    nodes: list[NodeUnderTest], own_place: Path
-) -> None:
-    node = begin(nodes, own_place, slots=1)
-    job = node.submit("t", "/bin/sh", "-c", "echo up; sleep 300")
-    node.pump(lambda: node.text(job) == b"up\n")
-    open_node(own_place / "nodes", "n", 3)
+    open_node(own_place / "nodes", "n", 2)
     node.disconnect()
-    node.pump(lambda: node.permits.nodes[node.site.node_id].slots == 3)
-    other = node.submit("u", "/bin/sh", "-c", "echo ran")
-    node.pump(lambda: other in node.ends)
+    node.pump(lambda: node.permits.nodes[node.site.node_id].slots == 2)
+    other = node.submit("u", "/bin/sh", "-c", "echo up; sleep 300")
+    node.pump(lambda: node.text(other) == b"up\n")
     assert job not in node.ends
+    for each in (job, other):
+        node.head.stop(each, KILL)
+        node.pump(lambda each=each: each in node.ends)  # type: ignore[misc]
+        assert node.ends[each]["wait_status"] == signal.SIGKILL
 
 
 @pytest.mark.slow

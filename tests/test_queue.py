@@ -3,16 +3,13 @@
 from __future__ import annotations
 
 import json
-import os
 import re
-import signal
 import subprocess
 import sys
 from pathlib import Path
 from typing import Any
 
 import pytest
-from calls import Calls, needs_calls, run_program
 from hypothesis import given
 from hypothesis import strategies as st
 from queue_contract import ANN, BOB, check_feed, create, ready
@@ -20,7 +17,7 @@ from queue_contract import ANN, BOB, check_feed, create, ready
 from sessionrun.model.errors import InputError
 from sessionrun.queue import entries
 from sessionrun.queue.feed import Feed
-from sessionrun.queue.file import PLACE, FileFeed
+from sessionrun.queue.file import FileFeed
 from sessionrun.queue.graph import find_circle
 from sessionrun.queue.lists import parse_list
 from sessionrun.queue.place import LOCK_NAME, find_place
@@ -248,32 +245,6 @@ def test_several_processes_lose_no_task_and_share_none(feed: FileFeed) -> None:
     assert [task.id for task in tasks] == [f"task-{n}" for n in range(1, len(tasks) + 1)]
     assert {task.status for task in tasks} == {"closed"}
     assert sorted(name for names in done for name in names) == sorted(task.id for task in tasks)
-
-
-DIE = """
-import sys
-from pathlib import Path
-from sessionrun.queue.file import FileFeed
-from sessionrun.queue.place import find_place
-from sessionrun.queue.task import Draft
-
-FileFeed(find_place(Path())).create([Draft("second")])
-"""
-
-
-@needs_calls
-@pytest.mark.parametrize(
-    ("rule", "is_there"),
-    [("write:1:half", False), ("sync:1:kill", False), ("rename:1:kill", False), ("rename:1:after", True)],
-)
-def test_a_writer_that_is_killed(feed: FileFeed, tmp_path: Path, rule: str, is_there: bool) -> None:
-    create(feed, "first")
-    calls = Calls(tmp_path / "calls", f"queue:{rule}")
-    assert run_program(DIE, environ=calls.environ("queue")).returncode == -signal.SIGKILL
-    assert [task.title for task in feed.load()] == ["first", "second"][: 1 + is_there]
-    create(feed, "third")
-    assert [task.title for task in feed.load()] == ["first", *["second"] * is_there, "third"]
-    assert sorted(os.listdir(feed.place.parent)) == [f".{LOCK_NAME}", PLACE]
 
 
 def test_a_refused_change_writes_nothing(feed: FileFeed) -> None:

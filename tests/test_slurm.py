@@ -20,7 +20,7 @@ import pytest
 from clusters import marker_of
 from conftest import Command, eventually, slow_seed
 from executor_contract import check_executor
-from slurms import RealSlurm, find_missing, load, real_slurm
+from slurms import RealSlurm, find_missing, real_slurm
 from test_dispatch import WORKER, Dispatcher, write
 from test_prove import CHECK, FIX
 from test_prove import make_repository as make_tested_repository
@@ -38,7 +38,7 @@ from sessionrun.runtime.slurm.desk import Desk, Submission
 from sessionrun.runtime.slurm.executor import SlurmExecutor, find_poll
 from sessionrun.runtime.slurm.on_node import make_job_environment
 from sessionrun.runtime.slurm.programs import SlurmFault, find_complaint
-from sessionrun.runtime.slurm.records import BEGUN, ENDED, Records
+from sessionrun.runtime.slurm.records import BEGUN, ENDED, Records, load, load_if_there
 from sessionrun.runtime.slurm.states import MEANINGS, Row, describe, parse_answering, parse_rows
 from sessionrun.store.session import SessionDir
 
@@ -239,11 +239,9 @@ def test_a_batch_is_one_submission_and_all_jobs_are_one_question(
 ) -> None:
     assert submit(desk, session, "a", "b", "c") == []
     batch = session.path / "slurm" / "batch-1-1.json"
-    assert [job["key"] for job in json.loads(batch.read_text())["jobs"]] == [
-        "a/1/1/work/1",
-        "b/1/1/work/1",
-        "c/1/1/work/1",
-    ]
+    jobs = json.loads(batch.read_text())["jobs"]
+    assert [parse_job_key(job["key"]) for job in jobs] == [key(name) for name in "abc"]
+    assert [job["folder"] for job in jobs] == [f"jobs/{name}/a1-r1-work" for name in "abc"]
     assert stat.S_IMODE(batch.stat().st_mode) == 0o600
     assert len(words.commands("sbatch")) == 1 and "--array=0-2" in words.commands("sbatch")[0]
     words.rows = [f"12|{place}|RUNNING|n1|{PREFIX}1-1|None" for place in range(3)]
@@ -475,11 +473,11 @@ def test_what_runs_where_and_how_large_an_array_is(session: SessionDir) -> None:
 
 def test_a_claim_is_taken_once(session: SessionDir) -> None:
     assert begin(session) and not begin(session)
-    claim = records(session).load_claim()
-    assert claim is not None and claim["by"] == "node"
-    (session.job_path(key()) / "slurm-claim.json").write_text("[]")
+    claim = records(session).claim_path
+    assert load(claim)["by"] == "node"
+    claim.write_text("[]")
     with pytest.raises(ValueError, match="holds no object"):
-        records(session).load_claim()
+        load_if_there(claim)
 
 
 # --- what runs around a job, without Slurm ---
@@ -681,34 +679,6 @@ def test_forty_tasks_are_one_array_with_so_many_at_once(slurm: RealSlurm, sessio
 
 
 @real
-def test_worktrees(slurm: RealSlurm, sessionrun: Command) -> None:
-    repository = sessionrun.cwd
-
-    def git(*words: str) -> str:
-        argv = ["git", "-c", "user.name=a", "-c", "user.email=a@b", *words]
-        return subprocess.run(argv, cwd=repository, check=True, capture_output=True, text=True).stdout.strip()
-
-    git("init", "-q", "-b", "main")
-    (repository / "f").write_text("base\n")
-    git("add", "f")
-    git("commit", "-q", "-m", "base")
-    plan = [
-        {"id": "one", "prompt": "echo one >> f"},
-        {
-            "id": "two",
-            "prompt": "echo two > two; git add two; git -c user.name=a -c user.email=a@b commit -qm mine",
-        },
-        {"id": "three", "prompt": "cat f two > three", "needs": ["one", "two"], "check": "grep two three"},
-    ]
-    view = sessionrun.wait(start(sessionrun, plan, "--worktree"))
-    assert view["outcome"] == "succeeded", [task["reason"] for task in view["tasks"]]
-    tasks = {task["id"]: task for task in view["tasks"]}
-    assert all(git("rev-parse", task["branch"]) == task["commit"] for task in tasks.values())
-    assert git("show", f"{tasks['three']['branch']}:three") == "base\none\ntwo"
-    assert git("worktree", "list").count("\n") == 0
-
-
-@real
 def test_what_any_session_can(slurm: RealSlurm, sessionrun: Command) -> None:
     """A queue in worktrees that stay, a proof, and a repository of a task's own."""
     make_tested_repository(sessionrun.cwd)
@@ -723,10 +693,25 @@ def test_what_any_session_can(slurm: RealSlurm, sessionrun: Command) -> None:
         {"id": "good", "prompt": FIX, "check": [CHECK], "prove": True},
         {"id": "weak", "prompt": "touch tests/skip", "check": [CHECK], "prove": True},
         {"id": "own", "prompt": "cat src/answer > seen", "repo": "."},
+        {
+            "id": "mine",
+            "prompt": "echo two > two; git add two; git -c user.name=a -c user.email=a@b commit -qm mine",
+        },
+        {
+            "id": "joins",
+            "prompt": "cat src/answer two > three",
+            "needs": ["good", "mine"],
+            "check": "grep two three",
+        },
     ]
-    good, weak, own = sessionrun.wait(start(sessionrun, plan, "--worktree"))["tasks"]
+    good, weak, own, mine, joins = sessionrun.wait(start(sessionrun, plan, "--worktree"))["tasks"]
     assert (good["proof"], weak["proof"], own["outcome"]) == ("proved", "weakened", "succeeded")
     assert project.git("show", f"{own['branch']}:seen") == "bad"
+    assert [mine["outcome"], joins["outcome"]] == ["succeeded"] * 2, (mine["reason"], joins["reason"])
+    assert project.git("show", f"{joins['branch']}:three").split()[-1] == "two"
+    assert all(
+        project.git("rev-parse", task["branch"]) == task["commit"] for task in (good, weak, own, mine, joins)
+    )
 
 
 @real
@@ -801,26 +786,6 @@ def test_the_configuration_names_slurm(slurm: RealSlurm, sessionrun: Command) ->
 
 
 @real
-def test_the_supervisor_is_killed(slurm: RealSlurm, sessionrun: Command) -> None:
-    names = ("a", "b", "c")
-    session_id = start(sessionrun, waiting(sessionrun, *names))
-    eventually(lambda: is_up(sessionrun, session_id, *names))
-    first = sessionrun.supervisor(session_id)
-    os.kill(first, signal.SIGKILL)
-    let_go(sessionrun, "a")
-    eventually(lambda: "down" in text(sessionrun, session_id, "a"))
-    eventually(lambda: sessionrun.supervisor(session_id) != first)
-    sessionrun.kill_chain(session_id)
-    let_go(sessionrun, "b")
-    eventually(lambda: "down" in text(sessionrun, session_id, "b"))
-    assert sessionrun("resume", session_id).returncode == 0
-    let_go(sessionrun, "c")
-    view = sessionrun.wait(session_id)
-    assert [(task["outcome"], task["attempt"]) for task in view["tasks"]] == [("succeeded", 1)] * 3
-    assert all(text(sessionrun, session_id, name) == "up\ndown\n" for name in names)
-
-
-@real
 @pytest.mark.parametrize("late", [False, True])
 def test_the_supervisor_is_killed_while_it_submits(
     late: bool, slurm: RealSlurm, sessionrun: Command, monkeypatch: pytest.MonkeyPatch
@@ -865,7 +830,7 @@ def test_whatever_is_killed_no_job_begins_twice(slurm: RealSlurm, sessionrun: Co
     seed = slow_seed()
     say(f"seed {seed}")
     chance = random.Random(seed)
-    script = f'echo "$SESSIONRUN_JOB" >> {sessionrun.cwd}/ran; sleep 0.{{}}'
+    script = f'echo "$SESSIONRUN_JOB" >> {sessionrun.cwd}/ran; sleep 0.{{}}; echo fine'
     plan = [{"id": f"t{number}", "prompt": script.format(chance.randrange(10))} for number in range(30)]
     session_id = start(sessionrun, plan, "--max-parallel", "6")
     for number in range(8):
@@ -873,14 +838,20 @@ def test_whatever_is_killed_no_job_begins_twice(slurm: RealSlurm, sessionrun: Co
         sessionrun.until(session_id, lambda view, least=least: view["successful"] >= least)  # type: ignore[misc]
         with suppress(psutil.Error, AssertionError, ProcessLookupError):  # one of them is being started again
             os.kill(chance.choice(sessionrun.chain(session_id)[1:]), signal.SIGKILL)
+        if number == 4:  # all of them, until its jobs have ended
+            sessionrun.kill_chain(session_id)
+            eventually(lambda: not jobs_left(session_id))
+            assert sessionrun("resume", session_id).returncode == 0
     view = sessionrun.wait(session_id)
     assert [(task["outcome"], task["attempt"]) for task in view["tasks"]] == [("succeeded", 1)] * 30
+    assert {text(sessionrun, session_id, task["id"]) for task in view["tasks"]} == {"fine\n"}
     ran = (sessionrun.cwd / "ran").read_text().split()
     assert len(ran) == 30 and len({word.split("/")[1] for word in ran}) == 30
 
 
 @real
 def test_the_controller_is_restarted(own_slurm: RealSlurm, sessionrun: Command) -> None:
+    """Without one a session that runs goes on, and none is launched."""
     names = ("a", "b")
     session_id = start(sessionrun, waiting(sessionrun, *names))
     eventually(lambda: is_up(sessionrun, session_id, *names))
@@ -888,6 +859,9 @@ def test_the_controller_is_restarted(own_slurm: RealSlurm, sessionrun: Command) 
     let_go(sessionrun, "a")
     sessionrun.until(session_id, lambda view: view["successful"] == 1)  # by its record alone
     eventually(lambda: "Slurm does not answer" in log(sessionrun, session_id), timeout_s=90)
+    done = sessionrun("--agent", "shell", "-p", "true", "--cluster", "slurm")
+    assert (done.returncode, done.stdout) == (2, "") and "--cluster slurm: " in done.stderr
+    assert len(done.stderr.splitlines()) == 1 and len(list(sessionrun.results.glob("session-*"))) == 1
     own_slurm.start_controller()
     let_go(sessionrun, "b")
     view = sessionrun.wait(session_id)
@@ -895,58 +869,27 @@ def test_the_controller_is_restarted(own_slurm: RealSlurm, sessionrun: Command) 
 
 
 @real
-def test_no_controller_is_said_at_the_launch(own_slurm: RealSlurm, sessionrun: Command) -> None:
-    own_slurm.kill("slurmctld")
-    done = sessionrun("--agent", "shell", "-p", "true", "--cluster", "slurm")
-    assert (done.returncode, done.stdout) == (2, "") and "--cluster slurm: " in done.stderr
-    assert len(done.stderr.splitlines()) == 1 and not sessionrun.results.exists()
-
-
-@real
-def test_a_node_that_slurm_gives_up_may_run_on(own_slurm: RealSlurm, sessionrun: Command) -> None:
+@pytest.mark.parametrize("way", ["it runs on", "it is ended when its node is back", "its node was dead"])
+def test_the_job_of_a_node_that_slurm_has_given_up(way: str, own_slurm: RealSlurm, sessionrun: Command) -> None:
     session_id = start(sessionrun, waiting(sessionrun, "a"))
     eventually(lambda: is_up(sessionrun, session_id, "a"))
-    job = slurm_job(sessionrun, session_id, "a")
-    own_slurm.kill("n0")  # slurmd alone: the job goes on
+    job, is_dead = slurm_job(sessionrun, session_id, "a"), way == "its node was dead"
+    (own_slurm.cut_power if is_dead else own_slurm.kill)("n0")  # of slurmd alone the job goes on
     eventually(lambda: own_slurm.states().get(job) == "NODE_FAIL", timeout_s=120)
     eventually(lambda: "may still run a/1/1/work/1" in log(sessionrun, session_id))
     assert sessionrun.status(session_id)["tasks"][0]["status"] == "running"
+    assert bool(jobs_left(session_id)) is not is_dead
+    if way != "it runs on":
+        own_slurm.start_node("n0")
+        (task,) = sessionrun.until(session_id, lambda view: view["ended_at"], timeout_s=240)["tasks"]
+        assert task["outcome"] == "lost" and "its node failed" in task["reason"] and job in task["reason"]
+        assert not jobs_left(session_id) and text(sessionrun, session_id, "a") == "up\n"
     let_go(sessionrun, "a")
+    if way != "it runs on":
+        assert sessionrun("retry", session_id).returncode == 0
     (task,) = sessionrun.wait(session_id)["tasks"]
-    assert (task["outcome"], task["attempt"]) == ("succeeded", 1)
+    assert (task["outcome"], task["attempt"]) == ("succeeded", 1 if way == "it runs on" else 2)
     assert text(sessionrun, session_id, "a") == "up\ndown\n"
-
-
-@real
-def test_slurm_ends_what_it_gave_up_once_the_node_is_back(own_slurm: RealSlurm, sessionrun: Command) -> None:
-    session_id = start(sessionrun, waiting(sessionrun, "a"))
-    eventually(lambda: is_up(sessionrun, session_id, "a"))
-    job = slurm_job(sessionrun, session_id, "a")
-    own_slurm.kill("n0")
-    eventually(lambda: own_slurm.states().get(job) == "NODE_FAIL", timeout_s=120)
-    assert jobs_left(session_id)
-    own_slurm.start_node("n0")
-    (task,) = sessionrun.until(session_id, lambda view: view["ended_at"], timeout_s=240)["tasks"]
-    assert task["outcome"] == "lost" and "its node failed" in task["reason"]
-    assert not jobs_left(session_id) and text(sessionrun, session_id, "a") == "up\n"
-
-
-@real
-def test_the_job_of_a_dead_node_is_lost_once_the_node_is_back(own_slurm: RealSlurm, sessionrun: Command) -> None:
-    session_id = start(sessionrun, waiting(sessionrun, "a"))
-    eventually(lambda: is_up(sessionrun, session_id, "a"))
-    job = slurm_job(sessionrun, session_id, "a")
-    own_slurm.cut_power("n0")
-    eventually(lambda: own_slurm.states().get(job) == "NODE_FAIL", timeout_s=120)
-    eventually(lambda: "may still run" in log(sessionrun, session_id))
-    assert sessionrun.status(session_id)["tasks"][0]["status"] == "running"
-    own_slurm.start_node("n0")
-    (task,) = sessionrun.until(session_id, lambda view: view["ended_at"], timeout_s=240)["tasks"]
-    assert task["outcome"] == "lost" and "its node failed" in task["reason"] and job in task["reason"]
-    let_go(sessionrun, "a")
-    assert sessionrun("retry", session_id).returncode == 0
-    (task,) = sessionrun.wait(session_id)["tasks"]
-    assert (task["outcome"], task["attempt"]) == ("succeeded", 2)
 
 
 @real
@@ -958,9 +901,3 @@ def test_the_time_limit_of_slurm(slurm: RealSlurm, sessionrun: Command) -> None:
     assert task["outcome"] == "interrupted"
     assert "time limit" in task["reason"] and "TIMEOUT" in task["reason"]
     assert not jobs_left(session_id)
-
-
-def test_a_job_key_survives_the_batch(session: SessionDir, desk: Desk) -> None:
-    submit(desk, session, "a")
-    job = json.loads((session.path / "slurm" / "batch-1-1.json").read_text())["jobs"][0]
-    assert parse_job_key(job["key"]) == key() and job["folder"] == "jobs/a/a1-r1-work"

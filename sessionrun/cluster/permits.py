@@ -14,9 +14,9 @@ renewed now.
 
 from __future__ import annotations
 
+import math
 from collections import deque
 from collections.abc import Iterable
-from heapq import heappop, heappush
 from typing import Final
 
 from sessionrun.cluster.messages import (
@@ -50,7 +50,7 @@ class Permits:
         self._nodes_version = 0
         self._touched_nodes: set[str] = set()
         self._touched_sessions: set[str] = set()
-        self._watched: list[tuple[float, str]] = []
+        self._due = math.inf  # no node has to be looked at before
         self._closed: deque[tuple[float, str]] = deque()
 
     # --- nodes ---
@@ -180,10 +180,8 @@ class Permits:
             permit.stop = -abs(permit.stop)  # it is in each answer from now on, but no news any more
         wrote, node.wrote = [[*place, size] for place, size in node.wrote.items()], {}
         node.held, node.ends = [], []
-        times = {"tick": self.timers.tick, "lease": self.timers.lease, "grace": self.timers.grace}
         lists = {"orders": orders, "stop": stop, "void": void, "ack": ends, "wrote": wrote}
-        lists["leave"] = node.may_leave(now)
-        return {"seq": node.seq, "epoch": self.epoch, "renew": renews, "times": times, **lists}
+        return {**self.answer_empty(node.seq), "renew": renews, "leave": node.may_leave(now), **lists}
 
     def _choose_offers(self, node: Node) -> list[Permit]:
         """As many as the node has slots for, whichever sessions they are of; the others wait."""
@@ -342,8 +340,7 @@ class Permits:
         nodes = None if session.nodes_told == self._nodes_version else self.show_nodes(now)
         session.nodes_told = self._nodes_version
         begun = [{"job": permit.job} for permit in news if permit.begun and permit.state == "delivered"]
-        lists = {"begun": begun, "ends": ends, "dead": dead, "out": out}
-        return {"state": "ok", "epoch": self.epoch, "nodes": nodes, **lists}
+        return {**self.reply_nothing(), "nodes": nodes, "begun": begun, "ends": ends, "dead": dead, "out": out}
 
     def show_nodes(self, now: float) -> list[Message]:
         """The nodes as sessions and people see them."""
@@ -378,10 +375,11 @@ class Permits:
 
     def advance(self, now: float) -> None:
         """Leases that are over by now end what they allowed."""
-        while self._watched and self._watched[0][0] < now:
-            node = self.nodes[heappop(self._watched)[1]]
-            node.watched = False
-            self._look_at(node, now)
+        if now > self._due:
+            self._due = math.inf
+            for node in self.nodes.values():
+                if node.until > -math.inf:  # it has had a lease
+                    self._look_at(node, now)
         while self._closed and now - self._closed[0][0] > CLOSED_S:
             closed_at, session_id = self._closed.popleft()
             if self.sessions[session_id].closed_at == closed_at:
@@ -403,12 +401,10 @@ class Permits:
 
     def _watch(self, node: Node) -> None:
         """Look at the node when it is silent, when its lease ends, or the margin after it."""
-        if not node.watched:
-            node.watched = True
-            at = self._silent_from(node) if not node.silent else node.until
-            heappush(
-                self._watched, (at if not node.silent or node.lives else at + self.timers.margin, node.node_id)
-            )
+        if not node.silent:
+            self._due = min(self._due, self._silent_from(node))
+        else:
+            self._due = min(self._due, node.until + (0.0 if node.lives else self.timers.margin))
 
     def _silent_from(self, node: Node) -> float:
         return node.until - self.timers.lease + self.timers.silence
@@ -422,7 +418,7 @@ class Permits:
 
     def next_time(self) -> float | None:
         """When `advance` has something to do; None: only after a message."""
-        return self._watched[0][0] if self._watched else None
+        return None if self._due == math.inf else self._due
 
     def _find_node(self, node_id: str) -> Node:
         return self.nodes.setdefault(node_id, Node(node_id))

@@ -35,7 +35,6 @@ class Node:
         self.until = float("-inf")
         self.lives = False
         self.silent = False
-        self.watched = False
         self.permits: dict[str, Permit] = {}
         self.offers: dict[str, Permit] = {}
         self.stops: dict[str, Permit] = {}

@@ -135,7 +135,9 @@ class Carrier:
         try:
             answer = await asyncio.wait_for(rpc.sr_head(body=body), wait_s + CALL_SLACK_S)
             if answer is None:  # it was started anew, or never had our plug-ins
-                await asyncio.wait_for(register_plugins(rpc), wait_s + REGISTER_S)
+                from sessionrun.runtime.dask.plugins import register  # not needed where the scheduler has them
+
+                await asyncio.wait_for(register(rpc), wait_s + REGISTER_S)
                 raise ConnectionError("the scheduler had none of our plug-ins: they are registered now")
             reply = orjson.loads(answer)
         except Exception as error:  # whatever the library raises: the call has failed
@@ -172,13 +174,6 @@ class NotOurs(Exception):
     """A scheduler of dask without our plug-ins."""
 
 
-async def register_plugins(rpc: Any) -> dict[str, str]:
-    """See `plugins.register`; a scheduler that has our plug-ins does not need that module."""
-    from sessionrun.runtime.dask.plugins import register
-
-    return await register(rpc)
-
-
 async def ask_or_register(cluster: Cluster, timeout_s: float) -> tuple[Any, dict[str, str] | None]:
     """What the scheduler shows of itself.  If it has none of our plug-ins they are registered first.
 
@@ -188,10 +183,10 @@ async def ask_or_register(cluster: Cluster, timeout_s: float) -> tuple[Any, dict
     try:
         return await ask(cluster, "sr_show", timeout_s), None
     except NotOurs:
-        pass
+        from sessionrun.runtime.dask.plugins import register
     rpc = open_rpc(cluster)
     try:
-        failed = await asyncio.wait_for(register_plugins(rpc), REGISTER_S)
+        failed = await asyncio.wait_for(register(rpc), REGISTER_S)
     finally:
         await rpc.close_rpc()
     return await ask(cluster, "sr_show", timeout_s), failed

@@ -13,16 +13,8 @@ from typing import Any, Final
 from sessionrun.model.errors import InputError
 from sessionrun.model.spec import TaskSpec
 
-WORDS: Final[Mapping[str, str]] = {
-    "queued": "queued",
-    "preparing": "preparing",
-    "initializing": "initializing",
-    "running": "running",
-    "checking": "running",
-    "landing": "running",
-    "releasing": "running",
-}
-"""Our phases in that file's words; it has none for what comes after the agent's work."""
+_WAITS: Final = ("queued", "preparing", "initializing")
+"""Our phases before the agent's work, which that file calls the same; all others are its `running`."""
 
 ENDS: Final = ("succeeded", "failed")
 """The words of a run that has ended."""
@@ -142,7 +134,8 @@ def has_diff(task: Mapping[str, Any]) -> bool:
 def _word(task: Mapping[str, Any]) -> str:
     if task["status"] == "completed":
         return "succeeded" if task["outcome"] == "succeeded" else "failed"
-    return WORDS.get(task["phase"] or "queued", "running")
+    phase = task["phase"] or "queued"
+    return phase if phase in _WAITS else "running"
 
 
 def _local_time(text: str | None) -> str | None:

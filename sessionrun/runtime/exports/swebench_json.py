@@ -19,6 +19,9 @@ SUMMARY: Final = "summary.json"
 PREDICTIONS: Final = "predictions.json"
 PREDICTION_LINES: Final = "predictions.jsonl"
 
+SUMMED_UP: Final = ("instance_id", "success", "duration", "iterations", "reason_class", "infrastructure")
+"""What the summary says of each instance."""
+
 UNOFFICIAL: Final = (
     "unofficial: tests ran on this machine, without the containers of the official harness; "
     "give it predictions.jsonl for a score that counts"
@@ -151,15 +154,5 @@ def project_summary(
         "ended_at": status["ended_at"],
         "model": settings["model"],
         "session": session,
-        "instances": [
-            {
-                "instance_id": document["instance_id"],
-                "success": document["success"],
-                "duration": document["duration"],
-                "iterations": document["iterations"],
-                "reason_class": document["reason_class"],
-                "infrastructure": document["infrastructure"],
-            }
-            for document in documents
-        ],
+        "instances": [{key: document[key] for key in SUMMED_UP} for document in documents],
     }

@@ -23,6 +23,7 @@ from sessionrun.runtime.exports.swebench_json import (
     PREDICTION_LINES,
     PREDICTIONS,
     SUMMARY,
+    SUMMED_UP,
     dump_lines,
     list_predictions,
     project_instance,
@@ -37,11 +38,8 @@ from sessionrun.workspaces.source_patch import keep_source
 
 _OURS: Final = (SUMMARY, PREDICTIONS)
 _SUFFIX: Final = ".json"
-_KEYS: Final = (
-    *("instance_id", "success", "infrastructure", "prediction"),
-    *("model", "duration", "iterations", "reason_class"),
-)
-"""What a file of an instance has in any case."""
+_KEYS: Final = frozenset((*SUMMED_UP, "prediction", "model"))
+"""What a file of an instance has in any case: what summary and predictions are made of."""
 
 _ARTIFACTS: Final = frozenset(("cache", "instances.jsonl", "results", "runs", "worktrees"))
 """What lies in the usual directory of a run and is nothing for git."""
@@ -208,6 +206,6 @@ def load_documents(folder: int) -> dict[str, dict[str, Any]]:
             document = orjson.loads(read_regular(name, MAX_BYTES, dir_fd=folder))
         except (OSError, orjson.JSONDecodeError):
             continue
-        if isinstance(document, dict) and document.get("instance_id") == stem and document.keys() >= set(_KEYS):
+        if isinstance(document, dict) and document.get("instance_id") == stem and document.keys() >= _KEYS:
             documents[stem] = document
     return documents

@@ -21,7 +21,7 @@ from sessionrun.runtime.executors.protocol import Notice
 from sessionrun.runtime.slurm import programs
 from sessionrun.runtime.slurm.book import OpenJob
 from sessionrun.runtime.slurm.programs import ASK_S, SUBMIT_S, SlurmFault, run_program
-from sessionrun.runtime.slurm.records import Records, dump_batch, load_batch
+from sessionrun.runtime.slurm.records import Records, dump, load, load_if_there
 from sessionrun.runtime.slurm.states import Row, parse_answering, parse_rows
 from sessionrun.store.files import make_directories, replace_file
 from sessionrun.store.session import SessionDir
@@ -88,7 +88,7 @@ class Desk:
         """Take over what an earlier supervisor had claimed: see `recovery.find_submitted`."""
         for batch in sorted({batch for batch, _ in opened.values()}):
             try:
-                jobs = load_batch(self._batch_path(batch))["jobs"]
+                jobs = load(self._batch_path(batch))["jobs"]
             except (OSError, ValueError):
                 jobs = []  # it died before it had written the batch, so nothing was submitted
             places = {job["key"]: (index, float(job["grace_s"])) for index, job in enumerate(jobs)}
@@ -134,7 +134,7 @@ class Desk:
             {**describe_job(job), "folder": folder} for job, folder in zip(wanted.jobs, folders, strict=True)
         ]
         session = {"session": self._session.session_id, "batch": wanted.batch, "environ": self._environ}
-        replace_file(self._batch_path(wanted.batch), dump_batch({**session, "jobs": orders}), durable=True)
+        replace_file(self._batch_path(wanted.batch), dump({**session, "jobs": orders}), durable=True)
 
     def _give_up(self, wanted: Submission, why: str, *, claim: bool) -> list[Notice]:
         """These were not submitted, as far as can be seen; one that a node has taken was."""
@@ -216,8 +216,8 @@ class Desk:
 
     def _load_records(self, job: OpenJob) -> None:
         records = self._records(job)
-        job.claim = job.claim or records.load_claim()
-        job.end = job.end or (records.load_end() if job.claim is not None else None)
+        job.claim = job.claim or load_if_there(records.claim_path)
+        job.end = job.end or (load_if_there(records.end_path) if job.claim is not None else None)
 
     def _find_end(self, job: OpenJob, now: float, *, fresh: bool) -> list[Notice] | None:
         if job.end is not None:

@@ -27,7 +27,7 @@ from sessionrun.model.keys import parse_job_key
 from sessionrun.runtime.executors.orders import NotSet, describe_end, read_job
 from sessionrun.runtime.executors.protocol import Exit, read_frame
 from sessionrun.runtime.keeper.children import Children
-from sessionrun.runtime.slurm.records import BEGUN, ENDED, LEDGER, Records, load_batch
+from sessionrun.runtime.slurm.records import BEGUN, ENDED, LEDGER, Records, load
 from sessionrun.store import processes
 from sessionrun.store.journal import AppendLog
 
@@ -43,7 +43,7 @@ def main() -> int:
     """Run one job of a batch to its end; returns its exit code, as a shell would, for those who ask Slurm."""
     session, batch_file = Path(sys.argv[1]), Path(sys.argv[2])
     index = int(os.environ["SLURM_ARRAY_TASK_ID"])
-    batch = load_batch(batch_file)
+    batch = load(batch_file)
     order = batch["jobs"][index]
     records = Records(session, order["folder"], f"{batch['batch']}.{index}")
     who = _describe_self()

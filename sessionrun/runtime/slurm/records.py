@@ -50,7 +50,7 @@ class Records:
         beside = path.with_name(f".{path.name}.{os.uname().nodename}.{os.getpid()}")
         fd = open_regular(beside, os.O_WRONLY | os.O_CREAT | os.O_TRUNC)
         try:
-            os.write(fd, _dump(about))
+            os.write(fd, dump(about))
             os.fsync(fd)
         finally:
             os.close(fd)
@@ -69,15 +69,7 @@ class Records:
         Raises:
             OSError: the disk refuses.
         """
-        replace_file(self.end_path, _dump(about), durable=True)
-
-    def load_claim(self) -> dict[str, Any] | None:
-        """Who has taken the job; None: no process."""
-        return load_object(self.claim_path)
-
-    def load_end(self) -> dict[str, Any] | None:
-        """How it ended; None: there is no record."""
-        return load_object(self.end_path)
+        replace_file(self.end_path, dump(about), durable=True)
 
     def tell(self, what: str) -> None:
         """Say that there is news; they are only a hint, so a disk that refuses is none of this job's business."""
@@ -85,37 +77,27 @@ class Records:
             replace_file(self._session / "slurm" / "news" / f"{self._name}.{what}", b"", durable=False)
 
 
-def load_object(path: Path) -> dict[str, Any] | None:
-    """The JSON object in a file; None: nothing lies there.
+def load_if_there(path: Path) -> dict[str, Any] | None:
+    """The claim or the end in a file; None: nothing lies there.  Raises else as `load`."""
+    try:
+        return load(path, MAX_BYTES)
+    except FileNotFoundError:
+        return None
+
+
+def load(path: Path, most: int | None = None) -> dict[str, Any]:
+    """The JSON object in a file of at most so many bytes, such as the orders of a batch.
 
     Raises:
         ValueError: it is damaged.
         OSError: it cannot be read.
     """
-    try:
-        content = read_regular(path, MAX_BYTES)
-    except FileNotFoundError:
-        return None
-    found = json.loads(content)
+    found = json.loads(read_regular(path, most))
     if not isinstance(found, dict):
         raise ValueError(f"{path} holds no object")
     return found
 
 
-def load_batch(path: Path) -> dict[str, Any]:
-    """The orders of a batch.
-
-    Raises:
-        OSError, ValueError: it cannot be read.
-    """
-    found: dict[str, Any] = json.loads(read_regular(path))
-    return found
-
-
-def dump_batch(batch: Mapping[str, Any]) -> bytes:
-    """A batch as it is written: words may hold any byte, as surrogates."""
-    return _dump(batch)
-
-
-def _dump(about: Mapping[str, Any]) -> bytes:
+def dump(about: Mapping[str, Any]) -> bytes:
+    """An object as it is written: words may hold any byte, as surrogates."""
     return json.dumps(about).encode()

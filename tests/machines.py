@@ -7,29 +7,17 @@ is seen when two attempts of a task run at the same time.
 
 from __future__ import annotations
 
-import json
 import os
-import random
 import shutil
 import subprocess
 import sys
-import time
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
-from typing import Any
 
 import psutil
 import pytest
-from clusters import end_all, parent_of, words_of
-from conftest import Command, eventually, slow_seed
-from stages import git
-from test_cluster import make_repository
-
-LEASE_S = 10
-TIMERS = f"tick=0.5,lease={LEASE_S},grace=0.5,margin=2.2"
-TASKS = 40
-PULL_S = 60
+from clusters import end_all, pick, words_of
 
 
 def find_obstacle() -> str | None:
@@ -131,12 +119,6 @@ class Machines:
         assert done.returncode in (0, 1), done.stderr
         return done.stdout
 
-    def count_nodes(self) -> int:
-        """How many nodes live, as the head's `cluster status` says."""
-        argv = self.argv("head", "cluster", "status", self.address, "--json")
-        done = subprocess.run(argv, env=self.environment("head"), capture_output=True, text=True, timeout=120)
-        return sum(node["lives"] for node in json.loads(done.stdout)["nodes"]) if done.returncode == 0 else 0
-
     def start(self, name: str, machine: str, *words: str) -> None:
         with open(self.place / f"{name}.log", "ab") as log:
             self.programs[name] = subprocess.Popen(
@@ -149,27 +131,11 @@ class Machines:
             )
 
     def find(self, what: str, machine: str) -> list[psutil.Process]:
-        """One kind of process of a machine: `worker`, `scheduler`, or of its node's `root`, `keeper` and `link`.
-
-        Root and keeper look alike: one of them is found only if both are there.
-        """
+        """One kind of process of a machine: `worker`, `scheduler`, or as `pick` of its node's."""
         own = self.lan.processes(machine)
         if what in ("worker", "scheduler"):
             return [one for one in own if f"dask_{what}" in words_of(one)]
-        chain = [one for one in own if f"/nodes/{machine}/node-" in words_of(one)]
-        roots = [one for one in chain if "__main__.py" in words_of(one)]
-        parents = [parent_of(one) for one in roots]
-        return {
-            "root": [one for one in roots if one in parents],
-            "keeper": [one for one, parent in zip(roots, parents, strict=True) if parent in roots],
-            "link": [one for one in chain if one not in roots and " -c " in words_of(one)],
-        }[what]
-
-    def kill(self, what: str, machine: str) -> None:
-        """kill -9 of one kind of process of a machine."""
-        for one in self.find(what, machine):
-            with suppress(psutil.Error):
-                one.kill()
+        return pick([one for one in own if f"/nodes/{machine}/node-" in words_of(one)], what)
 
     def close(self) -> None:
         for program in self.programs.values():
@@ -199,40 +165,11 @@ def three_machines(place: Path, timers: str) -> Iterator[Machines]:
         lan.close()
 
 
-@pytest.fixture
-def machines(own_place: Path) -> Iterator[Machines]:
-    """Three machines, and the times of this test."""
-    with three_machines(own_place, TIMERS) as made:
-        yield made
-
-
 def write_log_program(record: Path) -> None:
     """A program that ignores TERM and prints the time every 0.1 s."""
     (record / "log.py").write_text(
         "import signal, time\nsignal.signal(signal.SIGTERM, signal.SIG_IGN)\nwhile True:\n"
         "    print(time.clock_gettime(time.CLOCK_BOOTTIME), flush=True)\n    time.sleep(0.1)\n"
-    )
-
-
-def write_plan(path: Path, record: Path, choose: random.Random) -> None:
-    """40 tasks with a worktree: each writes the time while it runs, and then a file of its own."""
-    write_log_program(record)
-    script = (
-        "setsid {python} {record}/log.py > {record}/$SESSIONRUN_TASK.$SESSIONRUN_ATTEMPT & "
-        "sleep {seconds}; echo $SESSIONRUN_TASK > file-$SESSIONRUN_TASK"
-    )
-    path.write_text(
-        json.dumps(
-            [
-                {
-                    "id": f"t{number}",
-                    "prompt": script.format(
-                        python=sys.executable, record=record, seconds=round(choose.uniform(2.0, 9.0), 1)
-                    ),
-                }
-                for number in range(TASKS)
-            ]
-        )
     )
 
 
@@ -254,61 +191,3 @@ def find_overlaps(record: Path) -> list[tuple[str, int, float]]:
         later = [other[0] for (name, after), other in times.items() if name == task and after > attempt and other]
         overlaps += [(task, attempt, line) for line in lines if later and line > min(later)]
     return overlaps
-
-
-@pytest.mark.slow
-def test_kills_and_a_pulled_cable(machines: Machines, own_place: Path, say: Callable[[str], None]) -> None:
-    seed = slow_seed()
-    choose = random.Random(seed)
-    repository, record = own_place / "project", own_place / "record"
-    for folder in (repository, record):
-        folder.mkdir()
-    make_repository(repository)
-    write_plan(own_place / "plan.json", record, choose)
-    eventually(lambda: machines.count_nodes() == 2)
-    words = ("-q", "--agent", "shell", "--worktree", "--cluster", machines.address, str(own_place / "plan.json"))
-    session_id = machines.call(*words, cwd=repository).strip()
-
-    def view() -> Any:
-        return json.loads(machines.call("status", session_id, "--json", cwd=repository))
-
-    eventually(lambda: len(list(record.glob("t*.1"))) >= 8)
-    kills, pulled_at = 0, time.monotonic()
-    machines.lan.pull("a")
-    while time.monotonic() - pulled_at < PULL_S:
-        time.sleep(choose.uniform(2.0, 4.0))
-        kill(machines, session_id, choose, "b", repository)
-        kills += 1
-    machines.lan.plug("a")
-    for _ in range(12):
-        time.sleep(choose.uniform(1.0, 3.0))
-        kill(machines, session_id, choose, choose.choice(("a", "b")), repository)
-        kills += 1
-    lost = 0
-    while True:
-        eventually(lambda: view()["ended_at"], timeout_s=300)
-        outcomes = [task["outcome"] for task in view()["tasks"]]
-        assert set(outcomes) <= {"succeeded", "lost"}, [task["reason"] for task in view()["tasks"]]
-        lost += outcomes.count("lost")
-        if "lost" not in outcomes:
-            break
-        machines.call("retry", session_id, cwd=repository)
-    overlaps = find_overlaps(record)
-    say(
-        f"three machines, seed {seed}: {kills} kills and a cable pulled for {PULL_S} s, {TASKS} tasks, "
-        f"{lost} attempts lost and said so, {len(overlaps)} overlaps"
-    )
-    for task in view()["tasks"]:
-        assert git(repository, "show", f"{task['branch']}:file-{task['id']}") == task["id"]
-    assert overlaps == []
-
-
-def kill(machines: Machines, session_id: str, choose: random.Random, machine: str, repository: Path) -> None:
-    """kill -9 of anything of a machine, or of the head."""
-    what = choose.choice(("worker", "link", "keeper", "root", "scheduler", "supervisor", "session's keeper"))
-    if what not in ("supervisor", "session's keeper"):
-        machines.kill(what, "head" if what == "scheduler" else machine)
-        return
-    command = Command(repository, repository / "results")
-    with suppress(ProcessLookupError, AssertionError, psutil.Error):
-        os.kill(command.chain(session_id)[2 if what == "supervisor" else 1], 9)

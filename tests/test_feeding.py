@@ -38,7 +38,7 @@ from sessionrun.runtime.feeding.feeder import QueueFeeder
 from sessionrun.runtime.feeding.standing import UNDONE, Board, Boards, Standing, find_standing
 from sessionrun.runtime.feeding.tasks import choose_id, fill_frame, make_task
 from sessionrun.runtime.feeding.visit import Step, choose_next, find_landings, find_last_steps, find_steps
-from sessionrun.runtime.feeding.visitor import Arrival, Drop, Dry, LandAgain, News, Visitor
+from sessionrun.runtime.feeding.visitor import Arrival, Dry, News, Visitor
 from sessionrun.store.files import replace_file
 from sessionrun.store.session import SessionDir
 
@@ -342,7 +342,7 @@ class Session:
             if isinstance(one, Arrival) and one.task.id not in self.journal:
                 self.begun.append(one.task.labels[QUEUE_LABEL])
                 self.journal[one.task.id] = Standing(one.task.labels[QUEUE_LABEL], "going")
-            elif isinstance(one, Drop):
+            elif isinstance(one, Step):
                 self.journal[one.name] = self.journal[one.name]._replace(kind="undone", reason="dropped")
         return any(isinstance(one, Dry) and one.number == self.number for one in news)
 
@@ -431,7 +431,9 @@ def test_a_claim_that_is_taken_away_ends_the_task(tmp_path: Path) -> None:
     session.feed.claim("task-2", Worker("w", THEM))
     visitor.visit(session.board())
     visitor.visit(session.board())
-    assert [one for one in session.heard if isinstance(one, Drop)] == [Drop("task-1"), Drop("task-2")]
+    assert [one for one in session.heard if isinstance(one, Step)] == [
+        Step("drop", name, name) for name in ("task-1", "task-2")
+    ]
     session.take()
     visitor.visit(session.board())
     assert session.feed.show("task-1").reason == "done by hand"
@@ -461,7 +463,7 @@ def test_landings_are_asked_for_once(tmp_path: Path, monkeypatch: pytest.MonkeyP
     monkeypatch.setattr(visitor, "_is_mended", lambda branch, commit: True)
     visitor.visit(session.board())
     visitor.visit(session.board())
-    assert session.heard == [LandAgain("task-1")]
+    assert session.heard == [Step("land", "task-1", "task-1")]
     session.journal["task-1"] = Standing("task-1", "going")
     visitor.visit(session.board())
     session.journal["task-1"] = Standing("task-1", "undone", f"{UNDONE}us: bounced again", branch=("b", "c1"))
@@ -528,7 +530,7 @@ def test_a_session_that_is_being_cancelled_lands_nothing_for_a_person(tmp_path: 
     fed.queue.create([Draft("a")])
     for cancelled in (False, True):
         fed.state.cancelled = cancelled
-        fed.feeder._tell(LandAgain("t"))
+        fed.feeder._tell(Step("land", "q", "t"))
         heard = fed.feeder.hear(fed.state, 0.0, 0.0)
         assert bool([one for one in heard if getattr(one, "kind", None) == "retry"]) is not cancelled
     fed.feeder.finish(fed.state)

@@ -95,7 +95,7 @@ BEADS: Final = "beads"
 
 BACKENDS: Final[Mapping[str, Backend]] = {
     BEADS: Backend(".beads", _find_beads),
-    file.NAME: Backend(file.PLACE, file.find),
+    file.NAME: Backend(file.PLACE, file.FileFeed),
 }
 """The last one is taken where there is no other: it makes what it keeps."""
 

@@ -30,13 +30,8 @@ LOCK_TIMEOUT_S: Final = 60.0
 _MODE: Final = 0o644
 
 
-def find(place: QueuePlace) -> FileFeed:
-    """Return the queue of a place; the file is made by the first change."""
-    return FileFeed(place)
-
-
 class FileFeed:
-    """The queue in a file; see `feed.Feed` for the methods."""
+    """The queue in a file, which the first change makes; see `feed.Feed` for the methods."""
 
     name = NAME
 

@@ -66,18 +66,13 @@ def read_signature(place: Path) -> Signature:
     """
     path = os.fspath(place)
     try:
-        names = sorted(filter(is_written, os.listdir(path)))
+        names = sorted(name for name in os.listdir(path) if name.endswith(_WRITTEN))
     except NotADirectoryError:
         names = [""]
     except OSError:
         return ()
     found = [_look(os.path.join(path, name) if name else path) for name in names]
     return tuple(one for one in found if one is not None)
-
-
-def is_written(name: str) -> bool:
-    """Whether a file of a queue in a directory is written with each change, by its name."""
-    return name.endswith(_WRITTEN)
 
 
 def _look(path: str) -> tuple[str, int, int, int] | None:

@@ -172,34 +172,6 @@ def take_node(name: str, slots: int, environ: Mapping[str, str], rescue_s: float
     return open_node(nodes, name, slots, RESCUE_S if rescue_s is None else rescue_s), lock_fd
 
 
-def node_command(cluster: Cluster, site: NodeSite) -> list[str]:
-    """The program of a node: a worker of dask, with our bridge in it.
-
-    A worker would listen at all addresses; where the scheduler is on loopback, that is enough for it, too.
-    """
-    host = check_address(cluster.address)
-    who = ["--host", host] if is_loopback(host) else []
-    who += _name_certs(cluster.ca_file, cluster.cert_file, cluster.key_file)
-    scratch = site.path.parent / "dask"
-    program = [sys.executable, "-m", "distributed.cli.dask_worker", cluster.address, "--name", site.node_id]
-    size = ["--nworkers", "1", "--nthreads", "1", "--memory-limit", "0", "--no-nanny", *PAGES]
-    return [
-        *program,
-        *size,
-        "--local-directory",
-        str(scratch),
-        "--preload",
-        "sessionrun.runtime.dask.worker",
-        *who,
-    ]
-
-
-def node_environment(site: NodeSite, environ: Mapping[str, str]) -> dict[str, str]:
-    """The environment of the worker and, but for what is the worker's alone, of the jobs of the node."""
-    loop = successor.name_loop(site.path.parent / VERB_LOCK)
-    return {**CALM, **environ, NODE_VARIABLE: str(site.path), successor.LOOP_VARIABLE: loop}
-
-
 def open_checked(address: str, environ: Mapping[str, str]) -> Cluster:
     """As `open_cluster`, and the libraries are there; the certificates of a cluster of this machine are made.
 
@@ -255,8 +227,20 @@ def keep_running(
 def keep_node(
     cluster: Cluster, site: NodeSite, lock_fd: int, environ: Mapping[str, str], say: Callable[[str], None]
 ) -> int:
-    """Keep the worker of a node running, which has to hold its lock, too."""
-    return keep_running(node_command(cluster, site), node_environment(site, environ), say, (lock_fd,))
+    """Keep the worker of a node running, with our bridge in it; it has to hold the node's lock, too.
+
+    A worker would listen at all addresses; where the scheduler is on loopback, that is enough for it, too.  But
+    for what is the worker's alone, its environment is that of the node's jobs.
+    """
+    host, folder = check_address(cluster.address), site.path.parent
+    program = [sys.executable, "-m", "distributed.cli.dask_worker", cluster.address, "--name", site.node_id]
+    size = ["--nworkers", "1", "--nthreads", "1", "--memory-limit", "0", "--no-nanny", *PAGES]
+    where = ["--local-directory", str(folder / "dask"), *(["--host", host] if is_loopback(host) else [])]
+    bridge = ["--preload", "sessionrun.runtime.dask.worker"]
+    certs = _name_certs(cluster.ca_file, cluster.cert_file, cluster.key_file)
+    loop = successor.name_loop(folder / VERB_LOCK)
+    passed = {**CALM, **environ, NODE_VARIABLE: str(site.path), successor.LOOP_VARIABLE: loop}
+    return keep_running([*program, *size, *where, *bridge, *certs], passed, say, (lock_fd,))
 
 
 def _end(child: subprocess.Popen[bytes]) -> None:

@@ -20,7 +20,8 @@ from sessionrun.model.spec import SessionSpec
 from sessionrun.queue.feed import open_feed
 from sessionrun.queue.place import find_place
 from sessionrun.runtime.feeding.standing import Board, Boards, join_boards
-from sessionrun.runtime.feeding.visitor import Arrival, Claimed, Drop, LandAgain, News, Trouble, Visitor
+from sessionrun.runtime.feeding.visit import Step
+from sessionrun.runtime.feeding.visitor import Arrival, News, Trouble, Visitor
 from sessionrun.store.inbox import ring
 from sessionrun.store.session import SessionDir
 
@@ -94,17 +95,15 @@ class QueueFeeder:
         if isinstance(one, Arrival):
             if one.task.id not in state.tasks:
                 yield TaskAdded(one.task)
-        elif isinstance(one, Drop):
-            task = state.tasks.get(one.name)
-            if task is not None and task.known_outcome is None:
-                yield RequestReceived(f"unclaimed-{state.seq}-{one.name}", "cancel", (one.name,), reason=DROPPED)
-        elif isinstance(one, Claimed):
-            task = state.tasks.get(one.name)
-            if task is not None and task.held == UNCLAIMED:
-                yield RequestReceived(f"claimed-{state.seq}-{one.name}", "release", (one.name,))
-        elif isinstance(one, LandAgain):
-            if not state.cancelled:  # a retry would take that back
-                yield RequestReceived(f"mended-{state.seq}-{one.name}", "retry", (one.name,))
+        elif isinstance(one, Step):
+            task, where = state.tasks.get(one.name), f"{state.seq}-{one.name}"
+            if one.what == "land":
+                if not state.cancelled:  # a retry would take that back
+                    yield RequestReceived(f"mended-{where}", "retry", (one.name,))
+            elif one.what == "drop" and task is not None and task.known_outcome is None:
+                yield RequestReceived(f"unclaimed-{where}", "cancel", (one.name,), reason=DROPPED)
+            elif one.what == "claimed" and task is not None and task.held == UNCLAIMED:
+                yield RequestReceived(f"claimed-{where}", "release", (one.name,))
         elif isinstance(one, Trouble):
             yield from _tell_trouble(state, one.why)
         elif one.number == self._boards.number and state.feed_open:

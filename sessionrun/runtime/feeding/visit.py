@@ -14,7 +14,7 @@ from sessionrun.queue.graph import Tasks, choose_ready
 from sessionrun.queue.task import QueueTask
 from sessionrun.runtime.feeding.standing import UNDONE, Standing
 
-What = Literal["close", "reopen", "add", "claim", "drop", "land", "bounce"]
+What = Literal["close", "reopen", "add", "claim", "claimed", "drop", "land", "bounce"]
 
 
 class Step(NamedTuple):
@@ -22,8 +22,9 @@ class Step(NamedTuple):
 
     Attributes:
         what: close or reopen the claimed task of the queue; add a task for a claim; claim it (again) for a task
-            that works on it; drop a task whose claim is gone; land the work of a task again, for a person has
-            closed its task; or reopen that, for its work was bounced again.
+            that works on it; let a task go on that waited for its claim, and has it or needs none; drop a task
+            whose claim is gone; land the work of a task again, for a person has closed its task; or reopen that,
+            for its work was bounced again.
         queue_id: the task of the queue.
         name: the task of the session.
         reason: why, for people.

@@ -44,24 +44,6 @@ class Arrival(NamedTuple):
     task: TaskSpec
 
 
-class Drop(NamedTuple):
-    """A task of the session that has no claim any more."""
-
-    name: str
-
-
-class Claimed(NamedTuple):
-    """A task of the session that waited for its claim has that, or needs none."""
-
-    name: str
-
-
-class LandAgain(NamedTuple):
-    """A task of the session whose work a person has mended."""
-
-    name: str
-
-
 class Dry(NamedTuple):
     """Nothing of the queue is left for the session, as long as the board with this number holds."""
 
@@ -74,7 +56,8 @@ class Trouble(NamedTuple):
     why: str | None
 
 
-News = Arrival | Drop | Claimed | LandAgain | Dry | Trouble
+News = Arrival | Step | Dry | Trouble
+"""A step that the session has to take is `claimed`, `drop` or `land`."""
 
 
 class Visitor:
@@ -140,7 +123,7 @@ class Visitor:
         self._take_back(board)
         tasks = self._settle()
         for name in board.waiting & (find_claimed(tasks, self._session_id) | find_excused(tasks, self._known)):
-            self._tell(Claimed(name))
+            self._tell(Step("claimed", self._known[name].queue_id, name))
         if self._asked.ingest and self._has_follow_ups:
             self._has_follow_ups = False
             tasks = self._load() if self._intake.take() else tasks
@@ -230,12 +213,12 @@ class Visitor:
         elif step.what == "land":
             self._landing.add(step.name)
             self._known[step.name] = self._known[step.name]._replace(kind="going")  # until the board says it
-            self._tell(LandAgain(step.name))
+            self._tell(step)
         elif step.what == "add":
             self._add(tasks[step.queue_id], step.name)
         elif step.what == "drop" or self._feed.claim(step.queue_id, worker) is None:
             self._dropped.add(step.name)
-            self._tell(Drop(step.name))
+            self._tell(step._replace(what="drop"))
 
     def _claim(self, board: Board, ready: list[QueueTask]) -> int:
         """Claim what there are slots for; how many were claimed."""

@@ -11,6 +11,7 @@ import re
 import subprocess
 import sys
 from collections.abc import Mapping
+from dataclasses import asdict, replace
 from pathlib import Path
 from typing import Final
 from uuid import uuid4
@@ -68,27 +69,16 @@ _NAME: Final = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,62}")
 
 @frozen
 class NodeSite:
-    """A node of this machine.
+    """A node of this machine, as `node.json` has it but for the `path`, which is its own directory.
 
-    `path` is its own directory; work in progress is sent every `rescue_s` seconds (0: never).  `boots` counts the
-    boots of the machine on which it was started: each has a clock of its own.
+    Work in progress is sent every `rescue_s` seconds (0: never).  `boots` counts the boots of the machine on which
+    it was started, `boot` is the last one: each has a clock of its own.
     """
 
     node_id: str
     name: str
     slots: int
-    path: Path
-    rescue_s: float = RESCUE_S
-    boots: int = 0
-
-
-@frozen
-class NodeFile:
-    """What `node.json` says: the settings of a node, and the last boot that counted."""
-
-    id: str
-    name: str
-    slots: int
+    path: Path = Path()
     rescue_s: float = RESCUE_S
     boot: str | None = None
     boots: int = 0
@@ -144,14 +134,15 @@ def open_node(nodes: Path, name: str, slots: int, rescue_s: float = RESCUE_S) ->
     try:
         make_directories(folder, 0o700)
         try:
-            before = _load_about(folder)
+            before = load_site(folder / "node")
         except (OSError, ValueError):
-            before = NodeFile(f"{name}@{uuid4().hex[:12]}", name, slots)
-        boot = processes.boot_id()
+            before = NodeSite(f"{name}@{uuid4().hex[:12]}", name, slots)
+        boot, node_id = processes.boot_id(), before.node_id
         boots = before.boots + (before.boot != boot)
-        about = NodeFile(before.id, name, slots, rescue_s, boot, boots)
-        replace_file(folder / "node.json", orjson.dumps(about), durable=True)
-        site = load_site(folder / f"node-{about.id}")
+        site = NodeSite(node_id, name, slots, folder / f"node-{node_id}", rescue_s, boot, boots)
+        kept = asdict(site)
+        del kept["path"]
+        replace_file(folder / "node.json", orjson.dumps(kept), durable=True)
         (site.path / LEFT).unlink(missing_ok=True)
         make_directories(site.path / JOBS, 0o700)
         if not os.path.lexists(site.path / LEASE):
@@ -167,12 +158,8 @@ def load_site(path: Path) -> NodeSite:
     Raises:
         OSError, ValueError: it is none.
     """
-    about = _load_about(path.parent)
-    return NodeSite(about.id, about.name, about.slots, path, about.rescue_s, about.boots)
-
-
-def _load_about(folder: Path) -> NodeFile:
-    return build(NodeFile, orjson.loads(read_regular(folder / "node.json", 1 << 16)))
+    about = orjson.loads(read_regular(path.parent / "node.json", 1 << 16))
+    return replace(build(NodeSite, about), path=path)
 
 
 def note_left(site: NodeSite) -> None:

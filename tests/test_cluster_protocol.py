@@ -127,13 +127,6 @@ def test_a_node_that_does_not_tick_is_silent_within_its_lease_until_it_ticks() -
     assert shown() == (None, True)
 
 
-def test_a_tick_that_was_overtaken_is_not_taken() -> None:
-    cluster = Cluster()
-    first, second = cluster.make(held=[JOB]), cluster.make()
-    assert cluster.permits.take_tick(cluster.now, second)
-    assert not cluster.permits.take_tick(cluster.now, first)
-
-
 def test_without_a_tick_a_job_is_dead_when_the_lease_and_the_margin_are_over() -> None:
     cluster = Cluster()
     cluster.submit()
@@ -148,17 +141,6 @@ def test_without_a_tick_a_job_is_dead_when_the_lease_and_the_margin_are_over() -
     cluster.head.drop(JOB)
     cluster.call()
     assert cluster.tick(held=[JOB]).void == [JOB]
-
-
-def test_an_order_that_no_answer_held_is_dead_with_the_lease_and_never_ran() -> None:
-    cluster = Cluster()
-    cluster.submit()
-    cluster.now = TIMERS.lease + 0.01
-    (dead,) = cluster.call().dead
-    assert (dead["reason"], dead["ran"]) == (NEVER_DELIVERED, False)
-    assert cluster.tick().orders == {}
-    news = cluster.submit("s/t/2/1/work/1", node="nowhere")
-    assert [one["reason"] for one in news.dead] == [NEVER_DELIVERED]
 
 
 def test_a_new_scheduler_takes_up_what_it_is_told_and_kills_nothing_before() -> None:
@@ -243,6 +225,69 @@ def test_an_earlier_supervisor_is_told_that_it_was_superseded() -> None:
     assert cluster.head.superseded and not second.superseded
     cluster.tick(ends=[end()])
     assert cluster.call(second).ends == (end(),)
+
+
+@pytest.mark.parametrize("arrives", [True, False])
+def test_an_order_in_the_last_answer_of_a_scheduler_counts_until_the_next_tick(arrives: bool) -> None:
+    """The scheduler is killed when its answer has left."""
+    cluster = Cluster()
+    cluster.submit()
+    link = cluster.links["a"]
+    assert cluster.permits.take_tick(cluster.now, cluster.make())
+    answer = cluster.permits.answer_node(cluster.now, "a")
+    cluster.restart()
+    held = []
+    if arrives:
+        tasks = link.take(answer)
+        assert tasks is not None and tasks.orders.keys() == {JOB}
+        held = [JOB]
+    cluster.tick(held=held)
+    cluster.call()
+    cluster.call()
+    cluster.tick(held=held)
+    if arrives:
+        cluster.tick(ends=[end()])
+        news = cluster.call()
+        assert (news.ends, news.dead) == ((end(),), ())
+    else:
+        assert link.take(answer) is None
+        assert [(dead["reason"], dead["ran"]) for dead in cluster.call().dead] == [(NOT_THERE, False)]
+
+
+@pytest.mark.parametrize("journaled", [True, False])
+def test_a_supervisor_that_was_killed_with_an_end_hears_it_again_unless_its_journal_has_it(
+    journaled: bool,
+) -> None:
+    cluster = Cluster()
+    cluster.submit()
+    cluster.tick()
+    cluster.tick(ends=[end()])
+    assert cluster.call().ends == (end(),)
+    second = Head("s", 2, {} if journaled else {JOB: Opened("a", "e1")})
+    cluster.call(second)
+    assert cluster.call(second).ends == (() if journaled else (end(),))
+    assert cluster.tick(ends=[end()]).forget == ([JOB] if journaled else [])
+
+
+def test_a_machine_that_was_started_again_is_a_node_again() -> None:
+    """Its clock begins anew: its ticks come after those of the boot before all the same."""
+    cluster = Cluster()
+    cluster.now = 1000.0
+    cluster.tick()
+    cluster.submit()
+    cluster.tick()
+    cluster.now += TIMERS.lease + TIMERS.margin + 1.0
+    late = cluster.make()
+    cluster.links["a"] = Link("a", "a", 2, "1", boot=1)
+    tick = cluster.links["a"].make_tick(10, held=[], ends=[end()], out=[], wait_s=0.0)
+    assert cluster.permits.take_tick(cluster.now, tick)
+    assert not cluster.permits.take_tick(cluster.now, late)
+    assert not cluster.permits.take_tick(cluster.now, tick)
+    cluster.call()
+    assert cluster.head.nodes["a"].lives
+    later = cluster.links["a"].make_tick(11, held=[], ends=[], out=[], wait_s=0.0)
+    assert cluster.permits.take_tick(cluster.now, later)
+    assert cluster.links["a"].take(cluster.permits.answer_node(cluster.now, "a")) is not None
 
 
 def test_what_a_lost_reply_told_is_told_again() -> None:

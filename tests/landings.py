@@ -52,6 +52,9 @@ class Yard:
         assert done.returncode in codes, done.stderr
         return done.stdout.strip()
 
+    def sh(self, script: str, cwd: Path | None = None) -> None:
+        subprocess.run(["sh", "-ec", script], cwd=cwd or self.top, check=True, capture_output=True)
+
     def commit(self, files: Mapping[str, str | None], parent: str = "main", message: str = "work") -> str:
         """A commit on top of another one, made without a checkout; a file of None is deleted.
 

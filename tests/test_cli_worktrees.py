@@ -83,12 +83,14 @@ def make_repository(top: Path) -> None:
     commit_all(top)
 
 
-def project_in(place: Path, monkeypatch: pytest.MonkeyPatch) -> Project:
+def project_in(
+    place: Path, monkeypatch: pytest.MonkeyPatch, make: Callable[[Path], object] = make_repository
+) -> Project:
     """The project below a working directory; its repository may be there already."""
     project = Project(place / "repo", place / "results")
     monkeypatch.setenv("SESSIONRUN_RESULTS_DIR", str(project.results))
     if not project.cwd.exists():
-        lay_out_repository(make_repository, project.cwd)
+        lay_out_repository(make, project.cwd)
     return project
 
 
@@ -108,13 +110,13 @@ def finished(own_place: Path, stage: Stage, monkeypatch: pytest.MonkeyPatch) -> 
     """Each plan runs once per worker; what it left is laid out for every test that asks for it."""
     projects = []
 
-    def finish(plan: object, *words: str) -> Project:
+    def finish(plan: object, *words: str, make: Callable[[Path], object] = make_repository) -> Project:
         def run(place: Path) -> None:
-            project = project_in(place / "work", monkeypatch)
+            project = project_in(place / "work", monkeypatch, make)
             session = SessionDir(project.directory(project.finish(plan, *words)))
             eventually(lambda: not session.is_alive())
 
-        place = stage.enter(("finished", json.dumps(plan), words), monkeypatch, run)
+        place = stage.enter(("finished", make.__module__, json.dumps(plan), words), monkeypatch, run)
         project = project_in(place / "work", monkeypatch)
         refresh(project.cwd)
         project.sessions = [path.name.removeprefix("session-") for path in project.results.glob("session-*")]

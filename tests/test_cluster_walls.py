@@ -19,11 +19,11 @@ from test_cluster_parts import finish, run
 from test_slurm import own_slurm
 from test_swebench_session import Bench, bench
 from test_walls_agents import OLD, PROGRAM
-from test_walls_hidden import IS_INSIDE, LOOK, set_walls
+from test_walls_hidden import LOOK, set_walls
 from test_walls_hidden import run as run_instances
 from test_walls_landing import need_groups
 from test_walls_proxy import Server, server
-from walled import need_walls
+from walled import IS_INSIDE, need_walls
 
 from sessionrun.model.sandbox import Sandbox
 

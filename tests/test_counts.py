@@ -110,7 +110,7 @@ WRITE = "f=${PYTEST_ADDOPTS##*=}; "
 def test_a_hostile_command_is_only_a_command(tmp_path: Path, planted: str) -> None:
     """Its exit code decides, its counts are none."""
     (tmp_path / "real.xml").write_text(SUITES)
-    ran = run_commands((f"{WRITE}{planted}",), str(tmp_path), tmp_path)
+    ran = run_commands(Check((f"{WRITE}{planted}",)), str(tmp_path), tmp_path)
     assert (ran.problem, ran.counts) == (None, None)
 
 
@@ -120,15 +120,15 @@ def test_what_was_planted_before_does_not_count(tmp_path: Path, monkeypatch: pyt
     (tmp_path / "junit-2.xml").mkdir()
     good = "<testsuite><testcase name='a'/></testsuite>"
     commands = ('test "${PYTEST_ADDOPTS%% *}" = -x', f'{WRITE}echo "{good}" > $f')
-    ran = run_commands(commands, str(tmp_path), tmp_path)
+    ran = run_commands(Check(commands), str(tmp_path), tmp_path)
     assert (ran.problem, ran.counts) == (None, Counts(passed=1, total=1))
 
 
 def test_counts_of_several_commands_add_up_and_none_at_all_is_a_failure(tmp_path: Path) -> None:
     good = f"{WRITE}echo \"<testsuite><testcase name='a'/></testsuite>\" > $f"
     empty = f'{WRITE}echo "<testsuites><testsuite/></testsuites>" > $f'
-    assert run_commands((good, good), str(tmp_path), tmp_path).counts == Counts(passed=2, total=2)
-    ran = run_commands((good, empty, "touch never"), str(tmp_path), tmp_path)
+    assert run_commands(Check((good, good)), str(tmp_path), tmp_path).counts == Counts(passed=2, total=2)
+    ran = run_commands(Check((good, empty, "touch never")), str(tmp_path), tmp_path)
     assert ran.problem == f"no test was found by: {empty}"
     assert "No test was found." in ran.feedback
     assert not (tmp_path / "never").exists()
@@ -138,16 +138,16 @@ def test_counts_of_several_commands_add_up_and_none_at_all_is_a_failure(tmp_path
 def test_exit_code_0_beside_a_report_with_a_failed_test_is_a_failure(tmp_path: Path, tag: str) -> None:
     says = f"<testsuite><testcase name='a'><{tag} message='no'/></testcase><testcase name='b'/></testsuite>"
     command = f'{WRITE}echo "{says}" > $f'
-    ran = run_commands((command, "touch never"), str(tmp_path), tmp_path)
+    ran = run_commands(Check((command, "touch never")), str(tmp_path), tmp_path)
     assert ran.problem == f"its report says 1 test failed, but the exit code is 0, of: {command}"
     assert "did not pass, though its exit code is 0" in ran.feedback and "FAILED a: no" in ran.feedback
     assert not (tmp_path / "never").exists()
-    tolerated = run_commands((command,), str(tmp_path), tmp_path, reads_report=False)
+    tolerated = run_commands(Check((command,), report="ignore"), str(tmp_path), tmp_path)
     assert tolerated.problem is None and tolerated.counts is not None
 
 
 def test_a_command_that_a_signal_ended_is_said_to_be(tmp_path: Path) -> None:
-    ran = run_commands(("kill -9 $$",), str(tmp_path), tmp_path)
+    ran = run_commands(Check(("kill -9 $$",)), str(tmp_path), tmp_path)
     assert ran.problem == "signal 9 of: kill -9 $$"
     assert ran.feedback.startswith("This command failed with signal 9: kill -9 $$\n")
 

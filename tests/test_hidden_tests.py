@@ -6,7 +6,6 @@ import subprocess
 from dataclasses import replace
 from pathlib import Path
 
-import orjson
 import pytest
 from stages import git
 
@@ -14,8 +13,7 @@ from sessionrun.model.checks import HiddenTests
 from sessionrun.model.places import Place
 from sessionrun.model.spec import Prove, TaskSpec
 from sessionrun.runtime.jobs.check.junit import Case, list_test_files, match_ids, parse_junit, split_id
-from sessionrun.runtime.jobs.check.known import REQUEST, load_red
-from sessionrun.runtime.jobs.check.running import run_baseline
+from sessionrun.runtime.jobs.check.running import load_red, run_baseline
 from sessionrun.store.codec import build
 from sessionrun.workspaces.crossing import NotApplicable, add_tests, take_source
 from sessionrun.workspaces.git import Git
@@ -110,12 +108,12 @@ def test_which_tests_were_red_before_the_work(
 ) -> None:
     monkeypatch.chdir(tmp_path)
     ids = ("tests/test_a.py::test_good", "tests/test_a.py::test_bad")
-    (tmp_path / REQUEST).write_bytes(orjson.dumps(HiddenTests("", (), ids, command=command)))
-    run_baseline(tmp_path)
+    known = HiddenTests("", (), ids, command=command)
+    run_baseline(known, None, tmp_path)
     assert load_red(tmp_path) == frozenset(), "none of their files is there"
     (tmp_path / "tests").mkdir()
     (tmp_path / "tests" / "test_a.py").touch()
-    run_baseline(tmp_path)
+    run_baseline(known, None, tmp_path)
     assert load_red(tmp_path) == red
     (tmp_path / "known-red.json").write_text("[[]]")
     assert load_red(tmp_path) == frozenset(), "this record is not ours"

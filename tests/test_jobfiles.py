@@ -36,7 +36,7 @@ CHECK = CheckRequest(
     "/r",
     "Do it.",
     brief=Brief(outputs=("a",)),
-    verification=Verification("s", (), ("a",), "p", True, "text"),
+    verification=Verification(("a",), "p", True, "text"),
 )
 CHECKED = Checked(Counts(passed=1, total=1), "c" * 40, DIFF_STAT)
 REPORT = CheckReport(written={"a.py": 3}, earlier=("b.py",), checked=CHECKED)

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import os
 import subprocess
-from collections.abc import Callable
 from pathlib import Path
 from threading import Thread
 
@@ -88,101 +87,34 @@ def test_a_sparse_checkout_stays_sparse(yard: Yard) -> None:
     assert status(yard) == ""
 
 
-def overlap(yard: Yard) -> None:
-    (yard.top / "a.txt").write_text("mine\n")
-
-
-def overlap_staged(yard: Yard) -> None:
-    overlap(yard)
-    yard.git("add", "a.txt")
-
-
-def untracked(yard: Yard) -> None:
-    (yard.top / "new").mkdir()
-    (yard.top / "new/deep").write_text("mine\n")
-
-
-def ignored(yard: Yard) -> None:
-    (yard.top / ".git/info/exclude").write_text("new\n")
-    (yard.top / "new/deep").mkdir(parents=True)
-    (yard.top / "new/deep/file.txt").write_text("mine\n")
-
-
-def file_for_folder(yard: Yard) -> None:
-    (yard.top / "b.txt").unlink()
-    (yard.top / "b.txt").mkdir()
-    (yard.top / "b.txt/inside").write_text("mine\n")
-
-
-def hidden(yard: Yard) -> None:
-    yard.git("update-index", "--assume-unchanged", "a.txt")
-    overlap(yard)
-
-
-def skipped(yard: Yard) -> None:
-    yard.git("update-index", "--skip-worktree", "a.txt")
-    overlap(yard)
-
-
-def merging(yard: Yard) -> None:
-    yard.git("update-ref", "refs/heads/side", yard.commit({"a.txt": "side\n"}))
-    overlap(yard)
-    yard.git("commit", "-q", "-a", "-m", "mine")
-    yard.git("merge", "-q", "side", codes=(1,))
-
-
-def rebasing(yard: Yard) -> None:
-    yard.git("update-ref", "refs/heads/side", yard.commit({"a.txt": "side\n"}))
-    overlap(yard)
-    yard.git("commit", "-q", "-a", "-m", "mine")
-    yard.git("rebase", "-q", "side", codes=(1,))
-
-
-def foreign_lock(yard: Yard) -> None:
-    lock = yard.top / ".git/index.lock"
-    lock.write_text("")
-    os.utime(lock, (0, 0))  # a younger lock is waited for
-
-
-def foreign_ref_lock(yard: Yard) -> None:
-    (yard.top / ".git/refs/heads/main.lock").write_text("")
-
-
-def twice(yard: Yard) -> None:
-    yard.git("worktree", "add", "-q", "--force", str(yard.top.parent / "linked"), "main")
-
-
-def abort(words: str) -> Callable[[Yard, Report], None]:
-    return lambda yard, report: print(yard.git(*words.split()))
-
-
-def by_the_hint(yard: Yard, report: Report) -> None:
-    """The command that the hold names."""
-    import subprocess
-
-    assert report.hold is not None
-    subprocess.run(["/bin/sh", "-ec", report.hold.mend], cwd="/", check=True, capture_output=True)
-
-
-def unhide(yard: Yard, report: Report) -> None:
-    by_the_hint(yard, report)
-    yard.git("checkout", "a.txt")
-
-
-HOLDS: dict[str, tuple[Callable[[Yard], None], str, Callable[[Yard, Report], None]]] = {
-    "overlap": (overlap, "checkout_dirty", by_the_hint),
-    "staged": (overlap_staged, "checkout_dirty", by_the_hint),
-    "untracked": (untracked, "checkout_untracked", by_the_hint),
-    "ignored": (ignored, "checkout_untracked", by_the_hint),
-    "file for folder": (file_for_folder, "checkout_untracked", by_the_hint),
-    "assume-unchanged": (hidden, "checkout_hidden", unhide),
-    "skip-worktree": (skipped, "checkout_hidden", unhide),
-    "merge": (merging, "checkout_busy", abort("merge --abort")),
-    "rebase": (rebasing, "rebase", abort("rebase --abort")),
-    "index.lock": (foreign_lock, "index_locked", by_the_hint),
-    "ref lock": (foreign_ref_lock, "ref_locked", by_the_hint),
-    "checked out twice": (twice, "checked_out_twice", by_the_hint),
+SIDE = "echo mine > a.txt; git commit -qam mine; ! git"
+HOLDS = {
+    "overlap": ("echo mine > a.txt", "checkout_dirty", "{hint}"),
+    "staged": ("echo mine > a.txt; git add a.txt", "checkout_dirty", "{hint}"),
+    "untracked": ("mkdir new; echo mine > new/deep", "checkout_untracked", "{hint}"),
+    "ignored": (
+        "echo new > .git/info/exclude; mkdir -p new/deep; echo mine > new/deep/file.txt",
+        "checkout_untracked",
+        "{hint}",
+    ),
+    "file for folder": ("rm b.txt; mkdir b.txt; echo mine > b.txt/inside", "checkout_untracked", "{hint}"),
+    "assume-unchanged": (
+        "git update-index --assume-unchanged a.txt; echo mine > a.txt",
+        "checkout_hidden",
+        "{hint}; git -C {top} checkout a.txt",
+    ),
+    "skip-worktree": (
+        "git update-index --skip-worktree a.txt; echo mine > a.txt",
+        "checkout_hidden",
+        "{hint}; git -C {top} checkout a.txt",
+    ),
+    "merge": (f"{SIDE} merge -q side", "checkout_busy", "git -C {top} merge --abort"),
+    "rebase": (f"{SIDE} rebase -q side", "rebase", "git -C {top} rebase --abort"),
+    "index.lock": ("touch -d @0 .git/index.lock", "index_locked", "{hint}"),  # a younger one is waited for
+    "ref lock": ("touch .git/refs/heads/main.lock", "ref_locked", "{hint}"),
+    "checked out twice": ("git worktree add -q --force ../linked main", "checked_out_twice", "{hint}"),
 }
+"""What the user has done, the class of the hold, and what mends it: most often the command that the hold names."""
 
 
 FAST = ("overlap", "ignored", "index.lock")
@@ -203,7 +135,8 @@ def snapshot(yard: Yard) -> dict[str, bytes]:
     "name", [name if name in FAST else pytest.param(name, marks=pytest.mark.slow) for name in HOLDS]
 )
 def test_what_is_in_the_way_holds_it_and_it_lands_after_the_mend(yard: Yard, name: str) -> None:
-    begin, reason_class, mend = HOLDS[name]
+    script, reason_class, mend = HOLDS[name]
+    yard.git("update-ref", "refs/heads/side", yard.commit({"a.txt": "side\n"}))
     changes = dict(CHANGES)
     del changes["b.txt"]
     if name == "file for folder":
@@ -214,14 +147,14 @@ def test_what_is_in_the_way_holds_it_and_it_lands_after_the_mend(yard: Yard, nam
     else:
         yard.add("one", {"b.txt": None, **changes} if name not in ("merge", "rebase") else {"b.txt": "b2\n"})
     gates = ("true",) if name == "overlap" else ()
-    begin(yard)
+    yard.sh(script)
     before = snapshot(yard)
     report = yard.land(*gates)
     assert report.hold is not None
     assert report.hold.reason_class == reason_class
     assert yard.statuses(report) == {"one": "held"}
     assert snapshot(yard) == before, "nothing was touched"
-    mend(yard, report)
+    yard.sh(mend.format(hint=report.hold.mend, top=yard.top), Path("/"))
     again = yard.land(*gates)
     assert yard.statuses(again) == {"one": "landed"}, again.hold
     assert again.gate_runs == 0, "a hold is tried again without gates"
@@ -333,7 +266,7 @@ def test_a_target_that_moves_meanwhile_is_merged_anew(yard: Yard) -> None:
 def test_what_waits_survives_a_collection_of_garbage(yard: Yard) -> None:
     """Its branch was deleted while a hold kept it waiting: the pin holds it."""
     yard.add("one", {"a.txt": "landed\n"})
-    overlap(yard)
+    (yard.top / "a.txt").write_text("mine\n")
     assert yard.statuses(yard.land()) == {"one": "held"}
     yard.git("branch", "-q", "-D", "main-task-one")
     yard.git("reflog", "expire", "--all", "--expire=now")

@@ -22,7 +22,7 @@ from sessionrun.engine.state import State
 from sessionrun.engine.task import TaskState
 from sessionrun.model.checks import Brief
 from sessionrun.model.events import JobFinished
-from sessionrun.model.keys import JobKey
+from sessionrun.model.keys import JobKey, Phase
 from sessionrun.model.places import Place
 from sessionrun.model.spec import AgentSpec, Job, TaskSpec, Workspace
 from sessionrun.runtime.executors.protocol import Exit
@@ -75,37 +75,29 @@ def judge(
     return JobMaker(session, spec).judge(state, Exit(key, 0))
 
 
+WORKTREE = TaskSpec("a", ("x",), workspace=Workspace("worktree"))
+ANSWERED: dict[Phase, tuple[TaskSpec, Place | None, str]] = {
+    "prepare": (WORKTREE, None, "workspace_failed: its answer cannot be used: "),
+    "release": (WORKTREE, PLACE, "release_failed: its answer cannot be used: "),
+    "check": (TaskSpec("a", ("x",), brief=Brief(outputs=("a.py",))), None, "check_failed: its report "),
+}
+
+
+@pytest.mark.parametrize("phase", ANSWERED)
 @pytest.mark.parametrize("kind", DAMAGES)
-def test_a_prepare_whose_answer_cannot_be_used_has_failed(kind: str, own_place: Path) -> None:
-    task = TaskSpec("a", ("x",), workspace=Workspace("worktree"))
-    verdict = judge(own_place, task, JobKey("a", 1, 1, "prepare", 1), None, ANSWER, DAMAGES[kind])
-    assert (verdict.verdict, verdict.reason_class, verdict.place) == ("failed", "workspace_failed", None)
-    assert (verdict.reason or "").startswith("workspace_failed: its answer cannot be used: ")
+def test_a_job_whose_answer_cannot_be_used_has_failed(phase: Phase, kind: str, own_place: Path) -> None:
+    """And a RELEASE leaves the worktree."""
+    task, place, says = ANSWERED[phase]
+    verdict = judge(own_place, task, JobKey("a", 1, 1, phase, 1), place, ANSWER, DAMAGES[kind])
+    assert (verdict.verdict, verdict.reason_class) == ("failed", says.partition(":")[0])
+    assert verdict.reason is not None and verdict.reason.startswith(says)
+    assert verdict.place == (place and replace(place, kept=verdict.reason))
 
 
 def test_a_prepare_that_names_no_worktree_has_failed(own_place: Path) -> None:
     """Else the task would run in the user's checkout."""
-    task = TaskSpec("a", ("x",), workspace=Workspace("worktree"))
     key = JobKey("a", 1, 1, "prepare", 1)
-    assert judge(own_place, task, key, None, ANSWER, lambda path: path.write_bytes(b"{}")).verdict == "failed"
-
-
-@pytest.mark.parametrize("kind", DAMAGES)
-def test_a_release_whose_answer_cannot_be_used_leaves_the_worktree(kind: str, own_place: Path) -> None:
-    task = TaskSpec("a", ("x",), workspace=Workspace("worktree"))
-    verdict = judge(own_place, task, JobKey("a", 1, 1, "release", 1), PLACE, ANSWER, DAMAGES[kind])
-    assert (verdict.verdict, verdict.reason_class) == ("failed", "release_failed")
-    assert verdict.place is not None
-    assert verdict.place.worktree == PLACE.worktree
-    assert (verdict.place.kept or "").startswith("release_failed: its answer cannot be used: ")
-
-
-@pytest.mark.parametrize("kind", DAMAGES)
-def test_a_check_whose_report_cannot_be_used_has_failed(kind: str, own_place: Path) -> None:
-    task = TaskSpec("a", ("x",), brief=Brief(outputs=("a.py",)))
-    verdict = judge(own_place, task, JobKey("a", 1, 1, "check", 1), None, ANSWER, DAMAGES[kind])
-    assert (verdict.verdict, verdict.reason_class) == ("failed", "check_failed")
-    assert (verdict.reason or "").startswith("check_failed: its report ")
+    assert judge(own_place, WORKTREE, key, None, ANSWER, lambda path: path.write_bytes(b"{}")).verdict == "failed"
 
 
 # --- our own code ---

@@ -8,7 +8,6 @@ import shlex
 import stat
 import subprocess
 from collections.abc import Callable, Iterator
-from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -24,6 +23,7 @@ from sessionrun.runtime.exports.job_status import write_jobs
 from sessionrun.runtime.exports.writer import ExportWriter
 from sessionrun.store.files import NotRegular
 from sessionrun.store.outside import hold_file, open_folder
+from sessionrun.store.session import SessionDir
 
 PRECIOUS = "precious\n"
 
@@ -220,36 +220,19 @@ def identify(path: Path) -> tuple[int, ...]:
 
 
 @pytest.mark.slow
-def test_a_spec_of_an_older_version_settles_when_its_supervisor_starts(matrix: Command, victim: Path) -> None:
-    """And whatever is planted then in the place of the results file, the writer says so and leaves it there."""
-    from sessionrun.store.session import SessionDir
-
+@pytest.mark.parametrize("kind", PLANTED)
+def test_what_is_planted_after_the_launch_is_said_once_and_left_there(
+    matrix: Command, victim: Path, kind: str
+) -> None:
     _, status = launch(matrix, "true")
     session = SessionDir(Path(status["results_dir"]))
-    spec = session.load_spec()
-    (export,) = spec.exports
-    assert export.settings["places"]["results_file"] == str(matrix.cwd / "sub" / "results.json")
-    old = replace(export, settings={key: value for key, value in export.settings.items() if key != "places"})
-    writer = ExportWriter(session, replace(spec, exports=(old,)))
-    (matrix.cwd / "sub" / "results.json").unlink()
+    writer, shown = ExportWriter(session, session.load_spec()), matrix.cwd / "sub" / "results.json"
     assert writer.write(status, durable=False) is None
-    assert writer.problems == []
-    (matrix.cwd / "sub" / "results.json").unlink()
-    (matrix.cwd / "sub" / "results.json").symlink_to(victim)
+    shown.unlink()
+    PLANTED[kind](shown, victim)
+    before = identify(shown)
     assert "is not written" in (writer.write(status, durable=False) or "")
     assert writer.write(status, durable=False) is None
     assert len(writer.problems) == 1
+    assert identify(shown) == before
     assert victim.read_text() == PRECIOUS
-    shown = matrix.cwd / "sub" / "results.json"
-    for kind, plant in PLANTED.items():
-        shown.rmdir() if shown.is_dir() and not shown.is_symlink() else shown.unlink()
-        assert ExportWriter(session, spec).write(status, durable=False) is None, kind
-        shown.unlink()
-        plant(shown, victim)
-        before = identify(shown)
-        writer = ExportWriter(session, spec)
-        assert "is not written" in (writer.write(status, durable=False) or ""), kind
-        assert writer.write(status, durable=False) is None
-        assert len(writer.problems) == 1
-        assert identify(shown) == before, kind
-        assert victim.read_text() == PRECIOUS

@@ -13,13 +13,12 @@ from typing import Any
 import pytest
 from calls import Calls, needs_calls
 from conftest import Command, eventually, kill_sessions
-from stages import Stage, begin_repository, commit_all, lay_out_repository, refresh, stage
-from test_cli_worktrees import Project
+from stages import begin_repository, commit_all
+from test_cli_worktrees import Finished, Project, finished, project_in, stage
 
 from sessionrun.runtime.jobs.prove.request import Ran
 from sessionrun.runtime.jobs.prove.runners import RanTests, find_missing, parse_output
 from sessionrun.runtime.jobs.prove.verdict import find_verdict
-from sessionrun.store.session import SessionDir
 from sessionrun.workspaces.testing import (
     SET_UP,
     TEST_FILES,
@@ -30,7 +29,7 @@ from sessionrun.workspaces.testing import (
     runs_doctests,
 )
 
-__all__ = ["stage"]
+__all__ = ["finished", "stage"]
 
 # --- the verdict ---
 
@@ -323,18 +322,9 @@ def make_repository(top: Path) -> None:
     commit_all(top)
 
 
-def project_in(place: Path, monkeypatch: pytest.MonkeyPatch) -> Project:
-    """The project below a working directory; its repository may be there already."""
-    project = Project(place / "repo", place / "results")
-    monkeypatch.setenv("SESSIONRUN_RESULTS_DIR", str(project.results))
-    if not project.cwd.exists():
-        lay_out_repository(make_repository, project.cwd)
-    return project
-
-
 @pytest.fixture
 def project(own_place: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Project]:
-    project = project_in(own_place, monkeypatch)
+    project = project_in(own_place, monkeypatch, make_repository)
     yield project
     kill_sessions(project.results)
 
@@ -372,12 +362,6 @@ def test_what_is_proved_and_what_is_not(project: Project) -> None:
         "by-what-git-ignores": ("failed", "unproved"),
         "fixes-and-adds-a-test": ("succeeded", "proved"),
     }
-    tasks = {task["id"]: task for task in project.status(session)["tasks"]}
-    assert tasks["edits-the-test"]["reason"].startswith("weakened: with the tests and test set-up of the base")
-    assert tasks["edits-the-test"]["branch"], "its work is kept for all that"
-    assert "     proof: proved\n" in project("status", session).stdout
-    assert "\nproof: proved\n" in project("results", session, "fixes").stdout
-    assert "\n  proof: proved\n" in project("explain", session, "fixes").stdout
     compared = project("status", session, "--by", "agent")
     assert "PROVED" in compared.stdout and "3/8" in compared.stdout
     (group,) = json.loads(project("status", session, "--by", "agent", "--json").stdout)["groups"]
@@ -397,39 +381,24 @@ EVIL = "git commit -q --allow-empty -m x && git branch evil && git config core.h
 IN_ROOM = 'case "$PWD" in *.room-*) {};; esac'
 
 
-def make_plan(count: Path) -> list[dict[str, Any]]:
-    """Tasks with checks of their own; two of them note in `count` what the base or the work holds."""
-    counted = f"cat src/answer >> {count}; grep -q good src/answer"
-    never = {"commands": IN_ROOM.format("sleep 600"), "timeout": 1}
-    reaches = f"{IN_ROOM.format(EVIL)}; grep -q good src/answer"
-    tasks: list[dict[str, Any]] = [
-        {"id": "red", "prompt": "echo x > f", "check": "true"},
-        {"id": "any", "prompt": "echo x > f", "check": "true", "prove": {"red": False}},
-        {"id": "second", "prompt": SECOND, "check": "grep -qr good src", "rounds": 2},
-        *({"id": name, "prompt": f"{FIX}; echo {name} > f", "check": counted} for name in "ab"),
-        {"id": "loose", "prompt": f"{FIX}; git switch -q --detach", "check": CHECK},
-        {"id": "endless", "prompt": FIX, "check": never},
-        {"id": "reaches", "prompt": FIX, "check": reaches},
-        {"id": "weakens", "prompt": "echo true > tests/answer.sh", "check": CHECK},
-    ]
-    return [{"prove": True, **task} for task in tasks]
+COUNTED = "cat src/answer >> ../../count; grep -q good src/answer"
+"""A check that notes what the base or the work holds."""
+TASKS: list[dict[str, Any]] = [
+    {"id": "red", "prompt": "echo x > f", "check": "true"},
+    {"id": "any", "prompt": "echo x > f", "check": "true", "prove": {"red": False}},
+    {"id": "second", "prompt": SECOND, "check": "grep -qr good src", "rounds": 2},
+    *({"id": name, "prompt": f"{FIX}; echo {name} > f", "check": COUNTED} for name in "ab"),
+    {"id": "loose", "prompt": f"{FIX}; git switch -q --detach", "check": CHECK},
+    {"id": "endless", "prompt": FIX, "check": {"commands": IN_ROOM.format("sleep 600"), "timeout": 1}},
+    {"id": "reaches", "prompt": FIX, "check": f"{IN_ROOM.format(EVIL)}; grep -q good src/answer"},
+    {"id": "weakens", "prompt": "echo true > tests/answer.sh", "check": CHECK},
+]
 
 
 @pytest.fixture
-def ended(stage: Stage, monkeypatch: pytest.MonkeyPatch) -> Iterator[Project]:
-    """All tasks of `make_plan` have ended, in `sessions[0]`; `config` is that of the repository before."""
-
-    def run(place: Path) -> None:
-        project = project_in(place / "work", monkeypatch)
-        (place / "config").write_bytes((project.cwd / ".git" / "config").read_bytes())
-        session = SessionDir(project.directory(project.finish(make_plan(place / "count"))))
-        eventually(lambda: not session.is_alive())
-
-    project = project_in(stage.enter("prove", monkeypatch, run) / "work", monkeypatch)
-    refresh(project.cwd)
-    project.sessions = [path.name.removeprefix("session-") for path in project.results.glob("session-*")]
-    yield project
-    kill_sessions(project.results)
+def ended(finished: Finished) -> Project:
+    """All of TASKS have ended, in `sessions[0]`."""
+    return finished([{"prove": True, **task} for task in TASKS], make=make_repository)
 
 
 def tasks_of(project: Project) -> dict[str, Any]:
@@ -468,6 +437,7 @@ def test_work_that_only_changes_the_test(ended: Project) -> None:
     session = ended.sessions[0]
     assert "     proof: proved\n" in ended("status", session, "a").stdout
     assert "\n  proof: proved\n" in ended("explain", session, "a").stdout
+    assert "\nproof: proved\n" in ended("results", session, "a").stdout
 
 
 def test_a_failed_proof_goes_back_to_the_agent(ended: Project) -> None:
@@ -481,7 +451,7 @@ def test_without_walls_the_base_is_checked_after_the_work_of_each_task(ended: Pr
     """A task could have changed the machine since another one saw the base fail."""
     tasks = tasks_of(ended)
     assert {tasks[name]["proof"] for name in "ab"} == {"proved"}
-    count = (ended.cwd.parent.parent / "count").read_text()
+    count = (ended.cwd.parent / "count").read_text()
     assert count.count("bad") == 4, "for each task once, and once more because it failed"
 
 
@@ -538,30 +508,7 @@ def test_a_program_in_the_room_cannot_reach_the_repository(ended: Project) -> No
     """It has a git of its own: commits, branches and settings stay there."""
     assert outcome(tasks_of(ended)["reaches"]) == ("succeeded", "proved")
     assert "evil" not in ended.branches()
-    assert (ended.cwd / ".git" / "config").read_bytes() == (ended.cwd.parent.parent / "config").read_bytes()
-
-
-@pytest.mark.slow
-def test_pytest_and_a_conftest_that_lets_all_pass(project: Project) -> None:
-    """The same as `edits set-up above the tests` of the first session, with the program that it stands for."""
-    (project.cwd / "conftest.py").write_text("")
-    (project.cwd / "test_answer.py").write_text(
-        "def test_it():\n    assert open('src/answer').read() == 'good\\n'\n"
-    )
-    project.git("add", ".")
-    project.git("commit", "-qm", "pytest")
-    hook = (
-        "import pytest\n@pytest.hookimpl(hookwrapper=True)\ndef pytest_runtest_makereport(item, call):\n"
-        "    out = yield\n    out.get_result().outcome = 'passed'\n"
-    )
-    check = f"{sys.executable} -m pytest -q -p no:cacheprovider"
-    (project.cwd.parent / "hook.py").write_text(hook)
-    plan = [
-        {"id": "bends", "prompt": "cp ../../hook.py conftest.py", "check": check, "prove": True},
-        {"id": "fixes", "prompt": FIX, "check": check, "prove": True},
-    ]
-    view = project.status(project.finish(plan))
-    assert verdicts(view) == {"bends": ("failed", "weakened"), "fixes": ("succeeded", "proved")}
+    assert "hooksPath" not in (ended.cwd / ".git" / "config").read_text()
 
 
 @pytest.mark.slow

@@ -172,16 +172,6 @@ def test_a_hard_reset_spares_what_git_ignores_and_what_was_brought(sessionrun: C
         assert ignored[0] == ignored[1], "an agent that our program became is like any other"
 
 
-@pytest.mark.slow  # `test_counts` has it without pytest
-def test_zero_tests_are_a_failure(sessionrun: Command, project: Project) -> None:
-    """Whatever the exit code says."""
-    command = f"{PYTEST} -k nothing || true"
-    task = only_task(finish(sessionrun, project, [{"id": "a", "prompt": "true", "check": command}]))
-    assert (task["outcome"], task["reason_class"]) == ("failed", "check_failed")
-    assert task["reason"].startswith("check_failed: no test was found by: ")
-    assert task["check"]["counts"]["total"] == 0
-
-
 @pytest.mark.slow
 def test_a_round_whose_time_is_up_is_a_failed_round(sessionrun: Command, project: Project) -> None:
     """Round 1 hangs, round 2 is told so; its half-done work is taken back, and kept as a patch."""

@@ -86,13 +86,6 @@ def test_a_new_supervisor_goes_on_watching(sessionrun: Command) -> None:
     assert fired == [("a/1/1/work/1", "idle_timeout"), ("a/2/1/work/1", "idle_timeout")]
 
 
-@pytest.mark.parametrize("words", ["soon", "-1", "1e400"])
-def test_a_duration_that_is_none(sessionrun: Command, words: str) -> None:
-    done = sessionrun("--agent", "shell", f"--idle-timeout={words}", stdin='["true"]')
-    assert (done.returncode, done.stdout) == (2, "")
-    assert "idle-timeout" in done.stderr
-
-
 QUOTA = "You exceeded your current quota, please check your plan and billing details."
 INIT = '{"type":"system","subtype":"init","session_id":"c-1","model":"m"}\n'
 RETRIED = 'Attempt 1 failed with status 429. Retrying with backoff... {"status":"RESOURCE_EXHAUSTED"}\n'

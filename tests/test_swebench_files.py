@@ -136,24 +136,6 @@ def test_tests_that_did_not_pass(tmp_path: Path) -> None:
     assert run.predictions() == ["a"], "an empty patch is a prediction, too"
 
 
-def test_an_instance_that_names_no_tests_is_a_prediction(tmp_path: Path) -> None:
-    """Nothing can judge it, now or in a second run; the official harness may have its tests."""
-    run = Run(tmp_path, "1", "a")
-    writer = run.claim()
-    run.leave_proof("a", None)
-    run.end("a", "failed", "no_tests")
-    writer.write(run.status(), durable=False)
-    document = run.read("a.json")
-    assert (document["resolved"], document["infrastructure"], document["final_test_results"]) == (
-        None,
-        False,
-        None,
-    )
-    assert document["prediction"] == SOURCE.decode()
-    assert run.predictions() == ["a"]
-    assert (run.read("summary.json")["judged"], run.read("summary.json")["infrastructure"]) == (0, 0)
-
-
 def test_the_tests_say_whether_an_instance_is_resolved(tmp_path: Path) -> None:
     """Not the outcome: a task whose check failed is judged, and one may lose its success after that."""
     run = Run(tmp_path, "1", "abcd")

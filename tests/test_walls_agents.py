@@ -17,7 +17,9 @@ from typing import Any, Final
 import orjson
 import pytest
 from conftest import Command
+from test_mishaps import instead
 from test_prove import make_repository
+from walled import need_walls
 
 from sessionrun.agents import table
 from sessionrun.model.sandbox import Policy
@@ -29,7 +31,6 @@ from sessionrun.walls.policy import AGENTS
 from sessionrun.walls.programs import find_folders, find_masks, find_state_folder
 from sessionrun.walls.proxy.hosts import make_rule
 from sessionrun.walls.servers import list_rules
-from sessionrun.walls.trial import find_problem
 
 OLD: Final = b'{"token": "old", "account": "a"}'
 NEW: Final = b'{"token": "new", "renewed": 1}'
@@ -248,59 +249,24 @@ def test_the_users_own_renewal_stays(login: tuple[Path, Path, Path]) -> None:
     assert b"newer" in users.read_bytes()
 
 
-def damage_nothing(copy: Path) -> None:
-    copy.write_bytes(OLD)
+DAMAGES: Final[dict[str, Callable[[Path], object]]] = {
+    "nothing": lambda copy: copy.write_bytes(OLD),
+    "text": lambda copy: copy.write_bytes(b"no JSON"),
+    "other keys": lambda copy: copy.write_bytes(b'{"hello": "new"}'),
+    "a list": lambda copy: copy.write_bytes(b"[1]"),
+    "its size": lambda copy: copy.write_bytes(b'{"token": "new", "account": "%s"}' % (b"a" * (1 << 20))),
+    "a link": instead(lambda copy: copy.symlink_to("elsewhere")),
+    "a FIFO": instead(os.mkfifo),
+    "a directory": instead(os.mkdir),
+    "gone": Path.unlink,
+}
 
 
-def damage_by_text(copy: Path) -> None:
-    copy.write_bytes(b"no JSON")
-
-
-def damage_by_other_keys(copy: Path) -> None:
-    copy.write_bytes(b'{"hello": "new"}')
-
-
-def damage_by_a_list(copy: Path) -> None:
-    copy.write_bytes(b"[1]")
-
-
-def damage_by_size(copy: Path) -> None:
-    copy.write_bytes(b'{"token": "new", "account": "%s"}' % (b"a" * (1 << 20)))
-
-
-def damage_by_a_link(copy: Path) -> None:
-    (copy.parent / "elsewhere").write_bytes(NEW)
-    copy.unlink()
-    copy.symlink_to("elsewhere")
-
-
-def damage_by_a_fifo(copy: Path) -> None:
-    copy.unlink()
-    os.mkfifo(copy)
-
-
-def damage_by_a_directory(copy: Path) -> None:
-    copy.unlink()
-    copy.mkdir()
-
-
-@pytest.mark.parametrize(
-    "damage",
-    [
-        damage_nothing,
-        damage_by_text,
-        damage_by_other_keys,
-        damage_by_a_list,
-        damage_by_size,
-        damage_by_a_link,
-        damage_by_a_fifo,
-        damage_by_a_directory,
-        Path.unlink,
-    ],
-)
-def test_what_is_no_log_in_stays_inside(login: tuple[Path, Path, Path], damage: Callable[[Path], None]) -> None:
+@pytest.mark.parametrize("kind", DAMAGES)
+def test_what_is_no_log_in_stays_inside(login: tuple[Path, Path, Path], kind: str) -> None:
     users, copy, record = login
-    damage(copy)
+    copy.with_name("elsewhere").write_bytes(NEW)
+    DAMAGES[kind](copy)
     before = users.stat()
     take_back(record)
     assert users.read_bytes() == OLD and users.stat().st_ino == before.st_ino
@@ -374,9 +340,7 @@ print("renewed", old["token"])
 def test_commits_inside_are_made_without_the_key(
     sessionrun: Command, own_place: Path, home: Path, policy: Policy
 ) -> None:
-    problem = find_problem(policy)
-    if problem is not None:
-        pytest.skip(problem)
+    need_walls()
     (own_place / "repo").mkdir()
     make_repository(own_place / "repo")
     signs = "[commit]\n\tgpgsign = true\n[tag]\n\tgpgsign = true\n[gpg]\n\tprogram = false\n"
@@ -404,9 +368,7 @@ def test_commits_inside_are_made_without_the_key(
 def test_an_agent_renews_its_log_in_inside(
     sessionrun: Command, own_place: Path, home: Path, agent: str, way: str, path: str, policy: Policy
 ) -> None:
-    problem = find_problem(policy)
-    if problem is not None:
-        pytest.skip(problem)
+    need_walls()
     program = own_place.parent / "bin" / agent
     program.parent.mkdir()
     program.write_text(PROGRAM.format(python=sys.executable, way=way, path=f"~/{path}"))

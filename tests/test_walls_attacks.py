@@ -4,13 +4,13 @@ from __future__ import annotations
 
 import json
 import os
-from collections.abc import Iterator
-from pathlib import Path
 from typing import Any
 
 import pytest
 from conftest import eventually
-from walled import Walled, make_walled
+from walled import Walled, is_running, site
+
+__all__ = ["site"]
 
 G = "G=$(git rev-parse --path-format=absolute --git-common-dir)"
 
@@ -20,35 +20,8 @@ def sandbox(request: pytest.FixtureRequest) -> dict[str, Any]:
     return {"policy": request.param, "network": "none"}
 
 
-@pytest.fixture
-def site(own_place: Path) -> Iterator[Walled]:
-    with make_walled(other=False) as made:
-        made.make_repository()
-        yield made
-
-
 def outcomes(tasks: dict[str, Any]) -> set[str]:
     return {task["outcome"] for task in tasks.values()}
-
-
-@pytest.mark.slow
-def test_a_planted_filter_does_not_change_the_work_of_another_task(site: Walled, sandbox: dict[str, Any]) -> None:
-    bad = f"{G}; git config filter.zap.clean true; mkdir -p $G/info; echo '*.py filter=zap' > $G/info/attributes"
-    good = "while ! test -e go; do sleep 0.1; done; echo 'print(1)' > hello.py"
-    session = site.start(
-        [{"id": "bad", "prompt": bad, "sandbox": sandbox}, {"id": "good", "prompt": good, "sandbox": sandbox}]
-    )
-    trees = site.root / "repo-worktrees"
-    eventually(lambda: _has_ended(site, session.session_id, "bad") and (trees / "main-task-good").is_dir())
-    (trees / "main-task-good" / "go").touch()
-    assert outcomes(site.finish(session)) == {"succeeded"}
-    assert site.git("show", "main-task-good:hello.py") == "print(1)"
-    assert site.call("git", "config", "filter.zap.clean", code=1).stdout == ""
-
-
-def _has_ended(site: Walled, session_id: str, task: str) -> bool:
-    view = json.loads(site.command("status", session_id, "--json").stdout)
-    return bool({one["id"]: one for one in view["tasks"]}[task]["outcome"])
 
 
 @pytest.mark.slow
@@ -132,14 +105,7 @@ def test_a_stopped_process_is_ended_when_its_time_is_up(site: Walled, sandbox: d
     tasks = site.run([{"id": "t", "prompt": prompt, "sandbox": sandbox, "timeout": "3s"}])
     assert (tasks["t"]["outcome"], tasks["t"]["reason_class"]) == ("timed_out", "timeout")
     assert "told" in site.files("main-task-t")
-    assert not any(mark.encode() in _cmdline(pid) for pid in os.listdir("/proc") if pid.isdecimal())
-
-
-def _cmdline(pid: str) -> bytes:
-    try:
-        return Path("/proc", pid, "cmdline").read_bytes()
-    except OSError:
-        return b""
+    assert not is_running(mark)
 
 
 @pytest.mark.slow

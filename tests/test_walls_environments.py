@@ -12,7 +12,7 @@ from unittest.mock import Mock
 import orjson
 import pytest
 from python_projects import BACKEND, lay_out_project, make_uv, make_wheels
-from walled import Walled, make_walled
+from walled import IS_INSIDE, Walled, make_walled
 
 from sessionrun.model.sandbox import Sandbox
 from sessionrun.store.session import SessionDir
@@ -23,8 +23,6 @@ from sessionrun.workspaces.environments.interpreter import find_interpreter
 from sessionrun.workspaces.environments.make import find_digest, make_environment
 from sessionrun.workspaces.environments.manifest import ENV, LEFT, list_files, load_manifest, verify
 from sessionrun.workspaces.environments.request import BuildWalls, EnvironmentProblem, EnvironmentRequest
-
-IS_INSIDE = "tr '\\0' ' ' < /proc/1/cmdline | grep -q bwrap"
 
 
 @pytest.fixture(params=[False, True], ids=["own user", "other user"])

@@ -9,11 +9,9 @@ from typing import Any
 
 import pytest
 from test_swebench_session import GOLD, WAITED_ENOUGH, Bench, bench
-from walled import need_walls
+from walled import IS_INSIDE, need_walls
 
 __all__ = ["bench"]
-
-IS_INSIDE = "tr '\\0' ' ' < /proc/1/cmdline | grep -q bwrap"
 
 LOOK = """name=test_count_with
 grep -rsl ${{name}}_gaps {places} /dev/shm /run /tmp

@@ -9,10 +9,10 @@ from pathlib import Path
 import pytest
 from conftest import kill_sessions
 from test_cli_worktrees import Project, project_in
+from walled import need_walls
 
 from sessionrun.model.sandbox import Sandbox
 from sessionrun.walls import groups
-from sessionrun.walls.trial import find_problem
 
 PROBE = """\
 ls {results} 2>/dev/null | grep -q session- && exit 9
@@ -25,9 +25,7 @@ test -f work.txt
 
 @pytest.fixture
 def walled(own_place: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Project]:
-    problem = find_problem("project") or find_problem("strict", network=False)
-    if problem is not None:
-        pytest.skip(f"no walls here: {problem}")
+    need_walls()
     project = project_in(own_place, monkeypatch)
     yield project
     kill_sessions(project.results)
@@ -42,7 +40,8 @@ def test_proof_and_gates(walled: Project, policy: str, gated: bool) -> None:
     (walled.cwd / "a.txt").touch()
     probe = PROBE.format(results=walled.results, top=walled.cwd, secret=secret).replace("\n", "; ", 3)
     land = {"into": "main", "gates": [probe], **({} if gated else {"sandbox": "none"})}
-    task = {"id": "one", "prompt": "echo work > work.txt", "check": probe, "prove": True}
+    work = "echo work > work.txt; git add work.txt; git commit -qm work"
+    task = {"id": "one", "prompt": work, "check": probe, "prove": True}
     plan = walled.cwd / "plan-land.json"
     plan.write_text(json.dumps({"land": land, "tasks": [task]}))
     walled("--sync", "--agent", "shell", "--worktree", "--sandbox", policy, str(plan))
@@ -50,6 +49,7 @@ def test_proof_and_gates(walled: Project, policy: str, gated: bool) -> None:
     assert (seen["outcome"], seen["proof"]) == ("succeeded", "proved")
     merged = walled.git("log", "-1", "--format=%s", "main").startswith("Merge task one")
     assert merged == gated, "outside, the gate is red"
+    assert (walled.cwd / "work.txt").exists() == gated
 
 
 @pytest.mark.slow

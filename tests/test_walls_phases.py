@@ -5,26 +5,18 @@ from __future__ import annotations
 import json
 import os
 import shutil
-from collections.abc import Iterator
 from typing import Any
 
 import pytest
 from conftest import eventually
-from walled import Walled, make_walled
+from walled import IS_INSIDE, Walled, site
 
 from sessionrun.store.session import SessionDir
 
+__all__ = ["site"]
+
 WALLS = {"policy": "project", "network": "none"}
 STRICT = {"policy": "strict", "network": "none"}
-IS_INSIDE = "tr '\\0' ' ' < /proc/1/cmdline | grep -q bwrap"
-"""Passes inside of walls: the first process is bubblewrap's."""
-
-
-@pytest.fixture
-def site() -> Iterator[Walled]:
-    with make_walled(other=False) as made:
-        made.make_repository()
-        yield made
 
 
 def outcomes(tasks: dict[str, Any]) -> dict[str, str]:
@@ -89,16 +81,6 @@ def test_a_retry_a_follow_up_and_seats(site: Walled) -> None:
     seated = site.run(plan, "--max-parallel", "1")
     assert set(outcomes(seated).values()) == {"succeeded"}
     assert "s1" in site.files("main-task-s1") and "s2" in site.files("main-task-s2")
-
-
-@pytest.mark.slow
-def test_what_lands_was_made_inside(site: Walled) -> None:
-    tasks = site.run(
-        [{"id": "t", "prompt": f"{IS_INSIDE} && echo l > l && git add l && git commit -qm l", "sandbox": STRICT}],
-        "--land",
-    )
-    assert tasks["t"]["outcome"] == "succeeded", tasks["t"]["reason"]
-    assert "l" in site.files("main") and site.git("status", "--porcelain") == ""
 
 
 @pytest.mark.slow

@@ -20,6 +20,7 @@ from pathlib import Path
 from typing import Any, Final
 
 import orjson
+import psutil
 import pytest
 from conftest import eventually, kill_sessions
 
@@ -43,6 +44,16 @@ def need_walls() -> None:
     """Skip the test, with the reason, where no walls can be built."""
     if (problem := why_no_walls()) is not None:
         pytest.skip(f"no walls here: {problem}")
+
+
+IS_INSIDE: Final = "tr '\\0' ' ' < /proc/1/cmdline | grep -q bwrap"
+"""Passes inside of walls: the first process is bubblewrap's."""
+
+
+def is_running(mark: str) -> bool:
+    """Whether a process has this in its words."""
+    found = (process.info["cmdline"] or () for process in psutil.process_iter(["cmdline"]))
+    return any(mark in word for words in found for word in words)
 
 
 @dataclass
@@ -220,3 +231,11 @@ def make_walled(*, other: bool) -> Iterator[Walled]:
     finally:
         kill_sessions(site.find_results())
         shutil.rmtree(root, ignore_errors=True)
+
+
+@pytest.fixture
+def site(own_place: Path) -> Iterator[Walled]:
+    """A place of whoever runs the tests, with a repository."""
+    with make_walled(other=False) as made:
+        made.make_repository()
+        yield made

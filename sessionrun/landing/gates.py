@@ -12,11 +12,13 @@ import os
 import shlex
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, contextmanager, nullcontext, redirect_stdout
+from dataclasses import replace
 from hashlib import sha256
 from pathlib import Path
 from typing import IO, Final, NamedTuple
 
-from sessionrun.landing.records import NOT_RUN, GateEnvironment, Gates, GateWalls, LandRequest, digest_target
+from sessionrun.landing.entries import find_prefix, room_path
+from sessionrun.landing.records import NOT_RUN, Gates, GateWalls, LandRequest
 from sessionrun.landing.slot import lock_path
 from sessionrun.model.errors import SessionrunError
 from sessionrun.model.frozen import frozen
@@ -28,8 +30,6 @@ from sessionrun.workspaces.environments.request import (
     BuildWalls,
     EnvironmentProblem,
     EnvironmentRequest,
-    Tenant,
-    find_target,
     name_variables,
 )
 from sessionrun.workspaces.fence import Fence
@@ -127,7 +127,7 @@ class GateRoom:
         try:
             with (
                 _print_into(stream),
-                open_environment(wish, self.session_id, self.path, commit, work, self.walls.build) as variables,
+                open_environment(replace(wish, commit=commit), work, self.walls.build) as variables,
             ):
                 return self._run_commands(variables, stream)
         except EnvironmentProblem as error:
@@ -149,17 +149,6 @@ class GateRoom:
                 how = f"{NOT_RUN}: {ended.no_program}:" if ended.no_program else f"{ended.why} of:"
                 return f"{how} {' '.join(command.split())}"[:200]
         return None
-
-
-def room_path(repository: Repository, target: str) -> Path:
-    """Where the gates of a target run."""
-    return Path(repository.worktree_dir, find_prefix(repository) + digest_target(target))
-
-
-def find_prefix(repository: Repository) -> str:
-    """How the names of a repository's rooms begin; the digest of the target follows."""
-    whose = sha256(os.fsencode(repository.common_dir)).hexdigest()[:8]
-    return f".gate-{whose}-"
 
 
 def open_gates(fence: Fence, request: LandRequest, target: str, old: str, walls: GateWalls) -> GateRoom:
@@ -229,24 +218,14 @@ def _open_private(path: str, flags: int) -> int:
     return os.open(path, flags | os.O_CLOEXEC, 0o600)
 
 
-def locate_environment(wish: GateEnvironment, session_id: str, room: Path) -> str:
-    """Where the environment of a room is, while its gates run; no task has the name of a room."""
-    return find_target(wish.cache, session_id, room.name, 1, in_room=True)
-
-
 @contextmanager
 def open_environment(
-    wish: GateEnvironment, session_id: str, room: Path, commit: str, folder: Path, walls: BuildWalls | None
+    request: EnvironmentRequest, folder: Path, walls: BuildWalls | None
 ) -> Iterator[Mapping[str, str]]:
     """Make the environment of a room, and remove it after the gates; the variables by which programs find it.
 
-    It is a copy of an entry of the cache, as that of a task, and never one in which an agent worked.
-
     Args:
-        wish: what is asked for.
-        session_id: of the session that lands.
-        room: where the candidate is checked out.
-        commit: the candidate.
+        request: what is asked for.
         folder: for the report and the logs of a build.
         walls: those that it wishes for.
 
@@ -254,28 +233,15 @@ def open_environment(
         EnvironmentProblem: it cannot be made.
         OSError: it cannot be removed.
     """
-    task, target = room.name, locate_environment(wish, session_id, room)
-    request = EnvironmentRequest(
-        top=str(room),
-        directory=str(room),
-        cache=wish.cache,
-        target=target,
-        owner=f"{session_id}/{task}",
-        python=wish.python,
-        require_cache=wish.require_cache,
-        tenant=Tenant(wish.session, session_id, task, 1, in_room=True),
-        commit=commit,
-        walls=wish.walls,
-    )
-    clear(Path(target))
+    clear(Path(request.target))
     try:
         report = make_environment(request, folder, walls)
         if report.problem is not None:
             raise EnvironmentProblem(report.problem)
         outer = os.environ if walls is None else walls.env
-        yield name_variables(target, outer.get("PATH") or os.defpath, outer)
+        yield name_variables(request.target, outer.get("PATH") or os.defpath, outer)
     finally:
-        clear(Path(target))
+        clear(Path(request.target))
 
 
 class FoundRoom(NamedTuple):

@@ -13,7 +13,7 @@ from sessionrun.model.places import Repository
 from sessionrun.model.sandbox import Sandbox
 from sessionrun.walls.argv import Enclosure
 from sessionrun.walls.wish import WallsWish
-from sessionrun.workspaces.environments.request import BuildWalls
+from sessionrun.workspaces.environments.request import BuildWalls, EnvironmentRequest
 
 Status = Literal["ready", "landed", "bounced", "waiting", "held", "none"]
 """What became of a task: `ready` is a forecast, `none` a task without work to land."""
@@ -66,20 +66,6 @@ class Entry:
 
 
 @frozen
-class GateEnvironment:
-    """In what environment gates run: as that of a task.
-
-    `session` is the directory of the session that lands.  With `walls` it is built inside.
-    """
-
-    cache: str
-    session: str
-    python: str | None = None
-    require_cache: bool = False
-    walls: WallsWish | None = None
-
-
-@frozen
 class Gates:
     """Shell commands that all have to exit 0; each may take `timeout_s` (seconds; None: any time).
 
@@ -91,7 +77,7 @@ class Gates:
     commands: tuple[str, ...] = ()
     timeout_s: float | None = None
     links: tuple[str, ...] = ()
-    environment: GateEnvironment | None = None
+    environment: EnvironmentRequest | None = None
     walls: WallsWish | None = None
     sandbox: Sandbox | None = None
 

@@ -12,7 +12,7 @@ from sessionrun.client.reading.attempts import name_group, rank_attempts
 from sessionrun.client.reading.changes import find_work_base, is_unchanged
 from sessionrun.client.reading.view import load_view
 from sessionrun.landing.branches import follow_branches
-from sessionrun.landing.entries import gather_environment, gather_links, word_trailers
+from sessionrun.landing.entries import make_gates, word_trailers
 from sessionrun.landing.records import Entry, Fate, Gates, LandRequest, Report, digest_target
 from sessionrun.landing.target import HEADS, find_target
 from sessionrun.model.cluster import is_node_id
@@ -162,12 +162,7 @@ def _make_request(
         folder=str(session.path.absolute() / LANDING_FOLDER / digest_target(target)),
         target=target,
         entries=entries,
-        gates=Gates(
-            asked.gates,
-            asked.gate_timeout_s,
-            gather_links(spec.tasks),
-            gather_environment(spec.tasks, spec.cache, session.path) if asked.gates else None,
-        ),
+        gates=make_gates(Gates(asked.gates, asked.gate_timeout_s), spec, spec.tasks, session.path, target),
         batch=asked.batch,
         setups=tuple(task["setup_commit"] for task in view["tasks"] if task.get("setup_commit")),
     )

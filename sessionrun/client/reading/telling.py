@@ -49,7 +49,7 @@ _TRACE_LINES: Final = 12
 _RULE: Final = re.compile(r"\s*([-=_*#+.─━═])\1{2,}\s*")
 _COLOUR: Final = re.compile(r"\x1b\[[0-?]{0,20}[ -/]{0,5}[@-~]")
 _ROOM: Final = re.compile(r"(?:/[^\s/'\":]+)*/\.(?:gate-[0-9a-f]{8}-|room-)[0-9a-f]+/")
-"""Where gates and proofs run; see `landing.gates.room_path` and `workspaces.request.room_path`."""
+"""Where gates and proofs run; see `landing.entries.room_path` and `workspaces.request.room_path`."""
 
 _ERROR: Final = re.compile("error|exception|fail|fatal|panic|assert|denied|not found", re.IGNORECASE)
 

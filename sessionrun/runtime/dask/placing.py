@@ -19,14 +19,13 @@ import orjson
 from sessionrun.cluster.messages import Message
 from sessionrun.model.cluster import NODE_TOKEN
 from sessionrun.model.places import Place, Repository
-from sessionrun.runtime.jobs.check.known import WALLS as KNOWN_WALLS
 from sessionrun.store.jobfiles import REQUEST
 from sessionrun.walls.wish import INSIDE
 from sessionrun.workspaces.companions import place_links
 from sessionrun.workspaces.environments.request import WISH as ENVIRONMENT
 from sessionrun.workspaces.environments.version import find_tag_behind
 
-PLACED: Final = (REQUEST, ENVIRONMENT, INSIDE, KNOWN_WALLS)
+PLACED: Final = (REQUEST, ENVIRONMENT, INSIDE)
 """Files of a job's folder that name places: on a node they name those of the node."""
 
 WALLS: Final = "walls"

@@ -6,6 +6,7 @@ If a task has a worktree, a program of ours follows its SETUP, in the same job: 
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import replace
 from typing import Final
 
 from sessionrun.agents.verdict import Problem
@@ -13,8 +14,8 @@ from sessionrun.engine.task import TaskState
 from sessionrun.model.errors import JobFileError
 from sessionrun.model.keys import JobKey
 from sessionrun.model.spec import Job
-from sessionrun.runtime.jobs.check.known import ask_baseline, name_known
-from sessionrun.runtime.jobs.shared import PROGRAM, SHELL, Judged, Site
+from sessionrun.runtime.jobs.check.known import SetupRequest, name_known
+from sessionrun.runtime.jobs.shared import SHELL, Judged, Site
 from sessionrun.runtime.jobs.workspace_request import make_request
 from sessionrun.workspaces.request import load_place
 
@@ -24,8 +25,8 @@ AND_THEN: Final = "\n(exit $?)\n"
 AND_SETTLE: Final = '"$0" -ec "$1" || exit; shift; exec "$@"'
 """A script, and if it passes a program, which sees nothing of what the script did to its shell."""
 
-INSIDE_AND_SETTLE: Final = '"$1" "$2" "$3" "$4" || exit; "$0" -c "$5"; shift 5; exec "$@"'
-"""The same with a script inside of walls, which a program of ours builds, and then a line that cannot fail."""
+INSIDE_AND_SETTLE: Final = '"$0" "$1" "$2" "$3" || exit; shift 3; exec "$@"'
+"""The same with a script inside of walls, which a program of ours builds."""
 
 EACH: Final = 'for command; do "$0" -ec "$command" || exit; done'
 
@@ -40,20 +41,16 @@ def build_setup(site: Site, state: TaskState, key: JobKey) -> Job:
     if state.place is None or state.place.worktree is None:
         return _build(site, state, key, (SHELL, "-ec", script))
     known = name_known(state.spec)
-    if known is not None and not known.pass_to_pass:
-        known = None
-    settling = site.ask(key, make_request(site, state, key), cwd="")
-    folder = site.session.make_job_path(key)
-    if state.spec.sandbox is not None:
-        from sessionrun.runtime.jobs.enclosing import begin_outside, wish_commands  # only walled tasks need it
-
-        inside = begin_outside(wish_commands(site, state, key, reports=True), (SHELL, "-ec", script))
-        baseline = "" if known is None else ask_baseline(known, folder, PROGRAM, wish_commands(site, state, key))
-        words = (SHELL, "-c", INSIDE_AND_SETTLE, SHELL, *inside, baseline, *settling.argv)
+    request = SetupRequest(make_request(site, state, key), known if known and known.pass_to_pass else None)
+    if state.spec.sandbox is None:
+        words = (SHELL, "-c", AND_SETTLE, SHELL, script, *site.ask(key, request, cwd="").argv)
         return _build(site, state, key, words)
-    if known is not None:
-        script = AND_THEN.join((*state.spec.setup, ask_baseline(known, folder, PROGRAM)))
-    return _build(site, state, key, (SHELL, "-c", AND_SETTLE, SHELL, script, *settling.argv))
+    from sessionrun.runtime.jobs.enclosing import begin_outside, wish_commands  # only walled tasks need it
+
+    wish = wish_commands(site, state, key)
+    inside = begin_outside(replace(wish, reports=True), (SHELL, "-ec", script))
+    settling = site.ask(key, replace(request, walls=wish), cwd="")
+    return _build(site, state, key, (SHELL, "-c", INSIDE_AND_SETTLE, *inside, *settling.argv))
 
 
 def build_check(site: Site, state: TaskState, key: JobKey) -> Job:

@@ -30,30 +30,19 @@ def wish_walls(
     task: TaskSpec,
     key: JobKey,
     place: Place | None,
-    *,
     env: Mapping[str, str],
-    cwd: str = "",
     agent: AgentSpec | None = None,
-    room: str | None = None,
-    git: str | None = None,
-    prompt: Path | None = None,
-    on_stdin: bool = False,
-    reports: bool = False,
-    outlives_us: bool = False,
-) -> WallsWish | None:
-    """The walls inside of which programs of a job run; None: the task has none.
+) -> WallsWish:
+    """The walls of a walled task, without what is special to the programs of a job: see `WallsWish`.
 
     Args:
         env: the variables of the job, beside those of the session.
-        cwd: where the programs begin; a build says that itself.
         agent: whose state comes in; None: of no agent.
-        room, git, prompt, on_stdin, reports, outlives_us: see `WallsWish`.
 
     Raises:
         OSError: the session directory cannot be written.
     """
-    if task.sandbox is None or place is None or place.worktree is None:
-        return None
+    assert task.sandbox is not None and place is not None and place.worktree is not None
     spec, path = site.spec, site.session.path.absolute()
     repository = repository_of(spec, task, place.start)
     assert repository is not None
@@ -77,47 +66,32 @@ def wish_walls(
         plain_env=task.env,
         agent=None if agent is None else AgentWish(agent.name, agent.argv),
         env=env,
-        begins_in=cwd,
-        room=room,
-        git=git,
-        prompt=None if prompt is None else str(prompt),
-        on_stdin=on_stdin,
-        reports=reports,
-        outlives_us=outlives_us,
     )
 
 
 def enclose_job(site: Site, task: TaskSpec, job: Job, place: Place | None, agent: AgentSpec, prompt: Path) -> Job:
-    """A WORK job inside of its task's walls, if there are any; its standard input is then opened inside.
+    """A WORK job inside of its task's walls; its standard input is opened inside.
 
     Raises:
         OSError: the session directory cannot be written.
     """
-    wish = wish_walls(
-        site,
-        task,
-        job.key,
-        place,
-        env=job.env,
-        cwd=job.cwd,
-        agent=agent,
-        prompt=prompt,
+    wish = replace(
+        wish_walls(site, task, job.key, place, job.env, agent),
+        begins_in=job.cwd,
+        prompt=str(prompt),
         on_stdin=job.stdin is not None,
         reports=True,
         outlives_us=True,
     )
-    if wish is None:
-        return job
     argv = begin_outside(wish, job.argv)
     return replace(job, argv=argv, env=site.environment_outside(task, job.key, place), stdin=None)
 
 
-def wish_commands(site: Site, state: TaskState, key: JobKey, *, reports: bool = False) -> WallsWish:
+def wish_commands(site: Site, state: TaskState, key: JobKey) -> WallsWish:
     """The walls of the commands of a walled task's SETUP; see `wish_walls`."""
-    env, cwd = site.environment_of(state.spec, key, state.place), site.directory_of(state.spec, state.place)
-    wish = wish_walls(site, state.spec, key, state.place, env=env, cwd=cwd, reports=reports)
-    assert wish is not None
-    return wish
+    env = site.environment_of(state.spec, key, state.place)
+    wish = wish_walls(site, state.spec, key, state.place, env)
+    return replace(wish, begins_in=site.directory_of(state.spec, state.place))
 
 
 def begin_outside(wish: WallsWish, command: tuple[str, ...]) -> tuple[str, ...]:

@@ -64,7 +64,7 @@ def wall_build(
     from sessionrun.runtime.jobs.enclosing import wish_walls  # only walled tasks need it
 
     env = site.environment_of(replace(task, environment=None), key, place)
-    return replace(request, walls=wish_walls(site, task, key, place, env=env, git=git))
+    return replace(request, walls=replace(wish_walls(site, task, key, place, env), git=git))
 
 
 def wish_environment(

@@ -32,7 +32,7 @@ first workspace would be ready hardly before the last; so they take turns before
 _REQUEST = "workspaces.request:WorkspaceRequest"
 _WORK = {
     "prepare": (_REQUEST, "workspaces.worktree:prepare"),
-    "setup": (_REQUEST, "workspaces.settling:settle"),
+    "setup": ("runtime.jobs.check.known:SetupRequest", "runtime.jobs.check.known:finish_setup"),
     "work": ("workspaces.request:WorkRequest", "runtime.jobs.begin:begin_work"),
     "check": ("runtime.jobs.check.request:CheckRequest", "runtime.jobs.check.check:check"),
     "park": (_REQUEST, "workspaces.release:park_work"),
@@ -44,10 +44,9 @@ _WORK = {
 
 _BESIDE = {
     "environment": "runtime.jobs.inside:make_environment",
-    "baseline": "runtime.jobs.check.running:run_baseline",
     "inside": "runtime.jobs.inside:go_inside",
 }
-"""Programs with files of their own: parts of a SETUP, and a job that goes on inside of walls."""
+"""Programs with files of their own: the first part of a SETUP, and a job that goes on inside of walls."""
 
 
 def take_turn(folder: str, turns: int) -> None:

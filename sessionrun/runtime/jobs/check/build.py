@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from pathlib import Path
+from dataclasses import replace
 from typing import Final
 
 from sessionrun.agents import table
@@ -12,7 +12,7 @@ from sessionrun.engine.task import TaskState
 from sessionrun.model.keys import JobKey
 from sessionrun.model.reasons import CHECK_NOT_RUN, NO_PROGRAM
 from sessionrun.model.repositories import has_worktree
-from sessionrun.model.spec import AgentSpec, Job, TaskSpec, answers_with_patch
+from sessionrun.model.spec import AgentSpec, Check, Job, TaskSpec, answers_with_patch
 from sessionrun.runtime.jobs import commands
 from sessionrun.runtime.jobs.check.known import name_known
 from sessionrun.runtime.jobs.check.request import APPLIED, CheckReport, CheckRequest, Verification
@@ -47,7 +47,7 @@ def build_check(site: Site, state: TaskState, key: JobKey, tasks: Mapping[str, T
     env = site.environment_outside(task, key, state.place)
     env = {**agent.env, **env} if task.sandbox is None else env
     asked_by = None if brief is None and not (task.check and task.check.verify) else agent
-    walls = _enclose(site, state, key, agent=asked_by)
+    walls = _enclose(site, state, key, asked_by)
     answers, patch = brief is not None and not agent.edits, answers_with_patch(task, agent)
     request = CheckRequest(
         directory=directory,
@@ -55,7 +55,7 @@ def build_check(site: Site, state: TaskState, key: JobKey, tasks: Mapping[str, T
         applied=str(site.session.make_job_path(key._replace(start=1)) / APPLIED),
         brief=brief,
         answer=str(site.session.output_path(task.id)) if answers or patch else None,
-        commands=task.check.commands if task.check else (),
+        check=task.check or Check(()),
         verification=_make_verification(site, state, key),
         earlier=_list_shown(tasks, task, directory) if brief else (),
         loop=make_loop(site, state, key) if patch or has_rounds(task) else None,
@@ -65,7 +65,6 @@ def build_check(site: Site, state: TaskState, key: JobKey, tasks: Mapping[str, T
         resets=resets_hard(task) and key.round < task.rounds,
         known=name_known(task),
         before=_find_setup(site, key),
-        reads_report=task.check is None or task.check.report == "read",
         walls=walls,
     )
     return site.ask(key, request, cwd=directory, env=env)
@@ -132,39 +131,28 @@ def _make_verification(site: Site, state: TaskState, key: JobKey) -> Verificatio
         return None
     prompt_file = str(site.session.make_job_path(key) / VERDICT_PROMPT)
     on_stdin = agent.stdin == "prompt"
-    walls = _enclose(site, state, key, agent=agent, prompt=Path(prompt_file), on_stdin=on_stdin)
+    walls = _enclose(site, state, key, agent)
     seen = prompt_file if walls is None else PROMPT
     argv = table.build_argv(agent, model=state.asked_model, approve=False, prompt_file=seen)
     return Verification(
-        system=check.verify,
-        files=check.files,
         argv=argv,
         prompt_file=prompt_file,
         on_stdin=on_stdin,
         output=agent.output,
-        walls=walls,
+        walls=walls and replace(walls, prompt=prompt_file, on_stdin=on_stdin),
     )
 
 
-def _enclose(
-    site: Site,
-    state: TaskState,
-    key: JobKey,
-    *,
-    agent: AgentSpec | None,
-    prompt: Path | None = None,
-    on_stdin: bool = False,
-) -> WallsWish | None:
+def _enclose(site: Site, state: TaskState, key: JobKey, agent: AgentSpec | None) -> WallsWish | None:
     """The walls of a check, if the task has any; see `wish_walls`."""
     if state.spec.sandbox is None:
         return None
     from sessionrun.runtime.jobs.enclosing import wish_walls  # only walled tasks need it
 
     task, own = state.spec, site.agent_of(state).env
-    env, cwd = {**own, **site.environment_of(task, key, state.place)}, site.directory_of(task, state.place)
-    return wish_walls(
-        site, task, key, state.place, env=env, cwd=cwd, agent=agent, prompt=prompt, on_stdin=on_stdin
-    )
+    env = {**own, **site.environment_of(task, key, state.place)}
+    wish = wish_walls(site, task, key, state.place, env, agent)
+    return replace(wish, begins_in=site.directory_of(task, state.place))
 
 
 def _list_shown(tasks: Mapping[str, TaskState], task: TaskSpec, directory: str) -> tuple[str, ...]:

@@ -20,11 +20,10 @@ from sessionrun.model.errors import SessionrunError
 from sessionrun.model.reasons import CHECK_NOT_RUN
 from sessionrun.model.spec import OutputFormat
 from sessionrun.runtime.jobs.check.feedback import word_stat
-from sessionrun.runtime.jobs.check.known import load_red
 from sessionrun.runtime.jobs.check.patches import find_odd, find_patch, has_prefixes, list_spellings
 from sessionrun.runtime.jobs.check.reading import Unclear, strip_thoughts
 from sessionrun.runtime.jobs.check.request import FEEDBACK, CheckReport, CheckRequest, Verification
-from sessionrun.runtime.jobs.check.running import run_commands, run_known
+from sessionrun.runtime.jobs.check.running import load_red, run_commands, run_known
 from sessionrun.runtime.jobs.check.writing import apply_answer, describe_written, finish_answer
 from sessionrun.runtime.jobs.context_files import BriefProblem, Shown, read_inside, resolve_inside, word_judgement
 from sessionrun.runtime.jobs.inside import raise_if_any
@@ -76,9 +75,8 @@ def check(request: CheckRequest, folder: Path) -> CheckReport:
             report = replace(report, written=_apply(request))
         elif request.brief is not None:
             report = replace(report, written=_find_written(request.brief, request.directory))
-        reads = request.reads_report
         walls = _raise_walls(request.walls)
-        ran = run_commands(request.commands, request.directory, folder, walls, reads_report=reads)
+        ran = run_commands(request.check, request.directory, folder, walls)
         if ran.problem is None and request.known is not None:
             red = frozenset() if request.before is None else load_red(Path(request.before))
             ran = run_known(request.known, request.directory, folder, red, walls)
@@ -224,8 +222,8 @@ def _count_lines(directory: str, path: str) -> int | None:
 
 def _verify(request: CheckRequest, wanted: Verification, folder: Path) -> str:
     """Have the agent judge; the verdict that let it pass."""
-    shown = [Shown(path, "written", _read(request.directory, path)) for path in wanted.files]
-    prompt = word_judgement(wanted.system, request.prompt, shown)
+    shown = [Shown(path, "written", _read(request.directory, path)) for path in request.check.files]
+    prompt = word_judgement(request.check.verify or "", request.prompt, shown)
     replace_file(Path(wanted.prompt_file), prompt.encode("utf-8", "replace"), durable=False)
     out, err = folder / "verdict", folder / "verdict.err"
     walls = _raise_walls(wanted.walls)

@@ -1,39 +1,31 @@
-"""The tests of an instance that should pass before the work: run once in its SETUP, to know which of them do not.
+"""The end of a SETUP in a worktree, and the tests of an instance that should pass before the work.
 
-Such a test shows what the environment of this machine lacks, so no round fails because of it.  They are
-run (`running.run_baseline`) by a program of ours behind the user's commands, before what these left is committed.
+Such a test that does not pass shows what the environment of this machine lacks, so no round fails because of it.
+They are run once, behind the user's commands, before what these left is committed.
 """
 
 from __future__ import annotations
 
-import shlex
 import sys
 from dataclasses import replace
 from pathlib import Path
-from typing import Final
-
-import orjson
 
 from sessionrun.model.checks import HiddenTests
-from sessionrun.model.errors import JobFileError
+from sessionrun.model.errors import SessionrunError
 from sessionrun.model.frozen import frozen
+from sessionrun.model.places import Place
 from sessionrun.model.spec import TaskSpec
-from sessionrun.store.files import replace_file
-from sessionrun.store.jobfiles import load_record_if_any
 from sessionrun.walls.wish import WallsWish
-
-PHASE: Final = "baseline"
-REQUEST: Final = "known.json"
-WALLS: Final = "known-walls.json"
-OUTPUT: Final = "known.txt"
-RED: Final = "known-red.json"
+from sessionrun.workspaces.request import WorkspaceRequest
 
 
 @frozen
-class Red:
-    """The ids of the tests that did not pass; None: the command could not run any of them."""
+class SetupRequest:
+    """What follows the commands of a SETUP: `known` tests run, perhaps inside of `walls`; then it is committed."""
 
-    ids: tuple[str, ...] | None
+    workspace: WorkspaceRequest
+    known: HiddenTests | None = None
+    walls: WallsWish | None = None
 
 
 def name_known(task: TaskSpec) -> HiddenTests | None:
@@ -42,26 +34,19 @@ def name_known(task: TaskSpec) -> HiddenTests | None:
     return None if hidden is None or task.check is None else replace(hidden, patch="", fail_to_pass=())
 
 
-def ask_baseline(known: HiddenTests, folder: Path, program: str, walls: WallsWish | None = None) -> str:
-    """Write what is asked into a SETUP's folder; the line of shell that does it, which never fails.
-
-    The program is ours.  With walls it runs beside them, and the tests inside.
+def finish_setup(request: SetupRequest, folder: Path) -> Place:
+    """Do what the request asks; that the tests cannot be run is no failure.
 
     Raises:
-        OSError: the session directory cannot be written.
+        SessionrunError, OSError: what the setup left could not be committed.
     """
-    replace_file(folder / REQUEST, orjson.dumps(known), durable=False)
-    if walls is not None:
-        replace_file(folder / WALLS, orjson.dumps(walls), durable=False)
-    return f"{shlex.join([sys.executable, program, PHASE, str(folder)])} || :"
+    if request.known is not None:
+        from sessionrun.runtime.jobs.check.running import run_baseline  # few tasks have hidden tests
 
+        try:
+            run_baseline(request.known, request.walls, folder)
+        except (SessionrunError, OSError) as error:
+            print(error, file=sys.stderr)
+    from sessionrun.workspaces.settling import settle  # the supervisor needs none of it
 
-def load_red(folder: Path) -> frozenset[str] | None:
-    """The tests that did not pass; none if nothing was run; None if the command could not run any of them."""
-    try:
-        red = load_record_if_any(folder / RED, Red)
-    except JobFileError:
-        red = None  # it is not ours
-    if red is None:
-        return frozenset()
-    return None if red.ids is None else frozenset(red.ids)
+    return settle(request.workspace, folder)

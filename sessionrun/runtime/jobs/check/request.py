@@ -12,6 +12,7 @@ from typing import Final
 
 from sessionrun.model.checks import Brief, Checked, HiddenTests
 from sessionrun.model.frozen import frozen
+from sessionrun.model.spec import Check
 from sessionrun.walls.wish import WallsWish
 from sessionrun.workspaces.request import Loop
 
@@ -27,8 +28,6 @@ FEEDBACK: Final = "feedback"
 class Verification:
     """How the agent is asked for its verdict, perhaps inside of `walls`; `output` is the format that it prints."""
 
-    system: str
-    files: tuple[str, ...]
     argv: tuple[str, ...]
     prompt_file: str
     on_stdin: bool
@@ -47,7 +46,7 @@ class CheckRequest:
             not make the same edits twice.
         brief: what the agent was to write, if the task has a brief.
         answer: the file with the agent's answer; None for an agent that edits files itself.
-        commands: shell commands that must pass.
+        check: of the task: shell commands that must pass, and what is asked for a verdict.
         verification: how the agent is asked for its verdict, if it is.
         earlier: files that the agent was shown because other tasks wrote them.
         loop: the round, if git is needed in its worktree.
@@ -58,7 +57,6 @@ class CheckRequest:
         before: the folder of SETUP, which has what these tests came to before the work; None: there was none.
         walls: of the task; its commands run inside.
         resets: the next round begins with the files with which WORK began.
-        reads_report: whether the reports of test runners count.
     """
 
     directory: str
@@ -66,7 +64,7 @@ class CheckRequest:
     applied: str = ""
     brief: Brief | None = None
     answer: str | None = None
-    commands: tuple[str, ...] = ()
+    check: Check = Check(())
     verification: Verification | None = None
     earlier: tuple[str, ...] = ()
     loop: Loop | None = None
@@ -77,7 +75,6 @@ class CheckRequest:
     resets: bool = False
     known: HiddenTests | None = None
     before: str | None = None
-    reads_report: bool = True
 
 
 @frozen

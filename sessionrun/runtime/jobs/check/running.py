@@ -15,7 +15,10 @@ from typing import IO, Final, NamedTuple
 import orjson
 
 from sessionrun.model.checks import Counts, HiddenTests
+from sessionrun.model.errors import JobFileError
+from sessionrun.model.frozen import frozen
 from sessionrun.model.reasons import NO_PROGRAM
+from sessionrun.model.spec import Check
 from sessionrun.runtime.jobs.check.feedback import MAX_BYTES, word_failure
 from sessionrun.runtime.jobs.check.junit import (
     MAX_FAILURES,
@@ -28,10 +31,9 @@ from sessionrun.runtime.jobs.check.junit import (
     read_junit,
     split_id,
 )
-from sessionrun.runtime.jobs.check.known import OUTPUT, RED, REQUEST, WALLS, Red
 from sessionrun.runtime.jobs.inside import raise_if_any
 from sessionrun.store.files import open_regular, replace_file
-from sessionrun.store.jobfiles import load_record, load_record_if_any
+from sessionrun.store.jobfiles import load_record_if_any
 from sessionrun.walls.argv import TMP, Enclosure
 from sessionrun.walls.wish import WallsWish
 from sessionrun.workspaces.registration import remove_tree
@@ -39,8 +41,19 @@ from sessionrun.workspaces.shell import Ended, run_script, word_end
 
 SHELL: Final = "/bin/sh"
 ADDOPTS: Final = "PYTEST_ADDOPTS"
+OUTPUT: Final = "known.txt"
+RED: Final = "known-red.json"
+"""In the folder of a SETUP: what the tests printed that should pass before the work, and a `Red`."""
+
 ALL_FILES: Final = "--continue-on-collection-errors"
 """Of pytest: that a file cannot be loaded keeps no other from being run."""
+
+
+@frozen
+class Red:
+    """The ids of the tests that did not pass; None: the command could not run any of them."""
+
+    ids: tuple[str, ...] | None
 
 
 class Ran(NamedTuple):
@@ -53,25 +66,18 @@ class Ran(NamedTuple):
     """The program that is not found or not executable."""
 
 
-def run_commands(
-    commands: Sequence[str],
-    directory: str,
-    folder: Path,
-    walls: Enclosure | None = None,
-    *,
-    reads_report: bool = True,
-) -> Ran:
-    """Run commands until one fails; what they print goes where this process prints.
+def run_commands(check: Check, directory: str, folder: Path, walls: Enclosure | None = None) -> Ran:
+    """Run the commands of a check, each in a shell of its own, until one fails; they print where we do.
 
     Args:
-        commands: for the shell, each for one of its own.
+        check: if it reads reports, a command fails whose report says that a test failed, or that there is none.
         directory: where they run.
         folder: the job's; what this process prints is its file ``stdout``.
         walls: of the task.
-        reads_report: whether a command fails whose report says that a test failed, or that there is none.
     """
     counts: Counts | None = None
-    for number, command in enumerate(commands, 1):
+    reads_report = check.report == "read"
+    for number, command in enumerate(check.commands, 1):
         print(f"$ {command}", flush=True)
         begun = _size(folder / "stdout")
         tests, code = _run(command, directory, find_report(folder, f"junit-{number}.xml", walls), walls)
@@ -169,17 +175,16 @@ def run_counted(
     return ended, read_junit(place)
 
 
-def run_baseline(folder: Path) -> None:
+def run_baseline(known: HiddenTests, wish: WallsWish | None, folder: Path) -> None:
     """Run the files of the tests that should pass and are there, before the work, in the current directory.
 
     Raises:
-        SessionrunError, OSError: the request cannot be used, or nothing can be started.
+        SessionrunError, OSError: nothing can be started.
     """
-    known = load_record(folder / REQUEST, HiddenTests)
     command = word_known(known, ".")
     if command is None:
         return
-    walls = raise_if_any(load_record_if_any(folder / WALLS, WallsWish))
+    walls = raise_if_any(wish)
     environ = {**(os.environ if walls is None else walls.env), "PYTHONDONTWRITEBYTECODE": "1"}
     with open(folder / OUTPUT, "wb") as stream:
         ended, tests = run_counted(
@@ -196,6 +201,17 @@ def run_baseline(folder: Path) -> None:
     words, broken = judge_known(known, tests)
     red = Red(tuple(broken) if words or ended.code == 0 else None)  # if it names no test, its exit code decides
     replace_file(folder / RED, orjson.dumps(red), durable=False)
+
+
+def load_red(folder: Path) -> frozenset[str] | None:
+    """The tests that did not pass; none if nothing was run; None if the command could not run any of them."""
+    try:
+        red = load_record_if_any(folder / RED, Red)
+    except JobFileError:
+        red = None  # it is not ours
+    if red is None:
+        return frozenset()
+    return None if red.ids is None else frozenset(red.ids)
 
 
 def find_report(folder: Path, name: str, walls: Enclosure | None) -> Path:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import replace
 from typing import Final
 
@@ -10,7 +10,7 @@ from sessionrun.agents.verdict import Problem, split_status
 from sessionrun.engine.handed import find_end
 from sessionrun.engine.landing import find_first
 from sessionrun.engine.task import TaskState
-from sessionrun.landing.entries import gather_environment, gather_links, word_trailers
+from sessionrun.landing.entries import make_gates, room_path, word_trailers
 from sessionrun.landing.records import Entry, Fate, Gates, Hold, LandRequest, digest_target
 from sessionrun.model.errors import JobFileError
 from sessionrun.model.events import Event
@@ -18,7 +18,7 @@ from sessionrun.model.keys import JobKey
 from sessionrun.model.landings import LAND_FAILED, LANDING_FOLDER, WorkBounced, WorkHeld, WorkLanded
 from sessionrun.model.places import MadeEnvironment, Place
 from sessionrun.model.sandbox import Sandbox
-from sessionrun.model.spec import Environment, Job, Landing, TaskSpec, Workspace, title_of
+from sessionrun.model.spec import Environment, Job, TaskSpec, Workspace, title_of
 from sessionrun.runtime.executors.protocol import Exit
 from sessionrun.runtime.jobs.land.request import LandAnswer, LandOrder
 from sessionrun.runtime.jobs.shared import Judged, Site
@@ -39,6 +39,8 @@ def build_land(site: Site, key: JobKey, tasks: Mapping[str, TaskState], *, only_
     chosen = [task for task in tasks.values() if task.landing is not None and task.landing.status in IN_QUEUE]
     chosen.sort(key=lambda task: (task.ended_at or 0.0, task.num))
     places = [task.place for task in tasks.values() if task.place is not None]
+    gates = Gates(asked.gates, asked.gate_timeout_s)
+    gates = make_gates(gates, site.spec, [task.spec for task in tasks.values()], site.session.path, asked.target)
     request = LandRequest(
         repository=repository,
         session_id=site.spec.session_id,
@@ -47,19 +49,13 @@ def build_land(site: Site, key: JobKey, tasks: Mapping[str, TaskState], *, only_
         entries=tuple(
             _make_entry(site, task, place, tasks) for task in chosen if (place := find_end(task)) is not None
         ),
-        gates=_settle_gates(site, asked, key, [task.spec for task in tasks.values()]),
+        gates=enclose_gates(site, gates, asked.target, asked.sandbox, key),
         batch=asked.batch,
         setups=tuple(place.setup_commit for place in places if place.setup_commit is not None),
     )
     ended = [task for task in chosen if task.outcome == "succeeded"]  # a follow-up goes on with its branch
     branches = {task.spec.id: task.place.branch for task in ended if task.place and task.place.branch}
     return site.ask(key, LandOrder(request, branches, only_mend), cwd=repository.top)
-
-
-def _settle_gates(site: Site, asked: Landing, key: JobKey, tasks: Sequence[TaskSpec]) -> Gates:
-    environment = gather_environment(tasks, site.spec.cache, site.session.path) if asked.gates else None
-    gates = Gates(asked.gates, asked.gate_timeout_s, gather_links(tasks), environment)
-    return enclose_gates(site, gates, asked.target, asked.sandbox, key)
 
 
 def enclose_gates(site: Site, gates: Gates, target: str, sandbox: Sandbox | None, key: JobKey) -> Gates:
@@ -70,7 +66,6 @@ def enclose_gates(site: Site, gates: Gates, target: str, sandbox: Sandbox | None
     """
     if sandbox is None or not gates.commands:
         return gates
-    from sessionrun.landing.gates import locate_environment, room_path
     from sessionrun.runtime.jobs.enclosing import wish_walls  # only walled gates need it
 
     assert site.spec.repository is not None
@@ -79,11 +74,10 @@ def enclose_gates(site: Site, gates: Gates, target: str, sandbox: Sandbox | None
     place = Place(worktree=str(room))
     if wish is not None:
         task = replace(task, environment=Environment(python=wish.python))
-        path = locate_environment(wish, site.spec.session_id, room)
-        place = replace(place, environment=MadeEnvironment("", cached=False, path=path))
-        build = wish_walls(site, task, key, place, env={}, git=str(room / ".git"))
+        place = replace(place, environment=MadeEnvironment("", cached=False, path=wish.target))
+        build = replace(wish_walls(site, task, key, place, {}), git=str(room / ".git"))
         gates = replace(gates, environment=replace(wish, walls=build))
-    walls = wish_walls(site, task, key, place, env={}, cwd=str(room), room=str(room))
+    walls = replace(wish_walls(site, task, key, place, {}), begins_in=str(room), room=str(room))
     return replace(gates, walls=walls, sandbox=sandbox)
 
 

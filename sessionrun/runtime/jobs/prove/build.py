@@ -37,7 +37,6 @@ def build_prove(site: Site, state: TaskState, key: JobKey) -> Job:
     task, place, asked = state.spec, state.place, make_request(site, state, key)
     assert place is not None and place.worktree is not None
     assert task.prove is not None
-    check = task.check or Check(())
     directory = os.path.relpath(site.directory_of(task, place), place.worktree)
     room = room_path(asked.repository, asked.owner)
     wish = _wish_environment(site, state, key, room, directory)
@@ -45,18 +44,12 @@ def build_prove(site: Site, state: TaskState, key: JobKey) -> Job:
         workspace=asked,
         directory=directory,
         setup=task.setup,
-        commands=check.commands,
+        check=task.check or Check(()),
+        prove=task.prove,
         env=task.env,
         setup_timeout_s=task.setup_timeout_s,
-        check_timeout_s=check.timeout_s,
-        red=task.prove.red,
-        test_files=task.prove.test_files,
-        own=task.prove.own,
-        repeat=task.prove.repeat,
-        reads_report=check.report == "read",
         known=str(site.session.path.absolute() / KNOWN_DIR),
         environment=wish,
-        hidden=task.prove.hidden,
         walls=_wish_walls(site, state, key, str(room), wish),
     )
     env = site.environment_outside(replace(task, environment=None), key, place)
@@ -75,7 +68,7 @@ def _wish_walls(
     env = site.environment_of(replace(task, environment=None), key, place)  # the task's own is not used here
     if wish is not None and place is not None:
         place = replace(place, environment=MadeEnvironment("", cached=False, path=wish.target))
-    return wish_walls(site, task, key, place, env=env, cwd=room, room=room)
+    return replace(wish_walls(site, task, key, place, env), begins_in=room, room=room)
 
 
 def _wish_environment(

@@ -52,7 +52,7 @@ def judge_by_hidden_tests(request: ProveRequest, hidden: HiddenTests, folder: Pa
     with open_fence(workspace.repository, folder, limit_s=workspace.git_limit_s) as fence:
         main = fence.main().on_trial(objects, Path(workspace.repository.common_dir))
         try:
-            source = take_source(main, place, request.test_files, folder)
+            source = take_source(main, place, request.prove.test_files, folder)
         except NotApplicable as error:
             return ProveReport("unproved", str(error), reason_class="unresolved", tests=_count_none(hidden))
         _leave_patch(main, base, source, folder)

@@ -43,13 +43,15 @@ def prove(request: ProveRequest, folder: Path) -> ProveReport:
     """
     try:
         notes = _audit(request, folder)
-        if request.hidden is None:
-            draws = request.repeat > 1 and any(note.rule == CHANCE for note in notes)
-            report = _prove(replace(request, repeat=max(request.repeat, OF_CHANCE)) if draws else request, folder)
+        if request.prove.hidden is None:
+            often = request.prove.repeat
+            if often > 1 and any(note.rule == CHANCE for note in notes):
+                often = max(often, OF_CHANCE)
+            report = _prove(request, often, folder)
         else:
             from sessionrun.runtime.jobs.prove.hidden import judge_by_hidden_tests
 
-            report = judge_by_hidden_tests(request, request.hidden, folder)
+            report = judge_by_hidden_tests(request, request.prove.hidden, folder)
         return replace(report, audit=notes)
     finally:
         with suppress(OSError):
@@ -61,15 +63,15 @@ def _audit(request: ProveRequest, folder: Path) -> tuple[Note, ...]:
     assert workspace.place is not None
     try:
         with open_fence(workspace.repository, folder, limit_s=workspace.git_limit_s) as fence:
-            return find_notes(fence.main(), workspace.repository, workspace.place, request.test_files)
+            return find_notes(fence.main(), workspace.repository, workspace.place, request.prove.test_files)
     except (SessionrunError, OSError) as error:
         print(f"There are no notes of the audit: {error}", flush=True)
         return ()
 
 
-def _prove(request: ProveRequest, folder: Path) -> ProveReport:
-    umask, workspace = os.umask(0o077), request.workspace
-    rules = Rules(request.test_files, request.own, request.commands, request.directory)
+def _prove(request: ProveRequest, repeat: int, folder: Path) -> ProveReport:
+    umask, workspace, asked = os.umask(0o077), request.workspace, request.prove
+    rules = Rules(asked.test_files, asked.own, request.check.commands, request.directory)
     assert workspace.place is not None
     objects = folder / OBJECTS
     with open_fence(workspace.repository, folder, limit_s=workspace.git_limit_s) as fence:
@@ -81,9 +83,9 @@ def _prove(request: ProveRequest, folder: Path) -> ProveReport:
         trials = open_trials(fence, request, folder, objects, umask)
         report = find_verdict(
             partial(_check, trials, trees),
-            red=request.red,
-            repeat=request.repeat,
-            reads_report=request.reads_report,
+            red=asked.red,
+            repeat=repeat,
+            reads_report=request.check.report == "read",
             set_up=trees.set_up,
             plant=lambda state, found: _plant(trials, trees, state, found),
         )

@@ -6,9 +6,9 @@ from collections.abc import Mapping
 from dataclasses import field
 from typing import Final
 
-from sessionrun.model.checks import Counts, HiddenTests, Note
+from sessionrun.model.checks import Counts, Note
 from sessionrun.model.frozen import frozen
-from sessionrun.model.spec import ProofVerdict
+from sessionrun.model.spec import Check, ProofVerdict, Prove
 from sessionrun.runtime.jobs.prove.runners import RanTests
 from sessionrun.walls.wish import WallsWish
 from sessionrun.workspaces.environments.request import EnvironmentRequest
@@ -29,35 +29,23 @@ class ProveRequest:
         workspace: the task's; its place has the work, `commit`, above `work_base`.
         directory: where the commands run, from the top of the repository.
         setup: shell commands that prepare a room, in one shell.
-        commands: shell commands of the check, each in a shell of its own.
+        check: the task's; its commands have a shell of their own each.
+        prove: what of it is to be proved, or the tests that take its place.
         env: variables that the task's jobs are given; checks with others are not the same.
         setup_timeout_s: how long the setup may take (seconds); None: any time.
-        check_timeout_s: the same of the check.
-        red: whether the check has to fail without the work.
-        test_files: patterns of paths that are tests; empty: the usual ones.
-        own: patterns of test set-up that belongs to the work.
-        repeat: how often a check that passes with the work, or fails without it, is done in all.
-        reads_report: whether the reports of test runners count.
         known: the session's directory for results of checks, by what they were done on.
         environment: what each room gets, if the task has one.
-        hidden: tests that take the place of the check.
         walls: of the task, around the rooms.
     """
 
     workspace: WorkspaceRequest
     directory: str
     setup: tuple[str, ...]
-    commands: tuple[str, ...]
+    check: Check
+    prove: Prove
     env: Mapping[str, str]
     setup_timeout_s: float | None
-    check_timeout_s: float | None
-    red: bool
-    test_files: tuple[str, ...]
-    repeat: int
     known: str
-    reads_report: bool = True
-    own: tuple[str, ...] = ()
-    hidden: HiddenTests | None = None
     environment: EnvironmentRequest | None = None
     walls: WallsWish | None = None
 

@@ -125,7 +125,7 @@ class Trials:
             SessionrunError, OSError: the room cannot be made.
         """
         with self._open(commit) as room:
-            planted = plant(room / self.request.directory, found, self.request.test_files)
+            planted = plant(room / self.request.directory, found, self.request.prove.test_files)
             return self._try(f"{state}-canary", room, planted) if planted else Ran(True)
 
     def _holds(self, known: Path) -> bool:
@@ -195,8 +195,8 @@ class Trials:
 
 def _digest(request: ProveRequest, commit: str, time: int, walls: Enclosure | None) -> str:
     """What a result depends on, beside its environment: files, commands and where they run."""
-    parts = (commit, time, request.directory, request.setup, request.commands, sorted(request.env.items()))
-    limits = (request.setup_timeout_s, request.check_timeout_s)
+    parts = (commit, time, request.directory, request.setup, request.check.commands, sorted(request.env.items()))
+    limits = (request.setup_timeout_s, request.check.timeout_s)
     walled = None if walls is None else walls.argv
     return sha256(orjson.dumps((parts, limits, request.workspace.links, walled))).hexdigest()
 
@@ -223,15 +223,15 @@ def _run_all(
     found: list[tuple[str, Tests]] = []
     printed, begun = output.stat().st_size, _date_reports(shell.directory)
     prefix = NAMES_IN_GO if (shell.directory / "go.mod").is_file() else ""
-    for number, command in enumerate(request.commands, 1):
+    for number, command in enumerate(request.check.commands, 1):
         place = junit.with_name(f"{junit.name}-{number}.xml")
-        (_, why), own_tests = shell.run_counted(prefix + command, stream, request.check_timeout_s, place)
+        (_, why), own_tests = shell.run_counted(prefix + command, stream, request.check.timeout_s, place)
         now = _date_reports(shell.directory)
         java = [("surefire", read_junit(path)) for path in now if now[path] != begun.get(path)]
         reports = [(runner, report) for runner, report in (("pytest", own_tests), *java) if report is not None]
         tests = [report for _, report in reports]
         found, begun = [*found, *reports], now
-        if why is None and tests and request.reads_report:
+        if why is None and tests and request.check.report == "read":
             why = next((report.contradiction for report in tests if report.contradiction), None)
             why = why or (None if any(report.counts.total for report in tests) else "no test was found")
         if why is not None:

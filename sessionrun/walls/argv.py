@@ -151,73 +151,73 @@ def build_argv(
     words += [] if walls.network else ["--unshare-net"]
     words += ["--die-with-parent"] if dies_with_us else []
     words += ["--disable-userns"] if walls.policy == "strict" and not walls.as_root else []
-    words += _build_system(walls)
-    words += ["--bind", walls.tmp, TMP]
-    # after TMP, in which it may lie; the root directory and TMP are the task's own anyway
-    if walls.policy == "strict" and walls.home not in ("/", TMP):
-        words += ["--tmpfs", walls.home]
-    words += _bind_all(walls.shown)
-    words += [word for name, target in walls.links for word in ("--symlink", target, name)]
-    empty = (*walls.masked_folders, *walls.hidden)
-    around_top = [folder for folder in empty if _lies_in(folder, walls.top)]
-    around_git = [folder for folder in empty if _lies_in(folder, walls.common_dir) and folder not in around_top]
-    words += _empty_all(around_top)
-    words += [] if walls.top is None else ["--ro-bind", walls.top, walls.top]
-    words += _empty_all(around_git)
-    words += _build_git(walls)
-    words += _empty_all(folder for folder in empty if folder not in (*around_top, *around_git))
-    words += [word for path in walls.masked_files for word in ("--ro-bind", "/dev/null", path)]
-    if walls.worktree is not None:
-        words += ["--bind", walls.worktree, walls.worktree]
-        words += ["--ro-bind-try", f"{walls.worktree}/.git", f"{walls.worktree}/.git"] if walls.common_dir else []
-    words += [word for place, inside in walls.binds for word in ("--bind", place, inside)]
-    words += _bind_all(walls.again)
-    words += [word for path in walls.devices for word in ("--dev-bind", path, path)]
-    if walls.proxy is not None:
-        words += ["--ro-bind", walls.proxy, PROXY_FOLDER]
-    words += [word for place, inside in walls.ro_binds for word in ("--ro-bind", place, inside)]
-    words += ["--ro-bind", walls.inner, INNER]
+    words += [word for mount in list_mounts(walls) for word in mount]
     words += ["--remount-ro", "/"] if walls.policy == "strict" else []
     words += ["--chdir", cwd, "--", walls.python, "-I", "-S", INNER]
     words += ["-" if report is None else str(report), "-" if walls.processes is None else str(walls.processes)]
     return (*words, stdin or "-", f"{PROXY_FOLDER}/socket" if walls.proxy is not None else "-")
 
 
-def _build_system(walls: Walls) -> list[str]:
-    if walls.policy == "project":
-        words = ["--ro-bind", "/", "/"]
-    else:
-        words = [word for path in _SYSTEM for word in ("--ro-bind-try", path, path)]
-        words += [word for name, target in walls.system_links for word in ("--symlink", target, name)]
-    words += ["--dev", "/dev", "--proc", "/proc", "--tmpfs", "/run", "--tmpfs", "/var/tmp"]
-    words += [word for path in _RESOLVERS for word in ("--ro-bind-try", path, path)]
-    if walls.as_root:
-        for name in _ROOT_PROC:
-            words += ["--ro-bind-try", f"/proc/{name}", f"/proc/{name}"]
-    return words
+def list_mounts(walls: Walls) -> list[tuple[str, ...]]:
+    """What is there inside, as options of bubblewrap in their order; the last word of each is its place inside."""
+    mounts = [*_list_system(walls), ("--bind", walls.tmp, TMP)]
+    # after TMP, in which it may lie; the root directory and TMP are the task's own anyway
+    if walls.policy == "strict" and walls.home not in ("/", TMP):
+        mounts.append(("--tmpfs", walls.home))
+    mounts += _show(walls.shown)
+    mounts += [("--symlink", target, name) for name, target in walls.links]
+    empty = (*walls.masked_folders, *walls.hidden)
+    around_top = [folder for folder in empty if _lies_in(folder, walls.top)]
+    around_git = [folder for folder in empty if _lies_in(folder, walls.common_dir) and folder not in around_top]
+    mounts += _empty(around_top)
+    mounts += [] if walls.top is None else _show([walls.top])
+    mounts += _empty(around_git)
+    mounts += _list_git(walls)
+    mounts += _empty(folder for folder in empty if folder not in (*around_top, *around_git))
+    mounts += [("--ro-bind", "/dev/null", path) for path in walls.masked_files]
+    if walls.worktree is not None:
+        mounts.append(("--bind", walls.worktree, walls.worktree))
+        mounts += _show([f"{walls.worktree}/.git"], "--ro-bind-try") if walls.common_dir else []
+    mounts += [("--bind", place, inside) for place, inside in walls.binds]
+    mounts += _show(walls.again)
+    mounts += _show(walls.devices, "--dev-bind")
+    mounts += [] if walls.proxy is None else [("--ro-bind", walls.proxy, PROXY_FOLDER)]
+    mounts += [("--ro-bind", place, inside) for place, inside in walls.ro_binds]
+    return [*mounts, ("--ro-bind", walls.inner, INNER)]
 
 
-def _build_git(walls: Walls) -> list[str]:
+def _list_system(walls: Walls) -> list[tuple[str, ...]]:
+    mounts: list[tuple[str, ...]] = [("--ro-bind", "/", "/")]
+    if walls.policy == "strict":
+        mounts = _show(_SYSTEM, "--ro-bind-try")
+        mounts += [("--symlink", target, name) for name, target in walls.system_links]
+    mounts += [("--dev", "/dev"), ("--proc", "/proc"), *_empty(("/run", "/var/tmp"))]
+    mounts += _show(_RESOLVERS, "--ro-bind-try")
+    return mounts + _show([f"/proc/{name}" for name in _ROOT_PROC if walls.as_root], "--ro-bind-try")
+
+
+def _list_git(walls: Walls) -> list[tuple[str, ...]]:
     """In place of the repository's common directory the view, if there is one."""
     real = walls.common_dir
     if real is None:
         return []
     if walls.view is None:
-        return ["--ro-bind", real, real]
-    words = ["--bind", walls.view, real, "--ro-bind", f"{real}/objects", f"{real}/{BASE_OBJECTS}"]
-    for name in ("hooks", "modules"):
-        words += ["--ro-bind-try", f"{real}/{name}", f"{real}/{name}"]
-    words += ["--ro-bind-try", f"{real}/lfs", f"{real}/{BASE_LARGE}/lfs"]
-    return words
+        return _show([real])
+    return [
+        ("--bind", walls.view, real),
+        ("--ro-bind", f"{real}/objects", f"{real}/{BASE_OBJECTS}"),
+        *_show([f"{real}/hooks", f"{real}/modules"], "--ro-bind-try"),
+        ("--ro-bind-try", f"{real}/lfs", f"{real}/{BASE_LARGE}/lfs"),
+    ]
 
 
 def _lies_in(folder: str, path: str | None) -> bool:
     return path is not None and path.startswith(f"{folder}/")
 
 
-def _empty_all(folders: Iterable[str]) -> list[str]:
-    return [word for folder in folders for word in ("--tmpfs", folder)]
+def _empty(folders: Iterable[str]) -> list[tuple[str, ...]]:
+    return [("--tmpfs", folder) for folder in folders]
 
 
-def _bind_all(paths: tuple[str, ...]) -> list[str]:
-    return [part for path in paths for part in ("--ro-bind", path, path)]
+def _show(paths: Iterable[str], option: str = "--ro-bind") -> list[tuple[str, ...]]:
+    return [(option, path, path) for path in paths]

@@ -9,9 +9,9 @@ from __future__ import annotations
 
 import os
 import stat
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 
-from sessionrun.walls.argv import BASE_LARGE, BASE_OBJECTS, TMP, Walls
+from sessionrun.walls.argv import Walls, list_mounts
 
 
 def clear_ways(walls: Walls) -> None:
@@ -20,44 +20,13 @@ def clear_ways(walls: Walls) -> None:
     Raises:
         OSError: something cannot be deleted or looked at.
     """
-    writable = list(_find_writable(walls))
-    for place in _find_places(walls):
+    mounts = list_mounts(walls)
+    # what a task can write, and outlives a job: where it is, and where it is inside
+    writable = [mount[1:] for mount in mounts if mount[0] == "--bind" and os.path.isdir(mount[1])]
+    for *_, place in mounts:
         for folder, inside in writable:
             if place.startswith(f"{inside}/"):
                 _clear(folder, place[len(inside) + 1 :].split("/"))
-
-
-def _find_writable(walls: Walls) -> Iterator[tuple[str, str]]:
-    """What a task can write, and outlives a job: where it is, and where it is inside."""
-    yield walls.tmp, TMP
-    if walls.view is not None and walls.common_dir is not None:
-        yield walls.view, walls.common_dir
-    if walls.worktree is not None:
-        yield walls.worktree, walls.worktree
-    yield from ((place, inside) for place, inside in walls.binds if os.path.isdir(place))
-
-
-def _find_places(walls: Walls) -> Iterator[str]:
-    """All places inside that get a mount and may lie in what a task can write."""
-    for path in (walls.home, walls.top, walls.worktree, walls.common_dir):
-        if path is not None:
-            yield path
-    if walls.common_dir is not None:
-        yield from (
-            f"{walls.common_dir}/{name}" for name in (BASE_OBJECTS, "hooks", "modules", f"{BASE_LARGE}/lfs")
-        )
-    if walls.worktree is not None:
-        yield f"{walls.worktree}/.git"
-    yield from (
-        *walls.shown,
-        *walls.again,
-        *walls.masked_folders,
-        *walls.masked_files,
-        *walls.hidden,
-        *walls.devices,
-    )
-    yield from (inside for _, inside in (*walls.binds, *walls.ro_binds))
-    yield from (name for name, _ in walls.links)
 
 
 def _clear(folder: str, parts: Sequence[str]) -> None:

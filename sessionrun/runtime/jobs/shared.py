@@ -22,7 +22,7 @@ from sessionrun.model.repositories import repository_of
 from sessionrun.model.spec import DEPTH_VARIABLE, AgentSpec, Job, ProofVerdict, SessionSpec, TaskSpec
 from sessionrun.runtime.executors.orders import list_named
 from sessionrun.store.files import replace_file
-from sessionrun.store.jobfiles import REQUEST
+from sessionrun.store.jobfiles import REQUEST, read_tail
 from sessionrun.store.session import SessionDir
 from sessionrun.workspaces.environments.request import FOLDER as ENVIRONMENTS
 from sessionrun.workspaces.environments.request import find_cache, find_target, name_variables
@@ -52,6 +52,11 @@ class Judged:
     audit: tuple[Note, ...] = ()
     can_repeat: bool = False
     checked: Checked | None = None
+
+
+def read_last_line(folder: Path) -> str:
+    """The last line that a job of ours printed on standard error: its reason."""
+    return read_tail(folder / "stderr").decode("utf-8", "replace").strip().split("\n")[-1]
 
 
 @frozen

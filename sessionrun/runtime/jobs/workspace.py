@@ -24,9 +24,9 @@ from sessionrun.model.reasons import WORKSPACE_REASONS
 from sessionrun.model.spec import Job, hides_tests
 from sessionrun.runtime.executors.protocol import Exit
 from sessionrun.runtime.jobs.rounds import REPLACED
-from sessionrun.runtime.jobs.shared import Judged, Site
+from sessionrun.runtime.jobs.shared import Judged, Site, read_last_line
 from sessionrun.runtime.jobs.workspace_request import find_cwd, make_request
-from sessionrun.store.jobfiles import ANSWER, read_tail
+from sessionrun.store.jobfiles import ANSWER
 from sessionrun.workspaces.request import (
     NeedsConflict,
     RepositoryFailed,
@@ -110,7 +110,7 @@ def judge_workspace(site: Site, state: TaskState, ended: Exit, problem: Problem 
         except (SessionrunError, OSError) as error:
             text = f"its work cannot be taken from its node: {error}"
     else:
-        text = read_tail(folder / "stderr").decode("utf-8", "replace").strip().split("\n")[-1] or problem.text
+        text = read_last_line(folder) or problem.text
     exit_code, signal = split_status(ended.wait_status)
     code = exit_code if ended.key.phase == "prepare" else None
     named = Problem(_CLASSES.get(code or 0, WORKSPACE_REASONS[ended.key.phase]), text)

@@ -97,11 +97,8 @@ def _find_setup(site: Site, key: JobKey) -> str | None:
 
 def _name_problem(report: CheckReport, found: str) -> Problem:
     """The problem with a class that a CHECK can have; any task may have changed what lies in its folder."""
-    if report.reason_class == "no_patch":
-        return Problem("no_patch", found)
-    if report.reason_class == CHECK_NOT_RUN:
-        return Problem("check_not_run", found)
-    return Problem("bad_patch", found) if report.reason_class == "bad_patch" else Problem("check_failed", found)
+    is_known = report.reason_class in ("no_patch", "bad_patch", CHECK_NOT_RUN)
+    return Problem(report.reason_class if is_known else "check_failed", found)
 
 
 def is_ours(task: TaskSpec, agent: AgentSpec) -> bool:

@@ -21,8 +21,8 @@ from sessionrun.model.sandbox import Sandbox
 from sessionrun.model.spec import Environment, Job, TaskSpec, Workspace, title_of
 from sessionrun.runtime.executors.protocol import Exit
 from sessionrun.runtime.jobs.land.request import LandAnswer, LandOrder
-from sessionrun.runtime.jobs.shared import Judged, Site
-from sessionrun.store.jobfiles import load_answer, read_tail
+from sessionrun.runtime.jobs.shared import Judged, Site, read_last_line
+from sessionrun.store.jobfiles import load_answer
 
 IN_QUEUE: Final = ("ready", "landed", "mending")
 """What a LAND is told of: the work that it takes, and that which it may find in the branch."""
@@ -87,9 +87,8 @@ def judge_land(site: Site, ended: Exit, problem: Problem | None) -> Judged:
     if problem is None:
         answer = load_answer(folder, LandAnswer)
         return Judged() if answer is not None else Judged(Problem(LAND_FAILED, "its answer is gone"))
-    printed = read_tail(folder / "stderr").decode("utf-8", "replace").strip().split("\n")[-1]
     _, signal = split_status(ended.wait_status)
-    return Judged(Problem(LAND_FAILED, printed or problem.text), can_repeat=signal is not None)
+    return Judged(Problem(LAND_FAILED, read_last_line(folder) or problem.text), can_repeat=signal is not None)
 
 
 def find_fates(site: Site, key: JobKey) -> list[Event]:

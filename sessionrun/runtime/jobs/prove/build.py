@@ -16,10 +16,10 @@ from sessionrun.model.spec import Check, Job
 from sessionrun.runtime.executors.protocol import Exit
 from sessionrun.runtime.jobs.environment import wall_build, wish_environment
 from sessionrun.runtime.jobs.prove.request import ProveReport, ProveRequest
-from sessionrun.runtime.jobs.shared import Judged, Site
+from sessionrun.runtime.jobs.shared import Judged, Site, read_last_line
 from sessionrun.runtime.jobs.workspace_request import find_cwd, make_request
 from sessionrun.store.files import replace_file
-from sessionrun.store.jobfiles import load_answer, read_tail
+from sessionrun.store.jobfiles import load_answer
 from sessionrun.walls.wish import WallsWish
 from sessionrun.workspaces.environments.request import WISH, EnvironmentRequest
 from sessionrun.workspaces.request import room_path
@@ -92,8 +92,7 @@ def judge_prove(site: Site, ended: Exit, problem: Problem | None) -> Judged:
     folder = site.session.job_path(ended.key)
     report = load_answer(folder, ProveReport)
     if report is None:
-        printed = read_tail(folder / "stderr").decode("utf-8", "replace").strip().split("\n")[-1]
-        why = printed or (problem.text if problem else "its report is gone")
+        why = read_last_line(folder) or (problem.text if problem else "its report is gone")
         _, signal = split_status(ended.wait_status)
         return Judged(Problem("unproved", f"the proof could not be made: {why}"), can_repeat=signal is not None)
     reason_class = report.reason_class or report.verdict

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import subprocess
+import sys
 from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
@@ -77,3 +79,31 @@ def test_a_piece_that_cannot_be_made_leaves_the_old_file(tmp_path: Path) -> None
     with pytest.raises(RuntimeError):
         replace_file(path, broken(), durable=False)
     assert [(entry.name, entry.read_bytes()) for entry in folder.iterdir()] == [("status.json", b"old")]
+
+
+THREADS = """
+import sys, threading
+from dataclasses import make_dataclass
+from sessionrun.store.codec import build
+sys.setswitchinterval(1e-6)
+for number in range(40):
+    record, value = make_dataclass("Innermost", [("n", int)]), {"n": 1}
+    for depth in range(12):
+        record, value = make_dataclass(f"At{depth}", [("a", record), ("b", int)]), {"a": value, "b": 1}
+    begin, made = threading.Barrier(4), []
+    def work():
+        begin.wait()
+        made.append(build(record, value))
+    threads = [threading.Thread(target=work) for _ in range(4)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert len(made) == 4
+"""
+
+
+def test_threads_may_read_the_first_record_of_a_class_at_once() -> None:
+    """As those of `serve` and `mcp` do: without a lock the process dies of it."""
+    done = subprocess.run([sys.executable, "-c", THREADS], capture_output=True, text=True, timeout=60)
+    assert (done.returncode, done.stderr) == (0, "")

@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import re
 import sys
+import threading
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import fields, is_dataclass
 from functools import cache
@@ -53,6 +54,8 @@ def build(cls: type[_Record], value: object) -> _Record:
     """
     if type(value) is not dict:
         raise ValueError("it is not an object")
+    wanted: Any = cls
+    _decoder(wanted)  # `convert` has no lock
     try:
         record = msgspec.convert({**value, **_read_keys(cls, value)}, cls)
     except (msgspec.ValidationError, RecursionError) as error:
@@ -77,7 +80,12 @@ def decode(cls: type[_Record], content: bytes) -> _Record:
 
 @cache
 def _decoder(cls: Any) -> Any:
-    return msgspec.json.Decoder(cls)
+    with _LOCK:
+        return msgspec.json.Decoder(cls)
+
+
+# What msgspec learns of a class it keeps there half made at first, and dies of what another thread has left there.
+_LOCK: Final = threading.Lock()
 
 
 def _read_keys(cls: type[Any], value: Mapping[str, Any]) -> dict[str, JobKey]:

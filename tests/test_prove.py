@@ -12,7 +12,7 @@ from typing import Any
 
 import pytest
 from calls import Calls, needs_calls
-from conftest import Command, eventually, kill_sessions
+from conftest import eventually, kill_sessions
 from stages import begin_repository, commit_all
 from test_cli_worktrees import Finished, Project, finished, project_in, stage
 
@@ -453,14 +453,6 @@ def test_without_walls_the_base_is_checked_after_the_work_of_each_task(ended: Pr
     assert {tasks[name]["proof"] for name in "ab"} == {"proved"}
     count = (ended.cwd.parent / "count").read_text()
     assert count.count("bad") == 4, "for each task once, and once more because it failed"
-
-
-def test_what_a_proof_needs(sessionrun: Command, project: Project) -> None:
-    for words, what in ((["--worktree"], "prove needs a check"), ([], "prove needs a worktree")):
-        done = project("--agent", "shell", "--prove", *words, stdin='[{"id": "a", "prompt": "true"}]')
-        assert (done.returncode, done.stdout) == (2, "")
-        assert what in done.stderr
-    assert not project.results.exists()
 
 
 def test_work_that_no_commit_can_hold_is_not_proved(ended: Project) -> None:

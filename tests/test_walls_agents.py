@@ -91,7 +91,7 @@ def test_masks_cover_other_agents(home: Path, monkeypatch: pytest.MonkeyPatch) -
     monkeypatch.setenv("XDG_DATA_HOME", str(home / "x"))
     monkeypatch.setenv("CLAUDE_CONFIG_DIR", str(home / "c"))
     folders, files = find_masks(str(home), AGENTS["codex"], as_root=False)
-    assert set(folders) >= {str(home / name) for name in ("c", ".config/opencode", "x/opencode")}
+    assert set(folders) >= {str(home / name) for name in (".codex", "c", ".config/opencode", "x/opencode")}
     assert set(files) == {str(home / name) for name in (".claude.json", ".env", ".aider.conf.yml")}
     folders, files = find_masks(str(home), AGENTS["aider"], as_root=False)
     assert set(files) == {str(home / ".claude.json")}

@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Mapping, Sequence
+import os
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import replace
 from functools import partial
 from typing import TYPE_CHECKING, Any, Literal, NamedTuple
 
@@ -17,25 +20,14 @@ from sessionrun.landing.records import Entry, Fate, Gates, LandRequest, Report, 
 from sessionrun.landing.target import HEADS, find_target
 from sessionrun.model.cluster import is_node_id
 from sessionrun.model.errors import InputError
+from sessionrun.model.keys import JobKey
 from sessionrun.model.landings import LANDING_FOLDER
+from sessionrun.model.spec import Landing, SessionSpec
 from sessionrun.runtime.history import load_spec_now
 from sessionrun.store.session import SessionDir
 
 if TYPE_CHECKING:
-    from sessionrun.model.sandbox import Policy
-    from sessionrun.model.spec import SessionSpec
-import os
-from collections.abc import Iterator
-from contextlib import contextmanager
-from dataclasses import replace
-from typing import TYPE_CHECKING
-
-from sessionrun.model.keys import JobKey
-from sessionrun.model.spec import Landing, SessionSpec
-
-if TYPE_CHECKING:
     from sessionrun.model.sandbox import Policy, Sandbox
-
 
 Task = Mapping[str, Any]
 Choice = Literal["best"]

@@ -13,8 +13,8 @@ from test_doctor_agents import install, own_path
 
 from sessionrun.agents import table
 from sessionrun.agents.installed import PROGRAMS, Use, find_sign_in
-from sessionrun.agents.installing import INSTALL
 from sessionrun.agents.probing import find_unready
+from sessionrun.agents.table import INSTALL
 from sessionrun.model.spec import AgentSpec
 
 OLLAMA = """echo "$@" >>asked

@@ -100,13 +100,10 @@ def read(lines: Iterable[bytes]) -> AgentResult:
     if model is not None and not model.isprintable():
         model = None
     if failed is None and not answered:
-        return unfinished(model=model)
-    return finished(
-        _problem_of(failed, words) if failed else None,
-        model=model,
-        usage=Usage(sent, received, cost) if answered else None,
-        turns=answered,
-    )
+        return unfinished(AgentResult(model=model))
+    usage = Usage(sent, received, cost) if answered else None
+    said = AgentResult(model=model, usage=usage, turns=answered, is_final=True)
+    return finished(said, _problem_of(failed, words) if failed else None)
 
 
 def _problem_of(failed: re.Match[str], words: list[str]) -> Problem:

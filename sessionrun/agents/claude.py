@@ -17,6 +17,7 @@ qwen prints the same kind of stream and uses this reader.  This module must not 
 from __future__ import annotations
 
 from collections.abc import Iterable, Set
+from dataclasses import replace
 from typing import Any, Final
 
 from sessionrun.agents.background import Background
@@ -80,25 +81,24 @@ def read(events: Iterable[dict[str, Any]], ended: Set[str] = frozenset()) -> Age
     resets_at = count_at(limit, "rate_limit_info", "resetsAt")
     named = text_at(limit, "rate_limit_info", "rateLimitType") or resets_at
     rejected = bool(named) and text_at(limit, "rate_limit_info", "status") == "rejected"
+    said = AgentResult(conversation=conversation, model=model, resets_at=resets_at)
     if result is None:
         is_last = rejected and kind == "rate_limit_event"
-        waits_for = Problem("usage_limit", f"the limit {named} is reached") if is_last else None
-        return unfinished(conversation=conversation, model=model, waits_for=waits_for, resets_at=resets_at)
+        return unfinished(said, Problem("usage_limit", f"the limit {named} is reached") if is_last else None)
     problem = _problem_of(result, last, limited=rejected)
     if problem is None and turn_is_open:
         problem = Problem("incomplete_output", "the output ends before the result of its last turn")
-    return finished(
-        problem,
+    said = replace(
+        said,
         text=text_at(result, "result"),
         conversation=conversation_at(result, "session_id") or conversation,
-        model=model,
         usage=usage,
         turns=count_at(result, "num_turns"),
         resets_at=resets_at if rejected else None,
-        left=background.list_left(ended),
         is_final=not turn_is_open and not background.is_open,
         mended=erred,
     )
+    return finished(said, problem, background.list_left(ended))
 
 
 def render(event: dict[str, Any]) -> str:

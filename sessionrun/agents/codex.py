@@ -11,6 +11,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterable
+from dataclasses import replace
 from typing import Any, Final
 
 from sessionrun.agents.reading import (
@@ -18,7 +19,6 @@ from sessionrun.agents.reading import (
     Problem,
     class_of_failure,
     conversation_at,
-    count_at,
     dig,
     error_line,
     finished,
@@ -28,10 +28,10 @@ from sessionrun.agents.reading import (
     text_at,
     tool_line,
     unfinished,
+    usage_at,
     whole_line,
 )
 from sessionrun.model.spec import AgentSpec
-from sessionrun.model.usage import Usage
 
 AGENT: Final = AgentSpec(
     name="codex",
@@ -77,19 +77,13 @@ def read(events: Iterable[dict[str, Any]]) -> AgentResult:
             running.pop(text_at(event, "item", "id") or "", None)
             if dig(event, "item", "type") == "agent_message":
                 text = text_at(event, "item", "text")
+    said = AgentResult(text=text, conversation=conversation)
     if end is None:
-        waits_for = _problem_of(text_at(error, "message")) if error is not None else None
-        return unfinished(text=text, conversation=conversation, waits_for=waits_for)
+        return unfinished(said, _problem_of(text_at(error, "message")) if error is not None else None)
     problem = None if end["type"] == "turn.completed" else _problem_of(text_at(end, "error", "message"))
-    return finished(
-        problem,
-        text=text,
-        conversation=conversation,
-        usage=_usage_of(end),
-        left=list(running.values()),
-        is_final=not running,
-        mended=erred,
-    )
+    usage = usage_at(dig(end, "usage"), "cached_input_tokens")
+    said = replace(said, usage=usage, is_final=not running, mended=erred)
+    return finished(said, problem, list(running.values()))
 
 
 def render(event: dict[str, Any]) -> str:
@@ -133,14 +127,3 @@ def _message_of(message: str | None) -> str:
         return "the turn failed without a message"
     answer = parse_event(message.encode("utf-8", "replace"))
     return text_at(answer, "error", "message") or message
-
-
-def _usage_of(end: dict[str, Any]) -> Usage | None:
-    usage = dig(end, "usage")
-    if not isinstance(usage, dict):
-        return None
-    return Usage(
-        input_tokens=count_at(usage, "input_tokens"),
-        output_tokens=count_at(usage, "output_tokens"),
-        cached_input_tokens=count_at(usage, "cached_input_tokens"),
-    )

@@ -9,6 +9,7 @@ must not know how processes are run.
 from __future__ import annotations
 
 from collections.abc import Iterable
+from dataclasses import replace
 from typing import Any, Final
 
 from sessionrun.agents.reading import (
@@ -17,7 +18,6 @@ from sessionrun.agents.reading import (
     Problem,
     class_of_failure,
     conversation_at,
-    count_at,
     dig,
     error_line,
     finished,
@@ -25,10 +25,10 @@ from sessionrun.agents.reading import (
     text_at,
     tool_line,
     unfinished,
+    usage_at,
     whole_line,
 )
 from sessionrun.model.spec import AgentSpec
-from sessionrun.model.usage import Usage
 
 AGENT: Final = AgentSpec(
     name="gemini",
@@ -62,17 +62,12 @@ def read(events: Iterable[dict[str, Any]]) -> AgentResult:
             if piece and size + len(piece) <= MAX_LINE_BYTES:
                 answer.append(piece)
                 size += len(piece)
-    text = "".join(answer) or None
+    said = AgentResult(text="".join(answer) or None, conversation=conversation, model=model)
     if result is None:
-        return unfinished(text=text, conversation=conversation, model=model)
-    return finished(
-        _problem_of(result),
-        text=text,
-        conversation=conversation,
-        model=_model_of(result, model),
-        usage=_usage_of(result),
-        mended=erred,
-    )
+        return unfinished(said)
+    usage = usage_at(dig(result, "stats"), "cached")
+    said = replace(said, model=_model_of(result, model), usage=usage, is_final=True, mended=erred)
+    return finished(said, _problem_of(result))
 
 
 def render(event: dict[str, Any]) -> str:
@@ -109,14 +104,3 @@ def _model_of(result: dict[str, Any], asked: str | None) -> str | None:
     if asked != "auto" or not isinstance(used, dict) or len(used) != 1:
         return None if asked == "auto" else asked
     return model_at({"model": next(iter(used))}, "model")
-
-
-def _usage_of(result: dict[str, Any]) -> Usage | None:
-    stats = dig(result, "stats")
-    if not isinstance(stats, dict):
-        return None
-    return Usage(
-        input_tokens=count_at(stats, "input_tokens"),
-        output_tokens=count_at(stats, "output_tokens"),
-        cached_input_tokens=count_at(stats, "cached"),
-    )

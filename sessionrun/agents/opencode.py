@@ -13,6 +13,7 @@ from __future__ import annotations
 import os
 import re
 from collections.abc import Iterable, Mapping
+from dataclasses import replace
 from typing import Any, Final
 
 from sessionrun.agents.reading import (
@@ -70,17 +71,11 @@ def read(events: Iterable[dict[str, Any]]) -> AgentResult:
                 error, mended = None, True
             turns += 1
             usage = usage.plus(_usage_of(dig(event, "part")))
+    said = AgentResult(text=text, conversation=conversation, usage=usage if turns else None)
     if error is None and stop is None:
-        return unfinished(text=text, conversation=conversation, usage=usage if turns else None)
-    return finished(
-        _problem_of(error, stop, refused),
-        text=text,
-        conversation=conversation,
-        usage=usage if turns else None,
-        turns=turns,
-        is_final=error is None and stop == "stop",
-        mended=mended,
-    )
+        return unfinished(said)
+    said = replace(said, turns=turns, is_final=error is None and stop == "stop", mended=mended)
+    return finished(said, _problem_of(error, stop, refused))
 
 
 def find_last_error(

@@ -6,12 +6,10 @@ absent.  This module must not know any agent's format, nor what becomes of a res
 
 from __future__ import annotations
 
-import os
 import re
 from collections.abc import Iterator, Sequence
 from dataclasses import replace
 from datetime import datetime
-from pathlib import Path
 from typing import Any, BinaryIO, Final, NamedTuple
 
 import orjson
@@ -20,7 +18,7 @@ from sessionrun.agents.markers import class_of_text
 from sessionrun.model.frozen import frozen
 from sessionrun.model.reasons import LEFT_RUNNING, effect_of
 from sessionrun.model.usage import Usage
-from sessionrun.store.files import open_regular
+from sessionrun.store.files import read_end
 
 MAX_LINE_BYTES: Final = 16 * 1024 * 1024
 MAX_REASON: Final = 240
@@ -76,7 +74,7 @@ class AgentResult:
     that it ended well after an error of which the agent's exit code may still tell.
     """
 
-    ok: bool
+    ok: bool = True
     text: str | None = None
     reason_class: str | None = None
     reason: str | None = None
@@ -90,34 +88,18 @@ class AgentResult:
     mended: bool = False
 
 
-def finished(
-    problem: Problem | None,
-    *,
-    text: str | None = None,
-    conversation: str | None = None,
-    model: str | None = None,
-    usage: Usage | None = None,
-    turns: int | None = None,
-    resets_at: float | None = None,
-    left: Sequence[str] = (),
-    is_final: bool = True,
-    mended: bool = False,
-) -> AgentResult:
+def finished(said: AgentResult, problem: Problem | None, left: Sequence[str] = ()) -> AgentResult:
     """A run whose output says how it ended: with this problem, or well; if well, nothing may be `left` running."""
     problem = problem or (Problem(LEFT_RUNNING, _word_left(left)) if left else None)
-    return AgentResult(
-        ok=problem is None,
-        text=text,
-        reason_class=problem.reason_class if problem else None,
-        reason=one_line(problem.message) if problem else None,
-        conversation=conversation,
-        model=model,
-        usage=usage,
-        turns=turns,
-        words=(problem.words or problem.message)[-MAX_WORDS:] if problem else None,
-        resets_at=resets_at if problem else None,
-        is_final=is_final,
-        mended=mended and problem is None,
+    if problem is None:
+        return replace(said, resets_at=None)
+    return replace(
+        said,
+        ok=False,
+        reason_class=problem.reason_class,
+        reason=one_line(problem.message),
+        words=(problem.words or problem.message)[-MAX_WORDS:],
+        mended=False,
     )
 
 
@@ -126,28 +108,12 @@ def _word_left(names: Sequence[str]) -> str:
     return f"{many} stopped when the turn ended: " + ", ".join(f"'{name}'" for name in names)
 
 
-def unfinished(
-    *,
-    text: str | None = None,
-    conversation: str | None = None,
-    model: str | None = None,
-    usage: Usage | None = None,
-    waits_for: Problem | None = None,
-    resets_at: float | None = None,
-) -> AgentResult:
+def unfinished(said: AgentResult, waits_for: Problem | None = None) -> AgentResult:
     """A run whose output ends before it says how the run ended, or with a limit that it `waits_for`."""
-    is_limit = waits_for is not None and effect_of(waits_for.reason_class) != "none"
+    if waits_for is not None and effect_of(waits_for.reason_class) != "none":
+        return finished(said, waits_for)
     incomplete = Problem("incomplete_output", "the output ends before its result")
-    result = finished(
-        waits_for if is_limit else incomplete,
-        text=text,
-        conversation=conversation,
-        model=model,
-        usage=usage,
-        resets_at=resets_at,
-        is_final=False,
-    )
-    return result if is_limit else replace(result, words=None)
+    return replace(finished(said, incomplete), words=None)
 
 
 def read_lines(stream: BinaryIO) -> Iterator[bytes]:
@@ -163,14 +129,12 @@ def read_lines(stream: BinaryIO) -> Iterator[bytes]:
             line = stream.readline(_SKIP_BYTES)
 
 
-def read_log(path: str) -> Iterator[bytes]:
+def read_log(path: str) -> list[bytes]:
     """The lines at the end of an agent's own log; none where it cannot be read."""
     try:
-        with os.fdopen(open_regular(Path(path)), "rb") as stream:
-            stream.seek(max(0, os.fstat(stream.fileno()).st_size - _LOG_BYTES))
-            yield from read_lines(stream)
+        return read_end(path, _LOG_BYTES).split(b"\n")
     except OSError:
-        return
+        return []
 
 
 def parse_time(text: str | None) -> float:
@@ -227,6 +191,14 @@ def model_at(value: object, *path: str) -> str | None:
     """A model name, one short printable line, else None."""
     leaf = text_at(value, *path)
     return leaf if leaf and len(leaf) <= 200 and leaf.isprintable() else None
+
+
+def usage_at(value: object, cached: str) -> Usage | None:
+    """The tokens of an object; `cached` is its key for those of the input that came from a cache."""
+    if not isinstance(value, dict):
+        return None
+    sent, received = count_at(value, "input_tokens"), count_at(value, "output_tokens")
+    return Usage(sent, received, cached_input_tokens=count_at(value, cached))
 
 
 def sum_counts(*counts: int | None) -> int | None:

@@ -25,7 +25,6 @@ from pathlib import Path
 from typing import Any, BinaryIO, Final
 
 from sessionrun.agents import aider, claude, codex, gemini, ollama, opencode, qwen, shell
-from sessionrun.agents.installing import how_to_install
 from sessionrun.agents.markers import find_in_errors
 from sessionrun.agents.reading import (
     WITHOUT_RESULT,
@@ -39,36 +38,7 @@ from sessionrun.agents.reading import (
 from sessionrun.model.errors import AgentNotFound, InputError
 from sessionrun.model.reasons import effect_of
 from sessionrun.model.spec import AgentSpec, OutputFormat
-from sessionrun.store.files import open_regular
-
-__all__ = [
-    "BUILTIN",
-    "COUNTS_ALL",
-    "FIRST_FOUND",
-    "SAYS_COST",
-    "WITHOUT_RESULT",
-    "AgentResult",
-    "build_argv",
-    "check_agent",
-    "check_startable",
-    "describe_path",
-    "find_program",
-    "find_silent_limit",
-    "has_stream",
-    "how_to_install",
-    "is_final",
-    "is_whole",
-    "last_words",
-    "leavings",
-    "list_ended",
-    "open_output",
-    "read_errors",
-    "read_lines",
-    "read_result",
-    "read_tail",
-    "render_events",
-    "version_argv",
-]
+from sessionrun.store.files import open_regular, read_end
 
 BUILTIN: Final[Mapping[str, AgentSpec]] = {
     "claude": claude.AGENT,
@@ -80,6 +50,17 @@ BUILTIN: Final[Mapping[str, AgentSpec]] = {
     "ollama": ollama.AGENT,
     "shell": shell.AGENT,
 }
+
+INSTALL: Final[Mapping[str, str]] = {
+    "claude": "npm install -g @anthropic-ai/claude-code",
+    "codex": "npm install -g @openai/codex",
+    "qwen": "npm install -g @qwen-code/qwen-code",
+    "gemini": "npm install -g @google/gemini-cli",
+    "opencode": "npm install -g opencode-ai",
+    "aider": "pipx install aider-chat",
+    "ollama": "see ollama.com/download",
+}
+"""How programs are installed, in one line."""
 
 FIRST_FOUND: Final = ("claude", "codex", "qwen", "gemini", "opencode", "aider")
 """The order in which an agent is looked for when none was asked for."""
@@ -116,8 +97,6 @@ others report their own alone, as was seen with three runs of each."""
 _LISTS: Final = ("model_args", "approve_args", "continue_args", "budget_args")
 _TOKEN: Final = re.compile(rf"\{{(prompt_file|model|conversation|budget|{'|'.join(_LISTS)})\}}")
 _LONE_WORD: Final = re.compile(r"\{([A-Za-z_]\w*)\}")
-TAIL_BYTES: Final = 16 * 1024
-"""How much `read_tail` reads; the next round is told as much of a failed check's output."""
 
 _COLOUR: Final = re.compile(r"\x1b\[[0-9;]{0,20}m")
 _CHATTER: Final = re.compile(r"(?i)\s*(warning\b|\[startup\]|ripgrep |yolo mode )|\s+at \S|[^a-z]*$")
@@ -228,6 +207,12 @@ def check_startable(agent: AgentSpec, *, approve: bool, euid: int, environ: Mapp
     return program
 
 
+def how_to_install(agent: AgentSpec) -> str:
+    """What helps where an agent's program is not there, in a few words."""
+    known = INSTALL.get(agent.argv[0])
+    return f"to install it: {known}" if known else "'sessionrun agents' lists what is installed"
+
+
 def describe_path(path: str | None) -> str:
     """The PATH that was searched, as the end of a message: that of cron or of a service is short."""
     return f"; PATH is {path or os.defpath} here: if your shell finds the agent, set PATH to what it is there"
@@ -310,7 +295,8 @@ def read_result(output: OutputFormat, stdout: Path, stderr: Path, ended: Set[str
     if output == "text":
         return AgentResult(ok=True)
     try:
-        with open_output(stdout) as stream:
+        # an agent may have put a link, FIFO or device in its place
+        with open(stdout, "rb", opener=open_regular) as stream:
             if output == "aider":
                 result = aider.read(read_lines(stream))
             else:
@@ -327,11 +313,7 @@ def read_result(output: OutputFormat, stdout: Path, stderr: Path, ended: Set[str
 def read_errors(stderr: Path) -> str:
     """The end of a run's standard error, without colours; '' where there is none."""
     try:
-        fd = open_regular(stderr)
-        try:
-            tail = os.pread(fd, _STDERR_TAIL_BYTES, max(0, os.fstat(fd).st_size - _STDERR_TAIL_BYTES))
-        finally:
-            os.close(fd)
+        tail = read_end(stderr, _STDERR_TAIL_BYTES)
     except OSError:
         return ""
     return _COLOUR.sub("", tail.decode("utf-8", "replace"))
@@ -388,25 +370,6 @@ def _check_root(agent: AgentSpec, *, approve: bool, environ: Mapping[str, str]) 
                 f"agent {agent.name!r} refuses {option} as root: use another user or --no-yolo, "
                 f"or set {variables[0]}=1 if this machine is a sandbox"
             )
-
-
-def open_output(path: Path) -> BinaryIO:
-    """Open what a job wrote; an agent may have put a link, FIFO or device in its place.
-
-    Raises:
-        OSError: there is no such file, or it is no plain file.
-    """
-    return os.fdopen(open_regular(path), "rb")
-
-
-def read_tail(path: Path) -> bytes:
-    """The end of what a job wrote, at most `TAIL_BYTES`; nothing where there is no such file."""
-    try:
-        with open_output(path) as stream:
-            stream.seek(max(0, os.fstat(stream.fileno()).st_size - TAIL_BYTES))
-            return stream.read(TAIL_BYTES)
-    except OSError:
-        return b""
 
 
 def _read_stream(read: _Read, stream: BinaryIO) -> AgentResult:

@@ -25,7 +25,7 @@ from sessionrun.model.errors import StoreError
 from sessionrun.runtime.keeper.command import SUPERVISOR, root_command
 from sessionrun.store import locks, processes
 from sessionrun.store.creation import discard_session
-from sessionrun.store.files import open_regular, read_regular, sync_directory
+from sessionrun.store.files import open_regular, read_end, sync_directory
 from sessionrun.store.session import LOCK_NAMES, SessionDir
 
 READY_TIMEOUT_S: Final = 30.0
@@ -280,7 +280,7 @@ def _execute(session: SessionDir, ready_fd: int, lock_fd: int, program: str) -> 
 
 def _tail(path: Path) -> str:
     try:
-        lines = read_regular(path)[-_LOG_TAIL_BYTES:].decode("utf-8", "replace").split("\n")
+        lines = read_end(path, _LOG_TAIL_BYTES).decode("utf-8", "replace").split("\n")
     except OSError:
         return "no log was written"
     printed = [line for line in lines if line.strip()]

@@ -78,6 +78,18 @@ def read_regular(path: Path | str, limit: int | None = None, *, dir_fd: int | No
         os.close(fd)
 
 
+def read_end(path: Path | str, most: int) -> bytes:
+    """The end of a file, at most so many bytes.
+
+    Raises:
+        NotRegular: see `open_regular`.
+        OSError: it cannot be read.
+    """
+    with open(path, "rb", opener=open_regular) as stream:
+        stream.seek(max(0, os.fstat(stream.fileno()).st_size - most))
+        return stream.read(most)
+
+
 @contextmanager
 def no_umask() -> Iterator[int]:
     """The umask takes nothing in here; it is given.  It is that of all threads: see `usual_umask`."""

@@ -6,7 +6,6 @@ one exception, `JobFileError`: the failure of the one job that it belongs to.
 
 from __future__ import annotations
 
-import os
 import re
 from pathlib import Path
 from typing import Final, TypeVar
@@ -16,7 +15,7 @@ import orjson
 
 from sessionrun.model.errors import JobFileError
 from sessionrun.store.codec import decode
-from sessionrun.store.files import list_folders, open_regular, read_regular, replace_file
+from sessionrun.store.files import list_folders, read_end, read_regular, replace_file
 
 MAX_BYTES: Final = 64 * 1024 * 1024
 """A larger file is none of ours: the longest are requests, with the rules of what git ignores."""
@@ -121,8 +120,6 @@ def load_worktree(session: Path, task: str, attempt: int) -> str | None:
 def read_tail(path: Path) -> bytes:
     """The end of what a job printed; nothing where it printed nothing or something else lies there."""
     try:
-        with os.fdopen(open_regular(path), "rb") as stream:
-            stream.seek(max(0, os.fstat(stream.fileno()).st_size - TAIL_BYTES))
-            return stream.read(TAIL_BYTES)
+        return read_end(path, TAIL_BYTES)
     except OSError:
         return b""

@@ -10,7 +10,7 @@ import pytest
 
 from sessionrun.agents import table
 from sessionrun.agents.markers import find_in_errors
-from sessionrun.agents.reading import AgentResult
+from sessionrun.agents.reading import WITHOUT_RESULT, AgentResult
 from sessionrun.engine.money import usage_since
 
 from .stage import MODELS, Stage
@@ -44,7 +44,7 @@ def test_a_conversation_that_is_not_there(agent: str, stage: Stage, tmp_path: Pa
         pytest.skip(f"{agent} has no conversations to go on with")
     name = "ses_000000000000abcdefghijklmn" if agent == "opencode" else "00000000-0000-4000-8000-000000000000"
     lost = _run(agent, stage, tmp_path, "Go on answer[[somehow]]", name)
-    said = lost.reason_class if lost.reason_class not in table.WITHOUT_RESULT else None
+    said = lost.reason_class if lost.reason_class not in WITHOUT_RESULT else None
     found = find_in_errors(table.read_errors(tmp_path / "stderr"))
     assert (said or (found and found[0])) == "no_conversation", lost.reason
     assert not stage.server.told("Go on")

@@ -15,6 +15,7 @@ from typing import Final
 
 from sessionrun.agents import table
 from sessionrun.agents.prices import price_usage
+from sessionrun.agents.reading import AgentResult
 from sessionrun.agents.verdict import Problem, find_end_of_limit, find_problem, format_reason, split_status
 from sessionrun.engine.money import name_model, usage_since
 from sessionrun.engine.task import TaskState
@@ -197,7 +198,7 @@ class JobMaker:
         ended: Exit,
         verdict: Verdict,
         judged: Judged,
-        result: table.AgentResult | None,
+        result: AgentResult | None,
         *,
         resets_at: float | None = None,
     ) -> JobFinished:
@@ -225,7 +226,7 @@ class JobMaker:
             audit=judged.audit or None,
         )
 
-    def _price(self, state: TaskState, result: table.AgentResult) -> Usage | None:
+    def _price(self, state: TaskState, result: AgentResult) -> Usage | None:
         """What this run alone used and cost; the agent may report the usage of the whole conversation."""
         used, before = result.usage, state.thread.usage
         if used is None:

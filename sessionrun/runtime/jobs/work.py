@@ -14,6 +14,7 @@ from typing import BinaryIO, Final
 import orjson
 
 from sessionrun.agents import table
+from sessionrun.agents.reading import WITHOUT_RESULT, AgentResult, read_lines
 from sessionrun.agents.verdict import Problem
 from sessionrun.engine.money import find_job_budget, to_usd
 from sessionrun.engine.task import TaskState
@@ -49,7 +50,7 @@ _TOLD_BYTES: Final = 4096
 class Traces:
     """What the agent left: the result in its output (None: plain text, no result), the end of standard error."""
 
-    result: table.AgentResult | None = None
+    result: AgentResult | None = None
     stderr: str = ""
 
 
@@ -179,7 +180,7 @@ def read_traces(site: Site, state: TaskState, key: JobKey) -> Traces:
     if result.reason_class == LEFT_RUNNING and site.spec.cluster is None:
         ended = table.list_ended(agent, result.conversation, *_find_own_files(site, state, key))
         result = table.read_result(agent.output, raw, errors, ended) if ended else result
-    if result.reason_class in table.WITHOUT_RESULT and (met := read_tail(site.session.job_path(key) / LIMIT)):
+    if result.reason_class in WITHOUT_RESULT and (met := read_tail(site.session.job_path(key) / LIMIT)):
         reason_class, reason, words = orjson.loads(met)
         result = replace(result, reason_class=reason_class, reason=reason, words=words)
     if result.text is not None:
@@ -318,9 +319,9 @@ def _open_private(path: Path) -> BinaryIO:
 def _render(agent: AgentSpec, raw: Path, answer: Path) -> None:
     """Write all that a stream without a final answer shows into the answer file."""
     try:
-        lines = table.open_output(raw)
+        lines = open(raw, "rb", opener=open_regular)
     except OSError:
         return  # the agent removed or replaced the file: that counts as no output
     with lines, _open_private(answer) as stream:
-        for line in table.read_lines(lines):
+        for line in read_lines(lines):
             stream.write(table.render_events(agent.output, line).encode("utf-8", "replace"))

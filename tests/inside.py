@@ -47,6 +47,7 @@ from sessionrun.runtime.keeper.children import Children
 from sessionrun.runtime.keeper.loop import _drain, _wake_on_death
 from sessionrun.runtime.launch import _begin_journal
 from sessionrun.runtime.partners import SystemClock
+from sessionrun.runtime.sharing import LimitSharing
 from sessionrun.runtime.supervisor import Supervisor
 from sessionrun.store import processes
 from sessionrun.store.files import open_regular
@@ -181,7 +182,7 @@ def _run(session: SessionDir) -> None:
     supervising._record(state, journal, supervising._introduce(state, executor))
     notices = supervising._recover(session, state, journal, executor.ledger_end)
     exports = supervising._open_exports(session, state.spec)
-    sharing = supervising._open_sharing(session, state.spec)
+    sharing = LimitSharing(session, state.spec, os.environ, print)
     jobs = JobMaker(session, state.spec)
     Supervisor(session, state, journal, executor, jobs, SystemClock(), exports, sharing).run(notices)
 

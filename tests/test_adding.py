@@ -20,12 +20,12 @@ from stages import begin_repository, git
 
 from sessionrun.engine.fold import apply, begin
 from sessionrun.engine.requests import find_addition_fault, find_clash, widen_spec
-from sessionrun.model.events import Entry, TasksAdded, to_record
+from sessionrun.model.events import Entry, LimitHeard, TasksAdded, to_record
 from sessionrun.model.landings import Mend
 from sessionrun.model.places import Handed, Repository
 from sessionrun.model.spec import AgentSpec, TaskSpec, Workspace
+from sessionrun.runtime.accounts import Limit, find_files, write_limit
 from sessionrun.runtime.history import load_spec_now, load_tasks
-from sessionrun.runtime.main import _SharingOfAll
 from sessionrun.runtime.sharing import LimitSharing
 from sessionrun.store.inbox import send_request
 from sessionrun.store.records import read_entry
@@ -349,16 +349,18 @@ def test_an_agent_that_comes_later_shares_its_limits(tmp_path: Path) -> None:
     """A session of scripts has no account, until an agent with one comes along."""
     script = AgentSpec("shell", ("/bin/sh",), prompt_kind="script")
     state = begin(replace(make_session([TaskSpec("a", ("x",))]), agents={"shell": script}))
-    shared = _SharingOfAll(SessionDir(tmp_path / "session-s"), state.spec)
-    assert list(shared.hear(state, 0.0, 0.0)) == []
-    assert shared._known is None
-    late = TasksAdded("r", (TaskSpec("b", ("x",), agent="one"),), {"one": AgentSpec("one", ("one",))})
+    said: list[str] = []
+    shared = LimitSharing(SessionDir(tmp_path / "session-s"), state.spec, os.environ, said.append)
+    one = AgentSpec("one", ("one",))
+    late = TasksAdded("r", (TaskSpec("b", ("x",), agent="one"),), {"one": one})
+    limit = Limit("one", "limit", "no more", until_at=100.0, met_at=1.0, session="other")
+    (path,) = find_files(replace(state.spec, agents={"one": one}), os.environ).values()
+    write_limit(path, limit, 1.0)
+    assert shared.hear(state, 2.0, 2.0) == []
     apply(state, Entry(1, 0.0, 0.0, late))
-    shared.hear(state, 0.0, 0.0)
-    first = shared._known
-    assert isinstance(first, LimitSharing)
-    shared.hear(state, 0.0, 0.0)
-    assert shared._known is first
+    (heard,) = shared.hear(state, 3.0, 3.0)
+    assert isinstance(heard, LimitHeard) and heard.provider == "provider:one"
+    assert said == []
 
 
 def make_repository(folder: Path) -> None:

@@ -142,7 +142,7 @@ def test_a_bug_met_by_one_job_ends_that_job(
     ends = {task.spec.id: (task.outcome, task.reason_class) for task in state.tasks.values()}
     assert ends == {"a": ("succeeded", None), "b": ("failed", "internal"), "c": ("succeeded", None)}
     assert state.tasks["b"].reason == "internal: KeyError: 'surprise' (see supervisor.log)"
-    logged = capfd.readouterr().out
+    logged = capfd.readouterr().err
     assert "b/1/1/work/1" in logged and "Traceback" in logged and "raise self.fault[2]" in logged
     assert replay(session) == state
 

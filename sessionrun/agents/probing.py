@@ -9,12 +9,10 @@ from __future__ import annotations
 
 import os
 import shlex
-import signal
-import subprocess
 import tempfile
-import time
 from collections.abc import Collection, Iterable, Mapping, Sequence
-from contextlib import ExitStack
+from concurrent.futures import ThreadPoolExecutor
+from subprocess import TimeoutExpired
 from typing import BinaryIO, Final, TypeVar
 
 from sessionrun.agents.callers import find_callers
@@ -22,6 +20,7 @@ from sessionrun.agents.reading import one_line
 from sessionrun.agents.table import version_argv
 from sessionrun.model.frozen import frozen
 from sessionrun.model.spec import AgentSpec
+from sessionrun.store.programs import Programs, run
 
 READY_TIMEOUT_S: Final = 30.0
 MAX_VERSION: Final = 30
@@ -58,10 +57,14 @@ class Answer:
 
 def ask(questions: Mapping[_Name, Question], *, timeout_s: float) -> dict[_Name, Answer]:
     """Ask all questions at once and wait for the answers, `timeout_s` in all."""
-    deadline = time.monotonic() + timeout_s
-    with ExitStack() as stack:
-        begun = {name: _Asked(question, stack) for name, question in questions.items()}
-        return {name: asked.answer(deadline, timeout_s) for name, asked in begun.items()}
+    asked = Programs()
+    with ThreadPoolExecutor(len(questions) or 1) as pool:
+        try:
+            begun = {name: pool.submit(_ask, one, timeout_s, asked) for name, one in questions.items()}
+            return {name: answer.result() for name, answer in begun.items()}
+        except BaseException:
+            asked.kill()
+            raise
 
 
 def find_versions(
@@ -139,44 +142,18 @@ def _describe_end(exit_code: int | None) -> str:
     return f"exit code {exit_code}"
 
 
-class _Asked:
-    """One question under way; `stack` ends it, whatever happens."""
-
-    def __init__(self, question: Question, stack: ExitStack) -> None:
-        self._stdout: BinaryIO = stack.enter_context(tempfile.TemporaryFile())
-        self._stderr: BinaryIO = stack.enter_context(tempfile.TemporaryFile())
-        self._problem: str | None = None
-        self._process: subprocess.Popen[bytes] | None = None
+def _ask(question: Question, timeout_s: float, asked: Programs) -> Answer:
+    with tempfile.TemporaryFile() as stdout, tempfile.TemporaryFile() as stderr, asked.collect():
+        exit_code, problem = None, None
         try:
-            self._process = subprocess.Popen(
-                question.argv,
-                env=question.env,
-                stdin=subprocess.DEVNULL,
-                stdout=self._stdout,
-                stderr=self._stderr,
-                start_new_session=True,
-            )
+            exit_code = run(
+                question.argv, environ=question.env, limit_s=timeout_s, stdout=stdout, stderr=stderr
+            ).returncode
         except OSError as error:
-            self._problem = f"cannot be started: {error.strerror}"
-        else:
-            stack.callback(self._kill)
-
-    def answer(self, deadline: float, timeout_s: float) -> Answer:
-        """Wait for the end, or kill it when the time is up."""
-        if self._process is None:
-            return Answer(problem=self._problem)
-        exit_code: int | None
-        try:
-            exit_code, problem = self._process.wait(max(0.0, deadline - time.monotonic())), None
-        except subprocess.TimeoutExpired:
-            exit_code, problem = None, f"no answer after {timeout_s:g} s"
-            self._kill()
-        return Answer(exit_code, _read(self._stdout, end=False), _read(self._stderr, end=True), problem)
-
-    def _kill(self) -> None:
-        if self._process is not None and self._process.poll() is None:
-            os.killpg(self._process.pid, signal.SIGKILL)
-            self._process.wait()
+            problem = f"cannot be started: {error.strerror}"
+        except TimeoutExpired:
+            problem = f"no answer after {timeout_s:g} s"
+        return Answer(exit_code, _read(stdout, end=False), _read(stderr, end=True), problem)
 
 
 def _read(stream: BinaryIO, *, end: bool) -> str:

@@ -12,12 +12,11 @@ variables and of where the credentials are, so that two keys are two accounts.  
 from __future__ import annotations
 
 import errno
-import hashlib
 import os
 import re
 import stat
 from collections.abc import Iterator, Mapping
-from dataclasses import replace
+from dataclasses import asdict, replace
 from pathlib import Path
 from typing import Annotated, Any, Final, TypeAlias
 
@@ -77,9 +76,11 @@ def find_files(spec: SessionSpec, environ: Mapping[str, str]) -> dict[str, Path]
 
 def name_file(provider: str, agents: Mapping[str, AgentSpec], environ: Mapping[str, str]) -> str:
     """The name of an account's file; `provider` is its resource, `environ` what the session's agents get."""
+    from hashlib import sha256  # a session of scripts starts without
+
     name = provider.removeprefix(PROVIDER_PREFIX)
     account = orjson.dumps([name, *_account(name, agents.get(name), environ)])
-    return f"{_UNSAFE.sub('_', name)[:40]}-{hashlib.sha256(account).hexdigest()[:16]}.json"
+    return f"{_UNSAFE.sub('_', name)[:40]}-{sha256(account).hexdigest()[:16]}.json"
 
 
 def _account(name: str, agent: AgentSpec | None, environ: Mapping[str, str]) -> Iterator[str]:
@@ -144,12 +145,7 @@ def write_limit(path: Path, limit: Limit, now: float) -> None:
         raise IsADirectoryError(errno.EISDIR, os.strerror(errno.EISDIR), str(path))
     known = load_limit(path, now)
     if known is None or known.met_at < limit.met_at:
-        replace_file(path, orjson.dumps({"version": VERSION, **_record(limit)}), durable=False, sweeps=True)
-
-
-def _record(limit: Limit) -> dict[str, Any]:
-    record: dict[str, Any] = orjson.loads(orjson.dumps(limit))
-    return record
+        replace_file(path, orjson.dumps({"version": VERSION, **asdict(limit)}), durable=False, sweeps=True)
 
 
 def _is_private(inode: os.stat_result) -> bool:

@@ -52,16 +52,8 @@ def load_tasks(session: SessionDir) -> dict[str, TaskSpec]:
     Raises:
         StoreError: spec or journal are damaged, or a newer version's.
     """
-    from sessionrun.model.events import TaskAdded, TasksAdded
-
     entries, _ = session.load_journal()
-    if _has_changes(entries):
-        return {name: task.spec for name, task in replay(session)[0].tasks.items()}
-    events = [entry.event for entry in entries if isinstance(entry.event, (TaskAdded, TasksAdded))]
-    added = [
-        task for event in events for task in (event.tasks if isinstance(event, TasksAdded) else (event.task,))
-    ]
-    return {task.id: task for task in (*session.load_spec().tasks, *added)}
+    return {task.id: task for task in _widen(session, entries).tasks}
 
 
 def load_spec_now(session: SessionDir) -> SessionSpec:
@@ -70,30 +62,30 @@ def load_spec_now(session: SessionDir) -> SessionSpec:
     Raises:
         StoreError: the spec is damaged, or a newer version's.
     """
-    from dataclasses import replace
-
-    from sessionrun.engine.requests import widen_spec
-    from sessionrun.model.events import TaskAdded, TasksAdded
-
-    spec = session.load_spec()
     try:
         entries, _ = session.load_journal()
     except (StoreError, OSError):
-        return spec
-    if _has_changes(entries):
-        return replay(session)[0].spec
-    added = {entry.event.request_id: entry.event for entry in entries if isinstance(entry.event, TasksAdded)}
-    for event in added.values():
-        spec = widen_spec(spec, event)
-    fed = {entry.event.task.id: entry.event.task for entry in entries if isinstance(entry.event, TaskAdded)}
+        entries = []
+    return _widen(session, entries)
+
+
+def _widen(session: SessionDir, entries: Iterable[Entry]) -> SessionSpec:
+    """The spec after these entries; what a retry changed only the state knows."""
+    from dataclasses import replace
+
+    from sessionrun.engine.requests import widen_spec
+    from sessionrun.model.events import RequestReceived, TaskAdded, TasksAdded
+
+    spec = session.load_spec()
+    fed: dict[str, TaskSpec] = {}
+    for event in (entry.event for entry in entries):
+        if isinstance(event, RequestReceived) and event.change is not None:
+            return replay(session)[0].spec
+        if isinstance(event, TasksAdded):
+            spec = widen_spec(spec, event)
+        elif isinstance(event, TaskAdded):
+            fed[event.task.id] = event.task
     return replace(spec, tasks=(*spec.tasks, *fed.values())) if fed else spec
-
-
-def _has_changes(entries: Iterable[Entry]) -> bool:
-    """Whether a retry changed tasks: which ones only the state knows."""
-    from sessionrun.model.events import RequestReceived
-
-    return any(isinstance(entry.event, RequestReceived) and entry.event.change is not None for entry in entries)
 
 
 _Known = TypeVar("_Known")

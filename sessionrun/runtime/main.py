@@ -12,7 +12,7 @@ import signal
 import socket
 import sys
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Final, NoReturn
 
@@ -31,8 +31,9 @@ from sessionrun.runtime.executors.protocol import Executor, Notice
 from sessionrun.runtime.history import project_status, replay
 from sessionrun.runtime.jobs.maker import JobMaker
 from sessionrun.runtime.keeper.command import EXIT_NO_ROOM, EXIT_REFUSED, EXIT_TAKEN, root_command, say
-from sessionrun.runtime.partners import Exports, Feeder, Notifier, Sharing, SystemClock, Watch
+from sessionrun.runtime.partners import Exports, Feeder, Notifier, SystemClock, Watch
 from sessionrun.runtime.recovery import find_notices, find_opened, find_submitted, find_unclaimed
+from sessionrun.runtime.sharing import LimitSharing
 from sessionrun.runtime.silence import SilenceWatch
 from sessionrun.runtime.supervisor import Supervisor
 from sessionrun.store import locks, processes
@@ -114,7 +115,7 @@ def _run(session: SessionDir, local: LocalExecutor) -> None:
         _delay(state, journal)
     notices = _recover(session, state, journal, local.ledger_end)
     executor = _open_executor(session, state, local)
-    exports, sharing = _open_exports(session, spec), _SharingOfAll(session, spec)
+    exports, sharing = _open_exports(session, spec), LimitSharing(session, spec, os.environ, say)
     jobs = JobMaker(session, lambda: state.spec)
     feeder = _open_feeder(session, spec)
     watches, notifier = tuple(_open_watches(session, spec, jobs)), _open_notifier(session, spec)
@@ -165,30 +166,6 @@ def _open_feeder(session: SessionDir, spec: SessionSpec) -> Feeder | None:
     from sessionrun.runtime.feeding.feeder import QueueFeeder
 
     return QueueFeeder(session, spec, say)
-
-
-class _SharingOfAll:
-    """The sharing of limits for all agents of a session, also those that come with added tasks."""
-
-    def __init__(self, session: SessionDir, spec: SessionSpec) -> None:
-        self._session = session
-        self._agents = spec.agents
-        self._known = _open_sharing(session, spec)
-
-    def hear(self, state: State, at: float, mono: float) -> Sequence[Event]:
-        """See `partners.Sharing`."""
-        if len(state.spec.agents) != len(self._agents):  # agents are added, and never changed or removed
-            self._agents, self._known = state.spec.agents, _open_sharing(self._session, state.spec)
-        return [] if self._known is None else self._known.hear(state, at, mono)
-
-
-def _open_sharing(session: SessionDir, spec: SessionSpec) -> Sharing | None:
-    """None for a session of scripts: these have no provider."""
-    if all(agent.prompt_kind == "script" for agent in spec.agents.values()):
-        return None
-    from sessionrun.runtime.sharing import LimitSharing
-
-    return LimitSharing(session, spec, os.environ, say)
 
 
 def _load(session: SessionDir) -> tuple[State, AppendLog]:

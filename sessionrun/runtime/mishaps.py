@@ -16,6 +16,7 @@ from sessionrun.agents.verdict import format_reason
 from sessionrun.model.errors import SessionrunError
 from sessionrun.model.events import JobFinished
 from sessionrun.model.keys import JobKey
+from sessionrun.runtime.keeper.command import say
 from sessionrun.store.files import NotRegular
 
 _IN_THE_WAY: Final = (errno.ENOTDIR, errno.EEXIST, errno.EISDIR, errno.ELOOP, errno.ENXIO, errno.ENAMETOOLONG)
@@ -54,7 +55,8 @@ def fail_job(
     elif isinstance(error, SessionrunError):
         reason = format_reason("infra", str(error))
     else:
-        _log_traceback(key, error)
+        text = "".join(traceback.format_exception(error))
+        say(f"job {key.text()} is given up for a bug:\n{text.rstrip()}")
         reason = format_reason("internal", f"{type(error).__name__}: {error} (see supervisor.log)")
     status = -1 if wait_status is None else wait_status
     return JobFinished(
@@ -67,19 +69,3 @@ def fail_job(
         signal=os.WTERMSIG(status) if status >= 0 and os.WIFSIGNALED(status) else None,
         ledger=ledger,
     )
-
-
-def _log_traceback(key: JobKey, error: Exception) -> None:
-    text = "".join(traceback.format_exception(error))
-    try:
-        os.write(1, f"job {key.text()} is given up for a bug:\n{text}".encode("utf-8", "replace"))
-    except OSError:
-        pass  # the disk that is full may be the log's
-
-
-def log(line: str) -> None:
-    """Write a line into the log of the session."""
-    try:
-        os.write(1, f"{line}\n".encode("utf-8", "replace"))
-    except OSError:
-        pass  # the disk that is full may be the log's

@@ -9,11 +9,10 @@ from __future__ import annotations
 
 import os
 import queue
-import signal
-import subprocess
 import threading
 import time
 from collections.abc import Callable, Mapping
+from subprocess import TimeoutExpired
 from typing import Any, Final
 
 import orjson
@@ -24,6 +23,7 @@ from sessionrun.model.times import format_time
 from sessionrun.model.words import BAD, tell_counts
 from sessionrun.runtime.jobs.shared import SHELL
 from sessionrun.store.files import open_regular, replace_file
+from sessionrun.store.programs import run
 from sessionrun.store.session import SessionDir
 
 FILE: Final = "notifications.json"
@@ -193,26 +193,13 @@ def _run(command: str, message: Mapping[str, Any], content: bytes, session: Sess
         "SESSIONRUN_SESSION": session.session_id,
         "SESSIONRUN_MESSAGE": str(message["message"]),
     }
-    log = open_regular(session.path / LOG, os.O_WRONLY | os.O_CREAT | os.O_APPEND)
-    try:
-        process = subprocess.Popen(
-            [SHELL, "-c", command],
-            stdin=subprocess.PIPE,
-            stdout=log,
-            stderr=log,
-            cwd=cwd,
-            env=environ,
-            start_new_session=True,
-        )
-    finally:
-        os.close(log)
-    try:
-        process.communicate(content, timeout=TIMEOUT_S)
-    except subprocess.TimeoutExpired:
-        os.killpg(process.pid, signal.SIGKILL)
-        process.wait()
-        return f"it took longer than {TIMEOUT_S:.0f} s"
-    return None if process.returncode == 0 else f"exit code {process.returncode}; see {LOG}"
+    argv = (SHELL, "-c", command)
+    with open(session.path / LOG, "ab", buffering=0, opener=open_regular) as log:
+        try:
+            done = run(argv, environ=environ, limit_s=TIMEOUT_S, cwd=cwd, stdin=content, stdout=log, stderr=log)
+        except TimeoutExpired:
+            return f"it took longer than {TIMEOUT_S:.0f} s"
+    return None if done.returncode == 0 else f"exit code {done.returncode}; see {LOG}"
 
 
 def _load(session: SessionDir, receivers: int) -> dict[str, dict[str, Any]]:

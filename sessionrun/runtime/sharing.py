@@ -37,8 +37,9 @@ class LimitSharing:
         self, session: SessionDir, spec: SessionSpec, environ: Mapping[str, str], log: Callable[[str], None]
     ) -> None:
         self._session_id = spec.session_id
+        self._environ, self._log = environ, log
+        self._agents = spec.agents
         self._files = find_files(spec, environ)
-        self._log = log
         self._told: dict[str, float] = {}
         self._seen: tuple[int, int] | None = None
         self._looked_at = 0.0
@@ -46,6 +47,9 @@ class LimitSharing:
 
     def hear(self, state: State, at: float, mono: float) -> list[Event]:
         """Tell what is new here, and return what is new elsewhere, to be recorded; `at` is wall time."""
+        if len(state.spec.agents) != len(self._agents):  # agents are added, and never changed or removed
+            self._agents, self._files = state.spec.agents, find_files(state.spec, self._environ)
+            self._seen = None
         if not self._files or state.ended is not None:
             return []
         try:

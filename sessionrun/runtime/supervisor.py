@@ -42,7 +42,8 @@ from sessionrun.model.events import (
 from sessionrun.model.keys import JobKey
 from sessionrun.model.spec import SLOT, WORKTREE_SPACE, Job
 from sessionrun.runtime.executors.protocol import Executor, Exit, Notice
-from sessionrun.runtime.mishaps import fail_job, is_of_one_job, log
+from sessionrun.runtime.keeper.command import say
+from sessionrun.runtime.mishaps import fail_job, is_of_one_job
 from sessionrun.runtime.partners import Clock, Exports, Feeder, Jobs, NoNotifier, Notifier, Sharing, Watch
 from sessionrun.store import ballast
 from sessionrun.store.inbox import drop_request
@@ -152,7 +153,7 @@ class Supervisor:
                 self._journal.sync()
                 self._executor.settle()
         except StoreError as error:
-            log(str(error))
+            say(error)
             self._wake_at = min(self._wake_at or float("inf"), self._clock.mono() + RETRY_DISK_S)
             return False
         return True
@@ -220,12 +221,12 @@ class Supervisor:
         """Put aside a file that is not a request; if it cannot be moved, log that once and leave it there."""
         if path.name in self._refused:
             return False
-        log(f"request {path.name!r:.140} is refused: {fault}")
+        say(f"request {path.name!r:.140} is refused: {fault}")
         try:
             put_aside(path)
         except OSError as error:
             self._refused.add(path.name)
-            log(f"request {path.name!r:.140} cannot be put aside: {error.strerror}")
+            say(f"request {path.name!r:.140} cannot be put aside: {error.strerror}")
         return True
 
     def _acknowledge(self) -> bool:
@@ -238,7 +239,7 @@ class Supervisor:
             try:
                 drop_request(self._session, request_id)
             except OSError as error:
-                log(f"request {request_id} cannot be removed: {error.strerror}")
+                say(f"request {request_id} cannot be removed: {error.strerror}")
         self._taken.clear()
         return any_taken
 
@@ -255,7 +256,7 @@ class Supervisor:
             else:
                 faults.append(problem)
         for fault in faults:
-            log(f"a request in the FIFO is refused: {fault}")
+            say(f"a request in the FIFO is refused: {fault}")
         return bool(content)
 
     # --- what to do ---
@@ -370,7 +371,7 @@ class Supervisor:
             complaint = self._views.write(status, durable=ended)
             status["view_problems"] = self._views.problems
             if complaint:
-                log(complaint)
+                say(complaint)
         shown = self._show(status, durable=ended or self._shown_ended)
         acknowledged = self._acknowledge()  # after it was shown, so that the client finds what it asked for
         if not shown and not (acknowledged and self._show(status, durable=ended or self._shown_ended)):
@@ -396,7 +397,7 @@ class Supervisor:
                     raise
                 self._session.replace_status(status, summary, durable=durable)
         except OSError as error:
-            log(f"cannot write {self._session.status_path}: {error.strerror}")
+            say(f"cannot write {self._session.status_path}: {error.strerror}")
             return False
         return True
 

@@ -12,7 +12,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, contextmanager, nullcontext, suppress
 from contextvars import ContextVar
 from pathlib import Path
-from typing import Any, Final
+from typing import IO, Any, Final
 
 from sessionrun.store import processes
 
@@ -72,8 +72,8 @@ def run(
     limit_s: float | None,
     cwd: Path | str | None = None,
     stdin: bytes | int | None = None,
-    stdout: int = subprocess.PIPE,
-    stderr: int = subprocess.PIPE,
+    stdout: int | IO[bytes] = subprocess.PIPE,
+    stderr: int | IO[bytes] = subprocess.PIPE,
     umask: AbstractContextManager[object] | None = None,
 ) -> subprocess.CompletedProcess[bytes]:
     """Run a program to its end; if its time is up, or we are broken off, all that it started ends with it.
@@ -84,7 +84,7 @@ def run(
         limit_s: how long it may take (seconds); None: any time.
         cwd: where it begins; None: where this process is.
         stdin: what it reads, or the descriptor of that; None: nothing.
-        stdout: the descriptor to which it prints; else what it prints is returned.
+        stdout: the file to which it prints, or its descriptor; else what it prints is returned.
         stderr: the same of its standard error.
         umask: held while it is started.
 

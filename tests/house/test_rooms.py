@@ -29,7 +29,7 @@ ROOMS: dict[str, tuple[str, ...]] = {
     "engine": ("model",),
     "store": ("model",),
     "dialects": ("model",),
-    "agents": ("model", "store.files"),
+    "agents": ("model", "store.files", "store.programs"),
     "walls": ("model",),
     "workspaces": ("model", "store", "walls"),
     "cluster": ("model",),

@@ -102,8 +102,8 @@ def read(lines: Iterable[bytes]) -> AgentResult:
     if failed is None and not answered:
         return unfinished(AgentResult(model=model))
     usage = Usage(sent, received, cost) if answered else None
-    said = AgentResult(model=model, usage=usage, turns=answered, is_final=True)
-    return finished(said, _problem_of(failed, words) if failed else None)
+    known = AgentResult(model=model, usage=usage, turns=answered, is_final=True)
+    return finished(known, _problem_of(failed, words) if failed else None)
 
 
 def _problem_of(failed: re.Match[str], words: list[str]) -> Problem:

@@ -81,15 +81,15 @@ def read(events: Iterable[dict[str, Any]], ended: Set[str] = frozenset()) -> Age
     resets_at = count_at(limit, "rate_limit_info", "resetsAt")
     named = text_at(limit, "rate_limit_info", "rateLimitType") or resets_at
     rejected = bool(named) and text_at(limit, "rate_limit_info", "status") == "rejected"
-    said = AgentResult(conversation=conversation, model=model, resets_at=resets_at)
+    known = AgentResult(conversation=conversation, model=model, resets_at=resets_at)
     if result is None:
         is_last = rejected and kind == "rate_limit_event"
-        return unfinished(said, Problem("usage_limit", f"the limit {named} is reached") if is_last else None)
+        return unfinished(known, Problem("usage_limit", f"the limit {named} is reached") if is_last else None)
     problem = _problem_of(result, last, limited=rejected)
     if problem is None and turn_is_open:
         problem = Problem("incomplete_output", "the output ends before the result of its last turn")
-    said = replace(
-        said,
+    known = replace(
+        known,
         text=text_at(result, "result"),
         conversation=conversation_at(result, "session_id") or conversation,
         usage=usage,
@@ -98,7 +98,7 @@ def read(events: Iterable[dict[str, Any]], ended: Set[str] = frozenset()) -> Age
         is_final=not turn_is_open and not background.is_open,
         mended=erred,
     )
-    return finished(said, problem, background.list_left(ended))
+    return finished(known, problem, background.list_left(ended))
 
 
 def render(event: dict[str, Any]) -> str:

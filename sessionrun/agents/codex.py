@@ -77,13 +77,13 @@ def read(events: Iterable[dict[str, Any]]) -> AgentResult:
             running.pop(text_at(event, "item", "id") or "", None)
             if dig(event, "item", "type") == "agent_message":
                 text = text_at(event, "item", "text")
-    said = AgentResult(text=text, conversation=conversation)
+    known = AgentResult(text=text, conversation=conversation)
     if end is None:
-        return unfinished(said, _problem_of(text_at(error, "message")) if error is not None else None)
+        return unfinished(known, _problem_of(text_at(error, "message")) if error is not None else None)
     problem = None if end["type"] == "turn.completed" else _problem_of(text_at(end, "error", "message"))
     usage = usage_at(dig(end, "usage"), "cached_input_tokens")
-    said = replace(said, usage=usage, is_final=not running, mended=erred)
-    return finished(said, problem, list(running.values()))
+    known = replace(known, usage=usage, is_final=not running, mended=erred)
+    return finished(known, problem, list(running.values()))
 
 
 def render(event: dict[str, Any]) -> str:

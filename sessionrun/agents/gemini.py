@@ -62,12 +62,12 @@ def read(events: Iterable[dict[str, Any]]) -> AgentResult:
             if piece and size + len(piece) <= MAX_LINE_BYTES:
                 answer.append(piece)
                 size += len(piece)
-    said = AgentResult(text="".join(answer) or None, conversation=conversation, model=model)
+    known = AgentResult(text="".join(answer) or None, conversation=conversation, model=model)
     if result is None:
-        return unfinished(said)
+        return unfinished(known)
     usage = usage_at(dig(result, "stats"), "cached")
-    said = replace(said, model=_model_of(result, model), usage=usage, is_final=True, mended=erred)
-    return finished(said, _problem_of(result))
+    known = replace(known, model=_model_of(result, model), usage=usage, is_final=True, mended=erred)
+    return finished(known, _problem_of(result))
 
 
 def render(event: dict[str, Any]) -> str:

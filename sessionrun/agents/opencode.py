@@ -71,11 +71,11 @@ def read(events: Iterable[dict[str, Any]]) -> AgentResult:
                 error, mended = None, True
             turns += 1
             usage = usage.plus(_usage_of(dig(event, "part")))
-    said = AgentResult(text=text, conversation=conversation, usage=usage if turns else None)
+    known = AgentResult(text=text, conversation=conversation, usage=usage if turns else None)
     if error is None and stop is None:
-        return unfinished(said)
-    said = replace(said, turns=turns, is_final=error is None and stop == "stop", mended=mended)
-    return finished(said, _problem_of(error, stop, refused))
+        return unfinished(known)
+    known = replace(known, turns=turns, is_final=error is None and stop == "stop", mended=mended)
+    return finished(known, _problem_of(error, stop, refused))
 
 
 def find_last_error(

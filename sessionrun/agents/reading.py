@@ -88,13 +88,13 @@ class AgentResult:
     mended: bool = False
 
 
-def finished(said: AgentResult, problem: Problem | None, left: Sequence[str] = ()) -> AgentResult:
+def finished(known: AgentResult, problem: Problem | None, left: Sequence[str] = ()) -> AgentResult:
     """A run whose output says how it ended: with this problem, or well; if well, nothing may be `left` running."""
     problem = problem or (Problem(LEFT_RUNNING, _word_left(left)) if left else None)
     if problem is None:
-        return replace(said, resets_at=None)
+        return replace(known, resets_at=None)
     return replace(
-        said,
+        known,
         ok=False,
         reason_class=problem.reason_class,
         reason=one_line(problem.message),
@@ -108,12 +108,12 @@ def _word_left(names: Sequence[str]) -> str:
     return f"{many} stopped when the turn ended: " + ", ".join(f"'{name}'" for name in names)
 
 
-def unfinished(said: AgentResult, waits_for: Problem | None = None) -> AgentResult:
+def unfinished(known: AgentResult, waits_for: Problem | None = None) -> AgentResult:
     """A run whose output ends before it says how the run ended, or with a limit that it `waits_for`."""
     if waits_for is not None and effect_of(waits_for.reason_class) != "none":
-        return finished(said, waits_for)
+        return finished(known, waits_for)
     incomplete = Problem("incomplete_output", "the output ends before its result")
-    return replace(finished(said, incomplete), words=None)
+    return replace(finished(known, incomplete), words=None)
 
 
 def read_lines(stream: BinaryIO) -> Iterator[bytes]:

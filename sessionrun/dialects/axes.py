@@ -78,13 +78,10 @@ def read_models(reading: Reading, entries: Sequence[Any]) -> list[Model]:
     models: dict[str, Model] = {}
     for index, entry in enumerate(entries):
         spot = Spot(("models", index))
-        if isinstance(entry, dict):
-            fields = reading.read(spot, entry, _MODEL_FIELDS)
-            if "name" not in fields:
-                raise reading.error(spot, Misfit('has no "name"'))
-            model = Model(**fields)
-        else:
-            model = Model(_read_name(reading, spot, entry))
+        fields = reading.read(spot, entry, _MODEL_FIELDS) if isinstance(entry, dict) else {}
+        if isinstance(entry, dict) and "name" not in fields:
+            raise reading.error(spot, Misfit('has no "name"'))
+        model = Model(**fields) if fields else Model(_read_name(reading, spot, entry))
         if models.setdefault(model.name, model) is not model:
             raise reading.error(spot, Misfit(f"{quote(model.name)} is there twice; samples repeat a run"))
     return list(models.values())

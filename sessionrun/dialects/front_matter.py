@@ -24,6 +24,7 @@ from sessionrun.dialects.convert import (
 )
 from sessionrun.dialects.fields import Field, read_fields, suggest
 from sessionrun.dialects.limits import Breach
+from sessionrun.dialects.parse import decode
 from sessionrun.dialects.reading import Spot
 from sessionrun.dialects.strict_yaml import parse_yaml
 from sessionrun.model.errors import InputError
@@ -77,7 +78,7 @@ def parse_job_file(job_id: str, name: str, raw: bytes, warnings: list[str]) -> J
     Raises:
         InputError: with the file and the line of the first problem.
     """
-    text = _decode(name, raw)
+    text = decode(raw, name).replace("\r\n", "\n")
     front, body = _split(name, text)
     try:
         record = parse_yaml(front)
@@ -99,16 +100,6 @@ def parse_job_file(job_id: str, name: str, raw: bytes, warnings: list[str]) -> J
         key = str(path[0])
         warnings.append(f"{name}: line {lines[key]}: unknown key {key}, ignored{suggest(key, FIELDS)}")
     return JobFile(job_id, name, fields, body, lines)
-
-
-def _decode(name: str, raw: bytes) -> str:
-    raw = raw.removeprefix(b"\xef\xbb\xbf")
-    try:
-        text = raw.decode("utf-8")
-    except UnicodeDecodeError as error:
-        line = raw.count(b"\n", 0, error.start) + 1
-        raise InputError(f"{name}: line {line}: byte 0x{raw[error.start]:02x} is not UTF-8") from None
-    return text.replace("\r\n", "\n")
 
 
 def _split(name: str, text: str) -> tuple[str, str]:

@@ -14,11 +14,12 @@ MAX_INTEGER: Final = 2**53
 """Beyond it, JSON readers that hold numbers as doubles (most of them) silently change the value."""
 
 TOO_DEEP: Final = f"nesting deeper than {MAX_DEPTH} levels"
-TOO_LARGE: Final = "{} is out of range: whole numbers lie within 2^53 of 0; quote it if it is text"
+_TOO_LARGE: Final = "{} is out of range: whole numbers lie within 2^53 of 0; quote it if it is text"
 NOT_FINITE: Final = "{} is not a finite number"
 TWICE: Final = "key {} is given twice; keep one"
 HALF_CHARACTER: Final = "text holds half of a surrogate pair (\\ud800 to \\udfff); write the whole character"
 
+_MAX_DIGITS: Final = len(str(-MAX_INTEGER))
 _SHOWN: Final = 60
 _SURROGATE: Final = re.compile(r"[\ud800-\udfff]")
 
@@ -33,6 +34,34 @@ class Breach(Exception):
         self.line = line
         self.column = column
         self.problem = problem
+
+
+def read_integer(digits: str) -> int:
+    """A whole number of JSON or YAML.
+
+    Raises:
+        Breach: it is out of range.
+    """
+    # the length first: converting very long numbers takes quadratic time
+    if len(digits) > _MAX_DIGITS or abs(number := int(digits)) > MAX_INTEGER:
+        raise Breach(None, None, _TOO_LARGE.format(_shorten(digits)))
+    return number
+
+
+def read_finite(digits: str) -> float:
+    """A number with a fraction or an exponent.
+
+    Raises:
+        Breach: it is none, or infinite.
+    """
+    number = float(digits)
+    if not abs(number) < float("inf"):
+        raise Breach(None, None, NOT_FINITE.format(_shorten(digits)))
+    return number
+
+
+def _shorten(digits: str) -> str:
+    return digits if len(digits) <= 40 else digits[:40] + "..."
 
 
 def quote(text: str) -> str:

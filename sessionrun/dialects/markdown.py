@@ -16,7 +16,7 @@ from sessionrun.dialects.convert import resolve_repo
 from sessionrun.dialects.edges import Node, derive_edges
 from sessionrun.dialects.fields import suggest
 from sessionrun.dialects.front_matter import JobFile, parse_job_file
-from sessionrun.dialects.levels import first
+from sessionrun.dialects.levels import MIRROR, first, settle_defaults
 from sessionrun.dialects.limits import plain, quote
 from sessionrun.dialects.plan import Folder, Options, Plan, Source
 from sessionrun.dialects.system_prompts import parse_system_prompts
@@ -25,7 +25,7 @@ from sessionrun.model.checks import AnswerMode, Brief
 from sessionrun.model.errors import InputError
 from sessionrun.model.frozen import frozen
 from sessionrun.model.keys import describe_id_problem
-from sessionrun.model.spec import JOB_STATUS, Check, Export, Prove, TaskSpec, Workspace
+from sessionrun.model.spec import JOB_STATUS, Check, Export, TaskSpec
 from sessionrun.model.upstreams import Upstream
 from sessionrun.model.validation import find_cycle
 
@@ -403,45 +403,35 @@ def _make_task(
     *,
     check: Check | None = None,
 ) -> TaskSpec:
-    options, check = project.options, check or Check(())
+    check = check or Check(())
     rounds = 1 + max(1, project.settings.auto_fix_attempts if check.commands and project.settings.auto_fix else 0)
     upstream = _find_upstream(project, job_file)
     env = {"OLLAMA_HOST": project.settings.url} if project.agent == AGENT and project.settings.url else {}
+    call = project.settings.timeout_s  # the project says how long one call may take
+    defaults = {"timeout_s": call * rounds * (2 if check.verify else 1) if call else None}
+    fields = settle_defaults(project.options, defaults, ((project.agent, project.model),))
+    fields["upstream"] = upstream
+    if upstream and upstream.repo:
+        fields["workspace"] = MIRROR
     return TaskSpec(
         base="session",
         id=task_id,
         prompts=(_word_prompt(job_file),),
         title=_title(job_file, task_id),
-        agent=project.agent,
-        model=project.model,
         cwd=project.folder.project,
-        workspace=Workspace("mirror" if upstream and upstream.repo else options.workspace or "none"),
-        upstream=upstream,
         needs=needs,
         check=check,
         rounds=rounds,
-        timeout_s=_timeout(project, check, rounds),
-        idle_timeout_s=first(options.idle_timeout_s, options.fallback.idle_timeout_s) or None,
-        linger_s=options.fallback.linger_s or None,
-        fallback=options.alternatives,
-        expect_change=options.expect_change,
-        prove=Prove() if options.prove else None,
         brief=brief,
         env=env,
         labels={JOB_LABEL: job_file.id},
+        **fields,
     )
 
 
 def _title(job_file: JobFile, task_id: str) -> str:
     part = task_id.removeprefix(job_file.id).removeprefix(".")
     return f"{job_file.title} ({part})" if part else job_file.title
-
-
-def _timeout(project: _Project, check: Check, rounds: int) -> float | None:
-    """How long an attempt may take: the project says how long one call may."""
-    call = project.settings.timeout_s
-    whole = call * rounds * (2 if check.verify else 1) if call else None
-    return first(project.options.timeout_s, whole, project.options.fallback.timeout_s) or None
 
 
 def _word_prompt(job_file: JobFile) -> str:

@@ -27,8 +27,6 @@ _SUFFIXES: Final[dict[str, Format]] = {
     ".yml": "YAML",
 }
 
-_BOM: Final = b"\xef\xbb\xbf"
-
 
 @frozen
 class Document:
@@ -61,16 +59,25 @@ def _decode(raw: bytes, name: str) -> str:
     if len(raw) > MAX_INPUT_BYTES:
         limit = MAX_INPUT_BYTES >> 20
         raise InputError(f"{name}: {len(raw) / 2**20:.1f} MiB of input, more than {limit} MiB; split it")
-    raw = raw.removeprefix(_BOM)
+    text = decode(raw, name)
+    if not text.strip():
+        raise InputError(f'{name}: empty input; write {{"prompts": ["..."]}}')
+    return text
+
+
+def decode(raw: bytes, name: str) -> str:
+    """The text of a file, without the mark that some editors put before it.
+
+    Raises:
+        InputError: it is not UTF-8.
+    """
+    raw = raw.removeprefix(b"\xef\xbb\xbf")
     try:
-        text = raw.decode("utf-8")
+        return raw.decode("utf-8")
     except UnicodeDecodeError as error:
         line = raw.count(b"\n", 0, error.start) + 1
         byte = raw[error.start]
         raise InputError(f"{name}: line {line}: byte 0x{byte:02x} is not UTF-8; save it as UTF-8") from None
-    if not text.strip():
-        raise InputError(f'{name}: empty input; write {{"prompts": ["..."]}}')
-    return text
 
 
 def _format_of(name: str, text: str) -> Format | None:
@@ -134,9 +141,7 @@ def parse_toml(raw: bytes, name: str) -> dict[str, Any]:
     """
     toml: Any = import_module("tomllib" if sys.version_info >= (3, 11) else "tomli")
     try:
-        return dict(toml.loads(raw.decode("utf-8").removeprefix("\ufeff")))
-    except UnicodeDecodeError:
-        raise InputError(f"{name}: is not UTF-8") from None
+        return dict(toml.loads(decode(raw, name)))
     except RecursionError:
         raise InputError(f"{name}: is nested too deeply") from None
     except ValueError as error:

@@ -14,17 +14,14 @@ from typing import Any, Final
 from sessionrun.dialects.limits import (
     HALF_CHARACTER,
     MAX_DEPTH,
-    MAX_INTEGER,
-    NOT_FINITE,
     TOO_DEEP,
-    TOO_LARGE,
     TWICE,
     Breach,
     has_half_character,
     quote,
+    read_finite,
+    read_integer,
 )
-
-_MAX_DIGITS: Final = len(str(-MAX_INTEGER))
 
 _MAYBE_HALF: Final = re.compile(r"\\u[dD][89a-fA-F]")
 """Escapes of half characters; two that belong together are one character."""
@@ -82,28 +79,6 @@ def _unique(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
     return record
 
 
-def _integer(digits: str) -> int:
-    # The length first: converting very long numbers takes quadratic time.
-    if len(digits) > _MAX_DIGITS or abs(number := int(digits)) > MAX_INTEGER:
-        raise Breach(None, None, TOO_LARGE.format(_shorten(digits)))
-    return number
-
-
-def _finite(digits: str) -> float:
-    number = float(digits)
-    if number in (float("inf"), float("-inf")):
-        raise Breach(None, None, NOT_FINITE.format(_shorten(digits)))
-    return number
-
-
-def _refuse_constant(name: str) -> Any:
-    raise Breach(None, None, NOT_FINITE.format(name))
-
-
-def _shorten(digits: str) -> str:
-    return digits if len(digits) <= 40 else digits[:40] + "..."
-
-
 _DECODER: Final = json.JSONDecoder(
-    object_pairs_hook=_unique, parse_int=_integer, parse_float=_finite, parse_constant=_refuse_constant
+    object_pairs_hook=_unique, parse_int=read_integer, parse_float=read_finite, parse_constant=read_finite
 )

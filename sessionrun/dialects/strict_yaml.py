@@ -14,14 +14,14 @@ from typing import TYPE_CHECKING, Any, Final
 from sessionrun.dialects.limits import (
     HALF_CHARACTER,
     MAX_DEPTH,
-    MAX_INTEGER,
     NOT_FINITE,
     TOO_DEEP,
-    TOO_LARGE,
     TWICE,
     Breach,
     has_half_character,
     quote,
+    read_finite,
+    read_integer,
 )
 
 if TYPE_CHECKING:
@@ -156,16 +156,12 @@ def _scalar(event: ScalarEvent) -> Any:
 
 
 def _number(event: ScalarEvent, text: str) -> int | float:
-    shown = text if len(text) <= 40 else text[:40] + "..."
-    if _INTEGER.fullmatch(text):
-        # The length first: converting very long numbers takes quadratic time.
-        if len(text) > len(str(-MAX_INTEGER)) or abs(int(text)) > MAX_INTEGER:
-            raise _breach(event, TOO_LARGE.format(shown))
-        return int(text)
-    number = float("nan") if _NOT_FINITE.fullmatch(text) else float(text)
-    if not abs(number) < float("inf"):
-        raise _breach(event, NOT_FINITE.format(shown))
-    return number
+    if _NOT_FINITE.fullmatch(text):
+        raise _breach(event, NOT_FINITE.format(text))
+    try:
+        return read_integer(text) if _INTEGER.fullmatch(text) else read_finite(text)
+    except Breach as breach:
+        raise _breach(event, breach.problem) from None
 
 
 def _check_tag(event: MappingStartEvent | SequenceStartEvent) -> None:

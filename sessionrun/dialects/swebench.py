@@ -10,11 +10,12 @@ from __future__ import annotations
 import os
 import re
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from typing import Any, Final
 
 from sessionrun.dialects.convert import as_repo, resolve, resolve_repo
 from sessionrun.dialects.instances import HEAD, Choice, Instance, choose_instances, is_instance, read_instances
-from sessionrun.dialects.levels import first, settle_agent
+from sessionrun.dialects.levels import first, settle_agent, settle_defaults
 from sessionrun.dialects.limits import plain, quote
 from sessionrun.dialects.parse import parse_document
 from sessionrun.dialects.plan import Options, Plan, RepositoryWish, Source
@@ -189,7 +190,7 @@ class _Settings:
 
     def make_task(self, instance: Instance, repo: str) -> TaskSpec:
         """The task of an instance."""
-        options = self.options
+        options, levels = self.options, ((self.agent, self.model),)
         hidden = HiddenTests(
             patch=instance.test_patch,
             fail_to_pass=instance.fail_to_pass,
@@ -197,29 +198,25 @@ class _Settings:
             command=instance.test_cmd or TEST_COMMAND,
             timeout_s=TESTS_TIMEOUT_S,
         )
-        limit_s = first(options.timeout_s, ROUND_TIMEOUT_S) or None
+        # the flag for an attempt's time is for a round's here, as it is there
+        defaults = {"round_timeout_s": first(options.timeout_s, ROUND_TIMEOUT_S)}
+        fields = settle_defaults(replace(options, timeout_s=None), defaults, levels)
+        ref = None if instance.base_commit == HEAD else instance.base_commit
+        fields.update(
+            workspace=Workspace("mirror", directory=instance.instance_id),
+            upstream=Upstream(repo, ref, history=self.history),
+            prove=Prove(hidden=hidden),
+        )
         return TaskSpec(
             id=instance.instance_id,
             title=instance.instance_id,
             prompts=(_fill_template(self.template, instance),),
-            agent=self.agent,
-            model=self.model,
             args=self.args,
-            workspace=Workspace("mirror", directory=instance.instance_id),
-            upstream=Upstream(
-                repo, None if instance.base_commit == HEAD else instance.base_commit, history=self.history
-            ),
             environment=None if options.own.get("no_environment") else Environment("python"),
             check=_CHECK,
-            prove=Prove(hidden=hidden),
             rounds=self.rounds,
-            round_timeout_s=limit_s,
-            timeout_s=options.fallback.timeout_s or None,
-            idle_timeout_s=first(options.idle_timeout_s, options.fallback.idle_timeout_s) or None,
-            linger_s=options.fallback.linger_s or None,
-            fallback=options.alternatives,
-            expect_change=options.expect_change,
             labels={"repo": instance.repo},
+            **fields,
         )
 
 

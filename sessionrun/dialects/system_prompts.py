@@ -9,7 +9,7 @@ import re
 from collections.abc import Callable, Mapping
 from typing import Final
 
-from sessionrun.model.errors import InputError
+from sessionrun.dialects.parse import decode
 
 KINDS: Final = ("create", "edit", "verify", "verify_edit", "test", "split")
 
@@ -82,11 +82,7 @@ def parse_system_prompts(files: Mapping[str, bytes], name: Callable[[str], str])
         kind = find_kind(file)
         if kind is None:
             continue
-        try:
-            text = raw.decode("utf-8").removeprefix("\ufeff").replace("\r\n", "\n").strip()
-        except UnicodeDecodeError:
-            raise InputError(f"{name(file)}: is not UTF-8") from None
-        if text:
+        if text := decode(raw, name(file)).replace("\r\n", "\n").strip():
             prompts[kind] = text
     if "verify" in prompts:
         prompts.setdefault("verify_edit", prompts["verify"])

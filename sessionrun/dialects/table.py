@@ -10,23 +10,9 @@ from collections.abc import Mapping
 from importlib import import_module
 from typing import Final, Literal, Protocol, cast
 
-from sessionrun.dialects.limits import MAX_INPUT_BYTES, plain
-from sessionrun.dialects.plan import Fallback, Folder, Options, Plan, RepositoryWish, Source
+from sessionrun.dialects.limits import plain
+from sessionrun.dialects.plan import Options, Plan, Source
 from sessionrun.model.errors import InputError
-
-__all__ = [
-    "DIALECTS",
-    "MAX_INPUT_BYTES",
-    "Dialect",
-    "Fallback",
-    "Folder",
-    "Options",
-    "Plan",
-    "RepositoryWish",
-    "Source",
-    "choose_dialect",
-    "load_dialect",
-]
 
 
 class Dialect(Protocol):

@@ -44,7 +44,7 @@ from sessionrun.model.times import format_time
 from sessionrun.model.words import SCHEMA_VERSION, Standing, Word, choose_word, describe_session, name_tries, stand
 
 if TYPE_CHECKING:
-    from sessionrun.engine.task import Ran, TaskState
+    from sessionrun.engine.task import TaskState
     from sessionrun.model.events import HoldPlaced
 
 _NO_PLACE: Final = Place()
@@ -176,10 +176,6 @@ def _show_all(records: Iterable[Any] | None) -> Any:
     return [asdict(record) for record in records or ()] or None
 
 
-def _show_agent(ran: Ran) -> EarlierAgent:
-    return {"attempt": ran.attempt, "agent": ran.agent, "model": ran.model}
-
-
 def _project_task(state: State, task: TaskState) -> Task:
     spec, place, agent = task.spec, task.place or _NO_PLACE, state.spec.agents.get(task.agent)
     held_until, held, held_reason = _hold(state, task)
@@ -201,8 +197,7 @@ def _project_task(state: State, task: TaskState) -> Task:
         "mends": spec.mend.task if spec.mend else None,
         "agent": task.agent,
         "model": task.last_model or task.asked_model,
-        "earlier_agents": [{"attempt": ran.attempt, "agent": ran.agent, "model": ran.model} for ran in task.ran]
-        or None,
+        "earlier_agents": [cast("EarlierAgent", ran._asdict()) for ran in task.ran] or None,
         "exit_code": task.exit_code,
         "signal": task.signal,
         "leftovers": _show_all(task.leftovers),

@@ -26,7 +26,7 @@ from sessionrun.runtime.keeper.command import SUPERVISOR, root_command
 from sessionrun.store import locks, processes
 from sessionrun.store.creation import discard_session
 from sessionrun.store.files import open_regular, read_end, sync_directory
-from sessionrun.store.session import LOCK_NAMES, SessionDir
+from sessionrun.store.session import SessionDir
 
 READY_TIMEOUT_S: Final = 30.0
 LOCK_TIMEOUT_S: Final = 0.5
@@ -122,7 +122,7 @@ def _check_logs(session: SessionDir) -> bool:
     damage = find_damage(session)
     if damage is not None:
         raise StoreError(damage)
-    for path in (*(session.path / name for name in LOCK_NAMES), session.log_path):
+    for path in (*(session.path / name for name in locks.NAMES), session.log_path):
         if os.path.lexists(path):  # each process of the chain would die of something else than a file there
             os.close(open_regular(path))
     return state.ended is not None

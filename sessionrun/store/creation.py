@@ -140,31 +140,25 @@ def sweep_unbegun(results_dir: Path) -> list[Path]:
     directory is taken from it, it fails.
     """
     swept = []
-    for session in iterate_sessions(results_dir):
-        try:
-            if _is_abandoned(session) and _remove_abandoned(session):
+    for session in filter(_is_abandoned, iterate_sessions(results_dir)):
+        with suppress(OSError):  # another process removed it just now
+            if _remove_abandoned(session):
                 swept.append(session.path)
-        except OSError:
-            continue  # another process removed it just now
     return swept
 
 
 def find_unbegun(results_dir: Path) -> list[Path]:
     """What `sweep_unbegun` would remove."""
-    return [session.path for session in iterate_sessions(results_dir) if _looks_abandoned(session)]
-
-
-def _looks_abandoned(session: SessionDir) -> bool:
-    try:
-        return _is_abandoned(session)
-    except OSError:
-        return False  # another process removed it just now
+    return [session.path for session in filter(_is_abandoned, iterate_sessions(results_dir))]
 
 
 def _is_abandoned(session: SessionDir) -> bool:
-    if has_begun(session):
-        return False
-    inode = session.path.lstat()
+    try:
+        inode = session.path.lstat()
+        if has_begun(session):
+            return False
+    except OSError:
+        return False  # another process removed it just now
     was_locked = os.path.lexists(session.path / "root.lock")
     return inode.st_uid == os.geteuid() and (was_locked or time.time() - inode.st_mtime > YOUNG_S)
 

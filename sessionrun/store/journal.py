@@ -16,7 +16,7 @@ from zlib import crc32
 
 from sessionrun.model.errors import StoreError
 from sessionrun.store.ballast import FULL, NAME, give_up_reserve
-from sessionrun.store.files import name_beside, open_regular, read_regular
+from sessionrun.store.files import name_beside, open_regular, read_regular, sync_directory
 
 
 class LogContents(NamedTuple):
@@ -104,11 +104,7 @@ class AppendLog:
             raise
         os.close(self._fd)
         self._fd = fd
-        folder = os.open(self.path.parent, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
-        try:
-            os.fsync(folder)
-        finally:
-            os.close(folder)
+        sync_directory(self.path.parent)
 
     def cut(self, end: int) -> None:
         """Drop a torn tail, so that what is appended next begins a line."""

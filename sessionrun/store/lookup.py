@@ -97,7 +97,7 @@ def _load_names(sessions: Iterable[SessionDir], wanted: str) -> list[tuple[Sessi
     """Sessions with their names, if the wanted word may be a name; None: one that cannot be read, or has none."""
     if not wanted or _WHOLE_ID.fullmatch(wanted.removeprefix(PREFIX)):
         return []
-    return [(session, _load_name(session)) for session in sessions]
+    return [(session, _load_either(session, "name", "name")) for session in sessions]
 
 
 def _choose_newest(sessions: list[SessionDir]) -> list[SessionDir]:
@@ -113,13 +113,14 @@ def _choose_newest(sessions: list[SessionDir]) -> list[SessionDir]:
     return [max(zip(specs, sessions, strict=True), key=lambda pair: pair[0].created_at)[1]]
 
 
-def _load_name(session: SessionDir) -> str | None:
-    """The session's name: in the summary, or else in the spec."""
+def _load_either(session: SessionDir, key: str, field: str) -> str | None:
+    """What the summary has by this key, or else the spec as this field; None: it cannot be read, or says nothing."""
     try:
         summary = session.load_summary()
-        return session.load_spec().name if summary is None else summary["name"]
+        found: str | None = getattr(session.load_spec(), field) if summary is None else summary[key]
     except (SessionrunError, OSError):
         return None
+    return found
 
 
 def _describe_choice(wanted: str, sessions: Sequence[SessionDir]) -> str:
@@ -127,17 +128,10 @@ def _describe_choice(wanted: str, sessions: Sequence[SessionDir]) -> str:
         ids = ", ".join(sorted(session.session_id for session in sessions)[:_NAMED])
         more = " ..." if len(sessions) > _NAMED else ""
         return f"{wanted!r} matches {len(sessions)} sessions ({ids}{more}): give more of the id"
-    newest = sorted(((_load_start(session), session.session_id) for session in sessions), reverse=True)
+    starts = (_load_either(session, "started_at", "created_at") or "?" for session in sessions)
+    newest = sorted(zip(starts, (session.session_id for session in sessions), strict=True), reverse=True)
     named = name_some([f"{session_id} of {started}" for started, session_id in newest], _NAMED)
     return f"{len(sessions)} sessions have the name {wanted!r}: {named}; give an id"
-
-
-def _load_start(session: SessionDir) -> str:
-    try:
-        summary = session.load_summary()
-        return str(session.load_spec().created_at if summary is None else summary["started_at"])
-    except (SessionrunError, OSError):
-        return "?"
 
 
 def _age(path: Path) -> float:

@@ -41,8 +41,6 @@ WALLS_STATE: Final = "walls-state"
 """In the same folder: what the task's agents keep, instead of their folders in the home directory.  All attempts
 have the same, since a conversation may go on in a later one."""
 
-LOCK_NAMES: Final = locks.NAMES
-
 
 class SessionDir:
     """One session's directory, by its path."""
@@ -228,17 +226,17 @@ class SessionDir:
             OSError: one cannot be opened; FileNotFoundError if the session is gone.
         """
         with ExitStack() as held:
-            for name in LOCK_NAMES:
+            for name in locks.NAMES:
                 held.callback(os.close, self.hold_lock(name, timeout_s=timeout_s))
             yield
 
     def held_locks(self) -> tuple[str, ...]:
         """Which of its locks are held now."""
-        return tuple(name for name in LOCK_NAMES if locks.is_held(self.path / name))
+        return tuple(name for name in locks.NAMES if locks.is_held(self.path / name))
 
     def is_alive(self) -> bool:
         """Whether a process of this session's chain lives: one of its locks is held."""
-        return any(locks.is_held(self.path / name) for name in LOCK_NAMES)
+        return any(locks.is_held(self.path / name) for name in locks.NAMES)
 
 
 def _read(path: Path) -> bytes:

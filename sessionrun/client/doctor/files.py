@@ -15,11 +15,11 @@ from sessionrun.client.doctor.evidence import Evidence
 from sessionrun.client.doctor.finding import Finding
 from sessionrun.model.events import JobClaimed, JobFinished
 from sessionrun.runtime.export_places import find_left
-from sessionrun.store import processes
+from sessionrun.store import locks, processes
 from sessionrun.store.files import no_umask, remove_left
-from sessionrun.store.session import AGENT_DIR, LOCK_NAMES, WALLS_STATE, WALLS_SUFFIX
+from sessionrun.store.session import AGENT_DIR, WALLS_STATE, WALLS_SUFFIX
 
-_REGULAR: Final = ("spec.json", "journal", "ledger", "status.json", "summary", "supervisor.log", *LOCK_NAMES)
+_REGULAR: Final = ("spec.json", "journal", "ledger", "status.json", "summary", "supervisor.log", *locks.NAMES)
 _FOLDERS: Final = ("requests", "prompts", "jobs")
 _TASK_FILE: Final = re.compile(r"task-.+\.(txt|err|raw)")
 _TEMPORARY: Final = re.compile(r"\..+\.(\d+)\.tmp")

@@ -5,7 +5,6 @@ from __future__ import annotations
 import json
 import os
 import shutil
-import signal
 import subprocess
 from collections.abc import Iterable
 from dataclasses import replace
@@ -200,31 +199,6 @@ def test_tasks_wait_for_a_session_whose_processes_are_gone(sessionrun: Command) 
     sessionrun.until(session_id, lambda view: outcomes(view).get("b") == "succeeded")
     let_go(sessionrun)
     assert sessionrun.wait(session_id)["total"] == 2
-
-
-@pytest.mark.slow
-def test_supervisors_are_killed_while_tasks_are_added(sessionrun: Command) -> None:
-    session_id = start_waiting(sessionrun)
-    for num in range(3):
-        plan = {"prompts": [{"id": f"b{num}", "prompt": f"echo {num} >>ran"}]}
-        adding = sessionrun.popen("run", "--into", session_id, "-q", write(sessionrun, f"b{num}.json", plan))
-        os.kill(sessionrun.supervisor(session_id), signal.SIGKILL)
-        assert adding.wait(timeout=60) == 0
-    let_go(sessionrun)
-    view = sessionrun.wait(session_id)
-    assert (view["total"], set(outcomes(view).values())) == (4, {"succeeded"})
-    assert sorted((sessionrun.cwd / "ran").read_text().split()) == ["0", "1", "2"]
-
-
-@pytest.mark.slow
-def test_tasks_that_come_as_the_session_ends_are_added_or_refused(sessionrun: Command) -> None:
-    for num in range(4):
-        session_id = sessionrun.start({"prompts": [f"sleep 0.{num}"]})
-        plan = {"prompts": [{"id": "late", "prompt": "true"}]}
-        done = add(sessionrun, session_id, plan)
-        view = sessionrun.wait(session_id)
-        assert (done.returncode, outcomes(view).get("late")) in ((0, "succeeded"), (2, None)), done.stderr
-        assert (done.returncode == 2) == ("has ended, and nothing was added" in done.stderr)
 
 
 def write(sessionrun: Command, name: str, plan: object) -> str:

@@ -14,7 +14,7 @@ from conftest import Command, eventually
 from faults.damaged import call
 
 from sessionrun.client.reading.view import load_view
-from sessionrun.model.errors import StoreError
+from sessionrun.model.errors import SessionrunError, StoreError
 from sessionrun.model.shown import FileStatus, Status, Summary
 from sessionrun.runtime.launch import resume
 from sessionrun.runtime.main import _load
@@ -149,6 +149,7 @@ def test_a_record_that_cannot_be_is_damage(sessionrun: Command, ended: SessionDi
             load_view(ended)
         assert name
     check_refused(ended, ended.journal_path, f" at record {number}")
+    assert "was it written by a newer version?" in run("status", ended.session_id).stderr
     for words in (["list"], ["overview"], ["cost", "--all"], ["clean", "--older-than", "0s", "--dry-run"]):
         done = run(*words, "--json")
         assert (done.returncode, done.stderr.count("\n")) == (0, 1), done.stderr
@@ -176,6 +177,11 @@ def test_a_spec_of_other_types_is_damage(ended: SessionDir) -> None:
     ):
         ended.spec_path.write_bytes(orjson.dumps(wrong))
         with pytest.raises(StoreError, match=r"spec\.json is damaged: "):
+            load_view(ended)
+    for content in (b"", b"{", b'{"schema_version": 2}'):
+        ended.spec_path.write_bytes(content)
+        assert run("status", ended.session_id).returncode in (2, 3)
+        with pytest.raises(SessionrunError):
             load_view(ended)
     ended.spec_path.write_bytes(orjson.dumps({**spec, "tasks": [first, {**second, "retries": "3"}]}))
     place = (

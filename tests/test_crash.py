@@ -21,7 +21,6 @@ from conftest import Command, eventually, is_gone, mount_disk
 from sessionrun.client.notices import SessionWarning, begin
 from sessionrun.client.reading.listing import load_summaries
 from sessionrun.client.reading.view import load_summary_view, load_view
-from sessionrun.model.errors import SessionrunError
 from sessionrun.store.inbox import has_request, send_request
 from sessionrun.store.requests import load_requests
 from sessionrun.store.session import SessionDir
@@ -357,32 +356,6 @@ def test_what_resume_refuses_is_not_advised(sessionrun: Command, crashed: str, n
     eventually(lambda: all(is_gone(job) for job in jobs))
     done = sessionrun("clean", "--state", "interrupted", crashed)
     assert (done.returncode, session.path.exists()) == (0, False), done.stdout + done.stderr
-
-
-def test_a_spec_that_cannot_be_read(sessionrun: Command, crashed: str) -> None:
-    session = SessionDir(sessionrun.directory(crashed))
-    session.status_path.unlink()
-    for content in (b"", b"{", b"[]", b'{"schema_version": 2}'):
-        session.spec_path.write_bytes(content)
-        with pytest.raises(SessionrunError):
-            load_view(session)
-        done = sessionrun("status", crashed)
-        assert done.returncode in (2, 3), content
-        assert "Traceback" not in done.stderr
-        assert done.stderr.count("\n") == 1
-
-
-def test_a_newer_journal_is_refused_politely(sessionrun: Command, crashed: str) -> None:
-    from sessionrun.store.journal import AppendLog
-
-    session = SessionDir(sessionrun.directory(crashed))
-    log = AppendLog(session.journal_path)
-    log.append([b'{"ev": "FromTheFuture", "seq": 99, "at": 1.0, "mono": 1.0}'])
-    log.close()
-    done = sessionrun("status", crashed)
-    assert done.returncode == 3
-    assert "newer version" in done.stderr
-    assert done.stderr.count("\n") == 1
 
 
 # --- requests ---

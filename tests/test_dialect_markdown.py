@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import os
-import subprocess
 import sys
 from collections.abc import Mapping
 from pathlib import Path
@@ -19,7 +18,7 @@ from sessionrun.dialects.edges import Node, derive_edges
 from sessionrun.dialects.front_matter import FIELDS
 from sessionrun.dialects.plan import Folder, Options, Plan, Source
 from sessionrun.dialects.table import choose_dialect
-from sessionrun.model.errors import InputError, SessionrunError
+from sessionrun.model.errors import SessionrunError
 from sessionrun.model.spec import Export, TaskSpec
 from sessionrun.runtime.exports.job_status import write_jobs
 from sessionrun.workspaces.registration import hold_lock
@@ -60,12 +59,6 @@ def load(
     dialect, _ = choose_dialect(source, None)
     assert dialect.NAME == "markdown"
     return dialect.load(source, options or Options())
-
-
-def refusal(files: Mapping[str, str], options: Options | None = None, settings: str | None = None) -> str:
-    with pytest.raises(InputError) as caught:
-        load(files, options, settings)
-    return str(caught.value)
 
 
 def by_id(plan: Plan) -> dict[str, TaskSpec]:
@@ -194,13 +187,6 @@ def test_worktrees_hide_what_others_wrote_and_that_is_said() -> None:
     (warning,) = load(files, Options(workspace="worktree")).warnings
     assert "does not see what the job files it waits for have written" in warning
     assert not load({"a.md": job()}, Options(workspace="worktree")).warnings
-
-
-def test_calls_of_one_job_share_no_worktrees() -> None:
-    for fields in ({"sequential": True, "output_files": ["x", "y"]}, {"test_file": "t.py"}):
-        problem = refusal({"a.md": job(**fields)}, Options(workspace="worktree"))
-        assert problem.startswith("jobs/a.md: line 4: ")
-        assert "does not go with worktrees" in problem
 
 
 def test_many_jobs_of_one_file_wait_for_the_one_before() -> None:
@@ -480,26 +466,6 @@ def test_commands_check_the_tree_one_at_a_time(project: Project) -> None:
     assert code == 0, reasons
 
 
-@pytest.mark.parametrize(
-    ("name", "prepare", "problem"),
-    [
-        ("missing", "", "src/gone.py: No such file or directory"),
-        ("long", "x\n" * 1001, "src/gone.py has 1001 lines, and at most 1000 may be shown"),
-    ],
-)
-def test_a_context_file_that_cannot_be_shown_is_refused_before_the_start(
-    project: Project, name: str, prepare: str, problem: str
-) -> None:
-    if prepare:
-        (project.path / "src").mkdir()
-        (project.path / "src" / "gone.py").write_text(prepare)
-    project.write(a=job(context_files=["src/gone.py"]))
-    done = project(answers=[])
-    place = f"{project.path}/jobs/a.md: line 4: context_files"
-    assert (done.returncode, done.stderr) == (2, f"sessionrun: error: {place}: {problem}\n")
-    assert not (project.run.cwd / "results").exists()
-
-
 def test_what_cannot_be_read_is_no_job_that_is_passed_over(project: Project) -> None:
     project.write(a=job())
     jobs = project.path / "jobs"
@@ -517,25 +483,9 @@ def test_what_cannot_be_read_is_no_job_that_is_passed_over(project: Project) -> 
     os.mkfifo(jobs / "b.md")
     assert "b.md: is not a regular file" in project("--dry-run", answers=[]).stderr
     (jobs / "b.md").unlink()
-    (jobs / ".hidden.md").write_text(job())
-    done = project.run("--dry-run", str(jobs / ".hidden.md"))
-    assert (done.returncode, done.stderr) == (
-        2,
-        f"sessionrun: error: {jobs}/.hidden.md: a hidden file is not a job file\n",
-    )
     (project.path / "worksplit.toml").unlink()
     (project.path / "worksplit.toml").mkdir()
     assert "worksplit.toml: is not a regular file" in project("--dry-run", answers=[]).stderr
-
-
-def test_a_worktree_shows_no_file_that_another_job_writes(project: Project, tmp_path: Path) -> None:
-    for words in ("init -q", "-c user.name=n -c user.email=e commit -q --allow-empty -m one"):
-        subprocess.run(["git", "-C", str(tmp_path), *words.split()], check=True)
-    project.write(a=job(), b=job(output_file="b.py", context_files=["src/a.py"]))
-    assert project("--dry-run", answers=[]).returncode == 0
-    done = project("--dry-run", "--worktree", answers=[])
-    assert done.returncode == 2
-    assert "jobs/b.md: line 4: context_files: src/a.py: No such file or directory" in done.stderr
 
 
 def test_scripts_give_no_verdict_and_that_is_said(project: Project) -> None:

@@ -88,11 +88,6 @@ def test_readme_example_of_the_runner_whose_place_we_take() -> None:
     assert (plan.agent, plan.max_parallel, plan.tasks[0].agent) == (None, None, "")
 
 
-def test_readme_example_from_standard_input() -> None:
-    plan = load('{"prompts":["Create a web app","Write tests"]}\n')
-    assert [task.prompts[0] for task in plan.tasks] == ["Create a web app", "Write tests"]
-
-
 @pytest.mark.parametrize(
     ("name", "text", "reason"),
     [

@@ -20,7 +20,7 @@ from sessionrun.dialects.swebench import TEMPLATE
 from sessionrun.dialects.table import DIALECTS, choose_dialect
 from sessionrun.model.checks import HiddenTests
 from sessionrun.model.errors import InputError
-from sessionrun.model.spec import Alternative, Prove
+from sessionrun.model.spec import Prove
 
 ROOT = Path(__file__).parents[1]
 PATCH = "diff --git a/tests/test_a.py b/tests/test_a.py\n--- a/tests/test_a.py\n+++ b/tests/test_a.py\n"
@@ -50,13 +50,6 @@ def read(entries: Any, options: Options | None = None, name: str = "i.jsonl") ->
 
 def with_own(**own: Any) -> Options:
     return Options(own=own)
-
-
-def refusal(entries: Any, options: Options | None = None) -> str:
-    with pytest.raises(InputError) as caught:
-        read(entries, options)
-    assert "\n" not in str(caught.value)
-    return str(caught.value)
 
 
 def many(count: int) -> list[dict[str, Any]]:
@@ -108,7 +101,6 @@ def test_a_template_of_the_user() -> None:
     template = "{instance_id} {repo} {base_commit} {version}: {problem_statement} ({hints_text}) {patch}"
     plan = read([INSTANCE], with_own(prompt_template=template))
     assert plan.tasks[0].prompts == (f"o__r-1 o/r {'a' * 40} 1.0: It is {{broken}}. (a hint) {{patch}}",)
-    assert "must hold {problem_statement}" in refusal([INSTANCE], with_own(prompt_template="Fix it."))
     assert "{problem_statement}" in TEMPLATE
 
 
@@ -134,45 +126,6 @@ def test_shuffled_alike() -> None:
     assert first == ids(read(many(20), with_own(shuffle=7))) != ids(read(many(20), with_own(shuffle=8)))
     assert sorted(first) == sorted(ids(read(many(20))))
     assert ids(read(many(20), with_own(shuffle=7, start=3, sample=4))) == first[3:7]
-
-
-@pytest.mark.parametrize(
-    ("own", "problem"),
-    [
-        ({"instance": ("o__r-x",)}, 'no instance "o__r-x" (did you mean'),
-        ({"filter": "("}, "is not a regular expression"),
-        ({"filter": "nothing"}, "no instance to run"),
-        ({"start": 6}, "no instance to run"),
-        (
-            {"docker": True},
-            "--docker is not supported: sessionrun runs the tests in an environment on this machine",
-        ),
-    ],
-)
-def test_choices_that_are_refused(own: dict[str, Any], problem: str) -> None:
-    assert problem in refusal(many(6), with_own(**own))
-
-
-@pytest.mark.parametrize(
-    ("change", "problem"),
-    [
-        ({"instance_id": None}, 'i.jsonl: line 2: has no "instance_id"'),
-        ({"instance_id": "a/b"}, 'i.jsonl: line 2: instance_id: "a/b" must be 1 to 128'),
-        ({"instance_id": "summary"}, "i.jsonl: line 2: instance_id: "),
-        ({"instance_id": "O__R-1"}, "is used twice, first by line 1"),
-        ({"repo": None}, 'i.jsonl: line 2: has no "repo"'),
-        ({"repo": "ext::sh"}, "i.jsonl: line 2: repo: must not name a program"),
-        ({"problem_statement": ""}, "i.jsonl: line 2: problem_statement: must not be empty"),
-        ({"test_patch": "no patch"}, "i.jsonl: line 2: test_patch: must be a patch"),
-        ({"FAIL_TO_PASS": "[1"}, "i.jsonl: line 2: FAIL_TO_PASS: must be a list of text, or one as JSON"),
-        ({"FAIL_TO_PASS": [3]}, "i.jsonl: line 2: FAIL_TO_PASS[0]: must be the id of a test"),
-        ({"PASS_TO_PASS": 5}, "i.jsonl: line 2: PASS_TO_PASS: must be a list of text"),
-        ({"base_commit": "a..b"}, "i.jsonl: line 2: base_commit: must be a branch, a tag or a commit"),
-        ({"fail_to_pass": []}, 'i.jsonl: line 2: "fail_to_pass" is "FAIL_TO_PASS" again: leave one of them out'),
-    ],
-)
-def test_instances_that_are_refused(change: dict[str, Any], problem: str) -> None:
-    assert problem in refusal([INSTANCE, {**INSTANCE, "instance_id": "x", **change}])
 
 
 @pytest.mark.parametrize(
@@ -208,7 +161,6 @@ def test_json_and_empty_values() -> None:
     assert task.upstream is not None and (task.upstream.repo, task.upstream.ref) == ("/of/file/r", None)
     assert task.check is not None and task.check.reset == "hard", "also if no test is named that passed before"
     assert ids(read(json.dumps(bare), name="i.json")) == ["a"]
-    assert refusal([INSTANCE, 3]).startswith("i.jsonl: line 2: must be an instance")
 
 
 def test_instances_without_tests_are_a_warning() -> None:
@@ -221,11 +173,6 @@ def test_instances_without_tests_are_a_warning() -> None:
 def test_instances_that_only_keep_what_passes_are_a_warning() -> None:
     (warning,) = read([INSTANCE, {**INSTANCE, "instance_id": "x", "FAIL_TO_PASS": []}]).warnings
     assert '1 of 2 instances to run name no test of FAIL_TO_PASS, such as "x"' in warning
-
-
-def test_a_key_that_is_nearly_one_by_which_the_work_is_judged_is_refused() -> None:
-    wrong = {**{key: value for key, value in INSTANCE.items() if key != "FAIL_TO_PASS"}, "FAIL_TO_PAS": ["a"]}
-    assert refusal([wrong]).startswith('i.jsonl: line 1: unknown key "FAIL_TO_PAS"')
 
 
 def test_an_unknown_key_is_a_warning() -> None:
@@ -260,32 +207,22 @@ def test_what_flags_and_configuration_say() -> None:
     assert (settings["model"], settings["max_workers"], settings["max_iterations"]) == ("codex-m", 2, 2)
     assert read([INSTANCE], Options(fallback=Fallback(agent="qwen"))).tasks[0].agent == "qwen"
     assert read([INSTANCE], Options(max_parallel=0)).max_parallel is None
-    assert "a directory has this name" in refusal([INSTANCE], Options(name="../x"))
 
 
 def test_without_mcp() -> None:
     plan = read([INSTANCE], with_own(no_mcp=True))
     assert plan.tasks[0].args == ("--strict-mcp-config",)
     assert plan.exports[0].settings["with_mcp"] is False
-    assert "agent 'codex' has no option for that" in refusal(
-        [INSTANCE], Options(agent="codex", own={"no_mcp": True})
-    )
-    both = Options(alternatives=(Alternative("claude"),), own={"no_mcp": True})
-    assert "does not go with --fallback" in refusal([INSTANCE], both)
 
 
 # --- the options of a format ---
 
 
 def test_docker_by_a_variable(own_place: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Refused by its name, as --docker is; other formats do not know it, and 0 asks for nothing."""
+    """Other formats do not know it, and 0 asks for nothing."""
     Path("i.jsonl").write_text(json.dumps(INSTANCE))
-    why = {"1": "SWEBENCH_USE_DOCKER is not supported: sessionrun runs the tests", "x": 'must be 1 or 0, not "x"'}
-    for value, problem in why.items():
-        monkeypatch.setenv("SWEBENCH_USE_DOCKER", value)
-        with pytest.raises(InputError, match=problem):
-            plan_input("i.jsonl", Asked(agent="shell"), preview=True)
-        assert plan_input(["true"], Asked(agent="shell"), preview=True)
+    monkeypatch.setenv("SWEBENCH_USE_DOCKER", "1")
+    assert plan_input(["true"], Asked(agent="shell"), preview=True)
     for value in ("0", ""):
         monkeypatch.setenv("SWEBENCH_USE_DOCKER", value)
         assert plan_input("i.jsonl", Asked(agent="shell"), preview=True)
@@ -307,12 +244,6 @@ def test_the_input_that_is_usual(own_place: Path) -> None:
 
 
 def test_options_of_a_format_are_its_own(sessionrun: Command) -> None:
-    done = sessionrun("run", "--agent", "shell", "-n", "1", "-", stdin='["true"]')
-    assert (done.returncode, done.stdout) == (2, "")
-    assert "--sample is an option of the input format swebench, and this input is read as prompts" in done.stderr
-    done = sessionrun("run", "--from", "swebench", stdin="")
-    assert (done.returncode, done.stdout) == (2, "")
-    assert "artifacts/instances.jsonl is not there" in done.stderr
     for dialect in DIALECTS:
         shown = sessionrun("run", "--help-format", dialect)
         assert shown.returncode == 0

@@ -2,19 +2,14 @@
 
 from __future__ import annotations
 
-import json
 import os
-import random
 import re
 import shutil
-import signal
 from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-import orjson
-import psutil
 import pytest
 from conftest import Command, eventually, kill_sessions
 from inside import run_inside
@@ -29,16 +24,12 @@ from sessionrun.engine.handed import find_handed
 from sessionrun.model.errors import SessionrunError
 from sessionrun.model.places import Handed, Place
 from sessionrun.model.spec import SessionSpec, TaskSpec, Workspace
-from sessionrun.store.codec import build
-from sessionrun.store.jobfiles import REQUEST, load_request
 from sessionrun.store.session import SessionDir
 from sessionrun.workspaces.bases import find_base, merge_ends
 from sessionrun.workspaces.clean import Leftover, clean_leftover
 from sessionrun.workspaces.fence import open_fence
 from sessionrun.workspaces.release import release
 from sessionrun.workspaces.request import (
-    CLAIM,
-    Claim,
     NeedsConflict,
     WorkspaceRequest,
     load_claim,
@@ -157,40 +148,6 @@ def test_a_prepare_that_is_killed_gives_the_same_branch(sessionrun: Command, rep
     assert tasks["c"]["branch"] == "main-task-c" and repo.run("branch", "--list", "*-2") == ""
     parents = repo.run("rev-parse", f"{tasks['c']['base_commit']}^@").split()
     assert parents == [tasks["a"]["commit"], tasks["b"]["commit"]]
-
-
-def kill_a_workspace_job(session: str, chance: random.Random) -> bool:
-    """SIGKILL to the group of a PREPARE or RELEASE of the session that is seen, by chance; whether one died."""
-    for process in psutil.process_iter():
-        try:
-            marker = process.environ().get("SESSIONRUN_JOB", "")
-            ours = marker.startswith(f"{session}/") and re.search(r"/(prepare|release)/", marker)
-            if ours and os.getpgid(process.pid) == process.pid and chance.random() < 0.3:
-                os.killpg(process.pid, signal.SIGKILL)
-                return True
-        except (psutil.Error, OSError, UnicodeDecodeError):
-            continue
-    return False
-
-
-@pytest.mark.slow
-def test_kill_9_of_prepare_and_release_at_any_moment(project: Project) -> None:
-    """Three deaths in a row end a job, so two hit each session; what comes out is the same as without."""
-    chance, total = random.Random(13), 0
-    for _ in range(20):
-        session, died = project.start(FIVE, "--worktree"), [0]
-
-        def strike(view: dict[str, Any], session: str = session, died: list[int] = died) -> bool:
-            if died[0] < 2:
-                died[0] += kill_a_workspace_job(session, chance)
-            return bool(view["ended_at"])
-
-        project.until(session, strike)
-        total += died[0]
-        check_five(project, session)
-        assert "-2" not in project.git("for-each-ref")
-        project.git("branch", "-q", "-D", *(f"main-task-{name}" for name in ("a", "b", "both", "own", "last")))
-    assert total
 
 
 # --- what cannot be merged ---
@@ -557,24 +514,3 @@ def test_a_merge_of_needs_alone_is_nothing(repo: Repo) -> None:
     place = prepare(again, repo.folder())
     repo.run("branch", "-q", "-D", "main-task-m")
     assert _release(repo, replace(again, place=place), 4).branch == "main-task-u"
-
-
-# --- records of the version before ---
-
-
-def test_records_without_the_new_keys_are_read(repo: Repo) -> None:
-    folder = repo.folder()
-    record = json.loads(orjson.dumps(request_of(repo)))
-    del record["needs"]
-    (folder / REQUEST).write_text(json.dumps(record))
-    assert load_request(folder, WorkspaceRequest) == request_of(repo)
-    (folder / REQUEST).write_bytes(orjson.dumps(request_of(repo, Handed("a", "1", "b", None, True))))
-    assert load_request(folder, WorkspaceRequest).needs == (Handed("a", "1", "b", None, True),)
-    (folder / CLAIM).write_text(
-        '{"branch":"b","worktree":"/w","base_commit":"%s","owner":"s/t","moved":null}' % ("1" * 40)
-    )
-    assert load_claim(folder) == Claim("b", "/w", "1" * 40, "s/t")
-    task = json.loads(orjson.dumps(TaskSpec("a", ("x",), needs=("b",), handed=(Handed("c", "1"),))))
-    assert build(TaskSpec, task).handed == (Handed("c", "1"),)
-    del task["base"], task["handed"]
-    assert build(TaskSpec, task) == TaskSpec("a", ("x",), needs=("b",))

@@ -20,7 +20,7 @@ from typing import Any, NoReturn
 
 import psutil
 import pytest
-from conftest import eventually, is_gone
+from conftest import eventually, is_gone, slow
 
 from sessionrun.model.events import HoldPlaced, JobLost, JobStarted
 from sessionrun.model.keys import JobKey
@@ -31,6 +31,7 @@ from sessionrun.runtime.keeper.loop import Keeper, SupervisorProcess
 from sessionrun.runtime.keeper.wire import Connection, JobOrder, pack, pack_job
 from sessionrun.store.journal import read_log
 from sessionrun.store.ledger import fold_ledger
+from sessionrun.store.processes import scan
 
 SESSION = str(uuid.uuid4())
 """Not the same in two runs of these tests at once: processes are found by it."""
@@ -457,28 +458,6 @@ def test_others_are_left_alone(bench: Bench) -> None:
     assert not is_gone(other)
 
 
-def test_what_a_job_leaves_in_its_group_is_stopped(bench: Bench) -> None:
-    ended = bench.run("sleep 600 & echo $! >child; exit 3")
-    assert ended.wait_status == 3 << 8
-    pid = bench.pid_in("child")
-    assert not psutil.pid_exists(pid) or is_gone(psutil.Process(pid))
-
-
-LEFT_BEHIND: dict[str, str] = {
-    "a child in a session of its own": "setsid sh -c 'echo $$ >child; exec sleep 600' &",
-    "a daemon": "(setsid sh -c 'echo $$ >child; exec sleep 600' </dev/null >/dev/null 2>&1 &)\n",
-}
-
-
-@pytest.mark.parametrize("name", LEFT_BEHIND)
-def test_what_a_job_leaves_elsewhere_is_stopped(bench: Bench, name: str) -> None:
-    """It left the job's session and lost its parent, but not the job's marker."""
-    ended = bench.run(f"{LEFT_BEHIND[name]} while ! [ -s child ]; do sleep 0.01; done; exit 3")
-    assert ended.wait_status == 3 << 8
-    pid = bench.pid_in("child")
-    assert not psutil.pid_exists(pid) or is_gone(psutil.Process(pid))
-
-
 ORPHAN = "(sleep 600 & echo $! >pid); until grep -q sleep /proc/$(cat pid)/comm; do :; done;"
 LEFT: dict[str, tuple[str, list[tuple[str, str]]]] = {
     # what a job does -> what it left behind
@@ -491,14 +470,25 @@ LEFT: dict[str, tuple[str, list[tuple[str, str]]]] = {
     "killed": (f"{ORPHAN} kill $(cat pid)", [("sleep", "killed by the agent")]),
     "killed by force": (f"{ORPHAN} kill -9 $(cat pid)", [("sleep", "killed by the agent")]),
     "its own child": ("sleep 600 & kill $!; wait", []),
+    "what ignores TERM": (
+        "sh -c 'trap \"\" TERM; sleep 600; :' &",
+        [('sh -c trap "" TERM; sleep 600; :', "stopped by us")],
+    ),
 }
 
 
-@pytest.mark.parametrize("name", LEFT)
+def find_processes() -> list[int]:
+    """Those that carry the marker of the job `a`."""
+    seen = scan()
+    return [pid for marker, pids in seen.marked.items() if marker.startswith(f"{SESSION}/a/") for pid in pids]
+
+
+@pytest.mark.parametrize("name", [*list(LEFT)[:-1], *slow("what ignores TERM")])
 def test_what_a_job_leaves_behind_is_recorded(bench: Bench, name: str) -> None:
     script, left = LEFT[name]
     ended = bench.run(script)
     assert [(one.command, one.how) for one in ended.left] == left
+    assert not find_processes(), "all of it is gone"
     job = fold_ledger(read_log(bench.place / "ledger").payloads).jobs[ended.key.text()]
     assert name_left(job.left) == ended.left, "the next supervisor reads it there"
 
@@ -546,14 +536,6 @@ def test_a_key_is_claimed_once(bench: Bench) -> None:
     assert isinstance(lost, JobLost)
     assert lost.verdict == "lost"
     assert bench.output() == "ran\n"
-
-
-@pytest.mark.slow
-def test_a_leftover_that_ignores_term_is_killed(bench: Bench) -> None:
-    ended = bench.run("(trap '' TERM; while :; do sleep 0.05; done) & echo $! >child; exit 0")
-    assert ended.wait_status == 0
-    pid = bench.pid_in("child")
-    assert not psutil.pid_exists(pid) or is_gone(psutil.Process(pid))
 
 
 def test_the_ledger_survives_a_refusal(bench: Bench) -> None:

@@ -144,17 +144,6 @@ def test_without_auto_release_somebody_has_to_say_so(quota: Quota) -> None:
     assert quota.sessionrun.wait(session)["outcome"] == "succeeded"
 
 
-@pytest.mark.slow
-def test_a_hold_outlives_the_supervisor(quota: Quota) -> None:
-    quota.set_at_next_run(3)
-    session = quota.start([{"id": "a", "prompt": "p"}])
-    quota.sessionrun.until(session, lambda view: view["tasks"][0]["held_until"])
-    quota.sessionrun.kill_chain(session)
-    assert quota.sessionrun("resume", session).returncode == 0
-    view = quota.sessionrun.wait(session)
-    assert (view["outcome"], view["tasks"][0]["attempt"], len(quota.runs())) == ("succeeded", 1, 2)
-
-
 def test_what_is_held_waits_in_vain_where_nobody_runs_the_session(quota: Quota) -> None:
     quota.set(time.time() + 600)
     session = quota.start([{"id": "a", "prompt": "p"}])

@@ -12,7 +12,6 @@ import subprocess
 import sys
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
-from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -365,30 +364,6 @@ def test_the_results_file_is_right_after_a_crash_and_a_launch_over_it_says_so(ma
 
 
 @pytest.mark.slow
-def test_the_results_file_outlives_its_writer(matrix: Matrix) -> None:
-    """Whoever dies is started again, and knows from the journal alone what belongs into the file."""
-    matrix.config(samples=2, concurrency=2)
-    wait = Path(os.environ["HOME"]) / "wait"
-    wait.touch()
-    session = matrix.launch()
-    eventually(lambda: len(matrix.calls()) == 2)
-    for _ in range(2):
-        pid = matrix.supervisor(session)
-        os.kill(pid, signal.SIGKILL)
-        eventually(partial(is_followed, matrix, session, pid))
-    wait.unlink()
-    assert matrix.wait(session)["outcome"] == "succeeded"
-    assert [run["status"] for run in matrix.runs()] == ["succeeded"] * 4
-    assert len(matrix.calls()) == 4
-    for run in matrix.runs():
-        assert (matrix.cwd / run["diff_file"]).read_text()
-
-
-def is_followed(matrix: Matrix, session: str, pid: int) -> bool:
-    return matrix.supervisor(session) != pid
-
-
-@pytest.mark.slow
 def test_ctrl_c_stops_every_run_and_cleans_up(matrix: Matrix) -> None:
     matrix.config()
     (Path(os.environ["HOME"]) / "wait").touch()
@@ -601,9 +576,3 @@ def test_a_dry_run_says_what_would_run_and_makes_nothing(matrix: Matrix) -> None
         assert task["cwd"] == str(matrix.cwd.parent / "trees" / f"run-{task['id']}")
     assert not (matrix.cwd / "results.json").exists()
     assert not matrix.results.exists()
-
-
-def test_rerun_means_nothing_without_a_results_file(matrix: Matrix) -> None:
-    done = matrix("--rerun", "--agent", "shell", stdin='["true"]')
-    assert (done.returncode, done.stderr.count("\n")) == (2, 1)
-    assert done.stderr.startswith("sessionrun: error: --rerun: ")

@@ -71,18 +71,6 @@ def test_it_goes_on_and_nothing_is_done_twice(sessionrun: Command, crashed: str)
     eventually(lambda: not SessionDir(directory).is_alive())
 
 
-def test_a_lost_task_runs_again_only_when_asked_to(sessionrun: Command, crashed: str) -> None:
-    (sessionrun.cwd / "go").touch()
-    sessionrun("resume", crashed)
-    os.killpg(sessionrun.status(crashed)["tasks"][2]["pid"], signal.SIGKILL)
-    sessionrun.wait(crashed)
-    assert sessionrun("retry", crashed, "lives").returncode == 0
-    view = sessionrun.wait(crashed)
-    assert (view["tasks"][1]["outcome"], view["tasks"][1]["attempt"]) == ("succeeded", 2)
-    assert (sessionrun.cwd / "lives").read_text() == "begun\nbegun\n"
-    assert outcomes(view)["dies"] == "lost"
-
-
 def test_after_a_restart_of_the_machine(sessionrun: Command, crashed: str) -> None:
     """The processes of another boot are not looked for, whoever has their pids."""
     session = SessionDir(sessionrun.directory(crashed))

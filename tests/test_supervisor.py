@@ -17,7 +17,6 @@ from sessionrun.model.errors import StoreError
 from sessionrun.model.events import (
     JOURNAL_VERSION,
     HoldPlaced,
-    JobFinished,
     SessionEnded,
     SessionStarted,
     TaskEnded,
@@ -331,23 +330,6 @@ def test_rounds_keep_the_outputs_of_earlier_ones(own_place: Path) -> None:
     assert Path(second.env["SESSIONRUN_FEEDBACK"]).read_text() == "check 1\n"
 
 
-def test_retries_count_attempts_and_keep_each_ones_output(own_place: Path) -> None:
-    """A task that fails twice and has two retries succeeds in its third attempt."""
-    session, spec = make_session(own_place, TaskSpec("a", ("true",), retries=2))
-
-    def script(job: Job) -> Fate:
-        Path(job.stdout).write_text(f"attempt {job.key.attempt}\n")
-        return Fate(wait_status=0 if job.key.attempt == 3 else 1 << 8)
-
-    state, executor = run(session, spec, script)
-    assert state.tasks["a"].outcome == "succeeded"
-    assert [job.key.attempt for job in executor.started] == [1, 2, 3]
-    for attempt in (1, 2):
-        kept = session.path / "jobs" / "a" / f"a{attempt}-r1-work" / "stdout"
-        assert kept.read_text() == f"attempt {attempt}\n"
-    assert session.output_path("a").read_text() == "attempt 3\n"
-
-
 def test_a_later_attempt_overwrites_no_round_of_an_earlier_one(own_place: Path) -> None:
     """Two rounds in the first attempt, then a retry: three outputs, each in its place."""
     session, spec = make_session(own_place, TaskSpec("a", ("true",), check=Check(("false",)), rounds=2, retries=1))
@@ -370,13 +352,3 @@ def test_the_launchers_first_record_is_the_event_it_stands_for() -> None:
     assert isinstance(entry.event, SessionStarted)
     assert entry.event.journal_version == JOURNAL_VERSION
     assert to_record(entry) == record
-
-
-def test_every_session_ends_with_one_last_entry(own_place: Path) -> None:
-    """SessionEnded comes once and last, also for the smallest session."""
-    session, spec = make_session(own_place, TaskSpec("a", ("true",)))
-    run(session, spec, lambda job: Fate())
-    events = [entry.event for entry in session.load_journal()[0]]
-    assert sum(isinstance(event, SessionEnded) for event in events) == 1
-    assert isinstance(events[-1], SessionEnded)
-    assert [type(event).__name__ for event in events if isinstance(event, JobFinished)] == ["JobFinished"]

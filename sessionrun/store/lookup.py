@@ -114,7 +114,7 @@ def _choose_newest(sessions: list[SessionDir]) -> list[SessionDir]:
 
 
 def _load_either(session: SessionDir, key: str, field: str) -> str | None:
-    """What the summary has by this key, or else the spec as this field; None: it cannot be read, or says nothing."""
+    """What the summary has by this key, or else the spec as this field; None: neither says it."""
     try:
         summary = session.load_summary()
         found: str | None = getattr(session.load_spec(), field) if summary is None else summary[key]

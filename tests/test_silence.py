@@ -19,7 +19,7 @@ from sessionrun.engine.task import RunningJob, TaskState
 from sessionrun.model.events import Event, TimerFired
 from sessionrun.model.keys import JobKey, parse_job_key
 from sessionrun.model.spec import TaskSpec
-from sessionrun.runtime.partners import Jobs
+from sessionrun.runtime.jobs.maker import JobMaker
 from sessionrun.runtime.silence import SilenceWatch
 
 AGENT = """[agents.streaming]
@@ -255,7 +255,7 @@ def test_an_agent_is_looked_at_when_it_has_been_silent_for_a_while(tmp_path: Pat
         Asked(),
     )
     state.tasks["a"].job, state.running_jobs = RunningJob(key, pid=1), 1
-    watch = SilenceWatch(cast(Jobs, jobs), tmp_path / "contact.json")
+    watch = SilenceWatch(cast(JobMaker, jobs), tmp_path / "contact.json")
     asked_at: list[int] = []
     fired: list[tuple[int, Event]] = []
     for second in range(0, 360, 5):

@@ -14,7 +14,7 @@ import sys
 import time
 from collections.abc import Iterator
 from pathlib import Path
-from typing import Final, NoReturn
+from typing import TYPE_CHECKING, Final, NoReturn
 
 import orjson
 
@@ -31,7 +31,7 @@ from sessionrun.runtime.executors.protocol import Executor, Notice
 from sessionrun.runtime.history import project_status, replay
 from sessionrun.runtime.jobs.maker import JobMaker
 from sessionrun.runtime.keeper.command import EXIT_NO_ROOM, EXIT_REFUSED, EXIT_TAKEN, root_command, say
-from sessionrun.runtime.partners import Exports, Feeder, Notifier, SystemClock, Watch
+from sessionrun.runtime.partners import SystemClock, Watch
 from sessionrun.runtime.recovery import find_notices, find_opened, find_submitted, find_unclaimed
 from sessionrun.runtime.sharing import LimitSharing
 from sessionrun.runtime.silence import SilenceWatch
@@ -42,6 +42,11 @@ from sessionrun.store.journal import AppendLog, parse_log
 from sessionrun.store.ledger import fold_ledger
 from sessionrun.store.processes import Identity
 from sessionrun.store.session import SessionDir
+
+if TYPE_CHECKING:
+    from sessionrun.runtime.exports.writer import ExportWriter
+    from sessionrun.runtime.feeding.feeder import QueueFeeder
+    from sessionrun.runtime.notifying import Notifying
 
 LOCK_TIMEOUT_S: Final = 5.0
 ORPHANED_TIMEOUT_S: Final = 10.0
@@ -135,7 +140,7 @@ def _open_executor(session: SessionDir, state: State, local: LocalExecutor) -> E
     return DaskExecutor(session, state.spec, local, state.epoch, find_opened(state), state.holds, say)
 
 
-def _open_notifier(session: SessionDir, spec: SessionSpec) -> Notifier | None:
+def _open_notifier(session: SessionDir, spec: SessionSpec) -> Notifying | None:
     if not spec.notify:
         return None
     from sessionrun.runtime.notifying import Notifying
@@ -152,7 +157,7 @@ def _open_watches(session: SessionDir, spec: SessionSpec, jobs: JobMaker) -> Ite
         yield MachineWatch(spec.limits)
 
 
-def _open_exports(session: SessionDir, spec: SessionSpec) -> Exports | None:
+def _open_exports(session: SessionDir, spec: SessionSpec) -> ExportWriter | None:
     if not spec.exports:
         return None
     from sessionrun.runtime.exports.writer import ExportWriter
@@ -160,7 +165,7 @@ def _open_exports(session: SessionDir, spec: SessionSpec) -> Exports | None:
     return ExportWriter(session, spec)
 
 
-def _open_feeder(session: SessionDir, spec: SessionSpec) -> Feeder | None:
+def _open_feeder(session: SessionDir, spec: SessionSpec) -> QueueFeeder | None:
     if spec.feed is None:
         return None
     from sessionrun.runtime.feeding.feeder import QueueFeeder

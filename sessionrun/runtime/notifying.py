@@ -47,7 +47,7 @@ Status = Mapping[str, Any]
 
 
 class Notifying:
-    """Watches what is shown of a session, and tells the receivers; see `partners.Notifier`.
+    """Watches what is shown of a session, and tells the receivers.
 
     Each receiver has a thread of its own, so that one which is slow or broken holds no other up.
     """

@@ -11,12 +11,14 @@ from __future__ import annotations
 import math
 from collections.abc import Iterator
 from pathlib import Path
-from typing import Final
+from typing import TYPE_CHECKING, Final
 
 from sessionrun.engine.state import State
 from sessionrun.model.events import Event, TimerFired
 from sessionrun.model.keys import JobKey
-from sessionrun.runtime.partners import Jobs
+
+if TYPE_CHECKING:
+    from sessionrun.runtime.jobs.maker import JobMaker
 
 SILENT_S: Final = 30.0
 LOOK_S: Final = 5.0
@@ -26,7 +28,7 @@ SOON_S: Final = 0.2
 class SilenceWatch:
     """Says which jobs wait for a limit or linger; `look_at` is when it is to be asked next (monotonic)."""
 
-    def __init__(self, jobs: Jobs, contact_path: Path, silent_s: float = SILENT_S) -> None:
+    def __init__(self, jobs: JobMaker, contact_path: Path, silent_s: float = SILENT_S) -> None:
         """`contact_path` is there while a node or the head of the cluster has no contact."""
         self._jobs, self._contact_path, self._silent_s = jobs, contact_path, silent_s
         self._seen: dict[JobKey, tuple[int, float, float]] = {}  # size, since when, when to look at what it says

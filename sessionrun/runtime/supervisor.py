@@ -18,7 +18,7 @@ from __future__ import annotations
 import os
 from collections.abc import Sequence
 from pathlib import Path
-from typing import Any, Final
+from typing import TYPE_CHECKING, Any, Final
 
 import orjson
 
@@ -44,12 +44,18 @@ from sessionrun.model.spec import SLOT, WORKTREE_SPACE, Job
 from sessionrun.runtime.executors.protocol import Executor, Exit, Notice
 from sessionrun.runtime.keeper.command import say
 from sessionrun.runtime.mishaps import fail_job, is_of_one_job
-from sessionrun.runtime.partners import Clock, Exports, Feeder, Jobs, NoNotifier, Notifier, Sharing, Watch
+from sessionrun.runtime.partners import Clock, Sharing, Watch
 from sessionrun.store import ballast
 from sessionrun.store.inbox import drop_request
 from sessionrun.store.journal import AppendLog
 from sessionrun.store.requests import Request, Spoken, load_requests, put_aside
 from sessionrun.store.session import SessionDir
+
+if TYPE_CHECKING:
+    from sessionrun.runtime.exports.writer import ExportWriter
+    from sessionrun.runtime.feeding.feeder import QueueFeeder
+    from sessionrun.runtime.jobs.maker import JobMaker
+    from sessionrun.runtime.notifying import Notifying
 
 PUBLISH_FIRST_S: Final = 0.05
 PUBLISH_COST_FACTOR: Final = 20.0
@@ -69,13 +75,13 @@ class Supervisor:
         state: State,
         journal: AppendLog,
         executor: Executor,
-        jobs: Jobs,
+        jobs: JobMaker,
         clock: Clock,
-        exports: Exports | None = None,
+        exports: ExportWriter | None = None,
         sharing: Sharing | None = None,
-        feeder: Feeder | None = None,
+        feeder: QueueFeeder | None = None,
         watches: Sequence[Watch] = (),
-        notifier: Notifier | None = None,
+        notifier: Notifying | None = None,
     ) -> None:
         self._session = session
         self._state = state
@@ -85,7 +91,7 @@ class Supervisor:
         self._clock = clock
         self._views = exports
         self._sharing, self._feeder, self._watches = sharing, feeder, watches
-        self._notifier = notifier or NoNotifier()
+        self._notifier = notifier
         self._unwritten: list[bytes] = []
         self._taken: set[str] = set()
         self._refused: set[str] = set()
@@ -122,7 +128,7 @@ class Supervisor:
 
         A client that rings after the last look must learn that no supervisor listens, so the FIFO is closed first.
         """
-        while self._state.ended is not None and not (self._unwritten or self._dirty or self._notifier.is_busy):
+        while self._state.ended is not None and not (self._unwritten or self._dirty or self._is_telling()):
             self._drain_wake()
             os.close(self._wake_fd)
             if not self._take_requests() and not self._dirty:
@@ -378,7 +384,8 @@ class Supervisor:
             self._next_publish = now + RETRY_DISK_S  # until then the clients read the logs
             return
         self._dirty, self._shown_ended = False, ended
-        self._notifier.hear(status)
+        if self._notifier is not None:
+            self._notifier.hear(status)
         cost = self._clock.mono() - now
         self._next_publish = now + max(PUBLISH_FIRST_S, PUBLISH_COST_FACTOR * cost)
 
@@ -401,12 +408,15 @@ class Supervisor:
             return False
         return True
 
+    def _is_telling(self) -> bool:
+        return self._notifier is not None and self._notifier.is_busy
+
     def _timeout_s(self) -> float | None:
         """How long to wait (seconds); None = until something happens."""
         times = [] if self._wake_at is None else [self._wake_at]
         if self._dirty:
             times.append(self._next_publish)
         times += [watch.look_at for watch in self._watches if watch.look_at is not None]
-        if self._state.ended and self._notifier.is_busy:
+        if self._state.ended and self._is_telling():
             times.append(self._clock.mono() + TELL_LOOK_S)
         return max(0.0, min(times) - self._clock.mono()) if times else None

@@ -55,7 +55,7 @@ class QueueFeeder:
     # --- the supervisor's thread ---
 
     def hear(self, state: State, at: float, mono: float) -> Iterator[Event]:
-        """See `partners.Feeder`."""
+        """Tell how the tasks stand, and return what is to be recorded; the state changes between two of these."""
         reborn = self._boards.find_reborn(state)
         if reborn:  # before they are started: no work without a claim
             yield RequestReceived(f"unclaimed-{state.seq}", "hold", tuple(reborn), reason=UNCLAIMED)
@@ -68,7 +68,7 @@ class QueueFeeder:
             self._show(board, visits=state.ended is None)
 
     def finish(self, state: State) -> None:
-        """See `partners.Feeder`."""
+        """The session is about to end: give back what is left."""
         self._show(self._boards.make(state), leaves=True)
         if self._thread is not None:
             self._thread.join(LEAVE_S)

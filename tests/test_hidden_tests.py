@@ -11,10 +11,8 @@ from stages import git
 
 from sessionrun.model.checks import HiddenTests
 from sessionrun.model.places import Place
-from sessionrun.model.spec import Prove, TaskSpec
 from sessionrun.runtime.jobs.check.junit import Case, list_test_files, match_ids, parse_junit, split_id
 from sessionrun.runtime.jobs.check.running import load_red, run_baseline
-from sessionrun.store.codec import build
 from sessionrun.workspaces.crossing import NotApplicable, add_tests, take_source
 from sessionrun.workspaces.git import Git
 from sessionrun.workspaces.source_patch import keep_source, list_files
@@ -82,13 +80,6 @@ def test_which_files_are_run() -> None:
     of_patch = ["tests/test_p.py", "tests/data.txt", "src/x.py"]
     assert list_test_files(["tests/test_a.py::a", "tests/test_a.py::b"], of_patch) == ["tests/test_a.py"]
     assert list_test_files(["test_bare", "t/x.py::a"], of_patch) == ["t/x.py", "tests/test_p.py"]
-
-
-def test_the_record() -> None:
-    hidden = HiddenTests("p", ("a",), ("b", "c"), timeout_s=3.0)
-    record = {"patch": "p", "fail_to_pass": ["a"], "pass_to_pass": ["b", "c"], "timeout_s": 3.0, "later": 1}
-    assert build(HiddenTests, record) == hidden
-    assert TaskSpec("t", ("p",), prove=Prove(hidden=hidden)).prove == Prove(hidden=hidden)
 
 
 CASE = "<testcase classname='tests.test_a' name='test_{}'>{}</testcase>"

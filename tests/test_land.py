@@ -175,22 +175,15 @@ def find_land_pid(project: Project, session_id: str) -> int:
 
 
 @pytest.mark.slow
-def test_a_land_that_is_killed_is_followed_by_another(project: Project) -> None:
+@pytest.mark.parametrize("all_of_them", [False, True], ids=["the landing", "all"])
+def test_what_is_killed_is_followed_by_another_landing(project: Project, all_of_them: bool) -> None:
     session_id = begin(project)
-    os.kill(find_land_pid(project, session_id), signal.SIGKILL)
+    if all_of_them:
+        kill_sessions(project.results)
+    else:
+        os.kill(find_land_pid(project, session_id), signal.SIGKILL)
     open_gate(project)
-    project.wait(session_id)
-    assert landings_of(project, session_id) == dict.fromkeys(("one", "two", "three"), ("landed", None))
-    assert count_merges(project) == {"one": 1, "two": 1, "three": 1}
-    assert_clean(project)
-
-
-@pytest.mark.slow
-def test_everything_is_killed_and_resumed(project: Project) -> None:
-    session_id = begin(project)
-    kill_sessions(project.results)
-    open_gate(project)
-    assert project("resume", session_id).returncode == 0
+    assert not all_of_them or project("resume", session_id).returncode == 0
     project.wait(session_id)
     assert landings_of(project, session_id) == dict.fromkeys(("one", "two", "three"), ("landed", None))
     assert count_merges(project) == {"one": 1, "two": 1, "three": 1}

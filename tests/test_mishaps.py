@@ -14,7 +14,7 @@ from calls import Calls, needs_calls
 from conftest import Command, eventually
 from simulated import Fate
 from test_supervisor import Observed, SimulatedClock, make_session, replay
-from test_workspace_limits import SlowGit, project, slow
+from test_workspace_limits import project, slow
 from test_workspaces import Project
 
 from sessionrun.engine.fold import begin
@@ -185,40 +185,6 @@ def test_a_file_in_place_of_a_folder_stops_one_task(sessionrun: Command) -> None
 
 
 @pytest.mark.slow
-def test_a_neighbour_that_rewrites_answers_hurts_no_session(
-    sessionrun: Command, project: Project, slow: SlowGit
-) -> None:
-    """What can lie between the end of a job and its judgement: the supervisor is stopped for as long."""
-    gate = f"while ! [ -e {project.root}/go ]; do sleep 0.05; done"
-    prompts = [{"id": name, "prompt": f"{gate}; echo {name} >made.txt"} for name in "abc"]
-    slow.block("read-tree")
-    session_id = sessionrun.start({"prompts": prompts}, "--worktree")
-    for _ in prompts:
-        slow.await_one()
-    directory = sessionrun.directory(session_id)
-    supervisor = sessionrun.supervisor(session_id)
-    rewrite(directory, supervisor, slow, "prepare", "abc", "a")
-    sessionrun.until(session_id, lambda view: view["tasks"][0]["outcome"] == "failed")
-    slow.block("write-tree")
-    (project.root / "go").touch()
-    for _ in "bc":
-        slow.await_one()
-    rewrite(directory, supervisor, slow, "release", "bc", "b")
-    view = sessionrun.wait(session_id)
-    a, b, c = view["tasks"]
-    assert view["epoch"] == 1, "the supervisor has not died"
-    assert (a["outcome"], a["reason_class"]) == ("failed", "workspace_failed")
-    assert (b["outcome"], c["outcome"]) == ("succeeded", "succeeded")
-    status = SessionDir(directory).load_status()
-    assert status is not None
-    kept = [task["worktree_kept"] for task in status["tasks"]]
-    assert kept[1].startswith("release_failed: its answer cannot be used") and kept[2] is None
-    assert (b["branch"], c["branch"]) == ("main-task-b", "main-task-c")
-    for name in "bc":
-        assert project.run("show", f"main-task-{name}:made.txt") == name, "its work is not lost"
-
-
-@pytest.mark.slow
 def test_a_damaged_claim_keeps_the_worktree_of_its_task_alone(sessionrun: Command, project: Project) -> None:
     claim = f"{sessionrun.results}/session-$SESSIONRUN_SESSION/jobs/a/a1-r1-prepare/claim.json"
     prompts = [{"id": "a", "prompt": f"echo a >made.txt; : >{claim}"}, {"id": "b", "prompt": "echo b >made.txt"}]
@@ -227,18 +193,6 @@ def test_a_damaged_claim_keeps_the_worktree_of_its_task_alone(sessionrun: Comman
     assert a["worktree_kept"].startswith("release_failed: ") and "claim.json" in a["worktree_kept"]
     assert Path(a["worktree"], "made.txt").read_text() == "a\n"
     assert (b["worktree"], project.run("show", "main-task-b:made.txt")) == (None, "b")
-
-
-def rewrite(directory: Path, supervisor: int, slow: SlowGit, phase: str, tasks: str, damaged: str) -> None:
-    """Let the jobs of a phase end while the supervisor is stopped, and damage what one of them answered."""
-    os.kill(supervisor, signal.SIGSTOP)
-    try:
-        slow.free()
-        answers = {name: directory / "jobs" / name / f"a1-r1-{phase}" / ANSWER for name in tasks}
-        eventually(lambda: all(path.exists() for path in answers.values()))
-        answers[damaged].write_bytes(b"{")
-    finally:
-        os.kill(supervisor, signal.SIGCONT)
 
 
 @needs_calls

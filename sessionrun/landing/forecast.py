@@ -14,7 +14,7 @@ from typing import NamedTuple
 from sessionrun.landing.chain import Chain, build_chain
 from sessionrun.landing.history import load_history
 from sessionrun.landing.queue import Queue
-from sessionrun.landing.records import CONFLICT, Entry, Fate, Hold, LandRequest, Report
+from sessionrun.landing.records import CONFLICT, GIT_LIMIT_S, Entry, Fate, Hold, LandRequest, Report
 from sessionrun.landing.target import find_checkout
 from sessionrun.workspaces.fence import open_fence
 from sessionrun.workspaces.git import Git
@@ -59,7 +59,7 @@ def _open_trial(request: LandRequest) -> Iterator[_Trial]:
     """A queue that knows what has landed, and where its entries can be merged without a trace."""
     with (
         tempfile.TemporaryDirectory(prefix="sessionrun-") as made,
-        open_fence(request.repository, limit_s=request.git_limit_s) as fence,
+        open_fence(request.repository, limit_s=GIT_LIMIT_S) as fence,
     ):
         objects = Path(made, "objects")
         git = fence.main().on_trial(objects, Path(request.repository.common_dir))

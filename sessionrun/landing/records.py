@@ -33,6 +33,10 @@ NOT_RUN: Final = "could not be run"
 """How the verdict of gates begins of which one was not found or is not executable."""
 
 
+GIT_LIMIT_S: Final = 600.0
+"""How long each git command of a landing may take (seconds)."""
+
+
 def digest_target(target: str) -> str:
     """The short name of a target in the names of files and refs."""
     from hashlib import sha1  # its library takes longer to load than all of this module
@@ -102,7 +106,6 @@ class LandRequest:
         gates: what has to pass.
         batch: how many tasks a batch has at most; None: as many as the share of red ones allows.
         setups: the commits of what setups left in the session: that does not land.
-        git_limit_s: how long each git command may take (seconds).
         late_s: how long after the target has moved a switch to it is looked for that read the old one (seconds).
     """
 
@@ -114,7 +117,6 @@ class LandRequest:
     gates: Gates = Gates()
     batch: int | None = None
     setups: tuple[str, ...] = ()
-    git_limit_s: float | None = 600.0
     late_s: float = 0.8
 
 

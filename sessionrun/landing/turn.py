@@ -21,6 +21,7 @@ from sessionrun.landing.history import LandingLog, open_log
 from sessionrun.landing.queue import Queue
 from sessionrun.landing.records import (
     CONFLICT,
+    GIT_LIMIT_S,
     RED,
     Checkout,
     Entry,
@@ -88,7 +89,7 @@ def land(
         remove_tree(work)
         make_directories(work, 0o700)
         try:
-            with open_fence(request.repository, work, limit_s=request.git_limit_s) as fence:
+            with open_fence(request.repository, work, limit_s=GIT_LIMIT_S) as fence:
                 remarks = recover(slot, fence)
                 with open_log(folder) as log:
                     report = Turn(request, slot, fence, log, tell, walls).run()

@@ -8,7 +8,8 @@ from __future__ import annotations
 import os
 import shlex
 import subprocess
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
+from functools import partial
 from pathlib import Path
 from typing import IO, Final, NamedTuple
 
@@ -78,9 +79,7 @@ def run_commands(check: Check, directory: str, folder: Path, walls: Enclosure | 
     counts: Counts | None = None
     reads_report = check.report == "read"
     for number, command in enumerate(check.commands, 1):
-        print(f"$ {command}", flush=True)
-        begun = _size(folder / "stdout")
-        tests, code = _run(command, directory, find_report(folder, f"junit-{number}.xml", walls), walls)
+        tests, code, read_output = _run(command, directory, folder, f"junit-{number}.xml", walls)
         if tests is not None:
             counts = tests.counts if counts is None else counts.plus(tests.counts)
         found_none = reads_report and tests is not None and not tests.counts.total
@@ -90,9 +89,8 @@ def run_commands(check: Check, directory: str, folder: Path, walls: Enclosure | 
         why = NO_PROGRAM.get(code)
         how = f"{word_end(code)}{f' ({why})' if why else ''}" if code else f"{denied}, but the exit code is 0,"
         problem = f"no test was found by: {command}" if found_none else f"{how} of: {command}"
-        output, size = _read_output(folder / "stdout", begun)
         own = tests or Tests(Counts())
-        feedback = word_failure(command, code, tests and own.counts, own.failed, output, size)
+        feedback = word_failure(command, code, tests and own.counts, own.failed, *read_output())
         return Ran(problem, feedback, counts, command.split()[0] if why else None)
     return Ran(None, "", counts)
 
@@ -116,18 +114,15 @@ def run_known(
     command = word_known(known, directory)
     if command is None or red is None:
         return Ran(None, "", None)
-    print(f"$ {command}", flush=True)
-    begun, junit = _size(folder / "stdout"), find_report(folder, "junit-known.xml", walls)
-    tests, code = _run(command, directory, junit, walls, ALL_FILES)
+    tests, code, read_output = _run(command, directory, folder, "junit-known.xml", walls, ALL_FILES)
     words, broken = judge_known(known, tests)
     broken = [test_id for test_id in broken if test_id not in red]
     counts = count_words(words.values())
     if not broken and (words or not code):
         return Ran(None, "", counts)
-    output, size = _read_output(folder / "stdout", begun)
     messages = {test.name: test.message for test in (tests.failed if tests is not None else ())}
     failed = tuple(FailedTest(test_id, messages.get("::".join(split_id(test_id)), "")) for test_id in broken)
-    feedback = word_failure(command, code, counts if words else None, failed[:MAX_FAILURES], output, size)
+    feedback = word_failure(command, code, counts if words else None, failed[:MAX_FAILURES], *read_output())
     problem = f"{len(broken)} tests that passed before fail, such as {broken[0]}" if broken else None
     return Ran(problem or f"{word_end(code)} of: {command}", feedback, counts if words else None)
 
@@ -145,13 +140,16 @@ def judge_known(known: HiddenTests, tests: Tests | None) -> tuple[dict[str, Word
 
 
 def _run(
-    command: str, directory: str, junit: Path, walls: Enclosure | None, *words: str
-) -> tuple[Tests | None, int]:
+    command: str, directory: str, folder: Path, report: str, walls: Enclosure | None, *words: str
+) -> tuple[Tests | None, int, Callable[[], tuple[bytes, int]]]:
+    """Run a command: its tests, its exit code, and what reads the end of its output."""
+    print(f"$ {command}", flush=True)
+    begun, junit = _size(folder / "stdout"), find_report(folder, report, walls)
     argv: Sequence[str] = [SHELL, "-ec", command]
     argv = argv if walls is None else walls.at(directory).wrap(*argv)
     environ = add_junit(os.environ if walls is None else walls.env, junit, *words, walls=walls)
     done = subprocess.run(argv, cwd=directory, env=environ, stdin=subprocess.DEVNULL, stderr=subprocess.STDOUT)
-    return read_junit(junit), done.returncode
+    return read_junit(junit), done.returncode, partial(_read_output, folder / "stdout", begun)
 
 
 def run_counted(

@@ -11,8 +11,8 @@ import orjson
 from sessionrun.agents.verdict import Problem, split_status
 from sessionrun.engine.task import TaskState
 from sessionrun.model.keys import JobKey
-from sessionrun.model.places import MadeEnvironment
-from sessionrun.model.spec import Check, Job
+from sessionrun.model.places import MadeEnvironment, Place
+from sessionrun.model.spec import Check, Job, TaskSpec
 from sessionrun.runtime.executors.protocol import Exit
 from sessionrun.runtime.jobs.environment import wall_build, wish_environment
 from sessionrun.runtime.jobs.prove.request import ProveReport, ProveRequest
@@ -39,7 +39,7 @@ def build_prove(site: Site, state: TaskState, key: JobKey) -> Job:
     assert task.prove is not None
     directory = os.path.relpath(site.directory_of(task, place), place.worktree)
     room = room_path(asked.repository, asked.owner)
-    wish = _wish_environment(site, state, key, room, directory)
+    wish = _wish_environment(site, task, key, place, room, directory)
     request = ProveRequest(
         workspace=asked,
         directory=directory,
@@ -50,39 +50,35 @@ def build_prove(site: Site, state: TaskState, key: JobKey) -> Job:
         setup_timeout_s=task.setup_timeout_s,
         known=str(site.session.path.absolute() / KNOWN_DIR),
         environment=wish,
-        walls=_wish_walls(site, state, key, str(room), wish),
+        walls=_wish_walls(site, task, key, place, str(room), wish),
     )
     env = site.environment_outside(replace(task, environment=None), key, place)
     return site.ask(key, request, cwd=find_cwd(site, asked), env=env)
 
 
 def _wish_walls(
-    site: Site, state: TaskState, key: JobKey, room: str, wish: EnvironmentRequest | None
+    site: Site, task: TaskSpec, key: JobKey, place: Place, room: str, wish: EnvironmentRequest | None
 ) -> WallsWish | None:
     """The walls around the rooms, if the task has any."""
-    if state.spec.sandbox is None:
+    if task.sandbox is None:
         return None
     from sessionrun.runtime.jobs.enclosing import wish_walls  # only walled tasks need it
 
-    task, place = state.spec, state.place
     env = site.environment_of(replace(task, environment=None), key, place)  # the task's own is not used here
-    if wish is not None and place is not None:
+    if wish is not None:
         place = replace(place, environment=MadeEnvironment("", cached=False, path=wish.target))
     return replace(wish_walls(site, task, key, place, env), begins_in=room, room=room)
 
 
 def _wish_environment(
-    site: Site, state: TaskState, key: JobKey, room: Path, directory: str
+    site: Site, task: TaskSpec, key: JobKey, place: Place, room: Path, directory: str
 ) -> EnvironmentRequest | None:
     """The environment of the rooms; a note of it is left where `clean` looks."""
-    task, commit = state.spec, state.place.base_commit if state.place is not None else None
     if task.environment is None:
         return None
-    wish = wish_environment(
-        site, task, key, top=str(room), directory=str(room / directory), commit=commit, in_room=True
-    )
-    if state.place is not None:
-        wish = wall_build(site, wish, task, key, state.place, git=str(room / ".git"))
+    top, inside = str(room), str(room / directory)
+    wish = wish_environment(site, task, key, top=top, directory=inside, commit=place.base_commit, in_room=True)
+    wish = wall_build(site, wish, task, key, place, git=str(room / ".git"))
     replace_file(site.session.make_job_path(key) / WISH, orjson.dumps(wish), durable=False)
     return wish
 

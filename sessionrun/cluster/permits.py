@@ -287,7 +287,7 @@ class Permits:
             if job in session.permits:
                 continue
             node = self._find_node(about["node"])
-            permit = session.permits[job] = node.permits[job] = Permit(job, node, None, "delivered")
+            permit = session.permits[job] = node.permits[job] = Permit(job, node, None, "delivered", adopted=True)
             if about["epoch"] == self.epoch:
                 self.die(permit, NEVER_SUBMITTED)
             else:
@@ -297,8 +297,7 @@ class Permits:
 
     def _submit(self, now: float, session: Session, wanted: Message) -> None:
         node = self._find_node(wanted["node"])
-        permit = Permit(wanted["job"], node, wanted["order"])
-        permit.waits = wanted["waits"]
+        permit = Permit(wanted["job"], node, wanted["order"], waits=wanted["waits"])
         session.permits[permit.job] = node.permits[permit.job] = permit
         if now > node.until and not permit.waits:
             self.die(permit, NEVER_DELIVERED)

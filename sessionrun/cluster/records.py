@@ -7,9 +7,11 @@ has not told it tells when it is started again.
 
 from __future__ import annotations
 
+from dataclasses import field
 from typing import Final, Literal, TypeAlias
 
 from sessionrun.cluster.messages import Message, phase_of
+from sessionrun.model.frozen import changeable
 
 QUIET_S: Final = 2.0
 """A node goes when no session has wanted anything of it for so long: after the end of a job a RELEASE may come."""
@@ -93,37 +95,22 @@ class Node:
         }
 
 
+@changeable
 class Permit:
-    """One job."""
+    """One job; `adopted`: it was submitted in an older epoch."""
 
-    __slots__ = (
-        "adopted",
-        "begun",
-        "chunks",
-        "end",
-        "job",
-        "node",
-        "order",
-        "ran",
-        "reason",
-        "state",
-        "stop",
-        "waits",
-    )
-
-    def __init__(self, job: str, node: Node, order: Message | None, state: State = "offered") -> None:
-        self.job = job
-        self.node = node
-        self.order = order
-        self.state: State = state
-        self.adopted = order is None
-        self.begun = False
-        self.stop = 0
-        self.waits = False
-        self.reason = ""
-        self.ran = False
-        self.end: Message | None = None
-        self.chunks: dict[str, Message] = {}
+    job: str
+    node: Node
+    order: Message | None
+    state: State = "offered"
+    waits: bool = False
+    adopted: bool = False
+    begun: bool = False
+    stop: int = 0
+    reason: str = ""
+    ran: bool = False
+    end: Message | None = None
+    chunks: dict[str, Message] = field(default_factory=dict)
 
     @property
     def is_wanted(self) -> bool:

@@ -6,7 +6,6 @@ told to end by something else than its session.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from typing import Any, Final
 
 from sessionrun.model.events import HoldPlaced, JobLost, JobStarted, Verdict
@@ -14,7 +13,7 @@ from sessionrun.model.keys import JobKey
 from sessionrun.model.spec import SLOT
 from sessionrun.runtime.executors.orders import read_end
 from sessionrun.runtime.executors.protocol import Notice
-from sessionrun.runtime.slurm.states import Meaning, Row, describe
+from sessionrun.runtime.slurm.states import Row, describe
 
 RECORD_WAIT_S: Final = 10.0
 """How long a record may take to be seen here once Slurm says that the job is over: file systems have caches."""
@@ -26,15 +25,6 @@ STATE_WAIT_S: Final = 120.0
 """How long Slurm may take to say why it told a job to end."""
 
 RETRY_S: Final = 5.0
-
-_VERDICTS: Final[Mapping[Meaning, Verdict]] = {
-    "cancelled": "interrupted",
-    "limit": "interrupted",
-    "preempted": "interrupted",
-    "node": "lost",
-    "memory": "lost",
-    "ended": "lost",
-}
 
 
 class OpenJob:
@@ -84,8 +74,8 @@ class OpenJob:
             waits = not fresh or (self.row is not None and self.row.meaning == "lives")
             if waits and now - self.over_since < STATE_WAIT_S:
                 return None
-            if self.row is not None and self.row.meaning in _VERDICTS and self.row.meaning != "ended":
-                return [JobLost(self.key, _VERDICTS[self.row.meaning], describe(self.row), gone=True)]
+            if self.row is not None and self.row.meaning not in ("lives", "ended"):
+                return [JobLost(self.key, _judge(self.row), describe(self.row), gone=True)]
         notice = read_end(end, self.key, f"{end.get('node')}, Slurm job {end.get('job')}")
         if isinstance(notice, JobLost) and notice.verdict == "void":  # there was no room for a process
             return [HoldPlaced(SLOT, notice.reason, until=now + RETRY_S), notice]
@@ -103,7 +93,7 @@ class OpenJob:
         if self.row is None:
             why = f"Slurm knows nothing of job {self.job} any more, and it left no record"
             return [JobLost(self.key, "lost", why)]
-        return [JobLost(self.key, _VERDICTS.get(self.row.meaning, "lost"), describe(self.row))]
+        return [JobLost(self.key, _judge(self.row), describe(self.row))]
 
     def judge_unbegun(self, now: float) -> list[Notice]:
         """It can never begin: the head has taken its claim, or it was in no batch."""
@@ -115,3 +105,7 @@ class OpenJob:
             return [HoldPlaced(SLOT, why, until=now + RETRY_S), JobLost(self.key, "void", why)]
         why = "Slurm does not have it" if row is None else describe(row)
         return [HoldPlaced(SLOT, why, until=now + RETRY_S), JobLost(self.key, "void", why, counts=False)]
+
+
+def _judge(row: Row) -> Verdict:
+    return "interrupted" if row.meaning in ("cancelled", "limit", "preempted") else "lost"

@@ -11,7 +11,7 @@ import os
 import time
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import suppress
-from typing import Any, Final, NamedTuple
+from typing import Any, Final
 
 from sessionrun.model.events import HoldPlaced, JobLost
 from sessionrun.model.keys import JobKey
@@ -33,13 +33,6 @@ MOST_AT_ONCE: Final = 500
 
 KILL_SLACK_S: Final = 15.0
 """So long after its grace a job that is stopped is left to what runs around it; then Slurm kills it."""
-
-
-class Submission(NamedTuple):
-    """Jobs that go to Slurm together."""
-
-    batch: str
-    jobs: Sequence[Job]
 
 
 class Desk:
@@ -98,55 +91,53 @@ class Desk:
                     self.open[key] = OpenJob(key, batch, index, grace_s, None)
                     self.open[key].reported = reported
 
-    def stop(self, key: JobKey, *, now: bool) -> None:
-        """Begin to stop a job."""
+    def stop(self, key: JobKey, *, now: bool) -> list[Notice]:
+        """Begin to stop a job; what became of it comes with `look`."""
         job = self.open.get(key)
-        if job is None or job.stop == "USR2":
-            return
-        if job.stop is None:
-            job.stop_at = self._clock()
-        job.stop = "USR2" if now else "TERM"
-        job.signalled_at = None
+        if job is not None and job.stop != "USR2":
+            if job.stop is None:
+                job.stop_at = self._clock()
+            job.stop = "USR2" if now else "TERM"
+            job.signalled_at = None
+        return []
 
-    def submit(self, wanted: Submission) -> list[Notice]:
+    def submit(self, batch: str, jobs: Sequence[Job]) -> list[Notice]:
         """Hand a batch to Slurm as one array."""
         try:
-            self._write_batch(wanted)
+            self._write_batch(batch, jobs)
         except (OSError, ValueError) as error:
-            return self._give_up(wanted, f"the batch cannot be written: {error}", claim=False)
-        name = f"{self._prefix}{wanted.batch}"
-        words = programs.submit_words(self._session.path, wanted.batch, name, len(wanted.jobs), self._options)
+            return self._give_up(batch, jobs, f"the batch cannot be written: {error}", claim=False)
+        name = f"{self._prefix}{batch}"
+        words = programs.submit_words(self._session.path, batch, name, len(jobs), self._options)
         try:
             array = self._run(words, SUBMIT_S).strip().partition(";")[0]
         except SlurmFault as fault:
             with suppress(SlurmFault):  # it may have been taken all the same
                 self._run(["scancel", f"--name={name}", f"--user={os.getuid()}", "--state=PENDING"], ASK_S)
-            return self._give_up(wanted, f"Slurm does not take it: {fault}", claim=True)
-        for index, job in enumerate(wanted.jobs):
-            self.open[job.key] = OpenJob(job.key, wanted.batch, index, job.stop_grace_s, array)
+            return self._give_up(batch, jobs, f"Slurm does not take it: {fault}", claim=True)
+        for index, job in enumerate(jobs):
+            self.open[job.key] = OpenJob(job.key, batch, index, job.stop_grace_s, array)
         self._next_look = self._clock() + self._poll_s
         return []
 
-    def _write_batch(self, wanted: Submission) -> None:
+    def _write_batch(self, batch: str, jobs: Sequence[Job]) -> None:
         root = self._session.path
-        folders = [str(self._session.make_job_path(job.key).relative_to(root)) for job in wanted.jobs]
-        orders = [
-            {**describe_job(job), "folder": folder} for job, folder in zip(wanted.jobs, folders, strict=True)
-        ]
-        session = {"session": self._session.session_id, "batch": wanted.batch, "environ": self._environ}
-        replace_file(self._batch_path(wanted.batch), dump({**session, "jobs": orders}), durable=True)
+        folders = [str(self._session.make_job_path(job.key).relative_to(root)) for job in jobs]
+        orders = [{**describe_job(job), "folder": folder} for job, folder in zip(jobs, folders, strict=True)]
+        session = {"session": self._session.session_id, "batch": batch, "environ": self._environ}
+        replace_file(self._batch_path(batch), dump({**session, "jobs": orders}), durable=True)
 
-    def _give_up(self, wanted: Submission, why: str, *, claim: bool) -> list[Notice]:
+    def _give_up(self, batch: str, jobs: Sequence[Job], why: str, *, claim: bool) -> list[Notice]:
         """These were not submitted, as far as can be seen; one that a node has taken was."""
         self._log(why)
         notices: list[Notice] = [HoldPlaced(SLOT, why, until=self._clock() + RETRY_S)]
-        for index, job in enumerate(wanted.jobs):
-            opened = OpenJob(job.key, wanted.batch, index, job.stop_grace_s, None)
+        for index, job in enumerate(jobs):
+            opened = OpenJob(job.key, batch, index, job.stop_grace_s, None)
             if claim and not self._take(opened):
                 self.open[job.key] = opened
             else:
                 notices.append(JobLost(job.key, "void", why, counts=False))
-        self._drop_batch(wanted.batch)
+        self._drop_batch(batch)
         return notices
 
     # --- what became of them ---

@@ -10,6 +10,7 @@ import os
 import queue
 import time
 from collections.abc import Callable, Mapping, Sequence
+from functools import partial
 from typing import Final
 
 from sessionrun.model.cluster import SLURM
@@ -20,7 +21,7 @@ from sessionrun.model.spec import Job, SessionSpec
 from sessionrun.runtime.executors.local import LocalExecutor
 from sessionrun.runtime.executors.protocol import Notice
 from sessionrun.runtime.executors.worker import Worker
-from sessionrun.runtime.slurm.desk import Desk, Submission
+from sessionrun.runtime.slurm.desk import Desk
 from sessionrun.store.session import SessionDir
 
 HEAD_PHASES: Final[tuple[Phase, ...]] = ("prepare", "park", "land", "release")
@@ -66,7 +67,7 @@ class SlurmExecutor:
         environ = dict(os.environ)
         self._desk = Desk(session, spec.cluster.options, environ, log, find_poll(environ))
         self._opened = opened
-        self._orders: queue.SimpleQueue[Submission | tuple[JobKey, bool] | None] = queue.SimpleQueue()
+        self._orders: queue.SimpleQueue[Callable[[], list[Notice]] | None] = queue.SimpleQueue()
         self._worker: Worker[Notice] = Worker("slurm", self._work)
         self._worker.start()
 
@@ -100,7 +101,7 @@ class SlurmExecutor:
             self._local.stop(key, now=now)
         else:
             self._submit()
-            self._orders.put((key, now))
+            self._orders.put(partial(self._desk.stop, key, now=now))
 
     def wait(self, timeout_s: float | None, wake_fd: int | None) -> list[Notice]:
         """See `Executor.wait`.
@@ -118,7 +119,7 @@ class SlurmExecutor:
 
     def _submit(self) -> None:
         for batch, jobs in self._waiting.items():
-            self._orders.put(Submission(batch, jobs))
+            self._orders.put(partial(self._desk.submit, batch, jobs))
         if self._in_batch:
             self._next_batch()
         self._waiting.clear()
@@ -148,10 +149,7 @@ class SlurmExecutor:
                 break
             if order is None:
                 return False
-            if isinstance(order, Submission):
-                self._worker.add(*self._desk.submit(order))
-            else:
-                self._desk.stop(order[0], now=order[1])
+            self._worker.add(*order())
             if self._orders.empty():
                 break
         self._worker.add(*self._desk.look())

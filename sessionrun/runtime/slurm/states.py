@@ -9,27 +9,7 @@ FORMAT: Final = "%F|%K|%T|%N|%j|%r"
 
 Meaning: TypeAlias = Literal["lives", "ended", "cancelled", "limit", "memory", "preempted", "node"]
 
-LIVES: Final = frozenset(
-    [
-        "PENDING",
-        "CONFIGURING",
-        "RUNNING",
-        "SUSPENDED",
-        "COMPLETING",
-        "STAGE_OUT",
-        "SIGNALING",
-        "STOPPED",
-        "RESIZING",
-        "REQUEUED",
-        "REQUEUE_HOLD",
-        "REQUEUE_FED",
-        "SPECIAL_EXIT",
-        "RESV_DEL_HOLD",
-    ]
-)
-
 MEANINGS: Final[dict[str, Meaning]] = {
-    **dict.fromkeys(LIVES, "lives"),
     "COMPLETED": "ended",
     "FAILED": "ended",
     "CANCELLED": "cancelled",
@@ -41,6 +21,8 @@ MEANINGS: Final[dict[str, Meaning]] = {
     "NODE_FAIL": "node",
     "BOOT_FAIL": "node",
 }
+"""Of the states in which a job is over.  In any other it lives, also in one of a later version: an end is never
+guessed."""
 
 WORDS: Final[dict[Meaning, str]] = {
     "ended": "it ended without a record: what runs around a job was killed, or could not be started",
@@ -64,7 +46,7 @@ class Row(NamedTuple):
 
     @property
     def meaning(self) -> Meaning:
-        """What its state means; a state of a later version counts as life, for an end is never guessed."""
+        """What its state means."""
         return MEANINGS.get(self.state, "lives")
 
     @property

@@ -18,7 +18,7 @@ from __future__ import annotations
 import heapq
 import random
 from collections.abc import Callable
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from functools import partial
 from itertools import count
 from typing import Any
@@ -461,14 +461,14 @@ class SimulatedSession:
         used: dict[str, int] = {}
         for at in self.journal.values():
             used[at.node] = used.get(at.node, 0) + 1
-        nodes = [n for n in self.head.nodes.values() if n.lives and used.get(n.node_id, 0) < n.slots]
+        nodes = [n for n in self.head.nodes.values() if n["lives"] and used.get(n["id"], 0) < n["slots"]]
         busy = {job.split("/")[1] for job in self.journal}
         for task in self.attempt:
             if task in self.done or str(task) in busy or not nodes:
                 continue
             node = self.world.random.choice(nodes)
             job = f"{self.name}/{task}/{self.attempt[task]}"
-            self.journal[job] = at = Opened(node.node_id, self.head.epoch)
+            self.journal[job] = at = Opened(node["id"], self.head.epoch)
             if self.world.dies():
                 self.kill(DEATH_S)
                 return
@@ -631,8 +631,3 @@ def _plan_faults(
         world.after(world.random.uniform(0.5, 5.0), fault)
 
     world.after(2.0, fault)
-
-
-def with_margin(margin: float) -> Timers:
-    """The times of the simulation with another margin."""
-    return replace(TIMERS, margin=margin)

@@ -255,10 +255,10 @@ def _find_program(words: Sequence[bytes], environ: Mapping[bytes, bytes]) -> Cal
         return None
     if choose({os.fsdecode(name): os.fsdecode(value) for name, value in environ.items()}) != _Origin.environ:
         return None
-    from sessionrun.runtime.keeper.command import PROGRAM, SUPERVISOR
+    from sessionrun.runtime.keeper.command import root_command
 
     rest = [word for word in words[1:5] if word not in (b"-I", b"-S")]
-    if rest[:2] == [b"-c", PROGRAM.format(SUPERVISOR).encode()]:
+    if rest[:2] == [os.fsencode(word) for word in root_command("", 0)[-4:-2]]:
         return _be_supervisor
     return _SCRIPTS.get(os.path.relpath(os.fsdecode(rest[0]), CODE)) if rest else None
 

@@ -112,7 +112,7 @@ def test_a_node_that_does_not_tick_is_silent_within_its_lease_until_it_ticks() -
 
     def shown() -> tuple[float | None, bool]:
         cluster.call()
-        return cluster.head.nodes["a"].silent_s, cluster.head.nodes["a"].lives
+        return cluster.head.nodes["a"]["silent_s"], cluster.head.nodes["a"]["lives"]
 
     assert shown() == (None, True)
     cluster.now += TIMERS.silence - 0.1
@@ -284,7 +284,7 @@ def test_a_machine_that_was_started_again_is_a_node_again() -> None:
     assert not cluster.permits.take_tick(cluster.now, late)
     assert not cluster.permits.take_tick(cluster.now, tick)
     cluster.call()
-    assert cluster.head.nodes["a"].lives
+    assert cluster.head.nodes["a"]["lives"]
     later = cluster.links["a"].make_tick(11, held=[], ends=[], out=[], wait_s=0.0)
     assert cluster.permits.take_tick(cluster.now, later)
     assert cluster.links["a"].take(cluster.permits.answer_node(cluster.now, "a")) is not None
@@ -467,12 +467,12 @@ def test_what_walls_a_node_cannot_build_is_known_where_sessions_are() -> None:
     cluster.links["b"] = Link("b", "b", 2, "1", NO_BWRAP)
     cluster.tick("b")
     cluster.call()
-    assert {name: seen.walls for name, seen in cluster.head.nodes.items()} == {"a": {}, "b": NO_BWRAP}
+    assert {name: seen["walls"] for name, seen in cluster.head.nodes.items()} == {"a": {}, "b": NO_BWRAP}
     cluster.links["b"] = Link("b", "b", 2, "1")
     cluster.now += 1
     cluster.tick("b")
     cluster.call()
-    assert cluster.head.nodes["b"].walls == {}, "it was started again, with bubblewrap"
+    assert cluster.head.nodes["b"]["walls"] == {}, "it was started again, with bubblewrap"
 
 
 def test_a_job_goes_to_the_node_with_most_room_of_those_that_can_do_it() -> None:

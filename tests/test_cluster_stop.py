@@ -30,7 +30,7 @@ def test_a_node_without_jobs_goes_when_it_has_been_quiet() -> None:
     told = stop_nodes(cluster.permits, cluster.now, force=False)
     assert (told["begun"], told["nodes"][0]["state"]) == (True, "leaving")
     cluster.call()
-    assert not cluster.head.nodes["a"].lives
+    assert not cluster.head.nodes["a"]["lives"]
     cluster.now += QUIET_S
     assert not cluster.tick().leave
     cluster.now += 0.1
@@ -40,7 +40,7 @@ def test_a_node_without_jobs_goes_when_it_has_been_quiet() -> None:
     cluster.links.clear()  # it is started again by a person
     assert not cluster.tick().leave
     cluster.call()
-    assert cluster.head.nodes["a"].lives
+    assert cluster.head.nodes["a"]["lives"]
 
 
 def test_jobs_are_named_and_their_node_stays_unless_it_is_forced() -> None:

@@ -13,6 +13,7 @@ import pytest
 from conftest import Command
 from dialect_plans import ROOT
 from inside import run_inside
+from simulation import make_session
 
 from sessionrun.dialects.edges import Node, derive_edges
 from sessionrun.dialects.front_matter import FIELDS
@@ -20,7 +21,9 @@ from sessionrun.dialects.plan import Folder, Options, Plan, Source
 from sessionrun.dialects.table import choose_dialect
 from sessionrun.model.errors import SessionrunError
 from sessionrun.model.spec import Export, TaskSpec
-from sessionrun.runtime.exports.job_status import write_jobs
+from sessionrun.runtime.exports.export_file import Shown
+from sessionrun.runtime.exports.job_status import JobStatus
+from sessionrun.store.session import SessionDir
 from sessionrun.workspaces.registration import hold_lock
 
 EXAMPLE = ROOT / "examples" / "markdown"
@@ -569,11 +572,12 @@ def test_the_status_file_is_the_project_s(tmp_path: Path) -> None:
     path.symlink_to(real)
     view = Export("job-status", {"path": str(path), "jobs": {"a": ["a"]}})
     task = {"id": "a", "outcome": None, "status": "pending", "phase": None, "reason": None}
-    write_jobs(view, {"session_id": "x", "tasks": [task]}, "now", session)
+    shown = Shown(SessionDir(session), make_session([]), {"session_id": "x", "tasks": [task]})
+    JobStatus(view).write(shown)
     assert [entry["status"] for entry in json.loads(real.read_text())] == ["pending_work", "pass"]
     assert real.stat().st_mode & 0o777 == 0o640
     with hold_lock(tmp_path / ".real.json.lock"), pytest.raises(SessionrunError, match="was held for 0 s"):
-        write_jobs(view, {"session_id": "x", "tasks": [task]}, "later", session, patience_s=0)
+        JobStatus(view).write(shown, 0)
 
 
 def test_the_view_leaves_alone_what_belongs_to_others(project: Project) -> None:

@@ -13,12 +13,14 @@ from typing import Any
 import pytest
 from conftest import Command, kill_sessions
 from inside import run_inside
+from simulation import make_session
 from stages import begin_repository, commit_all
 
 from sessionrun.model.errors import SessionrunError
 from sessionrun.model.spec import Export
 from sessionrun.runtime.export_places import settle_exports
-from sessionrun.runtime.exports.job_status import write_jobs
+from sessionrun.runtime.exports.export_file import Shown
+from sessionrun.runtime.exports.job_status import JobStatus
 from sessionrun.runtime.exports.writer import ExportWriter
 from sessionrun.store.files import NotRegular
 from sessionrun.store.outside import hold_file, open_folder
@@ -124,7 +126,10 @@ def test_a_link_that_is_there_at_launch_is_followed_once(matrix: Command, victim
 
 
 TASK = {"id": "a", "outcome": None, "status": "pending", "phase": None, "reason": None}
-STATUS = {"session_id": "x", "ended_at": None, "tasks": [TASK]}
+
+
+def show(session: Path) -> Shown:
+    return Shown(SessionDir(session), make_session([]), {"session_id": "x", "ended_at": None, "tasks": [TASK]})
 
 
 @pytest.fixture
@@ -135,7 +140,7 @@ def jobs(own_place: Path) -> tuple[Path, Export]:
     (folder / "a.md").touch()
     path = folder / "_jobstatus.json"
     (export,) = settle_exports([Export("job-status", {"path": str(path), "jobs": {"a": ["a"]}})])
-    write_jobs(export, STATUS, "now", own_place / "session-x", claim=True)
+    JobStatus(export).write(show(own_place / "session-x"), claim=True)
     assert json.loads(path.read_text())[0]["status"] == "pending_work"
     return path, export
 
@@ -157,7 +162,7 @@ def test_a_status_file_or_its_lock_that_is_planted(
         place.mkdir()
     before = path.lstat()
     with pytest.raises((SessionrunError, OSError)):
-        write_jobs(export, STATUS, "later", path.parent, claim=True, patience_s=0)
+        JobStatus(export).write(show(path.parent), 0, claim=True)
     assert victim.read_text() == PRECIOUS
     assert path.lstat() == before
 

@@ -7,7 +7,6 @@ supervisor's journal has it: `drop` says so, and only then the scheduler forgets
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import field
 
 from sessionrun.cluster.messages import Message
 from sessionrun.model.frozen import frozen
@@ -22,23 +21,6 @@ class Opened:
 
 
 @frozen
-class NodeSeen:
-    """A node as the scheduler shows it.
-
-    `walls` says of which it cannot build why (`Sandbox.needs`).
-    `silent_s`: how long there had been no contact when it was shown (seconds), or None.
-    """
-
-    node_id: str
-    name: str
-    slots: int
-    lives: bool
-    version: str
-    walls: Mapping[str, str] = field(default_factory=dict)
-    silent_s: float | None = None
-
-
-@frozen
 class News:
     """What a reply brought: jobs that have begun, ends, jobs that are dead, and chunks of output."""
 
@@ -49,12 +31,15 @@ class News:
 
 
 class Head:
-    """One life of a session's supervisor; `gen` counts these lives, `opened` is what its journal has open."""
+    """One life of a session's supervisor; `gen` counts these lives, `opened` is what its journal has open.
+
+    `nodes` are the nodes by their ids, as the scheduler showed them last: see `records.Node.show`.
+    """
 
     def __init__(self, session: str, gen: int, opened: Mapping[str, Opened]) -> None:
         self.epoch: str | None = None
         self.superseded = False
-        self.nodes: dict[str, NodeSeen] = {}
+        self.nodes: dict[str, Message] = {}
         self.opened = dict(opened)
         self._session = session
         self._gen = gen
@@ -143,9 +128,7 @@ class Head:
         if reply["state"] == "stale":
             return News()
         self._has_taken(call)
-        for about in reply["nodes"] or ():
-            seen = (about["id"], about["name"], about["slots"], about["lives"], about["version"])
-            self.nodes[about["id"]] = NodeSeen(*seen, about["walls"], about["silent_s"])
+        self.nodes |= {seen["id"]: seen for seen in reply["nodes"] or ()}
         return News(*(tuple(reply[name]) for name in ("begun", "ends", "dead", "out")))
 
     def _has_taken(self, call: Message) -> None:

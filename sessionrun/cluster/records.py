@@ -77,8 +77,8 @@ class Node:
     def show(self, now: float, lease: float) -> Message:
         """The node as sessions and people see it.
 
-        `used` are its slots in use, by all sessions; `lease_s` is what is left of its lease, and `silent_s` how
-        long there has been no contact (seconds, or None).
+        `used` are its slots in use, by all sessions; `walls` says of which it cannot build why (`Sandbox.needs`).
+        `lease_s` is what is left of its lease, `silent_s` how long there has been no contact (seconds, or None).
         """
         used = sum(permit.state in ("offered", "delivered") for permit in self.permits.values())
         left_s = round(self.until - now, 1)

@@ -143,6 +143,7 @@ def test_all_writes_in_the_middle(role: str) -> None:
 REFUSED = (
     "daemon:sync:1:EIO",
     "root:spawn:1:EAGAIN",
+    "keeper:create:1:EIO:*/keeper.lock",
     "keeper:write:2:ENOSPC",
     "keeper:spawn:2:EAGAIN",
     "supervisor:write:3:EDQUOT",

@@ -11,7 +11,7 @@ import time
 from collections.abc import Callable, Collection, Iterable
 from typing import Any
 
-from sessionrun.cluster.head import NodeSeen
+from sessionrun.cluster.messages import Message
 from sessionrun.cluster.timers import lease_of
 from sessionrun.model.times import format_time
 from sessionrun.store.files import replace_file
@@ -29,13 +29,13 @@ class Contact:
         self._written: list[dict[str, Any]] | None = None
         self._heard_at = time.time()
 
-    def see(self, nodes: Iterable[NodeSeen], epoch: str) -> None:
+    def see(self, nodes: Iterable[Message], epoch: str) -> None:
         """The nodes as the scheduler shows them now."""
         now = time.time()
         self._silent = {
-            seen.node_id: _describe(seen.node_id, now - seen.silent_s, epoch)
+            seen["id"]: _describe(seen["id"], now - seen["silent_s"], epoch)
             for seen in nodes
-            if seen.silent_s is not None
+            if seen["silent_s"] is not None
         }
 
     def heard(self, busy: Collection[str]) -> None:

@@ -12,7 +12,7 @@ from contextlib import ExitStack
 from typing import Any, Final
 
 from sessionrun import __version__
-from sessionrun.cluster.head import Head, News, NodeSeen, Opened
+from sessionrun.cluster.head import Head, News, Opened
 from sessionrun.cluster.messages import KILL, TERM, Message, key_of
 from sessionrun.cluster.placement import Placement
 from sessionrun.model.cluster import Cluster, SlotsOffered
@@ -109,7 +109,7 @@ class DaskExecutor:
         with self._carrier.lock:
             epoch, nodes = self._carrier.head.epoch or "", self._carrier.head.nodes
             needs = sandbox.needs if sandbox is not None else ()
-            unfit = [seen.node_id for seen in nodes.values() if needs and not seen.walls.keys().isdisjoint(needs)]
+            unfit = [node for node, seen in nodes.items() if needs and not seen["walls"].keys().isdisjoint(needs)]
         if node is None or not self._has_worktree(key):
             node = self._placement.choose(frozenset(unfit)) or self._placement.choose() or "none"
         self._placement.take(node)
@@ -164,7 +164,7 @@ class DaskExecutor:
         name = self._name(key)
         with self._carrier.lock:
             head = self._carrier.head
-            is_gone = at.node in head.nodes and not head.nodes[at.node].lives
+            is_gone = at.node in head.nodes and not head.nodes[at.node]["lives"]
             head.submit(name, at, order, waits=waits)
         if waits:
             self._waiting[name] = key, at.node
@@ -174,7 +174,7 @@ class DaskExecutor:
     def _begin_where_gone(self) -> list[Notice]:
         """The time runs of jobs that wait for a node that is gone: as if they had their turn, which they print."""
         with self._carrier.lock:
-            gone = {seen.node_id for seen in self._carrier.head.nodes.values() if not seen.lives}
+            gone = {node for node, seen in self._carrier.head.nodes.items() if not seen["lives"]}
         begun = [(name, key) for name, (key, node) in self._waiting.items() if node in gone]
         for name, key in begun:
             del self._waiting[name]
@@ -223,19 +223,22 @@ class DaskExecutor:
         """What the nodes that can be used offer now, if that has changed."""
         with self._carrier.lock:
             nodes = [*self._carrier.head.nodes.values()]
-        self._placement.set_nodes({seen.node_id: seen.slots for seen in nodes if _is_usable(seen)})
-        notices: list[Notice] = [*self._hold_unfit([seen for seen in nodes if _is_usable(seen)])]
+        usable = [seen for seen in nodes if _is_usable(seen)]
+        self._placement.set_nodes({seen["id"]: seen["slots"] for seen in usable})
+        notices: list[Notice] = [*self._hold_unfit(usable)]
         offered = SlotsOffered(self._placement.total, self._placement.count)
         if offered != self._offered:
             self._offered = offered
             notices.append(offered)
         return notices
 
-    def _hold_unfit(self, usable: Sequence[NodeSeen]) -> Iterator[HoldPlaced]:
+    def _hold_unfit(self, usable: Sequence[Message]) -> Iterator[HoldPlaced]:
         """Let tasks wait whose walls no node can build, for as long as that is so."""
-        missing = {name for seen in usable[:1] for name in seen.walls if all(name in one.walls for one in usable)}
+        missing = {
+            name for seen in usable[:1] for name in seen["walls"] if all(name in one["walls"] for one in usable)
+        }
         for name in sorted(missing - self._unfit):
-            why = f"no node of the cluster can build its walls: {usable[0].name}: {usable[0].walls[name]}"
+            why = f"no node of the cluster can build its walls: {usable[0]['name']}: {usable[0]['walls'][name]}"
             yield HoldPlaced(f"{WALLS_PREFIX}{name}", why)
         for name in sorted(self._unfit - missing) if usable else ():
             yield HoldPlaced(f"{WALLS_PREFIX}{name}", "a node has come that can build its walls", self._clock())
@@ -293,7 +296,7 @@ class DaskExecutor:
         with self._carrier.lock:
             at = self._carrier.head.opened.get(job)
             seen = self._carrier.head.nodes.get(at.node) if at is not None else None
-        return seen.name if seen is not None else at.node if at is not None else "unknown"
+        return str(seen["name"]) if seen is not None else at.node if at is not None else "unknown"
 
     def settle(self) -> None:
         """See `Executor.settle`: the scheduler may forget the jobs whose ends were told."""
@@ -315,6 +318,6 @@ class DaskExecutor:
         self._local.close()
 
 
-def _is_usable(seen: NodeSeen) -> bool:
+def _is_usable(seen: Message) -> bool:
     """Whether jobs may go there: it lives, has slots, and has our own version of the programs."""
-    return seen.lives and seen.slots > 0 and seen.version == __version__
+    return bool(seen["lives"] and seen["slots"] > 0 and seen["version"] == __version__)

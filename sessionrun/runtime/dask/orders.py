@@ -25,6 +25,7 @@ from sessionrun.model.spec import Job
 from sessionrun.model.upstreams import is_commit
 from sessionrun.runtime.dask.placing import PLACED, find_replica, place_request
 from sessionrun.runtime.executors.orders import describe_job
+from sessionrun.runtime.keeper.command import PACKAGE_ROOT
 from sessionrun.store.files import open_regular, read_regular
 from sessionrun.store.jobfiles import REQUEST, load_request
 from sessionrun.store.session import SessionDir
@@ -51,8 +52,6 @@ from sessionrun.workspaces.rescue_names import FOLDER as RESCUE
 
 MAX_BYTES: Final = 32 * 1024 * 1024
 """Most that the files of one order may have together, but for objects of the repository."""
-
-_PACKAGE: Final = str(Path(__file__).resolve().parents[3])
 
 
 def make_order(session: SessionDir, job: Job, repository: Repository | None = None) -> Message:
@@ -96,7 +95,7 @@ def make_order(session: SessionDir, job: Job, repository: Repository | None = No
         "stderr": _name(root, job.stderr),
         "session": root,
         "python": sys.executable,
-        "package": _PACKAGE,
+        "package": PACKAGE_ROOT,
         "files": files,
         "folders": sorted(folders),
         "folder": _name(root, folder),

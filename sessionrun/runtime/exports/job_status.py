@@ -36,8 +36,7 @@ class JobStatus(ExportFile):
     def parts(self, shown: Shown, *, durable: bool, failed: bool) -> Iterator[tuple[str, Callable[[], None]]]:
         """See `ExportFile`.  A session goes on although another process never gives back the file's lock."""
         patience_s = _LAST_PATIENCE_S if shown.status["ended_at"] is not None else 0 if failed else _PATIENCE_S
-        write = partial(write_jobs, self.export, shown.status, _now(), shown.session.path, patience_s=patience_s)
-        yield f"{find_place(self.export, 'path')} is not written", write
+        yield f"{find_place(self.export, 'path')} is not written", partial(self.write, shown, patience_s)
 
     def carry_others(self, tasks: Sequence[TaskSpec]) -> Export:
         """The export of a session that runs only these tasks: of all other job files it says nothing."""
@@ -49,51 +48,38 @@ class JobStatus(ExportFile):
     def claim(self, shown: Shown) -> None:
         """See `ExportFile`."""
         try:
-            write_jobs(self.export, shown.status, _now(), shown.session.path, claim=True)
+            self.write(shown, claim=True)
         except OSError as error:
             raise StoreError(f"cannot write {self.export.settings['path']}: {error.strerror}") from error
 
+    def write(self, shown: Shown, patience_s: float = CLAIM_PATIENCE_S, *, claim: bool = False) -> None:
+        """Bring the entries of the session's job files up to date.
 
-def write_jobs(
-    export: Export,
-    status: Mapping[str, Any],
-    now: str,
-    session: Path,
-    *,
-    claim: bool = False,
-    patience_s: float = CLAIM_PATIENCE_S,
-) -> None:
-    """Bring the entries of a session's job files up to date.
+        With `claim` they become its own, unless a living session runs one of the job files.
 
-    Args:
-        export: where the file is and which tasks each job file is.
-        status: the object of status.json.
-        now: the time, as the file spells it.
-        session: the session's directory.
-        claim: the session begins: the entries become its own, unless a living session runs one of the job files.
-        patience_s: how long to wait while another process writes the file.
-
-    Raises:
-        InputError: there is something else than a status file in its place, or a job file is being run.
-        SessionrunError: another process holds the file for too long.
-        OSError: it cannot be written.
-    """
-    path = Path(find_place(export, "path"))
-    tasks = {task["id"]: task for task in status["tasks"]}
-    jobs = Path(export.settings["path"]).parent
-    with hold_file(path, timeout_s=patience_s) as folder:
-        old = {entry["id"]: entry for entry in load_entries(path)}
-        new = {job_id: entry for job_id, entry in old.items() if (jobs / f"{job_id}.md").exists()}
-        if claim:
-            _refuse_running(old, export.settings["jobs"], session)
-        for job_id, parts in export.settings["jobs"].items():
-            entry = old.get(job_id, {})
-            if claim or entry.get("session", status["session_id"]) == status["session_id"]:
-                word, error = word_job([tasks[part] for part in parts if part in tasks])
-                new[job_id] = _update(entry, job_id, word, error, now, status["session_id"])
-                new[job_id]["results_dir"] = str(session)
-        if new != old:
-            replace_below(folder, path.name, dump(sorted(new.values(), key=_id)), durable=False)
+        Raises:
+            InputError: there is something else than a status file in its place, or a job file is being run.
+            SessionrunError: another process holds the file for longer than `patience_s`.
+            OSError: it cannot be written.
+        """
+        path, session, asked = Path(find_place(self.export, "path")), shown.session, self.export.settings["jobs"]
+        session_id, now = session.session_id, format_time(time.time()) or ""
+        tasks = {task["id"]: task for task in shown.status["tasks"]}
+        jobs = Path(self.export.settings["path"]).parent
+        with hold_file(path, timeout_s=patience_s) as folder:
+            old = {entry["id"]: entry for entry in load_entries(path)}
+            new = {job_id: entry for job_id, entry in old.items() if (jobs / f"{job_id}.md").exists()}
+            if claim:
+                _refuse_running(old, asked, session.path)
+            for job_id, parts in asked.items():
+                entry = old.get(job_id, {})
+                if claim or entry.get("session", session_id) == session_id:
+                    word, error = word_job([tasks[part] for part in parts if part in tasks])
+                    new[job_id] = _update(entry, job_id, word, error, now, session_id)
+                    new[job_id]["results_dir"] = str(session.path)
+            if new != old:
+                content = dump(sorted(new.values(), key=lambda entry: str(entry["id"])))
+                replace_below(folder, path.name, content, durable=False)
 
 
 def _refuse_running(entries: Mapping[str, Mapping[str, Any]], jobs: Collection[str], session: Path) -> None:
@@ -140,10 +126,6 @@ def load_entries(path: Path) -> list[dict[str, Any]]:
     return entries
 
 
-def _id(entry: Mapping[str, Any]) -> str:
-    return str(entry["id"])
-
-
 def _update(
     entry: Mapping[str, Any], job_id: str, word: str, error: str | None, now: str, session_id: str
 ) -> dict[str, Any]:
@@ -157,7 +139,3 @@ def _update(
         "ran": word in ("pass", "fail", "partial"),
         "session": session_id,
     }
-
-
-def _now() -> str:
-    return format_time(time.time()) or ""

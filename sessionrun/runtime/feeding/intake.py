@@ -8,21 +8,18 @@ from __future__ import annotations
 import json
 import os
 import subprocess
-import sys
 from pathlib import Path
 from typing import Final
 
-import sessionrun
 from sessionrun.model.errors import StoreError
 from sessionrun.model.feeding import FeedSpec
+from sessionrun.runtime.keeper.command import module_command
 from sessionrun.store import programs
 from sessionrun.store.files import read_regular, replace_file, usual_umask
 
 TIMEOUT_S: Final = 300.0
 COUNT: Final = "ingested"
 """In the session's directory: how many follow-ups came into the queue."""
-
-_CODE: Final = "import sys; sys.path[0] = sys.argv.pop(1); from sessionrun.__main__ import main; sys.exit(main())"
 
 
 class Intake:
@@ -48,12 +45,9 @@ class Intake:
             return 0
         words = ["ingest", "--json", "--max", str(left), "--backend", self._asked.backend]
         words += ["--group", self._asked.group] if self._asked.group is not None else []
-        package_root = str(Path(sessionrun.__file__).absolute().parents[1])
-        argv = [sys.executable, "-c", _CODE, package_root, *words]
+        argv, top = module_command("sessionrun.__main__", *words), self._asked.top
         try:
-            done = programs.run(
-                argv, cwd=self._asked.top, environ=os.environ, limit_s=TIMEOUT_S, umask=usual_umask()
-            )
+            done = programs.run(argv, cwd=top, environ=os.environ, limit_s=TIMEOUT_S, umask=usual_umask())
         except subprocess.TimeoutExpired:
             raise StoreError(f"follow-ups are not taken in: no end after {TIMEOUT_S:g} s") from None
         if done.returncode != 0:

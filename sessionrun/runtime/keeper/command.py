@@ -17,11 +17,11 @@ EXIT_REFUSED: Final = 78
 
 SUPERVISOR: Final = "sessionrun.runtime.main"
 
-PROGRAM: Final = (
-    "import gc, sys; gc.disable(); "  # until all is imported
-    "sys.path[0] = sys.argv.pop(1); from {} import main; main()"
-)
-"""Given to ``python -c`` with the directory that holds this package: the same code as the launcher's."""
+PACKAGE_ROOT: Final = os.path.abspath(os.path.join(os.path.realpath(__file__), *[os.pardir] * 4))
+"""The directory that holds this package."""
+
+_NO_GC: Final = "import gc; gc.disable(); "
+"""Until all is imported; the program's `main` enables it."""
 
 
 def say(line: object) -> None:
@@ -38,8 +38,13 @@ def root_command(session: str, lock_fd: int, ready_fd: int = -1, program: str = 
     `program` is the module whose `main` its keeper starts: the supervisor, or what a node has in its place.
     """
     here = os.path.dirname(os.path.abspath(__file__))
-    package_root = os.path.dirname(os.path.dirname(os.path.dirname(here)))
     # Elsewhere than on Linux looking at processes needs psutil, which is a site-package.
     isolated = ["-I", "-S"] if sys.platform.startswith("linux") else ["-I"]
     root = [sys.executable, *isolated, os.path.join(here, "__main__.py"), session, str(lock_fd), str(ready_fd)]
-    return [*root, sys.executable, "-c", PROGRAM.format(program), package_root, session]
+    return [*root, *module_command(program, session, begin=_NO_GC)]
+
+
+def module_command(module: str, *words: str, begin: str = "") -> list[str]:
+    """The argument list of a program of ours that is the `main` of a module: the same code as the caller's."""
+    code = f"{begin}import sys; sys.path[0] = sys.argv.pop(1); from {module} import main; sys.exit(main())"
+    return [sys.executable, "-c", code, PACKAGE_ROOT, *words]

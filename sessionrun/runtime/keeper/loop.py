@@ -44,15 +44,20 @@ READY: Final = b"\x01"
 
 def run_keeper(session: Path, codes_fd: int, ready_fd: int, supervisor: list[str]) -> int:
     """Be the keeper of a session until it ends; returns the exit code.  Called in a process of its own."""
+    keeper = None
     try:
         if locks.hold(session / "keeper.lock", timeout_s=LOCK_TIMEOUT_S) is None:
             return EXIT_TAKEN
-        return Keeper(session, codes_fd, SupervisorProcess(supervisor)).run(ready_fd)
+        keeper = Keeper(session, codes_fd, SupervisorProcess(supervisor))
+        return keeper.run(ready_fd)
     except StoreError as error:
         say(error)
         return EXIT_REFUSED
-    except BaseException:
-        sys.excepthook(*sys.exc_info())  # `traceback` costs a fifth of all other imports here
+    except BaseException as error:
+        if keeper is None and isinstance(error, OSError):  # the disk refuses its lock or its ledger
+            say(f"the keeper cannot begin: {error.filename or session}: {error.strerror}")
+        else:
+            sys.excepthook(*sys.exc_info())  # `traceback` costs a fifth of all other imports here
         return 1
 
 

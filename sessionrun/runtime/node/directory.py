@@ -9,7 +9,6 @@ from __future__ import annotations
 import os
 import re
 import subprocess
-import sys
 from collections.abc import Mapping
 from dataclasses import asdict, replace
 from pathlib import Path
@@ -20,6 +19,7 @@ import orjson
 
 from sessionrun.model.errors import InputError
 from sessionrun.model.frozen import frozen
+from sessionrun.runtime.keeper.command import module_command
 from sessionrun.runtime.keeper.lease import NAME as LEASE
 from sessionrun.runtime.keeper.lease import Lease, LeaseFile
 from sessionrun.runtime.node.successor import take_over
@@ -182,13 +182,8 @@ def start_root(site: NodeSite) -> str | None:
 
     By a process of its own: the caller may have threads, and a process that has them must not fork.
     """
-    package_root = Path(__file__).resolve().parents[3]
-    words = (
-        f"import sys; sys.path[0] = {str(package_root)!r}; from sessionrun.runtime.node.start import main; main()"
-    )
-    done = subprocess.run(
-        [sys.executable, "-c", words, str(site.path)], stdin=subprocess.DEVNULL, capture_output=True, text=True
-    )
+    argv = module_command("sessionrun.runtime.node.start", str(site.path))
+    done = subprocess.run(argv, stdin=subprocess.DEVNULL, capture_output=True, text=True)
     if done.returncode == 0:
         return None
     return (done.stderr.strip().splitlines() or ["it printed nothing"])[-1]

@@ -15,7 +15,7 @@ from pathlib import Path
 from typing import Final
 
 from sessionrun.model.errors import SessionrunError
-from sessionrun.runtime.keeper.command import say
+from sessionrun.runtime.keeper.command import module_command, say
 from sessionrun.runtime.node.spool import SpooledJob
 
 LOOK_S: Final = 0.2
@@ -54,9 +54,7 @@ class Rescues:
             self._start(self._job)
 
     def _start(self, job: SpooledJob) -> None:
-        package = str(Path(__file__).resolve().parents[3])
-        words = f"import sys; sys.path[0] = {package!r}; from sessionrun.runtime.node.rescues import main; main()"
-        argv = [sys.executable, "-c", words, str(job.folder / str(job.rescue)), str(job.scratch)]
+        argv = module_command(__name__, str(job.folder / str(job.rescue)), str(job.scratch))
         try:
             self._process = subprocess.Popen(argv, stdin=subprocess.DEVNULL)
         except OSError as error:

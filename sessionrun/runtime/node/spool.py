@@ -30,6 +30,7 @@ from sessionrun.model.events import JobLost
 from sessionrun.runtime.executors.orders import describe_end, read_job
 from sessionrun.runtime.executors.protocol import Exit
 from sessionrun.runtime.jobs.logins import LOGINS
+from sessionrun.runtime.keeper.command import PACKAGE_ROOT
 from sessionrun.runtime.keeper.wire import JobOrder
 from sessionrun.store.files import make_directories, make_directory, open_regular, read_regular
 from sessionrun.walls.groups import GROUPS
@@ -53,8 +54,6 @@ LEASE_WORDS: Final = "its node had no contact with the cluster for longer than i
 
 MAX_GONE: Final = 1000
 """So many folders may wait for their removal."""
-
-_PACKAGE: Final = str(Path(__file__).resolve().parents[3])
 
 
 class SpooledJob:
@@ -273,7 +272,7 @@ class Spool:
             if word == python:
                 return sys.executable
             if word.startswith(order["package"] + os.sep):
-                word = _PACKAGE + word[len(order["package"]) :]
+                word = PACKAGE_ROOT + word[len(order["package"]) :]
             return self._move(word, order, folder)
 
         if order["cwd"].startswith(NODE_TOKEN):

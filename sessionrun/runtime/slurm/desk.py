@@ -73,7 +73,6 @@ class Desk:
         self._complaint: str | None = None
         self._answering: frozenset[str] = frozenset()
         self.open: dict[JobKey, OpenJob] = {}
-        make_directories(self._news, 0o700)
 
     # --- what comes in ---
 
@@ -121,6 +120,7 @@ class Desk:
         return []
 
     def _write_batch(self, batch: str, jobs: Sequence[Job]) -> None:
+        make_directories(self._news, 0o700)
         root = self._session.path
         folders = [str(self._session.make_job_path(job.key).relative_to(root)) for job in jobs]
         orders = [{**describe_job(job), "folder": folder} for job, folder in zip(jobs, folders, strict=True)]

@@ -5,7 +5,6 @@ from __future__ import annotations
 import os
 import re
 import shutil
-import subprocess
 import uuid
 from collections.abc import Iterable, Mapping
 from dataclasses import replace
@@ -198,6 +197,8 @@ def _lacks_program(command: str) -> bool:
     word = command.split(maxsplit=1)[0] if command.split() else ""
     if re.fullmatch(r"[\w.+-]+", word) is None or shutil.which(word) is not None:
         return False
+    import subprocess  # most words are on PATH: a launch should not wait for its import
+
     return subprocess.run(["/bin/sh", "-c", 'command -v -- "$1"', "sh", word], capture_output=True).returncode != 0
 
 

@@ -30,11 +30,12 @@ from test_silence import AGENT as LINGERING
 
 import sessionrun as package
 from sessionrun.client.cluster.address import open_cluster
-from sessionrun.client.cluster.certs import make_certs
+from sessionrun.client.cluster.certs import ensure_certs, make_certs
 from sessionrun.client.cluster.machines import head_command, make_unit
 from sessionrun.model.errors import InputError
 from sessionrun.model.times import parse_time
 from sessionrun.runtime.node.directory import load_site
+from sessionrun.store.locks import hold
 from sessionrun.workspaces.companions import MAX_BYTES
 
 pytestmark = pytest.mark.skipif(not sys.platform.startswith("linux"), reason="looks into /proc")
@@ -156,6 +157,24 @@ def test_certificates_pass_the_checks_of_the_strictest_python(own_place: Path) -
             end.do_handshake()
     ends[1].do_handshake()
     assert ends[0].version() == ends[1].version() is not None
+
+
+def test_who_looks_while_certificates_are_made_waits_for_all_of_them(own_place: Path) -> None:
+    """A head and a node that start at once, in one home."""
+    folder, seen = own_place / "certs", list[tuple[str, ...]]()
+    made = make_certs(own_place / "others")
+    folder.mkdir()
+    lock_fd = hold(folder / "lock", timeout_s=0.0)
+    assert lock_fd is not None
+    shutil.copy(made[0], folder)
+    node = threading.Thread(target=lambda: seen.append(ensure_certs({"SESSIONRUN_CERTS": str(folder)})))
+    node.start()
+    node.join(0.3)
+    for path in made[1:]:
+        shutil.copy(path, folder)
+    os.close(lock_fd)
+    node.join()
+    assert seen == [tuple(str(folder / path.name) for path in made)]
 
 
 def test_certificates_that_cannot_be_loaded_are_refused(own_place: Path) -> None:

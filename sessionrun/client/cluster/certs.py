@@ -44,8 +44,8 @@ def ensure_certs(environ: Mapping[str, str]) -> tuple[str, str, str]:
         InputError: as `make_certs` and `find_certs`.
     """
     folder = find_certs_dir(environ)
-    if not any(os.path.lexists(folder / name) for name in NAMES):
-        with _alone(folder):  # a head and a node may start at once
+    if not all(os.path.lexists(folder / name) for name in NAMES):
+        with _alone(folder):  # a head and a node may start at once: the other may have written some of them by now
             if not any(os.path.lexists(folder / name) for name in NAMES):
                 _write(folder)
     return find_certs(environ)

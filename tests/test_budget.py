@@ -408,7 +408,8 @@ def test_a_budget_that_cannot_see_is_warned_of(paid: Command) -> None:
     warnings = [line for line in done.stderr.splitlines() if "budget" in line]
     assert len(warnings) == 2
     assert "may not see what codex costs (no price for codex:default)" in warnings[0]
-    assert "cannot see what mine costs" in warnings[1]
+    rest = "its output is only text; the cost of its one task comes on top of the budget"
+    assert warnings[1].endswith(f"cannot see what mine costs: {rest}")
     assert "budget" not in paid("--dry-run", stdin=json.dumps(tasks)).stderr
 
 

@@ -68,7 +68,8 @@ def test_a_whole_session(sessionrun: Command) -> None:
     assert record["tasks"][2]["started_at"] is None
     assert_nothing_left(session_id)
     again = sessionrun("cancel", session_id)
-    assert again.returncode == 0
+    assert (again.returncode, again.stdout) == (0, f"Session: {session_id}: 3 cancelled, 1 had ended before\n")
+    assert list((sessionrun.directory(session_id) / "requests").iterdir()) == []
     assert sessionrun.status(session_id) == {**record, "tasks": record["tasks"]}
     assert sessionrun("wait", session_id).returncode == 1
 
@@ -106,42 +107,35 @@ def test_a_task_that_waits(sessionrun: Command) -> None:
     assert outcomes == ["succeeded", "cancelled", "skipped", "succeeded"]
 
 
-def test_what_has_ended_stays_as_it_is(sessionrun: Command) -> None:
-    session_id = sessionrun.start({"prompts": ["true", "exit 7"]})
-    before = sessionrun.wait(session_id)
-    done = sessionrun("cancel", session_id)
-    assert (done.returncode, done.stdout) == (0, f"Session: {session_id}: 2 had ended before\n")
-    assert sessionrun.status(session_id) == {**before, "schema_version": 2}
-    assert list((sessionrun.directory(session_id) / "requests").iterdir()) == []
-
-
-def test_an_agent_that_ignores_term(sessionrun: Command) -> None:
-    session_id = sessionrun.start({"prompts": [STUBBORN]}, *use_grace(sessionrun))
+def test_an_agent_that_ignores_term_and_a_child_in_a_session_of_its_own(sessionrun: Command) -> None:
+    session_id = sessionrun.start({"prompts": [STUBBORN, RUNAWAY]}, *use_grace(sessionrun))
+    runaway = sessionrun.cwd / "runaway"
+    pid = int(eventually(lambda: runaway.exists() and runaway.read_text().strip()))
+    assert os.getsid(pid) == pid
     eventually((sessionrun.cwd / "stubborn").exists)
-    done = sessionrun("cancel", session_id)
-    assert done.returncode == 0
+    assert sessionrun("cancel", session_id).returncode == 0
     task = sessionrun.status(session_id)["tasks"][0]
     assert (task["outcome"], task["signal"], task["exit_code"]) == ("cancelled", 9, None)
     assert_nothing_left(session_id)
 
 
-def test_a_child_in_a_session_of_its_own(sessionrun: Command) -> None:
-    session_id = sessionrun.start({"prompts": [RUNAWAY]}, *use_grace(sessionrun))
-    runaway = sessionrun.cwd / "runaway"
-    pid = int(eventually(lambda: runaway.exists() and runaway.read_text().strip()))
-    assert os.getsid(pid) == pid
-    assert sessionrun("cancel", session_id).returncode == 0
-    assert_nothing_left(session_id)
-
-
-def test_only_asking(sessionrun: Command) -> None:
+def test_only_asking_and_then_no_grace(sessionrun: Command) -> None:
     session_id = sessionrun.start({"prompts": [STUBBORN]}, *use_grace(sessionrun, 600))
     eventually((sessionrun.cwd / "stubborn").exists)
     done = sessionrun("cancel", session_id, "--timeout", "0")
     assert (done.returncode, done.stdout) == (0, f"Session: {session_id}: 1 still stopping\n")
     assert sessionrun("cancel", session_id, "--timeout", "0.01").returncode == 124
-    assert sessionrun("cancel", session_id, "--now").returncode == 0
-    assert sessionrun.wait(session_id)["status"] == "cancelled"
+    assert sessionrun("cancel", session_id, "1", "--now").returncode == 0
+    view = sessionrun.wait(session_id)
+    assert (view["status"], view["tasks"][0]["signal"]) == ("cancelled", signal.SIGKILL)
+    assert list((sessionrun.directory(session_id) / "requests").iterdir()) == []
+
+
+def test_no_grace_at_once(sessionrun: Command) -> None:
+    session_id = sessionrun.start({"prompts": [STUBBORN]}, *use_grace(sessionrun, 600))
+    eventually((sessionrun.cwd / "stubborn").exists)
+    assert sessionrun("cancel", session_id, "--now").stdout == f"Session: {session_id}: 1 cancelled\n"
+    assert sessionrun.status(session_id)["tasks"][0]["signal"] == signal.SIGKILL
 
 
 def test_many_cancels_at_once(sessionrun: Command) -> None:

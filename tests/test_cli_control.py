@@ -1,9 +1,8 @@
-"""What can be asked of a session: `retry`, `hold`, `release`, `cancel --now`; with real processes."""
+"""What can be asked of a session: `retry`, `hold`, `release`; with real processes."""
 
 from __future__ import annotations
 
 import json
-import signal
 import subprocess
 from pathlib import Path
 from typing import Any
@@ -18,21 +17,6 @@ from sessionrun.model.errors import StoreError
 from sessionrun.store.session import SessionDir
 
 WAITS = "while ! [ -e go ]; do sleep 0.05; done"
-STUBBORN = "trap '' TERM INT HUP; echo $$ >stubborn; while :; do sleep 1; done"
-PATIENT = """
-[agents.patient]
-argv = ["sh", "{prompt_file}"]
-stdin = "none"
-stop_grace_s = 60
-"""
-
-
-def needs_resume(sessionrun: Command) -> None:
-    """Skip where this version cannot start the processes of a session again."""
-    from sessionrun.runtime import launch
-
-    if "cannot be resumed yet" in Path(launch.__file__).read_text():
-        pytest.skip("sessions cannot be resumed yet")
 
 
 def outcomes(view: dict[str, Any]) -> dict[str, Any]:
@@ -47,33 +31,6 @@ def task_of(view: dict[str, Any], name: str) -> dict[str, Any]:
 
 def requests_of(sessionrun: Command, session_id: str) -> list[Path]:
     return list((sessionrun.directory(session_id) / "requests").iterdir())
-
-
-# --- cancel ---
-
-
-def start_stubborn(sessionrun: Command) -> str:
-    (sessionrun.cwd / "sessionrun.toml").write_text(PATIENT)
-    session_id = sessionrun.start({"prompts": [STUBBORN]}, "--agent", "patient")
-    eventually((sessionrun.cwd / "stubborn").exists)
-    return session_id
-
-
-def test_cancel_now_gives_no_grace(sessionrun: Command) -> None:
-    session_id = start_stubborn(sessionrun)
-    assert sessionrun("cancel", session_id, "--now", "--timeout", "60").returncode == 0
-    task = sessionrun.status(session_id)["tasks"][0]
-    assert (task["outcome"], task["signal"]) == ("cancelled", signal.SIGKILL)
-    assert sessionrun("cancel", session_id, "--now").stdout == f"Session: {session_id}: 1 cancelled\n"
-
-
-def test_cancel_now_hastens_a_cancel(sessionrun: Command) -> None:
-    session_id = start_stubborn(sessionrun)
-    assert sessionrun("cancel", session_id, "--timeout", "0.2").returncode == 124
-    assert sessionrun.status(session_id)["tasks"][0]["status"] == "running"
-    assert sessionrun("cancel", session_id, "1", "--now", "--timeout", "60").returncode == 0
-    assert sessionrun.wait(session_id)["tasks"][0]["signal"] == signal.SIGKILL
-    assert requests_of(sessionrun, session_id) == []
 
 
 # --- retry ---
@@ -164,7 +121,6 @@ def test_retry_of_cancelled_tasks_by_name(sessionrun: Command) -> None:
 
 
 def test_retry_of_a_session_that_has_ended(sessionrun: Command) -> None:
-    needs_resume(sessionrun)
     session_id = start_and_fail(sessionrun)
     (sessionrun.cwd / "go").touch()
     first = sessionrun.wait(session_id)
@@ -181,7 +137,6 @@ def test_retry_of_a_session_that_has_ended(sessionrun: Command) -> None:
 @pytest.mark.slow
 def test_many_retries_of_a_session_that_ends_are_all_heard(sessionrun: Command) -> None:
     """Asked for again and again just as the session ends, each retry is one more attempt."""
-    needs_resume(sessionrun)
     session_id = sessionrun.start({"prompts": ["exit 3"]})
     for attempt in range(2, 12):
         sessionrun.until(session_id, lambda view: view["completed"] == 1)
@@ -193,7 +148,6 @@ def test_many_retries_of_a_session_that_ends_are_all_heard(sessionrun: Command) 
 @pytest.mark.slow
 def test_many_retries_at_once(sessionrun: Command) -> None:
     """One starts the session again, all are heard; those that come before the end mean the same attempt."""
-    needs_resume(sessionrun)
     session_id = sessionrun.start({"prompts": ["exit 3"]})
     sessionrun.wait(session_id)
     asking = [sessionrun.popen("retry", session_id, stdout=subprocess.DEVNULL) for _ in range(8)]

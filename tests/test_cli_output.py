@@ -80,7 +80,7 @@ def test_what_is_no_file_has_no_output(tmp_path: Path) -> None:
     os.mkfifo(tmp_path / "fifo")
     (tmp_path / "folder").mkdir()
     for name in ("link", "fifo", "folder", "missing"):
-        assert list(iterate_chunks(tmp_path / name)) == []
+        assert list(iterate_chunks(tmp_path / name)) == list(iterate_tail(tmp_path / name, None)) == []
         assert find_tail(tmp_path / name, 5) == 0
 
 
@@ -160,19 +160,6 @@ def test_a_terminal_gets_nothing_that_steers_it(sessionrun: Command, verb: str) 
     assert "clip \\x1b]52;c;QUFB\\x07 c1 \\x9b31m" in shown
     assert "bad \\xff\\xfe\\xc3" in shown
     assert "crlf\r\nlast" in shown.replace("\r\r", "\r")
-
-
-def test_a_link_in_an_outputs_place_is_not_followed(sessionrun: Command) -> None:
-    plan = {"prompts": [{"id": "a", "prompt": "rm $OUT; ln -s /etc/passwd $OUT"}, {"id": "b", "prompt": "echo b"}]}
-    session_id = sessionrun.start(plan)
-    sessionrun.wait(session_id)
-    output = sessionrun.directory(session_id) / "task-a.txt"
-    output.unlink()
-    output.symlink_to("/etc/passwd")
-    done = sessionrun("results", session_id)
-    assert done.returncode == 0
-    assert "root:" not in done.stdout
-    assert done.stdout.endswith("\nb\n")
 
 
 # --- logs ---
@@ -341,7 +328,7 @@ def big(sessionrun: Command) -> str:
 
 @pytest.mark.slow
 def test_big_outputs_take_little_memory(sessionrun: Command, big: str) -> None:
-    for words in (["results", big], ["results", big, "--json"]):
+    for words in (["results", big], ["results", big, "--json"], ["logs", big]):
         code, memory, read = measure(sessionrun, *words)
         assert code == 0
         assert memory < 64 * 1024 * 1024, words
@@ -350,13 +337,6 @@ def test_big_outputs_take_little_memory(sessionrun: Command, big: str) -> None:
         code, memory, read = measure(sessionrun, *words)
         assert code == 0
         assert read < BIG_BYTES / 2, words
-
-
-@pytest.mark.slow
-def test_big_logs_take_little_memory(sessionrun: Command, big: str) -> None:
-    code, memory, _ = measure(sessionrun, "logs", big)
-    assert code == 0
-    assert memory < 64 * 1024 * 1024
 
 
 @pytest.mark.slow

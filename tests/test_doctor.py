@@ -20,7 +20,7 @@ from conftest import Command, eventually, mount_disk, slow
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from test_cli_worktrees import Project
-from test_removal import finish, interrupt, project, reseal
+from test_removal import STRAYS, finish, interrupt, project, read_stray, reseal
 
 from sessionrun.client.doctor import environment
 from sessionrun.client.doctor.checks import (
@@ -381,8 +381,8 @@ def test_a_session_that_nobody_runs(sessionrun: Command, dead: SessionDir) -> No
 
 
 def test_processes_of_a_dead_session_are_named_and_not_touched(sessionrun: Command) -> None:
-    session_id, pid = interrupt(sessionrun, "setsid sh -c 'echo $$ >away; exec sleep 600' & exec env -i sleep 600")
-    away = int(eventually(lambda: (sessionrun.cwd / "away").exists() and (sessionrun.cwd / "away").read_text()))
+    session_id, pid = interrupt(sessionrun, STRAYS)
+    away = read_stray(sessionrun)
     told = json.loads(sessionrun("doctor", session_id, "--fix", "--json").stdout)
     (record,) = [one for one in told["findings"] if one["check"] == "processes"]
     assert f"kill -TERM {' '.join(sorted([str(pid), str(away)]))}" in record["plan"]

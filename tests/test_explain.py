@@ -34,10 +34,6 @@ def causes(told: dict[str, Any]) -> dict[str, str]:
     return {task["id"]: task["cause"] for task in told["tasks"]}
 
 
-def kill_session(sessionrun: Command, session_id: str) -> None:
-    sessionrun.kill_chain(session_id)
-
-
 def test_who_waits_for_a_slot_and_who_has_it(sessionrun: Command) -> None:
     prompts = [{"id": name, "prompt": "sleep 600"} for name in "abcd"]
     session_id = sessionrun.start({"max_parallel": 2, "prompts": prompts})
@@ -182,7 +178,7 @@ def test_a_session_that_nobody_runs(sessionrun: Command) -> None:
     session_id = sessionrun.start(plan)
     view = sessionrun.until(session_id, lambda view: view["running"] == 2)
     lives, dies = (view["tasks"][number]["pid"] for number in (0, 1))
-    kill_session(sessionrun, session_id)
+    sessionrun.kill_chain(session_id)
     os.killpg(dies, signal.SIGKILL)
     sessionrun.until(session_id, lambda view: view["running"] == 1)
     told = explain(sessionrun, session_id)
@@ -217,7 +213,7 @@ def test_what_the_ledger_says_of_a_job_without_an_end(sessionrun: Command) -> No
 
     session_id = sessionrun.start({"prompts": [{"id": "a", "prompt": "sleep 600"}]})
     sessionrun.until(session_id, lambda view: view["running"] == 1)
-    kill_session(sessionrun, session_id)
+    sessionrun.kill_chain(session_id)
     session = SessionDir(sessionrun.directory(session_id))
     for records, said in LEDGERS:
         session.ledger_path.unlink()

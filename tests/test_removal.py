@@ -7,14 +7,12 @@ import os
 import signal
 import subprocess
 import uuid
-from collections.abc import Iterator
-from functools import partial
 from pathlib import Path
 from typing import Any
 
 import pytest
-from conftest import Command, eventually, kill_sessions
-from test_cli_worktrees import Project
+from conftest import Command, eventually
+from test_cli_worktrees import Project, project
 
 from sessionrun.client.cleaning.clean import find_candidates
 from sessionrun.client.cleaning.removal import Candidate, choose, find_trash, remove_sessions
@@ -23,24 +21,17 @@ from sessionrun.store import index
 from sessionrun.store.caches import SEAL_KEY, seal
 from sessionrun.store.session import SessionDir
 
+__all__ = ["project"]
+
 DAY_S = 86400.0
+STRAYS = "setsid sh -c 'echo $$ >away; exec sleep 600' & exec env -i sleep 600"
+"""A task of two processes: one in a group of its own, with its job's marker, and one in its group, without."""
 
 
-@pytest.fixture
-def project(own_place: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Project]:
-    """A repository with one commit."""
-    repository = own_place / "repo"
-    repository.mkdir()
-    project = Project(repository, own_place / "results")
-    monkeypatch.setenv("SESSIONRUN_RESULTS_DIR", str(project.results))
-    project.git("init", "-q", "-b", "main")
-    for words in (("user.name", "Somebody"), ("user.email", "somebody@example.org")):
-        project.git("config", *words)
-    (repository / "README").write_text("read\n")
-    project.git("add", ".")
-    project.git("commit", "-q", "-m", "begin")
-    yield project
-    kill_sessions(project.results)
+def read_stray(sessionrun: Command) -> int:
+    """The pid of the process of `STRAYS` that left the group."""
+    away = sessionrun.cwd / "away"
+    return int(eventually(lambda: away.exists() and away.read_text()))
 
 
 def finish(sessionrun: Command, plan: object = None) -> str:
@@ -227,33 +218,18 @@ def test_an_ended_session_of_which_a_process_lives_stays(sessionrun: Command, na
 
 
 def test_an_interrupted_session_stays_unless_it_is_meant(sessionrun: Command) -> None:
-    session_id, pid = interrupt(sessionrun)
+    """A process without the marker is known by the ledger, one that left its group by its marker."""
+    session_id, pid = interrupt(sessionrun, STRAYS)
+    away = read_stray(sessionrun)
     assert sessionrun("clean", "--older-than", "0").stdout == "Nothing to clean.\n"
     why = sessionrun.load("clean", session_id)["findings"][0]["why"]
     assert why == "it is interrupted; --state interrupted removes it too"
     why = sessionrun.load("clean", session_id, "--state", "interrupted")["findings"][0]["why"]
-    assert why.startswith(f"processes of its jobs still live: {pid}")
+    assert why == f"processes of its jobs still live: {', '.join(sorted([str(pid), str(away)]))}"
     os.killpg(pid, signal.SIGKILL)
+    os.kill(away, signal.SIGKILL)
     sessionrun.until(session_id, lambda view: not view["running"])
     assert sessionrun.load("clean", session_id, "--state", "interrupted")["findings"][0]["removed"]
-
-
-def test_a_process_without_the_marker_is_known_by_the_ledger(sessionrun: Command) -> None:
-    session_id, pid = interrupt(sessionrun, "exec env -i sleep 600")
-    eventually(lambda: b"SESSIONRUN" not in Path(f"/proc/{pid}/environ").read_bytes())
-    why = sessionrun.load("clean", session_id, "--state", "interrupted")["findings"][0]["why"]
-    assert why == f"processes of its jobs still live: {pid}"
-    os.killpg(pid, signal.SIGKILL)
-
-
-def test_a_process_that_left_its_group_is_known_by_its_marker(sessionrun: Command) -> None:
-    session_id, pid = interrupt(sessionrun, "setsid sh -c 'echo $$ >away; exec sleep 600' & sleep 600")
-    away = int(eventually(lambda: (sessionrun.cwd / "away").exists() and (sessionrun.cwd / "away").read_text()))
-    os.killpg(pid, signal.SIGKILL)
-    sessionrun.until(session_id, lambda view: not view["running"])
-    why = sessionrun.load("clean", session_id, "--state", "interrupted")["findings"][0]["why"]
-    assert why == f"processes of its jobs still live: {away}"
-    os.kill(away, signal.SIGKILL)
 
 
 def test_a_session_that_went_on_meanwhile_stays(sessionrun: Command) -> None:
@@ -321,10 +297,6 @@ def test_a_session_whose_claims_are_needed_stays(project: Project) -> None:
     assert left(project) == set()
 
 
-def is_over(project: Project, session_id: str) -> bool:
-    return not SessionDir(project.directory(session_id)).is_alive()
-
-
 @pytest.mark.slow
 @pytest.mark.parametrize("words", [("--keep", "0"), ("--worktrees",), ("--keep", "0", "--worktrees")])
 def test_a_dry_run_lists_what_a_real_run_removes(project: Project, words: tuple[str, ...]) -> None:
@@ -332,7 +304,7 @@ def test_a_dry_run_lists_what_a_real_run_removes(project: Project, words: tuple[
     sessions = [project.finish(plan) for _ in range(2)]
     sessions.append(project.finish({"prompts": [{"id": "b", "prompt": "true"}]}))
     for session in sessions:
-        eventually(partial(is_over, project, session))
+        eventually(lambda session=session: not SessionDir(project.directory(session)).is_alive())  # type: ignore[misc]
     project.git("branch", "main-task-b")  # as a version before this one left it; each session may have claimed it
     project.git("merge", "-q", "main-task-a")
     for name in (f".trash-session-{uuid.uuid4()}", f"session-{uuid.uuid4()}"):

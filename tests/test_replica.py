@@ -218,7 +218,7 @@ def forget(node: Node, job: str) -> None:
 
 def test_a_replica_goes_when_nothing_uses_it(node: Node, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("SESSIONRUN_NODES", str(node.nodes))
-    (replica,) = iterate_replicas(node.nodes)
+    (replica,) = iterate_replicas()
     assert replica.path == node.home and replica.size > 0
     assert remove_replica(replica) == "the node n has jobs"
     forget(node, "release")

@@ -141,6 +141,14 @@ def make_tasks(folder: Path, outputs: list[tuple[str, str]]) -> list[dict[str, A
     return tasks
 
 
+def make_view(folder: Path, tasks: list[dict[str, Any]]) -> dict[str, Any]:
+    """What a digest shows of the session of such tasks, which has ended."""
+    failed = sum(task["outcome"] == "failed" for task in tasks)
+    view = {"session_id": str(uuid.uuid4()), "name": None, "results_dir": str(folder), "failed": failed}
+    view |= {"completed": len(tasks), "total": len(tasks), "successful": len(tasks) - failed}
+    return view | {"status": "completed", "outcome": "failed", "state": "ended", "result": "failed"}
+
+
 HOSTILE = '<a b="c">]]>&\x1b[31m\x00\n```\n=cmd|x,"y"\r\n\ufffe'
 
 
@@ -192,18 +200,7 @@ def test_a_digest_keeps_to_its_size_and_names_each_task_that_failed(
     folder = tmp_path_factory.mktemp("digest")
     tasks = make_tasks(folder, outputs)
     failed = [task for task in tasks if task["outcome"] == "failed"]
-    counts = {"completed": len(tasks), "total": len(tasks), "successful": len(tasks) - len(failed)}
-    view = {
-        **counts,
-        "failed": len(failed),
-        "session_id": "x" * 36,
-        "name": None,
-        "status": "completed",
-        "outcome": "failed",
-        "state": "ended",
-        "result": "failed",
-        "results_dir": str(folder),
-    }
+    view = make_view(folder, tasks)
     text = make_text(SessionDir(folder), view, tasks, room)
     assert len(text) <= room
     content = make_json(SessionDir(folder), view, tasks, room)
@@ -221,19 +218,10 @@ def test_many_that_failed_are_named_by_number(tmp_path: Path) -> None:
     tasks = [task for task in make_tasks(tmp_path, [("x" * 9000, "")] * 900) if task["num"] % 3]
     for task in tasks:
         task["outcome"] = task["word"] = "failed"
-    view = dict.fromkeys(("completed", "total", "successful", "failed"), 1)
-    head = {
-        "session_id": "x",
-        "name": None,
-        "status": "completed",
-        "outcome": "failed",
-        "state": "ended",
-        "result": "failed",
-        "results_dir": str(tmp_path),
-    }
+    view = make_view(tmp_path, tasks)
     with pytest.raises(InputError, match="600 tasks need attention"):
-        make_json(SessionDir(tmp_path), {**view, **head}, tasks, 2500)
-    record = json.loads(make_json(SessionDir(tmp_path), {**view, **head}, tasks, 8000))
+        make_json(SessionDir(tmp_path), view, tasks, 2500)
+    record = json.loads(make_json(SessionDir(tmp_path), view, tasks, 8000))
     assert record["more_failed"] == [] and record["more_failed_numbers"][-1] == "898-899"
 
 
@@ -272,9 +260,7 @@ def test_a_token_is_counted_as_more_bytes_than_it_has(tmp_path: Path) -> None:
     source = "".join(path.read_text() for path in sorted(Path(__file__).parent.glob("test_*.py")))[:1_000_000]
     tasks = make_tasks(tmp_path, [(source[number:] + source[:number], source[:5000]) for number in range(200)])
     failed = [task for task in tasks if task["outcome"] == "failed"]
-    view: dict[str, Any] = {"session_id": str(uuid.uuid4()), "name": None, "status": "completed"}
-    view |= {"outcome": "failed", "results_dir": str(tmp_path), "completed": 200, "total": 200}
-    view |= {"successful": 200 - len(failed), "failed": len(failed)}
+    view = make_view(tmp_path, tasks)
     for limit in (2000, 8000):
         for make in (make_text, make_json):
             content = make(SessionDir(tmp_path), view, tasks, BYTES_PER_TOKEN * limit)

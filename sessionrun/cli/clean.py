@@ -72,7 +72,10 @@ def command(
     if cache:
         if session_ids or states or labels or since or keep or worktrees:
             raise InputError("clean: --cache goes with --older-than, --max-size and --dry-run only")
-        _show(_clean_cache(cache_dir, older_than, max_size, dry_run=dry_run), as_json=as_json)
+        from sessionrun.client.cleaning.cache import clean_cache
+
+        records = clean_cache(cache_dir=cache_dir, older_than_s=older_than, max_bytes=max_size, dry_run=dry_run)
+        _show(records, as_json=as_json)
         return
     if max_size is not None or cache_dir is not None:
         raise InputError("clean: --max-size and --cache-dir need --cache")
@@ -99,22 +102,10 @@ def command(
     _show(records, as_json=as_json)
 
 
-def _clean_cache(
-    cache_dir: Path | None, older_than: float | None, max_size: int | None, *, dry_run: bool
-) -> list[dict[str, Any]]:
-    from sessionrun.client.cleaning.cache import clean_cache
-
-    return clean_cache(cache_dir=cache_dir, older_than_s=older_than, max_bytes=max_size, dry_run=dry_run)
-
-
 def _show(records: list[dict[str, Any]], *, as_json: bool) -> None:
     if as_json:
         print_json({"findings": records})
-    else:
-        _print(records)
-
-
-def _print(records: list[dict[str, Any]]) -> None:
+        return
     for record in records:
         verb = "would remove" if record["would_remove"] else "removed" if record["removed"] else "kept"
         click.echo(escape(f"{verb} {record['what']} {record['name']}: {record['why']}"))

@@ -112,7 +112,7 @@ def command(
     """
     given = {name: value for name, value in options.items() if value not in (None, ())}
     how = Launch(results_dir, as_json, quiet, False, sync, ready=False, leaves_held=once)
-    asked = {**given, "tasks": tasks, "watch": not once}
+    asked = {**given, "chosen": tasks, "watch": not once}
     return start_dispatch(asked, how, configuration, listed, ready=ready, dry_run=dry_run)
 
 
@@ -128,7 +128,7 @@ def start_dispatch(
     """Start a dispatch, or say why there is nothing to do; the exit code.
 
     Args:
-        given: what was asked for: values of `Settings` by their names.
+        given: what was asked for: values of `Settings` and `FeedSpec` by their names.
         how: how the session is started, and what is said of that.
         configuration: the file with settings; None: that of the repository.
         listed: a list whose tasks come into the queue first.
@@ -145,7 +145,7 @@ def start_dispatch(
     settings = settle_dispatch(given, configuration)
     prepared = prepare_dispatch(settings, listed, results_dir=how.results_dir, preview=dry_run, ready=ready)
     planned = prepared.planned
-    if planned is None or not (settings.watch or prepared.ready or dry_run):
+    if planned is None or not (settings.feed.watch or prepared.ready or dry_run):
         return _tell_nothing(prepared, how)
     for warning in planned.warnings:
         warn(warning)

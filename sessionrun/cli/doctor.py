@@ -32,7 +32,11 @@ def command(session_id: str | None, fix: bool, as_json: bool, results_dir: Path 
     `doctor agents` looks the agent CLIs over: version, signed in, ready.  Exit code 1: none could start.
     """
     if session_id == AGENTS:
-        return _report_agents(fix=fix, as_json=as_json)
+        from sessionrun.cli.agents import report_agents
+
+        if fix:
+            raise InputError("--fix repairs sessions and the environment, not agents")
+        return 0 if report_agents(as_json=as_json) else EXIT_FOUND
     from sessionrun.client.doctor.report import diagnose
 
     records, sessions, remaining, clusters = diagnose(session_id, results_dir=results_dir, fix=fix)
@@ -43,14 +47,6 @@ def command(session_id: str | None, fix: bool, as_json: bool, results_dir: Path 
         _print_clusters(clusters)
         _print(records, sessions=sessions, remaining=remaining)
     return EXIT_FOUND if remaining else 0
-
-
-def _report_agents(*, fix: bool, as_json: bool) -> int:
-    from sessionrun.cli.agents import report_agents
-
-    if fix:
-        raise InputError("--fix repairs sessions and the environment, not agents")
-    return 0 if report_agents(as_json=as_json) else EXIT_FOUND
 
 
 def _print_clusters(clusters: list[dict[str, Any]]) -> None:

@@ -49,9 +49,9 @@ class Screen:
             text.append(("\n" if number else "") + line, style=style or None)
         self._live.update(text, refresh=True)
 
-    def read_key(self, timeout_s: float = TICK_S) -> str | None:
+    def read_key(self) -> str | None:
         """The next key: a character, `up` or `down`; None if none is pressed in time."""
-        ready, _, _ = select.select([sys.stdin], [], [], timeout_s)
+        ready, _, _ = select.select([sys.stdin], [], [], TICK_S)
         if not ready:
             return None
         content = os.read(sys.stdin.fileno(), 32)

@@ -73,18 +73,18 @@ def elapsed_of(tasks: Sequence[Task], now: float) -> dict[str, float]:
     return {task["id"]: max(0.0, now - parse_time(task["started_at"])) for task in running}
 
 
-def task_details(task: Task, now: float | None = None) -> list[str]:
+def task_details(task: Task) -> list[str]:
     """A task's title, how long it took or has run, and its agent and model."""
     seconds = task["duration_s"]
     if task["status"] == "running" and task["started_at"]:
-        seconds = (time.time() if now is None else now) - parse_time(task["started_at"])
+        seconds = time.time() - parse_time(task["started_at"])
     who = "/".join(filter(None, (task["agent"], task["model"])))
     return [escape_line(task["title"]), *([] if seconds is None else [duration(seconds)]), *([who] if who else [])]
 
 
-def add_details(line: str, task: Task, width: int, indent: str, now: float | None = None) -> list[str]:
+def add_details(line: str, task: Task, width: int, indent: str) -> list[str]:
     """A task's line and its details: behind it if there is room, else below; only the title is cut."""
-    title, *others = task_details(task, now)
+    title, *others = task_details(task)
     rest = "".join(f"  {word}" for word in others)
     room = width - columns(line) - 2 - len(rest)
     if room >= min(TITLE_ROOM, columns(title)):

@@ -2,21 +2,12 @@
 
 from __future__ import annotations
 
-import time
 from collections.abc import Callable
 from typing import Any, Final
 
 from sessionrun.client.asking.spoken import has_stopped
 from sessionrun.client.reading.view import load_view
-from sessionrun.client.reading.waiting import (
-    POLL_FIRST_S,
-    POLL_GROWTH,
-    POLL_LAST_S,
-    Progress,
-    View,
-    has_ended,
-    wait_until,
-)
+from sessionrun.client.reading.waiting import Deadline, Progress, View, has_ended, wait_until
 from sessionrun.model.errors import InputError, SessionGone, StoreError
 from sessionrun.store.inbox import NoRoom, drop_request, has_request, send_request
 from sessionrun.store.requests import MAX_TEXT
@@ -51,25 +42,22 @@ def ask(
         SessionGone: no process is left, and the session must not or cannot be started again; the request stays.
         StoreError: the request cannot be written, or was refused.
     """
-    deadline = None if timeout_s is None else time.monotonic() + timeout_s
+    deadline = Deadline(timeout_s)
     try:
         request_id, _ = send_request(session, record)
     except NoRoom:
         from sessionrun.client.asking.spoken import ask_spoken
 
         return ask_spoken(session, record, timeout_s=timeout_s, is_moot=is_moot)
-    interval, starts = POLL_FIRST_S, 0
+    starts = 0
     while has_request(session, request_id):
         if not session.is_alive() and has_request(session, request_id):
             if is_moot():
                 drop_request(session, request_id)
                 break
             starts = _resume(session, starts, may_resume=may_resume)
-        left = POLL_LAST_S if deadline is None else deadline - time.monotonic()
-        if left <= 0:
+        if not deadline.pause():
             return False
-        time.sleep(min(interval, left))
-        interval = min(interval * POLL_GROWTH, POLL_LAST_S)
     _look_for_refusal(session, request_id)
     return True
 
@@ -95,10 +83,10 @@ def request_cancel(
     Raises:
         SessionGone: see `ask` and `wait_until`; the request stays until the session is resumed.
     """
-    begun = time.monotonic()
+    deadline = Deadline(timeout_s)
     record = {"kind": "cancel", "tasks": tasks, "now": now}
     taken = ask(session, record, timeout_s=timeout_s, is_moot=lambda: has_ended(load_view(session)))
-    left = None if timeout_s is None else max(0.0, timeout_s - (time.monotonic() - begun))
+    left = deadline.left()
     if not taken and left == 0:
         return None
 

@@ -108,9 +108,9 @@ def _places(target: Path) -> tuple[Path, ...]:
 _REPLICAS: Final = "repositories"
 
 
-def iterate_replicas(nodes: Path | None = None) -> Iterator[Cached]:
+def iterate_replicas() -> Iterator[Cached]:
     """The replicas of all nodes of this machine, by name."""
-    nodes = nodes or find_nodes_dir(os.environ)
+    nodes = find_nodes_dir(os.environ)
     for node in list_folders(nodes):
         for name in list_folders(nodes / node / _REPLICAS):
             path = nodes / node / _REPLICAS / name
@@ -121,9 +121,9 @@ def iterate_replicas(nodes: Path | None = None) -> Iterator[Cached]:
                 continue  # removed meanwhile
 
 
-def find_left(nodes: Path | None = None) -> Iterator[Path]:
+def find_left() -> Iterator[Path]:
     """Worktrees in replicas of nodes that have no jobs: nothing works on them, or will send them home."""
-    nodes = nodes or find_nodes_dir(os.environ)
+    nodes = find_nodes_dir(os.environ)
     for node in list_folders(nodes):
         if not _has_jobs(nodes / node):
             for name in list_folders(nodes / node / _REPLICAS):

@@ -27,6 +27,7 @@ from sessionrun.client.cleaning.removal import (
 )
 from sessionrun.client.lookup import DEFAULT_RESULTS_DIR, find_results_dir, open_session
 from sessionrun.client.notices import notify
+from sessionrun.client.reading.landed import has_landings
 from sessionrun.client.reading.selection import Wanted
 from sessionrun.client.reading.view import load_or_warn, load_summary_view, load_view
 from sessionrun.model.errors import JobFileError, SessionrunError
@@ -43,10 +44,6 @@ if TYPE_CHECKING:
     from sessionrun.model.places import Repository
     from sessionrun.model.spec import SessionSpec, TaskSpec
     from sessionrun.workspaces.clean import CleanResult, Leftover
-from sessionrun.client.reading.landed import has_landings
-
-if TYPE_CHECKING:
-    from sessionrun.model.places import Repository
 
 
 Record = dict[str, Any]

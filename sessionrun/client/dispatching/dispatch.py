@@ -21,7 +21,6 @@ from sessionrun.client.planning.asked import Asked
 from sessionrun.client.planning.plan import Planned, plan
 from sessionrun.client.queue.feeds import import_list, open_queue, read_text, take_back
 from sessionrun.model.errors import InputError
-from sessionrun.model.feeding import FeedSpec
 from sessionrun.model.spec import SLOT, SessionSpec
 from sessionrun.queue.feed import Feed, open_feed
 from sessionrun.queue.file import NAME as FILE
@@ -81,10 +80,10 @@ def prepare_dispatch(
     check_branch(settings)
     if not preview:
         _hide_suggestions(settings.top)
-    feed = open_queue(settings.top, backend=settings.backend)
-    _check_wanted(feed, settings.tasks)
+    feed = open_queue(settings.top, backend=settings.feed.backend or None)
+    _check_wanted(feed, settings.feed.chosen)
     back = [] if preview else _take_back(settings, feed, results_dir)
-    if not (preview or settings.watch) and _find_list(settings, feed, listed) is None:
+    if not (preview or settings.feed.watch) and _find_list(settings, feed, listed) is None:
         tasks, left = _choose(settings, feed)
         if not tasks:
             return Prepared(None, feed, [], left, back)
@@ -109,7 +108,7 @@ def find_follow_ups(settings: Settings, session_id: str) -> list[str]:
     lines = []
     if not settings.mends:
         lines.append(f"a conflict makes no task; its work stays on its branch: sessionrun merge {short}")
-    if not settings.lands_again:
+    if not settings.feed.lands_again:
         lines.append(f"work that did not land is not tried again by itself: sessionrun retry {short}")
     return lines
 
@@ -126,7 +125,7 @@ def _take_back(settings: Settings, feed: Feed, results_dir: Path | None) -> list
     """Settle what sessions that are gone have claimed; else these tasks would not count as ready."""
     if not settings.takes_back:
         return []
-    settled = take_back(feed, results_dir, most=settings.take_back_most)
+    settled = take_back(feed, results_dir, most=settings.feed.take_back_most)
     return [Preflight("queue", f"{task.id} is {task.status}: {task.reason}") for task in settled]
 
 
@@ -178,7 +177,7 @@ def _import(settings: Settings, feed: Feed, listed: Path | None, *, preview: boo
         return ""
     if preview and feed.name != FILE:
         return f"; {len(parse_list(read_text(path)))} in {path} would be imported"
-    added, present = import_list(feed, path, group=settings.group)
+    added, present = import_list(feed, path, group=settings.feed.group)
     done = "would be" if preview else "were"
     return f"; {len(added)} {done} imported from {path}" + (f", {len(present)} were known" if present else "")
 
@@ -207,14 +206,14 @@ def _find_list(settings: Settings, feed: Feed, listed: Path | None) -> str | Non
 def _choose(settings: Settings, feed: Feed) -> tuple[list[QueueTask], int]:
     """The tasks that can be claimed, of those that are asked for, and how many of these are open."""
     tasks = by_id(feed.load())
-    among = [*tasks.values()] if settings.group is None else choose_group(tasks, settings.group)
-    wanted = frozenset(settings.tasks)
+    among = [*tasks.values()] if settings.feed.group is None else choose_group(tasks, settings.feed.group)
+    wanted = frozenset(settings.feed.chosen)
     left = [
         task
         for task in among
         if task.status != "closed" and not task.is_group and (not wanted or task.id in wanted)
     ]
-    ready = [task for task in choose_ready(tasks, settings.group) if not wanted or task.id in wanted]
+    ready = [task for task in choose_ready(tasks, settings.feed.group) if not wanted or task.id in wanted]
     return ready, len(left)
 
 
@@ -272,19 +271,6 @@ def plan_dispatch(settings: Settings, feed: Feed, *, preview: bool = False) -> P
 
 
 def _add_feed(spec: SessionSpec, settings: Settings, feed: Feed) -> SessionSpec:
-    asked = FeedSpec(
-        top=str(settings.top),
-        backend=feed.name,
-        group=settings.group,
-        chosen=settings.tasks,
-        watch=settings.watch,
-        poll_s=settings.poll_s,
-        sync_s=settings.sync_s,
-        ingest=settings.ingest,
-        take_back_s=settings.take_back_s if settings.takes_back else 0.0,
-        take_back_most=settings.take_back_most,
-        lands_again=settings.lands_again,
-    )
     (template,) = spec.tasks
     if settings.frame == FRAME and spec.agents[template.agent].prompt_kind == "script":
         template = replace(template, prompts=(f"{SCRIPT}\n",))  # words around it would be commands
@@ -296,7 +282,9 @@ def _add_feed(spec: SessionSpec, settings: Settings, feed: Feed) -> SessionSpec:
         source=str(feed.place),
         tasks=(),
         template=template,
-        feed=asked,
+        feed=replace(
+            settings.feed, backend=feed.name, take_back_s=settings.feed.take_back_s if settings.takes_back else 0.0
+        ),
         open_feed=True,
     )
 

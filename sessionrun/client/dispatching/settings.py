@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Mapping
-from dataclasses import replace
+from dataclasses import fields, replace
 from pathlib import Path
 from typing import Any, Final
 
@@ -20,7 +20,7 @@ from sessionrun.client.dispatching.configuration import (
 from sessionrun.dialects.convert import Misfit
 from sessionrun.model.cluster import SLURM
 from sessionrun.model.errors import InputError
-from sessionrun.model.feeding import POLL_S, SYNC_S, TAKE_BACK_S
+from sessionrun.model.feeding import FeedSpec
 from sessionrun.model.frozen import frozen
 from sessionrun.model.places import Placement
 from sessionrun.queue.place import find_place
@@ -41,7 +41,7 @@ class Settings:
     Attributes:
         top: the top of the repository, which has the queue (absolute).
         source: the configuration file.
-        tasks: only these tasks of the queue; empty: all.
+        feed: what the session takes from the queue; its place, and what keeps it, are known once that is open.
         branch: on which the work lands, and where it begins; None: the current one.
         branch_source: the key of the configuration file that names it; None: it was named elsewhere.
         program: what starts the agent, in place of its usual program.
@@ -51,7 +51,6 @@ class Settings:
         expect_change: whether a task that changes nothing has failed: to say that it could not closes no task.
         lands: whether work lands by itself.
         mends: how often a conflict is mended by a task of the session.
-        lands_again: whether work that did not land is tried again when a person closes its task.
         frame: the prompt around each task.
         takes_back: whether claims of sessions that are gone are taken back.
         cluster: the address of the cluster that runs the jobs, as of `open_cluster`, or `SLURM`.
@@ -59,9 +58,7 @@ class Settings:
 
     top: Path
     source: Path | None = None
-    tasks: tuple[str, ...] = ()
-    group: str | None = None
-    backend: str | None = None
+    feed: FeedSpec = FeedSpec("", "")
     branch: str | None = None
     branch_source: str | None = None
     workers: int = WORKERS
@@ -78,16 +75,9 @@ class Settings:
     expect_change: bool = True
     lands: bool = True
     mends: int = MENDS
-    lands_again: bool = True
-    watch: bool = False
     placement: Placement = "inside"
     prefix: str | None = None
-    ingest: int = 0
-    poll_s: float = POLL_S
-    sync_s: float = SYNC_S
     takes_back: bool = True
-    take_back_s: float = TAKE_BACK_S
-    take_back_most: int | None = None
     frame: str = FRAME
     cluster: str | None = None
 
@@ -101,7 +91,7 @@ def settle_dispatch(given: Mapping[str, Any], configuration: Path | None = None)
     """Lay what was given over the configuration file, and that over defaults.
 
     Args:
-        given: values of `Settings` by their names; `prompt_template` is the file of a frame.
+        given: values of `Settings` and `FeedSpec` by their names; `prompt_template` is the file of a frame.
         configuration: the file; None: that in the top of the repository, if there is one.
 
     Raises:
@@ -118,7 +108,9 @@ def settle_dispatch(given: Mapping[str, Any], configuration: Path | None = None)
     branch_source = f"{path}: branch" if "branch" in values and "branch" not in given else None
     found = {"top": _find_top(root), "source": path, "branch_source": branch_source}
     config = load_config(Path.cwd(), os.environ, table.BUILTIN)
-    settings = Settings(**{"cluster": config.cluster, **values, **given, **found})
+    known = {"cluster": config.cluster, **values, **given, **found}
+    feed = {field.name: known.pop(field.name) for field in fields(FeedSpec)[1:] if field.name in known}
+    settings = Settings(**known, feed=FeedSpec(**{"top": str(found["top"]), "backend": "", **feed}))
     if settings.on_nodes and "placement" in values:
         why = "worktrees that stay are of one machine, and cannot be had on the nodes of a cluster"
         raise InputError(f"{path}: worktree_placement: {why}: leave it out")

@@ -96,14 +96,10 @@ def _merge_shared(found: Sequence[_Found]) -> Iterator[_Found]:
 
 
 def _describe(found: _Found) -> dict[str, Any]:
-    finding = found.finding
+    named = {name: getattr(found.finding, name) for name in ("check", "severity", "where", "what", "plan")}
     return {
         "session_id": found.session_id,
-        "check": finding.check,
-        "severity": finding.severity,
-        "where": finding.where,
-        "what": finding.what,
-        "plan": finding.plan,
-        "fixable": finding.fix is not None,
+        **named,
+        "fixable": found.finding.fix is not None,
         "fixed": found.fixed,
     }

@@ -72,8 +72,12 @@ def _of_timeout(case: Case) -> str | None:
     return None if takes_it else _of_default("timeout_s")(case)
 
 
-def _of_money(case: Case) -> str | None:
-    return "all tasks are scripts, whose cost cannot be seen" if case.only_scripts else None
+def _of_scripts(why: str) -> Callable[[Case], str | None]:
+    """The check of an option that is for what asks a model: no script does, and `why` it needs no such option."""
+    return lambda case: f"all tasks are scripts, {why}" if case.only_scripts else None
+
+
+_of_money: Final = _of_scripts("whose cost cannot be seen")
 
 
 def _of_task_budget(case: Case) -> str | None:
@@ -88,14 +92,6 @@ def _of_approval(case: Case) -> str | None:
     if any(agent.approve_args or not agent.edits for agent in case.spec.agents.values()):
         return None
     return f"agent {case.spec.tasks[0].agent!r} has no option to leave out: it may do all that you may"
-
-
-def _of_envelope(case: Case) -> str | None:
-    return "all tasks are scripts, which are run as they were written" if case.only_scripts else None
-
-
-def _of_release(case: Case) -> str | None:
-    return "all tasks are scripts, which meet no limit of a provider" if case.only_scripts else None
 
 
 def _of_worktree(case: Case) -> str | None:
@@ -117,8 +113,8 @@ RULES: Final[Mapping[str, Callable[[Case], str | None]]] = {
     "soft_budget_usd": _of_money,
     "task_budget_usd": _of_task_budget,
     "approve": _of_approval,
-    "envelope": _of_envelope,
-    "auto_release": _of_release,
+    "envelope": _of_scripts("which are run as they were written"),
+    "auto_release": _of_scripts("which meet no limit of a provider"),
     "worktree": _of_worktree,
     "only": _of_account,
     "include_stuck": _of_account,

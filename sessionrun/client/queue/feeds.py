@@ -6,6 +6,7 @@ What can be done with it are the methods of `queue.feed.Feed`.
 from __future__ import annotations
 
 import sys
+from dataclasses import fields
 from pathlib import Path
 from typing import Any, Final
 
@@ -65,21 +66,11 @@ def describe_task(task: QueueTask) -> dict[str, Any]:
     """Return a task as an object of ``queue --json``."""
     worker = task.claim.worker if task.claim is not None else None
     return {
-        "id": task.id,
-        "title": task.title,
-        "body": task.body,
-        "status": task.status,
-        "backend_status": task.backend_status,
+        **{field.name: getattr(task, field.name) for field in fields(task) if field.name != "claim"},
         "ready": task.is_ready,
-        "priority": task.priority,
-        "depends": [*task.depends],
-        "blocked_by": [*task.blocked_by],
-        "group": task.group,
-        "is_group": task.is_group,
         "worker": worker.name if worker else None,
         "session_id": worker.session if worker else None,
         "claimed_at": task.claim.at if task.claim is not None else None,
-        "reason": task.reason,
     }
 
 

@@ -92,7 +92,6 @@ class _Intake:
 
 
 def ingest(
-    directory: Path | None = None,
     *,
     files: Sequence[Path] = (),
     maximum: int = MAX_TASKS,
@@ -100,10 +99,9 @@ def ingest(
     backend: str | None = None,
     dry_run: bool = False,
 ) -> Ingested:
-    """Take follow-ups into the queue of the repository around a directory, and empty the files that have them.
+    """Take follow-ups into the queue of the repository around us, and empty the files that have them.
 
     Args:
-        directory: None for the current one.
         files: take these alone; else `suggested_tasks.txt` of the main checkout, of all worktrees and branches.
         maximum: make no more tasks than this; what is above stays in its file.
         group: put the tasks into this group, which is made if there is none.
@@ -114,7 +112,7 @@ def ingest(
         InputError: a file is not there, or the queue refuses the tasks; no line is lost.
         StoreError, OSError: the disk fails, or another process is at it for too long; no line is lost.
     """
-    cwd = directory or Path.cwd()
+    cwd = Path.cwd()
     feed = open_queue(cwd, backend=backend)
     place = find_place(cwd)
     shelf = Shelf(place.lock.with_name(place.lock.name.replace("queue.lock", "ingest")))

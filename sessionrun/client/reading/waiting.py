@@ -127,14 +127,24 @@ def wait_for_any(
 
 
 class Deadline:
-    """How much is left of a time (seconds) that several waits share; None: as long as it takes."""
+    """A time (seconds) that several waits may share, and the pauses in it; None: as long as it takes."""
 
     def __init__(self, timeout_s: float | None) -> None:
         self._at = None if timeout_s is None else time.monotonic() + timeout_s
+        self._pause_s = POLL_FIRST_S
 
     def left(self) -> float | None:
         """What is left (seconds)."""
         return None if self._at is None else max(0.0, self._at - time.monotonic())
+
+    def pause(self, *, even_late: bool = False) -> bool:
+        """Sleep until the next look, each time longer; False at once if the time is up, but for `even_late`."""
+        left = self.left()
+        if left == 0 and not even_late:
+            return False
+        time.sleep(min(self._pause_s, left or self._pause_s))
+        self._pause_s = min(self._pause_s * POLL_GROWTH, POLL_LAST_S)
+        return True
 
 
 def wait_until(
@@ -152,8 +162,7 @@ def wait_until(
     Raises:
         SessionGone: the session's processes are gone and it has not ended.
     """
-    deadline = None if timeout_s is None else time.monotonic() + timeout_s
-    interval, watch = POLL_FIRST_S, Watch()
+    deadline, watch = Deadline(timeout_s), Watch()
     while True:
         view = load()
         if progress is not None:
@@ -162,11 +171,8 @@ def wait_until(
             return view
         if watch.is_gone(view):
             raise SessionGone(gone_words(view))
-        left = POLL_LAST_S if deadline is None else deadline - time.monotonic()
-        if left <= 0 and not watch.doubts:
+        if not deadline.pause(even_late=watch.doubts):
             return None
-        time.sleep(min(interval, left) if left > 0 else interval)
-        interval = min(interval * POLL_GROWTH, POLL_LAST_S)
 
 
 def gone_words(view: View) -> str:

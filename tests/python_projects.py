@@ -1,19 +1,19 @@
-"""Small Python projects and wheels, made without a network, and programs that install them.
+"""Small Python projects and wheels, made without a network, and a uv that installs them.
 
-The build backend lies in the project (PEP 517 `backend-path`), so that an installer fetches nothing.  `UV` stands
-in for uv where a test is not about an installer: it makes a real environment without pip, in a tenth of the time.
+The build backend lies in the project (PEP 517 `backend-path`), so that uv fetches nothing.
 """
 
 from __future__ import annotations
 
 import base64
 import hashlib
-import os
-import sys
+import shutil
 import zipfile
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Final
+
+from uv import find_uv_bin
 
 BACKEND: Final = """
 import os, zipfile
@@ -21,6 +21,8 @@ NAME = "demo"
 
 def build_editable(folder, config_settings=None, metadata_directory=None):
     here = os.getcwd()
+    if os.path.exists("broken"):
+        raise RuntimeError("the build of demo failed")
     os.makedirs("src/demo.egg-info", exist_ok=True)
     open("src/demo.egg-info/PKG-INFO", "w").write("Name: demo\\nfrom: " + here + "\\n")
     open("src/demo/_fast.so", "wb").write(b"\\0compiled")
@@ -71,73 +73,12 @@ EXTRAS: Final = '\n[project.optional-dependencies]\ntest = ["pytest"]\n'
 DEMO: Final = 'WHERE = __file__\n\ndef main():\n    print("demo at", WHERE)\n'
 PYTEST: Final = 'import sys\n\ndef main():\n    print("pytest in", sys.prefix)\n'
 
-UV: Final = """#!{python} -IS
-import json, os, subprocess, sys, zipfile
-words = sys.argv[1:]
-try:
-  with open({log!r}, "a") as log:
-    log.write(" ".join(words[:2]) + "\\n")
-except OSError:
-  pass  # inside of walls
-if words == ["--version"]:
-    print("uv 0.0 (for tests)")
-elif words[0] == "venv":
-    sys.exit(subprocess.call([words[words.index("--python") + 1], "-I", "-m", "venv", "--without-pip", words[-1]]))
-elif words[:2] == ["pip", "install"]:
-    python = words[3]
-    env = os.path.dirname(os.path.dirname(python))
-    lib = os.path.join(env, "lib")
-    site = os.path.join(lib, os.listdir(lib)[0], "site-packages")
-    def install(wheel, **extra):
-        with zipfile.ZipFile(wheel) as found:
-            found.extractall(site)
-            names = found.namelist()
-        info = next(name for name in names if name.endswith("/RECORD")).rpartition("/")[0]
-        for name, text in extra.items():
-            open(os.path.join(site, info, name), "w").write(text)
-            names.append(info + "/" + name)
-        points = os.path.join(site, info, "entry_points.txt")
-        for line in open(points) if os.path.exists(points) else ():
-            name, _, place = line.strip().partition(" = ")
-            if place:
-                program = os.path.join(env, "bin", name)
-                module, _, function = place.partition(":")
-                text = "import sys\\nfrom " + module + " import " + function + "\\nsys.exit(" + function + "())\\n"
-                open(program, "w").write("#!" + python + "\\n" + text)
-                os.chmod(program, 0o755)
-                names.append("../../../bin/" + name)
-        import base64, hashlib
-        with open(os.path.join(site, info, "RECORD"), "w") as record:
-            for name in names:
-                content = open(os.path.join(site, name), "rb").read()
-                digest = base64.urlsafe_b64encode(hashlib.sha256(content).digest()).rstrip(b"=").decode()
-                row = (name, "", "") if name.endswith("RECORD") else (name, "sha256=" + digest, str(len(content)))
-                record.write(",".join(row) + "\\n")
-    wheels = {{name.partition("-")[0]: os.path.join({wheels!r}, name) for name in os.listdir({wheels!r})}}
-    wanted = words[4:]
-    for word, following in zip(wanted, wanted[1:] + [""]):
-        if word == "-e":
-            if os.path.exists("broken"):
-                sys.exit("error: the build of demo failed")
-            sys.path.insert(0, os.path.abspath("build_backend"))
-            import backend, tempfile
-            with tempfile.TemporaryDirectory() as folder:
-                name = backend.build_editable(folder)
-                url = "file://" + os.getcwd()
-                install(os.path.join(folder, name), **{{"direct_url.json": json.dumps({{"url": url}})}})
-            if "[test]" in following and "pytest" not in wheels:
-                sys.exit("error: no pytest")
-            if "[test]" in following:
-                install(wheels["pytest"])
-        elif word == "-r":
-            for line in open(following):
-                install(wheels[line.strip()])
-        elif not word.startswith(".") and not word.endswith(".txt"):
-            if word not in wheels:
-                sys.exit("error: there is no " + word)
-            install(wheels[word])
-else:
-    sys.exit(2)
+UV: Final = """#!/bin/sh
+{{ echo "$1 $2" >> {log}; }} 2>/dev/null || :  # inside of walls it cannot be written
+export UV_OFFLINE=1 UV_NO_INDEX=1 UV_FIND_LINKS={wheels} UV_NO_CONFIG=1
+if [ -w {cache} ]; then export UV_CACHE_DIR={cache}; fi
+for word do shift; [ "$word" = --seed ] || set -- "$@" "$word"; done  # there is no pip to begin with
+exec {program} "$@"
 """
 
 
@@ -182,16 +123,16 @@ def make_wheels(folder: Path) -> Path:
     return folder
 
 
-def make_uv(folder: Path, wheels: Path, python: str | None = None) -> Path:
-    """A program `uv` in `folder`, and beside it `uv.log` with what it was asked; returns that file.
+def make_uv(folder: Path, wheels: Path) -> Path:
+    """A program `uv` in `folder` that installs from `wheels` alone: uv itself lies beside it.
 
-    It is run by `python`; None: by the interpreter of the tests, without the environment around it.
+    Beside it is also `uv.log`, with the first two words of each time that it was run; returns that file.
     """
     folder.mkdir(parents=True, exist_ok=True)
-    log = folder / "uv.log"
+    log, cache, program = folder / "uv.log", folder / "uv-cache", folder / "uv-itself"
     log.touch()
-    program = folder / "uv"
-    base = python or os.path.realpath(getattr(sys, "_base_executable", sys.executable))
-    program.write_text(UV.format(python=base, log=str(log), wheels=str(wheels)))
-    program.chmod(0o755)
+    cache.mkdir(exist_ok=True)
+    shutil.copy2(find_uv_bin(), program)
+    (folder / "uv").write_text(UV.format(log=log, wheels=wheels, cache=cache, program=program))
+    (folder / "uv").chmod(0o755)
     return log

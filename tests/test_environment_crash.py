@@ -10,21 +10,12 @@ from pathlib import Path
 import pytest
 from calls import each_call, needs_calls, run_program
 from conftest import eventually
-from test_environments import Shop, _dump, check_records, say, shop, site_of, texts_with
+from test_environments import MAKER, Shop, _dump, say, shop, site_of, texts_with
 
-from sessionrun.workspaces.environments.manifest import MANIFEST, load_manifest, verify
+from sessionrun.workspaces.environments.copying import MANIFEST, load_manifest
 from sessionrun.workspaces.environments.request import WISH
 
 __all__ = ["shop"]
-
-MAKER = """
-import sys
-from pathlib import Path
-from sessionrun.workspaces.environments.make import make_environment
-from sessionrun.workspaces.environments.request import load_wish
-folder = Path(sys.argv[1])
-sys.exit(make_environment(load_wish(folder), folder).problem)
-"""
 
 
 def begin(shop: Shop, name: str, environ: Mapping[str, str]) -> int:
@@ -40,16 +31,13 @@ def check(shop: Shop, name: str) -> None:
     checkout = shop.root / f"checkout-{name}"
     assert say(env / "bin" / "demo") == f"demo at {checkout}/src/demo/__init__.py"
     assert say(env / "bin" / "pytest") == f"pytest in {env}"
-    assert check_records(env) > 5
     assert texts_with(".new-", env, checkout) == []
     assert (site_of(env) / "pytest" / "__init__.py").exists()
     assert not [path.name for path in shop.cache.iterdir() if path.name.startswith((".new", ".old"))]
     assert not [path.name for path in (shop.cache / "tasks").iterdir() if path.name.startswith(".")]
     for entry in shop.cache.iterdir():
         if len(entry.name) == 40:
-            manifest = load_manifest(entry, entry.name)
-            assert manifest is not None
-            assert verify(entry, manifest) is None
+            assert load_manifest(entry, entry.name) is not None
 
 
 @needs_calls

@@ -2,9 +2,6 @@
 
 from __future__ import annotations
 
-import base64
-import csv
-import hashlib
 import json
 import os
 import shutil
@@ -12,14 +9,15 @@ import stat
 import subprocess
 import sys
 import threading
-from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
+from calls import run_program
 from python_projects import lay_out_project, make_uv, make_wheels
 from stages import begin_repository, commit_all
 
 from sessionrun.store.files import replace_file
+from sessionrun.workspaces.environments.copying import LEFT, MANIFEST, find_texts, refuse_path
 from sessionrun.workspaces.environments.inputs import (
     collect_inputs,
     find_project,
@@ -27,7 +25,6 @@ from sessionrun.workspaces.environments.inputs import (
     make_digest,
 )
 from sessionrun.workspaces.environments.make import find_digest, make_environment
-from sessionrun.workspaces.environments.manifest import MANIFEST
 from sessionrun.workspaces.environments.removal import drop_environments
 from sessionrun.workspaces.environments.request import (
     REPORT,
@@ -37,13 +34,21 @@ from sessionrun.workspaces.environments.request import (
     find_target,
     load_report,
 )
-from sessionrun.workspaces.environments.rewriting import MAX_SHEBANG, refuse_path, rewrite, rewrite_record
 from sessionrun.workspaces.environments.steps import Project, order_ways, read_project
 from sessionrun.workspaces.repository import find_repository
 
+MAKER = """
+import sys
+from pathlib import Path
+from sessionrun.workspaces.environments.make import make_environment
+from sessionrun.workspaces.environments.request import load_wish
+folder = Path(sys.argv[1])
+sys.exit(make_environment(load_wish(folder), folder).problem)
+"""
+
 
 class Shop:
-    """A cache, a stand-in for uv, and checkouts of one project for which environments are made."""
+    """A cache, a uv without a network, and checkouts of one project for which environments are made."""
 
     def __init__(self, root: Path, **project: bool) -> None:
         self.root = Path(os.path.realpath(root))
@@ -146,20 +151,6 @@ def texts_with(path: str, *places: Path) -> list[Path]:
     return [file for file in files if file.suffix != ".pyc" and path.encode() in file.read_bytes()]
 
 
-def check_records(env: Path) -> int:
-    """Compare every digest in every RECORD with its file; how many there are."""
-    count = 0
-    for record in site_of(env).glob("*.dist-info/RECORD"):
-        for name, digest, size in csv.reader(record.read_text().splitlines()):
-            if not digest:
-                continue
-            content = (record.parent.parent / name).read_bytes()
-            found = base64.urlsafe_b64encode(hashlib.sha256(content).digest()).rstrip(b"=").decode()
-            assert (digest, int(size)) == (f"sha256={found}", len(content)), name
-            count += 1
-    return count
-
-
 @pytest.mark.slow
 def test_each_checkout_has_its_own_and_one_build_is_enough(ready: Shop) -> None:
     one, two = ready.good("one"), ready.good("two")
@@ -168,11 +159,9 @@ def test_each_checkout_has_its_own_and_one_build_is_enough(ready: Shop) -> None:
         checkout = ready.root / f"checkout-{name}"
         assert say(env / "bin" / "demo") == f"demo at {checkout}/src/demo/__init__.py"
         assert say(env / "bin" / "pytest") == f"pytest in {env}"
-        assert (env / "bin" / "demo").read_text().startswith(f"#!{env}/bin/python\n")
         url = json.loads((site_of(env) / "demo-1.0.dist-info" / "direct_url.json").read_text())["url"]
         assert url == f"file://{checkout}"
-        assert texts_with(".new-", env, checkout) == []
-        assert check_records(env) > 5
+        assert texts_with(".new-", env, checkout) == texts_with(str(env), env) == []
     assert (one / "bin" / "python").is_symlink()
 
 
@@ -229,44 +218,36 @@ def test_a_task_that_writes_in_place_changes_nothing_else(ready: Shop) -> None:
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize(
-    "how",
-    [
-        "same size and times",
-        *(pytest.param(how, marks=pytest.mark.slow) for how in ("content", "removed", "manifest", "link", "mode")),
-    ],
-)
-def test_an_entry_that_was_changed_is_noticed_and_built_anew(shop: Shop, how: str) -> None:
+def test_an_entry_whose_manifest_does_not_hold_is_built_anew(shop: Shop) -> None:
     shop.good("one")
     entry = shop.entry()
-    module = next((entry / "env").glob("lib/python*/site-packages/pytest/__init__.py"))
-    found = module.stat()
-    if how == "content":
-        module.write_text("raise SystemExit('planted')\n")
-    elif how == "same size and times":
-        module.write_bytes(b"#" * found.st_size)
-        os.utime(module, ns=(found.st_atime_ns, found.st_mtime_ns))
-    elif how == "removed":
-        module.unlink()
-    elif how == "mode":
-        module.chmod(0o4777)
-    elif how == "link":
-        (entry / "env" / "bin" / "python").unlink()
-        (entry / "env" / "bin" / "python").symlink_to("/bin/false")
-    else:
-        (entry / MANIFEST).write_bytes((entry / MANIFEST).read_bytes()[:-20])
+    (entry / MANIFEST).write_bytes((entry / MANIFEST).read_bytes()[:-20])
     report = shop.make("two")
-    assert report.problem is None
-    assert not report.cached
-    assert shop.builds() == 2
+    assert (report.problem, report.cached, shop.builds()) == (None, False, 2)
     assert say(Path(report.path or "") / "bin" / "pytest") == f"pytest in {report.path}"
     assert not [path for path in shop.cache.iterdir() if path.name.startswith((".new", ".old"))]
 
 
-def test_a_file_that_was_added_to_an_entry_is_not_copied(ready: Shop) -> None:
-    site = next((ready.entry() / "env").glob("lib/python*/site-packages"))
-    (site / "sitecustomize.py").write_text("print('planted')\n")
-    assert not (site_of(ready.good("added")) / "sitecustomize.py").exists()
+@pytest.mark.slow
+def test_an_entry_that_is_removed_while_it_is_copied_is_built_anew(shop: Shop) -> None:
+    """Behind the first file of its packages, so that the rest is missing when it is asked for."""
+    shop.good("one")
+    entry = shop.entry()
+    replace_file(shop.folder("two") / WISH, _dump(shop.request("two")), durable=False)
+    remove = f"""
+import os, shutil, sys
+entry, gone = {str(entry)!r}, {str(shop.root / "gone")!r}
+def look(event, args):
+    if event == "open" and entry + "/env/lib/" in str(args[0]) and not os.path.exists(gone):
+        os.rename(entry, gone)
+        shutil.rmtree(gone + "/env/lib")
+sys.addaudithook(look)
+"""
+    done = run_program(remove + MAKER, str(shop.folder("two")))
+    assert done.returncode == 0, done.stderr
+    report = load_report(shop.folder("two"))
+    assert report is not None and not report.cached
+    assert say(Path(report.path or "") / "bin" / "pytest") == f"pytest in {report.path}"
 
 
 @pytest.mark.slow
@@ -322,9 +303,7 @@ def test_fallbacks_are_tried_in_order_and_recorded(shop: Shop) -> None:
         ("requirement files", 1),
     ]
     assert report.problem is not None
-    assert report.problem.startswith(
-        "requirement files: exit code 1: error: there is no pytest (see environment-4"
-    )
+    assert report.problem.startswith("requirement files: exit code 1: cause: Because pytest was not found")
     assert not [path for path in shop.cache.iterdir() if not path.name.endswith(".lock")]
 
 
@@ -332,7 +311,7 @@ def test_fallbacks_are_tried_in_order_and_recorded(shop: Shop) -> None:
 def test_no_pytest_is_a_remark(shop: Shop) -> None:
     (shop.root / "wheels" / "pytest-1.0-py3-none-any.whl").rename(shop.root / "kept.whl")
     make_other = shop.project / "pyproject.toml"
-    make_other.write_text(make_other.read_text().replace("test = ", "dev = "))
+    make_other.write_text(make_other.read_text().replace('test = ["pytest"]', "dev = []"))
     report = shop.make("one")
     assert report.choice == "editable with [dev]"
     assert report.remarks == ("pytest is not installed: the project does not ask for it and it cannot be had",)
@@ -459,45 +438,30 @@ def test_the_project_is_the_nearest_one(own_place: Path) -> None:
     assert find_project(inner / "deep", own_place) == inner
 
 
-OLD, NEW = "/cache/.new-1/env", "/home/u/tasks/2"
+@pytest.mark.slow
+def test_a_place_may_have_a_long_name_with_spaces(own_place: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """No first line of a script could hold it; a URL spells it in its own way."""
+    make_uv(own_place / "bin", make_wheels(own_place / "wheels"))
+    monkeypatch.setenv("PATH", os.pathsep.join((str(own_place / "bin"), os.environ["PATH"])))
+    shop = Shop(own_place / "with space" / ("x" * 120))
+    env, checkout = shop.good("one"), shop.root / "checkout-one"
+    assert say(env / "bin" / "demo") == f"demo at {checkout}/src/demo/__init__.py"
+    url = json.loads((site_of(env) / "demo-1.0.dist-info" / "direct_url.json").read_text())["url"]
+    assert url == f"file://{checkout}".replace(" ", "%20")
 
 
-@pytest.mark.parametrize(
-    ("text", "wanted"),
-    [
-        (f"home = {OLD}\n", f"home = {NEW}\n"),
-        (f"{OLD}/bin:{OLD}2/bin:{OLD}.old:{OLD}-x", f"{NEW}/bin:{OLD}2/bin:{OLD}.old:{OLD}-x"),
-        (f"see {OLD}.", f"see {NEW}."),
-        (f"x{OLD}/bin /mnt{OLD}", f"x{OLD}/bin /mnt{OLD}"),
-        (f'"file://{OLD}"', f'"file://{NEW}"'),
-        (f"#!{OLD}/bin/python3\nx\n", f"#!{NEW}/bin/python3\nx\n"),
-        (f"#!{OLD}/bin/python3 -I\nx\n", f"#!{NEW}/bin/python3 -I\nx\n"),
-        (f"#!/bin/sh\n'''exec' \"{OLD}/bin/python\" \"$0\" \"$@\"\n' '''\nx\n", f"#!{NEW}/bin/python\nx\n"),
-        (f"#!/bin/sh\n'''exec' '{OLD}/bin/python' \"$0\" \"$@\"\n' '''\nx\n", f"#!{NEW}/bin/python\nx\n"),
-    ],
-)
-def test_whole_paths_are_rewritten(text: str, wanted: str) -> None:
-    assert rewrite(text.encode(), {OLD: NEW}).decode() == wanted
-
-
-@pytest.mark.parametrize("new", ["/x" * 70, "/with space"])
-def test_a_program_starts_from_a_path_that_no_first_line_can_hold(own_place: Path, new: str) -> None:
-    env = Path(f"{own_place}{new}")
-    (env / "bin").mkdir(parents=True)
-    (env / "bin" / "python").symlink_to(os.path.realpath(sys.executable))
-    program = env / "bin" / "tool"
-    program.write_bytes(rewrite(f"#!{OLD}/bin/python\nprint('runs')\n".encode(), {OLD: str(env)}))
-    program.chmod(0o755)
-    assert program.read_text().startswith("#!/bin/sh\n")
-    assert say(program) == "runs"
-    back = rewrite(program.read_bytes(), {str(env): NEW})
-    assert back == f"#!{NEW}/bin/python\nprint('runs')\n".encode()
-    assert len(back.split(b"\n")[0]) < MAX_SHEBANG
-
-
-def test_a_url_spells_a_path_in_its_own_way() -> None:
-    assert rewrite(f'"file://{OLD}" {OLD}'.encode(), {OLD: "/a b"}) == b'"file:///a%20b" /a b'
-    assert rewrite(b'"file:///a%20b/x" /a b/x', {"/a b": NEW}) == f'"file://{NEW}/x" {NEW}/x'.encode()
+def test_what_names_a_place_of_the_build_is_found(tmp_path: Path) -> None:
+    """Links are not followed, and what no program could read is not read."""
+    folder, outside = tmp_path / "entry" / LEFT, tmp_path / "outside"
+    folder.mkdir(parents=True)
+    contents = {"text": b"at /b/uild", "url": b"file:///b/uild", "so": b"\0/b/uild", "other": b"x"}
+    for name, content in contents.items():
+        (folder / name).write_bytes(content)
+    outside.write_text("/b/uild")
+    (folder / "link").symlink_to(outside)
+    os.mkfifo(folder / "waits.py")
+    texts, others = find_texts(tmp_path / "entry", ["/b/uild"])
+    assert (texts, others) == ([f"{LEFT}/text", f"{LEFT}/url"], [f"{LEFT}/so"])
 
 
 def test_paths_that_scripts_would_read_as_something_else_are_refused() -> None:
@@ -505,12 +469,6 @@ def test_paths_that_scripts_would_read_as_something_else_are_refused() -> None:
         path for path in ("/a'b", '/a"b', "/a$b", "/a`b", "/a\\b", "/a\nb", "/a%b") if not refuse_path(path)
     ] == []
     assert refuse_path("/a b/ü-1.2_x+y") is None
-
-
-def test_a_record_keeps_its_other_rows() -> None:
-    rows = b'a,sha256=old,1\n"b,c",sha256=same,2\nd/RECORD,,\n'
-    changed = rewrite_record(rows, {"a": (b"\0" * 32, 7), "d/RECORD": (b"\1" * 32, 8)})
-    assert changed == b"a,sha256=" + b"A" * 43 + b',7\n"b,c",sha256=same,2\nd/RECORD,,\n'
 
 
 GROUPS = """
@@ -553,52 +511,13 @@ test-ing = ["pytest", {include-group = "dev"}]
 )
 def test_ways_in_their_order(texts: dict[str, str], requirements: list[str], ways: list[str]) -> None:
     project = read_project(texts, requirements)
-    assert [way.name for way in order_ways(project, uv=True)] == ways
-    assert [way.name for way in order_ways(project, uv=False)] == [name for name in ways if name != "uv.lock"]
+    assert [way.name for way in order_ways(project)] == ways
 
 
 def test_dependency_groups_are_read_with_what_they_include() -> None:
     project = read_project({"pyproject.toml": "[project]\n" + GROUPS}, [])
     assert project == Project(installable=True, grouped=("pytest", "ruff"), groups=("dev",))
-    assert order_ways(project, uv=False)[0].words == ("-e", ".", "pytest", "ruff")
-
-
-@pytest.fixture
-def pip(own_place: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Shop]:
-    """Without uv: the pip that Python brings, and no network."""
-    shop = Shop(own_place)
-    (shop.root / "bin" / "uv").unlink()
-    path = os.pathsep.join(part for part in os.environ["PATH"].split(os.pathsep) if not Path(part, "uv").exists())
-    monkeypatch.setenv("PATH", path)
-    for name in ("PIP_CONFIG_FILE", "PIP_NO_INDEX", "PIP_FIND_LINKS"):
-        monkeypatch.delenv(name, raising=False)
-    monkeypatch.setenv("PIP_CONFIG_FILE", os.devnull)
-    monkeypatch.setenv("PIP_NO_INDEX", "1")
-    monkeypatch.setenv("PIP_FIND_LINKS", str(shop.wheels))
-    yield shop
-
-
-@pytest.mark.slow
-def test_pip_of_a_real_environment(pip: Shop) -> None:
-    """A build with venv and pip, and a copy of it in which pip itself removes the project again."""
-    report = pip.make("one")
-    assert report.problem is None
-    assert report.choice == "editable with [test]"
-    assert {"demo==1.0", "pytest==1.0"} < set(report.packages)
-    two = pip.good("two")
-    checkout = pip.root / "checkout-two"
-    assert say(two / "bin" / "demo") == f"demo at {checkout}/src/demo/__init__.py"
-    assert say(two / "bin" / "pytest") == f"pytest in {two}"
-    assert texts_with(".new-", two, checkout) == []
-    assert texts_with(str(pip.root / "checkout-one"), two, checkout) == []
-    assert check_records(two) > 100
-    # a compiled file of a rewritten text may look fresh: it would be if old and new path were of one length
-    assert not list(site_of(two).glob("__pycache__/__editable__*"))
-    assert list(site_of(two).glob("pytest/__pycache__/*"))
-    said = say(two / "bin" / "pip", "uninstall", "-y", "demo")
-    assert "Successfully uninstalled demo" in said
-    assert not (two / "bin" / "demo").exists()
-    assert say(Path(report.path or "") / "bin" / "demo").endswith("checkout-one/src/demo/__init__.py")
+    assert order_ways(project)[0].words == ("-e", ".", "pytest", "ruff")
 
 
 def test_modes_and_links_come_along(ready: Shop) -> None:

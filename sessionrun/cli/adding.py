@@ -31,10 +31,11 @@ class Joined(NamedTuple):
         self, planned: SessionSpec, addition: TasksAdded, *, as_json: bool, quiet: bool, sync: bool, ready: bool
     ) -> int:
         """Add the tasks and say what became of them; the exit code."""
-        if ready:
-            from sessionrun.client.launching.readiness import check_ready
+        from sessionrun.client.launching.readiness import check_environments, check_ready
 
+        if ready:
             check_ready(planned)
+        check_environments(planned)
         warning = check_sandboxes(planned)
         if warning is not None:
             warn(warning)

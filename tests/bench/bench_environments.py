@@ -16,6 +16,8 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Final
 
+from uv import find_uv_bin
+
 from sessionrun.model.places import Place as Workspace
 from sessionrun.model.places import Seats
 from sessionrun.workspaces.environments.make import make_environment
@@ -68,9 +70,10 @@ def measure(rounds: int = 2) -> list[Row]:
         wheels = place.path / "wheels"
         pip = (sys.executable, "-m", "pip")
         subprocess.run([*pip, "download", "-q", "-d", wheels, "pytest", "setuptools", "wheel"], check=True)
-        os.environ.update({"PIP_NO_INDEX": "1", "PIP_FIND_LINKS": str(wheels)})
+        for installer in ("PIP", "UV"):
+            os.environ.update({f"{installer}_NO_INDEX": "1", f"{installer}_FIND_LINKS": str(wheels)})
         python = os.path.dirname(os.path.realpath(sys.executable))  # of both: one on PATH may be a slow script
-        os.environ["PATH"] = f"{python}{os.pathsep}{os.environ['PATH']}"
+        os.environ["PATH"] = os.pathsep.join((python, os.path.dirname(find_uv_bin()), os.environ["PATH"]))
         _warm(place, repository)
         _warm(place, repository, stays=True)
         (env, *_) = (place.path / "cache" / "tasks").glob("[!.]*")

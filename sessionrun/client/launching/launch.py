@@ -41,7 +41,8 @@ def launch(
         indexed: it is in the user's index, so that verbs find it from everywhere, and a forecast counts on it.
 
     Raises:
-        InputError: an agent is not signed in or not ready, or an export is another session's; nothing was created.
+        InputError: an agent is not signed in or not ready, uv is wanted and not there, or an export is another
+            session's; nothing was created.
         StoreError: the directory cannot be made, or the processes did not come up.
     """
     if spec.parent is not None or JOB_MARKER in os.environ:
@@ -49,10 +50,11 @@ def launch(
 
         spec = settle_nesting(spec, os.environ)
     session = SessionDir((resolve_results_dir(results_dir) / f"session-{spec.session_id}").absolute())
-    if ready:
-        from sessionrun.client.launching.readiness import check_ready
+    from sessionrun.client.launching.readiness import check_environments, check_ready
 
+    if ready:
         check_ready(spec)
+    check_environments(spec)
     warning = check_sandboxes(spec)
     if warning is not None:
         notify(warning)

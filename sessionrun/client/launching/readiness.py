@@ -1,4 +1,7 @@
-"""Checks before a session is created whether its agents are signed in and ready.  No check costs money."""
+"""Checks before a session is created whether its agents are signed in and ready, and uv is there if it is needed.
+
+No check costs money.
+"""
 
 from __future__ import annotations
 
@@ -36,6 +39,22 @@ def check_ready(spec: SessionSpec) -> None:
             f"agent {name!r} is not ready: {why}{_mend(spec, name)}" for name, why in unready.items()
         )
         raise InputError(f"{problems} ({_START_ALL_THE_SAME})")
+
+
+def check_environments(spec: SessionSpec) -> None:
+    """Refuse tasks whose environment could not be made on this machine; nodes of a cluster have their own uv.
+
+    Raises:
+        InputError: uv is not there.
+    """
+    tasks = (*spec.tasks, *((spec.template,) if spec.template else ())) if spec.cluster is None else ()
+    for task in tasks:
+        if task.environment is None:
+            continue
+        from sessionrun.workspaces.environments.interpreter import NO_UV, has_uv
+
+        if has_uv({**os.environ, **task.env}) is None:
+            raise InputError(f"environment of task {task.id}: {NO_UV}")
 
 
 def tell_signed_out(spec: SessionSpec) -> list[str]:

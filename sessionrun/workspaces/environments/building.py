@@ -1,4 +1,4 @@
-"""Runs the installer: makes an environment, tries the ways to install a project one after the other, lists it.
+"""Runs uv: makes an environment, tries the ways to install a project one after the other, lists it.
 
 Each program gets a log in the job's folder and a time limit.  It runs in a group of its own, so that its end takes
 all with it that it has started.  With walls it runs inside: an installer runs code of the checkout, and then every
@@ -10,33 +10,23 @@ from __future__ import annotations
 import os
 import re
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import IO, Final
-
-import orjson
 
 from sessionrun.store.files import read_regular
 from sessionrun.walls.argv import build_argv
 from sessionrun.walls.clearing import clear_ways
 from sessionrun.workspaces.environments.inputs import MAX_INPUT_BYTES, PROJECT_FILES, find_requirements
-from sessionrun.workspaces.environments.interpreter import Installer, Interpreter
+from sessionrun.workspaces.environments.interpreter import Interpreter, Uv
 from sessionrun.workspaces.environments.request import BuildWalls, EnvironmentProblem, StepReport
 from sessionrun.workspaces.environments.steps import PYTEST, Way, order_ways, read_project
 from sessionrun.workspaces.shell import END_S, run_alone
 
 _TAIL_BYTES: Final = 4096
-_MAX_LIST: Final = 16 << 20
-_LIST: Final = """
-import importlib.metadata as metadata, json, sys
-found = {}
-for one in metadata.distributions():
-    name = one.metadata["Name"]
-    if name:
-        found.setdefault(name.lower(), f"{name}=={one.version}")
-print(json.dumps([sys.prefix, sorted(found.values(), key=str.lower)]))
-"""
+_PACKAGE: Final = re.compile(rb"^([\w.-]+==\S+)\r?$", re.MULTILINE)
 
 
 @dataclass
@@ -47,7 +37,7 @@ class Builder:
     project: Path
     folder: Path
     interpreter: Interpreter
-    installer: Installer
+    uv: Uv
     environ: Mapping[str, str]
     deadline: float
     walls: BuildWalls | None = None
@@ -62,12 +52,8 @@ class Builder:
             OSError: a log cannot be written.
         """
         self._make_empty()
-        texts = {
-            name: text
-            for name in (*PROJECT_FILES, "uv.lock")
-            if (text := read_text(self.project / name)) is not None
-        }
-        ways = order_ways(read_project(texts, find_requirements(self.project)), uv=self.installer.uv is not None)
+        texts = read_texts(self.project, (*PROJECT_FILES, "uv.lock"))
+        ways = order_ways(read_project(texts, find_requirements(self.project)))
         way = next((way for way in ways if self._install(way)), None)
         if way is None:
             raise EnvironmentProblem(self._describe_failure())
@@ -85,12 +71,9 @@ class Builder:
         return str(self.env / "bin" / "python")
 
     def _make_empty(self) -> None:
-        base, uv = self.interpreter.program, self.installer.uv
-        if uv is None:
-            if self._run("venv", (base, "-I", "-m", "venv", str(self.env))) != 0:
-                raise EnvironmentProblem(self._describe_failure())
-            return
-        make = (uv, "venv", "--quiet", "--no-project", "--python", base)
+        """Relocatable: no program in it begins with the place where it was made, so a copy of it works."""
+        words = ("venv", "--quiet", "--no-project", "--relocatable", "--python", self.interpreter.program)
+        make = (self.uv.program, *words)
         if self._run("venv", (*make, "--seed", str(self.env))) == 0:
             return
         self.remarks.append("the environment has no pip of its own")
@@ -99,34 +82,22 @@ class Builder:
 
     def _install(self, way: Way) -> bool:
         if way.sync:
-            words: tuple[str, ...] = (self.installer.uv or "", "sync", "--frozen", "--inexact", *way.words)
+            words: tuple[str, ...] = (self.uv.program, "sync", "--frozen", "--inexact", *way.words)
         else:
             words = self._install_words(way.words)
         return self._run(way.name, words) == 0
 
     def _install_words(self, words: Sequence[str]) -> tuple[str, ...]:
-        if self.installer.uv is not None:
-            return (self.installer.uv, "pip", "install", "--python", self._python, *words)
-        return (self._python, "-m", "pip", "install", *words)
+        return (self.uv.program, "pip", "install", "--python", self._python, *words)
 
     def _list(self) -> tuple[str, ...]:
-        """What is installed; it also proves that the environment runs and is the one that was meant."""
-        listed: list[str] = []
-
-        def keep(out: bytes) -> None:
-            try:
-                prefix, packages = orjson.loads(out)
-            except (ValueError, TypeError):
-                raise EnvironmentProblem("the new environment does not say what it holds") from None
-            if os.path.realpath(str(prefix)) != os.path.realpath(self.env):
-                raise EnvironmentProblem(f"the new environment says that it is {prefix}")
-            listed.extend(map(str, packages))
-
-        if self._run("list", (self._python, "-I", "-c", _LIST), keep) != 0:
+        """What is installed."""
+        if self._run("list", (self.uv.program, "pip", "list", "--format=freeze", "--python", self._python)) != 0:
             raise EnvironmentProblem(self._describe_failure())
-        return tuple(listed)
+        listed = (self.folder / (self.steps[-1].log or "")).read_bytes()
+        return tuple(package.decode("utf-8", "replace") for package in _PACKAGE.findall(listed))
 
-    def _run(self, name: str, argv: tuple[str, ...], keep: Callable[[bytes], None] | None = None) -> int:
+    def _run(self, name: str, argv: tuple[str, ...]) -> int:
         """Run one program and note the step; its exit code."""
         log = self.folder / f"environment-{len(self.steps) + 1}-{_as_name(name)}.log"
         print(f"environment: {name} ...", flush=True)
@@ -137,8 +108,6 @@ class Builder:
         spent = time.monotonic() - begun
         self.steps.append(StepReport(name, round(spent, 3), argv, code, log.name))
         print(f"environment: {name}: {'done' if code == 0 else f'exit code {code}'} in {spent:.1f} s", flush=True)
-        if code == 0 and keep is not None:
-            keep(_read_end(log, _MAX_LIST).strip().split(b"\n")[-1])
         if time.monotonic() > self.deadline:
             raise EnvironmentProblem(f"{name}: not done in time, see {log.name}")
         return code
@@ -167,7 +136,7 @@ class Builder:
             _read_end(self.folder / (step.log or ""), _TAIL_BYTES).decode("utf-8", "replace").strip().split("\n")
         )
         telling = [
-            line.strip() for line in lines if re.match(r"\s*(error|fatal|×|\w*Error)\b", line, re.IGNORECASE)
+            line.strip() for line in lines if re.match(r"\s*(error|cause|fatal|\w*Error)\b", line, re.IGNORECASE)
         ]
         closed = self.walls is not None and not self.walls.walls.network
         hint = "; its walls let through no hosts but those in sandbox.network" if closed else ""
@@ -190,12 +159,14 @@ def _wait(argv: Sequence[str], cwd: Path, environ: Mapping[str, str], output: IO
     return 124 if code is None else code if code >= 0 else 128 - code
 
 
-def read_text(path: Path) -> str | None:
-    """The text of a regular file, or of one to which a link leads; None: there is none."""
-    try:
-        return read_regular(os.path.realpath(path), MAX_INPUT_BYTES).decode("utf-8", "replace")
-    except OSError:
-        return None
+def read_texts(project: Path, names: Sequence[str]) -> dict[str, str]:
+    """The texts of those of a project's files that are there, or that a link leads to."""
+    texts = {}
+    for name in names:
+        with suppress(OSError):
+            content = read_regular(os.path.realpath(project / name), MAX_INPUT_BYTES)
+            texts[name] = content.decode("utf-8", "replace")
+    return texts
 
 
 def _read_end(path: Path, size: int) -> bytes:

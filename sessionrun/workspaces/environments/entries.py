@@ -15,7 +15,7 @@ from pathlib import Path
 from typing import Final
 
 from sessionrun.store.files import make_directories, sync_directory
-from sessionrun.workspaces.environments.manifest import Manifest, load_manifest, verify
+from sessionrun.workspaces.environments.copying import Manifest, load_manifest
 from sessionrun.workspaces.environments.request import EnvironmentProblem
 from sessionrun.workspaces.registration import LOCK_POLL_S, remove_tree
 
@@ -24,7 +24,7 @@ _LOOK_S: Final = 5.0
 
 
 def find_entry(cache: Path, digest: str) -> Manifest | None:
-    """The manifest of the entry, if there is one; the copy sees whether its files are as they were."""
+    """The manifest of the entry, if there is one."""
     return load_manifest(cache / digest, digest)
 
 
@@ -49,11 +49,8 @@ def ensure_entry(
         sweep(cache, digest)
         manifest = find_entry(cache, digest)
         if manifest is not None:
-            changed = verify(cache / digest, manifest)
-            if changed is None:
-                return manifest, False
-            say(f"environment: {changed} was changed in the cache; it is built anew")
-        _discard(cache, digest)
+            return manifest, False
+        discard(cache / digest, digest)
         folder = Path(tempfile.mkdtemp(prefix=f".new-{digest}-", dir=cache))
         try:
             manifest = make(folder)
@@ -95,12 +92,16 @@ def sync_files(folder: Path) -> None:
     os.sync()
 
 
-def _discard(cache: Path, digest: str) -> None:
-    """Take an entry out of the way, under the lock; a process that copies it finds files gone, and comes here."""
-    if os.path.lexists(cache / digest):
-        trash = cache / f".old-{digest}-{os.getpid()}"
-        os.rename(cache / digest, trash)
-        remove_tree(trash)
+def discard(path: Path, digest: str) -> None:
+    """Remove an entry, or what a killed process left of one, under the lock of its digest.
+
+    It gets another name first: a process that copies it sees by that that it is no longer whole.
+    """
+    if not path.name.startswith(".") and os.path.lexists(path):
+        trash = path.with_name(f".old-{digest}-{os.getpid()}")
+        os.rename(path, trash)
+        path = trash
+    remove_tree(path)
 
 
 @contextmanager

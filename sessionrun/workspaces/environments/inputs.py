@@ -19,7 +19,7 @@ import orjson
 
 from sessionrun.store.files import read_regular
 
-FORMAT: Final = 1
+FORMAT: Final = 2
 """Counts up when an entry of the cache is made differently."""
 
 MAX_INPUT_BYTES: Final = 256 * 1024 * 1024
@@ -91,14 +91,16 @@ def collect_inputs(project: Path) -> dict[str, str]:
 
 def collect_all(top: Path) -> dict[str, str]:
     """The digest of each file of a checkout, by its path: where a task may have written any of it."""
-    digests = {}
+    return {name: _digest_file(top / name, whole=True) for name in iterate_names(top, compiled=True)}
+
+
+def iterate_names(top: Path, *, compiled: bool = False) -> Iterator[str]:
+    """The paths of all files and links of a checkout; `compiled` says whether those of ``__pycache__`` count."""
     for place, folders, names in os.walk(top):
+        folders[:] = [name for name in folders if name != ".git" and (compiled or name != "__pycache__")]
         inside = os.path.relpath(place, top)
-        folders[:] = sorted(name for name in folders if name != ".git")
-        links = (name for name in folders if os.path.islink(os.path.join(place, name)))
-        for name in (*sorted(names), *links):
-            digests[os.path.normpath(os.path.join(inside, name))] = _digest_file(Path(place, name), whole=True)
-    return digests
+        for name in (*names, *(name for name in folders if os.path.islink(os.path.join(place, name)))):
+            yield os.path.normpath(os.path.join(inside, name))
 
 
 def make_digest(inputs: Mapping[str, str], **circumstances: str | None) -> str:

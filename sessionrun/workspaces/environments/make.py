@@ -11,31 +11,32 @@ from pathlib import Path
 from typing import Final
 
 from sessionrun.model.frozen import frozen
-from sessionrun.workspaces.environments.building import Builder, read_text
-from sessionrun.workspaces.environments.cloning import EntryChanged, clone, copy_checkout
-from sessionrun.workspaces.environments.entries import ensure_entry, find_entry, sync_files
-from sessionrun.workspaces.environments.inputs import (
-    FORMAT,
-    collect_all,
-    collect_inputs,
-    find_project,
-    make_digest,
-)
-from sessionrun.workspaces.environments.interpreter import (
-    Installer,
-    Interpreter,
-    clean_environ,
-    find_installer,
-    find_interpreter,
-)
-from sessionrun.workspaces.environments.manifest import (
+from sessionrun.workspaces.environments.building import Builder, read_texts
+from sessionrun.workspaces.environments.copying import (
     ENV,
     LEFT,
     MANIFEST,
     Manifest,
-    find_binaries,
-    list_files,
+    clone,
+    copy_checkout,
+    find_texts,
     write_manifest,
+)
+from sessionrun.workspaces.environments.entries import ensure_entry, find_entry, sync_files
+from sessionrun.workspaces.environments.inputs import (
+    PROJECT_FILES,
+    collect_all,
+    collect_inputs,
+    find_project,
+    iterate_names,
+    make_digest,
+)
+from sessionrun.workspaces.environments.interpreter import (
+    Interpreter,
+    Uv,
+    clean_environ,
+    find_interpreter,
+    find_uv,
 )
 from sessionrun.workspaces.environments.request import (
     BuildWalls,
@@ -49,11 +50,11 @@ from sessionrun.workspaces.environments.version import find_version
 from sessionrun.workspaces.registration import remove_tree
 
 _COPIES: Final = 3
-"""How often an entry may change while it is copied."""
+"""How often an entry may be removed while it is copied."""
 
 _CHECKOUT: Final = "checkout"
 _TMP: Final = "tmp"
-"""In an entry that is built inside of walls: its /tmp, with the caches of the installer; no task sees it."""
+"""In an entry while it is built: temporary files, with the locks that uv leaves.  Inside of walls it is /tmp."""
 
 
 def make_environment(
@@ -87,7 +88,7 @@ def find_digest(
         environ: the variables of the process that would make it; None: those of this one.
 
     Raises:
-        EnvironmentProblem, OSError: an interpreter or an installer is missing, or the inputs cannot be read.
+        EnvironmentProblem, OSError: an interpreter or uv is missing, or the inputs cannot be read.
     """
     return _Making(request, folder, walls).look(os.environ if environ is None else environ).digest
 
@@ -102,7 +103,7 @@ class _Ground:
     top: Path
     project: Path
     interpreter: Interpreter
-    installer: Installer
+    uv: Uv
     environ: Mapping[str, str]
     circumstances: Mapping[str, str | None]
     digest: str
@@ -156,20 +157,20 @@ class _Making:
         cwd = None if self.walls is None else "/"  # outside no program may find one of the checkout
         with self._step("interpreter"):
             interpreter = find_interpreter(request.python, environ, cwd)
-            installer = find_installer(interpreter, environ, cwd)
+            uv = find_uv(environ, cwd)
         with self._step("inputs"):
-            version = find_version(request, top, _describe(project), environ)
+            version = find_version(request, top, read_texts(project, PROJECT_FILES), environ)
             circumstances: dict[str, str | None] = {
                 "project": os.path.relpath(project, top),
                 "interpreter": repr(interpreter),
-                "installer": f"{'uv' if installer.uv else 'pip'} {installer.version}",
+                "installer": uv.version,
                 "tag": version.decides,
             }
             if self.walls is not None:
                 circumstances["walls"] = repr(self.walls.sandbox)
             digest = make_digest(collect_inputs(project), **circumstances)
             environ = {**environ, **version.variables}
-            ground = _Ground(top, project, interpreter, installer, environ, circumstances, digest)
+            ground = _Ground(top, project, interpreter, uv, environ, circumstances, digest)
             return ground if self._may_make_usual or self._has(digest) else self._set_apart(ground)
 
     @property
@@ -187,7 +188,7 @@ class _Making:
         return find_entry(Path(self.request.cache), digest) is not None
 
     def _obtain(self, ground: _Ground) -> tuple[Manifest, bool]:
-        """Copy the entry if that is asked for; it is made first if there is none, or if it was changed.
+        """Copy the entry if that is asked for; it is made first if there is none.
 
         Returns its manifest, and whether it was made now.
         """
@@ -199,19 +200,17 @@ class _Making:
             return made
         manifest = find_entry(cache, ground.digest)
         for _ in range(_COPIES):
-            if manifest is None:  # also if that of the usual digest has changed, or is gone since
+            if manifest is None:  # also if that of the usual digest is gone since
                 ground = self._set_apart(ground)
                 manifest, built = self._ensure(ground)
                 built_now = built_now or built
             try:
                 with self._step("copy"):
-                    request, target = self.request, Path(self.request.target)
-                    entry = cache / ground.digest
-                    clone(entry, manifest, target, ground.top, request.owner, request.tenant)
+                    clone(cache / ground.digest, manifest, self.request, ground.top)
                 return manifest, built_now
-            except (EntryChanged, FileNotFoundError):
+            except FileNotFoundError:
                 manifest = None
-        raise EnvironmentProblem(f"the cached environment {ground.digest} changes while it is copied")
+        raise EnvironmentProblem(f"the cached environment {ground.digest} is gone while it is copied")
 
     def _ensure(self, ground: _Ground) -> tuple[Manifest, bool]:
         """The entry, which another process may be making."""
@@ -235,14 +234,16 @@ class _Making:
         checkout = real / _CHECKOUT
         with self._step("checkout"):
             copy_checkout(ground.top, checkout)
-            before = set(_iterate_names(checkout))
+            before = set(iterate_names(checkout))
+            (real / _TMP).mkdir()
+        environ = {**ground.environ, "TMPDIR": str(real / _TMP)} if self.walls is None else ground.environ
         builder = Builder(
             env=real / ENV,
             project=checkout / ground.project.relative_to(ground.top),
             folder=self.folder,
             interpreter=ground.interpreter,
-            installer=ground.installer,
-            environ=ground.environ,
+            uv=ground.uv,
+            environ=environ,
             deadline=time.monotonic() + self.request.limit_s,
             walls=_complete_walls(self.walls, real),
         )
@@ -272,8 +273,7 @@ def _complete_walls(asked: BuildWalls | None, folder: Path) -> BuildWalls | None
     """The walls of a build: of the entry's folder it writes the environment, the checkout and /tmp."""
     if asked is None:
         return None
-    for name in (ENV, _TMP):
-        (folder / name).mkdir()
+    (folder / ENV).mkdir()
     binds = tuple((str(folder / name), str(folder / name)) for name in (ENV, _CHECKOUT))
     return replace(asked, walls=replace(asked.walls, tmp=str(folder / _TMP), binds=binds))
 
@@ -282,10 +282,9 @@ def _make_manifest(
     folder: Path, checkout: Path, builder: Builder, digest: str, choice: str, packages: tuple[str, ...]
 ) -> Manifest:
     paths = (str(builder.env), str(checkout))
-    files = list_files(folder, paths)
-    remarks = [f"{name} is not text and keeps a path of the build" for name in find_binaries(folder, files, paths)]
+    texts, others = find_texts(folder, paths)
+    remarks = [f"{name} is not text and keeps a path of the build" for name in others]
     return Manifest(
-        format=FORMAT,
         digest=digest,
         root=paths[0],
         checkout=paths[1],
@@ -293,26 +292,14 @@ def _make_manifest(
         packages=packages,
         steps=tuple(builder.steps),
         remarks=(*builder.remarks, *remarks[:10]),
-        files=files,
+        texts=tuple(texts),
     )
-
-
-def _describe(project: Path) -> dict[str, str]:
-    return {name: read_text(project / name) or "" for name in ("pyproject.toml", "setup.py", "setup.cfg")}
-
-
-def _iterate_names(top: Path) -> Iterator[str]:
-    for place, folders, names in os.walk(top):
-        folders[:] = [name for name in folders if name not in (".git", "__pycache__")]
-        inside = os.path.relpath(place, top)
-        for name in (*names, *(name for name in folders if os.path.islink(os.path.join(place, name)))):
-            yield os.path.normpath(os.path.join(inside, name))
 
 
 def _keep_left(checkout: Path, left: Path, before: set[str]) -> None:
     """Move what the install made in the checkout out of it; the copy of the checkout goes."""
     left.mkdir()
-    for name in sorted(set(_iterate_names(checkout)) - before - {".git"}):
+    for name in sorted(set(iterate_names(checkout)) - before - {".git"}):
         (left / name).parent.mkdir(parents=True, exist_ok=True)
         os.rename(checkout / name, left / name)
     remove_tree(checkout)

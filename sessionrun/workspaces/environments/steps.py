@@ -71,14 +71,14 @@ def read_project(texts: Mapping[str, str], requirements: Sequence[str]) -> Proje
     )
 
 
-def order_ways(project: Project, *, uv: bool) -> list[Way]:
+def order_ways(project: Project) -> list[Way]:
     """The ways to install it, in the order in which they are tried: the first that works is taken."""
-    return list(_iterate_ways(project, uv=uv))
+    return list(_iterate_ways(project))
 
 
-def _iterate_ways(project: Project, *, uv: bool) -> Iterator[Way]:
+def _iterate_ways(project: Project) -> Iterator[Way]:
     files = [word for name in project.requirements for word in ("-r", name)]
-    if project.installable and project.locked and uv:
+    if project.installable and project.locked:
         extras = [word for name in project.extras for word in ("--extra", name)]
         groups = [word for name in project.groups for word in ("--group", name)]
         yield Way("uv.lock", (*extras, *groups), sync=True)

@@ -472,7 +472,7 @@ def test_what_has_no_certificate_of_the_cluster_is_kept_out(sessionrun: Command,
         others = {"SESSIONRUN_CERTS": str(sessionrun.cwd / "others")}
         assert sessionrun("cluster", "certs", env=others).returncode == 0
         refused = sessionrun("cluster", "status", cluster.address, env=others)
-        assert refused.returncode == 2 and "is no head of this cluster: unable to get local" in refused.stderr
+        assert refused.returncode == 2 and "is no head of this cluster: self" in refused.stderr
         node = ("cluster", "node", cluster.address, "--name", "n9")
         refused = sessionrun(*node, env={**cluster.env, **others})
         assert refused.returncode == 2 and "is no head of this cluster" in refused.stderr

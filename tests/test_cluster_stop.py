@@ -165,7 +165,9 @@ def test_who_starts_a_killed_head_and_a_killed_node_again_takes_over(sessionrun:
         cluster.start_head()
         cluster.start_node("n0", 3)
         eventually(lambda: not any(one.is_running() for one in left))
-        eventually(lambda: [(node["lives"], node["slots"]) for node in cluster.show()["nodes"]] == [(True, 3)])
+        eventually(
+            lambda: [(node["lives"], node["slots"]) for node in cluster.show().get("nodes", ())] == [(True, 3)]
+        )
         let_go(cluster, "b")
         tasks = cluster.command.wait(session_id)["tasks"]
         assert [(task["outcome"], task["attempt"]) for task in tasks] == [("succeeded", 1)] * 2

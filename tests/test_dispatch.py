@@ -8,7 +8,6 @@ import random
 import shutil
 import signal
 import subprocess
-import sys
 from collections.abc import Callable, Iterator
 from contextlib import suppress
 from functools import partial
@@ -17,6 +16,7 @@ from typing import Any
 
 import psutil
 import pytest
+from beads_standin import install
 from conftest import eventually, is_gone, kill_sessions, slow_seed
 from test_cli_worktrees import Project, project_in
 from test_land import events_of
@@ -316,17 +316,15 @@ def test_ctrl_c_ends_all_workers_and_gives_their_tasks_back(project: Dispatcher)
 def test_beads_are_dispatched(project: Dispatcher, kind: str, monkeypatch: pytest.MonkeyPatch) -> None:
     """By the stand-in for bd, and by the real br if it is there."""
     programs = project.cwd.parent / "programs"
-    programs.mkdir()
     if kind == "br":
+        programs.mkdir()
         real = shutil.which("br")
         if real is None:
             pytest.skip("br is not on PATH")
         (programs / "br").symlink_to(real)
         subprocess.run([real, "init"], cwd=project.cwd, check=True, capture_output=True)
     else:
-        code = Path(__file__).with_name("beads_standin.py")
-        (programs / "bd").write_text(f'#!/bin/sh\nexec {sys.executable} -I -S {code} "$@"\n')
-        (programs / "bd").chmod(0o755)
+        install(programs)
         (project.cwd / ".beads").mkdir()
     monkeypatch.setenv("PATH", f"{programs}{os.pathsep}{os.environ['PATH']}")
     (project.cwd / ".git" / "info" / "exclude").write_text("sessionrun.toml\n.beads\n.gitattributes\nAGENTS.md\n")

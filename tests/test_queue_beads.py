@@ -5,13 +5,12 @@ from __future__ import annotations
 import os
 import shutil
 import subprocess
-import sys
 from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import pytest
-from beads_standin import STORE, answer
+from beads_standin import STORE, answer, install
 from conftest import Command, eventually
 from queue_contract import ANN, BOB, check_feed, create
 
@@ -64,12 +63,7 @@ def feed(place: QueuePlace, program: StandIn) -> BeadsFeed:
 @pytest.fixture
 def on_path(place: QueuePlace, monkeypatch: pytest.MonkeyPatch) -> None:
     """The stand-in as a program: `bd` on PATH."""
-    programs = place.top.parent / "programs"
-    programs.mkdir()
-    code = Path(__file__).with_name("beads_standin.py")
-    (programs / "bd").write_text(f'#!/bin/sh\nexec {sys.executable} -I -S {code} "$@"\n')
-    (programs / "bd").chmod(0o755)
-    monkeypatch.setenv("PATH", f"{programs}{os.pathsep}{os.defpath}")
+    monkeypatch.setenv("PATH", f"{install(place.top.parent / 'programs')}{os.pathsep}{os.defpath}")
 
 
 @pytest.mark.parametrize("old", [False, True], ids=["new version", "old version"])

@@ -5,11 +5,11 @@ from __future__ import annotations
 import json
 import os
 import re
-import sys
 from pathlib import Path
 from typing import Any
 
 import pytest
+from beads_standin import install
 from conftest import Command
 
 from sessionrun.client.queue.feeds import open_queue
@@ -205,12 +205,7 @@ def test_what_is_refused(own_place: Path) -> None:
 def test_into_beads(own_place: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     (own_place / ".git").mkdir()
     (own_place / ".beads").mkdir()
-    programs = own_place.parent / "programs"
-    programs.mkdir()
-    code = Path(__file__).with_name("beads_standin.py")
-    (programs / "bd").write_text(f'#!/bin/sh\nexec {sys.executable} -I -S {code} "$@"\n')
-    (programs / "bd").chmod(0o755)
-    monkeypatch.setenv("PATH", f"{programs}{os.pathsep}{os.defpath}")
+    monkeypatch.setenv("PATH", f"{install(own_place.parent / 'programs')}{os.pathsep}{os.defpath}")
     found = split("Fix it and test it", by_rule=True)
     assert found.group is not None
     assert (found.group.title, found.group.is_group) == ("Fix it and test it", True)

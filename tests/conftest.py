@@ -211,9 +211,16 @@ def placed(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> N
 
 
 @pytest.fixture
-def own_place(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    """A home, state and working directory of the test's own: the default results directory is in there too."""
-    return _move_in(*_make_home(tmp_path), monkeypatch)
+def own_place(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
+    """A home, state and working directory of the test's own: the default results directory is in there too.
+
+    Whatever is started with a `Command` that is made from now on is ended with the test.
+    """
+    before = len(Command.made)
+    yield _move_in(*_make_home(tmp_path), monkeypatch)
+    for results in dict.fromkeys(Command.made[before:]):
+        kill_sessions(results)
+    del Command.made[before:]
 
 
 class Spare:
@@ -335,7 +342,12 @@ class Command:
     results: Path
     warm: ClassVar[Warm]
     recorded: ClassVar[Recorded]
+    made: ClassVar[list[Path]] = []
     sessions: list[str] = field(default_factory=list)
+
+    def __post_init__(self) -> None:
+        """Let its sessions be known."""
+        self.made.append(self.results)
 
     @property
     def argv(self) -> list[str]:
@@ -483,11 +495,9 @@ class Command:
 
 
 @pytest.fixture
-def sessionrun(own_place: Path) -> Iterator[Command]:
-    """The command in the test's own directory; whatever it started is ended with the test."""
-    command = Command(own_place, own_place / "results")
-    yield command
-    kill_sessions(command.results)
+def sessionrun(own_place: Path) -> Command:
+    """The command in the test's own directory."""
+    return Command(own_place, own_place / "results")
 
 
 def kill_sessions(results: Path) -> None:

@@ -7,12 +7,12 @@ import os
 import re
 import signal
 import subprocess
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 import pytest
-from conftest import Command, eventually, kill_sessions
+from conftest import Command, eventually
 from inside import run_inside
 from shown import with_state
 from stages import Stage, begin_repository, commit_all, git, lay_out_repository, refresh, stage
@@ -95,10 +95,8 @@ def project_in(
 
 
 @pytest.fixture
-def project(own_place: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Project]:
-    project = project_in(own_place, monkeypatch)
-    yield project
-    kill_sessions(project.results)
+def project(own_place: Path, monkeypatch: pytest.MonkeyPatch) -> Project:
+    return project_in(own_place, monkeypatch)
 
 
 Finished = Callable[..., Project]
@@ -106,9 +104,8 @@ Finished = Callable[..., Project]
 
 
 @pytest.fixture
-def finished(own_place: Path, stage: Stage, monkeypatch: pytest.MonkeyPatch) -> Iterator[Finished]:
+def finished(own_place: Path, stage: Stage, monkeypatch: pytest.MonkeyPatch) -> Finished:
     """Each plan runs once per worker; what it left is laid out for every test that asks for it."""
-    projects = []
 
     def finish(plan: object, *words: str, make: Callable[[Path], object] = make_repository) -> Project:
         def run(place: Path) -> None:
@@ -120,12 +117,9 @@ def finished(own_place: Path, stage: Stage, monkeypatch: pytest.MonkeyPatch) -> 
         project = project_in(place / "work", monkeypatch)
         refresh(project.cwd)
         project.sessions = [path.name.removeprefix("session-") for path in project.results.glob("session-*")]
-        projects.append(project)
         return project
 
-    yield finish
-    for project in projects:
-        kill_sessions(project.results)
+    return finish
 
 
 # --- run ---

@@ -3,13 +3,12 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
 import pytest
 from calls import Calls, needs_calls
-from conftest import Command, kill_sessions
+from conftest import Command
 from inside import run_inside
 from test_cli_worktrees import Project, project_in
 
@@ -68,12 +67,11 @@ class Talking(Project):
 
 
 @pytest.fixture
-def talking(own_place: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Talking]:
+def talking(own_place: Path, monkeypatch: pytest.MonkeyPatch) -> Talking:
     made = project_in(own_place, monkeypatch)
     project = Talking(made.cwd, made.results)
     project.install()
-    yield project
-    kill_sessions(project.results)
+    return project
 
 
 def test_a_follow_up_goes_on_in_the_conversation_and_on_the_branch(talking: Talking) -> None:

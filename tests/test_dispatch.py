@@ -8,7 +8,7 @@ import random
 import shutil
 import signal
 import subprocess
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from contextlib import suppress
 from functools import partial
 from pathlib import Path
@@ -17,7 +17,7 @@ from typing import Any
 import psutil
 import pytest
 from beads_standin import install
-from conftest import eventually, is_gone, kill_sessions, slow_seed
+from conftest import eventually, is_gone, slow_seed
 from test_cli_worktrees import Project, project_in
 from test_land import events_of
 
@@ -70,13 +70,11 @@ class Dispatcher(Project):
 
 
 @pytest.fixture
-def project(own_place: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Dispatcher]:
+def project(own_place: Path, monkeypatch: pytest.MonkeyPatch) -> Dispatcher:
     made = project_in(own_place, monkeypatch)
     (made.cwd / "sessionrun.toml").write_text(WORKER)
     (made.cwd / ".git" / "info" / "exclude").write_text("sessionrun.toml\ntask_queue.json\n*.json\n")
-    project = Dispatcher(made.cwd, made.results)
-    yield project
-    kill_sessions(project.results)
+    return Dispatcher(made.cwd, made.results)
 
 
 def write(name: str) -> str:

@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from conftest import Command, eventually, kill_sessions
+from conftest import Command, eventually
 from manual import load_verb
 from stages import begin_repository, commit_all, lay_out_repository
 from test_documents import code_blocks, help_options, read
@@ -66,7 +66,7 @@ def make_repository(top: Path) -> None:
 
 
 @pytest.fixture
-def sessionrun(own_place: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Command]:
+def sessionrun(own_place: Path, monkeypatch: pytest.MonkeyPatch) -> Command:
     """The command in a repository, whose configuration has an agent that notes its prompts."""
     command = Command(own_place / "repo", own_place / "results")
     lay_out_repository(make_repository, command.cwd)
@@ -83,8 +83,7 @@ def sessionrun(own_place: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Com
     monkeypatch.setenv("XDG_CONFIG_HOME", str(own_place / "config"))
     monkeypatch.setenv("SESSIONRUN_RESULTS_DIR", str(command.results))
     monkeypatch.setenv("SESSIONRUN_AGENT", "noting")
-    yield command
-    kill_sessions(command.results)
+    return command
 
 
 def try_block(sessionrun: Command, block: str) -> list[str]:

@@ -5,13 +5,12 @@ from __future__ import annotations
 import os
 import re
 import shutil
-from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import pytest
-from conftest import Command, eventually, kill_sessions
+from conftest import Command, eventually
 from inside import run_inside
 from stages import Stage, refresh, stage
 from test_cli_worktrees import Finished, Project, finished, next_block, project, project_in, type_in
@@ -309,7 +308,7 @@ SOME: dict[str, Any] = {
 
 
 @pytest.fixture
-def some(own_place: Path, stage: Stage, monkeypatch: pytest.MonkeyPatch) -> Iterator[Project]:
+def some(own_place: Path, stage: Stage, monkeypatch: pytest.MonkeyPatch) -> Project:
     """All tasks of SOME have ended, in `sessions[0]`, started in a checkout with an empty directory `sub`."""
 
     def run(place: Path) -> None:
@@ -321,8 +320,7 @@ def some(own_place: Path, stage: Stage, monkeypatch: pytest.MonkeyPatch) -> Iter
     project = project_in(stage.enter("some", monkeypatch, run) / "work", monkeypatch)
     refresh(project.cwd)
     project.sessions = [path.name.removeprefix("session-") for path in project.results.glob("session-*")]
-    yield project
-    kill_sessions(project.results)
+    return project
 
 
 @pytest.mark.slow

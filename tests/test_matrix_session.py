@@ -16,7 +16,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from conftest import Command, eventually, kill_sessions
+from conftest import Command, eventually
 from inside import inside, run_inside
 from stages import Stage, begin_repository, commit_all, git, lay_out_repository, stage
 
@@ -152,14 +152,12 @@ def matrix_in(place: Path, monkeypatch: pytest.MonkeyPatch) -> Matrix:
 
 
 @pytest.fixture
-def matrix(own_place: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Matrix]:
-    matrix = matrix_in(own_place, monkeypatch)
-    yield matrix
-    kill_sessions(matrix.results)
+def matrix(own_place: Path, monkeypatch: pytest.MonkeyPatch) -> Matrix:
+    return matrix_in(own_place, monkeypatch)
 
 
 @pytest.fixture
-def one_failed(own_place: Path, stage: Stage, monkeypatch: pytest.MonkeyPatch) -> Iterator[Matrix]:
+def one_failed(own_place: Path, stage: Stage, monkeypatch: pytest.MonkeyPatch) -> Matrix:
     """Three runs have ended, as `sessions[0]`: that of m2 failed, and fails again until a file is removed."""
 
     def run(place: Path) -> None:
@@ -173,8 +171,7 @@ def one_failed(own_place: Path, stage: Stage, monkeypatch: pytest.MonkeyPatch) -
     place = stage.enter("matrix", monkeypatch, run)
     matrix = matrix_in(place / "work", monkeypatch)
     matrix.sessions = [path.name.removeprefix("session-") for path in matrix.results.glob("session-*")]
-    yield matrix
-    kill_sessions(matrix.results)
+    return matrix
 
 
 @pytest.mark.parametrize("size", [1, pytest.param(3, marks=pytest.mark.slow)], ids=["one task", "three tasks"])

@@ -6,12 +6,12 @@ import json
 import os
 import shlex
 import subprocess
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 import pytest
-from conftest import Command, kill_sessions
+from conftest import Command
 from inside import run_inside
 from simulation import make_session
 from stages import begin_repository, commit_all
@@ -39,7 +39,7 @@ def victim(own_place: Path) -> Path:
 
 
 @pytest.fixture
-def matrix(own_place: Path) -> Iterator[Command]:
+def matrix(own_place: Path) -> Command:
     """The command in a repository."""
     top = own_place / "repo"
     top.mkdir()
@@ -47,8 +47,7 @@ def matrix(own_place: Path) -> Iterator[Command]:
     begin_repository(top)
     (top / ".gitignore").write_text("results\nsub\nm.json\n")
     commit_all(top)
-    yield command
-    kill_sessions(command.results)
+    return command
 
 
 def launch(matrix: Command, script: str) -> tuple[subprocess.CompletedProcess[str], dict[str, Any]]:

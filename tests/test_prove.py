@@ -6,13 +6,12 @@ import json
 import os
 import signal
 import sys
-from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
 import pytest
 from calls import Calls, needs_calls
-from conftest import eventually, kill_sessions
+from conftest import eventually
 from stages import begin_repository, commit_all
 from test_cli_worktrees import Finished, Project, finished, project_in, stage
 
@@ -323,10 +322,8 @@ def make_repository(top: Path) -> None:
 
 
 @pytest.fixture
-def project(own_place: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Project]:
-    project = project_in(own_place, monkeypatch, make_repository)
-    yield project
-    kill_sessions(project.results)
+def project(own_place: Path, monkeypatch: pytest.MonkeyPatch) -> Project:
+    return project_in(own_place, monkeypatch, make_repository)
 
 
 def verdicts(view: dict[str, Any]) -> dict[str, tuple[str, str | None]]:

@@ -9,12 +9,10 @@ import os
 import shutil
 import sys
 import venv
-from collections.abc import Iterator
 from pathlib import Path
 from typing import Any, Final, NamedTuple
 
 import pytest
-from conftest import kill_sessions
 from stages import begin_repository, commit_all
 from test_cli_worktrees import Project
 
@@ -151,7 +149,7 @@ FAST: Final = ("honest", "exit at the import", "recipe")
 
 
 @pytest.fixture
-def project(own_place: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Project]:
+def project(own_place: Path, monkeypatch: pytest.MonkeyPatch) -> Project:
     project = Project(own_place / "repo", own_place / "results")
     monkeypatch.setenv("SESSIONRUN_RESULTS_DIR", str(project.results))
     monkeypatch.setenv("PATH", f"{Path(sys.executable).parent}{os.pathsep}{os.environ['PATH']}")
@@ -169,8 +167,7 @@ def project(own_place: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Projec
     )
     commit_all(project.cwd)
     project.git("switch", "-q", "main")
-    yield project
-    kill_sessions(project.results)
+    return project
 
 
 def judge(project: Project, name: str, *before: str, prove: object = True) -> dict[str, Any]:

@@ -5,12 +5,11 @@ from __future__ import annotations
 import os
 import shutil
 import subprocess
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Final, NamedTuple
 
 import pytest
-from conftest import kill_sessions
 from stages import begin_repository, commit_all
 from test_cli_worktrees import Project
 
@@ -242,7 +241,7 @@ BEGINS: Final[Mapping[str, Callable[[Path, Path], list[str] | None]]] = {
 
 
 @pytest.fixture
-def project(own_place: Path, monkeypatch: pytest.MonkeyPatch, caches: Path) -> Iterator[Project]:
+def project(own_place: Path, monkeypatch: pytest.MonkeyPatch, caches: Path) -> Project:
     for name, value in {
         "GOCACHE": caches / "go",
         "GOFLAGS": "-mod=mod",
@@ -256,8 +255,7 @@ def project(own_place: Path, monkeypatch: pytest.MonkeyPatch, caches: Path) -> I
         monkeypatch.setenv(name, str(value))
     project = Project(own_place / "repo", own_place / "results")
     monkeypatch.setenv("SESSIONRUN_RESULTS_DIR", str(project.results))
-    yield project
-    kill_sessions(project.results)
+    return project
 
 
 def lay_out(language: Language, top: Path) -> None:

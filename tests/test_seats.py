@@ -5,14 +5,13 @@ from __future__ import annotations
 import json
 import os
 import signal
-from collections.abc import Iterator
 from contextlib import suppress
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import pytest
-from conftest import eventually, kill_sessions, slow
+from conftest import eventually, slow
 from inside import inside
 from simulation import make_session
 from test_cli_worktrees import Project as Cli
@@ -362,10 +361,8 @@ def test_books_that_were_broken_while_it_was_free(seated: Seated, how: str) -> N
 
 
 @pytest.fixture
-def cli(own_place: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Cli]:
-    cli = project_in(own_place, monkeypatch)
-    yield cli
-    kill_sessions(cli.results)
+def cli(own_place: Path, monkeypatch: pytest.MonkeyPatch) -> Cli:
+    return project_in(own_place, monkeypatch)
 
 
 def seats_of(cli: Cli, session_id: str) -> list[int]:

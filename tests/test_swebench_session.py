@@ -7,13 +7,12 @@ import os
 import shutil
 import subprocess
 import sys
-from collections.abc import Iterator
 from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
 
 import pytest
-from conftest import Command, kill_sessions
+from conftest import Command
 from inside import run_inside
 from stages import begin_repository, commit_all
 from walled import why_no_walls
@@ -78,7 +77,7 @@ def lay_out(bench: Bench, instances: list[dict[str, Any]]) -> None:
 
 
 @pytest.fixture
-def bench(own_place: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Bench]:
+def bench(own_place: Path, monkeypatch: pytest.MonkeyPatch) -> Bench:
     """The example, bootstrapped; `python` is the one of these tests."""
     for name in ("bootstrap.sh", "instances.in.jsonl", "Makefile"):
         shutil.copy(EXAMPLE / name, own_place)
@@ -93,8 +92,7 @@ def bench(own_place: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Bench]:
     subprocess.run(["./bootstrap.sh"], cwd=own_place, check=True, capture_output=True)
     bench = Bench(own_place, sessions)
     lay_out(bench, read_instances(bench))
-    yield bench
-    kill_sessions(sessions)
+    return bench
 
 
 def read_instances(bench: Bench) -> list[dict[str, Any]]:

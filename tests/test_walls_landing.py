@@ -3,11 +3,9 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
-from conftest import kill_sessions
 from test_cli_worktrees import Project, project_in
 from walled import need_walls
 
@@ -24,11 +22,9 @@ test -f work.txt
 
 
 @pytest.fixture
-def walled(own_place: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Project]:
+def walled(own_place: Path, monkeypatch: pytest.MonkeyPatch) -> Project:
     need_walls()
-    project = project_in(own_place, monkeypatch)
-    yield project
-    kill_sessions(project.results)
+    return project_in(own_place, monkeypatch)
 
 
 @pytest.mark.slow

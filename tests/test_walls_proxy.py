@@ -21,7 +21,7 @@ from typing import Any, ClassVar
 
 import psutil
 import pytest
-from conftest import eventually, kill_sessions
+from conftest import eventually
 from test_cli_worktrees import Project, project_in
 from walled import need_walls
 
@@ -503,7 +503,7 @@ class Walled(Project):
 
 
 @pytest.fixture
-def walled(own_place: Path, server: Server, monkeypatch: pytest.MonkeyPatch) -> Iterator[Walled]:
+def walled(own_place: Path, server: Server, monkeypatch: pytest.MonkeyPatch) -> Walled:
     """A project whose tasks can have walls; says why they cannot where that is so."""
     need_walls()
     for name in ("HTTP_PROXY", "HTTPS_PROXY", "ALL_PROXY", "NO_PROXY"):
@@ -512,8 +512,7 @@ def walled(own_place: Path, server: Server, monkeypatch: pytest.MonkeyPatch) -> 
     made = project_in(own_place, monkeypatch)
     project = Walled(made.cwd, made.results)
     Walled.server = server
-    yield project
-    kill_sessions(project.results)
+    return project
 
 
 def python(script: str) -> str:

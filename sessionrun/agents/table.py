@@ -356,8 +356,6 @@ def _check_tokens(
         for name in names:
             if name not in inside and not (lone and name in alone):
                 raise InputError(f"agent {agent.name!r}: {where} holds {{{name}}}, which has no meaning there")
-        if "\0" in element:
-            raise InputError(f"agent {agent.name!r}: {where} holds a NUL character")
 
 
 def _check_root(agent: AgentSpec, *, approve: bool, environ: Mapping[str, str]) -> None:

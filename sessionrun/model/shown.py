@@ -579,9 +579,3 @@ class Telling(TypedDict):
     lines: list[str]
     """What that printed last: six lines, or a traceback from its last place on, each of at most 200 bytes,
     without empty lines, rules and colours."""
-
-
-class Told(TypedDict, total=False):
-    """Of a task that failed or did not land."""
-
-    telling: Telling | None

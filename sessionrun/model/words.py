@@ -29,8 +29,6 @@ Result: TypeAlias = Literal["failed", "bounced", "cancelled", "succeeded"]
 WORDS: Final[tuple[Word, ...]] = get_args(Word)
 """All words, in the order in which counts are told."""
 
-RESULTS: Final[tuple[Result, ...]] = get_args(Result)
-
 GOOD: Final = ("landed", "succeeded", "changed_nothing")
 BAD: Final = ("failed", "timed_out", "lost")
 

@@ -51,7 +51,6 @@ JOBS: Final = "jobs"
 LEFT: Final = "left"
 """File in a node's own directory: it was told to end, and is not started again but by a person."""
 
-LOG: Final = "supervisor.log"
 LOCK: Final = "bridge.lock"
 """File in the directory of a node's name: `cluster node` and its worker lock it, or a worker of the user's own."""
 

@@ -19,7 +19,7 @@ PHASES: Final = ("setup", "prove")
 """Whose jobs make environments: of the worktree, and of clean rooms."""
 
 
-def drop_environments(folder: Path, owner: str, phases: Sequence[str] = PHASES) -> list[str]:
+def drop_environments(folder: Path, owner: str, phases: Sequence[str] = PHASES) -> None:
     """Remove the environments of the attempt that a job's folder belongs to.
 
     Args:
@@ -27,16 +27,11 @@ def drop_environments(folder: Path, owner: str, phases: Sequence[str] = PHASES) 
         owner: of the worktree.
         phases: by which jobs they were made.
 
-    Returns:
-        Where they were.
-
     Raises:
         OSError: one cannot be removed.
     """
-    targets = find_environments(folder, owner, phases)
-    for target in targets:
+    for target in find_environments(folder, owner, phases):
         clear(target)
-    return [str(target) for target in targets]
 
 
 def find_environments(folder: Path, owner: str, phases: Sequence[str] = PHASES) -> list[Path]:

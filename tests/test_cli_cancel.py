@@ -258,9 +258,10 @@ COUNT_CALLS: Final = """
 import os, sys
 if "INTERRUPT_AT" in os.environ:
     left, begun = int(os.environ.pop("INTERRUPT_AT")), False
+    first = os.environ.pop("INTERRUPT_FROM", "sessionrun/cli/__init__.py")
     def look(frame, event, arg):
         global left, begun
-        begun = begun or frame.f_code.co_filename.endswith("sessionrun/cli/__init__.py")
+        begun = begun or first in f"{frame.f_code.co_filename}:{frame.f_code.co_name}"
         left -= begun
         return None if left else interrupt
     def interrupt(frame, event, arg):  # at its first line: some calls do not bear an exception at once
@@ -270,6 +271,15 @@ if "INTERRUPT_AT" in os.environ:
     os.register_at_fork(after_in_child=lambda: sys.settrace(None))
 """
 """Ctrl+C at a call of a function of Python, counted from the first of the command: no clock, no luck."""
+
+
+def test_ctrl_c_when_the_id_was_told_changes_nothing(sessionrun: Command) -> None:
+    """A caller that sees exit code 130 believes that nothing runs."""
+    (sessionrun.cwd / "sitecustomize.py").write_text(COUNT_CALLS)
+    env = {"PYTHONPATH": str(sessionrun.cwd), "INTERRUPT_FROM": "interrupts.py:ignore", "INTERRUPT_AT": "2"}
+    done = sessionrun("-q", "--agent", "shell", stdin='["true"]', env=env)
+    assert (done.returncode, done.stderr) == (0, "")
+    assert sessionrun.wait(done.stdout.strip())["outcome"] == "succeeded"
 
 
 @pytest.mark.slow

@@ -17,7 +17,7 @@ from typing import Any
 import psutil
 import pytest
 from conftest import Command, eventually, mount_disk, slow
-from hypothesis import HealthCheck, given, settings
+from hypothesis import HealthCheck, example, given, settings
 from hypothesis import strategies as st
 from test_cli_worktrees import Project
 from test_removal import STRAYS, finish, interrupt, project, read_stray, reseal
@@ -597,6 +597,7 @@ def test_flock_is_tried_and_network_disks_are_known(tmp_path: Path) -> None:
 
 
 @settings(suppress_health_check=[HealthCheck.function_scoped_fixture, HealthCheck.too_slow])
+@example(name="spec.json", place=0.75, change=b"\x80")  # in a key
 @given(
     name=st.sampled_from(["spec.json", "journal", "ledger", "status.json", "summary"]),
     place=st.floats(0, 1),

@@ -33,6 +33,12 @@ def was_pressed() -> bool:
     return _was_pressed
 
 
+def ignore() -> None:
+    """From now on Ctrl+C does nothing; that of another program, which has called us, is its own."""
+    if _signal.getsignal(_signal.SIGINT) is _press:
+        _signal.signal(_signal.SIGINT, _signal.SIG_IGN)
+
+
 def _press(number: int, frame: FrameType | None) -> NoReturn:
     global _was_pressed
     _was_pressed = True

@@ -302,7 +302,7 @@ def start_session(spec: SessionSpec, how: Launch) -> int:
     Raises:
         InputError: an agent is not signed in or not ready; nothing was created.
     """
-    from sessionrun.cli.interrupts import was_pressed
+    from sessionrun.cli.interrupts import ignore, was_pressed
     from sessionrun.cli.render import telling
     from sessionrun.client.launching.launch import launch
 
@@ -320,6 +320,7 @@ def start_session(spec: SessionSpec, how: Launch) -> int:
             return follow_run(session, as_json=how.as_json, quiet=how.quiet, leaves_held=how.leaves_held)
         with telling(f"session {spec.session_id} was started and runs"):
             _tell_start(spec, shown, how)
+        ignore()  # what was told to run runs on: no exit code may say that it was cancelled
         return 0
     except KeyboardInterrupt:
         from sessionrun.cli.sync import cancel_interrupted

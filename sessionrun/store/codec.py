@@ -72,7 +72,10 @@ def decode(cls: type[_Record], content: bytes) -> _Record:
     """
     wanted: Any = cls
     try:
-        record: _Record = _decoder(wanted).decode(content)
+        text = content.decode()  # msgspec does not look into keys that it leaves out
+        record: _Record = _decoder(wanted).decode(text)
+    except UnicodeDecodeError as error:
+        raise ValueError(f"byte {error.start} is not UTF-8") from None
     except (msgspec.ValidationError, RecursionError) as error:
         raise ValueError(_word(str(error))) from None
     return _checked(cls, record)

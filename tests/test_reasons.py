@@ -14,10 +14,26 @@ from sessionrun.engine.transitions import describe_stop
 from sessionrun.model.events import Stopping, Timer
 from sessionrun.model.keys import Phase
 from sessionrun.model.landings import MEND_REFUSED
-from sessionrun.model.reasons import EXIT_UNSEEN, LEFT_RUNNING, LINGERED, REASONS, WORKSPACE_REASONS, effect_of
+from sessionrun.model.reasons import (
+    CHECK_NOT_RUN,
+    EXIT_UNSEEN,
+    LEFT_RUNNING,
+    LINGERED,
+    REASONS,
+    WORKSPACE_REASONS,
+    effect_of,
+)
 from sessionrun.model.spec import PROOF_VERDICTS, TaskSpec
 
-CALLS = {"format_reason": 0, "Problem": 0, "Marker": 0, "_name_phase": 1, "decide_outcome": 3, "JobFinished": 2}
+CALLS = {
+    "format_reason": 0,
+    "Problem": 0,
+    "Marker": 0,
+    "_name_phase": 1,
+    "decide_outcome": 3,
+    "JobFinished": 2,
+    "_refuse_patch": 2,
+}
 """Functions that are given a reason class, and at which place."""
 
 TABLES = {"_STATUS_CLASS", "_CLASSES", "_SUBTYPES", "_ENDINGS", "_PHASE_CLASSES", "_WORKSPACE_CLASSES"}
@@ -101,6 +117,7 @@ def test_the_code_emits_no_class_that_the_table_lacks() -> None:
         *WORKSPACE_REASONS.values(),
         *PROOF_VERDICTS,
         MEND_REFUSED,
+        CHECK_NOT_RUN,
         LEFT_RUNNING,
         LINGERED,
         "held",

@@ -201,8 +201,8 @@ MUTANTS: Final = (
                 "        early = Keeper(session, codes_fd, SupervisorProcess(supervisor))\n        if locks.hold(",
             ),
             (
-                "        return Keeper(session, codes_fd, SupervisorProcess(supervisor)).run(",
-                "        return early.run(",
+                "        keeper = Keeper(session, codes_fd, SupervisorProcess(supervisor))\n        return",
+                "        keeper = early\n        return",
             ),
         ),
         by_test("tests/faults/test_damage.py", "-k", "once_it_has_the_lock", "--slow"),

@@ -22,6 +22,7 @@ from sessionrun.engine.requests import find_addition_fault, find_clash, widen_sp
 from sessionrun.model.events import Entry, LimitHeard, TasksAdded, to_record
 from sessionrun.model.landings import Mend
 from sessionrun.model.places import Handed, Repository
+from sessionrun.model.sandbox import Sandbox
 from sessionrun.model.spec import AgentSpec, TaskSpec, Workspace
 from sessionrun.runtime.accounts import Limit, find_files, write_limit
 from sessionrun.runtime.history import load_spec_now, load_tasks
@@ -280,6 +281,7 @@ def test_tasks_of_one_request_may_need_each_other_in_any_order() -> None:
     ("task", "why"),
     [
         (TaskSpec("b", ("x",), agent="one", workspace=Workspace("worktree")), "wants a worktree"),
+        (TaskSpec("b", ("x",), agent="one", sandbox=Sandbox("strict")), "has walls, which need a worktree"),
         (TaskSpec("b", ("x",), agent="nonesuch"), "has the agent 'nonesuch', which the session does not know"),
         (TaskSpec("b", ("x",), agent="one", needs=("x",)), "needs 'x', which is not a task of this session"),
         (TaskSpec("a", ("x",), agent="one"), "has a task 'a' already"),

@@ -439,6 +439,8 @@ def _find_lack(spec: SessionSpec, task: TaskSpec) -> str | None:
             return f"has the agent {name!r:.80}, which the session does not know"
     if has_worktree(task) and repository_of(spec, task) is None:
         return "wants a worktree, but the session was started without a repository"
+    if task.sandbox is not None and not has_worktree(task):
+        return "has walls, which need a worktree"
     if task.upstream is not None and spec.mirrors is None:
         return "has a repository of its own, but the session was started without such tasks"
     if task.environment is not None and spec.cache is None:

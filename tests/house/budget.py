@@ -34,7 +34,7 @@ ROOMS: Final[Mapping[str, Size]] = {
     "client": Size(111, 15354, 8917),
     "cluster": Size(9, 1076, 664),
     "dialects": Size(24, 4294, 2645),
-    "engine": Size(16, 4143, 2438),
+    "engine": Size(16, 4145, 2440),
     "landing": Size(18, 2761, 1539),
     "mcp": Size(3, 415, 252),
     "model": Size(23, 3209, 1560),
@@ -47,8 +47,8 @@ ROOMS: Final[Mapping[str, Size]] = {
 }
 """What each room may have: no room lends to another but by a change of these rows."""
 
-PACKAGE_BUDGET: Final = Size(529, 76585, 44043)
-TESTS_LINES: Final = 63_696
+PACKAGE_BUDGET: Final = Size(529, 76587, 44045)
+TESTS_LINES: Final = 63_698
 PAGES_LINES: Final = 9_262
 
 

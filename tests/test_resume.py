@@ -247,12 +247,13 @@ def test_a_session_that_is_moved_while_it_runs(sessionrun: Command) -> None:
     plan = {
         "max_parallel": 1,
         "prompts": [
-            {"id": "runs", "prompt": f"{GATE.format('go')}; echo over; exit 3"},
+            {"id": "runs", "prompt": f"touch begun; {GATE.format('go')}; echo over; exit 3"},
             {"id": "waits", "prompt": "echo waits >>waits"},
         ],
     }
     session_id = sessionrun.start(plan)
     sessionrun.until(session_id, lambda view: view["tasks"][0]["pid"])
+    eventually((sessionrun.cwd / "begun").exists)  # else its script is not open yet
     moved = sessionrun.cwd / "moved"
     sessionrun.results.rename(moved)
     try:

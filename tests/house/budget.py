@@ -48,7 +48,7 @@ ROOMS: Final[Mapping[str, Size]] = {
 """What each room may have: no room lends to another but by a change of these rows."""
 
 PACKAGE_BUDGET: Final = Size(529, 76587, 44045)
-TESTS_LINES: Final = 63_698
+TESTS_LINES: Final = 63_699
 PAGES_LINES: Final = 9_262
 
 

@@ -9,6 +9,7 @@ import signal
 import sys
 from collections.abc import Callable, Iterator
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
 
 import orjson
@@ -261,7 +262,7 @@ def test_a_node_whose_slots_are_all_in_use_hears_of_a_stop_and_started_again_has
     assert job not in node.ends
     for each in (job, other):
         node.head.stop(each, KILL)
-        node.pump(lambda each=each: each in node.ends)  # type: ignore[misc]
+        node.pump(partial(node.ends.__contains__, each))
         assert node.ends[each]["wait_status"] == signal.SIGKILL
 
 

@@ -303,8 +303,7 @@ def test_a_dry_run_lists_what_a_real_run_removes(project: Project, words: tuple[
     plan = {"prompts": [{"id": "a", "prompt": "echo work > work"}, {"id": "b", "prompt": "true"}]}
     sessions = [project.finish(plan) for _ in range(2)]
     sessions.append(project.finish({"prompts": [{"id": "b", "prompt": "true"}]}))
-    for session in sessions:
-        eventually(lambda session=session: not SessionDir(project.directory(session)).is_alive())  # type: ignore[misc]
+    eventually(lambda: not any(SessionDir(project.directory(session)).is_alive() for session in sessions))
     project.git("branch", "main-task-b")  # as a version before this one left it; each session may have claimed it
     project.git("merge", "-q", "main-task-a")
     for name in (f".trash-session-{uuid.uuid4()}", f"session-{uuid.uuid4()}"):

@@ -43,11 +43,11 @@ ROOMS: Final[Mapping[str, Size]] = {
     "serve": Size(6, 595, 354),
     "store": Size(22, 3190, 1747),
     "walls": Size(22, 2708, 1624),
-    "workspaces": Size(63, 10493, 5636),
+    "workspaces": Size(63, 10497, 5636),
 }
 """What each room may have: no room lends to another but by a change of these rows."""
 
-PACKAGE_BUDGET: Final = Size(529, 76587, 44045)
+PACKAGE_BUDGET: Final = Size(529, 76591, 44045)
 TESTS_LINES: Final = 63_699
 PAGES_LINES: Final = 9_262
 

@@ -173,7 +173,11 @@ def _identify(entry: Path) -> tuple[int, int]:
 
 
 def _check_same(entry: Path, before: tuple[int, int]) -> None:
-    """Whoever removes an entry gives it another name first: what still has its name was whole all the time."""
+    """Check that the entry was not removed while it was copied: a removal renames it before it deletes a file.
+
+    Raises:
+        FileNotFoundError: it was removed; the copy may lack files.
+    """
     if _identify(entry) != before:
         raise FileNotFoundError(entry)
 

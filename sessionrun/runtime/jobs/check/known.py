@@ -35,7 +35,7 @@ def name_known(task: TaskSpec) -> HiddenTests | None:
 
 
 def finish_setup(request: SetupRequest, folder: Path) -> Place:
-    """Do what the request asks; that the tests cannot be run is no failure.
+    """Do what the request asks.  If the hidden tests cannot be run, a line says so, and the setup goes on.
 
     Raises:
         SessionrunError, OSError: what the setup left could not be committed.

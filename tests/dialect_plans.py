@@ -8,8 +8,8 @@ from typing import Any
 
 import pytest
 
-from sessionrun.dialects.plan import Options, Plan, Source
-from sessionrun.dialects.table import choose_dialect
+from sessionrun.input.formats import choose_dialect
+from sessionrun.input.plan import Options, Plan, Source
 from sessionrun.model.errors import InputError
 from sessionrun.model.spec import TaskSpec
 

@@ -28,7 +28,7 @@ from prewarm import make_ready
 
 import sessionrun.cli.run
 import sessionrun.client.launching.launch
-import sessionrun.dialects.prompts
+import sessionrun.input.prompts
 import sessionrun.runtime.jobs.check.check
 import sessionrun.runtime.launch
 import sessionrun.workspaces.release

@@ -288,7 +288,7 @@ def test_a_poll_imports_nothing_for_it(places: Places) -> None:
         "import os, sys; from pathlib import Path; before = set(sys.modules)\n"
         "from sessionrun.client.config import load_results_dir\n"
         "assert load_results_dir(Path.cwd(), os.environ).results_dir is None\n"
-        "heavy = {'tomllib', 'tomli', 'platformdirs', 'json', 'yaml', 'difflib', 'sessionrun.dialects'}\n"
+        "heavy = {'tomllib', 'tomli', 'platformdirs', 'json', 'yaml', 'difflib', 'sessionrun.input'}\n"
         "print(sorted(heavy & (set(sys.modules) - before)))"
     )
     environ = {**os.environ, **places.environ()}

@@ -15,10 +15,10 @@ from dialect_plans import ROOT
 from inside import run_inside
 from simulation import make_session
 
-from sessionrun.dialects.edges import Node, derive_edges
-from sessionrun.dialects.front_matter import FIELDS
-from sessionrun.dialects.plan import Folder, Options, Plan, Source
-from sessionrun.dialects.table import choose_dialect
+from sessionrun.input.edges import Node, derive_edges
+from sessionrun.input.formats import choose_dialect
+from sessionrun.input.front_matter import FIELDS
+from sessionrun.input.plan import Folder, Options, Plan, Source
 from sessionrun.model.errors import SessionrunError
 from sessionrun.model.spec import Export, TaskSpec
 from sessionrun.runtime.exports.export_file import Shown

@@ -9,9 +9,9 @@ from typing import Any
 
 import pytest
 
-from sessionrun.dialects.matrix import SETUP
-from sessionrun.dialects.plan import Fallback, Options, Plan, RepositoryWish, Source
-from sessionrun.dialects.table import choose_dialect, load_dialect
+from sessionrun.input.formats import choose_dialect, load_dialect
+from sessionrun.input.matrix import SETUP
+from sessionrun.input.plan import Fallback, Options, Plan, RepositoryWish, Source
 from sessionrun.model.spec import Check, Limits, Workspace
 
 ROOT = Path(__file__).resolve().parent.parent
@@ -182,7 +182,7 @@ def test_a_matrix_without_models_is_no_plan_for_the_checkout() -> None:
 
 
 def test_the_manual_names_every_key() -> None:
-    from sessionrun.dialects import axes, matrix
+    from sessionrun.input import axes, matrix
 
     page = (ROOT / "man" / "sessionrun-input.5").read_text()
     section = page[page.index(".SH MATRIX") : page.index(".SH WHO WINS")]

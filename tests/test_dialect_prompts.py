@@ -13,9 +13,9 @@ from typing import Any
 import pytest
 from dialect_plans import DATA, ROOT, load, one, only
 
-from sessionrun.dialects.fields import TASK_FIELDS
-from sessionrun.dialects.plan import Fallback, Options, Plan, Source
-from sessionrun.dialects.table import choose_dialect
+from sessionrun.input.fields import TASK_FIELDS
+from sessionrun.input.formats import choose_dialect
+from sessionrun.input.plan import Fallback, Options, Plan, Source
 from sessionrun.model.errors import InputError
 from sessionrun.model.spec import Check, Prove, TaskSpec
 

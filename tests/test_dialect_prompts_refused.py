@@ -12,10 +12,10 @@ from hypothesis import given
 from hypothesis import strategies as st
 from test_schema import SCHEMA, fits
 
-from sessionrun.dialects.fields import TASK_FIELDS
-from sessionrun.dialects.limits import MAX_INPUT_BYTES
-from sessionrun.dialects.plan import Options
-from sessionrun.dialects.table import DIALECTS, load_dialect
+from sessionrun.input.fields import TASK_FIELDS
+from sessionrun.input.formats import DIALECTS, load_dialect
+from sessionrun.input.limits import MAX_INPUT_BYTES
+from sessionrun.input.plan import Options
 from sessionrun.model.errors import InputError
 from sessionrun.model.reasons import OF_WORK
 

@@ -14,10 +14,10 @@ from manual import load_verb
 from sessionrun.client.planning.asked import Asked
 from sessionrun.client.planning.inputs import find_input
 from sessionrun.client.planning.plan import plan as plan_input
-from sessionrun.dialects.own_options import OWN_OPTIONS, SHARED_OPTIONS
-from sessionrun.dialects.plan import Fallback, Options, Plan, Source
-from sessionrun.dialects.swebench import TEMPLATE
-from sessionrun.dialects.table import DIALECTS, choose_dialect
+from sessionrun.input.formats import DIALECTS, choose_dialect
+from sessionrun.input.own_options import OWN_OPTIONS, SHARED_OPTIONS
+from sessionrun.input.plan import Fallback, Options, Plan, Source
+from sessionrun.input.swebench import TEMPLATE
 from sessionrun.model.checks import HiddenTests
 from sessionrun.model.errors import InputError
 from sessionrun.model.spec import Prove

@@ -27,10 +27,10 @@ from sessionrun import cli as command_line
 from sessionrun.agents import table
 from sessionrun.cli.argv import FLAG_VERBS, HOMES, VERBS
 from sessionrun.client import config
-from sessionrun.dialects.plan import Options, Source
-from sessionrun.dialects.table import choose_dialect
 from sessionrun.engine import transitions
 from sessionrun.engine.status import PHASE_WORDS
+from sessionrun.input.formats import choose_dialect
+from sessionrun.input.plan import Options, Source
 from sessionrun.model import checks, errors, events, keys, places, upstreams
 from sessionrun.model import spec as model
 from sessionrun.model.reasons import REASONS, REASONS_VERSION

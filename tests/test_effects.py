@@ -15,7 +15,7 @@ from sessionrun.client.planning.effects import RULES
 from sessionrun.client.planning.joining import OF_A_SESSION
 from sessionrun.client.planning.plan import Planned
 from sessionrun.client.planning.plan import plan as plan_input
-from sessionrun.dialects.own_options import OWN_OPTIONS
+from sessionrun.input.own_options import OWN_OPTIONS
 
 
 @pytest.fixture

@@ -27,7 +27,7 @@ def code(tmp_path_factory: pytest.TempPathFactory) -> Path:
     there = place / "sessionrun"
     shutil.copytree(Path(package.__file__).parent, there, ignore=shutil.ignore_patterns("__pycache__"))
     files, rows = FILE.findall(PAGE), ROW.findall(PAGE)
-    assert [name for name, _ in files] == ["agents/greeter.py", "dialects/lines.py", "cli/ids.py"]
+    assert [name for name, _ in files] == ["agents/greeter.py", "input/lines.py", "cli/ids.py"]
     assert len(rows) == 4
     for name, text in files:
         assert text.count("\n") <= MOST_LINES

@@ -10,11 +10,11 @@ from conftest import Command
 from dialect_plans import ROOT
 from jsonschema import Draft202012Validator
 
-from sessionrun.dialects.fields import DEFAULT_FIELDS, TASK_FIELDS
-from sessionrun.dialects.parse import parse_document
-from sessionrun.dialects.plan import Source
-from sessionrun.dialects.prompts import TOP_FIELDS
-from sessionrun.dialects.schema import describe_plan
+from sessionrun.input.fields import DEFAULT_FIELDS, TASK_FIELDS
+from sessionrun.input.parse import parse_document
+from sessionrun.input.plan import Source
+from sessionrun.input.prompts import TOP_FIELDS
+from sessionrun.input.schema import describe_plan
 
 SCHEMA = describe_plan()
 EXAMPLES = sorted((ROOT / "examples" / "prompts").glob("*.*[!d]"))

@@ -25,7 +25,7 @@ from test_store import make_spec
 from test_workspaces import make_repository
 
 from sessionrun.client.planning.sandboxing import find_filter
-from sessionrun.dialects.fields import as_sandbox
+from sessionrun.input.fields import as_sandbox
 from sessionrun.model.keys import JobKey
 from sessionrun.model.places import GitSettings, Place, Repository
 from sessionrun.model.sandbox import Sandbox

@@ -31,7 +31,7 @@ from sessionrun.cli.run_options import (
     take_tasks,
 )
 from sessionrun.client.lookup import resolve_results_dir
-from sessionrun.dialects.own_options import SHARED_OPTIONS
+from sessionrun.input.own_options import SHARED_OPTIONS
 from sessionrun.model.places import KEEP_POLICIES
 from sessionrun.model.sandbox import POLICIES
 from sessionrun.model.spec import SLOT, SessionSpec

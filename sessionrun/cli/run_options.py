@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any, Final, TypeVar, get_args
 import click
 
 from sessionrun.cli.options import Count, Duration, Load, Moment, ShellCommand, Size, add_options
-from sessionrun.dialects.own_options import OWN_OPTIONS, SHARED_OPTIONS, OwnOption
+from sessionrun.input.own_options import OWN_OPTIONS, SHARED_OPTIONS, OwnOption
 from sessionrun.model.spec import Halt
 
 if TYPE_CHECKING:

@@ -20,8 +20,8 @@ from sessionrun.model.errors import InputError
 from sessionrun.model.frozen import frozen
 
 if TYPE_CHECKING:
-    from sessionrun.dialects.convert import Misfit
-    from sessionrun.dialects.fields import Field
+    from sessionrun.input.fields import Field
+    from sessionrun.input.kinds import Misfit
     from sessionrun.model.sandbox import Sandbox
     from sessionrun.model.spec import AgentSpec, Halt, Price
 
@@ -49,7 +49,7 @@ _FLAG_WORDS: Final = {
 
 
 def _setting(kind: str, **default: Any) -> Any:
-    """A setting that files may say; `kind` names its converter in `dialects`, which a poll does not import."""
+    """A setting that files may say; `kind` names its converter in `input`, which a poll does not import."""
     return field(metadata={"kind": kind}, **(default or {"default": None}))
 
 
@@ -228,7 +228,7 @@ def _files(cwd: Path, environ: Mapping[str, str]) -> list[Path]:
 
 
 def _parse_file(file: Path) -> dict[str, Any]:
-    from sessionrun.dialects.parse import parse_toml
+    from sessionrun.input.parse import parse_toml
 
     try:
         return parse_toml(file.read_bytes(), str(file))
@@ -237,7 +237,7 @@ def _parse_file(file: Path) -> dict[str, Any]:
 
 
 def _read_settings(file: Path, settings: Mapping[str, Any]) -> dict[str, Any]:
-    from sessionrun.dialects.convert import Misfit
+    from sessionrun.input.kinds import Misfit
 
     try:
         values = read_known(settings, _setting_fields())
@@ -250,7 +250,7 @@ def _read_settings(file: Path, settings: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def _agent(file: Path, name: str, table: Any, base: AgentSpec | None) -> AgentSpec:
-    from sessionrun.dialects.convert import Misfit, as_record
+    from sessionrun.input.kinds import Misfit, as_record
 
     try:
         return _make_agent(name, as_record(table), base)
@@ -259,8 +259,8 @@ def _agent(file: Path, name: str, table: Any, base: AgentSpec | None) -> AgentSp
 
 
 def _price(file: Path, name: str, table: Any) -> Price:
-    from sessionrun.dialects.convert import Misfit, as_money, as_record
-    from sessionrun.dialects.fields import table as make_fields
+    from sessionrun.input.fields import table as make_fields
+    from sessionrun.input.kinds import Misfit, as_money, as_record
     from sessionrun.model.spec import Price
 
     known = make_fields(input=as_money, cached_input=as_money, output=as_money)
@@ -274,25 +274,25 @@ def _price(file: Path, name: str, table: Any) -> Price:
 
 
 def _error(file: Path, misfit: Misfit) -> InputError:
-    from sessionrun.dialects.fields import render_path
-    from sessionrun.dialects.limits import plain
+    from sessionrun.input.fields import render_path
+    from sessionrun.input.limits import plain
 
     place = render_path(misfit.path)
     return InputError(": ".join(filter(None, (plain(str(file)), place, misfit.problem))))
 
 
 def _setting_fields() -> Mapping[str, Field]:
-    from sessionrun.dialects import convert
-    from sessionrun.dialects import fields as known
+    from sessionrun.input import fields as known
+    from sessionrun.input import kinds
 
-    kinds = {**vars(convert), **vars(known), "halt": known.PACE["halt"].convert}
-    return known.table(**{one.name: kinds[one.metadata["kind"]] for one in fields(Config)})
+    readers = {**vars(kinds), **vars(known), "halt": known.PACE["halt"].convert}
+    return known.table(**{one.name: readers[one.metadata["kind"]] for one in fields(Config)})
 
 
 def read_flag(text: str) -> bool:
     """A flag in an environment variable."""
-    from sessionrun.dialects.convert import Misfit
-    from sessionrun.dialects.limits import quote
+    from sessionrun.input.kinds import Misfit
+    from sessionrun.input.limits import quote
 
     if text.lower() not in _FLAG_WORDS:
         raise Misfit(f"must be 1 or 0, not {quote(text)}")
@@ -301,8 +301,8 @@ def read_flag(text: str) -> bool:
 
 def _read_limit(text: str) -> int:
     """A number of tasks in an environment variable; 0 means unlimited."""
-    from sessionrun.dialects.convert import Misfit
-    from sessionrun.dialects.limits import quote
+    from sessionrun.input.kinds import Misfit
+    from sessionrun.input.limits import quote
 
     if not re.fullmatch(r"[0-9]{1,9}", text):
         raise Misfit(f"must be a whole number, 0 (unlimited) or more, not {quote(text)}")
@@ -313,7 +313,7 @@ def _read_variables(cwd: Path, environ: Mapping[str, str]) -> dict[str, Any]:
     """The settings from environment variables; an empty variable sets nothing."""
     if not any(environ.get(variable) for variable in VARIABLES):
         return {}
-    from sessionrun.dialects.convert import Misfit
+    from sessionrun.input.kinds import Misfit
 
     values: dict[str, Any] = {}
     known = _setting_fields()
@@ -383,7 +383,7 @@ def _make_agent(name: str, table: Mapping[str, Any], base: AgentSpec | None) -> 
     Raises:
         Misfit: an unknown key, a value that does not fit, no `argv`, or no way for the prompt to get in.
     """
-    from sessionrun.dialects.convert import Misfit
+    from sessionrun.input.kinds import Misfit
     from sessionrun.model.keys import describe_id_problem
     from sessionrun.model.spec import AgentSpec
 
@@ -407,8 +407,8 @@ def read_known(record: Mapping[str, Any], table: Mapping[str, Field]) -> dict[st
     Raises:
         Misfit: an unknown key, or a value that does not fit.
     """
-    from sessionrun.dialects.convert import Misfit
-    from sessionrun.dialects.fields import read_fields, suggest
+    from sessionrun.input.fields import read_fields, suggest
+    from sessionrun.input.kinds import Misfit
 
     unknown: list[tuple[str | int, ...]] = []
     values = read_fields(record, table, unknown)
@@ -419,7 +419,8 @@ def read_known(record: Mapping[str, Any], table: Mapping[str, Field]) -> dict[st
 
 
 def _agent_fields() -> Mapping[str, Field]:
-    from sessionrun.dialects.convert import (
+    from sessionrun.input.fields import Field, table
+    from sessionrun.input.kinds import (
         as_argv,
         as_choice,
         as_command_line,
@@ -428,7 +429,6 @@ def _agent_fields() -> Mapping[str, Field]:
         as_flag,
         as_line,
     )
-    from sessionrun.dialects.fields import Field, table
     from sessionrun.model.spec import OutputFormat
 
     return {

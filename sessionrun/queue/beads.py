@@ -15,7 +15,7 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any, Final
 
-from sessionrun.dialects.limits import plain
+from sessionrun.input.limits import plain
 from sessionrun.model.errors import InputError
 from sessionrun.queue.beads_program import Program, Refusal, find_program
 from sessionrun.queue.beads_shape import (

@@ -12,8 +12,8 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any, Final
 
-from sessionrun.dialects.limits import Breach, plain, quote
-from sessionrun.dialects.strict_json import parse_json
+from sessionrun.input.limits import Breach, plain, quote
+from sessionrun.input.strict_json import parse_json
 from sessionrun.model.errors import InputError
 from sessionrun.model.keys import describe_id_problem
 from sessionrun.queue.graph import (

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping
 
-from sessionrun.dialects.limits import plain
+from sessionrun.input.limits import plain
 from sessionrun.model.errors import InputError
 from sessionrun.model.validation import find_cycle
 from sessionrun.queue.task import QueueTask

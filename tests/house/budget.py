@@ -33,7 +33,7 @@ ROOMS: Final[Mapping[str, Size]] = {
     "cli": Size(55, 7248, 4428),
     "client": Size(111, 15354, 8917),
     "cluster": Size(9, 1076, 664),
-    "dialects": Size(24, 4294, 2645),
+    "input": Size(24, 4294, 2645),
     "engine": Size(16, 4145, 2440),
     "landing": Size(18, 2761, 1539),
     "mcp": Size(3, 415, 252),

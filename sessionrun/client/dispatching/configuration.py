@@ -12,7 +12,8 @@ from pathlib import Path
 from typing import Any, Final
 
 from sessionrun.client.config import read_known
-from sessionrun.dialects.convert import (
+from sessionrun.input.fields import Field, read_fields, render_path
+from sessionrun.input.kinds import (
     Misfit,
     as_choice,
     as_command,
@@ -24,9 +25,8 @@ from sessionrun.dialects.convert import (
     as_whole,
     describe,
 )
-from sessionrun.dialects.fields import Field, read_fields, render_path
-from sessionrun.dialects.limits import MAX_INPUT_BYTES, Breach, plain
-from sessionrun.dialects.strict_json import parse_json
+from sessionrun.input.limits import MAX_INPUT_BYTES, Breach, plain
+from sessionrun.input.strict_json import parse_json
 from sessionrun.model.errors import InputError
 from sessionrun.model.places import PLACEMENTS
 from sessionrun.store.files import NotRegular, read_regular

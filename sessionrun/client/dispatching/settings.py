@@ -17,7 +17,7 @@ from sessionrun.client.dispatching.configuration import (
     load_configuration,
     load_frame,
 )
-from sessionrun.dialects.convert import Misfit
+from sessionrun.input.kinds import Misfit
 from sessionrun.model.cluster import SLURM
 from sessionrun.model.errors import InputError
 from sessionrun.model.feeding import FeedSpec

@@ -280,7 +280,7 @@ def choose_sandbox(spec: SessionSpec, policy: Policy | None) -> Sandbox | None:
         InputError: its tasks have different ones.
     """
     if policy is not None:
-        from sessionrun.dialects.fields import make_sandbox
+        from sessionrun.input.fields import make_sandbox
 
         return None if policy == "none" else make_sandbox(policy)
     if spec.landing is not None:

@@ -17,7 +17,7 @@ from sessionrun.client.config import Config
 from sessionrun.client.graph import walk
 from sessionrun.client.planning.effects import MARKDOWN
 from sessionrun.client.planning.mirroring import check_hidden_tests, check_mirrors
-from sessionrun.dialects.plan import Plan
+from sessionrun.input.plan import Plan
 from sessionrun.model.errors import AgentNotFound, InputError
 from sessionrun.model.places import Repository
 from sessionrun.model.repositories import has_worktree

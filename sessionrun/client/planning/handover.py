@@ -13,11 +13,11 @@ from typing import Any, Final, NamedTuple
 import orjson
 
 from sessionrun.client.planning.inputs import read_source
-from sessionrun.dialects.convert import resolve, resolve_repo
-from sessionrun.dialects.fields import DEFAULT_FIELDS, read_fields, render_path
-from sessionrun.dialects.levels import KEYED
-from sessionrun.dialects.limits import MAX_INPUT_BYTES, has_half_character
-from sessionrun.dialects.plan import Source
+from sessionrun.input.fields import DEFAULT_FIELDS, read_fields, render_path
+from sessionrun.input.kinds import resolve, resolve_repo
+from sessionrun.input.levels import KEYED
+from sessionrun.input.limits import MAX_INPUT_BYTES, has_half_character
+from sessionrun.input.plan import Source
 from sessionrun.model.errors import InputError
 from sessionrun.model.keys import describe_id_problem
 
@@ -108,7 +108,7 @@ def read_keys(keys: Mapping[str, Any], directory: str) -> dict[str, Any]:
     Raises:
         InputError: which key is not known, or has a value that does not fit.
     """
-    from sessionrun.dialects.convert import Misfit
+    from sessionrun.input.kinds import Misfit
 
     unknown: list[Any] = []
     try:
@@ -162,7 +162,7 @@ def list_items(each: str) -> list[Each]:
 
 def _multiply(source: Source, items: Sequence[Each]) -> Source:
     """The input in which each task of a plan is there once for each item."""
-    from sessionrun.dialects.parse import parse_document
+    from sessionrun.input.parse import parse_document
 
     if source.folder is not None:
         raise InputError(f"{source.name}: {_NEEDS_LIST}")

@@ -9,9 +9,9 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any, Final
 
-from sessionrun.dialects.limits import MAX_INPUT_BYTES
-from sessionrun.dialects.own_options import DEFAULT_INPUTS, OWN_OPTIONS, imply_dialect
-from sessionrun.dialects.plan import Folder, Source
+from sessionrun.input.limits import MAX_INPUT_BYTES
+from sessionrun.input.own_options import DEFAULT_INPUTS, OWN_OPTIONS, imply_dialect
+from sessionrun.input.plan import Folder, Source
 from sessionrun.model.errors import InputError
 from sessionrun.store.files import NotRegular, read_regular
 

@@ -15,8 +15,8 @@ from typing import Any, Final
 from sessionrun.client.config import Config
 from sessionrun.client.planning.asked import spell
 from sessionrun.client.planning.limits import PACE
-from sessionrun.dialects.plan import Plan
 from sessionrun.engine.requests import find_clash
+from sessionrun.input.plan import Plan
 from sessionrun.model.errors import InputError
 from sessionrun.model.events import TasksAdded
 from sessionrun.model.places import Repository

@@ -13,7 +13,7 @@ from typing import Final, NamedTuple
 from sessionrun.client.config import Config
 from sessionrun.client.graph import walk
 from sessionrun.client.planning.asked import Asked
-from sessionrun.dialects.plan import Plan, Source
+from sessionrun.input.plan import Plan, Source
 from sessionrun.model.errors import InputError
 from sessionrun.model.repositories import has_worktree
 from sessionrun.model.spec import CacheSite, TaskSpec, hides_tests

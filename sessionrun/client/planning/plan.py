@@ -28,9 +28,9 @@ from sessionrun.client.planning.limits import settle_limits
 from sessionrun.client.planning.mirroring import settle_cache, settle_mirrors
 from sessionrun.client.planning.sandboxing import foresee_readable, settle_sandboxes
 from sessionrun.client.planning.seats import settle_seats
-from sessionrun.dialects.own_options import OWN_VARIABLES, refuse_others
-from sessionrun.dialects.plan import Fallback, LandingWish, Options, Plan, RepositoryWish, Source
-from sessionrun.dialects.table import Dialect, choose_dialect
+from sessionrun.input.formats import Dialect, choose_dialect
+from sessionrun.input.own_options import OWN_VARIABLES, refuse_others
+from sessionrun.input.plan import Fallback, LandingWish, Options, Plan, RepositoryWish, Source
 from sessionrun.model.cluster import SLURM, uses_replicas
 from sessionrun.model.errors import InputError
 from sessionrun.model.places import Repository
@@ -305,7 +305,7 @@ def _options(asked: Asked, config: Config, into: SessionSpec | None) -> Options:
 
 
 def _parse_alternatives(words: tuple[str, ...]) -> tuple[Alternative, ...]:
-    from sessionrun.dialects.convert import Misfit, as_alternatives
+    from sessionrun.input.kinds import Misfit, as_alternatives
 
     try:
         return as_alternatives(list(words))
@@ -393,7 +393,7 @@ def _add_variables(dialect: str, own: Mapping[str, Any], environ: Mapping[str, s
     Raises:
         InputError: a variable is no flag.
     """
-    from sessionrun.dialects.convert import Misfit
+    from sessionrun.input.kinds import Misfit
 
     variables = {}
     for variable, name in OWN_VARIABLES.get(dialect, {}).items():

@@ -35,7 +35,7 @@ def settle_sandboxes(spec: SessionSpec, policy: str | None, config: Config) -> S
     """
     default = config.sandbox
     if policy is not None:
-        from sessionrun.dialects.fields import make_sandbox
+        from sessionrun.input.fields import make_sandbox
 
         default = make_sandbox(policy)
     if default is None:
@@ -70,7 +70,7 @@ def _wall_hidden_tests(spec: SessionSpec) -> SessionSpec:
     open_tasks = [task for task in spec.tasks if hides_tests(task) and task.sandbox is None]
     if spec.cluster is not None or not open_tasks:
         return spec
-    from sessionrun.dialects.fields import make_sandbox
+    from sessionrun.input.fields import make_sandbox
     from sessionrun.walls.trial import find_problem
 
     walled = {task.id: replace(task, sandbox=make_sandbox("project")) for task in open_tasks}

@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
 
-from sessionrun.dialects.plan import Plan, SeatsWish
+from sessionrun.input.plan import Plan, SeatsWish
 from sessionrun.model.errors import InputError
 from sessionrun.model.places import SEATS_INSIDE, TASK_FILE, Repository, Seats
 from sessionrun.model.spec import Landing, SessionSpec, TaskSpec

@@ -15,7 +15,7 @@ NAMES: Final = ("plan", *FILES, *OUTPUTS)
 def describe(name: str) -> Schema:
     """The JSON Schema of what goes by a name of `NAMES`; keys that it does not name may be there, too."""
     if name == "plan":
-        from sessionrun.dialects.schema import describe_plan
+        from sessionrun.input.schema import describe_plan
 
         return describe_plan()
     if name in FILES:

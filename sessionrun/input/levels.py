@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Any, Final, TypeVar
 
-from sessionrun.dialects.plan import Options
+from sessionrun.input.plan import Options
 from sessionrun.model.spec import Prove, Workspace
 from sessionrun.model.upstreams import Upstream
 

@@ -11,7 +11,18 @@ from collections.abc import Iterator, Mapping, Sequence
 from itertools import islice
 from typing import Any, Final
 
-from sessionrun.dialects.convert import (
+from sessionrun.input.fields import (
+    DEFAULT_FIELDS,
+    TASK_FIELDS,
+    Field,
+    as_landing,
+    as_limits,
+    as_seats,
+    reference,
+    suggest,
+    table,
+)
+from sessionrun.input.kinds import (
     Kind,
     Misfit,
     Path,
@@ -27,22 +38,11 @@ from sessionrun.dialects.convert import (
     resolve_repo,
     takes,
 )
-from sessionrun.dialects.fields import (
-    DEFAULT_FIELDS,
-    TASK_FIELDS,
-    Field,
-    as_landing,
-    as_limits,
-    as_seats,
-    reference,
-    suggest,
-    table,
-)
-from sessionrun.dialects.levels import Level, first, list_levels, settle_agent, settle_defaults, settle_task
-from sessionrun.dialects.limits import plain, quote
-from sessionrun.dialects.parse import Document, parse_document
-from sessionrun.dialects.plan import Options, Plan, Source
-from sessionrun.dialects.reading import Reading, Spot
+from sessionrun.input.levels import Level, first, list_levels, settle_agent, settle_defaults, settle_task
+from sessionrun.input.limits import plain, quote
+from sessionrun.input.parse import Document, parse_document
+from sessionrun.input.plan import Options, Plan, Source
+from sessionrun.input.reading import Reading, Spot
 from sessionrun.model.errors import InputError
 from sessionrun.model.frozen import frozen
 from sessionrun.model.spec import Limits, TaskSpec

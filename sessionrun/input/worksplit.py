@@ -8,7 +8,8 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any, Final
 
-from sessionrun.dialects.convert import (
+from sessionrun.input.fields import Field, read_fields, render_path, table
+from sessionrun.input.kinds import (
     Misfit,
     as_command,
     as_duration,
@@ -19,10 +20,9 @@ from sessionrun.dialects.convert import (
     as_repo,
     as_whole,
 )
-from sessionrun.dialects.fields import Field, read_fields, render_path, table
-from sessionrun.dialects.limits import Breach
-from sessionrun.dialects.parse import parse_toml
-from sessionrun.dialects.strict_json import parse_json
+from sessionrun.input.limits import Breach
+from sessionrun.input.parse import parse_toml
+from sessionrun.input.strict_json import parse_json
 from sessionrun.model.errors import InputError
 from sessionrun.model.frozen import frozen
 

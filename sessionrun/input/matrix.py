@@ -11,8 +11,9 @@ import os
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any, Final
 
-from sessionrun.dialects.axes import Axes, Cell, Model, read_agents, read_models, spread
-from sessionrun.dialects.convert import (
+from sessionrun.input.axes import Axes, Cell, Model, read_agents, read_models, spread
+from sessionrun.input.fields import DEFAULT_FIELDS, Field, as_limits, table
+from sessionrun.input.kinds import (
     Misfit,
     as_flag,
     as_limit,
@@ -23,12 +24,11 @@ from sessionrun.dialects.convert import (
     resolve,
     resolve_repo,
 )
-from sessionrun.dialects.fields import DEFAULT_FIELDS, Field, as_limits, table
-from sessionrun.dialects.levels import first, list_levels, settle_defaults, settle_task
-from sessionrun.dialects.limits import plain, quote
-from sessionrun.dialects.parse import parse_document
-from sessionrun.dialects.plan import Options, Plan, RepositoryWish, Source
-from sessionrun.dialects.reading import Reading, Spot
+from sessionrun.input.levels import first, list_levels, settle_defaults, settle_task
+from sessionrun.input.limits import plain, quote
+from sessionrun.input.parse import parse_document
+from sessionrun.input.plan import Options, Plan, RepositoryWish, Source
+from sessionrun.input.reading import Reading, Spot
 from sessionrun.model.frozen import frozen
 from sessionrun.model.spec import MATRIX_RESULTS, Export, Limits, TaskSpec, Workspace, WorkspaceKind
 

@@ -10,8 +10,8 @@ from collections.abc import Mapping
 from importlib import import_module
 from typing import Final, Literal, Protocol, cast
 
-from sessionrun.dialects.limits import plain
-from sessionrun.dialects.plan import Options, Plan, Source
+from sessionrun.input.limits import plain
+from sessionrun.input.plan import Options, Plan, Source
 from sessionrun.model.errors import InputError
 
 
@@ -43,7 +43,7 @@ DIALECTS: Final[Mapping[str, Literal["folder", "text"]]] = {
 
 def load_dialect(name: str) -> Dialect:
     """Import a dialect of the table."""
-    return cast(Dialect, import_module(f"sessionrun.dialects.{name}"))
+    return cast(Dialect, import_module(f"sessionrun.input.{name}"))
 
 
 def choose_dialect(source: Source, requested: str | None) -> tuple[Dialect, str]:

@@ -10,12 +10,12 @@ from collections.abc import Mapping, Sequence
 from dataclasses import field
 from typing import Any, Final
 
-from sessionrun.dialects.convert import Misfit, as_command, as_id, as_prompt, as_ref, as_repo, describe
-from sessionrun.dialects.fields import Field, suggest
-from sessionrun.dialects.limits import Breach, plain, quote
-from sessionrun.dialects.parse import Document
-from sessionrun.dialects.reading import Reading, Spot
-from sessionrun.dialects.strict_json import parse_json
+from sessionrun.input.fields import Field, suggest
+from sessionrun.input.kinds import Misfit, as_command, as_id, as_prompt, as_ref, as_repo, describe
+from sessionrun.input.limits import Breach, plain, quote
+from sessionrun.input.parse import Document
+from sessionrun.input.reading import Reading, Spot
+from sessionrun.input.strict_json import parse_json
 from sessionrun.model.errors import InputError
 from sessionrun.model.frozen import frozen
 

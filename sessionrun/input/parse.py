@@ -10,10 +10,10 @@ from functools import lru_cache
 from importlib import import_module
 from typing import Any, Final, Literal
 
-from sessionrun.dialects.limits import MAX_INPUT_BYTES, Breach, plain
-from sessionrun.dialects.plan import Source
-from sessionrun.dialects.strict_json import ExtraText, parse_json
-from sessionrun.dialects.strict_yaml import parse_yaml
+from sessionrun.input.limits import MAX_INPUT_BYTES, Breach, plain
+from sessionrun.input.plan import Source
+from sessionrun.input.strict_json import ExtraText, parse_json
+from sessionrun.input.strict_yaml import parse_yaml
 from sessionrun.model.errors import InputError
 from sessionrun.model.frozen import frozen
 

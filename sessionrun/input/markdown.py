@@ -12,15 +12,15 @@ import re
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any, Final
 
-from sessionrun.dialects.convert import resolve_repo
-from sessionrun.dialects.edges import Node, derive_edges
-from sessionrun.dialects.fields import suggest
-from sessionrun.dialects.front_matter import JobFile, parse_job_file
-from sessionrun.dialects.levels import MIRROR, first, settle_defaults
-from sessionrun.dialects.limits import plain, quote
-from sessionrun.dialects.plan import Folder, Options, Plan, Source
-from sessionrun.dialects.system_prompts import parse_system_prompts
-from sessionrun.dialects.worksplit import ENDED, STATUS_FILE, Settings, parse_settings, parse_statuses
+from sessionrun.input.edges import Node, derive_edges
+from sessionrun.input.fields import suggest
+from sessionrun.input.front_matter import JobFile, parse_job_file
+from sessionrun.input.kinds import resolve_repo
+from sessionrun.input.levels import MIRROR, first, settle_defaults
+from sessionrun.input.limits import plain, quote
+from sessionrun.input.plan import Folder, Options, Plan, Source
+from sessionrun.input.system_prompts import parse_system_prompts
+from sessionrun.input.worksplit import ENDED, STATUS_FILE, Settings, parse_settings, parse_statuses
 from sessionrun.model.checks import AnswerMode, Brief
 from sessionrun.model.errors import InputError
 from sessionrun.model.frozen import frozen

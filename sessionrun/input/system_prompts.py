@@ -9,7 +9,7 @@ import re
 from collections.abc import Callable, Mapping
 from typing import Final
 
-from sessionrun.dialects.parse import decode
+from sessionrun.input.parse import decode
 
 KINDS: Final = ("create", "edit", "verify", "verify_edit", "test", "split")
 

@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Final
 
-from sessionrun.dialects import fields, prompts
-from sessionrun.dialects.convert import TEXT, Kind, Schema
-from sessionrun.dialects.fields import Field, reference
+from sessionrun.input import fields, prompts
+from sessionrun.input.fields import Field, reference
+from sessionrun.input.kinds import TEXT, Kind, Schema
 
 DRAFT: Final = "https://json-schema.org/draft/2020-12/schema"
 

@@ -11,7 +11,7 @@ import re
 from collections.abc import Iterator
 from typing import TYPE_CHECKING, Any, Final
 
-from sessionrun.dialects.limits import (
+from sessionrun.input.limits import (
     HALF_CHARACTER,
     MAX_DEPTH,
     NOT_FINITE,

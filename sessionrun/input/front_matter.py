@@ -9,7 +9,8 @@ import re
 from collections.abc import Mapping
 from typing import Any, Final
 
-from sessionrun.dialects.convert import (
+from sessionrun.input.fields import Field, read_fields, suggest
+from sessionrun.input.kinds import (
     Misfit,
     Path,
     as_choice,
@@ -22,11 +23,10 @@ from sessionrun.dialects.convert import (
     as_repo,
     describe,
 )
-from sessionrun.dialects.fields import Field, read_fields, suggest
-from sessionrun.dialects.limits import Breach
-from sessionrun.dialects.parse import decode
-from sessionrun.dialects.reading import Spot
-from sessionrun.dialects.strict_yaml import parse_yaml
+from sessionrun.input.limits import Breach
+from sessionrun.input.parse import decode
+from sessionrun.input.reading import Spot
+from sessionrun.input.strict_yaml import parse_yaml
 from sessionrun.model.errors import InputError
 from sessionrun.model.frozen import frozen
 

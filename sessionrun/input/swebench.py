@@ -13,13 +13,13 @@ from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from typing import Any, Final
 
-from sessionrun.dialects.convert import as_repo, resolve, resolve_repo
-from sessionrun.dialects.instances import HEAD, Choice, Instance, choose_instances, is_instance, read_instances
-from sessionrun.dialects.levels import first, settle_agent, settle_defaults
-from sessionrun.dialects.limits import plain, quote
-from sessionrun.dialects.parse import parse_document
-from sessionrun.dialects.plan import Options, Plan, RepositoryWish, Source
-from sessionrun.dialects.reading import Reading
+from sessionrun.input.instances import HEAD, Choice, Instance, choose_instances, is_instance, read_instances
+from sessionrun.input.kinds import as_repo, resolve, resolve_repo
+from sessionrun.input.levels import first, settle_agent, settle_defaults
+from sessionrun.input.limits import plain, quote
+from sessionrun.input.parse import parse_document
+from sessionrun.input.plan import Options, Plan, RepositoryWish, Source
+from sessionrun.input.reading import Reading
 from sessionrun.model.checks import TEST_COMMAND, HiddenTests
 from sessionrun.model.errors import InputError
 from sessionrun.model.spec import (

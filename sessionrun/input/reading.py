@@ -8,8 +8,8 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 from typing import Any, Final, NamedTuple
 
-from sessionrun.dialects.convert import Misfit, Path
-from sessionrun.dialects.fields import NOTE, Field, read_fields, render_path, suggest
+from sessionrun.input.fields import NOTE, Field, read_fields, render_path, suggest
+from sessionrun.input.kinds import Misfit, Path
 from sessionrun.model.errors import InputError
 
 _MAX_WARNINGS: Final = 20

@@ -2,7 +2,7 @@
 
 A `Kind` takes a plain value (what JSON can say, never null) and returns the model's value or raises `Misfit`.  The
 schema is wider: what one value alone does not show (ids, needs, paths) is the reader's to refuse.  Shared by
-dialects and configuration; must not know field names, files or formats.
+input    and configuration; must not know field names, files or formats.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from dataclasses import dataclass
 from functools import partial
 from typing import Any, Final, Generic, TypeVar
 
-from sessionrun.dialects.limits import quote
+from sessionrun.input.limits import quote
 from sessionrun.model.keys import describe_id_problem
 from sessionrun.model.kinds import MAX_MONEY
 from sessionrun.model.reasons import OF_WORK

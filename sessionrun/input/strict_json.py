@@ -11,7 +11,7 @@ import re
 from collections import Counter
 from typing import Any, Final
 
-from sessionrun.dialects.limits import (
+from sessionrun.input.limits import (
     HALF_CHARACTER,
     MAX_DEPTH,
     TOO_DEEP,
@@ -40,7 +40,7 @@ def parse_json(text: str) -> Any:
     try:
         value = _DECODER.decode(text)
     except json.JSONDecodeError as error:
-        from sessionrun.dialects.json_mistakes import name_mistake
+        from sessionrun.input.json_mistakes import name_mistake
 
         kind = ExtraText if error.msg == "Extra data" and text[error.pos] not in "/#`" else Breach
         offset, what = name_mistake(text, error.pos, error.msg)

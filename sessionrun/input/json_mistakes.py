@@ -6,7 +6,7 @@ import re
 from collections.abc import Mapping
 from typing import Final
 
-from sessionrun.dialects.limits import quote
+from sessionrun.input.limits import quote
 
 _WORDS: Final[Mapping[str, str]] = {
     **dict.fromkeys(("true", "yes"), "true"),

@@ -10,7 +10,7 @@ import re
 from collections.abc import Callable, Mapping
 from typing import Any, Final, NamedTuple, get_args
 
-from sessionrun.dialects.convert import (
+from sessionrun.input.kinds import (
     TEXT,
     Kind,
     Misfit,
@@ -46,8 +46,8 @@ from sessionrun.dialects.convert import (
     several,
     takes,
 )
-from sessionrun.dialects.limits import quote
-from sessionrun.dialects.plan import LandingWish, SeatsWish
+from sessionrun.input.limits import quote
+from sessionrun.input.plan import LandingWish, SeatsWish
 from sessionrun.model.checks import ANSWER_KINDS, ANSWER_MODES, REPORT_USES, RESETS, Brief
 from sessionrun.model.phrases import suggest as suggest
 from sessionrun.model.places import PLACEMENTS

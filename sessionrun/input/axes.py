@@ -5,10 +5,10 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any, Final
 
-from sessionrun.dialects.convert import Misfit, as_line, as_record, as_whole, describe
-from sessionrun.dialects.fields import Field, suggest, table
-from sessionrun.dialects.limits import quote
-from sessionrun.dialects.reading import Reading, Spot
+from sessionrun.input.fields import Field, suggest, table
+from sessionrun.input.kinds import Misfit, as_line, as_record, as_whole, describe
+from sessionrun.input.limits import quote
+from sessionrun.input.reading import Reading, Spot
 from sessionrun.model.frozen import frozen
 
 MAX_RUNS: Final = 100_000

@@ -1,0 +1,244 @@
+"""What people are told of a session and its tasks: the same words in verbs, pages and notifications.  Pure.
+
+All is plain text, not yet safe for a terminal: `cli.render` escapes it, and has the signs and colours.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable, Mapping, Sequence
+from typing import Any, Final, NamedTuple
+
+from sessionrun.model.reasons import REASONS
+from sessionrun.model.times import parse_time
+from sessionrun.model.words import BAD, HELD, IN_LANDING, WORDS, Word, read_landing, tell_counts
+
+SHORT_ID: Final = 8
+"""So many digits of an id stand for it."""
+
+NAME_LENGTH: Final = 30
+REASON_LENGTH: Final = 100
+"""How much of a reason a line has where many are to be read at once."""
+
+_UUID: Final = re.compile(r"[0-9a-f]{8}(-[0-9a-f]{4}){3}-[0-9a-f]{12}")
+
+Task = Mapping[str, Any]
+View = Mapping[str, Any]
+
+_SAID_ITSELF: Final = frozenset(
+    {
+        *("exit_code", "signal", "timeout", "round_timeout", "stalled", "disk_limit", "cancelled", "need"),
+        *("max_failures", "lost", "interrupted", "exit_unseen", "lingered", "no_change", "held", "paced"),
+        *("weakened", "not_red", "flaky", "unproved", "unresolved", "tests_not_run", "no_tests"),
+        *("needs_conflict", "no_patch", "bad_patch", "mend_refused", "bad_context", "gate_not_run"),
+        *("conflict", "target_red"),
+    }
+)
+"""Classes whose reasons say it all without the name of the class."""
+
+
+# --- sessions ---
+
+
+def name_session(view: View) -> str:
+    """A session in a line about it: its name, or else the first digits of its id."""
+    name = " ".join((view.get("name") or "").split())
+    return shorten(name, NAME_LENGTH) or str(view["session_id"])[:SHORT_ID]
+
+
+def tell_session(view: View) -> str:
+    """The name and the first digits of the id: ``night (0d6e3015)``."""
+    short = str(view["session_id"])[:SHORT_ID]
+    return f"{name_session(view)} ({short})" if view.get("name") else short
+
+
+def tell_state(view: View, now: float) -> str:
+    """How a session stands: its state, until when it is held, and which of its processes are stopped."""
+    word = "recovering" if view["status"] == "recovering" else str(view["state"])
+    until = f" {tell_until(view['held_until'], now)}" if word == HELD and view["held_until"] else ""
+    stopped = " and ".join(view.get("stopped", ()))
+    return f"{word}{until}" + (f" ({stopped} stopped)" if stopped else "")
+
+
+def tell_head(view: View, now: float) -> str:
+    """The first line about a session: ``night (0d6e3015): ended, 8 tasks, 11.7 s``."""
+    tasks = f"{view['total'] or 'no'} {'task' if view['total'] < 2 else 'tasks'}"
+    return f"{tell_session(view)}: {tell_state(view, now)}, {tasks}, {tell_span(took_s(view, now))}"
+
+
+def tell_result(view: View, now: float) -> str:
+    """The verdict in a line: ``night (0d6e3015): 4 landed, 1 bounced; 11.7 s``."""
+    return f"{tell_session(view)}: {tell_counts(view['counts']) or 'no task'}; {tell_span(took_s(view, now))}"
+
+
+def took_s(view: View, now: float) -> float:
+    """For how long a session or a task has run, or ran."""
+    if not view["started_at"]:
+        return 0.0
+    end = parse_time(view["ended_at"]) if view["ended_at"] else now
+    return max(0.0, end - parse_time(view["started_at"]))
+
+
+def fit_counts(counts: Mapping[str, int], room: int) -> str:
+    """The counts in so many letters: where that is too little, those that need no look are left out first."""
+    shown = {word: number for word, number in counts.items() if number}
+    for word in ("succeeded", "landed", "waiting", "skipped", "cancelled", "running", "changed_nothing"):
+        if len(tell_counts(shown)) <= room:
+            break
+        shown.pop(word, None)
+    return shorten(tell_counts(shown) or tell_counts(counts), room)
+
+
+# --- times ---
+
+
+def tell_span(seconds: float) -> str:
+    """Seconds for people: ``4.2 s``, ``3 m 12 s``, ``2 h 05 m``."""
+    if seconds < 59.95:
+        return f"{seconds:.1f} s"
+    whole = round(seconds)
+    return f"{whole // 60} m {whole % 60:02} s" if whole < 3600 else f"{whole // 3600} h {whole % 3600 // 60:02} m"
+
+
+def tell_until(at: str, now: float) -> str:
+    """``until 22:26 (in 41 m)`` in local time; with the day where that is not today."""
+    from datetime import datetime
+
+    moment, today = datetime.fromtimestamp(parse_time(at)), datetime.fromtimestamp(now)
+    day = "" if moment.date() == today.date() else f"{moment:%Y-%m-%d} "
+    left = max(0, round(moment.timestamp() - now))
+    span = f"{left} s" if left < 60 else f"{left // 60} m" if left < 3600 else tell_span(left)
+    return f"until {day}{moment:%H:%M} (in {span})"
+
+
+# --- tasks ---
+
+
+def tell_word(word: str) -> str:
+    """A word as people read it."""
+    return word.replace("_", " ")
+
+
+def name_tasks(view: View) -> dict[str, Task]:
+    """The tasks of a view by id."""
+    return {task["id"]: task for task in view["tasks"]}
+
+
+def tell_reason(task: Task, tasks: Mapping[str, Task], now: float) -> str:
+    """Why a task stands as it does, without the name of the class where the rest says it; empty: not known.
+
+    Args:
+        task: the task.
+        tasks: all tasks of its session by id: what was skipped names the first cause among them.
+        now: wall time (seconds since the epoch).
+    """
+    landing = task.get("landing")
+    if task["status"] != "completed":
+        until = task.get("held_until")
+        words = [_clean(task["reason"], task["reason_class"])] if _waits(task) else []
+        return ", ".join([*filter(None, words), *([tell_until(until, now)] if until else [])])
+    if landing and landing["reason"] and task["outcome"] == "succeeded" and landing["status"] != "landed":
+        return _clean(landing["reason"], landing.get("reason_class"))
+    cause = find_cause(task, tasks)
+    if cause is None:
+        return _clean(task["reason"], task["reason_class"])
+    return f"because {cause['id']} {_tell_end(cause, tasks, now)}"
+
+
+def find_cause(task: Task, tasks: Mapping[str, Task]) -> Task | None:
+    """The first task because of which one was skipped; None if it was not for a need, or that is no longer so."""
+    if task["word"] != "skipped" or task["reason_class"] != "need":
+        return None
+    seen, at = {task["id"]}, task
+    while at["word"] == "skipped" and at["reason_class"] == "need":
+        needs = [tasks[need] for need in at["needs"] if need in tasks and need not in seen]
+        broken = [need for need in needs if need["word"] in (*BAD, "cancelled", "skipped")]
+        # its reason names the first cause, or is that of the need which ended first
+        named = [need for need in broken if f"{need['id']!r} " in (task["reason"] or "")]
+        same = [need for need in broken if need["reason"] == task["reason"]]
+        if not broken:
+            return None
+        at = (named or same or broken)[0]
+        seen.add(at["id"])
+    return at
+
+
+def _tell_end(task: Task, tasks: Mapping[str, Task], now: float) -> str:
+    word = tell_word(task["word"])
+    reason = "" if task["word"] == "cancelled" else tell_reason(task, tasks, now)
+    return f"{'was ' if task['word'] in ('skipped', 'cancelled', 'lost') else ''}{word}" + (
+        f": {reason}" if reason else ""
+    )
+
+
+def _waits(task: Task) -> bool:
+    """Whether the reason of a task that has not ended says why it waits, and not why its last attempt failed."""
+    return bool(task["word"] == HELD or task["reason_class"] == "paced" or task.get("held_until"))
+
+
+def _clean(reason: str | None, reason_class: str | None) -> str:
+    """A reason on one line, without the name of its class or with that as words."""
+    text = " ".join((reason or "").split()).removeprefix(f"{reason_class}: ")
+    known = REASONS.get(reason_class or "")
+    if known is None or known.about in ("judged", "session"):
+        text = text.replace(" of: ", ": ", 1)  # what a check or a gate came to, and its command
+    if reason_class is None or reason_class in _SAID_ITSELF or not text:
+        return text
+    if reason_class == "gate_red":
+        return f"gate failed, {text}"
+    if known is not None and known.about != "outside" and reason_class.endswith(("_failed", "_timeout", "_run")):
+        return f"{tell_word(reason_class)}, {text}"
+    return f"{tell_word(reason_class)}: {text}"
+
+
+def needs_look(task: Task) -> bool:
+    """Whether a person may have to act: a task is bad, held or changed nothing, or its work did not land."""
+    return task["word"] in (*BAD, "bounced", "changed_nothing", HELD) or (
+        task["outcome"] == "succeeded" and read_landing(task) not in (None, "landed", *IN_LANDING)
+    )
+
+
+class Group(NamedTuple):
+    """Tasks with the same word for the same reason."""
+
+    word: Word
+    reason: str
+    tasks: list[Task]
+
+    @property
+    def head(self) -> str:
+        """``7 failed: exit code 1``."""
+        return f"{len(self.tasks)} {tell_word(self.word)}" + (f": {self.reason}" if self.reason else "")
+
+
+def group_tasks(chosen: Iterable[Task], tasks: Mapping[str, Task], now: float) -> list[Group]:
+    """Tasks by word and reason: the words in their order, of one word the largest group first."""
+    groups: dict[tuple[Word, str], list[Task]] = {}
+    for task in chosen:
+        groups.setdefault((task["word"], tell_reason(task, tasks, now)), []).append(task)
+    found = [Group(word, reason, members) for (word, reason), members in groups.items()]
+    return sorted(found, key=lambda group: (WORDS.index(group.word), -len(group.tasks)))
+
+
+def short_id(task: Task) -> str:
+    """The id of a task, of one that got a UUID the first digits: a beginning names it, too."""
+    name = str(task["id"])
+    return name[:SHORT_ID] if _UUID.fullmatch(name) else name
+
+
+def list_ids(tasks: Sequence[Task], room: int) -> str:
+    """As many ids as fit in so many letters, one at least, and how many more there are."""
+    ids = [short_id(task) for task in tasks]
+    for shown in range(min(len(ids), room), 0, -1):
+        line = " ".join(ids[:shown]) + (f" and {len(ids) - shown} more" if shown < len(ids) else "")
+        if len(line) <= room:
+            break
+    return line
+
+
+# --- texts in little room ---
+
+
+def shorten(text: str, length: int) -> str:
+    """The beginning of a text in so many letters, with dots where it was cut."""
+    return text if len(text) <= length else text[: max(0, length - 3)] + "..."

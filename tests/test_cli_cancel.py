@@ -13,8 +13,8 @@ import pytest
 from conftest import Command, eventually, slow
 from terminal import Terminal
 
-from sessionrun.cli.control import _tell_cancelled
-from sessionrun.client.asking.control import Reply
+from sessionrun.cli.replies import tell
+from sessionrun.client.ask import Reply
 from sessionrun.client.reading.listing import load_summaries
 from sessionrun.client.reading.view import load_view
 from sessionrun.store.session import SessionDir
@@ -325,6 +325,6 @@ def test_other_ends_of_the_caller_leave_the_session_running(sessionrun: Command)
 
 def test_a_session_that_waits_for_its_queue_is_not_said_to_be_left_alone() -> None:
     view = {"session_id": "s", "name": None}
-    assert _tell_cancelled(Reply(True, [], {**view, "feed": None}, [])) == "Session: s: nothing to cancel"
+    assert tell("cancel", Reply(True, [], {**view, "feed": None}, [])) == "Session: s: nothing to cancel"
     told = "Session: s: no task to cancel; it takes none from the queue any more"
-    assert _tell_cancelled(Reply(True, [], {**view, "feed": {"open": False}}, [])) == told
+    assert tell("cancel", Reply(True, [], {**view, "feed": {"open": False}}, [])) == told

@@ -10,9 +10,9 @@ from typing import Any
 import pytest
 from conftest import Command, eventually, kill_sessions, rests
 
-from sessionrun.cli.retry import _count_retried
-from sessionrun.client.asking.control import Target
-from sessionrun.client.asking.requests import ask
+from sessionrun.cli.replies import _count_retried
+from sessionrun.client.ask import select
+from sessionrun.client.outbox import send
 from sessionrun.model.errors import StoreError
 from sessionrun.store.session import SessionDir
 
@@ -255,14 +255,13 @@ def test_what_was_taken_is_told_though_status_json_is_behind(sessionrun: Command
     session_id = sessionrun.start({"max_parallel": 1, "prompts": [WAITS, {"id": "b", "prompt": "true"}]})
     sessionrun.until(session_id, lambda view: view["running"] == 1)
     session = SessionDir(sessionrun.directory(session_id))
-    target, before = Target(session, ("b",)), session.status_path.read_bytes()
+    target, before = select(session, ("b",)), session.status_path.read_bytes()
     assert sessionrun("hold", session_id, "b").returncode == 0
     session.status_path.write_bytes(before)
     assert target.view["tasks"][1]["reason_class"] != "held"
-    _, chosen = target.reload()
-    assert [task["reason_class"] for task in chosen] == ["held"]
+    assert [task["reason_class"] for task in target.reload().tasks] == ["held"]
     session.spec_path.unlink()  # so the logs mean nothing
-    assert target.reload()[0]["total"] == 2
+    assert target.reload().view["total"] == 2
 
 
 def test_a_held_session_lives_on_without_work_and_can_be_cancelled(sessionrun: Command) -> None:
@@ -296,6 +295,6 @@ def test_a_client_learns_that_its_request_was_refused(sessionrun: Command) -> No
     session_id = sessionrun.start({"prompts": ["sleep 600"]})
     session = SessionDir(sessionrun.directory(session_id))
     with pytest.raises(StoreError, match="refused the request"):
-        ask(session, {"kind": "frobnicate"}, timeout_s=60.0)
+        send(session, {"kind": "frobnicate"}, timeout_s=60.0)
     assert "does not know the kind 'frobnicate'" in session.log_path.read_text()
     assert requests_of(sessionrun, session_id) == []

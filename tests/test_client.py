@@ -16,9 +16,8 @@ import pytest
 from conftest import eventually, kill_sessions
 
 from sessionrun import client
-from sessionrun.client.asking.adding import add, load_open
-from sessionrun.client.asking.control import resume, set_width
-from sessionrun.client.asking.renewal import renew
+from sessionrun.client.again import renew
+from sessionrun.client.ask import add, load_open, resume, set_width
 from sessionrun.client.cleaning.clean import clean
 from sessionrun.client.doctor.report import diagnose
 from sessionrun.client.explaining.grounds import explain

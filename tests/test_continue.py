@@ -147,7 +147,7 @@ def test_what_cannot_be_continued_is_refused(sessionrun: Command) -> None:
 
 
 def test_a_task_that_runs_is_refused_by_the_session_too(sessionrun: Command) -> None:
-    from sessionrun.client.asking.requests import Refused, ask
+    from sessionrun.client.outbox import Refused, send
     from sessionrun.store.session import SessionDir
 
     session_id = sessionrun.start({"prompts": [{"id": "a", "prompt": "while ! [ -e go ]; do sleep 0.05; done"}]})
@@ -156,10 +156,10 @@ def test_a_task_that_runs_is_refused_by_the_session_too(sessionrun: Command) -> 
     assert done.stderr == "sessionrun: error: task 'a' has not ended: wait for it, or cancel it first\n"
     session = SessionDir(sessionrun.directory(session_id))
     with pytest.raises(Refused) as refused:
-        ask(session, {"kind": "continue", "tasks": ["a"], "text": "x"}, timeout_s=60)
+        send(session, {"kind": "continue", "tasks": ["a"], "text": "x"}, timeout_s=60)
     assert refused.value.why == "task 'a' has not ended: wait for it, or cancel it first"
     with pytest.raises(Refused) as refused:
-        ask(session, {"kind": "continue", "tasks": ["a"], "text": 7}, timeout_s=60)
+        send(session, {"kind": "continue", "tasks": ["a"], "text": 7}, timeout_s=60)
     assert refused.value.why == "text has a value that does not belong there: expected `str | null`, got `int`"
     (sessionrun.cwd / "go").touch()
     assert sessionrun.wait(session_id)["tasks"][0]["follow_ups"] == 0

@@ -16,7 +16,7 @@ from simulation import AGENTS, make_session
 from stages import begin_repository, commit_all, git
 
 from sessionrun import client
-from sessionrun.client.asking.control import choose_retried
+from sessionrun.client.ask import find_retried, select
 from sessionrun.engine.fold import apply, begin
 from sessionrun.engine.requests import find_fault
 from sessionrun.engine.scheduler import EndSession, Record, StartJob, decide
@@ -113,7 +113,7 @@ def test_a_mend_that_leaves_marks_is_refused_and_the_last_one_is_the_end(yard: Y
     owner = tasks[mends[0]["id"].removesuffix("-mend-1")]
     assert owner["landing"]["status"] == "bounced"
     session = client.open_session(yard.command.results, yard.view["session_id"])
-    assert choose_retried(session).every == [owner["id"]], "mends are not tried again beside it"
+    assert find_retried(select(session)).every == [owner["id"]], "mends are not tried again beside it"
     refused = yard.command("retry", yard.view["session_id"], mends[0]["id"], "--new")
     assert (refused.returncode, refused.stdout) == (2, "")
     assert f"-mend-1' mends '{owner['id']}': name that one" in refused.stderr

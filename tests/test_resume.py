@@ -16,7 +16,7 @@ import psutil
 import pytest
 from conftest import Command, eventually, is_gone, kill_sessions
 
-from sessionrun.client.asking import control
+from sessionrun.client import ask as control
 from sessionrun.runtime import launch, main
 from sessionrun.store import locks
 from sessionrun.store.caches import seal

@@ -52,7 +52,7 @@ VERBS: Final[Mapping[str, str]] = {
 }
 """The verbs in the order of the manual, with a line for the list of them."""
 
-HOMES: Final = dict.fromkeys(("cancel", "continue", "hold", "release", "resume", "set"), "control")
+HOMES: Final = dict.fromkeys(("cancel", "continue", "hold", "release", "resume", "retry", "set"), "control")
 """The modules of this package that have several verbs; each other verb is a module by its name."""
 
 FLAG_VERBS: Final = {

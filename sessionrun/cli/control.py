@@ -1,14 +1,11 @@
-"""Verbs that ask a session's processes for something: cancel, hold, release, set, continue and resume.
-
-`retry` and `run --into` have modules of their own, and share what is here.
-"""
+"""Verbs that ask a session for something: cancel, hold, release, retry, set, continue and resume."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable
 from functools import partial
 from pathlib import Path
-from typing import Any, Final, TypeVar
+from typing import TYPE_CHECKING, Any, Final, TypeVar
 
 import click
 
@@ -21,24 +18,24 @@ from sessionrun.cli.options import (
     results_dir_option,
     sync_option,
 )
-from sessionrun.cli.render import print_json, session_head, warn
+from sessionrun.cli.render import escape_line, session_head, warn
+from sessionrun.cli.replies import ask_each
 from sessionrun.cli.selecting import Done, act_on_each, make_wanted, selector_options, words_argument
-from sessionrun.client.asking import control
-from sessionrun.client.asking.control import TAKEN_TIMEOUT_S, Reply
+from sessionrun.client import ask as asking
+from sessionrun.client.ask import TAKEN_TIMEOUT_S, Reply
 from sessionrun.client.lookup import open_session
-from sessionrun.client.reading.selection import Chosen, choose_sessions
+from sessionrun.client.reading.selection import ANY, Chosen, choose_sessions, find_sessions
 from sessionrun.client.reading.view import describe_shortage, load_view
 from sessionrun.model.errors import InputError
 from sessionrun.store.session import SessionDir
 
-EXIT_TIMEOUT: Final = 124
-NOT_TAKEN: Final = "asked for; the session has not taken the request yet"
+if TYPE_CHECKING:
+    from sessionrun.client.again import AskedChange, Retried
 
 _Command = TypeVar("_Command", bound=Callable[..., Any])
 
 
-def taken_timeout_option(done: str) -> Callable[[_Command], _Command]:
-    """`--timeout`, of verbs that ask a session for something; `done` is what they wait for."""
+def _timeout_option(done: str) -> Callable[[_Command], _Command]:
     return click.option(
         "--timeout",
         type=Duration(),
@@ -48,67 +45,29 @@ def taken_timeout_option(done: str) -> Callable[[_Command], _Command]:
     )
 
 
-control_options = add_options(words_argument, selector_options, taken_timeout_option("it is done"))
-"""`ID [TASK]...`, selectors and `--timeout`, of every verb that asks for something to be done."""
+_control_options = add_options(words_argument, selector_options, _timeout_option("it is done"))
+_sessions_argument = click.argument("words", nargs=-1, required=True, metavar="ID...")
 
 
-session_argument = click.argument("session_id", metavar="ID")
-"""`ID` of the one session that a verb is about."""
-
-
-def tell_effect(reply: Reply, done: str) -> str:
-    """What became of a request, in a line: `done` if it was taken."""
-    return f"{session_head(reply.view)}: {done if reply.taken else NOT_TAKEN}"
-
-
-def tell_reply(reply: Reply, done: str, *, as_json: bool, quiet: bool = False, waits: bool = True) -> int:
-    """Print what became of a request to one session, `done` if it was taken; the exit code."""
-    view = reply.view
-    if as_json:
-        print_json({"session_id": view["session_id"]} if quiet else {**view, "tasks": reply.tasks})
-    elif quiet:
-        click.echo(view["session_id"])
-    else:
-        click.echo(tell_effect(reply, done))
-    return 0 if reply.taken or not waits else EXIT_TIMEOUT
-
-
-def count_words(counts: Iterable[tuple[int, str]]) -> str:
-    """Those counts that are not 0, for people."""
-    return ", ".join(f"{count} {word}" for count, word in counts if count)
-
-
-def _choose_open(
+def _choose(
     results_dir: Path | None,
     words: tuple[str, ...],
-    labels: tuple[tuple[str, str], ...],
-    states: tuple[str, ...] | None,
-    since: float | None,
-) -> Chosen:
-    return choose_sessions(results_dir, words, make_wanted(labels, states, since), only_open=True)
-
-
-def ask_each(
-    chosen: Chosen,
-    ask: Callable[[SessionDir, tuple[str, ...]], Reply],
-    describe: Callable[[Reply], str],
+    labels: tuple[tuple[str, str], ...] = (),
+    states: tuple[str, ...] | None = None,
+    since: float | None = None,
     *,
-    waits: bool,
-    as_json: bool,
-) -> int:
-    """Ask each of several sessions, or tasks of the only one, and print what became of it; the exit code."""
+    only_open: bool = False,
+) -> Chosen:
+    return choose_sessions(results_dir, words, make_wanted(labels, states, since), only_open=only_open)
 
-    def act(session: SessionDir) -> Done:
-        reply = ask(session, chosen.tasks)
-        return Done(
-            {**reply.view, "tasks": reply.tasks}, describe(reply), EXIT_TIMEOUT if waits and not reply.taken else 0
-        )
 
-    return act_on_each(chosen, act, as_json=as_json)
+def _choose_whole(results_dir: Path | None, words: tuple[str, ...]) -> Chosen:
+    sessions = find_sessions(results_dir, words, ANY)
+    return Chosen(sessions, (), len(sessions) > 1)
 
 
 @click.command("cancel")
-@control_options
+@_control_options
 @click.option(
     "--now", is_flag=True, help="Kill at once, without grace time; also jobs that are stopping or saving work."
 )
@@ -122,12 +81,14 @@ def cancel(now: bool, tree: bool, timeout: float, as_json: bool, **selected: Any
     """
     from sessionrun.cli.contact import cancel_lines
 
-    chosen = _choose_open(**selected)
-    nested: set[str] = set()
+    chosen = _choose(**selected, only_open=True)
+    nested: list[SessionDir] = []
+    if tree or chosen.several:
+        nested = asking.cancel_all(chosen.sessions, chosen.tasks, now=now, nested=tree, timeout_s=timeout)
+        chosen = chosen._replace(sessions=[*chosen.sessions, *nested], several=True)
 
     def ask(session: SessionDir, tasks: tuple[str, ...]) -> Reply:
-        names = () if session.session_id in nested else tasks
-        reply = control.cancel(session, names, now=now, timeout_s=timeout)
+        reply = asking.cancel(session, () if session in nested else tasks, now=now, timeout_s=timeout)
         shortage = describe_shortage(reply.view)
         if shortage is not None:
             warn(f"{shortage}: ends of tasks are recorded once there is room")
@@ -135,31 +96,11 @@ def cancel(now: bool, tree: bool, timeout: float, as_json: bool, **selected: Any
             warn(line)
         return reply
 
-    if len(chosen.sessions) > 1:
-        control.request_all(chosen.sessions, now=now)
-    if tree:
-        inside = control.cancel_nested(chosen.sessions, chosen.tasks, now=now, timeout_s=timeout)
-        nested = {session.session_id for session in inside}
-        chosen = chosen._replace(sessions=[*chosen.sessions, *inside], several=True)
-    return ask_each(chosen, ask, _tell_cancelled, waits=bool(timeout), as_json=as_json)
-
-
-def _tell_cancelled(reply: Reply) -> str:
-    tasks = reply.tasks
-    counts = count_words(
-        (
-            (sum(task["outcome"] == "cancelled" for task in tasks), "cancelled"),
-            (sum(task["outcome"] not in (None, "cancelled") for task in tasks), "had ended before"),
-            (sum(task["status"] != "completed" for task in tasks), "still stopping"),
-        )
-    )
-    feeds = reply.view.get("feed")
-    nothing = "no task to cancel; it takes none from the queue any more" if feeds else "nothing to cancel"
-    return f"{session_head(reply.view)}: {counts or nothing}"
+    return ask_each(chosen, "cancel", ask, waits=bool(timeout), as_json=as_json)
 
 
 @click.command("hold")
-@control_options
+@_control_options
 @click.option("--reason", metavar="TEXT", help="What `status` shows as the reason.  [default: on request]")
 @json_option
 @results_dir_option
@@ -168,20 +109,12 @@ def hold(timeout: float, reason: str | None, as_json: bool, **selected: Any) -> 
 
     What runs goes on: its check is still made, its worktree released.
     """
-    ask = partial(control.hold, reason=reason, timeout_s=timeout)
-    return ask_each(_choose_open(**selected), ask, _tell_held, waits=bool(timeout), as_json=as_json)
-
-
-def _tell_held(reply: Reply) -> str:
-    held, running = (sum(task["word"] == word for task in reply.tasks) for word in ("held", "running"))
-    counts = count_words(((held, "held"), (running, "running on")))
-    feed = reply.view.get("feed") or {}
-    rest = "takes no more tasks from its queue" if feed.get("open") and feed["held"] else "nothing to hold"
-    return tell_effect(reply, f"nothing held, {counts}" if running and not held else counts or rest)
+    ask = partial(asking.hold, reason=reason, timeout_s=timeout)
+    return ask_each(_choose(**selected, only_open=True), "hold", ask, waits=bool(timeout), as_json=as_json)
 
 
 @click.command("release")
-@control_options
+@_control_options
 @json_option
 @results_dir_option
 def release(timeout: float, as_json: bool, **selected: Any) -> int:
@@ -189,24 +122,12 @@ def release(timeout: float, as_json: bool, **selected: Any) -> int:
 
     Without TASK every hold that was asked for ends, and that of a soft budget.  Holds that the machine made stay.
     """
-    ask = partial(control.release, timeout_s=timeout)
-    return ask_each(_choose_open(**selected), ask, _tell_released, waits=bool(timeout), as_json=as_json)
-
-
-def _tell_released(reply: Reply) -> str:
-    before, held = _list_held(reply.before), _list_held(reply.tasks)
-    feed = reply.view.get("feed") or {}
-    rest = "takes tasks from its queue again" if feed.get("open") and not feed["held"] else "nothing is held"
-    counts = count_words(((len(before - held), "released"), (len(held), "still held")))
-    return tell_effect(reply, counts or rest)
-
-
-def _list_held(tasks: Sequence[Mapping[str, Any]]) -> set[str]:
-    return {task["id"] for task in tasks if task["reason_class"] == "held"}
+    ask = partial(asking.release, timeout_s=timeout)
+    return ask_each(_choose(**selected, only_open=True), "release", ask, waits=bool(timeout), as_json=as_json)
 
 
 @click.command("set")
-@session_argument
+@_sessions_argument
 @click.option(
     "--max-parallel",
     "width",
@@ -215,25 +136,50 @@ def _list_held(tasks: Sequence[Mapping[str, Any]]) -> set[str]:
     required=True,
     help="How many tasks may run at once; 0 = no limit.",
 )
-@taken_timeout_option("it is done")
+@_timeout_option("it is done")
 @json_option
 @results_dir_option
-def change(session_id: str, width: int, timeout: float, as_json: bool, results_dir: Path | None) -> int:
-    """Change how many tasks of session ID, which runs, may run at once.
+def change(width: int, timeout: float, as_json: bool, **selected: Any) -> int:
+    """Change how many tasks of sessions ID, which run, may run at once.
 
     Tasks that run go on, also if there are more of them.
     """
-    reply = control.set_width(open_session(results_dir, session_id), width, timeout_s=timeout)
-    limit = reply.view["max_parallel"] or "no limit"
-    return tell_reply(reply, f"max_parallel: {limit}", as_json=as_json, waits=bool(timeout))
+
+    def ask(session: SessionDir, _: tuple[str, ...]) -> Reply:
+        return asking.set_width(session, width, timeout_s=timeout)
+
+    return ask_each(_choose_whole(**selected), "set", ask, waits=bool(timeout), as_json=as_json)
+
+
+@click.command("resume")
+@_sessions_argument
+@json_option
+@results_dir_option
+def resume(as_json: bool, **selected: Any) -> int:
+    """Let sessions ID go on where they were when the last process was killed or the machine went down.
+
+    Jobs that still run are adopted.  What never started is started.  If a task's end was not seen, the task is
+    `lost` or `interrupted`, and runs again only on `retry`.  Agents get the environment of this command.
+    """
+
+    def act(session: SessionDir) -> Done:
+        resumed = asking.resume(session)
+        view = load_view(session)
+        state = f"is running ({', '.join(session.held_locks())} held)"
+        if view["ended_at"] is not None:
+            state = f"has ended ({view['result']})"
+        record = {"session_id": session.session_id, "resumed": resumed, "status": view["status"]}
+        return Done(record, f"{session_head(view)}: {'goes on' if resumed else state}", 0)
+
+    return act_on_each(_choose_whole(**selected), act, as_json=as_json)
 
 
 @click.command("continue")
-@session_argument
+@click.argument("session_id", metavar="ID")
 @click.argument("task", metavar="TASK")
 @click.argument("text", metavar="TEXT", required=False)
 @click.option("--file", type=click.Path(path_type=Path), metavar="FILE", help="Read the follow-up from FILE.")
-@taken_timeout_option("the session has taken it")
+@_timeout_option("the session has taken it")
 @sync_option
 @quiet_option
 @json_option
@@ -243,27 +189,22 @@ def follow_up(
     task: str,
     text: str | None,
     file: Path | None,
-    sync: bool,
     timeout: float,
-    quiet: bool,
-    as_json: bool,
     results_dir: Path | None,
+    **shown: bool,
 ) -> int:
     """Ask more of TASK of session ID, which has ended: it goes on where it stopped, with TEXT.
 
     Its agent gets TEXT in the same conversation, and works on the same branch.  A TEXT of - is read from standard
     input.
     """
-    from sessionrun.client.asking.continuing import continue_task
+    chosen = Chosen([open_session(results_dir, session_id)], (task,), False)
+    words = _read_text(text, file)
 
-    session = open_session(results_dir, session_id)
-    reply = continue_task(session, task, _read_text(text, file), timeout_s=timeout)
-    if reply.taken and sync:
-        from sessionrun.cli.sync import follow_run
+    def ask(session: SessionDir, _: tuple[str, ...]) -> Reply:
+        return asking.continue_task(session, task, words, timeout_s=timeout)
 
-        return follow_run(session, as_json=as_json, quiet=quiet)
-    done = f"task {reply.tasks[0]['id']} goes on, attempt {reply.tasks[0]['attempt']}"
-    return tell_reply(reply, done, as_json=as_json, quiet=quiet, waits=bool(timeout))
+    return ask_each(chosen, "continue", ask, waits=bool(timeout), **shown)
 
 
 def _read_text(text: str | None, file: Path | None) -> str:
@@ -285,27 +226,81 @@ def _read_text(text: str | None, file: Path | None) -> str:
         raise InputError(f"{'stdin' if given == '-' else given}: is not UTF-8; save it as UTF-8") from None
 
 
-@click.command("resume")
-@session_argument
+@click.command("retry")
+@_control_options
+@click.option("--failed", is_flag=True, help="Only tasks that failed or timed out.")
+@click.option("--lost", is_flag=True, help="Only tasks that were lost or interrupted; with --failed: either.")
+@click.option("--new", is_flag=True, help="Try them in a new session, and print its id as `run` does.")
+@click.option(
+    "--no-ready",
+    is_flag=True,
+    help="With --new or another agent: do not check first whether agents are signed in and ready.",
+)
+@click.option("--agent", metavar="NAME", help="Try them with this agent.")
+@click.option("--model", metavar="NAME", help="Try them with this model, as the agent CLI spells it.")
+@click.option("--prompt", metavar="TEXT", help="Try the task with this prompt instead of its own.")
+@sync_option
+@quiet_option
 @json_option
 @results_dir_option
-def resume(session_id: str, as_json: bool, results_dir: Path | None) -> None:
-    """Let session ID go on where it was when the last of its processes was killed or the machine went down.
+def retry(
+    timeout: float,
+    failed: bool,
+    lost: bool,
+    new: bool,
+    no_ready: bool,
+    agent: str | None,
+    model: str | None,
+    prompt: str | None,
+    sync: bool,
+    quiet: bool,
+    as_json: bool,
+    **selected: Any,
+) -> int:
+    """Try tasks of sessions again: by default all that failed, timed out, were lost or interrupted.
 
-    Jobs that still run are adopted.  What never started is started.  If a task's end was not seen, the task is
-    `lost` or `interrupted`, and runs again only on `retry`.  Agents get the environment of this command.
+    Named tasks may also have been cancelled or skipped.  Tasks that were skipped because of those that are
+    tried again come along.  Another agent, model or prompt is not for these.
     """
-    session = open_session(results_dir, session_id)
-    resumed = control.resume(session)
-    view = load_view(session)
-    if as_json:
-        print_json({"session_id": session.session_id, "resumed": resumed, "status": view["status"]})
-    elif resumed:
-        click.echo(f"{session_head(view)}: goes on")
-    elif view["ended_at"] is not None:
-        click.echo(f"{session_head(view)}: has ended ({view['result']})")
-    else:
-        click.echo(f"{session_head(view)}: is running ({', '.join(session.held_locks())} held)")
+    if no_ready and not (new or agent or model):
+        raise InputError(
+            "--no-ready has no effect without --new: the session's own agents are not asked; leave it out"
+        )
+    asked = None
+    if (agent, model, prompt) != (None, None, None):
+        from sessionrun.client.again import AskedChange
+
+        asked = AskedChange(agent, model, prompt)
+    chosen = _choose(**selected)
+    if chosen.several and (new or sync):
+        raise InputError("retry: --new and --sync are about one session: name it by its ID, without selectors")
+    shown = {"as_json": as_json, "quiet": quiet, "sync": sync}
+    if new:
+        target = asking.select(chosen.sessions[0], chosen.tasks)
+        retried = asking.find_retried(target, failed=failed, lost=lost)
+        if retried.every:
+            return _start_renewed(target.session, retried, asked, ready=not no_ready, **shown)
+        return ask_each(chosen, "retry", lambda *_: Reply(True, [], target.view, []), waits=False, **shown)
+    ask = partial(asking.retry, failed=failed, lost=lost, asked=asked, ready=not no_ready, timeout_s=timeout)
+    return ask_each(chosen, "retry", ask, waits=bool(timeout), **shown)
 
 
-COMMANDS: Final = (cancel, hold, release, change, follow_up, resume)
+def _start_renewed(
+    session: SessionDir, retried: Retried, asked: AskedChange | None, *, ready: bool, **shown: Any
+) -> int:
+    """Start these tasks of `session` in a session of their own beside it; the exit code of that.
+
+    Raises:
+        InputError: they cannot run any more; nothing was created.
+    """
+    from sessionrun.cli.run import Launch, start_session
+    from sessionrun.client.again import renew
+
+    spec = renew(session, retried.every, asked, retried.tried)
+    if not shown["quiet"]:
+        why = "asked for" if asked is not None and asked.agent else f"as in session {session.session_id}"
+        click.echo(f"agent: {escape_line(spec.agent)} ({why})", err=True)
+    return start_session(spec, Launch(session.path.parent, verbose=False, ready=ready, **shown))
+
+
+COMMANDS: Final = (cancel, hold, release, retry, change, follow_up, resume)

@@ -231,7 +231,7 @@ def command(
     asked = Asked(*(options[name] for name in Asked._fields))
     joined = None
     if into is not None:
-        from sessionrun.cli.adding import open_joined
+        from sessionrun.cli.replies import open_joined
 
         joined = open_joined(results_dir, into, options)
     planned = plan(file, asked, take_tasks(options), preview=dry_run, into=joined and joined.spec)

@@ -54,9 +54,9 @@ def make_wanted(
 
 
 class Done(NamedTuple):
-    """What became of one session: for `--json`, in a line for people (empty: none), and as exit code."""
+    """What became of one session: for `--json`, in a line for people (none: it was shown), and as exit code."""
 
-    record: dict[str, Any]
+    record: dict[str, Any] | None
     line: str
     code: int
 
@@ -68,9 +68,9 @@ def act_on_each(chosen: Chosen, act: Callable[[SessionDir], Done], *, as_json: b
     """
     if not chosen.several:
         done = act(chosen.sessions[0])
-        if as_json:
+        if as_json and done.record is not None:
             print_json(done.record)
-        elif done.line:
+        elif done.line and not as_json:
             click.echo(done.line)
         return done.code
     ends = []
@@ -78,9 +78,9 @@ def act_on_each(chosen: Chosen, act: Callable[[SessionDir], Done], *, as_json: b
         end = _act(session, act)
         ends.append(end)
         if end.line and not as_json:
-            click.echo(end.line, err="error" in end.record)
+            click.echo(end.line, err="error" in (end.record or ()))
     if as_json:
-        print_json({"sessions": [unversioned(end.record) for end in ends]})
+        print_json({"sessions": [unversioned(end.record or {}) for end in ends]})
     return max(ends, key=lambda end: _RANKS.get(end.code, end.code)).code
 
 

@@ -50,12 +50,12 @@ def follow_run(session: SessionDir, *, as_json: bool, quiet: bool, leaves_held: 
 
         wait_until(lambda: load_summary_view(session), is_over, progress=progress)
     except KeyboardInterrupt:
-        from sessionrun.client.asking.requests import request_cancel
+        from sessionrun.client.ask import cancel
 
         interrupted = True
         hint("\ncancelling ...")
         try:
-            request_cancel(session, [], has_ended, progress=progress)
+            cancel(session, timeout_s=None, progress=progress)
         except KeyboardInterrupt:  # a second Ctrl+C does not wait for the end
             return EXIT_INTERRUPTED
     finally:
@@ -73,12 +73,12 @@ def follow_run(session: SessionDir, *, as_json: bool, quiet: bool, leaves_held: 
 
 def cancel_interrupted(session: SessionDir) -> int:
     """After Ctrl+C during its start: cancel the session, if it was begun, and wait for its end; the exit code."""
-    from sessionrun.client.asking.requests import request_cancel
+    from sessionrun.client.ask import cancel
 
     if session.spec_path.exists():
         hint("\ncancelling ...")
         with suppress(SessionrunError, OSError):
-            request_cancel(session, [], has_ended)
+            cancel(session, timeout_s=None)
     return EXIT_INTERRUPTED
 
 

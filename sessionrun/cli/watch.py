@@ -157,7 +157,7 @@ class Watcher:
             self._ask("cancel")
 
     def _ask(self, verb: str) -> None:
-        from sessionrun.client.asking.control import cancel, retry
+        from sessionrun.client.ask import cancel, retry
 
         task = self._selected
         try:

@@ -6,12 +6,12 @@ Each docstring names the errors that are its own.  Besides these, a function tha
 `SessionNotFound` if the session was removed, and any of them raises OSError if the disk fails.
 """
 
-from sessionrun.client.asking.changing import AskedChange as AskedChange
-from sessionrun.client.asking.control import Reply as Reply
-from sessionrun.client.asking.control import cancel as cancel
-from sessionrun.client.asking.control import hold as hold
-from sessionrun.client.asking.control import release as release
-from sessionrun.client.asking.control import retry as retry
+from sessionrun.client.again import AskedChange as AskedChange
+from sessionrun.client.ask import Reply as Reply
+from sessionrun.client.ask import cancel as cancel
+from sessionrun.client.ask import hold as hold
+from sessionrun.client.ask import release as release
+from sessionrun.client.ask import retry as retry
 from sessionrun.client.landing.landing import AskedLanding as AskedLanding
 from sessionrun.client.landing.landing import merge as merge
 from sessionrun.client.launching.launch import launch as launch

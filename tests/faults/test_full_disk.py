@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 from conftest import mount_disk
 
-from sessionrun.client.asking.control import Target
+from sessionrun.client.ask import select
 from sessionrun.model.events import RequestReceived
 from sessionrun.store.ballast import NAME
 from sessionrun.store.session import SessionDir
@@ -237,5 +237,5 @@ def test_what_is_held_and_released_without_an_inode_is_told(few_inodes: Path, re
 
 def is_held_on_request(place: Place, session: SessionDir) -> bool:
     """Whether the last task is, as a verb of control finds it; the full disk may hold it as well."""
-    target = Target(session)
+    target = select(session)
     return bool(target.tasks[2]["reason"] == "held: on request")

@@ -204,14 +204,14 @@ def _wait(session: SessionDir) -> str:
         ValueError: the task did not succeed.
     """
     from sessionrun.client.reading.outputs import read_answer as read_output
-    from sessionrun.client.reading.waiting import has_ended, wait
+    from sessionrun.client.reading.waiting import wait
 
     try:
         waited = wait(session)
     except KeyboardInterrupt:
-        from sessionrun.client.asking.requests import request_cancel
+        from sessionrun.client.ask import cancel
 
-        request_cancel(session, [], has_ended)
+        cancel(session, timeout_s=None)
         raise
     (task,) = waited.tasks
     if task["outcome"] != "succeeded":

@@ -1,0 +1,390 @@
+"""Asks a session for a change: a row for each kind of request, and the one way that all of them take.
+
+The tasks are chosen, and what makes no sense is refused.  The request is written, and a supervisor takes it; if no
+process is left, the session's processes are started again for it, or the request is kept.  The reply has the tasks
+as they were and as they are then.
+
+A task is named by its id, the beginning of that, or its number; without names the whole session is meant.  Every
+function here raises what `_ask` does.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable, Collection, Mapping, Sequence
+from contextlib import suppress
+from typing import TYPE_CHECKING, Any, Final, NamedTuple
+
+import orjson
+
+from sessionrun.client.lookup import choose_tasks
+from sessionrun.client.notices import notify
+from sessionrun.client.outbox import Fate, Refused, has_stopped, send
+from sessionrun.client.reading.view import fold_journal, load_history, load_view
+from sessionrun.client.reading.waiting import Deadline, Progress, View, has_ended, wait_until
+from sessionrun.model.errors import InputError, SessionGone, SessionrunError
+from sessionrun.model.words import read_landing
+from sessionrun.store.session import SessionDir
+
+if TYPE_CHECKING:
+    from sessionrun.client.again import AskedChange, Retried
+    from sessionrun.model.events import TasksAdded
+    from sessionrun.model.spec import SessionSpec
+
+TAKEN_TIMEOUT_S: Final = 60.0
+
+
+class Reply(NamedTuple):
+    """What became of a request.
+
+    `taken` is whether it was done in time.  `before` are the tasks of the request as they were before it, `tasks`
+    the same tasks now, and `view` is the session now.
+    """
+
+    taken: bool
+    before: list[dict[str, Any]]
+    view: View
+    tasks: list[dict[str, Any]]
+
+
+class Target(NamedTuple):
+    """A session and the tasks that a request is about, as they are at one moment; `named`: not simply all."""
+
+    session: SessionDir
+    view: View
+    tasks: list[dict[str, Any]]
+    named: bool
+
+    @property
+    def ids(self) -> list[str]:
+        """The ids of the tasks that were named; empty for all."""
+        return [task["id"] for task in self.tasks] if self.named else []
+
+    def reload(self) -> Target:
+        """The same tasks now."""
+        return select(self.session, self.ids)
+
+
+def select(session: SessionDir, names: Sequence[str] = ()) -> Target:
+    """What a request is about.
+
+    Raises:
+        InputError: a name that is not a task of the session.
+    """
+    view = _load_latest(session)
+    return Target(session, view, choose_tasks(view, names), bool(names))
+
+
+# --- the kinds ---
+
+
+def _has_ended(target: Target) -> bool:
+    return has_ended(target.view)
+
+
+def _has_stopped(target: Target) -> bool:
+    return has_ended(target.view) or (target.named and all(map(_is_completed, target.tasks)))
+
+
+def _is_past(target: Target) -> bool:
+    """Whether nothing is left that could be held or released: no task, no work that waits to land, no queue."""
+    feeds = not target.named and bool((target.view.get("feed") or {}).get("open"))
+    waits = (read_landing(task) in ("ready", "held", "mending") for task in target.tasks)
+    return has_ended(target.view) or not (feeds or any(waits) or not all(map(_is_completed, target.tasks)))
+
+
+def _is_completed(task: Mapping[str, Any]) -> bool:
+    return bool(task["status"] == "completed")
+
+
+def _never(target: Target) -> bool:
+    return False
+
+
+class Kind(NamedTuple):
+    """A kind of request: the fields of its record, and what it does if it cannot simply be taken."""
+
+    fields: tuple[str, ...]
+    resumes: bool
+    """Whether the session's processes are started for it if none is left."""
+
+    is_moot: Callable[[Target], bool]
+    """Whether nothing is left to be done: then nothing is asked, or the request is withdrawn."""
+
+    ended: str = ""
+    """Why it is refused if it is moot; empty: it counts as done."""
+
+    refused: str = ""
+    """What a refusal by the session means to whoever asked; empty: a fault of the session."""
+
+    waits: bool = False
+    """Whether it is done only once it is moot, and not as soon as it is taken."""
+
+
+KINDS: Final[Mapping[str, Kind]] = {
+    "cancel": Kind(("tasks", "now"), True, _has_stopped, waits=True),
+    "hold": Kind(("tasks", "reason"), False, _is_past),
+    "release": Kind(("tasks",), False, _is_past),
+    "retry": Kind(("tasks", "outcomes", "change"), True, _never, refused="session {id} refuses that"),
+    "continue": Kind(("tasks", "text"), True, _never, refused="task {tasks[0]!r} cannot be continued"),
+    "set": Kind(
+        ("max_parallel",),
+        False,
+        _has_ended,
+        ended="nothing of it runs any more",
+        refused="session {id} cannot run {max_parallel} tasks at once",
+    ),
+    "add": Kind(
+        ("tasks", "agents", "prices", "resources", "leavings"),
+        False,
+        _has_ended,
+        ended="nothing was added: start a new one with sessionrun run FILE",
+        refused="session {id} refused the tasks",
+    ),
+}
+
+
+# --- the way ---
+
+
+def _ask(
+    kind: str,
+    target: Target,
+    timeout_s: float | None,
+    *,
+    about: Collection[str] | None = None,
+    progress: Progress | None = None,
+    **fields: Any,
+) -> Reply:
+    """Make a request and wait until it is done; the reply is about the target's tasks, or those of these ids.
+
+    Raises:
+        InputError: the session has ended, or refuses what only the caller can mend.
+        SessionGone: no process of the session is left, or can be started; the request stays.
+        StoreError: the request cannot be written, or was refused.
+    """
+    row, session_id = KINDS[kind], target.session.session_id
+    given = {"tasks": target.ids, **fields}
+    record = {"kind": kind, **{name: given[name] for name in row.fields}}
+
+    def is_moot() -> bool:
+        return row.is_moot(target.reload())
+
+    fate: Fate = "moot"
+    try:
+        if not row.is_moot(target):
+            deadline = Deadline(timeout_s)
+            fate = send(target.session, record, timeout_s=timeout_s, may_resume=row.resumes, is_moot=is_moot)
+            if row.waits and fate == "taken":
+                fate = _wait(row, target, deadline.left(), progress)
+    except Refused as error:
+        if not (row.ended and is_moot()):
+            if not row.refused:
+                raise
+            raise InputError(f"{row.refused.format(id=session_id, **record)}: {error.why}") from None
+    except SessionGone as error:
+        raise SessionGone(f"{error}{_list_running(target.view)}") from error
+    if fate == "moot" and row.ended:
+        raise InputError(f"session {session_id} has ended, and {row.ended}")
+    now = target.reload()
+    if about is None:
+        return Reply(fate != "late", target.tasks, now.view, now.tasks)
+    before, after = ([task for task in view["tasks"] if task["id"] in about] for view in (target.view, now.view))
+    return Reply(fate != "late", before, now.view, after)
+
+
+def _wait(row: Kind, target: Target, timeout_s: float | None, progress: Progress | None) -> Fate:
+    """Wait until a request that was taken is done, or as far as it can be recorded on a full disk."""
+
+    def is_over(view: View) -> bool:
+        now = target._replace(view=view, tasks=choose_tasks(view, target.ids))
+        return row.is_moot(now) or (view["disk_full"] is not None and has_stopped(target.session, target.ids))
+
+    seen = wait_until(lambda: load_view(target.session), is_over, timeout_s=timeout_s, progress=progress)
+    return "late" if seen is None else "taken"
+
+
+def _list_running(view: View) -> str:
+    pids = [str(task["pid"]) for task in view["tasks"] if task["status"] == "running" and task["pid"]]
+    return f"; still running without it: process groups {', '.join(pids)}" if pids else ""
+
+
+def _load_latest(session: SessionDir) -> View:
+    """The session's own view, from the logs if they are ahead: on a full disk status.json may be behind."""
+    view = load_view(session, merged=False)
+    try:
+        logged, _, _ = load_history(session, merged=False)
+    except (SessionrunError, OSError):  # the request is done all the same
+        return view
+    return logged if logged["seq"] > view["seq"] else view
+
+
+# --- what is asked ---
+
+
+def cancel(
+    session: SessionDir,
+    tasks: Sequence[str] = (),
+    *,
+    now: bool = False,
+    timeout_s: float | None = TAKEN_TIMEOUT_S,
+    progress: Progress | None = None,
+) -> Reply:
+    """Stop a session or some of its tasks, and wait until they have ended; `now` kills without grace."""
+    return _ask("cancel", select(session, tasks), timeout_s, progress=progress, now=now)
+
+
+def cancel_all(
+    sessions: Sequence[SessionDir],
+    tasks: Sequence[str] = (),
+    *,
+    now: bool = False,
+    nested: bool = False,
+    timeout_s: float = TAKEN_TIMEOUT_S,
+) -> list[SessionDir]:
+    """Ask several sessions to stop side by side; `cancel` then waits for each, or says why it cannot be.
+
+    With `nested` the sessions that these launched, or the named tasks of the only one, are cancelled, too, and
+    returned.  They are looked for when what launched them has ended, for until then it may launch more.
+    """
+    from sessionrun.client.launching.nesting import find_nested
+
+    ids = {task["id"] for session in sessions for task in choose_tasks(load_view(session), tasks)} if tasks else ()
+    found: list[SessionDir] = []
+    ending = list(sessions)
+    while ending:
+        for patience_s in (0.0, timeout_s) if nested else (0.0,):
+            for session in ending:
+                with suppress(SessionrunError):
+                    cancel(session, () if session in found else tasks, now=now, timeout_s=patience_s)
+        known = {session.session_id for session in found}
+        inside = find_nested(sessions, ids) if nested else []
+        ending = [session for session in inside if session.session_id not in known]
+        found += ending
+    return found
+
+
+def hold(
+    session: SessionDir,
+    tasks: Sequence[str] = (),
+    *,
+    reason: str | None = None,
+    timeout_s: float = TAKEN_TIMEOUT_S,
+) -> Reply:
+    """Start nothing more of a session, or of some of its tasks, until `release`."""
+    return _ask("hold", select(session, tasks), timeout_s, reason=reason)
+
+
+def release(session: SessionDir, tasks: Sequence[str] = (), *, timeout_s: float = TAKEN_TIMEOUT_S) -> Reply:
+    """Let a session, or some of its tasks, go on after `hold`."""
+    return _ask("release", select(session, tasks), timeout_s)
+
+
+def set_width(session: SessionDir, width: int, *, timeout_s: float = TAKEN_TIMEOUT_S) -> Reply:
+    """Let so many tasks of a session run at once from now on; 0 means no limit."""
+    return _ask("set", select(session), timeout_s, max_parallel=width)
+
+
+def retry(
+    session: SessionDir,
+    tasks: Sequence[str] = (),
+    *,
+    failed: bool = False,
+    lost: bool = False,
+    asked: AskedChange | None = None,
+    ready: bool = True,
+    timeout_s: float = TAKEN_TIMEOUT_S,
+) -> Reply:
+    """Try tasks again, see `choose_retried`; the reply has these tasks, or none if there is nothing to retry.
+
+    With `asked` they get another agent, model or prompt, but not those that come along.  With `ready` such an
+    agent is asked first whether it is ready.
+    """
+    target = select(session, tasks)
+    retried = find_retried(target, failed=failed, lost=lost)
+    if not retried.every:
+        return Reply(True, [], target.view, [])
+    change = None
+    if asked is not None:
+        from sessionrun.client.again import settle_change
+
+        state, _ = fold_journal(session)
+        change = settle_change(state.spec, [state.tasks[name] for name in retried.tried], asked, ready=ready)
+    return _ask("retry", target, timeout_s, about=retried.every, outcomes=retried.outcomes, change=change)
+
+
+def find_retried(target: Target, *, failed: bool = False, lost: bool = False) -> Retried:
+    """The tasks that would be tried again now."""
+    from sessionrun.client.again import choose_retried
+
+    return choose_retried(target.view["tasks"], target.tasks, named=target.named, failed=failed, lost=lost)
+
+
+def continue_task(session: SessionDir, task: str, text: str, *, timeout_s: float = TAKEN_TIMEOUT_S) -> Reply:
+    """Ask more of a task that has ended; a session that has ended lives again for that.
+
+    A warning says so if the agent cannot go on with its conversation.
+    """
+    from sessionrun.client.again import check_follow_up
+
+    target = select(session, (task,))
+    check_follow_up(target.view, fold_journal(session)[0], target.tasks[0], text)
+    return _ask("continue", target, timeout_s, text=text)
+
+
+def load_open(session: SessionDir) -> SessionSpec:
+    """The spec of a session to which tasks can be added, as it is now."""
+    if has_ended(load_view(session)):
+        raise InputError(f"session {session.session_id} has ended, and {KINDS['add'].ended}")
+    return fold_journal(session)[0].spec
+
+
+def add(session: SessionDir, addition: TasksAdded, *, timeout_s: float = TAKEN_TIMEOUT_S) -> Reply:
+    """Ask the session to take these tasks, and wait until it has."""
+    from sessionrun.store.requests import MAX_BYTES
+
+    fields = {name: getattr(addition, name) for name in KINDS["add"].fields}
+    if len(orjson.dumps(fields)) > MAX_BYTES - 200:
+        raise InputError(f"the tasks take more than {MAX_BYTES >> 20} MiB: add fewer at once")
+    ids = {task.id for task in addition.tasks}
+    return _ask("add", select(session), timeout_s, about=ids, **fields)
+
+
+def resume(session: SessionDir) -> bool:
+    """Let a session without processes go on; False if a process lives, or if the session has ended.
+
+    If all processes were killed after the end was recorded and before status.json showed it, they start once more,
+    publish it and leave.
+
+    A warning names each agent whose program is gone.  Another names each agent for which PATH now leads to a
+    different program.
+
+    Raises:
+        StoreError: the logs are damaged or from a newer version, or the processes did not come up.
+    """
+    from sessionrun.runtime import launch
+
+    if load_view(session)["ended_at"] is not None:
+        if (session.load_status() or {}).get("ended_at") is None and launch.resume(session):
+            wait_until(lambda: load_view(session), has_ended, timeout_s=TAKEN_TIMEOUT_S)
+        return False
+    if not launch.resume(session, even_ended=False):
+        return False
+    _warn_of_other_programs(session)
+    return True
+
+
+def _warn_of_other_programs(session: SessionDir) -> None:
+    """Warn of agents whose name on PATH is now another program: a session keeps the program of its launch."""
+    import shutil
+
+    from sessionrun.runtime.history import load_spec_now
+
+    for agent in load_spec_now(session).agents.values():
+        program = agent.argv[0]
+        here = shutil.which(os.path.basename(program))
+        if not os.access(program, os.X_OK):
+            gone = f"{program}, with which the session was started, cannot be executed any more"
+            notify(f"agent {agent.name}: {gone}")
+        elif here is not None and not os.path.samefile(here, program):
+            notify(f"agent {agent.name}: the session goes on with {program}; PATH has {here} now")

@@ -331,7 +331,7 @@ def test_where_each_setting_is_written(
     project.write_text('agent = "shell"\nnotify = "true"\nresults_dir = "out"\n')
     monkeypatch.setenv("XDG_CONFIG_HOME", str(tmp_path / "config"))
     monkeypatch.setenv("SESSIONRUN_MAX_PARALLEL", "3")
-    told = {one["name"]: one for one in sessionrun.load("config", "show", "--origin")["settings"]}
+    told = {one["name"]: one for one in sessionrun.load("config", "--origin")["settings"]}
     assert (told["agent"]["value"], told["agent"]["origin"]) == ("shell", str(project))
     assert (told["model"]["value"], told["model"]["origin"]) == (None, "default")  # it belonged to another agent
     assert (told["max_parallel"]["value"], told["max_parallel"]["origin"]) == (3, "SESSIONRUN_MAX_PARALLEL")

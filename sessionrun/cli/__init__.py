@@ -24,9 +24,28 @@ if TYPE_CHECKING:
 
 EXIT_BUG: Final = 3
 
-_EPILOG: Final = """\b
-Exit codes: 0 ok; 1 a task failed; 2 bad input; 3 internal error; 4 processes
-gone; 75 all held; 124 timed out; 130 interrupted.  Manual: man sessionrun"""
+HELP: Final = """\
+sessionrun runs AI coding agents in the background and says what came out.
+
+  sessionrun demo                                    see it work; needs no agent
+  sessionrun -p "Fix the login" -p "Write tests"     start; returns at once
+  sessionrun plan.yaml --worktree --check "make test" --land --gate "make test"
+  sessionrun --sync tasks.json                       start, follow, print
+
+Start   run (needs no name)  retry  continue  resume  replay
+Look    status  list  watch  results  logs  diff  report  overview
+Why     explain  doctor  cost
+Wait    wait ID --timeout 90       exit code 124: call again
+Steer   cancel  hold  release  set
+Land    merge  clean
+Queue   queue  dispatch  split  ingest
+Other   serve  mcp  cluster  precache  agents  config  schema  completion
+
+To look, no ID means the newest session.  An ID may be a name, `last`, a start.
+Help: sessionrun VERB --help      Manual: sessionrun man [VERB]
+Exit: 0 ok  1 a task failed  2 bad input  3 internal  4 session's processes gone
+      75 all that is left is held  124 time is up  130 Ctrl+C
+"""
 
 
 class VerbGroup(click.Group):
@@ -35,10 +54,6 @@ class VerbGroup(click.Group):
     def list_commands(self, ctx: click.Context) -> list[str]:
         """All verbs, in the order of the manual."""
         return [*VERBS]  # `list` is here the module of a verb, once that is imported
-
-    def format_epilog(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
-        """At once behind the verbs: a line more would be one too many for a small screen."""
-        formatter.write("".join(f"{line}\n" for line in _EPILOG.splitlines()[1:]))
 
     def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:
         """Load a verb."""
@@ -67,24 +82,14 @@ class VerbGroup(click.Group):
                 return items + run.shell_complete(context, incomplete)
         return offer_files(incomplete) + items
 
-    def format_options(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
-        """Only the verbs: the line of use has the two options, for the page has to stay short."""
-        self.format_commands(ctx, formatter)
-
-    def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
-        """The list of verbs, without loading any."""
-        formatter.write_heading("Verbs")  # without an empty line before it
-        formatter.indent()
-        formatter.write_dl([*VERBS.items()])
-        formatter.dedent()
+    def format_help(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
+        """One small screen, without loading a verb."""
+        formatter.write(HELP)
 
 
 @click.group(
     cls=VerbGroup,
     context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 80},
-    epilog=_EPILOG,
-    options_metavar="",
-    subcommand_metavar="[VERB] [OPTIONS] [ARGUMENTS]  (-h: help; -v: version)",
 )
 @click.version_option(__version__, "-v", "--version", message="sessionrun %(version)s")
 def group() -> None:

@@ -30,7 +30,6 @@ HELP: Final = "help"
 
 _MEANT: Final[Mapping[str, str]] = {
     "attach": "watch",
-    "completion": "config completion",
     "delete": "clean",
     "info": "explain",
     "land": "merge",

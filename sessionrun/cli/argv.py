@@ -16,6 +16,7 @@ import click
 
 VERBS: Final[Mapping[str, str]] = {
     "run": "Start a session from a file or standard input (the default verb).",
+    "demo": "Show in a minute what sessionrun does.",
     "status": "Show where a session and its tasks stand.",
     "results": "Print what the tasks of a session answered.",
     "report": "Make one HTML page of a session.",
@@ -48,6 +49,8 @@ VERBS: Final[Mapping[str, str]] = {
     "mcp": "Serve sessions as tools for an agent (MCP).",
     "config": "Show the settings in use, and where they are written.",
     "schema": "Print the JSON Schema of plans, of files or of output.",
+    "completion": "Print what a shell has to read to complete words.",
+    "man": "Show the manual.",
     "agents": "List the agent CLIs that are installed.",
 }
 """The verbs in the order of the manual, with a line for the list of them."""

@@ -20,7 +20,7 @@ def command() -> None:
 
     `head` on one machine, which makes certificates; copies of these and `node` on the others; then
     `run --cluster ADDRESS`.
-    Needs the extra `dask`: pip install 'sessionrun[dask]'.
+    Needs the extra `dask`: install sessionrun[dask].
     """
 
 

@@ -1,6 +1,6 @@
-"""What a shell offers behind a verb: files, ids and names of sessions, tasks, agents.
+"""`completion`: what a shell reads to complete words; and what it is offered: files, ids, names, tasks, agents.
 
-Only a shell that completes a word loads this.  An error offers nothing.  Must not know what verbs do: the name of
+A verb that polls does not load this.  An error offers nothing.  Must not know what verbs do: the name of
 an argument says what it takes.
 """
 
@@ -17,6 +17,22 @@ from click.shell_completion import CompletionItem
 from sessionrun.model.errors import SessionrunError
 
 Items = list[CompletionItem[str]]
+
+
+@click.command("completion")
+@click.argument("shell", type=click.Choice(["bash", "zsh", "fish"]))
+@click.pass_context
+def command(context: click.Context, shell: str) -> None:
+    """Print what SHELL has to read to complete words.  For bash and zsh a line in ~/.bashrc or ~/.zshrc:
+
+    \b
+        eval "$(sessionrun completion bash)"
+    """
+    from click.shell_completion import get_completion_class
+
+    completion = get_completion_class(shell)
+    assert completion is not None  # click has these three
+    click.echo(completion(context.find_root().command, {}, "sessionrun", "_SESSIONRUN_COMPLETE").source())
 
 
 def equip(verb: str, command: click.Command) -> click.Command:

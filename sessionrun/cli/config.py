@@ -10,22 +10,16 @@ import click
 
 from sessionrun.cli.options import json_option
 from sessionrun.cli.render import print_json, print_table
-from sessionrun.model.errors import InputError
 
 
 @click.command("config")
-@click.argument("action", type=click.Choice(["show", "completion"]), default="show", metavar="[show|completion]")
 @click.option("--origin", is_flag=True, help="Also say where each setting is written.")
 @json_option
-def command(action: str, origin: bool, as_json: bool) -> None:
+def command(origin: bool, as_json: bool) -> None:
     """Show the settings of configuration files and environment that are in use here.
 
-    Options of a command, and what its input says, win over them.  `config completion` prints what the shell has to
-    read to complete words.
+    Options of a command, and what its input says, win over them.
     """
-    if action == "completion":
-        _print_completion()
-        return
     from sessionrun.client.config import DEFAULT, trace_settings
 
     settings = trace_settings(Path.cwd(), os.environ)
@@ -39,18 +33,6 @@ def command(action: str, origin: bool, as_json: bool) -> None:
         return
     rows = [(one.name, _tell(one.value), *((one.origin,) if origin else ())) for one in shown]
     print_table(["SETTING", "VALUE", *(["ORIGIN"] if origin else [])], rows)
-
-
-def _print_completion() -> None:
-    from click.shell_completion import get_completion_class
-
-    from sessionrun.cli import group
-
-    shell = os.path.basename(os.environ.get("SHELL") or "bash")
-    completion = get_completion_class(shell)
-    if completion is None:
-        raise InputError(f"the variable SHELL says {shell!r}; words can be completed in bash, zsh and fish")
-    click.echo(completion(group, {}, "sessionrun", "_SESSIONRUN_COMPLETE").source())
 
 
 def _plain(value: Any) -> Any:

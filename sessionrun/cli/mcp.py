@@ -7,7 +7,7 @@ from pathlib import Path
 import click
 
 from sessionrun.cli.options import results_dir_option
-from sessionrun.model.errors import InputError
+from sessionrun.client.installation import lack
 
 
 @click.command("mcp")
@@ -15,10 +15,10 @@ from sessionrun.model.errors import InputError
 def command(results_dir: Path | None) -> None:
     """Serve sessions as tools on standard input and output (MCP), for an agent that starts this command.
 
-    Needs the extra `mcp`: pip install 'sessionrun[mcp]'.
+    Needs the extra `mcp`: install sessionrun[mcp].
     """
     try:
         from sessionrun.mcp.server import serve
     except ImportError as error:
-        raise InputError(f"mcp: {error.name} is not installed; pip install 'sessionrun[mcp]'") from None
+        raise lack("mcp", error.name, "mcp") from None
     serve(results_dir)

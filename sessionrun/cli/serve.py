@@ -8,8 +8,8 @@ import click
 
 from sessionrun.cli.options import results_dir_option
 from sessionrun.cli.render import warn
+from sessionrun.client.installation import lack
 from sessionrun.client.lookup import find_results_dir
-from sessionrun.model.errors import InputError
 
 
 @click.command("serve")
@@ -29,12 +29,12 @@ def command(port: int, host: str, control: bool, results_dir: Path | None) -> No
     """Show the sessions of the results directory to a browser until Ctrl-C: open the address that is printed.
 
     The address has a token, and so only its reader can see anything.
-    Needs the extra `serve`: pip install 'sessionrun[serve]'.
+    Needs the extra `serve`: install sessionrun[serve].
     """
     try:
         from sessionrun.serve.server import serve
     except ImportError as error:
-        raise InputError(f"serve: {error.name} is not installed; pip install 'sessionrun[serve]'") from None
+        raise lack("serve", error.name, "serve") from None
 
     def tell(address: str, is_open: bool) -> None:
         if is_open:

@@ -14,6 +14,7 @@ from pathlib import Path
 from typing import Any, Final, TypeVar
 
 from sessionrun import __version__
+from sessionrun.client.installation import lack
 from sessionrun.client.notices import notify
 from sessionrun.model.cluster import SLURM, Cluster
 from sessionrun.model.errors import InputError, SessionrunError
@@ -135,7 +136,7 @@ def require_dask() -> None:
         InputError: they are not.
     """
     if find_spec("distributed") is None:  # to import it takes half a second
-        raise InputError("cluster: distributed is not installed; pip install 'sessionrun[dask]'")
+        raise lack("cluster", "distributed", "dask")
 
 
 def check_reachable(cluster: Cluster) -> None:

@@ -13,6 +13,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
 from sessionrun.client.cluster.address import NAMES, find_certs, find_certs_dir
+from sessionrun.client.installation import lack
 from sessionrun.model.errors import InputError
 from sessionrun.store.files import make_directories, replace_file
 from sessionrun.store.locks import hold
@@ -87,7 +88,7 @@ def _write(folder: Path) -> list[Path]:
     try:
         from cryptography.hazmat.primitives.serialization import Encoding, NoEncryption, PrivateFormat
     except ImportError as error:
-        raise InputError(f"cluster: {error.name} is not installed; pip install 'sessionrun[dask]'") from None
+        raise lack("cluster", error.name, "dask") from None
     authority, certificate, key = _sign()
     pem = Encoding.PEM
     contents = (

@@ -1,0 +1,33 @@
+"""`man`: the manual, also where the program `man` does not look: installers of tools link no pages."""
+
+from __future__ import annotations
+
+import os
+from importlib.metadata import PackageNotFoundError, files
+from pathlib import Path
+
+import click
+
+from sessionrun.cli.argv import VERBS
+from sessionrun.model.errors import InputError
+
+
+@click.command("man")
+@click.argument("page", required=False, metavar="[VERB|input|files]")
+def command(page: str | None) -> None:
+    """Show the manual of all of sessionrun, of a verb, of the formats of input, or of the files of a session."""
+    if page not in (None, *VERBS, "input", "files"):
+        raise InputError(f"{page}: there is no such page; there are those of all verbs, and input and files")
+    name = f"sessionrun{f'-{page}' if page else ''}.{5 if page in ('input', 'files') else 1}"
+    try:
+        found = [Path(str(file.locate())).resolve() for file in files("sessionrun") or () if file.name == name]
+    except PackageNotFoundError:
+        found = []
+    if not found:
+        raise InputError(
+            f"{name}: this installation has no manual pages; install the package with pip, pipx or uv"
+        )
+    try:
+        os.execvp("man", ["man", str(found[0])])
+    except OSError:
+        raise InputError(f"the program `man` is not installed; the page is {found[0]}") from None

@@ -391,7 +391,7 @@ def test_it_lands_on_another_branch_and_says_what_is_wrong(ended: Project) -> No
         (session, "nobody"): "no task 'nobody'",
         (session, "--gate", " "): "Invalid value for '--gate': must not be empty",
         (session, "--batch", "0"): "is not a whole number of 1 or more",
-        (): "Missing argument 'ID'",
+        (): "Missing argument 'ID [TASK]...'",
     }.items():
         done = ended("merge", *words)
         assert (done.returncode, problem in done.stderr) == (2, True), done.stderr

@@ -104,6 +104,7 @@ def test_a_mistyped_task_is_no_session(sessionrun: Command, pair: tuple[str, str
     assert ([one.session_id for one in both.sessions], both.tasks, both.several) == ([good, bad], (), True)
     done = sessionrun("cancel", good, bad[:4])
     assert (done.returncode, done.stderr.startswith(f"sessionrun: error: no task '{bad[:4]}'")) == (2, True)
+    assert f"begins the id of session {bad}: give 6 characters of it" in done.stderr
     with pytest.raises(InputError, match="not both"):
         choose_sessions(results, [good, "a", bad], Wanted())
     done = sessionrun("cancel", good, "00000000")  # it may be the one or the other; there are more tasks
@@ -253,6 +254,42 @@ def test_a_word_is_a_session_or_a_task_or_said_to_be_both(sessionrun: Command) -
     assert done.stdout == "[build-api] api\n[build-web] web\n"
     assert f"'nightly' is session {nightly}, and a task of the newest session" in done.stderr
     assert sessionrun("logs", "last", "nightly").stdout == "task\n"
+    assert sessionrun("wait", "other").returncode == 0, "a task of the newest session, for those that only read"
+    done = sessionrun("cancel", newest, "nightly")
+    assert (done.returncode, done.stdout) == (0, f"Session: {newest}: 1 had ended before\n")
+    assert f"'nightly' is a task of session {newest}, and a session: the task is meant" in done.stderr
+
+
+def test_verbs_of_one_session_do_several_one_by_one(sessionrun: Command, pair: tuple[str, str]) -> None:
+    one, two = pair
+    for verb in ("status", "results", "explain"):
+        blocks = [sessionrun(verb, session_id).stdout for session_id in pair]
+        done = sessionrun(verb, one[:6], two[:6])
+        assert (done.returncode, done.stdout) == (0, "\n".join(blocks)), verb
+        alone = [json.loads(sessionrun(verb, session_id, "--json").stdout) for session_id in pair]
+        for record in alone:
+            del record["schema_version"]
+        assert sessionrun.load(verb, one, two)["sessions"] == alone, verb
+    done = sessionrun("logs", one, two)
+    assert (done.stdout, done.stderr) == ("[bad] why\n", f"Session: {one}\nSession: {two}\n")
+    for verb in ("diff", "merge"):
+        done = sessionrun(verb, one, two)
+        assert (done.returncode, done.stdout, done.stderr.count("error: session")) == (2, "", 2), verb
+        errors = sessionrun(verb, one, two, "--json")
+        assert [record["error"]["code"] for record in json.loads(errors.stdout)["sessions"]] == [2, 2]
+    for words in (
+        ["logs", "-f"],
+        ["results", "--raw"],
+        ["results", "--format", "csv"],
+        ["status", "--since", "3"],
+    ):
+        done = sessionrun(words[0], one, two, *words[1:])
+        assert (done.returncode, done.stdout) == (2, ""), words
+        assert "is about one session: name one" in done.stderr and done.stderr.count("\n") == 1
+    done = sessionrun("resume", one, two)
+    assert done.stdout == f"Session: {one}: has ended (succeeded)\nSession: {two}: has ended (failed)\n"
+    done = sessionrun("set", one, two, "--max-parallel", "2")
+    assert (done.returncode, done.stderr.count("has ended, and nothing of it runs any more")) == (2, 2)
 
 
 def test_an_id_wins_over_a_number_and_both_over_the_beginning_of_an_id() -> None:

@@ -24,7 +24,7 @@ from sessionrun.cli.selecting import Done, act_on_each, make_wanted, selector_op
 from sessionrun.client import ask as asking
 from sessionrun.client.ask import TAKEN_TIMEOUT_S, Reply
 from sessionrun.client.lookup import open_session
-from sessionrun.client.reading.selection import ANY, Chosen, choose_sessions, find_sessions
+from sessionrun.client.reading.selection import Chosen, choose_sessions, find_sessions
 from sessionrun.client.reading.view import describe_shortage, load_view
 from sessionrun.model.errors import InputError
 from sessionrun.store.session import SessionDir
@@ -46,7 +46,7 @@ def _timeout_option(done: str) -> Callable[[_Command], _Command]:
 
 
 _control_options = add_options(words_argument, selector_options, _timeout_option("it is done"))
-_sessions_argument = click.argument("words", nargs=-1, required=True, metavar="ID...")
+_sessions_argument = click.argument("session_ids", nargs=-1, required=True, metavar="ID...")
 
 
 def _choose(
@@ -61,9 +61,9 @@ def _choose(
     return choose_sessions(results_dir, words, make_wanted(labels, states, since), only_open=only_open)
 
 
-def _choose_whole(results_dir: Path | None, words: tuple[str, ...]) -> Chosen:
-    sessions = find_sessions(results_dir, words, ANY)
-    return Chosen(sessions, (), len(sessions) > 1)
+def _choose_whole(results_dir: Path | None, session_ids: tuple[str, ...]) -> Chosen:
+    sessions = find_sessions(results_dir, session_ids)
+    return Chosen(sessions, (), len(session_ids) > 1)
 
 
 @click.command("cancel")

@@ -4,32 +4,30 @@ from __future__ import annotations
 
 import sys
 from collections.abc import Iterator, Mapping
-from pathlib import Path
 from typing import Any
 
 import click
 
-from sessionrun.cli.options import json_option, results_dir_option, session_argument
+from sessionrun.cli.options import json_option, results_dir_option
 from sessionrun.cli.render import escape, escape_line, print_json, write_bytes
-from sessionrun.client.lookup import open_tasks
+from sessionrun.cli.selecting import each_session, words_argument
 from sessionrun.client.reading.changes import describe_changes, find_changed, read_changes
 from sessionrun.client.reading.outputs import decode
 from sessionrun.store.session import SessionDir
 
 
 @click.command("diff")
-@session_argument
-@click.argument("tasks", nargs=-1, metavar="[TASK]...")
+@words_argument
 @click.option("--stat", is_flag=True, help="Only which files changed, and how much.")
 @json_option
 @results_dir_option
-def command(session_id: str, tasks: tuple[str, ...], stat: bool, as_json: bool, results_dir: Path | None) -> None:
+@each_session(headed=False)
+def command(session: SessionDir, tasks: tuple[str, ...], *, stat: bool, as_json: bool) -> None:
     """Show what session ID's tasks changed in their worktrees.
 
     Of a task whose work is on a branch, the patch that `git apply` takes; of one that runs, its worktree as it
     is now.  On a terminal, through a pager.
     """
-    session, tasks = open_tasks(results_dir, session_id, tasks)
     chosen = find_changed(session, tasks)
     if as_json:
         changes = [describe_changes(session, task) for task in chosen]

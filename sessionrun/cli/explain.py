@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
-from pathlib import Path
 from typing import Any, Final
 
 import click
@@ -11,7 +10,7 @@ import click
 from sessionrun.cli.attempts import name_agent
 from sessionrun.cli.contact import contact_lines
 from sessionrun.cli.feeding import feed_lines
-from sessionrun.cli.options import json_option, place_lines, results_dir_option, session_argument
+from sessionrun.cli.options import json_option, place_lines, results_dir_option
 from sessionrun.cli.render import (
     duration,
     escape_line,
@@ -23,7 +22,7 @@ from sessionrun.cli.render import (
     task_word,
     telling_lines,
 )
-from sessionrun.client.lookup import open_tasks
+from sessionrun.cli.selecting import each_session, words_argument
 from sessionrun.store.session import SessionDir
 
 _CAUSE_WORDS: Final = {
@@ -40,11 +39,11 @@ _SHOWN: Final = 200
 
 
 @click.command("explain")
-@session_argument
-@click.argument("tasks", nargs=-1, metavar="[TASK]...")
+@words_argument
 @json_option
 @results_dir_option
-def command(session_id: str, tasks: tuple[str, ...], as_json: bool, results_dir: Path | None) -> None:
+@each_session()
+def command(session: SessionDir, tasks: tuple[str, ...], *, as_json: bool) -> None:
     """Say why tasks of session ID do not run, or what became of them.
 
     Without TASK: which process runs the session, what holds it, and each task that has not ended, by cause.  With
@@ -52,7 +51,6 @@ def command(session_id: str, tasks: tuple[str, ...], as_json: bool, results_dir:
     """
     from sessionrun.client.explaining.grounds import explain
 
-    session, tasks = open_tasks(results_dir, session_id, tasks)
     explanation = explain(session, tasks)
     if as_json:
         print_json(explanation)

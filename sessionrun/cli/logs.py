@@ -6,21 +6,22 @@ import sys
 import time
 from collections.abc import Callable, Iterable
 from functools import partial
-from pathlib import Path
 from typing import Final
 from zlib import crc32
 
 import click
 
-from sessionrun.cli.options import Count, json_option, place_lines, results_dir_option, session_argument
+from sessionrun.cli.options import Count, json_option, place_lines, results_dir_option
 from sessionrun.cli.render import escape, short_time, warn
-from sessionrun.client.lookup import choose_tasks, open_tasks
+from sessionrun.cli.selecting import each_session, words_argument
+from sessionrun.client.lookup import choose_tasks
 from sessionrun.client.reading.logs import Line, open_outputs, open_step
 from sessionrun.client.reading.view import load_view
 from sessionrun.client.reading.waiting import POLL_LAST_S, Watch, gone_words
 from sessionrun.model.errors import InputError, SessionGone
 from sessionrun.model.times import format_time
 from sessionrun.model.words import OUTPUT_VERSION
+from sessionrun.store.session import SessionDir
 
 _CLOCK: Final = len("23:59:59")
 _STEP_HELP: Final = "What this step of the tasks printed, whole, instead of the agents' output."
@@ -34,8 +35,7 @@ _COLORS: Final = ("cyan", "magenta", "yellow", "blue", "green")
 
 
 @click.command("logs")
-@session_argument
-@click.argument("tasks", nargs=-1, metavar="[TASK]...")
+@words_argument
 @click.option("-f", "--follow", is_flag=True, help="Go on until the tasks have ended.")
 @click.option("-n", "--lines", type=Count(), metavar="N", help="Begin N lines before the end of each file.")
 @click.option("-t", "--timestamps", is_flag=True, help="Begin each line with the time at which it came.")
@@ -48,16 +48,17 @@ _COLORS: Final = ("cyan", "magenta", "yellow", "blue", "green")
 )
 @json_option
 @results_dir_option
+@each_session("follow", "as_json", headed=False)
 def command(
-    session_id: str,
+    session: SessionDir,
     tasks: tuple[str, ...],
+    *,
     follow: bool,
     lines: int | None,
     timestamps: bool,
     step: str | None,
     round_number: int | None,
     as_json: bool,
-    results_dir: Path | None,
 ) -> None:
     """Print the output of session ID's tasks, each line with its task when there are several.
 
@@ -67,7 +68,6 @@ def command(
     """
     if round_number is not None and step != "check":
         raise InputError("--round is for --check: only a check is done in each round")
-    session, tasks = open_tasks(results_dir, session_id, tasks)
     view = load_view(session)
     chosen = choose_tasks(view, tasks)
     if not as_json:

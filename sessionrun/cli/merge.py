@@ -10,11 +10,12 @@ import click
 
 from sessionrun.cli.options import Count, Duration, ShellCommand, json_option, results_dir_option
 from sessionrun.cli.render import escape, escape_line, print_json, telling_lines
+from sessionrun.cli.selecting import each_session
 from sessionrun.client.config import load_merge_trailers
 from sessionrun.client.landing.landing import AskedLanding, Choice, merge
-from sessionrun.client.lookup import open_session
 from sessionrun.client.reading.telling import tell_files
 from sessionrun.model.sandbox import POLICIES, Policy
+from sessionrun.store.session import SessionDir
 
 EXIT_BOUNCED: Final = 1
 EXIT_HELD: Final = 75
@@ -27,8 +28,7 @@ _NOT_MERGED: Final = frozenset({"not_succeeded", "no_worktree", "rescued", "othe
 
 
 @click.command("merge")
-@click.argument("session_id", metavar="ID")
-@click.argument("tasks", nargs=-1, metavar="[TASK]...")
+@click.argument("words", nargs=-1, required=True, metavar="ID [TASK]...")
 @click.option("--into", metavar="BRANCH", help="Where to.  [default: the branch the session began at]")
 @click.option(
     "--gate", "gates", type=ShellCommand(), multiple=True, metavar="COMMAND", help="Must exit 0 before it lands."
@@ -53,9 +53,11 @@ _NOT_MERGED: Final = frozenset({"not_succeeded", "no_worktree", "rescued", "othe
 @click.option("--dry-run", is_flag=True, help="Forecast what would land and what conflicts; change nothing.")
 @json_option
 @results_dir_option
+@each_session(reads=False, headed=False)
 def command(
-    session_id: str,
+    session: SessionDir,
     tasks: tuple[str, ...],
+    *,
     into: str | None,
     gates: tuple[str, ...],
     gate_timeout: float,
@@ -65,7 +67,6 @@ def command(
     no_trailers: bool,
     dry_run: bool,
     as_json: bool,
-    results_dir: Path | None,
 ) -> int:
     """Land the work of session ID's tasks on a branch, each task as a merge.
 
@@ -76,7 +77,7 @@ def command(
     """
     trailers = not no_trailers and load_merge_trailers(Path.cwd(), os.environ)
     asked = AskedLanding(into, gates, gate_timeout or None, batch, trailers, dry_run, choose, sandbox)
-    record = merge(open_session(results_dir, session_id), tasks, asked, _tell)
+    record = merge(session, tasks, asked, _tell)
     if as_json:
         print_json(record)
     else:

@@ -9,7 +9,7 @@ from typing import Any, Final
 
 import click
 
-from sessionrun.cli.options import Count, json_option, place_lines, results_dir_option, session_argument
+from sessionrun.cli.options import Count, json_option, place_lines, results_dir_option
 from sessionrun.cli.render import (
     DOUBLE_LINE,
     SINGLE_LINE,
@@ -27,7 +27,8 @@ from sessionrun.cli.render import (
     versioned,
     write_bytes,
 )
-from sessionrun.client.lookup import choose_tasks, open_tasks
+from sessionrun.cli.selecting import each_session, words_argument
+from sessionrun.client.lookup import choose_tasks
 from sessionrun.client.reading.outputs import decode, find_tail, iterate_tail
 from sessionrun.client.reading.telling import add_tellings, count_hidden
 from sessionrun.client.reading.view import load_view
@@ -41,8 +42,7 @@ STDERR_TAIL: Final = 20
 
 
 @click.command("results")
-@session_argument
-@click.argument("tasks", nargs=-1, metavar="[TASK]...")
+@words_argument
 @click.option("--tail", type=Count(), metavar="N", help="Only the last N lines of each task.")
 @click.option("--raw", is_flag=True, help="Print only what the agents printed, unchanged.  Not with --json.")
 @click.option("--failed", is_flag=True, help="Only tasks that failed, or whose work did not land.")
@@ -61,9 +61,11 @@ STDERR_TAIL: Final = 20
 )
 @json_option
 @results_dir_option
+@each_session("form", "raw", "max_bytes", "max_tokens")
 def command(
-    session_id: str,
+    session: SessionDir,
     tasks: tuple[str, ...],
+    *,
     tail: int | None,
     raw: bool,
     failed: bool,
@@ -71,7 +73,6 @@ def command(
     max_tokens: int | None,
     form: str,
     as_json: bool,
-    results_dir: Path | None,
 ) -> None:
     """Print the answers of session ID's tasks: the newest session if no ID is given.
 
@@ -87,7 +88,6 @@ def command(
         raise InputError("--max-bytes and --max-tokens choose what is shown: leave out --raw and --tail")
     if bound is not None and form not in ("text", "json"):
         raise InputError(f"--format {form}: --max-bytes and --max-tokens are for text and json")
-    session, tasks = open_tasks(results_dir, session_id, tasks)
     view = load_view(session)
     chosen = choose_tasks(view, tasks)
     if failed:

@@ -2,15 +2,21 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Callable
+from contextlib import redirect_stdout
+from functools import wraps
+from io import BytesIO, TextIOWrapper
+from pathlib import Path
 from typing import Any, Final, NamedTuple
 
 import click
+from click.core import ParameterSource
 
 from sessionrun.cli.options import Label, Since, Words, add_options
 from sessionrun.cli.render import escape_line, print_json, unversioned
-from sessionrun.client.reading.selection import STATES, Chosen, Wanted
-from sessionrun.model.errors import SessionrunError
+from sessionrun.client.reading.selection import STATES, Chosen, Wanted, choose_sessions
+from sessionrun.model.errors import InputError, SessionrunError
 from sessionrun.store.session import SessionDir
 
 label_option = click.option(
@@ -61,6 +67,47 @@ class Done(NamedTuple):
     code: int
 
 
+def each_session(
+    *lone: str, reads: bool = True, headed: bool = True
+) -> Callable[[Callable[..., Any]], Callable[..., int]]:
+    """Make a verb about one session and tasks of it one that takes `words_argument`: several sessions one by one.
+
+    Args:
+        lone: the names of its options that make sense for one session alone.
+        reads: see `choose_sessions`.
+        headed: what it prints begins with its session; else a line on standard error says which.
+    """
+
+    def decorate(verb: Callable[..., Any]) -> Callable[..., int]:
+        @wraps(verb)
+        def run(words: tuple[str, ...], as_json: bool, results_dir: Path | None, **options: Any) -> int:
+            chosen = choose_sessions(results_dir, words, reads=reads)
+            if not chosen.several:
+                return verb(chosen.sessions[0], chosen.tasks, as_json=as_json, **options) or 0
+            context = click.get_current_context()
+            for param in context.command.params:
+                if param.name in lone and context.get_parameter_source(param.name) is ParameterSource.COMMANDLINE:
+                    raise InputError(f"{context.command.name}: {param.opts[-1]} is about one session: name one")
+
+            def act(session: SessionDir) -> Done:
+                if not as_json:
+                    if not headed:
+                        click.echo(f"Session: {session.session_id}", err=True)
+                    elif session is not chosen.sessions[0]:
+                        click.echo()
+                    return Done(None, "", verb(session, (), as_json=False, **options) or 0)
+                with redirect_stdout(TextIOWrapper(BytesIO())) as page:
+                    code = verb(session, (), as_json=True, **options) or 0
+                page.flush()
+                return Done(json.loads(page.buffer.getvalue()), "", code)
+
+            return act_on_each(chosen, act, as_json=as_json)
+
+        return run
+
+    return decorate
+
+
 def act_on_each(chosen: Chosen, act: Callable[[SessionDir], Done], *, as_json: bool) -> int:
     """Do something to each session and print what became of it; the exit code.
 
@@ -96,5 +143,6 @@ def _act(session: SessionDir, act: Callable[[SessionDir], Done]) -> Done:
             "session_id": session.session_id,
             "error": {"code": error.exit_code, "message": " ".join(str(error).split())},
         }
-        line = f"sessionrun: error: session {session.session_id}: {escape_line(str(error))}"
+        whose = "" if session.session_id in str(error) else f"session {session.session_id}: "
+        line = f"sessionrun: error: {whose}{escape_line(str(error))}"
         return Done(record, line, error.exit_code)

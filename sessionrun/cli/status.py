@@ -12,7 +12,7 @@ import click
 
 from sessionrun.cli.contact import contact_lines
 from sessionrun.cli.feeding import feed_lines
-from sessionrun.cli.options import Count, Fields, json_option, place_lines, results_dir_option, session_argument
+from sessionrun.cli.options import Count, Fields, json_option, place_lines, results_dir_option
 from sessionrun.cli.render import (
     WIDTH,
     escape,
@@ -30,7 +30,8 @@ from sessionrun.cli.render import (
     task_word,
     terminal_width,
 )
-from sessionrun.client.lookup import choose_tasks, open_tasks
+from sessionrun.cli.selecting import each_session, words_argument
+from sessionrun.client.lookup import choose_tasks
 from sessionrun.client.reading.comparison import AXES
 from sessionrun.client.reading.view import describe_shortage, load_view, read_view
 from sessionrun.model.cluster import is_node_id
@@ -42,8 +43,7 @@ _INDENT: Final = " " * 5
 
 
 @click.command("status")
-@session_argument
-@click.argument("tasks", nargs=-1, metavar="[TASK]...")
+@words_argument
 @click.option("--by", type=click.Choice(AXES), help="Compare the tasks of a matrix by model, task or agent.")
 @click.option("--tasks", "show_all", is_flag=True, help="Show all tasks on a terminal, also more than 20.")
 @click.option("--since", type=Count(), metavar="CURSOR", help="Only tasks that changed since this cursor.")
@@ -51,16 +51,17 @@ _INDENT: Final = " " * 5
 @click.option("--fields", type=Fields(), metavar="NAME,...", help="Only these keys of the session and its tasks.")
 @json_option
 @results_dir_option
+@each_session("since")
 def command(
-    session_id: str,
+    session: SessionDir,
     tasks: tuple[str, ...],
+    *,
     by: str | None,
     show_all: bool,
     since: int | None,
     brief: bool,
     fields: tuple[str, ...] | None,
     as_json: bool,
-    results_dir: Path | None,
 ) -> None:
     """Show where session ID stands: the newest if no ID is given.
 
@@ -72,7 +73,6 @@ def command(
         raise InputError("status: --by cannot be had with --since, --brief or --fields")
     if brief and fields:
         raise InputError("status: choose one of --brief and --fields")
-    session, tasks = open_tasks(results_dir, session_id, tasks)
     as_it_is = as_json and not (tasks or by or brief or fields) and since is None
     unparsed = read_view(session) if as_it_is else None
     if unparsed is not None:

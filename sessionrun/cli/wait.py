@@ -12,7 +12,6 @@ from sessionrun.cli.next_end import EXIT_HELD, EXIT_TIMEOUT, choose_code, wait_f
 from sessionrun.cli.options import Duration, SinceOrCursor, find_place, json_option, results_dir_option
 from sessionrun.cli.render import held_lines, session_head
 from sessionrun.cli.selecting import Done, act_on_each, label_option, make_wanted, state_option
-from sessionrun.client.lookup import LAST
 from sessionrun.client.reading.selection import Chosen, choose_sessions
 from sessionrun.client.reading.view import load_summary_view, load_view
 from sessionrun.client.reading.waiting import (
@@ -70,7 +69,7 @@ def command(
     """
     cursor = since if isinstance(since, int) else None
     wanted = make_wanted(labels, states, since if cursor is None else None)
-    chosen = choose_sessions(results_dir, words or ((LAST,) if wanted.is_empty else ()), wanted)
+    chosen = choose_sessions(results_dir, words, wanted, reads=True)
     if (need_all or chosen.several) and (failed or cursor is not None):
         raise InputError("wait: --failed and a cursor for --since go with --any and one session")
     if not (need_all or chosen.several):

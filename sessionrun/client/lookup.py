@@ -16,9 +16,6 @@ from sessionrun.store.session import SessionDir
 
 DEFAULT_RESULTS_DIR = "results"
 
-SURE_ID = 8
-"""So much of a session's id is no name of a task by accident."""
-
 KNOWN_IDS = 5
 """How many ids of tasks a message names if the wanted task does not exist."""
 
@@ -56,40 +53,14 @@ def open_session(results_dir: Path | None, session_id: str) -> SessionDir:
     try:
         return find_session(place, session_id)
     except SessionNotFound as error:
-        newest = _find_newest_of(place, session_id)
+        newest = find_newest_of(place, session_id)
         if newest is None:
             raise
         task = f"{session_id!r} is a task of session {newest.session_id}, the newest"
         raise SessionNotFound(f"{error}; {task}: write last before it") from None
 
 
-def open_tasks(
-    results_dir: Path | None, session_id: str, tasks: Sequence[str]
-) -> tuple[SessionDir, tuple[str, ...]]:
-    """Find the session and the names of tasks that a reading verb is about.
-
-    Tasks without a session are those of the newest session here.
-
-    Raises:
-        SessionNotFound: the id names no session, or several, and no task of the newest.
-    """
-    place = find_results_dir(results_dir)
-    try:
-        session = find_session(place, session_id)
-    except SessionNotFound:
-        newest = _find_newest_of(place, session_id)
-        if newest is None:
-            raise
-        return newest, (session_id, *tasks)
-    is_sure = session_id == LAST or (session.session_id.startswith(session_id) and len(session_id) >= SURE_ID)
-    newest = None if is_sure else _find_newest_of(place, session_id)
-    if newest is not None:
-        both = f"{session_id!r} is session {session.session_id}, and a task of the newest session"
-        notify(f"{both}: the session is meant; for the task write last before it")
-    return session, tuple(tasks)
-
-
-def _find_newest_of(place: Path, name: str) -> SessionDir | None:
+def find_newest_of(place: Path, name: str) -> SessionDir | None:
     """The newest session of a results directory, if one of its tasks has this name."""
     try:
         newest = find_session(place, LAST)
@@ -131,4 +102,4 @@ def choose_tasks(status: dict[str, Any], wanted: Sequence[str]) -> list[dict[str
         raise InputError(
             f"no task {missing[0]!r} in session {status['session_id']}{meant}; it has: {known or 'none'}"
         )
-    return [task for (task,) in matches]
+    return [*{task["id"]: task for (task,) in matches}.values()]

@@ -97,7 +97,10 @@ class Keys:
             return
         kinds = self._kinds.setdefault(path, set())
         if "properties" in schema and len(schema["properties"]) > FEW_KEYS:
-            first = self._seen.setdefault(json.dumps(schema, sort_keys=True), path)
+            own = {key: value for key, value in schema["properties"].items() if key != "schema_version"}
+            required = [key for key in schema.get("required", ()) if key != "schema_version"]
+            inside = {**schema, "properties": own, "required": required}  # as it is shown inside of another object
+            first = self._seen.setdefault(json.dumps(inside, sort_keys=True), path)
             if first != path:
                 kinds.add(f"as {first}")
                 return

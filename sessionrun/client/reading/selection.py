@@ -6,7 +6,15 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any, Final, NamedTuple
 
-from sessionrun.client.lookup import choose_tasks, find_results_dir, match_tasks, open_session
+from sessionrun.client.lookup import (
+    LAST,
+    choose_tasks,
+    find_newest_of,
+    find_results_dir,
+    match_tasks,
+    open_session,
+)
+from sessionrun.client.notices import notify
 from sessionrun.client.reading.listing import load_summaries
 from sessionrun.client.reading.view import load_summary_view, load_view
 from sessionrun.model.errors import InputError, SessionNotFound
@@ -22,6 +30,9 @@ STATES: Final = (
 
 _LEAST: Final = 6
 """Of a session's id a word behind the first has so much: a shorter one may be a mistyped task."""
+
+_SURE: Final = 8
+"""So much of a session's id is no name of a task by accident."""
 
 
 class Wanted(NamedTuple):
@@ -80,67 +91,110 @@ def find_views(results_dir: Path | None, wanted: Wanted, *, everywhere: bool = F
     return [view for view in views if wanted.takes(view)]
 
 
-def find_sessions(results_dir: Path | None, names: Sequence[str], wanted: Wanted) -> list[SessionDir]:
-    """The named sessions, or all of the results directory if none is named, of which `wanted` is true.
+def find_sessions(results_dir: Path | None, names: Sequence[str], wanted: Wanted = ANY) -> list[SessionDir]:
+    """The named sessions, each once, or all of the results directory if none is named, of which `wanted` is true.
 
     Raises:
         SessionNotFound: a name means no session, or several.
     """
     if not names:
         return [SessionDir(Path(view["results_dir"])) for view in find_views(results_dir, wanted)]
-    named = [open_session(results_dir, name) for name in names]
-    once = {session.path.absolute(): session for session in named}.values()
-    return [session for session in once if wanted.is_empty or wanted.takes(load_summary_view(session))]
+    return _keep([open_session(results_dir, name) for name in names], wanted)
 
 
 def choose_sessions(
-    results_dir: Path | None, words: Sequence[str], wanted: Wanted, *, only_open: bool = False
+    results_dir: Path | None,
+    words: Sequence[str],
+    wanted: Wanted = ANY,
+    *,
+    reads: bool = False,
+    only_open: bool = False,
 ) -> Chosen:
-    """The sessions that a verb with `ID [TASK]...` and selectors is about; never none.
+    """The sessions that a verb with `[ID] [TASK]...` is about; never none.
 
     Args:
         results_dir: where the sessions are, else the results directory in use.
         words: a session and tasks of it, or several sessions.
         wanted: what has to be true of them; without words this alone chooses.
+        reads: without an ID the newest session is meant, also for words that are tasks of it.
         only_open: leave out sessions that have ended, unless they are named.
 
     Raises:
         SessionNotFound: a word means no session, or several, or `wanted` is true of none.
-        InputError: neither chooses, or a word is no task of the session.
+        InputError: neither chooses, or a word is no task of the session, or may be a task as well as a session.
     """
     if not words and wanted.is_empty:
-        raise InputError("say which session: an ID, or choose by --label, --state or --since")
-    names, tasks = _sort_words(results_dir, words)
-    sessions = find_sessions(results_dir, names, wanted)
+        if not reads:
+            raise InputError("say which session: an ID, or choose by --label, --state or --since")
+        words = (LAST,)
+    named, tasks = _sort_words(results_dir, words, reads=reads) if words else ([], ())
+    sessions = _keep(named, wanted) if words else find_sessions(results_dir, (), wanted)
     if only_open and not words:
         sessions = [one for one in sessions if load_summary_view(one)["ended_at"] is None]
     if not sessions:
         runs = "that has not ended " if only_open and not words else ""
-        where = f"of {', '.join(names)}" if names else f"in {find_results_dir(results_dir)}"
+        where = f"of {', '.join(words)}" if words else f"in {find_results_dir(results_dir)}"
         raise SessionNotFound(f"no session {runs}{where} matches {wanted.describe()}; `sessionrun list` shows all")
-    return Chosen(sessions, tasks, len(names) != 1 or not wanted.is_empty)
+    return Chosen(sessions, tasks, len(named) != 1 or not wanted.is_empty)
 
 
-def _sort_words(results_dir: Path | None, words: Sequence[str]) -> tuple[list[str], tuple[str, ...]]:
-    """Which words are sessions, and which are tasks of the first session: a task goes first, and all are alike."""
-    names, rest = list(words[:1]), tuple(words[1:])
-    if not rest:
-        return names, rest
-    first = load_view(open_session(results_dir, names[0]))
-    known = {name for task in first["tasks"] for name in (task["id"], str(task["num"]))}
-    sessions = [word for word in rest if word not in known and _is_session(results_dir, word)]
-    matches = zip(sessions, match_tasks(first["tasks"], sessions), strict=True)
-    both = next((word for word, begun in matches if begun), None)
-    if both is not None:
-        raise InputError(
-            f"{both!r} is a session, and begins a task's id of {first['session_id']}: give more of the id"
-        )
-    if sessions and len(sessions) < len(rest):
-        choose_tasks(first, [word for word in rest if word not in sessions])
+def _keep(sessions: Sequence[SessionDir], wanted: Wanted) -> list[SessionDir]:
+    once = {session.path.absolute(): session for session in sessions}.values()
+    return [session for session in once if wanted.is_empty or wanted.takes(load_summary_view(session))]
+
+
+def _sort_words(
+    results_dir: Path | None, words: Sequence[str], *, reads: bool
+) -> tuple[list[SessionDir], tuple[str, ...]]:
+    """The sessions among the words, and the tasks of the first session: either of them, besides that one."""
+    try:
+        first = open_session(results_dir, words[0])
+    except SessionNotFound:
+        newest = find_newest_of(find_results_dir(results_dir), words[0]) if reads else None
+        if newest is None:
+            raise
+        return [newest], tuple(words)
+    is_sure = words[0] == LAST or (len(words[0]) >= _SURE and first.session_id.startswith(words[0]))
+    if reads and not is_sure and find_newest_of(find_results_dir(results_dir), words[0]):
+        both = f"{words[0]!r} is session {first.session_id}, and a task of the newest session"
+        notify(f"{both}: the session is meant; for the task write last before it")
+    behind = words[1:]
+    if all(word.isdecimal() and len(word) < _LEAST for word in behind):
+        return [first], tuple(behind)  # numbers of tasks: a poll need not read these to see it
+    view = load_view(first)
+    others = {word: _find_other(results_dir, word, view, reads=reads) for word in behind}
+    sessions = [session for session in others.values() if session is not None]
+    if not sessions:
+        return [first], tuple(behind)
+    if len(sessions) < len(others):
+        choose_tasks(view, [word for word, session in others.items() if session is None])  # one may be mistyped
         raise InputError(f"name several sessions, or tasks of one session, not both: {' '.join(words)}")
-    return (list(words), ()) if sessions else (names, rest)
+    return [first, *sessions], ()
 
 
-def _is_session(results_dir: Path | None, word: str) -> bool:
+def _find_other(results_dir: Path | None, word: str, view: Mapping[str, Any], *, reads: bool) -> SessionDir | None:
+    """The session that a word behind the first means; None: it is a task of the first session, whose view this is.
+
+    Raises:
+        InputError: it may be the one or the other, or only just begins a session's id.
+    """
+    (tasks,) = match_tasks(view["tasks"], [word])
+    is_task = any(word in (task["id"], str(task["num"])) for task in tasks)
+    if is_task and (reads or word.isdecimal()):
+        return None  # to look at the names of all sessions is dear for a poll
     found = match_sessions(find_results_dir(results_dir), word)
-    return any(len(word) >= _LEAST or not session.session_id.startswith(word) for session in found)
+    sure = [session for session in found if len(word) >= _LEAST or not session.session_id.startswith(word)]
+    if is_task:
+        if sure:
+            both = f"{word!r} is a task of session {view['session_id']}, and a session"
+            notify(f"{both}: the task is meant; for the session put it first, or give its id")
+        return None
+    if sure and tasks:
+        whose = f"begins a task's id of {view['session_id']}"
+        raise InputError(f"{word!r} is a session, and {whose}: give more of the id")
+    if found and not (sure or tasks):
+        begins = f"{word!r} begins the id of session {found[0].session_id}"
+        raise InputError(
+            f"no task {word!r} in session {view['session_id']}; {begins}: give {_LEAST} characters of it"
+        )
+    return open_session(results_dir, word) if sure else None

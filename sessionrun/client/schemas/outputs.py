@@ -432,29 +432,34 @@ CLUSTER_STOPPED: Final = {
 
 # --- by verb ---
 
-_SEVERAL: Final = {"sessions": [(SHOWN, NEXT_END, FAILED)]}
+
+def _several(*forms: Mapping[str, Shape]) -> tuple[Mapping[str, Shape], ...]:
+    """These, and what is printed of several sessions."""
+    return (*forms, {"sessions": [(*forms, FAILED)]})
+
+
 _CHANGED: Final = (SHOWN, ID_ALONE, ANSWERED)
 _LAUNCH: Final = (LAUNCHED, PREVIEW, NOTHING_TO_DO, *_CHANGED)
 
 OUTPUTS: Final[Mapping[str, tuple[Mapping[str, Shape], ...]]] = {
     "run": _LAUNCH,
-    "status": (SHOWN, BRIEF, FIELDS, COMPARED),
-    "results": (RESULTS, DIGEST),
+    "status": _several(SHOWN, BRIEF, FIELDS, COMPARED),
+    "results": (*_several(RESULTS), DIGEST),
     "list": (LIST,),
     "overview": (OVERVIEW,),
-    "wait": (SHOWN, NEXT_END, _SEVERAL),
+    "wait": _several(SHOWN, NEXT_END),
     "logs": (LINE,),
-    "cancel": (SHOWN, _SEVERAL),
-    "resume": (RESUMED,),
-    "retry": (*_CHANGED, LAUNCHED, _SEVERAL),
+    "cancel": _several(SHOWN),
+    "resume": _several(RESUMED),
+    "retry": (*_several(*_CHANGED), LAUNCHED),
     "continue": _CHANGED,
-    "hold": (SHOWN, _SEVERAL),
-    "release": (SHOWN, _SEVERAL),
-    "set": (SHOWN, _SEVERAL),
-    "explain": (EXPLAINED,),
+    "hold": _several(SHOWN),
+    "release": _several(SHOWN),
+    "set": _several(SHOWN),
+    "explain": _several(EXPLAINED),
     "cost": (COST,),
-    "diff": (DIFF,),
-    "merge": (MERGED,),
+    "diff": _several(DIFF),
+    "merge": _several(MERGED),
     "clean": (CLEANED,),
     "queue": (QUEUE, QUEUE_TASK, QUEUE_TASKS, IMPORTED),
     "dispatch": _LAUNCH,

@@ -17,7 +17,7 @@ from terminal import Terminal
 from sessionrun.store.session import SessionDir
 
 MIXED = {"prompts": [{"id": "good", "prompt": "echo fine"}, {"id": "bad", "prompt": "exit 7"}]}
-READERS = ("status", "results", "list", "overview", "wait", "logs", "cancel")
+READERS = ("status", "results", "list", "wait", "logs", "cancel")
 
 
 def shell(*prompts: str, **fields: Any) -> str:
@@ -88,7 +88,7 @@ def test_every_verb_takes_a_results_directory_and_json(sessionrun: Command) -> N
     session_id = done.stdout.strip()
     sessionrun("wait", session_id, "--results-dir", elsewhere)
     for verb in READERS:
-        named = [] if verb in ("list", "overview") else [session_id]
+        named = [] if verb == "list" else [session_id]
         done = sessionrun(verb, *named, "--results-dir", elsewhere, "--json")
         assert done.returncode == 0, (verb, done.stderr)
         assert done.stderr == ""
@@ -307,7 +307,7 @@ def test_an_ambiguous_id_names_candidates(sessionrun: Command) -> None:
     assert "matches 2 sessions" in message and session_id in message
     assert sessionrun.load("status", session_id)["session_id"] == session_id
     listed = sessionrun("list").stdout.splitlines()
-    assert len({line.split()[0] for line in listed[1:]}) == 2
+    assert len({line.split()[1] for line in listed[1:]}) == 2
 
 
 def test_a_session_is_found_from_another_directory(sessionrun: Command, tmp_path: Path) -> None:
@@ -321,7 +321,7 @@ def test_a_session_is_found_from_another_directory(sessionrun: Command, tmp_path
         assert away(verb, session_id[:8], "--dry-run" if verb == "clean" else "--json").returncode == 0
     assert away.load("list")["sessions"] == []
     assert [view["session_id"] for view in away.load("list", "--all")["sessions"]] == [session_id]
-    assert away.load("overview", "--all")["session_counts"]["total"] == 1
+    assert away.load("list", "--totals", "--all")["session_counts"]["total"] == 1
 
 
 def test_a_directory_without_a_spec_is_no_session(sessionrun: Command) -> None:
@@ -348,7 +348,7 @@ def test_list_and_overview(sessionrun: Command) -> None:
             session_id
         ]
     assert sessionrun.load("list", "--state", "interrupted")["sessions"] == []
-    counts = sessionrun.load("overview")
+    counts = sessionrun.load("list", "--totals")
     assert counts["session_counts"] == {
         "total": 3,
         "running": 1,

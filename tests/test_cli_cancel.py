@@ -68,7 +68,7 @@ def test_a_whole_session(sessionrun: Command) -> None:
     assert record["tasks"][2]["started_at"] is None
     assert_nothing_left(session_id)
     again = sessionrun("cancel", session_id)
-    assert (again.returncode, again.stdout) == (0, f"Session: {session_id}: 3 cancelled, 1 had ended before\n")
+    assert (again.returncode, again.stdout) == (0, f"{session_id[:8]}: 3 cancelled, 1 had ended before\n")
     assert list((sessionrun.directory(session_id) / "requests").iterdir()) == []
     assert sessionrun.status(session_id) == {**record, "tasks": record["tasks"]}
     assert sessionrun("wait", session_id).returncode == 1
@@ -123,7 +123,7 @@ def test_only_asking_and_then_no_grace(sessionrun: Command) -> None:
     session_id = sessionrun.start({"prompts": [STUBBORN]}, *use_grace(sessionrun, 600))
     eventually((sessionrun.cwd / "stubborn").exists)
     done = sessionrun("cancel", session_id, "--timeout", "0")
-    assert (done.returncode, done.stdout) == (0, f"Session: {session_id}: 1 still stopping\n")
+    assert (done.returncode, done.stdout) == (0, f"{session_id[:8]}: 1 still stopping\n")
     assert sessionrun("cancel", session_id, "--timeout", "0.01").returncode == 124
     assert sessionrun("cancel", session_id, "1", "--now").returncode == 0
     view = sessionrun.wait(session_id)
@@ -134,7 +134,7 @@ def test_only_asking_and_then_no_grace(sessionrun: Command) -> None:
 def test_no_grace_at_once(sessionrun: Command) -> None:
     session_id = sessionrun.start({"prompts": [STUBBORN]}, *use_grace(sessionrun, 600))
     eventually((sessionrun.cwd / "stubborn").exists)
-    assert sessionrun("cancel", session_id, "--now").stdout == f"Session: {session_id}: 1 cancelled\n"
+    assert sessionrun("cancel", session_id, "--now").stdout == f"{session_id[:8]}: 1 cancelled\n"
     assert sessionrun.status(session_id)["tasks"][0]["signal"] == signal.SIGKILL
 
 
@@ -325,6 +325,6 @@ def test_other_ends_of_the_caller_leave_the_session_running(sessionrun: Command)
 
 def test_a_session_that_waits_for_its_queue_is_not_said_to_be_left_alone() -> None:
     view = {"session_id": "s", "name": None}
-    assert tell("cancel", Reply(True, [], {**view, "feed": None}, [])) == "Session: s: nothing to cancel"
-    told = "Session: s: no task to cancel; it takes none from the queue any more"
+    assert tell("cancel", Reply(True, [], {**view, "feed": None}, [])) == "s: nothing to cancel"
+    told = "s: no task to cancel; it takes none from the queue any more"
     assert tell("cancel", Reply(True, [], {**view, "feed": {"open": False}}, [])) == told

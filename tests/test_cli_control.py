@@ -70,14 +70,14 @@ def test_retried_tasks_that_have_ended_again_are_counted() -> None:
 def test_retry_in_a_session_that_runs(sessionrun: Command) -> None:
     session_id = start_and_fail(sessionrun)
     done = sessionrun("retry", session_id)
-    assert (done.returncode, done.stdout) == (0, f"Session: {session_id}: retrying 2 tasks\n")
+    assert (done.returncode, done.stdout) == (0, f"{session_id[:8]}: retrying 2 tasks\n")
     view = sessionrun.until(session_id, lambda view: view["completed"] == 3)
     assert outcomes(view) == {"a": "succeeded", "b": "succeeded", "c": None, "d": "succeeded"}
     assert [task["attempt"] for task in view["tasks"]] == [2, 1, 1, 1]
     folder = sessionrun.directory(session_id)
     assert (folder / "task-a.txt").read_text() == "try 2\n"
     assert (folder / "jobs" / "a" / "a1-r1-work" / "stdout").read_text() == "try 1\n"
-    assert sessionrun("retry", session_id).stdout == f"Session: {session_id}: nothing to retry\n"
+    assert sessionrun("retry", session_id).stdout == f"{session_id[:8]}: nothing to retry\n"
     assert requests_of(sessionrun, session_id) == []
     (sessionrun.cwd / "go").touch()
     assert sessionrun.wait(session_id)["outcome"] == "succeeded"
@@ -87,7 +87,7 @@ def test_retry_counts_what_was_skipped_again_at_once(sessionrun: Command) -> Non
     prompts = [{"id": "a", "prompt": "exit 3"}, {"id": "b", "prompt": "true", "needs": ["a"]}]
     session_id = sessionrun.start({"prompts": prompts})
     sessionrun.wait(session_id)
-    assert sessionrun("retry", session_id).stdout == f"Session: {session_id}: retrying 2 tasks\n"
+    assert sessionrun("retry", session_id).stdout == f"{session_id[:8]}: retrying 2 tasks\n"
 
 
 def test_what_cannot_be_retried_is_refused_before_anything_is_asked(sessionrun: Command) -> None:
@@ -104,7 +104,7 @@ def test_what_cannot_be_retried_is_refused_before_anything_is_asked(sessionrun: 
             assert said in done.stderr and done.stderr.count("\n") == 1
     for words in (["--lost"], ["c"], ["a", "--lost"]):
         done = sessionrun("retry", session_id, *words)
-        assert (done.returncode, done.stdout) == (0, f"Session: {session_id}: nothing to retry\n")
+        assert (done.returncode, done.stdout) == (0, f"{session_id[:8]}: nothing to retry\n")
     assert sessionrun.load("retry", session_id, "--lost")["tasks"] == []
     assert (sessionrun.directory(session_id) / "journal").read_bytes() == before
 
@@ -113,7 +113,7 @@ def test_retry_of_cancelled_tasks_by_name(sessionrun: Command) -> None:
     session_id = sessionrun.start({"prompts": [{"id": "a", "prompt": WAITS}, {"id": "b", "prompt": WAITS}]})
     sessionrun.until(session_id, lambda view: view["running"] == 2)
     assert sessionrun("cancel", session_id, "a").returncode == 0
-    assert sessionrun("retry", session_id).stdout == f"Session: {session_id}: nothing to retry\n"
+    assert sessionrun("retry", session_id).stdout == f"{session_id[:8]}: nothing to retry\n"
     record = sessionrun.load("retry", session_id, "1")
     assert [(task["id"], task["attempt"], task["outcome"]) for task in record["tasks"]] == [("a", 2, None)]
     (sessionrun.cwd / "go").touch()
@@ -226,7 +226,7 @@ def test_hold_and_release(sessionrun: Command) -> None:
     session_id = sessionrun.start(plan)
     sessionrun.until(session_id, lambda view: view["running"] == 1)
     done = sessionrun("hold", session_id, "--reason", "the  model is\ndown")
-    assert (done.returncode, done.stdout) == (0, f"Session: {session_id}: 2 held, 1 running on\n")
+    assert (done.returncode, done.stdout) == (0, f"{session_id[:8]}: 2 held, 1 running on\n")
     assert sessionrun("hold", session_id, "b").returncode == 0
     (sessionrun.cwd / "go").touch()
     view = sessionrun.until(session_id, lambda view: view["completed"] == 1)
@@ -240,12 +240,12 @@ def test_hold_and_release(sessionrun: Command) -> None:
     assert "     held: the model is down\n" in text
     assert sessionrun("wait", session_id).returncode == 75
     assert sessionrun("wait", session_id, "--through-holds", "--timeout", "0.1").returncode == 124
-    assert sessionrun("release", session_id, "b").stdout == f"Session: {session_id}: 1 released\n"
+    assert sessionrun("release", session_id, "b").stdout == f"{session_id[:8]}: 1 released\n"
     sessionrun.until(session_id, lambda view: view["completed"] == 2)
-    assert sessionrun("release", session_id).stdout == f"Session: {session_id}: 1 released\n"
+    assert sessionrun("release", session_id).stdout == f"{session_id[:8]}: 1 released\n"
     assert sessionrun.wait(session_id)["outcome"] == "succeeded"
-    assert sessionrun("hold", session_id).stdout == f"Session: {session_id}: nothing to hold\n"
-    assert sessionrun("release", session_id).stdout == f"Session: {session_id}: nothing is held\n"
+    assert sessionrun("hold", session_id).stdout == f"{session_id[:8]}: nothing to hold\n"
+    assert sessionrun("release", session_id).stdout == f"{session_id[:8]}: nothing is held\n"
     assert sessionrun("hold", session_id, "nobody").returncode == 2
     assert requests_of(sessionrun, session_id) == []
 
@@ -273,7 +273,7 @@ def test_a_held_session_lives_on_without_work_and_can_be_cancelled(sessionrun: C
     sessionrun.until(session_id, lambda view: view["completed"] == 1)
     eventually(rests(sessionrun.supervisor(session_id)))
     assert sessionrun("wait", session_id).returncode == 75
-    assert sessionrun("cancel", session_id).stdout == f"Session: {session_id}: 1 cancelled, 1 had ended before\n"
+    assert sessionrun("cancel", session_id).stdout == f"{session_id[:8]}: 1 cancelled, 1 had ended before\n"
 
 
 # --- nobody there, or nobody who understands ---

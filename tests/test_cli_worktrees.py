@@ -18,7 +18,8 @@ from shown import with_state
 from stages import Stage, begin_repository, commit_all, git, lay_out_repository, refresh, stage
 from terminal import Terminal
 
-from sessionrun.cli.status import format_status
+from sessionrun.cli.standing import task_lines
+from sessionrun.model.times import parse_time
 from sessionrun.store.session import SessionDir
 
 __all__ = ["stage"]
@@ -517,12 +518,12 @@ def test_results_say_where_the_work_is_and_what_comes_next(finished: Finished) -
         f"worktree: {project.worktree('main-task-nest')}\nits work is on: main-task-nest-rescue\n" in said
     )
     assert next_block(said) == (
-        f"  sessionrun diff {short} half nest  # what is not to land unseen\n"
-        f"  sessionrun merge {short}  # land what succeeded on main\n"
-        f"  sessionrun clean --worktrees {short}  # remove worktrees and branches of work that is merged\n"
+        f"  sessionrun retry {short} --failed\n"
+        f"  sessionrun diff {short} half nest    # what is not to land unseen\n"
+        f"  sessionrun merge {short}    # land what succeeded on main\n"
     )
     one = next_block(project("results", session, "readme").stdout)
-    assert one == f"  sessionrun merge {short} readme  # land what succeeded on main\n"
+    assert one == f"  sessionrun merge {short} readme    # land what succeeded on main\n"
     assert " merge " not in next_block(project("results", session, "nest").stdout)
     assert "Next:" not in project("results", session, "idle").stdout
 
@@ -571,19 +572,21 @@ def test_what_comes_next_is_data(project: Project) -> None:
 def test_status_names_a_kept_worktree(finished: Finished) -> None:
     project = finished(ALL)
     shown = project("status", project.sessions[0], "half", "nest").stdout
-    assert shown.partition("\nTasks:\n")[2].split("\n") == [
-        "  \u274c Task 4 (ID: half): failed",
-        "     exit_code: exit code 3",
-        "  \u2705 Task 5 (ID: nest): succeeded",
-        "     worktree kept: inner/ is a repository of its own",
-        f"     worktree: {project.worktree('main-task-nest')}",
-        "     its work is on: main-task-nest-rescue",
-        "",
+    rows = shown[: shown.index("\nNext:\n")].split("\n")[2:-1]
+    assert [re.sub(r" {2,}", "  ", row) for row in rows if not row.startswith("    ")] == [
+        "\u2717 failed  half  echo half > half.txt; exit 3  0.0 s  1 file +1 -0",
+        "\u2713 succeeded  nest",
+    ]
+    assert [row for row in rows if row.startswith("    ")] == [
+        "    exit code 3",
+        "    worktree kept: inner/ is a repository of its own",
+        f"    worktree: {project.worktree('main-task-nest')}",
+        "    its work is on: main-task-nest-rescue",
     ]
 
 
 def test_status_says_why_a_task_is_held() -> None:
-    task = {
+    task: dict[str, Any] = {
         "num": 1,
         "id": "a",
         "status": "pending",
@@ -592,13 +595,12 @@ def test_status_says_why_a_task_is_held() -> None:
         "reason": "held: 12 MiB are free in ~/worktrees; new worktrees wait for 256 MiB of free space",
         "held_until": "2025-07-03T15:31:45.000Z",
     }
-    head = {"session_id": "s", "status": "running", "started_at": None, "total": 1, "completed": 0}
-    view = with_state({**head, "tasks": [task]})
-    assert format_status(view, view["tasks"]).split("\n")[6:] == [
-        "  \u23f3 Task 1 (ID: a): waiting (until Thu Jul  3 15:31:45 2025)",
-        "     held: 12 MiB are free in ~/worktrees; new worktrees wait for 256 MiB of",
-        "     free space",
-    ]
+    task |= {"title": "Build it", "reason_class": "held", "duration_s": None}
+    view = with_state({"session_id": "s", "status": "running", "started_at": None, "tasks": [task]})
+    lines = task_lines(view, view["tasks"], parse_time(task["held_until"]) - 90, 80, every=False)
+    assert lines[0] == "\u2016 held  a  Build it"
+    assert lines[1] == "    12 MiB are free in ~/worktrees; new worktrees wait for 256 MiB of free"
+    assert re.fullmatch(r"    space, until \d\d:\d\d \(in 1 m\)", lines[2])
 
 
 # --- clean ---

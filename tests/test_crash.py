@@ -77,7 +77,7 @@ def test_running_tasks_go_on_and_are_shown_as_long_as_they_live(sessionrun: Comm
     assert output == "begun\n" + "".join(f"{n}\n" for n in range(1, 1001)) + "over\n"
     listed = sessionrun.load("list", "--state", "interrupted")["sessions"]
     assert [(one["session_id"], one["running"], one["failed"]) for one in listed] == [(crashed, 0, 2)]
-    assert sessionrun.load("overview")["session_counts"]["interrupted"] == 1
+    assert sessionrun.load("list", "--totals")["session_counts"]["interrupted"] == 1
 
 
 @pytest.mark.slow
@@ -214,7 +214,7 @@ def test_nothing_hangs_on_what_is_planted_in_a_dead_session(sessionrun: Command,
         aside.rename(path)
     session.summary_path.unlink()
     os.mkfifo(session.summary_path)
-    for words in ("list", "overview", "doctor"):
+    for words in ("list", "doctor"):
         assert "Traceback" not in sessionrun(words).stderr
 
 

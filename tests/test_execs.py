@@ -124,7 +124,7 @@ def test_verbs_that_share_a_process_are_as_in_their_own(sessionrun: Command) -> 
         (("list", "--all", "--json"), sessionrun.cwd, own),
         (("results", session_id, "1"), sessionrun.cwd, own),
         (("explain", "--nonsense"), sessionrun.cwd, own),
-        (("overview",), sessionrun.cwd, own),
+        (("list", "--totals"), sessionrun.cwd, own),
         (("run", "--help"), sessionrun.cwd, own),
         (("logs", session_id), sessionrun.cwd, own),
         (("diff", session_id), sessionrun.cwd, own),
@@ -133,8 +133,8 @@ def test_verbs_that_share_a_process_are_as_in_their_own(sessionrun: Command) -> 
         called = sessionrun.warm.popen(words, cwd=cwd, environ=environ)
         said = called.communicate()
         assert sessionrun.warm.read(words, cwd=cwd, environ=environ) == (called.wait(), *said), words
-    for words, environ in ((("cancel", session_id), own), (("list",), own | {"CALLS_AT": "list:any:1:kill"})):
-        assert sessionrun.warm.read(words, cwd=other, environ=environ) is None, words
+    for told, environ in ((("cancel", session_id), own), (("list",), own | {"CALLS_AT": "list:any:1:kill"})):
+        assert sessionrun.warm.read(told, cwd=other, environ=environ) is None, told
 
 
 def test_a_process_that_is_shared_and_killed_is_replaced(sessionrun: Command) -> None:

@@ -19,7 +19,9 @@ from terminal import Terminal
 
 from sessionrun.cli.argv import VERBS
 from sessionrun.cli.render import clip, duration, escape, escape_line, local_time, print_table, short_time
-from sessionrun.cli.status import format_status
+from sessionrun.cli.standing import task_lines
+from sessionrun.model.times import parse_time
+from sessionrun.model.wording import tell_until
 
 UNDER_WAY = {
     "name": "a name that is so long that a table row which shows it whole would not fit in 80 columns",
@@ -36,6 +38,7 @@ def make_view(*tasks: dict[str, Any], **values: Any) -> dict[str, Any]:
     """A status object with what the status block reads."""
     filled = [
         {"num": num, "status": "completed", "phase": None, "outcome": None, "reason": None, "held_until": None}
+        | {"title": "Do it", "duration_s": None, "started_at": None}
         | task
         for num, task in enumerate(tasks, 1)
     ]
@@ -149,8 +152,17 @@ def finish(sessionrun: Command, plan: object, *words: str) -> str:
 def test_a_failed_task(sessionrun: Command) -> None:
     plan = {"prompts": [{"id": "a", "prompt": "echo out; echo why >&2; exit 7"}]}
     session_id = finish(sessionrun, plan)
-    assert sessionrun("status", session_id).stdout.endswith(
-        "Tasks: 1/1: 1 failed\n\nTasks:\n  \u274c Task 1 (ID: a): failed\n     exit_code: exit code 7\n"
+    shown = re.sub(r"\d+\.\d s", "N s", sessionrun("status", session_id).stdout)
+    short = session_id[:8]
+    assert shown == (
+        f"{short}: ended, 1 task, N s\n"
+        "1 failed\n"
+        "\u2717 failed  a  echo out; echo why >&2; exit 7  N s\n"
+        "    exit code 7\n"
+        "\n"
+        "Next:\n"
+        f"  sessionrun results {short} --failed    # why\n"
+        f"  sessionrun retry {short} --failed\n"
     )
     assert sessionrun("results", session_id).stdout == (
         f"Session: {session_id}\n"
@@ -164,6 +176,12 @@ def test_a_failed_task(sessionrun: Command) -> None:
         "[the agent said]\n"
         "out\n"
     )
+
+
+def test_the_list_of_a_verb_tells_what_came_out(sessionrun: Command, seen: str) -> None:
+    head, row = sessionrun("list").stdout.splitlines()
+    assert head.split() == ["STATE", "SESSION", "TOOK", "OUTCOME"]
+    assert re.fullmatch(r"running  a name that is so long that\.\.\.  +[\d.]+ [ms].*  1 running, 1 waiting", row)
 
 
 def test_list(sessionrun: Command, seen: str) -> None:
@@ -190,15 +208,17 @@ def test_overview(sessionrun: Command, seen: str) -> None:
 
 def test_nothing_there(sessionrun: Command) -> None:
     assert sessionrun("list").stdout == "No sessions.\n"
-    assert sessionrun("overview").stdout.startswith("Sessions: 0\nTasks: 0/0 completed\n")
+    assert sessionrun("list", "--totals").stdout == sessionrun("overview").stdout == "0 sessions\n"
+    assert sessionrun("--list").stdout == "No sessions.\n"
+    assert sessionrun("--overview").stdout.startswith("Sessions: 0\nTasks: 0/0 completed\n")
 
 
 def test_wait_and_cancel(sessionrun: Command, under_way: str) -> None:
     done = sessionrun("wait", under_way, "1")
-    head = f"Session: {under_way} (a name that is so long that...)"
-    assert done.stdout == f"{head}: 1/1 completed, 1 succeeded\n"
+    assert done.stdout == "a name that is so long that...: 1 of 1 ended: 1 succeeded\n"
     done = sessionrun("cancel", under_way)
-    assert done.stdout == f"{head}: 2 cancelled, 1 had ended before\n"
+    name = f"a name that is so long that... ({under_way[:8]})"
+    assert done.stdout == f"{name}: 2 cancelled, 1 had ended before\n"
 
 
 def test_dry_run(sessionrun: Command) -> None:
@@ -221,34 +241,41 @@ def test_dry_run(sessionrun: Command) -> None:
 def test_ascii_where_the_terminal_has_no_more(sessionrun: Command, under_way: str, env: dict[str, str]) -> None:
     done = sessionrun("status", under_way, env=env)
     assert done.stdout.isascii()
-    assert "  [ok] Task 1 (ID: uuid1): succeeded\n  [..] Task 2 (ID: uuid2): running\n" in done.stdout
+    assert re.search(
+        r"^ok succeeded  uuid1 .*\n>> running    uuid2 .*\n\.\. waiting    uuid3 ", done.stdout, re.MULTILINE
+    )
+    flagged = sessionrun("--status", under_way, env=env).stdout
+    assert "  [ok] Task 1 (ID: uuid1): completed\n  [..] Task 2 (ID: uuid2): running\n" in flagged
     done = sessionrun("--agent", "shell", stdin='{"prompts": ["exit 1"]}', env=env)
     assert done.stdout.isascii()
     assert done.stdout.startswith("* Started session: ")
     sessionrun("wait", "last", env=env)
-    assert "  [!!] Task 1" in sessionrun("status", "last", env=env).stdout
+    assert "\nXX failed  " in sessionrun("status", "last", env=env).stdout
 
 
 def test_how_a_task_stands() -> None:
     view = make_view(
-        {"id": "a", "outcome": "timed_out", "reason": "timed_out: " + "word " * 30},
-        {"id": "b", "outcome": "lost", "reason": "lost: its process is gone"},
+        {"id": "a", "outcome": "timed_out", "reason": "timeout: " + "word " * 30, "reason_class": "timeout"},
+        {"id": "b", "outcome": "lost", "reason": "lost: its process is gone", "reason_class": "lost"},
         {"id": "c", "status": "running", "phase": "checking"},
         {"id": "d", "status": "pending", "phase": "queued", "held_until": "2025-07-03T15:31:45.000Z"},
-        {"id": "e", "outcome": "failed", "reason": "agent_error: \x1b]52;c;AAAA\x07\nsecond line"},
+        {"id": "e", "outcome": "failed", "reason": "agent_error: \x1b]52;c;AAAA\x07\nsecond line"}
+        | {"reason_class": "agent_error"},
     )
-    block = format_status(view, view["tasks"])
-    assert block.split("\n")[6:] == [
-        "  \u274c Task 1 (ID: a): timed out",
-        "     timed_out: word word word word word word word word word word word word word",
-        "     word word word word word word word word word word word word word word word",
-        "     word word",
-        "  \u274c Task 2 (ID: b): lost",
-        "     lost: its process is gone",
-        "  \u23f3 Task 3 (ID: c): checking",
-        "  \u23f3 Task 4 (ID: d): waiting (until Thu Jul  3 15:31:45 2025)",
-        "  \u274c Task 5 (ID: e): failed",
-        "     agent_error: \\x1b]52;c;AAAA\\x07 second line",
+    at = parse_time("2025-07-03T15:31:00.000Z")
+    until = tell_until("2025-07-03T15:31:45.000Z", at)
+    assert until.endswith(" (in 45 s)")
+    assert task_lines(view, view["tasks"], at, 80, every=False) == [
+        "\u2717 timed out  a  Do it",
+        f"    {'word ' * 14}word",
+        f"    {'word ' * 14}word",
+        "\u2717 lost       b  Do it",
+        "    its process is gone",
+        "\u25b6 running    c  Do it  checking",
+        "\u00b7 waiting    d  Do it",
+        f"    {until}",
+        "\u2717 failed     e  Do it",
+        "    agent error: \\x1b]52;c;AAAA\\x07 second line",
     ]
 
 
@@ -268,7 +295,7 @@ def test_dates_are_the_c_librarys_in_local_time(monkeypatch: pytest.MonkeyPatch)
 
 @pytest.mark.parametrize(
     ("seconds", "expected"),
-    [(None, "-"), (0, "0.0s"), (59.94, "59.9s"), (59.99, "1m00s"), (192, "3m12s"), (7500, "2h05m")],
+    [(None, "-"), (0, "0.0 s"), (59.94, "59.9 s"), (192, "3 m 12 s")],
 )
 def test_durations(seconds: float | None, expected: str) -> None:
     assert duration(seconds) == expected
@@ -311,8 +338,8 @@ def test_no_line_of_ours_is_wider_than_80_columns(sessionrun: Command, under_way
         "prompts": [{"id": f"t{n}", "prompt": "true", "timeout": 30} for n in range(12)] + ["exit 3"],
     }
     finish(sessionrun, plan, "--label", "key=" + "v" * 90)
-    for words in ("status", "results", "list", "overview", "wait", "agents"):
-        for line in sessionrun(words).stdout.splitlines():
+    for words in ("status", "results", "list", "list --totals", "--list", "--overview", "wait", "agents"):
+        for line in sessionrun(*words.split()).stdout.splitlines():
             width = sum(2 if char > "\u3000" else 1 for char in line)
             assert width <= 80 or "/" in line, line
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import re
 import signal
 from pathlib import Path
 from typing import Any
@@ -96,15 +97,18 @@ def test_conflict_red_and_those_that_need_them(project: Project) -> None:
     results = project("results", session_id).stdout
     short = session_id[:8]
     assert results.endswith(
-        f"\nNext:\n  sessionrun diff {short} fails  # what is not to land unseen\n"
-        f"  sessionrun merge {short} bad clash  # once it is mended on its branch\n"
-        f"  sessionrun clean --worktrees {short}  # remove worktrees and branches of work that is merged\n"
+        f"\nNext:\n  sessionrun merge {short} bad clash    # after the work is mended on its branch\n"
+        f"  sessionrun retry {short} --failed\n"
+        f"  sessionrun diff {short} fails    # what is not to land unseen\n"
     )
-    assert "landed on main with " in shown and " bounced: it conflicts with main in one.txt" in shown
+    assert re.search(
+        r"^.. bounced +clash .*\n    it conflicts with main in one.txt, which one changed$", shown, re.MULTILINE
+    )
+    assert re.search(r"^.. bounced +bad .*\n    gate failed, exit code 1: ", shown, re.MULTILINE)
     assert "\n  bounced: " in told
     waited = project("wait", session_id)
     assert waited.returncode == 1
-    assert ": 7/7 completed, 2 landed, 1 succeeded, 2 bounced, 1 failed, 1 changed nothing" in waited.stdout
+    assert ": 7 of 7 ended: 2 landed, 1 succeeded, 2 bounced, 1 failed, 1 changed nothing" in waited.stdout
     assert "\nLanding: 2 bounced, 2 landed, 1 waiting\n" in told
     assert [path for path in project.directory(session_id).rglob("*") if path.stat().st_mode & 0o077] == []
     clash = project.load("status", session_id)["tasks"][4]["landing"]
@@ -123,7 +127,7 @@ def test_a_dirty_target_holds_until_it_is_mended(project: Project) -> None:
     assert shown["tasks"][0]["landing"]["mend"].endswith(f"; then sessionrun retry {session_id}")
     (project.cwd / "one.txt").unlink()
     retried = project("retry", session_id)
-    assert (retried.returncode, retried.stdout) == (0, f"Session: {session_id}: retrying 1 task\n")
+    assert (retried.returncode, retried.stdout) == (0, f"{session_id[:8]}: retrying 1 task\n")
     project.wait(session_id)
     assert landings_of(project, session_id) == {"one": ("landed", None)}
     assert project.load("status", session_id)["outcome"] == "succeeded"

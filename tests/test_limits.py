@@ -108,7 +108,7 @@ def test_tasks_wait_for_the_reset_and_lose_no_retry(quota: Quota) -> None:
     waited = quota.sessionrun("wait", session, "--timeout", "0.2")
     assert (
         waited.returncode == 124
-        and ": 1/5 completed, 1 succeeded, 3 held, 1 waiting\n  Held until " in waited.stdout
+        and ": 1 of 5 ended: 1 succeeded, 3 held, 1 waiting\n    held until " in waited.stdout
     )
     assert quota.sessionrun("wait", session, "s").returncode == 0
     quota.set_at_next_run(2)

@@ -1,26 +1,38 @@
-"""What a person sees at a terminal: names, durations, time left; the golden screens are in data/looks."""
+"""What people see of sessions, word for word, on terminals and pipes; the golden screens are in data/looks."""
 
 from __future__ import annotations
 
 import heapq
 import io
+import json
 import os
 import random
+import re
 import shlex
 import shutil
 import subprocess
+import time
+from collections import Counter
 from pathlib import Path
 from typing import Any
 
 import pytest
 from conftest import Command, eventually
+from hypothesis import given
+from hypothesis import strategies as st
 from shown import with_state, with_word
 
-from sessionrun.cli.progress import describe, draw_bar
-from sessionrun.cli.standing import add_details, choose_shown, clock, head_line
-from sessionrun.cli.status import format_status
+from sessionrun.cli.list import _count, _tell_totals
+from sessionrun.cli.progress import draw_bar
+from sessionrun.cli.render import _choose_sign, _says_dumb, columns, mark
+from sessionrun.cli.standing import ended_line, how_far_lines, screen_lines, task_lines, tell_left
+from sessionrun.cli.terse import brief_lines
 from sessionrun.client.reading.eta import estimate_left, is_overtaken
+from sessionrun.client.reading.view import load_view
+from sessionrun.model.wording import fit_counts, tell_result
+from sessionrun.store.session import SessionDir
 
+JOURNALS = Path(__file__).parent / "data" / "journals"
 RECORDED = Path(__file__).parent / "data" / "recorded" / "before-rooms" / "sessions"
 BEGAN = "2026-01-02T03:00:00.000Z"
 NOW = 1767322804.0
@@ -28,6 +40,7 @@ NOW = 1767322804.0
 
 SCREENS = [
     ("80x24", {}),
+    ("120x40", {}),
     ("200x50", {}),
     ("40x20", {}),
     ("80x24-dumb", {"TERM": "dumb"}),
@@ -56,6 +69,8 @@ def make_view(tasks: list[dict[str, Any]], **values: Any) -> dict[str, Any]:
         "max_parallel": None,
         "dialect": "prompts",
         "results_dir": "/nowhere/session-abc123",
+        "seq": 99,
+        "view_problems": [],
     }
     return with_state(view | values)
 
@@ -117,62 +132,193 @@ def test_no_guess_without_knowledge() -> None:
     assert not is_overtaken([make_task(1, "running")], {"t1": 40.0})
 
 
-def test_the_head_says_what_one_wants_to_know() -> None:
+def test_the_time_left_is_told_once_it_can_be_known() -> None:
     tasks = [make_task(1), make_task(2, outcome="failed"), make_task(3, "running"), make_task(4, "pending")]
-    view = make_view(tasks)
-    assert (
-        head_line(view, tasks, NOW)
-        == "4 tasks: 1 succeeded, 1 failed, 1 running, 1 waiting, 00:00:04, ~00:00:16 left"
-    )
-    ended = make_view(tasks[:2], ended_at="2026-01-02T04:01:02.400Z")
-    assert head_line(ended, tasks[:2], NOW) == "2 tasks: 1 succeeded, 1 failed, 01:01:02"
-    assert clock(250) == "00:04:10"
+    assert tell_left(make_view(tasks), NOW, lambda _: {}) == "about 16.0 s left"
+    assert tell_left(make_view(tasks, ended_at=BEGAN), NOW) == ""
+    held = make_task(5, "pending", reason="held: on request", reason_class="held")
+    assert tell_left(make_view([*tasks, held]), NOW) == "", "nobody knows when a hold ends"
+    late = [make_task(1), make_task(2, "running", started_at="2026-01-02T02:59:00.000Z")]
+    assert tell_left(make_view(late), NOW).endswith(" left (a guess: a task runs longer than any before it)")
 
 
-def test_a_large_session_shows_what_needs_attention() -> None:
-    tasks = [make_task(num) for num in range(1, 21)]
-    assert choose_shown(tasks) == (tasks, None)
-    bad, held = make_task(21, outcome="failed"), make_task(22, "pending", reason_class="held", reason="held: wait")
-    tasks += [bad, held, make_task(23, outcome="skipped"), make_task(24, "pending")]
-    assert choose_shown(tasks) == ([bad, held], "  and 20 succeeded, 1 skipped, 1 waiting (--tasks shows all)")
-    lines = format_status(make_view(tasks), tasks, width=80, show_all=False).split("\n")
-    assert lines[1] == "Name: nightly"
-    assert lines[-4:-1] == [
-        "  \u274c Task 21 (ID: t21): failed  Part 21  10.0s  claude",
-        "  \u270b Task 22 (ID: t22): held  Part 22  claude",
-        "     held: wait",
+def load_recorded() -> dict[str, dict[str, Any]]:
+    """The views of recorded sessions by name, each as a reader has it, and some of sessions as long as a night."""
+    files = {path.parent.name: path for path in JOURNALS.glob("*/folded.json")}
+    seen: dict[str, Any] = {"results_dir": "/nowhere/session", "stopped": [], "disk_full": None, "no_contact": []}
+    views = {name: {**json.loads(path.read_text()), **seen} for name, path in sorted(files.items())}
+    views["before-rooms"] = load_view(SessionDir(next(RECORDED.iterdir()))) | {"results_dir": "/nowhere/session"}
+    return views | {"night": make_night(), "held": make_held(), "batch300": make_batch()}
+
+
+def make_night() -> dict[str, Any]:
+    """Eight tasks of a night whose work was to land."""
+    landed = {"status": "landed", "reason": None}
+    clash = {"reason_class": "conflict", "reason": "it conflicts with main in calc.py, which sub changed"}
+    stat = {"files": 1, "insertions": 3, "deletions": 0}
+    work: dict[str, Any] = {"diff_stat": stat, "duration_s": 4.8}
+    none: dict[str, Any] = {"diff_stat": dict.fromkeys(stat, 0), "duration_s": 2.5}
+    red: dict[str, Any] = {"reason": "check_failed: exit code 2 of: make test", "reason_class": "check_failed"}
+    dead: dict[str, Any] = {"reason": "exit_code: exit code 7", "reason_class": "exit_code"}
+    tasks = [
+        make_task(1, id="sub", title="Add subtraction", landing=landed, **work),
+        make_task(2, id="docs", title="Describe the functions", landing=landed, **work),
+        make_task(3, id="neg", title="Add negation in its own module with tests", landing=landed, **work),
+        make_task(4, id="mul", title="Add multiplication", landing={"status": "bounced", **clash}, **work),
+        make_task(5, id="div", title="Add division", outcome="failed", **red, **work),
+        make_task(6, id="mod", title="Add modulo", outcome="failed", **dead, **none),
+        make_task(7, id="tidy", title="Tidy up the tests", **none),
+        make_task(8, id="late", title="Wait for it", outcome="timed_out", duration_s=192.0)
+        | {"reason": "timeout: not done after 3 m", "reason_class": "timeout"},
     ]
+    return make_view(tasks, status="completed", ended_at="2026-01-02T03:00:11.700Z", name="night")
 
 
-def test_signs_are_only_red_for_failures() -> None:
-    outcomes = ["succeeded", "failed", "timed_out", "skipped", "cancelled"]
-    tasks = [make_task(num, outcome=outcome) for num, outcome in enumerate(outcomes, 1)]
-    tasks.append(make_task(6, "running", phase="releasing"))
-    tasks.append(
-        make_task(7, landing={"status": "bounced", **dict.fromkeys(("commit", "target", "output", "mend"))})
+def make_held() -> dict[str, Any]:
+    """A session of which most is held."""
+    held = {"reason": "held: on request", "reason_class": "held"}
+    limit = {"reason": "held: usage_limit: come back later", "reason_class": "held"}
+    until = {**limit, "held_until": "2026-01-02T03:41:04.000Z"}
+    tasks = [make_task(1), make_task(2, "running"), *(make_task(num, "pending", **held) for num in range(3, 6))]
+    tasks += [make_task(num, "pending", **until) for num in range(6, 12)]
+    return make_view(tasks, name="held")
+
+
+def make_batch(total: int = 300) -> dict[str, Any]:
+    """Many tasks, of which few failed, for few reasons."""
+    reasons = {0: "exit_code: exit code 1", 7: "check_failed: exit code 1", 11: "timeout: not done after 3 s"}
+    tasks = []
+    for num in range(total):
+        reason = reasons.get(num % 43)
+        kind = reason and reason.partition(":")[0]
+        outcome = {None: "succeeded", "timeout": "timed_out"}.get(kind or None, "failed")
+        facts: dict[str, Any] = {"id": f"t{num:03}", "reason": reason, "reason_class": kind}
+        tasks.append(make_task(num, outcome=outcome, **facts))
+    return make_view(tasks, status="completed", ended_at="2026-01-02T03:00:09.700Z", name="batch300")
+
+
+@pytest.mark.parametrize(("name", "width"), [("80", 80), ("120", 120), ("200", 200), ("ascii", 80), ("brief", 0)])
+def test_the_screens_of_recorded_sessions(name: str, width: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    """What `status` prints of each; GOLDEN=write renews the files."""
+    monkeypatch.setenv("LC_ALL", "C" if name == "ascii" else "C.UTF-8")
+    _choose_sign.cache_clear()
+    monkeypatch.setenv("TZ", "UTC")
+    time.tzset()
+    blocks = []
+    for of, view in load_recorded().items():
+        lines = screen_lines(view, view["tasks"], NOW, width) if width else brief_lines(view, view["tasks"], NOW)
+        assert all(columns(line) <= (width or 120) or "/" in line for line in lines), of
+        blocks.append("\n".join([f"== {of}", *lines, ""]))
+    text = "\n".join(blocks)
+    assert name not in ("ascii", "brief") or text.isascii()
+    golden = Path(__file__).parent / "data" / "looks" / f"status-{name}.txt"
+    if os.environ.get("GOLDEN") == "write":
+        golden.write_text(text)
+    assert text == golden.read_text()
+    _choose_sign.cache_clear()
+
+
+@pytest.mark.parametrize("name", load_recorded())
+def test_counts_add_up_in_every_verb_that_prints_them(name: str) -> None:
+    view = load_recorded()[name]
+    seen = time.time()
+    lines = {
+        "status": screen_lines(view, view["tasks"], seen, 80)[1],
+        "--brief": brief_lines(view, view["tasks"], seen)[1],
+        "wait": how_far_lines(view, seen, view["tasks"], waits=False)[0].rpartition(": ")[2],
+        "--sync": tell_result(view, seen).partition(": ")[2].partition(";")[0],
+        "list": fit_counts(view["counts"], 1000),
+        "list --totals": _tell_totals([view]).partition(" tasks: ")[2].partition(";")[0],
+    }
+    for verb, line in lines.items():
+        told = {word: int(number) for number, word in re.findall(r"(\d+) ([a-z ]+)", line)}
+        assert sum(told.values()) == view["total"] == len(view["tasks"]), verb
+        counted = Counter(task["word"].replace("_", " ") for task in view["tasks"])
+        assert told == counted, verb
+    totals = _count([view])["task_counts"]
+    assert sum(totals["counts"].values()) == totals["total"] == view["total"]
+
+
+def test_many_tasks_are_groups_unless_all_are_asked_for() -> None:
+    view = make_batch()
+    lines = task_lines(view, view["tasks"], NOW, 80, every=False)
+    assert lines[0] == "\u2717 7 failed: exit code 1"
+    assert lines[1] == "    t000 t043 t086 t129 t172 t215 t258"
+    assert len(lines) == 6 and len(task_lines(view, view["tasks"], NOW, 80, every=True)) > 300
+    held = make_held()
+    lines = task_lines(held, held["tasks"], NOW, 80, every=False)
+    assert (
+        lines[-2].startswith("\u2016 6 held: usage limit: come back later, until ")
+        and lines[-3] == "    on request"
     )
-    tasks[6]["landing"]["reason"] = "it conflicts"
-    tasks.append(make_task(8, diff_stat={"files": 0, "insertions": 0, "deletions": 0}))
-    lines = format_status(make_view(tasks), tasks).split("\n")[6:]
-    signs = [*"\u2705\u274c\u274c\u2796\U0001f6ab\u23f3", "\u21a9\ufe0f", "bounced:", "\u2205"]
-    assert [line.split()[0] for line in lines] == signs
-    assert lines[5].endswith(": saving its work") and lines[8].endswith(": changed nothing")
+    assert lines[-1] == "    t6 t7 t8 t9 t10 t11"
 
 
-def test_a_long_line_keeps_its_title() -> None:
-    task = make_task(1, title="Write the parser of the new format", model="opus")
-    line = "  x Task 1 (ID: f5b6fa3a-0000-0000-0000-000000000000): completed"
-    details = "     Write the parser of the new format  10.0s  claude/opus"
-    assert add_details(line, task, 80, "     ") == [line, details]
-    assert add_details(line, task, 40, "     ")[1] == "     Write the pa...  10.0s  claude/opus"
+def test_titles_that_begin_alike_are_told_apart() -> None:
+    titles = [f"Fix the warnings in src/package/of/many/modules/{name}.py" for name in ("auth", "queue")]
+    view = make_view([make_task(num, title=title) for num, title in enumerate(titles)])
+    rows = task_lines(view, view["tasks"], NOW, 60, every=True)
+    assert max(map(len, rows)) <= 60
+    assert "auth.py" in rows[0] and "queue.py" in rows[1] and "Fix the warn" in rows[0]
 
 
-def test_a_line_of_progress() -> None:
-    view = make_view([make_task(1), make_task(2, "running")])
-    assert describe(view, 4.0, "6.0s") == "1/2 done: 1 succeeded, 1 running, 4.0s, ETA 6.0s"
+REASONS = st.text(alphabet='ab :"\\\x1b\u00e9\u4f60\U0001f680\n', max_size=400)
+
+
+@given(
+    reasons=st.lists(REASONS, min_size=1, max_size=30),
+    total=st.integers(0, 400),
+    name=st.text(max_size=60),
+    held=st.booleans(),
+)
+def test_the_brief_form_keeps_to_its_size(reasons: list[str], total: int, name: str, held: bool) -> None:
+    facts = {"reason_class": "held" if held else "agent_error", "id": "x" * 128}
+    status = "pending" if held else "completed"
+    tasks = [
+        make_task(num, status, outcome="failed", reason=reasons[num % len(reasons)], **facts)
+        for num in range(total)
+    ]
+    view = make_view(tasks, name=name, view_problems=["p" * 5000] * 9, results_dir="/" + "d" * 4000 + "/session-a")
+    view["counts"] = dict.fromkeys(view["counts"], 100_000)
+    text = "\n".join(brief_lines({**view, "seq": 10**9}, tasks, NOW)) + "\n"
+    assert len(text.encode("utf-8", "backslashreplace")) <= 1600
+    assert "Cursor: 1000000000" in text and (not tasks or " held" in text)
+    far = "\n".join(how_far_lines(view, NOW, waits=True)) + "\n"
+    assert len(far.encode("utf-8", "backslashreplace")) <= 200
+
+
+def test_what_is_held_takes_few_bytes() -> None:
+    held = {"reason": "held: on request", "reason_class": "held"}
+    tasks = [make_task(num, *(("pending",) if num > 16 else ()), id=f"t{num:03}", **held) for num in range(1, 301)]
+    view = make_view(tasks, name="batch300", results_dir=str(Path.cwd() / "results" / "session-a"))
+    assert len("\n".join(brief_lines(view, tasks, NOW))) < 200
+
+
+def test_signs_and_words_alone_are_coloured(monkeypatch: pytest.MonkeyPatch) -> None:
+    class Screen(io.StringIO):
+        encoding = "utf-8"
+
+        def isatty(self) -> bool:
+            return True
+
+    _says_dumb.cache_clear()
+    monkeypatch.delenv("NO_COLOR", raising=False)
+    monkeypatch.setenv("TERM", "xterm")
+    monkeypatch.setenv("LC_ALL", "C.UTF-8")
+    line = ended_line(make_night()["tasks"][4], {}, NOW, Screen())
+    assert line == "\x1b[31m\u2717 div failed\x1b[0m: check failed, exit code 2: make test"
+    monkeypatch.setenv("NO_COLOR", "1")
+    assert ended_line(make_night()["tasks"][4], {}, NOW, Screen()).startswith("\u2717 div failed: ")
+    assert mark("landed", "landed", io.StringIO()).endswith(" landed")
+    _says_dumb.cache_clear()
+
+
+def test_a_bar_is_as_long_as_its_parts() -> None:
     ascii_stream = io.TextIOWrapper(io.BytesIO(), encoding="ascii")
-    assert draw_bar(view, 80, ascii_stream) == "[##########----------] "
-    assert draw_bar(view, 40, ascii_stream) == ""
+    assert draw_bar(make_night(), 16, ascii_stream) == "######~~xxxxxx~~".replace(
+        "######~~xxxxxx~~", "######xxxxxx~~~~"
+    )
+    assert draw_bar(make_view([]), 10, ascii_stream) == ""
 
 
 @pytest.mark.slow

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import re
 import signal
 import subprocess
 import time
@@ -54,7 +55,7 @@ def test_a_stopped_supervisor_is_shown_by_all_readers(sessionrun: Command, stopp
     assert sessionrun.status(stopped)["stopped"] == ["supervisor"]
     assert sessionrun.load("status", stopped, "a")["stopped"] == ["supervisor"]
     assert sessionrun.load("list")["sessions"][0]["stopped"] == ["supervisor"]
-    assert sessionrun.load("overview")["session_counts"]["stopped"] == 1
+    assert sessionrun.load("list", "--totals")["session_counts"]["stopped"] == 1
     assert "\nStatus: running (supervisor stopped)\n" in sessionrun("status", stopped).stdout
     assert " running (supervisor stopped) " in sessionrun("list").stdout
     assert "\n  running (supervisor stopped): 1\n" in sessionrun("overview").stdout
@@ -67,7 +68,7 @@ def test_one_that_goes_on_is_not_shown_so_any_more(sessionrun: Command, stopped:
     sessionrun.until(stopped, lambda view: view["stopped"] == [])
     assert "\nStatus: running\n" in sessionrun("status", stopped).stdout
     assert "\n  running: 1\n" in sessionrun("overview").stdout
-    assert sessionrun.load("overview")["session_counts"]["stopped"] == 0
+    assert sessionrun.load("list", "--totals")["session_counts"]["stopped"] == 0
 
 
 @pytest.mark.parametrize("key", ["started", "boot_id", "pid_ns", "pid"])
@@ -102,7 +103,7 @@ def test_a_chain_without_a_supervisor_is_recovering(sessionrun: Command, running
         for view in (load_view(session), load_summary_view(session), sessionrun.status(running)):
             assert (view["status"], view["running"], view["ended_at"]) == ("recovering", 1, None)
         assert sessionrun.load("list", "--state", "recovering")["sessions"][0]["session_id"] == running
-        assert sessionrun.load("overview")["session_counts"]["recovering"] == 1
+        assert sessionrun.load("list", "--totals")["session_counts"]["recovering"] == 1
         for path in (session.status_path, session.summary_path):
             path.unlink()
         assert load_view(session)["status"] == load_summary_view(session)["status"] == "recovering"
@@ -160,8 +161,11 @@ def _has_read(pid: int) -> bool:
         return False
 
 
-def test_progress_names_a_stopped_supervisor(sessionrun: Command, stopped: str) -> None:
-    from sessionrun.cli.progress import describe
+def test_progress_names_a_stopped_supervisor(
+    sessionrun: Command, stopped: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    from sessionrun.cli.progress import PlainProgress
 
-    view = json.loads(sessionrun("list", "--json").stdout)["sessions"][0]
-    assert describe(view, 1.0).startswith("1/2 done: 1 succeeded, 1 running, 1.0s, supervisor stopped")
+    PlainProgress().show(json.loads(sessionrun("list", "--json").stdout)["sessions"][0])
+    line = capsys.readouterr().err
+    assert re.fullmatch(r"\w+: 1 of 2 ended: 1 succeeded, 1 running; \d+\.\d s; supervisor stopped\n", line)

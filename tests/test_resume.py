@@ -55,7 +55,7 @@ def test_it_goes_on_and_nothing_is_done_twice(sessionrun: Command, crashed: str)
     dies = sessionrun.status(crashed)["tasks"][2]["pid"]
     os.killpg(dies, signal.SIGKILL)
     done = sessionrun("resume", crashed, env={"GREETING": "hello"})
-    assert (done.returncode, done.stdout) == (0, f"Session: {crashed}: goes on\n"), done.stderr
+    assert (done.returncode, done.stdout) == (0, f"{crashed[:8]}: goes on\n"), done.stderr
     sessionrun.until(crashed, lambda view: outcomes(view)["dies"] == "lost")
     (sessionrun.cwd / "go").touch()
     view = sessionrun.wait(crashed)
@@ -124,11 +124,11 @@ def test_what_runs_or_has_ended_is_left_alone(sessionrun: Command) -> None:
     session_id = sessionrun.start({"prompts": [GATE.format("go")]})
     done = sessionrun("resume", session_id)
     assert done.returncode == 0
-    assert done.stdout.startswith(f"Session: {session_id}: is running (")
+    assert done.stdout.startswith(f"{session_id[:8]}: is running (")
     assert "root.lock" in done.stdout
     (sessionrun.cwd / "go").touch()
     sessionrun.wait(session_id)
-    assert sessionrun("resume", session_id).stdout == f"Session: {session_id}: has ended (succeeded)\n"
+    assert sessionrun("resume", session_id).stdout == f"{session_id[:8]}: has ended (succeeded)\n"
     assert sessionrun.load("resume", session_id) == {
         "schema_version": 2,
         "session_id": session_id,
@@ -143,7 +143,7 @@ def test_an_end_that_was_recorded_and_not_published_is_published(sessionrun: Com
     journal, status = session.journal_path.read_bytes(), json.loads(session.status_path.read_bytes())
     session.status_path.write_bytes(seal({**status, "ended_at": None, "status": "running", "outcome": None}))
     done = sessionrun("resume", session.session_id)
-    assert (done.returncode, done.stdout) == (0, f"Session: {session.session_id}: has ended (succeeded)\n")
+    assert (done.returncode, done.stdout) == (0, f"{session.session_id[:8]}: has ended (succeeded)\n")
     eventually(lambda: not session.is_alive())
     published = session.load_status()
     assert published is not None

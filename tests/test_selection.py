@@ -90,8 +90,8 @@ def test_verbs_that_act_on_several(sessionrun: Command, pair: tuple[str, str]) -
         assert "that has not ended" in sessionrun(verb, "--label", "team=x").stderr
         assert "say which session" in sessionrun(verb).stderr
     done = sessionrun("cancel", good, bad)
-    assert done.stdout == "".join(f"Session: {one}: 2 had ended before\n" for one in (good, bad))
-    assert sessionrun("retry", "--label", "kind=good").stdout == f"Session: {good}: nothing to retry\n"
+    assert done.stdout == "".join(f"{one[:8]}: 2 had ended before\n" for one in (good, bad))
+    assert sessionrun("retry", "--label", "kind=good").stdout == f"{good[:8]}: nothing to retry\n"
     assert sessionrun("retry", "--label", "team=x", "--new").returncode == 2
 
 
@@ -148,8 +148,8 @@ def test_what_agents_pay_that_wait_for_failures(sessionrun: Command) -> None:
     reading = Meter(sessionrun)
     reading("wait", session_id, "--timeout", "60")
     told = reading("wait", session_id, "--any", "--failed")
-    failed = [line.split()[1] for line in told.splitlines() if line.startswith("Task ")]
-    assert sorted(map(int, failed)) == list(FAILING)
+    failed = [line.split()[1] for line in told.splitlines() if line.endswith(" failed: exit code 4")]
+    assert sorted(int(name[1:]) for name in failed) == list(FAILING)
     answers = reading("results", session_id, *failed, "--tail", "5")
     assert answers.count("\n36\n37\n38\n39\n40\n") == len(FAILING)
     assert (reading.calls + 2, reading.size < 4096) == (5, True), "with the start and one more slice of waiting"
@@ -202,25 +202,25 @@ def test_selectors_that_act_on_sessions_that_run(sessionrun: Command) -> None:
     done = sessionrun("wait", other, *sorted(ids), "--timeout", "0.1")
     assert done.returncode == 124
     done = sessionrun("cancel", "--state", "running")
-    assert done.stdout == f"Session: {other}: 1 cancelled\n"
+    assert done.stdout == f"{other[:8]}: 1 cancelled\n"
 
 
 def test_a_line_about_a_session_has_its_name(sessionrun: Command) -> None:
     started = sessionrun("--agent", "shell", "--name", "nightly", "--hold", "-p", "true").stdout
     session_id = sessionrun.load("list")["sessions"][0]["session_id"]
     assert f"Started session: {session_id} (nightly)\n" in started
-    head = f"Session: {session_id} (nightly): "
+    head = f"nightly ({session_id[:8]}): "
     for words in (
         ["hold"],
         ["set", "--max-parallel", "2"],
         ["release"],
-        ["wait"],
         ["retry"],
         ["resume"],
         ["cancel"],
     ):
         verb, *options = words
         assert sessionrun(verb, session_id, *options).stdout.startswith(head), words
+    assert sessionrun("wait", session_id).stdout.startswith("nightly: ")
 
 
 def test_a_word_is_a_session_or_a_task_or_said_to_be_both(sessionrun: Command) -> None:

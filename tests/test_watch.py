@@ -45,12 +45,12 @@ def test_what_is_drawn(size: tuple[int, int]) -> None:
     assert len(lines) == size[1] and max(columns(text) for text, _ in lines) <= size[0]
     (place,) = (number for number, (_, style) in enumerate(lines) if style == "reverse")
     assert " 60 Part 60" in lines[place][0]
-    assert lines[0][0].startswith("nightly abc123: running") and lines[-1][0] == clip(KEYS, size[0])
+    assert lines[0][0].startswith("nightly (abc123): running") and lines[-1][0] == clip(KEYS, size[0])
     assert lines[-2][0].endswith(" more below")
     top = [text for text, _ in draw(view, view["tasks"], {"t3": "halfway\x1b[31m"}, Choice(), NOW, (120, 24))]
-    assert "Write the parser" in top[4] and "10.0s" in top[4] and "$0.26" in top[4]
+    assert "Write the parser" in top[4] and "10.0 s" in top[4] and "$0.26" in top[4]
     assert "failed" in top[5] and top[5].endswith("exit_code: exit code 3")
-    assert "running" in top[6] and "4.0s" in top[6] and top[6].endswith("halfway\\x1b[31m")
+    assert "running" in top[6] and "4.0 s" in top[6] and top[6].endswith("halfway\\x1b[31m")
     assert top[7].endswith("held: wait") and top[8].startswith("\u21a9") and "bounced" in top[8]
 
 

@@ -32,7 +32,7 @@ def test_the_width_of_a_running_session_changes(sessionrun: Command) -> None:
     session_id = sessionrun.start({"max_parallel": 1, "prompts": [WAITS] * 4})
     sessionrun.until(session_id, lambda view: count_running(view) == 1)
     done = sessionrun("set", session_id, "--max-parallel", "3")
-    assert (done.returncode, done.stdout) == (0, f"Session: {session_id}: max_parallel: 3\n"), done.stderr
+    assert (done.returncode, done.stdout) == (0, f"{session_id[:8]}: max_parallel: 3\n"), done.stderr
     view = sessionrun.until(session_id, lambda view: count_running(view) == 3)
     assert view["max_parallel"] == 3
     assert sessionrun("set", session_id, "--max-parallel", "1").returncode == 0
@@ -42,7 +42,7 @@ def test_the_width_of_a_running_session_changes(sessionrun: Command) -> None:
     view = sessionrun.until(session_id, lambda view: view["status"] == "running")
     assert (view["max_parallel"], count_running(view)) == (1, 3)
     done = sessionrun("set", session_id, "--max-parallel", "0")
-    assert done.stdout == f"Session: {session_id}: max_parallel: no limit\n"
+    assert done.stdout == f"{session_id[:8]}: max_parallel: no limit\n"
     assert sessionrun.load("set", session_id, "--max-parallel", "0")["max_parallel"] is None
     sessionrun.until(session_id, lambda view: count_running(view) == 4)
     (sessionrun.cwd / "go").touch()

@@ -77,6 +77,7 @@ def test_what_waits_says_until_when_and_not_why_its_last_attempt_failed() -> Non
     open_task = {"id": "a", "status": "pending", "outcome": None}
     held = {**open_task, "reason": "held: on request", "reason_class": "held"}
     assert why(held) == "on request"
+    assert why({**held, "reason": "held: usage_limit: come back later"}) == "usage limit: come back later"
     until = {"reason": "held: usage limit of claude", "held_until": "2026-01-02T03:41:04.000Z"}
     assert why({**held, **until}).startswith("usage limit of claude, until ")
     assert why({**held, **until}).endswith(" (in 41 m)")

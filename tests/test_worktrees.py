@@ -719,7 +719,7 @@ def test_kill_9_of_everything_at_any_moment(sessionrun: Command, project: Projec
 
         kill_once(sessionrun, project, marks, f"r{number}", sleep)
         assert snapshot(project) == before
-    assert sessionrun.load("overview")["session_counts"]["running"] == 0
+    assert sessionrun.load("list", "--totals")["session_counts"]["running"] == 0
 
 
 @pytest.mark.slow
@@ -736,7 +736,7 @@ def test_kill_9_of_everything_when_the_first_tasks_have_worked(sessionrun: Comma
         sessionrun, project, marks, "r0", lambda: eventually(lambda: len(list(marks.iterdir())) >= 2), size=4
     )
     assert snapshot(project) == before
-    assert sessionrun.load("overview")["session_counts"]["running"] == 0
+    assert sessionrun.load("list", "--totals")["session_counts"]["running"] == 0
 
 
 def kill_once(

@@ -18,6 +18,7 @@ from sessionrun.model.errors import InputError
 ALIASES: Final[Mapping[str, tuple[str, ...]]] = {
     "ls": ("list",),
     "ps": ("list", "--state", "running,recovering"),
+    "overview": ("list", "--totals"),
     "stop": ("cancel",),
     "kill": ("cancel", "--now"),
     "rm": ("clean",),

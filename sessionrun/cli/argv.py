@@ -21,7 +21,6 @@ VERBS: Final[Mapping[str, str]] = {
     "results": "Print what the tasks of a session answered.",
     "report": "Make one HTML page of a session.",
     "list": "List sessions.",
-    "overview": "Count sessions and tasks over all sessions.",
     "wait": "Block until tasks have ended.",
     "watch": "Show a session on the whole screen, as it goes.",
     "logs": "Print or follow the output of tasks.",
@@ -62,7 +61,7 @@ FLAG_VERBS: Final = {
     "--status": "status",
     "--results": "results",
     "--list": "list",
-    "--overview": "overview",
+    "--overview": "list --totals",
 }
 BY_FLAG: Final = "flag"
 """What verbs find as the object of their context if they were asked for by such a flag."""
@@ -93,7 +92,7 @@ def rewrite_argv(argv: Sequence[str]) -> list[str]:
     for place in iterate_options(words):
         flag, equals, value = words[place].partition("=")
         if flag in FLAG_VERBS:
-            return [FLAG_VERBS[flag], *words[:place], *([value] if equals else []), *words[place + 1 :]]
+            return [*FLAG_VERBS[flag].split(), *words[:place], *([value] if equals else []), *words[place + 1 :]]
     place = find_first(words)
     if words[place : place + 1] and words[place] in VERBS:
         return [words[place], *words[:place], *words[place + 1 :]]

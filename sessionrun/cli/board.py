@@ -16,11 +16,11 @@ from sessionrun.cli.render import (
     task_sign,
     task_word,
 )
-from sessionrun.cli.standing import head_line
+from sessionrun.cli.standing import tell_left
 from sessionrun.client.reading.landed import count_landings
-from sessionrun.client.reading.terse import is_fine, needs_look
 from sessionrun.model.times import parse_time
-from sessionrun.model.words import read_landing
+from sessionrun.model.wording import needs_look, tell_head
+from sessionrun.model.words import read_landing, tell_counts
 
 KEYS: Final = "q quit  up/down select  l logs  d diff  c cancel  r retry  f filter"
 LIST_KEYS: Final = "q quit  up/down select  enter shows it"
@@ -51,7 +51,11 @@ class Choice:
 
 def choose_tasks(view: View, choice: Choice) -> list[dict[str, Any]]:
     """The tasks that may be shown."""
-    return [task for task in view["tasks"] if not choice.only_attention or needs_look(task)]
+    return [
+        task
+        for task in view["tasks"]
+        if not choice.only_attention or task["status"] == "running" or needs_look(task)
+    ]
 
 
 def draw(
@@ -68,10 +72,10 @@ def draw(
         size: columns and rows.
     """
     width, height = size
-    name = escape_line(view["name"] or "") or "session"
+    counts, left = tell_counts(view["counts"]), tell_left(view, now)
     head: list[Line] = [
-        (f"{name} {view['session_id'][:8]}: {session_word(view)}", "bold"),
-        (head_line(view, view["tasks"], now), "red" if view["failed"] else ""),
+        (escape_line(tell_head(view, now)), "bold"),
+        (f"{counts}, {left}" if left else counts, "red" if view["failed"] else ""),
         (_tell_waits(view["tasks"]), "yellow"),
         (_row("", "  # TASK", "STATE", "TIME", "COST", "LAST LINE", width), "dim"),
     ]
@@ -148,7 +152,7 @@ def step(shown: Sequence[View], selected: str | None, arrow: str, key: str = "id
 
 
 def _has_failed(task: View) -> bool:
-    return task["status"] == "completed" and not is_fine(task)
+    return task["status"] == "completed" and needs_look(task)
 
 
 def _tell(task: View, last: str, now: float, width: int) -> str:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import sys
+import time
 from collections.abc import Mapping, Sequence
 from typing import Any, Final
 
@@ -13,7 +14,6 @@ from sessionrun.cli.render import (
     encode,
     escape,
     escape_line,
-    session_head,
     task_word,
     telling_lines,
     versioned,
@@ -21,6 +21,8 @@ from sessionrun.cli.render import (
 )
 from sessionrun.client.reading.digest import Digest, Excerpt, Shown, Task, make_digest
 from sessionrun.client.reading.digest_record import describe_digest, find_room, shorten_reason, tell_rest
+from sessionrun.model.wording import tell_head
+from sessionrun.model.words import tell_counts
 from sessionrun.store.session import SessionDir
 
 _ERRORS_HEAD: Final = "[standard error]"
@@ -55,10 +57,15 @@ def make_json(session: SessionDir, view: Mapping[str, Any], tasks: Sequence[Task
 
 def make_text(session: SessionDir, view: Mapping[str, Any], tasks: Sequence[Task], max_bytes: int) -> bytes:
     """The digest for people, or for a caller that reads text."""
-    counts = (
-        f"{view['completed']}/{view['total']} completed, {view['successful']} succeeded, {view['failed']} failed"
+    head = "\n".join(
+        [
+            escape_line(tell_head(view, time.time())),
+            tell_counts(view["counts"]),
+            *place_lines(view),
+            DOUBLE_LINE,
+            "",
+        ]
     )
-    head = "\n".join([session_head(view), *place_lines(view), counts, DOUBLE_LINE, ""])
     rest = f"Whole answers: {tell_rest(view)}\n"
     clean = escape if sys.stdout.isatty() else str
 

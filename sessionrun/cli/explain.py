@@ -135,7 +135,7 @@ def _list_tasks(explanation: Mapping[str, Any]) -> Iterator[str]:
 
 
 def _tell_tasks(session: SessionDir, explanation: Mapping[str, Any]) -> Iterator[str]:
-    from sessionrun.cli.status import whereabouts_lines
+    from sessionrun.cli.standing import whereabouts_lines
 
     for task in explanation["tasks"]:
         yield f"\nTask {task['num']} (ID: {task['id']}): {task_word(task)}"

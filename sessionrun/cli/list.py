@@ -3,6 +3,9 @@
 from __future__ import annotations
 
 import os
+import time
+from collections import Counter
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any, Final
 
@@ -12,29 +15,31 @@ from sessionrun.cli.contact import contact_lines
 from sessionrun.cli.options import Count, json_option, results_dir_option
 from sessionrun.cli.render import (
     clip,
+    columns,
     escape_line,
+    is_seed_block,
+    pad,
     print_json,
     print_table,
-    session_word,
     short_time,
     terminal_width,
     unversioned,
 )
 from sessionrun.cli.selecting import make_wanted, selector_options
+from sessionrun.client.lookup import find_results_dir
 from sessionrun.client.reading.listing import arrange, find_depths
 from sessionrun.client.reading.selection import find_sessions, find_views
 from sessionrun.client.reading.view import load_summary_view
 from sessionrun.model.errors import InputError
+from sessionrun.model.wording import SHORT_ID, fit_counts, name_session, tell_span, took_s
+from sessionrun.model.words import STATES, WORDS, tell_counts
 
-SHORT_ID: Final = 8
-AGENT_WIDTH: Final = 10
-OTHER_COLUMNS: Final = 63
-"""Columns of a row without its id and its name, at most, for up to 9,999 tasks."""
+STATUSES: Final = ("running", "recovering", "completed", "cancelled", "interrupted")
+COUNTED: Final = ("total", "completed", "running", "successful", "failed", "skipped")
+LEAST_COUNTS: Final = 20
+"""Columns for the counts, however narrow the terminal is."""
 
-NARROW: Final = 76
-"""A terminal with fewer columns has no room for all of a row."""
-NARROW_COLUMNS: Final = 24
-"""As `OTHER_COLUMNS`, without agent, time of start and failures."""
+View = Mapping[str, Any]
 
 
 @click.command("list")
@@ -42,6 +47,14 @@ NARROW_COLUMNS: Final = 24
 @selector_options
 @click.option("--limit", type=Count(1), metavar="N", help="Only the newest N.")
 @click.option("--all", "everywhere", is_flag=True, help="Sessions of all results directories that you used.")
+@click.option("--totals", is_flag=True, help="Also how many sessions and tasks these are, and what they cost.")
+@click.option(
+    "--html",
+    "page",
+    type=click.Path(dir_okay=False, path_type=Path),
+    metavar="FILE",
+    help="Make a page instead: success, time and cost by agent and model.",
+)
 @json_option
 @results_dir_option
 def command(
@@ -51,6 +64,8 @@ def command(
     since: float | None,
     limit: int | None,
     everywhere: bool,
+    totals: bool,
+    page: Path | None,
     as_json: bool,
     results_dir: Path | None,
 ) -> None:
@@ -58,63 +73,140 @@ def command(
     if everywhere and results_dir is not None:
         raise InputError("--all lists the sessions of all results directories: leave out --results-dir")
     wanted = make_wanted(labels, states, since)
+    if page is not None:
+        if as_json or limit or session_ids or not wanted.is_empty:
+            raise InputError("list: --html is about all sessions: leave out what chooses some")
+        _make_page(page, find_results_dir(results_dir), everywhere=everywhere)
+        return
     if session_ids:
         views = [load_summary_view(session) for session in find_sessions(results_dir, session_ids, wanted)]
     else:
         views = find_views(results_dir, wanted, everywhere=everywhere)
     views = arrange(views[:limit])
     if as_json:
-        print_json({"sessions": [unversioned(view) for view in views]})
-    elif not views:
+        print_json({**(_count(views) if totals else {}), "sessions": [unversioned(view) for view in views]})
+    elif is_seed_block():
+        _print_seed_totals(views) if totals else _print_seed_table(views)
+    elif not views and not totals:
         click.echo("No sessions." if wanted.is_empty else f"No session matches {escape_line(wanted.describe())}.")
     else:
-        places = [(os.path.dirname(view["results_dir"]),) if everywhere else () for view in views]
-        heads: tuple[object, ...] = (
-            "ID",
-            "STATUS",
-            "TASKS",
-            "FAILED",
-            "AGENT",
-            "STARTED",
-            "NAME",
-            *(("DIRECTORY",) * everywhere),
-        )
-        depths = find_depths(views)
-        rows = [(*row, *place) for row, place in zip(_rows(views, max(depths)), places, strict=True)]
-        if terminal_width() < NARROW:
-            heads, rows = _choose_columns(heads), [_choose_columns(row) for row in rows]
-        print_table([str(head) for head in heads], rows, depths)
-        for view, row in zip(views, rows, strict=True):
-            for line in contact_lines(view):
-                click.echo(f"{row[0]}: {line}")
+        _print_rows(views, everywhere=everywhere)
+        if totals:
+            click.echo(_tell_totals(views))
 
 
-def _choose_columns(row: tuple[object, ...]) -> tuple[object, ...]:
-    """What of a row fits a narrow terminal: id, status, tasks and name, and the directory if asked for."""
-    return (*row[:3], *row[6:])
+def _print_rows(views: Sequence[dict[str, Any]], *, everywhere: bool) -> None:
+    """A row for each session: its state, its name, how long it took and what came out."""
+    if not views:
+        return
+    now, names = time.time(), _name_all(views)
+    depths = find_depths(views)
+    spans = [tell_span(took_s(view, now)) for view in views]
+    widest = max(map(len, (*spans, "TOOK")))
+    rows = [["STATE", "SESSION", "TOOK".rjust(widest), *["DIRECTORY"] * everywhere]] + [
+        [_tell_state(view), "  " * depth + name, span.rjust(widest)]
+        + [escape_line(os.path.dirname(view["results_dir"]))] * everywhere
+        for view, depth, name, span in zip(views, depths, names, spans, strict=True)
+    ]
+    widths = [max(map(columns, cells)) for cells in zip(*rows, strict=True)]
+    room = max(LEAST_COUNTS, terminal_width() - sum(widths) - 2 * len(widths))
+    for row, outcome in zip(rows, ["OUTCOME", *(fit_counts(view["counts"], room) for view in views)], strict=True):
+        click.echo("  ".join([*map(pad, row, widths), outcome]))
+    for view, name in zip(views, names, strict=True):
+        for line in contact_lines(view):
+            click.echo(f"{name}: {line}")
 
 
-def _rows(views: list[dict[str, Any]], deepest: int) -> list[tuple[object, ...]]:
-    length = _unique_length([view["session_id"] for view in views])
-    width = terminal_width()
-    name_width = max(8, width - length - 2 * deepest - (NARROW_COLUMNS if width < NARROW else OTHER_COLUMNS))
-    return [
+def _tell_state(view: View) -> str:
+    """The state in one word, and which processes are stopped."""
+    word = "recovering" if view["status"] == "recovering" else str(view["state"]).partition(",")[0]
+    return f"{word} ({' and '.join(view['stopped'])} stopped)" if view["stopped"] else word
+
+
+def _name_all(views: Sequence[View]) -> list[str]:
+    """What tells the sessions apart: names and, where several have one or have none, digits of their ids."""
+    length = SHORT_ID
+    ids = [view["session_id"] for view in views]
+    while length < 36 and len({session_id[:length] for session_id in ids}) < len(ids):
+        length += 1
+    names = Counter(view["name"] for view in views)
+    shown = []
+    for view in views:
+        digits = view["session_id"][:length]
+        name = escape_line(name_session(view)) if view["name"] else digits
+        shown.append(f"{name} ({digits})" if view["name"] and names[view["name"]] > 1 else name)
+    return shown
+
+
+def _count(views: Sequence[View]) -> dict[str, Any]:
+    """How many sessions and tasks stand how."""
+    sessions = {status: sum(view["status"] == status for view in views) for status in STATUSES}
+    states = {state: sum(view["state"] == state for view in views) for state in STATES}
+    stopped = sum(bool(view["stopped"]) for view in views)
+    return {
+        "session_counts": {"total": len(views), **sessions, "stopped": stopped, "states": states},
+        "task_counts": {
+            **{key: sum(view[key] for view in views) for key in COUNTED},
+            "counts": {word: sum(view["counts"][word] for view in views) for word in WORDS},
+        },
+    }
+
+
+def _tell_totals(views: Sequence[View]) -> str:
+    """Sessions, tasks by word, and what they cost, in a line."""
+    from sessionrun.cli.money import describe_cost, read_usage, sum_usages
+
+    counts = _count(views)
+    states = ", ".join(f"{count} {state}" for state, count in counts["session_counts"]["states"].items() if count)
+    words = tell_counts(counts["task_counts"]["counts"])
+    used = sum_usages(read_usage(view["usage"]) for view in views if view["usage"])
+    parts = [f"{len(views)} session{'s' * (len(views) != 1)}" + (f": {states}" if states else "")]
+    parts += [f"{counts['task_counts']['total']} tasks: {words}"] if words else []
+    return "; ".join([*parts, *([f"cost {describe_cost(used)}"] if used is not None else [])])
+
+
+def _make_page(path: Path, results_dir: Path, *, everywhere: bool) -> None:
+    from sessionrun.client.report.gathering import write_page
+    from sessionrun.client.report.overview import gather_days, make_overview_page
+
+    page = make_overview_page(gather_days(results_dir, everywhere=everywhere))
+    content = page.encode("utf-8", "backslashreplace")
+    write_page(path, content)
+    click.echo(f"{path}: {len(content)} bytes", err=True)
+
+
+# --- the blocks of --list and --overview, for programs that read them ---
+
+
+def _print_seed_table(views: Sequence[dict[str, Any]]) -> None:
+    if not views:
+        click.echo("No sessions.")
+        return
+    rows = [
         (
-            view["session_id"][:length],
-            session_word(view, short=True),
+            view["session_id"][:SHORT_ID],
+            view["status"],
             f"{view['completed']}/{view['total']}",
             view["failed"] or "",
-            clip(escape_line(view["agent"]), AGENT_WIDTH),
+            clip(escape_line(view["agent"]), 10),
             short_time(view["started_at"]),
-            clip(escape_line(view["name"] or ""), name_width),
+            clip(escape_line(view["name"] or ""), 9),
         )
         for view in views
     ]
+    print_table(("ID", "STATUS", "TASKS", "FAILED", "AGENT", "STARTED", "NAME"), rows, find_depths(views))
 
 
-def _unique_length(ids: list[str]) -> int:
-    """How much of an id tells all of these apart, so that what is listed can be typed."""
-    length = SHORT_ID
-    while length < 36 and len({session_id[:length] for session_id in ids}) < len(ids):
-        length += 1
-    return length
+def _print_seed_totals(views: Sequence[View]) -> None:
+    tasks = {key: sum(view[key] for view in views) for key in COUNTED}
+    click.echo(f"Sessions: {len(views)}")
+    for status in STATUSES:
+        count = sum(view["status"] == status for view in views)
+        if count:
+            click.echo(f"  {status}: {count}")
+    click.echo(f"Tasks: {tasks['completed']}/{tasks['total']} completed")
+    for key in ("running", "successful", "failed", "skipped"):
+        click.echo(f"  {key}: {tasks[key]}")
+    judged = tasks["successful"] + tasks["failed"]
+    if judged:
+        click.echo(f"Success rate: {100 * tasks['successful'] / judged:.0f}%")

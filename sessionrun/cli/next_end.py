@@ -2,26 +2,20 @@
 
 from __future__ import annotations
 
+import time
 from collections.abc import Sequence
 from typing import Final
 
 import click
 
-from sessionrun.cli.options import find_place
-from sessionrun.cli.render import (
-    escape_line,
-    held_lines,
-    landing_lines,
-    print_json,
-    reason_lines,
-    session_head,
-    task_word,
-)
+from sessionrun.cli.render import print_json
+from sessionrun.cli.standing import ended_line, how_far_lines
 from sessionrun.client.reading.next_end import NextEnd, wait_for_next
 from sessionrun.client.reading.selection import Chosen
 from sessionrun.client.reading.waiting import View, choose_decisive, has_landed
 from sessionrun.model.shown import EndedTask, Standing
-from sessionrun.model.words import GOOD, tell_counts
+from sessionrun.model.wording import name_tasks
+from sessionrun.model.words import GOOD
 
 EXIT_FAILED: Final = 1
 EXIT_HELD: Final = 75
@@ -51,15 +45,10 @@ def wait_for_one(
 
 
 def _print(found: NextEnd) -> None:
-    view, place = found.view, find_place(found.view)
-    where = f" (in {place})" if place else ""
-    counts = f"{view['completed']}/{view['total']} completed, {tell_counts(view['counts'])}"
-    click.echo("\n".join([f"{session_head(view)}: {counts}{where}", *([] if found.tasks else held_lines(view))]))
-    for task in found.tasks:
-        click.echo(f"Task {task['num']} (ID: {escape_line(task['id'])}): {task_word(task)}")
-        for line in (*reason_lines(task, "  "), *landing_lines(task, "  ")):
-            click.echo(line)
-    click.echo(f"Cursor: {found.cursor}" if found.left else "Nothing is left to wait for.")
+    now = time.time()
+    lines = how_far_lines(found.view, now, found.view["tasks"], waits=not found.tasks)
+    lines += [ended_line(task, name_tasks(found.view), now) for task in found.tasks]
+    click.echo("\n".join([*lines, f"Cursor: {found.cursor}" if found.left else "Nothing is left to wait for."]))
 
 
 def choose_code(view: View, ended: Sequence[View], *, in_time: bool, held: bool, whole: bool) -> int:

@@ -1,186 +1,134 @@
-"""How far a session is: a live line on a terminal, a plain line now and then elsewhere."""
+"""How far a session is, as it goes: a bar and what runs on a terminal, a plain line now and then elsewhere."""
 
 from __future__ import annotations
 
 import os
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from typing import IO, Any, Final
 
-import click
-
-from sessionrun.cli.render import (
-    clip,
-    duration,
-    escape,
-    escape_line,
-    held_lines,
-    hint,
-    sign,
-    task_word,
-    terminal_width,
-)
+from sessionrun.cli.render import clip, escape_line, hint, paint, sign, terminal_width
+from sessionrun.cli.standing import INDENT, ended_line, head_lines, how_far_lines, row_lines, tell_left
+from sessionrun.client.reading.telling import tell
+from sessionrun.client.reading.view import load_view
 from sessionrun.client.reading.waiting import Progress
-from sessionrun.model.words import BAD, tell_counts
+from sessionrun.model.wording import name_tasks, tell_span, took_s
+from sessionrun.model.words import BAD
+from sessionrun.store.session import SessionDir
 
-PLAIN_EVERY_S: Final = 1.0
-PLAIN_NAMES: Final = 3
-PLAIN_NAME_WIDTH: Final = 24
-"""How many tasks that run a plain line names, and how long a name may be."""
-
+PLAIN_EVERY_S: Final = 30.0
+LOOK_EVERY_S: Final = 0.5
 LOOK_SHARE: Final = 20
 """To look at the tasks may take this fraction of the time: that of 10,000 tasks takes long."""
 
-Task = dict[str, Any]
-LoadTasks = Callable[[], Sequence[Task]]
+MOST_ROWS: Final = 8
+"""How many of the tasks that run have a row."""
+
+View = dict[str, Any]
 
 
-def make_progress(stream: IO[str], load_tasks: LoadTasks | None = None) -> Progress:
-    """The display that fits the stream; names and the time left need `load_tasks`, which reads them."""
-    look = _Look(load_tasks)
+def make_progress(stream: IO[str], session: SessionDir) -> Progress:
+    """The display that fits the stream."""
     is_live = stream.isatty() and os.environ.get("TERM") != "dumb"
-    return LiveProgress(stream, look) if is_live else PlainProgress(look)
-
-
-def describe(view: dict[str, Any], elapsed_s: float, left: str | None = None) -> str:
-    """``2/5 done: 2 succeeded, 3 running, 4.2s, ETA 6.3s``."""
-    parts = [f"{view['completed']}/{view['total']} done: {tell_counts(view['counts'])}", duration(elapsed_s)]
-    parts += [f"{who} stopped" for who in view["stopped"]]
-    parts += [line.strip() for line in held_lines(view)]
-    if left is not None and view["ended_at"] is None:
-        parts.append(f"ETA {left}")
-    return ", ".join(parts)
-
-
-class _Look:
-    """Looks at the tasks, but not so often that it costs much."""
-
-    def __init__(self, load_tasks: LoadTasks | None) -> None:
-        self._load = load_tasks
-        self._next_at = 0.0
-        self._told: set[str] = set()
-        self.tasks: Sequence[Task] = ()
-
-    def refresh(self, *, now: bool = False) -> None:
-        """Read the tasks again if it is time for that, or `now`."""
-        began = time.monotonic()
-        if self._load is None or (began < self._next_at and not now):
-            return
-        self.tasks = self._load()
-        ended = time.monotonic()
-        self._next_at = ended + max(PLAIN_EVERY_S / 2, (ended - began) * LOOK_SHARE)
-
-    def estimate(self, view: Mapping[str, Any]) -> str | None:
-        """How much time is left."""
-        from sessionrun.cli.standing import OVERTAKEN, elapsed_of
-        from sessionrun.client.reading.eta import estimate_left, is_overtaken
-
-        elapsed = elapsed_of(self.tasks, time.time())
-        left_s = estimate_left(self.tasks, elapsed, view["max_parallel"])
-        if left_s is None:
-            return None
-        return duration(left_s) + (OVERTAKEN if is_overtaken(self.tasks, elapsed) else "")
-
-    def take_failures(self) -> list[str]:
-        """A line for each task that failed since the last call."""
-        bad = [task for task in self.tasks if task["word"] in (*BAD, "bounced")]
-        new = [task for task in bad if task["id"] not in self._told]
-        self._told |= {task["id"] for task in new}
-        return [f"{name_task(task)}: {task_word(task)}" for task in new]
-
-    def find_running(self) -> list[Task]:
-        """The tasks that run."""
-        return [task for task in self.tasks if task["status"] == "running"]
-
-
-def name_task(task: Task) -> str:
-    """A task for people: its number and its title."""
-    return f"{task['num']} {escape_line(task['title'])}"
+    return LiveProgress(stream, session) if is_live else PlainProgress()
 
 
 class PlainProgress:
-    """A line on standard error when something changed, at most one a second."""
+    """A line on standard error when something changed, at most one in `PLAIN_EVERY_S`."""
 
-    def __init__(self, look: _Look) -> None:
-        self._look = look
-        self._began = time.monotonic()
+    def __init__(self) -> None:
         self._shown: tuple[Any, ...] = ()
-        self._shown_at = 0.0
+        self._shown_at = -PLAIN_EVERY_S
 
-    def show(self, view: dict[str, Any]) -> None:
+    def show(self, view: View) -> None:
         """See `Progress.show`."""
-        counts = (view["counts"], len(view["stopped"]), view["state"])
-        now = time.monotonic()
-        ended = view["ended_at"] is not None
-        if counts == self._shown or (now - self._shown_at < PLAIN_EVERY_S and not ended):
+        counts, now = (view["counts"], view["stopped"], view["state"]), time.monotonic()
+        if counts == self._shown or view["ended_at"] or now - self._shown_at < PLAIN_EVERY_S:
             return
         self._shown, self._shown_at = counts, now
-        if not ended:
-            self._look.refresh()
-        hint(describe(view, now - self._began, self._look.estimate(view)) + self._runs(view))
+        stopped = [f"{process} stopped" for process in view["stopped"]]
+        first, *more = how_far_lines(view, time.time(), waits=True)
+        hint("\n".join(["; ".join([first, tell_span(took_s(view, time.time())), *stopped]), *more]))
 
     def close(self) -> None:
         """See `Progress.close`."""
-
-    def _runs(self, view: Mapping[str, Any]) -> str:
-        """The names of the first tasks that run, as the end of a line."""
-        running = [] if view["ended_at"] is not None else self._look.find_running()
-        names = [clip(name_task(task), PLAIN_NAME_WIDTH) for task in running[:PLAIN_NAMES]]
-        more = [f"{len(running) - PLAIN_NAMES} more"] if len(running) > PLAIN_NAMES else []
-        return f": {', '.join([*names, *more])}" if names else ""
 
 
 class LiveProgress:
-    """A bar, the counters and what runs, redrawn in place (rich); failures, and at the end the counters, stay."""
+    """The head with a bar and what runs, redrawn in place (rich); above it stay the tasks that failed."""
 
-    def __init__(self, stream: IO[str], look: _Look) -> None:
+    def __init__(self, stream: IO[str], session: SessionDir) -> None:
         from rich.console import Console
-        from rich.progress import Progress as RichProgress
-        from rich.progress import TextColumn
+        from rich.live import Live
 
-        self._began = time.monotonic()
-        self._look = look
-        self._stream = stream
-        self._view: dict[str, Any] | None = None
-        console = Console(file=stream, highlight=False)
-        self._rich = RichProgress(TextColumn("{task.description}", markup=False), console=console, transient=True)
-        self._line = self._rich.add_task("starting", total=None)
-        self._rich.start()
+        self._stream, self._session = stream, session
+        self._told: set[str] = set()
+        self._tasks: Sequence[View] = ()
+        self._look_at = 0.0
+        self._console = Console(file=stream, highlight=False, soft_wrap=True)
+        self._live = Live(console=self._console, transient=True, auto_refresh=False)
+        self._live.start()
 
-    def show(self, view: dict[str, Any]) -> None:
+    def show(self, view: View) -> None:
         """See `Progress.show`."""
-        self._view = view
-        self._look.refresh(now=view["ended_at"] is not None)
-        self._tell_failures()
-        width = terminal_width(self._stream) - 1
-        words = describe(view, time.monotonic() - self._began, self._look.estimate(view))
-        lines = [clip(f"{draw_bar(view, width, self._stream)}{words}", width)]
-        names = ", ".join(map(name_task, self._look.find_running()))
-        lines += [clip(f"  {names}", width)] if names else []
-        self._rich.update(self._line, description="\n".join(lines))
+        from rich.text import Text
+
+        self._look(now=view["ended_at"] is not None)
+        whole = {**view, "tasks": self._tasks}
+        for line in self._tell_failures(whole):
+            self._console.print(Text.from_ansi(line))
+        self._live.update(Text.from_ansi("\n".join(self._draw(whole)), no_wrap=True), refresh=True)
 
     def close(self) -> None:
         """See `Progress.close`."""
-        self._rich.stop()
-        if self._view is not None:
-            words = describe(self._view, time.monotonic() - self._began)
-            good = self._view["result"] == "succeeded"
-            running = self._view["ended_at"] is None
-            color = None if running else "green" if good else "red"
-            mark = sign("open" if running else "done" if good else "failed", self._stream)
-            click.echo(click.style(f"{mark} {words}", fg=color), file=self._stream)
+        self._live.stop()
 
-    def _tell_failures(self) -> None:
-        for line in self._look.take_failures():
-            text = clip(f"{sign('failed', self._stream)} {escape(line)}", terminal_width(self._stream) - 1)
-            self._rich.console.print(text, markup=False, style="red")
+    def _look(self, *, now: bool) -> None:
+        """Read the tasks again if it is time for that, or `now`."""
+        began = time.monotonic()
+        if began >= self._look_at or now:
+            self._tasks = load_view(self._session)["tasks"]
+            took = time.monotonic() - began
+            self._look_at = began + took + max(LOOK_EVERY_S, took * LOOK_SHARE)
+
+    def _draw(self, view: View) -> list[str]:
+        now, width = time.time(), terminal_width(self._stream) - 1
+        first, *more = head_lines(view, now, left=tell_left(view, now))
+        running = [task for task in view["tasks"] if task["status"] == "running"]
+        rows = row_lines(running[:MOST_ROWS], now, width, self._stream)
+        rest = [f"{INDENT}and {len(running) - MOST_ROWS} more run"] if len(running) > MOST_ROWS else []
+        bar = draw_bar(view, width, self._stream)
+        return [clip(first, width), bar, *(clip(line, width) for line in more), *rows, *rest]
+
+    def _tell_failures(self, view: View) -> list[str]:
+        """Each task that failed or was bounced since the last call: why, and the line that tells most of it."""
+        new = [
+            task for task in view["tasks"] if task["word"] in (*BAD, "bounced") and task["id"] not in self._told
+        ]
+        self._told |= {task["id"] for task in new}
+        lines, width = [], terminal_width(self._stream) - 1
+        for task in new:
+            telling = tell(self._session, task)
+            lines.append(ended_line(task, name_tasks(view), time.time(), self._stream))
+            lines += [
+                clip(INDENT + escape_line(line), width) for line in (telling["lines"][-1:] if telling else [])
+            ]
+        return lines
 
 
-def draw_bar(view: dict[str, Any], width: int, stream: IO[str]) -> str:
-    """A bar for what is done; nothing on a narrow terminal."""
-    if width < 60 or not view["total"]:
-        return ""
-    full = 20 * int(view["completed"]) // int(view["total"])
-    plain = sign("done", stream).isascii()
-    done, left = ("#", "-") if plain else ("\u2501", "\u2504")
-    return f"[{done * full}{left * (20 - full)}] "
+def draw_bar(view: Mapping[str, Any], width: int, stream: IO[str]) -> str:
+    """A bar for all tasks, each part as long as there are such tasks: good, bad, held back, running, waiting."""
+    fancy = not sign("succeeded", stream).isascii()
+    parts = [
+        ("succeeded", "\u2588" if fancy else "#", ("succeeded", "landed")),
+        ("failed", "\u2593" if fancy else "x", BAD),
+        ("held", "\u2592" if fancy else "~", ("bounced", "changed_nothing", "held", "skipped", "cancelled")),
+        ("running", "\u2591" if fancy else ">", ("running",)),
+        ("waiting", "\u00b7" if fancy else ".", ("waiting",)),
+    ]
+    total, done, bar = view["total"] or 1, 0, ""
+    for word, letter, words in parts:
+        begin = done * width // total
+        done += sum(view["counts"][each] for each in words)
+        bar += paint(letter * (done * width // total - begin), word, stream)
+    return bar

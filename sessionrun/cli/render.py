@@ -5,7 +5,6 @@ from __future__ import annotations
 import os
 import re
 import sys
-import unicodedata
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from datetime import datetime
@@ -15,6 +14,9 @@ from typing import IO, Any, Final
 import click
 
 from sessionrun.cli.argv import BY_FLAG
+from sessionrun.model.wording import clip as clip
+from sessionrun.model.wording import columns as columns
+from sessionrun.model.wording import tell_session, tell_span
 from sessionrun.model.words import BAD, HELD, OUTPUT_VERSION
 
 _UNSAFE: Final = re.compile(
@@ -28,13 +30,25 @@ _SIGNS: Final[Mapping[str, tuple[str, str]]] = {
     "folder": ("\U0001f4c2", "*"),
     "done": ("\u2705", "[ok]"),
     "open": ("\u23f3", "[..]"),
-    "failed": ("\u274c", "[!!]"),
-    "skipped": ("\u2796", "[--]"),
-    "cancelled": ("\U0001f6ab", "[xx]"),
-    "held": ("\u270b", "[||]"),
-    "bounced": ("\u21a9\ufe0f", "[<-]"),
-    "changed_nothing": ("\u2205", "[00]"),
+    "wrong": ("\u274c", "[!!]"),
+    **dict.fromkeys(("succeeded", "landed"), ("\u2713", "ok")),
+    **dict.fromkeys(BAD, ("\u2717", "XX")),
+    **dict.fromkeys(("skipped", "cancelled"), ("\u2013", "--")),
+    "bounced": ("\u21a9", "<-"),
+    "changed_nothing": ("\u2205", "00"),
+    "held": ("\u2016", "||"),
+    "running": ("\u25b6", ">>"),
+    "waiting": ("\u00b7", ".."),
 }
+"""The signs of words; before them those of the blocks of `run` and ``--status``, as programs know them."""
+
+_COLOURS: Final[Mapping[str, str]] = {
+    **dict.fromkeys(("succeeded", "landed"), "green"),
+    **dict.fromkeys(BAD, "red"),
+    **dict.fromkeys(("bounced", "changed_nothing", "held"), "yellow"),
+    "running": "cyan",
+}
+"""Of words; the others are dim."""
 
 WAITING: Final = "[Task still running...]"
 DOUBLE_LINE: Final = "=" * 50
@@ -54,13 +68,9 @@ def escape(text: str) -> str:
     return _UNSAFE.sub(_visible, text)
 
 
-NAME_WIDTH: Final = 30
-
-
 def session_head(view: Mapping[str, Any]) -> str:
-    """How a line about a session begins: its id, and its name if it has one."""
-    name = view.get("name")
-    return f"Session: {view['session_id']}" + (f" ({clip(escape_line(name), NAME_WIDTH)})" if name else "")
+    """How a line about a session begins: its name, and the first digits of its id."""
+    return escape_line(tell_session(view))
 
 
 def escape_line(text: str) -> str:
@@ -92,6 +102,20 @@ def _choose_sign(name: str, encoding: str) -> str:
     except (UnicodeEncodeError, LookupError):
         return plain
     return fancy
+
+
+def paint(text: str, word: str, stream: IO[str] | None = None) -> str:
+    """A text in the colour of a word, on a terminal that shows colours."""
+    stream = stream or sys.stdout
+    if not stream.isatty() or _says_dumb() or os.environ.get("NO_COLOR"):
+        return text
+    colour = _COLOURS.get(word)
+    return click.style(text, fg=colour, dim=None if colour else True)
+
+
+def mark(word: str, text: str, stream: IO[str] | None = None) -> str:
+    """A text behind the sign of a word, in its colour: ``\u2717 7 failed``."""
+    return paint(f"{sign(word, stream)} {text}", word, stream)
 
 
 def terminal_width(stream: IO[str] | None = None) -> int:
@@ -174,16 +198,9 @@ def held_lines(view: Mapping[str, Any]) -> list[str]:
     return [f"  {until}: sessionrun release {view['session_id'][:8]}"]
 
 
-_SIGN_OF: Final[Mapping[str, str]] = {
-    **dict.fromkeys(("succeeded", "landed"), "done"),
-    **dict.fromkeys(("running", "waiting"), "open"),
-    **dict.fromkeys(BAD, "failed"),
-}
-
-
 def task_sign(task: Mapping[str, Any]) -> str:
     """The sign in front of a task."""
-    return sign(_SIGN_OF.get(task["word"], task["word"]))
+    return sign(task["word"])
 
 
 _SEED_WORDS: Final = {"succeeded": "completed", "waiting": "pending"}
@@ -235,15 +252,18 @@ def proof_lines(task: Mapping[str, Any], indent: str, *, notes: bool = False) ->
 
 def reason_lines(task: Mapping[str, Any], indent: str) -> list[str]:
     """Why a task ended as it did, as lines of their own; none when there is nothing to say."""
-    reason = task["reason"] if task["status"] == "completed" else None
-    if not reason:
-        return []
-    line = indent + escape_line(reason)
-    if len(line) <= WIDTH:
-        return [line]
+    return wrap_line(task["reason"] or "", indent) if task["status"] == "completed" else []
+
+
+def wrap_line(text: str, indent: str, width: int = WIDTH) -> list[str]:
+    """Foreign text as lines of so many columns; none of an empty text.  Paths and commands are not cut."""
+    line = escape_line(text)
+    if columns(indent + line) <= width:
+        return [indent + line] if line else []
     import textwrap
 
-    return textwrap.wrap(escape_line(reason), WIDTH, initial_indent=indent, subsequent_indent=indent)
+    whole = {"break_long_words": False, "break_on_hyphens": False}
+    return textwrap.wrap(line, width, initial_indent=indent, subsequent_indent=indent, **whole)  # type: ignore[arg-type]
 
 
 def left_lines(task: Mapping[str, Any], indent: str) -> list[str]:
@@ -304,22 +324,14 @@ def short_time(at: str | None) -> str:
 
 
 def duration(seconds: float | None) -> str:
-    """Seconds for people: ``4.2s``, ``3m12s``, ``2h05m``."""
-    if seconds is None:
-        return "-"
-    if seconds < 59.95:
-        return f"{seconds:.1f}s"
-    whole = round(seconds)
-    return f"{whole // 60}m{whole % 60:02}s" if whole < 3600 else f"{whole // 3600}h{whole % 3600 // 60:02}m"
+    """Seconds for people; a dash where they are not known."""
+    return "-" if seconds is None else tell_span(seconds)
 
 
-def clip(text: str, width: int) -> str:
-    """The beginning of a line that fits `width` columns, with dots where it was cut."""
-    if columns(text) <= width:
-        return text
-    while text and columns(text) > width - 3:
-        text = text[:-1]
-    return text + "..."
+def pad(text: str, width: int, *, middle: bool = False) -> str:
+    """A cell of a table: cut, or filled with blanks."""
+    cut = clip(text, width, middle=middle)
+    return cut + " " * (width - columns(cut))
 
 
 def warn(message: str) -> None:
@@ -372,13 +384,6 @@ def print_table(
 
 def _local(at: str) -> datetime:
     return datetime.fromisoformat(at.replace("Z", "+00:00")).astimezone()
-
-
-def columns(text: str) -> int:
-    """How many columns a terminal needs; wide East Asian characters take two."""
-    if text.isascii():
-        return len(text)
-    return sum(2 if unicodedata.east_asian_width(char) in "WF" else 1 for char in text)
 
 
 def _visible(match: re.Match[str]) -> str:

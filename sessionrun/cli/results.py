@@ -161,7 +161,7 @@ def print_results(
 
         print_usage(tasks)
     if in_git:
-        for line in next_lines(session, view, tasks):
+        for line in next_lines(session, view, tasks, verb="results"):
             click.echo(line)
 
 
@@ -169,10 +169,6 @@ def _about_lines(task: dict[str, Any], places: Mapping[str, str] | None) -> list
     """What is to be known of a task besides its answer; `places` says where work is, None in no repository."""
     word = "" if task["word"] in ("succeeded", "landed", "running", "waiting") else f" {task_word(task)}"
     lines = [f"\nTask {task['num']} (ID: {escape(task['id'])}):{word}"]
-    if sys.stdout.isatty():
-        from sessionrun.cli.standing import task_details
-
-        lines.append("  ".join(task_details(task)))
     lines += [*reason_lines(task, ""), *check_lines(task), *proof_lines(task, ""), *landing_lines(task, "")]
     if places is None:
         lines += left_lines(task, "")

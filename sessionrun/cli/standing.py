@@ -1,70 +1,128 @@
-"""What a person at a terminal sees of a session's tasks: names, durations, and how long it still needs."""
+"""How a session stands, on a screen or a pipe: its head, and its tasks as rows or, of many, by reason."""
 
 from __future__ import annotations
 
-import time
 from collections import Counter
-from collections.abc import Callable, Mapping, Sequence
-from typing import Any, Final
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from itertools import groupby, islice
+from pathlib import Path
+from typing import IO, Any, Final, NamedTuple
 
-from sessionrun.cli.render import clip, columns, duration, escape_line, task_word
-from sessionrun.client.reading.eta import estimate_left, is_overtaken
-from sessionrun.client.reading.terse import needs_look
+from sessionrun.cli.contact import contact_lines
+from sessionrun.cli.feeding import feed_lines
+from sessionrun.cli.options import place_lines
+from sessionrun.cli.render import (
+    clip,
+    columns,
+    escape,
+    escape_line,
+    left_lines,
+    mark,
+    pad,
+    proof_lines,
+    wrap_line,
+)
+from sessionrun.client.lookup import name_for_command
+from sessionrun.client.reading.view import describe_shortage
+from sessionrun.model.cluster import is_node_id
 from sessionrun.model.times import parse_time
-from sessionrun.model.words import tell_counts
+from sessionrun.model.wording import (
+    REASON_WIDTH,
+    Group,
+    fit_counts,
+    group_tasks,
+    list_ids,
+    name_session,
+    name_tasks,
+    short_id,
+    tell_head,
+    tell_reason,
+    tell_span,
+    tell_until,
+    tell_word,
+)
+from sessionrun.model.words import HELD, tell_counts
 
-SHOWN_TASKS: Final = 20
-"""With more tasks than this, only those that need attention are shown, unless all are asked for."""
+MOST_ROWS: Final = 20
+"""With more tasks than this there are no rows, only groups of what is not fine, unless all are asked for."""
 
-TITLE_ROOM: Final = 24
-"""Columns that a title needs to be told apart from others; with less room it gets a line of its own."""
+WIDE: Final = 120
+"""From so many columns on rows name the agents, if tasks have different ones."""
 
-OVERTAKEN: Final = " (a guess: a task runs longer than any before it)"
+MOST_ALIKE: Final = 5
+"""More rows than this with one reason, one behind the other, are one group."""
 
-Task = dict[str, Any]
+INDENT: Final = " " * 4
+IDS_WIDTH: Final = 76
+MOST_FAR: Final = 200
+
+Task = Mapping[str, Any]
+View = Mapping[str, Any]
 Past = Mapping[Any, Any]
 """What tasks took, as `forecast.load_past` has it."""
 
 
-def head_line(
-    view: Mapping[str, Any],
-    tasks: Sequence[Task],
-    now: float | None = None,
-    load_past: Callable[[], Past] | None = None,
-) -> str:
-    """``50 tasks: 45 succeeded, 2 failed, 3 running, 00:04:10, ~00:01:30 left``.
+# --- the session ---
 
-    As long as no task has ended, what is left comes from other sessions, which `load_past` reads.
+
+def head_lines(view: View, now: float, *, left: str = "") -> list[str]:
+    """The first lines of all screens: where it stands and what came out; then only what there is to say.
+
+    `left` says how much time is left, as `tell_left` does.
     """
-    now = time.time() if now is None else now
-    tasks_word = "task" if view["total"] == 1 else "tasks"
-    parts = [f"{view['total']} {tasks_word}: {tell_counts(view['counts'])}" if view["total"] else "no task"]
-    end = view["ended_at"]
-    if view["started_at"]:
-        parts.append(clock((parse_time(end) if end else now) - parse_time(view["started_at"])))
-    if not end:
-        elapsed = elapsed_of(tasks, now)
-        left = estimate_left(tasks, elapsed, view["max_parallel"])
-        if left is not None:
-            parts.append(f"~{clock(left)} left{OVERTAKEN if is_overtaken(tasks, elapsed) else ''}")
-        elif load_past is not None and view["started_at"]:
-            parts += _foresee(tasks, elapsed, view["max_parallel"], load_past())
-    return ", ".join(parts)
+    counts = tell_counts(view["counts"])
+    shortage = describe_shortage(dict(view))
+    parent = view.get("parent")
+    return [
+        escape_line(tell_head(view, now)),
+        *([counts + (f", {left}" if left else "")] if counts else []),
+        *place_lines(view),
+        *([escape_line(f"Parent: session {parent['session_id']}, task {parent['task']}")] if parent else []),
+        *contact_lines(view),
+        *([escape_line(f"Disk full: {shortage}: nothing new starts until there is room")] if shortage else []),
+        *(escape_line(f"Warning: {problem}") for problem in view.get("view_problems") or ()),
+        *feed_lines(view),
+        *_money_lines(view),
+    ]
 
 
-def _foresee(tasks: Sequence[Task], elapsed: Mapping[str, float], slots: int | None, past: Past) -> list[str]:
+def _money_lines(view: View) -> Iterator[str]:
+    if view.get("budget"):
+        from sessionrun.cli.money import describe_budget
+
+        yield f"Budget: {describe_budget(view['budget'])}"
+    if view.get("usage"):
+        from sessionrun.cli.money import describe_usage, read_usage
+
+        yield f"Usage: {describe_usage(read_usage(view['usage']))}"
+
+
+def tell_left(view: View, now: float, load_past: Callable[[View], Past] | None = None) -> str:
+    """How much time is left, by the tasks that have ended or else by other sessions; empty: not known."""
+    from sessionrun.client.reading.eta import estimate_left, is_overtaken
+
+    tasks = view["tasks"]
+    if view["ended_at"] or not view["started_at"] or view["counts"]["held"]:  # nobody knows when a hold ends
+        return ""
+    elapsed = elapsed_of(tasks, now)
+    left = estimate_left(tasks, elapsed, view["max_parallel"])
+    if left is not None:
+        guess = " (a guess: a task runs longer than any before it)" if is_overtaken(tasks, elapsed) else ""
+        return f"about {tell_span(left)} left{guess}"
     from sessionrun.client.planning.forecast import foresee_left
 
-    left = foresee_left(tasks, elapsed, slots, past)
-    if left is not None and left.high == 0:
-        return ["longer than tasks like these took"]
-    return [] if left is None else [f"~{clock(left.middle)} left ({clock(left.low)} to {clock(left.high)})"]
+    foreseen = foresee_left(tasks, elapsed, view["max_parallel"], (load_past or _load_past)(view))
+    if foreseen is None:
+        return ""
+    if foreseen.high == 0:
+        return "longer than tasks like these took"
+    return f"about {tell_span(foreseen.middle)} left ({tell_span(foreseen.low)} to {tell_span(foreseen.high)})"
 
 
-def clock(seconds: float) -> str:
-    """Seconds as ``00:04:10``."""
-    whole = max(0, round(seconds))
-    return f"{whole // 3600:02}:{whole % 3600 // 60:02}:{whole % 60:02}"
+def _load_past(view: View) -> Past:
+    from sessionrun.client.planning import forecast
+
+    return forecast.load_past(view["dialect"], Path(view["results_dir"]).parent)
 
 
 def elapsed_of(tasks: Sequence[Task], now: float) -> dict[str, float]:
@@ -73,32 +131,168 @@ def elapsed_of(tasks: Sequence[Task], now: float) -> dict[str, float]:
     return {task["id"]: max(0.0, now - parse_time(task["started_at"])) for task in running}
 
 
-def task_details(task: Task) -> list[str]:
-    """A task's title, how long it took or has run, and its agent and model."""
-    seconds = task["duration_s"]
-    if task["status"] == "running" and task["started_at"]:
-        seconds = time.time() - parse_time(task["started_at"])
-    who = "/".join(filter(None, (task["agent"], task["model"])))
-    return [escape_line(task["title"]), *([] if seconds is None else [duration(seconds)]), *([who] if who else [])]
+def how_far_lines(view: View, now: float, tasks: Sequence[Task] | None = None, *, waits: bool) -> list[str]:
+    """How far the tasks are, or all of the session, in at most `MOST_FAR` bytes.
+
+    If more is waited for, also what holds it: of a whole session only if nothing else is left.
+    """
+    lines, counts, ended, total = [], view["counts"], view["completed"], view["total"]
+    untils = [view["held_until"]] if view["state"] == HELD else []
+    if tasks is not None:
+        open_tasks = [task for task in tasks if task["status"] != "completed"]
+        counts, ended, total = Counter(task["word"] for task in tasks), len(tasks) - len(open_tasks), len(tasks)
+        untils = [task["held_until"] for task in open_tasks if task["word"] == HELD]
+    if waits and untils:
+        lines = [f"{INDENT}nothing held starts before: sessionrun release {name_for_command(view)}"]
+        lines = [f"{INDENT}held {tell_until(min(untils), now)}"] if all(untils) else lines
+    begin = escape_line(f"{name_session(view)}: {ended} of {total} ended")
+    room = MOST_FAR - sum(len(line.encode("utf-8", "backslashreplace")) + 1 for line in (begin, *lines)) - 2
+    return [f"{begin}: {fit_counts(counts, room)}" if total else begin, *lines]
 
 
-def add_details(line: str, task: Task, width: int, indent: str) -> list[str]:
-    """A task's line and its details: behind it if there is room, else below; only the title is cut."""
-    title, *others = task_details(task)
-    rest = "".join(f"  {word}" for word in others)
-    room = width - columns(line) - 2 - len(rest)
-    if room >= min(TITLE_ROOM, columns(title)):
-        return [f"{line}  {clip(title, room)}{rest}"]
-    return [line, indent + clip(title, max(4, width - len(indent) - len(rest))) + rest]
+def ended_line(task: Task, tasks: Mapping[str, Task], now: float, stream: IO[str] | None = None) -> str:
+    """How a task ended, and why, in a line."""
+    reason = escape_line(tell_reason(task, tasks, now))
+    shown = mark(task["word"], f"{escape_line(task['id'])} {tell_word(task['word'])}", stream)
+    return f"{shown}: {reason}" if reason else shown
 
 
-def choose_shown(tasks: Sequence[Task]) -> tuple[list[Task], str | None]:
-    """The tasks that need attention, and the rest as a line; all of them where there are few."""
-    if len(tasks) <= SHOWN_TASKS:
-        return list(tasks), None
-    shown = [task for task in tasks if needs_look(task)]
-    rest = Counter(task_word(task) for task in tasks if not needs_look(task))
-    if not rest:
-        return shown, None
-    counts = ", ".join(f"{count} {word}" for word, count in rest.most_common())
-    return shown, f"  and {counts} (--tasks shows all)"
+def screen_lines(
+    view: View, tasks: Sequence[Task], now: float, width: int, *, left: str = "", every: bool = False
+) -> list[str]:
+    """The head of a session and some of its tasks."""
+    return [*head_lines(view, now, left=left), *task_lines(view, tasks, now, width, every=every)]
+
+
+# --- tasks ---
+
+
+def task_lines(view: View, tasks: Sequence[Task], now: float, width: int, *, every: bool) -> list[str]:
+    """The tasks: as rows, or by reason if there are many and not `every` one is asked for."""
+    by_id = name_tasks(view)
+    if len(tasks) > MOST_ROWS and not every:
+        shown = [task for task in tasks if task["word"] not in ("succeeded", "landed", "waiting")]
+        return [line for group in group_tasks(shown, by_id, now) for line in group_lines(group, width)]
+    rows = iter(row_lines(tasks, now, width))
+    lines = []
+    for (word, reason), alike in groupby(tasks, key=lambda task: (task["word"], tell_reason(task, by_id, now))):
+        members = list(alike)
+        own = list(islice(rows, len(members)))
+        if reason and len(members) > MOST_ALIKE and not every:
+            lines += group_lines(Group(word, reason, members), width)
+            continue
+        for row, task in zip(own, members, strict=True):
+            lines += [row, *wrap_line(reason, INDENT, width), *remark_lines(task, INDENT)]
+    return lines
+
+
+def row_lines(tasks: Sequence[Task], now: float, width: int, stream: IO[str] | None = None) -> list[str]:
+    """A row for each task, in common columns."""
+    table = _Table.of(tasks, now, width)
+    return [table.row(task, now, stream) for task in tasks]
+
+
+def group_lines(group: Group, width: int) -> list[str]:
+    """Tasks with one reason: how many, why, and their ids."""
+    count, reason = f"{len(group.tasks)} {tell_word(group.word)}", clip(group.reason, REASON_WIDTH)
+    first, *more = wrap_line(f"{count}: {reason}" if reason else count, "", width - 3)
+    ids = INDENT + escape(list_ids(group.tasks, min(IDS_WIDTH, width - len(INDENT))))
+    return [mark(group.word, count) + first[len(count) :], *(INDENT + line for line in more), ids]
+
+
+def remark_lines(task: Task, indent: str) -> list[str]:
+    """What is to be known of a task besides its reason: node, proof, and work that is not on its branch."""
+    node = [indent + escape_line(f"on node {task['node']}")] if task.get("node") and _runs(task) else []
+    return [*node, *proof_lines(task, indent), *whereabouts_lines(task, indent)]
+
+
+def whereabouts_lines(task: Mapping[str, Any], indent: str) -> list[str]:
+    """Where a task's work is, if that is not its branch alone, and why."""
+    lines = [*left_lines(task, indent), *kept_lines(task, indent)]
+    if task.get("worktree") and task["status"] == "completed":
+        where = f" on node {task['node']}" if is_node_id(task.get("node")) else ""
+        lines.append(indent + escape_line(f"worktree{where}: {task['worktree']}"))
+    if task.get("rescue_branch"):
+        lines.append(indent + escape_line(f"its work is on: {task['rescue_branch']}"))
+    return lines
+
+
+def kept_lines(task: Task, indent: str) -> list[str]:
+    """Why a task's worktree was not removed, or what became of its work."""
+    why, remark = task.get("worktree_kept"), task.get("worktree_remark")
+    lines = [f"worktree kept: {why}"] if why else []
+    return [
+        wrapped for line in (*lines, *([str(remark)] if remark else [])) for wrapped in wrap_line(line, indent)
+    ]
+
+
+def tell_changes(task: Task) -> str:
+    """What a task with a worktree changed: ``2 files +3 -0``; empty where that is not known."""
+    stat = task.get("diff_stat")
+    if stat is None:
+        return ""
+    files = f"{stat['files']} file{'s' if stat['files'] != 1 else ''}"
+    return f"{files} +{stat['insertions']} -{stat['deletions']}" if stat["files"] else "no change"
+
+
+def _runs(task: Task) -> bool:
+    return bool(task["status"] == "running")
+
+
+def _tell_last(task: Task) -> str:
+    """The last cell of a row: what changed or, of a task that runs, what it does if that is not its work."""
+    if not _runs(task):
+        return tell_changes(task)
+    phase = task["phase"]
+    return "" if phase in ("running", None) else "saving its work" if phase == "releasing" else str(phase)
+
+
+def _tell_took(task: Task, now: float) -> str:
+    if _runs(task) and task["started_at"]:
+        return tell_span(max(0.0, now - parse_time(task["started_at"])))
+    return "" if task["duration_s"] is None else tell_span(task["duration_s"])
+
+
+def _tell_agent(task: Task) -> str:
+    return escape_line("/".join(filter(None, (task["agent"], task["model"]))))
+
+
+class _Table(NamedTuple):
+    """The widths of the columns of rows."""
+
+    word: int
+    id: int
+    title: int
+    took: int
+    last: int
+    agent: int
+
+    @classmethod
+    def of(cls, tasks: Sequence[Task], now: float, width: int) -> _Table:
+        """What these tasks need and a terminal of this width has; the title gets what is left."""
+
+        def widest(cells: Iterator[str]) -> int:
+            return max(map(columns, cells), default=0)
+
+        word, took = (
+            widest(tell_word(task["word"]) for task in tasks),
+            widest(_tell_took(task, now) for task in tasks),
+        )
+        ids = min(widest(short_id(task) for task in tasks), max(20, width // 4))
+        agents = {_tell_agent(task) for task in tasks} if width >= WIDE else set()
+        agent, last = widest(iter(agents)) if len(agents) > 1 else 0, widest(map(_tell_last, tasks))
+        room = width - 3 - sum(each + 2 for each in (word, ids, took, last, agent) if each)
+        title = widest(escape_line(task["title"]) for task in tasks)
+        return cls(word, ids, max(4, min(title, room)), took, last, agent)
+
+    def row(self, task: Task, now: float, stream: IO[str] | None) -> str:
+        """A task in a line."""
+        cells = [
+            pad(short_id(task), self.id, middle=True),
+            pad(escape_line(task["title"]), self.title, middle=True),
+        ]
+        cells += [_tell_took(task, now).rjust(self.took)] if self.took else []
+        cells += [pad(_tell_agent(task), self.agent)] if self.agent else []
+        cells += [_tell_last(task).rjust(self.last)] if self.last else []
+        word = mark(task["word"], pad(tell_word(task["word"]), self.word), stream)
+        return f"{word}  {'  '.join(cells)}".rstrip()

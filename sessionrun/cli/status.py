@@ -3,49 +3,39 @@
 from __future__ import annotations
 
 import sys
-from collections.abc import Mapping
-from functools import partial
+import time
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any, Final
 
 import click
 
-from sessionrun.cli.contact import contact_lines
-from sessionrun.cli.feeding import feed_lines
-from sessionrun.cli.options import Count, Fields, json_option, place_lines, results_dir_option
+from sessionrun.cli.options import Count, Fields, json_option, results_dir_option
 from sessionrun.cli.render import (
-    WIDTH,
     escape,
-    escape_line,
     is_seed_block,
-    landing_lines,
-    left_lines,
     local_time,
     print_json,
     print_stored,
-    proof_lines,
-    reason_lines,
-    session_word,
-    task_sign,
-    task_word,
+    sign,
     terminal_width,
 )
 from sessionrun.cli.selecting import each_session, words_argument
 from sessionrun.client.lookup import choose_tasks
 from sessionrun.client.reading.comparison import AXES
-from sessionrun.client.reading.view import describe_shortage, load_view, read_view
-from sessionrun.model.cluster import is_node_id
+from sessionrun.client.reading.view import load_view, read_view
 from sessionrun.model.errors import InputError
-from sessionrun.model.words import tell_counts
+from sessionrun.model.words import BAD
 from sessionrun.store.session import SessionDir
 
-_INDENT: Final = " " * 5
+View = Mapping[str, Any]
 
 
 @click.command("status")
 @words_argument
 @click.option("--by", type=click.Choice(AXES), help="Compare the tasks of a matrix by model, task or agent.")
-@click.option("--tasks", "show_all", is_flag=True, help="Show all tasks on a terminal, also more than 20.")
+@click.option("--all", "show_all", is_flag=True, help="A row for each task, also of more than 20.")
+@click.option("--failed", is_flag=True, help="Only tasks that failed, with a row for each.")
 @click.option("--since", type=Count(), metavar="CURSOR", help="Only tasks that changed since this cursor.")
 @click.option("--brief", is_flag=True, help="Only counts and tasks that need attention; in JSON no nulls.")
 @click.option("--fields", type=Fields(), metavar="NAME,...", help="Only these keys of the session and its tasks.")
@@ -58,6 +48,7 @@ def command(
     *,
     by: str | None,
     show_all: bool,
+    failed: bool,
     since: int | None,
     brief: bool,
     fields: tuple[str, ...] | None,
@@ -73,7 +64,7 @@ def command(
         raise InputError("status: --by cannot be had with --since, --brief or --fields")
     if brief and fields:
         raise InputError("status: choose one of --brief and --fields")
-    as_it_is = as_json and not (tasks or by or brief or fields) and since is None
+    as_it_is = as_json and not (tasks or by or brief or fields or failed) and since is None
     unparsed = read_view(session) if as_it_is else None
     if unparsed is not None:
         print_stored(*unparsed)
@@ -81,16 +72,15 @@ def command(
     view, changed = (load_view(session), None) if since is None else _load_since(session, since)
     chosen = choose_tasks(view, tasks)
     chosen = [task for task in chosen if changed is None or task["id"] in changed]
-    if brief or fields:
-        from sessionrun.cli import terse
+    chosen = [task for task in chosen if task["word"] in BAD or not failed]
+    if fields:
+        from sessionrun.cli.terse import print_fields
 
-        if brief:
-            from sessionrun.client.reading.telling import BRIEF_BYTES, add_tellings
+        print_fields(view, chosen, fields, as_json=as_json)
+    elif brief:
+        from sessionrun.cli.terse import print_brief
 
-            chosen = add_tellings(session, chosen, BRIEF_BYTES)
-            terse.print_brief(view, chosen, lambda task: _task_lines(task, terminal_width()), as_json=as_json)
-        else:
-            terse.print_fields(view, chosen, fields or (), as_json=as_json)
+        print_brief(session, view, chosen, as_json=as_json)
     elif by is not None:
         from sessionrun.cli.comparison import print_comparison
 
@@ -98,12 +88,12 @@ def command(
     elif as_json:
         cursor = {} if since is None else {"cursor": view["seq"]}
         print_json({**view, **cursor, "tasks": chosen})
+    elif is_seed_block():
+        click.echo("\n".join(_seed_lines(view, chosen)))
     else:
-        width = terminal_width() if sys.stdout.isatty() else None
-        block = format_status(view, chosen, width=width, show_all=show_all or bool(tasks) or since is not None)
-        head, rest = block.split("\n", 1)
+        every = show_all or failed or bool(tasks) or since is not None
         cursor_line = [] if since is None else [f"Cursor: {view['seq']}"]
-        click.echo("\n".join([head, *place_lines(view), rest, *cursor_line]))
+        click.echo("\n".join([*status_lines(session, view, chosen, every=every), *cursor_line]))
 
 
 def _load_since(session: SessionDir, since: int) -> tuple[dict[str, Any], set[str]]:
@@ -114,110 +104,36 @@ def _load_since(session: SessionDir, since: int) -> tuple[dict[str, Any], set[st
     return view, {task["id"] for task in changed}
 
 
-def format_status(
-    view: dict[str, Any], tasks: list[dict[str, Any]], *, width: int | None = None, show_all: bool = True
-) -> str:
-    """The status block; with the `width` of a terminal also names, durations, an account and the end."""
-    # on a terminal the head line tells the counts
-    counts = (
-        "" if width is not None or is_seed_block() or not view["total"] else f": {tell_counts(view['counts'])}"
-    )
+def status_lines(session: SessionDir, view: View, tasks: Sequence[View], *, every: bool = False) -> list[str]:
+    """What `status` shows of tasks of a session: rows or, of many, groups; and what to do next."""
+    from sessionrun.cli.next_steps import next_lines
+    from sessionrun.cli.standing import screen_lines, tell_left
+
+    now = time.time()
+    left = tell_left(view, now) if sys.stdout.isatty() else ""
+    lines = screen_lines(view, tasks, now, terminal_width(), left=left, every=every)
+    return [*lines, *next_lines(session, view, tasks, verb="status")]
+
+
+_SEED_WORDS: Final = {"succeeded": "completed", "landed": "completed", "waiting": "pending"}
+_SEED_SIGNS: Final = {
+    **dict.fromkeys(("completed", "changed_nothing"), "done"),
+    **dict.fromkeys(("running", "pending", "held"), "open"),
+}
+
+
+def _seed_lines(view: View, tasks: Sequence[View]) -> list[str]:
+    """The block of ``--status``, for programs that read it: with the words and signs of an older tool."""
     lines = [
         f"Session: {view['session_id']}",
-        f"Status: {session_word(view)}",
+        f"Status: {view['status']}",
         f"Started: {local_time(view['started_at'])}",
-        f"Tasks: {view['completed']}/{view['total']}{counts}",
+        f"Tasks: {view['completed']}/{view['total']}",
         "",
         "Tasks:",
     ]
-    if view["usage"]:
-        from sessionrun.cli.money import describe_usage, read_usage
-
-        lines.insert(4, f"Usage: {describe_usage(read_usage(view['usage']))}")
-    if view["budget"]:
-        from sessionrun.cli.money import describe_budget
-
-        lines.insert(4, f"Budget: {describe_budget(view['budget'])}")
-    lines[3:3] = feed_lines(view)
-    rest = None
-    if width is not None:
-        from sessionrun.cli.standing import choose_shown, head_line
-        from sessionrun.client.planning.forecast import load_past
-
-        past = partial(load_past, view["dialect"], Path(view["results_dir"]).parent)
-        lines[2:2] = [head_line(view, view["tasks"], load_past=past)]
-        lines[4:4] = [f"Ended: {local_time(view['ended_at'])}"] if view["ended_at"] else []
-        lines[1:1] = [escape_line(f"Name: {view['name']}")] if view.get("name") else []
-        if not show_all:
-            tasks, rest = choose_shown(tasks)
-    parent = view.get("parent")
-    if parent:
-        lines.insert(1, escape_line(f"Parent: session {parent['session_id']}, task {parent['task']}"))
-    lines[2:2] = contact_lines(view)
-    shortage = describe_shortage(view)
-    if shortage is not None:
-        lines.insert(2, escape_line(f"Disk full: {shortage}: nothing new starts until there is room"))
-    for problem in view.get("view_problems") or ():
-        lines.insert(-2, escape_line(f"Warning: {problem}"))
     for task in tasks:
-        lines += _task_lines(task, width)
-    return "\n".join([*lines, *([rest] if rest else [])])
-
-
-def _task_lines(task: dict[str, Any], width: int | None) -> list[str]:
-    """A task: how it stands, and below that why, and where its work is."""
-    line = f"  {task_sign(task)} Task {task['num']} (ID: {escape(task['id'])}): {task_word(task)}"
-    lines = [line]
-    if width is not None:
-        from sessionrun.cli.standing import add_details
-
-        lines = add_details(line, task, width, _INDENT)
-    if task.get("node") and task["status"] == "running":
-        lines.append(_INDENT + escape_line(f"on node {task['node']}"))
-    lines += reason_lines(task, _INDENT) or _held_lines(task)
-    if task.get("earlier_agents"):
-        from sessionrun.cli.attempts import agent_lines
-
-        lines += agent_lines(task, _INDENT)
-    lines += proof_lines(task, _INDENT)
-    lines += landing_lines(task, _INDENT)
-    return lines + whereabouts_lines(task, _INDENT)
-
-
-def whereabouts_lines(task: Mapping[str, Any], indent: str) -> list[str]:
-    """Where a task's work is, if that is not its branch alone, and why."""
-    lines = [*left_lines(task, indent), *kept_lines(task, indent)]
-    if task.get("worktree") and task["status"] == "completed":
-        where = f" on node {task['node']}" if is_node_id(task.get("node")) else ""
-        lines.append(indent + escape_line(f"worktree{where}: {task['worktree']}"))
-    if task.get("rescue_branch"):
-        lines.append(indent + escape_line(f"its work is on: {task['rescue_branch']}"))
+        word = str(_SEED_WORDS.get(task["word"], task["word"]))
+        shown = f"Task {task['num']} (ID: {escape(task['id'])}): {word.replace('_', ' ')}"
+        lines.append(f"  {sign(_SEED_SIGNS.get(word, 'wrong'))} {shown}")
     return lines
-
-
-def kept_lines(task: Mapping[str, Any], indent: str) -> list[str]:
-    """Why a task's worktree was not removed, or what became of its work, as lines of their own."""
-    why, remark = task.get("worktree_kept"), task.get("worktree_remark")
-    lines = [f"worktree kept: {why}"] if why else []
-    lines += [str(remark)] if remark else []
-    return [wrapped for line in lines for wrapped in _wrap(line, indent)]
-
-
-def _held_lines(task: Mapping[str, Any]) -> list[str]:
-    """Why a task has to wait for a hold to end, or until a given time."""
-    waits = task["word"] == "held" or task["reason_class"] == "paced" or task["held_until"]
-    return _wrap(str(task["reason"]), _INDENT) if waits and task["reason"] else []
-
-
-def _wrap(text: str, indent: str) -> list[str]:
-    import textwrap
-
-    line = escape_line(text)
-    return textwrap.wrap(
-        line,
-        WIDTH,
-        initial_indent=indent,
-        subsequent_indent=indent,
-        break_long_words=False,
-        break_on_hyphens=False,
-    )

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import sys
+import time
 from contextlib import suppress
 from typing import Any
 
@@ -10,10 +11,12 @@ import click
 
 from sessionrun.cli.interrupts import EXIT_INTERRUPTED
 from sessionrun.cli.next_end import EXIT_HELD
-from sessionrun.cli.render import hint, telling, warn
+from sessionrun.cli.render import escape_line, hint, telling, warn
+from sessionrun.client.lookup import name_for_command
 from sessionrun.client.reading.view import load_summary_view, load_view
 from sessionrun.client.reading.waiting import View, has_ended, is_all_held, wait_until
 from sessionrun.model.errors import SessionrunError
+from sessionrun.model.wording import tell_result
 from sessionrun.store.session import SessionDir
 
 
@@ -43,7 +46,7 @@ def follow_run(session: SessionDir, *, as_json: bool, quiet: bool, leaves_held: 
 
         if not quiet:
             hint(f"session: {session.session_id}")
-        progress = None if quiet else make_progress(sys.stderr, lambda: load_view(session)["tasks"])
+        progress = None if quiet else make_progress(sys.stderr, session)
 
         def is_over(view: View) -> bool:
             return has_ended(view) or (leaves_held and is_all_held(view))
@@ -64,6 +67,8 @@ def follow_run(session: SessionDir, *, as_json: bool, quiet: bool, leaves_held: 
     view = load_view(session)
     with telling(f"`sessionrun results {session.session_id}` prints what it should have shown"):
         _print_end(session, view, as_json=as_json, quiet=quiet)
+    if not quiet:
+        _tell_verdict(view)
     if interrupted:
         return EXIT_INTERRUPTED
     if leaves_held and (not has_ended(view) or _is_only_held(view)):
@@ -98,6 +103,14 @@ def _print_end(session: SessionDir, view: View, *, as_json: bool, quiet: bool) -
             from sessionrun.client.reading.job_summary import word_summary
 
             click.echo(f"\n{word_summary(summary)}")
+
+
+def _tell_verdict(view: View) -> None:
+    """What came out, as the last of all: on standard error if a program reads the results."""
+    lines = [tell_result(view, time.time())]
+    lines += [f"why: sessionrun results {name_for_command(view)} --failed"] if view["failed"] else []
+    for line in map(escape_line, lines):
+        click.echo(line) if sys.stdout.isatty() else hint(line)
 
 
 def _is_only_held(view: View) -> bool:

@@ -1,39 +1,63 @@
-"""`status` for callers that pay for each byte: what changed, what is not fine, or some fields."""
+"""`status` for callers that pay for each byte: the counts and what needs a look, or some fields."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
-from typing import Any
+import time
+from collections.abc import Sequence
+from typing import Any, Final
 
 import click
 
-from sessionrun.cli.options import place_lines
-from sessionrun.cli.render import escape_line, print_json, print_table, session_head, session_word, telling_lines
-from sessionrun.cli.standing import head_line
-from sessionrun.client.reading.terse import choose_fields, is_fine, make_brief
-from sessionrun.client.reading.view import describe_shortage
+from sessionrun.cli.render import escape_line, print_json, print_table
+from sessionrun.cli.standing import IDS_WIDTH, INDENT, head_lines
+from sessionrun.client.reading.telling import BRIEF_BYTES, add_tellings
+from sessionrun.client.reading.terse import choose_fields, make_brief
+from sessionrun.model.wording import REASON_WIDTH, Group, clip, group_tasks, list_ids, name_tasks, needs_look
+from sessionrun.store.session import SessionDir
+
+MOST_BYTES: Final = 1600
+"""The brief form has no more, however many tasks there are and whatever their reasons say."""
+
+MOST_REASONS: Final = 8
+MOST_HEAD: Final = 6
+HEAD_BYTES: Final = 120
+"""Of each line about the session but the first two."""
 
 View = dict[str, Any]
 
 
-def print_brief(
-    view: View, tasks: Sequence[View], describe: Callable[[View], list[str]], *, as_json: bool
-) -> None:
-    """Print the counts, and the tasks that are not fine; `describe` gives the lines of a task."""
+def print_brief(session: SessionDir, view: View, tasks: Sequence[View], *, as_json: bool) -> None:
+    """Print the counts, and the tasks that need a look."""
     if as_json:
-        print_json(make_brief(view, tasks))
-        return
-    shortage = describe_shortage(view)
-    lines = [
-        f"{session_head(view)}: {session_word(view)}",
-        *place_lines(view),
-        head_line(view, view["tasks"]),
-        *([escape_line(f"Disk full: {shortage}: nothing new starts until there is room")] if shortage else []),
-        *(escape_line(f"Warning: {problem}") for problem in view.get("view_problems") or ()),
-    ]
-    for task in tasks:
-        lines += [] if is_fine(task) else [*describe(task), *telling_lines(task, "     ")]
-    click.echo("\n".join([*lines, cursor_line(view)]))
+        print_json(make_brief(view, add_tellings(session, tasks, BRIEF_BYTES)))
+    else:
+        click.echo("\n".join(brief_lines(view, tasks, time.time())))
+
+
+def brief_lines(view: View, tasks: Sequence[View], now: float) -> list[str]:
+    """At most `MOST_BYTES` bytes: the head, tasks that need a look by their reasons, and a cursor."""
+    first, *more = head_lines(view, now)
+    head = [first, *more[:1], *(_cut(line, HEAD_BYTES) for line in more[1:MOST_HEAD])]
+    groups = group_tasks(filter(needs_look, tasks), name_tasks(view), now)
+    for count in range(min(MOST_REASONS, len(groups)), -1, -1):
+        left = groups[count:]
+        rest = [f"and {len(left)} other reasons, {sum(len(group.tasks) for group in left)} tasks"] if left else []
+        shown = [line for group in groups[:count] for line in _brief_group(group)]
+        lines = [*head, *shown, *rest, f"Cursor: {view['seq']}"]
+        if sum(len(line.encode("utf-8", "backslashreplace")) + 1 for line in lines) <= MOST_BYTES:
+            break
+    return lines
+
+
+def _brief_group(group: Group) -> list[str]:
+    head = escape_line(group._replace(reason=clip(group.reason, REASON_WIDTH)).head)
+    return [head, INDENT + list_ids(group.tasks, IDS_WIDTH - len(INDENT))]
+
+
+def _cut(line: str, most: int) -> str:
+    """The beginning of a line in so many bytes."""
+    content = line.encode("utf-8", "backslashreplace")
+    return line if len(content) <= most else content[: most - 3].decode("utf-8", "ignore") + "..."
 
 
 def print_fields(view: View, tasks: Sequence[View], fields: Sequence[str], *, as_json: bool) -> None:
@@ -50,11 +74,6 @@ def print_fields(view: View, tasks: Sequence[View], fields: Sequence[str], *, as
         print_table(
             [key.upper() for key in columns], [[_tell(task.get(key)) for key in columns] for task in tasks]
         )
-
-
-def cursor_line(view: View) -> str:
-    """The last line of what a caller may ask to go on from."""
-    return f"Cursor: {view['seq']}"
 
 
 def _tell(value: object) -> str:

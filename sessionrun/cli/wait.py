@@ -3,17 +3,17 @@
 from __future__ import annotations
 
 import sys
-from collections import Counter
+import time
 from pathlib import Path
 
 import click
 
 from sessionrun.cli.next_end import EXIT_HELD, EXIT_TIMEOUT, choose_code, wait_for_one
-from sessionrun.cli.options import Duration, SinceOrCursor, find_place, json_option, results_dir_option
-from sessionrun.cli.render import held_lines, session_head
+from sessionrun.cli.options import Duration, SinceOrCursor, json_option, results_dir_option
 from sessionrun.cli.selecting import Done, act_on_each, label_option, make_wanted, state_option
+from sessionrun.cli.standing import how_far_lines
 from sessionrun.client.reading.selection import Chosen, choose_sessions
-from sessionrun.client.reading.view import load_summary_view, load_view
+from sessionrun.client.reading.view import load_summary_view
 from sessionrun.client.reading.waiting import (
     Deadline,
     Progress,
@@ -23,7 +23,6 @@ from sessionrun.client.reading.waiting import (
     wait_for_any,
 )
 from sessionrun.model.errors import InputError
-from sessionrun.model.words import tell_counts
 from sessionrun.store.session import SessionDir
 
 
@@ -106,17 +105,13 @@ def _make_progress(session: SessionDir) -> Progress | None:
         return None
     from sessionrun.cli.progress import make_progress
 
-    return make_progress(sys.stderr, lambda: load_view(session)["tasks"])
+    return make_progress(sys.stderr, session)
 
 
 def _describe(waited: Waited, chosen: Chosen) -> Done:
     view, tasks = waited.view, waited.tasks
-    done = sum(task["status"] == "completed" for task in tasks)
-    counts = f"{done}/{len(tasks)} completed, {tell_counts(Counter(task['word'] for task in tasks))}"
-    place = find_place(view)
-    where = f" (in {place})" if place else ""
     record = {**view, "tasks": tasks, "timed_out": not waited.in_time}
     ended = [task for task in tasks if task["outcome"]]
     code = choose_code(view, ended, in_time=waited.in_time, held=not waited.done, whole=not chosen.tasks)
-    held = held_lines(view) if code in (EXIT_HELD, EXIT_TIMEOUT) else []
-    return Done(record, "\n".join([f"{session_head(view)}: {counts}{where}", *held]), code)
+    lines = how_far_lines(view, time.time(), tasks, waits=code in (EXIT_HELD, EXIT_TIMEOUT))
+    return Done(record, "\n".join(lines), code)

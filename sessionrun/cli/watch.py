@@ -53,10 +53,10 @@ def command(session_id: str | None, everywhere: bool, results_dir: Path | None) 
         raise InputError("watch --all needs a terminal; `sessionrun list --all` prints the sessions")
     session = None if everywhere else open_session(results_dir, session_id or LAST)
     if session is not None and not is_terminal:
-        from sessionrun.cli.status import format_status
+        from sessionrun.cli.status import status_lines
 
         view = load_view(session)
-        click.echo(format_status(view, view["tasks"]))
+        click.echo("\n".join(status_lines(session, view, view["tasks"])))
         return
     from sessionrun.cli.screen import open_screen
 

@@ -3,15 +3,18 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Sequence
+import re
+from collections.abc import Mapping, Sequence
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
 from sessionrun.client.notices import notify
 from sessionrun.model.errors import InputError, SessionNotFound, SessionrunError
 from sessionrun.model.phrases import name_some
+from sessionrun.model.wording import SHORT_ID
 from sessionrun.store.lookup import LAST as LAST
-from sessionrun.store.lookup import find_session
+from sessionrun.store.lookup import find_session, match_sessions
 from sessionrun.store.session import SessionDir
 
 DEFAULT_RESULTS_DIR = "results"
@@ -58,6 +61,16 @@ def open_session(results_dir: Path | None, session_id: str) -> SessionDir:
             raise
         task = f"{session_id!r} is a task of session {newest.session_id}, the newest"
         raise SessionNotFound(f"{error}; {task}: write last before it") from None
+
+
+def name_for_command(view: Mapping[str, Any]) -> str:
+    """What names a session on a command line: its name, if that is short and no other's, else its digits."""
+    name, path = view["name"] or "", Path(view["results_dir"])
+    found: list[SessionDir] = []
+    if re.fullmatch(r"\w[\w.,:+-]{0,29}", name, re.ASCII):
+        with suppress(SessionrunError):  # a directory that cannot be read says nothing of other names
+            found = match_sessions(path.parent, name)
+    return str(name) if [each.path.absolute() for each in found] == [path] else str(view["session_id"])[:SHORT_ID]
 
 
 def find_newest_of(place: Path, name: str) -> SessionDir | None:

@@ -20,11 +20,12 @@ from sessionrun.client.lookup import find_results_dir
 from sessionrun.client.reading.digest import find_most
 from sessionrun.client.reading.digest_record import describe_digest
 from sessionrun.client.reading.telling import BRIEF_BYTES, add_tellings
-from sessionrun.client.reading.terse import TASK_KEYS, drop_empty, is_fine, make_brief
+from sessionrun.client.reading.terse import TASK_KEYS, drop_empty, make_brief
 from sessionrun.client.reading.waiting import Progress, has_failed
 from sessionrun.model.errors import InputError
 from sessionrun.model.spec import SLOT
 from sessionrun.model.units import parse_duration
+from sessionrun.model.wording import needs_look
 from sessionrun.store.session import SessionDir
 
 MAX_BYTES: Final = 6000
@@ -218,7 +219,7 @@ def _add_words(session: SessionDir, tasks: Sequence[dict[str, Any]]) -> list[Rec
 
 def _describe_all(tasks: Sequence[Mapping[str, Any]]) -> list[Record]:
     """Tasks in the short form, those that need attention first."""
-    ordered = sorted(tasks, key=is_fine)
+    ordered = sorted(tasks, key=needs_look, reverse=True)
     return [drop_empty({key: task.get(key) for key in TASK_KEYS}) for task in ordered]
 
 

@@ -6,18 +6,19 @@ All is plain text, not yet safe for a terminal: `cli.render` escapes it, and has
 from __future__ import annotations
 
 import re
+import unicodedata
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any, Final, NamedTuple
 
-from sessionrun.model.reasons import REASONS
+from sessionrun.model.reasons import CHECK_NOT_RUN, REASONS
 from sessionrun.model.times import parse_time
 from sessionrun.model.words import BAD, HELD, IN_LANDING, WORDS, Word, read_landing, tell_counts
 
 SHORT_ID: Final = 8
 """So many digits of an id stand for it."""
 
-NAME_LENGTH: Final = 30
-REASON_LENGTH: Final = 100
+NAME_WIDTH: Final = 30
+REASON_WIDTH: Final = 100
 """How much of a reason a line has where many are to be read at once."""
 
 _UUID: Final = re.compile(r"[0-9a-f]{8}(-[0-9a-f]{4}){3}-[0-9a-f]{12}")
@@ -43,7 +44,7 @@ _SAID_ITSELF: Final = frozenset(
 def name_session(view: View) -> str:
     """A session in a line about it: its name, or else the first digits of its id."""
     name = " ".join((view.get("name") or "").split())
-    return shorten(name, NAME_LENGTH) or str(view["session_id"])[:SHORT_ID]
+    return clip(name, NAME_WIDTH) or str(view["session_id"])[:SHORT_ID]
 
 
 def tell_session(view: View) -> str:
@@ -80,13 +81,13 @@ def took_s(view: View, now: float) -> float:
 
 
 def fit_counts(counts: Mapping[str, int], room: int) -> str:
-    """The counts in so many letters: where that is too little, those that need no look are left out first."""
+    """The counts in so many columns: where that is too little, those that need no look are left out first."""
     shown = {word: number for word, number in counts.items() if number}
     for word in ("succeeded", "landed", "waiting", "skipped", "cancelled", "running", "changed_nothing"):
         if len(tell_counts(shown)) <= room:
             break
         shown.pop(word, None)
-    return shorten(tell_counts(shown) or tell_counts(counts), room)
+    return clip(tell_counts(shown) or tell_counts(counts), room)
 
 
 # --- times ---
@@ -179,6 +180,9 @@ def _waits(task: Task) -> bool:
 def _clean(reason: str | None, reason_class: str | None) -> str:
     """A reason on one line, without the name of its class or with that as words."""
     text = " ".join((reason or "").split()).removeprefix(f"{reason_class}: ")
+    if reason_class == HELD and text.partition(":")[0] in REASONS:  # it is held for what a job of another task met
+        reason_class = text.partition(":")[0]
+        text = text.removeprefix(f"{reason_class}: ")
     known = REASONS.get(reason_class or "")
     if known is None or known.about in ("judged", "session"):
         text = text.replace(" of: ", ": ", 1)  # what a check or a gate came to, and its command
@@ -186,6 +190,8 @@ def _clean(reason: str | None, reason_class: str | None) -> str:
         return text
     if reason_class == "gate_red":
         return f"gate failed, {text}"
+    if reason_class == CHECK_NOT_RUN:
+        return f"the check {text.removeprefix('it ')}"
     if known is not None and known.about != "outside" and reason_class.endswith(("_failed", "_timeout", "_run")):
         return f"{tell_word(reason_class)}, {text}"
     return f"{tell_word(reason_class)}: {text}"
@@ -193,9 +199,11 @@ def _clean(reason: str | None, reason_class: str | None) -> str:
 
 def needs_look(task: Task) -> bool:
     """Whether a person may have to act: a task is bad, held or changed nothing, or its work did not land."""
-    return task["word"] in (*BAD, "bounced", "changed_nothing", HELD) or (
-        task["outcome"] == "succeeded" and read_landing(task) not in (None, "landed", *IN_LANDING)
-    )
+    if task["status"] != "completed":
+        return bool(task["word"] == HELD or task["held_until"])
+    if task["outcome"] == "succeeded" and read_landing(task) not in (None, "landed", *IN_LANDING):
+        return True
+    return task["word"] in (*BAD, "bounced", "changed_nothing")
 
 
 class Group(NamedTuple):
@@ -239,6 +247,20 @@ def list_ids(tasks: Sequence[Task], room: int) -> str:
 # --- texts in little room ---
 
 
-def shorten(text: str, length: int) -> str:
-    """The beginning of a text in so many letters, with dots where it was cut."""
-    return text if len(text) <= length else text[: max(0, length - 3)] + "..."
+def clip(text: str, width: int, *, middle: bool = False) -> str:
+    """The beginning of a line that fits `width` columns, or beginning and end, with dots where it was cut."""
+    if columns(text) <= width:
+        return text
+    head, tail = text, ""
+    if middle:
+        head, tail = text[: len(text) // 2], text[len(text) // 2 :]
+    while (head or tail) and columns(head) + columns(tail) > width - 3:
+        head, tail = (head[:-1], tail) if columns(head) > columns(tail) else (head, tail[1:])
+    return f"{head}...{tail}"
+
+
+def columns(text: str) -> int:
+    """How many columns a terminal needs; wide East Asian characters take two."""
+    if text.isascii():
+        return len(text)
+    return sum(2 if unicodedata.east_asian_width(char) in "WF" else 1 for char in text)

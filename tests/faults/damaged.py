@@ -93,8 +93,8 @@ SWEEPS: Final = (
     "list --json",
     "list",
     "list --all",
-    "overview --all",
-    "overview --json",
+    "list --all --totals",
+    "list --totals --json",
     "cost --all",
     "cost --all --by day --json",
 )

@@ -260,14 +260,14 @@ _READERS: Final = [
     ("diff", "--stat"),
     ("doctor",),
     ("list",),
-    ("overview",),
+    ("list", "--totals"),
     ("clean", "--worktrees", "--dry-run"),
 ]
 
 
 def _read_all(place: Place, session: SessionDir, seen: Seen, readers: list[tuple[str, ...]]) -> None:
     for verb, *words in readers:
-        named = [] if verb in ("list", "overview") else [session.session_id]
+        named = [] if verb == "list" else [session.session_id]
         _call(place, seen, verb, *words, *named)
 
 

@@ -82,6 +82,7 @@ HARMLESS = {
     "re",
     "typing",
     "typing_extensions",  # of the type checkers: it is not installed with us
+    "unicodedata",
     "zlib",
 }
 CONTROL_VERBS = ("cancel", "retry", "hold", "release", "set")
@@ -89,7 +90,6 @@ READER_VERBS = (
     "status",
     "results",
     "list",
-    "overview",
     "wait",
     "logs",
     "explain",

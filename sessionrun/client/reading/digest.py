@@ -16,8 +16,8 @@ from typing import Any, Final, NamedTuple
 
 from sessionrun.client.reading.outputs import find_tail, iterate_chunks, open_output
 from sessionrun.client.reading.telling import add_tellings
-from sessionrun.client.reading.terse import is_fine
 from sessionrun.model.errors import InputError
+from sessionrun.model.wording import needs_look
 from sessionrun.store.session import SessionDir
 
 BYTES_PER_TOKEN: Final = 3
@@ -88,7 +88,8 @@ def make_digest(
     """
     worded = add_tellings(session, [dict(task) for task in tasks], room // 2)
     sources = [_find_source(session, task, frame, measure) for task in map(_without_work, worded)]
-    bad, fine = [one for one in sources if not is_fine(one.task)], [one for one in sources if is_fine(one.task)]
+    bad = [one for one in sources if needs_look(one.task)]
+    fine = [one for one in sources if not needs_look(one.task)]
     by_id = sum(_measure_names(_ids(bad), measure)) <= room // 2
     names = _measure_names(_ids(bad) if by_id else _find_ranges(bad), measure)
     chosen: list[_Source] = []
@@ -130,7 +131,7 @@ class _Source(NamedTuple):
 
 
 def _find_source(session: SessionDir, task: Task, frame: Callable[[Shown], int], measure: Measure) -> _Source:
-    paths = [session.path / name for name in (task["output"], *(() if is_fine(task) else (task["stderr"],)))]
+    paths = [session.path / name for name in (task["output"], *((task["stderr"],) if needs_look(task) else ()))]
     paths = [path for place, path in enumerate(paths) if place == 0 or find_tail(path, 0)]
     needs = [_find_need(path, measure) for path in paths]
     empty = [Excerpt("", find_tail(path, 0), need > LEAST_TEXT) for path, need in zip(paths, needs, strict=True)]

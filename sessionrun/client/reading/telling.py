@@ -12,9 +12,9 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any, Final
 
-from sessionrun.client.reading.terse import is_fine
 from sessionrun.model.errors import JobFileError
 from sessionrun.model.landings import LANDING_FOLDER
+from sessionrun.model.wording import needs_look
 from sessionrun.store.jobfiles import find_job_folder, list_outputs, load_answer, load_worktree, read_tail
 from sessionrun.store.session import SessionDir
 
@@ -57,14 +57,14 @@ _ERROR: Final = re.compile("error|exception|fail|fatal|panic|assert|denied|not f
 def add_tellings(
     session: SessionDir, tasks: Sequence[dict[str, Any]], room: int | None = None
 ) -> list[dict[str, Any]]:
-    """The tasks, those that are not fine with `telling`: the step and its lines, if it printed any.
+    """The tasks, those that need a look with `telling`: the step and its lines, if it printed any.
 
     With `room` all lines together have at most so many bytes, an equal part for each task.
     """
-    share = None if room is None else room // max(1, sum(not is_fine(task) for task in tasks))
+    share = None if room is None else room // max(1, sum(map(needs_look, tasks)))
     if share is not None and share < LEAST_BYTES:
         return list(tasks)
-    return [task if is_fine(task) else {**task, "telling": tell(session, task, share)} for task in tasks]
+    return [{**task, "telling": tell(session, task, share)} if needs_look(task) else task for task in tasks]
 
 
 def tell(session: SessionDir, task: Mapping[str, Any], room: int | None = None) -> dict[str, Any] | None:

@@ -5,32 +5,18 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Any, Final
 
-from sessionrun.client.reading.waiting import has_landed
 from sessionrun.model.errors import InputError
 from sessionrun.model.phrases import suggest
 from sessionrun.model.shown import BriefTask, Seen, Standing
+from sessionrun.model.wording import needs_look
 
 _HEAD_KEYS: Final = (*Standing.__annotations__, "name", "budget", "view_problems", *Seen.__annotations__)
 TASK_KEYS: Final = (*BriefTask.__annotations__, "telling")
 
-_FINE: Final = ("succeeded", "landed")
-
-
-def is_fine(task: Mapping[str, Any]) -> bool:
-    """Whether a task needs no look: its work is where it belongs, it was not to be done, or it is on its way."""
-    if task["status"] == "completed":
-        return task["word"] in ("skipped", "cancelled") or (task["word"] in _FINE and has_landed(task))
-    return task["word"] != "held" and not task["held_until"]
-
-
-def needs_look(task: Mapping[str, Any]) -> bool:
-    """Whether a person at a screen wants to see a task: it runs, or is not fine."""
-    return task["status"] == "running" or not is_fine(task)
-
 
 def make_brief(view: Mapping[str, Any], tasks: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
-    """The counts of a session and the tasks that are not fine, without what is null or empty."""
-    shown = [_shorten(task) for task in tasks if not is_fine(task)]
+    """The counts of a session and the tasks that need a look, without what is null or empty."""
+    shown = [_shorten(task) for task in tasks if needs_look(task)]
     head = drop_empty(_choose(view, _HEAD_KEYS)) | {"counts": {word: n for word, n in view["counts"].items() if n}}
     return {**head, "cursor": view["seq"], "tasks": shown}
 

@@ -244,7 +244,8 @@ PREVIEW: Final = {
     ],
 }
 LIST: Final = {"sessions": [keys_of(Summary, Seen)]}
-OVERVIEW: Final = {
+TOTALS: Final = {
+    **LIST,
     "session_counts": {
         **dict.fromkeys(("total", "running", "recovering", "completed", "cancelled", "interrupted"), Count),
         "stopped": Count,
@@ -445,8 +446,7 @@ OUTPUTS: Final[Mapping[str, tuple[Mapping[str, Shape], ...]]] = {
     "run": _LAUNCH,
     "status": _several(SHOWN, BRIEF, FIELDS, COMPARED),
     "results": (*_several(RESULTS), DIGEST),
-    "list": (LIST,),
-    "overview": (OVERVIEW,),
+    "list": (LIST, TOTALS),
     "wait": _several(SHOWN, NEXT_END),
     "logs": (LINE,),
     "cancel": _several(SHOWN),

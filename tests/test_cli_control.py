@@ -237,7 +237,7 @@ def test_hold_and_release(sessionrun: Command) -> None:
     )
     assert c["reason"] == "held: the model is down"
     text = sessionrun("status", session_id).stdout
-    assert "     held: the model is down\n" in text
+    assert "\n    the model is down\n" in text
     assert sessionrun("wait", session_id).returncode == 75
     assert sessionrun("wait", session_id, "--through-holds", "--timeout", "0.1").returncode == 124
     assert sessionrun("release", session_id, "b").stdout == f"{session_id[:8]}: 1 released\n"

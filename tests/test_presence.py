@@ -56,7 +56,7 @@ def test_a_stopped_supervisor_is_shown_by_all_readers(sessionrun: Command, stopp
     assert sessionrun.load("status", stopped, "a")["stopped"] == ["supervisor"]
     assert sessionrun.load("list")["sessions"][0]["stopped"] == ["supervisor"]
     assert sessionrun.load("list", "--totals")["session_counts"]["stopped"] == 1
-    assert "\nStatus: running (supervisor stopped)\n" in sessionrun("status", stopped).stdout
+    assert ": running (supervisor stopped), 2 tasks, " in sessionrun("status", stopped).stdout
     assert " running (supervisor stopped) " in sessionrun("list").stdout
     assert "\n  running (supervisor stopped): 1\n" in sessionrun("overview").stdout
     (sessionrun.directory(stopped) / "status.json").unlink()
@@ -66,7 +66,7 @@ def test_a_stopped_supervisor_is_shown_by_all_readers(sessionrun: Command, stopp
 def test_one_that_goes_on_is_not_shown_so_any_more(sessionrun: Command, stopped: str) -> None:
     os.kill(sessionrun.supervisor(stopped), signal.SIGCONT)
     sessionrun.until(stopped, lambda view: view["stopped"] == [])
-    assert "\nStatus: running\n" in sessionrun("status", stopped).stdout
+    assert ": running, 2 tasks, " in sessionrun("status", stopped).stdout
     assert "\n  running: 1\n" in sessionrun("overview").stdout
     assert sessionrun.load("list", "--totals")["session_counts"]["stopped"] == 0
 

@@ -33,7 +33,7 @@ sessionrun runs AI coding agents in the background and says what came out.
   sessionrun --sync tasks.json                       start, follow, print
 
 Start   run (needs no name)  retry  continue  resume  replay
-Look    status  list  watch  results  logs  diff  report  overview
+Look    status  list  watch  results  logs  diff  report
 Why     explain  doctor  cost
 Wait    wait ID --timeout 90       exit code 124: call again
 Steer   cancel  hold  release  set

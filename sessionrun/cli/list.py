@@ -24,6 +24,7 @@ from sessionrun.cli.render import (
     short_time,
     terminal_width,
     unversioned,
+    wrap_line,
 )
 from sessionrun.cli.selecting import make_wanted, selector_options
 from sessionrun.client.lookup import find_results_dir
@@ -92,7 +93,7 @@ def command(
     else:
         _print_rows(views, everywhere=everywhere)
         if totals:
-            click.echo(_tell_totals(views))
+            click.echo("\n".join(wrap_line(_tell_totals(views), "", terminal_width())))
 
 
 def _print_rows(views: Sequence[dict[str, Any]], *, everywhere: bool) -> None:

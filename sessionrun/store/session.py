@@ -75,7 +75,7 @@ class SessionDir:
 
     @property
     def summary_path(self) -> Path:
-        """The small part of it that `list` and `overview` read."""
+        """The small part of it that `list` reads."""
         return self.path / "summary"
 
     @property

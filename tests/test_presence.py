@@ -57,8 +57,8 @@ def test_a_stopped_supervisor_is_shown_by_all_readers(sessionrun: Command, stopp
     assert sessionrun.load("list")["sessions"][0]["stopped"] == ["supervisor"]
     assert sessionrun.load("list", "--totals")["session_counts"]["stopped"] == 1
     assert ": running (supervisor stopped), 2 tasks, " in sessionrun("status", stopped).stdout
-    assert " running (supervisor stopped) " in sessionrun("list").stdout
-    assert "\n  running (supervisor stopped): 1\n" in sessionrun("overview").stdout
+    assert "\nrunning (supervisor stopped)  " in sessionrun("list").stdout
+    assert "\n1 session: 1 running (supervisor stopped); 2 tasks: " in sessionrun("list", "--totals").stdout
     (sessionrun.directory(stopped) / "status.json").unlink()
     assert sessionrun.status(stopped)["stopped"] == ["supervisor"]
 
@@ -67,7 +67,7 @@ def test_one_that_goes_on_is_not_shown_so_any_more(sessionrun: Command, stopped:
     os.kill(sessionrun.supervisor(stopped), signal.SIGCONT)
     sessionrun.until(stopped, lambda view: view["stopped"] == [])
     assert ": running, 2 tasks, " in sessionrun("status", stopped).stdout
-    assert "\n  running: 1\n" in sessionrun("overview").stdout
+    assert "\n1 session: 1 running; 2 tasks: " in sessionrun("list", "--totals").stdout
     assert sessionrun.load("list", "--totals")["session_counts"]["stopped"] == 0
 
 

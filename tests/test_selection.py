@@ -256,7 +256,7 @@ def test_a_word_is_a_session_or_a_task_or_said_to_be_both(sessionrun: Command) -
     assert sessionrun("logs", "last", "nightly").stdout == "task\n"
     assert sessionrun("wait", "other").returncode == 0, "a task of the newest session, for those that only read"
     done = sessionrun("cancel", newest, "nightly")
-    assert (done.returncode, done.stdout) == (0, f"Session: {newest}: 1 had ended before\n")
+    assert (done.returncode, done.stdout) == (0, f"{newest[:8]}: 1 had ended before\n")
     assert f"'nightly' is a task of session {newest}, and a session: the task is meant" in done.stderr
 
 
@@ -287,7 +287,7 @@ def test_verbs_of_one_session_do_several_one_by_one(sessionrun: Command, pair: t
         assert (done.returncode, done.stdout) == (2, ""), words
         assert "is about one session: name one" in done.stderr and done.stderr.count("\n") == 1
     done = sessionrun("resume", one, two)
-    assert done.stdout == f"Session: {one}: has ended (succeeded)\nSession: {two}: has ended (failed)\n"
+    assert done.stdout == f"{one[:8]}: has ended (succeeded)\n{two[:8]}: has ended (failed)\n"
     done = sessionrun("set", one, two, "--max-parallel", "2")
     assert (done.returncode, done.stderr.count("has ended, and nothing of it runs any more")) == (2, 2)
 

@@ -158,7 +158,7 @@ def _tell_totals(views: Sequence[View]) -> str:
     from sessionrun.cli.money import describe_cost, read_usage, sum_usages
 
     counts = _count(views)
-    states = ", ".join(f"{count} {state}" for state, count in counts["session_counts"]["states"].items() if count)
+    states = ", ".join(f"{count} {state}" for state, count in Counter(map(_tell_state, views)).items())
     words = tell_counts(counts["task_counts"]["counts"])
     used = sum_usages(read_usage(view["usage"]) for view in views if view["usage"])
     parts = [f"{len(views)} session{'s' * (len(views) != 1)}" + (f": {states}" if states else "")]

@@ -414,6 +414,16 @@ class Command:
         self.sessions.append(done.stdout.strip())
         return self.sessions[-1]
 
+    def to_end(self, *words: str) -> subprocess.CompletedProcess[str]:
+        """Run a verb that starts a session or lets one go on, and wait until nobody runs that one any more."""
+        from sessionrun.store.session import iterate_sessions
+
+        others = {session.path for session in iterate_sessions(self.results) if session.is_alive()}
+        done = self(*words)
+        ours = [session for session in iterate_sessions(self.results) if session.path not in others]
+        eventually(lambda: not any(session.is_alive() for session in ours))
+        return done
+
     def finished(self, plan: object, *words: str) -> str:
         """A session of a plan that has ended, for readers: run by the first who asks, and copied from then on."""
         from sessionrun.store.session import SessionDir

@@ -13,7 +13,6 @@ from typing import Any
 
 import pytest
 from conftest import Command, eventually, kill_sessions
-from inside import run_inside
 from stages import begin_repository, git
 
 from sessionrun.workspaces.mirrors import locate_mirror
@@ -49,7 +48,7 @@ class Place:
 
     def run(self, plan: object, *words: str) -> dict[str, Any]:
         """Run a plan on scripts to its end; its status."""
-        done = run_inside(self.command, "run", "-q", "--agent", "shell", *words, self.write(plan))
+        done = self.command.to_end("run", "-q", "--agent", "shell", *words, self.write(plan))
         assert done.returncode == 0, done.stderr
         return self.command.status(done.stdout.strip())
 
@@ -166,7 +165,7 @@ def test_a_new_session_of_tasks_that_failed_begins_where_the_ref_is_now(place: P
     plan = {"prompts": [{"id": "a", "prompt": "exit 3", "repo": "./one"}]}
     status = place.run(plan)
     commit = place.commit(place.root / "one", "second")
-    done = run_inside(place.command, "retry", "--new", "-q", status["session_id"])
+    done = place.command.to_end("retry", "--new", "-q", status["session_id"])
     assert done.returncode == 0, done.stderr
     again = place.command.status(done.stdout.strip())
     assert again["tasks"][0]["ref_commit"] == commit != status["tasks"][0]["ref_commit"]
@@ -177,7 +176,7 @@ def test_a_mirror_of_the_repository_where_the_command_is_started(place: Place, s
     sessionrun.cwd = place.root / "one" / "sub"
     plan = [{"id": "a", "prompt": "cat name.txt; pwd; echo x > x", "workspace": "mirror"}]
     (place.root / "one" / "sub" / "unsaved").write_text("")
-    done = run_inside(sessionrun, "run", "-q", "--agent", "shell", str(place.root / place.write(plan)))
+    done = sessionrun.to_end("run", "-q", "--agent", "shell", str(place.root / place.write(plan)))
     status = sessionrun.status(done.stdout.strip())
     assert outcomes(status) == {"a": ("succeeded", None)}
     assert place.git("show", "main-task-a:sub/x", cwd=place.root / "one") == "x"

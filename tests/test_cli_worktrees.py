@@ -13,7 +13,6 @@ from typing import Any
 
 import pytest
 from conftest import Command, eventually
-from inside import run_inside
 from shown import with_state
 from stages import Stage, begin_repository, commit_all, git, lay_out_repository, refresh, stage
 from terminal import Terminal
@@ -71,7 +70,7 @@ class Project(Command):
         """Run a plan in worktrees to its end."""
         file = self.cwd / f"plan-{len(self.sessions)}.json"
         file.write_text(json.dumps(plan))
-        done = run_inside(self, "-q", "--agent", "shell", "--worktree", *words, str(file))
+        done = self.to_end("-q", "--agent", "shell", "--worktree", *words, str(file))
         assert done.returncode == 0, done.stderr
         self.sessions.append(done.stdout.strip())
         return self.sessions[-1]
@@ -417,7 +416,7 @@ def test_what_an_agent_writes_for_itself_is_no_work(project: Project) -> None:
     script = "for f in chat.history.md tags.cache.v4/db conf.yml; do mkdir -p $(dirname .aider.$f); "
     script += "echo x > .aider.$f; done; exit 3"
     session = project.finish({"prompts": [{"id": "a", "prompt": script}]}, "--agent", "mine")
-    assert run_inside(project, "retry", session, "a", "--new", "--sync").returncode == 1
+    assert project.to_end("retry", session, "a", "--new", "--sync").returncode == 1
     for branch in ("main-task-a", "main-task-a-2"):
         names = project.git("ls-tree", "-r", "--name-only", branch)
         assert names.split() == [".aider.conf.yml", ".gitignore", "README"]

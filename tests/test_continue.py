@@ -9,7 +9,6 @@ from typing import Any
 import pytest
 from calls import Calls, needs_calls
 from conftest import Command
-from inside import run_inside
 from test_cli_worktrees import Project, project_in
 
 from sessionrun.store.requests import MAX_TEXT
@@ -54,9 +53,9 @@ class Talking(Project):
         text = (self.bin / "got").read_text()
         return [words.rstrip("\n") for words in text.split("talk-1:\n")[1:]]
 
-    def go_on(self, *words: str, **options: Any) -> str:
+    def go_on(self, *words: str) -> str:
         """`continue`, to the end of the session; what it printed."""
-        done = run_inside(self, "continue", self.sessions[-1], *words, **options)
+        done = self.to_end("continue", self.sessions[-1], *words)
         assert done.returncode == 0, done.stderr
         return done.stdout + done.stderr
 

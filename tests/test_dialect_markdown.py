@@ -12,7 +12,6 @@ from typing import Any
 import pytest
 from conftest import Command
 from dialect_plans import ROOT
-from inside import run_inside
 from simulation import make_session
 
 from sessionrun.input.edges import Node, derive_edges
@@ -339,11 +338,11 @@ class Project:
         return self.run(*words, str(self.path), env=env)
 
     def sync(self, *words: str, answers: Any) -> tuple[int, dict[str, Any]]:
-        """Run the jobs to the end, in one process."""
+        """Run the jobs to the end."""
         (self.bin / "answers.json").write_text(json.dumps(answers))
         with pytest.MonkeyPatch.context() as patch:
             patch.setenv("PATH", f"{self.bin}:{os.environ['PATH']}")
-            done = run_inside(self.run, "--sync", "--json", *words, str(self.path))
+            done = self.run.to_end("--sync", "--json", *words, str(self.path))
         assert done.stdout, done.stderr
         view = json.loads(done.stdout)
         assert "summary" in view, view

@@ -12,7 +12,6 @@ from typing import Any
 
 import pytest
 from conftest import Command, kill_sessions
-from inside import run_inside
 from shown import with_state
 from stages import live_in
 from terminal import Terminal
@@ -142,9 +141,9 @@ def test_the_results_block(sessionrun: Command, seen: str) -> None:
 
 
 def finish(sessionrun: Command, plan: object, *words: str) -> str:
-    """Run a plan to its end, in one process; the session's id."""
+    """Run a plan to its end; the session's id."""
     (sessionrun.cwd / "plan.json").write_text(json.dumps(plan))
-    done = run_inside(sessionrun, "-q", "--agent", "shell", *words, "plan.json")
+    done = sessionrun.to_end("-q", "--agent", "shell", *words, "plan.json")
     assert done.returncode == 0, done.stderr
     return done.stdout.strip()
 

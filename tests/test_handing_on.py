@@ -11,7 +11,6 @@ from typing import Any
 
 import pytest
 from conftest import Command, eventually
-from inside import run_inside
 from stages import Stage, refresh, stage
 from test_cli_worktrees import Finished, Project, finished, next_block, project, project_in, type_in
 from test_workspaces import Project as Repo
@@ -167,7 +166,7 @@ def test_a_conflict_of_needs_is_told_and_can_be_mended(project: Project) -> None
     project.git("switch", "-q", "main-task-y")
     project.git("merge", "-q", "-X", "ours", "main-task-x")
     project.git("switch", "-q", "main")
-    assert run_inside(project, "retry", session).returncode == 0
+    assert project.to_end("retry", session).returncode == 0
     tasks = by_id(project.wait(session))
     assert [tasks[name]["outcome"] for name in ("z", "after")] == ["succeeded", "succeeded"]
     assert (project.directory(session) / "task-z.txt").read_text() == "y\nx\ny\n\n"
@@ -402,7 +401,7 @@ def test_a_retry_hands_on_to_those_that_were_skipped(project: Project) -> None:
     session = project.finish(plan)
     assert project.branches() == ["main", "main-task-a"]
     ok.touch()
-    assert run_inside(project, "retry", session).returncode == 0
+    assert project.to_end("retry", session).returncode == 0
     tasks = by_id(project.wait(session))
     assert {task["outcome"] for task in tasks.values()} == {"succeeded"}
     branches = {name: f"main-task-{name}" for name in "bcd"}
@@ -430,7 +429,7 @@ def test_a_new_session_goes_on_from_the_branches_that_are_there(project: Project
     project.git("commit", "-q", "-m", "taken")
     project.git("branch", "-q", "-D", "main-task-taken")
     project.git("merge", "-q", "--no-edit", "main-task-merged")
-    new = run_inside(project, "retry", session, "--new", "-q").stdout.strip()
+    new = project.to_end("retry", session, "--new", "-q").stdout.strip()
     tasks = by_id(project.wait(new))
     assert {task["outcome"] for task in tasks.values()} == {"succeeded"}, tasks
     merge = project.git("rev-parse", f"{tasks['c']['base_commit']}^@").split("\n")

@@ -17,7 +17,6 @@ from typing import Any
 
 import pytest
 from conftest import Command, eventually
-from inside import inside, run_inside
 from stages import Stage, begin_repository, commit_all, git, lay_out_repository, stage
 
 from sessionrun.store.session import SessionDir
@@ -101,27 +100,25 @@ class Matrix(Command):
         return done.stdout.strip()
 
     def finish(self, *words: str) -> subprocess.CompletedProcess[str]:
-        """Run all to the end, in one process."""
-        return run_inside(self, "--sync", "-q", *words, "config.json")
+        """Run all to the end."""
+        return self.to_end("--sync", "-q", *words, "config.json")
 
     def end(self) -> tuple[str, dict[str, Any]]:
         """Run all to the end; the session's id and status."""
-        done = run_inside(self, "-q", "config.json")
+        done = self.to_end("-q", "config.json")
         assert done.returncode == 0, done.stderr
         session = done.stdout.strip()
         return session, self.wait(session)
 
     @contextmanager
     def running(self) -> Iterator[str]:
-        """Let all wait where their agents begin, in one process; behind the block they have come to their end."""
+        """Let all wait where their agents begin; behind the block they have come to their end."""
         wait = Path(os.environ["HOME"]) / "wait"
         wait.touch()
-        with inside(self, "-q", "config.json") as running:
-            eventually(lambda: list(self.results.glob("session-*/status.json")))
-            (folder,) = self.results.glob("session-*")
-            yield folder.name.removeprefix("session-")
-            wait.unlink()
-            assert running.end().returncode == 0
+        session_id = self.launch()
+        yield session_id
+        wait.unlink()
+        self.wait(session_id)
 
     def calls(self) -> list[str]:
         path = Path(os.environ["HOME"]) / "calls"
@@ -455,7 +452,7 @@ def test_a_failed_setup_says_where_its_words_are(matrix: Matrix) -> None:
     for path in (matrix.directory(session) / words, matrix.cwd / run["stderr_file"]):
         assert path.read_text() == "no such script\n"
     go.touch()
-    assert run_inside(matrix, "retry", session, "--failed").returncode == 0
+    assert matrix.to_end("retry", session, "--failed").returncode == 0
     assert matrix.wait(session)["outcome"] == "succeeded"
     assert (matrix.cwd / run["stderr_file"]).read_text() == ""
 
@@ -476,7 +473,7 @@ def test_a_session_that_was_followed_by_another_leaves_the_file_alone(one_failed
     second, _ = matrix.end()
     before = matrix.document()
     assert before["session"] == str(matrix.directory(second))
-    assert run_inside(matrix, "retry", first, "--failed").returncode == 0
+    assert matrix.to_end("retry", first, "--failed").returncode == 0
     assert matrix.wait(first)["outcome"] == "succeeded"
     assert matrix.document() == before
     assert "belongs to a later session" in (matrix.directory(first) / "supervisor.log").read_text()
@@ -487,7 +484,7 @@ def test_a_new_session_of_failed_runs_keeps_the_others_in_the_file(one_failed: M
     matrix, old = one_failed, one_failed.sessions[0]
     (Path(os.environ["HOME"]) / "fail-m2").unlink()
     before = matrix.runs()
-    assert run_inside(matrix, "retry", old, "--failed", "--new", "--sync", "-q").returncode == 0
+    assert matrix.to_end("retry", old, "--failed", "--new", "--sync", "-q").returncode == 0
     after = matrix.runs()
     assert [run["model"] for run in after] == ["m1", "m2", "m3"]
     assert (after[0], after[2]) == (before[0], before[2])
@@ -498,7 +495,7 @@ def test_a_new_session_of_failed_runs_keeps_the_others_in_the_file(one_failed: M
 def test_a_retried_run_shows_its_last_attempt(one_failed: Matrix) -> None:
     matrix, session = one_failed, one_failed.sessions[0]
     (Path(os.environ["HOME"]) / "fail-m2").unlink()
-    assert run_inside(matrix, "retry", session, "--failed").returncode == 0
+    assert matrix.to_end("retry", session, "--failed").returncode == 0
     assert matrix.wait(session)["outcome"] == "succeeded"
     _, run, _ = matrix.runs()
     assert (run["status"], run["error_message"]) == ("succeeded", None)

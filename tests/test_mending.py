@@ -11,7 +11,6 @@ from typing import Any
 import orjson
 import pytest
 from conftest import Command
-from inside import run_inside
 from simulation import AGENTS, make_session
 from stages import begin_repository, commit_all, git
 
@@ -65,7 +64,7 @@ class Yard:
         """Run a plan to its end, with an agent that mends so; its tasks by id."""
         self.lay_out(plan, mend)
         given = ("run", "--json", "--sync", "--agent", "scripted", "--worktree", *words, "plan.json")
-        done = run_inside(self.command, *given)
+        done = self.command.to_end(*given)
         assert done.returncode in (0, 1), done.stderr
         self.view = json.loads(done.stdout)
         self.command.sessions.append(self.view["session_id"])

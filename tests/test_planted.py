@@ -12,7 +12,6 @@ from typing import Any
 
 import pytest
 from conftest import Command
-from inside import run_inside
 from simulation import make_session
 from stages import begin_repository, commit_all
 
@@ -66,7 +65,7 @@ def launch(matrix: Command, script: str) -> tuple[subprocess.CompletedProcess[st
         "tasks": tasks,
     }
     (matrix.cwd / "m.json").write_text(json.dumps(document))
-    done = run_inside(matrix, "--sync", "m.json")
+    done = matrix.to_end("--sync", "m.json")
     assert done.returncode == 0, done.stderr
     (folder,) = matrix.results.glob("session-*")
     return done, matrix.status(folder.name.removeprefix("session-"))

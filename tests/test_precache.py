@@ -12,7 +12,6 @@ from typing import Any
 import pytest
 from calls import Calls, needs_calls
 from conftest import Command, eventually
-from inside import run_inside
 from python_projects import lay_out_project, make_uv, make_wheels
 from stages import begin_repository, commit_all, git
 
@@ -61,7 +60,7 @@ class Place:
 
     def require(self, plan: str, *words: str) -> dict[str, Any]:
         """Run a plan of which all has to be in the cache; its status."""
-        done = run_inside(self.command, "run", "-q", "--agent", "shell", "--require-cache", *words, plan)
+        done = self.command.to_end("run", "-q", "--agent", "shell", "--require-cache", *words, plan)
         assert done.returncode == 0, done.stderr
         return self.command.status(done.stdout.strip())
 

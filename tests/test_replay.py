@@ -12,7 +12,6 @@ import pytest
 from agent_samples import EXPECTED, STREAMS, Sample
 from conftest import Command, eventually
 from dialect_plans import ROOT
-from inside import run_inside
 from test_cli_worktrees import Project
 from test_cli_worktrees import project as project
 
@@ -166,7 +165,7 @@ def test_a_session_of_each_input_is_played_again(project: Project, kind: str) ->
         (project.cwd / path).write_text(content)
     project.git("add", "sub")
     project.git("commit", "-qm", "sub")
-    run_inside(project, "run", "--sync", *words, "--agent", "shell", name.split("/")[0])
+    project.to_end("run", "--sync", *words, "--agent", "shell", name.split("/")[0])
     before = project.snapshot()
     code, told = replay(project, "last")
     assert (code, told["differences"], project.snapshot()) == (0, [], before)

@@ -12,7 +12,6 @@ from typing import Any
 
 import pytest
 from conftest import eventually, slow
-from inside import inside
 from simulation import make_session
 from test_cli_worktrees import Project as Cli
 from test_cli_worktrees import project_in
@@ -413,10 +412,10 @@ def test_a_task_that_begins_at_the_target_sees_what_landed_before(cli: Cli) -> N
     }
     file = cli.cwd / "plan-x.json"
     file.write_text(json.dumps(plan))
-    with inside(cli, "-q", "--agent", "shell", "--worktree", str(file)) as running:
-        eventually(lambda: (cli.cwd / "first").exists())
-        (cli.cwd.parent / "go").touch()
-        session_id = running.end().stdout.strip()
+    session_id = cli("-q", "--agent", "shell", "--worktree", str(file)).stdout.strip()
+    eventually(lambda: (cli.cwd / "first").exists())
+    (cli.cwd.parent / "go").touch()
+    cli.wait(session_id)
     later = cli.load("status", session_id)["tasks"][3]
     assert (later["outcome"], cli.git("show", "main:later")) == ("succeeded", "first")
     assert cli.git("status", "--porcelain") == ""

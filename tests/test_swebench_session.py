@@ -13,7 +13,6 @@ from typing import Any
 
 import pytest
 from conftest import Command
-from inside import run_inside
 from stages import begin_repository, commit_all
 from walled import why_no_walls
 
@@ -59,7 +58,7 @@ class Bench(Command):
             *words,
         )
         if "--no-environment" in words:
-            return run_inside(self, "run", "--from", "swebench", "--sync", *words)
+            return self.to_end("run", "--from", "swebench", "--sync", *words)
         done = self("run", "--from", "swebench", "-q", *words)
         if done.returncode != 0:
             return done

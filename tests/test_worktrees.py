@@ -10,14 +10,12 @@ import signal
 import subprocess
 import time
 from collections.abc import Callable, Collection, Iterator
-from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
 import psutil
 import pytest
 from conftest import Command, eventually, mount_disk, slow
-from inside import inside
 from stages import commit_all
 from test_workspaces import Project, make_repository
 
@@ -51,42 +49,20 @@ def project(own_place: Path, sessionrun: Command, monkeypatch: pytest.MonkeyPatc
 
 def start(sessionrun: Command, project: Project, plan: object, *words: str, cwd: Path | None = None) -> str:
     """Start a session in the repository; return its id."""
-    session_id = None
-    place, sessionrun.cwd = sessionrun.cwd, cwd or project.top
-    try:
-        file = project.root / f"plan-{len(sessionrun.sessions)}.json"
-        file.write_text(json.dumps({"prompts": plan}))
-        done = sessionrun("-q", "--agent", "shell", *words, str(file))
-        assert done.returncode == 0, done.stderr
-        session_id = done.stdout.strip()
-        sessionrun.sessions.append(session_id)
-    finally:
-        sessionrun.cwd = place
-    return session_id
-
-
-@contextmanager
-def begin(
-    sessionrun: Command, project: Project, plan: object, *words: str, cwd: Path | None = None
-) -> Iterator[None]:
-    """Run a session in worktrees of the repository, in one process; behind the block it has ended."""
     place = Command(cwd or project.top, sessionrun.results)
     file = project.root / f"plan-{len(list(project.root.glob('plan-*')))}.json"
     file.write_text(json.dumps({"prompts": plan}))
-    with inside(place, "-q", "--agent", "shell", "--worktree", *words, str(file)) as running:
-        yield
-        done = running.end()
-        assert done.returncode == 0, done.stderr
-        sessionrun.sessions.append(done.stdout.strip())
+    done = place("-q", "--agent", "shell", *words, str(file))
+    assert done.returncode == 0, done.stderr
+    sessionrun.sessions.append(done.stdout.strip())
+    return sessionrun.sessions[-1]
 
 
 def finish(
     sessionrun: Command, project: Project, plan: object, *words: str, cwd: Path | None = None
 ) -> dict[str, Any]:
-    """Run a session in worktrees of the repository to its end, in one process; the status."""
-    with begin(sessionrun, project, plan, *words, cwd=cwd):
-        pass
-    return wait(sessionrun, sessionrun.sessions[-1])
+    """Run a session in worktrees of the repository to its end; the status."""
+    return wait(sessionrun, start(sessionrun, project, plan, "--worktree", *words, cwd=cwd))
 
 
 def wait(sessionrun: Command, session_id: str) -> dict[str, Any]:
@@ -367,10 +343,10 @@ def test_work_is_parked_when_a_task_is_cancelled(sessionrun: Command, project: P
         {"id": "stubborn", "prompt": f"trap '' TERM; echo stubborn > f; touch {project.root}/ready2; {FOREVER}"},
         {"id": "other", "prompt": "echo other > f"},
     ]
-    with begin(sessionrun, project, plan):
-        eventually(lambda: (project.root / "ready1").exists() and (project.root / "ready2").exists())
-        assert sessionrun("cancel", "last", "stopped", "stubborn").returncode == 0
-    view = sessionrun.status("last")
+    session_id = start(sessionrun, project, plan, "--worktree")
+    eventually(lambda: (project.root / "ready1").exists() and (project.root / "ready2").exists())
+    assert sessionrun("cancel", "last", "stopped", "stubborn").returncode == 0
+    view = wait(sessionrun, session_id)
     outcomes = {name: task["outcome"] for name, task in by_id(view).items()}
     assert outcomes == {"stopped": "cancelled", "stubborn": "cancelled", "other": "succeeded"}
     check_parked(sessionrun, project, view)
@@ -396,10 +372,10 @@ def test_cancelled_while_it_is_made_nothing_is_left(sessionrun: Command, project
     script = f"touch {project.root}/made; exec sleep 600"
     project.run("config", "filter.slow.smudge", script)
     before = snapshot(project)
-    with begin(sessionrun, project, [{"id": "t", "prompt": "true"}]):
-        eventually((project.root / "made").exists)
-        assert sessionrun("cancel", "last").returncode == 0
-    task = by_id(sessionrun.status("last"))["t"]
+    session_id = start(sessionrun, project, [{"id": "t", "prompt": "true"}], "--worktree")
+    eventually((project.root / "made").exists)
+    assert sessionrun("cancel", "last").returncode == 0
+    task = by_id(wait(sessionrun, session_id))["t"]
     assert (task["outcome"], task["branch"], task["worktree"]) == ("cancelled", None, None)
     check_clean(project, before)
 
@@ -643,15 +619,14 @@ def test_clean_leaves_the_worktrees_of_a_living_session_alone(sessionrun: Comman
     project.run("merge", "-q", "main-task-t")
     project.run("branch", "-q", "-d", "main-task-t")
     plan[0]["prompt"] = f"echo more > more; touch {project.root}/ready; exec sleep 600"
-    with begin(sessionrun, project, plan):
-        eventually((project.root / "ready").exists)
-        (path,) = worktrees(project)
-        assert path.name == "main-task-t"
-        removed = [
-            finding for finding in sessionrun.load("clean", "--worktrees")["findings"] if finding["removed"]
-        ]
-        assert removed == [] and (path / "more").exists()
-        assert sessionrun("cancel", "last").returncode == 0
+    session_id = start(sessionrun, project, plan, "--worktree")
+    eventually((project.root / "ready").exists)
+    (path,) = worktrees(project)
+    assert path.name == "main-task-t"
+    removed = [finding for finding in sessionrun.load("clean", "--worktrees")["findings"] if finding["removed"]]
+    assert removed == [] and (path / "more").exists()
+    assert sessionrun("cancel", "last").returncode == 0
+    wait(sessionrun, session_id)
     assert project.show("main-task-t", "more") == b"more\n"
 
 
@@ -662,9 +637,8 @@ def test_two_repositories_share_a_worktree_dir(sessionrun: Command, project: Pro
     folder = str(own_place / "shared")
     plan = [{"id": f"t{number}", "prompt": "git rev-parse --git-common-dir > whose"} for number in range(8)]
     words = ("--worktree-dir", folder)
-    with begin(sessionrun, project, plan, *words), begin(sessionrun, other, plan, *words):
-        pass
-    for one, session_id in zip((other, project), sessionrun.sessions, strict=True):  # as they were waited for
+    ids = [start(sessionrun, one, plan, "--worktree", *words) for one in (project, other)]
+    for one, session_id in zip((project, other), ids, strict=True):
         tasks = wait(sessionrun, session_id)["tasks"]
         assert {task["outcome"] for task in tasks} == {"succeeded"}
         for task in tasks:

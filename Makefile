@@ -32,7 +32,7 @@ agents: $(READY)
 	$(BIN)/pytest -n 0 --agents -m agents tests/agents
 
 bench: $(READY)
-	$(BIN)/python -m tests.bench.run
+	cd tests && ../$(BIN)/python -m bench.run
 
 format: $(READY)
 	$(BIN)/ruff format .

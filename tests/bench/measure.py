@@ -8,11 +8,8 @@ goal that is missed is printed as MISSED; it is no error.
 from __future__ import annotations
 
 import os
-import shutil
-import signal
 import subprocess
 import sys
-import tempfile
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
@@ -21,10 +18,16 @@ from pathlib import Path
 from statistics import median
 from typing import Any, Final, NamedTuple, TypeAlias
 
-from sessionrun.model.events import JobStarted, SupervisorStarted
-from sessionrun.store.inbox import send_request
-from sessionrun.store.processes import Identity, identify, parent_of, send_signal
-from sessionrun.store.session import SessionDir, iterate_sessions
+import orjson
+from faults.place import Place, make_place, wait_until
+from stages import begin_repository, commit_all
+
+from sessionrun.store.session import SessionDir
+
+FULL: Final = bool(os.environ.get("SESSIONRUN_BENCH_FULL"))
+"""Whether more tasks are wanted, for some minutes more."""
+
+END_S: Final = 120.0
 
 
 class Spent(NamedTuple):
@@ -39,11 +42,6 @@ Case: TypeAlias = Callable[[], float | Spent]
 
 Samples = Mapping[str, Sequence[Spent]]
 """What each round took, by case."""
-
-FLOOR_ARGV: Final = (sys.executable, "-I", "-c", "import click")
-FLOOR: Final = "import click"
-END_S: Final = 30.0
-"""How long a session may take to end before its processes are killed."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -79,19 +77,15 @@ def compare(samples: Samples, case: str, floor: str, goal: float) -> Row:
     """One case against another of the same rounds."""
     ones, others = samples[case], samples[floor]
     ratios = [one.seconds / other.seconds for one, other in zip(ones, others, strict=True)]
-    ours, theirs = (median(spent.seconds for spent in found) for found in (ones, others))
+    ours, theirs = (middle(found) for found in (ones, others))
     cpu = [median(spent.cpu_s or 0.0 for spent in found) for found in (ones, others)]
-    return Row(
-        case,
-        ours,
-        floor,
-        theirs,
-        ours / theirs,
-        min(ratios),
-        max(ratios),
-        goal,
-        cpu[0] / cpu[1] if all(cpu) else None,
-    )
+    ratio_of_cpu = cpu[0] / cpu[1] if all(cpu) else None
+    return Row(case, ours, floor, theirs, ours / theirs, min(ratios), max(ratios), goal, ratio_of_cpu)
+
+
+def middle(spent: Sequence[Spent]) -> float:
+    """The median of the seconds."""
+    return median(one.seconds for one in spent)
 
 
 def compare_figure(case: str, figure: float, goal: float) -> Row:
@@ -122,22 +116,19 @@ def print_table(rows: Sequence[Row]) -> None:
     print(tabulate(cells, headers=headers, tablefmt="plain", disable_numparse=True), flush=True)
 
 
-@dataclass(frozen=True, slots=True)
-class Place:
-    """A directory of the benchmark's own, and the environment in which commands run there."""
+class Bench(Place):
+    """Where benchmarks run: a directory of their own, whose sessions end with it."""
 
-    path: Path
-    env: Mapping[str, str]
-
-    def call(self, argv: Sequence[str]) -> tuple[Spent, str]:
+    def call(self, argv: Sequence[object], *, cwd: Path | None = None) -> tuple[Spent, str]:
         """Run a command to its end; return what it took and what it printed.
 
         Raises:
             CalledProcessError: it did not exit with 0.
         """
+        words = [str(word) for word in argv]
         begun = time.perf_counter()
         with subprocess.Popen(
-            argv, cwd=self.path, env=self.env, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE
+            words, cwd=cwd or self.path, env=self.environ, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE
         ) as process:
             assert process.stdout is not None
             printed = process.stdout.read().decode()
@@ -145,38 +136,54 @@ class Place:
             process.returncode = os.waitstatus_to_exitcode(status)
         seconds = time.perf_counter() - begun
         if process.returncode:
-            raise subprocess.CalledProcessError(process.returncode, argv, printed)
+            raise subprocess.CalledProcessError(process.returncode, words, printed)
         return Spent(seconds, usage.ru_utime + usage.ru_stime), printed
 
-    def takes(self, *argv: str) -> Callable[[], Spent]:
+    def takes(self, *argv: str) -> Case:
         """A case for `interleave`: what a command takes."""
         return lambda: self.call(argv)[0]
 
-    def write_prompts(self, name: str, prompts: Sequence[Any]) -> str:
-        """Write an input file; return its name."""
-        import orjson
+    def write(self, name: str, prompts: Sequence[Any]) -> Path:
+        """Write an input file."""
+        file = self.path / name
+        file.write_bytes(orjson.dumps({"prompts": prompts}))
+        return file
 
-        (self.path / name).write_bytes(orjson.dumps({"prompts": prompts}))
-        return name
+    def run(self, *words: object, cwd: Path | None = None) -> tuple[Spent, SessionDir]:
+        """Start a session of the shell agent; what the command took, and the session."""
+        own = ("-q", "--agent", "shell", "--results-dir", self.results)
+        spent, printed = self.call([*command(), *own, *words], cwd=cwd)
+        return spent, self.session(printed.strip())
 
-    def session(self, session_id: str) -> SessionDir:
-        """A session of this place."""
-        return SessionDir(self.path / "results" / f"session-{session_id}")
+    def hold(self, size: int) -> tuple[Spent, SessionDir]:
+        """Start a session whose first task holds up all others, so that nothing else happens meanwhile."""
+        file = self.write(f"hold-{size}.json", ["sleep 600"] + ["true"] * (size - 1))
+        spent, session = self.run("--max-parallel", 1, file)
+        assert wait_until(lambda: (session.load_summary() or {"running": 0})["running"], END_S)
+        return spent, session
+
+    def end(self, session: SessionDir) -> None:
+        """Cancel a session, and wait until nobody runs it."""
+        self.call([*command(), "cancel", session.session_id])
+        assert wait_until(lambda: not session.is_alive(), END_S)
+
+    def make_repository(self, files: Mapping[str, str]) -> Path:
+        """A repository with these files in one commit on `main`."""
+        top = self.path / f"repository-{len(files)}"
+        for name, text in files.items():
+            (top / name).parent.mkdir(parents=True, exist_ok=True)
+            (top / name).write_text(text)
+        begin_repository(top)
+        commit_all(top)
+        return top
 
 
 @contextmanager
-def make_place() -> Iterator[Place]:
-    """A temporary place; at the end its sessions are ended and it is removed."""
-    path = Path(tempfile.mkdtemp(prefix="sessionrun-bench-"))
-    own = {"HOME": path, "XDG_STATE_HOME": path / "state", "XDG_CONFIG_HOME": path / "config"}
-    kept = {name: value for name, value in os.environ.items() if not name.startswith("SESSIONRUN_")}
-    kept.pop("PYTHONDONTWRITEBYTECODE", None)
-    try:
-        yield Place(path, {**kept, **{name: str(value) for name, value in own.items()}, "TZ": "UTC"})
-    finally:
-        for session in list(iterate_sessions(path / "results")):
-            end_session(session)
-        shutil.rmtree(path, ignore_errors=True)
+def make_bench() -> Iterator[Bench]:
+    """A place for benchmarks; at the end its sessions are ended and it is removed."""
+    with make_place() as place:
+        place.environ.pop("PYTHONDONTWRITEBYTECODE", None)
+        yield Bench(place.path, {**place.environ, "TZ": "UTC"}, real=True)
 
 
 def command() -> tuple[str, ...]:
@@ -185,28 +192,15 @@ def command() -> tuple[str, ...]:
     return (str(script),) if script.exists() else (sys.executable, "-m", "sessionrun")
 
 
-def end_session(session: SessionDir) -> None:
-    """Cancel a session and wait until nobody runs it; kill its processes if it does not end."""
-    if not session.is_alive():
-        return
-    send_request(session, {"kind": "cancel"})
-    deadline = time.monotonic() + END_S
-    while session.is_alive():
-        if time.monotonic() > deadline:
-            _kill(session)
-            return
-        time.sleep(0.005)
+def journal_seconds(session: SessionDir) -> float:
+    """From the first job's start to the end, as the journal has them."""
+    entries = session.load_journal()[0]
+    first = next(entry.mono for entry in entries if type(entry.event).__name__ == "JobClaimed")
+    return entries[-1].mono - first
 
 
-def _kill(session: SessionDir) -> None:
-    events = [entry.event for entry in session.load_journal()[0]]
-    for event in reversed(events):  # the chain's first, from the root down, or it would heal
-        if isinstance(event, SupervisorStarted):
-            root = identify(parent_of(event.keeper or 0) or 0)
-            known = Identity(event.keeper or 0, event.keeper_started or 0), Identity(event.pid, event.started)
-            for one in (*([root] if root and root.pid > 1 else []), *known):
-                send_signal(one, signal.SIGKILL)
-            break
-    for event in events:
-        if isinstance(event, JobStarted):
-            send_signal(Identity(event.pid, event.started), signal.SIGKILL)
+def supervisor_of(session: SessionDir) -> int:
+    """The pid of a session's supervisor, as its status shows it."""
+    status = session.load_status()
+    assert status is not None
+    return int(status["processes"]["supervisor"]["pid"])

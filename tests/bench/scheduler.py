@@ -6,21 +6,17 @@ Everything but the disk is in: orders, entries and their folding, the simulated 
 from __future__ import annotations
 
 import random
-import sys
 import time
 from collections.abc import Callable
-from pathlib import Path
 from typing import Final
 from zlib import crc32
-
-sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
 
 from simulated import Fate, SimulatedExecutor
 from simulation import Drive, make_session
 
 from sessionrun.model.spec import SLOT, Check, Job, SessionSpec, TaskSpec, Workspace
 
-from .measure import Row, compare, interleave, print_table
+from .measure import Row, compare, interleave
 
 SMALL: Final = 100
 LARGE: Final = 10_000
@@ -127,5 +123,4 @@ def fate_of(job: Job) -> Fate:
     return FATES[crc32(job.key.task.encode()) % len(FATES)]
 
 
-if __name__ == "__main__":
-    print_table(measure())
+BENCHMARKS: Final = {"scheduler": measure}

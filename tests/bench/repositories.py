@@ -1,0 +1,398 @@
+"""What worktrees, environments, walls and landings cost, beside git and the plainest programs."""
+
+from __future__ import annotations
+
+import os
+import random
+import shutil
+import subprocess
+import sys
+import time
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import replace
+from functools import partial
+from itertools import count
+from pathlib import Path
+from typing import Any, Final
+
+from faults.place import wait_until
+from stages import git
+from uv import find_uv_bin
+
+from sessionrun.landing.records import Entry, Gates, LandRequest
+from sessionrun.landing.turn import land
+from sessionrun.model.places import Seats
+from sessionrun.walls.trial import find_problem
+from sessionrun.workspaces.environments.make import make_environment
+from sessionrun.workspaces.environments.request import EnvironmentRequest, find_target
+from sessionrun.workspaces.git import Git
+from sessionrun.workspaces.release import release
+from sessionrun.workspaces.repository import find_repository
+from sessionrun.workspaces.request import WorkspaceRequest
+from sessionrun.workspaces.worktree import prepare
+
+from .measure import END_S, FULL, Bench, Case, Row, Spent, compare, compare_figure, interleave, make_bench, middle
+
+_NUMBERS: Final = count()
+
+# --- worktrees ---
+
+FILES: Final = 5000 if FULL else 500
+WORKTREES: Final = 32
+CREATIONS: Final = 1000
+
+
+def measure_worktrees(rounds: int = 3) -> list[Row]:
+    """How long worktrees take: 32 through a session against serial `git worktree add`, and the first task's start.
+
+    A round takes some ten seconds.  With ``SESSIONRUN_BENCH_FULL`` in the environment the repository has 5,000
+    files instead of 500 (some minutes), and 1,000 worktrees are made by two sessions, 32 at once: none may fail.
+    """
+    serial, case = f"git worktree add, {WORKTREES} one by one", f"run --worktree, {WORKTREES} of {FILES:,} files"
+    one, first = "run --worktree, 1 task runs", f"the first of {WORKTREES} tasks runs"
+    with make_bench() as bench:
+        top = bench.make_repository({f"d{n // 100}/f{n}": f"{n}\n" * 100 for n in range(FILES)})
+        cases: dict[str, Case] = {
+            serial: lambda: _add_one_by_one(bench, top, WORKTREES),
+            case: lambda: _await_tasks(bench, top, tasks=WORKTREES, wanted=WORKTREES),
+            one: lambda: _await_tasks(bench, top, tasks=1, wanted=1),
+            first: lambda: _await_tasks(bench, top, tasks=WORKTREES, wanted=1),
+        }
+        samples = interleave(cases, rounds)
+        rows = [compare(samples, case, serial, 0.7), compare(samples, first, one, 1.5)]
+        return [*rows, _measure_many(bench)] if FULL else rows
+
+
+def _add_one_by_one(bench: Bench, top: Path, number: int) -> float:
+    folder = bench.path / "serial"
+    begun = time.perf_counter()
+    for name in map(str, range(number)):
+        git(top, "worktree", "add", "-q", "-b", f"serial-{name}", str(folder / name), "main")
+    seconds = time.perf_counter() - begun
+    _forget(top, folder)
+    return seconds
+
+
+def _await_tasks(bench: Bench, top: Path, *, tasks: int, wanted: int) -> float:
+    """The seconds from the command to the first act of `wanted` of the tasks; then all are ended."""
+    marks, folder = bench.path / f"marks-{next(_NUMBERS)}", bench.path / "worktrees"
+    marks.mkdir()
+    file = bench.write("worktrees.json", [f"touch {marks}/$SESSIONRUN_TASK; sleep 600"] * tasks)
+    begun = time.perf_counter()
+    _, session = bench.run("--worktree", "--worktree-dir", folder, file, cwd=top)
+    while sum(1 for _ in marks.iterdir()) < wanted:
+        time.sleep(0.001)
+    seconds = time.perf_counter() - begun
+    bench.end(session)
+    _forget(top, folder)
+    shutil.rmtree(session.path)
+    return seconds
+
+
+def _measure_many(bench: Bench) -> Row:
+    """Two sessions at once, 500 worktrees each at 16 at once: all must succeed; against as many one by one."""
+    top = bench.make_repository({f"f{n}": f"{n}\n" * 100 for n in range(20)})
+    serial = _add_one_by_one(bench, top, CREATIONS)
+    file = bench.write("many.json", ["true"] * (CREATIONS // 2))
+    words = ("--worktree", "--max-parallel", WORKTREES // 2, file)
+    begun = time.perf_counter()
+    sessions = [bench.run(*words, cwd=top)[1] for _ in range(2)]
+    assert wait_until(lambda: not any(session.is_alive() for session in sessions), 10 * END_S)
+    seconds = time.perf_counter() - begun
+    failed = sum(int((session.load_summary() or {})["failed"]) for session in sessions)
+    case = f"{CREATIONS:,} worktrees, 2 sessions: {failed} failed"
+    samples = {case: [Spent(seconds)], "one by one": [Spent(serial)]}
+    return compare(samples, case, "one by one", 0.0 if failed else 1.0)
+
+
+def _forget(top: Path, folder: Path) -> None:
+    """Take worktrees and branches away, so that each round finds the same repository."""
+    shutil.rmtree(folder, ignore_errors=True)
+    git(top, "worktree", "prune")
+    for name in git(top, "for-each-ref", "--format=%(refname)", "refs/heads").split():
+        if name != "refs/heads/main":
+            git(top, "update-ref", "-d", name)
+
+
+# --- environments ---
+
+SOURCES: Final = 5000
+_PROJECT: Final = """
+[build-system]
+requires = ["setuptools>=64"]
+build-backend = "setuptools.build_meta"
+
+[project]
+name = "demo"
+version = "1.0"
+
+[project.optional-dependencies]
+test = ["pytest"]
+
+[tool.setuptools]
+package-dir = {"" = "src"}
+packages = ["demo"]
+"""
+
+
+def measure_environments(rounds: int = 2) -> list[Row]:
+    """How long a task's warm set-up takes: worktree and cached environment, against a clone, venv and pip.
+
+    The project has 5,000 files and pytest with what that needs, from wheels that are fetched once before the
+    rounds, from the package index or by pip's settings.  A round takes half a minute.  Nothing is removed between
+    the rounds: on ext4 a new file looks first at every inode that was freed in the last minutes.
+    """
+    warm, stays = f"worktree and cached environment, {SOURCES:,} files", "the same in a worktree that stays"
+    cold, floor = "git clone, venv, pip install -e .[test]", "git worktree add"
+    least = "git worktree add, cp -a of the environment"
+    with make_bench() as bench:
+        sources = {f"src/demo/part{n // 100}/file{n}.py": f"VALUE = {n}\n" * 20 for n in range(SOURCES)}
+        top = bench.make_repository({**sources, "src/demo/__init__.py": "", "pyproject.toml": _PROJECT})
+        wheels = bench.path / "wheels"
+        pip = (sys.executable, "-m", "pip")
+        subprocess.run([*pip, "download", "-q", "-d", wheels, "pytest", "setuptools", "wheel"], check=True)
+        for installer in ("PIP", "UV"):
+            os.environ.update({f"{installer}_NO_INDEX": "1", f"{installer}_FIND_LINKS": str(wheels)})
+        python = os.path.dirname(os.path.realpath(sys.executable))  # of both: one on PATH may be a slow script
+        os.environ["PATH"] = os.pathsep.join((python, os.path.dirname(find_uv_bin()), os.environ["PATH"]))
+        for stay in (False, True):
+            _set_up(bench, top, stays=stay)
+        (env, *_) = (bench.path / "cache" / "tasks").glob("[!.]*")
+        cases: dict[str, Case] = {
+            cold: lambda: _install(bench, top),
+            warm: lambda: _set_up(bench, top),
+            stays: lambda: _set_up(bench, top, stays=True),
+            floor: lambda: _check_out(bench, top),
+            least: lambda: _check_out(bench, top, env),
+        }
+        samples = interleave(cases, rounds)
+    pairs = ((warm, cold, 0.05), (stays, cold, 0.05), (warm, floor, 2.0), (warm, least, 1.5))
+    rows = [compare(samples, case, against, goal) for case, against, goal in pairs]
+    return [*rows, compare_figure(f"{warm} (ms)", 1000 * rows[0].case_s, 1000.0)]
+
+
+def _install(bench: Bench, top: Path) -> Spent:
+    folder = bench.path / f"cold{next(_NUMBERS)}"
+    begun = _now()
+    subprocess.run(["git", "clone", "-q", top, folder], check=True)
+    subprocess.run([sys.executable, "-m", "venv", folder / ".venv"], check=True)
+    install = (folder / ".venv" / "bin" / "python", "-m", "pip", "install", "-q", "-e", ".[test]")
+    subprocess.run(install, cwd=folder, check=True)
+    return _since(begun)
+
+
+def _check_out(bench: Bench, top: Path, env: Path | None = None) -> Spent:
+    """What of the set-up is git's own work; with `env`, the same files by the plainest programs."""
+    folder = bench.path / f"floor{next(_NUMBERS)}"
+    begun = _now()
+    git(top, "worktree", "add", "-q", "--detach", str(folder))
+    if env is not None:
+        subprocess.run(["cp", "-a", env, bench.path / f"{folder.name}-env"], check=True)
+    return _since(begun)
+
+
+def _set_up(bench: Bench, top: Path, *, stays: bool = False) -> Spent:
+    """What PREPARE and the environment take, without the start of the interpreters of their jobs.
+
+    A worktree that `stays` is the one that the round before gave back.
+    """
+    number = next(_NUMBERS)
+    folders = [bench.path / "jobs" / f"t{number}" / f"a1-r1-{phase}" for phase in ("prepare", "setup", "release")]
+    for folder in folders:
+        folder.mkdir(parents=True)
+    found = find_repository(top, base=None, worktree_dir=bench.path / "worktrees", keep="never")[0]
+    cache = str(bench.path / "cache")
+    seats = Seats(str(bench.path / "seats"), placement="sibling") if stays else None
+    begun = _now()
+    request = WorkspaceRequest(
+        found, "s", f"t{number}", "do it", seats=seats, seat=1 if stays else None, prompt="x"
+    )
+    made = prepare(request, folders[0])
+    target = find_target(cache, "s", f"t{number}", 1)
+    tree = made.worktree or ""
+    report = make_environment(EnvironmentRequest(tree, tree, cache, target, f"s/t{number}"), folders[1])
+    spent = _since(begun)
+    assert report.problem is None, report.problem
+    if stays:
+        release(replace(request, place=made, succeeded=True, patch=str(folders[2] / "patch")), folders[2])
+    return spent
+
+
+def _now() -> Spent:
+    return Spent(time.perf_counter(), sum(os.times()[:4]))
+
+
+def _since(begun: Spent) -> Spent:
+    now = _now()
+    return Spent(now.seconds - begun.seconds, (now.cpu_s or 0.0) - (begun.cpu_s or 0.0))
+
+
+# --- walls ---
+
+POLICIES: Final = ("project", "strict")
+MORE_MS: Final = 25.0
+
+
+def measure_walls() -> list[Row]:
+    """What walls cost: a program that does nothing, inside of a real task's and bare, as the keeper starts both.
+
+    At most 25 ms more are wanted; the table has it as a figure.  Processor time is no figure here: bubblewrap does
+    not wait for what is inside.  Whole sessions of one task each show what a view of git costs PREPARE and
+    RELEASE.
+    """
+    problem = find_problem("strict", network=False)
+    if problem is not None:
+        print(f"walls: {problem}", file=sys.stderr)
+        return []
+    with make_bench() as bench:
+        top = bench.make_repository({"a": "a\n"})
+        starts: dict[str, Case] = {"true": partial(_start, ["/bin/true"])}
+        starts |= {policy: partial(_start, _find_words(bench, top, policy)) for policy in POLICIES}
+        samples = interleave(starts, 30)
+        more = {policy: 1000 * (middle(samples[policy]) - middle(samples["true"])) for policy in POLICIES}
+        rows = [
+            compare_figure(f"a walled no-op, {name}: more than a bare one", ms, MORE_MS)
+            for name, ms in more.items()
+        ]
+        bare, walled = "session of one task", "the same, with walls"
+        words = ("--sync", "--worktree", bench.write("one.json", ["true"]))
+        sessions: dict[str, Case] = {
+            bare: lambda: bench.run(*words, cwd=top)[0],
+            walled: lambda: bench.run("--sandbox", "project", *words, cwd=top)[0],
+        }
+        return [*rows, compare(interleave(sessions, 5), walled, bare, 2.0)]
+
+
+def _find_words(bench: Bench, top: Path, policy: str) -> list[str]:
+    """The words that start a program in the walls of a real task, which stays for that; here they start nothing.
+
+    The task prints them: the first process inside is bubblewrap.
+    """
+    file = bench.write(f"{policy}.json", ["cat /proc/1/cmdline"])
+    words = ("--sync", "--worktree", "--keep-worktree", "always", "--sandbox", policy, file)
+    (output,) = bench.run(*words, cwd=top)[1].path.glob("task-*.txt")
+    bwrap, _, inside = output.read_text().rstrip("\0").partition("\0--\0")
+    python, isolated, bare, inner, _, processes, stdin, proxy, *_ = inside.split("\0")
+    report = "-"  # no descriptor of a keeper's is open here
+    return [*bwrap.split("\0"), "--", python, isolated, bare, inner, report, processes, stdin, proxy, "/bin/true"]
+
+
+def _start(argv: Sequence[str]) -> float:
+    begun = time.perf_counter()
+    pid = os.posix_spawn(argv[0], tuple(argv), os.environ, setsid=True)
+    _, status = os.waitpid(pid, 0)
+    assert status == 0, argv
+    return time.perf_counter() - begun
+
+
+# --- landing ---
+
+BRANCHES: Final = 60
+RED: Final = 9
+GATE: Final = "! grep -rqs BAD landing-*.txt"
+
+
+def measure_landing(rounds: int = 5) -> list[Row]:
+    """What landing costs: 60 branches, 15 % of them red, in batches and one by one, and beside its git commands.
+
+    The repository is a clone of the one that this file is in or, without its history, one that is made.  Gate runs
+    are counted, not timed: how long a gate takes is the project's business.  A round takes some seconds.
+    """
+    batched, single = f"gate runs, {BRANCHES} branches, {RED} red, in batches", "one by one"
+    own = "landing one branch, ms beside its git commands"
+    with make_bench() as bench:
+        top = _clone(bench)
+        tips = _make_branches(top)
+        samples = {
+            name: [Spent(_count_runs(top, tips, batch) / 1000)] for name, batch in ((batched, None), (single, 1))
+        }
+        beside = interleave({own: lambda: _time_beside_git(top, tips)}, rounds)[own]
+    return [compare(samples, batched, single, 0.8), compare_figure(own, middle(beside) * 1000, 50.0)]
+
+
+def _clone(bench: Bench) -> Path:
+    top, here = bench.path / "clone", Path(__file__).parents[2]
+    words = ["git", "clone", "-q", "--no-local", str(here), str(top)]
+    if subprocess.run(words, capture_output=True).returncode:
+        top = bench.make_repository({f"file-{n}.txt": f"{n}\n" * 100 for n in range(500)})
+    git(top, "checkout", "-q", "--detach")
+    git(top, "branch", "-f", "main")
+    for key in ("user.name", "user.email"):
+        git(top, "config", key, "x@y")
+    return top
+
+
+def _make_branches(top: Path) -> Mapping[str, str]:
+    """The tips of the branches, each with one file more than `main`."""
+    red = set(random.Random(20261122).sample(range(BRANCHES), RED))
+    lines = []
+    for number in range(BRANCHES):
+        text = "BAD" if number in red else "good"
+        lines += [f"commit refs/heads/task-{number}", "committer x <x@y> 1767225600 +0000", "data 4", "work"]
+        lines += ["from refs/heads/main^0", f"M 100644 inline landing-{number}.txt", f"data {len(text)}", text]
+    fed = "\n".join(lines).encode() + b"\n"
+    subprocess.run(["git", "fast-import", "--quiet"], cwd=top, input=fed, check=True)
+    return {f"task-{number}": git(top, "rev-parse", f"task-{number}") for number in range(BRANCHES)}
+
+
+def _ask(top: Path, target: str, tips: Mapping[str, str], **more: Any) -> LandRequest:
+    git(top, "branch", "-f", target, "main")
+    base = git(top, "rev-parse", "main")
+    repository, _ = find_repository(top, base="main", worktree_dir=None, keep="never")
+    return LandRequest(
+        repository=repository,
+        session_id="5e551011-0000-4000-8000-000000000000",
+        folder=str(top.parent / "landing" / target),
+        target=f"refs/heads/{target}",
+        entries=tuple(Entry(task, tip, base, title=task) for task, tip in tips.items()),
+        setups=(),
+        **more,
+    )
+
+
+def _count_runs(top: Path, tips: Mapping[str, str], batch: int | None) -> int:
+    report = land(_ask(top, f"batch-{batch}", tips, gates=Gates((GATE,), 60.0), batch=batch))
+    landed = sum(fate.status == "landed" for fate in report.fates)
+    assert landed == BRANCHES - RED, f"{landed} of {BRANCHES - RED} landed"
+    return report.gate_runs
+
+
+def _time_beside_git(top: Path, tips: Mapping[str, str]) -> float:
+    """The seconds that the landing of one branch takes beside those that its git commands take."""
+    task = next(iter(tips))
+    request = _ask(top, f"alone-{time.monotonic_ns()}", {task: tips[task]}, gates=Gates((), None))
+    with _timing_git() as spent:
+        begun = time.perf_counter()
+        report = land(request)
+        seconds = time.perf_counter() - begun
+    assert [fate.status for fate in report.fates] == ["landed"]
+    return seconds - sum(spent)
+
+
+@contextmanager
+def _timing_git() -> Iterator[list[float]]:
+    """Note what each git command of ours takes."""
+    spent: list[float] = []
+    run = Git.attempt
+
+    def timed(self: Git, *words: Any, **more: Any) -> subprocess.CompletedProcess[bytes]:
+        begun = time.perf_counter()
+        try:
+            return run(self, *words, **more)
+        finally:
+            spent.append(time.perf_counter() - begun)
+
+    Git.attempt = timed  # type: ignore[method-assign]
+    try:
+        yield spent
+    finally:
+        Git.attempt = run  # type: ignore[method-assign]
+
+
+BENCHMARKS: Final[Mapping[str, Callable[[], list[Row]]]] = {
+    "worktrees": measure_worktrees,
+    "walls": measure_walls,
+    "environments": measure_environments,
+    "landing": measure_landing,
+}

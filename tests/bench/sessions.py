@@ -1,0 +1,354 @@
+"""What launches, polls, jobs and graphs take, and what a supervisor holds for each task."""
+
+from __future__ import annotations
+
+import os
+import random
+import shutil
+import subprocess
+import sys
+import time
+from collections.abc import Callable, Mapping, Sequence
+from functools import partial
+from itertools import count
+from typing import Any, Final
+
+from faults.place import wait_until
+from recorded import Recorded
+
+from sessionrun.store.processes import parent_of
+from sessionrun.store.session import SessionDir
+
+from .measure import (
+    END_S,
+    FULL,
+    Bench,
+    Case,
+    Row,
+    Spent,
+    command,
+    compare,
+    compare_figure,
+    interleave,
+    journal_seconds,
+    make_bench,
+    supervisor_of,
+)
+
+FLOOR_ARGV: Final = (sys.executable, "-I", "-c", "import click")
+FLOOR: Final = "import click"
+SIZES: Final = (1, 100, 10_000)
+_NUMBERS: Final = count()
+
+
+def measure_launch(rounds: int = 9) -> list[Row]:
+    """How long a caller waits until its session is started, and until the first task runs.
+
+    A round takes about two seconds.
+    """
+    names = [f"launch {size:,}" for size in SIZES]
+    first = "the first task runs"
+    with make_bench() as bench:
+        cases: dict[str, Case] = {FLOOR: bench.takes(*FLOOR_ARGV)}
+        cases |= {name: partial(_launch, bench, size) for name, size in zip(names, SIZES, strict=True)}
+        cases[first] = partial(_await_first_word, bench)
+        samples = interleave(cases, rounds)
+    rows = [compare(samples, name, FLOOR, 2.5) for name in names]
+    return [*rows, compare(samples, first, FLOOR, 4.0), compare(samples, names[-1], names[0], 2.0)]
+
+
+def _launch(bench: Bench, size: int) -> Spent:
+    spent, session = bench.hold(size)
+    bench.end(session)
+    shutil.rmtree(session.path)
+    return spent
+
+
+def _await_first_word(bench: Bench) -> float:
+    """The seconds from the command to the first word of the first task's process."""
+    fifo = bench.path / "begun"
+    if not fifo.exists():
+        os.mkfifo(fifo)
+    name = bench.write("first.json", [f"echo >{fifo}; sleep 600"])
+    fd = os.open(fifo, os.O_RDWR)
+    argv = [*command(), "-q", "--agent", "shell", str(name)]
+    begun = time.perf_counter()
+    with subprocess.Popen(
+        argv, cwd=bench.path, env=bench.environ, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE
+    ) as process:
+        os.read(fd, 1)
+        seconds = time.perf_counter() - begun
+        printed = process.communicate()[0].decode()
+    os.close(fd)
+    session = bench.session(printed.strip())
+    bench.end(session)
+    shutil.rmtree(session.path)
+    return seconds
+
+
+def measure_status(rounds: int = 9) -> list[Row]:
+    """How long a poll takes, for people and as JSON, of sessions that run and that have ended.
+
+    A round takes about two seconds.  For people each task is a line, which costs something in the largest session.
+    """
+    with make_bench() as bench:
+        cases = {FLOOR: bench.takes(*FLOOR_ARGV)}
+        for state, size in ((state, size) for state in ("running", "ended") for size in SIZES):
+            _, session = bench.hold(size)
+            if state == "ended":
+                bench.end(session)
+            for kind, options in (("", ()), (" --json", ("--json",))):
+                name = f"status{kind} {size:,} {state}"
+                cases[name] = bench.takes(*command(), "status", session.session_id, *options)
+        samples = interleave(cases, rounds)
+    large = f"status {SIZES[-1]:,} "
+    return [
+        compare(samples, name, FLOOR, 1.6 if name.startswith(large) else 1.3) for name in cases if name != FLOOR
+    ]
+
+
+def measure_list(rounds: int = 9) -> list[Row]:
+    """How long `list` takes with 1,000 sessions, against one.  A round takes about a second."""
+    with make_bench() as bench:
+        _, session = bench.run("--sync", bench.write("list.json", ["true"]))
+        kept, one = bench.path / "kept", bench.path / "one"
+        for folder in (kept, one):
+            folder.mkdir()
+        recorded = Recorded(kept)
+        recorded.keep("", session.path, bench.path)
+        for _ in range(1000):
+            recorded.copy("", bench.results, bench.path)
+        session.path.rename(one / session.path.name)
+        cases, pairs = {}, []
+        for kind, options in (("", ()), (" --json", ("--json",))):
+            pairs.append((f"list{kind} 1,000", f"list{kind} 1"))
+            for case, place in zip(pairs[-1], ("results", "one"), strict=True):
+                cases[case] = bench.takes(*command(), "list", "--results-dir", place, *options)
+        samples = interleave(cases, rounds)
+    return [compare(samples, many, single, 1.5) for many, single in pairs]
+
+
+def measure_memory() -> list[Row]:
+    """How much memory a supervisor needs for each task that waits; it does not depend on what else runs."""
+    tasks = 100_000 if FULL else 20_000
+    with make_bench() as bench:
+        one, many = _resident_kb(bench, 1), _resident_kb(bench, tasks)
+    return [compare_figure(f"KB of the supervisor for each of {tasks:,} tasks", (many - one) / (tasks - 1), 1.5)]
+
+
+def _resident_kb(bench: Bench, size: int) -> int:
+    _, session = bench.hold(size)
+    with open(f"/proc/{supervisor_of(session)}/status") as stream:
+        resident = next(int(line.split()[1]) for line in stream if line.startswith("VmRSS:"))
+    bench.end(session)
+    return resident
+
+
+# --- jobs that do nothing, with their files and both logs, against bare loops ---
+
+TASKS: Final = 1000 if FULL else 400
+MANY: Final = 10_000 if FULL else 3000
+FEW: Final = 100
+DISPATCHED: Final = 1000
+PARALLEL: Final = (1, 2, 16, 256)
+CPU_GOAL_S: Final = 0.0007
+"""Processor time of root, keeper and supervisor together for one task (seconds)."""
+
+XARGS_GOALS: Final = {2: 2.2, 16: 1.5}
+XARGS_GOAL: Final = 2.5
+"""For other numbers of jobs at once."""
+
+_LOOP: Final = """\
+import os, sys, time
+folder, tasks, parallel, script = sys.argv[1], int(sys.argv[2]), int(sys.argv[3]), sys.argv[4]
+os.mkdir(folder)
+begun, running = time.perf_counter(), 0
+for number in range(tasks):
+    argv = ["/bin/true"]
+    if script:
+        argv = ["/bin/sh", f"{folder}/prompt-{number}"]
+        with open(argv[1], "wb") as stream:
+            stream.write(b"true")
+    if running == parallel:
+        os.waitpid(-1, 0)
+        running -= 1
+    flags = os.O_WRONLY | os.O_CREAT | os.O_APPEND
+    files = [
+        (os.POSIX_SPAWN_OPEN, 0, os.devnull, os.O_RDONLY, 0),
+        (os.POSIX_SPAWN_OPEN, 1, f"{folder}/{number}.txt", flags, 0o600),
+        (os.POSIX_SPAWN_OPEN, 2, f"{folder}/{number}.err", flags, 0o600),
+    ]
+    os.posix_spawn(argv[0], argv, os.environ, file_actions=files, setsid=True)
+    running += 1
+for _ in range(running):
+    os.waitpid(-1, 0)
+print(time.perf_counter() - begun)
+"""
+
+_SCRIPTS: Final = {
+    "xargs": "seq {tasks} | xargs -P {parallel} -I N sh -c 'exec true >{folder}/N.txt 2>{folder}/N.err'",
+    "parallel": "seq {tasks} | parallel -j {parallel} 'true >{folder}/{{}}.txt 2>{folder}/{{}}.err'",
+}
+
+
+def _loop(bench: Bench, tasks: int, parallel: int, *, script: bool) -> tuple[Spent, float]:
+    """What a loop over posix_spawn takes: the program, and the loop alone.
+
+    Nothing is deleted before the end: to delete thousands of files slows down who makes new ones on the same disk.
+    """
+    folder = bench.path / f"loop-{next(_NUMBERS)}"
+    spent, printed = bench.call(
+        [sys.executable, "-I", "-c", _LOOP, folder, tasks, parallel, "x" if script else ""]
+    )
+    return spent, float(printed)
+
+
+def measure_dispatch(rounds: int = 7) -> list[Row]:
+    """How long 1,000 tasks take, start-up included, against a bare loop.  A round takes about three seconds."""
+    case, loop = f"run --sync, {DISPATCHED:,} x true, 16 at once", "posix_spawn loop"
+    with make_bench() as bench:
+        words = ("--sync", "--max-parallel", 16, bench.write("dispatch.json", ["true"] * DISPATCHED))
+        cases: dict[str, Case] = {
+            loop: lambda: _loop(bench, DISPATCHED, 16, script=True)[0],
+            case: lambda: bench.run(*words)[0]._replace(cpu_s=None),  # the session's own processes are not in it
+        }
+        samples = interleave(cases, rounds)
+    return [compare(samples, case, loop, 1.6)]
+
+
+def measure_jobs(rounds: int = 5) -> list[Row]:
+    """What starting a job costs.  Our start-up is left out: the times are those of the session's journal."""
+    rows: list[Row] = []
+    with make_bench() as bench:
+        (bench.path / "sessionrun.toml").write_text('[agents.noop]\nargv = ["/bin/true"]\nstdin = "prompt"\n')
+        for parallel in PARALLEL:
+            rows += _measure_parallel(bench, parallel, rounds)
+        return [*rows, _measure_processor(bench), _measure_many(bench, rounds)]
+
+
+def _measure_parallel(bench: Bench, parallel: int, rounds: int) -> list[Row]:
+    ours, loop = f"{TASKS} jobs, {parallel} at once", f"posix_spawn loop, {parallel} at once"
+    cases: dict[str, Case] = {
+        ours: lambda: _run_noops(bench, TASKS, parallel),
+        loop: lambda: _loop(bench, TASKS, parallel, script=False)[1],
+    }
+    goals = {"xargs": XARGS_GOALS.get(parallel, XARGS_GOAL), "parallel": 0.25}
+    there = {program: f"{program} -P{parallel}" for program in _SCRIPTS if shutil.which(program)}
+    cases |= {name: partial(_run_script, bench, program, parallel) for program, name in there.items()}
+    samples = interleave(cases, rounds)
+    others = [compare(samples, ours, name, goals[program]) for program, name in there.items()]
+    return [compare(samples, ours, loop, 1.4), *others]
+
+
+def _run_noops(bench: Bench, tasks: int, parallel: int) -> float:
+    file = bench.write(f"jobs-{tasks}.json", ["true"] * tasks)
+    return journal_seconds(bench.run("--sync", "--agent", "noop", "--max-parallel", parallel, file)[1])
+
+
+def _run_script(bench: Bench, program: str, parallel: int) -> Spent:
+    folder = bench.path / f"script-{next(_NUMBERS)}"
+    folder.mkdir()
+    words = _SCRIPTS[program].format(tasks=TASKS, parallel=parallel, folder=folder)
+    return bench.call(["/bin/sh", "-c", words])[0]
+
+
+def _measure_many(bench: Bench, rounds: int) -> Row:
+    """A task among many costs what a task among few does."""
+    few, many = f"{FEW} jobs, 16 at once", f"{MANY} jobs, 16 at once, for {FEW}"
+    cases: dict[str, Case] = {
+        few: lambda: _run_noops(bench, FEW, 16),
+        many: lambda: _run_noops(bench, MANY, 16) * FEW / MANY,
+    }
+    return compare(interleave(cases, 3 if rounds > 3 else 1), many, few, 1.2)
+
+
+def _measure_processor(bench: Bench) -> Row:
+    """Processor time of the chain between the first job and the last."""
+    last = {"prompt": "sleep 2", "agent": "shell"}
+    file = bench.write("processor.json", [*["true"] * TASKS, last])
+    _, session = bench.run("--agent", "noop", "--max-parallel", 16, file)
+    assert wait_until(lambda: (session.load_summary() or {"completed": 0})["completed"] == TASKS, END_S)
+    spent = sum(_processor_s(pid) for pid in _find_chain(session))
+    return compare_figure("processor time of the chain, a task", 1000 * spent / TASKS, 1000 * CPU_GOAL_S)
+
+
+def _find_chain(session: SessionDir) -> tuple[int, int, int]:
+    supervisor = supervisor_of(session)
+    keeper = parent_of(supervisor) or 0
+    return parent_of(keeper) or 0, keeper, supervisor
+
+
+def _processor_s(pid: int) -> float:
+    with open(f"/proc/{pid}/stat", "rb") as stream:
+        fields = stream.read().rpartition(b")")[2].split()
+    return (int(fields[11]) + int(fields[12])) / os.sysconf("SC_CLK_TCK")
+
+
+# --- graphs ---
+
+SLOW_S: Final = 1.0
+FAST_S: Final = 0.2
+Graph = Sequence[Mapping[str, Any]]
+
+
+def measure_graph(rounds: int = 3) -> list[Row]:
+    """A graph against its critical path: what waits, waits for its own needs alone and not for a wave of others.
+
+    Jobs sleep, so the critical path is known; it stands as the floor.  With waves, two interleaved chains of slow
+    and fast jobs would take a slow job's time for each step.
+    """
+    graphs = {"two chains of 3, 1 s and 0.2 s in turn": make_two_chains(3), "50 jobs": make_some_graph(50)}
+    rows = []
+    with make_bench() as bench:
+        for name, graph in graphs.items():
+            prompts = [{key: value for key, value in job.items() if key != "seconds"} for job in graph]
+            words = ("--sync", bench.write("graph.json", prompts))
+            critical, ours = find_critical_s(graph), f"{name} at once"
+            floor = f"critical path, {critical:.1f} s"
+            cases: dict[str, Case] = {
+                ours: lambda words=words: journal_seconds(bench.run(*words)[1]),  # type: ignore[misc]
+                floor: lambda critical=critical: critical,  # type: ignore[misc]
+            }
+            rows.append(compare(interleave(cases, rounds), ours, floor, 1.15))
+    return rows
+
+
+def make_two_chains(steps: int) -> Graph:
+    """Two chains that need nothing of each other, slow where the other is fast."""
+    jobs = []
+    for step in range(steps):
+        for chain in "ab":
+            seconds = SLOW_S if (step % 2 == 0) == (chain == "a") else FAST_S
+            needs = [f"{chain}{step - 1}"] if step else []
+            jobs.append({"id": f"{chain}{step}", "prompt": f"sleep {seconds}", "needs": needs, "seconds": seconds})
+    return jobs
+
+
+def make_some_graph(size: int) -> Graph:
+    """A graph in which each job needs up to two of those before it."""
+    dice = random.Random(6)
+    jobs = []
+    for number in range(size):
+        seconds = dice.choice((FAST_S, FAST_S, FAST_S, SLOW_S))
+        needs = [f"j{one}" for one in dice.sample(range(number), min(number, dice.randint(0, 2)))]
+        jobs.append({"id": f"j{number}", "prompt": f"sleep {seconds}", "needs": needs, "seconds": seconds})
+    return jobs
+
+
+def find_critical_s(graph: Graph) -> float:
+    """Seconds of the longest chain of needs; needs come before what needs them."""
+    ends: dict[str, float] = {}
+    for job in graph:
+        ends[job["id"]] = job["seconds"] + max((ends[need] for need in job["needs"]), default=0.0)
+    return max(ends.values())
+
+
+BENCHMARKS: Final[Mapping[str, Callable[[], list[Row]]]] = {
+    "launch": measure_launch,
+    "status": measure_status,
+    "dispatch": measure_dispatch,
+    "jobs": measure_jobs,
+    "graph": measure_graph,
+    "list": measure_list,
+    "memory": measure_memory,
+}

@@ -9,7 +9,8 @@ from typing import Any
 import pytest
 
 from sessionrun.input.formats import choose_dialect
-from sessionrun.input.plan import Options, Plan, Source
+from sessionrun.input.plan import Plan, Source
+from sessionrun.input.settings import Options
 from sessionrun.model.errors import InputError
 from sessionrun.model.spec import TaskSpec
 

@@ -20,10 +20,6 @@ from sessionrun.cli.argv import VERBS, rewrite_argv
         ("stop last api", "cancel last api"),
         ("kill last", "cancel --now last"),
         ("rm last --dry-run", "clean last --dry-run"),
-        ("help", "--help"),
-        ("help kill", "cancel --help"),
-        ("help --json", "--help"),
-        ("--json help kill", "cancel --help"),
         ("--json ls", "list --json"),
         ("version", "--version"),
         ("-V", "--version"),
@@ -41,7 +37,7 @@ def test_an_alias_is_written_out(
 def test_a_file_wins_over_an_alias_and_no_alias_is_a_verb(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(tmp_path)
     assert not ALIASES.keys() & VERBS.keys()
-    for word in (*ALIASES, "help"):
+    for word in ALIASES:
         (tmp_path / word).touch()
         assert rewrite_argv(expand_alias([word])) == ["run", word]
 

@@ -38,7 +38,7 @@ def results(own_place: Path, capfd: pytest.CaptureFixture[str]) -> Iterator[Path
 
 
 def start(*tasks: dict[str, object], **said: object) -> client.SessionDir:
-    planned = client.plan({"prompts": list(tasks), **said}, client.Asked(agent="shell"))
+    planned = client.plan({"prompts": list(tasks), **said}, {"agent": "shell"})
     assert isinstance(planned, client.Planned)
     return client.launch(planned.spec)
 
@@ -172,7 +172,7 @@ def test_a_program_may_have_put_others_in_the_place_of_its_streams(own_place: Pa
         "import io, sys; from sessionrun import client\n"
         "sys.stdin, sys.stdout, sys.stderr = io.StringIO(), open(1, 'w', closefd=False), None\n"
         "sys.stdout.write('said once')\n"
-        f"client.launch(client.plan([{WAITS!r}], client.Asked(agent='shell')).spec)"
+        f"client.launch(client.plan([{WAITS!r}], {{'agent': 'shell'}}).spec)"
     )
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, timeout=120)
     assert (done.returncode, done.stdout, done.stderr) == (0, "said once", "")

@@ -18,7 +18,8 @@ from conftest import Command
 from hypothesis import given
 from hypothesis import strategies as st
 
-from sessionrun.client.config import VARIABLES, Config, load_config, load_results_dir, user_config_file
+from sessionrun.client.config import Config, load_config, load_results_dir, user_config_file
+from sessionrun.input.rows import SETTINGS
 from sessionrun.model.errors import InputError
 from sessionrun.model.spec import AgentSpec
 
@@ -121,18 +122,20 @@ def test_every_setting(places: Places) -> None:
         """
     )
     assert places.load() == Config(
-        agents=BUILTIN,
-        agent="claude",
-        model="opus",
-        max_parallel=0,
-        timeout_s=900.0,
-        idle_timeout_s=90.0,
-        results_dir=places.top / "runs",
-        approve=False,
-        halt="now",
-        max_load=7.5,
-        min_free_memory=4 << 30,
-        stagger_s=30.0,
+        BUILTIN,
+        values={
+            "agent": "claude",
+            "model": "opus",
+            "max_parallel": 0,
+            "timeout_s": 900.0,
+            "idle_timeout_s": 90.0,
+            "results_dir": places.top / "runs",
+            "approve": False,
+            "halt": "now",
+            "max_load": 7.5,
+            "min_free_memory": 4 << 30,
+            "stagger_s": 30.0,
+        },
     )
 
 
@@ -140,28 +143,28 @@ def test_current_directory_before_the_repositorys_top(places: Places) -> None:
     places.project('agent = "top"\nmodel = "m"')
     places.here('agent = "here"')
     config = places.load()
-    assert (config.agent, config.model) == ("here", None)
+    assert config.values == {"agent": "here"}
 
 
 def test_outside_a_repository_no_parent_is_searched(places: Places) -> None:
     places.project("max_parallel = 3")
     (places.top / ".git").rmdir()
-    assert places.load().max_parallel is None
+    assert places.load().values == {}
 
 
 def test_a_worktrees_git_file_marks_the_top_too(places: Places) -> None:
     (places.top / ".git").rmdir()
     (places.top / ".git").write_text("gitdir: elsewhere\n")
     places.project("max_parallel = 3")
-    assert places.load().max_parallel == 3
+    assert places.load().values == {"max_parallel": 3}
 
 
 def test_variables_over_project_over_user_key_by_key(places: Places) -> None:
     user = places.user('max_parallel = 1\ntimeout = 1\nresults_dir = "u"\napprove = true')
     places.project("max_parallel = 2\ntimeout = 2")
     config = places.load(SESSIONRUN_MAX_PARALLEL="3", SESSIONRUN_YOLO="0")
-    assert (config.max_parallel, config.timeout_s, config.approve) == (3, 2.0, False)
-    assert config.results_dir == user.parent / "u"
+    said = {"max_parallel": 3, "timeout_s": 2.0, "approve": False, "results_dir": user.parent / "u"}
+    assert config.values == said
 
 
 def test_every_variable(places: Places) -> None:
@@ -174,26 +177,29 @@ def test_every_variable(places: Places) -> None:
         SESSIONRUN_YOLO="Yes",
     )
     assert config == Config(
-        agents=BUILTIN,
-        agent="codex",
-        model="m",
-        max_parallel=0,
-        timeout_s=7200.0,
-        results_dir=places.deep / "runs",
-        approve=True,
+        BUILTIN,
+        values={
+            "agent": "codex",
+            "model": "m",
+            "max_parallel": 0,
+            "timeout_s": 7200.0,
+            "results_dir": places.deep / "runs",
+            "approve": True,
+        },
     )
 
 
 def test_empty_variables_say_nothing(places: Places) -> None:
-    assert places.load(**dict.fromkeys(VARIABLES, "")) == Config(agents=BUILTIN)
+    variables = [variable for row in SETTINGS for variable in row.variables]
+    assert places.load(**dict.fromkeys(variables, "")) == Config(agents=BUILTIN)
 
 
 def test_a_model_goes_with_the_agent_beside_it(places: Places) -> None:
     places.user('agent = "claude"\nmodel = "opus"')
-    assert places.load().model == "opus"
-    assert places.load(SESSIONRUN_AGENT="claude").model == "opus"
-    assert places.load(SESSIONRUN_AGENT="codex").model is None
-    assert places.load(SESSIONRUN_MODEL="haiku").model == "haiku"
+    assert places.load().values["model"] == "opus"
+    assert places.load(SESSIONRUN_AGENT="claude").values["model"] == "opus"
+    assert "model" not in places.load(SESSIONRUN_AGENT="codex").values
+    assert places.load(SESSIONRUN_MODEL="haiku").values["model"] == "haiku"
 
 
 def test_agents_own_changed_and_laid_over_each_other(places: Places) -> None:

@@ -17,7 +17,8 @@ from simulation import make_session
 from sessionrun.input.edges import Node, derive_edges
 from sessionrun.input.formats import choose_dialect
 from sessionrun.input.front_matter import FIELDS
-from sessionrun.input.plan import Folder, Options, Plan, Source
+from sessionrun.input.plan import Folder, Plan, Source
+from sessionrun.input.settings import Options
 from sessionrun.model.errors import SessionrunError
 from sessionrun.model.spec import Export, TaskSpec
 from sessionrun.runtime.exports.export_file import Shown
@@ -121,8 +122,8 @@ auto_fix_attempts = 4
     assert (task.check.uses, plan.resources) == ({"tree": 1}, {"tree": 1})
     assert task.rounds == 5
     assert task.timeout_s == 100 * 5 * 2
-    assert load({"a.md": job()}, Options(agent="claude"), settings).tasks[0].model is None
-    assert not load({"a.md": job()}, Options(workspace="worktree"), settings).resources
+    assert load({"a.md": job()}, Options({"agent": "claude"}), settings).tasks[0].model is None
+    assert not load({"a.md": job()}, Options({"worktree": True}), settings).resources
 
 
 def test_sequential_and_test_files_become_chains() -> None:
@@ -186,9 +187,9 @@ def test_of_two_that_read_each_other_s_files_the_first_goes_first() -> None:
 
 def test_worktrees_hide_what_others_wrote_and_that_is_said() -> None:
     files = {"a.md": job(output_file="a.py"), "b.md": job(output_file="b.py", context_files=["src/a.py"])}
-    (warning,) = load(files, Options(workspace="worktree")).warnings
+    (warning,) = load(files, Options({"worktree": True})).warnings
     assert "does not see what the job files it waits for have written" in warning
-    assert not load({"a.md": job()}, Options(workspace="worktree")).warnings
+    assert not load({"a.md": job()}, Options({"worktree": True})).warnings
 
 
 def test_many_jobs_of_one_file_wait_for_the_one_before() -> None:
@@ -267,9 +268,9 @@ FOUR = {
     ("options", "ids"),
     [
         (Options(), ["d"]),
-        (Options(include_stuck=True), ["c", "d"]),
-        (Options(rerun=True), ["a", "b", "c", "d", "e"]),
-        (Options(only=("b",)), ["b"]),
+        (Options({"include_stuck": True}), ["c", "d"]),
+        (Options({"rerun": True}), ["a", "b", "c", "d", "e"]),
+        (Options({"only": ("b",)}), ["b"]),
     ],
 )
 def test_what_ended_runs_again_only_when_asked(options: Options, ids: list[str]) -> None:

@@ -11,7 +11,8 @@ import pytest
 
 from sessionrun.input.formats import choose_dialect, load_dialect
 from sessionrun.input.matrix import SETUP
-from sessionrun.input.plan import Fallback, Options, Plan, RepositoryWish, Source
+from sessionrun.input.plan import Plan, RepositoryWish, Source
+from sessionrun.input.settings import Options
 from sessionrun.model.spec import Check, Limits, Workspace
 
 ROOT = Path(__file__).resolve().parent.parent
@@ -27,8 +28,8 @@ def read(text: str | bytes, options: Options | None = None, *, requested: str | 
     return dialect.load(source, options or Options())
 
 
-def plan_of(options: Options | None = None, **said: Any) -> Plan:
-    return read(json.dumps({**SMALL, **said}), options)
+def plan_of(options: Options | None = None, **top: Any) -> Plan:
+    return read(json.dumps({**SMALL, **top}), options)
 
 
 def cells(plan: Plan) -> list[tuple[str, ...]]:
@@ -148,7 +149,16 @@ def test_keys_of_the_plan_format_for_all_and_for_one() -> None:
 
 
 def test_flags_take_the_place_of_an_axis_and_beat_the_input() -> None:
-    options = Options(agent="claude", model="opus", max_parallel=2, name="n", timeout_s=9.0, labels={"a": "b"})
+    options = Options(
+        {
+            "agent": "claude",
+            "model": "opus",
+            "max_parallel": 2,
+            "name": "n",
+            "timeout_s": 9.0,
+            "labels": {"a": "b"},
+        }
+    )
     plan = plan_of(options, agents=["qwen"], models=["m", "n"], concurrency=5, timeout=3, name="x")
     assert cells(plan) == [("t", "opus", "claude", "1")]
     assert (plan.max_parallel, plan.name, plan.agent, plan.labels) == (2, "n", "claude", {"a": "b"})
@@ -156,7 +166,7 @@ def test_flags_take_the_place_of_an_axis_and_beat_the_input() -> None:
 
 
 def test_the_configuration_counts_where_the_input_is_silent() -> None:
-    options = Options(fallback=Fallback(agent="codex", model="x", max_parallel=9))
+    options = Options({}, {"agent": "codex", "model": "x", "max_parallel": 9})
     assert cells(plan_of(options)) == [("t", "m", "codex", "1")]
     assert plan_of(options).max_parallel == 9
     assert plan_of(options, concurrency=1, agents=["qwen"]).max_parallel == 1

@@ -15,7 +15,8 @@ from dialect_plans import DATA, ROOT, load, one, only
 
 from sessionrun.input.fields import TASK_FIELDS
 from sessionrun.input.formats import choose_dialect
-from sessionrun.input.plan import Fallback, Options, Plan, Source
+from sessionrun.input.plan import Plan, Source
+from sessionrun.input.settings import Options
 from sessionrun.model.errors import InputError
 from sessionrun.model.spec import Check, Prove, TaskSpec
 
@@ -360,15 +361,15 @@ def test_yaml_has_no_surprises() -> None:
 
 
 def test_timeouts_from_weak_to_strong() -> None:
-    fallback = Options(fallback=Fallback(timeout_s=1))
+    fallback = Options({}, {"timeout_s": 1})
     assert only(load('["p"]', options=fallback)).timeout_s == 1
     defaults = '{"defaults": {"timeout": 2}, "prompts": [%s]}'
     assert only(load(defaults % '"p"', options=fallback)).timeout_s == 2
-    flag = Options(timeout_s=3, fallback=Fallback(timeout_s=1))
+    flag = Options({"timeout_s": 3}, {"timeout_s": 1})
     assert only(load(defaults % '"p"', options=flag)).timeout_s == 3
     assert only(load(defaults % '{"prompt": "p", "timeout": 4}', options=flag)).timeout_s == 4
     assert only(load(defaults % '{"prompt": "p", "timeout": 0}', options=flag)).timeout_s is None
-    assert only(load(defaults % '"p"', options=Options(timeout_s=0))).timeout_s is None
+    assert only(load(defaults % '"p"', options=Options({"timeout_s": 0}))).timeout_s is None
 
 
 @pytest.mark.parametrize(
@@ -383,7 +384,7 @@ def test_timeouts_from_weak_to_strong() -> None:
     ],
 )
 def test_max_parallel(flag: int | None, written: int | None, configured: int | None, settled: int | None) -> None:
-    options = Options(max_parallel=flag, fallback=Fallback(max_parallel=configured))
+    options = Options({"max_parallel": flag}, {"max_parallel": configured})
     assert load(json.dumps({"max_parallel": written, "prompts": ["p"]}), options=options).max_parallel == settled
 
 
@@ -399,15 +400,20 @@ def test_max_parallel(flag: int | None, written: int | None, configured: int | N
         ({"agent": "codex"}, {"agent": "claude", "model": "opus"}, {}, "codex", None),
         ({"model": "m"}, {"agent": "claude", "model": "opus"}, {}, "claude", "m"),
         ({"agent": "codex", "model": "m"}, {}, {"agent": "claude"}, "claude", None),
-        ({"fallback": Fallback(agent="qwen", model="q")}, {}, {}, "qwen", "q"),
-        ({"fallback": Fallback(agent="qwen", model="q")}, {"agent": "claude"}, {}, "claude", None),
-        ({"fallback": Fallback(model="q")}, {"agent": "claude"}, {}, "claude", "q"),
+        ({"config": {"agent": "qwen", "model": "q"}}, {}, {}, "qwen", "q"),
+        ({"config": {"agent": "qwen", "model": "q"}}, {"agent": "claude"}, {}, "claude", None),
+        ({"config": {"model": "q"}}, {"agent": "claude"}, {}, "claude", "q"),
     ],
 )
 def test_agent_and_the_model_beside_it(
     flags: dict[str, Any], top: dict[str, Any], task: dict[str, Any], agent: str, model: str | None
 ) -> None:
-    found = only(load(json.dumps({**top, "prompts": [{"prompt": "p", **task}]}), options=Options(**flags)))
+    found = only(
+        load(
+            json.dumps({**top, "prompts": [{"prompt": "p", **task}]}),
+            options=Options(flags, flags.pop("config", {})),
+        )
+    )
     assert (found.agent, found.model) == (agent, model)
 
 
@@ -424,7 +430,7 @@ def test_maps_add_to_the_defaults_and_lists_replace_them() -> None:
 
 def test_flags_beat_name_and_labels() -> None:
     text = '{"name": "n", "labels": {"a": "1", "b": "1"}, "prompts": ["p"]}'
-    plan = load(text, options=Options(name="flag", labels={"b": "2"}))
+    plan = load(text, options=Options({"name": "flag", "labels": {"b": "2"}}))
     assert (plan.name, plan.labels) == ("flag", {"a": "1", "b": "2"})
 
 

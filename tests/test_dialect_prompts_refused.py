@@ -15,7 +15,6 @@ from test_schema import SCHEMA, fits
 from sessionrun.input.fields import TASK_FIELDS
 from sessionrun.input.formats import DIALECTS, load_dialect
 from sessionrun.input.limits import MAX_INPUT_BYTES
-from sessionrun.input.plan import Options
 from sessionrun.model.errors import InputError
 from sessionrun.model.reasons import OF_WORK
 
@@ -157,11 +156,6 @@ def test_refused_for_its_size() -> None:
 
 def test_names_of_files_are_shown_on_one_line() -> None:
     assert refusal("[]", "a\nb.json").startswith('"a\\nb.json": expected')
-
-
-def test_negative_flag() -> None:
-    message = refusal('["p"]', options=Options(max_parallel=-1))
-    assert message == "max-parallel must be 0 (unlimited) or more, not -1"
 
 
 # --- anything at all ----------------------------------------------------------------------------------------

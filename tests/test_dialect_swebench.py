@@ -8,15 +8,13 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from conftest import Command
 from manual import load_verb
 
-from sessionrun.client.planning.asked import Asked
 from sessionrun.client.planning.inputs import find_input
 from sessionrun.client.planning.plan import plan as plan_input
-from sessionrun.input.formats import DIALECTS, choose_dialect
-from sessionrun.input.own_options import OWN_OPTIONS, SHARED_OPTIONS
-from sessionrun.input.plan import Fallback, Options, Plan, Source
+from sessionrun.input.formats import choose_dialect
+from sessionrun.input.plan import Plan, Source
+from sessionrun.input.settings import Options
 from sessionrun.input.swebench import TEMPLATE
 from sessionrun.model.checks import HiddenTests
 from sessionrun.model.errors import InputError
@@ -49,7 +47,7 @@ def read(entries: Any, options: Options | None = None, name: str = "i.jsonl") ->
 
 
 def with_own(**own: Any) -> Options:
-    return Options(own=own)
+    return Options(own)
 
 
 def many(count: int) -> list[dict[str, Any]]:
@@ -182,13 +180,18 @@ def test_an_unknown_key_is_a_warning() -> None:
 
 def test_what_flags_and_configuration_say() -> None:
     options = Options(
-        agent="codex",
-        model="m",
-        max_parallel=2,
-        timeout_s=7.0,
-        name="mine",
-        own={"iterations": 2, "history": 0, "output_dir": "out", "no_environment": True},
-        fallback=Fallback(agent="qwen", timeout_s=900.0),
+        {
+            "agent": "codex",
+            "model": "m",
+            "max_parallel": 2,
+            "timeout_s": 7.0,
+            "name": "mine",
+            "rounds": 2,
+            "history": 0,
+            "output_dir": "out",
+            "no_environment": True,
+        },
+        {"agent": "qwen", "timeout_s": 900.0},
     )
     plan = read([INSTANCE], options)
     (task,) = plan.tasks
@@ -205,8 +208,8 @@ def test_what_flags_and_configuration_say() -> None:
     settings = plan.exports[0].settings
     assert settings["outputs_dir"] == "/started/out/mine"
     assert (settings["model"], settings["max_workers"], settings["max_iterations"]) == ("codex-m", 2, 2)
-    assert read([INSTANCE], Options(fallback=Fallback(agent="qwen"))).tasks[0].agent == "qwen"
-    assert read([INSTANCE], Options(max_parallel=0)).max_parallel is None
+    assert read([INSTANCE], Options({}, {"agent": "qwen"})).tasks[0].agent == "qwen"
+    assert read([INSTANCE], Options({"max_parallel": 0})).max_parallel is None
 
 
 def test_without_mcp() -> None:
@@ -222,35 +225,25 @@ def test_docker_by_a_variable(own_place: Path, monkeypatch: pytest.MonkeyPatch) 
     """Other formats do not know it, and 0 asks for nothing."""
     Path("i.jsonl").write_text(json.dumps(INSTANCE))
     monkeypatch.setenv("SWEBENCH_USE_DOCKER", "1")
-    assert plan_input(["true"], Asked(agent="shell"), preview=True)
+    assert plan_input(["true"], {"agent": "shell"}, preview=True)
     for value in ("0", ""):
         monkeypatch.setenv("SWEBENCH_USE_DOCKER", value)
-        assert plan_input("i.jsonl", Asked(agent="shell"), preview=True)
+        assert plan_input("i.jsonl", {"agent": "shell"}, preview=True)
 
 
 def test_the_input_that_is_usual(own_place: Path) -> None:
-    assert find_input("f", {}, None) == ("f", None)
-    assert find_input(None, {"instances": "f"}, None) == ("f", "swebench")
-    assert find_input(None, {}, None) == (None, None), "standard input"
-    assert find_input("-", {"sample": 5}, "swebench") == ("-", "swebench")
-    for own, dialect in (({}, "swebench"), ({"sample": 5}, None)):
+    assert find_input("f", {}) == ("f", None)
+    assert find_input(None, {"instances": "f"}) == ("f", "swebench")
+    assert find_input(None, {}) == (None, None), "standard input"
+    assert find_input("-", {"sample": 5, "dialect": "swebench"}) == ("-", "swebench")
+    for options in ({"dialect": "swebench"}, {"sample": 5}):
         with pytest.raises(InputError, match=r"artifacts/instances.jsonl is not there: .*SWE-bench_Verified"):
-            find_input(None, own, dialect)
+            find_input(None, options)
     os.makedirs("artifacts")
     Path("artifacts/instances.jsonl").write_text("{}")
-    assert find_input(None, {"sample": 5}, None) == ("artifacts/instances.jsonl", "swebench")
+    assert find_input(None, {"sample": 5}) == ("artifacts/instances.jsonl", "swebench")
     with pytest.raises(InputError, match="both name the input"):
-        find_input("f", {"instances": "g"}, None)
-
-
-def test_options_of_a_format_are_its_own(sessionrun: Command) -> None:
-    for dialect in DIALECTS:
-        shown = sessionrun("run", "--help-format", dialect)
-        assert shown.returncode == 0
-        for option in OWN_OPTIONS.get(dialect, ()):
-            assert all(spelling in shown.stdout for spelling in option.spellings)
-        assert all(option.spelling in shown.stdout for option in SHARED_OPTIONS[dialect])
-    assert set(SHARED_OPTIONS) == set(DIALECTS)
+        find_input("f", {"instances": "g"})
 
 
 def test_the_short_forms_of_the_runner() -> None:

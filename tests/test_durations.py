@@ -56,7 +56,7 @@ def test_everywhere_the_same(text: str, seconds: float, own_place: Path) -> None
     config = load_config(own_place, {"SESSIONRUN_TIMEOUT": text}, table.BUILTIN)
     task = only(load(one(setup_timeout=text, idle_timeout=text)))
     assert parse_duration(text) == Duration().convert(text, None, None) == seconds
-    assert config.idle_timeout_s == config.timeout_s == seconds
+    assert config.values == {"idle_timeout_s": seconds, "timeout_s": seconds}
     assert task.setup_timeout_s == task.idle_timeout_s == (seconds or None)
 
 

@@ -10,12 +10,9 @@ import click
 import pytest
 
 from sessionrun.cli import run
-from sessionrun.client.planning.asked import Asked, spell
-from sessionrun.client.planning.effects import RULES
-from sessionrun.client.planning.joining import OF_A_SESSION
 from sessionrun.client.planning.plan import Planned
 from sessionrun.client.planning.plan import plan as plan_input
-from sessionrun.input.own_options import OWN_OPTIONS
+from sessionrun.input.rows import SETTINGS
 
 
 @pytest.fixture
@@ -30,7 +27,7 @@ def place(own_place: Path) -> Path:
 
 def plan(*tasks: dict[str, Any], **said: Any) -> Any:
     Path("p.json").write_text(json.dumps([{"prompt": "true", **task} for task in tasks]))
-    planned = plan_input("p.json", Asked(**said))
+    planned = plan_input("p.json", said)
     assert isinstance(planned, Planned)
     return planned.spec
 
@@ -39,7 +36,7 @@ SCRIPT = {"agent": "shell"}
 AI = {"agent": "ai"}
 COUNTS: list[dict[str, Any]] = [
     {"model": "m"},
-    {"fallback": ("ai",)},
+    {"fallback": ["ai"]},
     {"timeout_s": 5.0},
     {"idle_timeout_s": 5.0},
     {"budget_usd": 1.0},
@@ -78,20 +75,12 @@ ELSEWHERE = {
     "land_into": "planning refuses it without landing",
     "gates": "planning refuses it without landing",
     "title": "refused without a prompt on the command line",
-    "check": "refused if every task has its own",
-    "setup": "refused if every task has its own",
-    "rounds": "refused if every task has its own",
-    "retries": "refused if every task has its own",
     "halt": "planning refuses it where no number of failures stops the session",
     "mends": "planning refuses it without landing",
     "expect_change": "refused for each task without a worktree",
     "prove": "refused for each task without a worktree or a check",
     "sandbox": "refused for each task without a worktree",
-    **{
-        option.name: f"planning refuses it in another format than {dialect}"
-        for dialect, options in OWN_OPTIONS.items()
-        for option in options
-    },
+    **{row.name: f"planning refuses it in another format than {row.format}" for row in SETTINGS if row.format},
 }
 
 ALWAYS = {
@@ -122,15 +111,14 @@ ALWAYS = {
     "quiet": "says less of any session",
     "as_json": "holds for any session",
     "results_dir": "is where any session is kept",
-    "help_format": "only prints",
+    "help_all": "only prints",
 }
 """Options that are never refused, and why."""
 
 
 def test_every_option_of_run_is_decided() -> None:
     named = {param.name for param in run.command.params if isinstance(param, click.Option)}
-    tables = [set(RULES), set(ELSEWHERE), set(ALWAYS)]
+    checked = {row.name for row in SETTINGS if row.idle is not None}
+    tables = [checked, set(ELSEWHERE), set(ALWAYS)]
     assert set.union(*tables) == named
     assert sum(map(len, tables)) == len(named)
-    spelled = {(param.name, word) for param in run.command.params for word in (*param.opts, *param.secondary_opts)}
-    assert {(name, spell(name)) for name in (*RULES, *OF_A_SESSION)} <= spelled

@@ -28,7 +28,7 @@ def code(tmp_path_factory: pytest.TempPathFactory) -> Path:
     shutil.copytree(Path(package.__file__).parent, there, ignore=shutil.ignore_patterns("__pycache__"))
     files, rows = FILE.findall(PAGE), ROW.findall(PAGE)
     assert [name for name, _ in files] == ["agents/greeter.py", "input/lines.py", "cli/ids.py"]
-    assert len(rows) == 4
+    assert len(rows) == 5
     for name, text in files:
         assert text.count("\n") <= MOST_LINES
         assert not (there / name).exists()
@@ -69,4 +69,22 @@ def test_add_an_agent_an_input_format_and_a_verb(code: Path, own_place: Path) ->
     assert (status["schema_version"], status["tasks"][1]["text"]) == (2, "m1 says hello to Bob\n")
     assert json.loads(run(code, "ids", "--json"))["session_ids"] == [status["session_id"]]
     assert run(code, "ids") == f"{status['session_id']}\n"
-    assert "ids " in run(code, "--help")
+    assert "ids " in run(code, "help", "all")
+
+
+@pytest.mark.slow
+def test_add_a_setting(code: Path, own_place: Path) -> None:
+    plan = json.dumps(
+        {"prompts": [{"id": "own", "prompt": "true", "priority": 1}, {"id": "none", "prompt": "true"}]}
+    )
+    (own_place / "plan.json").write_text(plan)
+    session_id = run(code, "--agent", "shell", "--priority", "7", "-q", "plan.json").strip()
+    spec = json.loads((own_place / "results" / f"session-{session_id}" / "spec.json").read_text())
+    assert {task["id"]: task["priority"] for task in spec["tasks"]} == {"own": 1, "none": 7}
+    assert "--priority N" in run(code, "help", "limits")
+    for words, problem in (
+        (("--priority", "x"), "a whole number"),
+        (("--from", "markdown", "--priority", "1", "."), "markdown"),
+    ):
+        with pytest.raises(AssertionError, match=problem):
+            run(code, *words)

@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 from conftest import Command, eventually
 
-from sessionrun.client.planning.handover import AskedTasks, list_items
+from sessionrun.client.planning.handover import list_items
 from sessionrun.client.planning.plan import Planned, plan
 from sessionrun.engine.fold import apply, begin
 from sessionrun.engine.scheduler import Record, StartJob, WakeAt, decide
@@ -24,9 +24,7 @@ from simulation import make_session  # isort: skip
 
 
 def planned(given: Any, **asked: Any) -> dict[str, TaskSpec]:
-    from sessionrun.client.planning.asked import Asked
-
-    made = plan(given, Asked(agent="shell"), tasks=AskedTasks(**asked))
+    made = plan(given, {"agent": "shell", **asked})
     assert isinstance(made, Planned)
     return {task.id: task for task in made.spec.tasks}
 

@@ -20,7 +20,7 @@ PLAN = {
 MAY_BE_ABSENT = {"proof", "audit", "landing", "attempts", "telling", "hidden_tests"}
 """`explain` has the first four only of named tasks; only what failed has `telling`."""
 
-WITHOUT_JSON = {"completion", "demo", "man", "mcp", "report", "schema", "serve", "watch"}
+WITHOUT_JSON = {"completion", "demo", "help", "man", "mcp", "report", "schema", "serve", "watch"}
 
 
 def test_each_verb_with_json_has_one() -> None:

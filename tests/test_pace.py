@@ -12,8 +12,6 @@ import pytest
 from conftest import Command
 from simulation import make_session
 
-from sessionrun.client.planning.asked import Asked
-from sessionrun.client.planning.limits import settle_limits
 from sessionrun.client.planning.plan import Planned
 from sessionrun.client.planning.plan import plan as plan_input
 from sessionrun.engine.fold import apply, begin
@@ -136,7 +134,7 @@ def place(own_place: Path) -> Iterator[Path]:
 
 def settle(limits: dict[str, object], **asked: Any) -> Limits:
     Path("p.json").write_text(json.dumps({"prompts": ["true"], "agent": "shell", "limits": limits}))
-    planned = plan_input("p.json", Asked(**asked))
+    planned = plan_input("p.json", asked)
     assert isinstance(planned, Planned)
     return planned.spec.limits
 
@@ -191,9 +189,9 @@ def test_the_last_failure_that_is_allowed_ends_what_runs(sessionrun: Command, ow
 
 
 def test_limits_are_settled_without_a_machine_that_must_say_them() -> None:
-    from sessionrun.client.config import Config
-
-    assert settle_limits(Limits(), Asked(), Config({})) == Limits(workspace_timeout_s=WORKSPACE_TIMEOUT_S)
+    planned = plan_input(["true"], {"agent": "shell"})
+    assert isinstance(planned, Planned)
+    assert planned.spec.limits == Limits(workspace_timeout_s=WORKSPACE_TIMEOUT_S)
 
 
 def test_the_machine_is_not_asked_before_a_session_begins() -> None:

@@ -25,7 +25,9 @@ from test_dispatch import WORKER, Dispatcher, write
 from test_prove import CHECK, FIX
 from test_prove import make_repository as make_tested_repository
 
-from sessionrun.client.planning.slurm import check_options, find_largest_array, parse_words
+from sessionrun.cli.words import Word
+from sessionrun.client.planning.slurm import check_options, find_largest_array
+from sessionrun.input.rows import BY_NAME
 from sessionrun.model.cluster import Cluster
 from sessionrun.model.errors import InputError
 from sessionrun.model.events import HoldPlaced, JobLost, JobStarted
@@ -78,23 +80,21 @@ def test_what_slurm_is_given_of_the_environment() -> None:
 
 
 def test_the_options_of_a_user() -> None:
-    assert parse_words(("partition=a=b", "--exclusive", "array-limit=4")) == {
-        "partition": "a=b",
-        "exclusive": "",
-        "array-limit": "4",
-    }
+    word = Word(BY_NAME["slurm"])
+    said = dict(word.convert(text, None, None) for text in ("partition=a=b", "--exclusive", "array-limit=4"))
+    assert check_options(said, "") == {"partition": "a=b", "exclusive": "", "array-limit": "4"}
     assert check_options({"cpus-per-task": 2, "exclusive": True, "contiguous": False}, "slurm") == {
         "cpus-per-task": "2",
         "exclusive": "",
     }
-    for word, said in [
-        ("requeue", "is not an option that a session may give"),
-        ("array=0-9", "is not an option"),
-        ("array-limit=0", "must be a number from 1"),
-        ("partition=a\nb", "cannot be printed"),
+    for name, value, problem in [
+        ("requeue", "", "is not an option that a session may give"),
+        ("array", "0-9", "is not an option"),
+        ("array-limit", "0", "must be a number from 1"),
+        ("partition", "a\nb", "cannot be printed"),
     ]:
-        with pytest.raises(InputError, match=said):
-            parse_words((word,))
+        with pytest.raises(InputError, match=problem):
+            check_options({name: value}, "--slurm-option")
     with pytest.raises(InputError, match="must be text or a number"):
         check_options({"partition": ["a"]}, "slurm")
     assert find_largest_array("X = 1\nMaxArraySize            = 101\n") == 101

@@ -13,9 +13,8 @@ import pytest
 from conftest import Command, eventually
 from test_workspaces import Project
 
-from sessionrun.client.config import Config
-from sessionrun.client.planning.asked import Asked
-from sessionrun.client.planning.limits import settle_limits
+from sessionrun.client.planning.plan import Planned
+from sessionrun.client.planning.plan import plan as plan_input
 from sessionrun.model.spec import Limits
 from sessionrun.store.session import SessionDir
 
@@ -178,6 +177,9 @@ def test_the_limit_comes_from_plan_or_settings(sessionrun: Command, project: Pro
 @pytest.mark.parametrize(
     ("plan", "config", "limit"), [(None, None, 600), (None, 0, None), (90, 0, 90), (0, 90, None), (None, 90, 90)]
 )
-def test_which_limit_wins(plan: float | None, config: float | None, limit: float | None) -> None:
-    said = Config({}, workspace_timeout_s=config)
-    assert settle_limits(Limits(workspace_timeout_s=plan), Asked(), said).workspace_timeout_s == limit
+def test_which_limit_wins(plan: float | None, config: float | None, limit: float | None, own_place: Path) -> None:
+    if config is not None:
+        (own_place / "sessionrun.toml").write_text(f"workspace_timeout = {config}\n")
+    planned = plan_input({"prompts": ["true"], "limits": {"workspace_timeout": plan}}, {"agent": "shell"})
+    assert isinstance(planned, Planned)
+    assert planned.spec.limits.workspace_timeout_s == limit

@@ -16,7 +16,7 @@ PLAN = {
 
 def main() -> int:
     """Return 0 if all tasks succeeded."""
-    planned = client.plan(sys.argv[1] if len(sys.argv) > 1 else PLAN, client.Asked(agent="shell", name="example"))
+    planned = client.plan(sys.argv[1] if len(sys.argv) > 1 else PLAN, {"agent": "shell", "name": "example"})
     if isinstance(planned, client.Nothing):
         print("nothing to do")
         return 0

@@ -42,7 +42,8 @@ Queue   queue  dispatch  split  ingest
 Other   serve  mcp  cluster  precache  agents  config  schema  completion
 
 To look, no ID means the newest session.  An ID may be a name, `last`, a start.
-Help: sessionrun VERB --help      Manual: sessionrun man [VERB]
+Help: sessionrun VERB -h; sessionrun help TOPIC (checks, landing, money, ...),
+      help examples, help all (each verb)      Manual: sessionrun man [VERB]
 Exit: 0 ok  1 a task failed  2 bad input  3 internal  4 session's processes gone
       75 all that is left is held  124 time is up  130 Ctrl+C
 """

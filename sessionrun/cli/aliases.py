@@ -25,9 +25,7 @@ ALIASES: Final[Mapping[str, tuple[str, ...]]] = {
     "version": ("--version",),
     "-V": ("--version",),
 }
-"""What is read in the place of the first word; `help` is read by `expand_alias`."""
-
-HELP: Final = "help"
+"""What is read in the place of the first word."""
 
 _MEANT: Final[Mapping[str, str]] = {
     "attach": "watch",
@@ -61,11 +59,8 @@ def expand_alias(words: Sequence[str]) -> list[str]:
     """The words with an alias in the place of the verb written out."""
     place = 0 if words[:1] and words[0] in ALIASES else find_first(words)
     word = "".join(words[place : place + 1])
-    if word not in (*ALIASES, HELP) or os.path.lexists(word):
+    if word not in ALIASES or os.path.lexists(word):
         return list(words)
-    if word == HELP:
-        topics = expand_alias(words[place + 1 :])
-        return [topics[0], "--help"] if topics and not topics[0].startswith("-") else ["--help"]
     return [*ALIASES[word], *words[:place], *words[place + 1 :]]
 
 
@@ -105,5 +100,5 @@ def hint_option(given: Sequence[str], words: Sequence[str], error: click.NoSuchO
 def _find_close(word: str) -> str | None:
     from difflib import get_close_matches
 
-    close = get_close_matches(word.lower(), [*VERBS, *ALIASES, HELP], n=1, cutoff=0.7)
+    close = get_close_matches(word.lower(), [*VERBS, *ALIASES], n=1, cutoff=0.7)
     return close[0] if close else None

@@ -15,6 +15,7 @@ from sessionrun.client import ask as asking
 from sessionrun.client.ask import Reply
 from sessionrun.client.lookup import open_session
 from sessionrun.client.reading.selection import Chosen
+from sessionrun.model.errors import InputError
 from sessionrun.store.session import SessionDir
 
 if TYPE_CHECKING:
@@ -161,15 +162,17 @@ class Joined(NamedTuple):
         return ask_each(chosen, "add", lambda *_: asking.add(self.session, addition), waits=True, **shown)
 
 
-def open_joined(results_dir: Path | None, session_id: str, options: Mapping[str, Any]) -> Joined:
+def open_joined(results_dir: Path | None, session_id: str, options: Mapping[str, Any], *, held: bool) -> Joined:
     """Find a session to which tasks can be added; `options` are those of `run`.
 
     Raises:
         InputError: it has ended, or an option holds for a whole session.
     """
-    from sessionrun.client.planning.joining import refuse_session_options
+    from sessionrun.client.planning.joining import describe_whole, refuse_session_options
 
     session = open_session(results_dir, session_id)
     joined = Joined(session, asking.load_open(session))
     refuse_session_options(options, joined.spec)
+    if held:
+        raise InputError(describe_whole("--hold"))
     return joined

@@ -9,31 +9,17 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 import click
 
+from sessionrun.cli.help import RunCommand, print_all
 from sessionrun.cli.options import (
-    Count,
-    Dollars,
-    Duration,
-    ShellCommand,
-    attempt_timeout_option,
     json_option,
-    name_options,
     quiet_option,
     ready_option,
     results_dir_option,
     sync_option,
 )
-from sessionrun.cli.run_options import (
-    handing_options,
-    help_format_options,
-    own_options,
-    pace_options,
-    take_own,
-    take_tasks,
-)
+from sessionrun.cli.words import options_of, take_options
 from sessionrun.client.lookup import resolve_results_dir
-from sessionrun.input.own_options import SHARED_OPTIONS
-from sessionrun.model.places import KEEP_POLICIES
-from sessionrun.model.sandbox import POLICIES
+from sessionrun.input.rows import SETTINGS
 from sessionrun.model.spec import SLOT, SessionSpec
 from sessionrun.store.session import SessionDir
 
@@ -59,147 +45,13 @@ class Launch(NamedTuple):
     """What `--json` prints; the record of the start is its key `dispatch`.  None: that record alone."""
 
 
-@click.command(
-    "run", epilog="FILE's formats: man 5 sessionrun-input.  Files of a session: man 5 sessionrun-files."
-)
+@click.command("run", cls=RunCommand)
 @click.argument("file", required=False, metavar="[FILE]")
-@handing_options
+@options_of(SETTINGS)
 @click.option("--into", metavar="ID", help="Add the tasks to session ID, which runs, instead.")
-@sync_option
-@click.option("--agent", metavar="NAME", help="Agent for tasks that name none.  [default: first found]")
-@click.option("--model", metavar="NAME", help="Model, as the agent CLI spells it.")
-@click.option(
-    "--fallback",
-    multiple=True,
-    metavar="AGENT[/MODEL]",
-    help="Agent that takes over at a limit; repeatable, in order.",
-)
-@click.option(
-    "--max-parallel", type=Count(), metavar="N", help="How many tasks may run at once; 0 = no limit, the default."
-)
-@click.option("--workers", "--max-concurrent", "-j", "max_parallel", type=Count(), hidden=True)
-@attempt_timeout_option("")
-@click.option(
-    "--idle-timeout",
-    "idle_timeout_s",
-    type=Duration(),
-    metavar="TIME",
-    help="Stop an agent that prints nothing for this long.",
-)
-@click.option(
-    "--budget",
-    "budget_usd",
-    type=Dollars(),
-    metavar="USD",
-    help="Start no work that may bring the session over this.",
-)
-@click.option(
-    "--soft-budget",
-    "soft_budget_usd",
-    type=Dollars(),
-    metavar="USD",
-    hidden=True,
-    help="When this is spent, hold the session.",
-)
-@click.option(
-    "--task-budget",
-    "task_budget_usd",
-    type=Dollars(),
-    metavar="USD",
-    hidden=True,
-    help="What each task may cost, over all attempts.",
-)
-@click.option(
-    "--yolo/--no-yolo",
-    "approve",
-    default=None,
-    help="Let agents use all their tools without asking, or not.  [default: --yolo]",
-)
-@name_options
-@click.option("--run-name", "name", hidden=True)
-@click.option(
-    "--envelope", is_flag=True, hidden=True, help="Wrap prompts: transaction id before, answer marker after."
-)
-@click.option(
-    "--no-auto-release",
-    "auto_release",
-    is_flag=True,
-    default=True,
-    flag_value=False,
-    help="Hold a provider with a usage limit until `release`.",
-)
-@click.option(
-    "--from",
-    "dialect",
-    metavar="FORMAT",
-    help="Input format: prompts, matrix, markdown or swebench.  [default: guessed]",
-)
-@help_format_options(tuple(SHARED_OPTIONS))
-@own_options
-@click.option("--worktree", is_flag=True, help="Give each task its own git worktree and branch.")
-@click.option("--base", metavar="REF", help="Branch, tag or commit where worktrees begin.  [default: HEAD]")
-@click.option(
-    "--worktree-dir",
-    type=click.Path(path_type=Path),
-    metavar="DIR",
-    help="Where worktrees go, outside the repository.  [default: ../REPOSITORY-worktrees]",
-)
-@click.option(
-    "--keep-worktree",
-    "keep",
-    type=click.Choice(KEEP_POLICIES),
-    metavar="WHEN",
-    help="Keep worktrees whose work is on a branch: always, on-failure, never.  [default: never]",
-)
-@click.option(
-    "--cache-dir",
-    type=click.Path(file_okay=False, path_type=Path),
-    metavar="DIR",
-    hidden=True,
-    help="Where mirrors and environments are kept.  [default: the user's cache directory]",
-)
-@click.option(
-    "--require-cache/--no-require-cache",
-    default=None,
-    hidden=True,
-    help="Fetch no repository and build no environment: take what the cache has.",
-)
-@click.option(
-    "--sandbox",
-    type=click.Choice(POLICIES),
-    metavar="POLICY",
-    help="Walls around tasks: none, project, strict.",
-)
-@click.option("--land", is_flag=True, help="Land the work on a branch, as `merge` does.")
-@click.option("--land-into", metavar="BRANCH", hidden=True, help="With --land: that branch.")
-@click.option(
-    "--gate",
-    "gates",
-    type=ShellCommand(),
-    multiple=True,
-    metavar="COMMAND",
-    help="With --land: must exit 0 first.",
-)
-@click.option(
-    "--mends", type=Count(), metavar="N", hidden=True, help="With --land: how often a task may mend bounced work."
-)
-@click.option("--expect-change", is_flag=True, help="Fail tasks that change nothing in their worktree.")
-@click.option("--prove", is_flag=True, help="The check must pass by the work alone.")
+@click.option("--hold", is_flag=True, help="Start no task until `release`.")
 @ready_option
-@click.option("--rerun", is_flag=True, help="Also run what succeeded, or ended, before.")
-@click.option("--stop-on-fail", is_flag=True, help="Start nothing more after the first failed task.")
-@pace_options
-@click.option(
-    "--job",
-    "only",
-    multiple=True,
-    metavar="ID",
-    hidden=True,
-    help="Only this job file, whatever became of it; repeatable.",
-)
-@click.option(
-    "--resume", "include_stuck", is_flag=True, hidden=True, help="Also job files that were begun and did not end."
-)
+@sync_option
 @click.option("--dry-run", is_flag=True, help="Show what would run; create nothing.")
 @click.option(
     "--verbose", is_flag=True, help="Print each task's arguments and directory; with --dry-run all of its prompt."
@@ -207,9 +59,18 @@ class Launch(NamedTuple):
 @quiet_option
 @json_option
 @results_dir_option
+@click.option(
+    "--help-all",
+    is_flag=True,
+    is_eager=True,
+    expose_value=False,
+    callback=print_all,
+    help="Show all options, by topic.",
+)
 def command(
     file: str | None,
     into: str | None,
+    hold: bool,
     sync: bool,
     ready: bool,
     dry_run: bool,
@@ -224,17 +85,15 @@ def command(
     Prints the session id and returns at once; the tasks run in the background.
     """
     from sessionrun.cli.render import warn
-    from sessionrun.client.planning.asked import Asked
     from sessionrun.client.planning.plan import Nothing, plan
 
-    options["own"] = take_own(options)
-    asked = Asked(*(options[name] for name in Asked._fields))
+    given = take_options(options)
     joined = None
     if into is not None:
         from sessionrun.cli.replies import open_joined
 
-        joined = open_joined(results_dir, into, options)
-    planned = plan(file, asked, take_tasks(options), preview=dry_run, into=joined and joined.spec)
+        joined = open_joined(results_dir, into, given, held=hold)
+    planned = plan(file, given, preview=dry_run, into=joined and joined.spec)
     for warning in planned.warnings:
         warn(warning)
     if isinstance(planned, Nothing):
@@ -250,7 +109,7 @@ def command(
 
         for warning in tell_signed_out(planned.spec) if ready else ():
             warn(warning)
-        print_preview(planned, as_json=as_json, verbose=verbose, held=options["hold"])
+        print_preview(planned, as_json=as_json, verbose=verbose, held=hold)
         return 0
     if not planned.spec.tasks:
         if not dry_run and joined is None:
@@ -262,7 +121,7 @@ def command(
         _tell_agent(planned)
     if joined is not None and addition is not None:
         return joined.add(planned.spec, addition, as_json=as_json, quiet=quiet, sync=sync, ready=ready)
-    return start_session(planned.spec, Launch(results_dir, as_json, quiet, verbose, sync, ready, options["hold"]))
+    return start_session(planned.spec, Launch(results_dir, as_json, quiet, verbose, sync, ready, hold))
 
 
 def _tell_agent(planned: Planned) -> None:

@@ -18,8 +18,6 @@ from sessionrun.client.launching.launch import launch as launch
 from sessionrun.client.lookup import choose_tasks as choose_tasks
 from sessionrun.client.lookup import open_session as open_session
 from sessionrun.client.notices import SessionWarning as SessionWarning
-from sessionrun.client.planning.asked import Asked as Asked
-from sessionrun.client.planning.handover import AskedTasks as AskedTasks
 from sessionrun.client.planning.plan import Nothing as Nothing
 from sessionrun.client.planning.plan import Planned as Planned
 from sessionrun.client.planning.plan import plan as plan

@@ -9,86 +9,36 @@ nothing when there is no file.
 from __future__ import annotations
 
 import os
-import re
 import sys
-from collections.abc import Callable, Iterator, Mapping
-from dataclasses import field, fields, replace
+from collections.abc import Iterator, Mapping
+from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final, NamedTuple, get_args
 
 from sessionrun.model.errors import InputError
-from sessionrun.model.frozen import frozen
 
 if TYPE_CHECKING:
     from sessionrun.input.fields import Field
     from sessionrun.input.kinds import Misfit
-    from sessionrun.model.sandbox import Sandbox
-    from sessionrun.model.spec import AgentSpec, Halt, Price
+    from sessionrun.model.spec import AgentSpec, Price
 
 PROJECT_FILE: Final = "sessionrun.toml"
 RESULTS_DIR_VARIABLE: Final = "SESSIONRUN_RESULTS_DIR"
 CACHE_DIR_VARIABLE: Final = "SESSIONRUN_CACHE_DIR"
-VARIABLES: Final[Mapping[str, str]] = {
-    "SESSIONRUN_AGENT": "agent",
-    "SESSIONRUN_MODEL": "model",
-    "SESSIONRUN_MAX_PARALLEL": "max_parallel",
-    "SESSIONRUN_TIMEOUT": "timeout_s",
-    RESULTS_DIR_VARIABLE: "results_dir",
-    "SESSIONRUN_YOLO": "approve",
-    CACHE_DIR_VARIABLE: "cache_dir",
-    "SWEBENCH_REQUIRE_CACHE": "require_cache",
-    "SESSIONRUN_REQUIRE_CACHE": "require_cache",
-}
-"""Which setting each variable says; of two the later one counts."""
-
-_FLAGS: Final = ("approve", "require_cache")
-_FLAG_WORDS: Final = {
-    **dict.fromkeys(("1", "true", "yes", "on"), True),
-    **dict.fromkeys(("0", "false", "no", "off"), False),
-}
+_PREFIXES: Final = ("SESSIONRUN_", "SWEBENCH_")
 
 
-def _setting(kind: str, **default: Any) -> Any:
-    """A setting that files may say; `kind` names its converter in `input`, which a poll does not import."""
-    return field(metadata={"kind": kind}, **(default or {"default": None}))
+class Config(NamedTuple):
+    """What files and environment say.
 
-
-@frozen
-class Config:
-    """The settings of files and environment; None means "not set".
-
-    Of `max_parallel`, `timeout_s`, `idle_timeout_s`, `linger_s` and `workspace_timeout_s` 0 means "no limit".
-    Directories are absolute.  `agents` holds the built-in agents, as the files changed them, and the user's own;
-    `prices` the prices of models as the user gives them.
+    `agents` holds the built-in agents, as the files changed them, and the user's own; `prices` the prices of
+    models as the user gives them; `values` the settings by their names, as far as they are set, with absolute
+    directories.
     """
 
-    agents: Mapping[str, AgentSpec] = field(metadata={"kind": "as_record"})
-    agent: str | None = _setting("as_line")
-    model: str | None = _setting("as_line")
-    max_parallel: int | None = _setting("as_limit")
-    timeout_s: float | None = _setting("as_duration")
-    idle_timeout_s: float | None = _setting("as_duration")
-    linger_s: float | None = _setting("as_duration")
-    workspace_timeout_s: float | None = _setting("as_duration")
-    results_dir: Path | None = _setting("as_line")
-    worktree_dir: Path | None = _setting("as_line")
-    cache_dir: Path | None = _setting("as_line")
-    require_cache: bool | None = _setting("as_flag")
-    approve: bool | None = _setting("as_flag")
-    merge_trailers: bool | None = _setting("as_flag")
-    budget_usd: float | None = _setting("as_budget")
-    soft_budget_usd: float | None = _setting("as_budget")
-    task_budget_usd: float | None = _setting("as_budget")
-    halt: Halt | None = _setting("halt")
-    max_load: float | None = _setting("as_load")
-    min_free_memory: int | None = _setting("as_size")
-    stagger_s: float | None = _setting("as_duration")
-    notify: tuple[str, ...] = _setting("as_commands", default=())
-    cluster: str | None = _setting("as_line")
-    sandbox: Sandbox | None = _setting("as_sandbox")
-    slurm: Mapping[str, Any] = _setting("as_record", default_factory=dict)
-    max_depth: int | None = _setting("as_limit")
-    prices: Mapping[str, Price] = _setting("as_record", default_factory=dict)
+    agents: Mapping[str, AgentSpec]
+    prices: Mapping[str, Price] = {}
+    values: Mapping[str, Any] = {}
 
 
 def load_config(cwd: Path, environ: Mapping[str, str], builtin: Mapping[str, AgentSpec]) -> Config:
@@ -108,7 +58,7 @@ def load_config(cwd: Path, environ: Mapping[str, str], builtin: Mapping[str, Age
             agents[name] = _agent(file, name, table, agents.get(name))
         prices |= {name: _price(file, name, table) for name, table in values.pop("prices", {}).items()}
         merged = lay_over(merged, values)
-    return Config(agents=agents, prices=prices, **merged)
+    return Config(agents, prices, merged)
 
 
 ENVIRONMENT: Final = Path("environment")
@@ -282,53 +232,28 @@ def _error(file: Path, misfit: Misfit) -> InputError:
 
 
 def _setting_fields() -> Mapping[str, Field]:
-    from sessionrun.input import fields as known
-    from sessionrun.input import kinds
+    from sessionrun.input.fields import table
+    from sessionrun.input.kinds import as_record
+    from sessionrun.input.rows import SETTINGS
 
-    readers = {**vars(kinds), **vars(known), "halt": known.PACE["halt"].convert}
-    return known.table(**{one.name: readers[one.metadata["kind"]] for one in fields(Config)})
-
-
-def read_flag(text: str) -> bool:
-    """A flag in an environment variable."""
-    from sessionrun.input.kinds import Misfit
-    from sessionrun.input.limits import quote
-
-    if text.lower() not in _FLAG_WORDS:
-        raise Misfit(f"must be 1 or 0, not {quote(text)}")
-    return _FLAG_WORDS[text.lower()]
-
-
-def _read_limit(text: str) -> int:
-    """A number of tasks in an environment variable; 0 means unlimited."""
-    from sessionrun.input.kinds import Misfit
-    from sessionrun.input.limits import quote
-
-    if not re.fullmatch(r"[0-9]{1,9}", text):
-        raise Misfit(f"must be a whole number, 0 (unlimited) or more, not {quote(text)}")
-    return int(text)
+    return table(agents=as_record, prices=as_record, **{row.name: row.kind for row in SETTINGS if row.config})
 
 
 def _read_variables(cwd: Path, environ: Mapping[str, str]) -> dict[str, Any]:
     """The settings from environment variables; an empty variable sets nothing."""
-    if not any(environ.get(variable) for variable in VARIABLES):
+    if not any(name.startswith(_PREFIXES) for name in environ):
         return {}
     from sessionrun.input.kinds import Misfit
+    from sessionrun.input.rows import SETTINGS
 
     values: dict[str, Any] = {}
-    known = _setting_fields()
-    words: Mapping[str, Callable[[str], Any]] = {
-        **{name: field.convert for name, field in known.items()},
-        **dict.fromkeys(_FLAGS, read_flag),
-        "max_parallel": _read_limit,
-    }
-    for variable, name in VARIABLES.items():
-        text = environ.get(variable)
-        if text:
-            try:
-                values[name] = words[name](text)
-            except Misfit as misfit:
-                raise InputError(f"{variable}: {misfit.problem}") from None
+    for row in SETTINGS:
+        for variable in row.variables:
+            if environ.get(variable):
+                try:
+                    values[row.name] = row.kind(row.kind.word(environ[variable]))
+                except Misfit as misfit:
+                    raise InputError(f"{variable}: {misfit.problem}") from None
     for name in ("results_dir", "cache_dir"):
         if name in values:
             values[name] = cwd / values[name]
@@ -339,7 +264,7 @@ DEFAULT: Final = "default"
 _TABLES: Final = ("agents", "prices")
 
 
-class Setting(NamedTuple):
+class InUse(NamedTuple):
     """A setting, its value (None: it is not set), and a file, a variable or `DEFAULT`."""
 
     name: str
@@ -347,34 +272,36 @@ class Setting(NamedTuple):
     origin: str
 
 
-def trace_settings(cwd: Path, environ: Mapping[str, str]) -> list[Setting]:
+def trace_settings(cwd: Path, environ: Mapping[str, str]) -> list[InUse]:
     """All settings in use, also those that are not set, then the agents and prices that files name.
 
     Raises:
         InputError: a file that cannot be read or parsed, an unknown key, a value that does not fit.
     """
     from sessionrun.agents.table import BUILTIN
+    from sessionrun.input.rows import SETTINGS
 
     load_config(cwd, environ, BUILTIN)  # it refuses what does not fit
     merged: dict[str, Any] = {}
     origins: dict[str, str] = {}
-    tables: dict[tuple[str, str], Setting] = {}
+    tables: dict[tuple[str, str], InUse] = {}
     for file, values in read_levels(cwd, environ):
         for table in _TABLES:
             for name, value in values.pop(table, {}).items():
-                tables[table, name] = Setting(f"{table}.{name}", value, str(file))
+                tables[table, name] = InUse(f"{table}.{name}", value, str(file))
         for name in values:
             origins[name] = _find_variable(name, environ) if file == ENVIRONMENT else str(file)
         merged = lay_over(merged, values)
-    names = [one.name for one in fields(Config) if one.name not in _TABLES]
-    settings = [Setting(name, merged.get(name), origins[name] if name in merged else DEFAULT) for name in names]
+    names = [row.name for row in SETTINGS if row.config]
+    settings = [InUse(name, merged.get(name), origins[name] if name in merged else DEFAULT) for name in names]
     return [*settings, *tables.values()]
 
 
 def _find_variable(name: str, environ: Mapping[str, str]) -> str:
     """The variable that says a setting; of two the later one counts."""
-    found = [variable for variable, setting in VARIABLES.items() if setting == name and environ.get(variable)]
-    return found[-1] if found else os.fspath(ENVIRONMENT)
+    from sessionrun.input.rows import BY_NAME
+
+    return next(variable for variable in reversed(BY_NAME[name].variables) if environ.get(variable))
 
 
 def _make_agent(name: str, table: Mapping[str, Any], base: AgentSpec | None) -> AgentSpec:

@@ -49,7 +49,7 @@ def examine_agents() -> list[Examined]:
     from sessionrun.client.doctor import programs
 
     config = _load()
-    approve = True if config.approve is None else config.approve
+    approve = config.values.get("approve", True)
     return programs.examine_agents(config.agents, programs.Host(approve, os.geteuid(), os.environ, sys.platform))
 
 

@@ -270,25 +270,20 @@ as_seats: Final = record(
 )
 """Where worktrees stay."""
 
-PACE: Final = table(
-    halt=as_choice(get_args(Halt)), max_load=as_load, min_free_memory=as_size, stagger_s=as_duration
+LIMIT_FIELDS: Final = table(
+    max_failures=as_whole(1),
+    budget_usd=as_budget,
+    soft_budget_usd=as_budget,
+    task_budget_usd=as_budget,
+    workspace_timeout_s=as_duration,
+    halt=as_choice(get_args(Halt)),
+    max_load=as_load,
+    min_free_memory=as_size,
+    stagger_s=as_duration,
 )
-"""What a plan or a setting may say of how a session stops, and how fast it starts work."""
+"""What a plan or a setting may say of when a session stops, and how fast it starts work."""
 
-as_limits: Final = record(
-    "limits",
-    Limits,
-    {
-        **table(
-            max_failures=as_whole(1),
-            budget_usd=as_budget,
-            soft_budget_usd=as_budget,
-            task_budget_usd=as_budget,
-            workspace_timeout_s=as_duration,
-        ),
-        **PACE,
-    },
-)
+as_limits: Final = record("limits", Limits, LIMIT_FIELDS)
 """Session-wide stops."""
 
 # --- walls ---

@@ -8,10 +8,12 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from importlib import import_module
-from typing import Final, Literal, Protocol, cast
+from typing import Any, Final, Literal, NamedTuple, Protocol, cast
 
 from sessionrun.input.limits import plain
-from sessionrun.input.plan import Options, Plan, Source
+from sessionrun.input.plan import Plan, Source
+from sessionrun.input.rows import BY_NAME
+from sessionrun.input.settings import Options
 from sessionrun.model.errors import InputError
 
 
@@ -41,6 +43,28 @@ DIALECTS: Final[Mapping[str, Literal["folder", "text"]]] = {
 """The modules, and what each takes: a directory of files, or a text.  Asked in this order, the widest last."""
 
 
+KEYED: Final = ("prompts", "matrix")
+"""The formats whose tasks have the keys of the native one, so that the command line has defaults for them."""
+
+
+class DefaultInput(NamedTuple):
+    """The input of a format where none is named: a file below the current directory, and how one comes by it."""
+
+    file: str
+    hint: str
+
+
+DEFAULT_INPUTS: Final[Mapping[str, DefaultInput]] = {
+    "swebench": DefaultInput(
+        "artifacts/instances.jsonl",
+        "give a FILE of instances (JSON or JSON Lines; - is standard input). Those of SWE-bench are data sets of "
+        "huggingface.co, such as princeton-nlp/SWE-bench_Verified: with the package datasets, "
+        "load_dataset(NAME, split='test').to_json('artifacts/instances.jsonl')",
+    )
+}
+"""The formats that have one."""
+
+
 def load_dialect(name: str) -> Dialect:
     """Import a dialect of the table."""
     return cast(Dialect, import_module(f"sessionrun.input.{name}"))
@@ -66,3 +90,26 @@ def choose_dialect(source: Source, requested: str | None) -> tuple[Dialect, str]
         f"{plain(source.name)}: no input format fits it; the shortest input is a list of prompts: "
         f'["Fix the bug"]; a prompt as plain text: sessionrun -p - ({wanted})'
     )
+
+
+def imply_dialect(options: Mapping[str, Any]) -> str | None:
+    """The one format that has what was options; None: any format has all of it."""
+    return next((BY_NAME[name].format for name in options if BY_NAME[name].format), None)
+
+
+def refuse_others(dialect: str, options: Mapping[str, Any]) -> None:
+    """Refuse what only other formats have.
+
+    Raises:
+        InputError: the first of it.
+    """
+    for name, value in options.items():
+        row = BY_NAME[name]
+        if row.format not in ("", dialect):
+            raise InputError(
+                f"{row.spell()} is an option of the input format {row.format}, "
+                f"and this input is read as {dialect}; leave it out, or add --from {row.format}"
+            )
+        if row.keyed and dialect not in KEYED and not (name == "rounds" and dialect == "swebench"):
+            key = next(iter(value)) if name == "defaults" else name
+            raise InputError(f"{key} has no effect: in the format {dialect} each task says that itself")

@@ -34,6 +34,13 @@ MIN_BUDGET: Final = 0.000001
 _MAX_CHOICES: Final = 40
 """If another word was written, the message names so many of the words to choose from."""
 
+_NUMBER: Final = re.compile(r"-?\d{1,15}(\.\d{0,15})?", re.ASCII)
+
+_FLAG_WORDS: Final = {
+    **dict.fromkeys(("1", "true", "yes", "on"), True),
+    **dict.fromkeys(("0", "false", "no", "off"), False),
+}
+
 _CONTROL: Final = re.compile(r"[\x00-\x1f\x7f]")
 
 
@@ -54,13 +61,15 @@ class Misfit(ValueError):
 class Kind(Generic[T]):
     """Reads a value; `schema` tells other programs what is taken.
 
-    `table` are the fields of an object, and `name` is that of its schema, where the value may be one.
+    `table` are the fields of an object, and `name` is that of its schema, where the value may be one.  `word`
+    makes the value of a word of the command line or of a variable, which is text, whatever is meant.
     """
 
     read: Callable[[Any], T]
     schema: Schema
     name: str = ""
     table: Mapping[str, Any] | None = None
+    word: Callable[[str], Any] = str
 
     def __call__(self, value: Any) -> T:
         """The model's value.
@@ -75,9 +84,27 @@ class Kind(Generic[T]):
         return Kind(lambda value: make(self.read(value)), self.schema)
 
 
-def takes(schema: Schema) -> Callable[[Callable[[Any], T]], Kind[T]]:
+def takes(schema: Schema, word: Callable[[str], Any] = str) -> Callable[[Callable[[Any], T]], Kind[T]]:
     """Make a kind of a function that reads it."""
-    return lambda read: Kind(read, schema)
+    return lambda read: Kind(read, schema, word=word)
+
+
+def read_number(word: str) -> Any:
+    """The number that a word spells, else the word: what is wrong with it the kind says."""
+    if not _NUMBER.fullmatch(word):
+        return word
+    return float(word) if "." in word else int(word)
+
+
+def _read_dollars(word: str) -> Any:
+    return read_number(word.removeprefix("$"))
+
+
+def read_flag(word: str) -> bool:
+    """true or false, as people write it into a variable."""
+    if word.lower() not in _FLAG_WORDS:
+        raise Misfit(f"must be 1 or 0, not {quote(word)}")
+    return _FLAG_WORDS[word.lower()]
 
 
 def one_or_more(schema: Schema, least: int = 0) -> Schema:
@@ -143,6 +170,14 @@ def as_line(value: Any) -> str:
     if _CONTROL.search(value):
         raise Misfit("must be one line without control characters")
     return value
+
+
+@takes(NUMBER)
+def as_moment(value: Any) -> float:
+    """A moment as seconds since the epoch."""
+    if isinstance(value, bool) or not isinstance(value, (int, float)):
+        raise Misfit(f"must be seconds since the epoch, not {describe(value)}")
+    return float(value)
 
 
 @takes(TEXT)
@@ -213,7 +248,7 @@ as_links: Final = several(as_line)
 
 def as_whole(minimum: int) -> Kind[int]:
     """Whole numbers that are not below `minimum`."""
-    return Kind(partial(_read_whole, minimum), {"type": "integer", "minimum": minimum})
+    return Kind(partial(_read_whole, minimum), {"type": "integer", "minimum": minimum}, word=read_number)
 
 
 def _read_whole(minimum: int, value: Any) -> int:
@@ -224,7 +259,7 @@ def _read_whole(minimum: int, value: Any) -> int:
     return value
 
 
-@takes({"type": "integer", "minimum": 0})
+@takes({"type": "integer", "minimum": 0}, read_number)
 def as_limit(value: Any) -> int:
     """A number of tasks at a time; 0 means unlimited."""
     number = as_whole(-(2**53))(value)
@@ -244,7 +279,7 @@ def as_duration(value: Any) -> float:
         raise Misfit(f"{error}, not {describe(value)}") from None
 
 
-@takes(NUMBER)
+@takes(NUMBER, _read_dollars)
 def as_money(value: Any) -> float:
     """An amount of US dollars from 0."""
     if isinstance(value, bool) or not isinstance(value, (int, float)):
@@ -254,7 +289,7 @@ def as_money(value: Any) -> float:
     return float(value)
 
 
-@takes({"type": "number", "exclusiveMinimum": 0})
+@takes({"type": "number", "exclusiveMinimum": 0}, _read_dollars)
 def as_budget(value: Any) -> float:
     """An amount of US dollars over 0 that may be spent."""
     amount = as_money(value)
@@ -351,7 +386,7 @@ def as_ref(value: Any) -> str:
         raise Misfit(f"{error}, not {describe(value)}") from None
 
 
-@takes({"type": "boolean"})
+@takes({"type": "boolean"}, read_flag)
 def as_flag(value: Any) -> bool:
     """true or false."""
     if not isinstance(value, bool):
@@ -412,7 +447,7 @@ def _at(step: str | int, convert: Callable[[Any], T], value: Any) -> T:
         raise misfit.within(step) from None
 
 
-@takes(NUMBER)
+@takes(NUMBER, read_number)
 def as_load(value: Any) -> float:
     """A load of the machine; 0 means that any is right."""
     try:

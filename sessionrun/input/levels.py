@@ -6,13 +6,14 @@ Must not know any input format.
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from typing import Any, Final, TypeVar
+from typing import Any, Final
 
-from sessionrun.input.plan import Options
-from sessionrun.model.spec import Prove, Workspace
+from sessionrun.input.fields import DEFAULT_FIELDS
+from sessionrun.input.rows import SETTINGS
+from sessionrun.input.settings import Options
+from sessionrun.model.spec import LINGER_S, Workspace
 from sessionrun.model.upstreams import Upstream
 
-T = TypeVar("T")
 MIRROR: Final = Workspace("mirror")
 
 Level = tuple[str | None, str | None]
@@ -21,12 +22,13 @@ Level = tuple[str | None, str | None]
 NO_LIMIT: Final = ("timeout_s", "round_timeout_s", "idle_timeout_s", "setup_timeout_s", "linger_s")
 """Durations of a task for which 0 means none."""
 
+_ASKED: Final = {row.name for row in SETTINGS if row.scope == "task"} & (
+    {field.name for field in DEFAULT_FIELDS.values()} - {"prove", "sandbox"}
+)
+"""The defaults of tasks that are settled alike; the others have rules of their own."""
+
 MERGED: Final = ("env", "labels", "uses")
 """Maps of a task that add to those of the defaults; every other field replaces."""
-
-
-KEYED: Final = ("prompts", "matrix")
-"""The formats whose tasks have keys of the command line, too."""
 
 
 def settle_agent(levels: Sequence[Level]) -> tuple[str, str | None]:
@@ -42,35 +44,27 @@ def settle_agent(levels: Sequence[Level]) -> tuple[str, str | None]:
 
 def list_levels(options: Options, defaults: Mapping[str, Any], top: Mapping[str, Any]) -> tuple[Level, ...]:
     """The levels above a task: flags, the input's defaults, its top level, environment and files."""
-    fallback = options.fallback
-    return (
-        (options.agent, options.model),
-        (defaults.get("agent"), defaults.get("model")),
-        (top.get("agent"), top.get("model")),
-        (fallback.agent, fallback.model),
-    )
+    levels = (options.given, defaults, top, options.config)
+    return tuple((level.get("agent"), level.get("model")) for level in levels)
 
 
 def settle_defaults(options: Options, defaults: Mapping[str, Any], levels: Sequence[Level]) -> dict[str, Any]:
     """The fields of a task that says nothing but its prompt."""
-    values = {**defaults, **options.keys}
+    own = {name: options.given[name] for name in _ASKED & options.given.keys()}
+    asked = {**options.given.get("defaults", {}), **own}
+    weakest = {"linger_s": LINGER_S, **{name: options.config[name] for name in NO_LIMIT if name in options.config}}
+    values = {**weakest, **{name: value for name, value in defaults.items() if value is not None}, **asked}
     for name in MERGED:
-        if name in defaults and name in options.keys:
-            values[name] = {**defaults[name], **options.keys[name]}
+        if name in defaults and name in asked:
+            values[name] = {**defaults[name], **asked[name]}
+    values["prove"] = values.get("prove") or options.given.get("prove")  # an input may say more: how it is proved
     repo, ref = values.pop("repo", None), values.pop("ref", None)
     values["upstream"] = Upstream(repo or "", ref) if repo or ref else None
     if repo and values.get("workspace", MIRROR) == MIRROR:
         values["workspace"] = MIRROR
-    elif options.workspace is not None:
-        values["workspace"] = Workspace(options.workspace)
-    values["expect_change"] = options.expect_change or values.get("expect_change", False)
-    values["prove"] = values.get("prove") or (Prove() if options.prove else None)
+    elif options.given.get("worktree"):
+        values["workspace"] = Workspace("worktree")
     values["agent"], values["model"] = settle_agent(levels)
-    values["fallback"] = options.alternatives or values.get("fallback", ())
-    values["timeout_s"] = first(options.timeout_s, values.get("timeout_s"), options.fallback.timeout_s)
-    idle = (options.idle_timeout_s, values.get("idle_timeout_s"), options.fallback.idle_timeout_s)
-    values["idle_timeout_s"] = first(*idle)
-    values["linger_s"] = first(values.get("linger_s"), options.fallback.linger_s)
     for name in NO_LIMIT:
         values[name] = values.get(name) or None
     return values
@@ -110,8 +104,3 @@ def _settle_upstream(
     if workspace not in (None, MIRROR):
         return None, workspace
     return inherited, workspace or base.get("workspace", Workspace())
-
-
-def first(*values: T | None) -> T | None:
-    """The first value that was said."""
-    return next((value for value in values if value is not None), None)

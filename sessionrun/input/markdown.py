@@ -16,9 +16,10 @@ from sessionrun.input.edges import Node, derive_edges
 from sessionrun.input.fields import suggest
 from sessionrun.input.front_matter import JobFile, parse_job_file
 from sessionrun.input.kinds import resolve_repo
-from sessionrun.input.levels import MIRROR, first, settle_defaults
+from sessionrun.input.levels import MIRROR, settle_defaults
 from sessionrun.input.limits import plain, quote
-from sessionrun.input.plan import Folder, Options, Plan, Source
+from sessionrun.input.plan import Folder, Plan, Source
+from sessionrun.input.settings import Options, first
 from sessionrun.input.system_prompts import parse_system_prompts
 from sessionrun.input.worksplit import ENDED, STATUS_FILE, Settings, parse_settings, parse_statuses
 from sessionrun.model.checks import AnswerMode, Brief
@@ -88,9 +89,10 @@ def load(source: Source, options: Options) -> Plan:
     warnings: list[str] = []
     job_files = _parse_job_files(folder, warnings)
     statuses = parse_statuses(folder.files.get(STATUS_FILE), _name(folder, STATUS_FILE))
-    chosen = _choose_job_files(folder, options, job_files, statuses, warnings)
+    chosen = _choose_job_files(folder, options.given, job_files, statuses, warnings)
     settings = parse_settings(folder.settings, "worksplit.toml")
-    agent = first(options.agent, options.fallback.agent) or AGENT
+    named = options.choose("agent")
+    agent = named or AGENT
     model = _choose_model(options, settings, agent)
     project = _Project(
         folder,
@@ -102,26 +104,25 @@ def load(source: Source, options: Options) -> Plan:
     )
     shapes = {job_file.id: _shape(job_file, settings) for job_file in chosen}
     needs = _settle_needs(chosen, job_files, shapes, warnings)
-    is_apart = options.workspace is not None
+    is_apart = options.given.get("worktree", False)
     apart = [job_file for job_file in chosen if is_apart or _find_upstream(project, job_file) is not None]
     _refuse_chains(apart, shapes)
     if any(needs[job_file.id] for job_file in apart):
         warnings.append("with worktrees, a job file does not see what the job files it waits for have written")
-    parallel = first(options.max_parallel, options.fallback.max_parallel)
     tasks = tuple(
         task for job_file in chosen for task in _expand(project, job_file, shapes[job_file.id], needs[job_file.id])
     )
     _refuse_twice(tasks, job_files)
     return Plan(
         tasks=tasks,
-        name=options.name,
-        labels=options.labels,
+        name=options.given.get("name"),
+        labels=options.given.get("labels", {}),
         exports=(_export(folder, tasks),),
         resources={TREE: 1} if any(task.check and task.check.uses for task in tasks) else {},
-        max_parallel=parallel or None,
-        auto_release=options.auto_release,
+        max_parallel=options.choose("max_parallel") or None,
+        auto_release=options.given.get("auto_release", True),
         agent=agent,
-        agent_reason="asked for" if first(options.agent, options.fallback.agent) else "the format's default",
+        agent_reason="asked for" if named else "the format's default",
         warnings=tuple(warnings),
         places=_find_places(tasks, job_files),
     )
@@ -172,7 +173,7 @@ def _parse_job_files(folder: Folder, warnings: list[str]) -> dict[str, JobFile]:
 
 def _choose_job_files(
     folder: Folder,
-    options: Options,
+    options: Mapping[str, Any],
     job_files: Mapping[str, JobFile],
     statuses: Mapping[str, str],
     warnings: list[str],
@@ -189,19 +190,19 @@ def _choose_job_files(
     Raises:
         InputError: a job file was asked for that is not there.
     """
-    wanted = options.only or ((folder.only.removesuffix(JOB_SUFFIX),) if folder.only else ())
+    wanted = tuple(options.get("only", ())) or ((folder.only.removesuffix(JOB_SUFFIX),) if folder.only else ())
     for job_id in wanted:
         if job_id not in job_files:
             raise InputError(f"{plain(folder.name)}: no job file {quote(job_id)}{suggest(job_id, job_files)}")
     if wanted:
         return [job_files[job_id] for job_id in sorted(set(wanted))]
-    taken = ("created", *(ENDED if options.rerun else ()))
+    taken = ("created", *(ENDED if options.get("rerun") else ()))
     stuck = sorted(
         job_id
         for job_id in job_files
         if statuses.get(job_id, "created") not in ("created", "pass", "fail", *taken)
     )
-    if stuck and not options.include_stuck:
+    if stuck and not options.get("include_stuck"):
         shown = ", ".join(stuck[:5]) + (" ..." if len(stuck) > 5 else "")
         warnings.append(
             f"{len(stuck)} job files were begun and have not ended ({shown}): --resume takes them, too"
@@ -209,7 +210,7 @@ def _choose_job_files(
     chosen = {
         job_id: job_file
         for job_id, job_file in job_files.items()
-        if statuses.get(job_id, "created") in taken or (options.include_stuck and job_id in stuck)
+        if statuses.get(job_id, "created") in taken or (options.get("include_stuck") and job_id in stuck)
     }
     _leave_out_hopeless(chosen, job_files, statuses, warnings)
     return list(chosen.values())
@@ -282,9 +283,9 @@ def _refuse_twice(tasks: Sequence[TaskSpec], job_files: Mapping[str, JobFile]) -
 
 def _choose_model(options: Options, settings: Settings, agent: str) -> str | None:
     if agent != AGENT:
-        own = options.fallback.model if options.fallback.agent in (None, agent) else None
-        return first(options.model, own)
-    return first(options.model, settings.model, options.fallback.model, MODEL)
+        own = options.config.get("model") if options.config.get("agent") in (None, agent) else None
+        return first(options.given.get("model"), own)
+    return first(options.choose("model", settings.model), MODEL)
 
 
 def _shape(job_file: JobFile, settings: Settings) -> _Shape:
@@ -388,7 +389,7 @@ def _check(project: _Project, job_file: JobFile, shape: _Shape) -> Check:
     kind = "verify_edit" if shape.mode == "edit" else "verify"
     return Check(
         commands,
-        uses={TREE: 1} if commands and project.options.workspace is None and upstream is None else {},
+        uses={TREE: 1} if commands and not project.options.given.get("worktree") and upstream is None else {},
         verify=project.prompts[kind] if job_file.fields.get("verify", True) else None,
         files=shape.writes,
     )

@@ -24,11 +24,12 @@ from sessionrun.input.kinds import (
     resolve,
     resolve_repo,
 )
-from sessionrun.input.levels import first, list_levels, settle_defaults, settle_task
+from sessionrun.input.levels import list_levels, settle_defaults, settle_task
 from sessionrun.input.limits import plain, quote
 from sessionrun.input.parse import parse_document
-from sessionrun.input.plan import Options, Plan, RepositoryWish, Source
+from sessionrun.input.plan import Plan, RepositoryWish, Source
 from sessionrun.input.reading import Reading, Spot
+from sessionrun.input.settings import Options, first
 from sessionrun.model.frozen import frozen
 from sessionrun.model.spec import MATRIX_RESULTS, Export, Limits, TaskSpec, Workspace, WorkspaceKind
 
@@ -144,17 +145,16 @@ def load(source: Source, options: Options) -> Plan:
     axes = _read_axes(reading, top, options, rows)
     cells = spread(reading, axes, top.get("include", ()), top.get("exclude", ()))
     wish = _wish_repository(top, started_in)
-    parallel = first(options.max_parallel, top.get("concurrency"), options.fallback.max_parallel, MAX_PARALLEL)
+    parallel = first(options.choose("max_parallel", top.get("concurrency")), MAX_PARALLEL)
+    base = _settle_base(top, options, wish, started_in)
     return Plan(
-        tasks=tuple(
-            _make_tasks(_settle_base(top, options, wish, started_in), rows, cells, branched="branch" in top)
-        ),
-        name=first(options.name, top.get("name")),
-        labels=options.labels,
+        tasks=tuple(_make_tasks(base, rows, cells, branched="branch" in top)),
+        name=options.given.get("name", top.get("name")),
+        labels=options.given.get("labels", {}),
         max_parallel=parallel or None,
         limits=top.get("limits", Limits()),
-        auto_release=options.auto_release,
-        agent=options.agent,
+        auto_release=options.given.get("auto_release", True),
+        agent=options.given.get("agent"),
         approve=top.get("yolo"),
         repository=wish,
         exports=(_export(top, started_in),),
@@ -188,9 +188,10 @@ def _read_rows(reading: Reading, top: Mapping[str, Any], started_in: str) -> dic
 
 def _read_axes(reading: Reading, top: Mapping[str, Any], options: Options, rows: Mapping[str, _Row]) -> Axes:
     """What is multiplied; a flag takes the place of a whole axis."""
-    models = read_models(reading, _needed(reading, top, "models")) if not options.model else [Model(options.model)]
-    agents = [options.agent] if options.agent else read_agents(reading, top.get("agents", ()))
-    return Axes(list(rows), models, agents or [options.fallback.agent or AGENT], top.get("samples", 1))
+    model, agent = options.given.get("model"), options.given.get("agent")
+    models = [Model(model)] if model else read_models(reading, _needed(reading, top, "models"))
+    agents = [agent] if agent else read_agents(reading, top.get("agents", ()))
+    return Axes(list(rows), models, agents or [options.config.get("agent") or AGENT], top.get("samples", 1))
 
 
 def _settle_base(

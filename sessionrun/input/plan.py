@@ -7,12 +7,11 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import field
-from typing import Any
 
 from sessionrun.model.frozen import frozen
 from sessionrun.model.places import KeepPolicy, Placement
 from sessionrun.model.sandbox import Sandbox
-from sessionrun.model.spec import LINGER_S, Alternative, Export, Limits, TaskSpec, WorkspaceKind
+from sessionrun.model.spec import Export, Limits, TaskSpec
 
 
 @frozen
@@ -47,61 +46,6 @@ class Source:
     directory: str
     started_in: str = ""
     folder: Folder | None = None
-
-
-@frozen
-class Fallback:
-    """What environment variables and configuration files say: it counts only where the input is silent.
-
-    `max_parallel`, `timeout_s`, `idle_timeout_s` and `linger_s` (seconds) 0 mean "no limit", None "not said".
-    """
-
-    agent: str | None = None
-    model: str | None = None
-    max_parallel: int | None = None
-    timeout_s: float | None = None
-    idle_timeout_s: float | None = None
-    linger_s: float = LINGER_S
-
-
-@frozen
-class Options:
-    """What the command line says; None means "not said".
-
-    A flag is the session's default: it beats the input's top level and ``defaults``, and gives way to what
-    one task says for itself.  `name` and each of `labels` beat those of the input.  `max_parallel`,
-    `timeout_s` and `idle_timeout_s` (seconds) 0 mean "no limit".
-
-    Where the input keeps account of what ran before: `rerun` takes what has ended, too, `include_stuck` what was
-    begun and did not end, and `only` nothing but these, whatever became of them.
-
-    `others` are ids of tasks of a running session to which these are added: a task may need them, too.
-
-    `stamp` is the moment of the launch, as a part of names.  `own` are the options that only this format has (see
-    `own_options`), as far as they were given.  `keys` are fields of tasks, as a plan's ``defaults`` give them.
-    """
-
-    agent: str | None = None
-    model: str | None = None
-    max_parallel: int | None = None
-    timeout_s: float | None = None
-    idle_timeout_s: float | None = None
-    name: str | None = None
-    labels: Mapping[str, str] = field(default_factory=dict)
-    envelope: bool = False
-    workspace: WorkspaceKind | None = None
-    alternatives: tuple[Alternative, ...] = ()
-    auto_release: bool = True
-    expect_change: bool = False
-    prove: bool = False
-    rerun: bool = False
-    include_stuck: bool = False
-    only: tuple[str, ...] = ()
-    others: frozenset[str] = frozenset()
-    stamp: str = ""
-    own: Mapping[str, Any] = field(default_factory=dict)
-    keys: Mapping[str, Any] = field(default_factory=dict)
-    fallback: Fallback = Fallback()
 
 
 @frozen

@@ -38,12 +38,12 @@ from sessionrun.input.kinds import (
     resolve_repo,
     takes,
 )
-from sessionrun.input.levels import Level, first, list_levels, settle_agent, settle_defaults, settle_task
+from sessionrun.input.levels import Level, list_levels, settle_agent, settle_defaults, settle_task
 from sessionrun.input.limits import plain, quote
 from sessionrun.input.parse import Document, parse_document
-from sessionrun.input.plan import Options, Plan, Source
+from sessionrun.input.plan import Plan, Source
 from sessionrun.input.reading import Reading, Spot
-from sessionrun.model.errors import InputError
+from sessionrun.input.settings import Options
 from sessionrun.model.frozen import frozen
 from sessionrun.model.spec import Limits, TaskSpec
 from sessionrun.model.validation import find_cycle
@@ -163,17 +163,14 @@ def load(source: Source, options: Options) -> Plan:
     tasks = tuple(_read_tasks(reading, outline, ground))
     _check_needs(reading, outline, tasks, options.others)
     reading.refuse_unknown()
-    parallel = first(options.max_parallel, top.get("max_parallel"), options.fallback.max_parallel)
-    if parallel is not None and parallel < 0:
-        raise InputError(f"max-parallel must be 0 (unlimited) or more, not {parallel}")
     return Plan(
         tasks=tasks,
-        name=first(options.name, top.get("name")),
-        labels={**top.get("labels", {}), **options.labels},
+        name=options.given.get("name", top.get("name")),
+        labels={**top.get("labels", {}), **options.given.get("labels", {})},
         resources=top.get("resources", {}),
-        max_parallel=parallel or None,
+        max_parallel=options.choose("max_parallel", top.get("max_parallel")) or None,
         limits=top.get("limits", Limits()),
-        auto_release=top.get("auto_release", True) and options.auto_release,
+        auto_release=top.get("auto_release", True) and options.given.get("auto_release", True),
         agent=settle_agent(levels)[0] or None,
         landing=top.get("landing"),
         seats=top.get("seats"),

@@ -15,11 +15,12 @@ from typing import Any, Final
 
 from sessionrun.input.instances import HEAD, Choice, Instance, choose_instances, is_instance, read_instances
 from sessionrun.input.kinds import as_repo, resolve, resolve_repo
-from sessionrun.input.levels import first, settle_agent, settle_defaults
+from sessionrun.input.levels import list_levels, settle_agent, settle_defaults
 from sessionrun.input.limits import plain, quote
 from sessionrun.input.parse import parse_document
-from sessionrun.input.plan import Options, Plan, RepositoryWish, Source
+from sessionrun.input.plan import Plan, RepositoryWish, Source
 from sessionrun.input.reading import Reading
+from sessionrun.input.settings import Options, first
 from sessionrun.model.checks import TEST_COMMAND, HiddenTests
 from sessionrun.model.errors import InputError
 from sessionrun.model.spec import (
@@ -101,27 +102,26 @@ def load(source: Source, options: Options) -> Plan:
     Raises:
         InputError: one line that says what is wrong, where, and what to do.
     """
-    own = options.own
-    if docker := own.get("docker"):
-        raise InputError(_NO_DOCKER.format("--docker" if docker is True else docker))
+    if options.choose("docker"):
+        raise InputError(_NO_DOCKER.format("--docker" if options.given.get("docker") else "SWEBENCH_USE_DOCKER"))
     document = parse_document(source)
     parse_document.cache_clear()
     reading = Reading(plain(source.name))
     instances = read_instances(reading, document)
-    chosen = choose_instances(instances, _choice(own), source.name)
+    chosen = choose_instances(instances, _choice(options.given), source.name)
     started_in = source.started_in or source.directory
-    name = _check_name(options.name) or f"run-{options.stamp}"
+    name = _check_name(options.given.get("name")) or f"run-{options.stamp}"
     settings = _Settings(options)
     tasks = tuple(
         settings.make_task(instance, resolve_repo(source.directory, as_repo(instance.repo))) for instance in chosen
     )
-    parallel = first(options.max_parallel, options.fallback.max_parallel, MAX_PARALLEL)
+    parallel = first(options.choose("max_parallel"), MAX_PARALLEL)
     return Plan(
         tasks=tasks,
         name=name,
-        labels=options.labels,
+        labels=options.given.get("labels", {}),
         max_parallel=parallel or None,
-        auto_release=options.auto_release,
+        auto_release=options.given.get("auto_release", True),
         agent=settings.agent,
         agent_reason="asked for" if settings.was_named else "the usual one of this format",
         repository=RepositoryWish(
@@ -168,20 +168,19 @@ class _Settings:
     """What all tasks of a run have in common."""
 
     def __init__(self, options: Options) -> None:
-        own = options.own
-        levels = ((options.agent, options.model), (options.fallback.agent, options.fallback.model))
-        agent, self.model = settle_agent(levels)
+        own = options.given
+        agent, self.model = settle_agent(list_levels(options, {}, {}))
         self.was_named = bool(agent)
         self.agent = agent or AGENT
         self.options = options
-        self.rounds = own.get("iterations") or ROUNDS
-        self.history = HISTORY if own.get("history") is None else int(own["history"])
+        self.rounds = own.get("rounds", ROUNDS)
+        self.history = own.get("history", HISTORY)
         self.template = _check_template(own.get("prompt_template") or TEMPLATE, "--prompt-template")
         self.with_mcp = not own.get("no_mcp")
         self.args = () if self.with_mcp else self._refuse_mcp()
 
     def _refuse_mcp(self) -> tuple[str, ...]:
-        if self.options.alternatives:
+        if self.options.given.get("fallback"):
             raise InputError("--no-mcp does not go with --fallback: it holds for one agent alone; leave one out")
         if self.agent not in _NO_MCP:
             known = ", ".join(_NO_MCP)
@@ -199,22 +198,23 @@ class _Settings:
             timeout_s=TESTS_TIMEOUT_S,
         )
         # the flag for an attempt's time is for a round's here, as it is there
-        defaults = {"round_timeout_s": first(options.timeout_s, ROUND_TIMEOUT_S)}
-        fields = settle_defaults(replace(options, timeout_s=None), defaults, levels)
+        defaults = {"round_timeout_s": options.given.get("timeout_s", ROUND_TIMEOUT_S)}
+        kept = {name: value for name, value in options.given.items() if name != "timeout_s"}
+        fields = settle_defaults(replace(options, given=kept), defaults, levels)
         ref = None if instance.base_commit == HEAD else instance.base_commit
         fields.update(
             workspace=Workspace("mirror", directory=instance.instance_id),
             upstream=Upstream(repo, ref, history=self.history),
             prove=Prove(hidden=hidden),
+            rounds=self.rounds,
         )
         return TaskSpec(
             id=instance.instance_id,
             title=instance.instance_id,
             prompts=(_fill_template(self.template, instance),),
             args=self.args,
-            environment=None if options.own.get("no_environment") else Environment("python"),
+            environment=None if options.given.get("no_environment") else Environment("python"),
             check=_CHECK,
-            rounds=self.rounds,
             labels={"repo": instance.repo},
             **fields,
         )
@@ -260,7 +260,7 @@ def _export(
     chosen: Sequence[Instance], settings: _Settings, name: str, started_in: str, parallel: int | None
 ) -> Export:
     """The predictions and the results of this run; what it says of each instance is kept here."""
-    output_dir = resolve(started_in, settings.options.own.get("output_dir") or f"{ARTIFACTS}/results")
+    output_dir = resolve(started_in, settings.options.given.get("output_dir") or f"{ARTIFACTS}/results")
     return Export(
         INSTANCE_RESULTS,
         {

@@ -77,9 +77,9 @@ class Tools:
             raise InputError("give either prompts, a list of texts, or plan, an object or the name of a file")
         given = _read_plan(plan)
         timeout_s = _read_seconds("timeout", timeout)
-        asked = client.Asked(agent, model, max_parallel, timeout_s, name, worktree=worktree, budget_usd=budget_usd)
-        tasks = client.AskedTasks(tuple(prompts), None, None, {"check": tuple(check)} if check else {})
-        planned = client.plan(given, asked, tasks if prompts or check else None)
+        asked = {"agent": agent, "model": model, "name": name, "prompts": list(prompts), "check": list(check)}
+        limits = {"max_parallel": max_parallel, "timeout_s": timeout_s, "budget_usd": budget_usd}
+        planned = client.plan(given, {**asked, **limits, "worktree": worktree})
         if isinstance(planned, client.Nothing) or not planned.spec.tasks:
             return {"session_id": None, "total": 0}
         session = client.launch(planned.spec, self._results_dir)

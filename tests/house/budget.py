@@ -30,14 +30,14 @@ class Size(NamedTuple):
 ROOMS: Final[Mapping[str, Size]] = {
     "sessionrun": Size(2, 37, 17),
     "agents": Size(20, 2774, 1663),
-    "cli": Size(55, 7248, 4428),
-    "client": Size(111, 15354, 8917),
+    "cli": Size(57, 7182, 4313),
+    "client": Size(109, 14969, 8673),
     "cluster": Size(9, 1076, 664),
-    "input": Size(24, 4294, 2645),
+    "input": Size(26, 4644, 2824),
     "engine": Size(16, 4145, 2440),
     "landing": Size(18, 2761, 1539),
     "mcp": Size(3, 415, 252),
-    "model": Size(23, 3209, 1560),
+    "model": Size(24, 3453, 1693),
     "queue": Size(14, 1921, 1091),
     "runtime": Size(121, 16367, 9468),
     "serve": Size(6, 595, 354),
@@ -47,9 +47,9 @@ ROOMS: Final[Mapping[str, Size]] = {
 }
 """What each room may have: no room lends to another but by a change of these rows."""
 
-PACKAGE_BUDGET: Final = Size(529, 76591, 44045)
-TESTS_LINES: Final = 63_699
-PAGES_LINES: Final = 9_262
+PACKAGE_BUDGET: Final = Size(532, 76734, 43998)
+TESTS_LINES: Final = 63_995
+PAGES_LINES: Final = 9299
 
 
 def measure_rooms() -> dict[str, Size]:

@@ -50,7 +50,8 @@ ROOMS: dict[str, tuple[str, ...]] = {
         "store.session",
         "input.schema",
         "input.kinds",
-        "input.own_options",
+        "input.rows",
+        "input.settings",
     ),
     "__main__": ("cli",),
 }

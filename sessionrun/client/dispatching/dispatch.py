@@ -17,7 +17,6 @@ from sessionrun.client.dispatching.preflight import Preflight, look
 from sessionrun.client.dispatching.settings import Settings, check_branch
 from sessionrun.client.launching.readiness import check_ready, tell_signed_out
 from sessionrun.client.notices import notify
-from sessionrun.client.planning.asked import Asked
 from sessionrun.client.planning.plan import Planned, plan
 from sessionrun.client.queue.feeds import import_list, open_queue, read_text, take_back
 from sessionrun.model.errors import InputError
@@ -254,14 +253,14 @@ def plan_dispatch(settings: Settings, feed: Feed, *, preview: bool = False) -> P
     """
     planned = plan(
         _describe_plan(settings),
-        Asked(
-            dialect="prompts",
-            name=settings.name,
-            labels=settings.labels,
-            worktree=True,
-            base=settings.branch,
-            cluster=settings.cluster,
-        ),
+        {
+            "dialect": "prompts",
+            "name": settings.name,
+            "labels": dict(label.split("=", 1) for label in settings.labels),
+            "worktree": True,
+            "base": settings.branch,
+            "cluster": settings.cluster,
+        },
         preview=preview,
         directory=settings.top,
         programs={settings.agent: settings.program} if settings.agent and settings.program else {},

@@ -108,7 +108,7 @@ def settle_dispatch(given: Mapping[str, Any], configuration: Path | None = None)
     branch_source = f"{path}: branch" if "branch" in values and "branch" not in given else None
     found = {"top": _find_top(root), "source": path, "branch_source": branch_source}
     config = load_config(Path.cwd(), os.environ, table.BUILTIN)
-    known = {"cluster": config.cluster, **values, **given, **found}
+    known = {"cluster": config.values.get("cluster"), **values, **given, **found}
     feed = {field.name: known.pop(field.name) for field in fields(FeedSpec)[1:] if field.name in known}
     settings = Settings(**known, feed=FeedSpec(**{"top": str(found["top"]), "backend": "", **feed}))
     if settings.on_nodes and "placement" in values:
@@ -134,7 +134,7 @@ def _find_top(root: Path) -> Path:
 def _choose_agent(settings: Settings, config: Config) -> Settings:
     """The agent and its model, if neither was named here nor in the configuration of `sessionrun`."""
     if settings.agent is None:
-        if config.agent is not None:
+        if "agent" in config.values:
             return settings
         settings = replace(settings, agent=AGENT)
     if settings.agent == AGENT and settings.model is None:

@@ -52,7 +52,7 @@ def _find_configured() -> Named | None:
     from sessionrun.client.config import load_config
 
     try:
-        address = load_config(Path.cwd(), os.environ, BUILTIN).cluster
+        address = load_config(Path.cwd(), os.environ, BUILTIN).values.get("cluster")
     except SessionrunError:
         return None
     if address is None or address == SLURM:

@@ -51,7 +51,7 @@ def _load_max_depth(environ: Mapping[str, str]) -> int:
     from sessionrun.agents.table import BUILTIN
     from sessionrun.client.config import load_config
 
-    most = load_config(Path.cwd(), environ, BUILTIN).max_depth
+    most = load_config(Path.cwd(), environ, BUILTIN).values.get("max_depth")
     return MAX_DEPTH if most is None else most
 
 

@@ -5,24 +5,24 @@ from __future__ import annotations
 import os
 import re
 import shutil
-import uuid
 from collections.abc import Iterable, Mapping
 from dataclasses import replace
-from pathlib import Path
-from time import time
-from typing import Final, NamedTuple, TypeVar
+from itertools import chain
+from typing import Final, TypeVar
 
 from sessionrun.agents import table
 from sessionrun.client.config import Config
 from sessionrun.client.graph import walk
-from sessionrun.client.planning.effects import MARKDOWN
+from sessionrun.client.planning.draft import Choice, Draft
 from sessionrun.client.planning.mirroring import check_hidden_tests, check_mirrors
+from sessionrun.client.planning.sandboxing import foresee_readable
+from sessionrun.input.effects import MARKDOWN
 from sessionrun.input.plan import Plan
+from sessionrun.input.settings import first
 from sessionrun.model.errors import AgentNotFound, InputError
 from sessionrun.model.places import Repository
 from sessionrun.model.repositories import has_worktree
-from sessionrun.model.spec import SLOT, AgentSpec, CacheSite, Landing, Price, SessionSpec, TaskSpec
-from sessionrun.model.times import format_time
+from sessionrun.model.spec import AgentSpec, Price, SessionSpec, TaskSpec
 from sessionrun.model.upstreams import MirrorSite
 from sessionrun.model.validation import validate_tasks, validate_uses, validate_wishes
 
@@ -37,69 +37,33 @@ REFUSED_SHARE: Final = 0.9
 """Of these the prompt of a Markdown job may be so much, without a warning and at all."""
 
 
-class Choice(NamedTuple):
-    """The session's default agent, and why it was chosen, as text for the user."""
-
-    name: str
-    why: str
-
-
-def assemble_spec(
-    plan: Plan,
-    config: Config,
-    choice: Choice,
-    *,
-    dialect: str,
-    source: str,
-    approve: bool,
-    envelope: bool,
-    repository: Repository | None,
-    landing: Landing | None = None,
-    mirrors: MirrorSite | None = None,
-    cache: CacheSite | None = None,
-    missing: list[str] | None = None,
-    others: frozenset[str] = frozenset(),
-) -> SessionSpec:
-    """Make the spec of a new session; if `missing` is a list, agents that are not installed are added to it.
-
-    `others` are the tasks of a running session, to which those of the spec will be added.
+def add_agents(draft: Draft) -> Draft:
+    """The agents of the tasks, each with its program, and what is known of their prices; then all is checked.
 
     Raises:
-        AgentNotFound: an agent is not installed, and `missing` is not a list.
-        InputError: something in the plan cannot run; nothing was created.
+        AgentNotFound: an agent is not installed, and this is no preview.
+        InputError: something in the plan cannot run.
     """
-    tasks = tuple(task if task.agent else replace(task, agent=choice.name) for task in plan.tasks)
-    _check_agents_known(tasks, config.agents, source)
-    used = agents_of(tasks)
-    resources = dict(plan.resources)
-    if plan.max_parallel is not None:
-        resources[SLOT] = plan.max_parallel
-    settled = {name: settle_agent(name, config.agents, missing, approve=approve) for name in sorted(used)}
-    spec = SessionSpec(
-        session_id=str(uuid.uuid4()),
-        created_at=format_time(time()) or "",
-        name=plan.name,
-        labels=plan.labels,
-        dialect=dialect,
-        source=source.encode("utf-8", "backslashreplace").decode(),
-        cwd=_current_directory(),
-        agent=choice.name,
-        agents=settled,
+    spec, config = draft.spec, draft.config
+    tasks = tuple(task if task.agent else replace(task, agent=draft.choice.name) for task in spec.tasks)
+    _check_agents_known(tasks, config.agents, draft.source.name)
+    choices = (draft.options.given.get("approve"), draft.plan.approve, config.values.get("approve"))
+    approve = first(*choices) is not False
+    missing: list[str] | None = [] if draft.preview else None
+    agents = {
+        name: settle_agent(name, config.agents, missing, approve=approve) for name in sorted(agents_of(tasks))
+    }
+    spec = replace(
+        spec,
         tasks=tasks,
-        resources=resources,
-        limits=plan.limits,
+        agents=agents,
         approve=approve,
-        envelope=envelope,
-        auto_release=plan.auto_release,
-        repository=ignore_leavings(repository, settled),
-        landing=landing,
-        mirrors=ignore_leavings(mirrors, settled),
-        cache=cache,
-        prices=settle_prices(config, settled.values()),
-        exports=plan.exports,
+        repository=ignore_leavings(spec.repository, agents),
+        mirrors=ignore_leavings(spec.mirrors, agents),
+        prices=settle_prices(config, agents.values()),
     )
-    check_spec(spec, plan.places, others)
-    return spec
+    check_spec(spec, draft.plan.places, draft.options.others)
+    return replace(draft, spec=spec).remark(*(missing or ()))
 
 
 def agents_of(tasks: Iterable[TaskSpec]) -> set[str]:
@@ -120,7 +84,9 @@ def check_spec(
     places: Mapping[tuple[str, str], str] | None = None,
     others: frozenset[str] = frozenset(),
 ) -> None:
-    """Check that each task of a spec can start at all; `places` as in a plan, `others` as in `assemble_spec`.
+    """Check that each task of a spec can start at all; `places` as in a plan.
+
+    `others` are the tasks of a running session, to which those of the spec will be added.
 
     Raises:
         InputError: a task cannot start.
@@ -136,6 +102,12 @@ def check_spec(
         check_hidden_tests(spec.tasks)
     if spec.repository is not None:
         _check_worktrees(spec, spec.repository)
+
+
+def foresee(draft: Draft) -> Draft:
+    """What the user should know before the start: of a budget, a verdict, a check, a prompt that will not do."""
+    found = [foresight(draft.spec) for foresight in _FORESEEN]
+    return draft.remark(*chain.from_iterable(found))
 
 
 def foresee_costs(spec: SessionSpec) -> list[str]:
@@ -226,6 +198,9 @@ def foresee_prompts(spec: SessionSpec) -> list[str]:
     return remarks
 
 
+_FORESEEN: Final = (foresee_costs, foresee_verdicts, foresee_readable, foresee_programs, foresee_prompts)
+
+
 def choose_agent(plan: Plan, config: Config, *, preview: bool = False) -> Choice:
     """The default agent: the wanted agent, else the first that is installed; in a `preview` else the first known.
 
@@ -294,16 +269,6 @@ def settle_prices(config: Config, used: Iterable[AgentSpec]) -> Mapping[str, Pri
     from sessionrun.agents.prices import load_prices
 
     return load_prices(config.prices)
-
-
-def _current_directory() -> str:
-    """Where tasks without a directory run; spec.json can hold the path only as UTF-8."""
-    cwd = str(Path.cwd())
-    try:
-        cwd.encode()
-    except UnicodeEncodeError:
-        raise InputError(f"the name of the current directory is not UTF-8: {cwd!r}") from None
-    return cwd
 
 
 def _check_budgets(spec: SessionSpec) -> None:

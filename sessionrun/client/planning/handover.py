@@ -12,10 +12,7 @@ from typing import Any, Final, NamedTuple
 
 import orjson
 
-from sessionrun.client.planning.inputs import read_source
-from sessionrun.input.fields import DEFAULT_FIELDS, read_fields, render_path
-from sessionrun.input.kinds import resolve, resolve_repo
-from sessionrun.input.levels import KEYED
+from sessionrun.client.planning.inputs import Given, read_source
 from sessionrun.input.limits import MAX_INPUT_BYTES, has_half_character
 from sessionrun.input.plan import Source
 from sessionrun.model.errors import InputError
@@ -33,19 +30,6 @@ _NEEDS: Final = ("needs", "depends_on")
 _TEXTS: Final = ("prompt", "prompts", "title")
 
 
-class AskedTasks(NamedTuple):
-    """What a command line says of the tasks.
-
-    `each` is a pattern of files, ``@`` and a file with a line for each item, or ``-``: lines on standard input.
-    `keys` are keys of a plan's ``defaults``, as JSON.
-    """
-
-    prompts: tuple[str, ...] = ()
-    each: str | None = None
-    title: str | None = None
-    keys: Mapping[str, Any] = {}
-
-
 class Each(NamedTuple):
     """One of the items, from 1: what the places stand for, and the beginning of its task's id."""
 
@@ -60,82 +44,36 @@ class Each(NamedTuple):
         return _PLACES.sub(lambda place: _find(place, known), text)
 
 
-def make_source(given: Any, asked: AskedTasks) -> Source:
+def make_source(given: Given, options: Mapping[str, Any]) -> Source:
     """Read the input that is meant: prompts of the command line, or a file, and each task for each item.
 
     Args:
         given: as of `plan`; None if the prompts are the input.
-        asked: what the command line says.
+        options: what is said beside it, of which these are read: `prompts`, a `title` for them, and `each`: a
+            pattern of files, ``@`` and a file with a line for each item, or ``-``: lines on standard input.
 
     Raises:
         InputError: there are no items, standard input is to be read twice, or no place says where an item goes.
     """
-    if not asked.prompts:
-        if asked.title is not None:
+    prompts, each, title = options.get("prompts", ()), options.get("each"), options.get("title")
+    if not prompts:
+        if title is not None:
             raise InputError("--title needs -p: in a file each task has its own title")
-        if asked.each == STDIN and given in (None, STDIN):
+        if each == STDIN and given in (None, STDIN):
             raise InputError("--each - reads standard input: give the prompts with -p, or as a FILE")
         source = read_source(given)
-        if asked.each is not None and not source.text.strip() and given in (None, STDIN):
+        if each is not None and not source.text.strip() and given in (None, STDIN):
             raise InputError("--each needs prompts with {} in them: give them with -p, or as a FILE")
-        return source if asked.each is None else _multiply(source, list_items(asked.each))
+        return source if each is None else _multiply(source, list_items(each))
     if given is not None:
         raise InputError(f"-p and {given}: give prompts or a file, not both")
-    if (*asked.prompts, asked.each).count(STDIN) > 1:
+    if (*prompts, each).count(STDIN) > 1:
         raise InputError("standard input can be read only once: give - to one option")
-    for option, text in (*(("-p", prompt) for prompt in asked.prompts), ("--title", asked.title or "")):
-        refuse_bytes(option, text)
-    prompts = [_read_stdin() if prompt == STDIN else prompt for prompt in asked.prompts]
-    tasks = [{"prompt": prompt, **({"title": asked.title} if asked.title else {})} for prompt in prompts]
-    if asked.each is not None:
-        tasks = list(_repeat(tasks, list_items(asked.each), "-p"))
+    texts = [_read_stdin() if prompt == STDIN else prompt for prompt in prompts]
+    tasks = [{"prompt": text, **({"title": title} if title else {})} for text in texts]
+    if each is not None:
+        tasks = list(_repeat(tasks, list_items(each), "-p"))
     return Source("-p", _spell("-p", tasks), str(Path.cwd()), str(Path.cwd()))
-
-
-def refuse_bytes(option: str, text: str) -> None:
-    """Refuse the value of an option that is no text.
-
-    Raises:
-        InputError: it has bytes that are not UTF-8.
-    """
-    if has_half_character(text):
-        raise InputError(f"{option}: is not text (UTF-8)")
-
-
-def read_keys(keys: Mapping[str, Any], directory: str) -> dict[str, Any]:
-    """The keys of all tasks, as a task has them.
-
-    Raises:
-        InputError: which key is not known, or has a value that does not fit.
-    """
-    from sessionrun.input.kinds import Misfit
-
-    unknown: list[Any] = []
-    try:
-        values = read_fields(keys, DEFAULT_FIELDS, unknown)
-    except Misfit as misfit:
-        raise InputError(f"--default {render_path(misfit.path)}: {misfit.problem}") from None
-    if unknown:
-        raise InputError(f"--default {render_path(unknown[0])}: there is no such key of a task")
-    if "cwd" in values:
-        values["cwd"] = resolve(directory, values["cwd"])
-    if "repo" in values:
-        values["repo"] = resolve_repo(directory, values["repo"])
-    return values
-
-
-def asked_rounds(dialect: str, keys: Mapping[str, Any]) -> dict[str, Any]:
-    """The option of a format that such keys mean, in formats whose tasks have no keys of the command line.
-
-    Raises:
-        InputError: a key has no effect in this format.
-    """
-    if dialect in KEYED:
-        return {}
-    for key in keys:
-        if dialect != "swebench" or key != "rounds":
-            raise InputError(f"{key} has no effect: in the format {dialect} each task says that itself")
-    return {"iterations": rounds} if (rounds := keys.get("rounds")) else {}
 
 
 def list_items(each: str) -> list[Each]:

@@ -9,9 +9,12 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any, Final
 
+from sessionrun.input.formats import DEFAULT_INPUTS, imply_dialect
+from sessionrun.input.kinds import resolve, resolve_repo
 from sessionrun.input.limits import MAX_INPUT_BYTES
-from sessionrun.input.own_options import DEFAULT_INPUTS, OWN_OPTIONS, imply_dialect
 from sessionrun.input.plan import Folder, Source
+from sessionrun.input.rows import SETTINGS
+from sessionrun.input.settings import read_values
 from sessionrun.model.errors import InputError
 from sessionrun.store.files import NotRegular, read_regular
 
@@ -21,10 +24,9 @@ JOBS: Final = "jobs"
 VALUE: Final = "plan"
 """The name of an input that is a value: messages begin with it."""
 
-_MAX_OWN_BYTES: Final = 1024 * 1024
-"""Of a file that an option of one format names."""
+_MAX_TEMPLATE_BYTES: Final = 1024 * 1024
 
-SETTINGS: Final = "worksplit.toml"
+PROJECT_SETTINGS: Final = "worksplit.toml"
 STATUS: Final = "_jobstatus.json"
 
 
@@ -32,42 +34,50 @@ Given = str | Path | Mapping[str, Any] | list[Any] | None
 """An input: a file or directory by name, what its JSON would be as a value, or None for standard input."""
 
 
-def find_input(given: Given, own: Mapping[str, Any], dialect: str | None) -> tuple[Given, str | None]:
+def find_input(given: Given, options: Mapping[str, Any]) -> tuple[Given, str | None]:
     """The input and the format that was asked for: of a format with a usual input, that if none is named.
 
     Raises:
         InputError: two inputs are named, or none is, and the usual one is not there.
     """
-    named = own.get("instances")
+    named = options.get("instances")
     if named is not None and given is not None:
         raise InputError(f"FILE and --instances both name the input ({given} and {named}); keep one")
-    dialect = dialect or (imply_dialect(own) if given is None else None)
+    dialect = options.get("dialect") or (imply_dialect(options) if given is None else None)
     given = given if named is None else named
     usual = DEFAULT_INPUTS.get(dialect or "")
-    if given is not None or usual is None:
+    if given is not None or usual is None or "prompts" in options:
         return given, dialect
     if not os.path.exists(usual.file):
         raise InputError(f"no input, and {usual.file} is not there: {usual.hint}")
     return usual.file, dialect
 
 
-def read_own(own: Mapping[str, Any]) -> dict[str, Any]:
-    """The options with the texts of the files that they name.
+def read_options(options: Mapping[str, Any]) -> dict[str, Any]:
+    """What is said beside an input: values, paths of tasks counted from here, and the text of a template.
 
     Raises:
-        InputError: a file cannot be read.
+        InputError: there is no such setting, a value does not fit, or the file of the template cannot be read.
     """
-    values = dict(own)
-    for option in (option for options in OWN_OPTIONS.values() for option in options):
-        if option.value == "file" and option.name in values:
-            path = values[option.name]
-            try:
-                values[option.name] = read_regular(os.path.realpath(path), _MAX_OWN_BYTES).decode()
-            except UnicodeDecodeError:
-                raise InputError(f"{option.spellings[0]} {path}: it is not UTF-8") from None
-            except OSError as error:
-                raise InputError(f"{option.spellings[0]} {path}: {error.strerror}") from None
-    return values
+    options = read_values(SETTINGS, options)
+    defaults, here = dict(options.get("defaults", {})), str(Path.cwd())
+    if "cwd" in defaults:
+        defaults["cwd"] = resolve(here, defaults["cwd"])
+    if "repo" in defaults:
+        defaults["repo"] = resolve_repo(here, defaults["repo"])
+    options |= {"defaults": defaults} if defaults else {}
+    if "prompt_template" in options:
+        options["prompt_template"] = _read_template(options["prompt_template"])
+    return options
+
+
+def _read_template(path: str) -> str:
+    try:
+        return read_regular(Path(os.path.realpath(path)), _MAX_TEMPLATE_BYTES).decode()
+    except UnicodeDecodeError:
+        raise InputError(f"--prompt-template {path}: it is not UTF-8") from None
+    except OSError as error:
+        raise InputError(f"--prompt-template {path}: {error.strerror}") from None
 
 
 def read_source(given: Given) -> Source:
@@ -104,7 +114,7 @@ def _read_directory(name: str, only: str | None) -> Source:
         name = os.path.join(name, JOBS)
     directory = os.path.realpath(name)
     project = _find_project(directory)
-    settings_path = os.path.join(project, SETTINGS)
+    settings_path = os.path.join(project, PROJECT_SETTINGS)
     settings = _read(settings_path) if os.path.lexists(settings_path) else None
     files = _read_files(name)
     folder = Folder(name, directory, project, files, settings, only)
@@ -119,13 +129,13 @@ def _has_jobs_below(name: str) -> bool:
     if not os.path.isdir(os.path.join(name, JOBS)):
         return False
     own = any(entry.name.endswith(".md") for entry in os.scandir(name))
-    return os.path.isfile(os.path.join(name, SETTINGS)) or not own
+    return os.path.isfile(os.path.join(name, PROJECT_SETTINGS)) or not own
 
 
 def _find_project(directory: str) -> str:
     """Where the paths in job files begin: above their directory if that belongs to a project, else here."""
     parent = os.path.dirname(directory)
-    if os.path.basename(directory) == JOBS or os.path.isfile(os.path.join(parent, SETTINGS)):
+    if os.path.basename(directory) == JOBS or os.path.isfile(os.path.join(parent, PROJECT_SETTINGS)):
         return parent
     return str(Path.cwd())
 

@@ -10,68 +10,59 @@ import os
 from collections.abc import Mapping
 from dataclasses import replace
 from pathlib import Path
-from typing import Any, Final
+from typing import Any
 
 from sessionrun.client.config import Config
-from sessionrun.client.planning.asked import spell
-from sessionrun.client.planning.limits import PACE
+from sessionrun.client.planning.draft import Draft
 from sessionrun.engine.requests import find_clash
+from sessionrun.input.fields import LIMIT_FIELDS
 from sessionrun.input.plan import Plan
+from sessionrun.input.rows import BY_NAME
 from sessionrun.model.errors import InputError
 from sessionrun.model.events import TasksAdded
 from sessionrun.model.places import Repository
 from sessionrun.model.spec import SLOT, Limits, SessionSpec, TaskSpec
 
-OF_A_SESSION: Final = (
-    *("name", "labels", "max_parallel", "envelope", "stop_on_fail", "halt", "max_load", "min_free_memory"),
-    *(
-        "stagger_s",
-        "max_failures",
-        "hold",
-        "starts_at",
-        "notify",
-        "cluster",
-        "slurm",
-        "base",
-        "worktree_dir",
-        "keep",
-    ),
-    *("cache_dir", "require_cache", "budget_usd", "soft_budget_usd", "land", "land_into", "gates", "mends"),
-)
-"""Options of `run` that hold for a whole session."""
 
-_LIMITS: Final = ("budget_usd", "soft_budget_usd", *PACE)
-
-
-def refuse_session_options(given: Mapping[str, Any], into: SessionSpec) -> None:
-    """Refuse options that would hold for the whole session.
+def refuse_session_options(options: Mapping[str, Any], into: SessionSpec) -> None:
+    """Refuse what would hold for the whole session.
 
     Raises:
-        InputError: such an option was given.
+        InputError: such a thing was said.
     """
-    words = [spell(name) for name in OF_A_SESSION if given.get(name)]
-    words += [spell("auto_release")] if given.get("auto_release") is False else []
-    if given.get("approve") not in (None, into.approve):
-        words.append("--yolo" if given["approve"] else spell("approve"))
-    if words:
-        hint = f" (sessionrun set {into.session_id} {words[0]} N)" if words[0] == "--max-parallel" else ""
-        raise InputError(_describe_whole(words[0]) + hint)
+    for name, value in options.items():
+        row = BY_NAME[name]
+        if row.scope != "session" or (name == "approve" and value == into.approve):
+            continue
+        hint = f" (sessionrun set {into.session_id} --max-parallel N)" if name == "max_parallel" else ""
+        raise InputError(describe_whole(row.spell(value)) + hint)
 
 
-def join_config(config: Config, into: SessionSpec) -> Config:
+def join_config(config: Config, into: SessionSpec | None) -> Config:
     """The configuration where the session, which has its own agents and limits, comes before it."""
-    no_limits: dict[str, Any] = dict.fromkeys(("max_parallel", "task_budget_usd", *_LIMITS))
-    return replace(
-        config,
-        agents={**config.agents, **into.agents},
-        agent=into.agent,
-        model=config.model if config.agent in (None, into.agent) else None,
-        approve=into.approve,
-        **no_limits,
-    )
+    if into is None:
+        return config
+    known = config.values
+    own = {"agent": into.agent, "approve": into.approve}
+    own |= {"model": known["model"]} if "model" in known and known.get("agent") in (None, into.agent) else {}
+    kept = {name: value for name, value in known.items() if name not in (*_LIMITS, "max_parallel", "model")}
+    return config._replace(agents={**config.agents, **into.agents}, values={**kept, **own})
 
 
-def join_repository(plan: Plan, into: SessionSpec) -> Repository | None:
+_LIMITS = {field.name for field in LIMIT_FIELDS.values()} - {"workspace_timeout_s"}
+"""The limits that a session has once, for all of its tasks."""
+
+
+def join_session(draft: Draft) -> Draft:
+    """The tasks with what the session has already, where they will be added to one."""
+    into = draft.into
+    if into is None:
+        return draft
+    draft = replace(draft, spec=replace(draft.spec, repository=_join_repository(draft.plan, into)))
+    return _join_plan(draft, into)
+
+
+def _join_repository(plan: Plan, into: SessionSpec) -> Repository | None:
     """The repository of the session, if a task wants a worktree.
 
     Raises:
@@ -96,7 +87,7 @@ def join_repository(plan: Plan, into: SessionSpec) -> Repository | None:
     }
     other = next((name for name, same in has.items() if not same), None)
     if other is not None:
-        raise InputError(_describe_whole(wish.keys.get(other, other)))
+        raise InputError(describe_whole(wish.keys.get(other, other)))
     place = Path(wish.path) if wish.path else Path.cwd()
     done = Git(place).attempt("rev-parse", "--path-format=absolute", "--git-common-dir")
     common = os.path.realpath(os.fsdecode(done.stdout).removesuffix("\n"))
@@ -106,39 +97,37 @@ def join_repository(plan: Plan, into: SessionSpec) -> Repository | None:
     return known
 
 
-def join_plan(plan: Plan, into: SessionSpec) -> tuple[Plan, list[str]]:
-    """The plan with what the session has already, and what the user should know of what has no effect.
-
-    Raises:
-        InputError: the plan has limits that hold for a whole session.
-    """
-    remarks = []
+def _join_plan(draft: Draft, into: SessionSpec) -> Draft:
+    """Refuse limits that hold for a whole session; say what has no effect on it."""
+    plan, spec = draft.plan, draft.spec
     if plan.landing is not None:
-        raise InputError(_describe_whole("land"))
+        raise InputError(describe_whole("land"))
     if plan.seats is not None:
-        raise InputError(_describe_whole("worktrees"))
-    for name in ("max_failures", *_LIMITS):
-        wanted = getattr(plan.limits, name)
-        if wanted not in (None, getattr(into.limits, name)):
-            raise InputError(_describe_whole(name))
+        raise InputError(describe_whole("worktrees"))
+    for name in sorted(_LIMITS - {"task_budget_usd"}):
+        if getattr(plan.limits, name) not in (None, getattr(into.limits, name)):
+            raise InputError(describe_whole(name))
     if plan.max_parallel not in (None, into.resources.get(SLOT)):
         how = f"sessionrun set {into.session_id} --max-parallel {plan.max_parallel}"
-        remarks.append(f"max_parallel has no effect on the session ({how})")
+        draft = draft.remark(f"max_parallel has no effect on the session ({how})")
     if plan.exports:
-        remarks.append("the results file of this input is not written: its tasks are added to a session that runs")
-    limit = plan.limits.task_budget_usd
-    tasks = plan.tasks
+        draft = draft.remark(
+            "the results file of this input is not written: its tasks are added to a session that runs"
+        )
+    limit, tasks = spec.limits.task_budget_usd, spec.tasks
     if limit is not None:
         tasks = tuple(task if task.budget_usd is not None else replace(task, budget_usd=limit) for task in tasks)
     known = {name: amount for name, amount in into.resources.items() if name != SLOT}
     return replace(
-        plan,
-        tasks=tasks,
-        exports=(),
-        max_parallel=None,
-        resources={**known, **plan.resources},
-        limits=Limits(budget_usd=into.limits.budget_usd),
-    ), remarks
+        draft,
+        spec=replace(
+            draft.spec,
+            tasks=tasks,
+            exports=(),
+            resources={**known, **plan.resources},
+            limits=Limits(budget_usd=into.limits.budget_usd),
+        ),
+    )
 
 
 def settle_addition(planned: SessionSpec, into: SessionSpec) -> TasksAdded:
@@ -171,5 +160,6 @@ def _settle_directory(task: TaskSpec, planned: SessionSpec, into: SessionSpec) -
     return replace(task, cwd=planned.cwd)
 
 
-def _describe_whole(name: str) -> str:
+def describe_whole(name: str) -> str:
+    """What is said where something would hold for a whole session."""
     return f"{name} holds for a whole session, and --into adds to one that runs: leave it out"

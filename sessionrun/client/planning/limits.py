@@ -3,20 +3,19 @@
 from __future__ import annotations
 
 from dataclasses import replace
-from typing import Any, Final
+from typing import Final
 
-from sessionrun.client.config import Config
-from sessionrun.client.planning.asked import Asked
+from sessionrun.client.planning.draft import Draft
+from sessionrun.input.fields import LIMIT_FIELDS
+from sessionrun.input.settings import first
 from sessionrun.model.errors import InputError
 from sessionrun.model.spec import WORKSPACE_TIMEOUT_S, Limits
 
-_BUDGETS: Final = ("budget_usd", "soft_budget_usd", "task_budget_usd")
-PACE: Final = ("halt", "max_load", "min_free_memory", "stagger_s")
-_USUAL: Final = Limits(workspace_timeout_s=WORKSPACE_TIMEOUT_S)
+_USUAL: Final = {"workspace_timeout_s": WORKSPACE_TIMEOUT_S}
 """The weakest level."""
 
 
-def settle_limits(limits: Limits, asked: Asked, config: Config) -> Limits:
+def settle_limits(draft: Draft) -> Draft:
     """The limits where the command line wins over the input, that over the configuration.
 
     0 means that there is no such limit.
@@ -24,17 +23,18 @@ def settle_limits(limits: Limits, asked: Asked, config: Config) -> Limits:
     Raises:
         InputError: this machine cannot say what is asked for; or the command line asks for what has no effect.
     """
-    failures = asked.max_failures or (1 if asked.stop_on_fail else limits.max_failures)
-    limits = replace(limits, starts_at=asked.starts_at, max_failures=failures)
-    if asked.halt and limits.max_failures is None:
+    limits, options = draft.spec.limits, draft.options
+    settled = {
+        name: first(options.choose(name, getattr(limits, name)), _USUAL.get(name)) or None
+        for name in {field.name for field in LIMIT_FIELDS.values()}
+    }
+    if "max_failures" not in options.given and options.given.get("stop_on_fail"):
+        settled["max_failures"] = 1
+    limits = Limits(starts_at=options.given.get("starts_at"), **settled)
+    if "halt" in options.given and limits.max_failures is None:
         raise InputError("--halt has no effect here: no number of failures stops the session; add --max-failures")
-    settled: dict[str, Any] = {}
-    for name in (*_BUDGETS, *PACE, "workspace_timeout_s"):
-        levels = (getattr(level, name, None) for level in (asked, limits, config, _USUAL))
-        settled[name] = next((level for level in levels if level is not None), None) or None
-    limits = replace(limits, **settled)
     _refuse_unknown(limits)
-    return limits
+    return replace(draft, spec=replace(draft.spec, limits=limits))
 
 
 def _refuse_unknown(limits: Limits) -> None:

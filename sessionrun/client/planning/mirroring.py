@@ -10,10 +10,10 @@ from functools import partial
 from pathlib import Path
 from typing import Final, NamedTuple
 
-from sessionrun.client.config import Config
 from sessionrun.client.graph import walk
-from sessionrun.client.planning.asked import Asked
-from sessionrun.input.plan import Plan, Source
+from sessionrun.client.planning.draft import Draft, refuse_task
+from sessionrun.input.rows import BY_NAME
+from sessionrun.input.settings import Options, first
 from sessionrun.model.errors import InputError
 from sessionrun.model.repositories import has_worktree
 from sessionrun.model.spec import CacheSite, TaskSpec, hides_tests
@@ -26,68 +26,63 @@ LOOKS: Final = 8
 
 
 class _Ground(NamedTuple):
-    """Where relative paths begin, the cache, and what the plan says of the repository where it is started."""
+    """Where relative paths begin, the cache, and where the input says that the session is (None: here)."""
 
     directory: str
     cache_dir: Path
-    plan: Plan
+    here: str | None
 
 
-def settle_mirrors(plan: Plan, asked: Asked, config: Config, source: Source) -> tuple[Plan, MirrorSite | None]:
-    """The plan with the repositories of its tasks settled, and where their mirrors are; None: no task has one.
+def settle_mirrors(draft: Draft) -> Draft:
+    """The repositories of tasks, where their mirrors are, and the cache of their environments.
 
     Raises:
-        InputError: a task asks for what a mirror cannot give.
+        InputError: a task asks for what a mirror cannot give; or the cache has a name that cannot be used.
     """
-    if not any(task.upstream is not None or task.workspace.kind == "mirror" for task in plan.tasks):
-        if not any(task.environment is not None for task in plan.tasks):
-            _refuse_idle(asked)
-        return plan, None
+    spec, options = draft.spec, draft.options
+    mirrored = any(task.upstream is not None or task.workspace.kind == "mirror" for task in spec.tasks)
+    built = any(task.environment is not None for task in spec.tasks)
+    if not mirrored and not built:
+        _refuse_idle(options)
+        return draft
+    cache_dir = find_cache_dir(first(options.choose("cache_dir"), draft.plan.repository.cache_dir))
+    require_cache = bool(options.choose("require_cache", draft.plan.require_cache))
+    if built:
+        draft = replace(
+            draft, spec=replace(draft.spec, cache=CacheSite(str(cache_dir), require_cache=require_cache))
+        )
+    if not mirrored:
+        return draft
     from sessionrun.workspaces.repository import check_version
 
     check_version(Path.cwd())
-    cache_dir = find_cache_dir(asked.cache_dir, config, plan.repository.cache_dir)
-    directory = source.folder.project if source.folder else source.directory
-    ground = _Ground(directory, cache_dir, plan)
-    tasks = tuple(_settle_task(num, task, ground) for num, task in enumerate(plan.tasks, 1))
-    return replace(plan, tasks=tasks), _find_site(plan, asked, config, cache_dir)
+    directory = draft.source.folder.project if draft.source.folder else draft.source.directory
+    ground = _Ground(directory, cache_dir, draft.plan.repository.path)
+    tasks = tuple(_settle_task(num, task, ground) for num, task in enumerate(spec.tasks, 1))
+    return replace(
+        draft,
+        spec=replace(draft.spec, tasks=tasks, mirrors=_find_site(draft, cache_dir, require_cache=require_cache)),
+    )
 
 
-def _refuse_idle(asked: Asked) -> None:
-    for option, value in (("--cache-dir", asked.cache_dir), ("--require-cache", asked.require_cache)):
-        if value is not None and value is not False:
+def _refuse_idle(options: Options) -> None:
+    for name in ("cache_dir", "require_cache"):
+        if options.given.get(name):
             raise InputError(
-                f"{option} has no effect here: no task names a repo, is in a mirror or has an environment; "
-                "leave it out"
+                f"{BY_NAME[name].spell()} has no effect here: no task names a repo, is in a mirror or has an "
+                "environment; leave it out"
             )
 
 
-def settle_cache(plan: Plan, asked: Asked, config: Config) -> CacheSite | None:
-    """The cache of the plan's environments; None: no task has one.
-
-    Raises:
-        InputError: the cache has a name that cannot be used.
-    """
-    if all(task.environment is None for task in plan.tasks):
-        return None
-    cache_dir = find_cache_dir(asked.cache_dir, config, plan.repository.cache_dir)
-    return CacheSite(str(cache_dir), require_cache=_requires_cache(plan, asked, config))
-
-
-def _requires_cache(plan: Plan, asked: Asked, config: Config) -> bool:
-    wishes = (asked.require_cache, plan.require_cache, config.require_cache)
-    return next((wish for wish in wishes if wish is not None), False)
-
-
-def find_cache_dir(asked: Path | None, config: Config, wished: str | None = None) -> Path:
-    """The cache, absolute and without links: the flag's, the configured one, the input's, or the user's usual one.
+def find_cache_dir(wanted: str | Path | None) -> Path:
+    """The cache, absolute and without links: the one that is wanted, or the user's usual one.
 
     Raises:
         InputError: git's files could not hold its name, or it cannot be a directory.
     """
     from sessionrun.workspaces.repository import check_path
 
-    cache_dir = Path(os.path.realpath(asked or config.cache_dir or wished or user_directory("cache")))
+    cache_dir = Path(os.path.realpath(wanted or user_directory("cache")))
     check_path(str(cache_dir))
     there = next(path for path in (cache_dir, *cache_dir.parents) if path.exists())
     if not there.is_dir():
@@ -128,7 +123,7 @@ def check_hidden_tests(tasks: Sequence[TaskSpec]) -> None:
     with TemporaryDirectory(prefix="sessionrun-") as folder, ThreadPoolExecutor(LOOKS) as pool:
         for (num, task), fault in zip(judged, pool.map(partial(_find_fault, Path(folder)), judged), strict=True):
             if fault is not None:
-                raise _refuse(num, task, f"{fault}; correct it, or leave the instance out with --filter")
+                raise refuse_task(num, task, f"{fault}; correct it, or leave the instance out with --filter")
 
 
 def _find_fault(folder: Path, judged: tuple[int, TaskSpec]) -> str | None:
@@ -170,9 +165,9 @@ def _settle_task(num: int, task: TaskSpec, ground: _Ground) -> TaskSpec:
             return task
         key = "repo" if upstream.repo else "ref"
         hint = 'leave "workspace" out' if upstream.repo else 'it needs "repo", or "workspace": "mirror"'
-        raise _refuse(num, task, f'{key} does not go with the workspace "{kind}"; {hint}')
+        raise refuse_task(num, task, f'{key} does not go with the workspace "{kind}"; {hint}')
     if not all(os.path.isabs(os.path.expanduser(link)) for link in task.links):
-        raise _refuse(num, task, "links lead to the checkout where the session begins, and a mirror has none")
+        raise refuse_task(num, task, "links lead to the checkout where the session begins, and a mirror has none")
     upstream = upstream or Upstream("")
     if not upstream.repo:
         return _settle_own(num, task, upstream, ground)
@@ -185,7 +180,7 @@ def _settle_own(num: int, task: TaskSpec, upstream: Upstream, ground: _Ground) -
     from sessionrun.workspaces.git import Git
     from sessionrun.workspaces.repository import locate
 
-    here = ground.plan.repository.path or os.getcwd()
+    here = ground.here or os.getcwd()
     top, _ = locate(Git(Path(here)))
     cwd = os.path.relpath(os.path.realpath(task.cwd or os.getcwd()), os.path.realpath(top))
     return _settle(num, task, replace(upstream, repo=str(top)), cwd, ground)
@@ -195,7 +190,7 @@ def _settle(num: int, task: TaskSpec, upstream: Upstream, cwd: str | None, groun
     from sessionrun.workspaces.mirrors import locate_mirror
 
     if cwd is not None and cwd.split(os.sep)[0] == os.pardir:
-        raise _refuse(num, task, f"cwd {task.cwd} must be a path inside the repository")
+        raise refuse_task(num, task, f"cwd {task.cwd} must be a path inside the repository")
     repo, home = upstream.repo, None
     if is_path(repo):
         repo = os.path.realpath(repo)
@@ -211,15 +206,15 @@ def _find_home(num: int, task: TaskSpec, repo: str) -> str | None:
     from sessionrun.workspaces.git import Git
 
     if os.path.exists(repo) and not os.path.isdir(repo) and not _can_be_fetched(repo):
-        raise _refuse(num, task, f"repo {repo} is neither a git repository nor a bundle of one")
+        raise refuse_task(num, task, f"repo {repo} is neither a git repository nor a bundle of one")
     if not os.path.isdir(repo):
         return None
     done = Git(Path(repo)).attempt("rev-parse", "--path-format=absolute", "--git-common-dir", "--show-prefix")
     common, _, prefix = os.fsdecode(done.stdout).partition("\n")
     if done.returncode != 0:
-        raise _refuse(num, task, f"repo {repo} is not a git repository")
+        raise refuse_task(num, task, f"repo {repo} is not a git repository")
     if prefix.strip("\n"):
-        raise _refuse(num, task, f"repo {repo} lies inside a repository: name its top")
+        raise refuse_task(num, task, f"repo {repo} lies inside a repository: name its top")
     return os.path.realpath(common)
 
 
@@ -233,22 +228,18 @@ def _can_be_fetched(file: str) -> bool:
         return re.match(rb"# v[0-9]+ git bundle\n|gitdir: ", stream.read(32)) is not None
 
 
-def _find_site(plan: Plan, asked: Asked, config: Config, cache_dir: Path) -> MirrorSite:
+def _find_site(draft: Draft, cache_dir: Path, *, require_cache: bool) -> MirrorSite:
     from sessionrun.workspaces.freezing import read_user_settings
     from sessionrun.workspaces.ignoring import read_user_rules
 
-    wish = plan.repository
-    worktree_dir = asked.worktree_dir or config.worktree_dir or wish.worktree_dir
+    wish = draft.plan.repository
+    worktree_dir = first(draft.options.choose("worktree_dir"), wish.worktree_dir)
     here = Path.cwd()
     return MirrorSite(
         cache_dir=str(cache_dir),
         excludes=read_user_rules(here),
         settings=read_user_settings(here),
         worktree_dir=os.path.realpath(worktree_dir) if worktree_dir else None,
-        keep=asked.keep or wish.keep or "never",
-        require_cache=_requires_cache(plan, asked, config),
+        keep=draft.options.given.get("keep") or wish.keep or "never",
+        require_cache=require_cache,
     )
-
-
-def _refuse(num: int, task: TaskSpec, problem: str) -> InputError:
-    return InputError(f"task {num} (ID: {task.id}): {problem}")

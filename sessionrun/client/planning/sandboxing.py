@@ -14,7 +14,7 @@ from sessionrun.model.sandbox import LIMITS
 from sessionrun.model.spec import hides_tests
 
 if TYPE_CHECKING:
-    from sessionrun.client.config import Config
+    from sessionrun.client.planning.draft import Draft
     from sessionrun.model.places import Repository
     from sessionrun.model.sandbox import Sandbox
     from sessionrun.model.spec import SessionSpec, TaskSpec
@@ -27,17 +27,16 @@ AS_ROOT: Final = (
 )
 
 
-def settle_sandboxes(spec: SessionSpec, policy: str | None, config: Config) -> SessionSpec:
-    """The spec with the sandbox of each task: its own, the one of the command line, or the configured one.
+def settle_sandboxes(draft: Draft) -> Draft:
+    """The sandbox of each task: its own, or the one that holds for all.
 
     Raises:
         InputError: a task cannot have the walls that are asked for.
     """
-    default = config.sandbox
-    if policy is not None:
-        from sessionrun.input.fields import make_sandbox
+    return replace(draft, spec=_settle(draft.spec, draft.options.choose("sandbox")))
 
-        default = make_sandbox(policy)
+
+def _settle(spec: SessionSpec, default: Sandbox | None) -> SessionSpec:
     if default is None:
         spec = _wall_hidden_tests(spec)
     if default is None and not list_walled(spec) and (spec.landing is None or spec.landing.sandbox is None):

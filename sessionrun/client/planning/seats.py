@@ -7,30 +7,29 @@ from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
 
+from sessionrun.client.planning.draft import Draft
 from sessionrun.input.plan import Plan, SeatsWish
 from sessionrun.model.errors import InputError
 from sessionrun.model.places import SEATS_INSIDE, TASK_FILE, Repository, Seats
-from sessionrun.model.spec import Landing, SessionSpec, TaskSpec
+from sessionrun.model.spec import Landing, TaskSpec
 
 
-def settle_seats(spec: SessionSpec, plan: Plan, into: SessionSpec | None) -> SessionSpec:
-    """The spec with where its worktrees stay, as the plan wishes.
-
-    Args:
-        spec: without that.
-        plan: what it was made of.
-        into: the session to which its tasks will be added.
+def settle_seats(draft: Draft) -> Draft:
+    """Where the worktrees of the session stay, as the plan wishes.
 
     Raises:
         InputError: worktrees cannot stay, or tasks cannot begin at the branch on which work lands.
     """
+    spec, plan, into = draft.spec, draft.plan, draft.into
     _check_bases(spec.tasks, spec.landing if into is None else into.landing)
     if plan.seats is None:
-        return spec
+        return draft
     seats = _find_seats(plan, plan.seats, spec.repository)
     assert spec.repository is not None
     excludes = f"/{TASK_FILE}\n{spec.repository.excludes}"
-    return replace(spec, seats=seats, repository=replace(spec.repository, excludes=excludes))
+    return replace(
+        draft, spec=replace(draft.spec, seats=seats, repository=replace(spec.repository, excludes=excludes))
+    )
 
 
 def _find_seats(plan: Plan, wish: SeatsWish, repository: Repository | None) -> Seats:

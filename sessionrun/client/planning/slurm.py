@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 import shutil
-from collections.abc import Iterable, Mapping
+from collections.abc import Mapping
 from typing import Any, Final
 
 from sessionrun.model.cluster import SLURM, Cluster
@@ -60,18 +60,6 @@ OPTIONS: Final = frozenset(
 """The options of sbatch that say where and how a job may run; the others are ours, or are for scripts."""
 
 
-def parse_words(words: Iterable[str]) -> dict[str, str]:
-    """The options of ``--slurm-option KEY=VALUE``; one without a value is a flag.
-
-    Raises:
-        InputError: see `check_options`.
-    """
-    return check_options(
-        {name.removeprefix("--"): value for name, _, value in (word.partition("=") for word in words)},
-        "--slurm-option",
-    )
-
-
 def check_options(options: Mapping[str, Any], where: str) -> dict[str, str]:
     """The options as words.
 
@@ -79,7 +67,8 @@ def check_options(options: Mapping[str, Any], where: str) -> dict[str, str]:
         InputError: one is none that a user may give, or has a value that is no word.
     """
     checked: dict[str, str] = {}
-    for name, value in options.items():
+    for key, value in options.items():
+        name = key.removeprefix("--")
         if name not in OPTIONS and name != ARRAY_LIMIT:
             known = ", ".join(sorted((*OPTIONS, ARRAY_LIMIT)))
             raise InputError(

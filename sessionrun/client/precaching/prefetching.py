@@ -7,7 +7,6 @@ from functools import partial
 from pathlib import Path
 
 from sessionrun.client.fetching import Fetched, Record, fetch_mirror, group_mirrors
-from sessionrun.client.planning.asked import Asked
 from sessionrun.client.planning.inputs import Given
 from sessionrun.client.planning.plan import Nothing, plan
 from sessionrun.client.precaching.abreast import run_abreast
@@ -45,7 +44,7 @@ def precache(
     Raises:
         InputError: the input cannot be read, or there is nothing to fetch or to build.
     """
-    planned = plan(given, Asked(dialect=dialect, cache_dir=cache_dir), preview=True)
+    planned = plan(given, {"dialect": dialect, "cache_dir": cache_dir and str(cache_dir)}, preview=True)
     if isinstance(planned, Nothing):
         raise _refuse()
     spec, tasks = planned.spec, planned.spec.tasks[:limit]

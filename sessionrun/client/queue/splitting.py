@@ -179,17 +179,16 @@ def _plan(prompt: str, agent: str | None, model: str | None) -> SessionSpec:
     Raises:
         AgentNotFound, InputError: no agent can be asked.
     """
-    from sessionrun.client.planning.asked import Asked
     from sessionrun.client.planning.plan import Planned, plan
 
     given = {"prompts": [{"id": "split", "prompt": prompt}]}
-    asked = Asked(agent=agent, model=model, timeout_s=TIMEOUT_S, name="split", approve=False)
+    options = {"agent": agent, "model": model, "timeout_s": TIMEOUT_S, "name": "split"}
     try:
-        planned = plan(given, asked)
+        planned = plan(given, {**options, "approve": False})
     except AgentNotFound:
         raise
     except InputError:  # an agent that has no option for it may do all that the user may
-        planned = plan(given, asked._replace(approve=None))
+        planned = plan(given, options)
     assert isinstance(planned, Planned)
     name = planned.spec.tasks[0].agent
     if planned.spec.agents[name].prompt_kind == "script":

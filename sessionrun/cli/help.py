@@ -1,0 +1,176 @@
+"""`help`: pages of help that are not those of one verb: the options of `run` by topic, and examples.
+
+The options come from the command itself; the table of settings says the topic of each.  What is no setting, but
+says what the command line does, has its topic here.
+"""
+
+from __future__ import annotations
+
+import textwrap
+from collections.abc import Iterator, Mapping
+from typing import Final, NamedTuple
+
+import click
+
+from sessionrun.cli.aliases import expand_alias
+from sessionrun.cli.argv import VERBS, load_verb
+from sessionrun.input.rows import BY_NAME
+from sessionrun.input.settings import TOPICS
+from sessionrun.model.errors import InputError
+from sessionrun.model.phrases import suggest
+
+BY_HAND: Final[Mapping[str, tuple[str, str]]] = {
+    "into": ("tasks", "What"),
+    "hold": ("limits", ""),
+    "ready": ("agents", ""),
+    "sync": ("output", "Then"),
+    "quiet": ("output", "Then"),
+    "as_json": ("output", "Then"),
+    "dry_run": ("output", "Then"),
+    "verbose": ("output", ""),
+    "results_dir": ("output", ""),
+    "help_all": ("output", ""),
+}
+"""Options of `run` that are no settings: the topic, and the heading on the first page."""
+
+HEADINGS: Final = ("What", "Where", "Who", "Good?", "Land", "How many", "Then")
+_WIDTH: Final = 80
+
+EXAMPLES: Final = "examples"
+ALL: Final = "all"
+_EXAMPLES: Final = """\
+A task at once, and what came of it:
+  sessionrun -p "Fix the login" --sync
+Tasks of a file, each on a branch of its own, four at a time:
+  sessionrun plan.yaml --worktree -j 4
+Work that counts only once the tests pass, and then goes to your branch:
+  sessionrun plan.yaml --worktree --check "make test" --land --gate "make test"
+One task for each file:
+  sessionrun -p "Add types to {}" --each "src/*.py" --worktree
+Overnight, with a limit of money and an agent that takes over at a usage limit:
+  sessionrun plan.yaml --worktree --budget 20 --fallback codex --retries 1
+What came out, why not, and again:
+  sessionrun status; sessionrun results --failed; sessionrun retry --failed
+Wait at most 90 seconds, and ask again at exit code 124:
+  sessionrun wait last --timeout 90"""
+
+_NOTES: Final[Mapping[str, str]] = {
+    "swebench": "In this format -j is 4, --timeout is of each round and 10m, --rounds is 5, --agent is claude, "
+    "--name is run-DATE-TIME, and what is made lies below artifacts/.",
+    "tasks": "--job and --resume are for Markdown job files.",
+}
+
+
+class Line(NamedTuple):
+    """An option as a page of help shows it."""
+
+    topic: str
+    heading: str
+    option: str
+    text: str
+
+
+def list_lines(command: click.Command) -> list[Line]:
+    """The options of `run`, in their order, but for its help."""
+    return [_make_line(param) for param in command.params if isinstance(param, click.Option)]
+
+
+def _make_line(param: click.Option) -> Line:
+    row = BY_NAME.get(param.name or "")
+    topic, heading = (row.topic, row.first) if row else BY_HAND[param.name or ""]
+    words = row.shown if row else [*param.opts, *param.secondary_opts]
+    option = ", ".join(word.removeprefix("/").replace("/", ", ") for word in words)
+    return Line(topic, heading, option + (f" {param.metavar}" if param.metavar else ""), param.help or "")
+
+
+def write_first_page(command: click.Command) -> str:
+    """The options that most sessions use, on one screen."""
+    lines = list_lines(command)
+    page = ["sessionrun [run] [OPTIONS] [FILE]     start the tasks of FILE, of -p or of stdin", ""]
+    for heading in HEADINGS:
+        entries = [(line.option, _shorten(line.text)) for line in lines if line.heading == heading]
+        page += _write_group(f"{heading:<10}", entries, 21)
+    topics = " ".join(TOPICS)
+    return "\n".join(
+        [
+            *page,
+            "",
+            "All options by topic: sessionrun help TOPIC, or run --help-all",
+            f"  {topics}",
+            "Examples: sessionrun help examples    Formats of FILE: man 5 sessionrun-input",
+        ]
+    )
+
+
+def write_topic(command: click.Command, topic: str) -> str:
+    """All options of one topic."""
+    entries = [(line.option, line.text) for line in list_lines(command) if line.topic == topic]
+    note = [textwrap.fill(_NOTES[topic], _WIDTH)] if topic in _NOTES else []
+    return "\n".join([f"{topic}:", *_write_group("  ", entries, 28), *note])
+
+
+def _shorten(text: str) -> str:
+    """The same for a narrow column: the default in brackets alone, and no full stop."""
+    return text.replace("  [default: ", " [").replace(". [", " [").rstrip(".")
+
+
+def _write_group(begin: str, entries: list[tuple[str, str]], wide: int) -> Iterator[str]:
+    rest = " " * len(begin)
+    for number, (option, text) in enumerate(entries):
+        left = f"{begin if number == 0 else rest}{option:<{wide}} "
+        lines = textwrap.wrap(text, _WIDTH - len(rest) - wide - 1)
+        if len(left) > len(rest) + wide + 1:
+            yield left.rstrip()
+            left = " " * (len(rest) + wide + 1)
+        yield f"{left}{lines[0]}"
+        yield from (" " * (len(rest) + wide + 1) + line for line in lines[1:])
+
+
+class RunCommand(click.Command):
+    """Its help is one screen."""
+
+    def format_help(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
+        """See `click.Command.format_help`."""
+        formatter.write(write_first_page(self) + "\n")
+
+
+def print_all(context: click.Context, _: click.Parameter, wanted: bool) -> None:
+    """Print all options by topic, and end."""
+    if wanted and not context.resilient_parsing:
+        click.echo("\n\n".join(write_topic(context.command, topic) for topic in TOPICS))
+        context.exit()
+
+
+@click.command("help")
+@click.argument("words", nargs=-1, metavar="[VERB|TOPIC]")
+@click.pass_context
+def command(context: click.Context, words: tuple[str, ...]) -> None:
+    """Show the help of a VERB; or the options of `run` that belong to a TOPIC; or `examples`; or `all` verbs."""
+    words = tuple(expand_alias(words))
+    topic, *within = words or ("",)
+    if topic in TOPICS:
+        click.echo(write_topic(load_verb("run"), topic))
+    elif topic == EXAMPLES:
+        click.echo(_EXAMPLES)
+    elif topic == ALL:
+        click.echo("\n".join(f"{verb:<12}{line}" for verb, line in VERBS.items()))
+    elif topic and topic not in VERBS:
+        known = (*TOPICS, EXAMPLES, ALL)
+        raise InputError(
+            f"no topic or verb {topic!r}{suggest(topic, (*known, *VERBS))}; topics: {', '.join(known)}; "
+            "verbs: sessionrun --help"
+        )
+    else:
+        _show_verb(context, words, within)
+
+
+def _show_verb(context: click.Context, words: tuple[str, ...], within: list[str]) -> None:
+    assert context.parent is not None
+    shown: click.Command = load_verb(words[0]) if words else context.parent.command
+    for word in within:
+        inner = shown.commands.get(word) if isinstance(shown, click.Group) else None
+        if inner is None:
+            raise InputError(f"{' '.join(words)}: there is no such verb (see: sessionrun {words[0]} --help)")
+        shown = inner
+    with click.Context(shown, info_name=" ".join(("sessionrun", *words)), parent=None) as own:
+        click.echo(shown.get_help(own))

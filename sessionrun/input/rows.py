@@ -1,0 +1,218 @@
+"""The table of settings.  A new one is a row here, and its use; all that shows or reads it follows.
+
+The order is that of help and manual within a topic, and that in which effects are checked.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from functools import partial
+from typing import Any, Final
+
+import orjson
+
+from sessionrun.input import effects
+from sessionrun.input.fields import DEFAULT_FIELDS, LIMIT_FIELDS, Field, read_fields
+from sessionrun.input.kinds import (
+    TEXT,
+    Kind,
+    Misfit,
+    as_choice,
+    as_commands,
+    as_flag,
+    as_labels,
+    as_limit,
+    as_line,
+    as_links,
+    as_moment,
+    as_prompts,
+    as_record,
+    as_whole,
+    takes,
+)
+from sessionrun.input.settings import Setting, Topic
+from sessionrun.model.places import KEEP_POLICIES
+
+
+@takes({"type": "object"})
+def as_defaults(value: Any) -> Mapping[str, Any]:
+    """Any keys of a plan's ``defaults``; of a text that is JSON what that says."""
+    unknown: list[Any] = []
+    plain = {key: _read_json(text) for key, text in as_record(value).items()}
+    values = read_fields(plain, DEFAULT_FIELDS, unknown)
+    if unknown:
+        raise Misfit("there is no such key of a task", *unknown[0])
+    return values
+
+
+def _read_json(value: Any) -> Any:
+    try:
+        return orjson.loads(value) if isinstance(value, str) else value
+    except orjson.JSONDecodeError:
+        return value
+
+
+@takes(TEXT)
+def as_name(value: Any) -> str:
+    """A name: text, which may be of several lines."""
+    if not isinstance(value, str):
+        raise Misfit("must be text")
+    return value
+
+
+def _kind_of(name: str, fields: Mapping[str, Field]) -> Kind[Any]:
+    kind = fields[name].convert
+    assert isinstance(kind, Kind)
+    return kind
+
+
+def _task(
+    name: str,
+    text: str = "",
+    metavar: str = "",
+    topic: Topic = "tasks",
+    kind: Kind[Any] | None = None,
+    **more: Any,
+) -> Setting:
+    """A default of tasks; a plan's ``defaults`` have the same one, of the same kind."""
+    return Setting(name, kind or _kind_of(name, DEFAULT_FIELDS), text, metavar, topic, scope="task", **more)
+
+
+def _limit(name: str, text: str = "", metavar: str = "", topic: Topic = "limits", **more: Any) -> Setting:
+    """A limit of the session; a plan's ``limits`` have the same one, of the same kind."""
+    return Setting(name, _kind_of(name, LIMIT_FIELDS), text, metavar, topic, **more)
+
+
+_input = partial(Setting, scope="input")
+_swebench = partial(Setting, topic="swebench", scope="input", format="swebench")
+
+# fmt: off
+SETTINGS: Final[tuple[Setting, ...]] = (
+    _input("prompts", as_prompts, "A task; repeat it; - is standard input.", "TEXT", "tasks",
+           option="-p --prompt", many="words", first="What"),
+    _input("each", as_line, "Each prompt for each file, or line of @FILE: write {}.", "ITEMS", "tasks",
+           first="What"),
+    _input("title", as_line, "With -p: the title of the tasks.", "TEXT", "tasks"),
+    _task("defaults", "Any key of defaults in the input, such as priority=3; VALUE is JSON or text.",
+          "KEY=VALUE", "tasks", option="--default", many="pairs", keyed=True, kind=as_defaults),
+    _input("dialect", as_line, "Format of FILE: prompts, matrix, markdown or swebench.  [default: guessed]",
+           "FORMAT", "tasks", option="--from"),
+    _input("rerun", as_flag, "Also run what succeeded, or ended, before.", topic="tasks"),
+    _input("only", as_links, "Only this job file, whatever became of it; repeat it.", "ID", "tasks",
+           option="--job", many="words", idle=effects.of_account),
+    _input("include_stuck", as_flag, "Also job files that were begun and did not end.", topic="tasks",
+           option="--resume", idle=effects.of_account),
+    Setting("envelope", as_flag, "Wrap prompts: transaction id before, answer marker after.", topic="tasks",
+            idle=effects.of_scripts("which are run as they were written")),
+    Setting("name", as_name, "A name for the session, as in `status NAME`.", "TEXT", "tasks",
+            also=("--run-name",), first="Then"),
+    Setting("labels", as_labels, "A label of the session; repeat it.", "KEY=VALUE", "tasks", option="--label",
+            many="pairs"),
+
+    _task("worktree", "Each task on a branch of its own.", topic="worktrees", first="Where",
+          idle=effects.of_worktree, kind=as_flag),
+    Setting("base", as_name, "Where branches begin.  [default: HEAD]", "REF", "worktrees", first="Where"),
+    Setting("worktree_dir", as_line,
+            "Where worktrees go, outside the repository.  [default: ../REPOSITORY-worktrees]", "DIR",
+            "worktrees", config=True),
+    Setting("keep", as_choice(KEEP_POLICIES),
+            "Keep worktrees whose work is on a branch: always, on-failure, never.  [default: never]", "WHEN",
+            "worktrees", option="--keep-worktree"),
+    _task("setup", "Runs in the task's directory before the agent; repeat it.", "COMMAND", "worktrees",
+          many="words", keyed=True, idle=effects.of_default("setup")),
+    _task("env", "A variable of all tasks; repeat it.", "NAME=VALUE", "worktrees", many="pairs", keyed=True),
+    Setting("cache_dir", as_line,
+            "Where mirrors and environments are kept.  [default: the user's cache directory]", "DIR",
+            "worktrees", config=True, variables=("SESSIONRUN_CACHE_DIR",)),
+    Setting("require_cache", as_flag, "Fetch no repository, build no environment: take what the cache has.",
+            topic="worktrees", option="--require-cache/--no-require-cache", config=True,
+            variables=("SWEBENCH_REQUIRE_CACHE", "SESSIONRUN_REQUIRE_CACHE")),
+    _task("sandbox", "Walls: none, project, strict.  [default: none]", "POLICY", "worktrees", config=True,
+          first="Where"),
+
+    _task("agent", "Agent of tasks that name none.  [default: first found]", "NAME", "agents", config=True,
+          variables=("SESSIONRUN_AGENT",), first="Who"),
+    _task("model", "Model, as the agent CLI spells it.", "NAME", "agents", config=True,
+          variables=("SESSIONRUN_MODEL",), first="Who", idle=effects.of_model),
+    _task("fallback", "Agent that takes over at a usage limit; repeat it.", "AGENT[/MODEL]", "agents",
+          many="words", first="Who", idle=effects.of_fallback),
+    Setting("approve", as_flag, "Let agents use their tools unasked.  [default: --yolo]", topic="agents",
+            option="--yolo/--no-yolo", config=True, variables=("SESSIONRUN_YOLO",), first="Who",
+            idle=effects.of_approval),
+    Setting("auto_release", as_flag, "Hold a provider with a usage limit until `release`.", topic="agents",
+            option="/--no-auto-release", idle=effects.of_auto_release),
+
+    _task("check", "Must exit 0 before work counts; repeat it.", "COMMAND", "checks", many="words", keyed=True,
+          first="Good?", idle=effects.of_check),
+    _task("rounds", "How many rounds of work and check at most.  [default: 1]", "N", "checks",
+          also=("--iterations",), keyed=True, first="Good?", idle=effects.of_default("rounds")),
+    _task("retries", "How often a failed task is tried again.  [default: 0]", "N", "checks", keyed=True,
+          first="Good?", idle=effects.of_default("retries")),
+    _task("expect_change", "A task that changes nothing has failed.", topic="checks", first="Good?"),
+    _task("prove", "The check must fail without the work.", topic="checks", first="Good?"),
+
+    Setting("land", as_flag, "Land good work on your branch, as `merge` does.", topic="landing", first="Land"),
+    Setting("land_into", as_name, "With --land: that branch.  [default: the one where the session begins]",
+            "BRANCH", "landing"),
+    Setting("gates", as_commands, "Must exit 0 with the work on that branch.", "COMMAND", "landing",
+            option="--gate", many="words", first="Land"),
+    Setting("mends", as_whole(0), "Agents mend what bounces, N times at most.  [default: 0]", "N", "landing",
+            first="Land"),
+
+    Setting("max_parallel", as_limit, "How many tasks run at once.  [default: 0, no limit]", "N", "limits",
+            option="-j --max-parallel", also=("--workers", "--max-concurrent"), config=True,
+            variables=("SESSIONRUN_MAX_PARALLEL",), first="How many"),
+    _task("timeout_s", "Time limit of each attempt: 90, 10m; 0 = none.", "TIME", "limits", config=True,
+          variables=("SESSIONRUN_TIMEOUT",), first="How many",
+          idle=effects.of_default("round_timeout_s", "timeout_s")),
+    _task("idle_timeout_s", "Stop an agent that prints nothing for this long.", "TIME", "limits", config=True,
+          idle=effects.of_default("idle_timeout_s")),
+    _task("linger_s", option=None, topic="limits", config=True),
+    _limit("workspace_timeout_s", option=None, topic="limits", config=True),
+    Setting("stop_on_fail", as_flag, "As --max-failures 1.", topic="limits"),
+    _limit("max_failures", "Start nothing more after so many failed tasks.", "N", "limits", first="How many"),
+    _limit("halt", "After the last failure allowed tasks that run go on (soon, the default), or end (now).",
+           "WHEN", "limits", config=True),
+    Setting("starts_at", as_moment, "Start no task before: 18:30, 2026-11-30T08:00, +2h.", "TIME", "limits",
+            option="--at"),
+    _limit("max_load", "Start no work while the load is above this, such as 8.", "L", "limits", config=True),
+    _limit("min_free_memory", "Start no work while less memory than this is free, such as 4G.", "SIZE",
+           "limits", config=True),
+    _limit("stagger_s", "Let at least this much time pass between two starts of work.", "TIME", "limits",
+           config=True),
+
+    _limit("budget_usd", "Start no work that may bring the session over it.", "USD", "money", config=True,
+           first="How many", idle=effects.of_money),
+    _limit("soft_budget_usd", "When this is spent, hold the session.", "USD", "money", config=True,
+           idle=effects.of_money),
+    _limit("task_budget_usd", "What each task may cost, over all attempts.", "USD", "money", config=True,
+           scope="task", idle=effects.of_task_budget),
+
+    Setting("notify", as_commands, "Is told of the end, a failure, a hold; repeat it.", "COMMAND|URL", "output",
+            many="words", config=True, first="Then"),
+    Setting("results_dir", as_line, "", option=None, topic="output", config=True,
+            variables=("SESSIONRUN_RESULTS_DIR",)),
+    Setting("merge_trailers", as_flag, "", option=None, topic="landing", config=True),
+    Setting("max_depth", as_limit, "", option=None, topic="limits", config=True),
+
+    Setting("cluster", as_line, "Run the jobs on a cluster's nodes, or as Slurm's.", "ADDRESS|slurm", "cluster",
+            config=True),
+    Setting("slurm", as_record, "An option of sbatch for these jobs, such as partition=short; repeat it.",
+            "KEY[=VALUE]", "cluster", option="--slurm-option", many="pairs", config=True),
+
+    _swebench("instances", as_line, "The instances, in place of [FILE].", "FILE"),
+    _swebench("sample", as_whole(1), "Run only N instances.", "N", also=("--limit", "-n")),
+    _swebench("start", as_whole(0), "Leave out the first N instances.  [default: 0]", "N"),
+    _swebench("instance", as_links, "Run this instance; repeat it.", "ID", many="words"),
+    _swebench("filter", as_line, "Run instances in whose id this is found.", "REGEX"),
+    _swebench("shuffle", as_whole(0), "Shuffle the instances first, always alike.", "SEED"),
+    _swebench("no_mcp", as_flag, "Start the agent without MCP servers."),
+    _swebench("output_dir", as_line, "Where results go.  [default: artifacts/results]", "DIR"),
+    _swebench("prompt_template", as_line, "A file with what the agent is asked to do.", "FILE"),
+    _swebench("history", as_whole(0), "So many commits before the base are there.  [default: 50]", "N"),
+    _swebench("no_environment", as_flag, "Make no Python environment; take that of PATH."),
+    _swebench("docker", as_flag, "Refused: tests run here.", variables=("SWEBENCH_USE_DOCKER",)),
+)
+# fmt: on
+
+BY_NAME: Final[Mapping[str, Setting]] = {row.name: row for row in SETTINGS}

@@ -211,7 +211,7 @@ def test_every_verb_and_its_other_spelling_is_in_the_manual() -> None:
     assert re.findall(r"^\.SS (.*)$", part("sessionrun.1", "VERBS").text, re.MULTILINE) == list(VERBS)
     rows = re.findall(r"^[A-Z][a-z]+ {2,5}([a-z].*)$", command_line.HELP, re.MULTILINE)
     shown = [word for row in rows for word in re.findall(r"[a-z]+", re.sub(r"\(.*?\)| ID .*", "", row))]
-    assert sorted([*shown, "demo", "man"]) == sorted(VERBS)
+    assert sorted([*shown, "demo", "help", "man"]) == sorted(VERBS)
     for spelling in FLAG_VERBS:
         assert spelling in page
     for option in help_options(command_line.group, hidden=False):

@@ -30,7 +30,7 @@ class Size(NamedTuple):
 ROOMS: Final[Mapping[str, Size]] = {
     "sessionrun": Size(2, 37, 17),
     "agents": Size(20, 2774, 1663),
-    "cli": Size(57, 7182, 4313),
+    "cli": Size(57, 7186, 4317),
     "client": Size(109, 14969, 8673),
     "cluster": Size(9, 1076, 664),
     "input": Size(26, 4644, 2824),
@@ -47,7 +47,7 @@ ROOMS: Final[Mapping[str, Size]] = {
 }
 """What each room may have: no room lends to another but by a change of these rows."""
 
-PACKAGE_BUDGET: Final = Size(532, 76734, 43998)
+PACKAGE_BUDGET: Final = Size(532, 76738, 44002)
 TESTS_LINES: Final = 63_995
 PAGES_LINES: Final = 9299
 

@@ -167,8 +167,8 @@ def test_readers_tell_what_became_of_the_work(ended: Project) -> None:
     explained = ended.load("explain", session, "clash", "idle")["tasks"]
     assert (explained[0]["landing"]["status"], explained[1]["landing"]) == ("bounced", None)
     shown = ended("explain", session, "clash", "two").stdout
-    assert "\n  bounced: it conflicts with main in one.txt" in shown
-    assert f"\n  landed on main with {tip[:12]}\n" in shown
+    assert " bounced: it conflicts with main in one.txt" in shown
+    assert f"\nlanded on main with {tip[:12]}\n" in shown
 
 
 @pytest.mark.slow

@@ -511,7 +511,7 @@ def test_results_say_where_the_work_is_and_what_comes_next(finished: Finished) -
     project = finished(ALL)
     session, said = project.sessions[0], project("results", project.sessions[0]).stdout
     short = session[:8]
-    assert "\nTask 4 (ID: half): failed\nexit_code: exit code 3\nbranch main-task-half: 1 file, +1 -0\n" in said
+    assert "half failed: exit code 3\n  branch main-task-half: 1 file, +1 -0\n" in said
     assert (
         "\nTask 5 (ID: nest):\nworktree kept: inner/ is a repository of its own\n"
         f"worktree: {project.worktree('main-task-nest')}\nits work is on: main-task-nest-rescue\n" in said
@@ -730,7 +730,7 @@ def test_clean_waits_for_the_last_process_of_a_dead_session(project: Project) ->
     os.killpg(pid, signal.SIGKILL)
     project.until(session, lambda view: view["tasks"][0]["outcome"] == "lost")
     assert f"     worktree: {project.worktree('main-task-a')}\n" in project("status", session).stdout
-    assert f"\nworktree: {project.worktree('main-task-a')}\n" in project("results", session).stdout
+    assert f"\n  worktree: {project.worktree('main-task-a')}\n" in project("results", session).stdout
     assert "\n+work\n" in project("diff", session).stdout
     done = project("clean", "--worktrees")
     assert done.stdout == (

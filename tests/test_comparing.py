@@ -1,13 +1,26 @@
-"""`status --by`: the figures of groups and cells, against counting all cases."""
+"""`status --by`: the figures of groups and cells, against counting all cases, and the grid that shows them."""
 
 from __future__ import annotations
 
+import re
 from itertools import combinations
 from typing import Any
 
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
-from sessionrun.client.reading.comparison import compare_tasks, estimate_pass, wilson
+from sessionrun.cli.comparison import comparison_lines
+from sessionrun.client.reading.comparison import AXES, compare_tasks, is_matrix
+from sessionrun.client.reading.estimates import (
+    correct_chances,
+    estimate_difference,
+    estimate_pass,
+    estimate_price,
+    find_chance,
+    find_t,
+    wilson,
+)
 
 
 def task(model: str, name: str, outcome: str | None, sample: int = 1, **said: Any) -> dict[str, Any]:
@@ -16,8 +29,10 @@ def task(model: str, name: str, outcome: str | None, sample: int = 1, **said: An
         "labels": {"model": model, "task": name, "agent": "qwen", "sample": str(sample)},
         "status": "completed" if outcome else "running",
         "outcome": outcome,
+        "word": outcome or "running",
         "model": "told by the agent",
         "agent": "qwen",
+        "started_at": "2026-11-30T12:00:00.000Z",
         "duration_s": None,
         "usage": None,
         "diff_stat": None,
@@ -46,6 +61,47 @@ def test_pass_at_k_is_the_mean_over_all_choices_of_k_runs(runs: int) -> None:
 )
 def test_wilson_s_interval(share: float, count: int, low: float, high: float) -> None:
     assert list(wilson(share, count)) == pytest.approx([low, high], abs=5e-5)
+
+
+@pytest.mark.parametrize(
+    ("t", "df", "chance"), [(2.0, 1, 0.295167), (2.0, 7, 0.085619), (2.0, 40, 0.052322), (5.0, 299, 0.000001)]
+)
+def test_student_s_t(t: float, df: int, chance: float) -> None:
+    """The numbers are those of scipy, as are all that follow of differences and prices."""
+    assert find_chance(t, df) == pytest.approx(chance, abs=5e-7)
+
+
+@pytest.mark.parametrize(
+    ("chance", "df", "t"), [(0.05, 7, 2.364624), (0.05, 39, 2.022691), (0.001, 12, 4.317791), (0.05, 1, 12.706205)]
+)
+def test_quantiles_of_student_s_t(chance: float, df: int, t: float) -> None:
+    assert find_t(chance, df) == pytest.approx(t, abs=5e-7)
+
+
+MIXED = [1 / 3, 0, 2 / 3, -1 / 3, 0, 1, 0, 0, 1 / 3, 0, 1 / 3, 2 / 3]
+
+
+@pytest.mark.parametrize(
+    ("by_task", "samples", "expected"),
+    [
+        ([1, 0, 0, 1, 0, -1, 1, 0], 1, (0.25, -0.381972, 0.881972, 0.380713)),
+        ([0] * 10, 1, (0, -0.168611, 0.168611, 1)),
+        ([0] * 10, 3, (0, -0.097348, 0.097348, 1)),
+        (MIXED, 3, (0.25, -0.003425, 0.503425, 0.052663)),
+        ([1] * 8, 1, (1, 0.776564, 1, 0.000015)),
+        ([1] * 20 + [0] * 18 + [-1] * 2, 1, (0.45, 0.255666, 0.644334, 0.000034)),
+    ],
+)
+def test_differences_by_task(by_task: list[float], samples: int, expected: tuple[float, ...]) -> None:
+    assert estimate_difference(by_task, samples) == pytest.approx(expected, abs=5e-7)
+
+
+def test_what_a_success_costs_and_chances_together() -> None:
+    price = estimate_price([1, 2, 3, 1.5, 2.5, 1, 4, 2], [1, 1, 0, 1, 1, 1, 0, 1])
+    assert price == pytest.approx((2.833333, 1.187920, 6.757846), abs=5e-7)
+    assert (estimate_price([1, 2], [1, 0]), estimate_price([1, 2], [0, 0])) == ((3, None, None), None)
+    assert correct_chances([0.01, 0.04, 0.03]) == pytest.approx([0.03, 0.06, 0.06])
+    assert (correct_chances([0.5, 0.9]), estimate_difference([1], 3)) == ([1.0, 1.0], None)
 
 
 def test_groups_and_cells() -> None:
@@ -77,6 +133,8 @@ def test_groups_and_cells() -> None:
     assert cell["pass_at"]["2"]["high"] == 1.0
     assert list(other["pass_at"]) == ["1"]
     assert (second["open"], second["pass_at"], second["duration_s"]) == (1, {}, None)
+    assert (cell["words"], second["cells"][0]["words"]) == (["succeeded", "failed"], ["running"])
+    assert first["cost_per_success"] is None, "of a run that was cancelled it is not known what it cost"
     assert [group["key"] for group in compare(tasks, "task")["groups"]] == ["a", "b"]
 
 
@@ -87,10 +145,69 @@ def test_without_labels_a_task_counts_by_what_it_is() -> None:
         "m-a-1",
         "qwen",
     ]
-    assert compare([bare], "model")["groups"][0]["pass_at"] == {}
+    assert not is_matrix([bare, bare]) and is_matrix([task("m", "a", None), task("n", "a", None)])
 
 
-def test_a_usage_of_an_older_version_may_lack_the_source_of_its_cost() -> None:
-    usage = {"input_tokens": 1, "output_tokens": 1, "cost_usd": 0.5}
-    (group,) = compare([task("m", "t", "succeeded", usage=usage)], "task")["groups"]
-    assert group["cells"][0]["cost_source"] == "agent"
+def runs_of(solved: dict[str, list[int]], samples: int = 3, **said: Any) -> list[dict[str, Any]]:
+    """The runs of a matrix, given how many of each task an arm solves."""
+    return [
+        task(arm, f"t{place}", "succeeded" if sample <= count else "failed", sample, **said)
+        for arm, counts in solved.items()
+        for place, count in enumerate(counts)
+        for sample in range(1, samples + 1)
+    ]
+
+
+def test_the_best_stands_first_and_the_others_are_measured_against_it_task_by_task() -> None:
+    usage = {"cost_usd": 0.5, "cost_source": "agent", "unpriced_jobs": 0}
+    solved = {"poor": [0] * 9, "near": [3] * 8 + [2], "good": [3] * 9}
+    good, near, poor = compare(runs_of(solved, usage=usage), "model")["groups"]
+    assert [group["key"] for group in (good, near, poor)] == ["good", "near", "poor"]
+    assert good["behind"] is None and good["cost_per_success"]["estimate"] == 0.5
+    assert (near["behind"]["estimate"], near["behind"]["verdict"]) == (0.037037, "not_told_apart")
+    assert (poor["behind"]["estimate"], poor["behind"]["verdict"]) == (1.0, "worse")
+    assert poor["cost_per_success"] is None
+    few = compare(runs_of({"good": [3] * 7, "poor": [0] * 7}), "model")["groups"]
+    assert (few[1]["behind"]["tasks"], few[1]["behind"]["verdict"]) == (7, "not_told_apart")
+
+
+def test_several_comparisons_at_once_are_told_apart_later() -> None:
+    arms = {"best": [3] * 12, "other": [1, 1, 1, 3, 3, 3, 3, 3, 3, 3, 3, 3]}
+    alone = compare(runs_of(arms), "model")["groups"][1]["behind"]
+    (_, *others) = compare(runs_of({**arms, "third": arms["other"]}), "model")["groups"]
+    assert others[0]["behind"]["p"] == pytest.approx(2 * alone["p"], abs=2e-6)
+    assert others[0]["behind"]["low"] == alone["low"]
+
+
+outcomes = st.sampled_from(["succeeded", "failed", "timed_out", "lost", "skipped", "cancelled", None])
+runs = st.builds(task, st.sampled_from("mno"), st.sampled_from("abc"), outcomes, agent=st.sampled_from("xy"))
+
+
+@given(st.lists(runs, min_size=1, max_size=40), st.sampled_from(AXES))
+def test_cells_add_up_to_the_number_of_runs(tasks: list[dict[str, Any]], by: str) -> None:
+    """In the record, and in the grid as it is read: of how many each cell is, and of how many each arm is."""
+    record = compare(tasks, by)
+    cells = [cell for group in record["groups"] for cell in group["cells"]]
+    assert sum(cell["runs"] for cell in cells) == sum(len(cell["words"]) for cell in cells) == len(tasks)
+    lines = comparison_lines(record, 1000, show_all=True)
+    end = next(place for place, line in enumerate(lines) if line.startswith("solved "))
+    for part in (lines[1:end], lines[end : end + 1]):
+        assert sum(int(number) for line in part for number in re.findall(r"\d/(\d+)", line)) == len(tasks)
+
+
+def test_of_many_rows_those_are_shown_that_tell_arms_apart() -> None:
+    solved = {"m": [3] * 25, "n": [3] * 23 + [1, 0]}
+    record = compare(runs_of(solved), "model")
+    lines = comparison_lines(record, 80, show_all=False)
+    assert [line.split()[0] for line in lines[1:4]] == ["t23", "t24", "solved"]
+    assert "and 23 on which all are alike: --all shows each" in lines
+    assert len(comparison_lines(record, 80, show_all=True)) == len(lines) + 22
+
+
+def test_many_arms_are_rows() -> None:
+    solved = {f"provider/a-model-{name}": [place] for place, name in enumerate("abcd")}
+    head, *rows = comparison_lines(compare(runs_of(solved), "model"), 70, show_all=False)
+    assert head.split()[:2] == ["solved", "pass@1"] and max(map(len, (head, *rows))) <= 70
+    assert [row.split()[:2] for row in rows] == [
+        [f"provider/a-model-{n}", f"{3 - p}/3"] for p, n in enumerate("dcba")
+    ]

@@ -87,7 +87,7 @@ def test_a_follow_up_goes_on_in_the_conversation_and_on_the_branch(talking: Talk
     assert talking("results", session_id, "--tail", "5").stdout.count("did now test it") == 1
     explained = talking.load("explain", session_id, "a")["tasks"][0]
     assert (explained["follow_up"], len(explained["attempts"])) == ("now test it", 2)
-    assert "\n  last follow-up: now test it\n" in talking("explain", session_id, "a").stdout
+    assert "\nlast follow-up: now test it\n" in talking("explain", session_id, "a").stdout
 
 
 @pytest.mark.slow

@@ -86,7 +86,7 @@ def test_a_whole_answer_is_a_success(sessionrun: Command, output: str) -> None:
     assert (task["conversation"], task["model"]) == (told.conversation, told.model)
     assert (sessionrun.directory(session_id) / "task-a.txt").read_text() == told.text
     for verb in ("status", "results"):
-        assert "exit_unseen: its answer is complete" in sessionrun(verb, session_id).stdout
+        assert "its answer is complete" in sessionrun(verb, session_id).stdout
     assert (sessionrun.cwd / "begun").read_text() == "begun\n"
     assert (sessionrun.cwd / "checked").exists()
 
@@ -119,7 +119,7 @@ def test_an_agent_that_lives_is_waited_for(sessionrun: Command) -> None:
 
 def test_the_reason_lasts_through_the_check_and_a_replay() -> None:
     """The journal says that it passed, and why: nothing is judged again."""
-    reason = "exit_unseen: its answer is complete"
+    reason = "its answer is complete"
     seen = JobFinished(JobKey("a", 1, 1, "work", 1), "passed", "exit_unseen", reason)
 
     def judged(ended: Exit) -> JobFinished:

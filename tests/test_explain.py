@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import re
 import signal
 import subprocess
 from typing import Any
@@ -47,8 +48,8 @@ def test_who_waits_for_a_slot_and_who_has_it(sessionrun: Command) -> None:
     assert waiting["why"] == "slot: 2 of 2 slots in use by a, b"
     block = sessionrun("explain", session_id).stdout
     assert f"\nRun by: process {sessionrun.supervisor(session_id)}, supervisor number 1\n" in block
-    assert "\nTasks: 4: 2 running, 2 waiting for a slot or resource\n" in block
-    assert "\nwaiting for a slot or resource:\n  Task 3 (ID: c): slot: 2 of 2 slots in use by a, b\n" in block
+    assert "\n2 running, 2 waiting\n" in block
+    assert "\n2 waiting for a slot or resource: slot: 2 of 2 slots in use by a, b\n  c d\n" in block
 
 
 def test_who_waits_for_another_token_between_two_jobs(sessionrun: Command) -> None:
@@ -87,10 +88,7 @@ def test_needs_and_their_state(sessionrun: Command) -> None:
     ]
     assert waits["why"] == "needs runs (running)"
     block = sessionrun("explain", session_id, "waits").stdout
-    assert (
-        "\n  waiting for another task: needs runs (running)\n  needs done: succeeded\n  needs runs: running"
-        in block
-    )
+    assert " waiting: needs runs (running)\nneeds done: succeeded\nneeds runs: running\n" in block
 
 
 def test_the_chain_of_skipped_tasks_leads_to_the_root(sessionrun: Command) -> None:
@@ -132,7 +130,9 @@ def test_backoff_and_the_attempts_so_far(sessionrun: Command) -> None:
         (job,) = attempt["jobs"]
         assert (job["key"], job["verdict"], job["exit_code"]) == (f"a/{number}/1/work/1", "failed", 3)
         assert job["ledger"]["wait_status"] == 3 << 8
-    assert "\n  attempt 2: failed after " in sessionrun("explain", session_id, "a").stdout
+    assert re.search(
+        r"\nattempt 2: work .* s failed \(exit code 3\)", sessionrun("explain", session_id, "a").stdout
+    )
 
 
 def test_rounds_and_a_timer(sessionrun: Command) -> None:
@@ -150,8 +150,7 @@ def test_rounds_and_a_timer(sessionrun: Command) -> None:
     job = slow["attempts"][0]["jobs"][0]
     assert (slow["cause"], job["timer"], job["signal"]) == ("timed_out", "timeout", 15)
     block = sessionrun("explain", session_id, "slow").stdout
-    assert "stopped by timeout, signal 15" in block
-    assert f"\n  file: {sessionrun.directory(session_id)}/task-slow.txt\n" in block
+    assert " failed (stopped by timeout; signal 15)\n" in block
 
 
 def test_a_cancelled_task_that_is_still_stopping(sessionrun: Command) -> None:

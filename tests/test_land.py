@@ -105,7 +105,7 @@ def test_conflict_red_and_those_that_need_them(project: Project) -> None:
         r"^.. bounced +clash .*\n    it conflicts with main in one.txt, which one changed$", shown, re.MULTILINE
     )
     assert re.search(r"^.. bounced +bad .*\n    gate failed, exit code 1: ", shown, re.MULTILINE)
-    assert "\n  bounced: " in told
+    assert " bounced: gate failed, " in told
     waited = project("wait", session_id)
     assert waited.returncode == 1
     assert ": 7 of 7 ended: 2 landed, 1 succeeded, 2 bounced, 1 failed, 1 changed nothing" in waited.stdout

@@ -141,7 +141,7 @@ def test_readers_know_what_was_removed_later(sessionrun: Command, project: Proje
     kill_all(session_id, sessionrun.directory(session_id))
     tree = str(project.root / "repo-worktrees" / "main-task-work")
     assert by_id(sessionrun.status(session_id))["work"]["worktree"] == tree
-    assert f"\nworktree: {tree}\n" in sessionrun("results", session_id).stdout
+    assert f"\n  worktree: {tree}\n" in sessionrun("results", session_id).stdout
     sessionrun.load("clean", "--worktrees")["findings"]
     git(project.top, "worktree", "remove", "--force", str(project.root / "repo-worktrees" / "main-task-off"))
     for task in sessionrun.status(session_id)["tasks"]:

@@ -104,7 +104,7 @@ def test_tasks_wait_for_the_reset_and_lose_no_retry(quota: Quota) -> None:
     done = quota.sessionrun.until(session, lambda view: view["tasks"][4]["outcome"] == "succeeded")
     assert done["tasks"][1]["status"] == "pending", "it was started although its provider was held"
     said = quota.sessionrun("explain", session, "t1").stdout
-    assert "provider:limited" in said
+    assert "Claude AI usage limit reached|" in said and "until " in said
     waited = quota.sessionrun("wait", session, "--timeout", "0.2")
     assert (
         waited.returncode == 124
@@ -129,8 +129,8 @@ def test_another_agent_takes_over(quota: Quota) -> None:
     view = quota.sessionrun.status(session)
     assert [task["agent"] for task in view["tasks"]] == ["shell", "shell"]
     assert len(quota.runs()) == 1
-    assert "failed, " in (said := quota.sessionrun("explain", session, "a").stdout)
-    assert "exit code 1: usage_limit: Claude AI usage limit reached|" in said
+    said = quota.sessionrun("explain", session, "a").stdout
+    assert " failed (exit code 1; usage limit: Claude AI usage limit reached|" in said
 
 
 def test_without_auto_release_somebody_has_to_say_so(quota: Quota) -> None:
@@ -148,7 +148,7 @@ def test_what_is_held_waits_in_vain_where_nobody_runs_the_session(quota: Quota) 
     quota.set(time.time() + 600)
     session = quota.start([{"id": "a", "prompt": "p"}])
     quota.sessionrun.until(session, lambda view: view["tasks"][0]["held_until"])
-    assert "[Task waits to go on]" in quota.sessionrun("results", session).stdout
+    assert " a held: " in quota.sessionrun("results", session).stdout
     quota.sessionrun.kill_chain(session)
     assert quota.sessionrun("wait", session).returncode == 4
 

@@ -186,9 +186,8 @@ def test_text_says_which_directory(here: Here, away: Here) -> None:
     line = f"Results directory: {here.results}\n"
     heads = {
         "status": rf"nightly \({session_id[:8]}\): ended, 1 task, \d+\.\d s\n1 succeeded\n{re.escape(line)}",
-        "results": f"Session: {session_id}\n{re.escape(line)}{'=' * 50}\n",
-        "explain": f"Session: {session_id}\n{re.escape(line)}Status: ended, succeeded\n",
     }
+    heads |= dict.fromkeys(("results", "explain"), heads["status"])
     for verb, head in heads.items():
         assert re.match(head, away(verb, session_id).stdout), verb
         assert line not in here(verb, session_id).stdout

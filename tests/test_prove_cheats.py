@@ -189,7 +189,7 @@ def look(project: Project, name: str, *before: str, prove: object = True) -> Non
     assert task["proof"] is None or noted == set(cheat.rules), task["audit"]
     if noted:
         told = project("explain", project.sessions[-1], "task-0").stdout
-        assert f"  audit: {task['audit'][0]['level']}: {task['audit'][0]['where']}: " in told
+        assert f"\naudit: {task['audit'][0]['level']}: {task['audit'][0]['where']}: " in told
 
 
 @pytest.mark.parametrize("name", FAST)

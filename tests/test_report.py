@@ -56,7 +56,15 @@ class Reader(HTMLParser):
 
 def make_shown(num: int, text: str, **values: Any) -> Shown:
     """A task with the same text wherever text may be."""
-    task = make_task(num, title=text, reason=text, agent=text, model=text, usage={"cost_usd": 0.25}, **values)
+    task = make_task(
+        num,
+        title=text,
+        reason=text,
+        agent=text,
+        model=text,
+        usage={"cost_usd": 0.25, "cost_source": "agent", "unpriced_jobs": 0},
+        **values,
+    )
     task |= {"attempt": 1, "round": 1, "branch": text, "proof": text, "check": {"passed": True}, "labels": {}}
     task |= {"landing": {"status": "landed", "reason": text}}
     task["diff_stat"] = {"files": 1, "insertions": 2, "deletions": 3}

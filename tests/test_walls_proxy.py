@@ -539,7 +539,7 @@ def test_what_is_not_listed_is_denied_and_explained(walled: Walled, policy: str)
     assert f"Network: denied 127.0.0.1:{walled.server.port} (2 times), asked for by a" in lines
     assert "Network: denied telemetry.example.org (1 time), asked for by a" in lines
     story = walled("explain", session_id, "a").stdout
-    assert "\n  network: denied telemetry.example.org (1 time): telemetry.example.org is not in the list" in story
+    assert "\nnetwork: denied telemetry.example.org (1 time): telemetry.example.org is not in the list" in story
     denied = walled.load("explain", session_id)["denied"]
     assert [(found["task"], found["host"], found["count"]) for found in denied] == [
         ("a", "127.0.0.1", 2),

@@ -1,82 +1,158 @@
-"""`status --by`: the tasks of a matrix side by side."""
+"""The tasks of a matrix side by side, as `status` shows them: a row for each task, a column for each arm."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Any, Final
 
+import click
+
 from sessionrun.cli.money import describe_cost
-from sessionrun.cli.render import duration, print_json, print_table, terminal_width
-from sessionrun.client.reading.comparison import AXES, compare_tasks, describe_rest
+from sessionrun.cli.render import clip, columns, duration, escape_line, print_json, task_sign, terminal_width
+from sessionrun.client.reading.comparison import LEAST_TASKS, compare_tasks
 from sessionrun.model.usage import Usage
 
-NARROW: Final = 76
-"""A terminal with fewer columns has no room for all of a row."""
-NARROW_COLUMNS: Final = 3
-"""So many are shown there beside the axes: the group, how many succeeded, and the time."""
+MOST_ROWS: Final = 20
+"""Of more rows only those are shown that differ between arms."""
+
+MOST_SIGNS: Final = 6
+"""A cell with more runs has no sign for each."""
+
+MOST_NAMES: Final = 3
+NAME_COLUMNS: Final = 28
+GAP: Final = 2
+
+_ROW_AXES: Final[Mapping[str, Sequence[str]]] = {
+    "model": ("task",),
+    "agent": ("task", "model"),
+    "task": ("agent", "model"),
+}
 
 Shown = Mapping[str, Any]
+Row = Sequence[str]
 
 
-def print_comparison(view: Shown, tasks: Sequence[Shown], by: str, *, as_json: bool) -> None:
-    """Print groups and their cells as a table, or as JSON."""
+def print_comparison(view: Shown, tasks: Sequence[Shown], by: str, *, as_json: bool, show_all: bool) -> None:
+    """Print what tasks of a session came to side by side, as a grid or as JSON."""
     record = compare_tasks(view, tasks, by)
     if as_json:
         print_json(record)
-        return
+    else:
+        click.echo("\n".join(comparison_lines(record, terminal_width(), show_all=show_all)))
+
+
+def comparison_lines(record: Shown, width: int, *, show_all: bool) -> list[str]:
+    """The grid of `compare_tasks`; where that is wider than `width`, a row for each arm with what fits."""
     groups = record["groups"]
-    axes = [axis for axis in AXES if axis != by and (axis != "agent" or _differ(groups, axis))]
-    depths = sorted({1, record["samples"]}) if record["samples"] > 1 else []
-    proved = any(group["proof"] for group in groups)
-    rows: list[list[object]] = []
-    for group in groups:
-        rows.append([group["key"], *[""] * len(axes), *_figures(group, depths, proved=proved)])
-        cells = group["cells"]
-        rows += [["", *(cell[axis] for axis in axes), *_figures(cell, depths, proved=proved)] for cell in cells]
-    heads = [by.upper(), *(axis.upper() for axis in axes), "RUNS", "TIME", "COST", "CHANGED", "CHECK"]
-    heads += ["PROVED"] if proved else []
-    heads += [f"PASS@{k}" for k in depths]
-    shown = len(heads) if terminal_width() >= NARROW else len(axes) + NARROW_COLUMNS
-    print_table(heads[:shown], [row[:shown] for row in rows])
-
-
-def _differ(groups: Sequence[Shown], axis: str) -> bool:
-    return len({cell[axis] for group in groups for cell in group["cells"]}) > 1
-
-
-def _figures(shown: Shown, depths: Sequence[int], *, proved: bool) -> list[object]:
-    used = Usage(None, None, shown["cost_usd"], None, shown["cost_source"], shown["unpriced_jobs"])
-    has_cost = shown["cost_usd"] is not None or shown["unpriced_jobs"]
-    check = shown["check"]
+    keys = [clip(escape_line(group["key"]), NAME_COLUMNS) for group in groups]
+    rows = _find_rows(record)
+    kept = {name: cells for name, cells in rows.items() if show_all or len(rows) <= MOST_ROWS or _differ(cells)}
+    cells = [[name, *(_tell_cell(found.get(group["key"])) for group in groups)] for name, found in kept.items()]
+    figures = [*_figures(record)]
+    lines = _lay_out([["", *keys], *cells, *figures])
+    if columns(lines[0]) > width:
+        turned = [[name, *column] for name, column in zip(["", *keys], zip(*figures, strict=True), strict=True)]
+        while columns((lines := _lay_out(turned))[0]) > width and len(turned[0]) > 2:
+            turned = [row[:-1] for row in turned]
+    more = len(rows) - len(kept)
     return [
-        _runs(shown),
-        "-" if shown["duration_s"] is None else duration(shown["duration_s"]),
-        describe_cost(used) if has_cost else "-",
-        _changed(shown["diff"]),
-        "-" if check is None else f"{check['passed']}/{check['passed'] + check['failed']}",
-        *([_proved(shown["proof"])] if proved else []),
-        *(_rate(shown["pass_at"].get(str(k))) for k in depths),
+        *lines,
+        *([f"and {more} on which all are alike: --all shows each"] if more else []),
+        *_conclude(record),
     ]
+
+
+def _find_rows(record: Shown) -> dict[str, dict[str, Shown]]:
+    """The cells by row, named by what differs between rows, and by group."""
+    cells = [(group["key"], cell) for group in record["groups"] for cell in group["cells"]]
+    axes = _ROW_AXES[record["by"]]
+    differing = [axis for axis in axes if len({cell[axis] for _, cell in cells}) > 1] or axes[-1:]
+    rows: dict[str, dict[str, Shown]] = {}
+    for key, cell in cells:
+        name = clip(escape_line("/".join(cell[axis] for axis in differing)), NAME_COLUMNS)
+        rows.setdefault(name, {})[key] = cell
+    return rows
+
+
+def _differ(cells: Mapping[str, Shown]) -> bool:
+    """Whether some run of these cells is open, or came out otherwise than another one."""
+    return len({word for cell in cells.values() for word in cell["words"]}) > 1
+
+
+def _tell_cell(cell: Shown | None) -> str:
+    """How many runs of a cell succeeded, and a sign for each run: together these are all runs."""
+    if cell is None:
+        return "-"
+    signs = [task_sign({"word": word}) for word in cell["words"]] if cell["runs"] <= MOST_SIGNS else []
+    between = " " if any(len(sign) > 1 for sign in signs) else ""
+    return f"{cell['succeeded']}/{cell['runs']} {between.join(signs)}".rstrip()
+
+
+def _figures(record: Shown) -> Iterator[list[str]]:
+    """What is known of each group in sum, the most telling first."""
+    groups, samples = record["groups"], record["samples"]
+    yield ["solved", *(f"{group['succeeded']}/{group['runs']}" for group in groups)]
+    rates = [group["pass_at"].get("1") for group in groups]
+    yield ["pass@1", *("-" if rate is None else f"{rate['estimate']:.0%}" for rate in rates)]
+    yield ["  95 % interval", *("-" if rate is None else _interval(rate) for rate in rates)]
+    behind = [group["behind"] for group in groups]
+    if any(behind):
+        yield ["behind", *("-" if found is None else f"{_points(found['estimate'])} pts" for found in behind)]
+        yield ["  95 % interval", *("-" if found is None else _interval(found) for found in behind)]
+    if samples > 1:
+        deepest = [group["pass_at"].get(str(samples)) for group in groups]
+        yield [f"pass@{samples}", *("-" if rate is None else f"{rate['estimate']:.0%}" for rate in deepest)]
+    if any(group["cost_usd"] is not None or group["unpriced_jobs"] for group in groups):
+        yield ["a success costs", *map(_price, groups)]
+    if any(group["duration_s"] is not None for group in groups):
+        yield ["a run takes", *(duration(group["duration_s"]) for group in groups)]
+    if any(group["proof"] for group in groups):
+        yield ["proved", *(_proved(group["proof"]) for group in groups)]
+
+
+def _points(share: float) -> str:
+    return f"{100 * share:.0f}"
+
+
+def _interval(found: Shown) -> str:
+    return f"{_points(found['low'])} to {_points(found['high'])}"
+
+
+def _price(group: Shown) -> str:
+    if not group["succeeded"]:
+        return "-"
+    price = group["cost_per_success"]
+    return describe_cost(Usage(None, None, price and price["estimate"], None, group["cost_source"], 0))
 
 
 def _proved(proof: Shown | None) -> str:
     return "-" if proof is None else f"{proof.get('proved', 0)}/{sum(proof.values())}"
 
 
-def _runs(shown: Shown) -> str:
-    if shown.get("outcome"):
-        return str(shown["outcome"]).replace("_", " ")
-    return f"{shown['succeeded']}/{shown['succeeded'] + shown['failed']}{describe_rest(shown)}"
+def _conclude(record: Shown) -> Iterator[str]:
+    """Which arms are told apart from the one that stands first."""
+    first, *others = record["groups"] or [{}]
+    measured = [group for group in others if group["behind"]]
+    if not measured:
+        return
+    words = {"worse": "solves more than", "better": "solves less than", "not_told_apart": "is not told apart from"}
+    for verdict, word in words.items():
+        names = [group["key"] for group in measured if group["behind"]["verdict"] == verdict]
+        if names:
+            whom = "any other" if len(names) == len(others) > MOST_NAMES else ", ".join(names)
+            yield escape_line(f"{first['key']} {word} {whom}.")
+    tasks = max(group["behind"]["tasks"] for group in measured)
+    if tasks < LEAST_TASKS:
+        yield f"{tasks} tasks are too few to tell; {LEAST_TASKS} are needed."
 
 
-def _changed(diff: Shown | None) -> str:
-    if diff is None:
-        return "-"
-    files, added, removed = (f"{diff[name]:g}" for name in ("files", "insertions", "deletions"))
-    return f"{files} {'file' if files == '1' else 'files'} +{added} -{removed}"
-
-
-def _rate(rate: Shown | None) -> str:
-    if rate is None:
-        return "-"
-    return f"{rate['estimate']:.0%} ({rate['low']:.0%} to {rate['high']:.0%})"
+def _lay_out(rows: Sequence[Row]) -> list[str]:
+    """Rows as lines of equal width, the first column to the left and the others to the right."""
+    widths = [max(map(columns, column)) for column in zip(*rows, strict=True)]
+    return [
+        (" " * GAP).join(
+            cell + " " * (width - columns(cell)) if place == 0 else " " * (width - columns(cell)) + cell
+            for place, (cell, width) in enumerate(zip(row, widths, strict=True))
+        )
+        for row in rows
+    ]

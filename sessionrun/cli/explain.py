@@ -1,7 +1,8 @@
-"""`explain`: why a task does not run, or what became of it."""
+"""`explain`, and `status TASK`: why a task does not run, or what became of it."""
 
 from __future__ import annotations
 
+import time
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any, Final
 
@@ -9,21 +10,37 @@ import click
 
 from sessionrun.cli.attempts import name_agent
 from sessionrun.cli.contact import contact_lines
+from sessionrun.cli.failures import section_lines, word_lines
 from sessionrun.cli.feeding import feed_lines
 from sessionrun.cli.options import json_option, place_lines, results_dir_option
 from sessionrun.cli.render import (
-    duration,
+    check_lines,
+    clip,
     escape_line,
     landing_lines,
     local_time,
     print_json,
     proof_lines,
-    session_word,
-    task_word,
-    telling_lines,
 )
 from sessionrun.cli.selecting import each_session, words_argument
+from sessionrun.cli.standing import IDS_WIDTH, head_lines, tell_changes, whereabouts_lines
+from sessionrun.client.lookup import name_for_command
+from sessionrun.client.reading.failures import read_sections
+from sessionrun.model.reasons import REASONS
+from sessionrun.model.wording import (
+    find_cause,
+    list_ids,
+    name_session,
+    name_tasks,
+    short_id,
+    tell_reason,
+    tell_span,
+    tell_until,
+)
+from sessionrun.model.words import BAD, HELD
 from sessionrun.store.session import SessionDir
+
+TITLE_COLUMNS: Final = 50
 
 _CAUSE_WORDS: Final = {
     "token": "waiting for a slot or resource",
@@ -40,29 +57,27 @@ _SHOWN: Final = 200
 
 @click.command("explain")
 @words_argument
+@click.option("--files", is_flag=True, help="With TASK: also name the files with what it printed.")
 @json_option
 @results_dir_option
 @each_session()
-def command(session: SessionDir, tasks: tuple[str, ...], *, as_json: bool) -> None:
+def command(session: SessionDir, tasks: tuple[str, ...], *, files: bool, as_json: bool) -> None:
     """Say why tasks of session ID do not run, or what became of them.
 
     Without TASK: which process runs the session, what holds it, and each task that has not ended, by cause.  With
-    TASK: the whole story of that task.
+    TASK: the whole story of that task, as `status` ID TASK tells it, too.
     """
-    from sessionrun.client.explaining.grounds import explain
+    from sessionrun.client.explaining.grounds import explain, gather
 
-    explanation = explain(session, tasks)
+    grounds = gather(session)
+    explanation = explain(session, tasks, grounds)
     if as_json:
         print_json(explanation)
-        return
-    head, *rest = _tell_session(explanation)
-    lines = [
-        head,
-        *place_lines(explanation),
-        *rest,
-        *(_tell_tasks(session, explanation) if tasks else _list_tasks(explanation)),
-    ]
-    click.echo("\n".join(lines))
+    elif tasks:
+        click.echo("\n".join(story_lines(session, grounds.view, explanation, files=files)))
+    else:
+        head = head_lines(grounds.view, time.time())
+        click.echo("\n".join([*head, *_tell_session(explanation), *_list_tasks(grounds.view, explanation)]))
 
 
 def _word_cause(cause: str) -> str:
@@ -73,17 +88,13 @@ def _word_cause(cause: str) -> str:
 def _tell_session(explanation: dict[str, Any]) -> Iterator[str]:
     from sessionrun.client.explaining.grounds import describe_rest
 
-    yield f"Session: {explanation['session_id']}"
-    yield f"Status: {session_word(explanation)}"
     supervisor = (explanation["processes"] or {}).get("supervisor")
-    if explanation["ended_at"] is not None:
-        yield f"Ended: {local_time(explanation['ended_at'])}"
-    elif explanation["resume"]:
+    if explanation["resume"]:
         yield f"No process runs it.  To go on with it: {explanation['resume']}"
     elif explanation["damage"] and explanation["status"] == "interrupted":
         yield escape_line(f"No process runs it, and it cannot go on: {explanation['damage']}")
         yield f"What is left: {describe_rest(explanation)}"
-    elif supervisor:
+    elif supervisor and explanation["ended_at"] is None:
         yield f"Run by: process {supervisor['pid']}, supervisor number {explanation['epoch']}"
     yield from contact_lines(explanation)
     for name in explanation["stopped"]:
@@ -93,9 +104,6 @@ def _tell_session(explanation: dict[str, Any]) -> Iterator[str]:
         until = f" until {local_time(hold['until'])}" if hold["until"] else ""
         yield escape_line(f"Held: {hold['resource']}{until}: {hold['reason']}")
     yield from feed_lines(explanation)
-    yield f"Tasks: {explanation['total']}: " + ", ".join(
-        f"{count} {_word_cause(cause)}" for cause, count in explanation["causes"].items()
-    )
     if explanation["landings"]:
         yield "Landing: " + ", ".join(f"{count} {status}" for status, count in explanation["landings"].items())
 
@@ -120,72 +128,153 @@ def _word_denied(found_of: Sequence[Mapping[str, Any]]) -> str:
     return f"denied {named} ({count} time{'s' if count != 1 else ''})"
 
 
-def _list_tasks(explanation: Mapping[str, Any]) -> Iterator[str]:
+def _list_tasks(view: Mapping[str, Any], explanation: Mapping[str, Any]) -> Iterator[str]:
     from sessionrun.client.explaining.explanation import CAUSES
 
     yield from _tell_denied(explanation["denied"])
-    for cause in CAUSES:
-        tasks = [task for task in explanation["tasks"] if task["cause"] == cause]
-        if tasks:
-            yield f"\n{_word_cause(cause)}:"
-        for task in tasks:
-            yield f"  Task {task['num']} (ID: {task['id']}): {escape_line(task['why'])}"
-            if cause == "no_process" and task["status"] == "running":
-                yield f"    process group {task['pid']}; to stop it: kill -TERM -{task['pid']}"
+    groups: dict[tuple[str, str], list[Mapping[str, Any]]] = {}
+    by_id, now = name_tasks(view), time.time()
+    for task in sorted(explanation["tasks"], key=lambda task: CAUSES.index(task["cause"])):
+        why = _tell_why(task, by_id[task["id"]], by_id, now)
+        groups.setdefault((task["cause"], why), []).append(task)
+    for (cause, why), tasks in groups.items():
+        ids = list_ids(tasks, IDS_WIDTH)
+        yield escape_line(f"{f'{len(tasks)}' if len(tasks) > 1 else f'{ids}:'} {_word_cause(cause)}: {why}")
+        if len(tasks) > 1:
+            yield "  " + escape_line(ids)
+        for task in tasks if cause == "no_process" else ():
+            if task["status"] == "running":
+                stop = f"process group {task['pid']}; to stop it: kill -TERM -{task['pid']}"
+                yield "  " + escape_line(f"{task['id']}: {stop}")
 
 
-def _tell_tasks(session: SessionDir, explanation: Mapping[str, Any]) -> Iterator[str]:
-    from sessionrun.cli.standing import whereabouts_lines
+def story_lines(
+    session: SessionDir, view: Mapping[str, Any], explanation: Mapping[str, Any], *, files: bool = False
+) -> Iterator[str]:
+    """What became of each explained task, or why it does not run: also what `status TASK` prints."""
+    tasks, now = name_tasks(view), time.time()
+    yield from place_lines(view)
+    for place, facts in enumerate(explanation["tasks"]):
+        task = tasks[facts["id"]]
+        name = clip(escape_line(task["title"]), TITLE_COLUMNS)
+        yield from [""] * bool(place)
+        yield f"{escape_line(task['id'])} ({name}), in {escape_line(name_session(view))}"
+        yield from word_lines(task, _tell_why(facts, task, tasks, now))
+        cause = find_cause(task, tasks)
+        if cause is not None:
+            yield from _tell_cause(session, facts, cause)
+        sections = read_sections(session, task) if task["status"] == "completed" else []
+        yield from [""] * bool(sections)
+        for section in sections:
+            yield from section_lines(section, "", "{}:")
+        yield from [""] * bool(facts["attempts"])
+        for attempt in facts["attempts"]:
+            yield from _tell_attempt(attempt, facts)
+        yield from _tell_rest(view, task, facts, explanation["denied"])
+        for path in (session.path.absolute() / task[key] for key in ("output", "stderr")):
+            if files and path.exists():
+                yield escape_line(f"file: {path}")
+        yield from _tell_next(view, task, cause)
 
-    for task in explanation["tasks"]:
-        yield f"\nTask {task['num']} (ID: {task['id']}): {task_word(task)}"
-        cause, why = _word_cause(task["cause"]), escape_line(task["why"])
-        yield f"  {why if why.startswith(f'{cause}: ') else f'{cause}: {why}'}"
-        yield from telling_lines(task, "  ")
-        yield from proof_lines(task, "  ", notes=True)
-        if task["follow_up"] is not None:
-            asked = " ".join(task["follow_up"].split())
-            yield f"  last follow-up: {escape_line(asked[:_SHOWN] + (' ...' if len(asked) > _SHOWN else ''))}"
-        yield from landing_lines(task, "  ")
-        yield from whereabouts_lines(task, "  ")
-        for found in explanation["denied"]:
-            if found["task"] != task["id"]:
-                continue
-            yield "  " + escape_line(f"network: {_word_denied([found])}: {found['why']}")
-        for need in task["needs"]:
-            yield f"  needs {need['id']}: {need['outcome'] or need['status'] or 'no such task'}"
-        for token in task["tokens"][1:]:
-            yield f"  also lacks: {token['resource']}, held by {', '.join(token['holders'])}"
-        for attempt in task["attempts"]:
-            several = len({(one["agent"], one["model"]) for one in task["attempts"]}) > 1
-            yield from _tell_attempt(attempt, name_agent(attempt) if several else "")
-        for name in (task["output"], task["stderr"]):
-            if (session.path / name).exists():
-                yield "  file: " + escape_line(str(session.path.absolute() / name))
+
+def _tell_why(facts: Mapping[str, Any], task: Mapping[str, Any], tasks: Mapping[str, Any], now: float) -> str:
+    """Why a task stands as it does, in one line for people; `why` of the JSON object has times of the world."""
+    if task["status"] == "completed" or task["word"] == HELD:
+        # of work that is about to land the rest of the sentence says how many are before it
+        return tell_reason(task, tasks, now) or str(facts["why"]).partition("; ")[2]
+    if facts["retry_at"] and facts["cause"] == "backoff":
+        return f"attempt {facts['attempt']} waits {tell_until(facts['retry_at'], now)}"
+    return str(facts["why"])
 
 
-def _tell_attempt(attempt: Mapping[str, Any], agent: str) -> Iterator[str]:
-    took = f" after {duration(attempt['duration_s'])}" if attempt["duration_s"] is not None else ""
-    why = f": {attempt['reason']}" if attempt["reason"] else ""
-    named = f"attempt {attempt['attempt']}{f' ({agent})' if agent else ''}"
-    outcome = str(attempt["outcome"] or "not ended").replace("_", " ")
-    yield "  " + escape_line(f"{named}: {outcome}{took}{why}")
+def _tell_cause(session: SessionDir, facts: Mapping[str, Any], cause: Mapping[str, Any]) -> Iterator[str]:
+    """What the first task said last because of which one was skipped, and how that one needs it."""
+    for section in read_sections(session, cause)[:1]:
+        yield "  " + escape_line(f"{cause['id']}: {section.lines[-1]}")
+    if len(facts["chain"]) > 1:
+        yield escape_line(f"way: {' needs '.join([facts['id'], *facts['chain']])}")
+
+
+def _tell_rest(
+    view: Mapping[str, Any],
+    task: Mapping[str, Any],
+    facts: Mapping[str, Any],
+    denied: Sequence[Mapping[str, Any]],
+) -> Iterator[str]:
+    """Where its work is and what was found of it, and what it was refused or lacks."""
+    if task["branch"] and task["diff_stat"] and not task["rescue_branch"]:
+        yield escape_line(f"branch {task['branch']}: {tell_changes(task)}")
+    yield from landing_lines(task, "") if task["word"] != "bounced" else ()
+    yield from [*check_lines(task), *proof_lines(task, "", notes=True), *whereabouts_lines(task, "")]
+    if facts["follow_up"] is not None:
+        yield f"last follow-up: {clip(escape_line(facts['follow_up']), _SHOWN)}"
+    for found in denied:
+        if found["task"] == task["id"]:
+            yield escape_line(f"network: {_word_denied([found])}: {found['why']}")
+    for need in facts["needs"] if facts["cause"] == "need" else ():
+        yield escape_line(f"needs {need['id']}: {need['outcome'] or need['status'] or 'no such task'}")
+    for token in facts["tokens"][1:]:
+        yield escape_line(f"also lacks: {token['resource']}, held by {', '.join(token['holders'])}")
+
+
+def _tell_next(view: Mapping[str, Any], task: Mapping[str, Any], cause: Mapping[str, Any] | None) -> Iterator[str]:
+    """The command that helps."""
+    name, word = name_for_command(view), task["word"]
+    if cause is not None:
+        yield f"next: sessionrun retry {name} {short_id(cause)}    # what it held back runs again, too"
+    elif word in (*BAD, "cancelled"):
+        yield f"next: sessionrun retry {name} {short_id(task)}"
+    elif word == "bounced":
+        yield f"next: sessionrun merge {name} {short_id(task)}    # once it is mended on its branch"
+    elif word == HELD:
+        yield f"next: sessionrun release {name} {short_id(task)}"
+
+
+def _tell_attempt(attempt: Mapping[str, Any], facts: Mapping[str, Any]) -> Iterator[str]:
+    """A line for each round: its phases in order, with what did not pass."""
+    several = len({(one["agent"], one["model"]) for one in facts["attempts"]}) > 1
+    named = f"attempt {attempt['attempt']}{f' ({name_agent(attempt)})' if several else ''}"
+    rounds: dict[int, list[Mapping[str, Any]]] = {}
     for job in attempt["jobs"]:
-        explained = job["timer"] or job["signal"] or job["reason"] in (None, attempt["reason"])
-        yield "    " + escape_line(", ".join(_tell_job(job)) + ("" if explained else f": {job['reason']}"))
+        rounds.setdefault(job["round"], []).append(job)
+    for number, jobs in rounds.items():
+        at = f"{named}, round {number}" if len(rounds) > 1 else named
+        phases = ", ".join(_tell_job(job, attempt) for job in jobs)
+        is_last = number < attempt["rounds"] or attempt["attempt"] == facts["attempt"]
+        why = "" if is_last else _word_reason(attempt["reason"] or "")
+        yield escape_line(f"{at}: {phases}{f'; {why}' if why and why not in phases else ''}")
 
 
-def _tell_job(job: Mapping[str, Any]) -> Iterator[str]:
-    start = f", start {job['start']}" if job["start"] > 1 else ""
-    yield f"{job['phase']} (round {job['round']}{start}): {job['verdict'] or 'no end is recorded'}"
-    if job["duration_s"] is not None:
-        yield duration(job["duration_s"])
+def _word_reason(reason: str) -> str:
+    """The reason of a job or an attempt as that of a task is told."""
+    kind = reason.partition(": ")[0]
+    task = {
+        "status": "completed",
+        "word": "failed",
+        "reason": reason,
+        "reason_class": kind if kind in REASONS else None,
+    }
+    return tell_reason(task, {}, 0.0)
+
+
+def _tell_job(job: Mapping[str, Any], attempt: Mapping[str, Any]) -> str:
+    took = f" {tell_span(job['duration_s'])}" if job["duration_s"] is not None else ""
+    verdict = "" if job["verdict"] == "passed" else f" {job['verdict'] or 'has not ended'}"
+    more = "; ".join(_tell_unusual(job, attempt))
+    return f"{job['phase']}{took}{verdict}{f' ({more})' if more else ''}"
+
+
+def _tell_unusual(job: Mapping[str, Any], attempt: Mapping[str, Any]) -> Iterator[str]:
+    if job["start"] > 1:
+        yield f"start {job['start']}"
     if job["timer"]:
         yield f"stopped by {job['timer']}"
-    if job["exit_code"] is not None and job["phase"] == "work":  # of others it is our program's, and means nothing
+    if job["exit_code"] and job["phase"] == "work":  # of others it is our program's, and means nothing
         yield f"exit code {job['exit_code']}"
     if job["signal"] is not None:
         yield f"signal {job['signal']}"
+    if not (job["timer"] or job["signal"] or job["reason"] in (None, attempt["reason"])):
+        yield _word_reason(job["reason"])
     if job["node"] is not None:  # the ledger of its node is there
         yield f"on node {job['node']}" if job["started_at"] is not None else f"for {job['node']}"
     elif job["verdict"] in (None, "lost", "interrupted", "void"):

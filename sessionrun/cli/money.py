@@ -6,8 +6,6 @@ from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import fields
 from typing import Any, Final
 
-import click
-
 from sessionrun.cli.render import escape_line, warn
 from sessionrun.model.usage import Usage
 
@@ -73,15 +71,6 @@ def describe_budget(budget: Shown) -> str:
 def amount(usd: float) -> str:
     """US dollars for people."""
     return f"${usd:,.2f}" if usd >= 1 else f"${usd:.4f}"
-
-
-def print_usage(tasks: Iterable[Shown]) -> None:
-    """One line on what the tasks used together, and a warning where their cost is not known; else nothing."""
-    tasks = [task for task in tasks if task["usage"] is not None]
-    total = sum_usages(used for task in tasks for _, used in usages_of(task))
-    if total is not None:
-        click.echo(f"\nUsage: {describe_usage(total)}")
-        warn_unpriced(tasks)
 
 
 def warn_unpriced(tasks: Iterable[Shown]) -> None:

@@ -3,49 +3,56 @@
 from __future__ import annotations
 
 import sys
+import time
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any, Final
 
 import click
 
-from sessionrun.cli.options import Count, json_option, place_lines, results_dir_option
+from sessionrun.cli.attempts import agent_lines
+from sessionrun.cli.options import Count, json_option, results_dir_option
 from sessionrun.cli.render import (
     DOUBLE_LINE,
     SINGLE_LINE,
     WAITING,
+    WIDTH,
     check_lines,
+    clip,
     encode,
     escape,
     escape_line,
-    landing_lines,
+    is_seed_block,
     left_lines,
     proof_lines,
-    reason_lines,
-    task_word,
-    telling_lines,
     versioned,
     write_bytes,
 )
 from sessionrun.cli.selecting import each_session, words_argument
 from sessionrun.client.lookup import choose_tasks
-from sessionrun.client.reading.outputs import decode, find_tail, iterate_tail
+from sessionrun.client.reading.failures import SAID, read_sections
+from sessionrun.client.reading.outputs import decode, iterate_tail
 from sessionrun.client.reading.telling import add_tellings, count_hidden
 from sessionrun.client.reading.view import load_view
 from sessionrun.client.reading.waiting import has_failed
 from sessionrun.model.errors import InputError, SessionrunError
+from sessionrun.model.wording import name_tasks, short_id, tell_reason, tell_word
 from sessionrun.store.session import SessionDir
 
+SIGN_COLUMNS: Final = 6
+"""A sign at most, and what parts it from the rest."""
+
 FORMAT_NAMES: Final = ("text", "json", "ndjson", "markdown", "junit", "csv", "joblog")
-STDERR_TAIL: Final = 20
-"""Lines of standard error that are shown of a task that failed."""
+FAILED_TOKENS: Final = 1000
+"""So much is printed of what failed where no terminal reads."""
 
 
 @click.command("results")
 @words_argument
 @click.option("--tail", type=Count(), metavar="N", help="Only the last N lines of each task.")
 @click.option("--raw", is_flag=True, help="Print only what the agents printed, unchanged.  Not with --json.")
-@click.option("--failed", is_flag=True, help="Only tasks that failed, or whose work did not land.")
+@click.option("--failed", is_flag=True, help="Why tasks failed, or their work did not land.")
+@click.option("--all", "show_all", is_flag=True, help="With --failed: all reasons, also where no terminal reads.")
 @click.option(
     "--max-bytes", type=Count(1), metavar="N", help="A digest of at most N bytes: a fair share for each task."
 )
@@ -69,6 +76,7 @@ def command(
     tail: int | None,
     raw: bool,
     failed: bool,
+    show_all: bool,
     max_bytes: int | None,
     max_tokens: int | None,
     form: str,
@@ -88,11 +96,18 @@ def command(
         raise InputError("--max-bytes and --max-tokens choose what is shown: leave out --raw and --tail")
     if bound is not None and form not in ("text", "json"):
         raise InputError(f"--format {form}: --max-bytes and --max-tokens are for text and json")
+    if show_all and (not failed or bound is not None):
+        raise InputError("--all is for --failed, and not with --max-bytes or --max-tokens")
     view = load_view(session)
     chosen = choose_tasks(view, tasks)
     if failed:
         chosen = [task for task in chosen if has_failed(task)]
-    if bound is not None:
+    if failed and not as_json and form == "text" and not raw and tail is None:
+        from sessionrun.cli.failures import print_failures
+
+        bounded = bound is None and not (show_all or sys.stdout.isatty())
+        print_failures(session, view, chosen, _find_bound(None, FAILED_TOKENS) if bounded else bound)
+    elif bound is not None:
         from sessionrun.cli.digest import print_digest
 
         print_digest(session, view, chosen, bound, as_json=as_json)
@@ -108,6 +123,8 @@ def command(
         summary = _find_summary(session, view)
         head |= {"summary": summary} if summary else {}
         print_results_json(session, head, chosen, tail=tail)
+    elif is_seed_block():
+        _print_seed_block(session, view, chosen, tail)
     else:
         print_results(session, view, chosen, tail=tail)
 
@@ -140,64 +157,58 @@ def _find_summary(session: SessionDir, view: Mapping[str, Any]) -> dict[str, Any
 def print_results(
     session: SessionDir, view: dict[str, Any], tasks: list[dict[str, Any]], *, tail: int | None
 ) -> None:
-    """Print the results block, output by output, without holding any of them whole.
+    """Print how each task came out and what it answered, without holding any answer whole.
 
     Of a task that failed, the words of the step that failed stand before what the agent said.
     """
+    from sessionrun.cli.failures import section_lines, word_lines
+    from sessionrun.cli.standing import head_lines
+
+    now, by_id = time.time(), name_tasks(view)
     in_git = view["base_branch"] is not None or any(task.get("repo") for task in tasks)
-    places: Mapping[str, str] | None = None
+    places: Mapping[str, str] = {}
     if in_git:
-        from sessionrun.cli.next_steps import next_lines
+        from sessionrun.cli.next_steps import next_lines, work_lines
         from sessionrun.client.landing.unlanded import locate_work
 
         places = locate_work(session, tasks)
-    name = [escape_line(f"Name: {view['name']}")] if sys.stdout.isatty() and view.get("name") else []
-    click.echo("\n".join([f"Session: {view['session_id']}", *name, *place_lines(view), DOUBLE_LINE]))
+    click.echo("\n".join(head_lines(view, now)))
     for task in _add_words(session, tasks):
-        click.echo("\n".join([*_about_lines(task, places), SINGLE_LINE]))
-        _print_answer(session, task, tail)
+        name = f"{short_id(task)} "
+        title = clip(escape_line(task["title"]), WIDTH - len(name) - len(task["word"]) - SIGN_COLUMNS)
+        lines = ["", *word_lines(task, tell_reason(task, by_id, now) or title, name)]
+        lines += [f"  {line}" for line in (*check_lines(task), *proof_lines(task, ""))]
+        left = work_lines(task, places.get(task["id"])) if in_git else left_lines(task, "")
+        lines += [f"  {line}" for line in left]
+        lines += agent_lines(task, "  ") if task.get("earlier_agents") else []
+        sections = read_sections(session, task)
+        before = [section for section in sections if section.source != SAID]
+        lines += [line for section in before for line in section_lines(section, "  ")]
+        lines += ["  [the agent said]"] if before and before != sections else []
+        click.echo("\n".join(lines))
+        if task["status"] == "completed":
+            _print_file(session.path / task["output"], tail)
     if any(task["usage"] is not None for task in tasks):
-        from sessionrun.cli.money import print_usage
+        from sessionrun.cli.money import warn_unpriced
 
-        print_usage(tasks)
+        warn_unpriced(tasks)
     if in_git:
         for line in next_lines(session, view, tasks, verb="results"):
             click.echo(line)
 
 
-def _about_lines(task: dict[str, Any], places: Mapping[str, str] | None) -> list[str]:
-    """What is to be known of a task besides its answer; `places` says where work is, None in no repository."""
-    word = "" if task["word"] in ("succeeded", "landed", "running", "waiting") else f" {task_word(task)}"
-    lines = [f"\nTask {task['num']} (ID: {escape(task['id'])}):{word}"]
-    lines += [*reason_lines(task, ""), *check_lines(task), *proof_lines(task, ""), *landing_lines(task, "")]
-    if places is None:
-        lines += left_lines(task, "")
-    else:
-        from sessionrun.cli.next_steps import work_lines
-
-        lines += work_lines(task, places.get(task["id"]))
-    if task.get("earlier_agents"):
-        from sessionrun.cli.attempts import agent_lines
-
-        lines += agent_lines(task, "")
-    return lines
-
-
-def _print_answer(session: SessionDir, task: dict[str, Any], tail: int | None) -> None:
-    words = telling_lines(task, "", but="work")
-    for line in words:
-        click.echo(line)
-    errors = session.path / task["stderr"]
-    if task["status"] == "completed" and task["outcome"] != "succeeded" and find_tail(errors, 0):
-        words = ["[standard error]"]
-        click.echo(words[0])
-        _print_file(errors, STDERR_TAIL if tail is None else tail)
-    if task["status"] != "completed":
-        click.echo(_describe_waiting(task))
-    elif find_tail(session.path / task["output"], 0):
-        if words:
-            click.echo("[the agent said]")
-        _print_file(session.path / task["output"], tail)
+def _print_seed_block(
+    session: SessionDir, view: Mapping[str, Any], tasks: list[dict[str, Any]], tail: int | None
+) -> None:
+    """The block of the seed's flag ``--results``, for the programs that read it."""
+    click.echo(f"Session: {view['session_id']}\n{DOUBLE_LINE}")
+    for task in tasks:
+        word = f" {tell_word(task['word'])}" if has_failed(task) else ""
+        click.echo(f"\nTask {task['num']} (ID: {task['id']}):{word}\n{SINGLE_LINE}")
+        if task["status"] == "completed":
+            _print_file(session.path / task["output"], tail)
+        else:
+            click.echo(WAITING if task["status"] == "running" else "[Task not started yet]")
 
 
 def _add_words(session: SessionDir, tasks: Sequence[dict[str, Any]]) -> Iterator[dict[str, Any]]:
@@ -223,12 +234,6 @@ def print_results_json(
             write_bytes(b'"')
         write_bytes(b"}")
     write_bytes(b"]}\n")
-
-
-def _describe_waiting(task: dict[str, Any]) -> str:
-    if task["status"] == "running":
-        return WAITING
-    return "[Task not started yet]" if task["started_at"] is None else "[Task waits to go on]"
 
 
 def _print_file(path: Path, tail: int | None, *, whole_line: bool = True) -> None:

@@ -83,12 +83,18 @@ def command(
     elif by is not None:
         from sessionrun.cli.comparison import print_comparison
 
-        print_comparison(view, chosen, by, as_json=as_json)
+        print_comparison(view, chosen, by, as_json=as_json, show_all=show_all)
     elif as_json:
         cursor = {} if since is None else {"cursor": view["seq"]}
         print_json({**view, **cursor, "tasks": chosen})
     elif is_seed_block():
         click.echo("\n".join(_seed_lines(view, chosen)))
+    elif tasks and since is None:
+        from sessionrun.cli.explain import story_lines
+        from sessionrun.client.explaining.grounds import explain, gather
+
+        grounds = gather(session)
+        click.echo("\n".join(story_lines(session, grounds.view, explain(session, tasks, grounds))))
     else:
         every = show_all or failed or bool(tasks) or since is not None
         cursor_line = [] if since is None else [f"Cursor: {view['seq']}"]

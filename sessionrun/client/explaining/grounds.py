@@ -20,16 +20,16 @@ from sessionrun.store.networks import read_denials
 from sessionrun.store.session import SessionDir
 
 
-def explain(session: SessionDir, wanted: Sequence[str] = ()) -> dict[str, Any]:
+def explain(session: SessionDir, wanted: Sequence[str] = (), grounds: Grounds | None = None) -> dict[str, Any]:
     """Why a session's tasks do not run, by cause; for `wanted` tasks their whole story instead.
 
-    The answer is the object of ``explain --json``.
+    The answer is the object of ``explain --json``, made from the grounds as they are now, or as they are given.
 
     Raises:
         InputError: a name that is not a task of the session.
         StoreError: the session's files are damaged.
     """
-    grounds = gather(session)
+    grounds = grounds or gather(session)
     shown = grounds.view["tasks"]
     facts = explain_session(grounds) | {"landings": count_landings(shown)}
     if wanted:

@@ -2,30 +2,61 @@
 
 Pure: everything comes out of the object of status.json.
 
-pass@k is the chance that at least one of k runs succeeds.  From n runs of which c succeeded it is estimated
-without bias as 1 - C(n-c, k) / C(n, k) (Chen et al. 2021).  Its interval is Wilson's (95 %): for a cell that of c
-of n, each end p taken to 1 - (1 - p)^k, which grows with p; for a group, whose estimate is the mean over its
-cells, Wilson's for that share of so many cells.  Values between 0 and 1 vary no more than draws of 0 and 1 do, so
-the latter is never too narrow.  Of few samples the estimate may lie outside, and the interval is then stretched to
-hold it.
+pass@k is the chance that at least one of k runs succeeds.  Its interval is Wilson's: for a cell that of c of n,
+each end p taken to 1 - (1 - p)^k, which grows with p; for a group, whose estimate is the mean over its cells,
+Wilson's for that share of so many tasks.  Of few samples the estimate may lie outside, and the interval is then
+stretched to hold it.
+
+The group that solves most stands first.  The others are measured against it task by task: so it does not count
+that one task is harder than another.
 """
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
-from math import comb, sqrt
-from typing import Any, Final
+from typing import Any, Final, Literal, NamedTuple, TypeAlias
 
+from sessionrun.client.reading.estimates import (
+    DOUBT,
+    correct_chances,
+    estimate_difference,
+    estimate_pass,
+    estimate_price,
+    wilson,
+)
 from sessionrun.model.words import JUDGED
 
 AXES: Final = ("model", "task", "agent")
 """Labels by which tasks can be grouped; a task without the label is grouped by `_OWN`."""
 
 _OWN: Final[Mapping[str, str]] = {"model": "model", "task": "id", "agent": "agent"}
-_Z: Final = 1.959963984540054
-"""Of the normal distribution, for 95 % in the middle."""
-
 _DIFF: Final = ("files", "insertions", "deletions")
+
+LEAST_TASKS: Final = 8
+"""Of fewer tasks that two groups have in common nothing is concluded."""
+
+Told: TypeAlias = Literal["better", "worse", "not_told_apart"]
+
+
+class _Share(NamedTuple):
+    """How many runs of a task succeeded, and how many were judged."""
+
+    succeeded: int
+    judged: int
+
+    @property
+    def share(self) -> float:
+        return self.succeeded / self.judged
+
+
+def is_matrix(tasks: Iterable[Mapping[str, Any]]) -> bool:
+    """Whether the same tasks were given to several arms, or several times to one."""
+    given: dict[str, int] = {}
+    for task in tasks:
+        if {"task", "model"} <= task["labels"].keys():
+            given[task["labels"]["task"]] = given.get(task["labels"]["task"], 0) + 1
+    return max(given.values(), default=0) > 1
 
 
 def compare_tasks(status: Mapping[str, Any], tasks: Sequence[Mapping[str, Any]], by: str) -> dict[str, Any]:
@@ -44,12 +75,54 @@ def compare_tasks(status: Mapping[str, Any], tasks: Sequence[Mapping[str, Any]],
         key = f"{find_place(task, 'agent')}/{find_place(task, by)}" if several else find_place(task, by)
         cells.setdefault(key, {}).setdefault(place, []).append(task)
     samples = max((len(runs) for group in cells.values() for runs in group.values()), default=0)
-    return {
-        "session_id": status["session_id"],
-        "by": by,
-        "samples": samples,
-        "groups": [_describe_group(key, group, samples) for key, group in cells.items()],
-    }
+    groups = [_describe_group(key, group, samples, by) for key, group in cells.items()]
+    groups = groups if by == "task" else _rank(groups)
+    return {"session_id": status["session_id"], "by": by, "samples": samples, "groups": groups}
+
+
+def _rank(groups: list[dict[str, Any]]) -> list[dict[str, Any]]:
+    """The groups, the best first, and each other one with how far it is behind that."""
+
+    def rank(group: Mapping[str, Any]) -> tuple[float, float]:
+        price = group["cost_per_success"]
+        return -group["pass_at"].get("1", {"estimate": -1.0})["estimate"], price["estimate"] if price else float(
+            "inf"
+        )
+
+    first, *others = sorted(groups, key=rank) if groups else [{}]
+    behind = [_measure_behind(first, group) for group in others]
+    chances = correct_chances([found["p"] for found in behind if found])
+    for group, found in zip(others, behind, strict=True):
+        if found:
+            found["p"] = round(chances.pop(0), 6)
+            found["verdict"] = _judge(found)
+        group["behind"] = found
+    return [first, *others] if groups else []
+
+
+def _measure_behind(first: Mapping[str, Any], group: Mapping[str, Any]) -> dict[str, Any] | None:
+    """How many more runs of a task the first group solves than this one, on the tasks of both."""
+    ours, theirs = _share_tasks(first), _share_tasks(group)
+    common = [task for task in ours if task in theirs]
+    by_task = [ours[task].share - theirs[task].share for task in common]
+    runs = sum(ours[task].judged + theirs[task].judged for task in common)
+    found = estimate_difference(by_task, runs / (2 * len(common))) if common else None
+    return found and {"tasks": len(common), **{key: round(value, 6) for key, value in found._asdict().items()}}
+
+
+def _share_tasks(group: Mapping[str, Any]) -> dict[str, _Share]:
+    tasks: dict[str, _Share] = {}
+    for cell in group["cells"]:
+        share = tasks.get(cell["task"], _Share(0, 0))
+        judged = cell["succeeded"] + cell["failed"]
+        tasks[cell["task"]] = _Share(share.succeeded + cell["succeeded"], share.judged + judged)
+    return {task: share for task, share in tasks.items() if share.judged}
+
+
+def _judge(behind: Mapping[str, Any]) -> Told:
+    if behind["tasks"] < LEAST_TASKS or behind["p"] >= DOUBT:
+        return "not_told_apart"
+    return "worse" if behind["estimate"] > 0 else "better"
 
 
 def describe_rest(shown: Mapping[str, Any]) -> str:
@@ -59,57 +132,62 @@ def describe_rest(shown: Mapping[str, Any]) -> str:
     return open_too + (f", {rest} without a verdict" if rest else "")
 
 
-def estimate_pass(runs: int, successes: int, k: int) -> float | None:
-    """pass@k without bias; None where there are fewer than `k` runs."""
-    if runs < k:
-        return None
-    return 1.0 - comb(runs - successes, k) / comb(runs, k)
-
-
-def wilson(share: float, count: int) -> tuple[float, float]:
-    """The 95 % interval of a share of `count` draws (1 or more) after Wilson."""
-    squared = _Z * _Z
-    middle = share + squared / (2 * count)
-    spread = _Z * sqrt(share * (1 - share) / count + squared / (4 * count * count))
-    whole = 1 + squared / count
-    return max(0.0, (middle - spread) / whole), min(1.0, (middle + spread) / whole)
-
-
 def find_place(task: Mapping[str, Any], axis: str) -> str:
     """Where a task is on one of `AXES`."""
     return str(task["labels"].get(axis) or task[_OWN[axis]] or "default")
 
 
 def _describe_group(
-    key: str, cells: Mapping[tuple[str, ...], Sequence[Mapping[str, Any]]], samples: int
+    key: str, cells: Mapping[tuple[str, ...], Sequence[Mapping[str, Any]]], samples: int, by: str
 ) -> dict[str, Any]:
     described = [_describe_cell(place, runs, samples) for place, runs in cells.items()]
     every = [run for runs in cells.values() for run in runs]
     pass_at = {}
-    for k in _depths(samples):
-        estimates = [cell["pass_at"][str(k)]["estimate"] for cell in described if str(k) in cell["pass_at"]]
-        if estimates:
-            mean = sum(estimates) / len(estimates)
-            pass_at[str(k)] = _rate(mean, *wilson(mean, len(estimates)))
-    return {"key": key, **_add_up(every), "pass_at": pass_at, "cells": described}
+    for k in map(str, range(1, samples + 1)):
+        known = [cell for cell in described if k in cell["pass_at"]]
+        if known:
+            mean = sum(cell["pass_at"][k]["estimate"] for cell in known) / len(known)
+            # runs of one task are alike, whatever else differs between them
+            pass_at[k] = _rate(
+                mean, *wilson(mean, len(known if by == "task" else {cell["task"] for cell in known}))
+            )
+    return {
+        "key": key,
+        **_add_up(every),
+        "pass_at": pass_at,
+        "cost_per_success": _find_price(every),
+        "behind": None,
+        "cells": described,
+    }
+
+
+def _find_price(runs: Sequence[Mapping[str, Any]]) -> dict[str, Any] | None:
+    """What a success costs, all runs being paid; None if some cost is not known, or nothing succeeded."""
+    costs, solved = Counter[str](), Counter[str]()
+    for run in runs:
+        used, task = run["usage"], find_place(run, "task")
+        if used is None and run["started_at"] is None:
+            continue
+        if used is None or used["cost_usd"] is None or used["unpriced_jobs"]:
+            return None
+        costs[task] += used["cost_usd"]
+        solved[task] += run["outcome"] == "succeeded"
+    found = estimate_price([*costs.values()], [*solved.values()])
+    return found and {key: None if value is None else round(value, 9) for key, value in found._asdict().items()}
 
 
 def _describe_cell(place: Sequence[str], runs: Sequence[Mapping[str, Any]], samples: int) -> dict[str, Any]:
     added = _add_up(runs)
     judged, successes = added["succeeded"] + added["failed"], added["succeeded"]
     pass_at = {}
-    for k in _depths(samples):
+    for k in range(1, samples + 1):
         estimate = estimate_pass(judged, successes, k)
         if estimate is not None:
             low, high = wilson(successes / judged, judged)
             pass_at[str(k)] = _rate(estimate, 1 - (1 - low) ** k, 1 - (1 - high) ** k)
     outcome = runs[0]["outcome"] if len(runs) == 1 else None
-    return {**dict(zip(AXES, place, strict=True)), **added, "outcome": outcome, "pass_at": pass_at}
-
-
-def _depths(samples: int) -> Iterable[int]:
-    """The k for which pass@k is shown; none for single runs, which say nothing about repetition."""
-    return range(1, samples + 1) if samples > 1 else ()
+    words = [run["word"] for run in runs]
+    return {**dict(zip(AXES, place, strict=True)), **added, "outcome": outcome, "words": words, "pass_at": pass_at}
 
 
 def _rate(estimate: float, low: float, high: float) -> dict[str, float]:
@@ -132,7 +210,7 @@ def _add_up(runs: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
         "duration_s": _mean([run["duration_s"] for run in judged if run["duration_s"] is not None]),
         "cost_usd": round(sum(costs), 9) if costs else None,
         "cost_source": _find_source(usages) if costs else None,
-        "unpriced_jobs": sum(usage.get("unpriced_jobs", 0) for usage in usages),
+        "unpriced_jobs": sum(usage["unpriced_jobs"] for usage in usages),
         "diff": _mean_diff([run["diff_stat"] for run in judged if run["diff_stat"]]),
         "check": {"passed": checks.count(True), "failed": checks.count(False)} if checks else None,
         "proof": {verdict: proofs.count(verdict) for verdict in sorted(set(proofs))} or None,
@@ -141,7 +219,7 @@ def _add_up(runs: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
 
 def _find_source(usages: Sequence[Mapping[str, Any]]) -> str:
     """Whence the costs are known: from the table of prices if any of them is."""
-    return "table" if any(usage.get("cost_source") == "table" for usage in usages) else "agent"
+    return "table" if any(usage["cost_source"] == "table" for usage in usages) else "agent"
 
 
 def _mean_diff(stats: Sequence[Mapping[str, int]]) -> dict[str, float | None] | None:

@@ -74,7 +74,10 @@ def tell(session: SessionDir, task: Mapping[str, Any], room: int | None = None) 
         return None
     worktree = load_worktree(session.path, task["id"], task["attempt"])
     telling = tell_files(step, list_step(session, task, step), worktree)
-    return telling and {**telling, "lines": telling["lines"] if room is None else _fit(telling["lines"], room)}
+    return telling and {
+        **telling,
+        "lines": telling["lines"] if room is None else fit_lines(telling["lines"], room),
+    }
 
 
 def tell_files(step: str, paths: Iterable[Path], worktree: str | None = None) -> dict[str, Any] | None:
@@ -151,7 +154,7 @@ def _clean(text: str, worktree: str | None) -> Iterator[str]:
         yield shown.replace(f"{worktree}{os.sep}", "") if worktree else shown
 
 
-def _fit(lines: Sequence[str], room: int) -> list[str]:
+def fit_lines(lines: Sequence[str], room: int) -> list[str]:
     """The lines that have room: those go first that name no error, then the last ones.  One stays, perhaps cut."""
     left = list(lines[:MOST_LINES])  # a traceback has more, and what it ends with stands near its beginning
     while sum(len(line.encode()) + 1 for line in left) > room:

@@ -11,7 +11,7 @@ from pathlib import Path
 from statistics import median
 from typing import Any, Final, NamedTuple
 
-from sessionrun.client.reading.comparison import wilson
+from sessionrun.client.reading.estimates import wilson
 from sessionrun.client.reading.listing import find_listed
 from sessionrun.client.reading.view import load_or_warn, load_view
 from sessionrun.client.report.markup import Markup, Part, drawing, facts, table, tag

@@ -179,7 +179,7 @@ def _make_grid(view: Mapping[str, Any], tasks: Sequence[Mapping[str, Any]]) -> M
 def _tell_cell(cell: Mapping[str, Any]) -> Markup:
     state = cell["outcome"] or ("succeeded" if cell["succeeded"] and not cell["failed"] else "")
     words = cell["outcome"] or f"{cell['succeeded']} of {cell['succeeded'] + cell['failed']}{describe_rest(cell)}"
-    rate = cell["pass_at"].get("1")
+    rate = cell["pass_at"].get("1") if cell["outcome"] is None else None
     interval = f" ({rate['low']:.0%} to {rate['high']:.0%})" if rate else ""
     took = "" if cell["duration_s"] is None else f", {_span(cell['duration_s'])}"
     return tag("span", words.replace("_", " ") + interval + took, class_=state)

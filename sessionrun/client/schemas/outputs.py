@@ -11,6 +11,7 @@ from sessionrun.client.launching.replaying import Difference
 from sessionrun.client.planning.forecast import Forecast
 from sessionrun.client.planning.sandboxing import WallsHere
 from sessionrun.client.reading.changes import DIFF_KEYS
+from sessionrun.client.reading.comparison import Told
 from sessionrun.client.schemas.shape import Shape, keys_of, only
 from sessionrun.model.kinds import Count, Time
 from sessionrun.model.shown import (
@@ -30,7 +31,7 @@ from sessionrun.model.shown import (
     Verdict,
 )
 from sessionrun.model.spec import Outcome
-from sessionrun.model.words import State
+from sessionrun.model.words import State, Word
 
 ERROR_KEYS: Final = {"error": {"code": Count, "message": str}}
 
@@ -93,12 +94,16 @@ _COMPARED: Final = {
     "proof": ({str: Count}, None),
     "pass_at": {str: dict.fromkeys(("estimate", "low", "high"), float)},
 }
-_CELL: Final = {**_COMPARED, "model": str, "task": str, "agent": str, "outcome?": Outcome | None}
+_CELL: Final = {**_COMPARED, "model": str, "task": str, "agent": str, "outcome?": Outcome | None, "words": [Word]}
+_BEHIND: Final = {"tasks": Count, **dict.fromkeys(("estimate", "low", "high", "p"), float), "verdict": Told}
+_PRICE: Final = {"estimate": float, **dict.fromkeys(("low", "high"), float | None)}
 COMPARED: Final = {
     "session_id": str,
     "by": str,
     "samples": Count,
-    "groups": [{**_COMPARED, "key": str, "cells": [_CELL]}],
+    "groups": [
+        {**_COMPARED, "key": str, "cost_per_success": (_PRICE, None), "behind": (_BEHIND, None), "cells": [_CELL]}
+    ],
 }
 BRIEF: Final = {
     "session_id": str,

@@ -29,16 +29,16 @@ PLAN = {
 FAILED = """\
 1 succeeded, 6 failed, 2 skipped
 
-❌ 3 failed: exit code 3
+✗ 3 failed: exit code 3
   a0 a1 a2
   [standard error, last lines]
     took 0.N s
 
-❌ other failed: exit code 3
+✗ other failed: exit code 3
   [standard error, last lines]
     another
 
-❌ check failed: check failed, exit code 2: echo 'FAILED test_a' && sh -c 'exit
+✗ check failed: check failed, exit code 2: echo 'FAILED test_a' && sh -c 'exit
   2'
   [check, last lines]
     FAILED test_a
@@ -47,7 +47,7 @@ FAILED = """\
   [the agent said]
     All tests pass.
 
-❌ root failed: exit code 7
+✗ root failed: exit code 7
   [standard error, last lines]
     no such table
 """
@@ -74,7 +74,7 @@ def test_what_failed_is_told_within_any_room(sessionrun: Command, room: int) -> 
     shown = sessionrun("results", session, "--failed", "--max-bytes", str(room)).stdout
     assert len(shown.encode()) <= room
     rest = shown.rpartition("\nand ")[2].split(" more, for ")
-    told = sum(1 if line.split()[1] != "3" else 3 for line in shown.split("\n") if line[:1] == "❌")
+    told = sum(1 if line.split()[1] != "3" else 3 for line in shown.split("\n") if line[:1] == "✗")
     assert told + (int(rest[0]) if len(rest) > 1 else 0) == 6
     assert (len(rest) == 1) == (room >= 700)
 
@@ -120,7 +120,7 @@ def test_check_then_standard_error_then_what_the_agent_said(sessionrun: Command)
 
 EXPLAINED = {
     "check": """\
-❌ failed: check failed, exit code 2: echo 'FAILED test_a' && sh -c 'exit 2'
+✗ failed: check failed, exit code 2: echo 'FAILED test_a' && sh -c 'exit 2'
 
 check, last lines:
   FAILED test_a
@@ -133,13 +133,13 @@ attempt 1: work N s, check N s failed
 next: sessionrun retry ID check
 """,
     "end": """\
-➖ skipped because root failed: exit code 7
+– skipped because root failed: exit code 7
   root: no such table
 way: end needs mid needs root
 next: sessionrun retry ID root    # what it held back runs again, too
 """,
     "fine": """\
-✅ succeeded
+✓ succeeded
 
 the agent said:
   All is well.

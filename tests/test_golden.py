@@ -168,7 +168,7 @@ def test_a_failed_task(sessionrun: Command) -> None:
     assert lines == [
         "1 failed",
         "",
-        "\u274c a failed: exit code 7",
+        "\u2717 a failed: exit code 7",
         "  [standard error, last lines]",
         "    why",
         "  [the agent said]",

@@ -51,7 +51,7 @@ def test_each_verb_has_the_same_words(sessionrun: Command, tmp_path: Path) -> No
     assert "Check, last lines" in (tmp_path / "page").read_text()
 
 
-@pytest.mark.parametrize("words", ["results --failed", "results --max-tokens 1000", "status --brief"])
+@pytest.mark.parametrize("words", ["results --failed", "results --max-tokens 1000"])
 def test_the_step_speaks_before_the_agent(sessionrun: Command, words: str) -> None:
     verb, *more = words.split()
     shown = sessionrun(verb, sessionrun.finished(PLAN, "--agent", "shell"), *more).stdout

@@ -5,11 +5,9 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any, Final
 
-import click
-
 from sessionrun.cli.money import describe_cost
-from sessionrun.cli.render import clip, columns, duration, escape_line, print_json, task_sign, terminal_width
-from sessionrun.client.reading.comparison import LEAST_TASKS, compare_tasks
+from sessionrun.cli.render import clip, columns, duration, escape_line, sign
+from sessionrun.client.reading.comparison import LEAST_TASKS
 from sessionrun.model.usage import Usage
 
 MOST_ROWS: Final = 20
@@ -30,15 +28,6 @@ _ROW_AXES: Final[Mapping[str, Sequence[str]]] = {
 
 Shown = Mapping[str, Any]
 Row = Sequence[str]
-
-
-def print_comparison(view: Shown, tasks: Sequence[Shown], by: str, *, as_json: bool, show_all: bool) -> None:
-    """Print what tasks of a session came to side by side, as a grid or as JSON."""
-    record = compare_tasks(view, tasks, by)
-    if as_json:
-        print_json(record)
-    else:
-        click.echo("\n".join(comparison_lines(record, terminal_width(), show_all=show_all)))
 
 
 def comparison_lines(record: Shown, width: int, *, show_all: bool) -> list[str]:
@@ -83,8 +72,8 @@ def _tell_cell(cell: Shown | None) -> str:
     """How many runs of a cell succeeded, and a sign for each run: together these are all runs."""
     if cell is None:
         return "-"
-    signs = [task_sign({"word": word}) for word in cell["words"]] if cell["runs"] <= MOST_SIGNS else []
-    between = " " if any(len(sign) > 1 for sign in signs) else ""
+    signs = [sign(word) for word in cell["words"]] if cell["runs"] <= MOST_SIGNS else []
+    between = " " if any(len(each) > 1 for each in signs) else ""
     return f"{cell['succeeded']}/{cell['runs']} {between.join(signs)}".rstrip()
 
 

@@ -21,7 +21,7 @@ from sessionrun.cli.render import (
 )
 from sessionrun.cli.selecting import each_session, words_argument
 from sessionrun.client.lookup import choose_tasks
-from sessionrun.client.reading.comparison import AXES
+from sessionrun.client.reading.comparison import AXES, compare_tasks, is_matrix
 from sessionrun.client.reading.view import load_view, read_view
 from sessionrun.model.errors import InputError
 from sessionrun.model.words import BAD
@@ -80,16 +80,14 @@ def command(
         from sessionrun.cli.terse import print_brief
 
         print_brief(session, view, chosen, as_json=as_json)
-    elif by is not None:
-        from sessionrun.cli.comparison import print_comparison
-
-        print_comparison(view, chosen, by, as_json=as_json, show_all=show_all)
+    elif by is not None and as_json:
+        print_json(compare_tasks(view, chosen, by))
     elif as_json:
         cursor = {} if since is None else {"cursor": view["seq"]}
         print_json({**view, **cursor, "tasks": chosen})
     elif is_seed_block():
         click.echo("\n".join(_seed_lines(view, chosen)))
-    elif tasks and since is None:
+    elif tasks and since is None and by is None:
         from sessionrun.cli.explain import story_lines
         from sessionrun.client.explaining.grounds import explain, gather
 
@@ -98,7 +96,8 @@ def command(
     else:
         every = show_all or failed or bool(tasks) or since is not None
         cursor_line = [] if since is None else [f"Cursor: {view['seq']}"]
-        click.echo("\n".join([*status_lines(session, view, chosen, every=every), *cursor_line]))
+        by = by or ("model" if not every and is_matrix(chosen) else None)
+        click.echo("\n".join([*status_lines(session, view, chosen, every=every, by=by), *cursor_line]))
 
 
 def _load_since(session: SessionDir, since: int) -> tuple[dict[str, Any], set[str]]:
@@ -109,14 +108,22 @@ def _load_since(session: SessionDir, since: int) -> tuple[dict[str, Any], set[st
     return view, {task["id"] for task in changed}
 
 
-def status_lines(session: SessionDir, view: View, tasks: Sequence[View], *, every: bool = False) -> list[str]:
-    """What `status` shows of tasks of a session: rows or, of many, groups; and what to do next."""
+def status_lines(
+    session: SessionDir, view: View, tasks: Sequence[View], *, every: bool = False, by: str | None = None
+) -> list[str]:
+    """What `status` shows of tasks of a session: rows, groups of many, or a grid; and what to do next."""
     from sessionrun.cli.next_steps import next_lines
-    from sessionrun.cli.standing import screen_lines, tell_left
+    from sessionrun.cli.standing import head_lines, screen_lines, tell_left
 
     now = time.time()
     left = tell_left(view, now) if sys.stdout.isatty() else ""
-    lines = screen_lines(view, tasks, now, terminal_width(), left=left, every=every)
+    if by is not None:
+        from sessionrun.cli.comparison import comparison_lines
+
+        grid = comparison_lines(compare_tasks(view, tasks, by), terminal_width(), show_all=every)
+        lines = [*head_lines(view, now, left=left), *grid]
+    else:
+        lines = screen_lines(view, tasks, now, terminal_width(), left=left, every=every)
     return [*lines, *next_lines(session, view, tasks, verb="status")]
 
 

@@ -30,7 +30,7 @@ FAILED = """\
 1 succeeded, 6 failed, 2 skipped
 
 ✗ 3 failed: exit code 3
-  a0 a1 a2
+    a0 a1 a2
   [standard error, last lines]
     took 0.N s
 

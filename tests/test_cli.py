@@ -103,12 +103,12 @@ def test_the_results_directory_from_the_environment(sessionrun: Command) -> None
     assert len(json.loads(sessionrun("list", "--json", env=env).stdout)["sessions"]) == 1
 
 
-def test_agents_asks_programs_for_their_version(sessionrun: Command) -> None:
+def test_doctor_asks_programs_for_their_version(sessionrun: Command) -> None:
     program = sessionrun.cwd / "codex"
     program.write_text("#!/bin/sh\necho; echo 'codex-cli 9.9.9'; cat\n")
     program.chmod(0o755)
     env = {"PATH": f"{sessionrun.cwd}:{os.environ['PATH']}"}
-    records = json.loads(sessionrun("agents", "--json", env=env).stdout)["agents"]
+    records = json.loads(sessionrun("doctor", "agents", "--json", env=env).stdout)["agents"]
     codex = next(record for record in records if record["name"] == "codex")
     assert (codex["path"], codex["version"]) == (str(program), "codex-cli 9.9.9")
 

@@ -183,7 +183,7 @@ def test_each_verb_has_a_page_made_from_that_one() -> None:
             assert (done.returncode, done.stderr.decode()) == (0, "")
 
 
-LACKING = {verb: {"--results-dir"} for verb in ("agents", "schema", "config", "precache", "queue", "ingest")} | {
+LACKING = {verb: {"--results-dir"} for verb in ("schema", "config", "precache", "queue", "ingest")} | {
     "help": {"--json", "--results-dir"},
     "mcp": {"--json"},
     "cluster": {"--json", "--results-dir"},
@@ -210,7 +210,7 @@ def test_every_verb_and_its_other_spelling_is_in_the_manual() -> None:
 
     assert re.findall(r"^\.SS (.*)$", part("sessionrun.1", "VERBS").text, re.MULTILINE) == list(VERBS)
     rows = re.findall(r"^[A-Z][a-z]+ {2,5}([a-z].*)$", command_line.HELP, re.MULTILINE)
-    shown = [word for row in rows for word in re.findall(r"[a-z]+", re.sub(r"\(.*?\)| ID .*", "", row))]
+    shown = [word for row in rows for word in re.findall(r"[a-z]+", re.sub(r"\(.*?\)|\[.*?\]| ID .*", "", row))]
     assert sorted([*shown, "demo", "help", "man"]) == sorted(VERBS)
     for spelling in FLAG_VERBS:
         assert spelling in page
@@ -255,7 +255,6 @@ def test_every_file_of_a_session_is_in_the_contract(sessionrun: Command) -> None
         "explain last b",
         "cost",
         "clean --older-than 0 --dry-run",
-        "agents",
         "queue list",
         "ingest",
         "split one;two --no-llm",

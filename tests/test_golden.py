@@ -336,7 +336,7 @@ def test_no_line_of_ours_is_wider_than_80_columns(sessionrun: Command, under_way
         "prompts": [{"id": f"t{n}", "prompt": "true", "timeout": 30} for n in range(12)] + ["exit 3"],
     }
     finish(sessionrun, plan, "--label", "key=" + "v" * 90)
-    for words in ("status", "results", "list", "list --totals", "--list", "--overview", "wait", "agents"):
+    for words in ("status", "results", "list", "list --totals", "--list", "--overview", "wait", "doctor agents"):
         for line in sessionrun(*words.split()).stdout.splitlines():
             width = sum(2 if char > "\u3000" else 1 for char in line)
             assert width <= 80 or "/" in line, line

@@ -39,7 +39,7 @@ from prewarm import make_ready
 STREAMS: Final = ("stdin", "stdout", "stderr")
 
 READERS: Final = frozenset(
-    ("status", "results", "explain", "list", "cost", "diff", "logs", "wait", "schema", "agents")
+    ("status", "results", "explain", "list", "cost", "diff", "logs", "wait", "schema")
 )
 """Verbs that start no session, hold nothing and change nothing but caches."""
 

@@ -34,12 +34,12 @@ sessionrun runs AI coding agents in the background and says what came out.
 
 Start   run (needs no name)  retry  continue  resume  replay
 Look    status  list  watch  results  logs  diff  report
-Why     explain  doctor  cost
+Why     explain  cost  doctor [agents]
 Wait    wait ID --timeout 90       exit code 124: call again
 Steer   cancel  hold  release  set
 Land    merge  clean
 Queue   queue  dispatch  split  ingest
-Other   serve  mcp  cluster  precache  agents  config  schema  completion
+Other   serve  mcp  cluster  precache  config  schema  completion
 
 To look, no ID means the newest session.  An ID may be a name, `last`, a start.
 Help: sessionrun VERB -h; sessionrun help TOPIC (checks, landing, money, ...),

@@ -28,6 +28,7 @@ ALIASES: Final[Mapping[str, tuple[str, ...]]] = {
 """What is read in the place of the first word."""
 
 _MEANT: Final[Mapping[str, str]] = {
+    "agents": "doctor agents",
     "attach": "watch",
     "delete": "clean",
     "info": "explain",

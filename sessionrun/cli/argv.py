@@ -50,7 +50,6 @@ VERBS: Final[Mapping[str, str]] = {
     "schema": "Print the JSON Schema of plans, of files or of output.",
     "completion": "Print what a shell has to read to complete words.",
     "man": "Show the manual.",
-    "agents": "List the agent CLIs that are installed.",
     "help": "Show options by topic, examples, or the help of a verb.",
 }
 """The verbs in the order of the manual, with a line for the list of them."""

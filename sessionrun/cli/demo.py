@@ -32,7 +32,7 @@ def command(folder: Path) -> int:
     if code not in (0, 1):
         return int(code)
     click.echo(f"""
-Two tasks said more than they did; `tests` did not run, for it needed one of them.  Look around:
+Two tasks said more than they did; `use` did not run, for it needs one of them.  Look around:
   cd {shlex.quote(str(project))}
   {name} status
   {name} results last --failed

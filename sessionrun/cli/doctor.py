@@ -4,17 +4,23 @@ from __future__ import annotations
 
 import shlex
 from pathlib import Path
-from typing import Any, Final
+from typing import TYPE_CHECKING, Any, Final
 
 import click
 
 from sessionrun.cli.options import json_option, results_dir_option
-from sessionrun.cli.render import escape_line, print_json
+from sessionrun.cli.render import escape_line, print_json, print_table
 from sessionrun.model.errors import InputError
+
+if TYPE_CHECKING:
+    from sessionrun.client.doctor.programs import Examined
+    from sessionrun.client.planning.sandboxing import WallsHere
 
 EXIT_FOUND: Final = 1
 AGENTS: Final = "agents"
 """Asks for a report on agents; no session is called so, or begins so: an id is hexadecimal."""
+
+_WORDS: Final = {True: "yes", False: "no", None: "-"}
 
 
 @click.command("doctor")
@@ -32,11 +38,9 @@ def command(session_id: str | None, fix: bool, as_json: bool, results_dir: Path 
     `doctor agents` looks the agent CLIs over: version, signed in, ready.  Exit code 1: none could start.
     """
     if session_id == AGENTS:
-        from sessionrun.cli.agents import report_agents
-
         if fix:
             raise InputError("--fix repairs sessions and the environment, not agents")
-        return 0 if report_agents(as_json=as_json) else EXIT_FOUND
+        return 0 if _report_agents(as_json=as_json) else EXIT_FOUND
     from sessionrun.client.doctor.report import diagnose
 
     records, sessions, remaining, clusters = diagnose(session_id, results_dir=results_dir, fix=fix)
@@ -77,3 +81,63 @@ def _print(records: list[dict[str, Any]], *, sessions: int, remaining: int) -> N
     else:
         hint = f"; {shlex.join(['sessionrun', 'doctor', '--fix'])} repairs {len(fixable)}" if fixable else ""
         click.echo(f"{remaining} finding{'s' * (remaining != 1)}; {looked}{hint}.")
+
+
+def _report_agents(*, as_json: bool) -> bool:
+    """Print what `doctor agents` finds; whether an agent other than `shell` could start."""
+    from sessionrun.client.installed import examine_agents, list_not_passed_on
+    from sessionrun.client.planning.sandboxing import examine_walls
+
+    agents, walls, dropped = examine_agents(), examine_walls(), list_not_passed_on()
+    if as_json:
+        described = [_describe(agent) for agent in agents]
+        print_json({"agents": described, "not_passed_on": dropped, "walls": walls._asdict()})
+    else:
+        _print_report(agents)
+        if dropped:
+            click.echo(f"not passed on: {', '.join(dropped)}: state of the agent session that runs this shell")
+        click.echo(escape_line(f"walls: {_word_walls(walls)}"))
+    return any(agent.startable for agent in agents if agent.signed_in != "not needed")
+
+
+def _word_walls(walls: WallsHere) -> str:
+    """In one line whether tasks can have walls here."""
+    if walls.project is not None:
+        return walls.project
+    strict = "" if walls.strict is None else f"; not strict: {walls.strict}"
+    keys = "" if walls.keys is None else f"; {walls.keys}"
+    return f"bubblewrap {walls.version} can build them (run --sandbox project){strict}{keys}"
+
+
+def _describe(agent: Examined) -> dict[str, Any]:
+    """One agent for programs: `signed_in` is null where that cannot be told, or is not needed."""
+    from dataclasses import asdict
+
+    needs, known = agent.signed_in != "not needed", {"yes": True, "no": False}
+    return {
+        **asdict(agent),
+        "signed_in": known.get(agent.signed_in),
+        "needs_sign_in": needs,
+        "startable": agent.startable,
+    }
+
+
+def _print_report(agents: list[Examined]) -> None:
+    heads = ("AGENT", "PROVIDER", "VERSION", "KNOWN", "SIGNED IN", "READY", "PROGRAM")
+    rows = [
+        (
+            agent.name,
+            agent.provider,
+            agent.version or "-",
+            _WORDS[agent.known],
+            agent.signed_in,
+            _WORDS[agent.ready],
+            agent.path,
+        )
+        for agent in agents
+        if agent.path is not None
+    ]
+    print_table(heads, rows)
+    hints = [f"{agent.name}: {agent.hint}" for agent in agents if agent.hint]
+    for line in ["", *hints] if hints else ():
+        click.echo(escape_line(line))

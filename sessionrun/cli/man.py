@@ -8,7 +8,6 @@ from pathlib import Path
 
 import click
 
-from sessionrun.cli.argv import VERBS
 from sessionrun.model.errors import InputError
 
 
@@ -16,8 +15,6 @@ from sessionrun.model.errors import InputError
 @click.argument("page", required=False, metavar="[VERB|input|files]")
 def command(page: str | None) -> None:
     """Show the manual of all of sessionrun, of a verb, of the formats of input, or of the files of a session."""
-    if page not in (None, *VERBS, "input", "files"):
-        raise InputError(f"{page}: there is no such page; there are those of all verbs, and input and files")
     name = f"sessionrun{f'-{page}' if page else ''}.{5 if page in ('input', 'files') else 1}"
     try:
         found = [Path(str(file.locate())).resolve() for file in files("sessionrun") or () if file.name == name]
@@ -25,7 +22,7 @@ def command(page: str | None) -> None:
         found = []
     if not found:
         raise InputError(
-            f"{name}: this installation has no manual pages; install the package with pip, pipx or uv"
+            f"{name}: this installation has no such page; there are those of all verbs, input and files"
         )
     try:
         os.execvp("man", ["man", str(found[0])])

@@ -6,59 +6,54 @@ import json
 import shlex
 import shutil
 import sys
+from collections.abc import Mapping
 from importlib.metadata import PackageNotFoundError, distribution
 from importlib.util import find_spec
 from pathlib import Path
+from typing import Final
 
 from sessionrun.model.errors import InputError
+
+_ADDS: Final[Mapping[str, str]] = {
+    "uvx": "uvx --from {wanted} sessionrun {verb}",
+    "uv tool": "uv tool install {wanted}",
+    "pipx": "pipx install --force {wanted}",
+    # What is installed satisfies these two, wherever it came from.  The program on PATH may be another one's.
+    "uv": "uv pip install --python {python} 'sessionrun[{extra}]'",
+    "pip": "{python} -m pip install 'sessionrun[{extra}]'",
+}
+"""The command that adds an extra or, where nothing is installed for good, runs a verb with it."""
+
+_MARKS: Final = {"pipx_metadata.json": "pipx", "uv-receipt.toml": "uv tool", "CACHEDIR.TAG": "uvx"}
+"""The last one says that the environment lies in the cache of uv."""
 
 
 def lack(verb: str, library: str | None, extra: str) -> InputError:
     """The refusal of a verb whose library is not installed; it names the command that helps here."""
-    return InputError(f"{verb}: {library} is not installed; {add_extra(extra, verb)}")
-
-
-def add_extra(extra: str, verb: str) -> str:
-    """The command that installs an extra; for what is never installed, the one that runs `verb` with it."""
-    installer, wanted = find_installer(), shlex.quote(f"sessionrun[{extra}]{_find_source()}")
-    if installer == "uvx":
-        return f"uvx --from {wanted} sessionrun {verb}"
-    if installer == "pipx run":
-        return f"pipx run --spec {wanted} sessionrun {verb}"
-    if installer == "uv tool":
-        return f"uv tool install {wanted}"
-    if installer == "pipx":
-        return f"pipx install --force {wanted}"
-    # What is installed satisfies these two, wherever it came from.  The `pip` on PATH may be another one's.
-    if find_spec("pip") is None:
-        return f"uv pip install --python {shlex.quote(sys.executable)} 'sessionrun[{extra}]'"
-    return f"{shlex.quote(sys.executable)} -m pip install 'sessionrun[{extra}]'"
+    wanted, python = shlex.quote(f"sessionrun[{extra}]{_find_source()}"), shlex.quote(sys.executable)
+    adds = _ADDS[find_installer()].format(wanted=wanted, verb=verb, extra=extra, python=python)
+    return InputError(f"{verb}: {library} is not installed; {adds}")
 
 
 def name_command() -> str:
     """What the user types for `sessionrun`."""
-    if (installer := find_installer()) in ("uvx", "pipx run"):
-        return f"{installer} sessionrun"
-    program = Path(sys.executable).with_name("sessionrun")
-    return "sessionrun" if shutil.which("sessionrun") else shlex.quote(str(program))
+    if find_installer() == "uvx":
+        return "uvx sessionrun"
+    own = shlex.quote(str(Path(sys.executable).with_name("sessionrun")))
+    return "sessionrun" if shutil.which("sessionrun") else own
 
 
 def find_installer() -> str:
-    """The program that made the environment, by what it leaves there: uvx, uv tool, pipx run, pipx; else pip."""
-    prefix = Path(sys.prefix)
-    if (prefix / "uv-receipt.toml").exists():
-        return "uv tool"
-    if (prefix / "pipx_metadata.json").exists():
-        return "pipx" if prefix.parent.name == "venvs" else "pipx run"
-    return "uvx" if (prefix / "CACHEDIR.TAG").exists() else "pip"  # the tag: it lies in the cache of uv
+    """What made the environment, by what it leaves there: a key of the table."""
+    found = (name for mark, name in _MARKS.items() if Path(sys.prefix, mark).exists())
+    return next(found, "pip" if find_spec("pip") else "uv")
 
 
 def _find_source() -> str:
     """Where the package came from if no index had it, as a requirement says it."""
     try:
-        text = distribution("sessionrun").read_text("direct_url.json")
+        origin = json.loads(distribution("sessionrun").read_text("direct_url.json") or "{}")
     except PackageNotFoundError:
         return ""
-    origin = json.loads(text or "{}")
     git = origin.get("vcs_info")
     return f" @ git+{origin['url']}@{git['commit_id']}" if git else f" @ {origin['url']}" if origin else ""

@@ -1,11 +1,11 @@
-"""Lists the known agent CLIs: which are installed, in which version, and whether they could start."""
+"""Lists the known agent CLIs, and those that are installed with what may keep them from starting."""
 
 from __future__ import annotations
 
 import os
 import sys
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING
 
 from sessionrun.client.notices import notify
 from sessionrun.model.errors import InputError
@@ -13,30 +13,6 @@ from sessionrun.model.errors import InputError
 if TYPE_CHECKING:
     from sessionrun.client.config import Config
     from sessionrun.client.doctor.programs import Examined
-
-VERSION_TIMEOUT_S: Final = 15.0
-
-
-def list_agents() -> list[dict[str, Any]]:
-    """All known agents with their program and its version; the versions are asked for side by side."""
-    from sessionrun.agents import table
-    from sessionrun.agents.probing import find_versions
-
-    known = _load().agents
-    path = os.environ.get("PATH")
-    programs = {name: table.find_program(agent, path) for name, agent in known.items()}
-    there = {name: program for name, program in programs.items() if program}
-    versions = find_versions(known, there, timeout_s=VERSION_TIMEOUT_S)
-    return [
-        {
-            "name": name,
-            "path": programs[name],
-            "version": versions.get(name),
-            "builtin": name in table.BUILTIN,
-            "output_format": agent.output,
-        }
-        for name, agent in known.items()
-    ]
 
 
 def name_agents() -> list[str]:

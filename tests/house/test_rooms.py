@@ -98,7 +98,6 @@ READER_VERBS = (
     "diff",
     "clean",
     "doctor",
-    "agents",
 )
 NOT_FOR_READERS = (
     "asyncio",

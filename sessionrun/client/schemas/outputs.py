@@ -403,7 +403,6 @@ DOCTOR_AGENTS: Final = {
     "not_passed_on": [str],
     "walls": WallsHere,
 }
-AGENTS: Final = {"agents": [{**only(Examined, ("name", "builtin", "path", "version")), "output_format": str}]}
 
 _PREBUILT: Final = {
     "digest": str | None,
@@ -475,7 +474,6 @@ OUTPUTS: Final[Mapping[str, tuple[Mapping[str, Shape], ...]]] = {
     "precache": (PRECACHED,),
     "config": (CONFIG,),
     "cluster": (CERTS, CLUSTER, CLUSTER_STOPPED),
-    "agents": (AGENTS,),
 }
 """What each may print when it does not fail; its options decide which of them."""
 

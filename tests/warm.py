@@ -38,9 +38,7 @@ from prewarm import make_ready
 
 STREAMS: Final = ("stdin", "stdout", "stderr")
 
-READERS: Final = frozenset(
-    ("status", "results", "explain", "list", "cost", "diff", "logs", "wait", "schema")
-)
+READERS: Final = frozenset(("status", "results", "explain", "list", "cost", "diff", "logs", "wait", "schema"))
 """Verbs that start no session, hold nothing and change nothing but caches."""
 
 MOST_READS: Final = 100

@@ -4,7 +4,7 @@ PYTHON ?= python3
 BIN := .venv/bin
 READY := .venv/.dev
 
-.PHONY: check test slow campaign agents bench format
+.PHONY: check test slow campaign agents bench format wheel
 
 check: $(READY)
 	$(BIN)/ruff format --check .
@@ -30,6 +30,13 @@ campaign: $(READY)
 agents: $(READY)
 	$(BIN)/python -m tests.agents.install
 	$(BIN)/pytest -n 0 --agents -m agents tests/agents
+
+wheel: $(READY)
+	rm -rf dist
+	$(BIN)/uv build --quiet
+	$(BIN)/uvx twine check --strict dist/*
+	$(BIN)/uvx check-wheel-contents dist/*.whl
+	WHEELS=$(CURDIR)/dist $(BIN)/pytest -n 0 --slow tests/test_installing.py
 
 bench: $(READY)
 	cd tests && ../$(BIN)/python -m bench.run

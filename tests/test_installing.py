@@ -8,13 +8,20 @@ import shlex
 import shutil
 import subprocess
 import sys
-from importlib.metadata import files
+from importlib.metadata import files, metadata
 from pathlib import Path
+from typing import Any
 
 import pytest
+import yaml
 from conftest import Command
+from test_documents import TOP, code_blocks
 
+from sessionrun import __version__
 from sessionrun.client import installation
+
+WHEELS = os.environ.get("WHEELS")
+"""Where `make wheel` has built one."""
 
 
 def test_the_demo_ends_as_it_should_and_what_it_names_works(sessionrun: Command) -> None:
@@ -85,3 +92,136 @@ def test_the_command_that_adds_an_extra(
     found = re.sub(r" @ [^']*'", "'", said)  # of a checkout it says where that is
     assert found == command
     assert (installation.name_command() == "uvx sessionrun") == command.startswith("uvx")
+
+
+@pytest.mark.slow
+def test_the_wheel_alone(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """In an environment that has nothing else, and in a directory that has nothing of ours."""
+    monkeypatch.delenv("PYTHONPATH", raising=False)
+    wheels = Path(WHEELS or tmp_path / "dist")
+    if not WHEELS:
+        run(sys.executable, "-m", "pip", "wheel", "-q", "--no-deps", "-w", str(wheels), str(TOP))
+    (wheel,) = wheels.glob("*.whl")
+    place = tmp_path / "venv"
+    run(sys.executable, "-m", "venv", str(place))
+    run(str(place / "bin" / "pip"), "install", "-q", str(wheel))
+    monkeypatch.setenv("PATH", f"{place / 'bin'}:{os.environ['PATH']}")
+    assert "Two tasks said more than they did" in run("sessionrun", "demo").stdout
+    assert "Nothing is wrong" in run("sessionrun", "doctor").stdout
+    run("bash", "-c", 'eval "$(sessionrun completion bash)" && complete -p sessionrun')
+    if shutil.which("man"):
+        assert run("man", "-w", "sessionrun-wait").stdout == f"{place}/share/man/man1/sessionrun-wait.1\n"
+        assert "sessionrun-input" in run("sessionrun", "man", "input").stdout
+    for verb in ("mcp", "serve"):
+        lacking = subprocess.run(["sessionrun", verb], capture_output=True, text=True, timeout=60)
+        assert lacking.returncode == 2 and lacking.stderr.count("\n") == 1
+        command = lacking.stderr.partition(" is not installed; ")[2]
+        assert command == f"{place}/bin/python -m pip install 'sessionrun[{verb}]'\n"
+    run("sh", "-c", command)  # the last one, of `serve`
+    serving = subprocess.Popen(["sessionrun", "serve"], stdout=subprocess.PIPE, text=True)
+    assert serving.stdout and serving.stdout.readline().startswith("http://127.0.0.1:")
+    serving.terminate()
+    serving.communicate()
+
+
+@pytest.mark.slow
+def test_what_the_readme_says_first(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """With uv and, in the place of an index, a directory that has the wheel."""
+    monkeypatch.delenv("PYTHONPATH", raising=False)
+    wheels = Path(WHEELS or tmp_path / "dist")
+    if not WHEELS:
+        run(sys.executable, "-m", "pip", "wheel", "-q", "--no-deps", "-w", str(wheels), str(TOP))
+    monkeypatch.setenv("UV_FIND_LINKS", str(wheels))
+    monkeypatch.setenv(
+        "PATH", f"{tmp_path / 'home' / '.local' / 'bin'}:{Path(sys.executable).parent}:{os.environ['PATH']}"
+    )
+    block = next(block for block in code_blocks("README.md", "sh") if "uvx" in block)
+    shown = run("sh", "-ec", block).stdout
+    assert "Two tasks said more than they did" in shown and "  uvx sessionrun status\n" in shown
+    assert run(str(tmp_path / "home" / ".local" / "bin" / "sessionrun"), "--version").stdout.startswith(
+        "sessionrun "
+    )
+
+
+def run(*argv: str) -> subprocess.CompletedProcess[str]:
+    """Run a program to its success."""
+    done = subprocess.run(argv, capture_output=True, text=True, timeout=300, stdin=subprocess.DEVNULL)
+    assert done.returncode == 0, done.stdout + done.stderr
+    return done
+
+
+def test_the_readme_of_an_index_has_links_that_lead_somewhere() -> None:
+    text = metadata("sessionrun").json["description"]
+    assert isinstance(text, str)
+    links = re.findall(r"\]\(([^)]+)\)", text)
+    place = f"https://github.com/sessionrun/sessionrun/blob/v{__version__}/"
+    ours = [link.removeprefix(place) for link in links if link.startswith(place)]
+    assert len(ours) >= 8 and all((TOP / path).exists() for path in ours)
+    assert all(link.startswith("https://") for link in links)
+
+
+WORKFLOWS = sorted([*TOP.glob(".github/workflows/*.yml"), TOP / "examples" / "action" / "workflow.yml"])
+ACTION = yaml.safe_load((TOP / "action.yml").read_text())
+
+
+def steps_of(workflow: Any) -> list[dict[str, Any]]:
+    return [step for job in workflow["jobs"].values() for step in job.get("steps", ())]
+
+
+@pytest.mark.parametrize("path", WORKFLOWS, ids=lambda path: path.name)
+def test_a_workflow_is_sound(path: Path) -> None:
+    workflow = yaml.safe_load(path.read_text())
+    assert workflow[True]  # YAML's reading of `on`
+    assert list(workflow["permissions"]) == ["contents"]
+    targets = set(re.findall(r"^([a-z]+):", (TOP / "Makefile").read_text(), re.MULTILINE))
+    for step in [*steps_of(workflow), *ACTION["runs"]["steps"]]:
+        assert ("uses" in step) != ("run" in step), step
+        assert re.fullmatch(r"\./|[\w-]+/[\w-]+@[\w./]+", step.get("uses", "./")), step
+        assert "${{" not in step.get("run", ""), "text from outside is no part of a script: it goes by `env`"
+        assert set(re.findall(r"^make (\w+)", step.get("run", ""), re.MULTILINE)) <= targets
+        if step.get("uses", "").startswith(("./", "sessionrun/")):
+            assert set(step["with"]) <= set(ACTION["inputs"])
+
+
+def test_the_workflows_test_what_the_package_promises() -> None:
+    tested = yaml.safe_load((TOP / ".github" / "workflows" / "test.yml").read_text())["jobs"]["test"]
+    promised = re.findall(r"Python :: (3\.\d+)", (TOP / "pyproject.toml").read_text())
+    assert tested["strategy"]["matrix"]["python"] == promised
+    assert tested["steps"][-1]["run"] == ".ci/run"
+    publish = yaml.safe_load((TOP / ".github" / "workflows" / "release.yml").read_text())["jobs"]["publish"]
+    assert publish["permissions"] == {"id-token": "write"} and publish["environment"]["name"] == "pypi"
+
+
+@pytest.mark.parametrize(("tag", "code"), [(f"v{__version__}", 0), ("v9.9.9", 1)])
+def test_the_notes_of_a_release_are_those_of_the_changelog(tag: str, code: int, tmp_path: Path) -> None:
+    notes = yaml.safe_load((TOP / ".github" / "workflows" / "release.yml").read_text())["jobs"]["notes"]
+    (tmp_path / "sessionrun").mkdir()
+    shutil.copy(TOP / "sessionrun" / "__init__.py", tmp_path / "sessionrun")
+    head = f"# Changelog\n\n## [Unreleased]\n\nNot yet.\n\n## [{__version__}] - 2026-01-02\n\n### Added\n\n- It.\n"
+    (tmp_path / "CHANGELOG.md").write_text(f"{head}\n## [0.0.9] - 2025-01-02\n\nOld.\n")
+    script = next(step["run"] for step in notes["steps"] if "run" in step)
+    done = subprocess.run(["bash", "-ec", script], cwd=tmp_path, env={**os.environ, "TAG": tag})
+    assert done.returncode == code
+    assert code or (tmp_path / "notes.md").read_text() == "\n### Added\n\n- It.\n\n"
+
+
+@pytest.mark.parametrize(("prompt", "code", "outcome"), [("echo good", 0, "succeeded"), ("exit 3", 1, "failed")])
+def test_the_action(prompt: str, code: int, outcome: str, sessionrun: Command, tmp_path: Path) -> None:
+    if shutil.which("jq") is None:
+        pytest.skip("jq is not installed; the machines of the action have it")
+    (script,) = (step["run"] for step in ACTION["runs"]["steps"] if step.get("id") == "run")
+    (tmp_path / "bin").mkdir()
+    program = tmp_path / "bin" / "sessionrun"
+    program.write_text(f'#!/bin/sh\nexec {shlex.join(sessionrun.argv)} "$@"\n')
+    program.chmod(0o700)
+    given = {"AGENT": "shell", "TASKS": "", "OPTIONS": f"--name 'a b' -p '{prompt}'"}
+    files = {name: str(tmp_path / name) for name in ("GITHUB_OUTPUT", "GITHUB_STEP_SUMMARY")}
+    path = f"{program.parent}:{os.environ['PATH']}"
+    environ = {**os.environ, **given, **files, "RUNNER_TEMP": str(tmp_path), "PATH": path}
+    done = subprocess.run(
+        ["bash", "--noprofile", "-eo", "pipefail", "-c", script], cwd=sessionrun.cwd, env=environ, timeout=120
+    )
+    assert done.returncode == code
+    outputs = dict(line.split("=") for line in (tmp_path / "GITHUB_OUTPUT").read_text().splitlines())
+    assert outputs["outcome"] == outcome and "<html" in Path(outputs["report"]).read_text()
+    assert "a b (" in (tmp_path / "GITHUB_STEP_SUMMARY").read_text()

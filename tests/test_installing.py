@@ -116,7 +116,7 @@ def test_the_wheel_alone(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Non
         lacking = subprocess.run(["sessionrun", verb], capture_output=True, text=True, timeout=60)
         assert lacking.returncode == 2 and lacking.stderr.count("\n") == 1
         command = lacking.stderr.partition(" is not installed; ")[2]
-        assert command == f"{place}/bin/python -m pip install 'sessionrun[{verb}]'\n"
+        assert re.fullmatch(rf"{place}/bin/python\S* -m pip install 'sessionrun\[{verb}\]'\n", command)
     run("sh", "-c", command)  # the last one, of `serve`
     serving = subprocess.Popen(["sessionrun", "serve"], stdout=subprocess.PIPE, text=True)
     assert serving.stdout and serving.stdout.readline().startswith("http://127.0.0.1:")

@@ -371,8 +371,9 @@ def test_a_session_with_a_soft_budget_is_released(paid: Command) -> None:
     done = paid("-q", stdin=plan_of("a", "b", limits={"soft_budget_usd": 0.0001}))
     session_id = done.stdout.strip()
     paid.until(session_id, lambda view: view["budget"]["held"])
-    assert "held: the soft budget is spent" in " ".join(paid("status", session_id).stdout.split())
-    assert "the soft budget is spent" in " ".join(paid("explain", session_id, "b").stdout.split())
+    assert "1 held Budget: " in " ".join(paid("status", session_id).stdout.split())
+    for words in (("status", session_id), ("explain", session_id, "b")):
+        assert "the soft budget is spent" in " ".join(paid(*words).stdout.split())
     assert paid.load("list")["sessions"][0]["budget"]["held"]
     assert "1 released" in paid("release", session_id).stdout
     assert paid("wait", session_id).returncode == 0

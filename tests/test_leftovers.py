@@ -77,7 +77,9 @@ def test_readers_do_not_speak_of_a_branch_that_is_not_there(sessionrun: Command,
     assert gone["worktree_remark"] == remark and gone["worktree_kept"] is None
     assert (tasks["renamed"]["branch"], tasks["renamed"]["rescue_branch"]) == (None, "main-task-renamed-rescue")
     said = sessionrun("results", view["session_id"]).stdout
-    assert f"sessionrun diff {view['session_id'][:8]} renamed  #" in said and "branch main-task-gone:" not in said
+    assert (
+        f"sessionrun diff {view['session_id'][:8]} renamed    #" in said and "branch main-task-gone:" not in said
+    )
     assert "branch main-task-good: 1 file" in said and f"(ID: gone): changed nothing {remark}" in " ".join(
         said.split()
     )
@@ -96,7 +98,7 @@ def test_a_worktree_that_was_deleted_is_remarked_upon(sessionrun: Command, proje
     assert (task["branch"], task["worktree"], task["worktree_remark"]) == ("main-task-t", None, remark)
     assert task["commit"] == project.run("rev-parse", "main-task-t") != task["base_commit"]
     said = sessionrun("results", view["session_id"]).stdout
-    assert f"sessionrun merge {view['session_id'][:8]}  #" in said and remark in " ".join(said.split())
+    assert f"sessionrun merge {view['session_id'][:8]}    #" in said and remark in " ".join(said.split())
 
 
 def test_a_name_that_was_claimed_twice_is_cleaned_once(sessionrun: Command, project: Project) -> None:
@@ -149,7 +151,7 @@ def test_readers_know_what_was_removed_later(sessionrun: Command, project: Proje
     said = sessionrun("results", session_id).stdout
     assert "branch main-task-work: changes unknown\n" in said and "its work is on: main-task-off-rescue\n" in said
     assert "repo-worktrees" not in said + sessionrun("status", session_id).stdout
-    assert f"sessionrun diff {session_id[:8]} work off  #" in said
+    assert f"sessionrun diff {session_id[:8]} work off    #" in said
     assert "+work" in sessionrun("diff", session_id, "work").stdout
 
 

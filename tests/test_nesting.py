@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 import shlex
 import sys
 from dataclasses import replace
@@ -45,7 +46,7 @@ def test_a_tree_is_shown_and_cancelled(sessionrun: Command, monkeypatch: pytest.
     outer = sessionrun.start(plan, "--name", "outer")
     eventually(lambda: set(names_of(sessionrun)) == {"outer", "inner", "leaf", "beside"})
     lines = sessionrun("list").stdout.splitlines()[1:]
-    shown = [(line[: len(line) - len(line.lstrip())], line.split()[-1]) for line in lines]
+    shown = [re.findall(r"^running(?: \(.*\))?  ( *)(\w+) ", line)[0] for line in lines]
     assert sorted(shown[1:]) == [("  ", "beside"), ("  ", "inner"), ("    ", "leaf")]
     assert shown[0] == ("", "outer") and shown.index(("    ", "leaf")) == shown.index(("  ", "inner")) + 1
     views = {view["name"]: view for view in sessionrun.load("list")["sessions"]}

@@ -433,7 +433,7 @@ def test_work_that_only_changes_the_test(ended: Project) -> None:
     assert task["reason"].startswith("weakened: with the tests and test set-up of the base")
     assert task["branch"], "its work is kept for all that"
     session = ended.sessions[0]
-    assert "     proof: proved\n" in ended("status", session, "a").stdout
+    assert "\nproof: proved\n" in ended("status", session, "a").stdout
     assert "\nproof: proved\n" in ended("explain", session, "a").stdout
     assert "\n  proof: proved\n" in ended("results", session, "a").stdout
 

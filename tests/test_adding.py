@@ -122,9 +122,6 @@ def test_what_cannot_be_added_is_refused_before_anything_is_asked(sessionrun: Co
     assert (done.returncode, json.loads(done.stdout)["total"]) == (0, 1), done
     let_go(sessionrun)
     assert sessionrun.wait(session_id)["total"] == 1
-    done = add(sessionrun, session_id, one)
-    assert (done.returncode, done.stdout) == (2, "")
-    assert f"session {session_id} has ended, and nothing was added: start a new one" in done.stderr
 
 
 def test_an_agent_that_the_session_does_not_know_comes_along(sessionrun: Command) -> None:
@@ -188,18 +185,6 @@ def test_a_supervisor_that_is_killed_adds_nothing_twice(sessionrun: Command) -> 
     view = sessionrun.wait(session_id)
     assert (view["total"], outcomes(view)["b"]) == (2, "succeeded")
     assert (sessionrun.cwd / "ran").read_text() == "b\n"
-
-
-def test_tasks_wait_for_a_session_whose_processes_are_gone(sessionrun: Command) -> None:
-    session_id = start_waiting(sessionrun)
-    sessionrun.kill_chain(session_id)
-    done = add(sessionrun, session_id, {"prompts": [{"id": "b", "prompt": "true"}]})
-    assert done.returncode == 4
-    assert "the request waits until the session is resumed" in done.stderr
-    assert sessionrun("resume", session_id).returncode == 0
-    sessionrun.until(session_id, lambda view: outcomes(view).get("b") == "succeeded")
-    let_go(sessionrun)
-    assert sessionrun.wait(session_id)["total"] == 2
 
 
 def write(sessionrun: Command, name: str, plan: object) -> str:

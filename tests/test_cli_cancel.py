@@ -52,62 +52,6 @@ def assert_nothing_left(session_id: str) -> None:
     eventually(lambda: not processes_of(session_id))
 
 
-def test_a_whole_session(sessionrun: Command) -> None:
-    plan = {
-        "prompts": [
-            "true",
-            "sleep 600",
-            {"id": "p", "prompt": "true", "needs": ["r"]},
-            {"id": "r", "prompt": "sleep 600"},
-        ]
-    }
-    session_id = sessionrun.start(plan)
-    sessionrun.until(session_id, lambda view: (view["completed"], view["running"]) == (1, 2))
-    record = sessionrun.load("cancel", session_id)
-    assert (record["status"], record["outcome"]) == ("cancelled", "failed")
-    assert [task["outcome"] for task in record["tasks"]] == ["succeeded", *["cancelled"] * 3]
-    assert record["tasks"][2]["started_at"] is None
-    assert_nothing_left(session_id)
-    again = sessionrun("cancel", session_id)
-    assert (again.returncode, again.stdout) == (0, f"{session_id[:8]}: 3 cancelled, 1 had ended before\n")
-    assert list((sessionrun.directory(session_id) / "requests").iterdir()) == []
-    assert sessionrun.status(session_id) == {**record, "tasks": record["tasks"]}
-    assert sessionrun("wait", session_id).returncode == 1
-
-
-def test_one_task_of_several(sessionrun: Command) -> None:
-    plan = {"prompts": [{"id": "a", "prompt": "sleep 600"}, {"id": "b", "prompt": "sleep 600"}]}
-    session_id = sessionrun.start(plan)
-    sessionrun.until(session_id, lambda view: view["running"] == 2)
-    record = sessionrun.load("cancel", session_id, "b")
-    assert [(task["id"], task["outcome"]) for task in record["tasks"]] == [("b", "cancelled")]
-    assert record["status"] == "running"
-    view = sessionrun.status(session_id)
-    assert view["tasks"][0]["status"] == "running"
-    assert psutil.pid_exists(view["tasks"][0]["pid"])
-    assert sessionrun("cancel", session_id, "nobody").returncode == 2
-    assert sessionrun("cancel", session_id, "2").returncode == 0
-    sessionrun("cancel", session_id, "a")
-    assert sessionrun.wait(session_id)["ended_at"]
-
-
-def test_a_task_that_waits(sessionrun: Command) -> None:
-    plan = {
-        "max_parallel": 1,
-        "prompts": [
-            {"id": "a", "prompt": GATE},
-            {"id": "b", "prompt": "true"},
-            {"id": "c", "prompt": "true", "needs": ["b"]},
-            {"id": "d", "prompt": "true"},
-        ],
-    }
-    session_id = sessionrun.start(plan)
-    assert sessionrun.load("cancel", session_id, "b")["tasks"][0]["outcome"] == "cancelled"
-    (sessionrun.cwd / "go").touch()
-    outcomes = [task["outcome"] for task in sessionrun.wait(session_id)["tasks"]]
-    assert outcomes == ["succeeded", "cancelled", "skipped", "succeeded"]
-
-
 def test_an_agent_that_ignores_term_and_a_child_in_a_session_of_its_own(sessionrun: Command) -> None:
     session_id = sessionrun.start({"prompts": [STUBBORN, RUNAWAY]}, *use_grace(sessionrun))
     runaway = sessionrun.cwd / "runaway"
@@ -130,13 +74,6 @@ def test_only_asking_and_then_no_grace(sessionrun: Command) -> None:
     view = sessionrun.wait(session_id)
     assert (view["status"], view["tasks"][0]["signal"]) == ("cancelled", signal.SIGKILL)
     assert list((sessionrun.directory(session_id) / "requests").iterdir()) == []
-
-
-def test_no_grace_at_once(sessionrun: Command) -> None:
-    session_id = sessionrun.start({"prompts": [STUBBORN]}, *use_grace(sessionrun, 600))
-    eventually((sessionrun.cwd / "stubborn").exists)
-    assert sessionrun("cancel", session_id, "--now").stdout == f"{session_id[:8]}: 1 cancelled\n"
-    assert sessionrun.status(session_id)["tasks"][0]["signal"] == signal.SIGKILL
 
 
 def test_many_cancels_at_once(sessionrun: Command) -> None:

@@ -11,8 +11,6 @@ from calls import Calls, needs_calls
 from conftest import Command
 from test_cli_worktrees import Project, project_in
 
-from sessionrun.store.requests import MAX_TEXT
-
 PROGRAM = """\
 #!/bin/sh
 # a conversation is a file: each run notes what it was told, and a line of work
@@ -116,62 +114,6 @@ def test_a_script_is_the_follow_up_of_a_script(sessionrun: Command) -> None:
     view = sessionrun.status(session_id)
     assert (view["outcome"], view["tasks"][0]["outcome"], view["tasks"][0]["attempt"]) == ("succeeded",) * 2 + (2,)
     assert sessionrun("results", session_id).stdout.count("two") == 1
-
-
-NEEDS = {"prompts": [{"id": "a", "prompt": "exit 3"}, {"id": "b", "prompt": "true", "needs": ["a"]}]}
-REFUSED = [
-    (("a", ""), "the follow-up is empty: write what the task shall do"),
-    (("a", " \n"), "the follow-up is empty: write what the task shall do"),
-    (("a",), "give the follow-up once: as TEXT, as - for standard input, or with --file FILE"),
-    (("a", "x", "--file", "f"), "give the follow-up once: as TEXT, as - for standard input, or with --file FILE"),
-    (("a", "--file", "none"), "none: no such file or verb"),
-    (("a", "--file", "latin"), "latin: is not UTF-8; save it as UTF-8"),
-    (("a", "--file", "long"), f"the follow-up has {MAX_TEXT + 1} bytes, and may have {MAX_TEXT}: "),
-    (("none", "x"), "no task 'none' in session "),
-    (("b", "x"), "task 'b' has not begun: there is nothing to go on with; use sessionrun retry"),
-]
-
-
-def test_what_cannot_be_continued_is_refused(sessionrun: Command) -> None:
-    (sessionrun.cwd / "latin").write_bytes(b"caf\xe9\n")
-    (sessionrun.cwd / "long").write_text("x" * (MAX_TEXT + 1))
-    session_id = sessionrun.finished(NEEDS)
-    before = sessionrun.load("status", session_id)
-    for words, said in REFUSED:
-        done = sessionrun("continue", session_id, *words)
-        assert (done.returncode, done.stdout) == (2, ""), words
-        assert done.stderr.startswith(f"sessionrun: error: {said}") and done.stderr.count("\n") == 1, done.stderr
-    assert sessionrun.load("status", session_id) == before
-    assert list((sessionrun.directory(session_id) / "requests").iterdir()) == []
-
-
-def test_a_task_that_runs_is_refused_by_the_session_too(sessionrun: Command) -> None:
-    from sessionrun.client.outbox import Refused, send
-    from sessionrun.store.session import SessionDir
-
-    session_id = sessionrun.start({"prompts": [{"id": "a", "prompt": "while ! [ -e go ]; do sleep 0.05; done"}]})
-    sessionrun.until(session_id, lambda view: view["running"])
-    done = sessionrun("continue", session_id, "a", "x")
-    assert done.stderr == "sessionrun: error: task 'a' has not ended: wait for it, or cancel it first\n"
-    session = SessionDir(sessionrun.directory(session_id))
-    with pytest.raises(Refused) as refused:
-        send(session, {"kind": "continue", "tasks": ["a"], "text": "x"}, timeout_s=60)
-    assert refused.value.why == "task 'a' has not ended: wait for it, or cancel it first"
-    with pytest.raises(Refused) as refused:
-        send(session, {"kind": "continue", "tasks": ["a"], "text": 7}, timeout_s=60)
-    assert refused.value.why == "text has a value that does not belong there: expected `str | null`, got `int`"
-    (sessionrun.cwd / "go").touch()
-    assert sessionrun.wait(session_id)["tasks"][0]["follow_ups"] == 0
-
-
-def test_a_session_that_was_interrupted_is_resumed_first(sessionrun: Command) -> None:
-    waits = "while ! [ -e go ]; do sleep 0.05; done"
-    session_id = sessionrun.start({"prompts": [{"id": "a", "prompt": "true"}, {"id": "b", "prompt": waits}]})
-    sessionrun.until(session_id, lambda view: view["completed"] == view["running"] == 1)
-    sessionrun.kill_chain(session_id)
-    (sessionrun.cwd / "go").touch()
-    done = sessionrun("continue", session_id, "a", "x")
-    assert done.returncode == 2 and "was interrupted: sessionrun resume lets it go on first" in done.stderr
 
 
 def test_a_branch_that_cannot_be_taken_up_is_refused_before_anything_starts(talking: Talking) -> None:

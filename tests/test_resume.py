@@ -120,23 +120,6 @@ def load_recorded(session: SessionDir) -> list[dict[str, int]]:
     return [{"pid": job.pid} for job in jobs if job.pid is not None and job.wait_status is None]
 
 
-def test_what_runs_or_has_ended_is_left_alone(sessionrun: Command) -> None:
-    session_id = sessionrun.start({"prompts": [GATE.format("go")]})
-    done = sessionrun("resume", session_id)
-    assert done.returncode == 0
-    assert done.stdout.startswith(f"{session_id[:8]}: is running (")
-    assert "root.lock" in done.stdout
-    (sessionrun.cwd / "go").touch()
-    sessionrun.wait(session_id)
-    assert sessionrun("resume", session_id).stdout == f"{session_id[:8]}: has ended (succeeded)\n"
-    assert sessionrun.load("resume", session_id) == {
-        "schema_version": 2,
-        "session_id": session_id,
-        "resumed": False,
-        "status": "completed",
-    }
-
-
 def test_an_end_that_was_recorded_and_not_published_is_published(sessionrun: Command) -> None:
     """All processes were killed in between: verbs see the end in the journal, other readers see status.json."""
     session = SessionDir(sessionrun.directory(sessionrun.finished({"prompts": ["true"]})))

@@ -205,24 +205,6 @@ def test_selectors_that_act_on_sessions_that_run(sessionrun: Command) -> None:
     assert done.stdout == f"{other[:8]}: 1 cancelled\n"
 
 
-def test_a_line_about_a_session_has_its_name(sessionrun: Command) -> None:
-    started = sessionrun("--agent", "shell", "--name", "nightly", "--hold", "-p", "true").stdout
-    session_id = sessionrun.load("list")["sessions"][0]["session_id"]
-    assert f"Started session: {session_id} (nightly)\n" in started
-    head = f"nightly ({session_id[:8]}): "
-    for words in (
-        ["hold"],
-        ["set", "--max-parallel", "2"],
-        ["release"],
-        ["retry"],
-        ["resume"],
-        ["cancel"],
-    ):
-        verb, *options = words
-        assert sessionrun(verb, session_id, *options).stdout.startswith(head), words
-    assert sessionrun("wait", session_id).stdout.startswith("nightly: ")
-
-
 def test_a_word_is_a_session_or_a_task_or_said_to_be_both(sessionrun: Command) -> None:
     plan = {"prompts": [{"id": "build-api", "prompt": "echo api"}, {"id": "build-web", "prompt": "echo web"}]}
     nightly, weekly = (sessionrun.finished(plan, "--name", name) for name in ("nightly", "weekly"))

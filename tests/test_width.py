@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from typing import Any
-
 import pytest
 from conftest import Command, eventually
 from simulated import Fate, SimulatedExecutor
@@ -21,35 +19,6 @@ WAITS = "while ! [ -e go ]; do sleep 0.05; done"
 
 def ask(width: int, name: str = "r") -> RequestReceived:
     return RequestReceived(name, "set", max_parallel=width)
-
-
-def count_running(view: dict[str, Any]) -> int:
-    return sum(task["status"] == "running" for task in view["tasks"])
-
-
-@pytest.mark.slow
-def test_the_width_of_a_running_session_changes(sessionrun: Command) -> None:
-    session_id = sessionrun.start({"max_parallel": 1, "prompts": [WAITS] * 4})
-    sessionrun.until(session_id, lambda view: count_running(view) == 1)
-    done = sessionrun("set", session_id, "--max-parallel", "3")
-    assert (done.returncode, done.stdout) == (0, f"{session_id[:8]}: max_parallel: 3\n"), done.stderr
-    view = sessionrun.until(session_id, lambda view: count_running(view) == 3)
-    assert view["max_parallel"] == 3
-    assert sessionrun("set", session_id, "--max-parallel", "1").returncode == 0
-    sessionrun.kill_chain(session_id)
-    assert sessionrun.status(session_id)["max_parallel"] == 1
-    assert sessionrun("resume", session_id).returncode == 0
-    view = sessionrun.until(session_id, lambda view: view["status"] == "running")
-    assert (view["max_parallel"], count_running(view)) == (1, 3)
-    done = sessionrun("set", session_id, "--max-parallel", "0")
-    assert done.stdout == f"{session_id[:8]}: max_parallel: no limit\n"
-    assert sessionrun.load("set", session_id, "--max-parallel", "0")["max_parallel"] is None
-    sessionrun.until(session_id, lambda view: count_running(view) == 4)
-    (sessionrun.cwd / "go").touch()
-    assert sessionrun.wait(session_id)["completed"] == 4
-    done = sessionrun("set", session_id, "--max-parallel", "1")
-    assert (done.returncode, "has ended" in done.stderr) == (2, True)
-    assert SessionDir(sessionrun.directory(session_id)).load_spec().resources == {"slot": 1}
 
 
 def test_what_is_no_width_is_refused(sessionrun: Command) -> None:

@@ -1,0 +1,335 @@
+"""What may be asked of a session: a table over the verb and how the session stands; with real processes."""
+
+from __future__ import annotations
+
+import json
+import shlex
+import subprocess
+from itertools import cycle
+from typing import Any, Final
+
+import pytest
+from conftest import Command, eventually, rests
+from test_cli_cancel import assert_nothing_left
+
+from sessionrun.cli.replies import _count_retried
+from sessionrun.client.ask import select
+from sessionrun.client.outbox import Refused, send
+from sessionrun.store.requests import MAX_TEXT
+from sessionrun.store.session import SessionDir
+
+WAITS = "while ! [ -e go ]; do sleep 0.05; done"
+PLAN = {
+    "prompts": [
+        {"id": "good", "prompt": "true"},
+        {"id": "bad", "prompt": "echo try $SESSIONRUN_ATTEMPT; [ -e mended ]"},
+        {"id": "dep", "prompt": "cat mended", "needs": ["bad"]},
+        {"id": "long", "prompt": WAITS},
+        {"id": "next", "prompt": "true", "needs": ["long"]},
+        {"id": "last", "prompt": "true", "needs": ["next"]},
+    ],
+}
+"""In a session that runs, `good` has succeeded, `bad` failed, `dep` is skipped, `long` runs; the rest waits."""
+
+BEGUN: Final = "good=succeeded/1 bad=failed/1 dep=skipped/1 long=running/1 next=waiting/1 last=waiting/1"
+
+Row = tuple[str, int, str] | tuple[str, int, str, str]
+"""What is asked (without the session), the exit code, what is said, and then how tasks stand: `ID=WORD/ATTEMPT`.
+
+A row that begins with `:` is done beside it: `:touch FILE`, `:kill` the session's own processes, or `:same`: since
+the first row nothing was recorded.  `add ID` is `run --into` with one task.
+"""
+
+STORIES: Final[dict[str, tuple[str, list[Row]]]] = {
+    "refused": (
+        "runs",
+        [
+            ("retry bad good", 2, "task 'good' succeeded and is not tried again; leave it out"),
+            ("retry bad good --new", 2, "task 'good' succeeded and is not tried again; leave it out"),
+            ("retry dep", 2, "task 'dep' needs 'bad', which did not succeed: name that one too"),
+            ("retry dep --new", 2, "task 'dep' needs 'bad', which did not succeed: name that one too"),
+            ("retry bad nobody", 2, "no task 'nobody' in session "),
+            ("retry bad nobody --new", 2, "no task 'nobody' in session "),
+            ("retry --lost", 0, "nothing to retry"),
+            ("retry long", 0, "nothing to retry"),
+            ("retry bad --lost --new", 0, "nothing to retry"),
+            ("retry bad --no-ready", 2, "--no-ready has no effect without --new"),
+            ("retry bad --model m", 2, "agent 'shell' of task 'bad' takes no model"),
+            ("hold nobody", 2, "no task 'nobody' in session "),
+            ("release nobody", 2, "no task 'nobody' in session "),
+            ("cancel nobody", 2, "no task 'nobody' in session "),
+            ("continue long more", 2, "task 'long' has not ended: wait for it, or cancel it first"),
+            ("continue dep more", 2, "task 'dep' has not begun: there is nothing to go on with"),
+            ("continue nobody more", 2, "no task 'nobody' in session "),
+            ("continue bad ''", 2, "the follow-up is empty: write what the task shall do"),
+            ("continue bad ' \n'", 2, "the follow-up is empty: write what the task shall do"),
+            ("continue bad", 2, "give the follow-up once: as TEXT, as - for standard input, or with --file FILE"),
+            ("continue bad x --file f", 2, "give the follow-up once: as TEXT, as - for standard input, or with "),
+            ("continue bad --file none", 2, "none: no such file or verb"),
+            ("continue bad --file latin", 2, "latin: is not UTF-8; save it as UTF-8"),
+            ("continue bad --file long", 2, f"the follow-up has {MAX_TEXT + 1} bytes, and may have {MAX_TEXT}: "),
+            ("set --max-parallel x", 2, "'x' is not a whole number of 0 or more"),
+            ("resume", 0, "is running (lock, keeper.lock, root.lock held)"),
+            (":same", 0, "", BEGUN),
+        ],
+    ),
+    "tried again": (
+        "runs",
+        [
+            ("set --max-parallel 3", 0, "max_parallel: 3"),
+            ("set --max-parallel 0", 0, "max_parallel: no limit"),
+            ("set --max-parallel 0 --json", 0, '"max_parallel":null'),
+            (":touch mended", 0, ""),
+            ("retry", 0, "retrying 2 tasks", "good=succeeded/1 bad=succeeded/2 dep=succeeded/1 long=running/1"),
+            ("retry", 0, "nothing to retry"),
+            ("retry -q", 0, ""),
+            ("retry --json", 0, '"tasks":[]'),
+            (":touch go", 0, "", "long=succeeded/1 last=succeeded/1"),
+            ("wait", 0, "6/6 completed"),
+            ("results bad", 0, "try 2\n"),
+        ],
+    ),
+    "held": (
+        "runs",
+        [
+            ("hold", 0, "2 held, 1 running on"),
+            ("add one", 0, "its id", "one=held/1"),
+            ("release", 0, "3 released", "one=succeeded/1"),
+            ("add two", 0, "its id", "two=succeeded/1"),
+            ("hold --reason 'the  model is\ndown'", 0, "2 held, 1 running on", "next=held/1 last=held/1"),
+            ("hold nex", 0, "1 held"),
+            (":touch go", 0, "", "long=succeeded/1 next=held/1"),
+            ("status", 0, "     held: the model is down\n"),
+            ("status", 0, "     held: on request\n"),
+            ("wait", 75, "held"),
+            ("wait --through-holds --timeout 0.1", 124, "held"),
+            ("release next", 0, "1 released", "next=succeeded/1 last=held/1"),
+            ("release", 0, "1 released", "last=succeeded/1"),
+            ("hold", 0, "nothing to hold"),
+            ("release", 0, "nothing is held"),
+        ],
+    ),
+    "cancelled by task": (
+        "runs",
+        [
+            ("cancel next", 0, "1 cancelled", "long=running/1 next=cancelled/1 last=skipped/1"),
+            ("retry --new --lost", 0, "nothing to retry"),
+            ("retry 5", 0, "retrying 2 tasks", "next=waiting/2 last=waiting/1"),
+            ("hold next", 0, "1 held", "next=held/2"),
+            ("cancel 4 lon", 0, "1 cancelled", "long=cancelled/1 next=skipped/2"),
+            ("wait", 1, "6/6 completed"),
+            ("cancel long good", 0, "1 cancelled, 1 had ended before"),
+        ],
+    ),
+    "cancelled": (
+        "runs",
+        [
+            ("cancel", 0, "3 cancelled, 3 had ended before", "long=cancelled/1 next=cancelled/1 last=cancelled/1"),
+            ("cancel", 0, "3 cancelled, 3 had ended before"),
+            ("resume", 0, "has ended (failed)"),
+            ("wait", 1, "6/6 completed"),
+            ("cancel --json", 0, '"status":"cancelled"'),
+        ],
+    ),
+    "ended": (
+        "ended",
+        [
+            ("cancel", 0, "6 had ended before"),
+            ("hold", 0, "nothing to hold"),
+            ("release", 0, "nothing is held"),
+            ("resume", 0, "has ended (failed)"),
+            ("resume --json", 0, '"resumed":false,"status":"completed"'),
+            ("set --max-parallel 1", 2, "has ended, and nothing of it runs any more"),
+            ("add late", 2, "has ended, and nothing was added: start a new one with sessionrun run FILE"),
+            (":same", 0, ""),
+            ("retry", 0, "retrying 2 tasks", "bad=failed/2 dep=skipped/1"),
+            (":touch mended", 0, ""),
+            ("retry --sync", 0, "6/6 done: 6 succeeded", "bad=succeeded/3 dep=succeeded/1 good=succeeded/1"),
+            ("status --json", 0, '"epoch":3'),
+            ("continue good 'echo more'", 0, "task good goes on, attempt 2", "good=succeeded/2"),
+            ("continue good 'exit 3' -q", 0, "its id", "good=failed/3"),
+            ("retry good -q", 0, "its id", "good=failed/4"),
+            ("continue good - --sync -q", 0, "its id", "good=succeeded/5"),
+            ("results good", 0, "more\n"),
+        ],
+    ),
+    "killed": (
+        "runs",
+        [
+            (":kill", 0, "", "long=running/1 next=waiting/1"),
+            ("continue good more", 2, "was interrupted: sessionrun resume lets it go on first"),
+            ("hold next", 4, "is left; the request waits until the session is resumed"),
+            ("set --max-parallel 3", 4, "is left; the request waits until the session is resumed"),
+            ("add late", 4, "is left; the request waits until the session is resumed"),
+            ("resume", 0, "goes on", "next=held/1 late=succeeded/1"),
+            ("status --json", 0, '"max_parallel":3'),
+            ("status", 0, "Tasks: 4/7"),
+            ("release", 0, "1 released"),
+            (":kill", 0, ""),
+            ("status --json", 0, '"max_parallel":3'),
+            (":touch mended", 0, ""),
+            ("retry", 0, "retrying 2 tasks", "bad=succeeded/2"),
+            (":kill", 0, ""),
+            ("cancel", 0, "3 cancelled, 4 had ended before", "long=cancelled/1"),
+        ],
+    ),
+}
+
+
+def show(view: dict[str, Any]) -> set[str]:
+    return {f"{task['id']}={task['word']}/{task['attempt']}" for task in view["tasks"]}
+
+
+@pytest.mark.parametrize("name", STORIES)
+def test_what_is_asked(sessionrun: Command, name: str) -> None:
+    """A session is named by its id, by the beginning of that, and by its name, in turn."""
+    state, rows = STORIES[name]
+    (sessionrun.cwd / "latin").write_bytes(b"caf\xe9\n")
+    (sessionrun.cwd / "long").write_text("x" * (MAX_TEXT + 1))
+    if state == "ended":
+        (sessionrun.cwd / "go").touch()
+    session_id = sessionrun.start(PLAN, "--name", "nightly")
+    sessionrun.until(session_id, lambda view: view["ended_at"] if state == "ended" else view["completed"] == 3)
+    folder = sessionrun.directory(session_id)
+    before, refs = (folder / "journal").read_bytes(), cycle((session_id, session_id[:6], "nightly"))
+    for asked, code, says, *then in rows:
+        words = shlex.split(asked)
+        if words[0] == ":touch":
+            (sessionrun.cwd / words[1]).touch()
+        elif words[0] == ":kill":
+            sessionrun.kill_chain(session_id)
+        elif words[0] == ":same":
+            assert (folder / "journal").read_bytes() == before
+        else:
+            check(ask(sessionrun, next(refs), *words), asked, code, says, f"Session: {session_id} (nightly): ")
+        wanted = set(" ".join(then).split())
+        if wanted:
+            sessionrun.until(session_id, lambda view, wanted=wanted: wanted <= show(view))  # type: ignore[misc]
+    assert list((folder / "requests").iterdir()) == []
+    if state != "killed":
+        (sessionrun.cwd / "go").touch()
+    sessionrun.wait(session_id)
+    assert_nothing_left(session_id)
+
+
+def ask(sessionrun: Command, session: str, verb: str, *words: str) -> subprocess.CompletedProcess[str]:
+    if verb == "add":
+        return sessionrun("run", "-q", "--into", session, stdin=json.dumps([{"id": words[0], "prompt": "true"}]))
+    return sessionrun(verb, session, *words, stdin="echo more" if "-" in words else None)
+
+
+def check(done: subprocess.CompletedProcess[str], asked: str, code: int, says: str, head: str) -> None:
+    assert (done.returncode, "Traceback" in done.stderr) == (code, False), (asked, done.stderr)
+    if code in (2, 4):
+        assert done.stderr.startswith("sessionrun: error: ") and says in done.stderr, asked
+        assert (done.stdout, done.stderr.count("\n")) == ("", 1), asked
+    elif " -q" in asked or asked.startswith("add"):
+        assert done.stdout == (f"{head.split()[1]}\n" if says else ""), asked
+    elif asked.startswith(("status", "wait", "results")) or "--json" in asked or "--sync" in asked:
+        assert says in done.stdout + done.stderr, (asked, done.stdout)
+    else:
+        assert done.stdout == f"{head}{says}\n", asked
+
+
+GO_ON: Final = {"kind": "continue", "tasks": ["long"]}
+REFUSED: Final = (
+    ({"kind": "frobnicate"}, "this version does not know the kind 'frobnicate'"),
+    ({"kind": "hold", "tasks": ["nobody"]}, "there is no task 'nobody'"),
+    ({**GO_ON, "text": "x"}, "task 'long' has not ended: wait for it, or cancel it first"),
+    ({**GO_ON, "text": 7}, "text has a value that does not belong there: expected `str | null`, got `int`"),
+)
+
+
+def test_a_client_learns_why_its_request_was_refused(sessionrun: Command) -> None:
+    session = SessionDir(sessionrun.directory(sessionrun.start({"prompts": [{"id": "long", "prompt": WAITS}]})))
+    for record, why in REFUSED:
+        with pytest.raises(Refused, match="refused the request; ") as refused:
+            send(session, record, timeout_s=60.0)
+        assert refused.value.why == why
+    assert list((session.path / "requests").iterdir()) == []
+
+
+def test_retried_tasks_that_have_ended_again_are_counted() -> None:
+    """A task that was skipped keeps its attempt when its need is tried again, and may be over before we look."""
+
+    def tasks(*ends: tuple[str, int]) -> list[dict[str, Any]]:
+        return [
+            {"id": str(number), "status": "completed", "outcome": outcome, "attempt": attempt}
+            for number, (outcome, attempt) in enumerate(ends)
+        ]
+
+    before = {task["id"]: task for task in tasks(("failed", 1), ("skipped", 1))}
+    assert _count_retried(tasks(("succeeded", 2), ("succeeded", 1)), before) == 2
+    assert _count_retried(tasks(("failed", 2), ("skipped", 1)), before) == 2
+    assert _count_retried(tasks(("failed", 1), ("skipped", 1)), before) == 0
+
+
+@pytest.mark.slow
+def test_many_retries_one_by_one_and_at_once(sessionrun: Command) -> None:
+    """Each that comes just as the session ends is one more attempt; those that come before mean the same one."""
+    session_id = sessionrun.start({"prompts": ["exit 3"]})
+    for attempt in range(2, 12):
+        sessionrun.until(session_id, lambda view: view["completed"] == 1)
+        assert sessionrun("retry", session_id, "-q").stdout == f"{session_id}\n"
+        assert sessionrun.wait(session_id)["tasks"][0]["attempt"] == attempt
+    asking = [sessionrun.popen("retry", session_id, stdout=subprocess.DEVNULL) for _ in range(8)]
+    assert [process.wait(60) for process in asking] == [0] * 8
+    assert 12 <= sessionrun.wait(session_id)["tasks"][0]["attempt"] <= 19
+    folder = sessionrun.directory(session_id)
+    assert list((folder / "requests").iterdir()) == []
+    (folder / "wake").unlink()  # so it cannot get a supervisor
+    done = sessionrun("retry", session_id, "--timeout", "3")
+    assert done.returncode in (4, 124) and "Traceback" not in done.stderr
+
+
+def test_retry_in_a_new_session(sessionrun: Command) -> None:
+    place = sessionrun.cwd / "place"
+    place.mkdir()
+    (sessionrun.cwd / "go").touch()
+    tasks = [*PLAN["prompts"], {"id": "away", "prompt": "exit 3", "cwd": str(place)}]
+    session_id = sessionrun.start(
+        {"prompts": [*tasks, {"id": "met", "prompt": "[ -e mended ]", "needs": ["good"]}]}
+    )
+    first = sessionrun.wait(session_id)
+    (sessionrun.cwd / "mended").touch()
+    done = sessionrun("retry", session_id, "bad", "met", "--new", "--sync", "--json")
+    assert done.returncode == 0, done.stderr
+    assert done.stderr.startswith(f"agent: shell (as in session {session_id})\n")
+    view = json.loads(done.stdout)
+    assert show(view) == {f"{name}=succeeded/1" for name in ("bad", "dep", "met")}
+    assert [(task["num"], task["needs"]) for task in view["tasks"]] == [(1, []), (2, ["bad"]), (3, [])]
+    assert show(sessionrun.status(session_id)) == show(first)
+    record = sessionrun.load("retry", session_id, "bad", "--new")
+    assert record["total"] == 2 and set(record) >= {"session_id", "results_dir"}
+    sessionrun.wait(record["session_id"])
+    place.rmdir()
+    done = sessionrun("retry", session_id, "--new")
+    assert (done.returncode, done.stdout) == (2, "")
+    assert f"cwd {place} is not a directory" in done.stderr
+    assert len(list(sessionrun.results.glob("session-*"))) == 3
+
+
+def test_what_was_taken_is_told_though_status_json_is_behind(sessionrun: Command) -> None:
+    """So it is on a disk that has no room for a new status.json, while the journal still takes records."""
+    session_id = sessionrun.start({"max_parallel": 1, "prompts": [WAITS, {"id": "b", "prompt": "true"}]})
+    sessionrun.until(session_id, lambda view: view["running"] == 1)
+    session = SessionDir(sessionrun.directory(session_id))
+    target, before = select(session, ("b",)), session.status_path.read_bytes()
+    assert sessionrun("hold", session_id, "b").returncode == 0
+    session.status_path.write_bytes(before)
+    assert target.view["tasks"][1]["reason_class"] != "held"
+    assert [task["reason_class"] for task in target.reload().tasks] == ["held"]
+    session.spec_path.unlink()  # so the logs mean nothing
+    assert target.reload().view["total"] == 2
+
+
+def test_a_held_session_lives_on_without_work_and_can_be_cancelled(sessionrun: Command) -> None:
+    plan = [{"id": "a", "prompt": WAITS}, {"id": "b", "prompt": "true", "needs": ["a"]}]
+    session_id = sessionrun.start({"prompts": plan})
+    sessionrun.until(session_id, lambda view: view["running"] == 1)
+    assert sessionrun.load("hold", session_id)["tasks"][1]["reason"] == "held: on request"
+    (sessionrun.cwd / "go").touch()
+    sessionrun.until(session_id, lambda view: view["completed"] == 1)
+    eventually(rests(sessionrun.supervisor(session_id)))
+    assert sessionrun("wait", session_id).returncode == 75
+    assert sessionrun("cancel", session_id).stdout == f"Session: {session_id}: 1 cancelled, 1 had ended before\n"

@@ -14,8 +14,9 @@ import click
 from click.core import ParameterSource
 
 from sessionrun.cli.options import Label, Since, Words, add_options
-from sessionrun.cli.render import escape_line, print_json, unversioned
+from sessionrun.cli.render import escape_line, print_json, session_head, unversioned
 from sessionrun.client.reading.selection import STATES, Chosen, Wanted, choose_sessions
+from sessionrun.client.reading.view import load_summary_view
 from sessionrun.model.errors import InputError, SessionrunError
 from sessionrun.store.session import SessionDir
 
@@ -92,7 +93,7 @@ def each_session(
             def act(session: SessionDir) -> Done:
                 if not as_json:
                     if not headed:
-                        click.echo(f"Session: {session.session_id}", err=True)
+                        click.echo(f"{session_head(load_summary_view(session))}:", err=True)
                     elif session is not chosen.sessions[0]:
                         click.echo()
                     return Done(None, "", verb(session, (), as_json=False, **options) or 0)

@@ -159,7 +159,7 @@ def _sort_words(
         both = f"{words[0]!r} is session {first.session_id}, and a task of the newest session"
         notify(f"{both}: the session is meant; for the task write last before it")
     behind = words[1:]
-    if all(word.isdecimal() and len(word) < _LEAST for word in behind):
+    if reads and all(word.isdecimal() and len(word) < _LEAST for word in behind):
         return [first], tuple(behind)  # numbers of tasks: a poll need not read these to see it
     view = load_view(first)
     others = {word: _find_other(results_dir, word, view, reads=reads) for word in behind}

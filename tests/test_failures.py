@@ -39,7 +39,7 @@ FAILED = """\
     another
 
 ✗ check failed: check failed, exit code 2: echo 'FAILED test_a' && sh -c 'exit
-  2'
+    2'
   [check, last lines]
     FAILED test_a
   [standard error, last lines]

@@ -4,11 +4,13 @@ from __future__ import annotations
 
 import json
 import os
+import re
 from pathlib import Path
 from typing import Any
 
 import pytest
 from conftest import Command
+from stages import git
 
 from sessionrun import client
 from sessionrun.client.queue.feeds import open_queue
@@ -42,7 +44,8 @@ def read(sessionrun: Command) -> Any:
 
 
 def test_a_queue_from_its_first_task_to_its_last(sessionrun: Command) -> None:
-    assert run(sessionrun) == "No task is open.\n"
+    for verb in ([], ["list"], ["show"]):
+        assert refuse(sessionrun, *verb).endswith("is in no git repository and has no task_queue.json")
     assert not (sessionrun.cwd / "task_queue.json").exists()  # a question changes nothing
     assert run(sessionrun, "add", "Fix the  login") == "task-1\n"
     words = ("--depends", "task-1", "--group", "release", "--priority", "3", "--body", "-")
@@ -55,7 +58,7 @@ def test_a_queue_from_its_first_task_to_its_last(sessionrun: Command) -> None:
     ]
     feed = open_queue(sessionrun.cwd)
     assert feed.claim("task-1", Worker("w1", "a-session")) is not None
-    shown = run(sessionrun).splitlines()
+    shown = run(sessionrun, "list").splitlines()
     assert [line.split() for line in shown[:2]] == [line.split() for line in ALL.splitlines()[:2]]
     assert max(map(len, shown)) <= 80
     assert run(sessionrun, "show", "task-2") == (
@@ -71,13 +74,58 @@ def test_a_queue_from_its_first_task_to_its_last(sessionrun: Command) -> None:
     assert "Reason: done by hand\n" in run(sessionrun, "show", "task-1")
     assert run(sessionrun, "remove", "task-3") == "task-3: removed\n"
     run(sessionrun, "close", "task-2")
-    assert run(sessionrun) == "No task is open.\n"
+    assert run(sessionrun, "list") == "No task is open.\n"
     assert [line.split()[:2] for line in run(sessionrun, "list", "--all").splitlines()[1:]] == [
         ["task-1", "closed"],
         ["task-2", "closed"],
         ["release", "closed"],
     ]
     assert read(sessionrun)["next_id"] == 4
+
+
+def test_the_queue_at_work(sessionrun: Command) -> None:
+    top = sessionrun.cwd
+    (top / ".gitignore").write_text("results/\ntask_queue.json\ngo\ntemplate\n")
+    (top / "template").write_text("{body}")
+    git(top, "init", "-q", "-b", "main")
+    git(top, "add", ".")
+    git(top, "commit", "-qm", "first")
+    assert run(sessionrun, "list") == "No task is open.\n"
+    assert run(sessionrun) == f"queue of {top.name}: no task is open\n"
+    waits = f"until [ -e {top}/go ]; do sleep 0.05; done; echo x > f"
+    for title, body in (
+        ("Lands", "echo > a"),
+        ("Waits for go", waits),
+        ("Does nothing", "true"),
+        ("Later", "true"),
+    ):
+        more = ("--depends", "task-2") if title == "Later" else ()
+        run(sessionrun, "add", title, "--body", "-", *more, stdin=body)
+    words = (
+        "--agent",
+        "shell",
+        "--prompt-template",
+        "template",
+        "--workers",
+        "3",
+        "--retries",
+        "0",
+        "--once",
+        "--json",
+    )
+    session_id = json.loads(sessionrun("dispatch", *words).stdout)["session_id"]
+    sessionrun.sessions.append(session_id)
+    sessionrun.until(session_id, lambda view: view["counts"]["landed"] and view["counts"]["failed"])
+    head, today, *rows = run(sessionrun).splitlines()
+    assert head == f"queue of {top.name}: 1 at work, 1 ready, 1 waiting for others, 1 needing you"
+    assert re.fullmatch(r"today: 1 landed, the last \d+\.\d s ago", today)
+    assert [re.split(r" {2,}", row)[:3] for row in rows[:2]] == [
+        ["\u25b6 running", "task-2", "Waits for go"],
+        ["\u2717 failed", "task-3", "Does nothing"],
+    ]
+    assert rows[2:] == ["    nothing in its worktree differs from the base commit"]
+    (top / "go").touch()
+    sessionrun.wait(session_id)
 
 
 def test_json_of_every_verb(sessionrun: Command) -> None:

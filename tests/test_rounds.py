@@ -117,8 +117,8 @@ def test_the_best_round_is_kept(sessionrun: Command, project: Project) -> None:
     assert task["check"]["best_counts"] == {"passed": 2, "failed": 1, "errors": 0, "skipped": 0, "total": 3}
     assert task["check"]["counts"]["passed"] == 0
     said = sessionrun("results", sessionrun.sessions[-1]).stdout
-    assert "\nTests: 0 of 3 passed, 3 failed\n" in said
-    assert "\nKept: the work of round 2 (2 of 3 passed, 1 failed): 2 tests passed, and in round 3 0\n" in said
+    assert "\n  Tests: 0 of 3 passed, 3 failed\n" in said
+    assert "\n  Kept: the work of round 2 (2 of 3 passed, 1 failed): 2 tests passed, and in round 3 0\n" in said
     assert project.show(task["commit"], "new.txt") == b"2\n"
     assert project.run("log", "--format=%s", f"main..{task['branch']}") == "Work of task a"
     assert (task["worktree"], task["rescue_branch"], refs(project)) == (None, None, "")

@@ -2,18 +2,22 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+import time
+from collections.abc import Callable, Iterator, Sequence
+from datetime import datetime
 from pathlib import Path
 from typing import Any, Final, TypeVar
 
 import click
 
 from sessionrun.cli.options import add_options, json_option, results_dir_option
-from sessionrun.cli.render import WIDTH, clip, escape, escape_line, print_json, print_table
+from sessionrun.cli.render import WIDTH, clip, escape, escape_line, print_json, print_table, terminal_width
 from sessionrun.client.queue.feeds import (
     BACKEND_NAMES,
     Changes,
     Draft,
+    Feed,
+    QueueTask,
     describe_task,
     import_list,
     load_tasks,
@@ -22,6 +26,7 @@ from sessionrun.client.queue.feeds import (
     take_back,
 )
 from sessionrun.model.errors import InputError
+from sessionrun.model.wording import tell_span
 
 Record = dict[str, Any]
 
@@ -53,7 +58,7 @@ priority_option = click.option(
 
 
 class Verbs(click.Group):
-    """Lists its verbs in the order in which they are defined; the default verb is `list`."""
+    """Lists its verbs in the order in which they are defined; the default verb is `show`."""
 
     def list_commands(self, ctx: click.Context) -> list[str]:
         """See `click.Group.list_commands`."""
@@ -61,8 +66,8 @@ class Verbs(click.Group):
 
     def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:
         """See `click.Command.parse_args`."""
-        is_list = not args or (args[0].startswith("-") and args[0] not in self.get_help_option_names(ctx))
-        return super().parse_args(ctx, ["list", *args] if is_list else args)
+        is_show = not args or (args[0].startswith("-") and args[0] not in self.get_help_option_names(ctx))
+        return super().parse_args(ctx, ["show", *args] if is_show else args)
 
 
 @click.group("queue", cls=Verbs)
@@ -70,7 +75,7 @@ def command() -> None:
     """Keep the tasks that wait to be worked on, in this repository.
 
     They are in task_queue.json in the top of the main checkout, or in Beads if it is in use there.  `queue` alone
-    is `queue list`.
+    is `queue show`: what is at work.
     """
 
 
@@ -113,11 +118,11 @@ def list_tasks(ready: bool, everything: bool, group: str | None, backend: str | 
     """List the tasks that are not closed."""
     if ready and everything:
         raise InputError("queue list: --ready and --all exclude each other")
-    feed = open_queue(backend=backend)
+    feed = open_queue(backend=backend, reads=True)
     tasks = load_tasks(feed, ready=ready, closed=everything, group=group)
     records = [describe_task(task) for task in tasks]
     if as_json:
-        print_json({"backend": feed.name, "place": str(feed.place), "tasks": records})
+        _print_record(feed, records)
     elif records:
         _print_tasks(records)
     else:
@@ -125,11 +130,20 @@ def list_tasks(ready: bool, everything: bool, group: str | None, backend: str | 
 
 
 @command.command("show")
-@click.argument("task_id", metavar="ID")
+@click.argument("task_id", metavar="[ID]", required=False)
 @queue_options
-def show(task_id: str, backend: str | None, as_json: bool) -> None:
-    """Show task ID with its text."""
-    record = describe_task(open_queue(backend=backend).show(task_id))
+@results_dir_option
+def show(task_id: str | None, backend: str | None, as_json: bool, results_dir: Path | None) -> None:
+    """Show task ID with its text; without ID what is at work, and what needs you."""
+    feed = open_queue(backend=backend, reads=True)
+    if task_id is None:
+        tasks = load_tasks(feed, closed=True)
+        if as_json:
+            _print_record(feed, [describe_task(task) for task in tasks if task.status != "closed"])
+        else:
+            click.echo("\n".join(_work_lines(feed, tasks, results_dir)))
+        return
+    record = describe_task(feed.show(task_id))
     if as_json:
         print_json(record)
         return
@@ -138,6 +152,37 @@ def show(task_id: str, backend: str | None, as_json: bool) -> None:
         click.echo(f"{name}: {escape_line(text)}")
     if record["body"]:
         click.echo("\n" + escape(record["body"].rstrip("\n")))
+
+
+def _print_record(feed: Feed, records: list[Record]) -> None:
+    print_json({"backend": feed.name, "place": str(feed.place), "tasks": records})
+
+
+def _work_lines(feed: Feed, tasks: Sequence[QueueTask], results_dir: Path | None) -> Iterator[str]:
+    """How many tasks stand how, what was done today, and each attempt that runs or needs a person."""
+    from sessionrun.cli.money import amount
+    from sessionrun.cli.standing import task_lines
+    from sessionrun.client.queue.at_work import find_work
+
+    now = time.time()
+    found = find_work(feed, tasks, results_dir, datetime.now().replace(hour=0, minute=0, second=0).timestamp())
+    counts = {
+        "at work": sum(task.status == "claimed" for task in tasks),
+        "ready": sum(task.is_ready for task in tasks),
+        "waiting for others": sum(task.status == "open" and bool(task.blocked_by) for task in tasks),
+        "deferred": sum(task.status == "deferred" for task in tasks),
+        "needing you": len(found.needing),
+    }
+    shown = ", ".join(f"{count} {word}" for word, count in counts.items() if count)
+    yield escape_line(f"queue of {feed.place.parent.name}: {shown or 'no task is open'}")
+    today = []
+    if found.landed_at:
+        today.append(f"{len(found.landed_at)} landed, the last {tell_span(now - max(found.landed_at))} ago")
+    if found.cost_usd is not None:
+        today.append(f"{amount(found.cost_usd)} spent")
+    yield from [f"today: {', '.join(today)}"] if today else []
+    attempts = [*found.working, *found.needing]
+    yield from task_lines({"tasks": attempts}, attempts, now, terminal_width(), every=True)
 
 
 @command.command("edit")

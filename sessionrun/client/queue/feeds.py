@@ -12,29 +12,33 @@ from typing import Any, Final
 
 from sessionrun.client.notices import notify
 from sessionrun.model.errors import InputError
-from sessionrun.queue.feed import BACKENDS, BEADS, Feed, open_feed
+from sessionrun.queue.feed import BACKENDS, BEADS, open_feed
+from sessionrun.queue.feed import Feed as Feed
 from sessionrun.queue.graph import by_id, choose_group
 from sessionrun.queue.lists import parse_list
 from sessionrun.queue.place import find_place
 from sessionrun.queue.task import Changes as Changes
 from sessionrun.queue.task import Draft as Draft
-from sessionrun.queue.task import QueueTask
+from sessionrun.queue.task import QueueTask as QueueTask
 
 BACKEND_NAMES: Final = tuple(BACKENDS)
 
 
-def open_queue(directory: Path | None = None, *, backend: str | None = None) -> Feed:
+def open_queue(directory: Path | None = None, *, backend: str | None = None, reads: bool = False) -> Feed:
     """Open the queue of the repository around a directory.
 
     Args:
         directory: None for the current one; in a linked worktree the queue is that of the main checkout.
         backend: ``file`` or ``beads``; None: Beads if the repository has `.beads` and its program is installed.
+        reads: it is only looked at: outside of a repository there has to be one.
 
     Raises:
-        InputError: there is no such backend, or it is not in use there.
+        InputError: there is no such backend, or it is not in use there, or nothing is there to be looked at.
     """
     place = find_place(directory or Path.cwd())
     feed = open_feed(place, backend)
+    if reads and place.lock.parent == place.top and not feed.place.exists():
+        raise InputError(f"there is no queue: {place.top} is in no git repository and has no {feed.place.name}")
     beads = BACKENDS[BEADS].keeps
     if backend is None and feed.name != BEADS and (place.top / beads).is_dir():
         notify(f"{place.top} has {beads}, but neither bd nor br is on PATH: the queue is {feed.place.name}")

@@ -104,7 +104,7 @@ def test_what_comes_next_of_some_tasks_takes_the_work_that_theirs_is_built_on(fi
     project = finished(FIVE)
     session = project.sessions[0]
     block = next_block(project("results", session, "own").stdout)
-    assert block == f"  sessionrun merge {session[:8]} a own  # land what succeeded on main\n"
+    assert block == f"  sessionrun merge {session[:8]} a own    # land what succeeded on main\n"
     type_in(project, block)
     assert not (project.cwd / "b").exists() and (project.cwd / "own").exists()
 

@@ -237,7 +237,7 @@ def renew(
     only come along.
 
     Raises:
-        InputError: a task does not exist, or cannot run any more, or not so, or the configuration is broken.
+        InputError: a task, an agent, a directory or the repository is gone, or the configuration is broken.
         StoreError: the session's files are damaged.
     """
     load_config(Path.cwd(), os.environ, table.BUILTIN)  # broken, it stops this launch, too
@@ -252,33 +252,24 @@ def renew(
         fresh = [TaskState(task.spec, task.num) for task in changed]
         change_tasks(state, changed, settle_change(spec, fresh, asked, ready=False))
         spec = replace(state.spec, agent=asked.agent or spec.agent)
-    spec, remarks = renew_spec(spec, wanted, tasks)
-    for remark in remarks:
-        notify(remark)
-    return spec
+    return _renew_spec(spec, _leave_out_mends(spec, wanted, tasks), tasks)
 
 
-def renew_spec(
-    spec: SessionSpec, wanted: Collection[str], tasks: Mapping[str, TaskState]
-) -> tuple[SessionSpec, list[str]]:
-    """The spec of a new session of these tasks, as a launch would make it now; and remarks for the user.
+def _renew_spec(spec: SessionSpec, names: Collection[str], tasks: Mapping[str, TaskState]) -> SessionSpec:
+    """The spec as a launch of these tasks would make it now.
 
     A need on a task that is not among them is met, for that task succeeded.  Its work is handed on while its
     branch exists: a branch that is gone was merged, or is not wanted.
-
-    Raises:
-        InputError: an agent, a directory or the repository is gone.
     """
-    names = _leave_out_mends(spec, wanted, tasks)
     specs = [task.spec for task in tasks.values()]
     chosen = tuple(_renew_task(task, names, tasks, spec) for task in specs if task.id in names)
     used = agents_of(chosen)
     known = {name: agent for name, agent in spec.agents.items() if name in used}
     for agent in known.values():
         table.check_startable(agent, approve=spec.approve, euid=os.geteuid(), environ=os.environ)
-    repository, remarks = None, list[str]()
+    repository = None
     if spec.repository is not None and any(task.workspace.kind == "worktree" for task in chosen):
-        repository, remarks = _renew_repository(spec.repository)
+        repository = _renew_repository(spec.repository)
     renewed = replace(
         spec,
         session_id=str(uuid.uuid4()),
@@ -293,7 +284,7 @@ def renew_spec(
         origin=spec.origin or spec.session_id,
     )
     check_spec(renewed)
-    return renewed, remarks
+    return renewed
 
 
 def _leave_out_mends(spec: SessionSpec, wanted: Collection[str], tasks: Mapping[str, TaskState]) -> set[str]:
@@ -338,7 +329,7 @@ def _renew_exports(spec: SessionSpec, tasks: Sequence[TaskSpec]) -> tuple[Export
     return tuple(export.carry_others(tasks) for export in open_exports(spec.exports))
 
 
-def _renew_repository(old: Repository) -> tuple[Repository, list[str]]:
+def _renew_repository(old: Repository) -> Repository:
     """The repository with the branch's commit of now, as at a fresh launch; without a branch, with the old one."""
     from sessionrun.workspaces.git import Git
     from sessionrun.workspaces.repository import find_repository
@@ -350,4 +341,6 @@ def _renew_repository(old: Repository) -> tuple[Repository, list[str]]:
         worktree_dir=Path(old.worktree_dir),
         keep=old.keep,
     )
-    return replace(repository, base_branch=old.base_branch), remarks
+    for remark in remarks:
+        notify(remark)
+    return replace(repository, base_branch=old.base_branch)

@@ -12,7 +12,7 @@ program gets what a new interpreter would give it; `tests/test_execs.py` compare
 - handlers of signals are the default ones, ignored signals stay ignored, then Python's start sets its own;
 - the argument list and the environment are new: in Python, for libc, and in /proc/PID/cmdline and environ;
 - streams, `sys.argv` and `sys.path` are new; modules of ours have the values of their import, and their caches are
-  empty but for what `prewarm.py` put there: that follows from our classes alone;
+  empty but for what `warm.py` put there: that follows from our classes alone;
 - the process ends with the code of the program; nothing of what was there before is cleaned up.
 
 A restart after a kill begins its program in the same way, since the process that restarts it has these functions.
@@ -342,25 +342,10 @@ def run(program: Callable[[], object]) -> NoReturn:
     except BaseException:
         traceback.print_exc()
     finally:
-        os._exit(_finish(code))
-
-
-def run_and_stay(program: Callable[[], object]) -> int:
-    """Run a program on new streams and return its code; the state of our modules is that of their import."""
-    _Origin.restore()
-    try:
-        _open_streams()
-        return _finish(program())
-    except SystemExit as error:
-        return _finish(error.code)
-
-
-def _finish(code: object) -> int:
-    """The exit code of a program that ended with this value, when what it said is written."""
-    if code is not None and not isinstance(code, int):
-        print(code, file=sys.stderr)
-        code = 1
-    return int(code or 0) & 0xFF if _flush() else 120
+        if code is not None and not isinstance(code, int):
+            print(code, file=sys.stderr)
+            code = 1
+        os._exit(int(code or 0) & 0xFF if _flush() else 120)
 
 
 def _flush() -> bool:

@@ -5,14 +5,12 @@ from __future__ import annotations
 import os
 import re
 import shutil
-import signal
 import sys
 from collections.abc import Callable
 from pathlib import Path
 from typing import NoReturn
 
 import execs
-import psutil
 import pytest
 from conftest import Command, eventually, rests
 from stages import begin_repository, commit_all
@@ -108,43 +106,6 @@ def test_the_processes_of_a_session_look_like_those_of_a_real_one(sessionrun: Co
     ):
         for name in expected:
             assert (role, name, seen[name]) == (role, name, expected[name])
-
-
-def test_verbs_that_share_a_process_are_as_in_their_own(sessionrun: Command) -> None:
-    session_id = sessionrun.finished({"prompts": ["echo a", "exit 3"]})
-    other = sessionrun.cwd / "other"
-    other.mkdir()
-    own = {**os.environ}
-    elsewhere = own | {"XDG_STATE_HOME": str(other)}
-    for words, cwd, environ in (
-        (("status", session_id), sessionrun.cwd, own),
-        (("status", session_id, "--json"), sessionrun.cwd, own),
-        (("status", session_id), other, own),
-        (("list", "--all", "--json"), other, elsewhere),
-        (("list", "--all", "--json"), sessionrun.cwd, own),
-        (("results", session_id, "1"), sessionrun.cwd, own),
-        (("explain", "--nonsense"), sessionrun.cwd, own),
-        (("list", "--totals"), sessionrun.cwd, own),
-        (("run", "--help"), sessionrun.cwd, own),
-        (("logs", session_id), sessionrun.cwd, own),
-        (("diff", session_id), sessionrun.cwd, own),
-        (("wait", session_id, "2"), sessionrun.cwd, own),
-    ):
-        called = sessionrun.warm.popen(words, cwd=cwd, environ=environ)
-        said = called.communicate()
-        assert sessionrun.warm.read(words, cwd=cwd, environ=environ) == (called.wait(), *said), words
-    for told, environ in ((("cancel", session_id), own), (("list",), own | {"CALLS_AT": "list:any:1:kill"})):
-        assert sessionrun.warm.read(told, cwd=other, environ=environ) is None, told
-
-
-def test_a_process_that_is_shared_and_killed_is_replaced(sessionrun: Command) -> None:
-    assert sessionrun("list").returncode == 0
-    reader = sessionrun.warm._reader
-    assert reader is not None
-    os.kill(reader.pid, signal.SIGKILL)
-    eventually(lambda: not psutil.pid_exists(reader.pid))
-    eventually(lambda: sessionrun("list").returncode == 0)
-    assert sessionrun.warm._reader not in (None, reader)
 
 
 def test_a_program_may_go_as_deep_as_in_a_new_interpreter() -> None:

@@ -12,7 +12,9 @@ from pathlib import Path
 import pytest
 from calls import each_call, forked, needs_calls, run_watched
 from conftest import Command, eventually
+from stages import git
 
+from sessionrun.client.notices import SessionWarning
 from sessionrun.client.queue.feeds import open_queue
 from sessionrun.client.queue.ingesting import Ingested, ingest
 from sessionrun.queue.shelf import LIMIT
@@ -20,17 +22,11 @@ from sessionrun.queue.suggestions import MAX_TITLE, NAME, make_draft, read_line
 from sessionrun.queue.task import Draft
 
 
-def git(*words: str, cwd: Path | None = None) -> str:
-    who = ("-c", "user.name=a", "-c", "user.email=a@b")
-    done = subprocess.run(["git", *who, *words], cwd=cwd, check=True, capture_output=True, text=True)
-    return done.stdout.strip()
-
-
 @pytest.fixture
 def repository(own_place: Path) -> Path:
     """A repository with a commit."""
-    git("init", "-q", "-b", "main")
-    git("commit", "-q", "--allow-empty", "-m", "begin")
+    git(Path(), "init", "-q", "-b", "main")
+    git(Path(), "commit", "-q", "--allow-empty", "-m", "begin")
     return own_place
 
 
@@ -71,13 +67,13 @@ def test_a_long_line_is_title_and_body() -> None:
 
 
 def test_from_the_root_and_every_worktree_and_branch(repository: Path, sessionrun: Command) -> None:
-    git("worktree", "add", "-q", "-b", "side", "../side")
-    git("worktree", "add", "-q", "-b", "done", "../done")
+    git(Path(), "worktree", "add", "-q", "-b", "side", "../side")
+    git(Path(), "worktree", "add", "-q", "-b", "done", "../done")
     side, done = repository.parent / "side", repository.parent / "done"
     (done / NAME).write_text("Of a branch\nfix  THE login\n")
-    git("add", NAME, cwd=done)
-    git("commit", "-q", "-m", "work", cwd=done)
-    git("worktree", "remove", "../done")
+    git(done, "add", NAME)
+    git(done, "commit", "-q", "-m", "work")
+    git(Path(), "worktree", "remove", "../done")
     (repository / NAME).write_text("- Fix the login\n\n---\nKnown\nfix the LOGIN\n")
     (side / NAME).write_text("Write the manual")
     open_queue().create([Draft("known")])
@@ -93,7 +89,7 @@ def test_from_the_root_and_every_worktree_and_branch(repository: Path, sessionru
     assert found.stderr == "3 added, 2 in the queue already\n"
     assert {task.group for task in open_queue().ready()} == {None, "next"}
     assert not (repository / NAME).exists() and not (side / NAME).exists()
-    assert git("status", "--short", cwd=side) == ""
+    assert git(side, "status", "--short") == ""
     assert sessionrun("ingest").stderr == "0 added, 0 in the queue already\n"
 
     for task in open_queue().ready():
@@ -106,8 +102,8 @@ def test_from_the_root_and_every_worktree_and_branch(repository: Path, sessionru
 
 def test_a_file_that_git_tracks_stays_as_it_is_and_counts_once(repository: Path) -> None:
     (repository / NAME).write_text("one\n")
-    git("add", NAME)
-    git("commit", "-q", "-m", "it")
+    git(Path(), "add", NAME)
+    git(Path(), "commit", "-q", "-m", "it")
     assert added(ingest()) == ["one"]
     open_queue().close("task-1")
     with (repository / NAME).open("a") as stream:
@@ -118,7 +114,7 @@ def test_a_file_that_git_tracks_stays_as_it_is_and_counts_once(repository: Path)
 
 
 def test_what_is_above_the_limit_stays_in_its_file(repository: Path, sessionrun: Command) -> None:
-    git("worktree", "add", "-q", "-b", "side", "../side")
+    git(Path(), "worktree", "add", "-q", "-b", "side", "../side")
     side = repository.parent / "side"
     (repository / NAME).write_text("a1\na2\na3\na4")
     (side / NAME).write_text("b1\n")
@@ -142,7 +138,8 @@ def test_what_cannot_go_back_stays_on_the_shelf(repository: Path) -> None:
     (folder / "1.from").symlink_to(source)
     (folder / "1.txt").write_text("a1\na2\n")  # a process was killed here
     source.mkdir()
-    assert added(ingest(maximum=1)) == ["a1"]
+    with pytest.warns(SessionWarning, match="not a regular file"):
+        assert added(ingest(maximum=1)) == ["a1"]
     assert (folder / "1.txt").read_text() == "a2\n"
     source.rmdir()
     source.write_text("new")
@@ -204,7 +201,7 @@ def test_what_a_released_worktree_leaves(
         for name in ("NAME", "EMAIL"):
             monkeypatch.setenv(f"GIT_{variable}_{name}", "a@b")
     sessionrun.wait(sessionrun.start(plan, "--worktree"))
-    assert git("worktree", "list").count("\n") == 0
+    assert git(Path(), "worktree", "list").count("\n") == 0
     found = ingest()
     assert sorted((task["title"], task["source"]) for task in found.added) == [
         ("Of committed", f"main-task-committed:{NAME}"),

@@ -102,10 +102,14 @@ def test_no_planted_link_takes_the_place_of_results(site: Walled, sandbox: dict[
 def test_a_stopped_process_is_ended_when_its_time_is_up(site: Walled, sandbox: dict[str, Any], who: str) -> None:
     mark = f"{os.getpid()}.77"
     prompt = f"(setsid sleep {mark} &); touch told; kill -STOP {who}; exit 0"
-    tasks = site.run([{"id": "t", "prompt": prompt, "sandbox": sandbox, "timeout": "3s"}])
-    assert (tasks["t"]["outcome"], tasks["t"]["reason_class"]) == ("timed_out", "timeout")
-    assert "told" in site.files("main-task-t")
-    assert not is_running(mark)
+    for seconds in (3, 10, 30, 90):  # of which the first in which it comes so far is enough
+        plan = [{"id": f"t{seconds}", "prompt": prompt, "sandbox": sandbox, "timeout": f"{seconds}s"}]
+        (task,) = site.run(plan).values()
+        assert (task["outcome"], task["reason_class"]) == ("timed_out", "timeout")
+        assert not is_running(mark)
+        if has_told := task["branch"] is not None and "told" in site.files(task["branch"]):
+            break
+    assert has_told
 
 
 @pytest.mark.slow

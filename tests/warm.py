@@ -5,19 +5,16 @@ child is a process like any other: with descriptors, a directory, an environment
 own.  Only its imports were made by another: tests that look at these ask for the real command.  A session that it
 starts has its own processes, and these begin without interpreters too: `tests/execs.py` says how.
 
-A fork and what the child copies of its parent cost several times what a verb does that only reads.  So the verbs
-in `READERS` share a process, one after the other, if the test waits for their end.  Each begins with modules as
-they were imported, and with streams, a directory, an environment and arguments of its own.  The process ends after
-a verb that leaves a file open, and after `MOST_READS` verbs.
-
     python tests/warm.py FD      serve the socket until standard input ends; each message brings a connection
 """
 
 from __future__ import annotations
 
 import array
+import gc
 import json
 import os
+import pkgutil
 import selectors
 import signal
 import socket
@@ -27,29 +24,22 @@ import sys
 import tempfile
 import threading
 import time
-import traceback
 from collections.abc import Mapping, Sequence
+from contextlib import suppress
 from functools import partial
+from importlib import import_module
 from pathlib import Path
 from typing import Any, BinaryIO, Final, NoReturn, cast
 
-from execs import CODE, choose, install, run, run_and_stay, show_as, take_environ
-from prewarm import make_ready
+from execs import CODE, choose, install, run, show_as, take_environ
+
+import sessionrun
+from sessionrun.model import frozen
+from sessionrun.model.events import EVENTS
+from sessionrun.model.spec import SessionSpec
+from sessionrun.store import codec
 
 STREAMS: Final = ("stdin", "stdout", "stderr")
-
-READERS: Final = frozenset(("status", "results", "explain", "list", "cost", "diff", "logs", "wait", "schema"))
-"""Verbs that start no session, hold nothing and change nothing but caches."""
-
-MOST_READS: Final = 100
-"""Each verb leaves some garbage: it expects that its process ends."""
-
-READ_S: Final = 120.0
-"""A verb that reads for so long hangs."""
-
-_ANSWERED: Final = 0x100
-_LEAVES: Final = 0x200
-"""What a process that stays adds to the exit code of a verb; without these it is the end of the process."""
 
 _LENGTH: Final = struct.Struct("!I")
 _NUMBER: Final = struct.Struct("!i")
@@ -66,9 +56,6 @@ class Warm:
         self._base = dict(os.environ)
         self._process: subprocess.Popen[bytes] | None = None
         self._lock = threading.Lock()
-        self._reading = threading.Lock()
-        self._reader: Called | None = None
-        self._reads = 0
 
     def _start(self) -> subprocess.Popen[bytes]:
         from calls import CAN_WATCH, build_library
@@ -86,7 +73,6 @@ class Warm:
 
     def close(self) -> None:
         """End it."""
-        self._end_reader()
         if self._process is None:
             return
         assert self._process.stdin is not None
@@ -97,44 +83,6 @@ class Warm:
     def serves(self, environ: Mapping[str, str]) -> bool:
         """Whether its fork is as good as a new process with this environment."""
         return choose(environ) == choose(self._base)
-
-    def read(self, words: Sequence[str], *, cwd: Path, environ: Mapping[str, str]) -> tuple[int, str, str] | None:
-        """Run a verb that reads: its exit code and what it said; None where it needs a process of its own."""
-        apart = "CALLS_AT" in environ
-        reads = bool(words) and (words[0] in READERS or words[-1] == "--help")
-        if not reads or apart or not self._reading.acquire(blocking=False):
-            return None
-        try:
-            with tempfile.TemporaryFile() as out, tempfile.TemporaryFile() as error, open(os.devnull) as nothing:
-                streams = (nothing, out, error)
-                code = self._read(_make_call(words, cwd, environ), [stream.fileno() for stream in streams])
-                said = []
-                for stream in (out, error):
-                    stream.seek(0)
-                    said.append(decode(stream.read()))
-            return code, said[0], said[1]
-        finally:
-            self._reading.release()
-
-    def _read(self, call: Mapping[str, Any], fds: list[int]) -> int:
-        if self._reader is not None:
-            try:
-                _send_call(self._reader.connection, call, fds)
-            except OSError:  # it has died since the last verb
-                self._end_reader()
-        if self._reader is None:
-            connection = self._call({**call, "stays": True}, fds)
-            self._reader, self._reads = Called((), connection, ()), 0
-        self._reads += 1
-        answer = self._reader.read_answer(READ_S)
-        if answer & _ANSWERED == 0 or answer & _LEAVES or self._reads == MOST_READS:
-            self._end_reader()
-        return answer & 0xFF if answer > 0 else answer
-
-    def _end_reader(self) -> None:
-        reader, self._reader = self._reader, None
-        if reader is not None:
-            reader.connection.close()
 
     def popen(self, words: Sequence[str], *, cwd: Path, environ: Mapping[str, str], stdin: bytes = b"") -> Called:
         """Call the command beside the test, which need not read what it says."""
@@ -209,17 +157,6 @@ class Called:
                 raise subprocess.TimeoutExpired(self.args, timeout or 0) from None
             self.connection.close()
         return self.returncode
-
-    def read_answer(self, timeout_s: float) -> int:
-        """What a process that stays says of a verb; the negative number of a signal if it was killed meanwhile."""
-        self.connection.settimeout(timeout_s)
-        try:
-            return self._read()
-        except TimeoutError:
-            os.kill(self.pid, signal.SIGKILL)
-            self.connection.settimeout(None)
-            self._read()
-            raise subprocess.TimeoutExpired(self.args, timeout_s) from None
 
     def poll(self) -> int | None:
         """Its exit code, or None while it runs."""
@@ -358,8 +295,6 @@ def _start(connection: socket.socket, running: dict[int, socket.socket], ours: l
     pid = os.fork()
     if pid == 0:
         ours += [one.fileno() for one in running.values()]
-        if "stays" in call:
-            _stay(connection, call, fds, ours)
         _become(call, fds, [*ours, connection.fileno()])
     for fd in fds:
         os.close(fd)
@@ -381,8 +316,6 @@ def _receive(connection: socket.socket, size: int, number: int) -> tuple[bytes, 
 
 def _receive_call(connection: socket.socket) -> tuple[dict[str, Any], list[int]]:
     prefix, fds = _receive(connection, _LENGTH.size, len(STREAMS))
-    if not prefix:
-        raise EOFError
     return json.loads(connection.recv(_LENGTH.unpack(prefix)[0], socket.MSG_WAITALL)), fds
 
 
@@ -390,61 +323,52 @@ def _become(call: dict[str, Any], fds: list[int], ours: list[int]) -> NoReturn:
     """In the child: what a new interpreter would be, and then the command, or the program behind `-c`."""
     from sessionrun.cli import main
 
-    _let_go(ours)
-    is_program = call["words"][:1] == ["-c"]
-    if is_program:
-        os.setsid()  # a rule may kill its group
-    _take(call, fds)
-    run(partial(exec, call["words"][1], {"__name__": "__main__"}) if is_program else main)
-
-
-def _stay(connection: socket.socket, call: dict[str, Any], fds: list[int], ours: list[int]) -> NoReturn:
-    """In the child: the same for one verb after the other, until the test process closes its end."""
-    from sessionrun.cli import main
-
-    _let_go(ours)
-    try:
-        while True:
-            _take(call, fds)
-            before = _count_files()
-            answer = run_and_stay(main) | _ANSWERED
-            os.chdir("/")  # between two verbs it is in no test's way, and shows nothing of a session
-            show_as([b"sessionrun-tests"], {})
-            connection.sendall(_NUMBER.pack(answer if _count_files() == before else answer | _LEAVES))
-            call, fds = _receive_call(connection)
-    except EOFError:
-        os._exit(0)
-    except BaseException:
-        traceback.print_exc()
-    finally:
-        os._exit(1)
-
-
-def _count_files() -> int:
-    return len(os.listdir("/proc/self/fd"))
-
-
-def _let_go(ours: list[int]) -> None:
     signal.set_wakeup_fd(-1)
     signal.signal(signal.SIGCHLD, signal.SIG_DFL)
     signal.signal(signal.SIGINT, signal.default_int_handler)
     for fd in ours:
         os.close(fd)
-
-
-def _take(call: dict[str, Any], fds: list[int]) -> None:
     for number, fd in enumerate(fds):
         os.dup2(fd, number)
-    for fd in fds:
         os.close(fd)
     os.chdir(call["cwd"])
     os.umask(call["umask"])
     environ = {os.fsencode(name): os.fsencode(value) for name, value in call["environ"].items()}
-    program, *rest = ["-c", *call["words"][2:]] if call["words"][:1] == ["-c"] else ["sessionrun", *call["words"]]
-    words = [*call["words"]] if program == "-c" else ["-m", program, *rest]
+    words, program, begin = ["-m", "sessionrun", *call["words"]], "sessionrun", main
+    if call["words"][:1] == ["-c"]:
+        os.setsid()  # a rule may kill its group
+        words, program = call["words"], "-c"
+        begin = partial(exec, words[1], {"__name__": "__main__"})  # type: ignore[assignment]
     show_as([os.fsencode(word) for word in (sys.executable, *words)], environ)
     take_environ(environ)
-    sys.argv = [program, *rest]
+    sys.argv = [program, *words[2:]]
+    run(begin)
+
+
+EXTRAS: Final = ("sessionrun.mcp.", "sessionrun.serve.", "sessionrun.runtime.dask.")
+"""What only verbs of an extra need, and import for themselves: it brings twice as much as all the rest, and each
+fork copies the tables of the memory that it takes."""
+
+OTHERS: Final = ("daemon", "yaml", "rich.console", "rich.progress", "tabulate", "psutil", "filelock")
+"""What our code imports where it needs it."""
+
+
+def _make_ready() -> None:
+    """Import our code but for the extras, and make what is otherwise made with the first record of a class."""
+    for module in pkgutil.walk_packages(sessionrun.__path__, "sessionrun."):
+        if not module.name.startswith(EXTRAS) and not module.name.endswith("__main__"):
+            import_module(module.name)
+    for name in OTHERS:
+        import_module(name)
+    for cls in object.__subclasses__():
+        if cls.__init__ is frozen._compile_and_init:
+            with suppress(TypeError):  # it has no defaults for all fields; its `__init__` is compiled now
+                cls()
+    written: list[Any] = [*EVENTS.values(), SessionSpec]
+    for record in written:
+        codec._check_of_record(record)
+    gc.collect()
+    gc.freeze()
 
 
 def main() -> None:
@@ -452,7 +376,7 @@ def main() -> None:
     sys.path[0] = CODE
     control = socket.socket(fileno=int(sys.argv[1]))
     os.set_inheritable(control.fileno(), False)
-    make_ready()
+    _make_ready()
     install()
     _serve(control)
 

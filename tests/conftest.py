@@ -271,16 +271,29 @@ def _move_in(home: Path, work: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     return work
 
 
-def mount_disk(place: Path, size: str) -> Iterator[Path]:
-    """A file system of its own, of `size` as mount(8) spells it, while a fixture yields from this."""
+@pytest.fixture
+def small_disk(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Path]:
+    """A file system of its own with little room; its parameter is the size, as mount(8) spells it."""
+    place = tmp_path / "disk"
     place.mkdir()
     if os.geteuid() != 0 or shutil.which("mount") is None:
         pytest.skip("needs root, to mount a small tmpfs")
-    mount = ["mount", "-t", "tmpfs", "-o", f"size={size}", "tmpfs", str(place)]
+    mount = ["mount", "-t", "tmpfs", "-o", f"size={getattr(request, 'param', '1m')}", "tmpfs", str(place)]
     if subprocess.run(mount, capture_output=True).returncode != 0:
         pytest.skip("mounting a tmpfs is not allowed here")
     yield place
     subprocess.run(["umount", "--lazy", str(place)], check=True)
+
+
+def fill(disk: Path) -> Path:
+    """Leave no room at all; the file that takes it."""
+    filler = disk / "filler"
+    with filler.open("ab", buffering=0) as stream:
+        for size in (4096, 1):
+            with suppress(OSError):
+                while stream.write(b"x" * size):
+                    pass
+    return filler
 
 
 def eventually(condition: Callable[[], Any], *, timeout_s: float = EVENTUALLY_S) -> Any:

@@ -9,14 +9,13 @@ import signal
 import subprocess
 import time
 import warnings
-from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
 import orjson
 import psutil
 import pytest
-from conftest import Command, eventually, is_gone, mount_disk
+from conftest import Command, eventually, fill, is_gone
 
 from sessionrun.client.notices import SessionWarning, begin
 from sessionrun.client.reading.listing import load_summaries
@@ -403,25 +402,6 @@ def test_requests_of_any_shape_do_no_harm(sessionrun: Command) -> None:
 
 
 # --- a full disk ---
-
-
-@pytest.fixture
-def small_disk(tmp_path: Path) -> Iterator[Path]:
-    """A file system of its own with little room."""
-    yield from mount_disk(tmp_path / "disk", "512k")
-
-
-def fill(disk: Path) -> Path:
-    """Leave no room at all."""
-    filler = disk / "filler"
-    with filler.open("ab", buffering=0) as stream:
-        for size in (4096, 1):
-            try:
-                while True:
-                    stream.write(b"x" * size)
-            except OSError:
-                continue
-    return filler
 
 
 def test_no_start_on_a_full_disk(sessionrun: Command, small_disk: Path) -> None:

@@ -10,13 +10,13 @@ import stat
 import subprocess
 import sys
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 import psutil
 import pytest
-from conftest import Command, eventually, mount_disk, slow
+from conftest import Command, eventually, slow
 from hypothesis import HealthCheck, example, given, settings
 from hypothesis import strategies as st
 from test_cli_worktrees import Project
@@ -43,7 +43,6 @@ from sessionrun.workspaces.request import load_claim
 __all__ = ["project"]
 
 PLAN = {"prompts": [{"id": "a", "prompt": "echo fine"}, {"id": "b", "prompt": "exit 3", "check": "true"}]}
-UNKNOWN = b'{"ev":"X","seq":99}'
 DEAD_PID = 2**22 - 7
 """No process has it: the largest pid of Linux is near, and nobody comes so far."""
 
@@ -531,12 +530,6 @@ def test_the_results_directory(tmp_path: Path) -> None:
     results.rmdir()
     results.write_text("")
     assert environment_findings(results) == [("results", "error")]
-
-
-@pytest.fixture
-def small_disk(tmp_path: Path) -> Iterator[Path]:
-    """A file system with little room."""
-    yield from mount_disk(tmp_path / "disk", "1m")
 
 
 def test_a_disk_that_is_nearly_full(small_disk: Path) -> None:

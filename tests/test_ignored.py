@@ -7,9 +7,9 @@ import shutil
 from pathlib import Path
 
 import pytest
-from conftest import Command, eventually
+from conftest import Command, eventually, kill_sessions
 from test_workspaces import Project
-from test_worktrees import by_id, finish, kill_all, project, start
+from test_worktrees import by_id, finish, project, start
 
 from sessionrun.workspaces.git import Git
 from sessionrun.workspaces.ignoring import ignore_words, read_rules
@@ -56,7 +56,7 @@ def test_clean_keeps_to_what_was_ignored_at_launch(sessionrun: Command, project:
     session_id = start(sessionrun, project, [{"id": "t", "prompt": prompt}], "--worktree")
     eventually(ready.exists)
     eventually(lambda: "+work" in sessionrun("diff", session_id).stdout)  # status.json lags
-    kill_all(session_id, sessionrun.directory(session_id))
+    kill_sessions(sessionrun.results)
     assert "+work" in sessionrun("diff", session_id).stdout
     removed = sessionrun.load("clean", session_id, "--worktrees")["findings"]
     assert [finding["removed"] for finding in removed] == [True, False]

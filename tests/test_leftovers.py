@@ -6,16 +6,15 @@ import os
 import shutil
 import subprocess
 import time
-from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
 
 import pytest
 from calls import Calls, needs_calls
-from conftest import Command, eventually, mount_disk, slow
+from conftest import Command, eventually, kill_sessions, slow
 from stages import git
 from test_workspaces import Project, Work
-from test_worktrees import by_id, check_clean, finish, kill_all, project, snapshot, start, wait
+from test_worktrees import by_id, check_clean, finish, project, snapshot, start, wait
 
 from sessionrun.model.errors import SessionrunError
 from sessionrun.model.places import Place
@@ -140,7 +139,7 @@ def test_readers_know_what_was_removed_later(sessionrun: Command, project: Proje
     session_id = start(sessionrun, project, plan, "--worktree")
     sessionrun.until(session_id, lambda view: by_id(view)["off"]["outcome"])
     eventually(lambda: all(path.exists() for path in ready))
-    kill_all(session_id, sessionrun.directory(session_id))
+    kill_sessions(sessionrun.results)
     tree = str(project.root / "repo-worktrees" / "main-task-work")
     assert by_id(sessionrun.status(session_id))["work"]["worktree"] == tree
     assert f"\n  worktree: {tree}\n" in sessionrun("results", session_id).stdout
@@ -354,9 +353,9 @@ def test_a_stale_lock_of_packed_refs_stops_no_task(sessionrun: Command, project:
 def test_two_cleans_at_once_do_it_once(sessionrun: Command, project: Project) -> None:
     ready = project.root / "ready"
     plan = [{"id": f"t{n}", "prompt": f"echo {n} > new; touch {ready}{n}; exec sleep 600"} for n in range(3)]
-    session_id = start(sessionrun, project, plan, "--worktree")
+    start(sessionrun, project, plan, "--worktree")
     eventually(lambda: all(Path(f"{ready}{n}").exists() for n in range(3)))
-    kill_all(session_id, sessionrun.directory(session_id))
+    kill_sessions(sessionrun.results)
     cleans = [sessionrun.popen("clean", "--worktrees", stdout=-1, stderr=-1) for _ in range(3)]
     outputs = [process.communicate() for process in cleans]
     assert [process.returncode for process in cleans] == [0, 0, 0]
@@ -397,13 +396,8 @@ def test_the_lock_of_a_branch_that_a_killed_git_was_about_to_make_goes(
     assert lock.exists() is (dry_run or age_s == 0)
 
 
-@pytest.fixture
-def small_disk(tmp_path: Path) -> Iterator[Path]:
-    """A disk with room for a repository and its worktrees, until a task fills it."""
-    yield from mount_disk(tmp_path / "disk", "300m")
-
-
 @pytest.mark.slow
+@pytest.mark.parametrize("small_disk", ["300m"], indirect=True)
 def test_a_release_on_a_full_disk_keeps_the_work(sessionrun: Command, project: Project, small_disk: Path) -> None:
     shutil.copytree(project.top, small_disk / "repo", symlinks=True)
     fill = f"head -c 1M /dev/urandom > new; cat /dev/zero > {small_disk}/filler 2>/dev/null; true"

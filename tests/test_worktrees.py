@@ -6,16 +6,14 @@ import hashlib
 import json
 import os
 import random
-import signal
 import subprocess
 import time
-from collections.abc import Callable, Collection, Iterator
+from collections.abc import Callable, Collection
 from pathlib import Path
 from typing import Any
 
-import psutil
 import pytest
-from conftest import Command, eventually, mount_disk, slow
+from conftest import Command, eventually, kill_sessions, slow
 from stages import commit_all
 from test_workspaces import Project, make_repository
 
@@ -648,32 +646,6 @@ def test_two_repositories_share_a_worktree_dir(sessionrun: Command, project: Pro
 # --- kill -9 of everything ---
 
 
-def kill_all(session_id: str, directory: Path) -> None:
-    """SIGKILL to supervisor, jobs and their git, until none is left."""
-
-    def victims() -> list[psutil.Process]:
-        found = []
-        for process in psutil.process_iter():
-            try:
-                ours = process.environ().get("SESSIONRUN_JOB", "").startswith(f"{session_id}/")
-                if (ours or str(directory) in process.cmdline()) and process.status() != psutil.STATUS_ZOMBIE:
-                    found.append(process)
-            except (psutil.Error, OSError, UnicodeDecodeError):
-                continue
-        return found
-
-    def gone() -> bool:
-        left = victims()
-        for process in left:
-            try:
-                os.kill(process.pid, signal.SIGKILL)
-            except ProcessLookupError:
-                continue
-        return not left
-
-    eventually(gone)
-
-
 @pytest.mark.slow
 def test_kill_9_of_everything_at_any_moment(sessionrun: Command, project: Project) -> None:
     chance = random.Random(CAMPAIGN_SEED)
@@ -724,7 +696,7 @@ def kill_once(
         plan.append({"id": f"{name}t{number}", "prompt": f"{work}touch {marks}/{name}t{number}"})
     session_id = start(sessionrun, project, plan, "--worktree", "--max-parallel", str(size // 2))
     await_moment()
-    kill_all(session_id, sessionrun.directory(session_id))
+    kill_sessions(sessionrun.results)
     for lock in (project.top / ".git/refs").rglob("*.lock"):
         os.utime(lock, (0, 0))  # as if the crash had been a while ago
     tips = project.run("for-each-ref", "--format=%(objectname)", f"refs/heads/main-task-{name}*").split()
@@ -762,13 +734,8 @@ def check_done_work(project: Project, marks: Path, name: str) -> None:
 # --- a disk that is nearly full ---
 
 
-@pytest.fixture
-def small_disk(tmp_path: Path) -> Iterator[Path]:
-    """A disk on which there is room for worktrees, but not for much else."""
-    yield from mount_disk(tmp_path / "disk", "300m")
-
-
 @pytest.mark.slow
+@pytest.mark.parametrize("small_disk", ["300m"], indirect=True)
 def test_new_worktrees_wait_for_room(sessionrun: Command, project: Project, small_disk: Path) -> None:
     filler = small_disk / "filler"
     with filler.open("wb") as stream:

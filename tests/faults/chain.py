@@ -14,7 +14,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Final, Literal
 
-from sessionrun.store.processes import JOB_MARKER, PARENT_VARIABLE, Identity, environment, start_time
+from sessionrun.store.processes import JOB_MARKER, Identity, environment, start_time
 
 Role = Literal["root", "keeper", "supervisor"]
 ROLES: Final[tuple[Role, ...]] = ("root", "keeper", "supervisor")
@@ -106,11 +106,6 @@ def find_left(session: Path) -> list[Process]:
         for one in _iterate()
         if name in one.words or environment(one.identity.pid).get(JOB_MARKER, "").startswith(prefix)
     ]
-
-
-def is_nested(pid: int) -> bool:
-    """Whether a process belongs to a session that a job launched."""
-    return PARENT_VARIABLE in environment(pid)
 
 
 def _iterate() -> Iterator[Process]:

@@ -5,11 +5,10 @@ from __future__ import annotations
 import os
 import re
 import sys
-from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
-from conftest import mount_disk
+from conftest import fill
 
 from sessionrun.client.ask import select
 from sessionrun.model.events import RequestReceived
@@ -26,23 +25,6 @@ pytestmark = pytest.mark.skipif(not sys.platform.startswith("linux"), reason="lo
 END_S = 60.0
 
 
-@pytest.fixture
-def disk(tmp_path: Path) -> Iterator[Path]:
-    """A file system of its own with little room."""
-    yield from mount_disk(tmp_path / "disk", "1m")
-
-
-def fill(disk: Path) -> None:
-    """Leave no room at all."""
-    with (disk / "filler").open("ab", buffering=0) as stream:
-        for size in (4096, 1):
-            try:
-                while stream.write(b"x" * size):
-                    pass
-            except OSError:
-                continue
-
-
 @pytest.mark.parametrize(
     ("victim", "reserve"),
     [
@@ -57,9 +39,9 @@ def fill(disk: Path) -> None:
     ],
 )
 def test_outcomes_are_recorded_once_there_is_room(
-    disk: Path, tmp_path: Path, victim: Role | None, reserve: bool
+    small_disk: Path, tmp_path: Path, victim: Role | None, reserve: bool
 ) -> None:
-    with make_place(disk) as place:
+    with make_place(small_disk) as place:
         executed, go = tmp_path / "executed", tmp_path / "go"
         gate = f"echo \"$SESSIONRUN_JOB\" >> '{executed}'; while ! [ -e '{go}' ]; do sleep 0.05; done"
         prompts = [{"id": f"t{number}", "prompt": f"{gate}; exit {number}"} for number in range(4)]
@@ -70,20 +52,20 @@ def test_outcomes_are_recorded_once_there_is_room(
         assert len(jobs_of(session.path)) == 4
         if not reserve:
             (session.path / NAME).unlink(missing_ok=True)
-        fill(disk)
+        fill(small_disk)
         if victim is not None:
             old = find_chain(session.path)[victim]
             kill_surely(session, victim)
             assert wait_until(lambda: find_chain(session.path)[victim] not in ([], old), END_S)
-        fill(disk)  # the reserve too
+        fill(small_disk)  # the reserve too
         go.touch()
         assert wait_until(lambda: not jobs_of(session.path), END_S)
-        fill(disk)
+        fill(small_disk)
         status = session.load_status()
         assert status is not None
         assert status["ended_at"] is None
         assert reserve or victim is None or session.status_path.read_bytes() == before
-        (disk / "filler").unlink()
+        (small_disk / "filler").unlink()
         assert wait_until(lambda: has_ended(session), END_S)
         figures = examine(session, executed)
         assert figures.is_good, figures.wrong
@@ -100,10 +82,7 @@ def exhaust(disk: Path) -> None:
     raise AssertionError("there is always another inode")
 
 
-@pytest.fixture
-def few_inodes(tmp_path: Path) -> Iterator[Path]:
-    """A file system of its own with room, but few inodes."""
-    yield from mount_disk(tmp_path / "disk", "8m,nr_inodes=120")
+FEW_INODES = "8m,nr_inodes=120"
 
 
 def run(place: Place, verb: str, session: SessionDir, *words: str) -> tuple[int, str, str]:
@@ -130,24 +109,23 @@ def start_sleepers(place: Place) -> SessionDir:
 
 QUICK = {("cancel --now", "blocks")}
 CASES = [
-    pytest.param(kind, tuple(words.split()), id=f"{words}, {kind}", marks=() if quick else pytest.mark.slow)
-    for kind in ("blocks", "inodes", "nothing at all")
+    pytest.param(size, kind, tuple(words.split()), id=f"{words}, {kind}", marks=() if quick else pytest.mark.slow)
+    for kind, size in (("blocks", "1m"), ("inodes", FEW_INODES), ("nothing at all", "1m"))
     for words in ("cancel", "cancel --now", "hold")
     for quick in [(words, kind) in QUICK]
 ]
 
 
-@pytest.mark.parametrize(("kind", "words"), CASES)
-def test_control_needs_no_room(request: pytest.FixtureRequest, kind: str, words: tuple[str, ...]) -> None:
+@pytest.mark.parametrize(("small_disk", "kind", "words"), CASES, indirect=["small_disk"])
+def test_control_needs_no_room(small_disk: Path, kind: str, words: tuple[str, ...]) -> None:
     """Of `nothing at all` not even the reserve is left: what is done can be recorded only later."""
-    disk: Path = request.getfixturevalue("few_inodes" if kind == "inodes" else "disk")
-    with make_place(disk) as place:
+    with make_place(small_disk) as place:
         session = start_sleepers(place)
         take = exhaust if kind == "inodes" else fill
-        take(disk)
+        take(small_disk)
         if kind == "nothing at all":
             (session.path / NAME).unlink()
-            take(disk)
+            take(small_disk)
         _, shown, _ = run(place, "status", session)
         assert re.search(r"^Disk full: \d+ bytes / \d+ inodes free in .*: nothing new starts", shown, re.MULTILINE)
         code, found, _ = run(place, "doctor", session)
@@ -156,7 +134,7 @@ def test_control_needs_no_room(request: pytest.FixtureRequest, kind: str, words:
         assert code == 0, said
         if words[0] == "cancel":
             assert wait_until(lambda: not jobs_of(session.path), END_S)
-        for path in (*disk.glob("filler"), *disk.glob("inode-*")):
+        for path in (*small_disk.glob("filler"), *small_disk.glob("inode-*")):
             path.unlink()
         if words[0] == "hold":
             assert wait_until(lambda: _shows_hold(session), END_S)
@@ -176,16 +154,16 @@ def _shows_hold(session: SessionDir) -> bool:
 
 
 @pytest.mark.slow
-def test_a_full_disk_and_nobody_to_hear(disk: Path) -> None:
-    with make_place(disk) as place:
+def test_a_full_disk_and_nobody_to_hear(small_disk: Path) -> None:
+    with make_place(small_disk) as place:
         session = start_sleepers(place)
         kill_all(session)
-        fill(disk)
+        fill(small_disk)
         code, _, said = run(place, "cancel", session)
         assert code == 4
         assert "the disk is full, and no supervisor of session" in said
         assert "make room on the disk of" in said
-        (disk / "filler").unlink()
+        (small_disk / "filler").unlink()
         assert run(place, "cancel", session, "--now")[0] == 0
 
 
@@ -216,16 +194,17 @@ def _read(path: str) -> bytes:
         return b""
 
 
+@pytest.mark.parametrize("small_disk", [FEW_INODES], indirect=True)
 @pytest.mark.slow
 @pytest.mark.parametrize("reserve", [True, False], ids=["reserve", "no reserve"])
-def test_what_is_held_and_released_without_an_inode_is_told(few_inodes: Path, reserve: bool) -> None:
+def test_what_is_held_and_released_without_an_inode_is_told(small_disk: Path, reserve: bool) -> None:
     """The log has room for it, but status.json cannot be replaced: what asks next must not believe that."""
-    with make_place(few_inodes) as place:
+    with make_place(small_disk) as place:
         session = start_sleepers(place)
-        exhaust(few_inodes)
+        exhaust(small_disk)
         if not reserve:
             (session.path / NAME).unlink()
-            exhaust(few_inodes)
+            exhaust(small_disk)
         assert run(place, "hold", session)[0] == 0
         assert is_held_on_request(place, session)
         code, out, said = run(place, "release", session)

@@ -5,12 +5,15 @@ from __future__ import annotations
 import pickle
 from collections.abc import Callable, Iterable
 
+import orjson
 from simulated import SimulatedExecutor
 
 from sessionrun.engine.fold import apply, begin
 from sessionrun.engine.requests import find_fault
-from sessionrun.engine.scheduler import CancelJob, CheckOutput, Order, StartJob, WakeAt, decide
+from sessionrun.engine.scheduler import CancelJob, CheckOutput, EndSession, Order, Record, StartJob, WakeAt, decide
 from sessionrun.engine.state import State
+from sessionrun.engine.status import project
+from sessionrun.engine.task import TaskState
 from sessionrun.model.events import (
     Entry,
     Event,
@@ -22,12 +25,14 @@ from sessionrun.model.events import (
     SupervisorStarted,
     TasksAdded,
     TimerFired,
+    to_record,
 )
 from sessionrun.model.keys import JobKey, Phase
 from sessionrun.model.places import Place
 from sessionrun.model.spec import AgentSpec, Job, Limits, SessionSpec, TaskSpec
 from sessionrun.runtime.executors.protocol import Exit
 from sessionrun.runtime.partners import Sharing
+from sessionrun.store.records import read_entry
 
 EPOCH_S = 1_700_000_000.0
 CLASSES = {75: "usage_limit", 76: "rate_limited", 77: "agent_crashed", 78: "auth", 79: "no_conversation"}
@@ -96,6 +101,61 @@ def judge(ended: Exit) -> JobFinished:
         ledger=ended.ledger,
         conversation="c1" if said in CLASSES.values() else None,
     )
+
+
+class Scripted:
+    """A session without an executor: `begins` and `stops` of a subclass say what becomes of its jobs.
+
+    Each entry is read back as a journal gives it, and its number is its time; decisions are made `ahead_s` later.
+    """
+
+    ahead_s = 0.0
+
+    def __init__(self, spec: SessionSpec) -> None:
+        self.spec, self.state = spec, begin(spec)
+        self.entries: list[Entry] = []
+
+    def __getitem__(self, name: str) -> TaskState:
+        return self.state.tasks[name]
+
+    def now(self) -> float:
+        return float(len(self.entries))
+
+    def record(self, event: Event) -> None:
+        entry = Entry(len(self.entries) + 1, self.now(), self.now(), event)
+        self.entries.append(read_entry(orjson.loads(orjson.dumps(to_record(entry)))))
+        apply(self.state, self.entries[-1])
+
+    def go_on(self) -> None:
+        """Carry out orders until there is nothing left but to wait."""
+        acts = True
+        while acts:
+            orders = decide(self.state, self.now() + self.ahead_s)
+            acts = sum(self._carry_out(order) for order in orders) > 0
+
+    def _carry_out(self, order: Order) -> bool:
+        if isinstance(order, StartJob):
+            self.record(JobClaimed(order.key))
+            self.begins(order.key)
+        elif isinstance(order, (Record, EndSession)):
+            self.record(order.event)
+        else:
+            return isinstance(order, CancelJob) and self.stops(order.key)
+        return True
+
+    def begins(self, key: JobKey) -> None:
+        """A job has been claimed."""
+
+    def stops(self, key: JobKey) -> bool:
+        """A job is to end; whether anything happened then."""
+        return False
+
+    def examine_replay(self) -> None:
+        """A replay of the journal comes to the same."""
+        again = begin(self.spec)
+        for entry in self.entries:
+            apply(again, entry)
+        assert again == self.state and project(again) == project(self.state)
 
 
 class Drive:

@@ -5,22 +5,16 @@ from __future__ import annotations
 from dataclasses import replace
 
 import pytest
-from simulation import AGENTS, make_session
+from simulation import AGENTS, Scripted, make_session
 
-from sessionrun.engine.fold import apply, begin
 from sessionrun.engine.handed import find_earlier, find_handed
 from sessionrun.engine.requests import find_fault
-from sessionrun.engine.scheduler import EndSession, Record, StartJob, WakeAt, decide
 from sessionrun.engine.status import project
-from sessionrun.engine.task import TaskState
 from sessionrun.model.events import (
-    Entry,
-    Event,
     JobClaimed,
     JobFinished,
     JobStarted,
     RequestReceived,
-    to_record,
 )
 from sessionrun.model.keys import JobKey
 from sessionrun.model.places import Place
@@ -28,42 +22,31 @@ from sessionrun.model.spec import Alternative, Landing, SessionSpec, TaskSpec, W
 from sessionrun.model.upstreams import Upstream
 from sessionrun.model.usage import Usage
 from sessionrun.runtime.jobs.prompt import word_prompt
-from sessionrun.store.records import read_entry
 
 USED = Usage(input_tokens=10, output_tokens=5)
 
 
-class Script:
+class Script(Scripted):
     """A session whose jobs pass, but for those in `ends`: a reason class by `TASK/ATTEMPT` of a WORK job."""
 
+    ahead_s = 1e6
+
     def __init__(self, spec: SessionSpec) -> None:
-        self.spec, self.state = spec, begin(spec)
+        super().__init__(spec)
         self.ends: dict[str, str] = {}
-        self.entries: list[Entry] = []
         self.thread: dict[str, str | None] = {}
-
-    def __getitem__(self, name: str) -> TaskState:
-        return self.state.tasks[name]
-
-    def record(self, event: Event) -> None:
-        number = len(self.entries) + 1
-        self.entries.append(read_entry(to_record_copy(Entry(number, float(number), float(number), event))))
-        apply(self.state, self.entries[-1])
+        self.until = ""
 
     def run(self, until: str = "") -> Script:
         """Go on until nothing is left, or nothing beside the job `until` (its key as text)."""
-        while orders := decide(self.state, 1000.0 * (len(self.entries) + 1)):
-            for order in orders:
-                if isinstance(order, (Record, EndSession)):
-                    self.record(order.event)
-                elif isinstance(order, StartJob):
-                    self.record(JobClaimed(order.key))
-                    self.record(JobStarted(order.key, 1, 1, 1))
-                    if order.key.text() != until:
-                        self.end(order.key)
-            if all(isinstance(order, WakeAt) for order in orders):
-                break
+        self.until = until
+        self.go_on()
         return self
+
+    def begins(self, key: JobKey) -> None:
+        self.record(JobStarted(key, 1, 1, 1))
+        if key.text() != self.until:
+            self.end(key)
 
     def end(self, key: JobKey) -> None:
         phase, place = key.phase, None
@@ -105,14 +88,6 @@ class Script:
         return words.decode()
 
 
-def to_record_copy(entry: Entry) -> dict[str, object]:
-    """What a journal gives back."""
-    import orjson
-
-    copy: dict[str, object] = orjson.loads(orjson.dumps(to_record(entry)))
-    return copy
-
-
 def make_task(name: str = "a", **changes: object) -> TaskSpec:
     task = TaskSpec(name, ("first", "second"), agent="one", workspace=Workspace("worktree"))
     return replace(task, **changes)  # type: ignore[arg-type]
@@ -136,10 +111,7 @@ def test_a_follow_up_goes_on_in_the_conversation_and_where_the_work_lies() -> No
     script.run()
     assert (script["a"].outcome, script["a"].attempt) == ("succeeded", 2)
     assert script["a"].place == Place("b", None, "base", commit="c2")
-    again = begin(script.spec)
-    for entry in script.entries:
-        apply(again, entry)
-    assert again == script.state
+    script.examine_replay()
 
 
 def test_each_follow_up_begins_where_the_one_before_ended() -> None:

@@ -5,18 +5,12 @@ from __future__ import annotations
 from dataclasses import replace
 
 import pytest
-from simulation import PLACES, make_session
+from simulation import PLACES, Scripted, make_session
 
-from sessionrun.engine.fold import apply, begin
-from sessionrun.engine.scheduler import CancelJob, Record, StartJob, decide
-from sessionrun.engine.state import State
 from sessionrun.engine.task import TaskState
 from sessionrun.engine.transitions import demands_change, find_better
 from sessionrun.model.checks import Checked, Counts, HiddenTests
 from sessionrun.model.events import (
-    Entry,
-    Event,
-    JobClaimed,
     JobFinished,
     JobLost,
     RequestReceived,
@@ -24,6 +18,7 @@ from sessionrun.model.events import (
     Verdict,
 )
 from sessionrun.model.keys import JobKey, Phase
+from sessionrun.model.kinds import DiffStat
 from sessionrun.model.places import Place
 from sessionrun.model.reasons import INFRASTRUCTURE, REASONS
 from sessionrun.model.spec import Check, ProofVerdict, Prove, TaskSpec, Workspace
@@ -37,43 +32,36 @@ TASK = TaskSpec(
     rounds=2,
     round_timeout_s=9.0,
 )
+DIFF: DiffStat = {"files": 1, "insertions": 1, "deletions": 0}
 SEEN: dict[int, Checked] = {
-    1: Checked(Counts(passed=3, failed=1, total=4), "c" * 40, {"insertions": 1}),
-    2: Checked(Counts(passed=1, failed=3, total=4), "d" * 40, {"insertions": 1}),
+    1: Checked(Counts(passed=3, failed=1, total=4), "c" * 40, DIFF),
+    2: Checked(Counts(passed=1, failed=3, total=4), "d" * 40, DIFF),
 }
 
 
-class Script:
+class Script(Scripted):
     """One task; each job ends as `ends` says of its phase, also of one round (work_2) or attempt (work_a2)."""
 
     def __init__(self, spec: TaskSpec = TASK, **ends: str) -> None:
-        self.state: State = begin(make_session([spec]))
-        self.ends, self.phases, self.now = ends, list[str](), 0.0
+        super().__init__(make_session([spec]))
+        self.ends, self.phases = ends, list[str]()
         self.better: dict[Phase, int] = {}
         self.places: dict[Phase, Place] = dict(PLACES)
+        self.until: Phase | None = None
 
     @property
     def task(self) -> TaskState:
-        return self.state.tasks["a"]
-
-    def record(self, event: Event) -> None:
-        self.now += 1
-        apply(self.state, Entry(self.state.seq + 1, self.now, self.now, event))
+        return self["a"]
 
     def run(self, until: Phase | None = None) -> Script:
         """Go on until nothing is left, or a job of this phase has been claimed."""
-        while orders := decide(self.state, self.now):
-            for order in orders:
-                if isinstance(order, Record):
-                    self.record(order.event)
-                elif isinstance(order, StartJob):
-                    self.record(JobClaimed(order.key))
-                    if order.key.phase == until:
-                        return self
-                    self.end(order.key)
-                elif not isinstance(order, CancelJob):
-                    return self
+        self.until = until
+        self.go_on()
         return self
+
+    def begins(self, key: JobKey) -> None:
+        if key.phase != self.until:
+            self.end(key)
 
     def end(self, key: JobKey) -> None:
         phase = key.phase

@@ -5,37 +5,31 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import replace
 
-import orjson
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from simulation import make_session
+from simulation import Scripted, make_session
 
-from sessionrun.engine.fold import apply, begin
 from sessionrun.engine.handed import find_earlier
 from sessionrun.engine.landing import next_landing
 from sessionrun.engine.mending import find_mender
 from sessionrun.engine.requests import find_fault
-from sessionrun.engine.scheduler import CancelJob, EndSession, Record, StartJob, WakeAt, decide
+from sessionrun.engine.scheduler import WakeAt, decide
 from sessionrun.engine.state import State
-from sessionrun.engine.status import find_end, project
+from sessionrun.engine.status import find_end
 from sessionrun.model.events import (
-    Entry,
     Event,
-    JobClaimed,
     JobFinished,
     JobLost,
     JobStarted,
     RequestReceived,
     SupervisorStarted,
     TaskEnded,
-    to_record,
 )
 from sessionrun.model.keys import JobKey
 from sessionrun.model.landings import WorkBounced, WorkHeld, WorkLanded
 from sessionrun.model.places import Place
 from sessionrun.model.spec import Landing, SessionSpec, TaskSpec, Workspace
-from sessionrun.store.records import read_entry
 
 MOST_STEPS = 400
 Draw = Callable[[int], int]
@@ -55,14 +49,13 @@ def make_spec(needs: list[list[int]], mends: int = 0) -> SessionSpec:
     return replace(make_session(tasks), landing=Landing("refs/heads/main", mends=mends))
 
 
-class World:
+class World(Scripted):
     """One session: jobs end, and requests come, as `draw` (a number below the given one) says."""
 
     def __init__(self, spec: SessionSpec, draw: Draw) -> None:
-        self.spec, self.draw = spec, draw
-        self.state = begin(spec)
+        super().__init__(spec)
+        self.draw = draw
         self.running: list[JobKey] = []
-        self.entries: list[Entry] = []
         self.landed: dict[str, str | None] = {}
         self.requests = 0
         self.later = 0.0
@@ -72,11 +65,11 @@ class World:
 
     def record(self, event: Event) -> None:
         before = self.list_over()
-        entry = Entry(len(self.entries) + 1, 0.0, self.now(), event)
-        self.entries.append(read_entry(orjson.loads(orjson.dumps(to_record(entry)))))
-        apply(self.state, self.entries[-1])
+        super().record(event)
         for name in self.list_over() - before:
-            assert find_end(self.state.tasks[name]) == entry.seq, "a cursor from before this entry tells the end"
+            assert find_end(self.state.tasks[name]) == len(self.entries), (
+                "a cursor from before this entry tells the end"
+            )
         if isinstance(event, TaskEnded) and event.outcome == "succeeded":
             name = event.task
             if self.landed.get(name) != self.commit_of(name):  # a follow-up has left more
@@ -92,20 +85,15 @@ class World:
         place = self.state.tasks[name].place
         return None if place is None else place.commit
 
-    def carry_out(self) -> None:
-        while orders := decide(self.state, self.now()):
-            for order in orders:
-                if isinstance(order, StartJob):
-                    self.record(JobClaimed(order.key))
-                    self.record(JobStarted(order.key, 1, 1, 1))
-                    self.running.append(order.key)
-                elif isinstance(order, (Record, EndSession)):
-                    self.record(order.event)
-                elif isinstance(order, CancelJob) and order.key in self.running:
-                    self.finish(self.running.index(order.key), stopped=True)
-            if not any(isinstance(order, (StartJob, Record, EndSession, CancelJob)) for order in orders):
-                return
-            assert sum(key.phase == "land" for key in self.running) <= 1
+    def begins(self, key: JobKey) -> None:
+        self.record(JobStarted(key, 1, 1, 1))
+        self.running.append(key)
+        assert sum(key.phase == "land" for key in self.running) <= 1
+
+    def stops(self, key: JobKey) -> bool:
+        if key in self.running:
+            self.finish(self.running.index(key), stopped=True)
+        return True
 
     def finish(self, at: int, *, stopped: bool = False) -> None:
         key = self.running.pop(at)
@@ -210,7 +198,7 @@ def test_nothing_is_lost_and_nothing_lands_twice(data: st.DataObject) -> None:
     world = World(make_spec(needs, mends=draw(3)), draw)
     asked = 0
     for _ in range(MOST_STEPS):
-        world.carry_out()
+        world.go_on()
         world.examine()
         if world.state.ended is not None and (asked >= 4 or draw(2)):
             break
@@ -219,7 +207,7 @@ def test_nothing_is_lost_and_nothing_lands_twice(data: st.DataObject) -> None:
             world.ask()
         elif world.running:
             world.later += 100.0 if draw(4) == 0 else 0.0
-            world.carry_out()
+            world.go_on()
             world.finish(draw(len(world.running)))
         else:  # it is held
             assert world.state.held is not None
@@ -243,20 +231,16 @@ def test_nothing_is_lost_and_nothing_lands_twice(data: st.DataObject) -> None:
     stuck = any(task.landing is not None and task.landing.status != "landed" for task in own)
     all_good = all(task.outcome == "succeeded" for task in own)
     assert (state.ended.outcome == "succeeded") == (all_good and not stuck)
-    again = begin(world.spec)
-    for entry in world.entries:
-        apply(again, entry)
-    assert again == state
-    assert project(again) == project(state)
+    world.examine_replay()
 
 
 def test_held_work_is_tried_again_after_a_minute_then_after_longer() -> None:
     """As long as the session lives: a task at work keeps it alive, and held work alone does not."""
     world = World(make_spec([[], []]), lambda count: count - 1)
     for phase in ("prepare", "work", "release", "prepare", "work"):
-        world.carry_out()
+        world.go_on()
         world.finish(next(at for at, key in enumerate(world.running) if key.phase == phase))
-    world.carry_out()
+    world.go_on()
     waits = []
     for _ in range(3):
         (at,) = (at for at, key in enumerate(world.running) if key.phase == "land")
@@ -264,18 +248,15 @@ def test_held_work_is_tried_again_after_a_minute_then_after_longer() -> None:
         world.record(WorkHeld("t0", "main", "dirty", "it is dirty", "git stash"))
         held_at = world.now()
         world.record(JobFinished(key, "passed"))
-        world.carry_out()
+        world.go_on()
         assert not any(key.phase == "land" for key in world.running)
         (wake,) = (order.mono for order in decide(world.state, world.now()) if isinstance(order, WakeAt))
         world.later += wake - world.now()
         waits.append(round((wake - held_at) / 60))
-        world.carry_out()
+        world.go_on()
     assert waits == [1, 2, 4]
     assert world.state.land.taken == ("t0",)
-    again = begin(world.spec)
-    for entry in world.entries:
-        apply(again, entry)
-    assert again == world.state
+    world.examine_replay()
 
 
 @pytest.mark.parametrize(("keepers", "most"), [(1, 3), (100, 15)])
@@ -284,17 +265,17 @@ def test_how_many_jobs_of_a_phase_may_die_in_a_row(phase: str, keepers: int, mos
     """Three, if they die alone; more of those that die with their keeper, as when all processes are killed."""
     world = World(make_spec([[]]), lambda count: count - 1)
     for _ in range(("prepare", "work", "release", "land").index(phase)):
-        world.carry_out()
+        world.go_on()
         world.finish(0)
     for number in range(most):
         world.record(SupervisorStarted(number, number, 1, "boot", "ns", "0", keeper=number % keepers))
         if number:
             world.record(JobLost(world.running.pop(), "lost", "it is gone"))
-        world.carry_out()
+        world.go_on()
         assert [key.phase for key in world.running] == [phase]
     world.record(SupervisorStarted(most, most, 1, "boot", "ns", "0", keeper=most % keepers))
     world.record(JobLost(world.running.pop(), "lost", "it is gone"))
-    world.carry_out()
+    world.go_on()
     assert phase not in [key.phase for key in world.running]
     if phase == "land":
         assert status_of(world.state, "t0") == "held" and world.state.ended is not None

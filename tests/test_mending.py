@@ -8,25 +8,19 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-import orjson
 import pytest
 from conftest import Command
-from simulation import AGENTS, make_session
+from simulation import AGENTS, Scripted, make_session
 from stages import begin_repository, commit_all, git
 
 from sessionrun import client
 from sessionrun.client.ask import find_retried, select
-from sessionrun.engine.fold import apply, begin
 from sessionrun.engine.requests import find_fault
-from sessionrun.engine.scheduler import EndSession, Record, StartJob, decide
-from sessionrun.engine.state import State
-from sessionrun.engine.status import project
-from sessionrun.model.events import Entry, Event, JobClaimed, JobFinished, RequestReceived, to_record
+from sessionrun.model.events import Event, JobFinished, RequestReceived
 from sessionrun.model.keys import JobKey, describe_id_problem
 from sessionrun.model.landings import WorkBounced, WorkHeld, WorkLanded
 from sessionrun.model.places import Place
-from sessionrun.model.spec import Landing, Limits, TaskSpec, Workspace
-from sessionrun.store.records import read_entry
+from sessionrun.model.spec import Landing, TaskSpec, Workspace
 
 AGENT = """#!/bin/sh
 # Writes what its prompt says; a mend does what MEND says.
@@ -223,43 +217,29 @@ def test_an_agent_that_takes_scripts_gets_no_mend(yard: Yard) -> None:
 # --- the engine ---
 
 
-class World:
+class World(Scripted):
     """A session whose work is bounced.
 
     For each task whose work a LAND takes, `land` says whether it lands; None: it is held.  `after` is called with
     the key of each job that has ended.
     """
 
-    def __init__(self, mends: int, *names: str) -> None:
-        tasks = [self._make(name) for name in names or ("t",)]
-        self.spec = replace(make_session(tasks), landing=Landing("refs/heads/main", mends=mends), agents=AGENTS)
-        self.state: State = begin(self.spec)
-        self.entries: list[Entry] = []
+    def __init__(self, mends: int, *names: str, max_failures: int | None = None) -> None:
+        tasks = [
+            TaskSpec(name, ("do it",), agent="three", workspace=Workspace("worktree")) for name in names or ("t",)
+        ]
+        landing = Landing("refs/heads/main", mends=mends)
+        super().__init__(replace(make_session(tasks, max_failures=max_failures), landing=landing, agents=AGENTS))
         self.after: Callable[[JobKey], None] = lambda key: None
-
-    def _make(self, name: str) -> TaskSpec:
-        return TaskSpec(name, ("do it",), agent="three", workspace=Workspace("worktree"))
-
-    def record(self, event: Event) -> None:
-        entry = Entry(len(self.entries) + 1, 0.0, float(len(self.entries)), event)
-        self.entries.append(read_entry(orjson.loads(orjson.dumps(to_record(entry)))))
-        apply(self.state, self.entries[-1])
 
     def run(self, work: Callable[[JobKey], bool], land: Callable[[str], bool | None]) -> None:
         """Let jobs end at once, until nothing is left to do."""
-        while orders := decide(self.state, float(len(self.entries))):
-            started = []
-            for order in orders:
-                if isinstance(order, StartJob):
-                    self.record(JobClaimed(order.key))
-                    started.append(order.key)
-                elif isinstance(order, (Record, EndSession)):
-                    self.record(order.event)
-            for key in started:
-                self.finish(key, work, land)
-                self.after(key)
-            if not started and not any(isinstance(order, (Record, EndSession)) for order in orders):
-                return
+        self.work, self.land = work, land
+        self.go_on()
+
+    def begins(self, key: JobKey) -> None:
+        self.finish(key, self.work, self.land)
+        self.after(key)
 
     def finish(self, key: JobKey, work: Callable[[JobKey], bool], land: Callable[[str], bool | None]) -> None:
         if key.phase == "land":
@@ -284,13 +264,6 @@ class World:
     def landings(self) -> dict[str, str | None]:
         return {name: task.landing and task.landing.status for name, task in self.state.tasks.items()}
 
-    def examine(self) -> None:
-        """A replay of the journal comes to the same."""
-        again = begin(self.spec)
-        for entry in self.entries:
-            apply(again, entry)
-        assert again == self.state and project(again) == project(self.state)
-
 
 def test_each_mend_begins_with_the_last_work_there_is() -> None:
     world = World(3)
@@ -299,7 +272,7 @@ def test_each_mend_begins_with_the_last_work_there_is() -> None:
     sources = [task.spec.mend.source for task in world.state.tasks.values() if task.spec.mend is not None]
     assert sources == ["t", "t-mend-1", "t-mend-1"]
     assert world.state.ended is not None and world.state.ended.outcome == "succeeded"
-    world.examine()
+    world.examine_replay()
 
 
 def test_after_the_last_mend_the_work_is_bounced_and_retry_begins_anew() -> None:
@@ -314,17 +287,15 @@ def test_after_the_last_mend_the_work_is_bounced_and_retry_begins_anew() -> None
     world.record(RequestReceived("r", "retry", ("t",)))
     world.run(lambda key: True, lambda name: name == "t-mend-3")
     assert world.landings()["t"] == "landed" and world.state.ended is not None
-    world.examine()
+    world.examine_replay()
 
 
 def test_a_mend_that_fails_stops_nothing_else() -> None:
-    world = World(2, "t", "other")
-    world.spec = replace(world.spec, limits=Limits(1))
-    world.state = begin(world.spec)
+    world = World(2, "t", "other", max_failures=1)
     world.run(lambda key: key.task != "t-mend-1", lambda name: name != "t")
     assert world.landings() == {"t": "landed", "other": "landed", "t-mend-1": None, "t-mend-2": "landed"}
     assert world.state.ended is not None and world.state.ended.outcome == "succeeded"
-    world.examine()
+    world.examine_replay()
 
 
 def test_the_id_of_a_mend_is_a_good_one_and_no_other_task_has_it() -> None:
@@ -334,7 +305,7 @@ def test_the_id_of_a_mend_is_a_good_one_and_no_other_task_has_it() -> None:
     mends = [name for name, task in world.state.tasks.items() if task.spec.mend is not None]
     assert mends == [f"{'a' * 100}-mend-1", f"{'a' * 100}-mend-2", "b-mend-2"]
     assert [describe_id_problem(name) for name in mends] == [None] * 3
-    world.examine()
+    world.examine_replay()
 
 
 @pytest.mark.parametrize("named", [("t",), ("t-mend-1",), ()])
@@ -345,7 +316,7 @@ def test_a_mend_that_is_held_lands_after_a_retry(named: tuple[str, ...]) -> None
     world.record(RequestReceived("r", "retry", named, outcomes=() if named else ("failed",)))
     world.run(lambda key: True, lambda name: name == "t-mend-1")
     assert world.landings() == {"t": "landed", "t-mend-1": "landed"}
-    world.examine()
+    world.examine_replay()
 
 
 def test_a_mend_that_is_cancelled_is_the_last_one() -> None:
@@ -361,7 +332,7 @@ def test_a_mend_that_is_cancelled_is_the_last_one() -> None:
     world.record(RequestReceived("r2", "retry", outcomes=("failed", "cancelled")))
     world.run(lambda key: True, lambda name: True)
     assert world.landings() == {"t": "landed", "t-mend-1": None}, "the mend is not tried again beside its owner"
-    world.examine()
+    world.examine_replay()
 
 
 @pytest.mark.parametrize("lands", [True, False])
@@ -389,7 +360,7 @@ def test_a_mend_does_not_count_any_more_after_a_follow_up(lands: bool) -> None:
     assert seen == ["waiting"], "its follow-up is at work when the mend lands, or bounces"
     assert world.landings() == {"t": "landed", "t-mend-1": "landed" if lands else "bounced"}
     assert world.state.ended is not None
-    world.examine()
+    world.examine_replay()
 
 
 @pytest.mark.parametrize("held", [True, False])
@@ -408,4 +379,4 @@ def test_no_mend_begins_in_a_session_that_is_held_or_cancelled(held: bool) -> No
         world.record(RequestReceived("r2", "release"))
         world.run(lambda key: True, lambda name: True)
         assert world.landings() == {"t": "landed", "t-mend-1": "landed"}
-    world.examine()
+    world.examine_replay()

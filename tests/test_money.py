@@ -13,18 +13,17 @@ from agent_samples import sample_path
 from conftest import Command
 from hypothesis import given
 from hypothesis import strategies as st
-from simulation import make_session
+from simulation import Scripted, make_session
 
 from sessionrun.agents.prices import MILLION, find_price, load_prices, price_usage
-from sessionrun.engine.fold import apply, begin
 from sessionrun.engine.money import usage_since
 from sessionrun.engine.moves import begin_attempt
 from sessionrun.engine.status import project
-from sessionrun.model.events import Entry, Event, JobClaimed, JobFinished, JobLost, Verdict, to_record
+from sessionrun.model.events import JobClaimed, JobFinished, JobLost, Verdict
 from sessionrun.model.keys import JobKey
 from sessionrun.model.spec import AgentSpec, OutputFormat, Price, TaskSpec
 from sessionrun.model.usage import Usage
-from sessionrun.store.records import parse_spec, read_entry
+from sessionrun.store.records import parse_spec
 
 OURS = load_prices({})
 GPT = Price(1.0, 10.0, 0.1)
@@ -135,16 +134,11 @@ def test_an_agent_that_says_zero_for_tokens_knows_no_price() -> None:
 # --- sums
 
 
-class Bench:
+class Bench(Scripted):
     """A state that events are applied to, as from a journal."""
 
     def __init__(self, *tasks: TaskSpec) -> None:
-        agents = {"codex": CODEX, "shell": SHELL}
-        self.state = begin(replace(make_session(tasks), agents=agents))
-
-    def record(self, event: Event) -> None:
-        entry = Entry(self.state.seq + 1, 0.0, 0.0, event)
-        apply(self.state, read_entry(orjson.loads(orjson.dumps(to_record(entry)))))
+        super().__init__(replace(make_session(tasks), agents={"codex": CODEX, "shell": SHELL}))
 
     def work(self, task: str, used: Usage | None, model: str | None = None, *, status: int | None = 0) -> None:
         state = self.state.tasks[task]

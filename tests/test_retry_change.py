@@ -14,7 +14,7 @@ from simulation import make_session
 from test_follow_ups import USED, Script
 
 from sessionrun.cli.money import usages_by_agent
-from sessionrun.engine.fold import apply, begin
+from sessionrun.engine.fold import begin
 from sessionrun.engine.moves import begin_attempt
 from sessionrun.engine.requests import find_fault, reopen
 from sessionrun.engine.status import project
@@ -75,10 +75,7 @@ def test_the_chosen_ones_change_and_keep_what_they_had_on_record() -> None:
     assert (spec.tasks[0].args, spec.tasks[0].fallback, spec.tasks[1].args) == ((), (), ("-x",))
     assert spec.tasks[0] is script["a"].spec and spec.agents["other"] == OTHER and spec.prices == prices
     assert script.thread["a/2/1/work/1"] is None, "another agent does not know the conversation"
-    replayed = begin(script.spec)
-    for entry in script.entries:
-        apply(replayed, entry)
-    assert replayed == script.state
+    script.examine_replay()
 
 
 def test_another_agent_chooses_its_model_and_the_same_one_keeps_its_own() -> None:

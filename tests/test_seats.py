@@ -12,17 +12,15 @@ from typing import Any
 
 import pytest
 from conftest import eventually, slow
-from simulation import make_session
+from simulation import Scripted, make_session
 from test_cli_worktrees import Project as Cli
 from test_cli_worktrees import project_in
 from test_workspaces import Project, project
 
 from sessionrun.engine.fold import apply, begin
-from sessionrun.engine.scheduler import Record, StartJob, decide
-from sessionrun.engine.state import State
 from sessionrun.engine.status import project as project_status
 from sessionrun.model.errors import SessionrunError
-from sessionrun.model.events import Entry, Event, JobClaimed, JobFinished, JobLost, JobStarted
+from sessionrun.model.events import Entry, JobClaimed, JobFinished, JobLost, JobStarted
 from sessionrun.model.keys import JobKey
 from sessionrun.model.places import TASK_FILE, Place, Seats
 from sessionrun.model.spec import TaskSpec, Workspace
@@ -36,32 +34,20 @@ __all__ = ["project"]
 # --- which one the engine chooses ---
 
 
-class Engine:
+class Engine(Scripted):
     """A session of tasks in worktrees that stay; what its jobs find is as the test says."""
+
+    ahead_s = 1e6
 
     def __init__(self, count: int, width: int, **more: Any) -> None:
         tasks = [TaskSpec(f"t{num}", ("x",), workspace=Workspace("worktree"), **more) for num in range(count)]
         spec = make_session(tasks, resources={"slot": width})
-        self.state: State = begin(replace(spec, seats=Seats("/repo/worktrees")))
+        super().__init__(replace(spec, seats=Seats("/repo/worktrees")))
         self.running: dict[str, JobKey] = {}
-        self.seq = 0
 
-    def record(self, event: Event) -> None:
-        self.seq += 1
-        apply(self.state, Entry(self.seq, 0.0, float(self.seq), event))
-
-    def go_on(self) -> None:
-        while True:
-            orders = decide(self.state, self.seq + 1e6)
-            for order in orders:
-                if isinstance(order, StartJob):
-                    self.record(JobClaimed(order.key))
-                    self.record(JobStarted(order.key, 1, 1, 1))
-                    self.running[order.key.task] = order.key
-                elif isinstance(order, Record):
-                    self.record(order.event)
-            if not any(isinstance(order, (StartJob, Record)) for order in orders):
-                return
+    def begins(self, key: JobKey) -> None:
+        self.record(JobStarted(key, 1, 1, 1))
+        self.running[key.task] = key
 
     def finish(self, task: str, seat: int | None = None, verdict: str = "passed") -> str:
         """The job of this task ends; its phase."""
@@ -69,7 +55,8 @@ class Engine:
         if key.phase in ("prepare", "release") and verdict == "passed":
             path = f"/repo/worktrees/w{seat}" if key.phase == "prepare" else None
             place = Place("b", path, "base", commit="tip", seat=seat)
-        self.record(JobFinished(key, verdict, place=place))  # type: ignore[arg-type]
+        why = None if verdict == "passed" else "exit_code"
+        self.record(JobFinished(key, verdict, why, why, place=place))  # type: ignore[arg-type]
         self.go_on()
         return key.phase
 

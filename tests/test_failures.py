@@ -82,8 +82,8 @@ def test_what_failed_is_told_within_any_room(sessionrun: Command, room: int) -> 
 @pytest.mark.parametrize(
     ("codes", "last"),
     [
-        (range(1, 41), " other reasons: --all shows them"),
-        ([4] * 40, "37 failed: exit code 4, each with other last lines"),
+        (range(1, 41), " other reasons: --failed --all shows them"),
+        ([4] * 40, "32 failed: exit code 4, each with other last lines"),
     ],
 )
 def test_it_is_bounded_where_no_terminal_reads_unless_all_is_wanted(

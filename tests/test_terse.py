@@ -19,8 +19,9 @@ from conftest import Command
 from hypothesis import given
 from hypothesis import strategies as st
 
-from sessionrun.cli.digest import make_json, make_text
+from sessionrun.cli.failures import digest_lines
 from sessionrun.cli.formats import COLUMNS, FORMATS
+from sessionrun.cli.results import make_digest_json
 from sessionrun.client.reading.digest import BYTES_PER_TOKEN, divide
 from sessionrun.model.errors import InputError
 from sessionrun.store.session import SessionDir
@@ -102,9 +103,10 @@ def test_only_results_that_failed_within_a_size(sessionrun: Command, mixed: str)
     assert names_of(sessionrun.load("results", mixed, "--failed")) == ["bad"]
     shown = sessionrun("results", mixed, "--max-bytes", "1200").stdout
     assert len(shown.encode()) <= 1200
-    assert "(ID: bad): failed" in shown and "ValueError: lost" in shown and "[standard error]\nwhy\n" in shown
-    assert re.search(rf"Whole answers: sessionrun results {mixed} TASK", shown)
-    assert len(sessionrun("results", mixed, "--max-tokens", "300", "--json").stdout) <= 900
+    bad = shown.index(" bad failed: exit code 3\n  [standard error, last lines]\n    why\n")
+    assert bad < shown.index(" a succeeded: ")
+    record = sessionrun("results", mixed, "--max-tokens", "300", "--json").stdout
+    assert len(record) <= 900 and "ValueError: lost" in record
     for words, says in (
         (("--max-bytes", "20"), "20 bytes are too few"),
         (("--max-bytes", "2000", "--tail", "3"), "leave out --raw and --tail"),
@@ -135,6 +137,8 @@ def make_tasks(folder: Path, outputs: list[tuple[str, str]]) -> list[dict[str, A
                 "reason_class": "exit_code" if failed else None,
                 "attempt": 1,
                 "phase": None,
+                "title": f"do {num}",
+                "check": None,
                 "landing": None,
                 "output": f"{num}.txt",
                 "stderr": f"{num}.err",
@@ -150,6 +154,7 @@ def make_view(folder: Path, tasks: list[dict[str, Any]]) -> dict[str, Any]:
     counts = {"failed": failed, "succeeded": len(tasks) - failed}
     view |= {"counts": counts, "started_at": None, "ended_at": None}
     view |= {"completed": len(tasks), "total": len(tasks), "successful": len(tasks) - failed}
+    view |= {"no_contact": [], "disk_full": None, "held_until": None}
     return view | {"status": "completed", "outcome": "failed", "state": "ended", "result": "failed"}
 
 
@@ -205,15 +210,19 @@ def test_a_digest_keeps_to_its_size_and_names_each_task_that_failed(
     tasks = make_tasks(folder, outputs)
     failed = [task for task in tasks if task["outcome"] == "failed"]
     view = make_view(folder, tasks)
-    text = make_text(SessionDir(folder), view, tasks, room)
-    assert len(text) <= room
-    content = make_json(SessionDir(folder), view, tasks, room)
+    text = "\n".join(digest_lines(SessionDir(folder), {**view, "tasks": tasks}, tasks, room))
+    assert len(text.encode()) < room
+    unnamed = [task["id"] for task in failed if not re.search(rf"\b{task['id']}\b", text)]
+    rest = re.search(r"\nand (?:(\d+) more, for .*?)?(?: and )?(?:(\d+) fine)?(?:: --failed .*)?$", text)
+    counts = [int(count or 0) for count in rest.groups()] if rest else [0, 0]
+    assert counts[0] == len(unnamed)
+    shown_fine = len(re.findall(r"^\S+ task-\d+ succeeded: do \d+$", text, re.MULTILINE))
+    assert shown_fine + counts[1] == len(tasks) - len(failed)
+    content = make_digest_json(SessionDir(folder), view, tasks, room)
     assert len(content) <= room
     record = json.loads(content)
     assert {task["id"] for task in failed} <= {*names_of(record), *record["more_failed"]}
     assert len(record["tasks"]) + len(record["more_failed"]) + record["more_fine"] == len(tasks)
-    for task in failed:
-        assert re.search(rf"\b{task['id']}\b".encode(), text)
     for shown in record["tasks"]:
         assert shown["text_bytes"] == (folder / f"{shown['num']}.txt").stat().st_size
 
@@ -224,8 +233,8 @@ def test_many_that_failed_are_named_by_number(tmp_path: Path) -> None:
         task["outcome"] = task["word"] = "failed"
     view = make_view(tmp_path, tasks)
     with pytest.raises(InputError, match="600 tasks need attention"):
-        make_json(SessionDir(tmp_path), view, tasks, 2500)
-    record = json.loads(make_json(SessionDir(tmp_path), view, tasks, 8000))
+        make_digest_json(SessionDir(tmp_path), view, tasks, 2500)
+    record = json.loads(make_digest_json(SessionDir(tmp_path), view, tasks, 8000))
     assert record["more_failed"] == [] and record["more_failed_numbers"][-1] == "898-899"
 
 
@@ -266,8 +275,9 @@ def test_a_token_is_counted_as_more_bytes_than_it_has(tmp_path: Path) -> None:
     failed = [task for task in tasks if task["outcome"] == "failed"]
     view = make_view(tmp_path, tasks)
     for limit in (2000, 8000):
-        for make in (make_text, make_json):
-            content = make(SessionDir(tmp_path), view, tasks, BYTES_PER_TOKEN * limit)
+        lines = digest_lines(SessionDir(tmp_path), {**view, "tasks": tasks}, tasks, BYTES_PER_TOKEN * limit)
+        as_json = make_digest_json(SessionDir(tmp_path), view, tasks, BYTES_PER_TOKEN * limit)
+        for content in ("\n".join(lines).encode(), as_json):
             assert len(tokenizer.encode(content.decode(), bos=False, eos=False)) <= limit
             names = content.decode()
             assert all(re.search(rf"\b({task['id']}|{task['num']})\b", names) for task in failed)

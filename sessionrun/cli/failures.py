@@ -1,92 +1,125 @@
-"""What of a session failed and why, as `results --failed`, `explain` and `status TASK` print it."""
+"""What a session came to within a size, first what failed and why: as `results` prints it for readers that pay."""
 
 from __future__ import annotations
 
+import sys
 import time
-from collections.abc import Iterator, Mapping, Sequence
-from typing import Any, Final
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from functools import partial
+from typing import Any, Final, NamedTuple
 
-import click
-
-from sessionrun.cli.render import WIDTH, check_lines, escape, escape_line, mark, proof_lines, wrap_line
+from sessionrun.cli.render import WIDTH, check_lines, clip, escape, escape_line, mark, proof_lines, wrap_line
 from sessionrun.cli.standing import group_lines, head_lines, whereabouts_lines
 from sessionrun.client.lookup import name_for_command
-from sessionrun.client.reading.digest import divide
+from sessionrun.client.reading.digest import divide, make_excerpt
 from sessionrun.client.reading.digest_record import find_room
-from sessionrun.client.reading.failures import SAID, Failure, Section, group_failures
+from sessionrun.client.reading.failures import SAID, Failure, Section, fold_failures, group_failures
+from sessionrun.client.reading.outputs import find_tail
 from sessionrun.client.reading.telling import LEAST_BYTES, fit_lines
-from sessionrun.model.wording import name_tasks, short_id, tell_word
+from sessionrun.client.reading.waiting import has_failed
+from sessionrun.model.wording import name_tasks, short_id, tell_reason, tell_word
 from sessionrun.store.session import SessionDir
 
 SIGN_COLUMNS: Final = 3
-MOST_ALIKE: Final = 3
-"""In little room, of tasks that failed for one reason and printed something else, so many are told one by one."""
+FOLDS: Final = (None, 8, 3, 1)
+"""Of one reason so many different last lines are told, as far as there is room."""
 
 LEAST_BODY: Final = 160
-"""So much is told below each reason, if there is so much (bytes)."""
+"""So much is told below each reason and of each answer, if there is so much (bytes)."""
 
 _LABELS: Final = {SAID: "the agent said", "work": "standard error, last lines"}
 
 View = Mapping[str, Any]
 
 
-def print_failures(session: SessionDir, view: View, chosen: Sequence[View], room: int | None) -> None:
-    """Print what failed of the chosen tasks, in at most `room` bytes; None: all of it.
+class _Block(NamedTuple):
+    """What is told of tasks: the first lines, how much there is below them (bytes), and that cut to a size."""
+
+    tasks: Sequence[View]
+    frame: Sequence[str]
+    need: int
+    cut: Callable[[int], Sequence[str]]
+
+
+def digest_lines(session: SessionDir, view: View, chosen: Sequence[View], room: int | None) -> list[str]:
+    """What failed of the chosen tasks, then what the others answered, in at most `room` bytes; None: all.
 
     Raises:
-        InputError: that is too little.
+        InputError: that is too little for anything.
     """
-    now = time.time()
+    now, tasks = time.time(), name_tasks(view)
     head = head_lines(view, now)
-    failures = group_failures(session, chosen, name_tasks(view), now, None if room is None else MOST_ALIKE)
-    blocks = [["", *_frame(view, failure)] for failure in failures]
-    if room is None:
-        bodies = [_body(failure.sections) for failure in failures]
-        last: list[str] = []
-    else:
-        bodies, last = _choose(failures, blocks, find_room(room, _measure([*head, *_rest(failures)])))
-    for block, body in zip(blocks, bodies, strict=False):
-        head += [*block, *body]
-    click.echo("\n".join([*head, *last]))
+    failures = group_failures(session, filter(has_failed, chosen), tasks, now)
+    answers = [_tell_answer(session, task, tasks, now) for task in chosen if not has_failed(task)]
+    blocks: list[_Block] = []
+    for most in FOLDS:
+        blocks = [*(_tell_failure(view, failure) for failure in fold_failures(failures, most)), *answers]
+        if room is None or sum(map(_measure_least, blocks)) <= room - _measure(head):
+            break
+    if room is not None:
+        return [*head, *_fit(blocks, find_room(room, _measure([*head, *_count_rest(blocks)])))]
+    return [*head, *(line for block in blocks for line in (*block.frame, *block.cut(block.need)))]
 
 
-def _choose(
-    failures: Sequence[Failure], blocks: Sequence[Sequence[str]], room: int
-) -> tuple[list[list[str]], list[str]]:
-    """The lines below as many of the failures as fit, and what is said of the others: for that there is room."""
-    count, left = 0, room + _measure(_rest(failures))
-    needs = [_measure(_body(failure.sections)) for failure in failures]
-    for block, need in zip(blocks, needs, strict=True):
-        after = left - _measure(block) - min(need, LEAST_BODY)
-        if after < _measure(_rest(failures[count + 1 :])):
+def _fit(blocks: Sequence[_Block], room: int) -> list[str]:
+    """As many of the blocks as fit besides a line on the others, for which there is room anyway."""
+    count, left = 0, room + _measure(_count_rest(blocks))
+    for block in blocks:
+        after = left - _measure_least(block)
+        if after < _measure(_count_rest(blocks[count + 1 :])):
             break
         count, left = count + 1, after
-    rest = _rest(failures[count:])
-    left += sum(min(need, LEAST_BODY) for need in needs[:count]) - _measure(rest)
-    shares = divide(needs[:count], left)
-    return [_cut(failure.sections, share) for failure, share in zip(failures[:count], shares, strict=True)], rest
+    rest = _count_rest(blocks[count:])
+    left += sum(_measure_least(block) - _measure(block.frame) for block in blocks[:count]) - _measure(rest)
+    shares = divide([block.need for block in blocks[:count]], left)
+    shown = zip(blocks[:count], shares, strict=True)
+    return [*(line for block, share in shown for line in (*block.frame, *block.cut(share))), *rest]
 
 
-def _rest(failures: Sequence[Failure]) -> list[str]:
-    if not failures:
-        return []
-    tasks = sum(len(failure.group.tasks) for failure in failures)
-    return ["", f"and {tasks} more, for {len(failures)} other reason{'s' * (len(failures) > 1)}: --all shows them"]
+def _count_rest(blocks: Sequence[_Block]) -> list[str]:
+    bad = [len(block.tasks) for block in blocks if has_failed(block.tasks[0])]
+    words = [f"{sum(bad)} more, for {len(bad)} other reason{'s' * (len(bad) > 1)}"] if bad else []
+    words += [f"{len(blocks) - len(bad)} fine"] if len(blocks) > len(bad) else []
+    return ["", f"and {' and '.join(words)}{': --failed --all shows them' if bad else ''}"] if words else []
 
 
 def _measure(lines: Sequence[str]) -> int:
     return sum(len(line.encode("utf-8", "backslashreplace")) + 1 for line in lines)
 
 
-def _frame(view: View, failure: Failure) -> Iterator[str]:
+def _measure_least(block: _Block) -> int:
+    return _measure(block.frame) + min(block.need, LEAST_BODY)
+
+
+def _tell_failure(view: View, failure: Failure) -> _Block:
     """Which tasks failed, and why; of a task alone also where its work is."""
     group = failure.group
     if len(group.tasks) > 1:
-        yield from group_lines(group, WIDTH)
-        return
-    (task,) = group.tasks
-    yield from word_lines(task, group.reason, f"{short_id(task)} ")
-    yield from about_lines(view, task, "  ")
+        frame = group_lines(group, WIDTH)
+    else:
+        (task,) = group.tasks
+        frame = [*word_lines(task, group.reason, f"{short_id(task)} "), *about_lines(view, task, "  ")]
+    whole = [line for section in failure.sections for line in section_lines(section, "  ")]
+    return _Block(group.tasks, ["", *frame], _measure(whole), partial(_cut, failure.sections))
+
+
+def _tell_answer(session: SessionDir, task: View, tasks: Mapping[str, View], now: float) -> _Block:
+    path = session.path / task["output"]
+    size = find_tail(path, 0) if task["status"] == "completed" else 0
+    clean = escape if sys.stdout.isatty() else str
+
+    def cut(room: int) -> list[str]:
+        excerpt = make_excerpt(path, room, lambda text: _measure([clean(text)])) if room else None
+        return clean(excerpt.text).removesuffix("\n").split("\n") if excerpt and excerpt.text else []
+
+    return _Block([task], ["", *title_lines(task, tasks, now)], size + 1 if size else 0, cut)
+
+
+def title_lines(task: View, tasks: Mapping[str, View], now: float) -> list[str]:
+    """A task with its id and its word, and why that is so or, if there is no reason, what it was to do."""
+    name = f"{short_id(task)} "
+    title = clip(escape_line(task["title"]), WIDTH - len(name) - len(task["word"]) - 2 * SIGN_COLUMNS)
+    return word_lines(task, tell_reason(task, tasks, now) or title, name)
 
 
 def word_lines(task: View, why: str, name: str = "") -> list[str]:
@@ -111,10 +144,6 @@ def section_lines(section: Section, indent: str, form: str = "[{}]") -> Iterator
     label = _LABELS.get(section.source, f"{section.source}, last lines")
     yield indent + form.format(label)
     yield from (f"{indent}  {escape(line.expandtabs())}" for line in section.lines)
-
-
-def _body(sections: Sequence[Section]) -> list[str]:
-    return [line for section in sections for line in section_lines(section, "  ")]
 
 
 def _cut(sections: Sequence[Section], room: int) -> list[str]:

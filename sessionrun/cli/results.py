@@ -16,12 +16,9 @@ from sessionrun.cli.render import (
     DOUBLE_LINE,
     SINGLE_LINE,
     WAITING,
-    WIDTH,
     check_lines,
-    clip,
     encode,
     escape,
-    escape_line,
     is_seed_block,
     left_lines,
     proof_lines,
@@ -36,15 +33,12 @@ from sessionrun.client.reading.telling import add_tellings, count_hidden
 from sessionrun.client.reading.view import load_view
 from sessionrun.client.reading.waiting import has_failed
 from sessionrun.model.errors import InputError, SessionrunError
-from sessionrun.model.wording import name_tasks, short_id, tell_reason, tell_word
+from sessionrun.model.wording import name_tasks, tell_word
 from sessionrun.store.session import SessionDir
 
-SIGN_COLUMNS: Final = 6
-"""A sign at most, and what parts it from the rest."""
-
 FORMAT_NAMES: Final = ("text", "json", "ndjson", "markdown", "junit", "csv", "joblog")
-FAILED_TOKENS: Final = 1000
-"""So much is printed of what failed where no terminal reads."""
+FAILED_BYTES: Final = 3000
+"""So much is printed of what failed where no terminal reads: 1,000 tokens."""
 
 
 @click.command("results")
@@ -102,15 +96,13 @@ def command(
     chosen = choose_tasks(view, tasks)
     if failed:
         chosen = [task for task in chosen if has_failed(task)]
-    if failed and not as_json and form == "text" and not raw and tail is None:
-        from sessionrun.cli.failures import print_failures
+    bound = FAILED_BYTES if bound is None and failed and not (show_all or sys.stdout.isatty()) else bound
+    if form == "text" and not as_json and not raw and tail is None and (failed or bound is not None):
+        from sessionrun.cli.failures import digest_lines
 
-        bounded = bound is None and not (show_all or sys.stdout.isatty())
-        print_failures(session, view, chosen, _find_bound(None, FAILED_TOKENS) if bounded else bound)
-    elif bound is not None:
-        from sessionrun.cli.digest import print_digest
-
-        print_digest(session, view, chosen, bound, as_json=as_json)
+        click.echo("\n".join(digest_lines(session, view, chosen, bound)))
+    elif max_bytes is not None or max_tokens is not None:
+        write_bytes(make_digest_json(session, view, chosen, bound or 0))
     elif raw:
         for task in chosen:
             _print_file(session.path / (task["raw"] or task["output"]), tail, whole_line=False)
@@ -137,6 +129,16 @@ def _find_bound(max_bytes: int | None, max_tokens: int | None) -> int | None:
     return min(limits, default=None)
 
 
+def make_digest_json(session: SessionDir, view: Mapping[str, Any], tasks: Sequence[Any], most: int) -> bytes:
+    """The digest as one JSON object of at most `most` bytes, with a newline."""
+    from sessionrun.client.reading.digest_record import describe_digest
+
+    def spell(record: Mapping[str, Any]) -> bytes:
+        return encode(versioned(record)) + b"\n"
+
+    return spell(describe_digest(session, view, tasks, most, spell))
+
+
 def _find_summary(session: SessionDir, view: Mapping[str, Any]) -> dict[str, Any] | None:
     """The account of the job files of a session that has ended; None if it has none, or no spec to read."""
     from sessionrun.model.spec import JOB_STATUS
@@ -161,7 +163,7 @@ def print_results(
 
     Of a task that failed, the words of the step that failed stand before what the agent said.
     """
-    from sessionrun.cli.failures import section_lines, word_lines
+    from sessionrun.cli.failures import section_lines, title_lines
     from sessionrun.cli.standing import head_lines
 
     now, by_id = time.time(), name_tasks(view)
@@ -174,9 +176,7 @@ def print_results(
         places = locate_work(session, tasks)
     click.echo("\n".join(head_lines(view, now)))
     for task in _add_words(session, tasks):
-        name = f"{short_id(task)} "
-        title = clip(escape_line(task["title"]), WIDTH - len(name) - len(task["word"]) - SIGN_COLUMNS)
-        lines = ["", *word_lines(task, tell_reason(task, by_id, now) or title, name)]
+        lines = ["", *title_lines(task, by_id, now)]
         lines += [f"  {line}" for line in (*check_lines(task), *proof_lines(task, ""))]
         left = work_lines(task, places.get(task["id"])) if in_git else left_lines(task, "")
         lines += [f"  {line}" for line in left]

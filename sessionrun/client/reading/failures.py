@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterable, Mapping, Sequence
+from itertools import groupby
 from typing import Any, Final, NamedTuple
 
 from sessionrun.client.reading.telling import choose_lines, tell, tell_files
@@ -48,17 +49,9 @@ def read_sections(session: SessionDir, task: Mapping[str, Any]) -> list[Section]
 
 
 def group_failures(
-    session: SessionDir, chosen: Iterable[Task], tasks: Mapping[str, Task], now: float, most: int | None = None
+    session: SessionDir, chosen: Iterable[Task], tasks: Mapping[str, Task], now: float
 ) -> list[Failure]:
-    """The chosen tasks by what failed.
-
-    Args:
-        session: whose tasks they are.
-        chosen: the tasks.
-        tasks: all of the session, by id.
-        now: wall time (seconds since the epoch).
-        most: of one reason so many different last lines are told apart; None: all.
-    """
+    """The chosen tasks by what failed; `tasks` are all of the session by id, `now` is wall time."""
     failures = []
     for group in group_tasks(chosen, tasks, now):
         alike: dict[tuple[Section, ...], tuple[list[Task], list[Sequence[Section]]]] = {}
@@ -67,13 +60,24 @@ def group_failures(
             members, read = alike.setdefault(_find_key(sections), ([], []))
             members.append(task)
             read.append(sections)
-        found = [Failure(group._replace(tasks=members), _find_common(read)) for members, read in alike.values()]
-        rest = [] if most is None else [task for failure in found[most:] for task in failure.group.tasks]
-        failures += found[:most]
-        if rest:
-            why = ", ".join(filter(None, (group.reason, "each with other last lines")))
-            failures.append(Failure(group._replace(tasks=rest, reason=why), ()))
+        failures += [
+            Failure(group._replace(tasks=members), _find_common(read)) for members, read in alike.values()
+        ]
     return failures
+
+
+def fold_failures(failures: Iterable[Failure], most: int | None) -> list[Failure]:
+    """The same, of each reason at most so many; the others of it are told as one, without what they printed."""
+    folded: list[Failure] = []
+    for _, alike in groupby(failures, key=lambda failure: (failure.group.word, failure.group.reason)):
+        members = list(alike)
+        rest = [task for failure in members[most:] for task in failure.group.tasks] if most else []
+        folded += members[: most or None]
+        if rest:
+            group = members[0].group
+            why = ", ".join(filter(None, (group.reason, "each with other last lines")))
+            folded.append(Failure(group._replace(tasks=rest, reason=why), ()))
+    return folded
 
 
 def _find_key(sections: Sequence[Section]) -> tuple[Section, ...]:

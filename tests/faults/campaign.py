@@ -18,96 +18,46 @@ import sys
 import time
 from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import FIRST_COMPLETED, Future, ThreadPoolExecutor, wait
+from functools import partial
 from pathlib import Path
 from typing import Final
 
-from sessionrun.store.session import SessionDir
+from sessionrun.store.session import iterate_sessions
 
-from .chain import ROLES, Role, kill_at_once, kill_role
+from .chain import ROLES, Role
+from .kills import HUNG_S, Choice, has_ended, is_gone, kill_by_chance, resume_by
 from .oracle import Figures, examine, make_plan
-from .place import Place, make_place, wait_until
+from .place import Place, end_sessions, make_place, wait_until
+from .worktrees import kill_in_worktrees
 
 TASKS: Final = 24
 PARALLEL: Final = 6
-KILLS: Final = 8
-"""A session's kills: so many deaths in a row without progress are what root and keeper put up with."""
-
-PAUSE_S: Final = 0.12
-HUNG_S: Final = 300.0
 AT_ONCE: Final = 3
 VICTIMS: Final = (*ROLES, "daemon", "launcher")
 
 
-def kill_alone(roles: Sequence[Role]) -> Callable[[Place, random.Random], Figures]:
-    """A session whose victims are of these roles, one at a time."""
-
-    def run(place: Place, rng: random.Random) -> Figures:
-        return _run_without_help(place, rng, lambda: [rng.choice(roles)])
-
-    return run
-
-
-def kill_pairs(place: Place, rng: random.Random) -> Figures:
-    """A session whose supervisor and keeper are killed at the same moment."""
-    return _run_without_help(place, rng, lambda: rng.sample(["supervisor", "keeper"], 2))
-
-
-def _run_without_help(place: Place, rng: random.Random, choose: Callable[[], list[Role]]) -> Figures:
-    session = _start(place, rng)
-    kills = Figures()
-    while not has_ended(session) and kills.kills.total() < KILLS:
-        _pause(rng, session)
-        for role in choose():
-            kills.kills[role] += kill_role(session.path, role)
-    wait_until(lambda: has_ended(session), HUNG_S)
-    figures = examine(session, place.executed)
-    figures.add(kills)
-    return figures
-
-
-def kill_chain(place: Place, rng: random.Random) -> Figures:
-    """A session that loses its root too, again and again, and that its users resume."""
-    session = _start(place, rng)
-    seen = Figures()
-
-    def go_on() -> bool:
-        if seen.kills.total() < KILLS:
-            _pause(rng, session)
-            for role in rng.sample(ROLES, rng.randint(1, 3)):
-                seen.kills[role] += kill_role(session.path, role)
-        if is_gone(session) and not has_ended(session):
-            seen.resumed += resume_by(rng.randint(1, 3), place, session, seen)
-        return has_ended(session)
-
-    wait_until(go_on, HUNG_S)
-    figures = examine(session, place.executed, may_lose=True)
+def kill_plain(place: Place, rng: random.Random, choose: Choice, *, may_lose: bool = False) -> Figures:
+    """A session of plain tasks; unless it may lose its root, it has to end by itself."""
+    session = place.start(make_plan(place.executed, TASKS, rng), "--max-parallel", str(PARALLEL))
+    seen = kill_by_chance(place, rng, session, choose, may_lose=may_lose)
+    figures = examine(session, place.executed, may_lose=may_lose)
     figures.add(seen)
     return figures
 
 
-def resume_by(users: int, place: Place, session: SessionDir, seen: Figures) -> int:
-    """Let so many users resume a session at once; of how many it was started is returned."""
-    processes = [place.popen_resume(session) for _ in range(users)]
-    said = [process.communicate(timeout=120) for process in processes]
-    errors = [error for _, error in said if error]
-    seen.wrong += [f"{session.session_id}: resume said {error}" for error in errors]
-    started: int = sum(out.strip().endswith("goes on") for out, _ in said)
-    if started > 1:
-        seen.wrong.append(f"{session.session_id}: {started} users resumed it at once")
-    return started
-
-
 def kill_launcher(place: Place, rng: random.Random) -> Figures:
     """Starts that are killed; what was promised is kept, what was not leaves nothing that runs half."""
-    before = find_sessions(place)
-    process = place.popen(_argv(place, rng))
+    before = {session.path for session in iterate_sessions(place.results)}
+    plan = make_plan(place.executed, TASKS, rng)
+    process = place.popen(place.run_argv(plan, "--max-parallel", str(PARALLEL)))
     wait_until(lambda: process.poll() is not None, rng.uniform(0.0, 0.6))
     killed = process.poll() is None
     process.kill()
     out, _ = process.communicate(timeout=120)
     figures = Figures()
     figures.kills["launcher"] = int(killed)
-    made = [one for one in find_sessions(place) - before if one.spec_path.exists()]
+    new = [session for session in iterate_sessions(place.results) if session.path not in before]
+    made = [session for session in new if session.spec_path.exists()]
     for session in made:
         wait_until(lambda session=session: has_ended(session) or is_gone(session), HUNG_S)  # type: ignore[misc]
         if not has_ended(session):
@@ -121,79 +71,32 @@ def kill_launcher(place: Place, rng: random.Random) -> Figures:
     return figures
 
 
-class _Session(SessionDir):
-    """Comparable, for finding what is new."""
-
-    def __eq__(self, other: object) -> bool:
-        return isinstance(other, SessionDir) and other.path == self.path
-
-    def __hash__(self) -> int:
-        return hash(self.path)
+def one_of(*roles: Role) -> Choice:
+    """Victims one at a time, in any order."""
+    return lambda rng: [rng.choice(roles)]
 
 
-def find_sessions(place: Place) -> set[_Session]:
-    """The sessions in the results directory of a place."""
-    return {_Session(path) for path in place.results.glob("session-*")}
-
-
-def _argv(place: Place, rng: random.Random) -> list[str]:
-    return place.run_argv(make_plan(place.executed, TASKS, rng), "--max-parallel", str(PARALLEL))
-
-
-def _start(place: Place, rng: random.Random) -> SessionDir:
-    return place.start(make_plan(place.executed, TASKS, rng), "--max-parallel", str(PARALLEL))
-
-
-def _pause(rng: random.Random, session: SessionDir) -> None:
-    wait_until(lambda: has_ended(session), rng.uniform(0.0, PAUSE_S))
-
-
-def has_ended(session: SessionDir) -> bool:
-    """Whether its end is published."""
-    status = session.load_status()
-    return status is not None and status["ended_at"] is not None
-
-
-def kill_all(session: SessionDir) -> None:
-    """Kill root, keeper and supervisor until nobody is left; raises AssertionError when somebody always is."""
-    wait_until(lambda: not kill_at_once(session.path) and is_gone(session), HUNG_S)
-    assert is_gone(session)
-
-
-def is_gone(session: SessionDir) -> bool:
-    """Whether nobody runs it: all locks are free, now and a moment later."""
-    return not session.is_alive() and not wait_until(session.is_alive, 0.1)
+def some(rng: random.Random) -> Sequence[Role]:
+    """One to three of the chain at once."""
+    return rng.sample(ROLES, rng.randint(1, 3))
 
 
 Mode = Callable[[Place, random.Random], Figures]
-
-
-def worktree_mode(name: str) -> Mode:
-    """A mode of the module `worktrees`, which builds on this one."""
-
-    def run(place: Place, rng: random.Random) -> Figures:
-        from . import worktrees
-
-        chosen: Mode = getattr(worktrees, name)
-        return chosen(place, rng)
-
-    return run
-
-
+ALONE: Final = one_of(*ROLES[1:])
 MODES: Final[Mapping[str, Mode]] = {
-    "supervisor": kill_alone(["supervisor"]),
-    "keeper": kill_alone(["keeper"]),
-    "both": kill_alone(["supervisor", "keeper"]),
-    "pairs": kill_pairs,
-    "chain": kill_chain,
+    "supervisor": partial(kill_plain, choose=one_of("supervisor")),
+    "keeper": partial(kill_plain, choose=one_of("keeper")),
+    "both": partial(kill_plain, choose=ALONE),
+    "pairs": partial(kill_plain, choose=lambda rng: rng.sample(ROLES[1:], 2)),
+    "chain": partial(kill_plain, choose=some, may_lose=True),
     "launcher": kill_launcher,
-    "worktrees": worktree_mode("kill_in_worktrees"),
-    "worktrees, chain": worktree_mode("kill_chain_in_worktrees"),
+    "worktrees": partial(kill_in_worktrees, choose=ALONE),
+    "worktrees, chain": partial(kill_in_worktrees, choose=some, may_lose=True),
 }
 
 WALLED_MODES: Final[Mapping[str, Mode]] = {
-    "walls": worktree_mode("kill_behind_walls"),
-    "walls, chain": worktree_mode("kill_chain_behind_walls"),
+    "walls": partial(kill_in_worktrees, choose=ALONE, walled=True),
+    "walls, chain": partial(kill_in_worktrees, choose=some, may_lose=True, walled=True),
 }
 """They need bubblewrap."""
 
@@ -229,8 +132,6 @@ def run_campaign(
 
 
 def _run_one(mode: str, place: Place, seed: int) -> Figures:
-    from .place import end_sessions
-
     try:
         return {**MODES, **WALLED_MODES}[mode](place, random.Random(seed))
     finally:

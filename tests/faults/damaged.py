@@ -39,9 +39,9 @@ from sessionrun.store.journal import parse_log
 from sessionrun.store.requests import load_requests
 from sessionrun.store.session import SessionDir
 
-from .campaign import has_ended
+from .kills import has_ended
 from .place import Place, make_place, wait_until
-from .worktrees import _git, _make_repository
+from .worktrees import git, make_repository
 
 END_S: Final = 120.0
 HANG_S: Final = 120
@@ -167,7 +167,7 @@ class Found:
 def make_world(parent: Path | None = None) -> Iterator[World]:
     """Run the sessions, and stand in their directory with the environment of their own."""
     with make_place(parent) as place:
-        _make_repository(place)
+        make_repository(place)
         agent = place.path / "bin" / "qwen"
         agent.parent.mkdir()
         agent.write_text(AGENT)
@@ -188,7 +188,7 @@ def make_world(parent: Path | None = None) -> Iterator[World]:
                 yield World(place, sessions, {session.session_id for session in sessions})
         finally:
             os.chdir(here)
-            _git(place, "worktree", "prune")
+            git(place, "worktree", "prune")
 
 
 def _interrupt(place: Place, ended: SessionDir) -> SessionDir:

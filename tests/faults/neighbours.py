@@ -27,7 +27,9 @@ from typing import Any, Final, NamedTuple
 from sessionrun.store.session import SessionDir
 
 from .chain import find_left
+from .kills import HUNG_S
 from .place import Place, end_sessions, make_place, wait_until
+from .worktrees import find_refs, git, make_repository
 
 STEPS: Final = 10
 """Hostile steps in one session."""
@@ -36,7 +38,6 @@ STEP_S: Final = 5
 """Git of the hostile task waits at its own FIFO, step after step; the session must have ended before `HUNG_S`."""
 
 HONEST: Final = ("h1", "h2", "h3", "h4")
-HUNG_S: Final = 300.0
 AT_ONCE: Final = 2
 CODES: Final = (0, 1, 2, 3, 4, 75, 124)
 
@@ -160,7 +161,8 @@ def run_session(place: Place, seed: int, *, walled: bool = False) -> Seen:
     rng = random.Random(seed)
     names = [rng.choice(list(STEPS_BY_NAME)) for _ in range(STEPS)]
     seen = Seen(rounds=STEPS, sessions=1, honest=len(HONEST), steps=Counter(names))
-    before = _make_repository(place)
+    make_repository(place)
+    shutil.copy(place.path / "repo" / ".git" / "config", place.path / "config-before")
     plan = _make_plan(place, rng, names)
     if walled:
         plan["prompts"][0]["sandbox"] = WALLS
@@ -173,7 +175,7 @@ def run_session(place: Place, seed: int, *, walled: bool = False) -> Seen:
         if walled:
             seen.wrong += _find_reached(place, session)
         else:
-            _mend(place, before)
+            _mend(place)
         _check(place, session, seen, may_fail=not walled and any(STEPS_BY_NAME[name].hurts for name in names))
     seen.wrong = [f"seed {seed} {names}: {line}" for line in seen.wrong]
     return seen
@@ -220,33 +222,6 @@ def _make_plan(place: Place, rng: random.Random, names: list[str]) -> dict[str, 
 
 def _quote(script: str) -> str:
     return script.replace("'", "'\\''")
-
-
-def _make_repository(place: Place) -> dict[str, str]:
-    repo = place.path / "repo"
-    repo.mkdir()
-    place.environ.update(GIT_CONFIG_NOSYSTEM="1")
-    (place.path / ".gitconfig").write_text("[user]\nname = Ann\nemail = ann@example.org\n")
-    _git(place, "init", "-q", "-b", "main")
-    (repo / "a.txt").write_text("a\n")
-    _git(place, "add", "-A")
-    _git(place, "commit", "-q", "-m", "first")
-    shutil.copy(repo / ".git" / "config", place.path / "config-before")
-    return _refs(place)
-
-
-def _git(place: Place, *words: str) -> str:
-    return _git_bytes(place, *words).decode("utf-8", "replace")
-
-
-def _git_bytes(place: Place, *words: str) -> bytes:
-    command = ["git", "-C", str(place.path / "repo"), *words]
-    return subprocess.run(command, env=place.environ, capture_output=True, check=True, timeout=HUNG_S).stdout
-
-
-def _refs(place: Place) -> dict[str, str]:
-    lines = _git(place, "for-each-ref", "--format=%(refname) %(objectname)").splitlines()
-    return {name: commit for name, _, commit in (line.partition(" ") for line in lines)}
 
 
 _READERS: Final = [
@@ -309,7 +284,7 @@ def _describe_left(place: Place, session: SessionDir) -> str:
     return "; ".join([f"is_alive: {session.is_alive()}", *lines, f"status: {shown!r}"])
 
 
-def _mend(place: Place, before: dict[str, str]) -> None:
+def _mend(place: Place) -> None:
     """What the user does who finds the repository's settings spoilt."""
     common = place.path / "repo" / ".git"
     for name in ("config", "info", "hooks", "pipe"):
@@ -341,18 +316,23 @@ def _check(place: Place, session: SessionDir, seen: Seen, *, may_fail: bool) -> 
         if where is None:
             seen.wrong.append(f"{file} of {name} is lost: {tasks[name]['reason']}, {tasks[name]['worktree_kept']}")
         seen.kept += where == "kept"
-    refs = _refs(place)
-    if refs.get("refs/heads/main") is None or _git(place, "status", "--porcelain"):
-        seen.wrong.append(f"the checkout has changed: {_git(place, 'status', '--porcelain')!r}")
+    refs = find_refs(place)
+    if refs.get("refs/heads/main") is None or git(place, "status", "--porcelain"):
+        seen.wrong.append(f"the checkout has changed: {git(place, 'status', '--porcelain')!r}")
+
+
+def _show(place: Place, name: str) -> bytes:
+    command = ["git", "-C", str(place.path / "repo"), "--no-replace-objects", "cat-file", "blob", name]
+    return subprocess.run(command, env=place.environ, capture_output=True, check=True, timeout=HUNG_S).stdout
 
 
 def _find(place: Place, name: str, file: str, task: dict[str, object]) -> str | None:
     """Where an honest file is, as it was written: on a branch, or in a worktree that was kept."""
     wanted = SUFFIXES[Path(file).suffix].replace(b"%b", name.encode())
-    for ref in _refs(place):
+    for ref in find_refs(place):
         if ref.startswith(f"refs/heads/main-task-{name}"):
             try:
-                if _git_bytes(place, "--no-replace-objects", "cat-file", "blob", f"{ref}:{file}") == wanted:
+                if _show(place, f"{ref}:{file}") == wanted:
                     return "branch"
             except subprocess.CalledProcessError:
                 continue

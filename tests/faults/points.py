@@ -21,9 +21,10 @@ from typing import Final
 from calls import Calls
 
 from sessionrun.store.creation import has_begun
-from sessionrun.store.session import SessionDir
+from sessionrun.store.session import SessionDir, iterate_sessions
 
-from .campaign import HUNG_S, find_sessions, has_ended, is_gone, kill_all, print_table
+from .campaign import print_table
+from .kills import HUNG_S, has_ended, is_gone, kill_all
 from .oracle import Figures, examine, make_plan
 from .place import Place, end_sessions, make_place, wait_until
 
@@ -45,7 +46,7 @@ def crash_at_start(place: Place, points: str) -> Figures | None:
     figures = Figures()
     if "Traceback" in said:
         figures.wrong.append(f"{points}: run said {said}")
-    for session in find_sessions(place):
+    for session in iterate_sessions(place.results):
         if is_gone(session) and not has_begun(session):
             figures.wrong += _sweep(place, session, points)
             continue
@@ -54,7 +55,7 @@ def crash_at_start(place: Place, points: str) -> Figures | None:
         if helped and out.strip() and "," not in points:
             figures.wrong.append(f"{points}: did not end by itself")
         figures.add(examine(session, place.executed, may_lose="root" in points and "," in points))
-    if out.strip() and not find_sessions(place):
+    if out.strip() and not list(iterate_sessions(place.results)):
         figures.wrong.append(f"{points}: {out.strip()} was promised and is not there")
     return _mark(calls, points, figures)
 

@@ -15,8 +15,8 @@ import pytest
 
 from sessionrun.store.session import SessionDir
 
-from .campaign import has_ended, kill_all
 from .chain import Role, find_chain, kill_role
+from .kills import has_ended, kill_all
 from .oracle import CODES, examine, make_plan
 from .place import Place, wait_until
 

@@ -25,8 +25,8 @@ from sessionrun.store.ledger import CLAIMED, EXITED, GONE, SPAWNED, TRIED, make_
 from sessionrun.store.processes import Identity, is_alive, send_signal, start_time
 from sessionrun.store.session import SessionDir
 
-from .campaign import has_ended, kill_all
 from .chain import find_left
+from .kills import has_ended, kill_all
 from .oracle import LedgerLines
 from .place import Place, end_sessions, wait_until
 

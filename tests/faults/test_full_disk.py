@@ -15,8 +15,8 @@ from sessionrun.model.events import RequestReceived
 from sessionrun.store.ballast import NAME
 from sessionrun.store.session import SessionDir
 
-from .campaign import has_ended, kill_all
 from .chain import Role, find_chain
+from .kills import has_ended, kill_all
 from .oracle import examine
 from .place import Place, kill_surely, make_place, wait_until
 

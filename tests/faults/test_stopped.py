@@ -22,8 +22,8 @@ from sessionrun.store.ledger import fold_ledger
 from sessionrun.store.processes import Identity, is_alive, send_signal, start_time
 from sessionrun.store.session import SessionDir
 
-from .campaign import has_ended
 from .chain import Role, find_chain
+from .kills import has_ended
 from .oracle import count_executed, examine, make_plan
 from .place import Place, kill_surely, wait_until
 

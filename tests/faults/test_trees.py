@@ -12,8 +12,8 @@ import pytest
 from sessionrun.store.processes import identify, is_alive
 from sessionrun.store.session import SessionDir
 
-from .campaign import has_ended
 from .chain import ROLES, Role, find_chain, find_left, kill_role
+from .kills import has_ended
 from .place import Place, kill_surely, wait_until
 
 pytestmark = pytest.mark.skipif(not sys.platform.startswith("linux"), reason="looks for processes in /proc")

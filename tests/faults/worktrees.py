@@ -8,15 +8,12 @@ import random
 import subprocess
 import sys
 import threading
-import time
-from collections.abc import Callable
 from pathlib import Path
 from typing import Any, Final
 
 from sessionrun.store.session import SessionDir
 
-from .campaign import HUNG_S, KILLS, PAUSE_S, has_ended, is_gone, resume_by
-from .chain import ROLES, Role, kill_role
+from .kills import HUNG_S, Choice, kill_by_chance
 from .oracle import CODES, LEAVE_S, Figures, examine, make_plan
 from .place import Place, wait_until
 
@@ -28,31 +25,12 @@ WORK: Final = 'echo "$SESSIONRUN_TASK" > "work-$SESSIONRUN_TASK"; echo "$SESSION
 COMMIT: Final = "git add -A; git commit -qm work; sleep "
 
 
-def kill_in_worktrees(place: Place, rng: random.Random) -> Figures:
-    """Supervisors and keepers die, one at a time; the session ends by itself."""
-    return _run(place, rng, lambda: [rng.choice(ROLES[1:])], may_lose=False)
-
-
-def kill_chain_in_worktrees(place: Place, rng: random.Random) -> Figures:
-    """Roots die as well, and users `resume`."""
-    return _run(place, rng, lambda: rng.sample(ROLES, rng.randint(1, 3)), may_lose=True)
-
-
-def kill_behind_walls(place: Place, rng: random.Random) -> Figures:
-    """Supervisors and keepers die; the tasks have walls."""
-    return _run(place, rng, lambda: [rng.choice(ROLES[1:])], may_lose=False, walled=True)
-
-
-def kill_chain_behind_walls(place: Place, rng: random.Random) -> Figures:
-    """Roots die as well, and users `resume`; the tasks have walls."""
-    return _run(place, rng, lambda: rng.sample(ROLES, rng.randint(1, 3)), may_lose=True, walled=True)
-
-
-def _run(
-    place: Place, rng: random.Random, choose: Callable[[], list[Role]], *, may_lose: bool, walled: bool = False
+def kill_in_worktrees(
+    place: Place, rng: random.Random, choose: Choice, *, may_lose: bool = False, walled: bool = False
 ) -> Figures:
-    _make_repository(place)
-    before = _refs(place)
+    """A session of tasks in worktrees, or with walls; unless it may lose its root, it has to end by itself."""
+    make_repository(place)
+    before = find_refs(place)
     executed, written = _Told(place.executed, walled), _Told(place.path / "written", walled)
     plan = _add_phases(make_plan(executed.path, TASKS, rng, more=WORK.format(told=written.path)))
     for task in plan["prompts"] if walled else ():
@@ -61,15 +39,7 @@ def _run(
         task["prompt"] = task["prompt"].replace("sleep ", COMMIT, 1)
     words = ["--max-parallel", str(PARALLEL), "--worktree", "--worktree-dir", str(place.path / "trees")]
     session = place.start(plan, *words, cwd=place.path / "repo")
-    seen = Figures()
-    deadline = time.monotonic() + HUNG_S
-    while not has_ended(session) and time.monotonic() < deadline:
-        if seen.kills.total() < KILLS:
-            wait_until(lambda: has_ended(session), rng.uniform(0.0, PAUSE_S))
-            for role in choose():
-                seen.kills[role] += kill_role(session.path, role)
-        if may_lose and is_gone(session):
-            seen.resumed += resume_by(1, place, session, seen)
+    seen = kill_by_chance(place, rng, session, choose, may_lose=may_lose)
     wait_until(lambda: not session.is_alive(), LEAVE_S)
     for told in (executed, written):
         told.finish()
@@ -113,23 +83,25 @@ def _add_phases(plan: dict[str, Any]) -> dict[str, Any]:
     return plan
 
 
-def _make_repository(place: Place) -> None:
+def make_repository(place: Place) -> None:
     (place.path / "repo").mkdir()
     place.environ.update(HOME=str(place.path), GIT_CONFIG_NOSYSTEM="1")
     (place.path / ".gitconfig").write_text("[user]\nname = Ann\nemail = ann@example.org\n")
-    _git(place, "init", "-q", "-b", "main")
+    git(place, "init", "-q", "-b", "main")
     (place.path / "repo" / "a.txt").write_text("a\n")
-    _git(place, "add", "-A")
-    _git(place, "commit", "-q", "-m", "first")
+    git(place, "add", "-A")
+    git(place, "commit", "-q", "-m", "first")
 
 
-def _git(place: Place, *words: str) -> str:
+def git(place: Place, *words: str) -> str:
     command = ["git", "-C", str(place.path / "repo"), *words]
-    return subprocess.run(command, env=place.environ, capture_output=True, text=True, check=True).stdout
+    return subprocess.run(
+        command, env=place.environ, capture_output=True, text=True, check=True, timeout=HUNG_S
+    ).stdout
 
 
-def _refs(place: Place) -> dict[str, str]:
-    lines = _git(place, "for-each-ref", "--format=%(refname) %(objectname)").splitlines()
+def find_refs(place: Place) -> dict[str, str]:
+    lines = git(place, "for-each-ref", "--format=%(refname) %(objectname)").splitlines()
     return {name: commit for name, _, commit in (line.partition(" ") for line in lines)}
 
 
@@ -140,15 +112,15 @@ def _examine(place: Place, session: SessionDir, before: dict[str, str]) -> list[
     wrong = [f"clean said {said}"] if said or process.returncode else []
     kept = [one for one in json.loads(out)["findings"] if not one["removed"] and one["what"] == "worktree"]
     wrong += [f"clean kept {kept}"] if kept else []
-    refs = _refs(place)
+    refs = find_refs(place)
     wrong += [f"{name} was {commit}" for name, commit in before.items() if refs.get(name) != commit]
     ours = [name for name in refs if name not in before]
     wrong += [f"{name} is not ours" for name in ours if not name.startswith("refs/heads/main-task-t")]
-    files = {file for name in ours for file in _git(place, "ls-tree", "--name-only", name).split()}
+    files = {file for name in ours for file in git(place, "ls-tree", "--name-only", name).split()}
     told = place.path / "written"
     written = told.read_text().split() if told.exists() else []
     wrong += [f"the work of {task} is lost" for task in written if f"work-{task}" not in files]
-    if len(_git(place, "worktree", "list", "--porcelain").split("\n\n")) > 2:
-        wrong.append(_git(place, "worktree", "list"))
-    changed = _git(place, "status", "--porcelain")
+    if len(git(place, "worktree", "list", "--porcelain").split("\n\n")) > 2:
+        wrong.append(git(place, "worktree", "list"))
+    changed = git(place, "status", "--porcelain")
     return [*wrong, f"the checkout has changed: {changed}"] if changed else wrong

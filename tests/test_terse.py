@@ -168,7 +168,14 @@ def test_answers_in_formats_of_other_programs(tmp_path: Path) -> None:
         task |= {"title": HOSTILE, "agent": "shell", "duration_s": 1.5, "started_at": "1970-01-01T00:01:40.250Z"}
         task |= {"exit_code": 3 if task["outcome"] == "failed" else 0, "signal": None}
     tasks[0]["usage"] = {"input_tokens": 7, "output_tokens": 5, "cost_usd": 0.25}
-    counts = {"completed": 3, "total": 3, "successful": 2, "failed": 1, "started_at": "2026-01-02T03:04:05.678Z"}
+    counts: dict[str, Any] = {
+        "completed": 3,
+        "total": 3,
+        "successful": 2,
+        "failed": 1,
+        "started_at": "2026-01-02T03:04:05.678Z",
+    }
+    counts |= {"counts": {"succeeded": 2, "failed": 1}}
     view = {"session_id": "x", "name": HOSTILE, **counts}
 
     def read(task: Mapping[str, Any], key: str) -> str:

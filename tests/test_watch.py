@@ -31,7 +31,7 @@ def make_session(count: int) -> dict[str, Any]:
         make_task(2, outcome="failed", reason="exit_code: exit code 3", usage=None),
         make_task(3, "running", usage=None, started_at=BEGAN),
         make_task(4, "pending", reason_class="held", reason="held: wait", usage=None),
-        make_task(5, landing={"status": "bounced"}, usage=None),
+        make_task(5, landing={"status": "bounced", "reason": None}, usage=None),
         *(make_task(num, "pending", usage=None) for num in range(6, count + 1)),
     ]
     return make_view(tasks)
@@ -44,14 +44,14 @@ def test_what_is_drawn(size: tuple[int, int]) -> None:
     lines = draw(view, view["tasks"], {"t3": "halfway\x1b[31m"}, choice, NOW, size)
     assert len(lines) == size[1] and max(columns(text) for text, _ in lines) <= size[0]
     (place,) = (number for number, (_, style) in enumerate(lines) if style == "reverse")
-    assert " 60 Part 60" in lines[place][0]
+    assert "t60" in lines[place][0]
     assert lines[0][0].startswith("nightly (abc123): running") and lines[-1][0] == clip(KEYS, size[0])
     assert lines[-2][0].endswith(" more below")
     top = [text for text, _ in draw(view, view["tasks"], {"t3": "halfway\x1b[31m"}, Choice(), NOW, (120, 24))]
-    assert "Write the parser" in top[4] and "10.0 s" in top[4] and "$0.26" in top[4]
-    assert "failed" in top[5] and top[5].endswith("exit_code: exit code 3")
-    assert "running" in top[6] and "4.0 s" in top[6] and top[6].endswith("halfway\\x1b[31m")
-    assert top[7].endswith("held: wait") and top[8].startswith("\u21a9") and "bounced" in top[8]
+    assert "Write the parser of the" in top[3] and "10.0 s" in top[3] and "$0.26" in top[3]
+    assert "failed" in top[4] and top[4].endswith("exit code 3")
+    assert "running" in top[5] and "4.0 s" in top[5] and top[5].endswith("halfway\\x1b[31m")
+    assert top[6].endswith("  wait") and top[7].startswith("\u21a9") and "bounced" in top[7]
 
 
 def test_only_what_needs_attention() -> None:
@@ -72,7 +72,7 @@ def test_keys(sessionrun: Command) -> None:
     def screen() -> list[str]:
         return [text for text, _ in watcher.draw((100, 12))]
 
-    eventually(lambda: "begun" in screen()[4])
+    eventually(lambda: "begun" in screen()[3])
     watcher.press("down")
     watcher.press("j")
     watcher.press("r")
@@ -111,9 +111,9 @@ def test_all_sessions_and_one_of_them(sessionrun: Command, monkeypatch: pytest.M
     monkeypatch.chdir(sessionrun.cwd)
     sessions = SessionList()
     lines = sessions.draw((100, 20))
-    shown = {text.split()[0] for text, _ in lines[3:5]}
-    assert {older[:8], newer[:8]} == shown and len(lines) == 20
-    assert lines[0][0] == "2 sessions, 0 not ended" and any("nightly" in text for text, _ in lines)
+    shown = {text.split()[1] for text, _ in lines[3:5]}
+    assert {older[:8], "nightly"} == shown and len(lines) == 20
+    assert lines[0][0] == "2 sessions, 0 not ended"
     first = sessions.chosen
     assert sessions.press("down") is None and sessions.press("\n") is not None
     second = sessions.chosen
@@ -139,14 +139,17 @@ def test_the_screen(sessionrun: Command, tmp_path: Path, screen: str) -> None:
 def test_what_is_held_and_what_lands_is_said() -> None:
     def third(*tasks: dict[str, Any]) -> str:
         lines = draw(make_view(list(tasks)), [], {}, Choice(), NOW, (120, 20))
-        return re.sub(r"\d\d:\d\d:\d\d", "TIME", lines[2][0])
+        return lines[2][0]
 
     limit = {"held_until": "2026-11-23T19:30:12.000Z", "reason_class": "held", "reason": "held: usage limit"}
     held = [make_task(num, "pending", **limit) for num in (1, 2)]
-    landed, waits = make_task(3, landing={"status": "landed"}), make_task(4, landing={"status": "waiting"})
-    assert third(*held, landed, waits) == ("Held until TIME: 2 tasks: usage limit; Landing: 1 landed, 1 waiting")
-    assert (
-        third(make_task(1, "pending", reason_class="held", reason="held: on request"))
-        == "Held: 1 task: on request"
+    landed, waits = (
+        make_task(3, landing={"status": "landed", "reason": None}),
+        make_task(4, landing={"status": "waiting", "reason": None}),
+    )
+    asked = make_task(5, "pending", reason_class="held", reason="held: on request")
+    told = third(*held, landed, waits, asked)
+    assert re.fullmatch(
+        r"2 held: usage limit, until 2026-11-2\d \d\d:\d\d \(in 325 days\); 1 held: on request", told
     )
     assert third(make_task(1)) == ""

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import re
 import sys
+import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any, Final, TypeAlias
 
@@ -14,8 +15,6 @@ from sessionrun.cli.render import (
     encode,
     escape,
     escape_line,
-    reason_lines,
-    task_word,
     telling_lines,
     versioned,
     write_bytes,
@@ -23,6 +22,8 @@ from sessionrun.cli.render import (
 from sessionrun.client.reading.outputs import iterate_tail
 from sessionrun.client.reading.waiting import has_failed
 from sessionrun.model.times import parse_time
+from sessionrun.model.wording import tell_reason, tell_word
+from sessionrun.model.words import tell_counts
 from sessionrun.store.session import SessionDir
 
 Task: TypeAlias = Mapping[str, Any]
@@ -77,12 +78,12 @@ def _iterate_ndjson(view: Mapping[str, Any], tasks: Sequence[Task], read: Read) 
 
 def _iterate_markdown(view: Mapping[str, Any], tasks: Sequence[Task], read: Read) -> Iterator[str]:
     name = f" {_plain(view['name'])}" if view.get("name") else ""
-    yield f"# Session{name}\n\n`{view['session_id']}`: {view['completed']} of {view['total']} completed, "
-    yield f"{view['successful']} succeeded, {view['failed']} failed\n"
+    yield f"# Session{name}\n\n`{view['session_id']}`: {tell_counts(view['counts'])}\n"
+    by_id = {task["id"]: task for task in tasks}
     for task in tasks:
-        yield f"\n## {task['num']}. {_plain(task['title'])}\n\n`{escape_line(task['id'])}`: {task_word(task)}\n"
-        reasons = " ".join(line.strip() for line in reason_lines(task, ""))
-        yield f"\n{_plain(reasons)}\n" if reasons else ""
+        yield f"\n## {task['num']}. {_plain(task['title'])}\n\n`{escape_line(task['id'])}`: "
+        reason = _plain(tell_reason(task, by_id, time.time()))
+        yield f"{tell_word(task['word'])}\n" + (f"\n{reason}\n" if reason else "")
         words = telling_lines(task, "", but="work")
         yield _fence("\n".join(words))
         yield _fence(read(task, "output"))
@@ -116,7 +117,7 @@ def _iterate_junit(view: Mapping[str, Any], tasks: Sequence[Task], read: Read) -
     for task in tasks:
         yield f"<testcase name={_quote(task['id'])} classname={_quote(task['agent'])}"
         yield f' time="{task["duration_s"] or 0.0:.3f}">'
-        reason = task["reason"] or task_word(task)
+        reason = task["reason"] or tell_word(task["word"])
         if task["outcome"] in _NOT_DONE:
             yield f"<skipped message={_quote(reason)}/>"
         elif has_failed(task):

@@ -91,31 +91,29 @@ def command(
     elif not views and not totals:
         click.echo("No sessions." if wanted.is_empty else f"No session matches {escape_line(wanted.describe())}.")
     else:
-        _print_rows(views, everywhere=everywhere)
-        if totals:
-            click.echo("\n".join(wrap_line(_tell_totals(views), "", terminal_width())))
+        lines = session_rows(views, time.time(), terminal_width(), everywhere=everywhere) if views else []
+        for view, name in zip(views, name_all(views), strict=True):
+            lines += [f"{name}: {line}" for line in contact_lines(view)]
+        lines += wrap_line(_tell_totals(views), "", terminal_width()) if totals else []
+        click.echo("\n".join(lines))
 
 
-def _print_rows(views: Sequence[dict[str, Any]], *, everywhere: bool) -> None:
-    """A row for each session: its state, its name, how long it took and what came out."""
-    if not views:
-        return
-    now, names = time.time(), _name_all(views)
+def session_rows(
+    views: Sequence[dict[str, Any]], now: float, width: int, *, everywhere: bool = False
+) -> list[str]:
+    """The head of the table, and for each session its state, its name, how long it took and what came out."""
     depths = find_depths(views)
     spans = [tell_span(took_s(view, now)) for view in views]
     widest = max(map(len, (*spans, "TOOK")))
     rows = [["STATE", "SESSION", "TOOK".rjust(widest), *["DIRECTORY"] * everywhere]] + [
         [_tell_state(view), "  " * depth + name, span.rjust(widest)]
         + [escape_line(os.path.dirname(view["results_dir"]))] * everywhere
-        for view, depth, name, span in zip(views, depths, names, spans, strict=True)
+        for view, depth, name, span in zip(views, depths, name_all(views), spans, strict=True)
     ]
     widths = [max(map(columns, cells)) for cells in zip(*rows, strict=True)]
-    room = max(LEAST_COUNTS, terminal_width() - sum(widths) - 2 * len(widths))
-    for row, outcome in zip(rows, ["OUTCOME", *(fit_counts(view["counts"], room) for view in views)], strict=True):
-        click.echo("  ".join([*map(pad, row, widths), outcome]))
-    for view, name in zip(views, names, strict=True):
-        for line in contact_lines(view):
-            click.echo(f"{name}: {line}")
+    room = max(LEAST_COUNTS, width - sum(widths) - 2 * len(widths))
+    outcomes = ["OUTCOME", *(fit_counts(view["counts"], room) for view in views)]
+    return ["  ".join([*map(pad, row, widths), outcome]) for row, outcome in zip(rows, outcomes, strict=True)]
 
 
 def _tell_state(view: View) -> str:
@@ -124,7 +122,7 @@ def _tell_state(view: View) -> str:
     return f"{word} ({' and '.join(view['stopped'])} stopped)" if view["stopped"] else word
 
 
-def _name_all(views: Sequence[View]) -> list[str]:
+def name_all(views: Sequence[View]) -> list[str]:
     """What tells the sessions apart: names and, where several have one or have none, digits of their ids."""
     length = SHORT_ID
     ids = [view["session_id"] for view in views]

@@ -17,7 +17,7 @@ from sessionrun.cli.argv import BY_FLAG
 from sessionrun.model.wording import clip as clip
 from sessionrun.model.wording import columns as columns
 from sessionrun.model.wording import tell_session, tell_span
-from sessionrun.model.words import BAD, HELD, OUTPUT_VERSION
+from sessionrun.model.words import BAD, OUTPUT_VERSION
 
 _UNSAFE: Final = re.compile(
     "\r(?!\n)|[\x00-\x08\x0b\x0c\x0e-\x1f\x7f-\x9f\xad\u0600-\u0605\u061c\u06dd\u070f\u08e2\u180e\u200b-\u200f"
@@ -173,48 +173,6 @@ def write_bytes(content: bytes | memoryview) -> None:
     sys.stdout.buffer.flush()
 
 
-def session_word(view: Mapping[str, Any], *, short: bool = False) -> str:
-    """How a session stands, for people: its state, its result, and which of its processes are stopped or gone.
-
-    With `short` in as few letters as a column has.
-    """
-    if is_seed_block():
-        word = str(view["status"])
-    elif view["result"]:
-        word = str(view["result"]) if short else f"{view['state']}, {view['result']}"
-    else:
-        until = f" until {local_time(view['held_until'])}" if view["held_until"] and not short else ""
-        word = f"{view['state'].rpartition(', ')[2] if short else view['state']}{until}"
-        word = "recovering" if view["status"] == "recovering" else word
-    stopped = " and ".join(view.get("stopped", ()))
-    return f"{word} ({stopped} stopped)" if stopped else word
-
-
-def held_lines(view: Mapping[str, Any]) -> list[str]:
-    """For a session in which nothing runs because all that is left is held: until when, or what releases it."""
-    if view["state"] != HELD:
-        return []
-    until = f"Held until {local_time(view['held_until'])}; earlier" if view["held_until"] else "Held until you say"
-    return [f"  {until}: sessionrun release {view['session_id'][:8]}"]
-
-
-def task_sign(task: Mapping[str, Any]) -> str:
-    """The sign in front of a task."""
-    return sign(task["word"])
-
-
-_SEED_WORDS: Final = {"succeeded": "completed", "waiting": "pending"}
-
-
-def task_word(task: Mapping[str, Any]) -> str:
-    """How a task stands, for people: its word, or in which phase it runs, or until when it waits."""
-    if task["word"] == "running" and task["phase"] not in ("running", None):
-        return "saving its work" if task["phase"] == "releasing" else str(task["phase"])
-    word = _SEED_WORDS.get(task["word"], task["word"]) if is_seed_block() else str(task["word"])
-    until = f" (until {local_time(task['held_until'])})" if task.get("held_until") else ""
-    return word.replace("_", " ") + until
-
-
 def is_seed_block() -> bool:
     """Whether a flag of an older tool was given, such as ``--status``, and no terminal reads.
 
@@ -248,11 +206,6 @@ def proof_lines(task: Mapping[str, Any], indent: str, *, notes: bool = False) ->
     shown_notes = [note for note in task.get("audit") or () if notes or note["level"] == "alarm"]
     lines = [f"audit: {note['level']}: {note['where']}: {note['text']}" for note in shown_notes]
     return [indent + escape_line(line) for line in [*([f"proof: {task['proof']}"] if shown else []), *lines]]
-
-
-def reason_lines(task: Mapping[str, Any], indent: str) -> list[str]:
-    """Why a task ended as it did, as lines of their own; none when there is nothing to say."""
-    return wrap_line(task["reason"] or "", indent) if task["status"] == "completed" else []
 
 
 def wrap_line(text: str, indent: str, width: int = WIDTH) -> list[str]:

@@ -6,7 +6,7 @@ from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from itertools import groupby, islice
 from pathlib import Path
-from typing import IO, Any, Final, NamedTuple
+from typing import IO, Any, Final
 
 from sessionrun.cli.contact import contact_lines
 from sessionrun.cli.feeding import feed_lines
@@ -20,6 +20,7 @@ from sessionrun.cli.render import (
     mark,
     pad,
     proof_lines,
+    sign,
     wrap_line,
 )
 from sessionrun.client.lookup import name_for_command
@@ -47,7 +48,7 @@ MOST_ROWS: Final = 20
 """With more tasks than this there are no rows, only groups of what is not fine, unless all are asked for."""
 
 WIDE: Final = 120
-"""From so many columns on rows name the agents, if tasks have different ones."""
+"""From so many columns on rows have agents and costs."""
 
 MOST_ALIKE: Final = 5
 """More rows than this with one reason, one behind the other, are one group."""
@@ -186,10 +187,66 @@ def task_lines(view: View, tasks: Sequence[Task], now: float, width: int, *, eve
     return lines
 
 
-def row_lines(tasks: Sequence[Task], now: float, width: int, stream: IO[str] | None = None) -> list[str]:
-    """A row for each task, in common columns."""
-    table = _Table.of(tasks, now, width)
-    return [table.row(task, now, stream) for task in tasks]
+def row_lines(
+    tasks: Sequence[Task],
+    now: float,
+    width: int,
+    stream: IO[str] | None = None,
+    *,
+    tell_last: Callable[[Task], str] | None = None,
+) -> list[str]:
+    """A row for each task, in columns that are as wide as needed; the title gets what is left.
+
+    With `tell_last`, which gives the text that fills half of the line, rows are without colours.
+    """
+    more = [_tell_cost] if width >= WIDE else []
+    more += [_tell_agent] if more and len(set(map(_tell_agent, tasks))) > 1 else []
+    more += [] if tell_last else [_tell_last]
+    cells = [
+        [short_id(task), escape_line(task["title"]), _tell_took(task, now), *(tell(task) for tell in more)]
+        for task in tasks
+    ]
+    word = max((columns(tell_word(task["word"])) for task in tasks), default=0)
+    widths = _find_widths(cells, (width // 2 if tell_last else width) - word - len("X  "), width)
+    titles = {own[1] for own in cells}
+    alike = len({clip(title, widths[1]) for title in titles}) < len(titles)  # then their ends tell them apart
+    lines = []
+    for task, own in zip(tasks, cells, strict=True):
+        row = [pad(own[0], widths[0], middle=True), pad(own[1], widths[1], middle=alike)]
+        row += [cell.rjust(each) for cell, each in zip(own[2:], widths[2:], strict=True) if each]
+        text = pad(tell_word(task["word"]), word)
+        if tell_last is None:
+            lines.append("  ".join([mark(task["word"], text, stream), *row]).rstrip())
+        else:
+            row += [escape_line(tell_last(task))]
+            lines.append(clip("  ".join([f"{sign(task['word'], stream)} {text}", *row]), width))
+    return lines
+
+
+def _find_widths(cells: Sequence[Sequence[str]], room: int, width: int) -> list[int]:
+    """The widths of columns: an id is cut on a narrow screen, and the title, the second one, gets what is left."""
+    widths = [max(map(columns, column)) for column in zip(*cells, strict=True)]
+    if widths:
+        widths[0] = min(widths[0], max(20, width // 4))
+        taken = sum(each + 2 for each in (widths[0], *widths[2:]) if each)
+        widths[1] = max(4, min(widths[1], room - taken - 2))
+    return widths
+
+
+def _tell_took(task: Task, now: float) -> str:
+    if _runs(task) and task["started_at"]:
+        return tell_span(max(0.0, now - parse_time(task["started_at"])))
+    return "" if task["duration_s"] is None else tell_span(task["duration_s"])
+
+
+def _tell_cost(task: Task) -> str:
+    """What a task cost, as far as that is known."""
+    cost = (task.get("usage") or {}).get("cost_usd")
+    return "" if cost is None else f"${cost:.2f}"
+
+
+def _tell_agent(task: Task) -> str:
+    return escape_line("/".join(filter(None, (task["agent"], task["model"]))))
 
 
 def group_lines(group: Group, width: int) -> list[str]:
@@ -239,60 +296,12 @@ def _runs(task: Task) -> bool:
     return bool(task["status"] == "running")
 
 
-def _tell_last(task: Task) -> str:
-    """The last cell of a row: what changed or, of a task that runs, what it does if that is not its work."""
-    if not _runs(task):
-        return tell_changes(task)
-    phase = task["phase"]
+def tell_doing(task: Task) -> str:
+    """What a task that runs does, if that is not its work."""
+    phase = task["phase"] if _runs(task) else None
     return "" if phase in ("running", None) else "saving its work" if phase == "releasing" else str(phase)
 
 
-def _tell_took(task: Task, now: float) -> str:
-    if _runs(task) and task["started_at"]:
-        return tell_span(max(0.0, now - parse_time(task["started_at"])))
-    return "" if task["duration_s"] is None else tell_span(task["duration_s"])
-
-
-def _tell_agent(task: Task) -> str:
-    return escape_line("/".join(filter(None, (task["agent"], task["model"]))))
-
-
-class _Table(NamedTuple):
-    """The widths of the columns of rows."""
-
-    word: int
-    id: int
-    title: int
-    took: int
-    last: int
-    agent: int
-
-    @classmethod
-    def of(cls, tasks: Sequence[Task], now: float, width: int) -> _Table:
-        """What these tasks need and a terminal of this width has; the title gets what is left."""
-
-        def widest(cells: Iterator[str]) -> int:
-            return max(map(columns, cells), default=0)
-
-        word, took = (
-            widest(tell_word(task["word"]) for task in tasks),
-            widest(_tell_took(task, now) for task in tasks),
-        )
-        ids = min(widest(short_id(task) for task in tasks), max(20, width // 4))
-        agents = {_tell_agent(task) for task in tasks} if width >= WIDE else set()
-        agent, last = widest(iter(agents)) if len(agents) > 1 else 0, widest(map(_tell_last, tasks))
-        room = width - 3 - sum(each + 2 for each in (word, ids, took, last, agent) if each)
-        title = widest(escape_line(task["title"]) for task in tasks)
-        return cls(word, ids, max(4, min(title, room)), took, last, agent)
-
-    def row(self, task: Task, now: float, stream: IO[str] | None) -> str:
-        """A task in a line."""
-        cells = [
-            pad(short_id(task), self.id, middle=True),
-            pad(escape_line(task["title"]), self.title, middle=True),
-        ]
-        cells += [_tell_took(task, now).rjust(self.took)] if self.took else []
-        cells += [pad(_tell_agent(task), self.agent)] if self.agent else []
-        cells += [_tell_last(task).rjust(self.last)] if self.last else []
-        word = mark(task["word"], pad(tell_word(task["word"]), self.word), stream)
-        return f"{word}  {'  '.join(cells)}".rstrip()
+def _tell_last(task: Task) -> str:
+    """The last cell of a row: what a task does, or what it changed."""
+    return tell_doing(task) if _runs(task) else tell_changes(task)

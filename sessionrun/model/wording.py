@@ -109,6 +109,7 @@ def tell_until(at: str, now: float) -> str:
     day = "" if moment.date() == today.date() else f"{moment:%Y-%m-%d} "
     left = max(0, round(moment.timestamp() - now))
     span = f"{left} s" if left < 60 else f"{left // 60} m" if left < 3600 else tell_span(left)
+    span = f"{left // 86400} days" if left >= 2 * 86400 else span
     return f"until {day}{moment:%H:%M} (in {span})"
 
 

@@ -361,7 +361,7 @@ def test_help_fits_a_terminal(sessionrun: Command, verb: str) -> None:
 def check_help(verb: str, lines: list[str]) -> None:
     assert max(map(len, lines)) <= 80
     assert len(lines) <= 60
-    assert lines[0].startswith(f"Usage: sessionrun {verb} ")
+    assert lines[0].startswith("sessionrun [run] [OPTIONS] " if verb == "run" else f"Usage: sessionrun {verb} ")
 
 
 def test_help_of_the_group(sessionrun: Command) -> None:

@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 from conftest import Command
 
-from sessionrun.cli.render import telling_lines
+from sessionrun.cli.render import section_lines
 from sessionrun.client.reading.telling import LINE_BYTES, add_tellings, choose_lines
 from sessionrun.mcp.tools import Tools
 from sessionrun.store.session import SessionDir
@@ -107,5 +107,5 @@ def test_which_lines_tell(printed: str, lines: list[str]) -> None:
 
 
 def test_foreign_words_do_not_reach_the_terminal() -> None:
-    shown = telling_lines({"telling": {"step": "check", "lines": ["\x1b]0;title\x07"]}}, "")
+    shown = section_lines("check", ["\x1b]0;title\x07"], "")
     assert all(line.isprintable() for line in shown) and len(shown) == 2

@@ -10,7 +10,7 @@ import click
 
 from sessionrun.cli.attempts import name_agent
 from sessionrun.cli.contact import contact_lines
-from sessionrun.cli.failures import section_lines, word_lines
+from sessionrun.cli.failures import word_lines
 from sessionrun.cli.feeding import feed_lines
 from sessionrun.cli.options import json_option, place_lines, results_dir_option
 from sessionrun.cli.render import (
@@ -21,6 +21,7 @@ from sessionrun.cli.render import (
     local_time,
     print_json,
     proof_lines,
+    section_lines,
 )
 from sessionrun.cli.selecting import each_session, words_argument
 from sessionrun.cli.standing import IDS_WIDTH, head_lines, tell_changes, whereabouts_lines
@@ -166,7 +167,7 @@ def story_lines(
         sections = read_sections(session, task) if task["status"] == "completed" else []
         yield from [""] * bool(sections)
         for section in sections:
-            yield from section_lines(section, "", "{}:")
+            yield from section_lines(*section, "", "{}:")
         yield from [""] * bool(facts["attempts"])
         for attempt in facts["attempts"]:
             yield from _tell_attempt(attempt, facts)

@@ -4,16 +4,26 @@ from __future__ import annotations
 
 import sys
 import time
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from functools import partial
 from typing import Any, Final, NamedTuple
 
-from sessionrun.cli.render import WIDTH, check_lines, clip, escape, escape_line, mark, proof_lines, wrap_line
+from sessionrun.cli.render import (
+    WIDTH,
+    check_lines,
+    clip,
+    escape,
+    escape_line,
+    mark,
+    proof_lines,
+    section_lines,
+    wrap_line,
+)
 from sessionrun.cli.standing import group_lines, head_lines, whereabouts_lines
 from sessionrun.client.lookup import name_for_command
 from sessionrun.client.reading.digest import divide, make_excerpt
 from sessionrun.client.reading.digest_record import find_room
-from sessionrun.client.reading.failures import SAID, Failure, Section, fold_failures, group_failures
+from sessionrun.client.reading.failures import Failure, Section, fold_failures, group_failures
 from sessionrun.client.reading.outputs import find_tail
 from sessionrun.client.reading.telling import LEAST_BYTES, fit_lines
 from sessionrun.client.reading.waiting import has_failed
@@ -26,8 +36,6 @@ FOLDS: Final = (None, 8, 3, 1)
 
 LEAST_BODY: Final = 160
 """So much is told below each reason and of each answer, if there is so much (bytes)."""
-
-_LABELS: Final = {SAID: "the agent said", "work": "standard error, last lines"}
 
 View = Mapping[str, Any]
 
@@ -99,7 +107,7 @@ def _tell_failure(view: View, failure: Failure) -> _Block:
     else:
         (task,) = group.tasks
         frame = [*word_lines(task, group.reason, f"{short_id(task)} "), *about_lines(view, task, "  ")]
-    whole = [line for section in failure.sections for line in section_lines(section, "  ")]
+    whole = [line for section in failure.sections for line in section_lines(*section, "  ")]
     return _Block(group.tasks, ["", *frame], _measure(whole), partial(_cut, failure.sections))
 
 
@@ -139,23 +147,17 @@ def about_lines(view: View, task: View, indent: str) -> list[str]:
     return [*lines, *whereabouts_lines(task, indent)]
 
 
-def section_lines(section: Section, indent: str, form: str = "[{}]") -> Iterator[str]:
-    """The lines of a source below its name."""
-    label = _LABELS.get(section.source, f"{section.source}, last lines")
-    yield indent + form.format(label)
-    yield from (f"{indent}  {escape(line.expandtabs())}" for line in section.lines)
-
-
 def _cut(sections: Sequence[Section], room: int) -> list[str]:
     """As much of the sections as has room, the first ones first."""
     lines: list[str] = []
     for section in sections:
-        whole = [*section_lines(section, "  ")]
+        whole = section_lines(*section, "  ")
         left = room - _measure(lines)
         if _measure(whole) > left:
             texts = left - _measure(whole[:1]) - 4 * len(section.lines)
             if texts < LEAST_BYTES:
                 break
-            whole = [*section_lines(section._replace(lines=fit_lines(section.lines, texts)), "  ")]
+            shown = [escape(line.expandtabs()) for line in section.lines]  # as long as it is printed
+            whole = section_lines(section.source, fit_lines(shown, texts), "  ")
         lines += whole
     return lines

@@ -15,7 +15,7 @@ from sessionrun.cli.render import (
     encode,
     escape,
     escape_line,
-    telling_lines,
+    section_lines,
     versioned,
     write_bytes,
 )
@@ -84,11 +84,16 @@ def _iterate_markdown(view: Mapping[str, Any], tasks: Sequence[Task], read: Read
         yield f"\n## {task['num']}. {_plain(task['title'])}\n\n`{escape_line(task['id'])}`: "
         reason = _plain(tell_reason(task, by_id, time.time()))
         yield f"{tell_word(task['word'])}\n" + (f"\n{reason}\n" if reason else "")
-        words = telling_lines(task, "", but="work")
-        yield _fence("\n".join(words))
+        yield _fence("\n".join(_tell(task, but="work")))
         yield _fence(read(task, "output"))
         errors = read(task, "stderr") if has_failed(task) else ""
         yield f"\nStandard error:\n{_fence(errors)}" if errors else ""
+
+
+def _tell(task: Task, but: str = "") -> list[str]:
+    """What the step printed last at which a task failed; nothing of the step `but`, which is shown anyway."""
+    telling = task.get("telling")
+    return section_lines(telling["step"], telling["lines"], "") if telling and telling["step"] != but else []
 
 
 def _plain(text: str) -> str:
@@ -122,7 +127,7 @@ def _iterate_junit(view: Mapping[str, Any], tasks: Sequence[Task], read: Read) -
             yield f"<skipped message={_quote(reason)}/>"
         elif has_failed(task):
             yield f"<failure type={_quote(task['reason_class'] or task['word'])} message={_quote(reason)}>"
-            yield _xml("\n".join(telling_lines(task, "")))
+            yield _xml("\n".join(_tell(task)))
             yield "</failure>"
         for key, element in (("output", "system-out"), ("stderr", "system-err")):
             text = read(task, key)

@@ -9,7 +9,7 @@ from typing import Any, Final
 import click
 
 from sessionrun.cli.options import Count, Duration, ShellCommand, json_option, results_dir_option
-from sessionrun.cli.render import escape, escape_line, print_json, telling_lines
+from sessionrun.cli.render import escape, escape_line, print_json, section_lines
 from sessionrun.cli.selecting import each_session
 from sessionrun.client.config import load_merge_trailers
 from sessionrun.client.landing.landing import AskedLanding, Choice, merge
@@ -108,7 +108,8 @@ def _print(record: dict[str, Any]) -> None:
         line += f": {task['reason']}" if task["reason"] else ""
         click.echo(escape_line(line))
         if task["output"]:
-            words = telling_lines({"telling": tell_files("gate", [Path(task["output"])])}, "    ")
+            telling = tell_files("gate", [Path(task["output"])])
+            words = section_lines("gate", telling["lines"], "    ") if telling else []
             click.echo("\n".join([*words, f"    see {escape_line(task['output'])}"]))
     for remark in record["remarks"]:
         click.echo(escape_line(remark), err=True)

@@ -227,16 +227,13 @@ def left_lines(task: Mapping[str, Any], indent: str) -> list[str]:
     return [indent + escape_line(line) for line in lines]
 
 
-_STEP_WORDS: Final = {"work": "standard error"}
+_SOURCES: Final = {"said": "the agent said", "work": "standard error, last lines"}
 
 
-def telling_lines(task: Mapping[str, Any], indent: str, *, but: str = "") -> list[str]:
-    """What the step printed last at which a task failed; nothing of the step `but`, which is shown anyway."""
-    telling = task.get("telling")
-    if not telling or telling["step"] == but:
-        return []
-    head = f"[{_STEP_WORDS.get(telling['step'], telling['step'])}, last lines]"
-    return [indent + line for line in (head, *(f"  {escape(line.expandtabs())}" for line in telling["lines"]))]
+def section_lines(source: str, lines: Sequence[str], indent: str, form: str = "[{}]") -> list[str]:
+    """The last lines of one source below its name."""
+    head = form.format(_SOURCES.get(source, f"{source}, last lines"))
+    return [indent + line for line in (head, *(f"  {escape(line.expandtabs())}" for line in lines))]
 
 
 def check_lines(task: Mapping[str, Any]) -> list[str]:

@@ -22,6 +22,7 @@ from sessionrun.cli.render import (
     is_seed_block,
     left_lines,
     proof_lines,
+    section_lines,
     versioned,
     write_bytes,
 )
@@ -163,7 +164,7 @@ def print_results(
 
     Of a task that failed, the words of the step that failed stand before what the agent said.
     """
-    from sessionrun.cli.failures import section_lines, title_lines
+    from sessionrun.cli.failures import title_lines
     from sessionrun.cli.standing import head_lines
 
     now, by_id = time.time(), name_tasks(view)
@@ -183,7 +184,7 @@ def print_results(
         lines += agent_lines(task, "  ") if task.get("earlier_agents") else []
         sections = read_sections(session, task)
         before = [section for section in sections if section.source != SAID]
-        lines += [line for section in before for line in section_lines(section, "  ")]
+        lines += [line for section in before for line in section_lines(*section, "  ")]
         lines += ["  [the agent said]"] if before and before != sections else []
         click.echo("\n".join(lines))
         if task["status"] == "completed":

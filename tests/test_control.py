@@ -287,21 +287,22 @@ def test_retry_in_a_new_session(sessionrun: Command) -> None:
     place.mkdir()
     (sessionrun.cwd / "go").touch()
     tasks = [*PLAN["prompts"], {"id": "away", "prompt": "exit 3", "cwd": str(place)}]
-    session_id = sessionrun.start(
-        {"prompts": [*tasks, {"id": "met", "prompt": "[ -e mended ]", "needs": ["good"]}]}
-    )
+    met = {"id": "met", "prompt": "[ -e mended ]", "needs": ["good"]}
+    session_id = sessionrun.start({"prompts": [*tasks, met]}, "--name", "nightly")
     first = sessionrun.wait(session_id)
+    record = sessionrun.load("retry", session_id, "bad", "met", "--new")
+    assert record["total"] == 3 and set(record) >= {"session_id", "results_dir"}
+    sessionrun.wait(record["session_id"])
     (sessionrun.cwd / "mended").touch()
-    done = sessionrun("retry", session_id, "bad", "met", "--new", "--sync", "--json")
+    done = sessionrun("retry", "nightly", "--new", "--sync", "--json")
     assert done.returncode == 0, done.stderr
-    assert done.stderr.startswith(f"agent: shell (as in session {session_id})\n")
+    assert done.stderr.startswith(f"agent: shell (as in session {record['session_id']})\n")
     view = json.loads(done.stdout)
     assert show(view) == {f"{name}=succeeded/1" for name in ("bad", "dep", "met")}
     assert [(task["num"], task["needs"]) for task in view["tasks"]] == [(1, []), (2, ["bad"]), (3, [])]
+    spec = SessionDir(sessionrun.directory(view["session_id"])).load_spec()
+    assert (spec.name, spec.origin) == ("nightly", session_id)
     assert show(sessionrun.status(session_id)) == show(first)
-    record = sessionrun.load("retry", session_id, "bad", "--new")
-    assert record["total"] == 2 and set(record) >= {"session_id", "results_dir"}
-    sessionrun.wait(record["session_id"])
     place.rmdir()
     done = sessionrun("retry", session_id, "--new")
     assert (done.returncode, done.stdout) == (2, "")

@@ -126,45 +126,6 @@ def test_by_name(here: Here, away: Here) -> None:
     assert [one["session_id"] for one in removed if one["removed"]] == [weekly]
 
 
-@pytest.mark.slow
-def test_a_name_goes_on_to_what_was_tried_again(here: Here, away: Here) -> None:
-    """`retry --new` copies the name: it means the newest of such sessions, also when one between is removed."""
-    failing = {"prompts": [{"id": "a", "prompt": "exit 1"}]}
-    line = [here.start(failing, "--name", "nightly")]
-    leave(here, line[0])
-    for by in ("nightly", "nightly", line[0]):
-        line.append(Command.__call__(here, "retry", "--new", "-q", by).stdout.strip())
-        leave(here, line[-1])
-        for command in (here, away):
-            assert command.load("status", "nightly")["session_id"] == line[-1]
-    assert len(set(line)) == 4
-    assert here.status(line[0])["name"] == here.status(line[3])["name"] == "nightly"
-    origins = [SessionDir(here.directory(one)).load_spec().origin for one in line]
-    assert origins == [None, line[0], line[0], line[0]]
-    assert here("clean", line[0], line[1], "--state", "completed").returncode == 0
-    assert here.load("status", "nightly")["session_id"] == line[3]
-    apart = start(here, "--name", "nightly")
-    for command in (here, away):
-        done = command("status", "nightly")
-        assert (done.returncode, done.stdout) == (2, "")
-        assert "3 sessions have the name 'nightly'" in done.stderr and apart in done.stderr
-    spec = here.directory(apart) / "spec.json"
-    assert here("clean", apart, "--state", "completed").returncode == 0 and not spec.exists()
-    assert here.load("status", "nightly")["session_id"] == line[3]
-    (here.directory(line[2]) / "spec.json").write_text("{}")
-    assert "2 sessions have the name 'nightly'" in here("status", "nightly").stderr  # whose line is not known
-
-
-def test_an_id_goes_before_a_name(here: Here) -> None:
-    first = start(here)
-    second = start(here, "--name", first[:6])
-    third = start(here, "--name", first)
-    assert here.load("status", first[:6])["session_id"] == first
-    assert here.load("status", first)["session_id"] == first
-    assert here.load("status", second)["name"] == first[:6]
-    assert here.load("status", third)["name"] == first
-
-
 def test_a_whole_id_costs_no_look_at_names(here: Here, monkeypatch: pytest.MonkeyPatch) -> None:
     session_id = start(here, "--name", "nightly")
     elsewhere = here.cwd / "empty"

@@ -3,18 +3,27 @@
 from __future__ import annotations
 
 import json
+import os
+import shutil
+import warnings
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import pytest
 from conftest import Command
 from shown import with_state
+from simulation import make_session
 from stages import git
 
 from sessionrun.cli.selecting import Done, act_on_each
-from sessionrun.client.lookup import match_tasks
-from sessionrun.client.reading.selection import Chosen, Wanted, choose_sessions, is_in_state
-from sessionrun.model.errors import InputError, SessionGone
+from sessionrun.client.reading.selection import Chosen, choose_sessions, is_in_state
+from sessionrun.engine.fold import begin
+from sessionrun.engine.status import project_live, project_summary
+from sessionrun.model.errors import InputError, SessionGone, SessionNotFound
+from sessionrun.model.spec import TaskSpec
+from sessionrun.store.caches import seal
+from sessionrun.store.creation import create_session
 from sessionrun.store.session import SessionDir
 
 GOOD: dict[str, Any] = {"prompts": [{"id": "a", "prompt": "true"}, {"id": "b", "prompt": "true"}]}
@@ -93,25 +102,6 @@ def test_verbs_that_act_on_several(sessionrun: Command, pair: tuple[str, str]) -
     assert done.stdout == "".join(f"{one[:8]}: 2 had ended before\n" for one in (good, bad))
     assert sessionrun("retry", "--label", "kind=good").stdout == f"{good[:8]}: nothing to retry\n"
     assert sessionrun("retry", "--label", "team=x", "--new").returncode == 2
-
-
-def test_a_mistyped_task_is_no_session(sessionrun: Command, pair: tuple[str, str]) -> None:
-    good, bad = pair
-    results = sessionrun.results
-    assert choose_sessions(results, [good, "a", "2"], Wanted()).tasks == ("a", "2")
-    assert not choose_sessions(results, [good, "a"], Wanted()).several
-    both = choose_sessions(results, [good, bad[:8]], Wanted())
-    assert ([one.session_id for one in both.sessions], both.tasks, both.several) == ([good, bad], (), True)
-    done = sessionrun("cancel", good, bad[:4])
-    assert (done.returncode, done.stderr.startswith(f"sessionrun: error: no task '{bad[:4]}'")) == (2, True)
-    assert f"begins the id of session {bad}: give 6 characters of it" in done.stderr
-    with pytest.raises(InputError, match="not both"):
-        choose_sessions(results, [good, "a", bad], Wanted())
-    done = sessionrun("cancel", good, "00000000")  # it may be the one or the other; there are more tasks
-    assert (done.returncode, done.stderr.startswith("sessionrun: error: no task '00000000'")) == (2, True)
-    assert choose_sessions(results, [good[:6], bad[:6]], Wanted()).tasks == ()
-    with pytest.raises(InputError, match="say which session"):
-        choose_sessions(results, [], Wanted())
 
 
 def test_states_of_what_became_of_the_tasks() -> None:
@@ -205,43 +195,6 @@ def test_selectors_that_act_on_sessions_that_run(sessionrun: Command) -> None:
     assert done.stdout == f"{other[:8]}: 1 cancelled\n"
 
 
-def test_a_word_is_a_session_or_a_task_or_said_to_be_both(sessionrun: Command) -> None:
-    plan = {"prompts": [{"id": "build-api", "prompt": "echo api"}, {"id": "build-web", "prompt": "echo web"}]}
-    nightly, weekly = (sessionrun.finished(plan, "--name", name) for name in ("nightly", "weekly"))
-    newest = sessionrun.finished([{"id": "nightly", "prompt": "echo task"}, {"id": "other", "prompt": "true"}])
-
-    def choose(*words: str) -> tuple[list[str], tuple[str, ...]]:
-        chosen = choose_sessions(sessionrun.results, words, Wanted())
-        return [one.session_id for one in chosen.sessions], chosen.tasks
-
-    assert choose("nightly", "weekly", newest) == ([nightly, weekly, newest], ())
-    assert choose("nightly", "build-web") == ([nightly], ("build-web",))
-    assert sessionrun("logs", "weekly", "build-w", "1").stdout == "[build-web] web\n[build-api] api\n"
-    assert sessionrun("logs", "other").returncode == 0, "a task of the newest session"
-    for words, says in (
-        (
-            ("logs", "weekly", "build"),
-            "'build' begins the ids of 2 tasks (build-api, build-web): give more of the id",
-        ),
-        (
-            ("cancel", "nightly", "weekly", "1"),
-            "name several sessions, or tasks of one session, not both: nightly",
-        ),
-        (("cancel", "other"), f"; 'other' is a task of session {newest}, the newest: write last before it"),
-        (("cancel", newest, "weekle"), f"no task 'weekle' in session {newest}"),
-    ):
-        done = sessionrun(*words)
-        assert (done.returncode, says in done.stderr) == (2, True), done.stderr
-    done = sessionrun("logs", "nightly")
-    assert done.stdout == "[build-api] api\n[build-web] web\n"
-    assert f"'nightly' is session {nightly}, and a task of the newest session" in done.stderr
-    assert sessionrun("logs", "last", "nightly").stdout == "task\n"
-    assert sessionrun("wait", "other").returncode == 0, "a task of the newest session, for those that only read"
-    done = sessionrun("cancel", newest, "nightly")
-    assert (done.returncode, done.stdout) == (0, f"{newest[:8]}: 1 had ended before\n")
-    assert f"'nightly' is a task of session {newest}, and a session: the task is meant" in done.stderr
-
-
 def test_verbs_of_one_session_do_several_one_by_one(sessionrun: Command, pair: tuple[str, str]) -> None:
     one, two = pair
     for verb in ("status", "results", "explain"):
@@ -274,7 +227,96 @@ def test_verbs_of_one_session_do_several_one_by_one(sessionrun: Command, pair: t
     assert (done.returncode, done.stderr.count("has ended, and nothing of it runs any more")) == (2, 2)
 
 
-def test_an_id_wins_over_a_number_and_both_over_the_beginning_of_an_id() -> None:
-    tasks = [{"num": 1, "id": "3"}, {"num": 2, "id": "ab"}, {"num": 3, "id": "abc"}]
-    chosen = match_tasks(tasks, ["3", "2", "ab", "a", "x", ""])
-    assert [[task["num"] for task in found] for found in chosen] == [[1], [2], [2], [2, 3], [], []]
+ONE, TWO, ODD, LINE, MORE, NEW = (
+    f"{digits}-0000-4000-8000-000000000000"
+    for digits in ("1111aaaa", "2222bbbb", "12345678", "2222cccc", "2222dddd", "ffffeeee")
+)
+MADE: dict[str, tuple[str | None, str, str | None]] = {
+    ONE: ("nightly", "build-api build-web 3 2222b", None),
+    TWO: ("weekly", "build-api", None),
+    ODD: (ONE[:6], "a", None),
+    LINE: ("often", "a", None),
+    MORE: ("often", "a", LINE),
+    NEW: ("build", "nightly other 12345 weekly 1111aaaa", None),
+}
+"""Sessions, the newest last: their names, the ids of their tasks, and of which session they try tasks again."""
+
+CHOICES: list[tuple[str, str, str]] = [
+    # an id goes before the beginning of one, and that before a name; a name means the newest of a line
+    (ONE, ONE, ""),
+    (ONE[:6], ONE, ""),
+    ("1", "", "'1' matches 2 sessions"),
+    ("nightly", ONE, ""),
+    ("night", "", "no session 'night' in "),
+    ("often", MORE, ""),
+    # several of each
+    (f"nightly weekly {NEW[:6]}", f"{ONE} {TWO} {NEW}", ""),
+    (f"{TWO} {TWO[:8]}", TWO, ""),
+    (f"nightly {LINE[:6]}", f"{ONE} {LINE}", ""),
+    ("nightly 1 build-w", f"{ONE} 1 build-w", ""),
+    ("nightly last", f"{ONE} {NEW}", ""),
+    ("nightly weekly 1", "", "name several sessions, or tasks of one session, not both: nightly weekly 1"),
+    ("nightly weekle weekly", "", f"no task 'weekle' in session {ONE}"),
+    ("nightly nothing", f"{ONE} nothing", ""),  # the verb knows more of what is wrong with a task
+    # what may be the one or the other
+    (f"nightly {TWO[:4]}", f"{ONE} {TWO[:4]}", ""),
+    (f"nightly {MORE[:5]}", "", f"begins the id of session {MORE}: give 6 characters of it"),
+    (f"weekly {ODD[:5]}", "", f"begins the id of session {ODD}: give 6 characters of it"),
+    ("nightly build", "", f"'build' is a session, and begins a task's id of {ONE}: give more of the id"),
+    (f"{NEW} weekly", f"{NEW} weekly", f"'weekly' is a task of session {NEW}, and a session: the task is meant; "),
+    ("other", "", f"; 'other' is a task of session {NEW}, the newest: write last before it"),
+    ("", "", "say which session: an ID, or choose by --label, --state or --since"),
+    # the same for verbs that only read
+    ("reads", NEW, ""),
+    ("reads other", f"{NEW} other", ""),
+    ("reads oth 2", f"{NEW} oth 2", ""),
+    ("reads nothing", "", "no session 'nothing' in "),
+    (
+        "reads nightly",
+        ONE,
+        f"'nightly' is session {ONE}, and a task of the newest session: the session is ",
+    ),
+    (f"reads {ONE} nightly", ONE, ""),
+    ("reads 1111aaaa", ONE, ""),
+    (f"reads {NEW} weekly", f"{NEW} weekly", ""),
+    (f"reads often {ODD[:5]}", f"{MORE} {ODD[:5]}", ""),
+]
+"""The words; the sessions and tasks that they mean; an error where that is nothing, else a warning."""
+
+
+@pytest.fixture(scope="module")
+def made(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    results = tmp_path_factory.mktemp("made") / "results"
+    for place, (session_id, (name, names, origin)) in enumerate(MADE.items()):
+        tasks = [TaskSpec(task, ("true",), agent="one") for task in names.split()]
+        at = f"2026-01-0{place + 1}T00:00:00Z"
+        spec = replace(make_session(tasks), session_id=session_id, name=name, origin=origin, created_at=at)
+        session = SessionDir(results / f"session-{session_id}")
+        os.close(create_session(session, spec))
+        os.utime(session.spec_path, (place, place))
+        status = project_live(begin(spec))
+        session.status_path.write_bytes(seal(status))
+        session.summary_path.write_bytes(seal(project_summary(status)))
+    return results
+
+
+@pytest.mark.parametrize(("words", "means", "says"), CHOICES)
+def test_what_words_mean(made: Path, words: str, means: str, says: str) -> None:
+    told: list[object] = []
+    with warnings.catch_warnings(record=True) as caught:
+        try:
+            chosen = choose_sessions(made, words.removeprefix("reads").split(), reads=words.startswith("reads"))
+            found = " ".join([*(session.session_id for session in chosen.sessions), *chosen.tasks])
+        except (InputError, SessionNotFound) as error:
+            found = ""
+            told.append(error)
+    text = "".join(map(str, [*told, *caught]))
+    assert (found, bool(text)) == (means, bool(says))
+    assert says in text
+
+
+def test_a_session_whose_line_is_not_known_is_another_one(made: Path, tmp_path: Path) -> None:
+    copied = Path(shutil.copytree(made, tmp_path / "results", ignore=shutil.ignore_patterns("wake")))
+    (copied / f"session-{LINE}" / "spec.json").write_text("{}")
+    with pytest.raises(SessionNotFound, match="2 sessions have the name 'often'"):
+        choose_sessions(copied, ["often"])

@@ -74,17 +74,17 @@ def office(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Office:
 def test_each_event_is_told_once(office: Office) -> None:
     notifier = office.open(WRITE)
     held = with_word({**TASK, "status": "pending", "reason_class": "held", "reason": "held: wait"})
-    landed = with_word({**TASK, "status": "completed", "outcome": "succeeded", "landing": {"status": "landed"}})
+    landed = with_word({**TASK, "status": "completed", "outcome": "succeeded", "landing": {"status": "landed", "reason": None}})
     for tasks in ([TASK], [held], [held], [landed], [landed, FAILED], [FAILED]):
         notifier.hear({**STATUS, "tasks": tasks})
         eventually(lambda: not notifier.is_busy)
     notifier.hear({**ENDED, "tasks": [FAILED]})
     eventually(lambda: not notifier.is_busy)
     assert office.told() == [
-        "held: session nightly: task a held: wait",
-        "landed: session nightly: task a landed",
-        "failed: session nightly: task a failed: exit_code: exit code 3",
-        "completed: session nightly failed: 1 failed",
+        "held: nightly (s): a held: wait",
+        "landed: nightly (s): a landed",
+        "failed: nightly (s): a failed: exit code 3",
+        "completed: nightly (s) failed: 1 failed",
     ]
     assert all(one["delivered_at"] for told in office.record().values() for one in told["deliveries"])
 

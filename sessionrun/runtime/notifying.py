@@ -20,6 +20,7 @@ import orjson
 from sessionrun.model.shown import Counters, NotifiedTask, Verdict
 from sessionrun.model.spec import SessionSpec
 from sessionrun.model.times import format_time
+from sessionrun.model.wording import name_tasks, tell_reason, tell_session, tell_word
 from sessionrun.model.words import BAD, tell_counts
 from sessionrun.runtime.jobs.shared import SHELL
 from sessionrun.store.files import open_regular, replace_file
@@ -142,7 +143,7 @@ def make_message(status: Status, event: str, results_dir: str) -> dict[str, Any]
     return {
         "schema_version": 1,
         "event": event,
-        "message": _word(status, task),
+        "message": _word(status, cause if task else None),
         **{key: status[key] for key in _KEYS},
         "results_dir": results_dir,
         "task": task,
@@ -151,12 +152,10 @@ def make_message(status: Status, event: str, results_dir: str) -> dict[str, Any]
 
 def _word(status: Status, task: Mapping[str, Any] | None) -> str:
     """The message in a line."""
-    who = f"session {status['name'] or status['session_id']}"
     if task is None:
-        return f"{who} {status['result'] or status['state']}: {tell_counts(status['counts'])}"
-    word = str(task["word"]).replace("_", " ")
-    reason = str(task["reason"] or "").removeprefix("held: ")
-    return f"{who}: task {task['id']} {word}" + (f": {reason}" if reason else "")
+        return f"{tell_session(status)} {status['result'] or status['state']}: {tell_counts(status['counts'])}"
+    reason = tell_reason(task, name_tasks(status), time.time())
+    return f"{tell_session(status)}: {task['id']} {tell_word(task['word'])}" + (f": {reason}" if reason else "")
 
 
 def _deliver(receiver: str, message: Mapping[str, Any], session: SessionDir, cwd: str) -> str | None:

@@ -167,7 +167,7 @@ class Desk:
     def _make_part(self, name: str) -> Markup:
         began = time.monotonic()
         if name == ALL:
-            part = pages.make_list(load_summaries(self._results_dir))
+            part = pages.make_list(load_summaries(self._results_dir), time.time())
         else:
             matter = gather(SessionDir(self._results_dir / f"session-{name}"), lambda task: False)
             part = pages.make_session(matter, time.time(), control=self._control)

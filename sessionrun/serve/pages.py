@@ -11,7 +11,8 @@ from typing import Any, Final
 from sessionrun.client.report.gathering import Matter, Shown
 from sessionrun.client.report.markup import Markup, join, table, tag
 from sessionrun.client.report.page import find_title, frame, make_overview, section, tell_state, tell_task
-from sessionrun.model.words import BAD
+from sessionrun.model.wording import tell_session, tell_span, took_s
+from sessionrun.model.words import BAD, tell_counts
 
 SCRIPT: Final = """'use strict';
 const main = document.querySelector('main');
@@ -35,7 +36,7 @@ source.onerror = () => { told = ''; };
 """Fetches what is in `main` again when the server says that it changed."""
 
 _HOME: Final = tag("nav", tag("a", "All sessions", href="/"))
-_HEADS: Final = ("Session", "Name", "Status", "Tasks", "Failed", "Agent", "Started")
+_HEADS: Final = ("Session", "State", "Tasks", "Took", "Agent", "Started")
 
 
 def make_document(title: str, main: Markup, address: str) -> str:
@@ -52,15 +53,14 @@ def make_notice(words: str, address: str) -> str:
     return frame("Not done", join([_HOME, tag("main", body)]))
 
 
-def make_list(views: Sequence[Mapping[str, Any]]) -> Markup:
+def make_list(views: Sequence[Mapping[str, Any]], now: float) -> Markup:
     """All sessions, the newest first."""
     rows = [
         (
-            tag("a", view["session_id"][:8], href=f"/sessions/{view['session_id']}"),
-            view["name"],
+            tag("a", tell_session(view), href=f"/sessions/{view['session_id']}"),
             tell_state(view),
-            f"{view['completed']}/{view['total']}",
-            str(view["failed"] or ""),
+            tell_counts(view["counts"]),
+            tell_span(took_s(view, now)),
             view["agent"],
             view["started_at"][:19].replace("T", " ") + " UTC",
         )

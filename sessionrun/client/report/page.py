@@ -12,7 +12,9 @@ from sessionrun.client.reading.waiting import has_failed
 from sessionrun.client.report.drawings import draw_costs, draw_needs, draw_outcomes, draw_timeline
 from sessionrun.client.report.gathering import Matter, Shown
 from sessionrun.client.report.markup import Markup, Part, facts, join, table, tag
+from sessionrun.model import wording
 from sessionrun.model.times import parse_time
+from sessionrun.model.wording import tell_reason, tell_span, took_s
 from sessionrun.model.words import HELD, tell_counts
 
 POLICY: Final = "default-src 'none'; style-src 'unsafe-inline'; form-action 'none'; base-uri 'none'"
@@ -88,13 +90,13 @@ def make_overview(matter: Matter, now: float, *, link: str = "#task-") -> list[M
     ended = parse_time(view["ended_at"]) if view["ended_at"] else now
     return [
         tag("h1", find_title(view)),
-        _tell_summary(view, ended - began),
+        _tell_summary(view, now),
         section("Outcomes", draw_outcomes(tasks)),
         section("Timeline", _tell_timeline(draw_timeline(matter.tasks, began, ended, matter.holds))),
         section("Needs", draw_needs(tasks)),
         section("Tasks and models", _make_grid(view, tasks)),
         section("Cost", draw_costs(view.get("usage_by_model"))),
-        section("Tasks", _make_table(tasks, link)),
+        section("Tasks", _make_table(tasks, link, now)),
     ]
 
 
@@ -109,7 +111,7 @@ def _tell_timeline(drawing: Markup | None) -> Markup | None:
     return drawing and join([drawing, tag("p", legend, class_="dim")])
 
 
-def _tell_summary(view: Mapping[str, Any], seconds: float) -> Markup:
+def _tell_summary(view: Mapping[str, Any], now: float) -> Markup:
     usage = view.get("usage") or {}
     cost = usage.get("cost_usd")
     rows: list[tuple[str, Part]] = [
@@ -118,7 +120,7 @@ def _tell_summary(view: Mapping[str, Any], seconds: float) -> Markup:
         ("Tasks", f"{view['total']}: {tell_counts(view['counts'])}"),
         ("Started", _clock(view["started_at"])),
         ("Ended", _clock(view["ended_at"])),
-        ("Took", _span(seconds)),
+        ("Took", tell_span(took_s(view, now))),
         ("Agent", view["agent"]),
         ("Cost", None if cost is None else f"{'at least ' if usage.get('unpriced_jobs') else ''}${cost:.4f}"),
         ("Labels", ", ".join(f"{key}={value}" for key, value in view["labels"].items()) or None),
@@ -134,9 +136,10 @@ def tell_state(view: Mapping[str, Any]) -> Markup:
     return tag("span", f"{word}{until}{how}", class_="held" if HELD in word else word)
 
 
-def _make_table(tasks: Sequence[Mapping[str, Any]], link: str) -> Markup:
+def _make_table(tasks: Sequence[Mapping[str, Any]], link: str, now: float) -> Markup:
     heads = ("#", "Task", "Outcome", "Reason", "Time", "Agent", "Changed", "Cost")
     rows: list[Sequence[Part]] = []
+    by_id = {task["id"]: task for task in tasks}
     for task in tasks:
         word, diff, usage = task["word"], task["diff_stat"], task["usage"] or {}
         changed = "" if diff is None else f"{diff['files']} +{diff['insertions']} -{diff['deletions']}"
@@ -145,8 +148,8 @@ def _make_table(tasks: Sequence[Mapping[str, Any]], link: str) -> Markup:
             str(task["num"]),
             tag("a", task["title"], href=f"{link}{task['num']}"),
             [tell_word(task), f", {landing}" if landing not in (None, word) else ""],
-            task["reason"] or "",
-            "" if task["duration_s"] is None else _span(task["duration_s"]),
+            tell_reason(task, by_id, now),
+            "" if task["duration_s"] is None else tell_span(task["duration_s"]),
             "/".join(filter(None, (task["agent"], task["model"]))),
             changed,
             "" if usage.get("cost_usd") is None else f"${usage['cost_usd']:.4f}",
@@ -157,7 +160,7 @@ def _make_table(tasks: Sequence[Mapping[str, Any]], link: str) -> Markup:
 
 def tell_word(task: Mapping[str, Any]) -> Markup:
     """The word of a task, in its colour."""
-    return tag("span", str(task["word"]).replace("_", " "), class_=task["word"])
+    return tag("span", wording.tell_word(task["word"]), class_=task["word"])
 
 
 def _make_grid(view: Mapping[str, Any], tasks: Sequence[Mapping[str, Any]]) -> Markup | None:
@@ -181,7 +184,7 @@ def _tell_cell(cell: Mapping[str, Any]) -> Markup:
     words = cell["outcome"] or f"{cell['succeeded']} of {cell['succeeded'] + cell['failed']}{describe_rest(cell)}"
     rate = cell["pass_at"].get("1") if cell["outcome"] is None else None
     interval = f" ({rate['low']:.0%} to {rate['high']:.0%})" if rate else ""
-    took = "" if cell["duration_s"] is None else f", {_span(cell['duration_s'])}"
+    took = "" if cell["duration_s"] is None else f", {tell_span(cell['duration_s'])}"
     return tag("span", words.replace("_", " ") + interval + took, class_=state)
 
 
@@ -191,6 +194,7 @@ def tell_task(shown: Shown, *, unfolded: bool = False) -> Markup:
     unfolded = unfolded or has_failed(task)
     summary = tag("summary", f"{task['num']}. {task['title']}: ", tell_word(task))
     check, landing = task["check"] or {}, task.get("landing") or {}
+    reason = tell_reason(task, {}, 0.0) if task["status"] == "completed" else task["reason"]
     facts = [
         f"id {task['id']}",
         f"attempt {task['attempt']}, round {task['round']}",
@@ -199,13 +203,13 @@ def tell_task(shown: Shown, *, unfolded: bool = False) -> Markup:
         None if check.get("passed") is None else f"check {'passed' if check['passed'] else 'did not pass'}",
         f"proof: {task['proof']}" if task.get("proof") else None,
         *(f"audit: {note['level']}: {note['where']}: {note['text']}" for note in task.get("audit") or ()),
-        f"landing: {landing['status']} {landing.get('reason') or ''}" if landing else None,
+        f"landing: {landing['status']}" if landing else None,
     ]
     return tag(
         "details",
         summary,
         tag("p", "; ".join(filter(None, facts)), class_="dim"),
-        tag("p", task["reason"], class_=task["word"]) if task["reason"] else None,
+        tag("p", reason, class_=task["word"]) if reason else None,
         _tell_words(task.get("telling")),
         [_block("Prompt", prompt) for prompt in shown.prompts],
         _excerpt("Answer", shown.answer),
@@ -250,10 +254,3 @@ def _clock(at: str | None) -> str | None:
     if at is None:
         return None
     return time.strftime("%Y-%m-%d %H:%M:%S %Z", time.localtime(parse_time(at)))
-
-
-def _span(seconds: float) -> str:
-    whole = round(seconds)
-    if whole < 60:
-        return f"{seconds:.1f} s"
-    return f"{whole // 3600}:{whole % 3600 // 60:02}:{whole % 60:02}"

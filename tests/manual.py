@@ -32,6 +32,8 @@ SHOWN: Final = PAGE.parent.parent / "sessionrun" / "model" / "shown.py"
 KEYS: Final = re.compile(r'^\.\\" (Keys|Names) of (.+?): .*\n(?:.*\n)*?\.\\" End of keys\n', re.MULTILINE)
 EVERY: Final = "all verbs"
 WITHOUT: Final = "the program"
+FED: Final = "queue work"
+"""This verb has the options of `run`, too, which it hides: the page has them there."""
 """In the place of a verb: the options that all verbs have, and those without a verb."""
 
 _COMMON: Final = frozenset(("--json", "--results-dir", "--help"))
@@ -87,7 +89,11 @@ def options_of(verb: str) -> Iterator[click.Option]:
     command = command_line.group if verb == WITHOUT else load_verb("run" if verb == EVERY else verb)
     for option in command.get_params(click.Context(command, help_option_names=["-h", "--help"])):
         is_common = not _COMMON.isdisjoint(option.opts)
-        if isinstance(option, click.Option) and is_common == (verb == EVERY):
+        if (
+            isinstance(option, click.Option)
+            and is_common == (verb == EVERY)
+            and not (option.hidden and verb == FED)
+        ):
             yield option
 
 

@@ -9,6 +9,7 @@ from typing import Any
 
 from jsonschema import Draft202012Validator
 
+from sessionrun.cli.aliases import expand_alias
 from sessionrun.cli.argv import rewrite_argv
 from sessionrun.client.schemas.describe import NAMES, describe
 
@@ -60,7 +61,7 @@ def check_output(words: Sequence[str], out: str) -> None:
     """What a command line with `--json` printed."""
     if "--json" not in words or not out.strip() or len(out) > MAX_CHECKED:
         return
-    verb = rewrite_argv(words)[0]
+    verb = rewrite_argv(expand_alias(words))[0]
     if verb not in NAMES or "--help" in words:
         return
     for line in out.split("\n"):

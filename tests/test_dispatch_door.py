@@ -17,10 +17,14 @@ from conftest import Command
 from stages import git
 
 from sessionrun.agents import table
-from sessionrun.client.dispatching.configuration import load_configuration
 from sessionrun.client.dispatching.preflight import find_url, look
-from sessionrun.client.dispatching.settings import settle_dispatch
+from sessionrun.client.planning.plan import Planned
+from sessionrun.client.planning.plan import plan as plan_input
 from sessionrun.client.queue.feeds import open_queue
+from sessionrun.input.feeds import FRAME
+from sessionrun.input.formats import choose_dialect
+from sessionrun.input.plan import LandingWish, Plan, RepositoryWish, SeatsWish, Source
+from sessionrun.input.settings import Options
 from sessionrun.queue.task import QueueTask, Worker
 from sessionrun.runtime.feeding.tasks import fill_frame
 
@@ -57,60 +61,81 @@ SEED = {
 """Every key that is honoured, but `prompt_template`."""
 
 
-def load(folder: Path, **record: Any) -> dict[str, Any]:
-    """The settings of a configuration."""
+def write(folder: Path, **record: Any) -> Path:
     file = folder / "dispatch_config.json"
     file.write_text(json.dumps(record))
-    return load_configuration(file)
+    return file
+
+
+def load(folder: Path, config: Any = None, given: Any = None, **record: Any) -> Plan:
+    """The plan of a configuration."""
+    source = Source(str(folder / "dispatch_config.json"), json.dumps(record).encode(), str(folder))
+    dialect, _ = choose_dialect(source, None)
+    return dialect.load(source, Options(given or {}, config or {}))
 
 
 def test_what_each_key_means(tmp_path: Path) -> None:
-    assert load(tmp_path, **SEED) == {
-        "workers": 3,
-        "prefix": "ozon-w",
-        "placement": "sibling",
-        "branch": "main",
-        "lands": True,
-        "mends": 3,
-        "lands_again": True,
-        "agent": "aider",
-        "model": "ollama/qwen3-coder:30b",
-        "program": ("aider",),
-        "timeout_s": 60.0,
-        "retries": 1,
+    plan = load(tmp_path, **SEED)
+    (task,) = plan.tasks
+    assert (plan.max_parallel, plan.agent, task.model, task.timeout_s, task.retries) == (
+        3,
+        "aider",
+        "ollama/qwen3-coder:30b",
+        60.0,
+        1,
+    )
+    assert plan.programs == {"aider": ("aider",)}
+    assert plan.seats == SeatsWish("sibling", "ozon-w")
+    assert plan.landing == LandingWish("main", ("make test", "make lint", "make doc", "pytest"), 9.0, mends=3)
+    assert plan.repository == RepositoryWish(
+        str(tmp_path), base="main", keys={"path": "repo_root", "--base": "branch"}
+    )
+    assert plan.feed == {
         "poll_s": 0.5,
         "sync_s": 30.0,
         "takes_back": False,
         "take_back_s": 60.0,
         "take_back_most": 10,
-        "gates": ("make test", "make lint", "make doc", "pytest"),
-        "gate_timeout_s": 9.0,
-        "top": tmp_path,
+        "lands_again": True,
     }
-    assert load(tmp_path, test_command="t", run_tests=False, **{"x-note": 1, "_comment": 2}) == {"top": tmp_path}
+
+
+def test_what_that_dispatcher_does_by_itself(tmp_path: Path) -> None:
+    plan = load(tmp_path, test_command="t", run_tests=False, **{"x-note": 1, "_comment": 2})
+    (task,) = plan.tasks
+    assert (plan.max_parallel, plan.agent, task.model) == (14, "aider", "ollama/qwen2.5-coder:7b")
+    assert (task.timeout_s, task.retries, task.expect_change, task.prompts) == (1800.0, 2, True, (FRAME,))
+    assert (plan.landing, plan.feed, plan.seats) == (LandingWish(mends=3), {}, None)
 
 
 @pytest.mark.parametrize(
-    ("record", "values"),
+    ("record", "field", "value"),
     [
-        ({"worker_backend": "codex", "model": "x"}, {"agent": "codex", "model": "x"}),
-        ({"aider_cmd": "py -m aider"}, {"agent": "aider", "program": ("py", "-m", "aider")}),
-        ({"claude_cmd": "/opt/claude"}, {}),
-        ({"auto_merge_worktrees": False}, {"lands": False}),
-        ({"create_bead_on_merge_conflict": False}, {"mends": 0}),
-        ({"auto_retry_merge_on_conflict_close": False}, {"lands_again": False}),
-        ({"worker_timeout_secs": 0}, {"timeout_s": 0.0}),
-        ({"test_command": "make"}, {"gates": ("make",)}),
+        ({"worker_backend": "codex", "model": "x"}, "agent", "codex"),
+        ({"aider_cmd": "py -m aider"}, "programs", {"aider": ("py", "-m", "aider")}),
+        ({"claude_cmd": "/opt/claude"}, "programs", {}),
+        ({"auto_merge_worktrees": False}, "landing", LandingWish(mends=3, lands=False)),
+        ({"create_bead_on_merge_conflict": False}, "landing", LandingWish()),
+        ({"auto_retry_merge_on_conflict_close": False}, "feed", {"lands_again": False}),
+        ({"test_command": "make"}, "landing", LandingWish(gates=("make",), mends=3)),
         (
             {"gates": {"a": "x", "b": "y"}, "gates_parallel": True},
-            {"gates": ("( x ) & p1=$!; ( y ) & p2=$!; r=0; wait $p1 || r=1; wait $p2 || r=1; exit $r",)},
+            "landing",
+            LandingWish(
+                gates=("( x ) & p1=$!; ( y ) & p2=$!; r=0; wait $p1 || r=1; wait $p2 || r=1; exit $r",), mends=3
+            ),
         ),
-        ({"branch": "refs/heads/work"}, {"branch": "work"}),
-        ({"num_workers": None, "ingest": 5, "check": "make check"}, {"ingest": 5, "checks": ("make check",)}),
+        ({"branch": "refs/heads/work"}, "landing", LandingWish("work", mends=3)),
+        ({"num_workers": None, "ingest": 5}, "feed", {"ingest": 5}),
     ],
 )
-def test_what_other_values_mean(tmp_path: Path, record: dict[str, Any], values: dict[str, Any]) -> None:
-    assert load(tmp_path, **record) == {**values, "top": tmp_path}
+def test_what_other_values_mean(tmp_path: Path, record: dict[str, Any], field: str, value: Any) -> None:
+    assert getattr(load(tmp_path, **record), field) == value
+
+
+def test_what_values_mean_for_tasks(tmp_path: Path) -> None:
+    (task,) = load(tmp_path, worker_timeout_secs=0, check="make check").tasks
+    assert task.check is not None and (task.timeout_s, task.check.commands) == (None, ("make check",))
 
 
 def test_paths_in_a_configuration_count_from_it(repo: Command, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -118,16 +143,19 @@ def test_paths_in_a_configuration_count_from_it(repo: Command, monkeypatch: pyte
     below = repo.cwd / "etc"
     below.mkdir()
     (below / "prompt.txt").write_text("Say: {task}")
-    load(below, repo_root="..", num_workers=3, prompt_template="prompt.txt")
-    settings = settle_dispatch({"workers": 2}, below / "dispatch_config.json")
-    assert (settings.top, settings.workers, settings.frame) == (repo.cwd, 2, "Say: {task}")
+    file = write(below, repo_root="..", num_workers=3, prompt_template="prompt.txt")
+    planned = plan_input(str(file), {"max_parallel": 2})
+    assert isinstance(planned, Planned)
+    spec = planned.spec
+    assert spec.feed is not None and spec.template is not None
+    assert (spec.feed.top, spec.resources, spec.template.prompts) == (str(repo.cwd), {"slot": 2}, ("Say: {task}",))
 
 
 @pytest.mark.parametrize(
     ("given", "record", "own", "wanted"),
     [
         ({}, {}, None, ("aider", "ollama/qwen2.5-coder:7b")),
-        ({}, {}, "codex", (None, None)),
+        ({}, {}, "codex", ("codex", None)),
         ({}, {"model": "m"}, "codex", ("aider", "m")),
         ({}, {"worker_backend": "claude", "claude_model": "opus", "model": "m"}, None, ("claude", "opus")),
         ({"agent": "claude"}, {"model": "m"}, None, ("claude", None)),
@@ -136,19 +164,10 @@ def test_paths_in_a_configuration_count_from_it(repo: Command, monkeypatch: pyte
     ],
 )
 def test_a_model_counts_for_the_agent_beside_it(
-    repo: Command,
-    monkeypatch: pytest.MonkeyPatch,
-    given: Any,
-    record: Any,
-    own: str | None,
-    wanted: tuple[str | None, str | None],
+    tmp_path: Path, given: Any, record: Any, own: str | None, wanted: tuple[str | None, str | None]
 ) -> None:
-    (repo.cwd / "sessionrun.toml").write_text("" if own is None else f'agent = "{own}"\n')
-    (repo.cwd / "mine.json").write_text(json.dumps(record))
-    monkeypatch.chdir(repo.cwd)
-    found = settle_dispatch(given, Path("mine.json"))
-    assert (found.agent, found.model) == wanted
-    assert (found.workers, found.top) == (14, repo.cwd)
+    plan = load(tmp_path, {} if own is None else {"agent": own}, given, **record)
+    assert (plan.agent, plan.tasks[0].model) == wanted
 
 
 # --- the model server ---
@@ -279,7 +298,6 @@ def test_without_a_task_nothing_starts(repo: Command) -> None:
     done = repo("dispatch")
     assert (done.returncode, done.stdout) == (0, "")
     assert done.stderr == "nothing to do: no task is open (sessionrun queue add TITLE)\n"
-    assert repo("dispatch", "--agent", "aider").returncode == 0  # which is not installed
     assert json.loads(repo("dispatch", "--json").stdout) == {
         "schema_version": 2,
         "session_id": None,
@@ -298,14 +316,14 @@ def test_what_is_refused_before_anything_starts(repo: Command) -> None:
     assert refuse(repo, "task-3").startswith("task task-3 is closed; open it again first")
     assert "agent 'aider': 'aider' is not on PATH" in refuse(repo, "--agent", "aider", "--model", "m")
     subprocess.run(["git", "checkout", "-q", "--detach"], cwd=repo.cwd, check=True)
-    assert "which is no branch: say where to land (--into BRANCH" in refuse(repo)
+    assert "which is no branch: say where to land (--land-into BRANCH" in refuse(repo)
     assert not (repo.cwd / "worktrees").exists()
 
 
 def test_a_server_that_is_down_stops_the_start(repo: Command, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("OLLAMA_HOST", "127.0.0.1:1")
     repo("queue", "add", "One")
-    load(repo.cwd, aider_cmd=str(repo.cwd.parent / "pal"))
+    write(repo.cwd, aider_cmd=str(repo.cwd.parent / "pal"))
     problem = refuse(repo)
     assert problem.startswith("ollama: no server answers at http://127.0.0.1:1 (")
     assert problem.endswith("start it with `ollama serve` (--no-ready starts all the same)")
@@ -393,7 +411,7 @@ def test_without_landing_the_follow_up_is_named(repo: Command) -> None:
     (session,) = repo.results.glob("session-*")
     short = session.name.removeprefix("session-")[:8]
     merge = f"merge {short} --gate 'test -e One' --gate-timeout 5"
-    assert done.stderr.endswith(f"nothing lands by itself: sessionrun {merge}\n")
+    assert f"nothing lands by itself: sessionrun {merge}\n" in done.stderr
     assert "One" not in list_main(repo)
     (task,) = repo.status(session.name.removeprefix("session-"))["tasks"]
     how = f"done; its work is on the branch {task['branch']}: sessionrun merge {short}"

@@ -38,7 +38,7 @@ Why     explain  cost  doctor [agents]
 Wait    wait ID --timeout 90       exit code 124: call again
 Steer   cancel  hold  release  set
 Land    merge  clean
-Queue   queue  dispatch  split  ingest
+Queue   queue add | list | work | split | take | ...
 Other   serve  mcp  cluster  precache  config  schema  completion
 
 To look, no ID means the newest session.  An ID may be a name, `last`, a start.

@@ -22,6 +22,9 @@ ALIASES: Final[Mapping[str, tuple[str, ...]]] = {
     "stop": ("cancel",),
     "kill": ("cancel", "--now"),
     "rm": ("clean",),
+    "dispatch": ("queue", "work"),
+    "split": ("queue", "split"),
+    "ingest": ("queue", "take"),
     "version": ("--version",),
     "-V": ("--version",),
 }

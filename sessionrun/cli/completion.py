@@ -39,7 +39,7 @@ def equip(verb: str, command: click.Command) -> click.Command:
     """Tell the parameters of a verb what they offer."""
     for param in command.params:
         source = _SOURCES.get(param.name or "")
-        if source is not None and not (verb == "dispatch" and param.name == "tasks"):
+        if source is not None:
             setattr(param, "shell_complete", partial(_complete, source))  # noqa: B010 - it is a method
     return command
 

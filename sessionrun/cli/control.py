@@ -293,7 +293,7 @@ def _start_renewed(
     Raises:
         InputError: they cannot run any more; nothing was created.
     """
-    from sessionrun.cli.run import Launch, start_session
+    from sessionrun.cli.start import Launch, start_session
     from sessionrun.client.again import renew
 
     spec = renew(session, retried.every, asked, retried.tried)

@@ -1,61 +1,38 @@
-"""`dispatch`: agents work through the queue of this repository, in a session."""
+"""`queue work`: agents work through the queue of this repository; a session as of `run`, but fed."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Final
 
 import click
 
+from sessionrun.cli.backend import backend_option
 from sessionrun.cli.options import (
     Count,
-    ShellCommand,
-    attempt_timeout_option,
     json_option,
-    name_options,
     quiet_option,
     ready_option,
     results_dir_option,
     sync_option,
 )
-from sessionrun.cli.queue import backend_option
-from sessionrun.cli.run import Launch, start_session
+from sessionrun.cli.start import Launch, start_session
+from sessionrun.cli.words import options_of, take_options
+from sessionrun.input.rows import SETTINGS
 
 if TYPE_CHECKING:
     from sessionrun.client.dispatching.dispatch import Prepared
+    from sessionrun.client.planning.plan import Planned
+
+_SETTINGS: Final = tuple(row for row in SETTINGS if row.scope != "input" or row.name == "prompt_template")
+_EPILOG: Final = "Also --prompt-template FILE, and all options of `run` but for its input: run --help-all."
 
 
-@click.command("dispatch")
+@click.command("work", epilog=_EPILOG)
 @click.argument("tasks", metavar="[TASK...]", nargs=-1)
 @click.option("--group", metavar="GROUP", help="Only the tasks of this group.")
 @click.option("--once/--watch", "once", default=True, help="End when nothing is left, or wait for more tasks.")
-@click.option("--workers", type=Count(1), metavar="N", help="How many agents work at once.  [default: 14]")
-@click.option("--agent", metavar="NAME", help="Which agent works.  [default: aider]")
-@click.option("--model", metavar="NAME", help="Which model.  [default: ollama/qwen2.5-coder:7b for aider]")
-@click.option(
-    "--into", "branch", metavar="BRANCH", help="Land the work there.  [default: the branch of the main checkout]"
-)
-@click.option("--land/--no-land", "lands", default=None, help="Land the work by itself.  [default: --land]")
-@click.option(
-    "--gate", "gates", type=ShellCommand(), multiple=True, metavar="COMMAND", help="Must exit 0 before work lands."
-)
-@click.option(
-    "--mends", type=Count(), metavar="N", help="How often an agent may mend work that bounced.  [default: 3]"
-)
-@click.option(
-    "--check",
-    "checks",
-    type=ShellCommand(),
-    multiple=True,
-    metavar="COMMAND",
-    help="Must exit 0 after each attempt.",
-)
-@click.option("--retries", type=Count(), metavar="N", help="How often a task is tried again.  [default: 2]")
-@attempt_timeout_option("  [default: 30m]")
-@click.option(
-    "--expect-change/--no-expect-change", default=None, help="Fail tasks that change nothing (default), or do not."
-)
 @click.option(
     "--import",
     "listed",
@@ -70,21 +47,14 @@ if TYPE_CHECKING:
     help="Let up to N follow-ups of agents come into the queue by themselves.",
 )
 @click.option(
-    "--prompt-template",
-    type=click.Path(path_type=Path),
-    metavar="FILE",
-    help="The prompt, with {title}, {body} and {id}, or {task} for title and text.",
-)
-@click.option(
     "--config",
     "configuration",
     type=click.Path(path_type=Path),
     metavar="FILE",
-    help="Settings.  [default: dispatch_config.json in the top of the repository]",
+    help="A dispatch_config.json.  [default: that in the top of the repository]",
 )
-@click.option("--cluster", metavar="ADDRESS|slurm", help="Run the jobs on a cluster's nodes, or as Slurm's.")
+@options_of(_SETTINGS, hidden=True)
 @ready_option
-@name_options
 @click.option("--dry-run", is_flag=True, help="Show what would run first; change nothing.")
 @sync_option
 @quiet_option
@@ -93,13 +63,16 @@ if TYPE_CHECKING:
 @results_dir_option
 def command(
     tasks: tuple[str, ...],
+    group: str | None,
     once: bool,
     listed: Path | None,
+    ingest: int | None,
     configuration: Path | None,
     ready: bool,
     sync: bool,
     dry_run: bool,
     quiet: bool,
+    backend: str | None,
     as_json: bool,
     results_dir: Path | None,
     **options: Any,
@@ -110,14 +83,14 @@ def command(
     again from the branch as it is then; at last it stays open, with the reason.  Prints the session id and returns
     at once.
     """
-    given = {name: value for name, value in options.items() if value not in (None, ())}
+    feed = {"chosen": list(tasks), "group": group, "watch": not once, "ingest": ingest, "backend": backend}
+    given = {**take_options(options), "feed": {name: value for name, value in feed.items() if value}}
     how = Launch(results_dir, as_json, quiet, False, sync, ready=False, leaves_held=once)
-    asked = {**given, "chosen": tasks, "watch": not once}
-    return start_dispatch(asked, how, configuration, listed, ready=ready, dry_run=dry_run)
+    return work(given, how, configuration, listed, ready=ready, dry_run=dry_run)
 
 
-def start_dispatch(
-    given: Mapping[str, Any],
+def work(
+    options: Mapping[str, Any],
     how: Launch,
     configuration: Path | None = None,
     listed: Path | None = None,
@@ -125,12 +98,12 @@ def start_dispatch(
     ready: bool = True,
     dry_run: bool = False,
 ) -> int:
-    """Start a dispatch, or say why there is nothing to do; the exit code.
+    """Start a session that works through the queue, or say why there is nothing to do; the exit code.
 
     Args:
-        given: what was asked for: values of `Settings` and `FeedSpec` by their names.
+        options: as of `plan`, with a `feed`.
         how: how the session is started, and what is said of that.
-        configuration: the file with settings; None: that of the repository.
+        configuration: a ``dispatch_config.json``; None: that of the repository.
         listed: a list whose tasks come into the queue first.
         ready: look whether the agent's model can be asked.
         dry_run: show what would run, and change nothing.
@@ -138,26 +111,48 @@ def start_dispatch(
     Raises:
         InputError: it cannot be started as it is asked for; no session was created.
     """
-    from sessionrun.cli.render import warn
-    from sessionrun.client.dispatching.dispatch import find_follow_ups, foresee, prepare_dispatch
-    from sessionrun.client.dispatching.settings import settle_dispatch
+    from sessionrun.client.dispatching.dispatch import find_configuration
+    from sessionrun.client.planning.plan import Planned, plan
 
-    settings = settle_dispatch(given, configuration)
-    prepared = prepare_dispatch(settings, listed, results_dir=how.results_dir, preview=dry_run, ready=ready)
-    planned = prepared.planned
-    if planned is None or not (settings.feed.watch or prepared.ready or dry_run):
+    file = configuration or find_configuration()
+    given = {"feed": True} if file is None else str(file)
+    dialect = "prompts" if file is None else "dispatch_config"
+    planned = plan(given, {**options, "dialect": dialect}, preview=dry_run)
+    assert isinstance(planned, Planned)
+    return start_fed(planned, how, listed, ready=ready, dry_run=dry_run, file=file)
+
+
+def start_fed(
+    planned: Planned,
+    how: Launch,
+    listed: Path | None = None,
+    *,
+    ready: bool,
+    dry_run: bool,
+    file: Path | None = None,
+) -> int:
+    """Start a session that takes its tasks from a queue, if that has any; see `work`."""
+    from sessionrun.cli.render import escape_line, hint, warn
+    from sessionrun.client.dispatching.dispatch import find_follow_ups, foresee, prepare
+
+    spec = planned.spec
+    assert spec.feed is not None
+    prepared = prepare(spec, listed, results_dir=how.results_dir, preview=dry_run, ready=ready)
+    if not (spec.feed.watch or prepared.ready or dry_run):
         return _tell_nothing(prepared, how)
     for warning in planned.warnings:
         warn(warning)
     if not how.quiet:
+        if file is not None:
+            hint(f"configuration: {escape_line(str(file))}")
         _tell_findings(prepared)
     if dry_run:
         from sessionrun.cli.preview import print_preview
 
-        print_preview(foresee(prepared), as_json=how.as_json)
+        print_preview(foresee(planned, prepared), as_json=how.as_json)
         return 0
-    code = start_session(planned.spec, how)
-    for line in () if how.quiet else find_follow_ups(settings, planned.spec.session_id):
+    code = start_session(spec, how)
+    for line in () if how.quiet else find_follow_ups(spec):
         click.echo(line, err=True)
     return code
 

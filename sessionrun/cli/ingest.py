@@ -1,4 +1,4 @@
-"""`ingest`: the follow-ups that agents wrote become tasks of the queue."""
+"""`queue take`: the follow-ups that agents wrote become tasks of the queue."""
 
 from __future__ import annotations
 
@@ -6,13 +6,13 @@ from pathlib import Path
 
 import click
 
+from sessionrun.cli.backend import backend_option
 from sessionrun.cli.options import Count, json_option
-from sessionrun.cli.queue import backend_option
 from sessionrun.cli.render import escape_line, print_json
 from sessionrun.client.queue.ingesting import MAX_TASKS, Ingested, ingest
 
 
-@click.command("ingest")
+@click.command("take")
 @click.argument("files", metavar="[FILE...]", nargs=-1, type=click.Path(path_type=Path))
 @click.option(
     "--max",

@@ -10,10 +10,11 @@ from typing import Any, Final, TypeVar
 
 import click
 
-from sessionrun.cli.options import add_options, json_option, results_dir_option
+from sessionrun.cli import dispatch, ingest, split
+from sessionrun.cli.backend import queue_options
+from sessionrun.cli.options import results_dir_option
 from sessionrun.cli.render import WIDTH, clip, escape, escape_line, print_json, print_table, terminal_width
 from sessionrun.client.queue.feeds import (
-    BACKEND_NAMES,
     Changes,
     Draft,
     Feed,
@@ -33,17 +34,6 @@ Record = dict[str, Any]
 _Command = TypeVar("_Command", bound=Callable[..., Any])
 _TITLE: Final = 26
 """Columns for a title at least."""
-
-
-backend_option = click.option(
-    "--backend",
-    type=click.Choice(BACKEND_NAMES),
-    help="Where the queue is kept.  [default: the first of these that the repository has, else file]",
-)
-
-
-queue_options = add_options(json_option, backend_option)
-"""`--backend` and `--json`."""
 
 
 def depends_option(text: str) -> Callable[[_Command], _Command]:
@@ -305,6 +295,10 @@ def import_tasks(file: str, group: str | None, backend: str | None, as_json: boo
     for task in added:
         click.echo(escape_line(f"{task.id}: {task.title}"))
     click.echo(f"{len(added)} added, {len(known)} in the queue already", err=True)
+
+
+for _verb in (dispatch.command, split.command, ingest.command):
+    command.add_command(_verb)
 
 
 def _print_tasks(records: list[Record]) -> None:

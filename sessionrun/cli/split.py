@@ -1,4 +1,4 @@
-"""`split`: a goal becomes a group of small tasks of the queue."""
+"""`queue split`: a goal becomes a group of small tasks of the queue."""
 
 from __future__ import annotations
 
@@ -8,8 +8,8 @@ from typing import Any
 
 import click
 
+from sessionrun.cli.backend import backend_option
 from sessionrun.cli.options import Count, json_option, results_dir_option
-from sessionrun.cli.queue import backend_option
 from sessionrun.cli.render import escape_line, print_json
 from sessionrun.client.queue.feeds import describe_task
 from sessionrun.client.queue.splitting import SUBTASKS, Split, split
@@ -32,7 +32,7 @@ from sessionrun.model.errors import InputError, SessionrunError
 @click.option("--model", metavar="NAME", help="Which model is asked.")
 @click.option("--no-llm", "by_rule", is_flag=True, help="Ask no agent: split by rule.")
 @click.option("--dry-run", is_flag=True, help="Show the tasks; leave the queue as it is.")
-@click.option("--dispatch", "dispatch", is_flag=True, help="Then start `dispatch --group` with the new group.")
+@click.option("--dispatch", "dispatch", is_flag=True, help="Then start `queue work --group` with the new group.")
 @backend_option
 @json_option
 @results_dir_option
@@ -43,7 +43,7 @@ def command(dispatch: bool, as_json: bool, **options: Any) -> int:
     split by rule.  The tasks come into the queue as a group, which closes when they are closed.
     """
     if options["by_rule"] and (options["agent"] or options["model"]):
-        raise InputError("split: --no-llm excludes --agent and --model")
+        raise InputError("queue split: --no-llm excludes --agent and --model")
     found = split(**options, on_start=lambda session: click.echo(f"session: {session.session_id}", err=True))
     record = _describe(found) if as_json else None
     if record is None:
@@ -72,21 +72,21 @@ def _print(found: Split) -> None:
 
 
 def _dispatch(group: str, backend: str | None, results_dir: Path | None, beside: dict[str, Any] | None) -> int:
-    """Do what the verb `dispatch` does for the new group; its exit code."""
-    from sessionrun.cli.dispatch import start_dispatch
-    from sessionrun.cli.run import Launch
+    """Do what `queue work` does for the new group; its exit code."""
+    from sessionrun.cli.dispatch import work
+    from sessionrun.cli.start import Launch
 
-    given = {"group": group} | ({"backend": backend} if backend else {})
+    options = {"feed": {"group": group} | ({"backend": backend} if backend else {})}
     how = Launch(
         results_dir, beside is not None, quiet=False, verbose=False, sync=False, ready=False, beside=beside
     )
     try:
-        return start_dispatch(given, how)
+        return work(options, how)
     except SessionrunError:
         click.echo(f"the tasks are in the queue; to start them: {_word_dispatch(group, backend)}", err=True)
         raise
 
 
 def _word_dispatch(group: str, backend: str | None) -> str:
-    words = ["sessionrun", "dispatch", "--group", group, *(["--backend", backend] if backend else [])]
+    words = ["sessionrun", "queue", "work", "--group", group, *(["--backend", backend] if backend else [])]
     return escape_line(shlex.join(words))

@@ -12,6 +12,8 @@ from sessionrun.input.kinds import Misfit
 from sessionrun.input.rows import BY_NAME
 from sessionrun.input.settings import Setting
 
+Decorator = Callable[[Callable[..., Any]], Callable[..., Any]]
+
 
 class Word(click.ParamType[Any]):
     """A word of the command line, as the value that a file would have; it has to fit its setting."""
@@ -29,9 +31,11 @@ class Word(click.ParamType[Any]):
             raise click.BadParameter(problem, ctx, param, f"'{self._row.spell()}'") from None
 
 
-def options_of(rows: Iterable[Setting]) -> Callable[[Callable[..., Any]], Callable[..., Any]]:
+def options_of(
+    rows: Iterable[Setting], *, hidden: bool = False
+) -> Callable[[Callable[..., Any]], Callable[..., Any]]:
     """The options of some settings, in their order, for a command of Click."""
-    made = [_make_option(row) for row in rows if row.option is not None]
+    made = [_make_option(row, hidden=hidden) for row in rows if row.option is not None]
 
     def add(command: Callable[..., Any]) -> Callable[..., Any]:
         for option in reversed(made):
@@ -41,14 +45,20 @@ def options_of(rows: Iterable[Setting]) -> Callable[[Callable[..., Any]], Callab
     return add
 
 
-def _make_option(row: Setting) -> Callable[[Callable[..., Any]], Callable[..., Any]]:
+def _make_option(row: Setting, *, hidden: bool) -> Decorator:
     spellings = [f" {word}" if word.startswith("/") else word for word in (*row.shown, *row.also)]
     if not row.metavar:
-        return click.option(*spellings, row.name, is_flag=True, default=None, help=row.help)
+        return click.option(*spellings, row.name, is_flag=True, default=None, hidden=hidden, help=row.help)
     choices = row.kind.schema.get("enum")
     kind = Moment() if row.name == "starts_at" else click.Choice(choices) if choices else Word(row)
     return click.option(
-        *spellings, row.name, type=kind, multiple=bool(row.many), metavar=row.metavar, help=row.help
+        *spellings,
+        row.name,
+        type=kind,
+        multiple=bool(row.many),
+        metavar=row.metavar,
+        hidden=hidden,
+        help=row.help,
     )
 
 

@@ -12,6 +12,8 @@ from sessionrun.model.events import takes_model
 from sessionrun.model.spec import AgentSpec, SessionSpec, TaskSpec
 
 MARKDOWN: Final = "markdown"
+QUEUE: Final = "queue"
+"""The formats of which a check knows; of a session with a feed the last one is told."""
 
 Check = Callable[[SessionSpec, Any], "str | None"]
 """Why a value that was given has no effect on a spec; None: it has."""
@@ -86,6 +88,11 @@ def of_approval(spec: SessionSpec, approve: bool) -> str | None:
     if approve or any(agent.approve_args or not agent.edits for agent in spec.agents.values()):
         return None
     return f"agent {spec.tasks[0].agent!r} has no option to leave out: it may do all that you may"
+
+
+def of_template(spec: SessionSpec, _: Any) -> str | None:
+    """For tasks that the input names in another way than by their prompts."""
+    return None if spec.dialect in ("swebench", QUEUE) else "each task of this input has its own prompt"
 
 
 def of_worktree(spec: SessionSpec, _: Any) -> str | None:

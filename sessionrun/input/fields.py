@@ -384,13 +384,11 @@ as_sandbox: Final = record(
 # --- landing ---
 
 
-@takes({"anyOf": [{"const": True}, TEXT]})
+@takes({"anyOf": [{"type": "boolean"}, TEXT]})
 def _as_target(value: Any) -> LandingWish:
-    """A branch, or true for the branch where the session begins."""
-    if value is True:
-        return LandingWish()
+    """A branch, true for the branch where the session begins, or false: nothing lands."""
     if isinstance(value, bool):
-        raise Misfit("must be true, a branch or an object; leave it out if nothing is to land")
+        return LandingWish(lands=value)
     return LandingWish(as_line(value))
 
 

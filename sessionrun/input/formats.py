@@ -38,12 +38,13 @@ DIALECTS: Final[Mapping[str, Literal["folder", "text"]]] = {
     "markdown": "folder",
     "matrix": "text",
     "swebench": "text",
+    "dispatch_config": "text",
     "prompts": "text",
 }
 """The modules, and what each takes: a directory of files, or a text.  Asked in this order, the widest last."""
 
 
-KEYED: Final = ("prompts", "matrix")
+KEYED: Final = ("prompts", "matrix", "dispatch_config")
 """The formats whose tasks have the keys of the native one, so that the command line has defaults for them."""
 
 

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import field
+from typing import Any
 
 from sessionrun.model.frozen import frozen
 from sessionrun.model.places import KeepPolicy, Placement
@@ -50,7 +51,7 @@ class Source:
 
 @frozen
 class LandingWish:
-    """Work is to land by itself; without `into` on the branch where the session begins."""
+    """How work lands, without `into` on the branch where the session begins; and whether it does by itself."""
 
     into: str | None = None
     gates: tuple[str, ...] = ()
@@ -58,6 +59,7 @@ class LandingWish:
     batch: int | None = None
     mends: int = 0
     sandbox: Sandbox | None = None
+    lands: bool = True
 
 
 @frozen
@@ -92,7 +94,9 @@ class Plan:
     fallback) are already settled; `max_parallel` None means unlimited.  `warnings` are lines for people.
     `approve` and `require_cache` give way to the flags; None = not said.  `places` tells, for messages, where a
     path of a task is named, by the task's id and the path.  `optional_links` (absolute) are
-    links of all tasks, as far as there is something to link to.
+    links of all tasks, as far as there is something to link to.  With `feed`, values of a `FeedSpec`, the
+    tasks come from the queue there, and the one task is what each of them is made of; `frame_file` (absolute) has
+    its prompt.  `programs` start an agent in place of its own program, by its name.
     """
 
     tasks: tuple[TaskSpec, ...]
@@ -113,3 +117,6 @@ class Plan:
     require_cache: bool | None = None
     warnings: tuple[str, ...] = ()
     places: Mapping[tuple[str, str], str] = field(default_factory=dict)
+    feed: Mapping[str, Any] | None = None
+    frame_file: str | None = None
+    programs: Mapping[str, tuple[str, ...]] = field(default_factory=dict)

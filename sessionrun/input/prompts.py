@@ -11,6 +11,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from itertools import islice
 from typing import Any, Final
 
+from sessionrun.input.feeds import DEFAULTS, FRAME, MENDS, TASK_ID, WORKERS, as_feed
 from sessionrun.input.fields import (
     DEFAULT_FIELDS,
     TASK_FIELDS,
@@ -41,11 +42,11 @@ from sessionrun.input.kinds import (
 from sessionrun.input.levels import Level, list_levels, settle_agent, settle_defaults, settle_task
 from sessionrun.input.limits import plain, quote
 from sessionrun.input.parse import Document, parse_document
-from sessionrun.input.plan import Plan, Source
+from sessionrun.input.plan import LandingWish, Plan, Source
 from sessionrun.input.reading import Reading, Spot
-from sessionrun.input.settings import Options
+from sessionrun.input.settings import Options, first
 from sessionrun.model.frozen import frozen
-from sessionrun.model.spec import Limits, TaskSpec
+from sessionrun.model.spec import Limits, TaskSpec, Workspace
 from sessionrun.model.validation import find_cycle
 from sessionrun.model.words import SCHEMA_VERSION
 
@@ -93,6 +94,7 @@ TOP_FIELDS: Final[Mapping[str, Field]] = {
     "prompts": Field("tasks", as_task_list),
     "tasks": Field("tasks", as_task_list),
     "defaults": Field("defaults", Kind(as_record.read, reference("defaults"))),
+    "feed": Field("feed", as_feed),
     "land": Field("landing", as_landing),
     "worktrees": Field("seats", as_seats),
 }
@@ -136,7 +138,7 @@ def matches(source: Source) -> str | None:
     document = parse_document(source)
     value = document.value
     if isinstance(value, dict):
-        key = _find_key(value, (*_LIST_KEYS, "prompt"))
+        key = _find_key(value, (*_LIST_KEYS, "prompt", "feed"))
         return None if key is None else f"{document.format} object with {quote(key)}"
     if not isinstance(value, list):
         return None
@@ -154,25 +156,42 @@ def load(source: Source, options: Options) -> Plan:
     document = parse_document(source)
     # The process that loads a plan goes on to fork; the parsed text need not come along.
     parse_document.cache_clear()
-    reading = Reading(plain(source.name))
+    return read_plan(Reading(plain(source.name)), document, source.directory, options)
+
+
+def read_plan(reading: Reading, document: Document, directory: str, options: Options) -> Plan:
+    """Read a plan from plain values; its paths count from `directory`.
+
+    Raises:
+        InputError: see `load`.
+    """
     outline = _read_outline(reading, document)
     top = outline.top
-    defaults = _read_defaults(reading, top.get("defaults", {}), source.directory)
+    feed = {**top["feed"], **options.given.get("feed", {})} if "feed" in top else None
+    defaults = _read_defaults(reading, top.get("defaults", {}), directory)
+    landing, usual = top.get("landing"), None
+    if feed is not None:
+        defaults = {**DEFAULTS, "workspace": Workspace("worktree"), **defaults}
+        landing, usual = top.get("landing", LandingWish(mends=MENDS)), WORKERS
     levels = list_levels(options, defaults, top)
-    ground = _Levels(settle_defaults(options, defaults, levels), levels, source.directory)
+    ground = _Levels(settle_defaults(options, defaults, levels), levels, directory)
     tasks = tuple(_read_tasks(reading, outline, ground))
     _check_needs(reading, outline, tasks, options.others)
+    if feed is not None and len(tasks) != 1:
+        problem = "is at most one with a feed: what stands around each task of the queue"
+        raise reading.error(Spot(), Misfit(problem, *outline.path))
     reading.refuse_unknown()
     return Plan(
         tasks=tasks,
         name=options.given.get("name", top.get("name")),
         labels={**top.get("labels", {}), **options.given.get("labels", {})},
         resources=top.get("resources", {}),
-        max_parallel=options.choose("max_parallel", top.get("max_parallel")) or None,
+        max_parallel=first(options.choose("max_parallel", top.get("max_parallel")), usual) or None,
         limits=top.get("limits", Limits()),
         auto_release=top.get("auto_release", True) and options.given.get("auto_release", True),
         agent=settle_agent(levels)[0] or None,
-        landing=top.get("landing"),
+        landing=landing,
+        feed=feed,
         seats=top.get("seats"),
         require_cache=top.get("require_cache"),
     )
@@ -180,8 +199,10 @@ def load(source: Source, options: Options) -> Plan:
 
 def _read_outline(reading: Reading, document: Document) -> _Outline:
     value = document.value
-    if isinstance(value, dict) and ("prompt" not in value or any(key in value for key in _LIST_KEYS)):
+    if isinstance(value, dict) and ("prompt" not in value or any(key in value for key in (*_LIST_KEYS, "feed"))):
         top = reading.read(Spot(), value, TOP_FIELDS, _OF_TASKS)
+        if "feed" in top and "tasks" not in top:
+            return _Outline(top, [{"id": TASK_ID, "prompt": FRAME}], ("prompts",), ())
         if "tasks" not in top:
             near = _find_key(value, _LIST_KEYS)
             if near in _LIST_KEYS:

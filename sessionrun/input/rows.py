@@ -12,6 +12,7 @@ from typing import Any, Final
 import orjson
 
 from sessionrun.input import effects
+from sessionrun.input.feeds import as_feed
 from sessionrun.input.fields import DEFAULT_FIELDS, LIMIT_FIELDS, Field, read_fields
 from sessionrun.input.kinds import (
     TEXT,
@@ -148,10 +149,12 @@ SETTINGS: Final[tuple[Setting, ...]] = (
           also=("--iterations",), keyed=True, first="Good?", idle=effects.of_default("rounds")),
     _task("retries", "How often a failed task is tried again.  [default: 0]", "N", "checks", keyed=True,
           first="Good?", idle=effects.of_default("retries")),
-    _task("expect_change", "A task that changes nothing has failed.", topic="checks", first="Good?"),
+    _task("expect_change", "A task that changes nothing has failed.", topic="checks",
+          option="--expect-change/--no-expect-change", first="Good?"),
     _task("prove", "The check must fail without the work.", topic="checks", first="Good?"),
 
-    Setting("land", as_flag, "Land good work on your branch, as `merge` does.", topic="landing", first="Land"),
+    Setting("land", as_flag, "Land good work on your branch, as `merge` does.", topic="landing",
+            option="--land/--no-land", first="Land"),
     Setting("land_into", as_name, "With --land: that branch.  [default: the one where the session begins]",
             "BRANCH", "landing"),
     Setting("gates", as_commands, "Must exit 0 with the work on that branch.", "COMMAND", "landing",
@@ -200,6 +203,8 @@ SETTINGS: Final[tuple[Setting, ...]] = (
     Setting("slurm", as_record, "An option of sbatch for these jobs, such as partition=short; repeat it.",
             "KEY[=VALUE]", "cluster", option="--slurm-option", many="pairs", config=True),
 
+    _input("feed", as_feed, topic="tasks", option=None),
+
     _swebench("instances", as_line, "The instances, in place of [FILE].", "FILE"),
     _swebench("sample", as_whole(1), "Run only N instances.", "N", also=("--limit", "-n")),
     _swebench("start", as_whole(0), "Leave out the first N instances.  [default: 0]", "N"),
@@ -208,7 +213,8 @@ SETTINGS: Final[tuple[Setting, ...]] = (
     _swebench("shuffle", as_whole(0), "Shuffle the instances first, always alike.", "SEED"),
     _swebench("no_mcp", as_flag, "Start the agent without MCP servers."),
     _swebench("output_dir", as_line, "Where results go.  [default: artifacts/results]", "DIR"),
-    _swebench("prompt_template", as_line, "A file with what the agent is asked to do.", "FILE"),
+    _input("prompt_template", as_line, "A file with what the agent is asked to do.", "FILE", "swebench",
+           idle=effects.of_template),
     _swebench("history", as_whole(0), "So many commits before the base are there.  [default: 50]", "N"),
     _swebench("no_environment", as_flag, "Make no Python environment; take that of PATH."),
     _swebench("docker", as_flag, "Refused: tests run here.", variables=("SWEBENCH_USE_DOCKER",)),

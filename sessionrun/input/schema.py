@@ -14,7 +14,7 @@ DRAFT: Final = "https://json-schema.org/draft/2020-12/schema"
 
 def describe_plan() -> Schema:
     """The schema of everything that a plan may be: an object with prompts, a list of them, or one of them."""
-    lists = [{"required": [key]} for key, field in prompts.TOP_FIELDS.items() if field.name == "tasks"]
+    lists = [{"required": [key]} for key, field in prompts.TOP_FIELDS.items() if field.name in ("tasks", "feed")]
     task = _describe_record(fields.TASK_FIELDS)
     asked = [{"required": [key]} for key, field in fields.TASK_FIELDS.items() if field.name == "prompts"]
     kinds = [field.convert for field in (*fields.DEFAULT_FIELDS.values(), *prompts.TOP_FIELDS.values())]

@@ -198,7 +198,7 @@ def find_target(repository: Repository, into: str | None) -> str:
     with open_fence(repository) as fence:
         git = fence.main()
         if git.commit_of(HEADS + name) is None:
-            how = "" if into else ": say where to land (--into BRANCH; for run: --land-into BRANCH)"
+            how = "" if into else ": say where to land (--land-into BRANCH; for merge: --into BRANCH)"
             if not into and git.commit_of(name) is not None:
                 raise InputError(f"{repository.top}: worktrees begin at {name}, which is no branch{how}")
             raise InputError(f"{repository.top} has no branch {name!r}{how}")

@@ -482,7 +482,7 @@ class Source(TypedDict):
     labels: Mapping[str, str]
     """Its labels, text to text."""
     dialect: str
-    """The format of its input: `prompts`, `matrix`, `markdown` or `swebench`; of `dispatch`: `queue`."""
+    """The format of its input: `prompts`, `matrix`, `markdown` or `swebench`; with a feed: `queue`."""
     agent: str
     """The agent of tasks that named none."""
 

@@ -86,6 +86,6 @@ def _look_at_width(workers: int, text: str) -> Preflight:
         hint = f"if the server answers fewer than {workers} at once, workers wait (export {PARALLEL}={workers})"
         return Preflight("parallel", f"{PARALLEL} is not set here; {hint}", "warning")
     if int(text) < workers:
-        hint = f"set it before `ollama serve`, or give --workers {text}"
+        hint = f"set it before `ollama serve`, or give -j {text}"
         return Preflight("parallel", f"{PARALLEL} is {text}, for {workers} workers: {hint}", "warning")
     return Preflight("parallel", f"{PARALLEL} is {text}, for {workers} workers")

@@ -100,10 +100,12 @@ def _join_repository(plan: Plan, into: SessionSpec) -> Repository | None:
 def _join_plan(draft: Draft, into: SessionSpec) -> Draft:
     """Refuse limits that hold for a whole session; say what has no effect on it."""
     plan, spec = draft.plan, draft.spec
-    if plan.landing is not None:
+    if plan.landing is not None and plan.landing.lands:
         raise InputError(describe_whole("land"))
     if plan.seats is not None:
         raise InputError(describe_whole("worktrees"))
+    if plan.feed is not None:
+        raise InputError(describe_whole("feed"))
     for name in sorted(_LIMITS - {"task_budget_usd"}):
         if getattr(plan.limits, name) not in (None, getattr(into.limits, name)):
             raise InputError(describe_whole(name))

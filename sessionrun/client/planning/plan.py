@@ -15,6 +15,7 @@ from sessionrun.client.config import Config, load_config
 from sessionrun.client.planning.assemble import add_agents, choose_agent, foresee
 from sessionrun.client.planning.cluster import choose_cluster
 from sessionrun.client.planning.draft import Choice, Draft
+from sessionrun.client.planning.feeding import add_feed, place_feed
 from sessionrun.client.planning.handover import make_source
 from sessionrun.client.planning.inputs import Given, find_input, read_options
 from sessionrun.client.planning.joining import join_config, join_session
@@ -61,8 +62,6 @@ def plan(
     *,
     preview: bool = False,
     into: SessionSpec | None = None,
-    directory: Path | None = None,
-    programs: Mapping[str, Sequence[str]] | None = None,
 ) -> Planned | Nothing:
     """Read an input and settle it: the spec then has all that a session needs.
 
@@ -71,8 +70,6 @@ def plan(
         options: what is said beside the input: the options of `run`, by the names of the settings (`input.rows`),
             each as a configuration file would have it.  Prompts in it stand in the place of the input.
         into: the session, as it is now, to which the tasks will be added; see `load_open` and `settle_addition`.
-        directory: in the repository of the worktrees; None: the current one.
-        programs: what starts an agent in place of its program, by the agent's name.
         preview: nothing will be started, so agents need not be installed: a missing agent is a warning.
 
     Raises:
@@ -81,7 +78,7 @@ def plan(
     options = read_options(options or {})
     given, wanted = find_input(given, options)
     source = make_source(given, options)
-    config = join_config(_configure(programs or {}), into)
+    config = join_config(load_config(Path.cwd(), os.environ, table.BUILTIN), into)
     dialect, reason = choose_dialect(source, wanted)
     refuse_others(dialect.NAME, options)
     others = frozenset(task.id for task in into.tasks) if into else frozenset[str]()
@@ -89,6 +86,7 @@ def plan(
     found = dialect.load(source, beside)
     if not found.tasks:
         return Nothing(found.warnings)
+    config = _start_by(found.programs, config)
     choice = choose_agent(found, config, preview=preview)
     if into is not None and choice.name == into.agent and "agent" not in options:
         choice = choice._replace(why=f"as in session {into.session_id}")
@@ -110,8 +108,7 @@ def plan(
         exports=found.exports,
         notify=beside.choose("notify") or (),
     )
-    place = directory or Path.cwd()
-    draft = Draft(source, found, beside, config, spec, choice, into, place, preview, found.warnings)
+    draft = Draft(source, found, beside, config, spec, choice, into, Path.cwd(), preview, found.warnings)
     for step in STEPS:
         draft = step(draft)
     return Planned(draft.spec, choice, reason, draft.remarks, draft.skipped)
@@ -153,6 +150,7 @@ def _refuse_idle(draft: Draft) -> Draft:
 
 
 STEPS: Final[tuple[Callable[[Draft], Draft], ...]] = (
+    place_feed,
     settle_limits,
     settle_mirrors,
     find_repository,
@@ -165,13 +163,13 @@ STEPS: Final[tuple[Callable[[Draft], Draft], ...]] = (
     settle_sandboxes,
     _refuse_idle,
     foresee,
+    add_feed,
 )
 """What is settled after the input is read, one after the other."""
 
 
-def _configure(programs: Mapping[str, Sequence[str]]) -> Config:
-    """The configuration of this place, where agents are started by these programs."""
-    config = load_config(Path.cwd(), os.environ, table.BUILTIN)
+def _start_by(programs: Mapping[str, Sequence[str]], config: Config) -> Config:
+    """The configuration in which these programs start the agents of these names."""
     named = {name: config.agents[name] for name in programs if name in config.agents}
     started = {name: replace(one, argv=(*programs[name], *one.argv[1:])) for name, one in named.items()}
     return config._replace(agents={**config.agents, **started})

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import shlex
 from dataclasses import replace
 from pathlib import Path
 from typing import Final
@@ -93,7 +94,9 @@ def settle_landing(draft: Draft) -> Draft:
     given, wish, repository = draft.options.given, draft.plan.landing, draft.spec.repository
     if draft.into is not None:
         return draft
-    if wish is None and not given.get("land"):
+    if not given.get("land", wish is not None and wish.lands):
+        if draft.plan.feed is not None:
+            return draft.remark(f"nothing lands by itself: {_word_merge(draft)}")
         lost = next((name for name in ("land_into", "gates", "mends") if name in given), None)
         if lost is not None:
             raise InputError(f"{BY_NAME[lost].spell()} needs --land")
@@ -112,3 +115,13 @@ def settle_landing(draft: Draft) -> Draft:
             draft.spec, landing=Landing(target, gates, timeout_s or None, wish.batch, mends, wish.sandbox)
         ),
     )
+
+
+def _word_merge(draft: Draft) -> str:
+    """The command that lands the work as the session would: with its gates."""
+    wish = draft.plan.landing or LandingWish()
+    gates = draft.options.given.get("gates", wish.gates)
+    words = ["sessionrun", "merge", draft.spec.session_id[:8]]
+    words += [word for gate in gates for word in ("--gate", gate)]
+    words += ["--gate-timeout", f"{wish.gate_timeout_s:g}"] if gates and wish.gate_timeout_s else []
+    return shlex.join(words)

@@ -1,6 +1,6 @@
-"""`dispatch_config.json`, the configuration of the dispatcher that came before: each key is honoured or refused.
+"""`dispatch_config.json`, the configuration of the dispatcher that came before: a session fed from the queue.
 
-Paths in it count from its directory.  This module must not know the command line.
+Each key is honoured or refused; paths count from the directory of the file.  Must not know the command line.
 """
 
 from __future__ import annotations
@@ -8,11 +8,11 @@ from __future__ import annotations
 import os
 import shlex
 from collections.abc import Callable, Mapping
-from pathlib import Path
+from dataclasses import replace
 from typing import Any, Final
 
-from sessionrun.client.config import read_known
-from sessionrun.input.fields import Field, read_fields, render_path
+from sessionrun.input.feeds import FRAME, MENDS, TASK_ID, as_interval
+from sessionrun.input.fields import Field, read_fields, suggest
 from sessionrun.input.kinds import (
     Misfit,
     as_choice,
@@ -24,77 +24,113 @@ from sessionrun.input.kinds import (
     as_line,
     as_whole,
     describe,
+    resolve,
 )
-from sessionrun.input.limits import MAX_INPUT_BYTES, Breach, plain
-from sessionrun.input.strict_json import parse_json
-from sessionrun.model.errors import InputError
+from sessionrun.input.limits import plain
+from sessionrun.input.parse import Document, parse_document
+from sessionrun.input.plan import Plan, RepositoryWish, Source
+from sessionrun.input.prompts import read_plan
+from sessionrun.input.reading import Reading, Spot
+from sessionrun.input.settings import Options
 from sessionrun.model.places import PLACEMENTS
-from sessionrun.store.files import NotRegular, read_regular
 
-NAME: Final = "dispatch_config.json"
+NAME: Final = "dispatch_config"
+FILE: Final = "dispatch_config.json"
+EXPECTS: Final = f"a file {FILE}"
 
-FRAME: Final = """\
-{task}
-
-Rules:
-- Do this task and no other. Change only what it needs.
-- Work in the current directory: it is a git worktree of your own. Do not switch branches, and do not push.
-- Leave task_queue.json, .beads and .current_task.txt alone.
-- Commit your work when it is done.
-- Then append 1 to 3 ideas for follow-up tasks to suggested_tasks.txt in the top of the worktree: each on a line
-  of its own, short, and one that can be done by itself. Do not commit that file. Write none if nothing is left.
-"""
-"""The prompt around each task of the queue, unless the user has another one."""
-
-MENDS: Final = 3
-"""How often a conflict is mended by a task before a person is asked."""
+WORKERS: Final = 14
+AGENT: Final = "aider"
+MODEL: Final = "ollama/qwen2.5-coder:7b"
+"""What that dispatcher does where its file says nothing."""
 
 _Values = dict[str, Any]
 
 
-def find_configuration(top: Path) -> Path | None:
-    """The file in the top of the repository, if there is one."""
-    path = top / NAME
-    return path if os.path.lexists(path) else None
+def matches(source: Source) -> str | None:
+    """Whether it is such a file, which its name tells."""
+    return "its name" if os.path.basename(source.name) == FILE else None
 
 
-def load_configuration(path: Path) -> _Values:
-    """Read a configuration; return values of `Settings` and `FeedSpec` by their names.
+def load(source: Source, options: Options) -> Plan:
+    """Read the configuration.
 
     Raises:
-        InputError: it cannot be read, or a key cannot be honoured: which one, and why.
+        InputError: one line that says what is wrong, where, and what to do.
     """
+    reading = Reading(plain(source.name))
+    value = parse_document(source).value
+    parse_document.cache_clear()
     try:
-        record = parse_json(read_regular(os.path.realpath(path), MAX_INPUT_BYTES).decode("utf-8-sig"))
-    except NotRegular:
-        raise InputError(f"{path}: is not a regular file") from None
-    except OSError as error:
-        raise InputError(f"{path}: {error.strerror}") from error
-    except UnicodeDecodeError:
-        raise InputError(f"{path}: is not UTF-8") from None
-    except Breach as breach:
-        raise InputError(f"{plain(str(path))}: {breach}") from None
-    try:
-        return _read(record, path.absolute().parent)
+        values = _read(value)
     except Misfit as misfit:
-        where = ": ".join(filter(None, (plain(str(path)), render_path(misfit.path))))
-        raise InputError(f"{where}: {misfit.problem}") from None
+        raise reading.error(Spot(), misfit) from None
+    agent = values.get("agent") or ("" if {"agent"} & {*options.given, *options.config} else AGENT)
+    chosen = options.given.get("agent") or agent or options.config.get("agent")
+    model = values.get("model") or (MODEL if chosen == AGENT else None)
+    plan = read_plan(reading, Document(_make_plan(values, agent, model), "JSON"), source.directory, options)
+    template = values.get("prompt_template")
+    assert plan.landing is not None
+    return replace(
+        plan,
+        landing=replace(plan.landing, lands=values.get("lands", True)),
+        repository=RepositoryWish(
+            path=resolve(source.directory, values.get("repo_root", ".")),
+            base=values.get("branch"),
+            keys={"path": "repo_root", "--base": "branch"},
+        ),
+        frame_file=template and resolve(source.directory, template),
+        programs={agent: values["program"]} if "program" in values else {},
+    )
 
 
-def _read(record: Any, folder: Path) -> _Values:
+def _make_plan(values: _Values, agent: str, model: str | None) -> _Values:
+    """The same as a plan of the native format."""
+    feed = {name: values[name] for name in _OF_FEED if name in values}
+    defaults = {
+        name: values[name] for name in ("timeout_s", "retries", "expect_change", "check") if name in values
+    }
+    land = {"gates": list(values.get("gates", ())), "mends": values.get("mends", MENDS)}
+    land |= {"into": values["branch"]} if "branch" in values else {}
+    land |= {"timeout": values["gate_timeout_s"]} if "gate_timeout_s" in values else {}
+    plan = {
+        "feed": feed,
+        "max_parallel": values.get("workers", WORKERS),
+        "prompts": [{"id": TASK_ID, "prompt": FRAME}],
+        "defaults": defaults,
+        "land": land,
+    }
+    stay = values.get("placement")
+    worktrees = {
+        "stay": stay,
+        **({"prefix": values["prefix"]} if stay == "sibling" and "prefix" in values else {}),
+    }
+    named = {"agent": agent or None, "model": model, "worktrees": worktrees if stay else None}
+    return plan | {name: value for name, value in named.items() if value is not None}
+
+
+_OF_FEED: Final = (
+    "poll_s",
+    "sync_s",
+    "takes_back",
+    "take_back_s",
+    "take_back_most",
+    "lands_again",
+    "ingest",
+    "group",
+)
+
+
+def _read(record: Any) -> _Values:
     if not isinstance(record, Mapping):
         raise Misfit(f"must be an object, not {describe(record)}")
     shown = {key: value for key, value in record.items() if not key.startswith(("_", "$"))}
-    values = read_known(shown, _FIELDS)
+    unknown: list[tuple[str | int, ...]] = []
+    values = read_fields(shown, _FIELDS, unknown)
+    if unknown:
+        raise Misfit(f"unknown key{suggest(str(unknown[0][-1]), _FIELDS)}", *unknown[0])
     values.pop("merge_slot", None)
     values = _settle_agent(values)
-    values |= _settle_gates(values)
-    root = folder / values.pop("repo_root", ".")
-    if not os.path.isdir(root):  # which also says so of a name that is too long
-        raise Misfit(f"{root} is not a directory; it counts from the directory of this file", "repo_root")
-    if "prompt_template" in values:
-        values["frame"] = load_frame(folder / values.pop("prompt_template"))
-    return {**values, "top": Path(os.path.realpath(root))}
+    return values | _settle_gates(values)
 
 
 def _settle_agent(values: _Values) -> _Values:
@@ -173,14 +209,6 @@ def _as_program(value: Any) -> tuple[str, ...]:
     return words
 
 
-def _as_interval(value: Any) -> float:
-    """Seconds between two looks."""
-    seconds = as_duration(value)
-    if not 0.05 <= seconds <= 86_400:
-        raise Misfit(f"must be from 0.05 to 86400 seconds, not {describe(value)}")
-    return seconds
-
-
 def _as_branch(value: Any) -> str:
     return as_line(value).removeprefix("refs/heads/")
 
@@ -205,23 +233,6 @@ def _refuse(why: str) -> Callable[[Any], Any]:
         raise Misfit(why)
 
     return convert
-
-
-def load_frame(path: Path) -> str:
-    """Read what is to stand around each task.
-
-    Raises:
-        Misfit: it cannot be read, or is empty.
-    """
-    try:
-        text = path.read_text(encoding="utf-8")
-    except UnicodeDecodeError:
-        raise Misfit(f"{path}: is not UTF-8", "prompt_template") from None
-    except OSError as error:
-        raise Misfit(f"{path}: {error.strerror}", "prompt_template") from None
-    if not text.strip():
-        raise Misfit(f"{path}: is empty", "prompt_template")
-    return text
 
 
 _SLOT: Final = (
@@ -253,16 +264,16 @@ _FIELDS: Final[Mapping[str, Field]] = {
     "claude_model": Field("claude_model", as_line),
     "worker_timeout_secs": Field("timeout_s", as_duration),
     "max_worker_retries": Field("retries", as_whole(0)),
-    "poll_interval_secs": Field("poll_s", _as_interval),
-    "bd_sync_interval_secs": Field("sync_s", _as_interval),
+    "poll_interval_secs": Field("poll_s", as_interval),
+    "bd_sync_interval_secs": Field("sync_s", as_interval),
     "auto_unblock_in_progress": Field("takes_back", as_flag),
-    "auto_unblock_interval_secs": Field("take_back_s", _as_interval),
+    "auto_unblock_interval_secs": Field("take_back_s", as_interval),
     "auto_unblock_max_items": Field("take_back_most", as_whole(1)),
     "gates": Field("gates", _as_gates),
     "gates_parallel": Field("gates_parallel", as_flag),
     "run_tests": Field("run_tests", as_flag),
     "test_command": Field("test_command", as_command),
-    "check": Field("checks", as_commands),
+    "check": Field("check", as_commands),
     "expect_change": Field("expect_change", as_flag),
     "ingest": Field("ingest", as_whole(0)),
     "group": Field("group", as_line),

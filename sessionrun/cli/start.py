@@ -1,0 +1,108 @@
+"""Starts a session for any verb: says its id, or follows it to the end."""
+
+from __future__ import annotations
+
+import shlex
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import click
+
+from sessionrun.client.lookup import resolve_results_dir
+from sessionrun.model.spec import SLOT, SessionSpec
+from sessionrun.store.session import SessionDir
+
+
+class Launch(NamedTuple):
+    """What a command line says about how to start a session, not of what."""
+
+    results_dir: Path | None
+    as_json: bool
+    quiet: bool
+    verbose: bool
+    sync: bool
+    ready: bool = True
+    """Whether agents that can say so are asked if they are ready."""
+    held: bool = False
+    """Whether no task starts until the session is released."""
+    leaves_held: bool = False
+    """Whether to follow no further where only held tasks are left."""
+    beside: Mapping[str, Any] | None = None
+    """What `--json` prints; the record of the start is its key `dispatch`.  None: that record alone."""
+
+
+def start_session(spec: SessionSpec, how: Launch) -> int:
+    """Create a session, start it, say its id or follow it; the exit code.
+
+    Raises:
+        InputError: an agent is not signed in or not ready; nothing was created.
+    """
+    from sessionrun.cli.interrupts import ignore, was_pressed
+    from sessionrun.cli.render import telling
+    from sessionrun.client.launching.launch import launch
+
+    results_dir = resolve_results_dir(how.results_dir)
+    shown = SessionDir(results_dir / f"session-{spec.session_id}")
+    if how.verbose:
+        _say_more(spec)
+    try:
+        session = launch(spec, results_dir, ready=how.ready, held=how.held)
+        if was_pressed():
+            raise KeyboardInterrupt
+        if how.sync:
+            from sessionrun.cli.sync import follow_run
+
+            return follow_run(session, as_json=how.as_json, quiet=how.quiet, leaves_held=how.leaves_held)
+        with telling(f"session {spec.session_id} was started and runs"):
+            _tell_start(spec, shown, how)
+        ignore()  # what was told to run runs on: no exit code may say that it was cancelled
+        return 0
+    except KeyboardInterrupt:
+        from sessionrun.cli.sync import cancel_interrupted
+
+        return cancel_interrupted(shown)
+
+
+def _tell_start(spec: SessionSpec, session: SessionDir, how: Launch) -> None:
+    from sessionrun.cli.render import escape_line, print_json, sign
+
+    if how.as_json and how.quiet:
+        print_json({"session_id": spec.session_id})
+    elif how.quiet:
+        click.echo(spec.session_id)
+    elif how.as_json:
+        record = started_record(spec, session)
+        print_json(record if how.beside is None else {**how.beside, "dispatch": record})
+    else:
+        name = f" ({escape_line(spec.name)})" if spec.name else ""
+        click.echo(f"{sign('rocket')} Started session: {spec.session_id}{name}")
+        click.echo(f"{sign('folder')} Results directory: {session.path}")
+        click.echo("\nUse these commands to monitor progress:")
+        click.echo(f"  sessionrun --status {spec.session_id}")
+        click.echo(f"  sessionrun --results {spec.session_id}")
+
+
+def started_record(spec: SessionSpec, session: SessionDir) -> dict[str, Any]:
+    """What `run --json` prints."""
+    return {
+        "session_id": spec.session_id,
+        "results_dir": str(session.path.absolute()),
+        "agent": spec.agent,
+        "dialect": spec.dialect,
+        "name": spec.name,
+        "labels": dict(spec.labels),
+        "total": len(spec.tasks),
+        "max_parallel": spec.resources.get(SLOT),
+    }
+
+
+def _say_more(spec: SessionSpec) -> None:
+    from sessionrun.cli.render import escape_line
+    from sessionrun.client.planning.preview import task_argv
+    from sessionrun.model.repositories import has_worktree
+
+    for task in spec.tasks:
+        argv = shlex.join(task_argv(spec, task))
+        place = "its worktree" if has_worktree(task) else task.cwd or spec.cwd
+        click.echo(escape_line(f"task {task.id}: {argv} (in {place})"), err=True)

@@ -27,7 +27,15 @@ STATUS: dict[str, Any] = {"session_id": "s", "name": "nightly", "labels": {}, "s
 STATUS |= {"started_at": "2026-01-02T03:04:05.678Z", "ended_at": None, "total": 1, "completed": 0}
 STATUS |= {"running": 1, "successful": 0, "failed": 0, "skipped": 0, "tasks": [TASK]}
 STATUS = with_state(STATUS)
-FAILED = with_word({**TASK, "status": "completed", "outcome": "failed", "reason": "exit_code: exit code 3"})
+FAILED = with_word(
+    {
+        **TASK,
+        "status": "completed",
+        "outcome": "failed",
+        "reason": "exit_code: exit code 3",
+        "reason_class": "exit_code",
+    }
+)
 ENDED = with_state(
     {
         **STATUS,
@@ -74,7 +82,9 @@ def office(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Office:
 def test_each_event_is_told_once(office: Office) -> None:
     notifier = office.open(WRITE)
     held = with_word({**TASK, "status": "pending", "reason_class": "held", "reason": "held: wait"})
-    landed = with_word({**TASK, "status": "completed", "outcome": "succeeded", "landing": {"status": "landed", "reason": None}})
+    landed = with_word(
+        {**TASK, "status": "completed", "outcome": "succeeded", "landing": {"status": "landed", "reason": None}}
+    )
     for tasks in ([TASK], [held], [held], [landed], [landed, FAILED], [FAILED]):
         notifier.hear({**STATUS, "tasks": tasks})
         eventually(lambda: not notifier.is_busy)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import fcntl
 import os
 import pty
+import re
 import select
 import signal
 import struct
@@ -65,6 +66,21 @@ class Terminal:
         _, status = os.waitpid(self.pid, 0)
         self._status = status
         return os.waitstatus_to_exitcode(status)
+
+    def screen(self) -> list[str]:
+        """The lines that stay; of what was drawn over itself, the last."""
+        rows, row = [""], 0
+        for part in re.findall(r"\x1b\[\??[\d;]*[a-zA-Z]|[\r\n]|[^\x1b\r\n]+", self.output.decode()):
+            if part == "\n":
+                row += 1
+                rows += [""] * (row == len(rows))
+            elif part == "\x1b[2K":
+                rows[row] = ""
+            elif part.startswith("\x1b") and part.endswith("A"):
+                row -= int(part[2:-1] or 1)
+            elif part != "\r" and not part.startswith("\x1b"):
+                rows[row] += part
+        return [line.rstrip() for line in rows]
 
     def close(self) -> None:
         """Close the terminal's window: its processes get SIGHUP."""

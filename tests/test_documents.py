@@ -22,6 +22,7 @@ import pytest
 from conftest import Command
 from house.test_rooms import ROOMS, ROOT
 from manual import leaves, load_verb
+from terminal import Terminal
 
 from sessionrun import cli as command_line
 from sessionrun.agents import table
@@ -426,7 +427,7 @@ def test_the_mapping_of_older_keys_names_keys_that_exist() -> None:
 
 
 def test_exit_codes_are_the_same_everywhere() -> None:
-    readme = {int(code) for code in re.findall(r"^\| (\d+) \|", section("README.md", "Exit codes"), re.MULTILINE)}
+    readme = {int(code) for code in re.findall(r"(?:: |· )(\d+) ", read("README.md").partition("Exit codes")[2])}
     manual = {int(tag.removeprefix(".B ")) for tag in part("sessionrun.1", "EXIT STATUS").tags}
     short = {int(code) for code in re.findall(r"(?:^Exit:| ) (\d+) ", command_line.HELP, re.MULTILINE)}
 
@@ -444,15 +445,11 @@ def section(name: str, heading: str) -> str:
 
 
 def test_the_agents_of_the_documents_are_those_of_the_code() -> None:
-    rows = re.findall(r"^\| `(\w+)` \|[^|]*\| (\S+) \|", section("README.md", "Agents"), re.MULTILINE)
-
-    assert [name for name, _ in rows] == [*table.FIRST_FOUND, "ollama", "shell"]
+    named = re.findall(r"\w+", read("README.md").partition("**Agents:** ")[2].partition(", or ")[0])
+    assert named == [*table.FIRST_FOUND, "ollama"]
     assert part("sessionrun.1", "AGENTS").tag_words() == set(table.BUILTIN)
     manual = part("sessionrun.1", "AGENTS").text
-    for name, approval in rows:
-        added = table.BUILTIN[name].approve_args
-        assert approval.strip("`") == (added[0] if added else "nothing")
-        assert not added or added[0] in manual
+    assert all(agent.approve_args[0] in manual for agent in table.BUILTIN.values() if agent.approve_args)
 
 
 def load_plan(text: str, name: str) -> Any:
@@ -518,43 +515,93 @@ def answering(sessionrun: Command, place: Path) -> Iterator[None]:
             answered.result()
 
 
+STAND_IN = r"""#!/bin/sh
+cat > /dev/null
+case $SESSIONRUN_TASK in
+api) echo 'def page(): pass' > api.py ;;
+notes) test -f api.py && mkdir docs && echo 'Pages.' > docs/api.md ;;
+types) echo 'def parse(:' > parser.py ;;
+esac
+id='"session_id": "11111111-2222-4333-8444-555555555555"'
+usage='"total_cost_usd": 0.31, "usage": {"input_tokens": 1000, "output_tokens": 200}'
+echo "{\"type\": \"result\", \"subtype\": \"success\", \"is_error\": false, \"result\": \"Done.\", $id, $usage}"
+"""
+"""Plays claude in the night of the README: one task breaks the parser, one does nothing, and all say `Done.`"""
+
+
 @pytest.mark.parametrize("real", [False, pytest.param(True, marks=pytest.mark.slow)])
-def test_the_readme_s_commands_print_what_it_shows(sessionrun: Command, own_place: Path, real: bool) -> None:
-    """All blocks of commands, one after the other, in one shell and in a repository with one commit."""
-    for name, text in re.findall(r"`(\w+\.json)`[^`]*```json\n(.*?)```", read("README.md"), re.DOTALL):
-        (own_place / name).write_text(text)
-    (own_place / "README.md").write_text("# Demo\n")
-    for words in (
-        "init -q -b main",
-        "add README.md",
-        "-c user.name=A -c user.email=a@localhost commit -q -m first",
+@pytest.mark.parametrize(
+    ("heading", "count"), [("", 2), ("A tour of one minute", 3), ("Overnight", 3), ("From another agent", 2)]
+)
+def test_the_readme_s_commands_print_what_it_shows(
+    heading: str, count: int, real: bool, sessionrun: Command, own_place: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """All blocks of commands of a section, one after the other, in a repository; `real`: on a terminal."""
+    begin_night(own_place, monkeypatch)
+    for name, text in re.findall(
+        r"`(\w+\.(?:json|yaml))`[^`]*```(?:json|yaml)\n(.*?)```", read("README.md"), re.DOTALL
     ):
-        subprocess.run(["git", *words.split()], cwd=own_place, check=True)
-    shown = re.findall(r"^\$ (.*)\n((?:(?!\$ ).*\n)*)", "".join(code_blocks("README.md", "console")), re.MULTILINE)
+        (own_place / name).write_text(text)
+    blocks = section("README.md", heading) if heading else read("README.md").partition("\n## ")[0]
+    shown: list[tuple[str, str]] = []
+    for language, block in re.findall(r"^```(sh|console)\n(.*?)^```", blocks, re.MULTILINE | re.DOTALL):
+        seen = re.findall(r"^\$ (.*)\n((?:(?!\$ ).*\n)*)", block, re.MULTILINE)
+        quiet = f"(set -e\n{block}) > /dev/null 2>&1; echo $?; {ENDED}"
+        shown += seen if language == "console" else [(quiet, "0\n")]
     script = [
         f'sessionrun() {{ {shlex.join(sessionrun.argv)} "$@"; }}' if real else ASKS,
         *(f"{line}\necho @@@" for line, _ in shown),
     ]
-
-    with answering(sessionrun, own_place):
-        done = subprocess.run(
-            ["bash", "-c", "\n".join(script)],
-            cwd=own_place,
-            stdin=subprocess.DEVNULL,
-            stdout=subprocess.PIPE,
-            stderr=subprocess.STDOUT,
-            timeout=300,
-        )
-
-    assert len(shown) >= 10
-    printed = blur(done.stdout.decode()).split("@@@\n")
+    if real:
+        with Terminal(["/bin/bash", "-c", "\n".join(script)], own_place) as terminal:
+            terminal.finish()
+        said = "\n".join(terminal.screen())
+    else:
+        with answering(sessionrun, own_place):
+            argv = ["bash", "-c", "\n".join(script)]
+            out: dict[str, Any] = {
+                "stdin": subprocess.DEVNULL,
+                "stdout": subprocess.PIPE,
+                "stderr": subprocess.STDOUT,
+            }
+            said = subprocess.run(argv, cwd=own_place, timeout=300, **out).stdout.decode()
+    assert len(shown) == count
+    printed = blur(said).split("@@@\n")
     assert list(zip([line for line, _ in shown], printed, strict=False)) == [
         (line, blur(text)) for line, text in shown
     ]
 
 
+ENDED = "sessionrun wait last > /dev/null 2>&1"
+
+
+def begin_night(place: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A repository with `make test`, and an agent on PATH."""
+    files = {
+        "Makefile": "test:\n\t@python3 -m compileall -q .\n",
+        ".gitignore": "*\n!*.py\n!docs\n!*.md\n",
+        "parser.py": "x = 1\n",
+    }
+    for name, text in files.items():
+        (place / name).write_text(text)
+    for words in (
+        "init -q -b main",
+        "add -f Makefile .gitignore parser.py",
+        "-c user.name=A -c user.email=a@localhost commit -q -m first",
+    ):
+        subprocess.run(["git", *words.split()], cwd=place, check=True)
+    programs = place.parent / "programs"
+    programs.mkdir()
+    (programs / "claude").write_text(STAND_IN)
+    (programs / "claude").chmod(0o700)
+    monkeypatch.setenv("PATH", f"{programs}:{os.environ['PATH']}")
+    monkeypatch.setenv("IS_SANDBOX", "1")  # claude refuses to be without prompts as root
+
+
 def blur(text: str) -> str:
-    """What two runs print alike: without ids and times."""
+    """What two runs print alike: without ids, times, widths, and failures that came while one waited."""
+    text = re.sub(r"(?:^✗ .*\n(?: {4}.*\n)*)+(?=.*\d of \d ended)", "", text, flags=re.MULTILINE)
+    text = re.sub(r"(?<=\S) {2,}", "  ", text)
     text = re.sub(r"[0-9a-f]{8}(-[0-9a-f]{4}){3}-[0-9a-f]{12}|\b[0-9a-f]{8}\b(\.\.\.)?", "ID", text)
     return re.sub(r"\d+\.\d s\b|\w{3} \w{3} [ \d]\d \d\d:\d\d:\d\d \d{4}", "TIME", text)
 
@@ -566,13 +613,14 @@ def test_prompts_given_by_echo_in_documents_are_valid() -> None:
         for text in re.findall(r"(?:echo|printf '%s\\en') '([\[{].*?[\]}])'", plain(read(name)))
     ]
 
-    assert len(given) >= 3
+    assert len(given) >= 2
     for text in given:
         assert load_plan(text, "stdin").tasks
 
 
-def test_the_configuration_in_the_readme_is_valid(own_place: Path) -> None:
-    (block,) = code_blocks("README.md", "toml")
+def test_the_configuration_in_the_manual_is_valid(own_place: Path) -> None:
+    page = plain(read("man/sessionrun-input.5"))
+    block = "[agents.mine]\n" + page.partition("\n[agents.mine]\n")[2].partition(".EE\n")[0]
     (own_place / "sessionrun.toml").write_text(block)
 
     loaded = config.load_config(own_place, {}, table.BUILTIN)
@@ -660,7 +708,7 @@ def test_the_glossary_is_short_and_has_the_words_of_the_contract() -> None:
     ]
 
 
-@pytest.mark.parametrize(("name", "lines"), [("README.md", 250), ("ARCHITECTURE.md", 150)])
+@pytest.mark.parametrize(("name", "lines"), [("README.md", 200), ("ARCHITECTURE.md", 150)])
 def test_the_first_pages_stay_short(name: str, lines: int) -> None:
     assert len(read(name).splitlines()) <= lines
 

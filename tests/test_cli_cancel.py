@@ -113,8 +113,7 @@ def test_sync_off_a_terminal(sessionrun: Command) -> None:
     plan = '{"prompts": [{"id": "a", "prompt": "echo fine"}, {"id": "b", "prompt": "exit 7"}]}'
     done = sessionrun("--sync", "--agent", "shell", stdin=plan)
     assert done.returncode == 1
-    assert done.stdout.startswith("Session: ")
-    assert "\nTask 1 (ID: a):\n------------------------------\nfine\n" in done.stdout
+    assert "\n1 succeeded, 1 failed\n\n\u2713 a succeeded: echo fine\nfine\n\n" in done.stdout
     lines = done.stderr.splitlines()
     assert lines[0] == "agent: shell (asked for)"
     assert lines[1].startswith("session: ")

@@ -10,8 +10,8 @@ from typing import Any
 import click
 
 from sessionrun.cli.interrupts import EXIT_INTERRUPTED
-from sessionrun.cli.next_end import EXIT_HELD
 from sessionrun.cli.render import escape_line, hint, telling, warn
+from sessionrun.cli.wait import EXIT_HELD
 from sessionrun.client.lookup import name_for_command
 from sessionrun.client.reading.view import load_summary_view, load_view
 from sessionrun.client.reading.waiting import View, has_ended, is_all_held, wait_until

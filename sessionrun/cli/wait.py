@@ -4,26 +4,39 @@ from __future__ import annotations
 
 import sys
 import time
+from collections.abc import Sequence
 from pathlib import Path
+from typing import Final
 
 import click
 
-from sessionrun.cli.next_end import EXIT_HELD, EXIT_TIMEOUT, choose_code, wait_for_one
 from sessionrun.cli.options import Duration, SinceOrCursor, json_option, results_dir_option
 from sessionrun.cli.selecting import Done, act_on_each, label_option, make_wanted, state_option
-from sessionrun.cli.standing import how_far_lines
+from sessionrun.cli.standing import ended_line, how_far_lines
 from sessionrun.client.reading.selection import Chosen, choose_sessions
 from sessionrun.client.reading.view import load_summary_view
 from sessionrun.client.reading.waiting import (
     Deadline,
+    NextEnd,
     Progress,
+    View,
     Waited,
+    choose_decisive,
     has_ended,
+    has_landed,
     wait,
     wait_for_any,
+    wait_for_next,
 )
 from sessionrun.model.errors import InputError
+from sessionrun.model.shown import EndedTask, Standing
+from sessionrun.model.wording import name_tasks
+from sessionrun.model.words import GOOD
 from sessionrun.store.session import SessionDir
+
+EXIT_FAILED: Final = 1
+EXIT_HELD: Final = 75
+EXIT_TIMEOUT: Final = 124
 
 
 @click.command("wait")
@@ -72,14 +85,19 @@ def command(
     if (need_all or chosen.several) and (failed or cursor is not None):
         raise InputError("wait: --failed and a cursor for --since go with --any and one session")
     if not (need_all or chosen.several):
-        return wait_for_one(
-            chosen,
-            since=cursor or 0,
-            failed=failed,
-            through_holds=through_holds,
-            timeout_s=timeout,
-            as_json=as_json,
-        )
+
+        def wait_on(session: SessionDir) -> Done:
+            found = wait_for_next(
+                session,
+                chosen.tasks,
+                since=cursor or 0,
+                failed=failed,
+                through_holds=through_holds,
+                timeout_s=timeout,
+            )
+            return _describe_next(found, chosen)
+
+        return act_on_each(chosen, wait_on, as_json=as_json)
     deadline = Deadline(timeout)
     if not need_all:
         over = wait_for_any(chosen.sessions, through_holds=through_holds, timeout_s=timeout)
@@ -112,6 +130,41 @@ def _describe(waited: Waited, chosen: Chosen) -> Done:
     view, tasks = waited.view, waited.tasks
     record = {**view, "tasks": tasks, "timed_out": not waited.in_time}
     ended = [task for task in tasks if task["outcome"]]
-    code = choose_code(view, ended, in_time=waited.in_time, held=not waited.done, whole=not chosen.tasks)
+    code = _choose_code(view, ended, in_time=waited.in_time, held=not waited.done, whole=not chosen.tasks)
     lines = how_far_lines(view, time.time(), tasks, waits=code in (EXIT_HELD, EXIT_TIMEOUT))
     return Done(record, "\n".join(lines), code)
+
+
+def _describe_next(found: NextEnd, chosen: Chosen) -> Done:
+    """Which tasks ended, and a cursor that waits for the next one."""
+    view, now = found.view, time.time()
+    head = {key: view[key] for key in (*Standing.__annotations__, "results_dir")}
+    ends = {"left": found.left, "cursor": found.cursor, "timed_out": not found.in_time}
+    record = {
+        **head,
+        **ends,
+        "tasks": [{key: task[key] for key in EndedTask.__annotations__} for task in found.tasks],
+    }
+    lines = how_far_lines(view, now, view["tasks"], waits=not found.tasks)
+    lines += [ended_line(task, name_tasks(view), now) for task in found.tasks]
+    lines.append(f"Cursor: {found.cursor}" if found.left else "Nothing is left to wait for.")
+    code = _choose_code(view, found.tasks, in_time=found.in_time, held=found.held, whole=not chosen.tasks)
+    return Done(record, "\n".join(lines), code)
+
+
+def _choose_code(view: View, ended: Sequence[View], *, in_time: bool, held: bool, whole: bool) -> int:
+    """The exit code of `wait`.
+
+    Args:
+        view: the session.
+        ended: those of the tasks that were waited for which have ended.
+        in_time: whether the time was not up.
+        held: whether only tasks are left that are held.
+        whole: whether the tasks of the whole session were waited for: then not all of them decide.
+    """
+    if not in_time:
+        return EXIT_TIMEOUT
+    if held:
+        return EXIT_HELD
+    deciding = choose_decisive(view, ended) if whole else ended
+    return 0 if all(task["word"] in GOOD and has_landed(task) for task in deciding) else EXIT_FAILED

@@ -25,14 +25,14 @@ from sessionrun.client.reading.changes import Change as Change
 from sessionrun.client.reading.changes import find_changed as find_changed
 from sessionrun.client.reading.changes import read_changes as read_changes
 from sessionrun.client.reading.listing import load_summaries as load_summaries
-from sessionrun.client.reading.next_end import NextEnd as NextEnd
-from sessionrun.client.reading.next_end import wait_for_next as wait_for_next
 from sessionrun.client.reading.outputs import read_answer as read_answer
 from sessionrun.client.reading.since import load_since as load_since
 from sessionrun.client.reading.view import load_view as load_view
+from sessionrun.client.reading.waiting import NextEnd as NextEnd
 from sessionrun.client.reading.waiting import Progress as Progress
 from sessionrun.client.reading.waiting import Waited as Waited
 from sessionrun.client.reading.waiting import wait as wait
+from sessionrun.client.reading.waiting import wait_for_next as wait_for_next
 from sessionrun.model.errors import AgentNotFound as AgentNotFound
 from sessionrun.model.errors import InputError as InputError
 from sessionrun.model.errors import SessionGone as SessionGone

@@ -137,7 +137,10 @@ def tell_reason(task: Task, tasks: Mapping[str, Task], now: float) -> str:
     landing = task.get("landing")
     if task["status"] != "completed":
         until = task.get("held_until")
-        words = [_clean(task["reason"], task["reason_class"])] if _waits(task) else []
+        waits = (
+            task["word"] == HELD or task["reason_class"] == "paced" or until
+        )  # else it is why an attempt failed
+        words = [_clean(task["reason"], task["reason_class"])] if waits else []
         return ", ".join([*filter(None, words), *([tell_until(until, now)] if until else [])])
     if landing and landing["reason"] and task["outcome"] == "succeeded" and landing["status"] != "landed":
         return _clean(landing["reason"], landing.get("reason_class"))
@@ -171,11 +174,6 @@ def _tell_end(task: Task, tasks: Mapping[str, Task], now: float) -> str:
     return f"{'was ' if task['word'] in ('skipped', 'cancelled', 'lost') else ''}{word}" + (
         f": {reason}" if reason else ""
     )
-
-
-def _waits(task: Task) -> bool:
-    """Whether the reason of a task that has not ended says why it waits, and not why its last attempt failed."""
-    return bool(task["word"] == HELD or task["reason_class"] == "paced" or task.get("held_until"))
 
 
 def _clean(reason: str | None, reason_class: str | None) -> str:

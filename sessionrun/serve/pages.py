@@ -59,7 +59,7 @@ def make_list(views: Sequence[Mapping[str, Any]], now: float) -> Markup:
         (
             tag(
                 "a",
-                " ".join(filter(None, (view["name"], view["session_id"][:SHORT_ID]))),
+                f"{view['name'] or ''} {view['session_id'][:SHORT_ID]}",
                 href=f"/sessions/{view['session_id']}",
             ),
             tell_state(view),

@@ -46,11 +46,11 @@ since_option = click.option(
 
 
 selector_options = add_options(label_option, state_option, since_option)
-"""All three."""
+"""`--label`, `--state` and `--since`."""
 
 
 words_argument = click.argument("words", nargs=-1, metavar="[ID] [TASK]...")
-"""`ID [TASK]...`, or several ids."""
+"""A session and tasks of it, or several sessions."""
 
 
 def make_wanted(

@@ -426,11 +426,16 @@ class Command:
 
     def to_end(self, *words: str) -> subprocess.CompletedProcess[str]:
         """Run a verb that starts a session or lets one go on, and wait until nobody runs that one any more."""
-        from sessionrun.store.session import iterate_sessions
+        from sessionrun.store.session import SessionDir, iterate_sessions
 
-        others = {session.path for session in iterate_sessions(self.results) if session.is_alive()}
+        def find() -> list[SessionDir]:
+            return [
+                session for place in {self.results, self.cwd / "results"} for session in iterate_sessions(place)
+            ]
+
+        others = {session.path for session in find() if session.is_alive()}
         done = self(*words)
-        ours = [session for session in iterate_sessions(self.results) if session.path not in others]
+        ours = [session for session in find() if session.path not in others]
         eventually(lambda: not any(session.is_alive() for session in ours))
         return done
 

@@ -12,7 +12,7 @@ from typing import Any, Final
 
 import orjson
 from calls import Calls, run_program
-from stages import begin_repository, commit_all, lay_out_repository
+from stages import lay_out_repository, make_repository_of
 
 from sessionrun.landing.records import Entry, Gates, LandRequest, Report, digest_target
 from sessionrun.landing.slot import Slot
@@ -160,11 +160,7 @@ def make_yard(place: Path) -> Yard:
 
 
 def _make(top: Path) -> None:
-    begin_repository(top)
-    for name, text in FILES.items():
-        (top / name).parent.mkdir(exist_ok=True)
-        (top / name).write_text(text)
-    commit_all(top)
+    make_repository_of(top, FILES)
 
 
 def save_request(path: Path, request: LandRequest) -> None:

@@ -7,12 +7,15 @@ from __future__ import annotations
 
 import base64
 import hashlib
+import os
 import shutil
 import zipfile
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Final
 
+from conftest import Command
+from stages import make_repository_of, write_files
 from uv import find_uv_bin
 
 BACKEND: Final = """
@@ -90,9 +93,7 @@ def lay_out_project(top: Path, *, extras: bool = True) -> Path:
         "src/demo/__init__.py": DEMO,
         ".gitignore": "*.egg-info/\n*.so\n__pycache__/\n",
     }
-    for name, text in files.items():
-        (top / name).parent.mkdir(parents=True, exist_ok=True)
-        (top / name).write_text(text)
+    write_files(top, files)
     return top
 
 
@@ -136,3 +137,20 @@ def make_uv(folder: Path, wheels: Path) -> Path:
     (folder / "uv").write_text(UV.format(log=log, wheels=wheels, cache=cache, program=program))
     (folder / "uv").chmod(0o755)
     return log
+
+
+class PythonPlace:
+    """A repository with the project in a directory of it, a uv without a network, and a cache."""
+
+    def __init__(self, root: Path, command: Command, cache: str, inner: str = ".", settings: str = "") -> None:
+        self.root = Path(os.path.realpath(root))
+        self.command = command
+        self.top, self.cache = self.root / "repo", self.root / cache
+        lay_out_project(self.top / inner)
+        if settings:
+            (self.top / inner / "setup.cfg").write_text(settings)
+        make_repository_of(self.top, {})
+        self.log = make_uv(self.root / "bin", make_wheels(self.root / "wheels"))
+
+    def builds(self) -> int:
+        return self.log.read_text().count("venv")

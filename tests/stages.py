@@ -11,7 +11,7 @@ import shutil
 import stat
 import subprocess
 import tempfile
-from collections.abc import Callable, Hashable
+from collections.abc import Callable, Hashable, Mapping
 from dataclasses import dataclass
 from functools import cache
 from pathlib import Path
@@ -99,6 +99,22 @@ def commit_all(top: Path, message: str = "first") -> None:
     """Commit all that lies there."""
     git(top, "add", "-A")
     git(top, "commit", "-q", "-m", message)
+
+
+def write_files(top: Path, files: Mapping[str, str]) -> None:
+    """Write files, with their directories."""
+    for name, text in files.items():
+        (top / name).parent.mkdir(parents=True, exist_ok=True)
+        (top / name).write_text(text)
+
+
+def make_repository_of(top: Path, files: Mapping[str, str]) -> None:
+    """A repository of Ann's with these files in one commit."""
+    top.mkdir(parents=True, exist_ok=True)
+    begin_repository(top)
+    write_files(top, files)
+    git(top, "add", "-A")
+    git(top, "commit", "-q", "--allow-empty", "-m", "first")
 
 
 def lay_out_repository(make: Callable[[Path], object], top: Path) -> None:

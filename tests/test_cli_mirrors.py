@@ -13,7 +13,7 @@ from typing import Any
 
 import pytest
 from conftest import Command, eventually, kill_sessions
-from stages import begin_repository, git
+from stages import git, make_repository_of
 
 from sessionrun.workspaces.mirrors import locate_mirror
 
@@ -27,12 +27,7 @@ class Place:
         self.cache = root / "cache"
         for name in ("one", "two"):
             top = root / name
-            top.mkdir()
-            begin_repository(top)
-            self.git("checkout", "-q", "-B", "main", cwd=top)
-            (top / "sub").mkdir()
-            (top / "sub" / "name.txt").write_text(f"{name}\n")
-            self.commit(top, "first")
+            make_repository_of(top, {"sub/name.txt": f"{name}\n"})
 
     def git(self, *argv: str, cwd: Path) -> str:
         return git(cwd, *argv)

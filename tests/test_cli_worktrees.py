@@ -14,7 +14,7 @@ from typing import Any
 import pytest
 from conftest import Command, eventually
 from shown import with_state
-from stages import Stage, begin_repository, commit_all, git, lay_out_repository, refresh, stage
+from stages import Stage, git, lay_out_repository, make_repository_of, refresh, stage
 from terminal import Terminal
 
 from sessionrun.cli.standing import task_lines
@@ -77,10 +77,7 @@ class Project(Command):
 
 
 def make_repository(top: Path) -> None:
-    begin_repository(top)
-    (top / "README").write_text("first\n")
-    (top / ".gitignore").write_text("plan-*\n*.log\n")
-    commit_all(top)
+    make_repository_of(top, {"README": "first\n", ".gitignore": "plan-*\n*.log\n"})
 
 
 def project_in(

@@ -15,27 +15,16 @@ import orjson
 import psutil
 import pytest
 from conftest import Command, eventually, kill_sessions
-from python_projects import lay_out_project, make_uv, make_wheels
-from stages import begin_repository, commit_all
+from python_projects import PythonPlace
+from stages import commit_all
 
 from sessionrun.store.session import SessionDir
 from sessionrun.workspaces.environments.copying import MANIFEST, load_manifest
 from sessionrun.workspaces.environments.request import Tenant, find_target, tenant_path
 
 
-class Place:
-    """A repository with a project, a uv without a network, and a cache."""
-
-    def __init__(self, root: Path, sessionrun: Command) -> None:
-        self.root = Path(os.path.realpath(root))
-        self.command = sessionrun
-        self.top = self.root / "repo"
-        self.top.mkdir()
-        begin_repository(self.top)
-        lay_out_project(self.top)
-        commit_all(self.top)
-        self.log = make_uv(self.root / "bin", make_wheels(self.root / "wheels"))
-        self.cache = self.root / "xdg" / "sessionrun" / "environments"
+class Place(PythonPlace):
+    """One in which sessions run in worktrees."""
 
     def run(self, tasks: list[dict[str, Any]], *words: str) -> dict[str, dict[str, Any]]:
         """Run a session in worktrees to its end; its tasks by id."""
@@ -63,7 +52,7 @@ def place(own_place: Path, sessionrun: Command, monkeypatch: pytest.MonkeyPatch)
     monkeypatch.setenv("XDG_CACHE_HOME", str(own_place / "xdg"))
     monkeypatch.setenv("PATH", os.pathsep.join((str(own_place / "bin"), os.environ["PATH"])))
     monkeypatch.delenv("PYTHONHOME", raising=False)
-    return Place(own_place, sessionrun)
+    return Place(own_place, sessionrun, "xdg/sessionrun/environments")
 
 
 SEEN = "demo > $OUT; pytest >> $OUT; echo $VIRTUAL_ENV >> $OUT; command -v python >> $OUT"
@@ -92,7 +81,7 @@ def test_setup_agent_and_check_work_in_the_environment_of_their_task(place: Plac
     assert len({made[name]["digest"] for name in "abc"}) == 1
     assert made["a"]["choice"] == "editable with [test]"
     assert "editable with [test]" in [step["name"] for step in made["a"]["steps"]]
-    assert place.log.read_text().count("venv") == 1
+    assert place.builds() == 1
     assert place.in_use() == []
     argv = ["git", "diff", "--name-only", "main", tasks["a"]["branch"]]
     changed = subprocess.run(argv, cwd=place.top, capture_output=True, text=True, check=True)
@@ -158,7 +147,7 @@ def test_gates_run_in_an_environment_of_what_they_try(place: Place) -> None:
         assert demo.startswith(f"demo at {place.root}/repo-worktrees/.gate-")
         assert (pytest_, python) == (f"pytest in {virtual}", f"{virtual}/bin/python")
         assert virtual not in (tasks["a"]["environment"]["path"], other["b"]["environment"]["path"])
-    assert place.in_use() == [] and place.log.read_text().count("venv") == 1
+    assert place.in_use() == [] and place.builds() == 1
 
 
 @pytest.mark.slow

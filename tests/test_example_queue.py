@@ -16,7 +16,7 @@ from typing import Any
 import pytest
 from conftest import Command, eventually
 from manual import load_verb
-from stages import begin_repository, commit_all, lay_out_repository
+from stages import lay_out_repository, make_repository_of
 from test_documents import code_blocks, help_options, read
 
 from sessionrun.cli.argv import VERBS
@@ -60,9 +60,7 @@ def test_the_commands_on_the_pages_are_those_that_there_are() -> None:
 
 
 def make_repository(top: Path) -> None:
-    begin_repository(top)
-    (top / "README").write_text("first\n")
-    commit_all(top)
+    make_repository_of(top, {"README": "first\n"})
 
 
 @pytest.fixture

@@ -13,7 +13,7 @@ from typing import NoReturn
 import execs
 import pytest
 from conftest import Command, eventually, rests
-from stages import begin_repository, commit_all
+from stages import make_repository_of
 
 pytestmark = pytest.mark.skipif(not sys.platform.startswith("linux"), reason="/proc is Linux's")
 
@@ -97,9 +97,7 @@ def picture(sessionrun: Command, *, real: bool) -> list[dict[str, object]]:
 
 @pytest.mark.slow
 def test_the_processes_of_a_session_look_like_those_of_a_real_one(sessionrun: Command) -> None:
-    begin_repository(sessionrun.cwd)
-    (sessionrun.cwd / "file").write_text("x\n")
-    commit_all(sessionrun.cwd)
+    make_repository_of(sessionrun.cwd, {"file": "x\n"})
     real, forked = (picture(sessionrun, real=kind) for kind in (True, False))
     for role, expected, seen in zip(
         ("root", "keeper", "supervisor", "prepare", "setup"), real, forked, strict=True

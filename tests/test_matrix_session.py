@@ -17,7 +17,7 @@ from typing import Any
 
 import pytest
 from conftest import Command, eventually
-from stages import Stage, begin_repository, commit_all, git, lay_out_repository, stage
+from stages import Stage, git, lay_out_repository, make_repository_of, stage
 
 from sessionrun.store.session import SessionDir
 
@@ -126,12 +126,9 @@ class Matrix(Command):
 
 
 def make_repository(top: Path) -> None:
-    begin_repository(top)
-    (top / "package.json").write_text(
-        '{"name": "x", "private": true, "scripts": {"build": "echo built > built"}}\n'
-    )
-    (top / ".gitignore").write_text("built\nnode_modules\npackage-lock.json\n*.json\noutputs\n!package.json\n")
-    commit_all(top)
+    package = '{"name": "x", "private": true, "scripts": {"build": "echo built > built"}}\n'
+    ignored = "built\nnode_modules\npackage-lock.json\n*.json\noutputs\n!package.json\n"
+    make_repository_of(top, {"package.json": package, ".gitignore": ignored})
 
 
 def matrix_in(place: Path, monkeypatch: pytest.MonkeyPatch) -> Matrix:

@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 from conftest import Command
 from simulation import AGENTS, Scripted, make_session
-from stages import begin_repository, commit_all, git
+from stages import git, make_repository_of
 
 from sessionrun import client
 from sessionrun.client.ask import find_retried, select
@@ -39,11 +39,7 @@ class Yard:
     def __init__(self, command: Command, place: Path) -> None:
         self.command = command
         self.top = place / "repo"
-        self.top.mkdir()
-        begin_repository(self.top)
-        (self.top / "f").write_text("base\n")
-        (self.top / ".gitignore").write_text("/results/\n/sessionrun.toml\n/plan.json\n")
-        commit_all(self.top)
+        make_repository_of(self.top, {"f": "base\n", ".gitignore": "/results/\n/sessionrun.toml\n/plan.json\n"})
         self.command.cwd, self.command.results = self.top, self.top / "results"
 
     def lay_out(self, plan: dict[str, Any], mend: str) -> None:

@@ -77,7 +77,6 @@ def place(own_place: Path) -> Place:
     found = Place(own_place)
     found.top.mkdir()
     begin_repository(found.top)
-    found.run("checkout", "-q", "-B", "main")
     found.commit()
     return found
 

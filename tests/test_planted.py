@@ -13,7 +13,7 @@ from typing import Any
 import pytest
 from conftest import Command
 from simulation import make_session
-from stages import begin_repository, commit_all
+from stages import make_repository_of
 
 from sessionrun.model.errors import SessionrunError
 from sessionrun.model.spec import Export
@@ -41,12 +41,8 @@ def victim(own_place: Path) -> Path:
 def matrix(own_place: Path) -> Command:
     """The command in a repository."""
     top = own_place / "repo"
-    top.mkdir()
-    command = Command(top, top / "results")
-    begin_repository(top)
-    (top / ".gitignore").write_text("results\nsub\nm.json\n")
-    commit_all(top)
-    return command
+    make_repository_of(top, {".gitignore": "results\nsub\nm.json\n"})
+    return Command(top, top / "results")
 
 
 def launch(matrix: Command, script: str) -> tuple[subprocess.CompletedProcess[str], dict[str, Any]]:

@@ -12,29 +12,20 @@ from typing import Any
 import pytest
 from calls import Calls, needs_calls
 from conftest import Command, eventually
-from python_projects import lay_out_project, make_uv, make_wheels
-from stages import begin_repository, commit_all, git
+from python_projects import PythonPlace, lay_out_project
+from stages import commit_all, git
 
 from sessionrun.workspaces.throwaway import open_folder
 
 USES_TAGS = "[options]\nsetup_requires = setuptools_scm\n"
 
 
-class Place:
-    """A repository with a project whose version is its tag, a uv without a network, and a cache."""
+class Place(PythonPlace):
+    """One whose project has its tag as its version."""
 
-    def __init__(self, root: Path, sessionrun: Command) -> None:
-        self.root = Path(os.path.realpath(root))
-        self.command = sessionrun
-        self.top = self.root / "repo"
-        self.top.mkdir()
-        begin_repository(self.top)
-        lay_out_project(self.top / "inner")
-        (self.top / "inner" / "setup.cfg").write_text(USES_TAGS)
-        commit_all(self.top)
+    def __init__(self, root: Path, command: Command) -> None:
+        super().__init__(root, command, "cache", "inner", USES_TAGS)
         self.git("tag", "v1")
-        self.log = make_uv(self.root / "bin", make_wheels(self.root / "wheels"))
-        self.cache = self.root / "cache"
         self.environments = self.cache / "environments"
 
     def git(self, *argv: str) -> str:
@@ -45,9 +36,6 @@ class Place:
         defaults = {"environment": "python", "repo": "./repo", "cwd": "inner"}
         (self.root / name).write_text(json.dumps({"prompts": tasks, "defaults": defaults}))
         return str(self.root / name)
-
-    def builds(self) -> int:
-        return self.log.read_text().count("venv")
 
     def entries(self) -> list[str]:
         return sorted(path.name for path in self.environments.iterdir() if path.is_dir() and path.name != "tasks")

@@ -13,7 +13,7 @@ from typing import Any
 import pytest
 from calls import Calls, needs_calls
 from conftest import eventually
-from stages import begin_repository, commit_all
+from stages import make_repository_of
 from test_cli_worktrees import Finished, Project, finished, project_in, stage
 
 from sessionrun.runtime.jobs.prove.request import Ran
@@ -312,14 +312,8 @@ FIX = "echo good > src/answer"
 
 
 def make_repository(top: Path) -> None:
-    begin_repository(top)
-    (top / "src").mkdir()
-    (top / "tests").mkdir()
-    (top / "src" / "answer").write_text("bad\n")
-    (top / "tests" / "answer.sh").write_text("grep -q good src/answer\n")
-    (top / "conftest.py").write_text("false\n")
-    (top / ".gitignore").write_text("plan-*\n*.log\n")
-    commit_all(top)
+    files = {"src/answer": "bad\n", "tests/answer.sh": "grep -q good src/answer\n", "conftest.py": "false\n"}
+    make_repository_of(top, {**files, ".gitignore": "plan-*\n*.log\n"})
 
 
 @pytest.fixture

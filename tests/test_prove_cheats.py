@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import Any, Final, NamedTuple
 
 import pytest
-from stages import begin_repository, commit_all
+from stages import commit_all, make_repository_of
 from test_cli_worktrees import Project
 
 OLD: Final = "def total(items, discount=0):\n    return round(sum(items), 2)\n"
@@ -155,12 +155,7 @@ def project(own_place: Path, monkeypatch: pytest.MonkeyPatch) -> Project:
     monkeypatch.setenv("PATH", f"{Path(sys.executable).parent}{os.pathsep}{os.environ['PATH']}")
     for name in ("PYTEST_DISABLE_PLUGIN_AUTOLOAD", "PYTHONDONTWRITEBYTECODE"):
         monkeypatch.setenv(name, "1")
-    project.cwd.mkdir()
-    begin_repository(project.cwd)
-    for name, text in FILES.items():
-        (project.cwd / name).parent.mkdir(exist_ok=True)
-        (project.cwd / name).write_text(text)
-    commit_all(project.cwd)
+    make_repository_of(project.cwd, FILES)
     project.git("switch", "-qc", "release")
     (project.cwd / "shop" / "price.py").write_text(
         OLD.replace("sum(items)", "sum(items) * (100.0 - discount) / 100")

@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Final, NamedTuple
 
 import pytest
-from stages import begin_repository, commit_all
+from stages import make_repository_of
 from test_cli_worktrees import Project
 
 REAL_HOME: Final = Path.home()
@@ -259,12 +259,7 @@ def project(own_place: Path, monkeypatch: pytest.MonkeyPatch, caches: Path) -> P
 
 
 def lay_out(language: Language, top: Path) -> None:
-    top.mkdir()
-    begin_repository(top)
-    for name, text in language.files.items():
-        (top / name).parent.mkdir(parents=True, exist_ok=True)
-        (top / name).write_text(text)
-    commit_all(top)
+    make_repository_of(top, language.files)
 
 
 @pytest.mark.parametrize("name", LANGUAGES)

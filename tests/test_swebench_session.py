@@ -13,7 +13,7 @@ from typing import Any
 
 import pytest
 from conftest import Command
-from stages import begin_repository, commit_all
+from stages import make_repository_of
 from walled import why_no_walls
 
 ROOT = Path(__file__).parents[1]
@@ -428,10 +428,7 @@ BROKEN = "diff --git a/t.py b/t.py\n--- a/t.py\n+++ b/t.py\n@@ -1 +1 @@\n-not th
 def begin_instance(place: Path, **more: str) -> Bench:
     """A repository `source`, and the file of an instance of it."""
     source = place / "source"
-    source.mkdir(parents=True)
-    begin_repository(source)
-    (source / "t.py").write_text("\n")
-    commit_all(source)
+    make_repository_of(source, {"t.py": "\n"})
     texts = {"instance_id": "o__r-1", "repo": "./source", "problem_statement": "x"}
     (place / "i.jsonl").write_text(json.dumps({**texts, "FAIL_TO_PASS": ["t.py::test_a"], **more}))
     return Bench(place, place / "results")

@@ -13,7 +13,7 @@ from pathlib import Path
 
 import pytest
 from conftest import eventually
-from stages import begin_repository, commit_all, lay_out_repository
+from stages import lay_out_repository, make_repository_of
 
 from sessionrun.model.errors import InputError, SessionrunError
 from sessionrun.model.places import KeepPolicy, Place, Repository
@@ -35,11 +35,7 @@ IDENTITY = {
 def make_repository(top: Path) -> None:
     """A repository with a few files, in one commit."""
     files = {"a.txt": "a\n", "sub/b.txt": "b\n", ".gitignore": "*.log\nnode_modules\n"}
-    begin_repository(top)
-    for name, text in files.items():
-        (top / name).parent.mkdir(exist_ok=True)
-        (top / name).write_text(text)
-    commit_all(top)
+    make_repository_of(top, files)
 
 
 class Project:

@@ -20,7 +20,7 @@ from typing import Any, Final, NamedTuple, TypeAlias
 
 import orjson
 from faults.place import Place, make_place, wait_until
-from stages import begin_repository, commit_all
+from stages import make_repository_of
 
 from sessionrun.store.session import SessionDir
 
@@ -170,11 +170,7 @@ class Bench(Place):
     def make_repository(self, files: Mapping[str, str]) -> Path:
         """A repository with these files in one commit on `main`."""
         top = self.path / f"repository-{len(files)}"
-        for name, text in files.items():
-            (top / name).parent.mkdir(parents=True, exist_ok=True)
-            (top / name).write_text(text)
-        begin_repository(top)
-        commit_all(top)
+        make_repository_of(top, files)
         return top
 
 

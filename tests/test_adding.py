@@ -355,7 +355,7 @@ def test_tasks_with_worktrees_are_added(sessionrun: Command) -> None:
     assert len({task["base_commit"] for task in view["tasks"] if task["id"] != "b"}) == 1
     assert (sessionrun.directory(session_id) / "task-b.txt").read_text() == "a\n"
     assert git(sessionrun.cwd, "ls-tree", "--name-only", view["tasks"][1]["branch"]).split() == ["a", "b"]
-    assert f"sessionrun merge {session_id[:8]}  #" in sessionrun("results", session_id).stdout
+    assert f"sessionrun merge {session_id[:8]}    #" in sessionrun("results", session_id).stdout
     assert "+c" in sessionrun("diff", session_id, "c").stdout
 
 

@@ -37,7 +37,7 @@ from sessionrun.model.words import STATES, WORDS, tell_counts
 
 STATUSES: Final = ("running", "recovering", "completed", "cancelled", "interrupted")
 COUNTED: Final = ("total", "completed", "running", "successful", "failed", "skipped")
-LEAST_COUNTS: Final = 20
+LEAST_COUNTS: Final = 12
 """Columns for the counts, however narrow the terminal is."""
 
 View = Mapping[str, Any]

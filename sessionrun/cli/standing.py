@@ -197,7 +197,7 @@ def row_lines(
 ) -> list[str]:
     """A row for each task, in columns that are as wide as needed; the title gets what is left.
 
-    With `tell_last`, which gives the text that fills half of the line, rows are without colours.
+    With `tell_last`, which gives the text at the end of the line, rows are without colours.
     """
     more = [_tell_cost] if width >= WIDE else []
     more += [_tell_agent] if more and len(set(map(_tell_agent, tasks))) > 1 else []
@@ -207,7 +207,7 @@ def row_lines(
         for task in tasks
     ]
     word = max((columns(tell_word(task["word"])) for task in tasks), default=0)
-    widths = _find_widths(cells, (width // 2 if tell_last else width) - word - len("X  "), width)
+    widths = _find_widths(cells, (3 * width // 5 if tell_last else width) - word - len("X  "), width)
     titles = {own[1] for own in cells}
     alike = len({clip(title, widths[1]) for title in titles}) < len(titles)  # then their ends tell them apart
     lines = []

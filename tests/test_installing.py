@@ -73,21 +73,20 @@ def test_the_manual_is_found(words: str, page: str, sessionrun: Command, tmp_pat
 
 
 @pytest.mark.parametrize(
-    ("mark", "command"),
+    ("prefix", "mark", "command"),
     [
-        ("uv/archive-v0/abc/CACHEDIR.TAG", "uvx --from 'sessionrun[mcp]' sessionrun mcp"),
-        ("uv/tools/sessionrun/uv-receipt.toml", "uv tool install 'sessionrun[mcp]'"),
-        ("pipx/venvs/sessionrun/pipx_metadata.json", "pipx install --force 'sessionrun[mcp]'"),
-        (".venv/pyvenv.cfg", f"{sys.executable} -m pip install 'sessionrun[mcp]'"),
+        ("uv/archive-v0/abc", "../../CACHEDIR.TAG", "uvx --from 'sessionrun[mcp]' sessionrun mcp"),
+        ("uv/tools/sessionrun", "uv-receipt.toml", "uv tool install 'sessionrun[mcp]'"),
+        ("pipx/venvs/sessionrun", "pipx_metadata.json", "pipx install --force 'sessionrun[mcp]'"),
+        ("uv-makes/.venv", "CACHEDIR.TAG", f"{sys.executable} -m pip install 'sessionrun[mcp]'"),
     ],
 )
 def test_the_command_that_adds_an_extra(
-    mark: str, command: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    prefix: str, mark: str, command: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    file = tmp_path / mark
-    file.parent.mkdir(parents=True)
-    file.touch()
-    monkeypatch.setattr(sys, "prefix", str(file.parent))
+    (tmp_path / prefix).mkdir(parents=True)
+    (tmp_path / prefix / mark).touch()
+    monkeypatch.setattr(sys, "prefix", str(tmp_path / prefix))
     said = str(installation.lack("mcp", "mcp", "mcp")).removeprefix("mcp: mcp is not installed; ")
     found = re.sub(r" @ [^']*'", "'", said)  # of a checkout it says where that is
     assert found == command

@@ -24,8 +24,8 @@ _ADDS: Final[Mapping[str, str]] = {
 }
 """The command that adds an extra or, where nothing is installed for good, runs a verb with it."""
 
-_MARKS: Final = {"pipx_metadata.json": "pipx", "uv-receipt.toml": "uv tool", "CACHEDIR.TAG": "uvx"}
-"""The last one says that the environment lies in the cache of uv."""
+_MARKS: Final = {"pipx_metadata.json": "pipx", "uv-receipt.toml": "uv tool", "../../CACHEDIR.TAG": "uvx"}
+"""The last one: the environment lies in the cache of uv.  It has such a file itself, as each that uv makes."""
 
 
 def lack(verb: str, library: str | None, extra: str) -> InputError:

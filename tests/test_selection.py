@@ -227,14 +227,16 @@ def test_verbs_of_one_session_do_several_one_by_one(sessionrun: Command, pair: t
     assert (done.returncode, done.stderr.count("has ended, and nothing of it runs any more")) == (2, 2)
 
 
-ONE, TWO, ODD, LINE, MORE, NEW = (
+ONE, TWO, TWIN, PAIR, ODD, LINE, MORE, NEW = (
     f"{digits}-0000-4000-8000-000000000000"
-    for digits in ("1111aaaa", "2222bbbb", "12345678", "2222cccc", "2222dddd", "ffffeeee")
+    for digits in ("1111aaaa", "2222bbbb", "3333eeee", "3333ffff", "12345678", "2222cccc", "2222dddd", "ffffeeee")
 )
 MADE: dict[str, tuple[str | None, str, str | None]] = {
     ONE: ("nightly", "build-api build-web 3 2222b", None),
     TWO: ("weekly", "build-api", None),
     ODD: (ONE[:6], "a", None),
+    TWIN: ("twice", "a", None),
+    PAIR: ("twice", "a", None),
     LINE: ("often", "a", None),
     MORE: ("often", "a", LINE),
     NEW: ("build", "nightly other 12345 weekly 1111aaaa", None),
@@ -249,6 +251,7 @@ CHOICES: list[tuple[str, str, str]] = [
     ("nightly", ONE, ""),
     ("night", "", "no session 'night' in "),
     ("often", MORE, ""),
+    ("twice", "", f"2 sessions have the name 'twice': {PAIR} of 2026-01-05T00:00:00Z, {TWIN} of 2026-01-04"),
     # several of each
     (f"nightly weekly {NEW[:6]}", f"{ONE} {TWO} {NEW}", ""),
     (f"{TWO} {TWO[:8]}", TWO, ""),

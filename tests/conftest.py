@@ -439,6 +439,25 @@ class Command:
         eventually(lambda: not any(session.is_alive() for session in ours))
         return done
 
+    def waiting(self, *names: str) -> list[dict[str, Any]]:
+        """Tasks that say `up`, go on until `let_go` names them, and then say `down`."""
+        script = f"echo up; while [ ! -e {self.cwd}/go-{{}} ]; do sleep 0.05; done; echo down; exit 0"
+        return [{"id": name, "prompt": script.format(name)} for name in names]
+
+    def let_go(self, *names: str) -> None:
+        """Let these of the tasks end."""
+        for name in names:
+            (self.cwd / f"go-{name}").touch()
+
+    def output(self, session_id: str, name: str) -> str:
+        """What a task has printed, as far as it has come."""
+        path = self.directory(session_id) / f"task-{name}.txt"
+        return path.read_text() if path.is_file() else ""
+
+    def is_up(self, session_id: str, *names: str) -> bool:
+        """Whether all of these tasks run."""
+        return all(self.output(session_id, name).startswith("up\n") for name in names)
+
     def finished(self, plan: object, *words: str) -> str:
         """A session of a plan that has ended, for readers: run by the first who asks, and copied from then on."""
         from sessionrun.store.session import SessionDir

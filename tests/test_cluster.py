@@ -17,7 +17,7 @@ import threading
 import time
 import urllib.error
 import urllib.request
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from contextlib import suppress
 from pathlib import Path
 from typing import Any
@@ -25,7 +25,7 @@ from typing import Any
 import psutil
 import pytest
 from clusters import SHORT_WORDS, RealCluster, find_own_address, kill_and_wait, marker_of, real_cluster
-from conftest import Command, eventually, slow_seed
+from conftest import Command, eventually
 from stages import git
 from test_silence import AGENT as LINGERING
 
@@ -54,23 +54,6 @@ def cluster(sessionrun: Command) -> Iterator[RealCluster]:
 
 def start(cluster: RealCluster, plan: object, *words: str) -> str:
     return cluster.command.start(plan, "--cluster", cluster.address, *words)
-
-
-def waiting(cluster: RealCluster, *names: str) -> list[dict[str, str]]:
-    """Tasks that go on until `let_go` names them."""
-    script = "echo up; while [ ! -e {}/go-{} ]; do sleep 0.05; done; echo down; exit 0"
-    return [{"id": name, "prompt": script.format(cluster.command.cwd, name)} for name in names]
-
-
-def let_go(cluster: RealCluster, *names: str) -> None:
-    for name in names:
-        (cluster.command.cwd / f"go-{name}").touch()
-
-
-def is_up(cluster: RealCluster, session_id: str, *names: str) -> bool:
-    folder = cluster.command.directory(session_id)
-    paths = [folder / f"task-{name}.txt" for name in names]
-    return all(path.is_file() and path.read_text().startswith("up\n") for path in paths)
 
 
 @pytest.mark.parametrize(
@@ -281,11 +264,11 @@ def test_a_hundred_megabytes_come_byte_for_byte_while_workers_are_killed(cluster
 )
 def test_whatever_is_killed_nothing_is_lost(victim: str, cluster: RealCluster) -> None:
     command, names = cluster.command, ("a", "b", "c", "d")
-    session_id = start(cluster, waiting(cluster, *names))
-    eventually(lambda: is_up(cluster, session_id, *names))
+    session_id = start(cluster, cluster.command.waiting(*names))
+    eventually(lambda: cluster.command.is_up(session_id, *names))
     for _ in range(2):
         eventually(lambda: kill(cluster, session_id, victim))
-    let_go(cluster, *names)
+    cluster.command.let_go(*names)
     view = command.wait(session_id)
     assert [task["outcome"] for task in view["tasks"]] == ["succeeded"] * 4
     assert [task["attempt"] for task in view["tasks"]] == [1] * 4
@@ -322,8 +305,8 @@ def test_what_has_no_contact_is_named_within_its_lease_and_a_cancel_says_what_ha
     sessionrun: Command, what: str
 ) -> None:
     with real_cluster(sessionrun, nodes=1, timers="tick=0.3,lease=600,grace=0.5,margin=4") as cluster:
-        session_id = start(cluster, waiting(cluster, "a"))
-        eventually(lambda: is_up(cluster, session_id, "a"))
+        session_id = start(cluster, cluster.command.waiting("a"))
+        eventually(lambda: cluster.command.is_up(session_id, "a"))
         (process,), loop = cluster.find(what), cluster.programs["n0" if what == "dask_worker" else "head"]
         node = find_node(sessionrun, session_id) if what == "dask_worker" else None
         for one in (loop, process):
@@ -347,8 +330,8 @@ def test_what_has_no_contact_is_named_within_its_lease_and_a_cancel_says_what_ha
 @pytest.mark.slow
 def test_a_node_without_contact_ends_its_jobs_and_they_are_lost(sessionrun: Command) -> None:
     with real_cluster(sessionrun, nodes=1, timers=SHORT_WORDS) as cluster:
-        session_id = start(cluster, waiting(cluster, "a"))
-        eventually(lambda: is_up(cluster, session_id, "a"))
+        session_id = start(cluster, cluster.command.waiting("a"))
+        eventually(lambda: cluster.command.is_up(session_id, "a"))
         (worker,) = cluster.find("dask_worker")
         cluster.programs["n0"].send_signal(signal.SIGSTOP)  # which would start another worker
         worker.send_signal(signal.SIGSTOP)
@@ -360,7 +343,7 @@ def test_a_node_without_contact_ends_its_jobs_and_they_are_lost(sessionrun: Comm
         explained = sessionrun("explain", session_id, "a").stdout
         assert "on node n0@" in explained and "never ran" not in explained
         cluster.start_node("n1")
-        let_go(cluster, "a")
+        cluster.command.let_go("a")
         assert sessionrun("retry", session_id).returncode == 0
         view = sessionrun.wait(session_id)
         assert (view["tasks"][0]["outcome"], view["tasks"][0]["attempt"]) == ("succeeded", 2)
@@ -371,7 +354,7 @@ def test_a_node_without_contact_ends_its_jobs_and_they_are_lost(sessionrun: Comm
 def test_with_keeper_and_root_stopped_the_worker_ends_the_jobs_with_the_lease(sessionrun: Command) -> None:
     with real_cluster(sessionrun, nodes=1, timers="tick=0.3,lease=6,grace=1,margin=3") as cluster:
         session_id = start(cluster, [{"id": "a", "prompt": "trap '' TERM; echo up; while :; do sleep 1; done"}])
-        eventually(lambda: is_up(cluster, session_id, "a"))
+        eventually(lambda: cluster.command.is_up(session_id, "a"))
         stopped = [one for which in ("root", "keeper", "link") for one in cluster.find_chain("n0", which)]
         assert len(stopped) == 3
         for process in stopped:
@@ -432,7 +415,7 @@ def test_a_worktree_of_a_node_that_went_waits_for_it(sessionrun: Command) -> Non
         repository = make_repository(sessionrun.cwd)
         wait = f"echo up; echo work > work; while [ ! -e {sessionrun.cwd}/go-a ]; do sleep 0.05; done"
         session_id = start(cluster, [{"id": "a", "prompt": wait}], "--worktree")
-        eventually(lambda: is_up(cluster, session_id, "a"))
+        eventually(lambda: cluster.command.is_up(session_id, "a"))
         cluster.kill_all("n0")
         sessionrun.until(session_id, lambda view: "lease" in (view["tasks"][0]["reason"] or ""))
         assert sessionrun.load("status", session_id)["status"] == "running"  # RELEASE waits for its node
@@ -446,7 +429,7 @@ def test_a_worktree_of_a_node_that_went_waits_for_it(sessionrun: Command) -> Non
 def test_cancel_ends_the_whole_tree_on_the_node(cluster: RealCluster) -> None:
     trap = "trap '' TERM; echo up; while :; do sleep 300; done"
     session_id = start(cluster, [{"id": "a", "prompt": f'setsid sh -c "{trap}" & {trap}'}])
-    eventually(lambda: is_up(cluster, session_id, "a"))
+    eventually(lambda: cluster.command.is_up(session_id, "a"))
     begun = time.monotonic()
     assert cluster.command("cancel", session_id).returncode == 0
     view = cluster.command.wait(session_id)
@@ -505,14 +488,14 @@ def is_answered(host: str, port: int, certs: Path | None) -> bool:
 def test_without_a_node_a_session_waits_and_says_so(sessionrun: Command) -> None:
     with real_cluster(sessionrun, nodes=0) as cluster:
         (sessionrun.cwd / "sessionrun.toml").write_text(f'cluster = "{cluster.address}"\n')
-        session_id = sessionrun.start(waiting(cluster, "a"), "--max-parallel", "3")
+        session_id = sessionrun.start(cluster.command.waiting("a"), "--max-parallel", "3")
         eventually(lambda: "no node of the session's cluster" in sessionrun("explain", session_id, "a").stdout)
         cluster.start_node("n0")
-        eventually(lambda: is_up(cluster, session_id, "a"))
+        eventually(lambda: cluster.command.is_up(session_id, "a"))
         eventually(lambda: "on node n0@" in sessionrun("explain", session_id, "a").stdout)
         assert "never ran" not in sessionrun("explain", session_id, "a").stdout
         assert "(ID: a): running\n     on node n0@" in sessionrun("status", session_id).stdout
-        let_go(cluster, "a")
+        cluster.command.let_go("a")
         assert sessionrun.wait(session_id)["outcome"] == "succeeded"
 
 
@@ -530,10 +513,10 @@ def test_a_node_of_another_version_gets_no_jobs(sessionrun: Command) -> None:
         assert refused.returncode == 2 and said in refused.stderr and not sessionrun.results.exists()
         cluster.start_node("n0")
         cluster.wait_for_nodes(2)
-        session_id = start(cluster, waiting(cluster, "a"))
-        eventually(lambda: is_up(cluster, session_id, "a"))
+        session_id = start(cluster, cluster.command.waiting("a"))
+        eventually(lambda: cluster.command.is_up(session_id, "a"))
         assert "it has version 9.9 of sessionrun, and gets no jobs" in sessionrun("doctor", session_id).stdout
-        let_go(cluster, "a")
+        cluster.command.let_go("a")
         assert sessionrun.wait(session_id)["tasks"][0]["node"].startswith("n0@")
 
 
@@ -563,52 +546,11 @@ def test_two_machines_of_one_name_are_two_nodes(sessionrun: Command) -> None:
         assert again.returncode == 2 and "is the node n0: end it, or give this one another" in again.stderr
         assert len(again.stderr.splitlines()) == 1 and {node["slots"] for node in cluster.show()["nodes"]} == {2}
         assert load_site(cluster.site("n0")).slots == 2
-        session_id = start(cluster, waiting(cluster, *names))
-        eventually(lambda: is_up(cluster, session_id, *names))
-        let_go(cluster, *names)
+        session_id = start(cluster, cluster.command.waiting(*names))
+        eventually(lambda: cluster.command.is_up(session_id, *names))
+        cluster.command.let_go(*names)
         view = sessionrun.wait(session_id)
         nodes = [task["node"] for task in view["tasks"]]
         assert view["outcome"] == "succeeded"
         assert {nodes.count(node) for node in nodes} == {2}
         assert {node.partition("@")[0] for node in nodes} == {"n0"}
-
-
-@pytest.mark.slow
-def test_random_kills_run_nothing_twice_and_lose_nothing_unsaid(
-    sessionrun: Command, say: Callable[[str], None]
-) -> None:
-    seed = slow_seed()
-    choose = random.Random(seed)
-    with real_cluster(sessionrun, nodes=3, slots=3, timers="tick=0.3,lease=20,grace=0.5,margin=2.2") as cluster:
-        record = sessionrun.cwd / "record"
-        record.mkdir()
-        count = 90
-        script = "echo begin > {0}/{1}.$$; trap '' TERM; sleep {2}; echo end >> {0}/{1}.$$"
-        plan = [
-            {"id": f"t{i}", "prompt": script.format(record, f"t{i}", round(choose.uniform(0.5, 4.0), 2))}
-            for i in range(count)
-        ]
-        session_id = start(cluster, plan)
-        victims = ("worker", "scheduler", "supervisor", "session's keeper", "root", "keeper", "link")
-        kills = 0
-        while sessionrun.load("status", session_id)["status"] == "running":
-            victim = choose.choice(victims)
-            if victim in ("root", "keeper", "link"):
-                kill_and_wait(cluster.find_chain(f"n{choose.randrange(3)}", victim))
-            else:
-                kill(cluster, session_id, victim)
-            kills += 1
-            time.sleep(choose.uniform(0.3, 1.5))
-        view = sessionrun.wait(session_id)
-        outcomes = [task["outcome"] for task in view["tasks"]]
-        twice = 0
-        for task in view["tasks"]:
-            runs = list(record.glob(f"{task['id']}.*"))
-            twice += len(runs) > 1
-            if task["outcome"] == "succeeded":
-                assert any("end" in path.read_text() for path in runs), task
-        say(
-            f"cluster, seed {seed}: {kills} kills, {count} tasks, {outcomes.count('succeeded')} succeeded, "
-            f"{outcomes.count('lost')} lost and said so, {twice} ran twice"
-        )
-        assert twice == 0 and set(outcomes) <= {"succeeded", "lost"}

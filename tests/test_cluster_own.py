@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 from clusters import RealCluster
 from conftest import Command, eventually
-from test_cluster import is_up, let_go, start, waiting
+from test_cluster import start
 
 from sessionrun.client.cluster.certs import make_certs
 from sessionrun.cluster.messages import PROTOCOL
@@ -77,14 +77,14 @@ def test_a_session_registers_what_the_cluster_lacks_also_after_a_new_start(clust
     command = cluster.command
     code, said = cluster.launch()
     assert code == 0 and "no adaptive scaling" in said and "start it again under the same --name" in said
-    session_id = start(cluster, waiting(cluster, "a"))  # and is not told again
-    eventually(lambda: is_up(cluster, session_id, "a"))
+    session_id = start(cluster, cluster.command.waiting("a"))  # and is not told again
+    eventually(lambda: cluster.command.is_up(session_id, "a"))
     for process in cluster.find("dask_scheduler"):
         process.kill()
     cluster.programs["w0"].wait(60)  # it closes without its scheduler; the job goes on
     cluster.start_scheduler()
     cluster.start_worker("w0")
-    let_go(cluster, "a")
+    cluster.command.let_go("a")
     (task,) = command.wait(session_id)["tasks"]
     assert (task["outcome"], task["attempt"]) == ("succeeded", 1) and "-w0@" in task["node"]
     cluster.start_worker("w1")  # a later worker gets the bridge by itself

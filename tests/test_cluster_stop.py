@@ -12,7 +12,7 @@ import pytest
 from clusters import RealCluster, processes_of, real_cluster
 from conftest import Command, eventually
 from stages import git
-from test_cluster import is_up, let_go, make_repository, start, waiting
+from test_cluster import make_repository, start
 from test_cluster_protocol import JOB, Cluster, end
 
 from sessionrun.cluster.messages import ABANDON, NEVER_DELIVERED, NODE_STOPPED
@@ -106,11 +106,11 @@ def check_gone(cluster: RealCluster) -> None:
 @pytest.mark.slow
 def test_stop_ends_everything_and_a_node_that_is_started_again_stays(cluster: RealCluster) -> None:
     assert "say --yes" in stop(cluster)[2]
-    session_id = start(cluster, waiting(cluster, "a"))
-    eventually(lambda: is_up(cluster, session_id, "a"))
+    session_id = start(cluster, cluster.command.waiting("a"))
+    eventually(lambda: cluster.command.is_up(session_id, "a"))
     code, out, said = stop(cluster, "--yes")
     assert (code, out) == (2, "") and f"task a of session {session_id} on n" in said and "--force" in said
-    let_go(cluster, "a")
+    cluster.command.let_go("a")
     assert cluster.command.wait(session_id)["outcome"] == "succeeded"
     eventually(lambda: not cluster.show()["sessions"])
     code, out, _ = stop(cluster, "--yes", "--json")
@@ -129,7 +129,7 @@ def test_by_force_jobs_are_lost_and_said_so_and_their_work_comes_home(cluster: R
     repository = make_repository(cluster.command.cwd)
     plan = [{"id": "a", "prompt": "echo work > work; echo up; while :; do sleep 0.1; done"}]
     session_id = start(cluster, plan, "--worktree")
-    eventually(lambda: is_up(cluster, session_id, "a"))
+    eventually(lambda: cluster.command.is_up(session_id, "a"))
     code, out, _ = stop(cluster, "--yes", "--force")
     assert code == 0 and "The head has ended." in out
     (task,) = cluster.command.wait(session_id)["tasks"]
@@ -152,13 +152,13 @@ def test_the_processes_of_a_node_whose_program_was_ended_go_by_themselves(sessio
 @pytest.mark.slow
 def test_who_starts_a_killed_head_and_a_killed_node_again_takes_over(sessionrun: Command) -> None:
     with real_cluster(sessionrun, nodes=1) as cluster:
-        session_id = start(cluster, waiting(cluster, "a", "b"))
-        eventually(lambda: is_up(cluster, session_id, "a", "b"))
+        session_id = start(cluster, cluster.command.waiting("a", "b"))
+        eventually(lambda: cluster.command.is_up(session_id, "a", "b"))
         left = [*cluster.find("dask_scheduler"), *cluster.find("dask_worker")]
         for program in cluster.programs.values():
             program.kill()
             program.wait()
-        let_go(cluster, "a")
+        cluster.command.let_go("a")
         ended = cluster.command.until(session_id, lambda view: view["tasks"][0]["outcome"])
         assert ended["tasks"][0]["outcome"] == "succeeded"  # without the verbs
         assert len(left) == 2 and all(one.is_running() for one in left)
@@ -168,7 +168,7 @@ def test_who_starts_a_killed_head_and_a_killed_node_again_takes_over(sessionrun:
         eventually(
             lambda: [(node["lives"], node["slots"]) for node in cluster.show().get("nodes", ())] == [(True, 3)]
         )
-        let_go(cluster, "b")
+        cluster.command.let_go("b")
         tasks = cluster.command.wait(session_id)["tasks"]
         assert [(task["outcome"], task["attempt"]) for task in tasks] == [("succeeded", 1)] * 2
         for name in ("head", "n0"):
@@ -194,8 +194,8 @@ def test_doctor_says_why_a_configured_cluster_cannot_be_asked(sessionrun: Comman
 @pytest.mark.slow
 def test_doctor_names_the_cluster_and_a_node_that_is_gone(sessionrun: Command) -> None:
     with real_cluster(sessionrun, timers="tick=0.3,lease=4,grace=0.5,margin=2.2") as cluster:
-        session_id = start(cluster, waiting(cluster, "a"))
-        eventually(lambda: is_up(cluster, session_id, "a"))
+        session_id = start(cluster, cluster.command.waiting("a"))
+        eventually(lambda: cluster.command.is_up(session_id, "a"))
         done = sessionrun("doctor", session_id)
         words = f"cluster {cluster.address} (named by session {session_id}): 2 of 2 nodes up, 1 of 4 slots in use"
         assert words in done.stdout and "Nothing is wrong" in done.stdout

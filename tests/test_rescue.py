@@ -9,7 +9,7 @@ import pytest
 from clusters import SHORT_WORDS, real_cluster
 from conftest import Command, eventually
 from stages import git
-from test_cluster import is_up, let_go, make_repository, start
+from test_cluster import make_repository, start
 
 from sessionrun.model.places import Place, Repository
 from sessionrun.workspaces.git import Git
@@ -59,14 +59,14 @@ def test_the_work_of_a_node_that_never_comes_back_is_on_a_rescue_branch(sessionr
         script = f"echo up; echo one > work; git add work; {step.format(1)}; echo two > more; {step.format(2)}"
         plan = [{"id": "a", "prompt": script}, {"id": "b", "prompt": f"echo up; echo b > b; {step.format(3)}"}]
         session_id = start(cluster, plan, "--worktree")
-        eventually(lambda: is_up(cluster, session_id, "a", "b"))
+        eventually(lambda: cluster.command.is_up(session_id, "a", "b"))
         folder = sessionrun.directory(session_id) / "jobs"
         eventually(lambda: list_packs(folder / "a" / "a1-r1-work") and list_packs(folder / "b" / "a1-r1-work"))
-        let_go(cluster, "3")
+        cluster.command.let_go("3")
         sessionrun.until(session_id, lambda view: view["completed"] == 1)
         assert not list_packs(folder / "b" / "a1-r1-work")  # its work came home
         (first,) = list_packs(folder / "a" / "a1-r1-work")
-        let_go(cluster, "1")
+        cluster.command.let_go("1")
         eventually(lambda: number_of(list_packs(folder / "a" / "a1-r1-work")[0]) > number_of(first))
         eventually(lambda: not list((cluster.nodes_dir / "n0").rglob(first.name)))
         cluster.kill_all("n0")

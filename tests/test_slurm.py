@@ -579,26 +579,6 @@ def start(command: Command, plan: object, *words: str) -> str:
     return command.start(plan, "--cluster", "slurm", *words)
 
 
-def waiting(command: Command, *names: str) -> list[dict[str, str]]:
-    """Tasks that go on until `let_go` names them, and count how often they began."""
-    script = "echo up; while [ ! -e {}/go-{} ]; do sleep 0.05; done; echo down"
-    return [{"id": name, "prompt": script.format(command.cwd, name)} for name in names]
-
-
-def let_go(command: Command, *names: str) -> None:
-    for name in names:
-        (command.cwd / f"go-{name}").touch()
-
-
-def text(command: Command, session_id: str, name: str) -> str:
-    path = command.directory(session_id) / f"task-{name}.txt"
-    return path.read_text() if path.is_file() else ""
-
-
-def is_up(command: Command, session_id: str, *names: str) -> bool:
-    return all(text(command, session_id, name).startswith("up\n") for name in names)
-
-
 def slurm_job(command: Command, session_id: str, name: str) -> str:
     path = command.directory(session_id) / "jobs" / name / "a1-r1-work" / "slurm-claim.json"
     return str(load(path)["job"])
@@ -628,9 +608,9 @@ def test_the_contract_of_executors_here(sessionrun: Command) -> None:
 
 @real
 def test_a_secret_is_on_no_command_line_and_in_no_book_of_slurms(slurm: RealSlurm, sessionrun: Command) -> None:
-    plan = [{**waiting(sessionrun, "a")[0], "env": {"TOKEN": "hidden-value"}}]
+    plan = [{**sessionrun.waiting("a")[0], "env": {"TOKEN": "hidden-value"}}]
     session_id = start(sessionrun, plan)
-    eventually(lambda: is_up(sessionrun, session_id, "a"))
+    eventually(lambda: sessionrun.is_up(session_id, "a"))
     job = slurm_job(sessionrun, session_id, "a")
     shown = slurm.ask("scontrol", "show", "job", "-dd", job)
     assert "Requeue=0" in shown and "hidden-value" not in shown
@@ -645,7 +625,7 @@ def test_a_secret_is_on_no_command_line_and_in_no_book_of_slurms(slurm: RealSlur
     assert node.endswith(f", Slurm job {job}")
     shown = sessionrun("explain", session_id, "a").stdout
     assert f"Slurm job {job}" in shown and "on node n" in shown
-    let_go(sessionrun, "a")
+    sessionrun.let_go("a")
     assert sessionrun.wait(session_id)["outcome"] == "succeeded"
     folder = sessionrun.directory(session_id) / "slurm"
     assert [path.name for path in folder.iterdir() if path.name.startswith("batch")] == []
@@ -669,7 +649,7 @@ def test_forty_tasks_are_one_array_with_so_many_at_once(slurm: RealSlurm, sessio
         running += 1 if mark == "+" else -1
         most = max(most, running)
     assert 1 < most <= 5 and running == 0
-    assert all(text(sessionrun, session_id, f"t{number}") == f"{number}\n" for number in range(40))
+    assert all(sessionrun.output(session_id, f"t{number}") == f"{number}\n" for number in range(40))
 
 
 @real
@@ -716,11 +696,11 @@ def test_cancel_ends_a_tree_that_defies_term(slurm: RealSlurm, sessionrun: Comma
         {"id": "waits", "prompt": "echo never", "needs": []},
     ]
     session_id = start(sessionrun, plan, "--slurm-option", "array-limit=1")
-    eventually(lambda: text(sessionrun, session_id, "a") == "up\nup\n")
+    eventually(lambda: sessionrun.output(session_id, "a") == "up\nup\n")
     assert sessionrun("cancel", session_id).returncode == 0
     view = sessionrun.wait(session_id)
     assert [task["outcome"] for task in view["tasks"]] == ["cancelled"] * 2
-    assert not jobs_left(session_id) and text(sessionrun, session_id, "waits") == ""
+    assert not jobs_left(session_id) and sessionrun.output(session_id, "waits") == ""
     array = slurm_job(sessionrun, session_id, "a").partition("_")[0]
     over = {"COMPLETED", "CANCELLED", "FAILED"}
     eventually(lambda: {state for job, state in slurm.states().items() if job.startswith(f"{array}_")} <= over)
@@ -728,8 +708,8 @@ def test_cancel_ends_a_tree_that_defies_term(slurm: RealSlurm, sessionrun: Comma
 
 @real
 def test_scancel_from_outside_is_said(slurm: RealSlurm, sessionrun: Command) -> None:
-    session_id = start(sessionrun, waiting(sessionrun, "a", "b"), "--slurm-option", "array-limit=1")
-    eventually(lambda: is_up(sessionrun, session_id, "a"))
+    session_id = start(sessionrun, sessionrun.waiting("a", "b"), "--slurm-option", "array-limit=1")
+    eventually(lambda: sessionrun.is_up(session_id, "a"))
     array = slurm_job(sessionrun, session_id, "a").partition("_")[0]
     slurm.ask("scancel", array)  # one runs, the other waits
     view = sessionrun.wait(session_id)
@@ -738,13 +718,13 @@ def test_scancel_from_outside_is_said(slurm: RealSlurm, sessionrun: Command) -> 
         assert (
             "cancelled in Slurm, not by this session" in task["reason"] and f"Slurm job {array}_" in task["reason"]
         )
-    assert text(sessionrun, session_id, "b") == "" and not jobs_left(session_id)
+    assert sessionrun.output(session_id, "b") == "" and not jobs_left(session_id)
 
 
 @real
 def test_what_runs_around_a_job_is_killed(slurm: RealSlurm, sessionrun: Command) -> None:
-    session_id = start(sessionrun, waiting(sessionrun, "a"))
-    eventually(lambda: is_up(sessionrun, session_id, "a"))
+    session_id = start(sessionrun, sessionrun.waiting("a"))
+    eventually(lambda: sessionrun.is_up(session_id, "a"))
     folder = sessionrun.directory(session_id) / "jobs" / "a" / "a1-r1-work"
     os.kill(int(str(load(folder / "slurm-claim.json")["pid"])), signal.SIGKILL)
     (task,) = sessionrun.wait(session_id)["tasks"]
@@ -776,7 +756,7 @@ def test_the_configuration_names_slurm(slurm: RealSlurm, sessionrun: Command) ->
     plan = [{"id": "a", "prompt": 'echo "$SLURM_CPUS_PER_TASK $SLURM_JOB_PARTITION"'}]
     session_id = sessionrun.start(plan, "--slurm-option", "partition=main")
     assert sessionrun.wait(session_id)["outcome"] == "succeeded"
-    assert text(sessionrun, session_id, "a") == "2 main\n"
+    assert sessionrun.output(session_id, "a") == "2 main\n"
 
 
 @real
@@ -804,7 +784,7 @@ exec {real_sbatch} "$@"
     (folder / "sbatch").chmod(0o755)
     monkeypatch.setenv("PATH", f"{folder}:{os.environ['PATH']}")
     plan = [{"id": name, "prompt": f"echo {name} >> {sessionrun.cwd}/ran; echo fine"} for name in ("a", "b")]
-    session_id = start(sessionrun, [*plan, *waiting(sessionrun, "w")])
+    session_id = start(sessionrun, [*plan, *sessionrun.waiting("w")])
     sessionrun.until(session_id, lambda view: view["successful"] == 2)
     if late:
         (sessionrun.cwd / "now").touch()
@@ -812,11 +792,11 @@ exec {real_sbatch} "$@"
         eventually(
             lambda: all(slurm.states().get(f"{array}_{place}") in ("COMPLETED", "FAILED") for place in range(3))
         )
-    let_go(sessionrun, "w")
+    sessionrun.let_go("w")
     view = sessionrun.wait(session_id)
     assert [(task["outcome"], task["attempt"]) for task in view["tasks"]] == [("succeeded", 1)] * 3
     assert sorted((sessionrun.cwd / "ran").read_text().split()) == ["a", "b"]
-    assert text(sessionrun, session_id, "w") == "up\ndown\n"
+    assert sessionrun.output(session_id, "w") == "up\ndown\n"
 
 
 def has_killed_all(command: Command, session_id: str) -> bool:
@@ -844,7 +824,7 @@ def test_whatever_is_killed_no_job_begins_twice(slurm: RealSlurm, sessionrun: Co
     assert sessionrun("resume", session_id).returncode == 0
     view = sessionrun.wait(session_id)
     assert [(task["outcome"], task["attempt"]) for task in view["tasks"]] == [("succeeded", 1)] * 30
-    assert {text(sessionrun, session_id, task["id"]) for task in view["tasks"]} == {"fine\n"}
+    assert {sessionrun.output(session_id, task["id"]) for task in view["tasks"]} == {"fine\n"}
     ran = (sessionrun.cwd / "ran").read_text().split()
     assert len(ran) == 30 and len({word.split("/")[1] for word in ran}) == 30
 
@@ -853,17 +833,17 @@ def test_whatever_is_killed_no_job_begins_twice(slurm: RealSlurm, sessionrun: Co
 def test_the_controller_is_restarted(own_slurm: RealSlurm, sessionrun: Command) -> None:
     """Without one a session that runs goes on, and none is launched."""
     names = ("a", "b")
-    session_id = start(sessionrun, waiting(sessionrun, *names))
-    eventually(lambda: is_up(sessionrun, session_id, *names))
+    session_id = start(sessionrun, sessionrun.waiting(*names))
+    eventually(lambda: sessionrun.is_up(session_id, *names))
     own_slurm.kill("slurmctld")
-    let_go(sessionrun, "a")
+    sessionrun.let_go("a")
     sessionrun.until(session_id, lambda view: view["successful"] == 1)  # by its record alone
     eventually(lambda: "Slurm does not answer" in log(sessionrun, session_id), timeout_s=90)
     done = sessionrun("--agent", "shell", "-p", "true", "--cluster", "slurm")
     assert (done.returncode, done.stdout) == (2, "") and "--cluster slurm: " in done.stderr
     assert len(done.stderr.splitlines()) == 1 and len(list(sessionrun.results.glob("session-*"))) == 1
     own_slurm.start_controller()
-    let_go(sessionrun, "b")
+    sessionrun.let_go("b")
     view = sessionrun.wait(session_id)
     assert [(task["outcome"], task["attempt"]) for task in view["tasks"]] == [("succeeded", 1)] * 2
 
@@ -871,8 +851,8 @@ def test_the_controller_is_restarted(own_slurm: RealSlurm, sessionrun: Command) 
 @real
 @pytest.mark.parametrize("way", ["it runs on", "it is ended when its node is back", "its node was dead"])
 def test_the_job_of_a_node_that_slurm_has_given_up(way: str, own_slurm: RealSlurm, sessionrun: Command) -> None:
-    session_id = start(sessionrun, waiting(sessionrun, "a"))
-    eventually(lambda: is_up(sessionrun, session_id, "a"))
+    session_id = start(sessionrun, sessionrun.waiting("a"))
+    eventually(lambda: sessionrun.is_up(session_id, "a"))
     job, is_dead = slurm_job(sessionrun, session_id, "a"), way == "its node was dead"
     (own_slurm.cut_power if is_dead else own_slurm.kill)("n0")  # of slurmd alone the job goes on
     eventually(lambda: own_slurm.states().get(job) == "NODE_FAIL", timeout_s=120)
@@ -883,19 +863,19 @@ def test_the_job_of_a_node_that_slurm_has_given_up(way: str, own_slurm: RealSlur
         own_slurm.start_node("n0")
         (task,) = sessionrun.until(session_id, lambda view: view["ended_at"], timeout_s=240)["tasks"]
         assert task["outcome"] == "lost" and "its node failed" in task["reason"] and job in task["reason"]
-        assert not jobs_left(session_id) and text(sessionrun, session_id, "a") == "up\n"
-    let_go(sessionrun, "a")
+        assert not jobs_left(session_id) and sessionrun.output(session_id, "a") == "up\n"
+    sessionrun.let_go("a")
     if way != "it runs on":
         assert sessionrun("retry", session_id).returncode == 0
     (task,) = sessionrun.wait(session_id)["tasks"]
     assert (task["outcome"], task["attempt"]) == ("succeeded", 1 if way == "it runs on" else 2)
-    assert text(sessionrun, session_id, "a") == "up\ndown\n"
+    assert sessionrun.output(session_id, "a") == "up\ndown\n"
 
 
 @real
 def test_the_time_limit_of_slurm(slurm: RealSlurm, sessionrun: Command) -> None:
     """A minute is the least that Slurm knows."""
-    session_id = start(sessionrun, waiting(sessionrun, "a"), "--slurm-option", "time=1")
+    session_id = start(sessionrun, sessionrun.waiting("a"), "--slurm-option", "time=1")
     view = sessionrun.until(session_id, lambda view: view["ended_at"], timeout_s=240)
     (task,) = view["tasks"]
     assert task["outcome"] == "interrupted"

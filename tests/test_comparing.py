@@ -138,6 +138,12 @@ def test_groups_and_cells() -> None:
     assert [group["key"] for group in compare(tasks, "task")["groups"]] == ["a", "b"]
 
 
+def test_intervals_count_tasks_whatever_else_differs_between_runs() -> None:
+    tasks = [task(model, name, "succeeded") for model in "mn" for name in "abc"]
+    rate = compare(tasks, "agent")["groups"][0]["pass_at"]["1"]
+    assert rate["low"] == pytest.approx(wilson(1.0, 3)[0], abs=1e-6)
+
+
 def test_without_labels_a_task_counts_by_what_it_is() -> None:
     bare = {**task("m", "a", "succeeded"), "labels": {}}
     assert [compare([bare], by)["groups"][0]["key"] for by in ("model", "task", "agent")] == [
@@ -191,6 +197,7 @@ def test_cells_add_up_to_the_number_of_runs(tasks: list[dict[str, Any]], by: str
     assert sum(cell["runs"] for cell in cells) == sum(len(cell["words"]) for cell in cells) == len(tasks)
     lines = comparison_lines(record, 1000, show_all=True)
     end = next(place for place, line in enumerate(lines) if line.startswith("solved "))
+    assert lines[0].startswith(f"{len(tasks)} runs")
     for part in (lines[1:end], lines[end : end + 1]):
         assert sum(int(number) for line in part for number in re.findall(r"\d/(\d+)", line)) == len(tasks)
 
@@ -207,7 +214,7 @@ def test_of_many_rows_those_are_shown_that_tell_arms_apart() -> None:
 def test_many_arms_are_rows() -> None:
     solved = {f"provider/a-model-{name}": [place] for place, name in enumerate("abcd")}
     head, *rows = comparison_lines(compare(runs_of(solved), "model"), 70, show_all=False)
-    assert head.split()[:2] == ["solved", "pass@1"] and max(map(len, (head, *rows))) <= 70
+    assert head.split()[:4] == ["12", "runs", "solved", "pass@1"] and max(map(len, (head, *rows))) <= 70
     assert [row.split()[:2] for row in rows] == [
         [f"provider/a-model-{n}", f"{3 - p}/3"] for p, n in enumerate("dcba")
     ]

@@ -3,12 +3,15 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from typing import Any
 
 import pytest
 from conftest import Command
 from terminal import Terminal
 
+from sessionrun.cli.failures import digest_lines
 from sessionrun.client.reading.failures import read_sections
+from sessionrun.client.reading.view import load_view
 from sessionrun.store.session import SessionDir
 
 PLAN = {
@@ -19,7 +22,7 @@ PLAN = {
             "prompt": "echo thinking; echo All tests pass.; echo deprecated >&2",
             "check": "echo 'FAILED test_a' && sh -c 'exit 2'",
         },
-        *({"id": f"a{num}", "prompt": "echo took 0.$$ s >&2; exit 3"} for num in range(3)),
+        *({"id": f"a{num}", "prompt": f"echo I am {num}; echo took 0.$$ s >&2; exit 3"} for num in range(3)),
         {"id": "other", "prompt": "echo another >&2; exit 3"},
         {"id": "root", "prompt": "echo no such table >&2; exit 7"},
         {"id": "mid", "prompt": "true", "needs": ["root"]},
@@ -67,16 +70,24 @@ def test_each_reason_stands_once_with_what_tells(sessionrun: Command) -> None:
     assert hide_times(shown) == FAILED
 
 
-@pytest.mark.parametrize("room", [400, 500, 700, 900, 2000])
-def test_what_failed_is_told_within_any_room(sessionrun: Command, room: int) -> None:
-    """Each task is shown, or counted among the others, and each reason that is shown is whole."""
-    session = sessionrun.finished(PLAN, "--agent", "shell")
-    shown = sessionrun("results", session, "--failed", "--max-bytes", str(room)).stdout
-    assert len(shown.encode()) <= room
-    rest = shown.rpartition("\nand ")[2].split(" more, for ")
-    told = sum(1 if line.split()[1] != "3" else 3 for line in shown.split("\n") if line[:1] == "✗")
-    assert told + (int(rest[0]) if len(rest) > 1 else 0) == 6
-    assert (len(rest) == 1) == (room >= 700)
+SILENT = {"prompts": [{"id": f"t{code}", "prompt": f"exit {code}"} for code in range(4, 24)]}
+
+
+@pytest.mark.parametrize("plan", [PLAN, SILENT])
+def test_what_failed_is_told_within_any_room(sessionrun: Command, plan: dict[str, Any]) -> None:
+    """Each task is shown, or counted among the others."""
+    session = SessionDir(sessionrun.directory(sessionrun.finished(plan, "--agent", "shell")))
+    view = load_view(session)
+    failed = [task for task in view["tasks"] if task["word"] == "failed"]
+    whole = set()
+    for room in range(250 if plan is SILENT else 380, 1400, 5):
+        shown = "\n".join(digest_lines(session, view, failed, room)) + "\n"
+        assert len(shown.encode()) <= room
+        rest = shown.rpartition("\nand ")[2].split(" more, for ")
+        told = sum(1 if line.split()[1] != "3" else 3 for line in shown.split("\n") if line[:1] == "\u2717")
+        assert told + (int(rest[0]) if len(rest) > 1 else 0) == len(failed)
+        whole.add(len(rest) == 1)
+    assert whole == {True, False}
 
 
 @pytest.mark.parametrize(

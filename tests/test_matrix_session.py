@@ -534,9 +534,16 @@ def test_status_compares_models(matrix: Matrix) -> None:
     matrix.config(samples=2, check="test -s answer.txt")
     (Path(os.environ["HOME"]) / "fail-m2").touch()
     session, _ = matrix.end()
-    grid = matrix("status", session, "--by", "model").stdout.splitlines()
+    shown = matrix("status", session).stdout.splitlines()
+    assert shown[1] == "2 succeeded, 2 failed"
+    grid = shown[next(place for place, line in enumerate(shown) if line.startswith("4 runs ")) :]
+    assert matrix("status", session, "--by", "model").stdout.splitlines() == shown
     cells = {name: cells for name, *cells in (re.split(r" {2,}", row) for row in grid)}
-    assert (grid[0].split(), cells["solved"], cells["pass@1"]) == (["m1", "m2"], ["2/2", "0/2"], ["100%", "0%"])
+    assert (grid[0].split()[2:], cells["solved"], cells["pass@1"]) == (
+        ["m1", "m2"],
+        ["2/2", "0/2"],
+        ["100%", "0%"],
+    )
     assert [cell[:3] for cell in cells["one"]] == ["2/2", "0/2"]
     record = matrix.load("status", session, "--by", "task")
     assert [(group["key"], group["succeeded"], group["failed"]) for group in record["groups"]] == [("one", 2, 2)]

@@ -38,9 +38,12 @@ def comparison_lines(record: Shown, width: int, *, show_all: bool) -> list[str]:
     kept = {name: cells for name, cells in rows.items() if show_all or len(rows) <= MOST_ROWS or _differ(cells)}
     cells = [[name, *(_tell_cell(found.get(group["key"])) for group in groups)] for name, found in kept.items()]
     figures = [*_figures(record)]
-    lines = _lay_out([["", *keys], *cells, *figures])
+    corner = f"{sum(group['runs'] for group in groups)} runs"
+    lines = _lay_out([[corner, *keys], *cells, *figures])
     if columns(lines[0]) > width:
-        turned = [[name, *column] for name, column in zip(["", *keys], zip(*figures, strict=True), strict=True)]
+        turned = [
+            [name, *column] for name, column in zip([corner, *keys], zip(*figures, strict=True), strict=True)
+        ]
         while columns((lines := _lay_out(turned))[0]) > width and len(turned[0]) > 2:
             turned = [row[:-1] for row in turned]
     more = len(rows) - len(kept)

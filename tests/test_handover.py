@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 from conftest import Command, eventually
 
-from sessionrun.client.planning.handover import list_items
+from sessionrun.client.planning.inputs import list_items
 from sessionrun.client.planning.plan import Planned, plan
 from sessionrun.engine.fold import apply, begin
 from sessionrun.engine.scheduler import Record, StartJob, WakeAt, decide
@@ -89,7 +89,7 @@ def test_keys_of_the_command_line_beat_defaults_and_give_way_to_tasks() -> None:
         "prompts": ["x", {"id": "own", "prompt": "x", "retries": 7}],
     }
     keys = {"retries": 2, "env": {"A": "line"}, "check": ["true"], "rounds": 3}
-    first, own = planned(value, keys=keys).values()
+    first, own = planned(value, defaults=keys).values()
     assert (first.retries, first.env, first.rounds, first.priority) == (2, {"A": "line", "B": "plan"}, 3, 5)
     assert first.check is not None and first.check.commands == ("true",)
     assert own.retries == 7

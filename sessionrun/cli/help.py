@@ -76,8 +76,9 @@ def list_lines(command: click.Command) -> list[Line]:
 
 
 def _make_line(param: click.Option) -> Line:
-    row = BY_NAME.get(param.name or "")
-    topic, heading = (row.topic, row.first) if row else BY_HAND[param.name or ""]
+    name = param.name or ""
+    row = None if name in BY_HAND else BY_NAME[name]
+    topic, heading = (row.topic, row.first) if row else BY_HAND[name]
     words = row.shown if row else [*param.opts, *param.secondary_opts]
     option = ", ".join(word.removeprefix("/").replace("/", ", ") for word in words)
     return Line(topic, heading, option + (f" {param.metavar}" if param.metavar else ""), param.help or "")

@@ -16,19 +16,17 @@ from sessionrun.client.planning.assemble import add_agents, choose_agent, forese
 from sessionrun.client.planning.cluster import choose_cluster
 from sessionrun.client.planning.draft import Choice, Draft
 from sessionrun.client.planning.feeding import add_feed, place_feed
-from sessionrun.client.planning.handover import make_source
-from sessionrun.client.planning.inputs import Given, find_input, read_options
+from sessionrun.client.planning.inputs import Given, find_input, make_source, read_options
 from sessionrun.client.planning.joining import join_config, join_session
-from sessionrun.client.planning.limits import settle_limits
 from sessionrun.client.planning.mirroring import settle_mirrors
-from sessionrun.client.planning.repository import find_repository, settle_landing
+from sessionrun.client.planning.repository import find_repository, settle_landing, settle_seats
 from sessionrun.client.planning.sandboxing import settle_sandboxes
-from sessionrun.client.planning.seats import settle_seats
+from sessionrun.input.fields import LIMIT_FIELDS
 from sessionrun.input.formats import choose_dialect, refuse_others
 from sessionrun.input.rows import SETTINGS
-from sessionrun.input.settings import Options
+from sessionrun.input.settings import Options, first
 from sessionrun.model.errors import InputError
-from sessionrun.model.spec import INSTANCE_RESULTS, SLOT, SessionSpec
+from sessionrun.model.spec import INSTANCE_RESULTS, SLOT, WORKSPACE_TIMEOUT_S, Limits, SessionSpec
 from sessionrun.model.times import format_time
 
 
@@ -149,9 +147,52 @@ def _refuse_idle(draft: Draft) -> Draft:
     return draft
 
 
+_USUAL: Final = {"workspace_timeout_s": WORKSPACE_TIMEOUT_S}
+"""The weakest level."""
+
+
+def _settle_limits(draft: Draft) -> Draft:
+    """The limits where the command line wins over the input, that over the configuration.
+
+    0 means that there is no such limit.
+
+    Raises:
+        InputError: this machine cannot say what is asked for; or the command line asks for what has no effect.
+    """
+    limits, options = draft.spec.limits, draft.options
+    settled = {
+        name: first(options.choose(name, getattr(limits, name)), _USUAL.get(name)) or None
+        for name in {field.name for field in LIMIT_FIELDS.values()}
+    }
+    if "max_failures" not in options.given and options.given.get("stop_on_fail"):
+        settled["max_failures"] = 1
+    limits = Limits(starts_at=options.given.get("starts_at"), **settled)
+    if "halt" in options.given and limits.max_failures is None:
+        raise InputError("--halt has no effect here: no number of failures stops the session; add --max-failures")
+    _refuse_unknown_limits(limits)
+    return replace(draft, spec=replace(draft.spec, limits=limits))
+
+
+def _refuse_unknown_limits(limits: Limits) -> None:
+    """Refuse a limit of what this machine cannot say.
+
+    Raises:
+        InputError: which one.
+    """
+    if not (limits.max_load or limits.min_free_memory):
+        return
+    from sessionrun.runtime.machine import measure_free_memory, measure_load
+
+    if limits.max_load and measure_load() is None:
+        raise InputError("max_load: this system does not say what its load is; leave max_load out")
+    if limits.min_free_memory and measure_free_memory() is None:
+        why = "only Linux says how much memory is free"
+        raise InputError(f"min_free_memory: {why}; leave min_free_memory out")
+
+
 STEPS: Final[tuple[Callable[[Draft], Draft], ...]] = (
     place_feed,
-    settle_limits,
+    _settle_limits,
     settle_mirrors,
     find_repository,
     _leave_out_done,

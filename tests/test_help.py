@@ -1,0 +1,70 @@
+"""Help by topic: every option of `run` has one page, and what people are shown elsewhere is on the first one."""
+
+from __future__ import annotations
+
+import re
+from pathlib import Path
+
+import click
+from conftest import Command
+
+from sessionrun.cli.argv import load_verb
+from sessionrun.cli.help import BY_HAND, EXAMPLES, HEADINGS, list_lines, write_first_page, write_topic
+from sessionrun.input.rows import BY_NAME, SETTINGS
+from sessionrun.input.settings import TOPICS
+
+TOP = Path(__file__).parents[1]
+RUN = load_verb("run")
+WIDE = 80
+LONGEST = 40
+MOST_BY_HAND = 15
+ALSO = {"--default", "--env", "--hold", "--help-all", "--results-dir", "--verbose", "--stop-on-fail"}
+"""Options that a page shows once for people who look for them, and that the first page leaves to their topic."""
+
+
+def test_every_option_is_on_the_page_of_one_topic() -> None:
+    options = [param for param in RUN.params if isinstance(param, click.Option)]
+    pages = {topic: write_topic(RUN, topic) for topic in TOPICS}
+    for option in options:
+        name = option.name or ""
+        row = None if name in BY_HAND else BY_NAME[name]
+        shown = row.shown if row else option.opts
+        word = shown[0].partition("/")[0] or shown[0].removeprefix("/")
+        found = [topic for topic, page in pages.items() if re.search(rf"^  .*{word}\b", page, re.MULTILINE)]
+        assert found == [row.topic if row else BY_HAND[name][0]], word
+    assert set(BY_HAND) <= {option.name for option in options}
+    assert len(BY_HAND) <= MOST_BY_HAND
+    for page in (*pages.values(), write_first_page(RUN)):
+        assert all(len(line) <= WIDE for line in page.splitlines())
+        assert page.count("\n") < LONGEST + 8
+    assert all(page.count("\n") < LONGEST for page in pages.values())
+
+
+def test_headings_of_the_first_page_are_those_of_the_table() -> None:
+    assert {line.heading for line in list_lines(RUN)} - {""} == set(HEADINGS)
+    assert all(row.help and row.help[0].isupper() for row in SETTINGS if row.option is not None)
+
+
+def test_what_pages_use_is_on_the_first_one() -> None:
+    first = set(re.findall(r"--[a-z-]+", write_first_page(RUN)))
+    known = {word for param in RUN.params for word in (*param.opts, *param.secondary_opts)}
+    for page in (TOP / "README.md", *(TOP / "examples" / "skill").rglob("*.md"), TOP / "llms.txt"):
+        starts = re.findall(r"sessionrun (?:run |-|\S+\.(?:json|yaml|md) )[^`\n|]*", page.read_text())
+        used = {word for text in starts for word in re.findall(r"(?<!\S)--[a-z-]+", text)} & known
+        assert used - first <= ALSO, page.name
+
+
+def test_help_of_verbs_topics_and_examples(sessionrun: Command) -> None:
+    for words, begin in (
+        (("checks",), "checks:\n"),
+        ((EXAMPLES,), "A task at once"),
+        (("all",), "run "),
+        (("queue", "add"), "Usage: sessionrun queue add"),
+        (("run",), "sessionrun [run] [OPTIONS] [FILE]"),
+        ((), "sessionrun runs AI coding agents"),
+    ):
+        done = sessionrun("help", *words)
+        assert (done.returncode, done.stdout[: len(begin)]) == (0, begin), words
+    for words in (("nonsense",), ("queue", "nonsense")):
+        done = sessionrun("help", *words)
+        assert (done.returncode, done.stdout, done.stderr.count("\n")) == (2, "", 1)

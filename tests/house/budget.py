@@ -30,26 +30,26 @@ class Size(NamedTuple):
 ROOMS: Final[Mapping[str, Size]] = {
     "sessionrun": Size(2, 37, 17),
     "agents": Size(20, 2774, 1663),
-    "cli": Size(57, 7568, 4551),
-    "client": Size(111, 14929, 8602),
+    "cli": Size(56, 7444, 4470),
+    "client": Size(106, 14861, 8599),
     "cluster": Size(9, 1076, 664),
     "input": Size(28, 5049, 3080),
     "engine": Size(16, 4145, 2440),
     "landing": Size(18, 2761, 1539),
     "mcp": Size(3, 416, 252),
-    "model": Size(24, 3475, 1711),
+    "model": Size(24, 3474, 1713),
     "queue": Size(14, 1921, 1091),
-    "runtime": Size(121, 16369, 9470),
-    "serve": Size(6, 595, 354),
+    "runtime": Size(121, 16368, 9468),
+    "serve": Size(6, 599, 357),
     "store": Size(22, 3190, 1747),
     "walls": Size(22, 2708, 1624),
     "workspaces": Size(63, 10497, 5636),
 }
 """What each room may have: no room lends to another but by a change of these rows."""
 
-PACKAGE_BUDGET: Final = Size(536, 77510, 44441)
-TESTS_LINES: Final = 63_402
-PAGES_LINES: Final = 9324
+PACKAGE_BUDGET: Final = Size(530, 77320, 44360)
+TESTS_LINES: Final = 63_520
+PAGES_LINES: Final = 9280
 
 
 def measure_rooms() -> dict[str, Size]:

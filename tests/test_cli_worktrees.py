@@ -13,12 +13,9 @@ from typing import Any
 
 import pytest
 from conftest import Command, eventually
-from shown import with_state
 from stages import Stage, git, lay_out_repository, make_repository_of, refresh, stage
 from terminal import Terminal
 
-from sessionrun.cli.standing import task_lines
-from sessionrun.model.times import parse_time
 from sessionrun.store.session import SessionDir
 
 __all__ = ["stage"]
@@ -579,24 +576,6 @@ def test_status_names_a_kept_worktree(finished: Finished) -> None:
         f"    worktree: {project.worktree('main-task-nest')}",
         "    its work is on: main-task-nest-rescue",
     ]
-
-
-def test_status_says_why_a_task_is_held() -> None:
-    task: dict[str, Any] = {
-        "num": 1,
-        "id": "a",
-        "status": "pending",
-        "phase": "queued",
-        "outcome": None,
-        "reason": "held: 12 MiB are free in ~/worktrees; new worktrees wait for 256 MiB of free space",
-        "held_until": "2025-07-03T15:31:45.000Z",
-    }
-    task |= {"title": "Build it", "reason_class": "held", "duration_s": None}
-    view = with_state({"session_id": "s", "status": "running", "started_at": None, "tasks": [task]})
-    lines = task_lines(view, view["tasks"], parse_time(task["held_until"]) - 90, 80, every=False)
-    assert lines[0] == "\u2016 held  a  Build it"
-    assert lines[1] == "    12 MiB are free in ~/worktrees; new worktrees wait for 256 MiB of free"
-    assert re.fullmatch(r"    space, until \d\d:\d\d \(in 1 m\)", lines[2])
 
 
 # --- clean ---

@@ -8,19 +8,14 @@ import re
 import sys
 from collections.abc import Iterator
 from pathlib import Path
-from typing import Any
 
 import pytest
 from conftest import Command, kill_sessions
-from shown import with_state
 from stages import live_in
 from terminal import Terminal
 
 from sessionrun.cli.argv import VERBS
 from sessionrun.cli.render import clip, duration, escape, escape_line, local_time, print_table, short_time
-from sessionrun.cli.standing import task_lines
-from sessionrun.model.times import parse_time
-from sessionrun.model.wording import tell_until
 
 UNDER_WAY = {
     "name": "a name that is so long that a table row which shows it whole would not fit in 80 columns",
@@ -31,19 +26,6 @@ UNDER_WAY = {
     ],
 }
 ASCII = [{"PYTHONIOENCODING": "ascii"}, {"LC_ALL": "C"}, {"LC_ALL": "POSIX"}]
-
-
-def make_view(*tasks: dict[str, Any], **values: Any) -> dict[str, Any]:
-    """A status object with what the status block reads."""
-    filled = [
-        {"num": num, "status": "completed", "phase": None, "outcome": None, "reason": None, "held_until": None}
-        | {"title": "Do it", "duration_s": None, "started_at": None}
-        | task
-        for num, task in enumerate(tasks, 1)
-    ]
-    completed = sum(task["status"] == "completed" for task in filled)
-    view = {"session_id": "abc123", "status": "running", "started_at": "2025-07-23T15:30:45.123Z"}
-    return with_state(view | {"total": len(filled), "completed": completed, "tasks": filled} | values)
 
 
 def start_under_way(command: Command) -> str:
@@ -249,32 +231,6 @@ def test_ascii_where_the_terminal_has_no_more(sessionrun: Command, under_way: st
     assert done.stdout.startswith("* Started session: ")
     sessionrun("wait", "last", env=env)
     assert "\nXX failed  " in sessionrun("status", "last", env=env).stdout
-
-
-def test_how_a_task_stands() -> None:
-    view = make_view(
-        {"id": "a", "outcome": "timed_out", "reason": "timeout: " + "word " * 30, "reason_class": "timeout"},
-        {"id": "b", "outcome": "lost", "reason": "lost: its process is gone", "reason_class": "lost"},
-        {"id": "c", "status": "running", "phase": "checking"},
-        {"id": "d", "status": "pending", "phase": "queued", "held_until": "2025-07-03T15:31:45.000Z"},
-        {"id": "e", "outcome": "failed", "reason": "agent_error: \x1b]52;c;AAAA\x07\nsecond line"}
-        | {"reason_class": "agent_error"},
-    )
-    at = parse_time("2025-07-03T15:31:00.000Z")
-    until = tell_until("2025-07-03T15:31:45.000Z", at)
-    assert until.endswith(" (in 45 s)")
-    assert task_lines(view, view["tasks"], at, 80, every=False) == [
-        "\u2717 timed out  a  Do it",
-        f"    {'word ' * 14}word",
-        f"    {'word ' * 14}word",
-        "\u2717 lost       b  Do it",
-        "    its process is gone",
-        "\u25b6 running    c  Do it  checking",
-        "\u00b7 waiting    d  Do it",
-        f"    {until}",
-        "\u2717 failed     e  Do it",
-        "    agent error: \\x1b]52;c;AAAA\\x07 second line",
-    ]
 
 
 def test_dates_are_the_c_librarys_in_local_time(monkeypatch: pytest.MonkeyPatch) -> None:

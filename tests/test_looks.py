@@ -254,6 +254,21 @@ def test_many_tasks_are_groups_unless_all_are_asked_for() -> None:
     assert lines[-1] == "    t6 t7 t8 t9 t10 t11"
 
 
+def test_a_row_has_its_reason_below_and_what_the_task_does() -> None:
+    osc = "agent_error: \x1b]52;c;AAAA\x07\nsecond line"
+    tasks = [
+        make_task(1, outcome="timed_out", reason="timeout: " + "word " * 30, reason_class="timeout"),
+        make_task(2, "running", phase="checking"),
+        make_task(3, "pending", held_until="2026-01-02T03:00:49.000Z"),
+        make_task(4, outcome="failed", reason=osc, reason_class="agent_error"),
+    ]
+    lines = task_lines(make_view(tasks), tasks, NOW, 80, every=False)
+    assert lines[1:3] == [f"    {'word ' * 14}word"] * 2
+    assert lines[3] == "\u25b6 running    t2  Part 2   4.0 s  checking"
+    assert lines[5].startswith("    until ") and lines[5].endswith(" (in 45 s)")
+    assert lines[7] == "    agent error: \\x1b]52;c;AAAA\\x07 second line"
+
+
 def test_titles_that_begin_alike_are_told_apart() -> None:
     titles = [f"Fix the warnings in src/package/of/many/modules/{name}.py" for name in ("auth", "queue")]
     view = make_view([make_task(num, title=title) for num, title in enumerate(titles)])

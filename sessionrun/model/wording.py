@@ -179,9 +179,8 @@ def _tell_end(task: Task, tasks: Mapping[str, Task], now: float) -> str:
 def _clean(reason: str | None, reason_class: str | None) -> str:
     """A reason on one line, without the name of its class or with that as words."""
     text = " ".join((reason or "").split()).removeprefix(f"{reason_class}: ")
-    if reason_class == HELD and text.partition(":")[0] in REASONS:  # it is held for what a job of another task met
-        reason_class = text.partition(":")[0]
-        text = text.removeprefix(f"{reason_class}: ")
+    if reason_class == HELD and (met := text.partition(":")[0]) in REASONS:  # by a job of this or another task
+        reason_class, text = met, text.removeprefix(f"{met}: ")
     known = REASONS.get(reason_class or "")
     if known is None or known.about in ("judged", "session"):
         text = text.replace(" of: ", ": ", 1)  # what a check or a gate came to, and its command
@@ -250,9 +249,8 @@ def clip(text: str, width: int, *, middle: bool = False) -> str:
     """The beginning of a line that fits `width` columns, or beginning and end, with dots where it was cut."""
     if columns(text) <= width:
         return text
-    head, tail = text, ""
-    if middle:
-        head, tail = text[: len(text) // 2], text[len(text) // 2 :]
+    half = len(text) // 2 if middle else len(text)
+    head, tail = text[:half], text[half:]
     while (head or tail) and columns(head) + columns(tail) > width - 3:
         head, tail = (head[:-1], tail) if columns(head) > columns(tail) else (head, tail[1:])
     return f"{head}...{tail}"

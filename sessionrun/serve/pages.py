@@ -11,7 +11,7 @@ from typing import Any, Final
 from sessionrun.client.report.gathering import Matter, Shown
 from sessionrun.client.report.markup import Markup, join, table, tag
 from sessionrun.client.report.page import find_title, frame, make_overview, section, tell_state, tell_task
-from sessionrun.model.wording import SHORT_ID, tell_span, took_s
+from sessionrun.model.wording import tell_span, took_s
 from sessionrun.model.words import BAD, tell_counts
 
 SCRIPT: Final = """'use strict';
@@ -57,11 +57,7 @@ def make_list(views: Sequence[Mapping[str, Any]], now: float) -> Markup:
     """All sessions, the newest first."""
     rows = [
         (
-            tag(
-                "a",
-                f"{view['name'] or ''} {view['session_id'][:SHORT_ID]}",
-                href=f"/sessions/{view['session_id']}",
-            ),
+            tag("a", find_title(view), href=f"/sessions/{view['session_id']}"),
             tell_state(view),
             tell_counts(view["counts"]),
             tell_span(took_s(view, now)),

@@ -79,9 +79,8 @@ def judge_check(
         lack = NO_PROGRAM.get(exit_code or 0)
         if lack is not None:
             return Judged(Problem(CHECK_NOT_RUN, f"it could not be run: {why} ({lack})"))
-        commands_ = state.spec.check.commands if state.spec.check else ()
-        which = f" of: {commands_[0]}" if len(commands_) == 1 else ""  # of several the output tells it
-        return Judged(None if why is None else Problem("check_failed", why + which))
+        one = state.spec.check.commands if state.spec.check and len(state.spec.check.commands) == 1 else ()
+        return Judged(None if why is None else Problem("check_failed", " of: ".join((why, *one))))
     report = load_answer(site.session.job_path(key), CheckReport)
     if report is not None:
         why = report.problem or why

@@ -200,13 +200,19 @@ BESTS = pytest.mark.parametrize(
 )
 
 
-@pytest.mark.parametrize("rounds", [[], [made(9)], [made(None)]], ids=len)
-def test_a_round_that_passed_is_the_best(rounds: list[Checked]) -> None:
-    """Whatever came before, and also where nothing was counted."""
+def check_rounds(rounds: list[Checked]) -> TaskState:
+    """A task after rounds that came to this, and failed."""
     task = TaskState(TaskSpec("a", ("x",), check=Check(("c",)), rounds=9), 1)
     for checked in rounds:
         keep_round(task, checked, passed=False)
         task.round += 1
+    return task
+
+
+@pytest.mark.parametrize("rounds", [[], [made(9)], [made(None)]], ids=len)
+def test_a_round_that_passed_is_the_best(rounds: list[Checked]) -> None:
+    """Whatever came before, and also where nothing was counted."""
+    task = check_rounds(rounds)
     keep_round(task, None, passed=True)
     assert task.best is not None
     assert (task.best.round, task.best.why) == (len(rounds) + 1, "its check passed")
@@ -214,10 +220,7 @@ def test_a_round_that_passed_is_the_best(rounds: list[Checked]) -> None:
 
 @BESTS
 def test_which_round_is_the_best(rounds: list[Checked], best: int, why: str) -> None:
-    task = TaskState(TaskSpec("a", ("x",), check=Check(("c",)), rounds=9), 1)
-    for checked in rounds:
-        keep_round(task, checked, passed=False)
-        task.round += 1
+    task = check_rounds(rounds)
     assert task.best is not None
     assert (task.best.round, task.best.why) == (best, why)
 

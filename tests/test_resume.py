@@ -71,16 +71,21 @@ def test_it_goes_on_and_nothing_is_done_twice(sessionrun: Command, crashed: str)
     eventually(lambda: not SessionDir(directory).is_alive())
 
 
-def test_after_a_restart_of_the_machine(sessionrun: Command, crashed: str) -> None:
-    """The processes of another boot are not looked for, whoever has their pids."""
-    session = SessionDir(sessionrun.directory(crashed))
+def restart_machine(session: SessionDir, *more: bytes) -> list[int]:
+    """Let the ledger be of another boot, with `more` at its end; the pids of the jobs that were open."""
+    pids = [task["pid"] for task in load_recorded(session)]
     payloads = read_log(session.ledger_path).payloads
     session.ledger_path.unlink()
-    log = AppendLog(session.ledger_path)
     boot = next(payload.split()[3] for payload in payloads if payload.startswith(b"K"))
-    log.append([payload.replace(boot, b"another-boot") for payload in payloads])
+    log = AppendLog(session.ledger_path)
+    log.append([*(payload.replace(boot, b"another-boot") for payload in payloads), *more])
     log.close()
-    pids = [task["pid"] for task in load_recorded(session)]
+    return pids
+
+
+def test_after_a_restart_of_the_machine(sessionrun: Command, crashed: str) -> None:
+    """The processes of another boot are not looked for, whoever has their pids."""
+    pids = restart_machine(SessionDir(sessionrun.directory(crashed)))
     assert sessionrun("resume", crashed).returncode == 0
     view = sessionrun.wait(crashed)
     expected = {"lives": "interrupted", "dies": "interrupted", "next": "succeeded"}
@@ -93,20 +98,8 @@ def test_after_a_restart_of_the_machine(sessionrun: Command, crashed: str) -> No
 
 def test_a_code_from_before_the_restart_counts(sessionrun: Command, crashed: str) -> None:
     """The power went between a job's exit and the word that nothing of its tree is left."""
-    session = SessionDir(sessionrun.directory(crashed))
-    pids = [task["pid"] for task in load_recorded(session)]
-    payloads = read_log(session.ledger_path).payloads
-    session.ledger_path.unlink()
-    boot = next(payload.split()[3] for payload in payloads if payload.startswith(b"K"))
-    key = next(payload.split()[1] for payload in payloads if payload.startswith(b"S dies"))
-    log = AppendLog(session.ledger_path)
-    log.append(
-        [
-            *(payload.replace(boot, b"another-boot") for payload in payloads),
-            make_record(EXITED, key.decode(), 9 << 8),
-        ]
-    )
-    log.close()
+    code = make_record(EXITED, "dies/1/1/work/1", 9 << 8)
+    pids = restart_machine(SessionDir(sessionrun.directory(crashed)), code)
     assert sessionrun("resume", crashed).returncode == 0
     task = sessionrun.wait(crashed)["tasks"][2]
     assert (task["outcome"], task["exit_code"]) == ("failed", 9)

@@ -14,7 +14,7 @@ from typing import Any
 
 import pytest
 from conftest import Command, eventually, kill_sessions, slow
-from stages import commit_all
+from stages import commit_all, write_files
 from test_workspaces import Project, make_repository
 
 from sessionrun.workspaces.repository import find_repository
@@ -646,16 +646,19 @@ def test_two_repositories_share_a_worktree_dir(sessionrun: Command, project: Pro
 # --- kill -9 of everything ---
 
 
+def lay_out(project: Project, files: int) -> tuple[dict[str, object], Path]:
+    """So many files for tasks to remove; all of the user's then, and a folder for what tasks say."""
+    write_files(project.top, {f"file-{number}": f"{number}\n" * 50 for number in range(files)})
+    commit_all(project.top, "files")
+    marks = project.root / "marks"
+    marks.mkdir()
+    return snapshot(project), marks
+
+
 @pytest.mark.slow
 def test_kill_9_of_everything_at_any_moment(sessionrun: Command, project: Project) -> None:
     chance = random.Random(CAMPAIGN_SEED)
-    for number in range(200):
-        (project.top / f"file-{number}").write_text(f"{number}\n" * 50)
-    project.run("add", "-A")
-    project.run("commit", "-qm", "files")
-    before = snapshot(project)
-    marks = project.root / "marks"
-    marks.mkdir()
+    before, marks = lay_out(project, 200)
     for number in range(ROUNDS):
         after_s = chance.uniform(0.0, 1.6)
 
@@ -671,13 +674,7 @@ def test_kill_9_of_everything_at_any_moment(sessionrun: Command, project: Projec
 @pytest.mark.slow
 def test_kill_9_of_everything_when_the_first_tasks_have_worked(sessionrun: Command, project: Project) -> None:
     """One moment of them all: two tasks are done or being released, the next two are made or at work."""
-    for number in range(4):
-        (project.top / f"file-{number}").write_text(f"{number}\n" * 50)
-    project.run("add", "-A")
-    project.run("commit", "-qm", "files")
-    before = snapshot(project)
-    marks = project.root / "marks"
-    marks.mkdir()
+    before, marks = lay_out(project, 4)
     kill_once(
         sessionrun, project, marks, "r0", lambda: eventually(lambda: len(list(marks.iterdir())) >= 2), size=4
     )

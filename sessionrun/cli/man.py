@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import os
-from importlib.metadata import PackageNotFoundError, files
+from importlib.metadata import distributions
 from pathlib import Path
 
 import click
@@ -16,10 +16,8 @@ from sessionrun.model.errors import InputError
 def command(page: str | None) -> None:
     """Show the manual of all of sessionrun, of a verb, of the formats of input, or of the files of a session."""
     name = f"sessionrun{f'-{page}' if page else ''}.{5 if page in ('input', 'files') else 1}"
-    try:
-        found = [Path(str(file.locate())).resolve() for file in files("sessionrun") or () if file.name == name]
-    except PackageNotFoundError:
-        found = []
+    files = (file for one in distributions(name="sessionrun") for file in one.files or ())
+    found = [Path(str(file.locate())).resolve() for file in files if file.name == name]
     if not found:
         raise InputError(
             f"{name}: this installation has no such page; there are those of all verbs, input and files"

@@ -7,7 +7,7 @@ import shlex
 import shutil
 import sys
 from collections.abc import Mapping
-from importlib.metadata import PackageNotFoundError, distribution
+from importlib.metadata import distributions
 from importlib.util import find_spec
 from pathlib import Path
 from typing import Final
@@ -51,9 +51,7 @@ def find_installer() -> str:
 
 def _find_source() -> str:
     """Where the package came from if no index had it, as a requirement says it."""
-    try:
-        origin = json.loads(distribution("sessionrun").read_text("direct_url.json") or "{}")
-    except PackageNotFoundError:
-        return ""
+    texts = [one.read_text("direct_url.json") for one in distributions(name="sessionrun")]
+    origin = json.loads((texts and texts[0]) or "{}")
     git = origin.get("vcs_info")
     return f" @ git+{origin['url']}@{git['commit_id']}" if git else f" @ {origin['url']}" if origin else ""

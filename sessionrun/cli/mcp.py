@@ -13,10 +13,7 @@ from sessionrun.client.installation import lack
 @click.command("mcp")
 @results_dir_option
 def command(results_dir: Path | None) -> None:
-    """Serve sessions as tools on standard input and output (MCP), for an agent that starts this command.
-
-    Needs the extra `mcp`: install sessionrun[mcp].
-    """
+    """Serve sessions as tools to an agent that starts this command (MCP).  Needs the extra `mcp`."""
     try:
         from sessionrun.mcp.server import serve
     except ImportError as error:

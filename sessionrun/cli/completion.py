@@ -28,11 +28,9 @@ def command(context: click.Context, shell: str) -> None:
     \b
         eval "$(sessionrun completion bash)"
     """
-    from click.shell_completion import get_completion_class
+    from click.shell_completion import shell_complete
 
-    completion = get_completion_class(shell)
-    assert completion is not None  # click has these three
-    click.echo(completion(context.find_root().command, {}, "sessionrun", "_SESSIONRUN_COMPLETE").source())
+    shell_complete(context.find_root().command, {}, "sessionrun", "_SESSIONRUN_COMPLETE", f"{shell}_source")
 
 
 def equip(verb: str, command: click.Command) -> click.Command:

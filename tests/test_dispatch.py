@@ -106,6 +106,7 @@ def test_what_can_be_done_is_done_and_lands(project: Dispatcher) -> None:
     assert str(tasks[last[0]].reason) == f"landed as {landed} (session {session_id[:8]}, task task-5)"
     assert (project.cwd / "two.txt").read_text() == "one\n"  # it began where the branch was by then
     assert project.git("status", "--porcelain") == ""
+    assert "suggested_tasks.txt" not in project.git("ls-tree", "--name-only", "main")
     assert sorted(path.name for path in (project.cwd / "worktrees").iterdir()) == [".gitignore", "w1", "w2"]
     status = project.load("status", session_id)
     assert [task["id"] for task in status["tasks"]][:2] == ["task-1", "task-2"]

@@ -393,7 +393,6 @@ def test_the_list_of_a_repository_is_worked_off(repo: Command) -> None:
     assert not (repo.cwd / "task_queue.json").exists()
     done = repo("dispatch", "--sync")
     assert done.returncode == 0, done.stderr
-    assert done.stderr.startswith(f"configuration: {repo.cwd}/dispatch_config.json\n")
     assert f"2 were imported from {repo.cwd}/BEADS_FOR_ANALYSIS.md\n" in done.stderr
     assert list_main(repo) == [".gitignore", "One", "Two", "sessionrun.toml"]
     assert repo("queue", "list").stdout == "No task is open.\n"

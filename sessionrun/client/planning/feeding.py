@@ -47,7 +47,9 @@ def place_feed(draft: Draft) -> Draft:
         seats = seats or SeatsWish("inside")
     elif seats is not None:
         why = "worktrees that stay are of one machine, and cannot be had on the nodes of a cluster"
-        raise InputError(f"{draft.source.name}: worktrees: {why}: leave that out")
+        raise InputError(
+            f"{draft.source.name}: {plan.repository.keys.get('worktrees', 'worktrees')}: {why}: leave that out"
+        )
     (task,) = draft.spec.tasks
     task = replace(task, cwd=str(top), prompts=_find_frame(draft, task.prompts))
     wish = replace(plan.repository, path=None)
@@ -106,6 +108,7 @@ def add_feed(draft: Draft) -> Draft:
         return draft
     from sessionrun.queue.feed import open_feed
     from sessionrun.queue.place import find_place
+    from sessionrun.queue.suggestions import NAME as SUGGESTIONS
 
     queue = open_feed(find_place(draft.place), values.get("backend"))
     (template,) = spec.tasks
@@ -115,9 +118,13 @@ def add_feed(draft: Draft) -> Draft:
         template = replace(template, prompts=(f"{SCRIPT}\n",))  # words around it would be commands
     if spec.landing is not None or _is_branch(spec):
         template = replace(template, base="target")
+    known = spec.repository
+    if known is not None:  # in a commit the file of follow-ups would conflict, so no task's work has it
+        known = replace(known, excludes=f"/{SUGGESTIONS}\n{known.excludes}")
     spec = replace(
         spec,
         source=str(queue.place),
+        repository=known,
         tasks=(),
         template=template,
         feed=_make_feed(values, str(draft.place), queue.name),

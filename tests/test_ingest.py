@@ -14,7 +14,6 @@ from calls import each_call, forked, needs_calls, run_watched
 from conftest import Command, eventually
 from stages import git
 
-from sessionrun.client.notices import SessionWarning
 from sessionrun.client.queue.feeds import open_queue
 from sessionrun.client.queue.ingesting import Ingested, ingest
 from sessionrun.queue.shelf import LIMIT
@@ -115,7 +114,7 @@ def test_a_file_that_git_tracks_stays_as_it_is_and_counts_once(repository: Path)
 
 def test_what_is_above_the_limit_stays_in_its_file(repository: Path, sessionrun: Command) -> None:
     git(Path(), "worktree", "add", "-q", "-b", "side", "../side")
-    side = repository.parent / "side"
+    side, shelf = repository.parent / "side", repository / ".git" / "sessionrun-ingest"
     (repository / NAME).write_text("a1\na2\na3\na4")
     (side / NAME).write_text("b1\n")
     done = sessionrun("ingest", "--max", "2")
@@ -126,34 +125,29 @@ def test_what_is_above_the_limit_stays_in_its_file(repository: Path, sessionrun:
         "2 added, 0 in the queue already\n"
     )
     assert (repository / NAME).read_text() == "a3\na4\n"
-    assert added(ingest(maximum=0)) == []
-    assert added(ingest()) == ["a3", "a4", "b1"]
-    assert titles() == ["a1", "a2", "a3", "a4", "b1"]
+    (repository / NAME).rename(shelf / "7.txt")  # as if a process had been killed here
+    (repository / NAME).write_text("new")
+    assert added(ingest(maximum=1)) == ["a3"]
+    assert ((repository / NAME).read_text(), (shelf / "7.txt").read_text()) == ("new", "a4\n")
+    assert added(ingest()) == ["a4", "new", "b1"]
+    assert sorted(os.listdir(shelf)) == ["lock", "taken"]
 
 
-def test_what_cannot_go_back_stays_on_the_shelf(repository: Path) -> None:
-    folder = repository / ".git" / "sessionrun-ingest"
-    folder.mkdir()
-    source = repository / NAME
-    (folder / "1.from").symlink_to(source)
-    (folder / "1.txt").write_text("a1\na2\n")  # a process was killed here
-    source.mkdir()
-    with pytest.warns(SessionWarning, match="not a regular file"):
-        assert added(ingest(maximum=1)) == ["a1"]
-    assert (folder / "1.txt").read_text() == "a2\n"
-    source.rmdir()
-    source.write_text("new")
-    assert added(ingest(maximum=0)) == []
-    assert (source.read_text(), (folder / "1.txt").read_text()) == ("new", "a2\n")
-    assert added(ingest()) == ["a2", "new"]
-    assert sorted(os.listdir(folder)) == ["lock", "taken"]
+def test_what_an_agent_put_in_the_place_of_the_file(repository: Path, sessionrun: Command) -> None:
+    def refuse(why: str) -> None:
+        done = sessionrun("ingest")
+        assert (done.returncode, done.stdout) == (0, "")
+        assert f"{NAME}: {why}; nothing was taken from it" in done.stderr
 
-
-def test_a_file_that_is_too_large_stays(repository: Path, sessionrun: Command) -> None:
+    (repository.parent / "secret").write_text("secret\n")
+    (repository / NAME).symlink_to("../secret")
+    refuse("not a regular file")
+    (repository / NAME).unlink()
+    os.mkfifo(repository / NAME)
+    refuse("not a regular file")
+    (repository / NAME).unlink()
     (repository / NAME).write_bytes(b"one\n" * (LIMIT // 4 + 1))
-    done = sessionrun("ingest")
-    assert (done.returncode, done.stdout) == (0, "")
-    assert f"{NAME}: larger than {LIMIT} bytes; nothing was taken from it" in done.stderr
+    refuse(f"larger than {LIMIT} bytes")
     assert (repository / NAME).stat().st_size > LIMIT
 
 
@@ -168,22 +162,22 @@ def test_outside_of_a_repository_and_from_files_by_name(own_place: Path, session
     assert done.stderr == f"sessionrun: error: {own_place / 'more.txt'}: No such file or directory\n"
 
 
-def test_what_an_agent_put_in_the_place_of_the_file(repository: Path, sessionrun: Command) -> None:
-    (repository.parent / "secret").write_text("secret\n")
-    for is_link in (True, False):
-        if is_link:
-            (repository / NAME).symlink_to("../secret")
-        else:
-            (repository / NAME).mkdir()
-        done = sessionrun("ingest")
-        assert (done.returncode, done.stdout) == (0, "")
-        assert f"{NAME}: not a regular file, so nothing was taken from it" in done.stderr
-        if is_link:
-            (repository / NAME).unlink()
-    assert (repository.parent / "secret").read_text() == "secret\n"
-    os.rmdir(repository / NAME)
-    os.mkfifo(repository / NAME)
-    assert "not a regular file" in sessionrun("ingest", "--dry-run").stderr
+def test_what_an_agent_may_still_write_is_left_until_its_task_has_ended(
+    repository: Path, sessionrun: Command
+) -> None:
+    (repository / ".git" / "info" / "exclude").write_text(f"{NAME}\n")
+    write = f"echo $SESSIONRUN_TASK >> {NAME}"
+    waits = f"{write}; until [ -e '{repository.parent}/go' ]; do sleep 0.02; done"
+    plan = [{"id": "ended", "prompt": write}, {"id": "works", "prompt": waits}]
+    session_id = sessionrun.start(plan, "--worktree", "--keep-worktree", "always")
+    sessionrun.until(session_id, lambda view: view["tasks"][0]["outcome"])
+    (living,) = (Path(task["worktree"], NAME) for task in sessionrun.status(session_id)["tasks"][1:])
+    eventually(living.exists)
+    assert added(ingest()) == ["ended"]
+    assert living.read_text() == "works\n"
+    (repository.parent / "go").touch()
+    sessionrun.wait(session_id)
+    assert added(ingest()) == ["works"]
 
 
 @pytest.mark.slow

@@ -31,8 +31,8 @@ def command(
 ) -> None:
     """Take follow-ups into the queue, and empty their files.
 
-    Each line of suggested_tasks.txt is a task.  The file is looked for in the main checkout, in every worktree
-    and on every branch of this repository.  A line that an open task says already is left out.
+    Each line of suggested_tasks.txt is a task.  The file is looked for in the main checkout, on every branch, and
+    in every worktree in which no task is at work.  A line that an open task says already is left out.
     """
     found = ingest(files=files, maximum=maximum, group=group or None, backend=backend, dry_run=dry_run)
     if as_json:

@@ -160,7 +160,7 @@ def _iterate_places(repository: Repository) -> Iterator[tuple[Path | None, Path]
     common = Path(repository.common_dir)
     if not _is_bare(common):
         yield _find_main_top(repository, common), common
-    for top, admin in list_worktrees(repository):
+    for top, admin in list_worktrees(repository.common_dir):
         if top.is_dir():
             yield top, admin
 

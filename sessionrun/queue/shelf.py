@@ -1,110 +1,87 @@
-"""Empties files to which agents append: a file is renamed onto a shelf, and deleted when its lines are taken.
+"""What the taking of follow-ups keeps beside the lock of the queue: files on their way, and what was taken.
 
-A process that opens the file by its name from then on makes a new one.  What a process that has it open already
-writes after it was read is lost.
+    lock     the process that takes follow-ups holds it
+    *.txt    files with follow-ups: one that was renamed to here (a process that opens it by its old name from then
+             on makes a new one), or what a task wrote on a node of a cluster
+    taken    a line for each task that was taken: `?` before it goes into the queue, `+` after that
 
-    shelf/N.from   the note: a link that leads to where the file lay
-    shelf/N.txt    the file
-    shelf/taken    a line for each task that was taken: `?` before it goes into the queue, `+` after that
-
-The note is written before the rename: a note without a file is of a process that died in between.  The caller
-holds a lock.
+All methods raise OSError if the disk fails.
 """
 
 from __future__ import annotations
 
 import errno
 import os
-import stat
-from collections.abc import Iterable, Sequence
-from contextlib import suppress
+from collections.abc import Iterable, Mapping, Sequence
+from contextlib import AbstractContextManager
 from pathlib import Path
 from typing import Final, Literal
+from uuid import uuid4
 
-from sessionrun.model.frozen import frozen
-from sessionrun.store.files import NotRegular, make_directories, open_regular, read_regular, replace_file
+from sessionrun.queue.place import QueuePlace
+from sessionrun.store import locks
+from sessionrun.store.files import make_directories, read_regular, replace_file
 
 LIMIT: Final = 1024 * 1024
 """Bytes; a larger file is not taken."""
 
+LOCK_TIMEOUT_S: Final = 60.0
+
 State = Literal["?", "+"]
 """Of a task that was taken: on its way into the queue, or in it."""
 
-_MODE: Final = 0o600
-
-
-@frozen
-class Held:
-    """A file on the shelf; `source` is where it lay."""
-
-    path: Path
-    source: Path
-
-    @property
-    def note(self) -> Path:
-        """The link that leads to where it lay."""
-        return self.path.with_suffix(".from")
-
 
 class Shelf:
-    """The shelf of a queue.  All methods raise OSError if the disk fails."""
+    """The shelf of a queue."""
 
-    def __init__(self, folder: Path) -> None:
-        self.folder: Path = folder
+    def __init__(self, place: QueuePlace) -> None:
+        self.folder: Path = place.lock.with_name(place.lock.name.replace("queue.lock", "ingest"))
 
-    def load(self) -> list[Held]:
-        """Return what a process that died, or could not give back, left on the shelf, the oldest first."""
-        paths = sorted((int(path.stem), path) for path in self.folder.glob("*.txt") if path.stem.isdecimal())
-        return [Held(path, Path(os.readlink(path.with_suffix(".from")))) for _, path in paths]
-
-    def take(self, source: Path) -> Held | None:
-        """Put a file onto the shelf; None: there is none.
+    def hold(self) -> AbstractContextManager[None]:
+        """Let one process at a time take follow-ups.
 
         Raises:
-            NotRegular: a link or a directory lies there.
-            OSError: it is too large, too.
+            StoreError: another process has held it all the time.
         """
-        source = Path(os.path.abspath(source))
-        if not is_there(source):
-            return None
-        read_regular(source, LIMIT)
         make_directories(self.folder, 0o700)
-        numbers = [int(path.stem) for path in self.folder.glob("*.*") if path.stem.isdecimal()]
-        held = Held(self.folder / f"{max(numbers, default=0) + 1}.txt", source)
-        held.note.symlink_to(source)
+        return locks.holding(self.folder / "lock", LOCK_TIMEOUT_S)
+
+    def load(self) -> list[Path]:
+        """Return the files on the shelf, the oldest first."""
+        return sorted(self.folder.glob("*.txt"), key=lambda path: path.stat().st_mtime_ns)
+
+    def put(self, name: str, content: bytes) -> None:
+        """Put follow-ups onto the shelf; under the same name again they are there once."""
+        make_directories(self.folder, 0o700)
+        replace_file(self.folder / f"{name}.txt", content, durable=True, mode=0o644)
+
+    def take(self, source: Path) -> Path:
+        """Move a file onto the shelf; return its new place.
+
+        Raises:
+            NotRegular: a link or a directory lies there; OSError: it is too large, or not there.
+        """
+        content, name = read_regular(source, LIMIT), str(uuid4())
+        path = self.folder / f"{name}.txt"
         try:
-            os.rename(source, held.path)
-        except FileNotFoundError:
-            held.note.unlink()
-            return None
+            os.rename(source, path)
         except OSError as error:
             if error.errno != errno.EXDEV:
-                held.note.unlink()
                 raise
-            replace_file(held.path, read_regular(source, LIMIT), durable=False, mode=0o644)
+            self.put(name, content)
             source.unlink()
-        return held
+        return path
 
-    def settle(self, held: Held, rest: Sequence[str]) -> None:
-        """Let only the rest of a file's lines stay on the shelf; without a rest the file goes."""
+    def settle(self, path: Path, source: Path, rest: Sequence[str]) -> None:
+        """Take a file away whose lines are in the queue; a rest of them goes back to where it lay, if it can."""
         if rest:
-            content = "".join(f"{line}\n" for line in rest).encode("utf-8", "replace")
-            replace_file(held.path, content, durable=False, mode=0o644)
-        else:
-            held.path.unlink()
-            held.note.unlink()
-
-    def give_back(self, held: Held) -> None:
-        """Put what stays of a file where it lay; if a new file lies there or its directory is gone, nothing."""
-        with suppress(OSError):
-            os.link(held.path, held.source)  # whole or not at all, and never in the place of another file
-            self.settle(held, ())
-
-    def clear(self) -> None:
-        """Delete notes without a file."""
-        for note in self.folder.glob("*.from"):
-            if not note.with_suffix(".txt").exists():
-                note.unlink()
+            content = "".join(f"{line}\n" for line in rest).encode()
+            replace_file(path, content, durable=False, mode=0o644)
+            try:
+                os.link(path, source)  # whole or not at all, and never in the place of another file
+            except OSError:
+                return
+        path.unlink()
 
     def load_taken(self) -> dict[str, State]:
         """Return the folded titles of tasks that were taken."""
@@ -114,47 +91,10 @@ class Shelf:
             return {}
         return {line[1:]: ("+" if line[0] == "+" else "?") for line in lines if line}
 
-    def remember(self, folded: Iterable[str], state: State) -> None:
-        """Note tasks as taken."""
-        content = "".join(f"{state}{title}\n" for title in folded).encode("utf-8", "replace")
-        if not content:
-            return
-        make_directories(self.folder, 0o700)
-        fd = open_regular(self.folder / "taken", os.O_RDWR | os.O_APPEND | os.O_CREAT, _MODE)
-        try:
-            size = os.fstat(fd).st_size
-            torn = size and os.pread(fd, 1, size - 1) != b"\n"
-            content = b"\n" * bool(torn) + content
-            while content:
-                content = content[os.write(fd, content) :]
-        finally:
-            os.close(fd)
-
-
-def is_there(path: Path) -> bool:
-    """Whether a file lies there.
-
-    Raises:
-        NotRegular: it is something else.
-    """
-    try:
-        mode = os.lstat(path).st_mode
-    except (FileNotFoundError, NotADirectoryError):
-        return False
-    if not stat.S_ISREG(mode):
-        raise NotRegular(errno.EINVAL, "not a regular file", os.fspath(path))
-    return True
-
-
-def read_lines(path: Path) -> list[str]:
-    """Return the lines of a file.
-
-    Raises:
-        OSError: it is too large, or cannot be read.
-    """
-    return split_lines(read_regular(path, LIMIT))
-
-
-def split_lines(content: bytes) -> list[str]:
-    """Return the lines of a file's content."""
-    return content.decode("utf-8", "replace").removesuffix("\n").split("\n")
+    def remember(self, taken: Mapping[str, State], titles: Iterable[str], state: State) -> dict[str, State]:
+        """Note tasks as taken, beside those that are known already."""
+        now = {**taken, **dict.fromkeys(titles, state)}
+        if now != taken:
+            content = "".join(f"{state}{title}\n" for title, state in now.items()).encode()
+            replace_file(self.folder / "taken", content, durable=False, sweeps=True)
+        return now

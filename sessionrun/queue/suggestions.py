@@ -40,11 +40,6 @@ def fold(title: str) -> str:
     return " ".join(title.split()).casefold()
 
 
-def fold_draft(text: str) -> str:
-    """Return the `fold` of the title that the draft of a line has."""
-    return fold(make_draft(text).title)
-
-
 def make_draft(text: str, group: str | None = None) -> Draft:
     """Return the draft of a line: a line that is too long for a title is also the body."""
     if len(text) <= MAX_TITLE:

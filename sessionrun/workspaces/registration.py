@@ -151,12 +151,12 @@ def find_admin(repository: Repository, path: Path) -> Path | None:
 
 def find_lost_admins(repository: Repository, path: Path) -> list[Path]:
     """Administrative directories of worktrees that were at `path`."""
-    return [admin for admin in _admins(repository) if _target(admin) == path]
+    return [admin for admin in _admins(repository.common_dir) if _target(admin) == path]
 
 
 def find_moved(repository: Repository, claim: Claim) -> Path | None:
     """Where the claim's worktree is now if it was moved: our mark shows it, whatever is checked out there."""
-    for admin in _admins(repository):
+    for admin in _admins(repository.common_dir):
         path = _target(admin)
         if path is None or path == Path(claim.worktree) or load_owner(admin) != claim.owner:
             continue
@@ -178,22 +178,22 @@ def load_branch(admin: Path) -> str:
     return os.fsdecode(_read(admin / MARK)).partition("\n")[2].partition("\n")[0]
 
 
-def list_worktrees(repository: Repository) -> list[tuple[Path, Path]]:
+def list_worktrees(common_dir: str) -> list[tuple[Path, Path]]:
     """The worktrees in git's books, without the main one: top and administrative directory."""
-    found = [(_target(admin), admin) for admin in _admins(repository)]
+    found = [(_target(admin), admin) for admin in _admins(common_dir)]
     return [(top, admin) for top, admin in found if top is not None]
 
 
 def read_heads(repository: Repository, but: Path | None) -> set[str]:
     """Branches that worktrees, except the one at `but`, have checked out; also those that git does not list."""
-    admins = [admin for admin in _admins(repository) if but is None or _target(admin) != but]
+    admins = [admin for admin in _admins(repository.common_dir) if but is None or _target(admin) != but]
     return {_read_branch(admin) for admin in (Path(repository.common_dir), *admins)}
 
 
 def find_checkout(repository: Repository, branch: str, owner: str) -> Path | None:
     """Where a branch is checked out, in a directory that exists and is not a worktree of this owner."""
     common = Path(repository.common_dir)
-    for top, admin in ((common.parent, common), *list_worktrees(repository)):
+    for top, admin in ((common.parent, common), *list_worktrees(repository.common_dir)):
         if top.is_dir() and load_owner(admin) != owner and _read_branch(admin) == branch:
             return top
     return None
@@ -213,7 +213,7 @@ def _read_branch(admin: Path) -> str:
 
 def read_branches(repository: Repository) -> set[str]:
     """Branches that worktrees have checked out, or are to have: their marks say so first."""
-    return read_heads(repository, None) | {load_branch(admin) for admin in _admins(repository)}
+    return read_heads(repository, None) | {load_branch(admin) for admin in _admins(repository.common_dir)}
 
 
 def remove_entry(path: Path) -> None:
@@ -275,9 +275,9 @@ def _read(path: Path) -> bytes:
         return b""
 
 
-def _admins(repository: Repository) -> list[Path]:
+def _admins(common_dir: str) -> list[Path]:
     try:
-        return list((Path(repository.common_dir) / "worktrees").iterdir())
+        return list(Path(common_dir, "worktrees").iterdir())
     except FileNotFoundError:
         return []
 

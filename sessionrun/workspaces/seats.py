@@ -82,7 +82,7 @@ def load_free(admin: Path) -> Free | None:
 def list_free(repository: Repository, seats: Seats) -> list[tuple[Path, Path, Free]]:
     """The free seats of a repository: top, administrative directory, and mark."""
     found = []
-    for top, admin in list_worktrees(repository):
+    for top, admin in list_worktrees(repository.common_dir):
         free = load_free(admin) if str(top.parent) == seats.directory else None
         if free is not None:
             found.append((top, admin, free))

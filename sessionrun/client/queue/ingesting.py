@@ -1,4 +1,4 @@
-"""`ingest`: the follow-ups that agents wrote go into the queue.
+"""`queue take`: the follow-ups that agents wrote go into the queue.
 
 Agents append a task on each line to `suggested_tasks.txt` in the directory where they work: the main checkout,
 or a worktree.  These files are emptied.  A file that git tracks is not: git would show the change, and a branch
@@ -9,31 +9,29 @@ worktree that was released come in: RELEASE commits the file to the branch of th
 from __future__ import annotations
 
 import os
-from collections.abc import Callable, Sequence
-from contextlib import AbstractContextManager, nullcontext
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager, nullcontext
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Final, NamedTuple, TypeVar
+from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
+from sessionrun.client.lookup import resolve_results_dir
 from sessionrun.client.notices import notify
 from sessionrun.client.queue.feeds import open_queue
-from sessionrun.model.errors import InputError
-from sessionrun.queue.feed import Feed
-from sessionrun.queue.place import find_place
-from sessionrun.queue.shelf import LIMIT, Held, Shelf, State, is_there, read_lines, split_lines
-from sessionrun.queue.suggestions import NAME, find_open, fold, fold_draft, make_draft, read_line
-from sessionrun.store import locks
-from sessionrun.store.files import NotRegular, make_directories
+from sessionrun.client.reading.view import load_view
+from sessionrun.model.errors import InputError, SessionrunError
+from sessionrun.queue.place import QueuePlace, find_place
+from sessionrun.queue.shelf import LIMIT, Shelf, State
+from sessionrun.queue.suggestions import NAME, find_open, fold, make_draft, read_line
+from sessionrun.queue.task import Draft
+from sessionrun.store.files import read_regular
+from sessionrun.store.lookup import find_session
 
 if TYPE_CHECKING:
     from sessionrun.workspaces.git import Git
 
-_Read = TypeVar("_Read")
-
 MAX_TASKS: Final = 100
 """How many tasks one call makes, if nothing else is said."""
-
-LOCK_TIMEOUT_S: Final = 60.0
 
 
 class Ingested(NamedTuple):
@@ -55,40 +53,44 @@ class _Intake:
     """What is being taken in: titles that open tasks and all tasks have, and what becomes of the lines."""
 
     limit: int
+    group: str | None
     opened: frozenset[str]
     every: frozenset[str]
     taken: dict[str, State]
-    group: str | None
     seen: set[str] = field(default_factory=set)
-    chosen: list[tuple[str, str]] = field(default_factory=list)
-    known: list[tuple[str, str]] = field(default_factory=list)
+    chosen: list[tuple[Draft, str]] = field(default_factory=list)
+    known: list[tuple[Draft, str]] = field(default_factory=list)
     kept: dict[str, int] = field(default_factory=dict)
 
     @property
     def is_full(self) -> bool:
         return len(self.chosen) >= self.limit
 
-    def choose(self, lines: Sequence[str], source: str, *, once: bool) -> list[str]:
+    def choose(self, content: bytes, source: str, *, once: bool = False) -> list[str]:
         """Choose new tasks; return the lines that are above the limit.
 
         With `once`, what was taken before does not count again.
         """
-        kept = []
-        for line in lines:
+        rest = []
+        for line in content.decode("utf-8", "replace").removesuffix("\n").split("\n"):
             text = read_line(line)
-            title = "" if text is None else fold_draft(text)
-            state = self.taken.get(title)
-            if text is not None and not (once and (state == "+" or title in self.seen)):
-                if title in self.seen | self.opened or (state == "?" and title in self.every):
-                    self.known.append((text, source))
-                elif self.is_full:
-                    kept.append(line)
-                else:
-                    self.chosen.append((text, source))
-                self.seen.add(title)
-        if kept:
-            self.kept[source] = self.kept.get(source, 0) + len(kept)
-        return kept
+            if text is None:
+                continue
+            draft = make_draft(text, self.group)
+            title = fold(draft.title)
+            state, is_seen = self.taken.get(title), title in self.seen
+            if once and (state == "+" or is_seen):
+                continue
+            self.seen.add(title)
+            if is_seen or title in self.opened or (state == "?" and title in self.every):
+                self.known.append((draft, source))
+            elif self.is_full:
+                rest.append(line)
+            else:
+                self.chosen.append((draft, source))
+        if rest:
+            self.kept[source] = self.kept.get(source, 0) + len(rest)
+        return rest
 
 
 def ingest(
@@ -102,7 +104,8 @@ def ingest(
     """Take follow-ups into the queue of the repository around us, and empty the files that have them.
 
     Args:
-        files: take these alone; else `suggested_tasks.txt` of the main checkout, of all worktrees and branches.
+        files: take these alone; else `suggested_tasks.txt` of the main checkout, of all worktrees in which no task
+            is at work, and of all branches.
         maximum: make no more tasks than this; what is above stays in its file.
         group: put the tasks into this group, which is made if there is none.
         backend: as of `open_queue`.
@@ -113,152 +116,126 @@ def ingest(
         StoreError, OSError: the disk fails, or another process is at it for too long; no line is lost.
     """
     cwd = Path.cwd()
-    feed = open_queue(cwd, backend=backend)
-    place = find_place(cwd)
-    shelf = Shelf(place.lock.with_name(place.lock.name.replace("queue.lock", "ingest")))
-    wanted = [Path(os.path.abspath(cwd / file)) for file in files]
+    feed, place = open_queue(cwd, backend=backend), find_place(cwd)
+    shelf, wanted = Shelf(place), [Path(os.path.abspath(file)) for file in files]
     for file in wanted:
-        if not is_there(file):
+        if not os.path.lexists(file):
             raise InputError(f"{file}: No such file or directory")
-    sources = _find_sources(place.top, wanted)
-    with _hold(shelf, dry_run=dry_run):
+    emptied, fixed = _find_sources(place, wanted)
+    with nullcontext() if dry_run else shelf.hold():
         tasks = feed.load()
         every = frozenset(fold(task.title) for task in tasks)
-        intake = _Intake(maximum, find_open(tasks), every, shelf.load_taken(), group)
-        return _peek(shelf, intake, sources) if dry_run else _take(shelf, intake, sources, feed)
-
-
-class _Sources(NamedTuple):
-    """Files that are emptied, files that git tracks, and what committed files say, by the names of branches."""
-
-    files: list[Path]
-    tracked: list[Path]
-    committed: list[tuple[str, bytes]]
-
-
-def _peek(shelf: Shelf, intake: _Intake, sources: _Sources) -> Ingested:
-    for held in shelf.load():
-        intake.choose(read_lines(held.path), str(held.source), once=False)
-    for file in sources.files:
-        intake.choose(_attempt(read_lines, file) or [], str(file), once=False)
-    _choose_tracked(intake, sources)
-    return _report(intake, [None] * len(intake.chosen))
-
-
-def _take(shelf: Shelf, intake: _Intake, sources: _Sources, feed: Feed) -> Ingested:
-    shelf.clear()
-    rests: list[tuple[Held, list[str]]] = []
-
-    def choose(held: Held) -> None:
-        rests.append((held, intake.choose(read_lines(held.path), str(held.source), once=False)))
-
-    for held in shelf.load():
-        choose(held)
-    for file in sources.files:
-        if intake.is_full:
-            intake.choose(_attempt(read_lines, file) or [], str(file), once=False)
-        elif (taken := _attempt(shelf.take, file)) is not None:
-            choose(taken)
-    _choose_tracked(intake, sources)
-    drafts = [make_draft(text, intake.group) for text, _ in intake.chosen]
-    shelf.remember([fold(draft.title) for draft in drafts], "?")
-    made = feed.create(drafts) if drafts else []
-    for held, rest in rests:
-        shelf.settle(held, rest)
-    # after the files: until they are gone, a title that is closed meanwhile has to be known for its line
-    shelf.remember([fold_draft(text) for text, _ in (*intake.chosen, *intake.known)], "+")
-    for held, rest in rests:
-        if rest:
-            shelf.give_back(held)
+        intake = _Intake(maximum, group, find_open(tasks), every, shelf.load_taken())
+        rests = []
+        for path, source, content in _read_files(shelf, intake, place.top / NAME, emptied, dry_run=dry_run):
+            rests.append((path, source, intake.choose(content, str(source))))
+        for name, content in fixed:
+            intake.choose(content, name, once=True)
+        drafts = [draft for draft, _ in intake.chosen]
+        if dry_run:
+            return _report(intake, [None] * len(drafts))
+        taken = shelf.remember(intake.taken, [fold(draft.title) for draft in drafts], "?")
+        made = feed.create(drafts) if drafts else []
+        for path, source, rest in rests:
+            if path != source:
+                shelf.settle(path, source, rest)
+        # after the files: until they are gone, a title that is closed meanwhile has to be known for its line
+        shelf.remember(taken, [fold(draft.title) for draft, _ in (*intake.chosen, *intake.known)], "+")
     return _report(intake, [None if task is None else task.id for task in made])
 
 
-def _choose_tracked(intake: _Intake, sources: _Sources) -> None:
-    for file in sources.tracked:
-        intake.choose(_attempt(read_lines, file) or [], str(file), once=True)
-    for name, content in sources.committed:
-        intake.choose(split_lines(content), name, once=True)
+def _read_files(
+    shelf: Shelf, intake: _Intake, home: Path, files: Sequence[Path], *, dry_run: bool
+) -> Iterator[tuple[Path, Path, bytes]]:
+    """Each file that is to be emptied: where it lies now, where it lay, what it says.
+
+    Where a file on the shelf lay is not known: a process was killed, or it is of a node.  Its rest goes `home`.
+    """
+    for path in shelf.load():
+        yield path, home, read_regular(path)
+    for file in files:
+        with _warning_of(file):
+            path = file if dry_run or intake.is_full else shelf.take(file)
+            yield path, file, read_regular(path, LIMIT)
 
 
 def _report(intake: _Intake, ids: Sequence[str | None]) -> Ingested:
     return Ingested(
         [
-            {"id": task_id, "title": make_draft(text).title, "source": source}
-            for task_id, (text, source) in zip(ids, intake.chosen, strict=True)
+            {"id": task_id, "title": draft.title, "source": source}
+            for task_id, (draft, source) in zip(ids, intake.chosen, strict=True)
         ],
-        [{"title": make_draft(text).title, "source": source} for text, source in intake.known],
+        [{"title": draft.title, "source": source} for draft, source in intake.known],
         [{"source": source, "lines": lines} for source, lines in intake.kept.items()],
     )
 
 
-def _attempt(act: Callable[[Path], _Read], file: Path) -> _Read | None:
-    """Do something with a file that an agent may have replaced; a warning if that fails."""
+@contextmanager
+def _warning_of(file: Path) -> Iterator[None]:
+    """A warning, if a file cannot be read that an agent may have replaced or deleted."""
     try:
-        return act(file)
+        yield
     except FileNotFoundError:
-        return None
-    except NotRegular:
-        notify(f"{file}: not a regular file, so nothing was taken from it")
+        pass
     except OSError as error:
         notify(f"{file}: {error.strerror or error}; nothing was taken from it")
-    return None
 
 
-def _find_sources(top: Path, wanted: Sequence[Path]) -> _Sources:
-    """Look where the lines are; `wanted` are files that were named, and then no others count."""
-    if not (top / ".git").exists():
-        return _Sources([*wanted] or _keep_files([top / NAME]), [], [])
+def _find_sources(place: QueuePlace, wanted: Sequence[Path]) -> tuple[list[Path], list[tuple[str, bytes]]]:
+    """The files that are emptied, and what is said where nothing changes: in files that git tracks, on branches.
+
+    Args:
+        place: of the queue.
+        wanted: files that were named, and then no others count.
+    """
+    if not (place.top / ".git").exists():
+        return [*wanted] or [place.top / NAME], []
     from sessionrun.workspaces.git import Git
 
-    git = Git(top)
-    checkouts = _list_checkouts(git)
-    branches = git.line("for-each-ref", "--format=%(refname)", "refs/heads/").split() if not wanted else []
-    blobs = _find_blobs(git, [*checkouts.values(), *branches])
-    tracked = [Path(folder, NAME) for folder, commit in checkouts.items() if blobs.get(commit)]
-    if wanted:
-        real = {os.path.realpath(file) for file in tracked}
-        ours = [file for file in wanted if os.path.realpath(file) in real]
-        return _Sources([file for file in wanted if file not in ours], ours, [])
-    files = [file for folder in checkouts if (file := Path(folder, NAME)) not in tracked]
-    names = {oid: branch for branch in reversed(branches) if (oid := blobs.get(branch))}
-    committed = [(f"{names[oid].removeprefix('refs/heads/')}:{NAME}", _read_blob(git, oid)) for oid in names]
-    return _Sources(_keep_files(files), _keep_files(tracked), [*reversed(committed)])
+    git, heads = Git(place.top), {place.top: "HEAD", **_find_worktrees(place.lock.parent)}
+    branches = [] if wanted else git.line("for-each-ref", "--format=%(refname)", "refs/heads/").split()
+    blobs = _find_blobs(git, [*heads.values(), *branches])
+    tracked = {os.path.realpath(top / NAME) for top, head in heads.items() if head in blobs}
+    fixed, emptied = [], []
+    for file in wanted or [top / NAME for top in heads]:
+        if os.path.realpath(file) not in tracked:
+            emptied.append(file)
+            continue
+        with _warning_of(file):
+            fixed.append((str(file), read_regular(file, LIMIT)))
+    names = {blobs[branch]: branch for branch in reversed(branches) if branch in blobs}
+    for blob, branch in reversed(names.items()):
+        fixed.append((f"{branch.removeprefix('refs/heads/')}:{NAME}", git("cat-file", "blob", blob)))
+    return emptied, fixed
 
 
-def _keep_files(files: Sequence[Path]) -> list[Path]:
-    return [file for file in files if os.path.lexists(file)]
+def _find_worktrees(common_dir: Path) -> dict[Path, str]:
+    """The worktrees in which no task is at work, and the name of the HEAD of each.
+
+    An agent may still write in the others, so their files are left until their tasks have ended.
+    """
+    from sessionrun.workspaces.registration import list_worktrees, load_owner
+
+    found = {}
+    for top, admin in list_worktrees(str(common_dir)):
+        session_id, _, task = (load_owner(admin) or "").partition("/")
+        if top.is_dir() and not (task and _is_at_work(session_id, task)):
+            found[top] = f"worktrees/{admin.name}/HEAD"
+    return found
 
 
-def _list_checkouts(git: Git) -> dict[str, str]:
-    """The directories of the main checkout and the worktrees that are there, and the commit of each."""
-    checkouts: dict[str, str] = {}
-    for block in git.line("worktree", "list", "--porcelain").split("\n\n"):
-        record = dict(line.partition(" ")[::2] for line in block.split("\n"))
-        if "bare" not in record and os.path.isdir(record.get("worktree", "")):
-            checkouts[record["worktree"]] = record.get("HEAD", "")
-    return checkouts
+def _is_at_work(session_id: str, task: str) -> bool:
+    try:
+        session = find_session(resolve_results_dir(None), session_id)
+        tasks = load_view(session)["tasks"] if session.is_alive() else []
+    except SessionrunError:
+        return False  # it was removed, or nothing can be known of it
+    return any(one["id"] == task and one["status"] != "completed" for one in tasks)
 
 
 def _find_blobs(git: Git, revisions: Sequence[str]) -> dict[str, str]:
     """The object of the file in each revision that has it, unless it is too large."""
-    wanted = [one for one in dict.fromkeys(revisions) if one]
-    names = "".join(f"{one}:{NAME}\n" for one in wanted).encode("utf-8", "surrogateescape")
+    names = "".join(f"{one}:{NAME}\n" for one in revisions).encode("utf-8", "surrogateescape")
     shown = git("cat-file", "--batch-check=%(objectname) %(objecttype) %(objectsize)", stdin=names).decode()
-    found = {}
-    for revision, line in zip(wanted, shown.splitlines(), strict=True):
-        words = line.split(" ")
-        if len(words) == 3 and words[1] == "blob" and int(words[2]) <= LIMIT:
-            found[revision] = words[0]
-    return found
-
-
-def _read_blob(git: Git, oid: str) -> bytes:
-    return git("cat-file", "blob", oid)
-
-
-def _hold(shelf: Shelf, *, dry_run: bool) -> AbstractContextManager[None]:
-    """Let one process at a time take lines; a dry run takes none."""
-    if dry_run:
-        return nullcontext()
-    make_directories(shelf.folder, 0o700)
-    return locks.holding(shelf.folder / "lock", LOCK_TIMEOUT_S)
+    rows = ((revision, line.split(" ")) for revision, line in zip(revisions, shown.splitlines(), strict=True))
+    return {one: row[0] for one, row in rows if len(row) == 3 and row[1] == "blob" and int(row[2]) <= LIMIT}

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
@@ -16,10 +15,12 @@ from sessionrun.model.keys import JobKey
 from sessionrun.model.places import Place
 from sessionrun.model.reasons import WORKSPACE_REASONS
 from sessionrun.model.repositories import repository_of
+from sessionrun.queue.place import find_place
+from sessionrun.queue.shelf import Shelf
 from sessionrun.queue.suggestions import NAME as SUGGESTIONS
 from sessionrun.runtime.jobs.shared import Judged, Site
 from sessionrun.runtime.jobs.workspace_request import make_request
-from sessionrun.store.files import open_regular, read_regular
+from sessionrun.store.files import read_regular
 from sessionrun.workspaces.excerpt import drop_excerpt
 from sessionrun.workspaces.mirrored import bring_home, list_home
 from sessionrun.workspaces.replica import LEFT, MAX_LEFT, take_work
@@ -47,19 +48,15 @@ def take_home(site: Site, state: TaskState, key: JobKey, place: Place) -> Place:
                 drop_excerpt(Path(repository.common_dir))
     if key.phase == "release":
         drop_packs(_find_work_folders(site, key))  # the work is here
-        _take_suggestions(site, folder)
+        _take_suggestions(site, key, folder / LEFT / SUGGESTIONS)
     return place
 
 
-def _take_suggestions(site: Site, folder: Path) -> None:
-    """The follow-ups that an agent wrote on a node go where `ingest` finds them: into the main checkout."""
-    path = folder / LEFT / SUGGESTIONS
-    if site.spec.feed is None or not path.exists():
-        return
-    lines = read_regular(path, MAX_LEFT).rstrip(b"\n")
-    target = Path(site.spec.feed.top, SUGGESTIONS)
-    with open(open_regular(target, os.O_WRONLY | os.O_CREAT | os.O_APPEND, 0o644), "ab") as stream:
-        stream.write(lines + b"\n" if lines else b"")
+def _take_suggestions(site: Site, key: JobKey, path: Path) -> None:
+    """The follow-ups that an agent wrote on a node go where `queue take` finds them, once for each attempt."""
+    if site.spec.feed is not None and path.exists():
+        shelf = Shelf(find_place(Path(site.spec.feed.top)))
+        shelf.put(f"{site.session.session_id}-{key.task}-{key.attempt}", read_regular(path, MAX_LEFT))
 
 
 def judge_left_behind(site: Site, state: TaskState, lost: JobLost) -> Judged | None:

@@ -88,7 +88,9 @@ def test_what_each_key_means(tmp_path: Path) -> None:
     assert plan.seats == SeatsWish("sibling", "ozon-w")
     assert plan.landing == LandingWish("main", ("make test", "make lint", "make doc", "pytest"), 9.0, mends=3)
     assert plan.repository == RepositoryWish(
-        str(tmp_path), base="main", keys={"path": "repo_root", "--base": "branch"}
+        str(tmp_path),
+        base="main",
+        keys={"path": "repo_root", "--base": "branch", "worktrees": "worktree_placement"},
     )
     assert plan.feed == {
         "poll_s": 0.5,
@@ -387,12 +389,13 @@ def test_a_dry_run_changes_nothing(repo: Command) -> None:
 def test_the_list_of_a_repository_is_worked_off(repo: Command) -> None:
     """Without a queue its list is imported; what succeeds lands, and follow-ups are no work."""
     (repo.cwd / "BEADS_FOR_ANALYSIS.md").write_text("- One\n- Two\n")
-    load(repo.cwd, num_workers=2, branch="main")
+    write(repo.cwd, num_workers=2, branch="main")
     done = repo("dispatch", "--dry-run")
     assert "2 of 2 open tasks are ready; 2 would be imported from " in done.stderr
     assert not (repo.cwd / "task_queue.json").exists()
     done = repo("dispatch", "--sync")
     assert done.returncode == 0, done.stderr
+    assert done.stderr.startswith(f"configuration: {repo.cwd}/dispatch_config.json\n")
     assert f"2 were imported from {repo.cwd}/BEADS_FOR_ANALYSIS.md\n" in done.stderr
     assert list_main(repo) == [".gitignore", "One", "Two", "sessionrun.toml"]
     assert repo("queue", "list").stdout == "No task is open.\n"
@@ -444,10 +447,10 @@ def test_a_script_is_the_text_of_its_task_alone(repo: Command) -> None:
 
 @pytest.mark.slow
 def test_a_goal_is_split_and_dispatched(repo: Command) -> None:
-    load(repo.cwd, branch="gone")
+    write(repo.cwd, branch="gone")
     done = repo("split", "Fix it, then test it", "--no-llm", "--dispatch")
     assert done.returncode == 2
-    assert "in the queue; to start them: sessionrun dispatch --group fix-it-then-test-it\n" in done.stderr
+    assert "in the queue; to start them: sessionrun queue work --group fix-it-then-test-it\n" in done.stderr
     (repo.cwd / "dispatch_config.json").unlink()
     for name in ("task-1", "task-2"):
         assert repo("queue", "close", name).returncode == 0

@@ -14,7 +14,7 @@ import click
 from sessionrun.cli.render import escape_line
 from sessionrun.client.lookup import DEFAULT_RESULTS_DIR, LAST
 from sessionrun.model.times import parse_coming
-from sessionrun.model.units import check_load, parse_age, parse_duration, parse_size
+from sessionrun.model.units import parse_age, parse_duration, parse_size
 
 _Command = TypeVar("_Command", bound=Callable[..., Any])
 _Value = TypeVar("_Value", covariant=True)
@@ -54,23 +54,6 @@ def _parse_command(text: str) -> str:
     if not text.strip():
         raise ValueError("must not be empty")
     return text
-
-
-def _parse_dollars(text: str) -> float:
-    try:
-        amount = float(text.removeprefix("$"))
-    except ValueError:
-        amount = 0.0
-    if not 1e-6 <= amount <= 1e9:
-        raise ValueError(f"{text!r} is not an amount of US dollars over 0")
-    return amount
-
-
-def _parse_load(text: str) -> float:
-    try:
-        return check_load(float(text))
-    except ValueError:
-        raise ValueError(f"{text!r} is not a load such as 8 or 7.5") from None
 
 
 def _parse_since(text: str) -> float:
@@ -125,11 +108,9 @@ Age: Final = partial(Parsed, "age", lambda text: parse_age(text.strip()))
 """How long ago, in seconds; it needs a unit: ``7d``, ``12h``, ``1h30m``."""
 
 ShellCommand: Final = partial(Parsed, "command", _parse_command)
-Dollars: Final = partial(Parsed, "dollars", _parse_dollars)
 Size: Final = partial(Parsed, "size", parse_size)
 """Bytes, with or without a unit: ``500M``, ``20G``, ``1.5T``."""
 
-Load: Final = partial(Parsed, "load", _parse_load)
 Since: Final = partial(Parsed, "date", _parse_since)
 """A moment as seconds since the epoch: a date, perhaps with a time and an offset, or an age such as ``7d``."""
 
@@ -180,28 +161,11 @@ cache_dir_option = click.option(
 """`--cache-dir`, whose default is the configuration's or the user's cache directory."""
 
 
-name_options = add_options(
-    click.option("--name", metavar="TEXT", help="A name for the session."),
-    click.option("--label", "labels", multiple=True, metavar="KEY=VALUE", help="Label the session; repeatable."),
-)
-"""`--name` and `--label`, of verbs that start a session of the user's."""
-
 sync_option = click.option("--sync", is_flag=True, help="Follow the session to its end, then print the results.")
 """`--sync`, of verbs that start a session or let one live again."""
 
 quiet_option = click.option("-q", "--quiet", is_flag=True, help="Print the session id alone.")
 """`-q`, of the same verbs."""
-
-
-def attempt_timeout_option(default: str) -> Callable[[_Command], _Command]:
-    """`--timeout`, of the attempts at a task; `default` is told in the help."""
-    return click.option(
-        "--timeout",
-        "timeout_s",
-        type=Duration(),
-        metavar="TIME",
-        help=f"Time limit of each attempt: 90, 10m, 2h; 0 = none.{default}",
-    )
 
 
 ready_option = click.option(

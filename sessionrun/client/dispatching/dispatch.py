@@ -13,7 +13,6 @@ from typing import Final, NamedTuple
 
 from sessionrun.client.dispatching.preflight import Preflight, look
 from sessionrun.client.launching.readiness import check_ready, tell_signed_out
-from sessionrun.client.notices import notify
 from sessionrun.client.planning.plan import Planned
 from sessionrun.client.queue.feeds import import_list, open_queue, read_text, take_back
 from sessionrun.input.dispatch_config import FILE as CONFIGURATION
@@ -26,12 +25,8 @@ from sessionrun.queue.file import NAME as FILE
 from sessionrun.queue.graph import by_id, choose_group, choose_ready
 from sessionrun.queue.lists import parse_list
 from sessionrun.queue.place import QueuePlace, find_place
-from sessionrun.queue.suggestions import NAME as SUGGESTIONS
 from sessionrun.queue.task import QueueTask
 from sessionrun.runtime.feeding.tasks import choose_id, make_task
-from sessionrun.workspaces.git import Git
-from sessionrun.workspaces.ignoring import hide_name
-from sessionrun.workspaces.repository import locate
 
 LIST: Final = "BEADS_FOR_ANALYSIS.md"
 """The list in the top of a repository from which an empty queue is filled."""
@@ -81,8 +76,6 @@ def prepare(
     """
     wanted = spec.feed
     assert wanted is not None
-    if not preview:
-        _hide_suggestions(Path(wanted.top))
     feed = open_queue(Path(wanted.top), backend=wanted.backend)
     _check_wanted(feed, wanted.chosen)
     back = [] if preview else _take_back(wanted, feed, results_dir)
@@ -133,16 +126,6 @@ def foresee(planned: Planned, prepared: Prepared) -> Planned:
         taken.add(name.casefold())
         tasks.append(make_task(spec.template, task, name))
     return planned._replace(spec=replace(spec, tasks=tuple(tasks)))
-
-
-def _hide_suggestions(top: Path) -> None:
-    """Let git overlook the file of follow-ups: it is collected, and in commits it would conflict."""
-    git = Git(top)
-    _, common = locate(git)
-    hide_name(common, SUGGESTIONS)
-    if git.names("ls-files", "-z", "--", SUGGESTIONS):
-        hint = f"git rm --cached {SUGGESTIONS}"
-        notify(f"{SUGGESTIONS} is in the repository, so tasks that append to it conflict: take it out ({hint})")
 
 
 def _look(spec: SessionSpec) -> list[Preflight]:

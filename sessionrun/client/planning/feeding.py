@@ -8,6 +8,7 @@ from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from sessionrun.client.notices import notify
 from sessionrun.client.planning.draft import Draft
 from sessionrun.input.effects import QUEUE
 from sessionrun.input.feeds import FRAME
@@ -42,6 +43,8 @@ def place_feed(draft: Draft) -> Draft:
     git = Git(top)
     locate(git)
     _check_branch(draft, git)
+    if not draft.preview:
+        _hide_suggestions(git)
     seats, cluster = plan.seats, draft.options.choose("cluster")
     if cluster in (None, SLURM):
         seats = seats or SeatsWish("inside")
@@ -73,6 +76,21 @@ def _check_branch(draft: Draft, git: Git) -> None:
     there = f"there are {', '.join(known[:5])}{' ...' * (len(known) > 5)}" if known else "there is none yet"
     where = "--land-into" if asked else f"{draft.source.name}: branch"
     raise InputError(f"{where}: there is no branch {branch!r} to land on; {there}")
+
+
+def _hide_suggestions(git: Git) -> None:
+    """Let git overlook the file of follow-ups: it is collected, and in commits it would conflict.
+
+    The rules of what is ignored are read with the repository, so this comes first.
+    """
+    from sessionrun.queue.suggestions import NAME
+    from sessionrun.workspaces.ignoring import hide_name
+    from sessionrun.workspaces.repository import locate
+
+    hide_name(locate(git)[1], NAME)
+    if git.names("ls-files", "-z", "--", NAME):
+        mend = f"git rm --cached {NAME}"
+        notify(f"{NAME} is in the repository, so tasks that append to it conflict: take it out ({mend})")
 
 
 def _find_frame(draft: Draft, own: tuple[str, ...]) -> tuple[str, ...]:

@@ -18,7 +18,6 @@ MOST_SIGNS: Final = 6
 
 MOST_NAMES: Final = 3
 NAME_COLUMNS: Final = 28
-GAP: Final = 2
 
 _ROW_AXES: Final[Mapping[str, Sequence[str]]] = {
     "model": ("task",),
@@ -142,7 +141,7 @@ def _lay_out(rows: Sequence[Row]) -> list[str]:
     """Rows as lines of equal width, the first column to the left and the others to the right."""
     widths = [max(map(columns, column)) for column in zip(*rows, strict=True)]
     return [
-        (" " * GAP).join(
+        "  ".join(
             cell + " " * (width - columns(cell)) if place == 0 else " " * (width - columns(cell)) + cell
             for place, (cell, width) in enumerate(zip(row, widths, strict=True))
         )

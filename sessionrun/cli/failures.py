@@ -6,7 +6,7 @@ import sys
 import time
 from collections.abc import Callable, Mapping, Sequence
 from functools import partial
-from typing import Any, Final, NamedTuple
+from typing import Final, NamedTuple
 
 from sessionrun.cli.render import (
     WIDTH,
@@ -19,7 +19,7 @@ from sessionrun.cli.render import (
     section_lines,
     wrap_line,
 )
-from sessionrun.cli.standing import group_lines, head_lines, whereabouts_lines
+from sessionrun.cli.standing import View, group_lines, head_lines, whereabouts_lines
 from sessionrun.client.lookup import name_for_command
 from sessionrun.client.reading.digest import divide, make_excerpt
 from sessionrun.client.reading.digest_record import find_room
@@ -36,8 +36,6 @@ FOLDS: Final = (None, 8, 3, 1)
 
 LEAST_BODY: Final = 160
 """So much is told below each reason and of each answer, if there is so much (bytes)."""
-
-View = Mapping[str, Any]
 
 
 class _Block(NamedTuple):

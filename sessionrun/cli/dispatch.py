@@ -132,7 +132,7 @@ def start_fed(
     file: Path | None = None,
 ) -> int:
     """Start a session that takes its tasks from a queue, if that has any; see `work`."""
-    from sessionrun.cli.render import escape_line, hint, warn
+    from sessionrun.cli.render import escape_line, warn
     from sessionrun.client.dispatching.dispatch import find_follow_ups, foresee, prepare
 
     spec = planned.spec
@@ -144,7 +144,7 @@ def start_fed(
         warn(warning)
     if not how.quiet:
         if file is not None:
-            hint(f"configuration: {escape_line(str(file))}")
+            click.echo(f"configuration: {escape_line(str(file))}", err=True)
         _tell_findings(prepared)
     if dry_run:
         from sessionrun.cli.preview import print_preview

@@ -126,7 +126,6 @@ def add_feed(draft: Draft) -> Draft:
         return draft
     from sessionrun.queue.feed import open_feed
     from sessionrun.queue.place import find_place
-    from sessionrun.queue.suggestions import NAME as SUGGESTIONS
 
     queue = open_feed(find_place(draft.place), values.get("backend"))
     (template,) = spec.tasks
@@ -136,13 +135,9 @@ def add_feed(draft: Draft) -> Draft:
         template = replace(template, prompts=(f"{SCRIPT}\n",))  # words around it would be commands
     if spec.landing is not None or _is_branch(spec):
         template = replace(template, base="target")
-    known = spec.repository
-    if known is not None:  # in a commit the file of follow-ups would conflict, so no task's work has it
-        known = replace(known, excludes=f"/{SUGGESTIONS}\n{known.excludes}")
     spec = replace(
         spec,
         source=str(queue.place),
-        repository=known,
         tasks=(),
         template=template,
         feed=_make_feed(values, str(draft.place), queue.name),

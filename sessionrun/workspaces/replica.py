@@ -52,10 +52,10 @@ SHALLOW: Final = "shallow"
 """File in a repository with a part of a history: the first commits that it has."""
 
 LEFT: Final = "left"
-"""Directory in the folder of a RELEASE: files of the worktree that its session asks for."""
+"""File in the folder of a RELEASE: that of the worktree which its session asks for."""
 
 MAX_LEFT: Final = 1024 * 1024
-"""Most that each of these may have (bytes)."""
+"""Most that it may have (bytes)."""
 
 ARRIVAL_S: Final = 20.0
 """So long a PREPARE waits for objects that another one of this node brings."""
@@ -71,7 +71,7 @@ class ReplicaWish:
     Attributes:
         known: commits that have to be there, by their full names; the session's machine has them.
         inside: where the task's links lead that stand inside of the checkout.
-        brings: names of files in the top of the worktree that go home with RELEASE also if git ignores them.
+        brings: the name of a file in the top of the worktree that goes home with RELEASE also if git ignores it.
         settings: those of git by which commits name their author.
         tags: what the tags of the user's repository stand for, by their full names.
         shallow: commits before which the replica has no history.
@@ -81,7 +81,7 @@ class ReplicaWish:
 
     known: tuple[str, ...]
     inside: Mapping[str, str] = field(default_factory=dict)
-    brings: tuple[str, ...] = ()
+    brings: str | None = None
     settings: Mapping[str, str] = field(default_factory=dict)
     tags: Mapping[str, str] = field(default_factory=dict)
     shallow: tuple[str, ...] = ()
@@ -221,18 +221,16 @@ def name_commits(request: WorkspaceRequest) -> WorkspaceRequest:
 
 
 def keep_left(request: WorkspaceRequest, folder: Path) -> None:
-    """Before RELEASE: keep the files of the worktree that the session asks for.
+    """Before RELEASE: keep the file of the worktree that the session asks for.
 
     Raises:
         JobFileError: the wish is damaged.
-        OSError: they cannot be kept.
+        OSError: it cannot be kept.
     """
     wish, worktree = load_record_if_any(folder / WISH, ReplicaWish), request.place and request.place.worktree
-    for name in wish.brings if wish is not None and worktree is not None else ():
+    if wish is not None and wish.brings is not None and worktree is not None:
         with suppress(FileNotFoundError, NotRegular):
-            content = read_regular(Path(str(worktree), name), MAX_LEFT)
-            make_directories(folder / LEFT, 0o700)
-            replace_file(folder / LEFT / name, content, durable=False)
+            replace_file(folder / LEFT, read_regular(Path(str(worktree), wish.brings), MAX_LEFT), durable=False)
 
 
 def send(request: WorkspaceRequest, place: Place, folder: Path) -> None:
@@ -248,9 +246,6 @@ def send(request: WorkspaceRequest, place: Place, folder: Path) -> None:
     if place.worktree is None:
         remove_tree(kept_path(Path(request.repository.top), request.owner))
     git = Git(Path(request.repository.top), limit_s=request.git_limit_s)
-    for name in wish.brings:
-        if git.attempt("cat-file", "-e", f"{place.commit}:{name}").returncode == 0:
-            (folder / LEFT / name).unlink(missing_ok=True)  # it is work
     if place.commit not in wish.known:
         content = pack_objects(git, tips, wish.known)
         with open(open_regular(folder / WORK, os.O_WRONLY | os.O_CREAT | os.O_TRUNC), "wb") as stream:

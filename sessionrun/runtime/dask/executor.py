@@ -85,7 +85,7 @@ class DaskExecutor:
         self._offered: SlotsOffered | None = None
         self._complained: str | None = None
         self._placement = Placement(at.node for at in opened.values())
-        self._brings = (SUGGESTIONS,) if spec.feed is not None else ()
+        self._brings = SUGGESTIONS if spec.feed is not None else None
         self._unfit = {name.removeprefix(WALLS_PREFIX) for name in held if name.startswith(WALLS_PREFIX)}
         self._replicas: dict[str, Replicas] = {}
         self._mirrors = ExitStack()

@@ -142,7 +142,7 @@ def _load_place(session: SessionDir, key: JobKey) -> Place | None:
 class Replicas:
     """What the nodes' replicas of a session's repository have, as far as this supervisor has brought it."""
 
-    def __init__(self, session: SessionDir, asked: WorkspaceRequest, brings: tuple[str, ...] = ()) -> None:
+    def __init__(self, session: SessionDir, asked: WorkspaceRequest, brings: str | None = None) -> None:
         """
         Args:
             session: the session.

@@ -17,7 +17,6 @@ from sessionrun.model.reasons import WORKSPACE_REASONS
 from sessionrun.model.repositories import repository_of
 from sessionrun.queue.place import find_place
 from sessionrun.queue.shelf import Shelf
-from sessionrun.queue.suggestions import NAME as SUGGESTIONS
 from sessionrun.runtime.jobs.shared import Judged, Site
 from sessionrun.runtime.jobs.workspace_request import make_request
 from sessionrun.store.files import read_regular
@@ -48,7 +47,7 @@ def take_home(site: Site, state: TaskState, key: JobKey, place: Place) -> Place:
                 drop_excerpt(Path(repository.common_dir))
     if key.phase == "release":
         drop_packs(_find_work_folders(site, key))  # the work is here
-        _take_suggestions(site, key, folder / LEFT / SUGGESTIONS)
+        _take_suggestions(site, key, folder / LEFT)
     return place
 
 

@@ -31,6 +31,7 @@ from sessionrun.runtime.executors.protocol import Executor, Notice
 from sessionrun.runtime.history import project_status, replay
 from sessionrun.runtime.jobs.maker import JobMaker
 from sessionrun.runtime.keeper.command import EXIT_NO_ROOM, EXIT_REFUSED, EXIT_TAKEN, root_command, say
+from sessionrun.runtime.keeper.nested import find_orphan
 from sessionrun.runtime.partners import SystemClock, Watch
 from sessionrun.runtime.recovery import find_notices, find_opened, find_submitted, find_unclaimed
 from sessionrun.runtime.sharing import LimitSharing
@@ -87,25 +88,13 @@ def _take_lock(path: Path, session: SessionDir) -> int | None:
 def _end_orphan(session: SessionDir) -> bool:
     """Kill the supervisor before us if its keeper is dead and it did not leave, as one that is stopped cannot.
 
-    An orphan can start nothing any more, so nothing is lost by its death.  The journal says which process it is.
-    The proof is that it became a child of our root when its keeper died.
+    An orphan can start nothing any more, so nothing is lost by its death.
     """
-    try:
-        entries, _ = session.load_journal()
-    except StoreError:
+    orphan = find_orphan(session.path)
+    if orphan is None:
         return False
-    begun = [entry.event for entry in entries if isinstance(entry.event, SupervisorStarted)]
-    if not begun or not processes.is_here(begun[-1].boot_id, begun[-1].pid_ns):
-        return False
-    last = begun[-1]
-    root = processes.parent_of(os.getppid())
-    if (
-        processes.is_alive(Identity(last.keeper or 0, last.keeper_started or 0))
-        or processes.parent_of(last.pid) != root
-    ):
-        return False
-    say(f"supervisor {last.pid} outlives its keeper and holds the lock: it is killed")
-    processes.send_signal(Identity(last.pid, last.started), signal.SIGKILL)
+    say(f"supervisor {orphan.pid} outlives its keeper and holds the lock: it is killed")
+    processes.send_signal(orphan, signal.SIGKILL)
     return True
 
 

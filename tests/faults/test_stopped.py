@@ -2,24 +2,21 @@
 
 from __future__ import annotations
 
+import os
 import random
 import signal
-import subprocess
 import sys
-import time
 from collections.abc import Iterator
 from contextlib import contextmanager
-from dataclasses import replace
 from pathlib import Path
 
-import orjson
 import pytest
+from calls import Calls, needs_calls
 
-from sessionrun.model.events import Entry, SupervisorStarted, to_record
-from sessionrun.runtime import main
-from sessionrun.store.journal import AppendLog, read_log
+from sessionrun.store import locks
+from sessionrun.store.journal import read_log
 from sessionrun.store.ledger import fold_ledger
-from sessionrun.store.processes import Identity, is_alive, send_signal, start_time
+from sessionrun.store.processes import Identity, is_alive, send_signal
 from sessionrun.store.session import SessionDir
 
 from .chain import Role, find_chain
@@ -127,19 +124,42 @@ def test_the_root_tells_how_jobs_of_a_dead_keeper_ended(place: Place, gate: Path
     assert_sound(place, session)
 
 
+@needs_calls
 @pytest.mark.slow
-def test_who_is_not_the_roots_is_not_killed(place: Place, session: SessionDir, gate: Path) -> None:
-    """Whatever the journal says: it is an agent's to write in, too."""
+def test_a_supervisor_that_stops_before_the_journal_knows_it(place: Place, gate: Path) -> None:
+    """As one that takes long to read its journal, and whose keeper dies meanwhile; no job is left to wait for."""
+    calls = Calls(place.path / "calls", "supervisor:write:2:stop:*/journal:SupervisorStarted")
+    plan = make_plan(place.executed, 4, random.Random(7), more=f"while ! [ -e '{gate}' ]; do sleep 0.05; done;")
+    session = place.start(plan, "--max-parallel", "2", env=calls.environ())
+    assert wait_until(place.executed.exists, END_S)
+    kill_surely(session, "supervisor")
+    assert wait_until(lambda: all(calls.has_hit()), END_S)
+    (second,) = find_chain(session.path)["supervisor"]
     gate.touch()
+    assert wait_until(lambda: has_no_job(session), END_S)
+    kill_surely(session, "keeper")
+    assert wait_until(lambda: not is_alive(second), END_S)
     assert_sound(place, session)
-    entries, _ = session.load_journal()
-    begun = next(entry.event for entry in entries if isinstance(entry.event, SupervisorStarted))
-    with subprocess.Popen(["sleep", "60"]) as foreign:
-        started = start_time(foreign.pid) or 0
-        event = replace(begun, pid=foreign.pid, started=started)
-        log = AppendLog(session.journal_path)
-        log.append([orjson.dumps(to_record(Entry(entries[-1].seq + 1, time.time(), time.monotonic(), event)))])
-        log.close()
-        assert not main._end_orphan(session)
-        assert foreign.poll() is None
-        foreign.kill()
+
+
+@pytest.mark.slow
+def test_a_lock_that_another_process_holds_for_a_while(place: Place, session: SessionDir, gate: Path) -> None:
+    """As a reader that was stopped while it looked: that is no orphan of the chain, so it is waited for."""
+    held, waiting = list[int](), list[Identity]()
+
+    def seize() -> bool:  # the next supervisor may be faster
+        kill_surely(session, "supervisor")
+        held.extend(filter(None, [locks.hold(session.path / "lock", timeout_s=1.0)]))
+        return bool(held)
+
+    def find() -> bool:
+        waiting.extend(find_chain(session.path)["supervisor"])
+        return bool(waiting)
+
+    assert wait_until(seize, END_S)
+    gate.touch()
+    assert wait_until(lambda: has_no_job(session), END_S)
+    assert wait_until(find, END_S)
+    assert wait_until(lambda: not is_alive(waiting[0]), END_S)
+    os.close(*held)
+    assert_sound(place, session)

@@ -144,7 +144,7 @@ class Keeper:
             self._children.stop(fields[1].decode(), now=fields[2] == b"1")
 
     def _supervisor_ended(self, status: int) -> None:
-        self._supervisor.ended(status, working=bool(self._children.by_key))
+        self._supervisor.ended(status)
         if self._supervisor.given_up:
             self._children.note(make_record(GAVE_UP))
 
@@ -220,17 +220,18 @@ class SupervisorProcess:
             self.pid = os.posix_spawn(command[0], command, os.environb, setsigdef=defaults, setsigmask=())
         return Connection(ours)
 
-    def ended(self, status: int, *, working: bool) -> None:
-        """It ended: set when the next one starts.  `working`: jobs are running, so there has to be one."""
+    def ended(self, status: int) -> None:
+        """It ended: set when the next one starts."""
         self.pid = 0
         if self._connection is not None:
             self._connection.close()
         self._connection = None
         code = os.WEXITSTATUS(status) if os.WIFEXITED(status) else None
         now = time.monotonic()
-        if code == EXIT_REFUSED or (code == EXIT_TAKEN and not working):
+        if code == EXIT_REFUSED:
             self.given_up = True
         elif code in (EXIT_TAKEN, EXIT_NO_ROOM):
+            # whoever is in the way, no other chain takes over: were we to leave, nothing would go on
             self.restart_at = now + RETRY_S
         else:
             # a start that fails counts as one, however long a busy machine takes for it

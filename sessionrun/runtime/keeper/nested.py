@@ -1,4 +1,4 @@
-"""Tells which processes that jobs left behind belong to a session of its own.
+"""Tells which processes lead a session: of those that jobs left behind, and of those that dead keepers did.
 
 A session that a job launched is not part of the job: its processes come to our keeper or root as orphans do, and
 live on.  Any process may claim to belong to one, so locks have to prove it: the process holds a lock of a session,
@@ -39,7 +39,19 @@ def is_nested(pid: int, session: Path) -> bool:
     return any(_leads(other_pid, session, names) for other_pid in pids)
 
 
-def _leads(pid: int, but: Path, names: tuple[str, ...] = ()) -> bool:
+def find_orphan(session: Path) -> processes.Identity | None:
+    """Asked by a supervisor: the one before it, if that holds the session's lock and its keeper is dead.
+
+    The journal may not know it yet, and any program of the user could have written there.  The proof is the lock,
+    and that its keeper's death has made it a child of the root of this chain.
+    """
+    keeper, seen = os.getppid(), processes.scan()
+    siblings = seen.children.get(seen.parents.get(keeper, 0), ())
+    orphans = (pid for pid in siblings if pid != keeper and _leads(pid, None, (session.name,)))
+    return next((seen.identities[pid] for pid in orphans), None)
+
+
+def _leads(pid: int, but: Path | None, names: tuple[str, ...] = ()) -> bool:
     """Whether a process holds a lock of a session, or node: of one of these names, or of any but this one."""
     is_shown = _shows_locks()
     for fd, path in _open_locks(pid):
@@ -64,13 +76,14 @@ def _open_locks(pid: int) -> list[tuple[str, Path]]:
 
 
 def _shows_locks() -> bool:
-    """Whether this system tells of locks in /proc/PID/fdinfo; root and keeper hold one for life."""
-    return any(_is_flocked(os.getpid(), fd) for fd, _ in _open_locks(os.getpid()))
+    """Whether this system tells of locks in /proc/PID/fdinfo: a root or keeper, as we or our parent, holds one."""
+    return any(_is_flocked(pid, fd) for pid in (os.getpid(), os.getppid()) for fd, _ in _open_locks(pid))
 
 
 def _is_flocked(pid: int, fd: str) -> bool:
     try:
         with open(f"/proc/{pid}/fdinfo/{fd}", "rb") as stream:
-            return any(line.startswith(b"lock:") and b"FLOCK" in line for line in stream)
+            # a reader has it shared, for an instant
+            return any(line.startswith(b"lock:") and b"FLOCK" in line and b"WRITE" in line for line in stream)
     except OSError:
         return False

@@ -309,7 +309,7 @@ class Proxied:
         (folder / DOOR).mkdir(parents=True, exist_ok=True)
         (folder / LIST).write_text(json.dumps([list(make_rule(host)) for host in hosts]))
         self.start(folder, *program)
-        eventually(socket_path.exists)
+        eventually(lambda: is_open(socket_path))
         return socket_path
 
     def start(self, folder: Path, *program: str, **env: str) -> subprocess.Popen[bytes]:
@@ -342,9 +342,20 @@ def connected(door: Path) -> Iterator[socket.socket]:
     folder = os.open(door.parent, os.O_PATH)
     with socket.socket(socket.AF_UNIX) as client:
         client.settimeout(60)
-        client.connect(f"/proc/self/fd/{folder}/{door.name}")
-        os.close(folder)
+        try:
+            client.connect(f"/proc/self/fd/{folder}/{door.name}")
+        finally:
+            os.close(folder)
         yield client
+
+
+def is_open(door: Path) -> bool:
+    """Whether a proxy listens: its socket is there a moment before, and its program begins a moment after."""
+    try:
+        with connected(door):
+            return True
+    except (FileNotFoundError, ConnectionRefusedError):
+        return False
 
 
 def ask(door: Path, content: bytes) -> bytes:

@@ -28,6 +28,7 @@ import signal
 import struct
 import subprocess
 import sys
+import tempfile
 import zlib
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
@@ -52,14 +53,19 @@ needs_calls: Final = pytest.mark.skipif(not CAN_WATCH, reason="no LD_PRELOAD her
 @functools.cache
 def build_library() -> str:
     """The library, made once for each of its sources; raises where it cannot be made."""
-    folder = SOURCE.parent / "__pycache__"
-    library = folder / f"calls-{zlib.crc32(SOURCE.read_bytes()):08x}.so"
+    library = SOURCE.parent / "__pycache__" / f"calls-{zlib.crc32(SOURCE.read_bytes()):08x}.so"
     if not library.exists():
-        folder.mkdir(exist_ok=True)
-        beside = library.with_suffix(f".{os.getpid()}")
-        subprocess.run(["cc", "-O1", "-shared", "-fPIC", "-o", beside, SOURCE, "-ldl"], check=True)
-        beside.replace(library)
+        compile_library(library)
     return str(library)
+
+
+def compile_library(library: Path) -> None:
+    """Make it whole, or not at all; other threads and processes may do so at once."""
+    library.parent.mkdir(exist_ok=True)
+    with tempfile.TemporaryDirectory(dir=library.parent) as place:
+        made = Path(place, library.name)
+        subprocess.run(["cc", "-O1", "-shared", "-fPIC", "-o", made, SOURCE, "-ldl"], check=True)
+        made.replace(library)
 
 
 class Calls:

@@ -42,8 +42,7 @@ def is_nested(pid: int, session: Path) -> bool:
 def find_orphan(session: Path) -> processes.Identity | None:
     """Asked by a supervisor: the one before it, if that holds the session's lock and its keeper is dead.
 
-    The journal may not know it yet, and any program of the user could have written there.  The proof is the lock,
-    and that its keeper's death has made it a child of the root of this chain.
+    The journal may not know it yet.  The proof is the lock, and that its keeper's death made it our root's child.
     """
     keeper, seen = os.getppid(), processes.scan()
     siblings = seen.children.get(seen.parents.get(keeper, 0), ())

@@ -216,19 +216,19 @@ def _find_worktrees(common_dir: Path) -> dict[Path, str]:
     """
     from sessionrun.workspaces.registration import list_worktrees, load_owner
 
-    found = {}
+    found, results_dir = {}, resolve_results_dir(None)
     for top, admin in list_worktrees(str(common_dir)):
         session_id, _, task = (load_owner(admin) or "").partition("/")
-        if top.is_dir() and not (task and _is_at_work(session_id, task)):
+        if top.is_dir() and not (task and _is_at_work(results_dir, session_id, task)):
             found[top] = f"worktrees/{admin.name}/HEAD"
     return found
 
 
-def _is_at_work(session_id: str, task: str) -> bool:
+def _is_at_work(results_dir: Path, session_id: str, task: str) -> bool:
     try:
-        session = find_session(resolve_results_dir(None), session_id)
+        session = find_session(results_dir, session_id)
         tasks = load_view(session)["tasks"] if session.is_alive() else []
-    except SessionrunError:
+    except (SessionrunError, OSError):
         return False  # it was removed, or nothing can be known of it
     return any(one["id"] == task and one["status"] != "completed" for one in tasks)
 

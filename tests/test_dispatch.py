@@ -111,6 +111,7 @@ def test_what_can_be_done_is_done_and_lands(project: Dispatcher) -> None:
     status = project.load("status", session_id)
     assert [task["id"] for task in status["tasks"]][:2] == ["task-1", "task-2"]
     assert {task["id"]: task["attempt"] for task in status["tasks"]}["task-2"] == 2
+    assert not [*project.cwd.glob("worktrees/*/suggested_tasks.txt")], "the next task's agent writes there"
     assert project.load("ingest")["added"][0]["title"] == "Test it"
 
 

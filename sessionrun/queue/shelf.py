@@ -1,8 +1,7 @@
 """What the taking of follow-ups keeps beside the lock of the queue: files on their way, and what was taken.
 
     lock     the process that takes follow-ups holds it
-    *.txt    files with follow-ups: one that was renamed to here (a process that opens it by its old name from then
-             on makes a new one), or what a task wrote on a node of a cluster
+    *.txt    a file that was renamed to here: a process that opens it by its old name from then on makes a new one
     taken    a line for each task that was taken: `?` before it goes into the queue, `+` after that
 
 All methods raise OSError if the disk fails.
@@ -50,25 +49,20 @@ class Shelf:
         """Return the files on the shelf, the oldest first."""
         return sorted(self.folder.glob("*.txt"), key=lambda path: path.stat().st_mtime_ns)
 
-    def put(self, name: str, content: bytes) -> None:
-        """Put follow-ups onto the shelf; under the same name again they are there once."""
-        make_directories(self.folder, 0o700)
-        replace_file(self.folder / f"{name}.txt", content, durable=True, mode=0o644)
-
     def take(self, source: Path) -> Path:
-        """Move a file onto the shelf; return its new place.
+        """Move a file onto the shelf, also without the lock; return its new place.
 
         Raises:
             NotRegular: a link or a directory lies there; OSError: it is too large, or not there.
         """
-        content, name = read_regular(source, LIMIT), str(uuid4())
-        path = self.folder / f"{name}.txt"
+        content, path = read_regular(source, LIMIT), self.folder / f"{uuid4()}.txt"
+        make_directories(self.folder, 0o700)
         try:
             os.rename(source, path)
         except OSError as error:
             if error.errno != errno.EXDEV:
                 raise
-            self.put(name, content)
+            replace_file(path, content, durable=True)
             source.unlink()
         return path
 

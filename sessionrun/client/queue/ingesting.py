@@ -149,7 +149,7 @@ def _read_files(
 ) -> Iterator[tuple[Path, Path, bytes]]:
     """Each file that is to be emptied: where it lies now, where it lay, what it says.
 
-    Where a file on the shelf lay is not known: a process was killed, or it is of a node.  Its rest goes `home`.
+    Where a file on the shelf lay is not known: it is of a task, or a process was killed.  Its rest goes `home`.
     """
     for path in shelf.load():
         yield path, home, read_regular(path)

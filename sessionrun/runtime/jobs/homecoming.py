@@ -1,4 +1,4 @@
-"""Brings home what the jobs of a workspace left on a node of a cluster: work, follow-ups, rescued work."""
+"""Brings home what the jobs of a workspace left on a node of a cluster: work, rescued work."""
 
 from __future__ import annotations
 
@@ -15,14 +15,11 @@ from sessionrun.model.keys import JobKey
 from sessionrun.model.places import Place
 from sessionrun.model.reasons import WORKSPACE_REASONS
 from sessionrun.model.repositories import repository_of
-from sessionrun.queue.place import find_place
-from sessionrun.queue.shelf import Shelf
 from sessionrun.runtime.jobs.shared import Judged, Site
 from sessionrun.runtime.jobs.workspace_request import make_request
-from sessionrun.store.files import read_regular
 from sessionrun.workspaces.excerpt import drop_excerpt
 from sessionrun.workspaces.mirrored import bring_home, list_home
-from sessionrun.workspaces.replica import LEFT, MAX_LEFT, take_work
+from sessionrun.workspaces.replica import take_work
 from sessionrun.workspaces.rescue_names import drop_packs
 from sessionrun.workspaces.rescue_packs import take_rescue
 
@@ -47,15 +44,7 @@ def take_home(site: Site, state: TaskState, key: JobKey, place: Place) -> Place:
                 drop_excerpt(Path(repository.common_dir))
     if key.phase == "release":
         drop_packs(_find_work_folders(site, key))  # the work is here
-        _take_suggestions(site, key, folder / LEFT)
     return place
-
-
-def _take_suggestions(site: Site, key: JobKey, path: Path) -> None:
-    """The follow-ups that an agent wrote on a node go where `queue take` finds them, once for each attempt."""
-    if site.spec.feed is not None and path.exists():
-        shelf = Shelf(find_place(Path(site.spec.feed.top)))
-        shelf.put(f"{site.session.session_id}-{key.task}-{key.attempt}", read_regular(path, MAX_LEFT))
 
 
 def judge_left_behind(site: Site, state: TaskState, lost: JobLost) -> Judged | None:

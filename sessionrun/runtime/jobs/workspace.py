@@ -7,6 +7,7 @@ cannot be used is the failure of its job.
 from __future__ import annotations
 
 from collections.abc import Mapping
+from contextlib import suppress
 from dataclasses import replace
 from pathlib import Path
 from typing import Final
@@ -104,6 +105,8 @@ def judge_workspace(site: Site, state: TaskState, ended: Exit, problem: Problem 
                 from sessionrun.runtime.jobs.homecoming import take_home  # few sessions have a cluster
 
                 found = take_home(site, state, ended.key, found)
+            if ended.key.phase == "release" and site.spec.feed is not None:
+                _shelve_follow_ups(site, state, folder, found)
             return Judged(place=found)
         except JobFileError as error:
             text = f"its answer cannot be used: {error.why}"
@@ -118,6 +121,29 @@ def judge_workspace(site: Site, state: TaskState, ended: Exit, problem: Problem 
     if state.place is not None:
         place = replace(state.place, kept=format_reason(*named))
     return Judged(named, place, can_repeat=signal is not None)
+
+
+def _shelve_follow_ups(site: Site, state: TaskState, folder: Path, released: Place) -> None:
+    """Keep what the task's agent wrote for the queue: no process of the task lives, and the next one may have its
+    worktree at once.  From a node it came home beside the answer; what is in a commit is work.
+    """
+    from sessionrun.queue.place import find_place  # few sessions have a queue
+    from sessionrun.queue.shelf import Shelf
+    from sessionrun.queue.suggestions import NAME
+    from sessionrun.workspaces.git import Git
+    from sessionrun.workspaces.replica import LEFT
+
+    place, feed = state.place, site.spec.feed
+    if feed is None or place is None or place.worktree is None:
+        return
+    source = folder / LEFT if uses_replicas(site.spec.cluster) else Path(place.worktree, NAME)
+    if (
+        not source.exists()
+        or Git(Path(feed.top)).attempt("cat-file", "-e", f"{released.commit}:{NAME}").returncode == 0
+    ):
+        return
+    with suppress(OSError):  # then it stays where it lies: a link, or too large
+        Shelf(find_place(Path(feed.top))).take(source)
 
 
 def _find_place(folder: Path, key: JobKey) -> Place:

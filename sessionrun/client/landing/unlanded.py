@@ -10,9 +10,7 @@ from sessionrun.client.reading.changes import is_unchanged
 from sessionrun.model.errors import SessionrunError
 from sessionrun.model.repositories import repository_of
 from sessionrun.model.words import read_landing
-from sessionrun.runtime.history import load_spec_now
 from sessionrun.store.session import SessionDir
-from sessionrun.workspaces.fence import open_fence
 
 Task = Mapping[str, Any]
 
@@ -40,7 +38,12 @@ def find_unlanded(session: SessionDir, view: Mapping[str, Any], tasks: Sequence[
     ended = [
         task for task in tasks if task["status"] == "completed" and task["base_commit"] and not task.get("repo")
     ]
-    repository = load_spec_now(session).repository if ended else None
+    if not ended:
+        return Unlanded()
+    from sessionrun.runtime.history import load_spec_now  # most sessions that are looked at have no worktrees
+    from sessionrun.workspaces.fence import open_fence
+
+    repository = load_spec_now(session).repository
     if repository is None:
         return Unlanded()
     target, words = f"refs/heads/{repository.base_branch}", ("--format=%(refname:lstrip=2)", "refs/heads")
@@ -83,10 +86,14 @@ def _find_reached(names: Sequence[str], graph: Sequence[Task], base: str) -> set
 def locate_work(session: SessionDir, tasks: Sequence[Task]) -> dict[str, str]:
     """Where the branches of tasks with a repository of their own are, by id: in that or in its mirror."""
     own = {task["id"] for task in tasks if task.get("repo") and (task["rescue_branch"] or task["branch"])}
-    spec = load_spec_now(session) if own else None
-    places = {}
-    for task in spec.tasks if spec else ():
-        repository = repository_of(spec, task) if spec and task.id in own else None
+    places: dict[str, str] = {}
+    if not own:
+        return places
+    from sessionrun.runtime.history import load_spec_now
+
+    spec = load_spec_now(session)
+    for task in spec.tasks:
+        repository = repository_of(spec, task) if task.id in own else None
         if repository is not None and task.upstream is not None:
             places[task.id] = task.upstream.repo if task.upstream.home else repository.top
     return places

@@ -19,7 +19,7 @@ from typing import Final, NamedTuple
 import click
 
 from sessionrun import cli as command_line
-from sessionrun.cli.argv import VERBS
+from sessionrun.cli.argv import VERBS, list_all
 from sessionrun.cli.argv import load_verb as load_own_verb
 
 PAGE: Final = Path(__file__).resolve().parent.parent / "man" / "sessionrun.1"
@@ -47,15 +47,14 @@ def load_verb(name: str) -> click.Command:
     verb, _, inner = name.partition(" ")
     command = load_own_verb(verb)
     if inner:
-        assert isinstance(command, click.Group)
-        return command.commands[inner]
+        return next(one for one in list_all(command)[1:] if one.name == inner)
     return command
 
 
 def leaves(verb: str) -> list[str]:
     """The names of the commands that do something: the verb itself, or its own verbs."""
     command = load_verb(verb)
-    return [f"{verb} {inner}" for inner in command.commands] if isinstance(command, click.Group) else [verb]
+    return [f"{verb} {inner.name}" for inner in list_all(command)[1:]] or [verb]
 
 
 def headings() -> list[str]:

@@ -24,7 +24,7 @@ from terminal import Terminal
 
 from sessionrun import cli as command_line
 from sessionrun.agents import table
-from sessionrun.cli.argv import FLAG_VERBS, HOMES, VERBS
+from sessionrun.cli.argv import FLAG_VERBS, HOMES, VERBS, list_all
 from sessionrun.client import config
 from sessionrun.engine import transitions
 from sessionrun.engine.status import PHASE_WORDS
@@ -140,8 +140,7 @@ def test_the_first_command_names_things_that_exist(own_place: Path) -> None:
 
 def help_options(command: click.Command, *, hidden: bool) -> set[str]:
     """The options of a verb: those in its help, with `hidden` also those that are not."""
-    inner = command.commands.values() if isinstance(command, click.Group) else ()
-    params = [param for one in (command, *inner) for param in one.params]
+    params = [param for one in list_all(command) for param in one.params]
     options = [param for param in params if isinstance(param, click.Option)]
     shown = [option for option in options if hidden or not option.hidden]
     return {name for option in shown for name in (*option.opts, *option.secondary_opts)}

@@ -136,10 +136,20 @@ def _takes_value(word: str, verb: str = "run") -> bool:
     return next((options[word] for options in known if word in options), False)
 
 
+def list_all(command: click.Command) -> list[click.Command]:
+    """A command, and the verbs of its own that it may have."""
+    if not isinstance(command, click.Group):
+        return [command]
+    context = click.Context(command)
+    return [
+        command,
+        *filter(None, (command.get_command(context, name) for name in command.list_commands(context))),
+    ]
+
+
 @cache
 def _find_options(verb: str) -> dict[str, bool]:
     """The options of a verb, and whether each has a value."""
     command = load_verb(verb)
-    commands = [command, *(command.commands.values() if isinstance(command, click.Group) else ())]
-    options = [one for each in commands for one in each.params if isinstance(one, click.Option)]
+    options = [one for each in list_all(command) for one in each.params if isinstance(one, click.Option)]
     return {name: not one.is_flag for one in options for name in (*one.opts, *one.secondary_opts)}

@@ -13,7 +13,7 @@ from typing import Final, NamedTuple
 import click
 
 from sessionrun.cli.aliases import expand_alias
-from sessionrun.cli.argv import VERBS, load_verb
+from sessionrun.cli.argv import VERBS, list_all, load_verb
 from sessionrun.input.rows import BY_NAME
 from sessionrun.input.settings import TOPICS
 from sessionrun.model.errors import InputError
@@ -169,7 +169,7 @@ def _show_verb(context: click.Context, words: tuple[str, ...], within: list[str]
     assert context.parent is not None
     shown: click.Command = load_verb(words[0]) if words else context.parent.command
     for word in within:
-        inner = shown.commands.get(word) if isinstance(shown, click.Group) else None
+        inner = next((one for one in list_all(shown)[1:] if one.name == word), None)
         if inner is None:
             raise InputError(f"{' '.join(words)}: there is no such verb (see: sessionrun {words[0]} --help)")
         shown = inner

@@ -5,12 +5,12 @@ from __future__ import annotations
 import time
 from collections.abc import Callable, Iterator, Sequence
 from datetime import datetime
+from importlib import import_module
 from pathlib import Path
 from typing import Any, Final, TypeVar
 
 import click
 
-from sessionrun.cli import dispatch, ingest, split
 from sessionrun.cli.backend import queue_options
 from sessionrun.cli.options import results_dir_option
 from sessionrun.cli.render import WIDTH, clip, escape, escape_line, print_json, print_table, terminal_width
@@ -47,12 +47,22 @@ priority_option = click.option(
 )
 
 
+HOMES: Final = {"work": "dispatch", "split": "split", "take": "ingest"}
+"""Verbs in modules of their own, which are imported when they are used: the others have to begin fast."""
+
+
 class Verbs(click.Group):
     """Lists its verbs in the order in which they are defined; the default verb is `show`."""
 
     def list_commands(self, ctx: click.Context) -> list[str]:
         """See `click.Group.list_commands`."""
-        return [*self.commands]
+        return [*(name for name in self.commands if name not in HOMES), *HOMES]
+
+    def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:
+        """See `click.Group.get_command`."""
+        if cmd_name in HOMES and cmd_name not in self.commands:
+            self.add_command(import_module(f"sessionrun.cli.{HOMES[cmd_name]}").command)
+        return super().get_command(ctx, cmd_name)
 
     def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:
         """See `click.Command.parse_args`."""
@@ -295,10 +305,6 @@ def import_tasks(file: str, group: str | None, backend: str | None, as_json: boo
     for task in added:
         click.echo(escape_line(f"{task.id}: {task.title}"))
     click.echo(f"{len(added)} added, {len(known)} in the queue already", err=True)
-
-
-for _verb in (dispatch.command, split.command, ingest.command):
-    command.add_command(_verb)
 
 
 def _print_tasks(records: list[Record]) -> None:

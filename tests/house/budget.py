@@ -30,26 +30,26 @@ class Size(NamedTuple):
 ROOMS: Final[Mapping[str, Size]] = {
     "sessionrun": Size(2, 37, 17),
     "agents": Size(20, 2774, 1663),
-    "cli": Size(56, 7444, 4470),
-    "client": Size(106, 14861, 8599),
+    "cli": Size(56, 7417, 4450),
+    "client": Size(106, 14846, 8578),
     "cluster": Size(9, 1076, 664),
     "input": Size(28, 5049, 3080),
     "engine": Size(16, 4145, 2440),
     "landing": Size(18, 2761, 1539),
     "mcp": Size(3, 416, 252),
-    "model": Size(24, 3474, 1713),
-    "queue": Size(14, 1921, 1091),
-    "runtime": Size(121, 16368, 9468),
-    "serve": Size(6, 599, 357),
+    "model": Size(24, 3472, 1711),
+    "queue": Size(14, 1850, 1048),
+    "runtime": Size(121, 16380, 9466),
+    "serve": Size(6, 595, 353),
     "store": Size(22, 3190, 1747),
     "walls": Size(22, 2708, 1624),
-    "workspaces": Size(63, 10497, 5636),
+    "workspaces": Size(63, 10492, 5631),
 }
 """What each room may have: no room lends to another but by a change of these rows."""
 
-PACKAGE_BUDGET: Final = Size(530, 77320, 44360)
-TESTS_LINES: Final = 63_520
-PAGES_LINES: Final = 9280
+PACKAGE_BUDGET: Final = Size(530, 77208, 44263)
+TESTS_LINES: Final = 63_418
+PAGES_LINES: Final = 9279
 
 
 def measure_rooms() -> dict[str, Size]:

@@ -6,7 +6,6 @@ says what the command line does, has its topic here.
 
 from __future__ import annotations
 
-import textwrap
 from collections.abc import Iterator, Mapping
 from typing import Final, NamedTuple
 
@@ -106,6 +105,8 @@ def write_first_page(command: click.Command) -> str:
 def write_topic(command: click.Command, topic: str) -> str:
     """All options of one topic."""
     entries = [(line.option, line.text) for line in list_lines(command) if line.topic == topic]
+    import textwrap  # here: each launch imports this module
+
     note = [textwrap.fill(_NOTES[topic], _WIDTH)] if topic in _NOTES else []
     return "\n".join([f"{topic}:", *_write_group("  ", entries, 28), *note])
 
@@ -116,6 +117,8 @@ def _shorten(text: str) -> str:
 
 
 def _write_group(begin: str, entries: list[tuple[str, str]], wide: int) -> Iterator[str]:
+    import textwrap
+
     rest = " " * len(begin)
     for number, (option, text) in enumerate(entries):
         left = f"{begin if number == 0 else rest}{option:<{wide}} "

@@ -38,10 +38,8 @@ def refuse_session_options(options: Mapping[str, Any], into: SessionSpec) -> Non
         raise InputError(describe_whole(row.spell(value)) + hint)
 
 
-def join_config(config: Config, into: SessionSpec | None) -> Config:
+def join_config(config: Config, into: SessionSpec) -> Config:
     """The configuration where the session, which has its own agents and limits, comes before it."""
-    if into is None:
-        return config
     known = config.values
     own = {"agent": into.agent, "approve": into.approve}
     own |= {"model": known["model"]} if "model" in known and known.get("agent") in (None, into.agent) else {}
@@ -53,11 +51,12 @@ _LIMITS = {field.name for field in LIMIT_FIELDS.values()} - {"workspace_timeout_
 """The limits that a session has once, for all of its tasks."""
 
 
-def join_session(draft: Draft) -> Draft:
-    """The tasks with what the session has already, where they will be added to one."""
-    into = draft.into
-    if into is None:
-        return draft
+def join_session(draft: Draft, into: SessionSpec) -> Draft:
+    """The tasks with what the session has already.
+
+    Raises:
+        InputError: the input says what holds for the whole session, or the tasks want what it does not have.
+    """
     draft = replace(draft, spec=replace(draft.spec, repository=_join_repository(draft.plan, into)))
     return _join_plan(draft, into)
 

@@ -17,7 +17,6 @@ from sessionrun.client.planning.cluster import choose_cluster
 from sessionrun.client.planning.draft import Choice, Draft
 from sessionrun.client.planning.feeding import add_feed, place_feed
 from sessionrun.client.planning.inputs import Given, find_input, make_source, read_options
-from sessionrun.client.planning.joining import join_config, join_session
 from sessionrun.client.planning.mirroring import settle_mirrors
 from sessionrun.client.planning.repository import find_repository, settle_landing, settle_seats
 from sessionrun.client.planning.sandboxing import settle_sandboxes
@@ -76,7 +75,11 @@ def plan(
     options = read_options(options or {})
     given, wanted = find_input(given, options)
     source = make_source(given, options)
-    config = join_config(load_config(Path.cwd(), os.environ, table.BUILTIN), into)
+    config = load_config(Path.cwd(), os.environ, table.BUILTIN)
+    if into is not None:
+        from sessionrun.client.planning.joining import join_config  # few launches do, and this imports the engine
+
+        config = join_config(config, into)
     dialect, reason = choose_dialect(source, wanted)
     refuse_others(dialect.NAME, options)
     others = frozenset(task.id for task in into.tasks) if into else frozenset[str]()
@@ -135,6 +138,15 @@ def _leave_out_done(draft: Draft) -> Draft:
     tasks = tuple(task for task in draft.spec.tasks if task.id not in done)
     draft = replace(draft, spec=replace(draft.spec, tasks=tasks, exports=tuple(kept for kept, _ in carried)))
     return replace(draft, skipped=len(done))
+
+
+def _join(draft: Draft) -> Draft:
+    """The tasks with what the session has already, where they will be added to one."""
+    if draft.into is None:
+        return draft
+    from sessionrun.client.planning.joining import join_session
+
+    return join_session(draft, draft.into)
 
 
 def _refuse_idle(draft: Draft) -> Draft:
@@ -196,7 +208,7 @@ STEPS: Final[tuple[Callable[[Draft], Draft], ...]] = (
     settle_mirrors,
     find_repository,
     _leave_out_done,
-    join_session,
+    _join,
     add_agents,
     settle_landing,
     settle_seats,

@@ -15,7 +15,6 @@ from sessionrun.client.lookup import (
     open_session,
 )
 from sessionrun.client.notices import notify
-from sessionrun.client.reading.listing import load_summaries
 from sessionrun.client.reading.view import load_summary_view, load_view
 from sessionrun.model.errors import InputError, SessionNotFound
 from sessionrun.model.times import format_time, parse_time
@@ -87,6 +86,8 @@ def is_in_state(view: Mapping[str, Any], states: Sequence[str]) -> bool:
 
 def find_views(results_dir: Path | None, wanted: Wanted, *, everywhere: bool = False) -> list[dict[str, Any]]:
     """The summaries of the sessions of which `wanted` is true, the newest first."""
+    from sessionrun.client.reading.listing import load_summaries  # most words are a whole id, or `last`
+
     views = load_summaries(find_results_dir(results_dir), everywhere=everywhere)
     return [view for view in views if wanted.takes(view)]
 

@@ -141,7 +141,9 @@ def test_readers_tell_what_became_of_the_work(ended: Project) -> None:
     assert f"mend: {mend}" in done.stderr
     assert (held["two"]["status"], held["two"]["reason_class"]) == ("held", "checkout_untracked")
     assert held["two"]["mend"] == mend and held["bad"] is None
-    assert f"     mend: {mend}\n" in ended("status", session, "two").stdout
+    assert f"\nmend: {mend}\nnext: sessionrun merge {session[:8]} two " in ended("status", session, "two").stdout
+    shown = ended("status", session).stdout
+    assert f"\n    mend: {mend}\n" in shown and f"sessionrun merge {session[:8]} one two " in shown
 
     (ended.cwd / "two.txt").unlink()
     assert ended("merge", session, "--gate", GATE).returncode == 1

@@ -171,7 +171,7 @@ def test_what_agents_pay_that_read_the_work(sessionrun: Command) -> None:
     session_id = sessionrun.start(plan, "--worktree")
     reading = Meter(sessionrun)
     reading("wait", session_id)
-    assert reading("results", session_id).count("made") == 3
+    assert reading("results", session_id).count("\nmade\n") == 3
     assert reading("diff", session_id).count("diff --git") == 3
     assert (reading.calls + 1, reading.size < 5_800) == (4, True)
 

@@ -281,8 +281,8 @@ def test_a_real_browser(sessionrun: Command, served: tuple[str, int, str], tmp_p
         wait = f"while [ ! -e {go} ]; do sleep 0.05; done; echo new > new.txt"
         plan = {"prompts": [{"id": "a", "title": HOSTILE, "prompt": wait}, {"id": "b", "prompt": "sleep 600"}]}
         session_id = sessionrun.start(plan, "--worktree", "--name", "live")
-        eventually(lambda: "0/2" in browser.text())
-        assert browser.press(session_id[:8])
+        eventually(lambda: "2 running" in browser.text())
+        assert browser.press("Session live")
         eventually(lambda: "Session live" in browser.text() and "2: 2 running" in browser.text())
         browser.evaluate("window.same = true")
         go.touch()

@@ -227,6 +227,8 @@ def _tell_next(view: Mapping[str, Any], task: Mapping[str, Any], cause: Mapping[
         yield f"next: sessionrun retry {name} {short_id(task)}"
     elif word == "bounced":
         yield f"next: sessionrun merge {name} {short_id(task)}    # once it is mended on its branch"
+    elif word == HELD and task["status"] == "completed":
+        yield f"next: sessionrun merge {name} {short_id(task)}    # once nothing keeps it from landing"
     elif word == HELD:
         yield f"next: sessionrun release {name} {short_id(task)}"
 

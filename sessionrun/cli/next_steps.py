@@ -53,11 +53,13 @@ def _find_steps(
         task["word"] == "held" and task["status"] != "completed" and not task["held_until"] for task in tasks
     )
     left = [task for task in tasks if task["worktree"] and task["status"] == "completed"]
+    kept = [task["id"] for task in tasks if task["word"] == "held" and task["status"] == "completed"]
     ready = () if len(tasks) == len(view["tasks"]) else found.ready
     steps: list[tuple[object, str, Sequence[str], str]] = [
         (view["state"] == "stopped", "resume", (), "let it go on"),
         (is_open and asks, "release", (), "let the held ones start"),
         (found.bounced, "merge", _name_few(found.bounced), "after the work is mended on its branch"),
+        (kept, "merge", _name_few(kept), "once nothing keeps the work from landing"),
         (words.intersection(BAD), "results", ("--failed",), "why"),
         (words.intersection(BAD), "retry", retried, ""),
         (found.others, "diff", _name_few(found.others), "what is not to land unseen"),

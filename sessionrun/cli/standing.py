@@ -260,7 +260,9 @@ def group_lines(group: Group, width: int) -> list[str]:
 def remark_lines(task: Task, indent: str) -> list[str]:
     """What is to be known of a task besides its reason: node, proof, and work that is not on its branch."""
     node = [indent + escape_line(f"on node {task['node']}")] if task.get("node") and _runs(task) else []
-    return [*node, *proof_lines(task, indent), *whereabouts_lines(task, indent)]
+    mend = (task.get("landing") or {}).get("mend")
+    mends = [indent + escape_line(f"mend: {mend}")] if mend else []
+    return [*node, *mends, *proof_lines(task, indent), *whereabouts_lines(task, indent)]
 
 
 def whereabouts_lines(task: Mapping[str, Any], indent: str) -> list[str]:

@@ -30,8 +30,8 @@ class Size(NamedTuple):
 ROOMS: Final[Mapping[str, Size]] = {
     "sessionrun": Size(2, 37, 17),
     "agents": Size(20, 2774, 1663),
-    "cli": Size(56, 7417, 4450),
-    "client": Size(106, 14846, 8578),
+    "cli": Size(56, 7426, 4456),
+    "client": Size(106, 14858, 8579),
     "cluster": Size(9, 1076, 664),
     "input": Size(28, 5049, 3080),
     "engine": Size(16, 4145, 2440),
@@ -47,8 +47,8 @@ ROOMS: Final[Mapping[str, Size]] = {
 }
 """What each room may have: no room lends to another but by a change of these rows."""
 
-PACKAGE_BUDGET: Final = Size(530, 77208, 44263)
-TESTS_LINES: Final = 63_418
+PACKAGE_BUDGET: Final = Size(530, 77229, 44270)
+TESTS_LINES: Final = 63_419
 PAGES_LINES: Final = 9279
 
 

@@ -11,7 +11,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from sessionrun.cli.comparison import comparison_lines
-from sessionrun.client.reading.comparison import AXES, compare_tasks, is_matrix
+from sessionrun.client.reading.comparison import compare_tasks
 from sessionrun.client.reading.estimates import (
     correct_chances,
     estimate_difference,
@@ -21,6 +21,7 @@ from sessionrun.client.reading.estimates import (
     find_t,
     wilson,
 )
+from sessionrun.model.words import AXES, is_matrix
 
 
 def task(model: str, name: str, outcome: str | None, sample: int = 1, **said: Any) -> dict[str, Any]:

@@ -21,10 +21,9 @@ from sessionrun.cli.render import (
 )
 from sessionrun.cli.selecting import each_session, words_argument
 from sessionrun.client.lookup import choose_tasks
-from sessionrun.client.reading.comparison import AXES, compare_tasks, is_matrix
 from sessionrun.client.reading.view import load_view, read_view
 from sessionrun.model.errors import InputError
-from sessionrun.model.words import BAD
+from sessionrun.model.words import AXES, BAD, is_matrix
 from sessionrun.store.session import SessionDir
 
 View = Mapping[str, Any]
@@ -81,6 +80,8 @@ def command(
 
         print_brief(session, view, chosen, as_json=as_json)
     elif by is not None and as_json:
+        from sessionrun.client.reading.comparison import compare_tasks
+
         print_json(compare_tasks(view, chosen, by))
     elif as_json:
         cursor = {} if since is None else {"cursor": view["seq"]}
@@ -119,6 +120,7 @@ def status_lines(
     left = tell_left(view, now) if sys.stdout.isatty() else ""
     if by is not None:
         from sessionrun.cli.comparison import comparison_lines
+        from sessionrun.client.reading.comparison import compare_tasks
 
         grid = comparison_lines(compare_tasks(view, tasks, by), terminal_width(), show_all=every)
         lines = [*head_lines(view, now, left=left), *grid]

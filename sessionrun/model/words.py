@@ -35,6 +35,9 @@ BAD: Final = ("failed", "timed_out", "lost")
 JUDGED: Final = ("succeeded", "failed", "timed_out")
 """Outcomes that say something about the agent; the others say only that it was not seen to its end."""
 
+AXES: Final = ("model", "task", "agent")
+"""Labels by which the tasks of a matrix are compared."""
+
 HELD: Final = "held"
 STATES: Final[tuple[State, ...]] = get_args(State)
 """What a session's `state` may be.  `held`: nothing runs, and all that is left is held; `stopped`: no process."""
@@ -182,3 +185,12 @@ SCHEMA_VERSION: Final = 1
 
 OUTPUT_VERSION: Final = 2
 """The `schema_version` of each object that a verb prints with `--json`."""
+
+
+def is_matrix(tasks: Iterable[Mapping[str, Any]]) -> bool:
+    """Whether the same tasks were given to several arms, or several times to one."""
+    given: dict[str, int] = {}
+    for task in tasks:
+        if {"task", "model"} <= task["labels"].keys():
+            given[task["labels"]["task"]] = given.get(task["labels"]["task"], 0) + 1
+    return max(given.values(), default=0) > 1

@@ -30,14 +30,14 @@ class Size(NamedTuple):
 ROOMS: Final[Mapping[str, Size]] = {
     "sessionrun": Size(2, 37, 17),
     "agents": Size(20, 2774, 1663),
-    "cli": Size(56, 7426, 4456),
-    "client": Size(106, 14858, 8579),
+    "cli": Size(56, 7428, 4456),
+    "client": Size(106, 14846, 8572),
     "cluster": Size(9, 1076, 664),
     "input": Size(28, 5049, 3080),
     "engine": Size(16, 4145, 2440),
     "landing": Size(18, 2761, 1539),
     "mcp": Size(3, 416, 252),
-    "model": Size(24, 3472, 1711),
+    "model": Size(24, 3484, 1718),
     "queue": Size(14, 1850, 1048),
     "runtime": Size(121, 16380, 9466),
     "serve": Size(6, 595, 353),
@@ -47,8 +47,8 @@ ROOMS: Final[Mapping[str, Size]] = {
 }
 """What each room may have: no room lends to another but by a change of these rows."""
 
-PACKAGE_BUDGET: Final = Size(530, 77229, 44270)
-TESTS_LINES: Final = 63_419
+PACKAGE_BUDGET: Final = Size(530, 77231, 44270)
+TESTS_LINES: Final = 63_420
 PAGES_LINES: Final = 9279
 
 

@@ -14,7 +14,7 @@ that one task is harder than another.
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any, Final, Literal, NamedTuple, TypeAlias
 
 from sessionrun.client.reading.estimates import (
@@ -25,10 +25,7 @@ from sessionrun.client.reading.estimates import (
     estimate_price,
     wilson,
 )
-from sessionrun.model.words import JUDGED
-
-AXES: Final = ("model", "task", "agent")
-"""Labels by which tasks can be grouped; a task without the label is grouped by `_OWN`."""
+from sessionrun.model.words import AXES, JUDGED
 
 _OWN: Final[Mapping[str, str]] = {"model": "model", "task": "id", "agent": "agent"}
 _DIFF: Final = ("files", "insertions", "deletions")
@@ -48,15 +45,6 @@ class _Share(NamedTuple):
     @property
     def share(self) -> float:
         return self.succeeded / self.judged
-
-
-def is_matrix(tasks: Iterable[Mapping[str, Any]]) -> bool:
-    """Whether the same tasks were given to several arms, or several times to one."""
-    given: dict[str, int] = {}
-    for task in tasks:
-        if {"task", "model"} <= task["labels"].keys():
-            given[task["labels"]["task"]] = given.get(task["labels"]["task"], 0) + 1
-    return max(given.values(), default=0) > 1
 
 
 def compare_tasks(status: Mapping[str, Any], tasks: Sequence[Mapping[str, Any]], by: str) -> dict[str, Any]:

@@ -120,7 +120,7 @@ def main(argv: Sequence[str] | None = None) -> int:
             from sessionrun.cli.aliases import refuse_mistyped_verb
 
             refuse_mistyped_verb(given)
-        place = find_first(given)
+        place = 0 if given[:1] == words[:1] else find_first(given)  # which may have to load all verbs
         asked_by = BY_FLAG if given[place : place + 1] != words[:1] else None
         code = group.main(args=words, prog_name="sessionrun", standalone_mode=False, obj=asked_by)
         sys.stdout.flush()

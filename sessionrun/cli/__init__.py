@@ -14,7 +14,7 @@ import click
 
 from sessionrun import __version__
 from sessionrun.cli import interrupts
-from sessionrun.cli.argv import BY_FLAG, VERBS, asks_for_json, find_first, load_verb, rewrite_argv
+from sessionrun.cli.argv import BY_FLAG, OWN, VERBS, asks_for_json, find_first, load_verb, rewrite_argv
 from sessionrun.cli.interrupts import EXIT_INTERRUPTED
 from sessionrun.client.notices import SessionWarning, begin
 from sessionrun.model.errors import SessionrunError
@@ -100,7 +100,7 @@ def group() -> None:
 def _read_words(given: Sequence[str]) -> tuple[list[str], list[str]]:
     """The words without aliases, and the same with a verb in front."""
     known = [*given]  # `list` is a module here
-    if known and known[0] not in VERBS:  # a poll names its verb, and need not import the aliases
+    if known and known[0] not in (*VERBS, *OWN):  # a poll names its verb, and need not import the aliases
         from sessionrun.cli.aliases import expand_alias
 
         known = expand_alias(known)

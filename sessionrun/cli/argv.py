@@ -63,7 +63,7 @@ FLAG_VERBS: Final = {
 BY_FLAG: Final = "flag"
 """What verbs find as the object of their context if they were asked for by such a flag."""
 
-_OWN: Final = ("--help", "-h", "--version", "-v")
+OWN: Final = ("--help", "-h", "--version", "-v")
 
 
 def load_verb(verb: str) -> click.Command:
@@ -84,7 +84,7 @@ def rewrite_argv(argv: Sequence[str]) -> list[str]:
     ['run', 'tasks.json', '--worktree']
     """
     words = list(argv)
-    if words and (words[0] in VERBS or words[0] in _OWN):
+    if words and (words[0] in VERBS or words[0] in OWN):
         return words
     for place in iterate_options(words):
         flag, equals, value = words[place].partition("=")

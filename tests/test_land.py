@@ -102,14 +102,14 @@ def test_conflict_red_and_those_that_need_them(project: Project) -> None:
         f"  sessionrun diff {short} fails    # what is not to land unseen\n"
     )
     assert re.search(
-        r"^.. bounced +clash .*\n    it conflicts with main in one.txt, which one changed$", shown, re.MULTILINE
+        r"^. bounced +clash .*\n    it conflicts with main in one.txt, which one changed$", shown, re.MULTILINE
     )
-    assert re.search(r"^.. bounced +bad .*\n    gate failed, exit code 1: ", shown, re.MULTILINE)
+    assert re.search(r"^. bounced +bad .*\n    gate failed, exit code 1: ", shown, re.MULTILINE)
     assert " bounced: gate failed, " in told
     waited = project("wait", session_id)
     assert waited.returncode == 1
     assert ": 7 of 7 ended: 2 landed, 1 succeeded, 2 bounced, 1 failed, 1 changed nothing" in waited.stdout
-    assert "\nLanding: 2 bounced, 2 landed, 1 waiting\n" in told
+    assert "\nLanding: 2 bounced, 2 landed, 1 waiting\n" in project("explain", session_id).stdout
     assert [path for path in project.directory(session_id).rglob("*") if path.stat().st_mode & 0o077] == []
     clash = project.load("status", session_id)["tasks"][4]["landing"]
     assert (clash["files"], clash["against"]) == (["one.txt"], ["one"])

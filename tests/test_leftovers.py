@@ -79,9 +79,8 @@ def test_readers_do_not_speak_of_a_branch_that_is_not_there(sessionrun: Command,
     assert (
         f"sessionrun diff {view['session_id'][:8]} renamed    #" in said and "branch main-task-gone:" not in said
     )
-    assert "branch main-task-good: 1 file" in said and f"(ID: gone): changed nothing {remark}" in " ".join(
-        said.split()
-    )
+    assert "branch main-task-good: 1 file" in said and "gone changed nothing: " in said
+    assert remark in " ".join(said.split())
     assert remark in " ".join(sessionrun("status", view["session_id"]).stdout.split())
     assert "worktree kept: worktree" not in sessionrun("status", view["session_id"]).stdout
     done = sessionrun("diff", view["session_id"])

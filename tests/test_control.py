@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import shlex
 import subprocess
+from functools import partial
 from itertools import cycle
 from typing import Any, Final
 
@@ -180,6 +181,10 @@ def show(view: dict[str, Any]) -> set[str]:
     return {f"{task['id']}={task['word']}/{task['attempt']}" for task in view["tasks"]}
 
 
+def _shows(wanted: set[str], view: dict[str, Any]) -> bool:
+    return wanted <= show(view)
+
+
 @pytest.mark.parametrize("name", STORIES)
 def test_what_is_asked(sessionrun: Command, name: str) -> None:
     """A session is named by its id, by the beginning of that, and by its name, in turn."""
@@ -204,7 +209,7 @@ def test_what_is_asked(sessionrun: Command, name: str) -> None:
             check(ask(sessionrun, next(refs), *words), asked, code, says, session_id)
         wanted = set(" ".join(then).split())
         if wanted:
-            sessionrun.until(session_id, lambda view, wanted=wanted: wanted <= show(view))  # type: ignore[misc]
+            sessionrun.until(session_id, partial(_shows, wanted))
     assert list((folder / "requests").iterdir()) == []
     if state != "killed":
         (sessionrun.cwd / "go").touch()

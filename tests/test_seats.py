@@ -8,7 +8,7 @@ import signal
 from contextlib import suppress
 from dataclasses import replace
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal
 
 import pytest
 from conftest import eventually, slow
@@ -49,14 +49,14 @@ class Engine(Scripted):
         self.record(JobStarted(key, 1, 1, 1))
         self.running[key.task] = key
 
-    def finish(self, task: str, seat: int | None = None, verdict: str = "passed") -> str:
+    def finish(self, task: str, seat: int | None = None, verdict: Literal["passed", "failed"] = "passed") -> str:
         """The job of this task ends; its phase."""
         key, place = self.running.pop(task), None
         if key.phase in ("prepare", "release") and verdict == "passed":
             path = f"/repo/worktrees/w{seat}" if key.phase == "prepare" else None
             place = Place("b", path, "base", commit="tip", seat=seat)
         why = None if verdict == "passed" else "exit_code"
-        self.record(JobFinished(key, verdict, why, why, place=place))  # type: ignore[arg-type]
+        self.record(JobFinished(key, verdict, why, why, place=place))
         self.go_on()
         return key.phase
 

@@ -24,7 +24,7 @@ import sys
 import tempfile
 import threading
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
 from functools import partial
 from importlib import import_module
@@ -334,11 +334,12 @@ def _become(call: dict[str, Any], fds: list[int], ours: list[int]) -> NoReturn:
     os.chdir(call["cwd"])
     os.umask(call["umask"])
     environ = {os.fsencode(name): os.fsencode(value) for name, value in call["environ"].items()}
-    words, program, begin = ["-m", "sessionrun", *call["words"]], "sessionrun", main
+    words, program = ["-m", "sessionrun", *call["words"]], "sessionrun"
+    begin: Callable[[], Any] = main
     if call["words"][:1] == ["-c"]:
         os.setsid()  # a rule may kill its group
         words, program = call["words"], "-c"
-        begin = partial(exec, words[1], {"__name__": "__main__"})  # type: ignore[assignment]
+        begin = partial(exec, words[1], {"__name__": "__main__"})
     show_as([os.fsencode(word) for word in (sys.executable, *words)], environ)
     take_environ(environ)
     sys.argv = [program, *words[2:]]

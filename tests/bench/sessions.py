@@ -11,6 +11,7 @@ import time
 from collections.abc import Callable, Mapping, Sequence
 from functools import partial
 from itertools import count
+from pathlib import Path
 from typing import Any, Final
 
 from faults.place import wait_until
@@ -306,11 +307,15 @@ def measure_graph(rounds: int = 3) -> list[Row]:
             critical, ours = find_critical_s(graph), f"{name} at once"
             floor = f"critical path, {critical:.1f} s"
             cases: dict[str, Case] = {
-                ours: lambda words=words: journal_seconds(bench.run(*words)[1]),  # type: ignore[misc]
-                floor: lambda critical=critical: critical,  # type: ignore[misc]
+                ours: partial(_take, bench, *words),
+                floor: partial(float, critical),
             }
             rows.append(compare(interleave(cases, rounds), ours, floor, 1.15))
     return rows
+
+
+def _take(bench: Bench, *words: str | Path) -> float:
+    return journal_seconds(bench.run(*words)[1])
 
 
 def make_two_chains(steps: int) -> Graph:

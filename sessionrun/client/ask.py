@@ -115,7 +115,7 @@ class Kind(NamedTuple):
     """Why it is refused if it is moot; empty: it counts as done."""
 
     refused: str = ""
-    """What a refusal by the session means to whoever asked; empty: a fault of the session."""
+    """What the caller is told if the session refuses; empty: the refusal is a fault of the session."""
 
     waits: bool = False
     """Whether it is done only once it is moot, and not as soon as it is taken."""

@@ -44,7 +44,7 @@ def name_command() -> str:
 
 
 def find_installer() -> str:
-    """What made the environment, by what it leaves there: a key of the table."""
+    """The tool that made the environment, a key of the table: each tool leaves a file there that tells."""
     found = (name for mark, name in _MARKS.items() if Path(sys.prefix, mark).exists())
     return next(found, "pip" if find_spec("pip") else "uv")
 

@@ -119,7 +119,7 @@ def _leave_out_done(draft: Draft) -> Draft:
     """Leave out the tasks that an earlier session finished; in the exports these tasks stay.
 
     Raises:
-        InputError: there is no file that tells what was finished.
+        InputError: `rerun` is asked for, and the input has no results file.
     """
     rerun = draft.options.given.get("rerun")
     if rerun and not draft.spec.exports:

@@ -231,7 +231,7 @@ class SupervisorProcess:
         if code == EXIT_REFUSED:
             self.given_up = True
         elif code in (EXIT_TAKEN, EXIT_NO_ROOM):
-            # whoever is in the way, no other chain takes over: were we to leave, nothing would go on
+            # no other chain can take over from this one: if it left, the session would stand still
             self.restart_at = now + RETRY_S
         else:
             # a start that fails counts as one, however long a busy machine takes for it

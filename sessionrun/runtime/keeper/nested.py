@@ -75,7 +75,7 @@ def _open_locks(pid: int) -> list[tuple[str, Path]]:
 
 
 def _shows_locks() -> bool:
-    """Whether this system tells of locks in /proc/PID/fdinfo: a root or keeper, as we or our parent, holds one."""
+    """Whether /proc/PID/fdinfo shows locks here: this process or its parent holds one."""
     return any(_is_flocked(pid, fd) for pid in (os.getpid(), os.getppid()) for fd, _ in _open_locks(pid))
 
 

@@ -15,7 +15,8 @@ from stages import live_in
 from terminal import Terminal
 
 from sessionrun.cli.argv import VERBS
-from sessionrun.cli.render import clip, duration, escape, escape_line, local_time, print_table, short_time
+from sessionrun.cli.render import duration, escape, escape_line, local_time, print_table, short_time
+from sessionrun.model.wording import clip
 
 UNDER_WAY = {
     "name": "a name that is so long that a table row which shows it whole would not fit in 80 columns",

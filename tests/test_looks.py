@@ -24,12 +24,12 @@ from shown import with_state, with_word
 
 from sessionrun.cli.list import _count, _tell_totals
 from sessionrun.cli.progress import draw_bar
-from sessionrun.cli.render import _choose_sign, _says_dumb, columns, mark
+from sessionrun.cli.render import _choose_sign, _says_dumb, mark
 from sessionrun.cli.standing import ended_line, how_far_lines, screen_lines, task_lines, tell_left
 from sessionrun.cli.terse import brief_lines
 from sessionrun.client.reading.eta import estimate_left, is_overtaken
 from sessionrun.client.reading.view import load_view
-from sessionrun.model.wording import fit_counts, tell_result
+from sessionrun.model.wording import columns, fit_counts, tell_result
 from sessionrun.store.session import SessionDir
 
 JOURNALS = Path(__file__).parent / "data" / "journals"
@@ -137,7 +137,7 @@ def test_the_time_left_is_told_once_it_can_be_known() -> None:
     assert tell_left(make_view(tasks), NOW, lambda _: {}) == "about 16.0 s left"
     assert tell_left(make_view(tasks, ended_at=BEGAN), NOW) == ""
     held = make_task(5, "pending", reason="held: on request", reason_class="held")
-    assert tell_left(make_view([*tasks, held]), NOW) == "", "nobody knows when a hold ends"
+    assert tell_left(make_view([*tasks, held]), NOW) == "", "while a task is held, no time is known"
     late = [make_task(1), make_task(2, "running", started_at="2026-01-02T02:59:00.000Z")]
     assert tell_left(make_view(late), NOW).endswith(" left (a guess: a task runs longer than any before it)")
 

@@ -16,8 +16,8 @@ from terminal import Terminal
 from test_looks import BEGAN, NOW, check_screen, make_task, make_view
 
 from sessionrun.cli.board import KEYS, Choice, choose_tasks, draw
-from sessionrun.cli.render import clip, columns
 from sessionrun.cli.watch import SessionList, Watcher
+from sessionrun.model.wording import clip, columns
 from sessionrun.store.session import SessionDir
 
 ALTERNATE, MAIN, CURSOR = b"\x1b[?1049h", b"\x1b[?1049l", b"\x1b[?25h"

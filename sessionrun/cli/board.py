@@ -7,9 +7,9 @@ from dataclasses import dataclass
 from typing import Any, Final
 
 from sessionrun.cli.list import session_rows
-from sessionrun.cli.render import clip, escape_line
+from sessionrun.cli.render import escape_line
 from sessionrun.cli.standing import row_lines, tell_doing, tell_left
-from sessionrun.model.wording import group_tasks, name_tasks, needs_look, tell_head, tell_reason
+from sessionrun.model.wording import clip, group_tasks, name_tasks, needs_look, tell_head, tell_reason
 from sessionrun.model.words import tell_counts
 
 KEYS: Final = "q quit  up/down select  l logs  d diff  c cancel  r retry  f filter"

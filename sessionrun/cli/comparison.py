@@ -6,9 +6,10 @@ from collections.abc import Iterator, Mapping, Sequence
 from typing import Any, Final
 
 from sessionrun.cli.money import describe_cost
-from sessionrun.cli.render import clip, columns, duration, escape_line, sign
+from sessionrun.cli.render import duration, escape_line, sign
 from sessionrun.client.reading.comparison import LEAST_TASKS
 from sessionrun.model.usage import Usage
+from sessionrun.model.wording import clip, columns
 
 MOST_ROWS: Final = 20
 """Of more rows only those are shown that differ between arms."""

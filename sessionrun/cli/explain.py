@@ -15,7 +15,6 @@ from sessionrun.cli.feeding import feed_lines
 from sessionrun.cli.options import json_option, place_lines, results_dir_option
 from sessionrun.cli.render import (
     check_lines,
-    clip,
     escape_line,
     landing_lines,
     local_time,
@@ -29,6 +28,7 @@ from sessionrun.client.lookup import name_for_command
 from sessionrun.client.reading.failures import read_sections
 from sessionrun.model.reasons import REASONS
 from sessionrun.model.wording import (
+    clip,
     find_cause,
     list_ids,
     name_session,

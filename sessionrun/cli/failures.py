@@ -11,7 +11,6 @@ from typing import Final, NamedTuple
 from sessionrun.cli.render import (
     WIDTH,
     check_lines,
-    clip,
     escape,
     escape_line,
     mark,
@@ -27,7 +26,7 @@ from sessionrun.client.reading.failures import Failure, Section, fold_failures, 
 from sessionrun.client.reading.outputs import find_tail
 from sessionrun.client.reading.telling import LEAST_BYTES, fit_lines
 from sessionrun.client.reading.waiting import has_failed
-from sessionrun.model.wording import name_tasks, short_id, tell_reason, tell_word
+from sessionrun.model.wording import clip, name_tasks, short_id, tell_reason, tell_word
 from sessionrun.store.session import SessionDir
 
 SIGN_COLUMNS: Final = 3

@@ -14,8 +14,6 @@ import click
 from sessionrun.cli.contact import contact_lines
 from sessionrun.cli.options import Count, json_option, results_dir_option
 from sessionrun.cli.render import (
-    clip,
-    columns,
     escape_line,
     is_seed_block,
     pad,
@@ -32,7 +30,7 @@ from sessionrun.client.reading.listing import arrange, find_depths
 from sessionrun.client.reading.selection import find_sessions, find_views
 from sessionrun.client.reading.view import load_summary_view
 from sessionrun.model.errors import InputError
-from sessionrun.model.wording import SHORT_ID, fit_counts, name_session, tell_span, took_s
+from sessionrun.model.wording import SHORT_ID, clip, columns, fit_counts, name_session, tell_span, took_s
 from sessionrun.model.words import STATES, WORDS, tell_counts
 
 STATUSES: Final = ("running", "recovering", "completed", "cancelled", "interrupted")

@@ -7,12 +7,12 @@ import time
 from collections.abc import Mapping, Sequence
 from typing import IO, Any, Final
 
-from sessionrun.cli.render import clip, escape_line, hint, paint, sign, terminal_width
+from sessionrun.cli.render import escape_line, hint, paint, sign, terminal_width
 from sessionrun.cli.standing import INDENT, ended_line, head_lines, how_far_lines, row_lines, tell_left
 from sessionrun.client.reading.telling import tell
 from sessionrun.client.reading.view import load_view
 from sessionrun.client.reading.waiting import Progress
-from sessionrun.model.wording import name_tasks, tell_span, took_s
+from sessionrun.model.wording import clip, name_tasks, tell_span, took_s
 from sessionrun.model.words import BAD
 from sessionrun.store.session import SessionDir
 

@@ -13,7 +13,7 @@ import click
 
 from sessionrun.cli.backend import queue_options
 from sessionrun.cli.options import results_dir_option
-from sessionrun.cli.render import WIDTH, clip, escape, escape_line, print_json, print_table, terminal_width
+from sessionrun.cli.render import WIDTH, escape, escape_line, print_json, print_table, terminal_width
 from sessionrun.client.queue.feeds import (
     Changes,
     Draft,
@@ -27,7 +27,7 @@ from sessionrun.client.queue.feeds import (
     take_back,
 )
 from sessionrun.model.errors import InputError
-from sessionrun.model.wording import tell_span
+from sessionrun.model.wording import clip, tell_span
 
 Record = dict[str, Any]
 

@@ -14,9 +14,6 @@ from typing import IO, Any, Final
 import click
 
 from sessionrun.cli.argv import BY_FLAG
-from sessionrun.model.wording import clip as clip
-from sessionrun.model.wording import columns as columns
-from sessionrun.model.wording import tell_session, tell_span
 from sessionrun.model.words import BAD, OUTPUT_VERSION
 
 _UNSAFE: Final = re.compile(
@@ -70,6 +67,8 @@ def escape(text: str) -> str:
 
 def session_head(view: Mapping[str, Any]) -> str:
     """How a line about a session begins: its name, and the first digits of its id."""
+    from sessionrun.model.wording import tell_session  # a poll for JSON needs no words
+
     return escape_line(tell_session(view))
 
 
@@ -210,6 +209,8 @@ def proof_lines(task: Mapping[str, Any], indent: str, *, notes: bool = False) ->
 
 def wrap_line(text: str, indent: str, width: int = WIDTH) -> list[str]:
     """Foreign text as lines of so many columns; none of an empty text.  Paths and commands are not cut."""
+    from sessionrun.model.wording import columns
+
     line = escape_line(text)
     if columns(indent + line) <= width:
         return [indent + line] if line else []
@@ -275,11 +276,15 @@ def short_time(at: str | None) -> str:
 
 def duration(seconds: float | None) -> str:
     """Seconds for people; a dash where they are not known."""
+    from sessionrun.model.wording import tell_span
+
     return "-" if seconds is None else tell_span(seconds)
 
 
 def pad(text: str, width: int, *, middle: bool = False) -> str:
     """A cell of a table: cut, or filled with blanks."""
+    from sessionrun.model.wording import clip, columns
+
     cut = clip(text, width, middle=middle)
     return cut + " " * (width - columns(cut))
 

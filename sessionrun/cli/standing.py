@@ -11,18 +11,7 @@ from typing import IO, Any, Final
 from sessionrun.cli.contact import contact_lines
 from sessionrun.cli.feeding import feed_lines
 from sessionrun.cli.options import place_lines
-from sessionrun.cli.render import (
-    clip,
-    columns,
-    escape,
-    escape_line,
-    left_lines,
-    mark,
-    pad,
-    proof_lines,
-    sign,
-    wrap_line,
-)
+from sessionrun.cli.render import escape, escape_line, left_lines, mark, pad, proof_lines, sign, wrap_line
 from sessionrun.client.lookup import name_for_command
 from sessionrun.client.reading.view import describe_shortage
 from sessionrun.model.cluster import is_node_id
@@ -30,6 +19,8 @@ from sessionrun.model.times import parse_time
 from sessionrun.model.wording import (
     REASON_WIDTH,
     Group,
+    clip,
+    columns,
     fit_counts,
     group_tasks,
     list_ids,
@@ -103,7 +94,8 @@ def tell_left(view: View, now: float, load_past: Callable[[View], Past] | None =
     from sessionrun.client.reading.eta import estimate_left, is_overtaken
 
     tasks = view["tasks"]
-    if view["ended_at"] or not view["started_at"] or view["counts"]["held"]:  # nobody knows when a hold ends
+    # while a task is held, the time that is left is not known
+    if view["ended_at"] or not view["started_at"] or view["counts"]["held"]:
         return ""
     elapsed = elapsed_of(tasks, now)
     left = estimate_left(tasks, elapsed, view["max_parallel"])

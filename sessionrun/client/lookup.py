@@ -12,7 +12,6 @@ from typing import Any
 from sessionrun.client.notices import notify
 from sessionrun.model.errors import InputError, SessionNotFound, SessionrunError
 from sessionrun.model.phrases import name_some
-from sessionrun.model.wording import SHORT_ID
 from sessionrun.store.lookup import LAST as LAST
 from sessionrun.store.lookup import find_session, match_sessions
 from sessionrun.store.session import SessionDir
@@ -65,6 +64,8 @@ def open_session(results_dir: Path | None, session_id: str) -> SessionDir:
 
 def name_for_command(view: Mapping[str, Any]) -> str:
     """What names a session on a command line: its name, if that is short and no other's, else its digits."""
+    from sessionrun.model.wording import SHORT_ID  # a poll for JSON needs no words
+
     name, path = view["name"] or "", Path(view["results_dir"])
     found: list[SessionDir] = []
     if re.fullmatch(r"\w[\w.,:+-]{0,29}", name, re.ASCII):

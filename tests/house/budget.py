@@ -30,8 +30,8 @@ class Size(NamedTuple):
 ROOMS: Final[Mapping[str, Size]] = {
     "sessionrun": Size(2, 37, 17),
     "agents": Size(20, 2774, 1663),
-    "cli": Size(56, 7428, 4456),
-    "client": Size(106, 14846, 8572),
+    "cli": Size(56, 7423, 4456),
+    "client": Size(106, 14848, 8572),
     "cluster": Size(9, 1076, 664),
     "input": Size(28, 5049, 3080),
     "engine": Size(16, 4145, 2440),
@@ -47,8 +47,8 @@ ROOMS: Final[Mapping[str, Size]] = {
 }
 """What each room may have: no room lends to another but by a change of these rows."""
 
-PACKAGE_BUDGET: Final = Size(530, 77231, 44270)
-TESTS_LINES: Final = 63_420
+PACKAGE_BUDGET: Final = Size(530, 77228, 44270)
+TESTS_LINES: Final = 63_432
 PAGES_LINES: Final = 9279
 
 

@@ -8,7 +8,6 @@ from typing import Any, NamedTuple
 from sessionrun.client.graph import walk
 from sessionrun.client.reading.changes import is_unchanged
 from sessionrun.model.errors import SessionrunError
-from sessionrun.model.repositories import repository_of
 from sessionrun.model.words import read_landing
 from sessionrun.store.session import SessionDir
 
@@ -89,6 +88,7 @@ def locate_work(session: SessionDir, tasks: Sequence[Task]) -> dict[str, str]:
     places: dict[str, str] = {}
     if not own:
         return places
+    from sessionrun.model.repositories import repository_of
     from sessionrun.runtime.history import load_spec_now
 
     spec = load_spec_now(session)

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-import tempfile
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
@@ -14,7 +13,6 @@ from sessionrun.client.notices import notify
 from sessionrun.client.reading.outputs import iterate_chunks
 from sessionrun.client.reading.view import load_view
 from sessionrun.model.errors import InputError, SessionrunError, StoreError
-from sessionrun.model.repositories import repository_of
 from sessionrun.store.session import SessionDir
 
 if TYPE_CHECKING:
@@ -148,6 +146,7 @@ def _diff_now(session: SessionDir, task: dict[str, Any], *, stat: bool) -> bytes
 
 def _load_repository(session: SessionDir, task: dict[str, Any]) -> Repository:
     """The task's repository; a damaged status.json may name branches without one."""
+    from sessionrun.model.repositories import repository_of
     from sessionrun.runtime.history import load_spec_now
 
     spec = load_spec_now(session)
@@ -171,6 +170,8 @@ def _find_git(fence: Fence, worktree: Path) -> Git:
 
 def _diff_worktree(git: Git, links: Sequence[str], argv: Sequence[str], repository: Repository) -> bytes:
     """Run a diff with new files in it too, by a private copy of the worktree's index."""
+    import tempfile
+
     from sessionrun.workspaces.ignoring import ignore_words
 
     ours = {os.path.normpath(link) for link in links}

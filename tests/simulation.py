@@ -31,7 +31,7 @@ from sessionrun.model.keys import JobKey, Phase
 from sessionrun.model.places import Place
 from sessionrun.model.spec import AgentSpec, Job, Limits, SessionSpec, TaskSpec
 from sessionrun.runtime.executors.protocol import Exit
-from sessionrun.runtime.partners import Sharing
+from sessionrun.runtime.partners import Watch
 from sessionrun.store.records import read_entry
 
 EPOCH_S = 1_700_000_000.0
@@ -175,7 +175,7 @@ class Drive:
         *,
         keep: bool = True,
         judged: Callable[[Exit], JobFinished] = judge,
-        sharing: Sharing | None = None,
+        sharing: Watch | None = None,
         suspicious: bool = False,
     ) -> None:
         self._suspicious = suspicious

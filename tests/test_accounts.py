@@ -16,21 +16,19 @@ from simulation import Drive, judge, make_session
 from sessionrun.agents.table import BUILTIN
 from sessionrun.engine.providers import LONGEST_S
 from sessionrun.model.spec import AgentSpec, TaskSpec
-from sessionrun.runtime.accounts import (
+from sessionrun.runtime.limits import (
     MAX_BYTES,
-    VERSION,
     Limit,
+    LimitSharing,
     find_files,
     load_limit,
     name_file,
     write_limit,
 )
-from sessionrun.runtime.sharing import LimitSharing
 from sessionrun.store.index import limits_path
-from sessionrun.store.session import SessionDir
 
 NOW = 1_800_000_000.0
-LIMIT = Limit("claude", "limit", "usage_limit: so", NOW + 600.0, NOW - 5.0, "s1")
+LIMIT = Limit(1, "claude", "limit", "usage_limit: so", NOW + 600.0, NOW - 5.0, "s1", 1)
 LATER = replace(LIMIT, until_at=NOW + 60.0, met_at=NOW - 1.0, session="s2")
 GOOD = json.loads('{"version":1,"provider":"claude","effect":"limit","reason":"r","session":"s","strikes":1}')
 GOOD |= {"until_at": NOW + 5.0, "met_at": NOW}
@@ -58,7 +56,7 @@ def test_what_is_written_is_read_and_the_limit_that_was_met_last_counts(place: P
 @pytest.mark.parametrize(
     "change",
     [
-        {"version": VERSION + 1},
+        {"version": 2},
         {"provider": 7},
         {"provider": "x\0"},
         {"effect": "none"},
@@ -176,8 +174,6 @@ def test_a_session_knows_its_own_limits_whatever_lies_there(
 ) -> None:
     """It meets a limit, waits, has a canary and ends; what is wrong is told in one line."""
     plant(limits_path())
-    session = SessionDir(own_place / "session-s")
-    session.path.mkdir()
     spec = make_session([TaskSpec(f"t{number}", ("x",), agent="one") for number in range(3)])
     said: list[str] = []
 
@@ -185,7 +181,7 @@ def test_a_session_knows_its_own_limits_whatever_lies_there(
         return Fate("exits", 1.0, 75 << 8 if executor.clock() < 100.0 else 0)
 
     executor = SimulatedExecutor(script)
-    sharing = LimitSharing(session, spec, {"HOME": "/h"}, said.append)
+    sharing = LimitSharing(spec, {"HOME": "/h"}, said.append)
     drive = Drive(spec, executor, judged=judge, sharing=sharing).run()
     assert {task.outcome for task in drive.state.tasks.values()} == {"succeeded"}
     assert len(said) == (tells is not None), said
@@ -196,7 +192,7 @@ def test_accounts_are_told_apart_by_what_signs_them_in_and_no_value_is_shown() -
     home = {"HOME": "/home/u"}
 
     def name(environ: dict[str, str], agent: AgentSpec = BUILTIN["claude"]) -> str:
-        return name_file("provider:claude", {"claude": agent}, environ)
+        return name_file("claude", agent, environ)
 
     plain = name(home)
     key = name({**home, "ANTHROPIC_API_KEY": "sk-secret"})
@@ -216,7 +212,7 @@ def test_accounts_are_told_apart_by_what_signs_them_in_and_no_value_is_shown() -
 def test_agents_of_one_account_have_one_file_whatever_it_is_called() -> None:
     home = {"HOME": "/home/u"}
     mine = AgentSpec("mine", ("claude",), provider="claude")
-    assert name_file("provider:claude", {"mine": mine}, home) == name_file("provider:claude", BUILTIN, home)
-    odd = [name_file(f"provider:{name}", {}, home) for name in ("../../etc/passwd", "a/b", "a_b", "x" * 300, "\n")]
+    assert name_file("claude", mine, home) == name_file("claude", BUILTIN["claude"], home)
+    odd = [name_file(name, None, home) for name in ("../../etc/passwd", "a/b", "a_b", "x" * 300, "\n")]
     assert len(set(odd)) == 5
     assert all("/" not in one and "\n" not in one and len(one) < 80 for one in odd)

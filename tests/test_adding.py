@@ -24,9 +24,8 @@ from sessionrun.model.landings import Mend
 from sessionrun.model.places import Handed, Repository
 from sessionrun.model.sandbox import Sandbox
 from sessionrun.model.spec import AgentSpec, TaskSpec, Workspace
-from sessionrun.runtime.accounts import Limit, find_files, write_limit
 from sessionrun.runtime.history import load_spec_now, load_tasks
-from sessionrun.runtime.sharing import LimitSharing
+from sessionrun.runtime.limits import Limit, LimitSharing, find_files, write_limit
 from sessionrun.store.inbox import send_request
 from sessionrun.store.records import read_entry
 from sessionrun.store.session import SessionDir
@@ -311,10 +310,10 @@ def test_an_agent_that_comes_later_shares_its_limits(tmp_path: Path) -> None:
     script = AgentSpec("shell", ("/bin/sh",), prompt_kind="script")
     state = begin(replace(make_session([TaskSpec("a", ("x",))]), agents={"shell": script}))
     said: list[str] = []
-    shared = LimitSharing(SessionDir(tmp_path / "session-s"), state.spec, os.environ, said.append)
+    shared = LimitSharing(state.spec, os.environ, said.append)
     one = AgentSpec("one", ("one",))
     late = TasksAdded("r", (TaskSpec("b", ("x",), agent="one"),), {"one": one})
-    limit = Limit("one", "limit", "no more", until_at=100.0, met_at=1.0, session="other")
+    limit = Limit(1, "one", "limit", "no more", until_at=100.0, met_at=1.0, session="other", strikes=1)
     (path,) = find_files(replace(state.spec, agents={"one": one}), os.environ).values()
     write_limit(path, limit, 1.0)
     assert shared.hear(state, 2.0, 2.0) == []

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import os
-from collections.abc import Callable
 from dataclasses import dataclass, replace
 from itertools import pairwise
 from pathlib import Path
@@ -22,12 +20,9 @@ from sessionrun.engine.state import State
 from sessionrun.engine.status import project
 from sessionrun.model.events import Entry, JobFinished, LimitHeard, RequestKind, RequestReceived
 from sessionrun.model.spec import AgentSpec, Alternative, Job, TaskSpec
-from sessionrun.runtime.accounts import find_files
 from sessionrun.runtime.executors.protocol import Exit
-from sessionrun.runtime.sharing import STALE_S, LimitSharing
-from sessionrun.store import locks
+from sessionrun.runtime.limits import LimitSharing, find_files
 from sessionrun.store.index import limits_path
-from sessionrun.store.session import SessionDir
 
 LIMITED = 75 << 8
 GOOD_S = 5.0
@@ -55,10 +50,7 @@ class Run:
 class World:
     """Sessions beside each other, an account, and its quota: used up until `limited_until`."""
 
-    def __init__(
-        self, place: Path, limited_until: float, *, says_end: bool = True, work_s: float = GOOD_S
-    ) -> None:
-        self.place = place
+    def __init__(self, limited_until: float, *, says_end: bool = True, work_s: float = GOOD_S) -> None:
         self.limited_until = limited_until
         self.says_end = says_end
         self.work_s = work_s
@@ -66,21 +58,12 @@ class World:
         self.runs: list[Run] = []
         self.drives: dict[str, Drive] = {}
         self.replayed: dict[str, State] = {}
-        self.rings: dict[str, int] = {}
-        self.lives: dict[str, int] = {}
         self.said: list[str] = []
 
     def add(self, name: str, tasks: list[TaskSpec] | int, **options: Any) -> Drive:
         """A session that starts now; a number is of tasks of the agent `one`."""
         if isinstance(tasks, int):
             tasks = [TaskSpec(f"{name}{number}", ("x",), agent="one") for number in range(tasks)]
-        session = SessionDir(self.place / f"session-{name}")
-        session.path.mkdir()
-        os.mkfifo(session.wake_path)
-        self.rings[name] = os.open(session.wake_path, os.O_RDWR | os.O_NONBLOCK)
-        lock = locks.hold(session.path / "lock")
-        assert lock is not None
-        self.lives[name] = lock
         spec = replace(make_session(tasks, **options), session_id=name)
         executor = Ends(lambda job: self._choose(name, job), start_at=self.now)
         replayed = begin(spec)
@@ -88,18 +71,12 @@ class World:
         def watch(state: State, entry: Entry) -> None:
             apply(replayed, entry)
 
-        sharing = LimitSharing(session, spec, {"HOME": "/h"}, self.said.append)
+        sharing = LimitSharing(spec, {"HOME": "/h"}, self.said.append)
         drive = Drive(spec, executor, (), watch, judged=self._judge, sharing=sharing)
         self.replayed[name] = replayed
         self.drives[name] = drive
         drive.start()
         return drive
-
-    def kill(self, name: str) -> None:
-        """All its processes at once."""
-        del self.drives[name]
-        os.close(self.lives.pop(name))
-        os.close(self.rings.pop(name))
 
     def ask(self, name: str, event: RequestReceived) -> None:
         """A request that is taken now."""
@@ -119,29 +96,12 @@ class World:
             names = list(self.drives)
             if rng is not None:
                 rng.shuffle(names)
-            for name in names:
-                self._step(name)
+            for drive in map(self.drives.__getitem__, names):
+                if drive.state.ended is None:
+                    drive.step(self.now)
         for name, drive in self.drives.items():
             assert self.replayed[name] == drive.state, "a replay says something else"
         return self
-
-    def _step(self, name: str) -> None:
-        drive = self.drives[name]
-        if drive.state.ended is None:
-            drive.step(self.now)
-        self._answer()
-
-    def _answer(self) -> None:
-        """Who was rung for looks."""
-        for name, drive in self.drives.items():
-            try:
-                os.read(self.rings[name], 4096)
-            except BlockingIOError:
-                continue
-            if drive.executor.clock() < self.now:
-                drive.step(self.now)
-            else:
-                drive.settle()
 
     def _choose(self, session: str, job: Job) -> Fate:
         if job.key.phase != "work" or self.drives_agent(session, job) != "one":
@@ -159,28 +119,10 @@ class World:
         limited = verdict.reason_class == "usage_limit" and self.says_end
         return replace(verdict, resets_at=EPOCH_S + self.limited_until) if limited else verdict
 
-    def close(self) -> None:
-        for fd in (*self.rings.values(), *self.lives.values()):
-            os.close(fd)
-
 
 def _next_end(drive: Drive) -> float | None:
     assert isinstance(drive.executor, Ends)
     return drive.executor.next_end()
-
-
-@pytest.fixture
-def worlds(tmp_path: Path) -> Any:
-    """Makes worlds, and closes what they opened."""
-    made: list[World] = []
-
-    def make(*words: Any, **options: Any) -> World:
-        made.append(World(tmp_path, *words, **options))
-        return made[-1]
-
-    yield make
-    for world in made:
-        world.close()
 
 
 def the_file() -> Path:
@@ -193,8 +135,8 @@ def heard(drive: Drive) -> list[LimitHeard]:
     return [entry.event for entry in drive.entries if isinstance(entry.event, LimitHeard)]
 
 
-def test_another_session_does_not_run_into_a_limit_that_is_known(worlds: Callable[..., World]) -> None:
-    world = worlds(1000.0)
+def test_another_session_does_not_run_into_a_limit_that_is_known(own_place: Path) -> None:
+    world = World(1000.0)
     world.add("a", 1)
     world.run(500.0)
     second = world.add("b", 2)
@@ -213,8 +155,8 @@ def test_another_session_does_not_run_into_a_limit_that_is_known(worlds: Callabl
     assert world.said == []
 
 
-def test_a_trial_that_meets_the_limit_again_tells_all_the_new_end(worlds: Callable[..., World]) -> None:
-    world = worlds(100.0)
+def test_a_trial_that_meets_the_limit_again_tells_all_the_new_end(own_place: Path) -> None:
+    world = World(100.0)
     world.add("a", 2)
     world.run(50.0)
     other = world.add("b", 2)
@@ -227,8 +169,8 @@ def test_a_trial_that_meets_the_limit_again_tells_all_the_new_end(worlds: Callab
     assert heard(other)
 
 
-def test_a_release_is_for_the_session_that_asked(worlds: Callable[..., World]) -> None:
-    world = worlds(1000.0)
+def test_a_release_is_for_the_session_that_asked(own_place: Path) -> None:
+    world = World(1000.0)
     world.add("a", 1)
     world.run(10.0)
     world.add("b", 1)
@@ -240,8 +182,8 @@ def test_a_release_is_for_the_session_that_asked(worlds: Callable[..., World]) -
     assert world.runs[2].began == pytest.approx(1000.0 + MARGIN_S)
 
 
-def test_without_auto_release_a_limit_that_is_heard_of_waits_for_a_request(worlds: Callable[..., World]) -> None:
-    world = worlds(100.0)
+def test_without_auto_release_a_limit_that_is_heard_of_waits_for_a_request(own_place: Path) -> None:
+    world = World(100.0)
     first = world.add("a", 1, auto_release=False)
     world.run(10.0)
     second = world.add("b", 1)
@@ -256,8 +198,8 @@ def test_without_auto_release_a_limit_that_is_heard_of_waits_for_a_request(world
     world.run()
 
 
-def test_another_agent_takes_over_as_with_a_limit_of_its_own(worlds: Callable[..., World]) -> None:
-    world = worlds(1000.0)
+def test_another_agent_takes_over_as_with_a_limit_of_its_own(own_place: Path) -> None:
+    world = World(1000.0)
     world.add("a", 1)
     world.run(10.0)
     other = TaskSpec("t", ("x",), agent="one", fallback=(Alternative("three"),))
@@ -267,8 +209,8 @@ def test_another_agent_takes_over_as_with_a_limit_of_its_own(worlds: Callable[..
     assert [run.session for run in world.runs] == ["a"]
 
 
-def test_what_can_be_read_counts_where_nothing_can_be_written(worlds: Callable[..., World]) -> None:
-    world = worlds(100.0)
+def test_what_can_be_read_counts_where_nothing_can_be_written(own_place: Path) -> None:
+    world = World(100.0)
     world.add("a", 1)
     world.run(10.0)
     file = the_file()
@@ -285,8 +227,8 @@ def test_what_can_be_read_counts_where_nothing_can_be_written(worlds: Callable[.
     assert any("limits are not shared" in line for line in world.said)
 
 
-def test_scripts_and_sessions_without_a_limit_write_nothing(worlds: Callable[..., World]) -> None:
-    world = worlds(0.0)
+def test_scripts_and_sessions_without_a_limit_write_nothing(own_place: Path) -> None:
+    world = World(0.0)
     world.add("a", 3)
     world.run()
     assert not limits_path().exists()
@@ -302,11 +244,7 @@ def test_sessions_beside_each_other(tmp_path_factory: pytest.TempPathFactory, se
     place = tmp_path_factory.mktemp("world")
     with pytest.MonkeyPatch.context() as patch:
         patch.setenv("XDG_STATE_HOME", str(place / "state"))
-        world = World(place, 100.0, says_end=rng.random() < 0.7, work_s=rng.choice((5.0, 90.0)))
-        try:
-            _play(world, rng)
-        finally:
-            world.close()
+        _play(World(100.0, says_end=rng.random() < 0.7, work_s=rng.choice((5.0, 90.0))), rng)
 
 
 def _play(world: World, rng: Random) -> None:
@@ -318,7 +256,7 @@ def _play(world: World, rng: Random) -> None:
     killed = rng.random() < 0.4
     if killed:
         world.run(world.now + rng.uniform(0.0, 1000.0), rng)
-        world.kill(rng.choice(names))
+        del world.drives[rng.choice(names)]
     asked_for = _ask_anything(world, rng) if rng.random() < 0.3 else 0
     world.run(None, rng)
     for drive in world.drives.values():
@@ -353,14 +291,3 @@ def _ask_anything(world: World, rng: Random) -> int:
         if drive.state.ended is None:
             world.ask(name, RequestReceived("last", "release"))
     return 12
-
-
-def test_the_file_of_a_limit_that_ended_long_ago_is_removed(worlds: Callable[..., World]) -> None:
-    world = worlds(10.0)
-    world.add("a", 1)
-    world.run()
-    assert the_file().exists()
-    world.now += STALE_S + 60.0
-    world.add("b", 1)
-    world.run()
-    assert not the_file().exists()

@@ -26,7 +26,6 @@ from sessionrun.model.spec import SLOT, AgentSpec, Check, Job, SessionSpec, Task
 from sessionrun.runtime.executors.protocol import Notice
 from sessionrun.runtime.jobs.maker import JobMaker
 from sessionrun.runtime.launch import _first_record
-from sessionrun.runtime.partners import Sharing
 from sessionrun.runtime.supervisor import Supervisor
 from sessionrun.store.creation import create_session
 from sessionrun.store.inbox import has_request, send_request
@@ -104,13 +103,12 @@ def run(
     on_wait: Callable[[], None] = lambda: None,
     refusals: int = 0,
     state: State | None = None,
-    sharing: Sharing | None = None,
 ) -> tuple[State, Observed]:
     executor = Observed(script, on_wait)
     state = begin(spec) if state is None else state
     journal = FullDisk(session.journal_path, refusals)
     clock, jobs = SimulatedClock(executor), JobMaker(session, spec)
-    Supervisor(session, state, journal, executor, jobs, clock, sharing=sharing).run()
+    Supervisor(session, state, journal, executor, jobs, clock).run()
     journal.close()
     return state, executor
 

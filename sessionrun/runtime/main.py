@@ -32,9 +32,9 @@ from sessionrun.runtime.history import project_status, replay
 from sessionrun.runtime.jobs.maker import JobMaker
 from sessionrun.runtime.keeper.command import EXIT_NO_ROOM, EXIT_REFUSED, EXIT_TAKEN, root_command, say
 from sessionrun.runtime.keeper.nested import find_orphan
+from sessionrun.runtime.limits import LimitSharing
 from sessionrun.runtime.partners import SystemClock, Watch
 from sessionrun.runtime.recovery import find_notices, find_opened, find_submitted, find_unclaimed
-from sessionrun.runtime.sharing import LimitSharing
 from sessionrun.runtime.silence import SilenceWatch
 from sessionrun.runtime.supervisor import Supervisor
 from sessionrun.store import locks, processes
@@ -109,11 +109,11 @@ def _run(session: SessionDir, local: LocalExecutor) -> None:
         _delay(state, journal)
     notices = _recover(session, state, journal, local.ledger_end)
     executor = _open_executor(session, state, local)
-    exports, sharing = _open_exports(session, spec), LimitSharing(session, spec, os.environ, say)
+    exports = _open_exports(session, spec)
     jobs = JobMaker(session, lambda: state.spec)
     feeder = _open_feeder(session, spec)
     watches, notifier = tuple(_open_watches(session, spec, jobs)), _open_notifier(session, spec)
-    partners = (exports, sharing, feeder, watches, notifier)
+    partners = (exports, feeder, watches, notifier)
     Supervisor(session, state, journal, executor, jobs, SystemClock(), *partners).run(notices)
 
 
@@ -138,6 +138,7 @@ def _open_notifier(session: SessionDir, spec: SessionSpec) -> Notifying | None:
 
 
 def _open_watches(session: SessionDir, spec: SessionSpec, jobs: JobMaker) -> Iterator[Watch]:
+    yield LimitSharing(spec, os.environ, say)
     yield DiskWatch(session)
     yield SilenceWatch(jobs, session.contact_path)
     if spec.limits.max_load or spec.limits.min_free_memory:

@@ -3,25 +3,18 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable
 from typing import Protocol
 
 from sessionrun.engine.state import State
 from sessionrun.model.events import Event
 
 
-class Sharing(Protocol):
-    """Knows what limits other sessions of the user met; see `sharing.LimitSharing`."""
-
-    def hear(self, state: State, at: float, mono: float) -> Sequence[Event]:
-        """Tell what this session met, and return what is to be recorded of others."""
-
-
 class Watch(Protocol):
-    """Looks at the machine from time to time; see `machine.MachineWatch`, `disk.DiskWatch`."""
+    """Looks at what lies outside of the session; see `limits.LimitSharing`, `disk.DiskWatch`."""
 
     look_at: float | None
-    """When it wants to be asked next (monotonic), whatever happens until then."""
+    """When it wants to be asked next (monotonic), whatever happens until then; None: at no time of its own."""
 
     def hear(self, state: State, at: float, mono: float) -> Iterable[Event]:
         """What is to be recorded."""

@@ -44,7 +44,7 @@ from sessionrun.model.spec import SLOT, WORKTREE_SPACE, Job
 from sessionrun.runtime.executors.protocol import Executor, Exit, Notice
 from sessionrun.runtime.keeper.command import say
 from sessionrun.runtime.mishaps import fail_job, is_of_one_job
-from sessionrun.runtime.partners import Clock, Sharing, Watch
+from sessionrun.runtime.partners import Clock, Watch
 from sessionrun.store import ballast
 from sessionrun.store.inbox import drop_request
 from sessionrun.store.journal import AppendLog
@@ -78,7 +78,6 @@ class Supervisor:
         jobs: JobMaker,
         clock: Clock,
         exports: ExportWriter | None = None,
-        sharing: Sharing | None = None,
         feeder: QueueFeeder | None = None,
         watches: Sequence[Watch] = (),
         notifier: Notifying | None = None,
@@ -90,7 +89,7 @@ class Supervisor:
         self._jobs = jobs
         self._clock = clock
         self._views = exports
-        self._sharing, self._feeder, self._watches = sharing, feeder, watches
+        self._feeder, self._watches = feeder, watches
         self._notifier = notifier
         self._unwritten: list[bytes] = []
         self._taken: set[str] = set()
@@ -281,7 +280,7 @@ class Supervisor:
             self._hear_partners()
 
     def _hear_partners(self) -> None:
-        for partner in (self._sharing, self._feeder, *self._watches):
+        for partner in (self._feeder, *self._watches):
             if partner is not None:
                 for event in partner.hear(self._state, self._clock.wall(), self._clock.mono()):
                     self._record(event)

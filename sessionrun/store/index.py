@@ -23,7 +23,7 @@ def index_path() -> Path:
 
 
 def limits_path() -> Path:
-    """The directory beside it with what sessions tell each other of limits; see `accounts`."""
+    """The directory beside it with what sessions tell each other of limits; see `runtime.limits`."""
     return index_path().with_name("limits")
 
 

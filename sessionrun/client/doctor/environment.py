@@ -127,7 +127,7 @@ def check_index(results_dir: Path) -> Iterator[Finding]:
 
 def check_limits(results_dir: Path) -> Iterator[Finding]:
     """Whether the files in which sessions share limits can be believed."""
-    from sessionrun.runtime.accounts import find_damaged
+    from sessionrun.runtime.limits import find_damaged
 
     folder = index.limits_path()
     try:

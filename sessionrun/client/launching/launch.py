@@ -103,7 +103,7 @@ def _tell_limits(spec: SessionSpec) -> None:
 
     if all(agent.prompt_kind == "script" for agent in spec.agents.values()) or not limits_path().exists():
         return
-    from sessionrun.runtime.accounts import find_files, load_limit
+    from sessionrun.runtime.limits import find_files, load_limit
 
     now = time.time()
     for path in find_files(spec, os.environ).values():

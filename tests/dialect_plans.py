@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from sessionrun.input.formats import choose_dialect
+from sessionrun.input.formats import choose_format, load_plan
 from sessionrun.input.plan import Plan, Source
 from sessionrun.input.settings import Options
 from sessionrun.model.errors import InputError
@@ -21,8 +21,8 @@ DATA = ROOT / "tests" / "data" / "dialects"
 def load(text: str | bytes, name: str = "stdin", options: Options | None = None) -> Plan:
     raw = text.encode() if isinstance(text, str) else text
     source = Source(name, raw, "/plans")
-    dialect, _ = choose_dialect(source, None)
-    return dialect.load(source, options or Options())
+    dialect, _ = choose_format(source, None)
+    return load_plan(dialect, source, options or Options())
 
 
 def refusal(text: str | bytes, name: str = "stdin", options: Options | None = None) -> str:

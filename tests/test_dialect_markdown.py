@@ -15,7 +15,7 @@ from dialect_plans import ROOT
 from simulation import make_session
 
 from sessionrun.input.edges import Node, derive_edges
-from sessionrun.input.formats import choose_dialect
+from sessionrun.input.formats import choose_format, load_plan
 from sessionrun.input.front_matter import FIELDS
 from sessionrun.input.plan import Folder, Plan, Source
 from sessionrun.input.settings import Options
@@ -59,9 +59,9 @@ def load(
     raw = {name: text.encode() for name, text in files.items()}
     folder = Folder("jobs", "/p/jobs", "/p", raw, settings.encode() if settings is not None else None, only)
     source = Source("jobs", b"", "/p/jobs", "/p", folder)
-    dialect, _ = choose_dialect(source, None)
-    assert dialect.NAME == "markdown"
-    return dialect.load(source, options or Options())
+    dialect, _ = choose_format(source, None)
+    assert dialect == "markdown"
+    return load_plan(dialect, source, options or Options())
 
 
 def by_id(plan: Plan) -> dict[str, TaskSpec]:
@@ -236,7 +236,7 @@ def test_edges_from_files_never_close_a_circle() -> None:
 
 def test_the_jobs_directory_may_have_any_name() -> None:
     folder = Folder("j[1]", "/p/j[1]", "/p", {"a.md": job().encode()})
-    plan = choose_dialect(source := Source("j", b"", "/p/j[1]", "/p", folder), None)[0].load(source, Options())
+    plan = load_plan("markdown", Source("j", b"", "/p/j[1]", "/p", folder), Options())
     brief = plan.tasks[0].brief
     assert brief is not None
     assert brief.protected == ("j[[]1]/_*",)

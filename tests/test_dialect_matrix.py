@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from sessionrun.input.formats import choose_dialect, load_dialect
+from sessionrun.input.formats import choose_format, load_plan
 from sessionrun.input.matrix import SETUP
 from sessionrun.input.plan import Plan, RepositoryWish, Source
 from sessionrun.input.settings import Options
@@ -23,9 +23,9 @@ SMALL = {"tasks": [TASK], "models": ["m"]}
 def read(text: str | bytes, options: Options | None = None, *, requested: str | None = None) -> Plan:
     raw = text if isinstance(text, bytes) else text.encode()
     source = Source("c.json", raw, "/of/file", "/started")
-    dialect, _ = choose_dialect(source, requested)
-    assert dialect.NAME == "matrix"
-    return dialect.load(source, options or Options())
+    dialect, _ = choose_format(source, requested)
+    assert dialect == "matrix"
+    return load_plan(dialect, source, options or Options())
 
 
 def plan_of(options: Options | None = None, **top: Any) -> Plan:
@@ -182,13 +182,13 @@ def test_an_unknown_key_is_told() -> None:
 
 def test_a_plan_with_one_model_is_no_matrix() -> None:
     text = b'{"tasks": ["a"], "model": "m"}'
-    assert choose_dialect(Source("p.json", text, "/"), None)[0] is load_dialect("prompts")
+    assert choose_format(Source("p.json", text, "/"), None)[0] == "prompts"
 
 
 def test_a_matrix_without_models_is_no_plan_for_the_checkout() -> None:
     text = json.dumps({"source_repo": ".", "tasks": [TASK]}).encode()
-    dialect, why = choose_dialect(Source("c.json", text, "/"), None)
-    assert (dialect.NAME, why) == ("matrix", 'JSON object with "tasks" and "source_repo"')
+    dialect, why = choose_format(Source("c.json", text, "/"), None)
+    assert (dialect, why) == ("matrix", 'JSON object with "tasks" and "source_repo"')
 
 
 def test_the_manual_names_every_key() -> None:

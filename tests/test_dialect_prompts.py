@@ -14,7 +14,7 @@ import pytest
 from dialect_plans import DATA, ROOT, load, one, only
 
 from sessionrun.input.fields import TASK_FIELDS
-from sessionrun.input.formats import choose_dialect
+from sessionrun.input.formats import choose_format, load_plan
 from sessionrun.input.plan import Plan, Source
 from sessionrun.input.settings import Options
 from sessionrun.model.errors import InputError
@@ -109,9 +109,9 @@ def test_readme_example_of_the_runner_whose_place_we_take() -> None:
 )
 def test_spellings_of_the_same_list(name: str, text: str, reason: str) -> None:
     source = Source(name, text.encode(), "/plans")
-    dialect, why = choose_dialect(source, None)
+    dialect, why = choose_format(source, None)
     assert why == reason
-    assert [task.prompts for task in dialect.load(source, Options()).tasks] == [("a",), ("b",)]
+    assert [task.prompts for task in load_plan(dialect, source, Options()).tasks] == [("a",), ("b",)]
 
 
 def test_one_object_with_a_prompt_is_a_list_of_one() -> None:
@@ -120,9 +120,9 @@ def test_one_object_with_a_prompt_is_a_list_of_one() -> None:
 
 def test_asking_for_the_dialect_by_name() -> None:
     source = Source("stdin", b'["a"]', "/")
-    assert choose_dialect(source, "prompts")[1] == "asked for"
+    assert choose_format(source, "prompts")[1] == "asked for"
     with pytest.raises(InputError, match=r"no input format 'prompt'; there are: .*prompts"):
-        choose_dialect(source, "prompt")
+        choose_format(source, "prompt")
 
 
 def test_every_task_field() -> None:

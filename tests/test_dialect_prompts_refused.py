@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 from test_schema import SCHEMA, fits
 
 from sessionrun.input.fields import TASK_FIELDS
-from sessionrun.input.formats import DIALECTS, load_dialect
+from sessionrun.input.formats import FORMATS
 from sessionrun.input.limits import MAX_INPUT_BYTES
 from sessionrun.model.errors import InputError
 from sessionrun.model.reasons import OF_WORK
@@ -120,7 +120,7 @@ def test_refused(name: str, text: str | bytes, message: str) -> None:
 
 @pytest.mark.parametrize("text", ["Write some tests", '{"instances": []}', "# nothing\n"])
 def test_refused_by_all(text: str) -> None:
-    expected = "; ".join(f"{name}: {load_dialect(name).EXPECTS}" for name in DIALECTS)
+    expected = "; ".join(f"{name}: {one.expects}" for name, one in FORMATS.items())
     assert refusal(text) == (
         f'stdin: no input format fits it; the shortest input is a list of prompts: ["Fix the bug"]; '
         f"a prompt as plain text: sessionrun -p - ({expected})"

@@ -12,7 +12,7 @@ from manual import load_verb
 
 from sessionrun.client.planning.inputs import find_input
 from sessionrun.client.planning.plan import plan as plan_input
-from sessionrun.input.formats import choose_dialect
+from sessionrun.input.formats import choose_format, load_plan
 from sessionrun.input.plan import Plan, Source
 from sessionrun.input.settings import Options
 from sessionrun.input.swebench import TEMPLATE
@@ -41,9 +41,9 @@ INSTANCE: dict[str, Any] = {
 def read(entries: Any, options: Options | None = None, name: str = "i.jsonl") -> Plan:
     text = entries if isinstance(entries, str) else "\n".join(map(json.dumps, entries))
     source = Source(name, text.encode(), "/of/file", "/started")
-    dialect, _ = choose_dialect(source, None)
-    assert dialect.NAME == "swebench"
-    return dialect.load(source, options or Options(stamp="20260102-030405"))
+    dialect, _ = choose_format(source, None)
+    assert dialect == "swebench"
+    return load_plan(dialect, source, options or Options(stamp="20260102-030405"))
 
 
 def with_own(**own: Any) -> Options:

@@ -22,7 +22,7 @@ from sessionrun.client.planning.plan import Planned
 from sessionrun.client.planning.plan import plan as plan_input
 from sessionrun.client.queue.feeds import open_queue
 from sessionrun.input.feeds import FRAME
-from sessionrun.input.formats import choose_dialect
+from sessionrun.input.formats import choose_format, load_plan
 from sessionrun.input.plan import LandingWish, Plan, RepositoryWish, SeatsWish, Source
 from sessionrun.input.settings import Options
 from sessionrun.queue.task import QueueTask, Worker
@@ -70,8 +70,8 @@ def write(folder: Path, **record: Any) -> Path:
 def load(folder: Path, config: Any = None, given: Any = None, **record: Any) -> Plan:
     """The plan of a configuration."""
     source = Source(str(folder / "dispatch_config.json"), json.dumps(record).encode(), str(folder))
-    dialect, _ = choose_dialect(source, None)
-    return dialect.load(source, Options(given or {}, config or {}))
+    dialect, _ = choose_format(source, None)
+    return load_plan(dialect, source, Options(given or {}, config or {}))
 
 
 def test_what_each_key_means(tmp_path: Path) -> None:

@@ -28,7 +28,7 @@ from sessionrun.cli.argv import FLAG_VERBS, HOMES, VERBS, list_all
 from sessionrun.client import config
 from sessionrun.engine import transitions
 from sessionrun.engine.status import PHASE_WORDS
-from sessionrun.input.formats import choose_dialect
+from sessionrun.input.formats import choose_format, load_plan
 from sessionrun.input.plan import Source
 from sessionrun.input.settings import Options
 from sessionrun.model import checks, errors, events, keys, places, upstreams
@@ -134,7 +134,7 @@ def test_the_first_command_names_things_that_exist(own_place: Path) -> None:
     assert program == ".venv/bin/sessionrun"
     assert words == ["--sync", "--agent", "shell"]
     assert "shell" in table.BUILTIN
-    plan = load_plan((TOP / example).read_text(), example)
+    plan = read_text_plan((TOP / example).read_text(), example)
     assert {task.agent for task in plan.tasks} <= {"shell"}
 
 
@@ -449,10 +449,10 @@ def test_the_agents_of_the_documents_are_those_of_the_code() -> None:
     assert all(agent.approve_args[0] in manual for agent in table.BUILTIN.values() if agent.approve_args)
 
 
-def load_plan(text: str, name: str) -> Any:
+def read_text_plan(text: str, name: str) -> Any:
     source = Source(name, text.encode(), str(TOP))
-    dialect, _ = choose_dialect(source, None)
-    plan = dialect.load(source, Options())
+    dialect, _ = choose_format(source, None)
+    plan = load_plan(dialect, source, Options())
     assert not plan.warnings
     return plan
 
@@ -466,13 +466,13 @@ def plans_in_readmes() -> Iterator[tuple[str, str]]:
 
 @pytest.mark.parametrize(("name", "text"), [*plans_in_readmes()])
 def test_plans_in_the_readmes_are_valid(name: str, text: str) -> None:
-    assert load_plan(text, name).tasks
+    assert read_text_plan(text, name).tasks
 
 
 def test_the_matrix_of_its_readme_makes_the_runs_that_it_says() -> None:
     (block,) = code_blocks("examples/matrix/README.md", "json")
 
-    assert len(load_plan(block, "matrix.json").tasks) == 8
+    assert len(read_text_plan(block, "matrix.json").tasks) == 8
     assert "makes eight runs" in read("examples/matrix/README.md")
 
 
@@ -571,7 +571,7 @@ def test_prompts_given_by_echo_in_documents_are_valid() -> None:
 
     assert len(given) >= 2
     for text in given:
-        assert load_plan(text, "stdin").tasks
+        assert read_text_plan(text, "stdin").tasks
 
 
 def test_the_configuration_in_the_manual_is_valid(own_place: Path) -> None:

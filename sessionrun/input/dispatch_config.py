@@ -34,21 +34,12 @@ from sessionrun.input.reading import Reading, Spot
 from sessionrun.input.settings import Options
 from sessionrun.model.places import PLACEMENTS
 
-NAME: Final = "dispatch_config"
-FILE: Final = "dispatch_config.json"
-EXPECTS: Final = f"a file {FILE}"
-
 WORKERS: Final = 14
 AGENT: Final = "aider"
 MODEL: Final = "ollama/qwen2.5-coder:7b"
 """What that dispatcher does where its file says nothing."""
 
 _Values = dict[str, Any]
-
-
-def matches(source: Source) -> str | None:
-    """Whether it is such a file, which its name tells."""
-    return "its name" if os.path.basename(source.name) == FILE else None
 
 
 def load(source: Source, options: Options) -> Plan:

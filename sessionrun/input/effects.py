@@ -101,6 +101,13 @@ def of_worktree(spec: SessionSpec, _: Any) -> str | None:
     return None if used else "every task has its own workspace"
 
 
+def of_cache(spec: SessionSpec, wanted: Any) -> str | None:
+    """For what is fetched or built; to refuse to have only the cache is no mistake."""
+    if not wanted or spec.mirrors is not None or spec.cache is not None:
+        return None
+    return "no task names a repo, is in a mirror or has an environment"
+
+
 def of_account(spec: SessionSpec, _: Any) -> str | None:
     """For inputs whose job files are recorded in a status file."""
     return None if spec.dialect == MARKDOWN else "it is for Markdown job files, which record what ran"

@@ -1,51 +1,25 @@
 """Dialects: foreign input in, a `Plan` out.  The table of them, and which one an input is.
 
 Dialects import the model and the errors only.  They read no files: the command line reads bytes and passes
-them on.  A launch imports only the dialects that may take its input.
+them on.  What an input is stands here, so that a launch imports the one dialect that reads it.
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+import os
+import re
+from collections.abc import Callable, Mapping, Sequence
 from importlib import import_module
-from typing import Any, Final, Literal, NamedTuple, Protocol, cast
+from itertools import islice
+from typing import Any, Final, NamedTuple, cast
 
-from sessionrun.input.limits import plain
+from sessionrun.input.limits import plain, quote
+from sessionrun.input.parse import parse_document
 from sessionrun.input.plan import Plan, Source
 from sessionrun.input.rows import BY_NAME
 from sessionrun.input.settings import Options
 from sessionrun.model.errors import InputError
-
-
-class Dialect(Protocol):
-    """What a dialect's module offers."""
-
-    @property
-    def NAME(self) -> str: ...  # noqa: N802
-
-    @property
-    def EXPECTS(self) -> str:  # noqa: N802
-        """What its input looks like, for the message when nothing matches."""
-
-    def matches(self, source: Source) -> str | None:
-        """Why it takes this input, in a few words for people; None when it does not."""
-
-    def load(self, source: Source, options: Options) -> Plan:
-        """Read the input; `InputError` tells the first problem in one line."""
-
-
-DIALECTS: Final[Mapping[str, Literal["folder", "text"]]] = {
-    "markdown": "folder",
-    "matrix": "text",
-    "swebench": "text",
-    "dispatch_config": "text",
-    "prompts": "text",
-}
-"""The modules, and what each takes: a directory of files, or a text.  Asked in this order, the widest last."""
-
-
-KEYED: Final = ("prompts", "matrix", "dispatch_config")
-"""The formats whose tasks have the keys of the native one, so that the command line has defaults for them."""
+from sessionrun.model.phrases import suggest
 
 
 class DefaultInput(NamedTuple):
@@ -55,38 +29,131 @@ class DefaultInput(NamedTuple):
     hint: str
 
 
-DEFAULT_INPUTS: Final[Mapping[str, DefaultInput]] = {
-    "swebench": DefaultInput(
-        "artifacts/instances.jsonl",
-        "give a FILE of instances (JSON or JSON Lines; - is standard input). Those of SWE-bench are data sets of "
-        "huggingface.co, such as princeton-nlp/SWE-bench_Verified: with the package datasets, "
-        "load_dataset(NAME, split='test').to_json('artifacts/instances.jsonl')",
-    )
+class Format(NamedTuple):
+    """One input format; the module of its name has `load`.
+
+    Attributes:
+        expects: what its input looks like, for the message when nothing fits.
+        recognise: why it takes an input, in a few words for people; None when it does not.
+        keyed: its tasks have the keys of the native format, so that the command line has defaults for them.
+        usual: its input where none is named.
+    """
+
+    expects: str
+    recognise: Callable[[Source], str | None]
+    keyed: bool = False
+    usual: DefaultInput | None = None
+
+
+def _see_markdown(source: Source) -> str | None:
+    if source.folder is None:
+        return None
+    return "a Markdown file" if source.folder.only else "a directory"
+
+
+_MARKS: Final = ("models", "source_repo", "worktree_base", "outputs_dir", "results_file")
+"""Beside "tasks", each tells a matrix: a user that forgets the models must not get a plan for the checkout."""
+
+
+def _see_matrix(source: Source) -> str | None:
+    document = parse_document(source)
+    value = document.value
+    if not isinstance(value, dict) or "tasks" not in value:
+        return None
+    mark = next((key for key in _MARKS if key in value), None)
+    return None if mark is None else f'{document.format} object with "tasks" and {quote(mark)}'
+
+
+_OF_INSTANCE: Final = frozenset({"repo", "problemstatement", "basecommit"})
+
+
+def keep_letters(key: str) -> str:
+    """A key of an instance however it is spelled: in whatever letters, with whatever between its words."""
+    return re.sub(r"[\W_]", "", key).casefold()
+
+
+def _see_swebench(source: Source) -> str | None:
+    document = parse_document(source)
+    value = document.value
+    begin = value[0] if isinstance(value, list) and value else value
+    keys = set(map(keep_letters, begin)) if isinstance(begin, dict) else set()
+    return f'{document.format} with "instance_id"' if "instanceid" in keys and keys & _OF_INSTANCE else None
+
+
+DISPATCH_FILE: Final = "dispatch_config.json"
+
+
+def _see_dispatch(source: Source) -> str | None:
+    return "its name" if os.path.basename(source.name) == DISPATCH_FILE else None
+
+
+_LOOKED_AT: Final = 50
+"""So many keys of a record are compared with a missing one: comparing is slow."""
+
+
+def find_key(record: Mapping[str, Any], wanted: Sequence[str]) -> str | None:
+    """One of the wanted keys, else a key that is close to one."""
+    exact = next((key for key in wanted if key in record), None)
+    return exact or next((key for key in islice(record, _LOOKED_AT) if suggest(key, wanted)), None)
+
+
+def _see_prompts(source: Source) -> str | None:
+    """A near miss is taken, too: `load` then says what to write instead."""
+    document = parse_document(source)
+    value = document.value
+    if isinstance(value, dict):
+        key = find_key(value, ("prompts", "tasks", "prompt", "feed"))
+        return None if key is None else f"{document.format} object with {quote(key)}"
+    if not isinstance(value, list):
+        return None
+    if value and isinstance(value[0], dict) and find_key(value[0], ("prompt", "prompts")) is None:
+        return None
+    return "JSON Lines, a prompt each" if document.lines else f"{document.format} list of prompts"
+
+
+FORMATS: Final[Mapping[str, Format]] = {
+    "markdown": Format("a directory of .md files with front matter, or one of them", _see_markdown),
+    "matrix": Format('an object with "tasks" and "models"', _see_matrix, keyed=True),
+    "swebench": Format(
+        'instances with "instance_id", "repo" and "problem_statement"',
+        _see_swebench,
+        usual=DefaultInput(
+            "artifacts/instances.jsonl",
+            "give a FILE of instances (JSON or JSON Lines; - is standard input). Those of SWE-bench are data sets "
+            "of huggingface.co, such as princeton-nlp/SWE-bench_Verified: with the package datasets, "
+            "load_dataset(NAME, split='test').to_json('artifacts/instances.jsonl')",
+        ),
+    ),
+    "dispatch_config": Format(f"a file {DISPATCH_FILE}", _see_dispatch, keyed=True),
+    "prompts": Format('an object with "prompts", or a list of prompts', _see_prompts, keyed=True),
 }
-"""The formats that have one."""
+"""Asked in this order, the widest last."""
 
 
-def load_dialect(name: str) -> Dialect:
-    """Import a dialect of the table."""
-    return cast(Dialect, import_module(f"sessionrun.input.{name}"))
-
-
-def choose_dialect(source: Source, requested: str | None) -> tuple[Dialect, str]:
-    """Find the dialect for an input, and why it was chosen, for people.
+def load_plan(name: str, source: Source, options: Options) -> Plan:
+    """Read an input of this format.
 
     Raises:
-        InputError: no such dialect, none takes the input, or it cannot be parsed at all.
+        InputError: the first problem, in one line.
+    """
+    return cast(Plan, import_module(f"sessionrun.input.{name}").load(source, options))
+
+
+def choose_format(source: Source, requested: str | None) -> tuple[str, str]:
+    """Find the format of an input, and why it was chosen, for people.
+
+    Raises:
+        InputError: there is no such format, the input is of none, or it cannot be parsed at all.
     """
     if requested is not None:
-        if requested not in DIALECTS:
-            raise InputError(f"no input format {requested!r}; there are: {', '.join(DIALECTS)}")
-        return load_dialect(requested), "asked for"
-    given = "text" if source.folder is None else "folder"
-    for dialect in (load_dialect(name) for name, takes in DIALECTS.items() if takes == given):
-        reason = dialect.matches(source)
+        if requested not in FORMATS:
+            raise InputError(f"no input format {requested!r}; there are: {', '.join(FORMATS)}")
+        return requested, "asked for"
+    for name, one in FORMATS.items() if source.folder is None else [("markdown", FORMATS["markdown"])]:
+        reason = one.recognise(source)
         if reason:
-            return dialect, reason
-    wanted = "; ".join(f"{name}: {load_dialect(name).EXPECTS}" for name in DIALECTS)
+            return name, reason
+    wanted = "; ".join(f"{name}: {one.expects}" for name, one in FORMATS.items())
     raise InputError(
         f"{plain(source.name)}: no input format fits it; the shortest input is a list of prompts: "
         f'["Fix the bug"]; a prompt as plain text: sessionrun -p - ({wanted})'
@@ -111,6 +178,6 @@ def refuse_others(dialect: str, options: Mapping[str, Any]) -> None:
                 f"{row.spell()} is an option of the input format {row.format}, "
                 f"and this input is read as {dialect}; leave it out, or add --from {row.format}"
             )
-        if row.keyed and dialect not in KEYED and not (name == "rounds" and dialect == "swebench"):
+        if row.keyed and not FORMATS[dialect].keyed and not (name == "rounds" and dialect == "swebench"):
             key = next(iter(value)) if name == "defaults" else name
             raise InputError(f"{key} has no effect: in the format {dialect} each task says that itself")

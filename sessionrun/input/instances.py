@@ -11,6 +11,7 @@ from dataclasses import field
 from typing import Any, Final
 
 from sessionrun.input.fields import Field, suggest
+from sessionrun.input.formats import keep_letters
 from sessionrun.input.kinds import Misfit, as_command, as_id, as_prompt, as_ref, as_repo, describe
 from sessionrun.input.limits import Breach, plain, quote
 from sessionrun.input.parse import Document
@@ -19,7 +20,6 @@ from sessionrun.input.strict_json import parse_json
 from sessionrun.model.errors import InputError
 from sessionrun.model.frozen import frozen
 
-MARKS: Final = ("base_commit", "problem_statement", "repo")
 """Beside "instance_id", each tells an instance."""
 
 HEAD: Final = "HEAD"
@@ -150,24 +150,12 @@ _NEEDED: Final = ("instance_id", "repo", "problem_statement")
 _DROPPED: Final = ("patch", "environment_setup_commit", "created_at", "difficulty")
 
 
-def is_instance(value: Any) -> bool:
-    """Whether a plain value looks like an instance."""
-    if not isinstance(value, dict):
-        return False
-    keys = set(map(_name_key, value))
-    return "instance_id" in keys and any(mark in keys for mark in MARKS)
-
-
 def _name_key(key: str) -> str:
     """The key of an instance that is spelled so, in whatever letters and with whatever between its words."""
-    return _BY_LETTERS.get(_keep_letters(key), key)
+    return _BY_LETTERS.get(keep_letters(key), key)
 
 
-def _keep_letters(key: str) -> str:
-    return re.sub(r"[\W_]", "", key).casefold()
-
-
-_BY_LETTERS: Final[Mapping[str, str]] = {_keep_letters(key): key for key in FIELDS}
+_BY_LETTERS: Final[Mapping[str, str]] = {keep_letters(key): key for key in FIELDS}
 
 
 def read_instances(reading: Reading, document: Document) -> list[Instance]:

@@ -14,6 +14,7 @@ from typing import Any, Final
 
 from sessionrun.input.edges import Node, derive_edges
 from sessionrun.input.fields import suggest
+from sessionrun.input.formats import FORMATS
 from sessionrun.input.front_matter import JobFile, parse_job_file
 from sessionrun.input.kinds import resolve_repo
 from sessionrun.input.levels import MIRROR, settle_defaults
@@ -30,8 +31,6 @@ from sessionrun.model.spec import JOB_STATUS, Check, Export, TaskSpec
 from sessionrun.model.upstreams import Upstream
 from sessionrun.model.validation import find_cycle
 
-NAME: Final = "markdown"
-EXPECTS: Final = "a directory of .md files with front matter, or one of them"
 AGENT: Final = "ollama"
 MODEL: Final = "qwen-32k:latest"
 JOB_SUFFIX: Final = ".md"
@@ -70,13 +69,6 @@ class _Shape:
         return (*self.outputs, *([self.test] if self.test else []))
 
 
-def matches(source: Source) -> str | None:
-    """Why the input looks like Markdown job files, in a few words; None when it does not."""
-    if source.folder is None:
-        return None
-    return "a Markdown file" if source.folder.only else "a directory"
-
-
 def load(source: Source, options: Options) -> Plan:
     """Read the job files that are to run.
 
@@ -85,7 +77,8 @@ def load(source: Source, options: Options) -> Plan:
     """
     folder = source.folder
     if folder is None:
-        raise InputError(f"{plain(source.name)}: Markdown job files are read from {EXPECTS}, not from this")
+        wanted = FORMATS["markdown"].expects
+        raise InputError(f"{plain(source.name)}: Markdown job files are read from {wanted}, not from this")
     warnings: list[str] = []
     job_files = _parse_job_files(folder, warnings)
     statuses = parse_statuses(folder.files.get(STATUS_FILE), _name(folder, STATUS_FILE))

@@ -13,6 +13,7 @@ from typing import Any, Final
 
 from sessionrun.input.axes import Axes, Cell, Model, read_agents, read_models, spread
 from sessionrun.input.fields import DEFAULT_FIELDS, Field, as_limits, table
+from sessionrun.input.formats import FORMATS
 from sessionrun.input.kinds import (
     Misfit,
     as_flag,
@@ -32,12 +33,6 @@ from sessionrun.input.reading import Reading, Spot
 from sessionrun.input.settings import Options, first
 from sessionrun.model.frozen import frozen
 from sessionrun.model.spec import MATRIX_RESULTS, Export, Limits, TaskSpec, Workspace, WorkspaceKind
-
-NAME: Final = "matrix"
-EXPECTS: Final = 'an object with "tasks" and "models"'
-
-_MARKS: Final = ("models", "source_repo", "worktree_base", "outputs_dir", "results_file")
-"""Beside "tasks", each tells a matrix: a user that forgets the models must not get a plan for the checkout."""
 
 AGENT: Final = "qwen"
 MAX_PARALLEL: Final = 4
@@ -114,20 +109,6 @@ class _Row:
     own: Mapping[str, Any]
 
 
-def matches(source: Source) -> str | None:
-    """Why the input looks like a matrix, in a few words; None when it does not.
-
-    Raises:
-        InputError: it cannot be parsed at all.
-    """
-    document = parse_document(source)
-    value = document.value
-    if not isinstance(value, dict) or "tasks" not in value:
-        return None
-    mark = next((key for key in _MARKS if key in value), None)
-    return None if mark is None else f'{document.format} object with "tasks" and {quote(mark)}'
-
-
 def load(source: Source, options: Options) -> Plan:
     """Read a matrix.
 
@@ -138,7 +119,7 @@ def load(source: Source, options: Options) -> Plan:
     parse_document.cache_clear()
     reading = Reading(plain(source.name))
     if not isinstance(value, dict):
-        raise reading.error(Spot(), Misfit(f"expected {EXPECTS}, not {describe(value)}"))
+        raise reading.error(Spot(), Misfit(f"expected {FORMATS['matrix'].expects}, not {describe(value)}"))
     top = reading.read(Spot(), value, _TOP_FIELDS)
     started_in = source.started_in or source.directory
     rows = _read_rows(reading, top, started_in)

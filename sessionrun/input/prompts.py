@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import os
 from collections.abc import Iterator, Mapping, Sequence
-from itertools import islice
 from typing import Any, Final
 
 from sessionrun.input.feeds import DEFAULTS, FRAME, MENDS, TASK_ID, WORKERS, as_feed
@@ -23,6 +22,7 @@ from sessionrun.input.fields import (
     suggest,
     table,
 )
+from sessionrun.input.formats import FORMATS, find_key
 from sessionrun.input.kinds import (
     Kind,
     Misfit,
@@ -50,13 +50,7 @@ from sessionrun.model.spec import Limits, TaskSpec, Workspace
 from sessionrun.model.validation import find_cycle
 from sessionrun.model.words import SCHEMA_VERSION
 
-NAME: Final = "prompts"
-EXPECTS: Final = 'an object with "prompts", or a list of prompts'
-
 _LIST_KEYS: Final = ("prompts", "tasks")
-_PROMPT_KEYS: Final = ("prompt", "prompts")
-_LOOKED_AT: Final = 50
-"""So many keys of a record are compared with a missing one: comparing is slow."""
 
 
 @takes({"const": SCHEMA_VERSION})
@@ -127,26 +121,6 @@ class _Levels:
     directory: str
 
 
-def matches(source: Source) -> str | None:
-    """Why the input looks like prompts, in a few words; None when it does not.
-
-    A near miss matches too: `load` then says what to write instead.
-
-    Raises:
-        InputError: it cannot be parsed at all.
-    """
-    document = parse_document(source)
-    value = document.value
-    if isinstance(value, dict):
-        key = _find_key(value, (*_LIST_KEYS, "prompt", "feed"))
-        return None if key is None else f"{document.format} object with {quote(key)}"
-    if not isinstance(value, list):
-        return None
-    if value and isinstance(value[0], dict) and _find_key(value[0], _PROMPT_KEYS) is None:
-        return None
-    return "JSON Lines, a prompt each" if document.lines else f"{document.format} list of prompts"
-
-
 def load(source: Source, options: Options) -> Plan:
     """Read a plan.
 
@@ -204,7 +178,7 @@ def _read_outline(reading: Reading, document: Document) -> _Outline:
         if "feed" in top and "tasks" not in top:
             return _Outline(top, [{"id": TASK_ID, "prompt": FRAME}], ("prompts",), ())
         if "tasks" not in top:
-            near = _find_key(value, _LIST_KEYS)
+            near = find_key(value, _LIST_KEYS)
             if near in _LIST_KEYS:
                 raise reading.error(Spot(), Misfit("must be a list of prompts, not null", near))
             raise reading.error(Spot(), Misfit(f'the object has no "prompts"{_meant(near)}'))
@@ -214,7 +188,7 @@ def _read_outline(reading: Reading, document: Document) -> _Outline:
     tasks = [value] if isinstance(value, dict) else value
     if not isinstance(tasks, list) or not tasks:
         shown = describe(value) if value else "an empty list"
-        raise reading.error(Spot(), Misfit(f"expected {EXPECTS}, not {shown}"))
+        raise reading.error(Spot(), Misfit(f"expected {FORMATS['prompts'].expects}, not {shown}"))
     return _Outline({}, tasks, (), document.lines)
 
 
@@ -258,7 +232,7 @@ def _read_prompt(reading: Reading, outline: _Outline, index: int) -> str:
 def _read_task(reading: Reading, spot: Spot, entry: Mapping[str, Any], ground: _Levels) -> dict[str, Any]:
     own = reading.read(spot, entry, TASK_FIELDS, _OF_PLAN)
     if "prompts" not in own:
-        hint = _meant(_find_key(entry, ("prompt",)))
+        hint = _meant(find_key(entry, ("prompt",)))
         if not hint and len(entry) == 1 and not any(key in TASK_FIELDS for key in entry):
             hint = '; a text with ": " in it must be quoted'
         raise reading.error(spot, Misfit(f'has no "prompt"{hint}'))
@@ -299,12 +273,6 @@ def _fresh_ids(count: int) -> Iterator[str]:
             f"{digits[i : i + 8]}-{digits[i + 8 : i + 12]}-4{digits[i + 13 : i + 16]}"
             f"-{variant}{digits[i + 17 : i + 20]}-{digits[i + 20 : i + 32]}"
         )
-
-
-def _find_key(record: Mapping[str, Any], wanted: Sequence[str]) -> str | None:
-    """One of the wanted keys, else a key that is close to one."""
-    exact = next((key for key in wanted if key in record), None)
-    return exact or next((key for key in islice(record, _LOOKED_AT) if suggest(key, wanted)), None)
 
 
 def _meant(key: str | None) -> str:

@@ -124,10 +124,10 @@ SETTINGS: Final[tuple[Setting, ...]] = (
     _task("env", "A variable of all tasks; repeat it.", "NAME=VALUE", "worktrees", many="pairs", keyed=True),
     Setting("cache_dir", as_line,
             "Where mirrors and environments are kept.  [default: the user's cache directory]", "DIR",
-            "worktrees", config=True, variables=("SESSIONRUN_CACHE_DIR",)),
+            "worktrees", config=True, variables=("SESSIONRUN_CACHE_DIR",), idle=effects.of_cache),
     Setting("require_cache", as_flag, "Fetch no repository, build no environment: take what the cache has.",
             topic="worktrees", option="--require-cache/--no-require-cache", config=True,
-            variables=("SWEBENCH_REQUIRE_CACHE", "SESSIONRUN_REQUIRE_CACHE")),
+            variables=("SWEBENCH_REQUIRE_CACHE", "SESSIONRUN_REQUIRE_CACHE"), idle=effects.of_cache),
     _task("sandbox", "Walls: none, project, strict.  [default: none]", "POLICY", "worktrees", config=True,
           first="Where"),
 

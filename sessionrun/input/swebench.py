@@ -13,7 +13,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from typing import Any, Final
 
-from sessionrun.input.instances import HEAD, Choice, Instance, choose_instances, is_instance, read_instances
+from sessionrun.input.instances import HEAD, Choice, Instance, choose_instances, read_instances
 from sessionrun.input.kinds import as_repo, resolve, resolve_repo
 from sessionrun.input.levels import list_levels, settle_agent, settle_defaults
 from sessionrun.input.limits import plain, quote
@@ -33,9 +33,6 @@ from sessionrun.model.spec import (
     Workspace,
 )
 from sessionrun.model.upstreams import Upstream
-
-NAME: Final = "swebench"
-EXPECTS: Final = 'instances with "instance_id", "repo" and "problem_statement"'
 
 AGENT: Final = "claude"
 MAX_PARALLEL: Final = 4
@@ -82,18 +79,6 @@ Solve the issue below. Change the source files in this directory so that the beh
 """What an agent is asked; it never gets the instance's own patch or its tests."""
 
 _TOKEN: Final = re.compile(r"\{(instance_id|repo|base_commit|problem_statement|hints_text|version)\}")
-
-
-def matches(source: Source) -> str | None:
-    """Why the input looks like instances, in a few words; None when it does not.
-
-    Raises:
-        InputError: it cannot be parsed at all.
-    """
-    document = parse_document(source)
-    value = document.value
-    begin = value[0] if isinstance(value, list) and value else value
-    return f'{document.format} with "instance_id"' if is_instance(begin) else None
 
 
 def load(source: Source, options: Options) -> Plan:

@@ -14,15 +14,13 @@ from sessionrun.agents import table
 from sessionrun.client.config import Config
 from sessionrun.client.graph import walk
 from sessionrun.client.planning.draft import Choice, Draft
-from sessionrun.client.planning.mirroring import check_hidden_tests, check_mirrors
-from sessionrun.client.planning.sandboxing import foresee_readable
 from sessionrun.input.effects import MARKDOWN
 from sessionrun.input.plan import Plan
 from sessionrun.input.settings import first
 from sessionrun.model.errors import AgentNotFound, InputError
 from sessionrun.model.places import Repository
 from sessionrun.model.repositories import has_worktree
-from sessionrun.model.spec import AgentSpec, Price, SessionSpec, TaskSpec
+from sessionrun.model.spec import AgentSpec, Price, SessionSpec, TaskSpec, hides_tests
 from sessionrun.model.upstreams import MirrorSite
 from sessionrun.model.validation import validate_tasks, validate_uses, validate_wishes
 
@@ -98,6 +96,8 @@ def check_spec(
     _check_briefs(spec, places or {})
     _check_budgets(spec)
     if spec.mirrors is not None:
+        from sessionrun.client.planning.mirroring import check_hidden_tests, check_mirrors
+
         check_mirrors(spec.tasks)
         check_hidden_tests(spec.tasks)
     if spec.repository is not None:
@@ -146,6 +146,15 @@ def foresee_verdicts(spec: SessionSpec) -> list[str]:
     mute = {name for name, agent in spec.agents.items() if agent.prompt_kind == "script"}
     count = sum(bool(task.check and task.check.verify) and task.agent in mute for task in spec.tasks)
     return [f"{count} of {len(spec.tasks)} tasks get no verdict: scripts do not judge"] if count else []
+
+
+def foresee_readable(spec: SessionSpec) -> list[str]:
+    """A warning if agents of the session can read the tests by which they are judged."""
+    count = sum(hides_tests(task) and task.sandbox is None for task in spec.tasks)
+    if not count:
+        return []
+    which = "1 task" if count == 1 else f"{count} tasks"
+    return [f"hidden tests are readable: {which} of {len(spec.tasks)} without walls; see --sandbox project"]
 
 
 def foresee_programs(spec: SessionSpec) -> list[str]:

@@ -27,10 +27,10 @@ def choose_cluster(draft: Draft) -> Draft:
 
             spec = replace(spec, tasks=settle_tasks(spec, into.tasks))
         return replace(draft, spec=replace(spec, cluster=into.cluster))
-    address = options.choose("cluster") or None
+    address = options.choose("cluster") or ""
     if "slurm" in options.given and address != SLURM:
         raise InputError("--slurm-option has no effect without --cluster slurm")
-    if address is None or not spec.tasks:
+    if not spec.tasks:
         return draft
     if address == SLURM:
         of_config = check_options(options.config.get("slurm", {}), "slurm")

@@ -13,7 +13,7 @@ from typing import Any, Final, NamedTuple
 
 import orjson
 
-from sessionrun.input.formats import DEFAULT_INPUTS, imply_dialect
+from sessionrun.input.formats import FORMATS, imply_dialect
 from sessionrun.input.kinds import resolve, resolve_repo
 from sessionrun.input.limits import MAX_INPUT_BYTES, has_half_character
 from sessionrun.input.plan import Folder, Source
@@ -50,7 +50,8 @@ def find_input(given: Given, options: Mapping[str, Any]) -> tuple[Given, str | N
         raise InputError(f"FILE and --instances both name the input ({given} and {named}); keep one")
     dialect = options.get("dialect") or (imply_dialect(options) if given is None else None)
     given = given if named is None else named
-    usual = DEFAULT_INPUTS.get(dialect or "")
+    known = FORMATS.get(dialect or "")
+    usual = known.usual if known is not None else None
     if given is not None or usual is None or "prompts" in options:
         return given, dialect
     if not os.path.exists(usual.file):

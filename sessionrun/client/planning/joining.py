@@ -51,12 +51,14 @@ _LIMITS = {field.name for field in LIMIT_FIELDS.values()} - {"workspace_timeout_
 """The limits that a session has once, for all of its tasks."""
 
 
-def join_session(draft: Draft, into: SessionSpec) -> Draft:
-    """The tasks with what the session has already.
+def join_session(draft: Draft) -> Draft:
+    """The tasks with what the session to which they are added has already.
 
     Raises:
         InputError: the input says what holds for the whole session, or the tasks want what it does not have.
     """
+    into = draft.into
+    assert into is not None
     draft = replace(draft, spec=replace(draft.spec, repository=_join_repository(draft.plan, into)))
     return _join_plan(draft, into)
 

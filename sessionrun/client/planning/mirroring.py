@@ -12,8 +12,7 @@ from typing import Final, NamedTuple
 
 from sessionrun.client.graph import walk
 from sessionrun.client.planning.draft import Draft, refuse_task
-from sessionrun.input.rows import BY_NAME
-from sessionrun.input.settings import Options, first
+from sessionrun.input.settings import first
 from sessionrun.model.errors import InputError
 from sessionrun.model.repositories import has_worktree
 from sessionrun.model.spec import CacheSite, TaskSpec, hides_tests
@@ -42,9 +41,6 @@ def settle_mirrors(draft: Draft) -> Draft:
     spec, options = draft.spec, draft.options
     mirrored = any(task.upstream is not None or task.workspace.kind == "mirror" for task in spec.tasks)
     built = any(task.environment is not None for task in spec.tasks)
-    if not mirrored and not built:
-        _refuse_idle(options)
-        return draft
     cache_dir = find_cache_dir(first(options.choose("cache_dir"), draft.plan.repository.cache_dir))
     require_cache = bool(options.choose("require_cache", draft.plan.require_cache))
     if built:
@@ -63,15 +59,6 @@ def settle_mirrors(draft: Draft) -> Draft:
         draft,
         spec=replace(draft.spec, tasks=tasks, mirrors=_find_site(draft, cache_dir, require_cache=require_cache)),
     )
-
-
-def _refuse_idle(options: Options) -> None:
-    for name in ("cache_dir", "require_cache"):
-        if options.given.get(name):
-            raise InputError(
-                f"{BY_NAME[name].spell()} has no effect here: no task names a repo, is in a mirror or has an "
-                "environment; leave it out"
-            )
 
 
 def find_cache_dir(wanted: str | Path | None) -> Path:

@@ -7,25 +7,21 @@ import time
 import uuid
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
+from importlib import import_module
 from pathlib import Path
-from typing import Any, Final, NamedTuple
+from typing import Any, Final, NamedTuple, cast
 
 from sessionrun.agents import table
 from sessionrun.client.config import Config, load_config
-from sessionrun.client.planning.assemble import add_agents, choose_agent, foresee
-from sessionrun.client.planning.cluster import choose_cluster
+from sessionrun.client.planning.assemble import choose_agent
 from sessionrun.client.planning.draft import Choice, Draft
-from sessionrun.client.planning.feeding import add_feed, place_feed
 from sessionrun.client.planning.inputs import Given, find_input, make_source, read_options
-from sessionrun.client.planning.mirroring import settle_mirrors
-from sessionrun.client.planning.repository import find_repository, settle_landing, settle_seats
-from sessionrun.client.planning.sandboxing import settle_sandboxes
 from sessionrun.input.fields import LIMIT_FIELDS
-from sessionrun.input.formats import choose_dialect, refuse_others
+from sessionrun.input.formats import choose_format, load_plan, refuse_others
 from sessionrun.input.rows import SETTINGS
 from sessionrun.input.settings import Options, first
 from sessionrun.model.errors import InputError
-from sessionrun.model.spec import INSTANCE_RESULTS, SLOT, WORKSPACE_TIMEOUT_S, Limits, SessionSpec
+from sessionrun.model.spec import INSTANCE_RESULTS, SLOT, WORKSPACE_TIMEOUT_S, Limits, SessionSpec, hides_tests
 from sessionrun.model.times import format_time
 
 
@@ -80,11 +76,11 @@ def plan(
         from sessionrun.client.planning.joining import join_config  # few launches do, and this imports the engine
 
         config = join_config(config, into)
-    dialect, reason = choose_dialect(source, wanted)
-    refuse_others(dialect.NAME, options)
+    dialect, reason = choose_format(source, wanted)
+    refuse_others(dialect, options)
     others = frozenset(task.id for task in into.tasks) if into else frozenset[str]()
     beside = Options(options, config.values, others, time.strftime("%Y%m%d-%H%M%S"))
-    found = dialect.load(source, beside)
+    found = load_plan(dialect, source, beside)
     if not found.tasks:
         return Nothing(found.warnings)
     config = _start_by(found.programs, config)
@@ -96,7 +92,7 @@ def plan(
         created_at=format_time(time.time()) or "",
         name=found.name,
         labels=found.labels,
-        dialect=dialect.NAME,
+        dialect=dialect,
         source=source.name.encode("utf-8", "backslashreplace").decode(),
         cwd=_current_directory(),
         agent=choice.name,
@@ -111,11 +107,11 @@ def plan(
     )
     draft = Draft(source, found, beside, config, spec, choice, into, Path.cwd(), preview, found.warnings)
     for step in STEPS:
-        draft = step(draft)
+        draft = step.settle(draft) if step.is_due(draft) else draft
     return Planned(draft.spec, choice, reason, draft.remarks, draft.skipped)
 
 
-def _leave_out_done(draft: Draft) -> Draft:
+def leave_out_done(draft: Draft) -> Draft:
     """Leave out the tasks that an earlier session finished; in the exports these tasks stay.
 
     Raises:
@@ -124,8 +120,6 @@ def _leave_out_done(draft: Draft) -> Draft:
     rerun = draft.options.given.get("rerun")
     if rerun and not draft.spec.exports:
         raise InputError("--rerun: this input has no results file that could tell what was finished before")
-    if not draft.spec.exports:
-        return draft
     from sessionrun.runtime.exports.writer import open_exports
 
     opened = open_exports(draft.spec.exports)
@@ -140,16 +134,7 @@ def _leave_out_done(draft: Draft) -> Draft:
     return replace(draft, skipped=len(done))
 
 
-def _join(draft: Draft) -> Draft:
-    """The tasks with what the session has already, where they will be added to one."""
-    if draft.into is None:
-        return draft
-    from sessionrun.client.planning.joining import join_session
-
-    return join_session(draft, draft.into)
-
-
-def _refuse_idle(draft: Draft) -> Draft:
+def refuse_idle(draft: Draft) -> Draft:
     """Refuse the first setting that was given and has no effect; where no task is left, none."""
     for row in SETTINGS if draft.spec.tasks else ():
         value = draft.options.given.get(row.name)
@@ -163,7 +148,7 @@ _USUAL: Final = {"workspace_timeout_s": WORKSPACE_TIMEOUT_S}
 """The weakest level."""
 
 
-def _settle_limits(draft: Draft) -> Draft:
+def settle_limits(draft: Draft) -> Draft:
     """The limits where the command line wins over the input, that over the configuration.
 
     0 means that there is no such limit.
@@ -202,21 +187,88 @@ def _refuse_unknown_limits(limits: Limits) -> None:
         raise InputError(f"min_free_memory: {why}; leave min_free_memory out")
 
 
-STEPS: Final[tuple[Callable[[Draft], Draft], ...]] = (
-    place_feed,
-    _settle_limits,
-    settle_mirrors,
-    find_repository,
-    _leave_out_done,
-    _join,
-    add_agents,
-    settle_landing,
-    settle_seats,
-    choose_cluster,
-    settle_sandboxes,
-    _refuse_idle,
-    foresee,
-    add_feed,
+def _always(_: Draft) -> bool:
+    return True
+
+
+def _is_fed(draft: Draft) -> bool:
+    return draft.plan.feed is not None
+
+
+def _fetches_or_builds(draft: Draft) -> bool:
+    return any(
+        task.upstream is not None or task.workspace.kind == "mirror" or task.environment is not None
+        for task in draft.spec.tasks
+    )
+
+
+def _speaks_of_worktrees(draft: Draft) -> bool:
+    given = {
+        "base",
+        "worktree_dir",
+        "keep",
+    } & draft.options.given.keys()  # where no task has one, it refuses these
+    return bool(given or draft.plan.optional_links) or any(
+        task.workspace.kind == "worktree" for task in draft.spec.tasks
+    )
+
+
+def _has_exports(draft: Draft) -> bool:
+    return bool(draft.spec.exports or draft.options.given.get("rerun"))
+
+
+def _is_addition(draft: Draft) -> bool:
+    return draft.into is not None
+
+
+def _speaks_of_landing(draft: Draft) -> bool:
+    given = {"land", "land_into", "gates", "mends"} & draft.options.given.keys()
+    return draft.into is None and (bool(given) or draft.plan.landing is not None or _is_fed(draft))
+
+
+def _begins_elsewhere(draft: Draft) -> bool:
+    return draft.plan.seats is not None or any(task.base == "target" for task in draft.spec.tasks)
+
+
+def _has_cluster(draft: Draft) -> bool:
+    if draft.into is not None:
+        return draft.into.cluster is not None
+    return bool(draft.options.choose("cluster")) or "slurm" in draft.options.given
+
+
+def _may_be_walled(draft: Draft) -> bool:
+    gated = draft.spec.landing is not None and draft.spec.landing.sandbox is not None
+    asked = gated or draft.options.choose("sandbox") is not None
+    return asked or any(task.sandbox is not None or hides_tests(task) for task in draft.spec.tasks)
+
+
+class Step(NamedTuple):
+    """One thing that is settled by a function of a module of `planning`, if the draft has anything of it."""
+
+    module: str
+    function: str
+    is_due: Callable[[Draft], bool] = _always
+
+    def settle(self, draft: Draft) -> Draft:
+        """Import the module, which few inputs need, and take the step."""
+        return cast(Draft, getattr(import_module(f"{__package__}.{self.module}"), self.function)(draft))
+
+
+STEPS: Final = (
+    Step("feeding", "place_feed", _is_fed),
+    Step("plan", "settle_limits"),
+    Step("mirroring", "settle_mirrors", _fetches_or_builds),
+    Step("repository", "find_repository", _speaks_of_worktrees),
+    Step("plan", "leave_out_done", _has_exports),
+    Step("joining", "join_session", _is_addition),
+    Step("assemble", "add_agents"),
+    Step("repository", "settle_landing", _speaks_of_landing),
+    Step("repository", "settle_seats", _begins_elsewhere),
+    Step("cluster", "choose_cluster", _has_cluster),
+    Step("sandboxing", "settle_sandboxes", _may_be_walled),
+    Step("plan", "refuse_idle"),
+    Step("assemble", "foresee"),
+    Step("feeding", "add_feed", _is_fed),
 )
 """What is settled after the input is read, one after the other."""
 

@@ -94,8 +94,6 @@ def settle_landing(draft: Draft) -> Draft:
         InputError: options without landing, no worktrees, or no such branch.
     """
     given, wish, repository = draft.options.given, draft.plan.landing, draft.spec.repository
-    if draft.into is not None:
-        return draft
     if not given.get("land", wish is not None and wish.lands):
         if draft.plan.feed is not None:
             return draft.remark(f"nothing lands by itself: {_word_merge(draft)}")

@@ -78,15 +78,6 @@ def _wall_hidden_tests(spec: SessionSpec) -> SessionSpec:
     return replace(spec, tasks=tuple(walled.get(task.id, task) for task in spec.tasks))
 
 
-def foresee_readable(spec: SessionSpec) -> list[str]:
-    """A warning if agents of the session can read the tests by which they are judged."""
-    count = sum(hides_tests(task) and task.sandbox is None for task in spec.tasks)
-    if not count:
-        return []
-    which = "1 task" if count == 1 else f"{count} tasks"
-    return [f"hidden tests are readable: {which} of {len(spec.tasks)} without walls; see --sandbox project"]
-
-
 def list_walled(spec: SessionSpec) -> list[TaskSpec]:
     """The tasks that say something of a sandbox."""
     return [

@@ -20,6 +20,8 @@ import orjson
 import psutil
 from conftest import Command, eventually, is_gone
 
+from sessionrun.client.cluster.address import find_certs_dir
+from sessionrun.client.cluster.certs import make_certs
 from sessionrun.cluster.head import Head, Opened
 from sessionrun.cluster.messages import Message
 from sessionrun.cluster.permits import Permits
@@ -404,6 +406,8 @@ def real_cluster(
 ) -> Iterator[RealCluster]:
     """A cluster whose nodes are up."""
     cluster = RealCluster(command, timers, env or {}, host)
+    if not (certs := find_certs_dir(cluster.env)).exists():
+        make_certs(certs)
     try:
         cluster.start_head()
         for number in range(nodes):

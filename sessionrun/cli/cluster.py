@@ -18,7 +18,7 @@ from sessionrun.model.errors import InputError
 def command() -> None:
     """Run the jobs of sessions on several machines.
 
-    `head` on one machine, which makes certificates; copies of these and `node` on the others; then
+    `certs` once, and copies of these on each machine; `head` on one, `node` on the others; then
     `run --cluster ADDRESS`.
     Needs the extra `dask`: install sessionrun[dask].
     """
@@ -28,7 +28,7 @@ def command() -> None:
 @click.argument("directory", required=False, type=click.Path(path_type=Path))
 @json_option
 def certs(directory: Path | None, as_json: bool) -> None:
-    """Make the certificates that the machines of a cluster share, which the first `head` makes otherwise.
+    """Make the certificates that the machines of a cluster share.
 
     In DIRECTORY, else where the other verbs look for them: sessionrun/cluster in the user's configuration.
     """
@@ -79,16 +79,16 @@ def node(address: str, name: str | None, slots: int | None, rescue: float | None
     Jobs have the environment of this command.  They end when this machine has no contact with the cluster for
     longer than its lease; to start this command again soon enough loses nothing.
     """
+    from sessionrun.client.cluster.address import open_cluster, require_dask
     from sessionrun.client.cluster.machines import (
         keep_node,
-        look_for_head,
         make_unit,
-        open_checked,
         settle_node,
         take_node,
     )
 
-    cluster = open_checked(address, os.environ)
+    require_dask()
+    cluster = open_cluster(address, os.environ)
     name, slots = settle_node(name, slots)
     if systemd:
         found = shutil.which(sys.argv[0])  # not with `python -m sessionrun`
@@ -97,7 +97,6 @@ def node(address: str, name: str | None, slots: int | None, rescue: float | None
         words += [] if rescue is None else ["--rescue", f"{rescue:g}"]
         click.echo(make_unit([*program, "cluster", "node", address, *words], os.environ), nl=False)
         return 0
-    look_for_head(cluster, _say)
     site, lock_fd = take_node(name, slots, os.environ, rescue)
     click.echo(f"node {site.node_id}: {site.slots} slots, {site.path}", err=True)
     return keep_node(cluster, site, lock_fd, os.environ, _say)
@@ -140,7 +139,7 @@ def stop(address: str, force: bool, yes: bool, as_json: bool) -> int:
     It is refused while jobs run.  Exit code 1: a program is still there.
     """
     from sessionrun.client.cluster.address import open_cluster
-    from sessionrun.client.cluster.stopping import stop_cluster
+    from sessionrun.client.cluster.machines import stop_cluster
 
     cluster = open_cluster(address, os.environ)
     if not yes:

@@ -1,12 +1,10 @@
-"""Sessions whose jobs run on a cluster: its address, what they cannot do yet, and what the cluster shows."""
+"""A cluster as its users meet it: its address, its certificates, whether it serves a session, what it shows."""
 
 from __future__ import annotations
 
 import ipaddress
 import os
 import re
-import socket
-import ssl
 from collections.abc import Coroutine, Iterable, Mapping
 from dataclasses import replace
 from importlib.util import find_spec
@@ -27,7 +25,6 @@ CERTS_VARIABLE: Final = "SESSIONRUN_CERTS"
 
 NAMES: Final = ("ca.pem", "cert.pem", "key.pem")
 SHOW_TIMEOUT_S: Final = 10.0
-REACH_TIMEOUT_S: Final = 5.0
 
 OWN_CLUSTER: Final = (
     "the cluster at {} was not started by `sessionrun cluster`, and has got its plug-ins now: a worker that loses "
@@ -38,6 +35,9 @@ OWN_CLUSTER: Final = (
 _T = TypeVar("_T")
 
 _ADDRESS: Final = re.compile(r"tls://(\[[0-9a-fA-F:]+\]|[A-Za-z0-9._-]+):([0-9]{1,5})")
+
+
+# --- its address and certificates ---
 
 
 def find_certs_dir(environ: Mapping[str, str]) -> Path:
@@ -75,46 +75,20 @@ def check_address(address: str) -> str:
 
 
 def find_certs(environ: Mapping[str, str]) -> tuple[str, str, str]:
-    """The paths of the three files for TLS.
+    """The paths of the three files for TLS.  Whether they fit the other end is seen when that is called.
 
     Raises:
-        InputError: one is not there, or cannot be loaded.
+        InputError: one is not there.
     """
     folder = find_certs_dir(environ)
     for name in NAMES:
         if not os.access(folder / name, os.R_OK):
             raise InputError(
-                f"{folder / name} is not there, or cannot be read: where none of the three files is, `sessionrun "
-                f"cluster head` makes them; copy {folder} to each other machine"
+                f"{folder / name} is not there, or cannot be read: `sessionrun cluster certs` makes the three "
+                f"files, once for all machines of a cluster; copy {folder} to each of them"
             )
     ca_file, cert_file, key_file = (str(folder / name) for name in NAMES)
-    try:
-        _make_context(ca_file, cert_file, key_file)
-    except OSError as error:
-        raise InputError(
-            f"{folder}: these certificates cannot be used: {_describe_tls(error)}: remove all three, make new "
-            "ones with `sessionrun cluster certs`, and copy them to each machine"
-        ) from None
     return ca_file, cert_file, key_file
-
-
-def _make_context(ca_file: str, cert_file: str, key_file: str) -> ssl.SSLContext:
-    """As dask does: as strict as this Python is, but the other end may have any name.
-
-    Raises:
-        OSError: a file is no such file, or the key is not that of the certificate.
-    """
-    context = ssl.create_default_context(cafile=ca_file)
-    context.check_hostname = False
-    context.verify_mode = ssl.CERT_REQUIRED
-    context.load_cert_chain(cert_file, key_file)
-    return context
-
-
-def _describe_tls(error: OSError) -> str:
-    """Why the other end, or a file, was refused."""
-    reason = getattr(error, "verify_message", None) or getattr(error, "reason", None) or error.strerror or error
-    return str(reason).replace("_", " ").lower()
 
 
 def is_loopback(host: str) -> bool:
@@ -123,10 +97,6 @@ def is_loopback(host: str) -> bool:
         return ipaddress.ip_address(host.strip("[]")).is_loopback
     except ValueError:
         return host == "localhost"
-
-
-class NoAnswer(InputError):
-    """Nothing listens at the cluster's address."""
 
 
 def require_dask() -> None:
@@ -139,28 +109,7 @@ def require_dask() -> None:
         raise lack("cluster", "distributed", "dask")
 
 
-def check_reachable(cluster: Cluster) -> None:
-    """See that something listens at the cluster's address, and that it has the same certificates.
-
-    Raises:
-        NoAnswer: nothing listens there.
-        InputError: it has others.
-    """
-    host, port = check_address(cluster.address), int(cluster.address.rpartition(":")[2])
-    files = str(cluster.ca_file), str(cluster.cert_file), str(cluster.key_file)
-    try:
-        with socket.create_connection((host, port), REACH_TIMEOUT_S) as connection:
-            _make_context(*files).wrap_socket(connection).close()
-    except (OSError, UnicodeError) as error:  # UnicodeError: a name that cannot be looked up, such as `a..b`
-        if isinstance(error, ssl.SSLError) and not isinstance(error, ssl.SSLEOFError):  # EOF: it ended meanwhile
-            raise InputError(
-                f"what listens at {cluster.address} is no head of this cluster: {_describe_tls(error)}: it has to "
-                f"have the files that are in {Path(str(cluster.ca_file)).parent} here"
-            ) from None
-        why = getattr(error, "strerror", None) or str(error)
-        raise NoAnswer(
-            f"the cluster at {cluster.address} does not answer: {why}; is `sessionrun cluster head` running there?"
-        ) from None
+# --- a session of its ---
 
 
 def settle_cluster(
@@ -179,7 +128,6 @@ def settle_cluster(
             "leave worktrees out"
         )
     _check_included(spec)
-    check_reachable(cluster)
     _join(cluster)
     return replace(spec, cluster=cluster, tasks=spec.tasks if preview else settle_tasks(spec))
 
@@ -242,28 +190,24 @@ def _join(cluster: Cluster) -> None:
         notify(f"worker {worker} gets no jobs: {why.rstrip('.')}; sessionrun has to be installed there")
 
 
-def _run(cluster: Cluster, call: Coroutine[Any, Any, _T]) -> _T:
-    """Have the library do something.
+def check_walls(spec: SessionSpec, cluster: Cluster) -> None:
+    """Refuse walls that none of the nodes can build; where there are none yet, tasks wait for one that can.
 
     Raises:
-        InputError: with what the library says.
+        InputError: there are such walls, or the cluster does not answer.
     """
-    import asyncio
+    nodes = [node for node in show_cluster(cluster)["nodes"] if node["lives"] and node["version"] == __version__]
+    for num, task in enumerate(spec.tasks, 1):
+        needs = task.sandbox.needs if task.sandbox is not None else ()
+        why = [next((node["walls"][need] for need in needs if need in node["walls"]), None) for node in nodes]
+        if why and None not in why:
+            raise InputError(
+                f"task {num} (ID: {task.id}): no node of the cluster at {cluster.address} can build its walls: "
+                f"{nodes[0]['name']}: {why[0]}"
+            )
 
-    try:
-        return asyncio.run(call)
-    except asyncio.TimeoutError:
-        raise InputError(
-            f"the cluster at {cluster.address} does not answer in {SHOW_TIMEOUT_S:g} s; "
-            "is `sessionrun cluster head` running there?"
-        ) from None
-    except Exception as error:  # whatever the library raises
-        why = (str(error).partition("\n")[0] or type(error).__name__).rstrip(".")
-        if "disallowed" in why:
-            why += ": start it with --preload sessionrun.runtime.dask.scheduler"
-        if isinstance(error, ModuleNotFoundError):
-            why = f"{why}: sessionrun has to be installed where the scheduler runs"
-        raise InputError(f"the cluster at {cluster.address} does not answer: {why}") from error
+
+# --- what it answers ---
 
 
 def show_cluster(cluster: Cluster) -> dict[str, Any]:
@@ -282,7 +226,6 @@ def ask_scheduler(cluster: Cluster, name: str, **words: object) -> dict[str, Any
         InputError: it cannot be reached, or is no scheduler of ours.
     """
     require_dask()
-    check_reachable(cluster)
     from sessionrun.runtime.dask.carrier import ask
 
     answer: dict[str, Any] = _run(cluster, ask(cluster, name, SHOW_TIMEOUT_S, **words))
@@ -291,18 +234,26 @@ def ask_scheduler(cluster: Cluster, name: str, **words: object) -> dict[str, Any
     return answer
 
 
-def check_walls(spec: SessionSpec, cluster: Cluster) -> None:
-    """Refuse walls that none of the nodes can build; where there are none yet, tasks wait for one that can.
+def _run(cluster: Cluster, call: Coroutine[Any, Any, _T]) -> _T:
+    """Have the library do something.
 
     Raises:
-        InputError: there are such walls, or the cluster does not answer.
+        InputError: with what the library says.
     """
-    nodes = [node for node in show_cluster(cluster)["nodes"] if node["lives"] and node["version"] == __version__]
-    for num, task in enumerate(spec.tasks, 1):
-        needs = task.sandbox.needs if task.sandbox is not None else ()
-        why = [next((node["walls"][need] for need in needs if need in node["walls"]), None) for node in nodes]
-        if why and None not in why:
-            raise InputError(
-                f"task {num} (ID: {task.id}): no node of the cluster at {cluster.address} can build its walls: "
-                f"{nodes[0]['name']}: {why[0]}"
-            )
+    import asyncio
+
+    try:
+        return asyncio.run(call)
+    except Exception as error:  # whatever the library raises
+        # dask's own error says that it could not call, and the cause of that says why, after the name of an object
+        cause = error.__cause__ if isinstance(error, OSError) and error.__cause__ is not None else error
+        why = (str(cause).partition("\n")[0].rpartition(">: ")[2] or type(error).__name__).rstrip(".")
+        if isinstance(error, asyncio.TimeoutError):
+            why = f"there was nothing in {SHOW_TIMEOUT_S:g} s"
+        if isinstance(error, (asyncio.TimeoutError, OSError)):
+            why += "; is `sessionrun cluster head` running there, with the same certificates?"
+        if "disallowed" in why:
+            why += ": start it with --preload sessionrun.runtime.dask.scheduler"
+        if isinstance(error, ModuleNotFoundError):
+            why = f"{why}: sessionrun has to be installed where the scheduler runs"
+        raise InputError(f"the cluster at {cluster.address} does not answer: {why}") from error

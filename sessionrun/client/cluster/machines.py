@@ -1,4 +1,4 @@
-"""The long-lived programs of a cluster's machines: a scheduler on one, a worker on each node.
+"""The long-lived programs of a cluster's machines, a scheduler on one and a worker on each node, and their end.
 
 dask's programs end when they lose each other; so each is started again, for as long as this one lives.
 """
@@ -11,23 +11,24 @@ import socket
 import subprocess
 import sys
 import threading
-from collections.abc import Callable, Collection, Mapping
+import time
+from collections.abc import Callable, Collection, Mapping, Sequence
 from pathlib import Path
-from typing import Final
+from typing import Any, Final
 from urllib.parse import quote
 
 from sessionrun.client.cluster.address import (
     CERTS_VARIABLE,
-    NoAnswer,
+    ask_scheduler,
     check_address,
-    check_reachable,
+    find_certs,
     is_loopback,
-    open_cluster,
     require_dask,
+    show_cluster,
 )
-from sessionrun.client.cluster.certs import ensure_certs
 from sessionrun.model.cluster import Cluster
 from sessionrun.model.errors import InputError
+from sessionrun.model.phrases import name_some
 from sessionrun.runtime.dask.scheduler import load_timers
 from sessionrun.runtime.node import successor
 from sessionrun.runtime.node.directory import (
@@ -53,6 +54,15 @@ PAGES: Final = ("--no-dashboard", "--dashboard-address", "127.0.0.1:0")
 """dask's programs listen for HTTP in any case; what they would serve is switched off by `CALM`."""
 
 END_TIMEOUT_S: Final = 10.0
+NODES_TIMEOUT_S: Final = 90.0
+"""Longer than a node waits for sessions (`cluster.records`)."""
+
+HEAD_TIMEOUT_S: Final = 15.0
+NAMED: Final = 5
+"""So many jobs a refusal names."""
+
+
+# --- the head ---
 
 
 def head_command(host: str, port: int, environ: Mapping[str, str]) -> tuple[list[str], str]:
@@ -73,7 +83,7 @@ def head_command(host: str, port: int, environ: Mapping[str, str]) -> tuple[list
     address = f"tls://{host}:{port or free}"
     program = [sys.executable, "-m", "distributed.cli.dask_scheduler", "--host", address, *PAGES]
     preload = ("--preload", "sessionrun.runtime.dask.scheduler")
-    return [*program, *preload, *_name_certs(*ensure_certs(environ))], address
+    return [*program, *preload, *_name_certs(*find_certs(environ))], address
 
 
 def _name_certs(ca_file: str | None, cert_file: str | None, key_file: str | None) -> list[str]:
@@ -138,6 +148,9 @@ def keep_head(
     return keep_running(argv, passed, say, (lock_fd,))
 
 
+# --- a node ---
+
+
 def settle_node(name: str | None, slots: int | None) -> tuple[str, int]:
     """The name of the node of this machine, and its slots.
 
@@ -172,58 +185,6 @@ def take_node(name: str, slots: int, environ: Mapping[str, str], rescue_s: float
     return open_node(nodes, name, slots, RESCUE_S if rescue_s is None else rescue_s), lock_fd
 
 
-def open_checked(address: str, environ: Mapping[str, str]) -> Cluster:
-    """As `open_cluster`, and the libraries are there; the certificates of a cluster of this machine are made.
-
-    Raises:
-        InputError: they are not, or the address cannot be used.
-    """
-    require_dask()
-    if is_loopback(check_address(address)):
-        ensure_certs(environ)
-    return open_cluster(address, environ)
-
-
-def look_for_head(cluster: Cluster, say: Callable[[str], None]) -> None:
-    """Say it if the head does not answer: a node waits for it.
-
-    Raises:
-        InputError: what answers is the head of another cluster.
-    """
-    try:
-        check_reachable(cluster)
-    except NoAnswer as error:
-        say(f"{error} This node waits for it.")
-
-
-def keep_running(
-    argv: list[str],
-    environ: Mapping[str, str],
-    say: Callable[[str], None],
-    keeps: Collection[int],
-) -> int:
-    """Run a program again and again until it, or this process, is told to end (TERM, INT); returns 0 then.
-
-    It inherits the descriptors that it `keeps`.
-    """
-    ended = threading.Event()
-    for number in (signal.SIGTERM, signal.SIGINT):
-        signal.signal(number, lambda *_: ended.set())
-    while not ended.is_set():
-        child = subprocess.Popen(argv, env=dict(environ), stdin=subprocess.DEVNULL, pass_fds=keeps)
-        while child.poll() is None and not ended.is_set():
-            ended.wait(LOOK_S)
-        if ended.is_set():
-            _end(child)
-            return 0
-        if child.returncode == EXIT_LEFT:
-            say("stopped by `sessionrun cluster stop`")
-            return 0
-        say(f"{Path(argv[2]).name} ended with {child.returncode}: it is started again")
-        ended.wait(RESTART_S)
-    return 0
-
-
 def keep_node(
     cluster: Cluster, site: NodeSite, lock_fd: int, environ: Mapping[str, str], say: Callable[[str], None]
 ) -> int:
@@ -241,15 +202,6 @@ def keep_node(
     loop = successor.name_loop(folder / VERB_LOCK)
     passed = {**CALM, **environ, NODE_VARIABLE: str(site.path), successor.LOOP_VARIABLE: loop}
     return keep_running([*program, *size, *where, *bridge, *certs], passed, say, (lock_fd,))
-
-
-def _end(child: subprocess.Popen[bytes]) -> None:
-    child.terminate()
-    try:
-        child.wait(END_TIMEOUT_S)
-    except subprocess.TimeoutExpired:
-        child.kill()
-        child.wait()
 
 
 def make_unit(words: list[str], environ: Mapping[str, str]) -> str:
@@ -288,3 +240,96 @@ def _quote(word: str) -> str:
     """A word as systemd reads it."""
     escaped = word.replace("\\", "\\\\").replace('"', '\\"').replace("%", "%%")
     return f'"{escaped}"' if set(word) & set(" '\"\\\t;") else escaped
+
+
+# --- of both ---
+
+
+def keep_running(
+    argv: list[str],
+    environ: Mapping[str, str],
+    say: Callable[[str], None],
+    keeps: Collection[int],
+) -> int:
+    """Run a program again and again until it, or this process, is told to end (TERM, INT); returns 0 then.
+
+    It inherits the descriptors that it `keeps`.
+    """
+    ended = threading.Event()
+    for number in (signal.SIGTERM, signal.SIGINT):
+        signal.signal(number, lambda *_: ended.set())
+    while not ended.is_set():
+        child = subprocess.Popen(argv, env=dict(environ), stdin=subprocess.DEVNULL, pass_fds=keeps)
+        while child.poll() is None and not ended.is_set():
+            ended.wait(LOOK_S)
+        if ended.is_set():
+            _end(child)
+            return 0
+        if child.returncode == EXIT_LEFT:
+            say("stopped by `sessionrun cluster stop`")
+            return 0
+        say(f"{Path(argv[2]).name} ended with {child.returncode}: it is started again")
+        ended.wait(RESTART_S)
+    return 0
+
+
+def _end(child: subprocess.Popen[bytes]) -> None:
+    child.terminate()
+    try:
+        child.wait(END_TIMEOUT_S)
+    except subprocess.TimeoutExpired:
+        child.kill()
+        child.wait()
+
+
+# --- their end ---
+
+
+def stop_cluster(cluster: Cluster, *, force: bool) -> dict[str, Any]:
+    """End the nodes when their jobs are done with, then the head, through which the nodes hear of it.
+
+    Returns:
+        What became of each, and the sessions that go on without them.
+
+    Raises:
+        InputError: jobs run and `force` is not given, or the head cannot be reached.
+    """
+    answer = ask_scheduler(cluster, "sr_stop", head=False, force=force)
+    if not answer["begun"]:
+        raise InputError(_describe_busy(answer["busy"]))
+    deadline = time.monotonic() + NODES_TIMEOUT_S
+    while (staying := _find_staying(answer["nodes"])) and time.monotonic() < deadline:
+        time.sleep(LOOK_S)
+        answer = ask_scheduler(cluster, "sr_stop", head=False, force=force)
+    sessions = [session["id"] for session in show_cluster(cluster)["sessions"]]
+    head = "up" if staying else _stop_head(cluster)
+    return {"address": cluster.address, "nodes": answer["nodes"], "head": head, "sessions": sessions}
+
+
+def _find_staying(nodes: Sequence[dict[str, Any]]) -> list[str]:
+    return [node["name"] for node in nodes if node["state"] in ("up", "leaving")]
+
+
+def _stop_head(cluster: Cluster) -> str:
+    """`left`; `up` if it did not end; `foreign` if `cluster head` did not start it, so it is the user's own."""
+    if not ask_scheduler(cluster, "sr_stop", head=True, force=False)["ends"]:
+        return "foreign"
+    deadline = time.monotonic() + HEAD_TIMEOUT_S
+    while time.monotonic() < deadline:
+        try:
+            show_cluster(cluster)
+        except InputError:
+            return "left"
+        time.sleep(LOOK_S)
+    return "up"
+
+
+def _describe_busy(busy: Sequence[dict[str, Any]]) -> str:
+    named = []
+    for each in busy:
+        session_id, _, key = each["job"].partition("/")
+        named.append(f"task {key.partition('/')[0]} of session {session_id} on {each['node']}")
+    return (
+        f"{len(busy)} jobs still run: {name_some(named, NAMED)}; wait for them, or cancel the sessions; "
+        "with --force the jobs are killed, and their tasks are lost"
+    )

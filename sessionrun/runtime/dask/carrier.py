@@ -28,26 +28,23 @@ AGAIN_FIRST_S: Final = 0.1
 AGAIN_LAST_S: Final = 2.0
 CLOSE_TIMEOUT_S: Final = 3.0
 REGISTER_S: Final = 20.0
+CONNECT_S: Final = 3.0
+"""So long a question tries to connect: nobody waits longer for a scheduler that is not there."""
 
 
-def make_security(cluster: Cluster) -> Any:
-    """What dask needs for TLS."""
+def open_rpc(cluster: Cluster, connect_s: float | None = None) -> Any:
+    """A connection to the scheduler that outlives its restarts; `connect_s` limits a try to connect (seconds)."""
+    from distributed import rpc
     from distributed.security import Security
 
-    return Security(  # type: ignore[no-untyped-call]
+    security: Any = Security(  # type: ignore[no-untyped-call]
         tls_ca_file=cluster.ca_file,
         tls_client_cert=cluster.cert_file,
         tls_client_key=cluster.key_file,
         require_encryption=True,
     )
-
-
-def open_rpc(cluster: Cluster) -> Any:
-    """A connection to the scheduler that outlives its restarts."""
-    from distributed import rpc
-
-    arguments = make_security(cluster).get_connection_args("client")
-    return rpc(cluster.address, connection_args=arguments)  # type: ignore[no-untyped-call]
+    arguments = security.get_connection_args("client")
+    return rpc(cluster.address, timeout=connect_s, connection_args=arguments)  # type: ignore[no-untyped-call]
 
 
 class Carrier:
@@ -194,7 +191,7 @@ async def ask_or_register(cluster: Cluster, timeout_s: float) -> tuple[Any, dict
 
 async def ask(cluster: Cluster, name: str, timeout_s: float, **words: object) -> Any:
     """What the scheduler answers to a call; raises what the library raises without an answer in time (seconds)."""
-    rpc = open_rpc(cluster)
+    rpc = open_rpc(cluster, CONNECT_S)
     try:
         body = orjson.dumps({**words, "protocol": PROTOCOL})
         answer = await asyncio.wait_for(getattr(rpc, name)(body=body), timeout_s)

@@ -14,6 +14,7 @@ from sessionrun.model.frozen import frozen
 from sessionrun.model.spec import Export, SessionSpec, TaskSpec
 from sessionrun.store import outside
 from sessionrun.store.creation import has_records
+from sessionrun.store.files import NotRegular
 from sessionrun.store.outside import CLAIM_PATIENCE_S
 from sessionrun.store.session import SessionDir
 
@@ -30,8 +31,12 @@ class Shown:
 class ExportFile(ABC):
     """One export; a kind overrides what is not so for its file."""
 
-    def __init__(self, export: Export) -> None:
+    what: ClassVar[str]
+    """What its file is called in messages, with its article."""
+
+    def __init__(self, export: Export, path: Path) -> None:
         self.export = export
+        self.path = path
 
     @abstractmethod
     def parts(self, shown: Shown, *, durable: bool, failed: bool) -> Iterator[tuple[str, Callable[[], None]]]:
@@ -49,11 +54,36 @@ class ExportFile(ABC):
             StoreError: it cannot be written.
         """
 
+    @abstractmethod
+    def find_fault(self, document: Any) -> str | None:
+        """Why a document of JSON is none of this kind; None: it is one."""
+
+    def load(self) -> Any:
+        """The document that the file holds; None: there is no file.
+
+        Raises:
+            InputError: there is something else in its place, or it cannot be read.
+        """
+        try:
+            document = orjson.loads(outside.read_outside(self.path))
+            fault = self.find_fault(document)
+        except FileNotFoundError:
+            return None
+        except NotRegular:
+            fault = "is not a plain file"
+        except orjson.JSONDecodeError:
+            fault = "is not JSON"
+        except OSError as error:
+            raise InputError(f"{self.path} cannot be read: {error.strerror}") from None
+        if fault is not None:
+            raise InputError(f"{self.path} {fault}, so it is not {self.what}: move it away or name another one")
+        return document
+
     def carry_over(self, tasks: Sequence[TaskSpec]) -> tuple[Export, set[str]]:
         """The export with the runs that succeeded before, and the ids of the tasks that need not run for it.
 
         Raises:
-            InputError: there is something else than a results file in its place.
+            InputError: see `load`.
         """
         return self.export, set()
 
@@ -92,14 +122,13 @@ class OwnedFile(ExportFile):
 
     def __init__(self, export: Export, path: Path, *, shown: Path, owner_of: str) -> None:
         """`shown` is what messages name; `owner_of` follows the owner's id in the remark on it."""
-        super().__init__(export)
-        self.path = path
+        super().__init__(export, path)
         self._shown = shown
         self._owner_of = owner_of
         self._written: tuple[int, ...] | None = None
 
     @abstractmethod
-    def _make_places(self) -> None:
+    def make_places(self) -> None:
         """Make the directories beside the file's own.
 
         Raises:
@@ -107,30 +136,34 @@ class OwnedFile(ExportFile):
         """
 
     @abstractmethod
-    def _make_first(self, folder: int, shown: Shown) -> dict[str, Any]:
+    def make_first(self, folder: int, shown: Shown) -> dict[str, Any]:
         """The document of a session that is about to start; `folder` is the file's directory."""
 
     @abstractmethod
-    def _shows_end(self) -> bool:
-        """Whether the file says that its session has ended."""
+    def has_ended(self, document: Any) -> bool:
+        """Whether the document says that its session has ended."""
 
-    def _check(self) -> None:
-        """Raises InputError when something lies in the file's place that is not to be replaced."""
+    def load_if_whole(self) -> Any:
+        """What the file holds; None where it cannot be read, or something else lies there."""
+        try:
+            return self.load()
+        except (OSError, SessionrunError):
+            return None
 
     def find_owner(self) -> SessionDir | None:
         """The session that was launched last with the file."""
-        document = load_if_whole(self.path)
-        named = document.get("session") if isinstance(document, dict) else None
+        document = self.load_if_whole()
+        named = None if document is None else document.get("session")
         return SessionDir(Path(named)) if isinstance(named, str) else None
 
     def claim(self, shown: Shown) -> None:
         """See `ExportFile`."""
         self._refuse_living(shown.session)  # before anything is made for a launch that comes to nothing
         try:
-            self._make_places()
+            self.make_places()
             with outside.hold_file(self.path, timeout_s=CLAIM_PATIENCE_S, make=True) as folder:
                 self._refuse_living(shown.session)
-                document = self._make_first(folder, shown)
+                document = self.make_first(folder, shown)
                 outside.replace_below(folder, self.path.name, dump(document), durable=True)
         except OSError as error:
             raise StoreError(f"cannot write {self._shown}: {outside.describe(error)}") from error
@@ -141,23 +174,28 @@ class OwnedFile(ExportFile):
             raise InputError(
                 f"{self._shown} is being written by session {owner.session_id}: wait for it, or {self.elsewhere}"
             )
-        self._check()
+        self.load()
+
+    def is_ours(self, folder: int, session: SessionDir) -> bool:
+        """Whether no later session has the file; reads it only if another program changed it.
+
+        Raises:
+            InputError: see `load`.
+        """
+        identity = outside.identify(folder, self.path.name)
+        if identity is None or identity == self._written:
+            return True
+        self.load()
+        return self._is_last(session)
 
     def check_ours(self, folder: int, session: SessionDir) -> None:
         """Raises InputError when the file is not this session's to replace."""
         if not self.is_ours(folder, session):
             raise InputError("it belongs to a later session, and is left alone")
 
-    def is_ours(self, folder: int, session: SessionDir) -> bool:
-        """Whether no later session has the file; reads it only if another program changed it."""
-        identity = outside.identify(folder, self.path.name)
-        if identity is None or identity == self._written:
-            return True
-        self._check()
-        return self._is_last(session)
-
-    def note_written(self, folder: int) -> None:
-        """The file is as this session has just written it."""
+    def replace(self, folder: int, content: bytes, *, durable: bool) -> None:
+        """Write the file of this session, to which it belongs."""
+        outside.replace_below(folder, self.path.name, content, durable=durable)
         self._written = outside.identify(folder, self.path.name)
 
     def _is_last(self, session: SessionDir) -> bool:
@@ -166,7 +204,9 @@ class OwnedFile(ExportFile):
 
     def find_behind(self, session: SessionDir) -> str | None:
         """See `ExportFile`; a later session's file is not behind."""
-        return None if not self._is_last(session) or self._shows_end() else str(self.path)
+        document = self.load_if_whole()
+        shows_end = document is not None and self.has_ended(document)
+        return None if shows_end or not self._is_last(session) else str(self.path)
 
     def remark_on_owner(self) -> str | None:
         """See `ExportFile`."""
@@ -185,14 +225,6 @@ class OwnedFile(ExportFile):
 def lives_beside(owner: SessionDir, session: Path) -> bool:
     """Whether an owner of a file lives and is another session than the one in this directory."""
     return owner.path != session.absolute() and owner.is_alive()
-
-
-def load_if_whole(path: Path) -> Any:
-    """What a JSON file outside holds; None where it cannot be read."""
-    try:
-        return orjson.loads(outside.read_outside(path))
-    except (OSError, SessionrunError, orjson.JSONDecodeError):
-        return None
 
 
 def dump(document: object) -> bytes:

@@ -7,21 +7,18 @@ session that was launched last with a job file has its entry.  Entries of job fi
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
 from typing import Any, Final
-
-import orjson
 
 from sessionrun.model.errors import InputError, StoreError
 from sessionrun.model.spec import Export, TaskSpec
 from sessionrun.model.times import format_time
 from sessionrun.runtime.export_places import find_place
 from sessionrun.runtime.exports.export_file import ExportFile, Shown, dump, lives_beside
-from sessionrun.store.files import NotRegular
-from sessionrun.store.outside import CLAIM_PATIENCE_S, hold_file, read_outside, replace_below
+from sessionrun.store.outside import CLAIM_PATIENCE_S, hold_file, replace_below
 from sessionrun.store.session import SessionDir
 
 _PATIENCE_S: Final = 1.0
@@ -33,17 +30,30 @@ _FAILED: Final = ("failed", "timed_out", "lost", "interrupted")
 class JobStatus(ExportFile):
     """One status file.  It has no owner: each entry says whose it is, and links to nothing."""
 
+    what = "a status file of job files"
+
+    def __init__(self, export: Export) -> None:
+        super().__init__(export, Path(find_place(export, "path")))
+        self._jobs: Mapping[str, Sequence[str]] = export.settings["jobs"]
+
     def parts(self, shown: Shown, *, durable: bool, failed: bool) -> Iterator[tuple[str, Callable[[], None]]]:
         """See `ExportFile`.  A session goes on although another process never gives back the file's lock."""
         patience_s = _LAST_PATIENCE_S if shown.status["ended_at"] is not None else 0 if failed else _PATIENCE_S
-        yield f"{find_place(self.export, 'path')} is not written", partial(self.write, shown, patience_s)
+        yield f"{self.path} is not written", partial(self.write, shown, patience_s)
 
     def carry_others(self, tasks: Sequence[TaskSpec]) -> Export:
         """The export of a session that runs only these tasks: of all other job files it says nothing."""
-        ids, jobs = {task.id for task in tasks}, self.export.settings["jobs"]
-        kept = {job_id: [part for part in parts if part in ids] for job_id, parts in jobs.items()}
+        ids = {task.id for task in tasks}
+        kept = {job_id: [part for part in parts if part in ids] for job_id, parts in self._jobs.items()}
         own = {name: parts for name, parts in kept.items() if parts}
         return replace(self.export, settings={**self.export.settings, "jobs": own})
+
+    def find_fault(self, document: Any) -> str | None:
+        """See `ExportFile`."""
+        is_list = isinstance(document, list) and all(
+            isinstance(entry, dict) and "id" in entry for entry in document
+        )
+        return None if is_list else "is no list of entries with an id"
 
     def claim(self, shown: Shown) -> None:
         """See `ExportFile`."""
@@ -62,34 +72,29 @@ class JobStatus(ExportFile):
             SessionrunError: another process holds the file for longer than `patience_s`.
             OSError: it cannot be written.
         """
-        path, session, asked = Path(find_place(self.export, "path")), shown.session, self.export.settings["jobs"]
-        session_id, now = session.session_id, format_time(time.time()) or ""
-        tasks = {task["id"]: task for task in shown.status["tasks"]}
-        jobs = Path(self.export.settings["path"]).parent
-        with hold_file(path, timeout_s=patience_s) as folder:
-            old = {entry["id"]: entry for entry in load_entries(path)}
-            new = {job_id: entry for job_id, entry in old.items() if (jobs / f"{job_id}.md").exists()}
+        session_id, tasks = shown.session.session_id, {task["id"]: task for task in shown.status["tasks"]}
+        files = Path(self.export.settings["path"]).parent
+        with hold_file(self.path, timeout_s=patience_s) as folder:
+            old = {entry["id"]: entry for entry in self.load() or ()}
+            new = {job_id: entry for job_id, entry in old.items() if (files / f"{job_id}.md").exists()}
             if claim:
-                _refuse_running(old, asked, session.path)
-            for job_id, parts in asked.items():
+                self._refuse_running(old, shown.session.path)
+            for job_id, parts in self._jobs.items():
                 entry = old.get(job_id, {})
                 if claim or entry.get("session", session_id) == session_id:
                     word, error = word_job([tasks[part] for part in parts if part in tasks])
-                    new[job_id] = _update(entry, job_id, word, error, now, session_id)
-                    new[job_id]["results_dir"] = str(session.path)
+                    new[job_id] = _update(entry, job_id, word, error, shown.session)
             if new != old:
                 content = dump(sorted(new.values(), key=lambda entry: str(entry["id"])))
-                replace_below(folder, path.name, content, durable=False)
+                replace_below(folder, self.path.name, content, durable=False)
 
-
-def _refuse_running(entries: Mapping[str, Mapping[str, Any]], jobs: Collection[str], session: Path) -> None:
-    """Two sessions that run the same job file at once would write the same files."""
-    for entry in (entries[job_id] for job_id in jobs if job_id in entries):
-        owner = SessionDir(Path(str(entry.get("results_dir", session))))
-        if str(entry.get("status")).startswith("pending") and lives_beside(owner, session):
-            raise InputError(
-                f"job file {entry['id']} is being run by session {entry.get('session')}: wait for it, or cancel it"
-            )
+    def _refuse_running(self, entries: Mapping[str, Mapping[str, Any]], session: Path) -> None:
+        """Two sessions that run the same job file at once would write the same files."""
+        for entry in (entries[job_id] for job_id in self._jobs if job_id in entries):
+            owner = SessionDir(Path(str(entry.get("results_dir", session))))
+            if str(entry.get("status")).startswith("pending") and lives_beside(owner, session):
+                why = f"is being run by session {entry.get('session')}: wait for it, or cancel it"
+                raise InputError(f"job file {entry['id']} {why}")
 
 
 def word_job(parts: Sequence[Mapping[str, Any]]) -> tuple[str, str | None]:
@@ -108,28 +113,11 @@ def word_job(parts: Sequence[Mapping[str, Any]]) -> tuple[str, str | None]:
     return "pending_test" if active["id"].endswith(".test") else "pending_work", None
 
 
-def load_entries(path: Path) -> list[dict[str, Any]]:
-    """What the file holds; nothing where there is none.
-
-    Raises:
-        InputError: there is something else in its place.
-        OSError: it cannot be read.
-    """
-    try:
-        entries = orjson.loads(read_outside(path))
-    except FileNotFoundError:
-        return []
-    except (NotRegular, orjson.JSONDecodeError) as error:
-        raise InputError(f"{path}: is not a status file of job files ({error}); move it away") from None
-    if not isinstance(entries, list) or not all(isinstance(entry, dict) and "id" in entry for entry in entries):
-        raise InputError(f"{path}: is not a status file of job files; move it away")
-    return entries
-
-
 def _update(
-    entry: Mapping[str, Any], job_id: str, word: str, error: str | None, now: str, session_id: str
+    entry: Mapping[str, Any], job_id: str, word: str, error: str | None, session: SessionDir
 ) -> dict[str, Any]:
-    same = entry.get("status") == word and entry.get("error") == error and entry.get("session") == session_id
+    now, owner = format_time(time.time()) or "", session.session_id
+    same = entry.get("status") == word and entry.get("error") == error and entry.get("session") == owner
     return {
         "id": job_id,
         "status": word,
@@ -137,5 +125,6 @@ def _update(
         "updated_at": entry.get("updated_at", now) if same else now,
         **({"error": error} if error else {}),
         "ran": word in ("pass", "fail", "partial"),
-        "session": session_id,
+        "session": owner,
+        "results_dir": str(session.path),
     }

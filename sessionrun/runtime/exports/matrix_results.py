@@ -1,4 +1,8 @@
-"""The export of a matrix: its results file, and links to the outputs of its runs."""
+"""The export of a matrix: its results file, and links to the outputs of its runs.
+
+The keys and words of the file are those of ``results.json`` of the Qwen Concurrent Runner; sessionrun-files(5) has
+them.
+"""
 
 from __future__ import annotations
 
@@ -7,28 +11,46 @@ import os
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import replace
+from datetime import datetime
 from functools import partial
 from pathlib import Path
-from typing import Any
+from typing import Any, Final, TypeAlias
 
-import orjson
-
-from sessionrun.model.errors import InputError, SessionrunError, StoreError
+from sessionrun.model.errors import SessionrunError, StoreError
 from sessionrun.model.keys import JobKey
 from sessionrun.model.repositories import repository_of
 from sessionrun.model.spec import MATRIX_RESULTS, Export, TaskSpec
 from sessionrun.runtime.export_places import find_place
-from sessionrun.runtime.exports import results_json as runs_file
 from sessionrun.runtime.exports.export_file import OwnedFile, Shown, dump
 from sessionrun.store import outside
-from sessionrun.store.files import NotRegular
 from sessionrun.store.outside import CLAIM_PATIENCE_S
 from sessionrun.store.session import AGENT_DIR, SessionDir
+
+_Run: TypeAlias = Mapping[str, Any]
+_Cell: TypeAlias = tuple[str, ...]
+
+_WAITS: Final = ("queued", "preparing", "initializing")
+"""Our phases before the agent's work, which that file calls the same; all others are its `running`."""
+
+_ENDS: Final = ("succeeded", "failed")
+"""The words of a run that has ended."""
+
+_CELL: Final = (("task_id", ""), ("model", ""), ("agent", ""), ("sample", 1))
+"""The keys of a run that tell its cell, and what stands for one that is not there: the other program has fewer."""
+
+_LINKS: Final[Mapping[str, str]] = {
+    "stdout_file": "stdout.txt",
+    "stderr_file": "stderr.txt",
+    "logs_dir": "logs",
+    "diff_file": "diff.patch",
+}
+"""What a run's directory holds, by the key that names it."""
 
 
 class MatrixResults(OwnedFile):
     """One results file with its directory of outputs."""
 
+    what = "a results file"
     elsewhere = "name another file"
 
     def __init__(self, export: Export) -> None:
@@ -38,62 +60,40 @@ class MatrixResults(OwnedFile):
         self._outputs = Path(find_place(export, "outputs_dir"))
         self._settled: set[tuple[str, int]] = set()
 
-    def carry_over(self, tasks: Sequence[TaskSpec]) -> tuple[Export, set[str]]:
+    def find_fault(self, document: Any) -> str | None:
         """See `ExportFile`."""
-        done = runs_file.find_done(self._load_runs(), tasks)
-        return self._keep(done), {tasks[place].id for place in done}
+        runs = document.get("runs") if isinstance(document, dict) else None
+        is_list = isinstance(runs, list) and all(isinstance(run, dict) for run in runs)
+        return None if is_list else 'has no list "runs"'
+
+    def has_ended(self, document: Any) -> bool:
+        """See `OwnedFile`."""
+        return all(run.get("status") in _ENDS for run in document["runs"])
+
+    def carry_over(self, tasks: Sequence[TaskSpec]) -> tuple[Export, set[str]]:
+        """See `ExportFile`; a task need not run if the run succeeded that would do the same."""
+        done = {_cell_of(run): run for run in self._load_runs() if run.get("status") == "succeeded"}
+        kept = {
+            place: done[cell]
+            for place, task in enumerate(tasks)
+            for cell in [next((cell for cell in _cells_of(task) if cell in done), None)]
+            if cell is not None
+        }
+        return self._keep(kept), {tasks[place].id for place in kept}
 
     def carry_others(self, tasks: Sequence[TaskSpec]) -> Export:
         """See `ExportFile`."""
-        return self._keep(runs_file.find_others(self._load_runs(), tasks))
+        wanted = {cell for task in tasks for cell in _cells_of(task)}
+        return self._keep(
+            {place: run for place, run in enumerate(self._load_runs()) if _cell_of(run) not in wanted}
+        )
 
-    def _keep(self, runs: Mapping[int, Mapping[str, Any]]) -> Export:
+    def _keep(self, runs: Mapping[int, _Run]) -> Export:
+        """The export with runs of older sessions, by their places in the order."""
         kept = {str(place): run for place, run in runs.items()}
         return replace(self.export, settings={**self.export.settings, "kept": kept})
 
-    def mend(self) -> None:
-        """See `ExportFile` and `_load_runs`."""
-        owner = self.find_owner()
-        try:
-            with outside.hold_file(self.path, timeout_s=CLAIM_PATIENCE_S) as folder:
-                document, runs = _load(self.path), self._load_runs()
-                if document and owner is not None and not owner.is_alive() and document["runs"] != runs:
-                    content = dump({**document, "runs": runs})
-                    outside.replace_below(folder, self.path.name, content, durable=True)
-        except OSError as error:
-            raise StoreError(f"cannot write {self.path}: {outside.describe(error)}") from error
-
-    def _make_places(self) -> None:
-        try:
-            with outside.open_folder(self._outputs, make=True):
-                if not os.access(self._outputs, os.W_OK | os.X_OK):
-                    raise PermissionError(errno.EACCES, os.strerror(errno.EACCES))
-        except OSError as error:
-            raise StoreError(f"cannot write {self._outputs}: {outside.describe(error)}") from error
-
-    def _make_first(self, folder: int, shown: Shown) -> dict[str, Any]:
-        return _project(self.export, shown)
-
-    def _check(self) -> None:
-        _load(self.path)
-
-    def _shows_end(self) -> bool:
-        try:
-            document = _load(self.path)
-        except SessionrunError:
-            return False
-        return document is not None and _have_ended(document["runs"])
-
-    def find_outputs(self, session: SessionDir) -> str | None:
-        """See `ExportFile`."""
-        folder: str = self.export.settings["outputs_dir"]
-        try:
-            tasks = os.listdir(folder)
-        except OSError:
-            return None
-        return folder if any(_leads_into(session, folder, task) for task in tasks) else None
-
-    def _load_runs(self) -> list[dict[str, Any]]:
+    def _load_runs(self) -> list[_Run]:
         """The runs that the file holds now; an empty list if there is no file.
 
         Where a run has not ended, what counts is what its session says: the disk may have been full at the end.
@@ -101,12 +101,36 @@ class MatrixResults(OwnedFile):
         Raises:
             InputError: there is something else than a results file.
         """
-        document, owner = _load(self.path), self.find_owner()
-        runs: list[dict[str, Any]] = document["runs"] if document else []
-        if owner is None or _have_ended(runs):
+        document, owner = self.load(), self.find_owner()
+        runs: list[_Run] = document["runs"] if document else []
+        if owner is None or not document or self.has_ended(document):
             return runs
-        known = _told_by(owner)
-        return [run if run.get("status") in runs_file.ENDS else known.get(run.get("run_id"), run) for run in runs]
+        known = _list_known(owner)
+        return [run if run.get("status") in _ENDS else known.get(run.get("run_id"), run) for run in runs]
+
+    def mend(self) -> None:
+        """See `ExportFile` and `_load_runs`."""
+        owner = self.find_owner()
+        try:
+            with outside.hold_file(self.path, timeout_s=CLAIM_PATIENCE_S) as folder:
+                document, runs = self.load(), self._load_runs()
+                if document and owner is not None and not owner.is_alive() and document["runs"] != runs:
+                    self.replace(folder, dump({**document, "runs": runs}), durable=True)
+        except OSError as error:
+            raise StoreError(f"cannot write {self.path}: {outside.describe(error)}") from error
+
+    def make_places(self) -> None:
+        """See `OwnedFile`."""
+        try:
+            with outside.open_folder(self._outputs, make=True):
+                if not os.access(self._outputs, os.W_OK | os.X_OK):
+                    raise PermissionError(errno.EACCES, os.strerror(errno.EACCES))
+        except OSError as error:
+            raise StoreError(f"cannot write {self._outputs}: {outside.describe(error)}") from error
+
+    def make_first(self, folder: int, shown: Shown) -> dict[str, Any]:
+        """See `OwnedFile`."""
+        return _project(self.export, shown)
 
     def parts(self, shown: Shown, *, durable: bool, failed: bool) -> Iterator[tuple[str, Callable[[], None]]]:
         """See `ExportFile`."""
@@ -117,17 +141,15 @@ class MatrixResults(OwnedFile):
         """Replace the results file, where it still is ours."""
         with outside.open_folder(self.path.parent) as folder:
             self.check_ours(folder, shown.session)
-            document = _project(self.export, shown)
-            outside.replace_below(folder, self.path.name, dump(document), durable=durable)
-            self.note_written(folder)
+            self.replace(folder, dump(_project(self.export, shown)), durable=durable)
 
     def _link_outputs(self, shown: Shown) -> None:
         """All links that can be made; then the first error of those that cannot."""
-        problems = []
         tasks = [task for task in shown.status["tasks"] if task["status"] != "pending"]
         tasks = [task for task in tasks if (task["id"], task["attempt"]) not in self._settled]
         if not tasks:
             return
+        problems = []
         with outside.open_folder(self._outputs, make=True) as folder:
             for task in tasks:
                 try:
@@ -148,15 +170,27 @@ class MatrixResults(OwnedFile):
         if task["status"] == "completed":
             self._settled.add((task["id"], task["attempt"]))
 
+    def find_outputs(self, session: SessionDir) -> str | None:
+        """See `ExportFile`."""
+        folder: str = self.export.settings["outputs_dir"]
+        inside = f"{session.path.absolute()}/"
+        try:
+            tasks = os.listdir(folder)
+        except OSError:
+            return None
+        links = (os.path.join(folder, task, name) for task in tasks for name in _LINKS.values())
+        leads = any(os.path.islink(link) and os.readlink(link).startswith(inside) for link in links)
+        return folder if leads else None
+
 
 def _list_targets(session: SessionDir, task: Mapping[str, Any]) -> Iterator[tuple[str, Path]]:
     name = task["id"]
     release = JobKey(name, task["attempt"], 1, "release", 1)
-    yield runs_file.LINKS["stdout_file"], session.output_path(name)
-    yield runs_file.LINKS["stderr_file"], _find_errors(session, task)
-    yield runs_file.LINKS["logs_dir"], session.job_path(release).parent / AGENT_DIR / "logs"
-    if runs_file.has_diff(task):
-        yield runs_file.LINKS["diff_file"], session.patch_path(release)
+    yield _LINKS["stdout_file"], session.output_path(name)
+    yield _LINKS["stderr_file"], _find_errors(session, task)
+    yield _LINKS["logs_dir"], session.job_path(release).parent / AGENT_DIR / "logs"
+    if _has_diff(task):
+        yield _LINKS["diff_file"], session.patch_path(release)
 
 
 def _find_errors(session: SessionDir, task: Mapping[str, Any]) -> Path:
@@ -169,17 +203,7 @@ def _find_errors(session: SessionDir, task: Mapping[str, Any]) -> Path:
     return next((file for file in errors if file.exists()), path)
 
 
-def _leads_into(session: SessionDir, folder: str, task: str) -> bool:
-    links = (os.path.join(folder, task, name) for name in runs_file.LINKS.values())
-    inside = f"{session.path.absolute()}/"
-    return any(os.path.islink(link) and os.readlink(link).startswith(inside) for link in links)
-
-
-def _have_ended(runs: Sequence[Mapping[str, Any]]) -> bool:
-    return all(run.get("status") in runs_file.ENDS for run in runs)
-
-
-def _told_by(owner: SessionDir) -> dict[Any, dict[str, Any]]:
+def _list_known(owner: SessionDir) -> dict[Any, _Run]:
     """The runs of a session by their ids, as its status.json has them."""
     try:
         spec, status = owner.load_spec(), owner.load_status()
@@ -193,31 +217,79 @@ def _told_by(owner: SessionDir) -> dict[Any, dict[str, Any]]:
 
 
 def _project(export: Export, shown: Shown) -> dict[str, Any]:
-    spec = shown.spec
+    """The object of the results file: this session's runs, and kept ones of older sessions at their places."""
+    spec, settings = shown.spec, export.settings
     first = next((one for one in spec.tasks if one.upstream is not None), None)
     repository = spec.repository or (first and repository_of(spec, first))
     worktree_dir = repository.worktree_dir if repository else ""
-    session = str(shown.session.path)
-    return runs_file.project_runs(
-        shown.status, export.settings, worktree_dir=worktree_dir, session=session, now=time.time()
-    )
+    tasks = [task for task in shown.status["tasks"] if not task.get("mends")]  # a mend is no run of the input
+    fresh = [_project_run(task, settings["shown_as"], worktree_dir) for task in tasks]
+    kept: Mapping[str, _Run] = settings["kept"]
+    waiting = iter(fresh)
+    places = (kept.get(str(place)) or next(waiting, None) for place in range(len(fresh) + len(kept)))
+    return {
+        "updated_at": datetime.fromtimestamp(time.time()).isoformat(timespec="seconds"),
+        "session": str(shown.session.path),
+        "runs": [run for run in places if run is not None],
+    }
 
 
-def _load(path: Path) -> dict[str, Any] | None:
-    """The results file; None: there is none.
+def _project_run(task: Mapping[str, Any], shown_as: str, worktree_dir: str) -> dict[str, Any]:
+    labels, outcome = task["labels"], task["outcome"]
+    folder = f"{shown_as}/{task['id']}"
+    shown = {key: f"{folder}/{name}" for key, name in _LINKS.items()}
+    return {
+        "run_id": task["id"],
+        "task_id": labels.get("task"),
+        "task_name": labels.get("name"),
+        "model": labels.get("model"),
+        "agent": labels.get("agent"),
+        "sample": int(labels.get("sample", 1)),
+        "auth_type": labels.get("auth_type"),
+        "status": _word(task),
+        "worktree_path": task["worktree"] or f"{worktree_dir}/run-{task['id']}",
+        "branch": task["branch"],
+        "output_dir": folder,
+        **shown,
+        "diff_file": shown["diff_file"] if _has_diff(task) else None,
+        "started_at": _local_time(task["started_at"]),
+        "ended_at": _local_time(task["ended_at"]),
+        "duration_s": task["duration_s"],
+        "exit_code": task["exit_code"],
+        "error_message": (task["reason"] or outcome) if outcome not in (None, "succeeded") else None,
+        "outcome": outcome,
+        "session_id": task["conversation"],
+        "usage": task["usage"],
+    }
 
-    Raises:
-        InputError: there is something else than a results file.
-    """
-    try:
-        document: dict[str, Any] | None = orjson.loads(outside.read_outside(path))
-    except FileNotFoundError:
+
+def _has_diff(task: Mapping[str, Any]) -> bool:
+    """Whether a task of status.json changed anything, as far as that is known yet."""
+    return bool(task["diff_stat"] and task["diff_stat"]["files"])
+
+
+def _word(task: Mapping[str, Any]) -> str:
+    if task["status"] == "completed":
+        return "succeeded" if task["outcome"] == "succeeded" else "failed"
+    phase = task["phase"] or "queued"
+    return phase if phase in _WAITS else "running"
+
+
+def _local_time(text: str | None) -> str | None:
+    """A time of status.json as that file has them: of this machine, without a zone."""
+    if text is None:
         return None
-    except (NotRegular, orjson.JSONDecodeError) as error:
-        why = "is not a plain file" if isinstance(error, NotRegular) else "is not JSON"
-        raise InputError(f"{path} {why}, so it is not a results file: move it away or name another one") from None
-    except OSError as error:
-        raise InputError(f"{path} cannot be read: {error.strerror}") from None
-    if document is not None:
-        runs_file.read_runs(document, str(path))
-    return document
+    at = datetime.fromisoformat(text.replace("Z", "+00:00")).astimezone()
+    return at.replace(tzinfo=None).isoformat(timespec="seconds")
+
+
+def _cell_of(run: _Run) -> _Cell:
+    """Where in the matrix a run of a results file is."""
+    return tuple(str(run.get(key, other)) for key, other in _CELL)
+
+
+def _cells_of(task: TaskSpec) -> tuple[_Cell, _Cell]:
+    """How a results file may name the cell of a task."""
+    labels = task.labels
+    name, model, sample = (labels.get(key, "") for key in ("task", "model", "sample"))
+    return (name, model, labels.get("agent", ""), sample), (name, model, "", sample)

@@ -21,7 +21,7 @@ from test_prove import CHECK, FIX
 from test_prove import make_repository as make_tested_repository
 from test_swebench_session import WAITED_ENOUGH, Bench, bench, changed, read_instances, read_predictions
 
-from sessionrun.cli.standing import whereabouts_lines
+from sessionrun.cli.facts import whereabouts_lines
 from sessionrun.client.reading.view import show_as_it_lies
 
 __all__ = ["bench", "place"]

@@ -23,10 +23,9 @@ from hypothesis import strategies as st
 from shown import with_state, with_word
 
 from sessionrun.cli.list import _count, _tell_totals
-from sessionrun.cli.progress import draw_bar
 from sessionrun.cli.render import _choose_sign, _says_dumb, mark
-from sessionrun.cli.standing import ended_line, how_far_lines, screen_lines, task_lines, tell_left
-from sessionrun.cli.terse import brief_lines
+from sessionrun.cli.standing import brief_lines, ended_line, head_lines, how_far_lines, task_lines, tell_left
+from sessionrun.cli.sync import draw_bar
 from sessionrun.client.reading.eta import estimate_left, is_overtaken
 from sessionrun.client.reading.view import load_view
 from sessionrun.model.wording import columns, fit_counts, tell_result
@@ -73,6 +72,11 @@ def make_view(tasks: list[dict[str, Any]], **values: Any) -> dict[str, Any]:
         "view_problems": [],
     }
     return with_state(view | values)
+
+
+def screen_of(view: dict[str, Any], now: float, width: int) -> list[str]:
+    """What `status` shows of a session, but for what to do next."""
+    return [*head_lines(view, now), *task_lines(view, view["tasks"], now, width, every=False)]
 
 
 def simulate(
@@ -206,7 +210,7 @@ def test_the_screens_of_recorded_sessions(name: str, width: int, monkeypatch: py
     time.tzset()
     blocks = []
     for of, view in load_recorded().items():
-        lines = screen_lines(view, view["tasks"], NOW, width) if width else brief_lines(view, view["tasks"], NOW)
+        lines = screen_of(view, NOW, width) if width else brief_lines(view, view["tasks"], NOW)
         assert all(columns(line) <= (width or 120) or "/" in line for line in lines), of
         blocks.append("\n".join([f"== {of}", *lines, ""]))
     text = "\n".join(blocks)
@@ -223,7 +227,7 @@ def test_counts_add_up_in_every_verb_that_prints_them(name: str) -> None:
     view = load_recorded()[name]
     seen = time.time()
     lines = {
-        "status": screen_lines(view, view["tasks"], seen, 80)[1],
+        "status": screen_of(view, seen, 80)[1],
         "--brief": brief_lines(view, view["tasks"], seen)[1],
         "wait": how_far_lines(view, seen, view["tasks"], waits=False)[0].rpartition(": ")[2],
         "--sync": tell_result(view, seen).partition(": ")[2].partition(";")[0],

@@ -164,7 +164,7 @@ def _has_read(pid: int) -> bool:
 def test_progress_names_a_stopped_supervisor(
     sessionrun: Command, stopped: str, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    from sessionrun.cli.progress import PlainProgress
+    from sessionrun.cli.sync import PlainProgress
 
     PlainProgress().show(json.loads(sessionrun("list", "--json").stdout)["sessions"][0])
     line = capsys.readouterr().err

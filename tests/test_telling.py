@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 from conftest import Command
 
-from sessionrun.cli.render import section_lines
+from sessionrun.cli.facts import section_lines
 from sessionrun.client.reading.telling import LINE_BYTES, add_tellings, choose_lines
 from sessionrun.mcp.tools import Tools
 from sessionrun.store.session import SessionDir

@@ -79,7 +79,7 @@ def cancel(now: bool, tree: bool, timeout: float, as_json: bool, **selected: Any
 
     Tasks that have ended stay as they are; cancelling twice does no harm.
     """
-    from sessionrun.cli.contact import cancel_lines
+    from sessionrun.cli.standing import cancel_lines
 
     chosen = _choose(**selected, only_open=True)
     nested: list[SessionDir] = []

@@ -8,22 +8,20 @@ from typing import Any, Final
 
 import click
 
-from sessionrun.cli.attempts import name_agent
-from sessionrun.cli.contact import contact_lines
-from sessionrun.cli.failures import word_lines
-from sessionrun.cli.feeding import feed_lines
-from sessionrun.cli.options import json_option, place_lines, results_dir_option
-from sessionrun.cli.render import (
+from sessionrun.cli.facts import (
     check_lines,
-    escape_line,
     landing_lines,
-    local_time,
-    print_json,
+    name_agent,
     proof_lines,
     section_lines,
+    tell_changes,
+    whereabouts_lines,
+    word_lines,
 )
+from sessionrun.cli.options import json_option, results_dir_option
+from sessionrun.cli.render import escape_line, local_time, print_json
 from sessionrun.cli.selecting import each_session, words_argument
-from sessionrun.cli.standing import IDS_WIDTH, head_lines, tell_changes, whereabouts_lines
+from sessionrun.cli.standing import IDS_WIDTH, contact_lines, feed_lines, head_lines, place_lines
 from sessionrun.client.lookup import name_for_command
 from sessionrun.client.reading.failures import read_sections
 from sessionrun.model.reasons import REASONS

@@ -8,28 +8,19 @@ from collections.abc import Callable, Mapping, Sequence
 from functools import partial
 from typing import Final, NamedTuple
 
-from sessionrun.cli.render import (
-    WIDTH,
-    check_lines,
-    escape,
-    escape_line,
-    mark,
-    proof_lines,
-    section_lines,
-    wrap_line,
-)
-from sessionrun.cli.standing import View, group_lines, head_lines, whereabouts_lines
-from sessionrun.client.lookup import name_for_command
+from sessionrun.cli.facts import about_lines, section_lines, title_lines, word_lines
+from sessionrun.cli.render import WIDTH, escape
+from sessionrun.cli.standing import View, group_lines, head_lines
 from sessionrun.client.reading.digest import divide, make_excerpt
 from sessionrun.client.reading.digest_record import find_room
 from sessionrun.client.reading.failures import Failure, Section, fold_failures, group_failures
 from sessionrun.client.reading.outputs import find_tail
 from sessionrun.client.reading.telling import LEAST_BYTES, fit_lines
+from sessionrun.client.reading.terse import measure_lines
 from sessionrun.client.reading.waiting import has_failed
-from sessionrun.model.wording import clip, name_tasks, short_id, tell_reason, tell_word
+from sessionrun.model.wording import name_tasks, short_id
 from sessionrun.store.session import SessionDir
 
-SIGN_COLUMNS: Final = 3
 FOLDS: Final = (None, 8, 3, 1)
 """Of one reason so many different last lines are told, as far as there is room."""
 
@@ -59,23 +50,25 @@ def digest_lines(session: SessionDir, view: View, chosen: Sequence[View], room: 
     blocks: list[_Block] = []
     for most in FOLDS:
         blocks = [*(_tell_failure(view, failure) for failure in fold_failures(failures, most)), *answers]
-        if room is None or sum(map(_measure_least, blocks)) <= room - _measure(head):
+        if room is None or sum(map(_measure_least, blocks)) <= room - measure_lines(head):
             break
     if room is not None:
-        return [*head, *_fit(blocks, find_room(room, _measure([*head, *_count_rest(blocks)])))]
+        return [*head, *_fit(blocks, find_room(room, measure_lines([*head, *_count_rest(blocks)])))]
     return [*head, *(line for block in blocks for line in (*block.frame, *block.cut(block.need)))]
 
 
 def _fit(blocks: Sequence[_Block], room: int) -> list[str]:
     """As many of the blocks as fit besides a line on the others, for which there is room anyway."""
-    count, left = 0, room + _measure(_count_rest(blocks))
+    count, left = 0, room + measure_lines(_count_rest(blocks))
     for block in blocks:
         after = left - _measure_least(block)
-        if after < _measure(_count_rest(blocks[count + 1 :])):
+        if after < measure_lines(_count_rest(blocks[count + 1 :])):
             break
         count, left = count + 1, after
     rest = _count_rest(blocks[count:])
-    left += sum(_measure_least(block) - _measure(block.frame) for block in blocks[:count]) - _measure(rest)
+    left += sum(_measure_least(block) - measure_lines(block.frame) for block in blocks[:count]) - measure_lines(
+        rest
+    )
     shares = divide([block.need for block in blocks[:count]], left)
     shown = zip(blocks[:count], shares, strict=True)
     return [*(line for block, share in shown for line in (*block.frame, *block.cut(share))), *rest]
@@ -88,12 +81,8 @@ def _count_rest(blocks: Sequence[_Block]) -> list[str]:
     return ["", f"and {' and '.join(words)}{': --failed --all shows them' if bad else ''}"] if words else []
 
 
-def _measure(lines: Sequence[str]) -> int:
-    return sum(len(line.encode("utf-8", "backslashreplace")) + 1 for line in lines)
-
-
 def _measure_least(block: _Block) -> int:
-    return _measure(block.frame) + min(block.need, LEAST_BODY)
+    return measure_lines(block.frame) + min(block.need, LEAST_BODY)
 
 
 def _tell_failure(view: View, failure: Failure) -> _Block:
@@ -105,7 +94,7 @@ def _tell_failure(view: View, failure: Failure) -> _Block:
         (task,) = group.tasks
         frame = [*word_lines(task, group.reason, f"{short_id(task)} "), *about_lines(view, task, "  ")]
     whole = [line for section in failure.sections for line in section_lines(*section, "  ")]
-    return _Block(group.tasks, ["", *frame], _measure(whole), partial(_cut, failure.sections))
+    return _Block(group.tasks, ["", *frame], measure_lines(whole), partial(_cut, failure.sections))
 
 
 def _tell_answer(session: SessionDir, task: View, tasks: Mapping[str, View], now: float) -> _Block:
@@ -114,34 +103,10 @@ def _tell_answer(session: SessionDir, task: View, tasks: Mapping[str, View], now
     clean = escape if sys.stdout.isatty() else str
 
     def cut(room: int) -> list[str]:
-        excerpt = make_excerpt(path, room, lambda text: _measure([clean(text)])) if room else None
+        excerpt = make_excerpt(path, room, lambda text: measure_lines([clean(text)])) if room else None
         return clean(excerpt.text).removesuffix("\n").split("\n") if excerpt and excerpt.text else []
 
     return _Block([task], ["", *title_lines(task, tasks, now)], size + 1 if size else 0, cut)
-
-
-def title_lines(task: View, tasks: Mapping[str, View], now: float) -> list[str]:
-    """A task with its id and its word, and why that is so or, if there is no reason, what it was to do."""
-    name = f"{short_id(task)} "
-    title = clip(escape_line(task["title"]), WIDTH - len(name) - len(task["word"]) - 2 * SIGN_COLUMNS)
-    return word_lines(task, tell_reason(task, tasks, now) or title, name)
-
-
-def word_lines(task: View, why: str, name: str = "") -> list[str]:
-    """A task with its word, and why that is so; a long reason takes several lines."""
-    between = "" if not why else " " if why.startswith("because ") else ": "
-    word = escape_line(f"{name}{tell_word(task['word'])}")
-    first, *more = wrap_line(f"{word}{between}{why}", "", WIDTH - SIGN_COLUMNS)
-    return [mark(task["word"], word) + first[len(word) :], *(f"    {line}" for line in more)]
-
-
-def about_lines(view: View, task: View, indent: str) -> list[str]:
-    """What there is to know of a task beside word and reason: its tests, its proof, where its work is."""
-    lines = [*(indent + line for line in check_lines(task)), *proof_lines(task, indent)]
-    if task["word"] == "bounced" and task["branch"]:
-        show = f"sessionrun diff {name_for_command(view)} {short_id(task)}"
-        lines.append(indent + escape_line(f"work kept on {task['branch']}; see it: {show}"))
-    return [*lines, *whereabouts_lines(task, indent)]
 
 
 def _cut(sections: Sequence[Section], room: int) -> list[str]:
@@ -149,9 +114,9 @@ def _cut(sections: Sequence[Section], room: int) -> list[str]:
     lines: list[str] = []
     for section in sections:
         whole = section_lines(*section, "  ")
-        left = room - _measure(lines)
-        if _measure(whole) > left:
-            texts = left - _measure(whole[:1]) - 4 * len(section.lines)
+        left = room - measure_lines(lines)
+        if measure_lines(whole) > left:
+            texts = left - measure_lines(whole[:1]) - 4 * len(section.lines)
             if texts < LEAST_BYTES:
                 break
             shown = [escape(line.expandtabs()) for line in section.lines]  # as long as it is printed

@@ -11,14 +11,8 @@ import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any, Final, TypeAlias
 
-from sessionrun.cli.render import (
-    encode,
-    escape,
-    escape_line,
-    section_lines,
-    versioned,
-    write_bytes,
-)
+from sessionrun.cli.facts import section_lines
+from sessionrun.cli.render import encode, escape, escape_line, versioned, write_bytes
 from sessionrun.client.reading.outputs import iterate_tail
 from sessionrun.client.reading.waiting import has_failed
 from sessionrun.model.times import parse_time

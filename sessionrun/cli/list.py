@@ -11,7 +11,6 @@ from typing import Any, Final
 
 import click
 
-from sessionrun.cli.contact import contact_lines
 from sessionrun.cli.options import Count, json_option, results_dir_option
 from sessionrun.cli.render import (
     escape_line,
@@ -90,8 +89,11 @@ def command(
         click.echo("No sessions." if wanted.is_empty else f"No session matches {escape_line(wanted.describe())}.")
     else:
         lines = session_rows(views, time.time(), terminal_width(), everywhere=everywhere) if views else []
-        for view, name in zip(views, name_all(views), strict=True):
-            lines += [f"{name}: {line}" for line in contact_lines(view)]
+        if any(view["no_contact"] for view in views):
+            from sessionrun.cli.standing import contact_lines
+
+            named = zip(views, name_all(views), strict=True)
+            lines += [f"{name}: {line}" for view, name in named for line in contact_lines(view)]
         lines += wrap_line(_tell_totals(views), "", terminal_width()) if totals else []
         click.echo("\n".join(lines))
 

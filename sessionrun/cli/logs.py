@@ -11,9 +11,10 @@ from zlib import crc32
 
 import click
 
-from sessionrun.cli.options import Count, json_option, place_lines, results_dir_option
+from sessionrun.cli.options import Count, json_option, results_dir_option
 from sessionrun.cli.render import escape, short_time, warn
 from sessionrun.cli.selecting import each_session, words_argument
+from sessionrun.cli.standing import place_lines
 from sessionrun.client.lookup import choose_tasks
 from sessionrun.client.reading.logs import Line, open_outputs, open_step
 from sessionrun.client.reading.view import load_view

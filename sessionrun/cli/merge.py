@@ -8,17 +8,15 @@ from typing import Any, Final
 
 import click
 
+from sessionrun.cli.facts import section_lines
 from sessionrun.cli.options import Count, Duration, ShellCommand, json_option, results_dir_option
-from sessionrun.cli.render import escape, escape_line, print_json, section_lines
-from sessionrun.cli.selecting import each_session
+from sessionrun.cli.render import escape, escape_line, print_json
+from sessionrun.cli.selecting import EXIT_FAILED, EXIT_HELD, each_session
 from sessionrun.client.config import load_merge_trailers
 from sessionrun.client.landing.landing import AskedLanding, Choice, merge
 from sessionrun.client.reading.telling import tell_files
 from sessionrun.model.sandbox import POLICIES, Policy
 from sessionrun.store.session import SessionDir
-
-EXIT_BOUNCED: Final = 1
-EXIT_HELD: Final = 75
 
 _WORDS: Final = {"ready": "would land", "none": "no work"}
 """What people read for a status."""
@@ -98,7 +96,7 @@ def _choose_code(record: dict[str, Any], *, named: bool) -> int:
     if "held" in ends:
         return EXIT_HELD
     missed = named and any(task["reason_class"] in _NOT_MERGED for task in left)
-    return EXIT_BOUNCED if missed or ends & {"bounced", "waiting"} else 0
+    return EXIT_FAILED if missed or ends & {"bounced", "waiting"} else 0
 
 
 def _print(record: dict[str, Any]) -> None:

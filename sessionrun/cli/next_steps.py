@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Any, Final
 
+from sessionrun.cli.facts import whereabouts_lines
 from sessionrun.cli.render import escape_line
-from sessionrun.cli.standing import whereabouts_lines
 from sessionrun.client.landing.unlanded import find_unlanded
 from sessionrun.client.lookup import name_for_command
 from sessionrun.client.reading.changes import is_unchanged

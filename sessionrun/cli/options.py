@@ -1,18 +1,16 @@
-"""Options and arguments that several verbs share, and how a verb finds its session."""
+"""Options and arguments that several verbs share."""
 
 from __future__ import annotations
 
-import os
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from functools import partial
 from pathlib import Path
 from typing import Any, Final, TypeVar
 
 import click
 
-from sessionrun.cli.render import escape_line
-from sessionrun.client.lookup import DEFAULT_RESULTS_DIR, LAST
+from sessionrun.client.lookup import LAST
 from sessionrun.model.times import parse_coming
 from sessionrun.model.units import parse_age, parse_duration, parse_size
 
@@ -180,15 +178,3 @@ ready_option = click.option(
 
 session_argument = click.argument("session_id", metavar="[ID]", default=LAST)
 """`ID`: a session's id, an unambiguous beginning of it, its name, or `last`."""
-
-
-def find_place(view: Mapping[str, Any]) -> str | None:
-    """The results directory that a view's session is in, on one line; None where that is `./results`."""
-    folder = os.path.dirname(view["results_dir"])
-    return None if folder == os.path.abspath(DEFAULT_RESULTS_DIR) else escape_line(folder)
-
-
-def place_lines(view: Mapping[str, Any]) -> list[str]:
-    """The same as a line of its own for the head of a block; none for `./results`."""
-    folder = find_place(view)
-    return [] if folder is None else [f"Results directory: {folder}"]

@@ -5,15 +5,16 @@ from __future__ import annotations
 import os
 import re
 import sys
+import time
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from datetime import datetime
 from functools import cache
 from typing import IO, Any, Final
 
 import click
 
 from sessionrun.cli.argv import BY_FLAG
+from sessionrun.model.times import parse_time
 from sessionrun.model.words import BAD, OUTPUT_VERSION
 
 _UNSAFE: Final = re.compile(
@@ -54,8 +55,6 @@ SINGLE_LINE: Final = "-" * 30
 _VERSIONED: Final = {"schema_version": OUTPUT_VERSION}
 WIDTH: Final = 80
 """Columns that our own lines keep to; ids, paths and outputs are as long as they are."""
-
-SHOWN_LEFT: Final = 2
 
 
 def escape(text: str) -> str:
@@ -181,32 +180,6 @@ def is_seed_block() -> bool:
     return context is not None and context.find_root().obj == BY_FLAG and not sys.stdout.isatty()
 
 
-_LANDING_WORDS: Final = {"ready": "is next to land", "waiting": "waits to land"}
-
-
-def landing_lines(task: Mapping[str, Any], indent: str) -> list[str]:
-    """What became of a task's work when it was to land, or what it waits for."""
-    landing = task.get("landing")
-    if not landing:
-        return []
-    commit = f" with {landing['commit'][:12]}" if landing["commit"] else ""
-    status = landing["status"]
-    where = f" on {landing['target']}" if landing["target"] and status not in ("bounced", "held") else ""
-    why = f": {landing['reason']}" if landing["reason"] and status != "landed" else ""
-    lines = [f"{_LANDING_WORDS.get(status, status)}{where}{commit}{why}"]
-    lines += [f"see {landing['output']}"] if landing["output"] else []
-    lines += [f"mend: {landing['mend']}"] if landing["mend"] else []
-    return [indent + escape_line(line) for line in lines]
-
-
-def proof_lines(task: Mapping[str, Any], indent: str, *, notes: bool = False) -> list[str]:
-    """What a proof found of work that succeeded, for else the reason says it; alarms of its audit, or all."""
-    shown = task.get("proof") and task["outcome"] == "succeeded"
-    shown_notes = [note for note in task.get("audit") or () if notes or note["level"] == "alarm"]
-    lines = [f"audit: {note['level']}: {note['where']}: {note['text']}" for note in shown_notes]
-    return [indent + escape_line(line) for line in [*([f"proof: {task['proof']}"] if shown else []), *lines]]
-
-
 def wrap_line(text: str, indent: str, width: int = WIDTH) -> list[str]:
     """Foreign text as lines of so many columns; none of an empty text.  Paths and commands are not cut."""
     from sessionrun.model.wording import columns
@@ -220,58 +193,14 @@ def wrap_line(text: str, indent: str, width: int = WIDTH) -> list[str]:
     return textwrap.wrap(line, width, initial_indent=indent, subsequent_indent=indent, **whole)  # type: ignore[arg-type]
 
 
-def left_lines(task: Mapping[str, Any], indent: str) -> list[str]:
-    """What its last work left running, a line for each command."""
-    left = task.get("leftovers") or ()
-    lines = [f"left running: {one['command']} ({one['how']})" for one in left[:SHOWN_LEFT]]
-    lines += [f"left running: {len(left) - SHOWN_LEFT} more"] if len(left) > SHOWN_LEFT else []
-    return [indent + escape_line(line) for line in lines]
-
-
-_SOURCES: Final = {"said": "the agent said", "work": "standard error, last lines"}
-
-
-def section_lines(source: str, lines: Sequence[str], indent: str, form: str = "[{}]") -> list[str]:
-    """The last lines of one source below its name."""
-    head = form.format(_SOURCES.get(source, f"{source}, last lines"))
-    return [indent + line for line in (head, *(f"  {escape(line.expandtabs())}" for line in lines))]
-
-
-def check_lines(task: Mapping[str, Any]) -> list[str]:
-    """How a task's tests came out, and which round's work is kept if it is not the last one's; else nothing."""
-    check = task["check"] or {}
-    counts, best, kept = check.get("counts"), check.get("best_counts"), check.get("best_round")
-    hidden = task.get("hidden_tests")
-    lines = [f"Tests: {_tell_counts(counts)}"] if counts and not hidden else []
-    if hidden:  # apart: the agent could see the one kind, and not the other
-        visible = f"{counts['passed']} of {counts['total']} visible, " if counts else ""
-        lines = [f"Tests passed: {visible}{hidden['passed']} of {hidden['total']} hidden"]
-    if kept is not None and kept != task["round"] and not check["passed"]:
-        tests = f" ({_tell_counts(best)})" if best else ""
-        lines.append(f"Kept: the work of round {kept}{tests}: {escape_line(check['best_reason'])}")
-    return lines
-
-
-def _tell_counts(counts: Mapping[str, int]) -> str:
-    others = {"failed": "failed", "errors": "with an error", "skipped": "skipped"}
-    rest = [f"{counts[key]} {word}" for key, word in others.items() if counts[key]]
-    return ", ".join([f"{counts['passed']} of {counts['total']} passed", *rest])
-
-
 def local_time(at: str | None) -> str:
     """An ISO time as the C library's date line, in local time."""
-    if at is None:
-        return "-"
-    moment = _local(at)
-    days = ("Mon", "Tue", "Wed", "Thu", "Fri", "Sat", "Sun")
-    months = ("Jan", "Feb", "Mar", "Apr", "May", "Jun", "Jul", "Aug", "Sep", "Oct", "Nov", "Dec")
-    clock = f"{moment.hour:02}:{moment.minute:02}:{moment.second:02}"
-    return f"{days[moment.weekday()]} {months[moment.month - 1]} {moment.day:2} {clock} {moment.year}"
+    return "-" if at is None else time.ctime(parse_time(at))
 
 
 def short_time(at: str | None) -> str:
     """An ISO time as ``2025-07-23 15:30:45``, in local time."""
-    return "-" if at is None else f"{_local(at):%Y-%m-%d %H:%M:%S}"
+    return "-" if at is None else time.strftime("%Y-%m-%d %H:%M:%S", time.localtime(parse_time(at)))
 
 
 def duration(seconds: float | None) -> str:
@@ -335,10 +264,6 @@ def print_table(
         row[0] = 2 * depth * _INDENT + row[0]
     table = tabulate([list(headers), *cells], tablefmt="plain", disable_numparse=True)  # no padded headers
     click.echo("\n".join(line.rstrip() for line in table.replace(_INDENT, " ").split("\n")))
-
-
-def _local(at: str) -> datetime:
-    return datetime.fromisoformat(at.replace("Z", "+00:00")).astimezone()
 
 
 def _visible(match: re.Match[str]) -> str:

@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
 from sessionrun.cli.render import session_head, warn
-from sessionrun.cli.selecting import Done, act_on_each
+from sessionrun.cli.selecting import EXIT_TIMEOUT, Done, act_on_each
 from sessionrun.client import ask as asking
 from sessionrun.client.ask import Reply
 from sessionrun.client.lookup import open_session
@@ -21,8 +21,6 @@ from sessionrun.store.session import SessionDir
 if TYPE_CHECKING:
     from sessionrun.model.events import TasksAdded
     from sessionrun.model.spec import SessionSpec
-
-EXIT_TIMEOUT: Final = 124
 
 
 def _tell_cancelled(reply: Reply) -> str:

@@ -10,19 +10,15 @@ from typing import Any, Final
 
 import click
 
-from sessionrun.cli.attempts import agent_lines
+from sessionrun.cli.facts import agent_lines, check_lines, left_lines, proof_lines, section_lines, title_lines
 from sessionrun.cli.options import Count, json_option, results_dir_option
 from sessionrun.cli.render import (
     DOUBLE_LINE,
     SINGLE_LINE,
     WAITING,
-    check_lines,
     encode,
     escape,
     is_seed_block,
-    left_lines,
-    proof_lines,
-    section_lines,
     versioned,
     write_bytes,
 )
@@ -164,7 +160,6 @@ def print_results(
 
     Of a task that failed, the words of the step that failed stand before what the agent said.
     """
-    from sessionrun.cli.failures import title_lines
     from sessionrun.cli.standing import head_lines
 
     now, by_id = time.time(), name_tasks(view)

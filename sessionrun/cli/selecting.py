@@ -49,6 +49,11 @@ selector_options = add_options(label_option, state_option, since_option)
 """`--label`, `--state` and `--since`."""
 
 
+EXIT_FAILED: Final = 1
+EXIT_HELD: Final = 75
+EXIT_TIMEOUT: Final = 124
+"""Exit codes that several verbs have; see also `model.errors`."""
+
 words_argument = click.argument("words", nargs=-1, metavar="[ID] [TASK]...")
 """A session and tasks of it, or several sessions."""
 
@@ -132,7 +137,7 @@ def act_on_each(chosen: Chosen, act: Callable[[SessionDir], Done], *, as_json: b
     return max(ends, key=lambda end: _RANKS.get(end.code, end.code)).code
 
 
-_RANKS: Final = {124: 1, 75: 1, 1: 0.5}
+_RANKS: Final = {EXIT_TIMEOUT: 1, EXIT_HELD: 1, EXIT_FAILED: 0.5}
 """Errors go before what is only unfinished, and that before a failed task."""
 
 

@@ -2,19 +2,19 @@
 
 from __future__ import annotations
 
+import os
+import time
 from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from itertools import groupby, islice
 from pathlib import Path
 from typing import IO, Any, Final
 
-from sessionrun.cli.contact import contact_lines
-from sessionrun.cli.feeding import feed_lines
-from sessionrun.cli.options import place_lines
-from sessionrun.cli.render import escape, escape_line, left_lines, mark, pad, proof_lines, sign, wrap_line
-from sessionrun.client.lookup import name_for_command
+from sessionrun.cli.facts import name_agent, proof_lines, tell_changes, whereabouts_lines
+from sessionrun.cli.render import escape, escape_line, local_time, mark, pad, sign, wrap_line
+from sessionrun.client.lookup import DEFAULT_RESULTS_DIR, name_for_command
+from sessionrun.client.reading.terse import BRIEF_BYTES, cut_bytes, measure_lines
 from sessionrun.client.reading.view import describe_shortage
-from sessionrun.model.cluster import is_node_id
 from sessionrun.model.times import parse_time
 from sessionrun.model.wording import (
     REASON_WIDTH,
@@ -26,6 +26,7 @@ from sessionrun.model.wording import (
     list_ids,
     name_session,
     name_tasks,
+    needs_look,
     short_id,
     tell_head,
     tell_reason,
@@ -48,6 +49,11 @@ INDENT: Final = " " * 4
 IDS_WIDTH: Final = 76
 MOST_FAR: Final = 200
 
+BRIEF_REASONS: Final = 8
+BRIEF_HEAD: Final = 6
+BRIEF_LINE_BYTES: Final = 120
+"""Of each line about the session but the first two."""
+
 Task = Mapping[str, Any]
 View = Mapping[str, Any]
 Past = Mapping[Any, Any]
@@ -62,9 +68,7 @@ def head_lines(view: View, now: float, *, left: str = "") -> list[str]:
 
     `left` says how much time is left, as `tell_left` does.
     """
-    counts = tell_counts(view["counts"])
-    shortage = describe_shortage(dict(view))
-    parent = view.get("parent")
+    counts, shortage, parent = tell_counts(view["counts"]), describe_shortage(dict(view)), view.get("parent")
     return [
         escape_line(tell_head(view, now)),
         *([counts + (f", {left}" if left else "")] if counts else []),
@@ -76,6 +80,53 @@ def head_lines(view: View, now: float, *, left: str = "") -> list[str]:
         *feed_lines(view),
         *_money_lines(view),
     ]
+
+
+def place_lines(view: View) -> list[str]:
+    """The results directory that a session is in, as a line; none for `./results`."""
+    folder = os.path.dirname(view["results_dir"])
+    is_usual = folder == os.path.abspath(DEFAULT_RESULTS_DIR)
+    return [] if is_usual else [f"Results directory: {escape_line(folder)}"]
+
+
+def feed_lines(view: View) -> list[str]:
+    """The queue that feeds a session, and how long; nothing for a session with all its tasks."""
+    feed = view.get("feed")
+    if not feed:
+        return []
+    which = f", group {feed['group']}" if feed["group"] else ""
+    which += f", only {', '.join(feed['tasks'])}" if feed["tasks"] else ""
+    until = (
+        f"held: {feed['held']}" if feed["held"] else "waits for more" if feed["watch"] else "until none is ready"
+    )
+    return [escape_line(f"Queue: {feed['queue']}{which}; {until if feed['open'] else 'no more come'}")]
+
+
+def contact_lines(view: View) -> list[str]:
+    """With what of its cluster a session has no contact, for how long, and when the lease of that ends."""
+    return [_tell_silence(silence, time.time()) for silence in view["no_contact"]]
+
+
+def cancel_lines(view: View, tasks: Sequence[Task]) -> Iterator[str]:
+    """What becomes of tasks that are to stop and whose node cannot be told."""
+    for silence in view["no_contact"]:
+        mute = [task for task in tasks if task["node"] is not None and silence["node"] in (None, task["node"])]
+        names = [task["id"] for task in mute if task["status"] != "completed"]
+        if names:
+            yield _tell_silence(silence, time.time())
+            yield escape_line(
+                f"{', '.join(names)}: the order to stop waits for contact; without contact the node itself ends "
+                f"the job when its lease ends, at the latest at {local_time(silence['lease_ends_at'])}"
+            )
+
+
+def _tell_silence(silence: View, now: float) -> str:
+    node, left_s = silence["node"], parse_time(silence["lease_ends_at"]) - now
+    since = f"{max(0.0, now - parse_time(silence['since'])):.0f} s"
+    over = f"ended {-left_s:.0f} s ago" if left_s < 0 else f"ends in {left_s:.0f} s"
+    if node is None:
+        return f"No contact with the cluster's head for {since}; if it is gone, the lease of its nodes {over}"
+    return escape_line(f"No contact with node {node} for {since}; its lease {over}")
 
 
 def _money_lines(view: View) -> Iterator[str]:
@@ -139,7 +190,7 @@ def how_far_lines(view: View, now: float, tasks: Sequence[Task] | None = None, *
         lines = [f"{INDENT}nothing held starts before: sessionrun release {name_for_command(view)}"]
         lines = [f"{INDENT}held {tell_until(min(untils), now)}"] if all(untils) else lines
     begin = escape_line(f"{name_session(view)}: {ended} of {total} ended")
-    room = MOST_FAR - sum(len(line.encode("utf-8", "backslashreplace")) + 1 for line in (begin, *lines)) - 2
+    room = MOST_FAR - measure_lines((begin, *lines)) - 2
     return [f"{begin}: {fit_counts(counts, room)}" if total else begin, *lines]
 
 
@@ -150,11 +201,24 @@ def ended_line(task: Task, tasks: Mapping[str, Task], now: float, stream: IO[str
     return f"{shown}: {reason}" if reason else shown
 
 
-def screen_lines(
-    view: View, tasks: Sequence[Task], now: float, width: int, *, left: str = "", every: bool = False
-) -> list[str]:
-    """The head of a session and some of its tasks."""
-    return [*head_lines(view, now, left=left), *task_lines(view, tasks, now, width, every=every)]
+def brief_lines(view: View, tasks: Sequence[Task], now: float) -> list[str]:
+    """At most `BRIEF_BYTES` bytes: the head, tasks that need a look by their reasons, and a cursor."""
+    first, *more = head_lines(view, now)
+    head = [first, *more[:1], *(cut_bytes(line, BRIEF_LINE_BYTES) for line in more[1:BRIEF_HEAD])]
+    groups = group_tasks(filter(needs_look, tasks), name_tasks(view), now)
+    for count in range(min(BRIEF_REASONS, len(groups)), -1, -1):
+        left = groups[count:]
+        rest = [f"and {len(left)} other reasons, {sum(len(group.tasks) for group in left)} tasks"] if left else []
+        shown = [line for group in groups[:count] for line in _brief_group(group)]
+        lines = [*head, *shown, *rest, f"Cursor: {view['seq']}"]
+        if measure_lines(lines) <= BRIEF_BYTES:
+            break
+    return lines
+
+
+def _brief_group(group: Group) -> list[str]:
+    head = escape_line(group._replace(reason=clip(group.reason, REASON_WIDTH)).head)
+    return [head, INDENT + list_ids(group.tasks, IDS_WIDTH - len(INDENT))]
 
 
 # --- tasks ---
@@ -238,7 +302,7 @@ def _tell_cost(task: Task) -> str:
 
 
 def _tell_agent(task: Task) -> str:
-    return escape_line("/".join(filter(None, (task["agent"], task["model"]))))
+    return escape_line(name_agent(task))
 
 
 def group_lines(group: Group, width: int) -> list[str]:
@@ -255,35 +319,6 @@ def remark_lines(task: Task, indent: str) -> list[str]:
     mend = (task.get("landing") or {}).get("mend")
     mends = [indent + escape_line(f"mend: {mend}")] if mend else []
     return [*node, *mends, *proof_lines(task, indent), *whereabouts_lines(task, indent)]
-
-
-def whereabouts_lines(task: Mapping[str, Any], indent: str) -> list[str]:
-    """Where a task's work is, if that is not its branch alone, and why."""
-    lines = [*left_lines(task, indent), *kept_lines(task, indent)]
-    if task.get("worktree") and task["status"] == "completed":
-        where = f" on node {task['node']}" if is_node_id(task.get("node")) else ""
-        lines.append(indent + escape_line(f"worktree{where}: {task['worktree']}"))
-    if task.get("rescue_branch"):
-        lines.append(indent + escape_line(f"its work is on: {task['rescue_branch']}"))
-    return lines
-
-
-def kept_lines(task: Task, indent: str) -> list[str]:
-    """Why a task's worktree was not removed, or what became of its work."""
-    why, remark = task.get("worktree_kept"), task.get("worktree_remark")
-    lines = [f"worktree kept: {why}"] if why else []
-    return [
-        wrapped for line in (*lines, *([str(remark)] if remark else [])) for wrapped in wrap_line(line, indent)
-    ]
-
-
-def tell_changes(task: Task) -> str:
-    """What a task with a worktree changed: ``2 files +3 -0``; empty where that is not known."""
-    stat = task.get("diff_stat")
-    if stat is None:
-        return ""
-    files = f"{stat['files']} file{'s' if stat['files'] != 1 else ''}"
-    return f"{files} +{stat['insertions']} -{stat['deletions']}" if stat["files"] else "no change"
 
 
 def _runs(task: Task) -> bool:

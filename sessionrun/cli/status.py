@@ -12,10 +12,12 @@ import click
 from sessionrun.cli.options import Count, Fields, json_option, results_dir_option
 from sessionrun.cli.render import (
     escape,
+    escape_line,
     is_seed_block,
     local_time,
     print_json,
     print_stored,
+    print_table,
     sign,
     terminal_width,
 )
@@ -67,25 +69,16 @@ def command(
     if unparsed is not None:
         print_stored(*unparsed)
         return
-    view, changed = (load_view(session), None) if since is None else _load_since(session, since)
-    chosen = choose_tasks(view, tasks)
-    chosen = [task for task in chosen if changed is None or task["id"] in changed]
+    view, chosen = _load(session, tasks, since)
     chosen = [task for task in chosen if task["word"] in BAD or not failed]
     if fields:
-        from sessionrun.cli.terse import print_fields
-
-        print_fields(view, chosen, fields, as_json=as_json)
-    elif brief:
-        from sessionrun.cli.terse import print_brief
-
-        print_brief(session, view, chosen, as_json=as_json)
-    elif by is not None and as_json:
-        from sessionrun.client.reading.comparison import compare_tasks
-
-        print_json(compare_tasks(view, chosen, by))
+        _print_fields(view, chosen, fields, as_json=as_json)
     elif as_json:
-        cursor = {} if since is None else {"cursor": view["seq"]}
-        print_json({**view, **cursor, "tasks": chosen})
+        print_json(_describe(session, view, chosen, by=by, brief=brief, since=since))
+    elif brief:
+        from sessionrun.cli.standing import brief_lines
+
+        click.echo("\n".join(brief_lines(view, chosen, time.time())))
     elif is_seed_block():
         click.echo("\n".join(_seed_lines(view, chosen)))
     elif tasks and since is None and by is None:
@@ -101,12 +94,40 @@ def command(
         click.echo("\n".join([*status_lines(session, view, chosen, every=every, by=by), *cursor_line]))
 
 
-def _load_since(session: SessionDir, since: int) -> tuple[dict[str, Any], set[str]]:
-    """The view, and the ids of the tasks that changed."""
+def _load(
+    session: SessionDir, names: Sequence[str], since: int | None
+) -> tuple[dict[str, Any], list[dict[str, Any]]]:
+    """The view, and the tasks of these names, all without any, that have changed since the cursor."""
+    if since is None:
+        view = load_view(session)
+        return view, choose_tasks(view, names)
     from sessionrun.client.reading.since import load_since
 
     view, changed = load_since(session, since)
-    return view, {task["id"] for task in changed}
+    ids = {task["id"] for task in changed}
+    return view, [task for task in choose_tasks(view, names) if task["id"] in ids]
+
+
+def _describe(
+    session: SessionDir,
+    view: View,
+    tasks: Sequence[dict[str, Any]],
+    *,
+    by: str | None,
+    brief: bool,
+    since: int | None,
+) -> Mapping[str, Any]:
+    """The object of `--json`."""
+    if brief:
+        from sessionrun.client.reading.telling import add_tellings
+        from sessionrun.client.reading.terse import BRIEF_BYTES, make_brief
+
+        return make_brief(view, add_tellings(session, tasks, BRIEF_BYTES))
+    if by is not None:
+        from sessionrun.client.reading.comparison import compare_tasks
+
+        return compare_tasks(view, tasks, by)
+    return {**view, **({} if since is None else {"cursor": view["seq"]}), "tasks": tasks}
 
 
 def status_lines(
@@ -114,19 +135,47 @@ def status_lines(
 ) -> list[str]:
     """What `status` shows of tasks of a session: rows, groups of many, or a grid; and what to do next."""
     from sessionrun.cli.next_steps import next_lines
-    from sessionrun.cli.standing import head_lines, screen_lines, tell_left
+    from sessionrun.cli.standing import head_lines, task_lines, tell_left
 
-    now = time.time()
-    left = tell_left(view, now) if sys.stdout.isatty() else ""
-    if by is not None:
+    now, width = time.time(), terminal_width()
+    head = head_lines(view, now, left=tell_left(view, now) if sys.stdout.isatty() else "")
+    if by is None:
+        shown = task_lines(view, tasks, now, width, every=every)
+    else:
         from sessionrun.cli.comparison import comparison_lines
         from sessionrun.client.reading.comparison import compare_tasks
 
-        grid = comparison_lines(compare_tasks(view, tasks, by), terminal_width(), show_all=every)
-        lines = [*head_lines(view, now, left=left), *grid]
-    else:
-        lines = screen_lines(view, tasks, now, terminal_width(), left=left, every=every)
-    return [*lines, *next_lines(session, view, tasks, verb="status")]
+        shown = comparison_lines(compare_tasks(view, tasks, by), width, show_all=every)
+    return [*head, *shown, *next_lines(session, view, tasks, verb="status")]
+
+
+def _print_fields(view: View, tasks: Sequence[View], fields: Sequence[str], *, as_json: bool) -> None:
+    """Print only the given keys: as JSON, or as lines of the session and a table of its tasks."""
+    from sessionrun.client.reading.terse import choose_fields
+
+    record = choose_fields(view, tasks, fields)
+    if as_json:
+        print_json(record)
+        return
+    for key, value in record.items():
+        if key in fields:
+            click.echo(escape_line(f"{key}: {_tell(value)}"))
+    columns = [key for key in fields if any(key in task for task in view["tasks"])]
+    if columns and tasks:
+        print_table(
+            [key.upper() for key in columns], [[_tell(task.get(key)) for key in columns] for task in tasks]
+        )
+
+
+def _tell(value: object) -> str:
+    """A value in a table: texts and numbers as they are, nothing for null, else JSON."""
+    if value is None:
+        return ""
+    if isinstance(value, (str, int, float)) and not isinstance(value, bool):
+        return str(value)
+    import json
+
+    return json.dumps(value)
 
 
 _SEED_WORDS: Final = {"succeeded": "completed", "landed": "completed", "waiting": "pending"}

@@ -1,35 +1,39 @@
-"""Following a session to its end: what `run --sync` does."""
+"""Follows a session to its end, as `run --sync` does, and shows meanwhile how far it is.
+
+On a terminal that is a bar and what runs, elsewhere a plain line now and then.
+"""
 
 from __future__ import annotations
 
+import os
 import sys
 import time
+from collections.abc import Mapping, Sequence
 from contextlib import suppress
-from typing import Any
+from typing import IO, Any, Final
 
 import click
 
 from sessionrun.cli.interrupts import EXIT_INTERRUPTED
-from sessionrun.cli.render import escape_line, hint, telling, warn
-from sessionrun.cli.wait import EXIT_HELD
+from sessionrun.cli.render import escape_line, hint, paint, sign, telling, terminal_width, warn
+from sessionrun.cli.selecting import EXIT_HELD
+from sessionrun.cli.standing import INDENT, ended_line, head_lines, how_far_lines, row_lines, tell_left
 from sessionrun.client.lookup import name_for_command
+from sessionrun.client.reading.telling import tell
 from sessionrun.client.reading.view import load_summary_view, load_view
-from sessionrun.client.reading.waiting import View, has_ended, is_all_held, wait_until
+from sessionrun.client.reading.waiting import Progress, View, has_ended, is_all_held, wait_until
 from sessionrun.model.errors import SessionrunError
-from sessionrun.model.wording import tell_result
+from sessionrun.model.wording import clip, name_tasks, tell_result, tell_span, took_s
+from sessionrun.model.words import BAD
 from sessionrun.store.session import SessionDir
 
+PLAIN_EVERY_S: Final = 30.0
+LOOK_EVERY_S: Final = 0.5
+LOOK_SHARE: Final = 20
+"""To look at the tasks may take this fraction of the time: that of 10,000 tasks takes long."""
 
-def _summarise(session: SessionDir, view: View) -> dict[str, Any] | None:
-    """The account of a session of job files; None for any other.  Warns of an export that is behind."""
-    spec = session.load_spec()
-    if not spec.exports:
-        return None
-    from sessionrun.client.reading.job_summary import find_export_problems, summarise_jobs
-
-    for problem in find_export_problems(session, spec, view):
-        warn(problem)
-    return summarise_jobs(session, spec, view)
+MOST_ROWS: Final = 8
+"""How many of the tasks that run have a row."""
 
 
 def follow_run(session: SessionDir, *, as_json: bool, quiet: bool, leaves_held: bool = False) -> int:
@@ -42,8 +46,6 @@ def follow_run(session: SessionDir, *, as_json: bool, quiet: bool, leaves_held: 
     progress = None
     interrupted = False
     try:
-        from sessionrun.cli.progress import make_progress
-
         if not quiet:
             hint(f"session: {session.session_id}")
         progress = None if quiet else make_progress(sys.stderr, session)
@@ -88,7 +90,7 @@ def cancel_interrupted(session: SessionDir) -> int:
 
 
 def _print_end(session: SessionDir, view: View, *, as_json: bool, quiet: bool) -> None:
-    from sessionrun.cli.results import print_results, print_results_json
+    from sessionrun.cli.results import print_results, print_results_json  # not while it is followed
 
     summary = _summarise(session, view)
     if as_json:
@@ -105,6 +107,18 @@ def _print_end(session: SessionDir, view: View, *, as_json: bool, quiet: bool) -
             click.echo(f"\n{word_summary(summary)}")
 
 
+def _summarise(session: SessionDir, view: View) -> dict[str, Any] | None:
+    """The account of a session of job files; None for any other.  Warns of an export that is behind."""
+    spec = session.load_spec()
+    if not spec.exports:
+        return None
+    from sessionrun.client.reading.job_summary import find_export_problems, summarise_jobs
+
+    for problem in find_export_problems(session, spec, view):
+        warn(problem)
+    return summarise_jobs(session, spec, view)
+
+
 def _tell_verdict(view: View) -> None:
     """What came out, as the last of all: on standard error if a program reads the results."""
     lines = [tell_result(view, time.time())]
@@ -116,3 +130,113 @@ def _tell_verdict(view: View) -> None:
 def _is_only_held(view: View) -> bool:
     """Whether all that has not succeeded is work that could not land for a reason that is not its own."""
     return bool(view["result"] == "bounced" and not view["counts"]["bounced"])
+
+
+# --- how far it is ---
+
+
+def make_progress(stream: IO[str], session: SessionDir) -> Progress:
+    """The display that fits the stream."""
+    is_live = stream.isatty() and os.environ.get("TERM") != "dumb"
+    return LiveProgress(stream, session) if is_live else PlainProgress()
+
+
+class PlainProgress:
+    """A line on standard error when something changed, at most one in `PLAIN_EVERY_S`."""
+
+    def __init__(self) -> None:
+        self._shown: tuple[Any, ...] = ()
+        self._shown_at = -PLAIN_EVERY_S
+
+    def show(self, view: View) -> None:
+        """See `Progress.show`."""
+        counts, now = (view["counts"], view["stopped"], view["state"]), time.monotonic()
+        if counts == self._shown or view["ended_at"] or now - self._shown_at < PLAIN_EVERY_S:
+            return
+        self._shown, self._shown_at = counts, now
+        stopped = [f"{process} stopped" for process in view["stopped"]]
+        first, *more = how_far_lines(view, time.time(), waits=True)
+        hint("\n".join(["; ".join([first, tell_span(took_s(view, time.time())), *stopped]), *more]))
+
+    def close(self) -> None:
+        """See `Progress.close`."""
+
+
+class LiveProgress:
+    """The head with a bar and what runs, redrawn in place (rich); above it stay the tasks that failed."""
+
+    def __init__(self, stream: IO[str], session: SessionDir) -> None:
+        from rich.console import Console
+        from rich.live import Live
+
+        self._stream, self._session = stream, session
+        self._told: set[str] = set()
+        self._tasks: Sequence[View] = ()
+        self._look_at = 0.0
+        self._console = Console(file=stream, highlight=False, soft_wrap=True)
+        self._live = Live(console=self._console, transient=True, auto_refresh=False)
+        self._live.start()
+
+    def show(self, view: View) -> None:
+        """See `Progress.show`."""
+        from rich.text import Text
+
+        self._look(now=view["ended_at"] is not None)
+        whole = {**view, "tasks": self._tasks}
+        for line in self._tell_failures(whole):
+            self._console.print(Text.from_ansi(line))
+        self._live.update(Text.from_ansi("\n".join(self._draw(whole)), no_wrap=True), refresh=True)
+
+    def close(self) -> None:
+        """See `Progress.close`."""
+        self._live.stop()
+
+    def _look(self, *, now: bool) -> None:
+        """Read the tasks again if it is time for that, or `now`."""
+        began = time.monotonic()
+        if began >= self._look_at or now:
+            self._tasks = load_view(self._session)["tasks"]
+            took = time.monotonic() - began
+            self._look_at = began + took + max(LOOK_EVERY_S, took * LOOK_SHARE)
+
+    def _draw(self, view: View) -> list[str]:
+        now, width = time.time(), terminal_width(self._stream) - 1
+        first, *more = head_lines(view, now, left=tell_left(view, now))
+        running = [task for task in view["tasks"] if task["status"] == "running"]
+        rows = row_lines(running[:MOST_ROWS], now, width, self._stream)
+        rest = [f"{INDENT}and {len(running) - MOST_ROWS} more run"] if len(running) > MOST_ROWS else []
+        bar = draw_bar(view, width, self._stream)
+        return [clip(first, width), bar, *(clip(line, width) for line in more), *rows, *rest]
+
+    def _tell_failures(self, view: View) -> list[str]:
+        """Each task that failed or was bounced since the last call: why, and the line that tells most of it."""
+        new = [
+            task for task in view["tasks"] if task["word"] in (*BAD, "bounced") and task["id"] not in self._told
+        ]
+        self._told |= {task["id"] for task in new}
+        lines, width = [], terminal_width(self._stream) - 1
+        for task in new:
+            telling = tell(self._session, task)
+            lines.append(ended_line(task, name_tasks(view), time.time(), self._stream))
+            lines += [
+                clip(INDENT + escape_line(line), width) for line in (telling["lines"][-1:] if telling else [])
+            ]
+        return lines
+
+
+def draw_bar(view: Mapping[str, Any], width: int, stream: IO[str]) -> str:
+    """A bar for all tasks, each part as long as there are such tasks: good, bad, held back, running, waiting."""
+    fancy = not sign("succeeded", stream).isascii()
+    parts = [
+        ("succeeded", "\u2588" if fancy else "#", ("succeeded", "landed")),
+        ("failed", "\u2593" if fancy else "x", BAD),
+        ("held", "\u2592" if fancy else "~", ("bounced", "changed_nothing", "held", "skipped", "cancelled")),
+        ("running", "\u2591" if fancy else ">", ("running",)),
+        ("waiting", "\u00b7" if fancy else ".", ("waiting",)),
+    ]
+    total, done, bar = view["total"] or 1, 0, ""
+    for word, letter, words in parts:
+        begin = done * width // total
+        done += sum(view["counts"][each] for each in words)
+        bar += paint(letter * (done * width // total - begin), word, stream)
+    return bar

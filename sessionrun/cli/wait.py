@@ -6,12 +6,20 @@ import sys
 import time
 from collections.abc import Sequence
 from pathlib import Path
-from typing import Final
 
 import click
 
 from sessionrun.cli.options import Duration, SinceOrCursor, json_option, results_dir_option
-from sessionrun.cli.selecting import Done, act_on_each, label_option, make_wanted, state_option
+from sessionrun.cli.selecting import (
+    EXIT_FAILED,
+    EXIT_HELD,
+    EXIT_TIMEOUT,
+    Done,
+    act_on_each,
+    label_option,
+    make_wanted,
+    state_option,
+)
 from sessionrun.cli.standing import ended_line, how_far_lines
 from sessionrun.client.reading.selection import Chosen, choose_sessions
 from sessionrun.client.reading.view import load_summary_view
@@ -33,10 +41,6 @@ from sessionrun.model.shown import EndedTask, Standing
 from sessionrun.model.wording import name_tasks
 from sessionrun.model.words import GOOD
 from sessionrun.store.session import SessionDir
-
-EXIT_FAILED: Final = 1
-EXIT_HELD: Final = 75
-EXIT_TIMEOUT: Final = 124
 
 
 @click.command("wait")
@@ -121,7 +125,7 @@ def _make_progress(session: SessionDir) -> Progress | None:
     """The display of a wait that a person watches; none off a terminal, and none for a session that has ended."""
     if not sys.stderr.isatty() or has_ended(load_summary_view(session)):
         return None
-    from sessionrun.cli.progress import make_progress
+    from sessionrun.cli.sync import make_progress
 
     return make_progress(sys.stderr, session)
 

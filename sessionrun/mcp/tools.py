@@ -19,8 +19,8 @@ from sessionrun import client
 from sessionrun.client.lookup import find_results_dir
 from sessionrun.client.reading.digest import find_most
 from sessionrun.client.reading.digest_record import describe_digest
-from sessionrun.client.reading.telling import BRIEF_BYTES, add_tellings
-from sessionrun.client.reading.terse import TASK_KEYS, drop_empty, make_brief
+from sessionrun.client.reading.telling import add_tellings
+from sessionrun.client.reading.terse import BRIEF_BYTES, TASK_KEYS, drop_empty, make_brief
 from sessionrun.client.reading.waiting import Progress, has_failed
 from sessionrun.model.errors import InputError
 from sessionrun.model.spec import SLOT

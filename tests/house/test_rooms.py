@@ -387,7 +387,7 @@ def test_what_a_part_may_not_know(family: str, forbidden: list[str]) -> None:
         ("daemon", "runtime.launch"),
         ("starlette", "serve"),
         ("uvicorn", "serve.server"),
-        ("rich", "cli.progress cli.screen"),
+        ("rich", "cli.sync cli.screen"),
         ("tabulate", "cli.render"),
         ("yaml", "input.strict_yaml"),
         ("platformdirs", "client.config store.user_directories"),

@@ -12,6 +12,7 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any, Final
 
+from sessionrun.client.reading.terse import cut_bytes, measure_lines
 from sessionrun.model.errors import JobFileError
 from sessionrun.model.landings import LANDING_FOLDER
 from sessionrun.model.wording import needs_look
@@ -25,9 +26,6 @@ MOST_LINES: Final = 6
 LINE_BYTES: Final = 200
 LEAST_BYTES: Final = 40
 """With less room for a task no line of it is shown."""
-
-BRIEF_BYTES: Final = 1600
-"""Of all lines together in a short answer."""
 
 _HIDDEN: Final = ("unresolved", "tests_not_run", "no_tests")
 _STEP_OF: Final[Mapping[str, str]] = {
@@ -127,7 +125,7 @@ def choose_lines(text: str, worktree: str | None = None) -> list[str]:
     began = max((place for place, line in enumerate(lines[:-1], 1) if line.startswith("$ ")), default=0)
     lines = lines[began:][-_TRACE_LINES:]
     trace = max((place for place, line in enumerate(lines) if _TRACE.match(line)), default=None)
-    return [_cut(line, LINE_BYTES) for line in (lines[-MOST_LINES:] if trace is None else lines[trace:])]
+    return [cut_bytes(line, LINE_BYTES) for line in (lines[-MOST_LINES:] if trace is None else lines[trace:])]
 
 
 def count_hidden(session: SessionDir, task: Mapping[str, Any]) -> dict[str, int] | None:
@@ -157,9 +155,9 @@ def _clean(text: str, worktree: str | None) -> Iterator[str]:
 def fit_lines(lines: Sequence[str], room: int) -> list[str]:
     """The lines that have room: those go first that name no error, then the last ones.  One stays, perhaps cut."""
     left = list(lines[:MOST_LINES])  # a traceback has more, and what it ends with stands near its beginning
-    while sum(len(line.encode()) + 1 for line in left) > room:
+    while measure_lines(left) > room:
         if len(left) == 1:
-            return [_cut(left[0], room - 1)]
+            return [cut_bytes(left[0], room - 1)]
         plain = next((place for place, line in enumerate(left) if not _says_where_or_what(line)), len(left) - 1)
         del left[plain]
     return left
@@ -167,8 +165,3 @@ def fit_lines(lines: Sequence[str], room: int) -> list[str]:
 
 def _says_where_or_what(line: str) -> bool:
     return bool(_ERROR.search(line) or _TRACE.match(line))
-
-
-def _cut(line: str, most: int) -> str:
-    content = line.encode()
-    return line if len(content) <= most else content[: most - 3].decode("utf-8", "ignore") + "..."

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Any, Final
 
 from sessionrun.model.errors import InputError
@@ -12,6 +12,9 @@ from sessionrun.model.wording import needs_look
 
 _HEAD_KEYS: Final = (*Standing.__annotations__, "name", "budget", "view_problems", *Seen.__annotations__)
 TASK_KEYS: Final = (*BriefTask.__annotations__, "telling")
+
+BRIEF_BYTES: Final = 1600
+"""A short answer has no more, however many tasks there are; nor have all telling lines together in one."""
 
 
 def make_brief(view: Mapping[str, Any], tasks: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
@@ -55,3 +58,14 @@ def _choose(record: Mapping[str, Any], keys: Sequence[str]) -> dict[str, Any]:
 def drop_empty(record: Mapping[str, Any]) -> dict[str, Any]:
     """A record without nulls, empty lists and empty objects; what stands in its objects is left alone."""
     return {key: value for key, value in record.items() if value not in (None, [], {})}
+
+
+def measure_lines(lines: Iterable[str]) -> int:
+    """How many bytes lines take, each with its end."""
+    return sum(len(line.encode("utf-8", "backslashreplace")) + 1 for line in lines)
+
+
+def cut_bytes(line: str, most: int) -> str:
+    """The beginning of a line in so many bytes, with dots where it was cut."""
+    content = line.encode("utf-8", "backslashreplace")
+    return line if len(content) <= most else content[: most - 3].decode("utf-8", "ignore") + "..."

@@ -1,0 +1,149 @@
+"""What there is to know of a task, as lines for people: word, reason, tests, proof, and where its work is."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any, Final
+
+from sessionrun.cli.render import WIDTH, escape, escape_line, mark, wrap_line
+from sessionrun.client.lookup import name_for_command
+from sessionrun.model.cluster import is_node_id
+from sessionrun.model.wording import clip, short_id, tell_reason, tell_word
+
+SHOWN_LEFT: Final = 2
+SIGN_COLUMNS: Final = 3
+
+_LANDING_WORDS: Final = {"ready": "is next to land", "waiting": "waits to land"}
+_SOURCES: Final = {"said": "the agent said", "work": "standard error, last lines"}
+
+Task = Mapping[str, Any]
+
+
+# --- how it stands ---
+
+
+def word_lines(task: Task, why: str, name: str = "") -> list[str]:
+    """A task with its word, and why that is so; a long reason takes several lines."""
+    between = "" if not why else " " if why.startswith("because ") else ": "
+    word = escape_line(f"{name}{tell_word(task['word'])}")
+    first, *more = wrap_line(f"{word}{between}{why}", "", WIDTH - SIGN_COLUMNS)
+    return [mark(task["word"], word) + first[len(word) :], *(f"    {line}" for line in more)]
+
+
+def title_lines(task: Task, tasks: Mapping[str, Task], now: float) -> list[str]:
+    """A task with its id and its word, and why that is so or, if there is no reason, what it was to do."""
+    name = f"{short_id(task)} "
+    title = clip(escape_line(task["title"]), WIDTH - len(name) - len(task["word"]) - 2 * SIGN_COLUMNS)
+    return word_lines(task, tell_reason(task, tasks, now) or title, name)
+
+
+def about_lines(view: Task, task: Task, indent: str) -> list[str]:
+    """What there is to know beside word and reason of a task that did not come out well."""
+    lines = [indent + line for line in check_lines(task)] + proof_lines(task, indent)
+    if task["word"] == "bounced" and task["branch"]:
+        show = f"sessionrun diff {name_for_command(view)} {short_id(task)}"
+        lines.append(indent + escape_line(f"work kept on {task['branch']}; see it: {show}"))
+    return lines + whereabouts_lines(task, indent)
+
+
+def section_lines(source: str, lines: Sequence[str], indent: str, form: str = "[{}]") -> list[str]:
+    """The last lines of one source below its name."""
+    head = form.format(_SOURCES.get(source, f"{source}, last lines"))
+    return [indent + line for line in (head, *(f"  {escape(line.expandtabs())}" for line in lines))]
+
+
+# --- its tests ---
+
+
+def check_lines(task: Task) -> list[str]:
+    """How a task's tests came out, and which round's work is kept if it is not the last one's; else nothing."""
+    check = task["check"] or {}
+    counts, best, kept = check.get("counts"), check.get("best_counts"), check.get("best_round")
+    hidden = task.get("hidden_tests")
+    lines = [f"Tests: {_tell_counts(counts)}"] if counts and not hidden else []
+    if hidden:  # apart: the agent could see the one kind, and not the other
+        visible = f"{counts['passed']} of {counts['total']} visible, " if counts else ""
+        lines = [f"Tests passed: {visible}{hidden['passed']} of {hidden['total']} hidden"]
+    if kept is not None and kept != task["round"] and not check["passed"]:
+        tests = f" ({_tell_counts(best)})" if best else ""
+        lines.append(f"Kept: the work of round {kept}{tests}: {escape_line(check['best_reason'])}")
+    return lines
+
+
+def _tell_counts(counts: Mapping[str, int]) -> str:
+    others = {"failed": "failed", "errors": "with an error", "skipped": "skipped"}
+    rest = [f"{counts[key]} {word}" for key, word in others.items() if counts[key]]
+    return ", ".join([f"{counts['passed']} of {counts['total']} passed", *rest])
+
+
+def proof_lines(task: Task, indent: str, *, notes: bool = False) -> list[str]:
+    """What a proof found of work that succeeded, for else the reason says it; alarms of its audit, or all."""
+    shown = task.get("proof") and task["outcome"] == "succeeded"
+    found = [note for note in task.get("audit") or () if notes or note["level"] == "alarm"]
+    lines = [f"proof: {task['proof']}"] if shown else []
+    lines += [f"audit: {note['level']}: {note['where']}: {note['text']}" for note in found]
+    return [indent + escape_line(line) for line in lines]
+
+
+# --- its agents and its work ---
+
+
+def name_agent(record: Mapping[str, Any]) -> str:
+    """Agent and model of a task or an attempt in one word, as `--fallback` spells them."""
+    return "/".join(filter(None, (record["agent"], record["model"])))
+
+
+def agent_lines(task: Task, indent: str) -> list[str]:
+    """What each attempt had, of a task that was tried again with another agent or model."""
+    had, first = [], 1
+    for ran in (*task["earlier_agents"], task):
+        last = ran["attempt"]
+        had.append(f"{first if first == last else f'{first}-{last}'} {name_agent(ran)}")
+        first = last + 1
+    return [indent + escape_line(f"attempts: {', '.join(had)}")]
+
+
+def landing_lines(task: Task, indent: str) -> list[str]:
+    """What became of a task's work when it was to land, or what it waits for."""
+    landing = task.get("landing")
+    if not landing:
+        return []
+    commit = f" with {landing['commit'][:12]}" if landing["commit"] else ""
+    status = landing["status"]
+    where = f" on {landing['target']}" if landing["target"] and status not in ("bounced", "held") else ""
+    why = f": {landing['reason']}" if landing["reason"] and status != "landed" else ""
+    lines = [f"{_LANDING_WORDS.get(status, status)}{where}{commit}{why}"]
+    lines += [f"see {landing['output']}"] if landing["output"] else []
+    lines += [f"mend: {landing['mend']}"] if landing["mend"] else []
+    return [indent + escape_line(line) for line in lines]
+
+
+def whereabouts_lines(task: Task, indent: str) -> list[str]:
+    """Where a task's work is, if that is not its branch alone, and why; what was left running."""
+    kept, remark = task.get("worktree_kept"), task.get("worktree_remark")
+    why = [f"worktree kept: {kept}"] if kept else []
+    why += [str(remark)] if remark else []
+    lines = [*left_lines(task, indent), *(wrapped for line in why for wrapped in wrap_line(line, indent))]
+    if task.get("worktree") and task["status"] == "completed":
+        where = f" on node {task['node']}" if is_node_id(task.get("node")) else ""
+        lines.append(indent + escape_line(f"worktree{where}: {task['worktree']}"))
+    if task.get("rescue_branch"):
+        lines.append(indent + escape_line(f"its work is on: {task['rescue_branch']}"))
+    return lines
+
+
+def left_lines(task: Task, indent: str) -> list[str]:
+    """What its last work left running, a line for each command."""
+    left = task.get("leftovers") or ()
+    lines = [f"left running: {one['command']} ({one['how']})" for one in left[:SHOWN_LEFT]]
+    lines += [f"left running: {len(left) - SHOWN_LEFT} more"] if len(left) > SHOWN_LEFT else []
+    return [indent + escape_line(line) for line in lines]
+
+
+def tell_changes(task: Task) -> str:
+    """What a task with a worktree changed: ``2 files +3 -0``; empty where that is not known."""
+    stat = task.get("diff_stat")
+    if stat is None:
+        return ""
+    files = f"{stat['files']} file{'s' if stat['files'] != 1 else ''}"
+    return f"{files} +{stat['insertions']} -{stat['deletions']}" if stat["files"] else "no change"

@@ -561,7 +561,7 @@ def test_git_that_is_missing_or_old(tmp_path: Path, monkeypatch: pytest.MonkeyPa
     (folder / "git").write_text("#!/bin/sh\necho git version 2.20.1\n")
     (folder / "git").chmod(0o755)
     assert environment_findings(tmp_path) == [("git", "warning")]
-    (folder / "git").write_text("#!/bin/sh\necho git version 2.32.0\n")
+    (folder / "git").write_text("#!/bin/sh\necho git version 2.34.0\n")
     assert environment_findings(tmp_path) == []
     for line in ("git version", "git version banana", "git version 2.x", "", "2.40.1"):
         (folder / "git").write_text(f"#!/bin/sh\necho '{line}'\n")

@@ -38,7 +38,7 @@ from sessionrun.model.shown import Seen, Status, Task
 from sessionrun.model.words import WORDS
 from sessionrun.runtime.jobs.check import request as check_request
 from sessionrun.store import jobfiles, ledger
-from sessionrun.workspaces import books, bringing, git, park, registration, request, space
+from sessionrun.workspaces import bringing, git, park, registration, request, space
 from sessionrun.workspaces.environments import request as environments
 
 TOP = Path(__file__).resolve().parent.parent
@@ -393,7 +393,7 @@ def test_the_words_of_worktrees_are_in_the_documents() -> None:
         request.CLAIM,
         jobfiles.ANSWER,
         registration.LOCK_NAME,
-        books.MARK,
+        registration.MARK,
     ):
         assert f"`{word}`" in written
     policies = re.search(r"\| `keep` \| (.*) \|", read("docs/files.md"))

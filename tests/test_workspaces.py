@@ -16,9 +16,9 @@ from conftest import eventually
 from stages import lay_out_repository, make_repository_of
 
 from sessionrun.model.errors import InputError, SessionrunError
-from sessionrun.model.places import KeepPolicy, Place, Repository
+from sessionrun.model.places import KeepPolicy, Place, Repository, Seats
 from sessionrun.workspaces.clean import Leftover, clean_leftover
-from sessionrun.workspaces.git import Git
+from sessionrun.workspaces.git import Git, version
 from sessionrun.workspaces.release import release
 from sessionrun.workspaces.repository import find_repository
 from sessionrun.workspaces.request import Claim, WorkspaceRequest
@@ -92,46 +92,12 @@ def project(own_place: Path) -> Project:
     return Project(own_place)
 
 
-OURS = ("", "sessionrun", "commondir", "HEAD", "gitdir", "config.worktree", "info", "info/sparse-checkout")
-"""What we make for a worktree below `.git/worktrees`; git adds its index and its logs."""
-
-
-@pytest.mark.parametrize(
-    ("shared", "umask", "files", "folders"),
-    [
-        (None, 0, 0o644, 0o755),
-        (None, 0o002, 0o644, 0o755),
-        (None, 0o027, 0o640, 0o750),
-        (None, 0o077, 0o600, 0o700),
-        ("umask", 0, 0o644, 0o755),
-        ("false", 0, 0o644, 0o755),
-        ("0640", 0, 0o644, 0o755),
-        ("group", 0, 0o664, 0o775),
-        ("true", 0o002, 0o664, 0o775),
-        ("world", 0, 0o664, 0o775),
-        ("0660", 0, 0o664, 0o775),
-        ("0666", 0, 0o666, 0o777),
-        ("group", 0o022, 0o644, 0o755),
-    ],
-)
-def test_the_books_of_a_worktree_are_written_by_others_only_in_a_shared_repository(
-    project: Project, shared: str | None, umask: int, files: int, folders: int
-) -> None:
-    books = project.top / ".git" / "worktrees"
-    if shared is not None:
-        project.run("config", "core.sharedRepository", shared)
-    (project.top / ".git" / "info" / "sparse-checkout").write_text("/*\n")
-    project.run("config", "extensions.worktreeConfig", "true")
-    (project.top / ".git" / "config.worktree").write_text("[user]\n\tname = Ben\n")
-    old = os.umask(umask)
-    try:
-        _, place = project.prepare()
-    finally:
-        os.umask(old)
-    assert place.worktree is not None
-    made = [*(books / "main-task-t" / name for name in OURS), books, Path(place.worktree) / ".git"]
-    modes = {path: stat.S_IMODE(path.lstat().st_mode) for path in made}
-    assert modes == {path: folders if path.is_dir() else files for path in made}
+def test_others_may_write_in_the_list_of_worktrees_where_they_may_in_the_repository(project: Project) -> None:
+    project.run("config", "core.sharedRepository", "group")
+    (project.top / ".git").chmod(0o2775)
+    project.prepare()
+    modes = [stat.S_IMODE((project.top / ".git" / name).stat().st_mode) for name in ("", "worktrees")]
+    assert modes == [0o2775, 0o2775]
 
 
 TRAPS = {
@@ -139,6 +105,8 @@ TRAPS = {
     "protocol.file.allow=always submodule --quiet add ../lib inner && git -C repo/inner config "
     "extensions.worktreeConfig true && mv repo outer && ln -s outer/inner repo",
     "core.bare in a checkout": "cd repo && git config extensions.worktreeConfig true && git config core.bare true",
+    "core.worktree behind a link": "cd repo && git config extensions.worktreeConfig true && git config "
+    "core.worktree $PWD && mv .git/config ../config && ln -s ../../config .git/config",
 }
 
 
@@ -168,16 +136,20 @@ def test_the_git_of_a_task_works_in_its_worktree_whatever_the_shared_settings_sa
     assert Git(project.top.resolve()).attempt("fsck").returncode == 0
 
 
-def test_a_worktree_whose_git_works_elsewhere_is_refused(project: Project) -> None:
-    """We follow no link in the place of the shared settings, and the git of a task does."""
-    repository, config = project.repository(), project.top / ".git/config"
-    project.run("config", "extensions.worktreeConfig", "true")
-    project.run("config", "core.worktree", str(project.root))
-    config.rename(project.root / "config")
-    config.symlink_to(project.root / "config")
-    with pytest.raises(SessionrunError, match=f"works on {project.root}: core.worktree"):
+def test_a_worktree_whose_git_works_elsewhere_is_refused(
+    project: Project, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The settings of the worktree itself have the last word, so only another git can insist."""
+    repository, folder = project.repository(), project.root / "bin"
+    folder.mkdir()
+    script = f'case "$*" in *--absolute-git-dir*) cd {project.top};; esac; exec {shutil.which("git")} "$@"\n'
+    (folder / "git").write_text(f"#!/bin/sh\n{script}")
+    (folder / "git").chmod(0o755)
+    monkeypatch.setenv("PATH", f"{folder}:{os.environ['PATH']}")
+    with pytest.raises(SessionrunError, match=f"works on {project.top}: core.worktree"):
         prepare(WorkspaceRequest(repository, "s1", "t", "do it"), project.folder())
     assert list((project.top.parent / "repo-worktrees").iterdir()) == []
+    assert not (project.top / ".git" / "worktrees").exists()
 
 
 def test_a_filter_without_its_program_is_told_at_the_launch(project: Project) -> None:
@@ -190,6 +162,39 @@ def test_a_filter_without_its_program_is_told_at_the_launch(project: Project) ->
     project.run("config", "filter.big.required", "true")
     with pytest.raises(InputError, match="'big-files' is not found: install it"):
         project.repository()
+
+
+def make_repository_with_a_table(top: Path) -> None:
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setenv("GIT_DEFAULT_REF_FORMAT", "reftable")
+        for name, value in (("COUNT", "1"), ("KEY_0", "maintenance.auto"), ("VALUE_0", "false")):
+            patch.setenv(f"GIT_CONFIG_{name}", value)  # newer ones go on in the background
+        make_repository(top)
+
+
+class TableProject(Project):
+    """Its refs are in a table, and no file HEAD says what is checked out."""
+
+    make = staticmethod(make_repository_with_a_table)
+
+
+@pytest.mark.skipif(version(Path("/")) < (2, 45), reason="this git knows no reftable")
+def test_refs_may_be_in_a_table(own_place: Path) -> None:
+    project = TableProject(own_place)
+    (project.top / "later").write_text("later")
+    place, path = project.cycle(lambda path: (path / "new").write_text("n"))
+    assert (place.kept, path.exists(), place.branch) == (None, False, "main-task-t")
+    assert project.show("main-task-t", "new") == b"n"
+    kept, path = project.cycle(lambda path: project.run("switch", "-q", "-c", "elsewhere", cwd=path), "off")
+    assert (kept.kept, kept.rescue) == ("HEAD is on elsewhere, not on main-task-off", None)
+    empty, _ = project.cycle(lambda path: None, "empty")
+    assert empty.branch is None
+    for task in ("one", "two"):  # a worktree that stays
+        request, place = project.prepare(task, seats=Seats(str(project.root / "seats")), seat=1)
+        (Path(place.worktree or "") / task).write_text(task)
+        assert release(replace(request, place=place), project.folder()).kept is None
+        assert project.files(f"main-task-{task}") == {"a.txt", "sub/b.txt", ".gitignore", task}
+    assert project.run("fsck") == "" and project.run("worktree", "prune", "-n") == ""
 
 
 def test_uncommitted_work_is_parked_on_the_task_branch(project: Project) -> None:

@@ -17,9 +17,9 @@ from typing import Final
 
 from sessionrun.model.frozen import frozen
 from sessionrun.model.places import GitSettings, Repository
+from sessionrun.store.files import read_regular
 from sessionrun.workspaces.freezing import read_settings
 from sessionrun.workspaces.git import READER_LIMIT_S, Git
-from sessionrun.workspaces.registration import read_head
 
 _OWN: Final = frozenset(("config", "config.worktree", "info", "hooks", "HEAD", "gc.pid"))
 """Entries that a private common directory has of its own, or lacks."""
@@ -99,7 +99,10 @@ def furnish(common: Path, real: Path, settings: GitSettings) -> None:
 
 def _read_head(real: Path) -> bytes:
     """The branch that is checked out in the repository; a HEAD that git did not write counts as no commit."""
-    head = read_head(real)
+    try:
+        head = os.fsdecode(read_regular(real / "HEAD", 4096)).strip()
+    except OSError:
+        head = ""
     is_usable = head.startswith("ref: refs/") or len(head) in (40, 64)
     return os.fsencode(head if is_usable else "ref: refs/heads/none") + b"\n"
 

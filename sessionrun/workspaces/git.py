@@ -18,8 +18,8 @@ from sessionrun.model.errors import SessionrunError
 from sessionrun.model.frozen import frozen
 from sessionrun.store import programs
 
-MINIMUM: Final = (2, 32)
-"""Oldest git that can leave out the user's settings (``GIT_CONFIG_GLOBAL``)."""
+MINIMUM: Final = (2, 34)
+"""Oldest git that is tried (Ubuntu 22.04).  Since 2.33 a worktree can be locked for a reason when it is added."""
 
 _CLOSED: Final = "warning: could not open directory '"
 """What git says where it overlooks what is in a directory, and succeeds."""

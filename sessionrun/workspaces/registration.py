@@ -1,16 +1,21 @@
-"""Git's books of worktrees: when we may write in them, whose a worktree is, and how it is removed from them.
+"""Git's list of worktrees: when we may change it, whose a worktree is, how it is added, and how it is removed.
 
 A branch or a directory is ours only if we created it (making it fails if it exists), and a worktree only if its
 administrative directory bears our mark.  Names come back: a branch that was merged and deleted is free for the
 next session, so a name alone proves nothing.
+
+``git worktree add`` writes several files.  Until our mark stands beside them, the worktree is locked, and the
+reason says whose it is: that is the first thing git writes.  So whatever a killed git left is found by it.
 """
 
 from __future__ import annotations
 
 import errno
 import os
+import re
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
+from dataclasses import replace
 from pathlib import Path
 from typing import Final
 from zlib import crc32
@@ -18,14 +23,28 @@ from zlib import crc32
 from sessionrun.model.errors import JobFileError, SessionrunError
 from sessionrun.model.places import GitSettings, Repository
 from sessionrun.store import programs
-from sessionrun.store.files import is_folder, make_directory, read_regular
-from sessionrun.workspaces.books import MARK, enter_books
-from sessionrun.workspaces.git import Git, GitError, git_environ
+from sessionrun.store.files import is_folder, make_directory, read_regular, replace_file
+from sessionrun.workspaces.git import READER_LIMIT_S, Git, GitError, git_environ
 from sessionrun.workspaces.request import Claim, WorkspaceRequest, load_claim
 
 LOCK_NAME: Final = "sessionrun.lock"
 LOCK_TIMEOUT_S: Final = 600
 LOCK_POLL_S: Final = 0.01
+
+MARK: Final = "sessionrun"
+"""File in a worktree's administrative directory: its owner and, on a second line, its branch."""
+
+LOCKED: Final = "locked"
+"""File in which git keeps the reason why a worktree is locked."""
+
+_HALF_MADE: Final = "sessionrun makes it for "
+"""What the reason begins with while git adds a worktree of ours; then its owner."""
+
+_IN_A_TABLE: Final = "ref: refs/heads/.invalid"
+"""What the file HEAD says where git keeps all refs in a table (gitrepository-layout(5), reftable)."""
+
+_OF_ONE_CHECKOUT: Final = re.compile(rb"(?im)^\s*(bare|worktree)\b")
+"""`core.bare` and `core.worktree` are about the checkout that they stand in, and are not copied."""
 
 
 @contextmanager
@@ -68,7 +87,7 @@ def register(git: Git, settings: GitSettings, repository: Repository, claim: Cla
 
     Raises:
         FileExistsError: another directory or branch has the name; that is unchanged.
-        SessionrunError: the worktree cannot be made; nothing of it is left.
+        SessionrunError, OSError: the worktree cannot be made; nothing of it is left.
     """
     path = Path(claim.worktree)
     make_directory(path)
@@ -78,10 +97,56 @@ def register(git: Git, settings: GitSettings, repository: Repository, claim: Cla
         path.rmdir()
         raise
     try:
-        return enter_books(repository, settings, path, claim)
+        return _add(git, settings, repository, claim)
     except (SessionrunError, OSError):
         take_back(git, repository, claim)
         raise
+
+
+def _add(git: Git, settings: GitSettings, repository: Repository, claim: Claim) -> Path:
+    common, path = Path(repository.common_dir), Path(claim.worktree)
+    _make_list(common)
+    # it reads the HEADs of all worktrees, and others must not wait for the lock if one of these is a FIFO
+    brief = replace(git, limit_s=min(READER_LIMIT_S, git.limit_s or READER_LIMIT_S))
+    words = ("worktree", "add", "-q", "--no-checkout", "--lock", "--reason", f"{_HALF_MADE}{claim.owner}")
+    done = brief.attempt(*words, str(path), claim.branch)
+    if done.returncode != 0:
+        error = done.stderr.decode("utf-8", "replace")
+        if "is a missing but" in error:  # git lists another worktree there, whose directory is gone
+            raise FileExistsError(error)
+        raise GitError(words, done.returncode, error)
+    admin = common / "worktrees" / os.path.basename(os.fsdecode(read_regular(path / ".git").rstrip(b"\n")))
+    # git before 2.48 writes the path of the private common directory, which soon goes
+    (path / ".git").write_bytes(b"gitdir: " + os.fsencode(admin) + b"\n")
+    (admin / "gitdir").write_bytes(os.fsencode(path / ".git") + b"\n")
+    bring_settings(admin, settings)
+    write_mark(admin, claim.owner, claim.branch)
+    (admin / LOCKED).unlink()
+    return admin
+
+
+def _make_list(common: Path) -> None:
+    """Make the directory of all worktrees; git makes it as well, but not behind the link of a `fence`."""
+    folder = common / "worktrees"
+    if not folder.is_dir():
+        folder.mkdir()
+        folder.chmod(
+            common.stat().st_mode & 0o7777
+        )  # group and others write in it where they do in the repository
+
+
+def bring_settings(admin: Path, settings: GitSettings) -> None:
+    """Copy what says which files a sparse checkout has: git does so for agents from 2.36 on."""
+    for name in ("config.worktree", "info/sparse-checkout"):
+        content = _read(Path(settings.git_dir) / name)
+        if content and not _OF_ONE_CHECKOUT.search(content):
+            (admin / name).parent.mkdir(exist_ok=True)
+            (admin / name).write_bytes(content)
+
+
+def write_mark(admin: Path, *lines: str) -> None:
+    """Replace the mark of a worktree."""
+    replace_file(admin / MARK, "".join(f"{line}\n" for line in lines).encode(), durable=False, mode=0o644)
 
 
 def take_back(git: Git, repository: Repository, claim: Claim) -> None:
@@ -125,8 +190,8 @@ def unregister(repository: Repository, path: Path, owner: str) -> Path:
     if path.exists():
         remove_tree(trash)
         os.rename(path, trash)
-    for folder in {admin, *find_lost_admins(repository, path)} - {None}:
-        assert folder is not None
+    lost = {*find_lost_admins(repository, path), *_find_half_made(repository, owner)}
+    for folder in lost | ({admin} if admin is not None else set()):
         _remove_admin(folder)
     return trash
 
@@ -152,6 +217,19 @@ def find_admin(repository: Repository, path: Path) -> Path | None:
 def find_lost_admins(repository: Repository, path: Path) -> list[Path]:
     """Administrative directories of worktrees that were at `path`."""
     return [admin for admin in _admins(repository.common_dir) if _target(admin) == path]
+
+
+def _find_half_made(repository: Repository, owner: str) -> Iterator[Path]:
+    """What is left of worktrees in whose making a git of this owner was killed; under the lock.
+
+    It is empty, or its first file has the reason or a part of it; nobody else's begins so.
+    """
+    for admin in _admins(repository.common_dir):
+        reason = _read(admin / LOCKED)
+        if not reason and {*os.listdir(admin)} > {LOCKED}:
+            continue
+        if not (admin / MARK).exists() and f"{_HALF_MADE}{owner}".encode().startswith(reason.rstrip(b"\n")):
+            yield admin
 
 
 def find_moved(repository: Repository, claim: Claim) -> Path | None:
@@ -202,9 +280,14 @@ def find_checkout(repository: Repository, branch: str, owner: str) -> Path | Non
 def read_head(admin: Path) -> str:
     """What HEAD says of an administrative directory, ``ref: NAME`` or a commit; '' if it cannot be read."""
     try:
-        return os.fsdecode(read_regular(admin / "HEAD", 4096)).strip()
+        head = os.fsdecode(read_regular(admin / "HEAD", 4096)).strip()
     except OSError:
         return ""
+    if head != _IN_A_TABLE:
+        return head
+    git = Git(admin)  # only git can read the table
+    name = git.attempt("symbolic-ref", "-q", "HEAD").stdout
+    return f"ref: {os.fsdecode(name).strip()}" if name else git.commit_of("HEAD") or ""
 
 
 def _read_branch(admin: Path) -> str:
@@ -270,7 +353,7 @@ def create_branch(git: Git, claim: Claim) -> None:
 
 def _read(path: Path) -> bytes:
     try:
-        return path.read_bytes()
+        return read_regular(path)
     except OSError:
         return b""
 
@@ -289,12 +372,12 @@ def _target(admin: Path) -> Path | None:
 
 
 def _remove_admin(admin: Path) -> None:
-    """Delete an administrative directory; its mark goes last, so that its owner is known after a crash."""
+    """Delete an administrative directory; what says whose it is goes last, so that it is known after a crash."""
+    last = (MARK, "gitdir", LOCKED)
     for entry in admin.iterdir():
-        if entry.name in ("gitdir", MARK):
-            continue
-        remove_entry(entry)
-    for name in (MARK, "gitdir"):
+        if entry.name not in last:
+            remove_entry(entry)
+    for name in last:
         (admin / name).unlink(missing_ok=True)
     admin.rmdir()
     drop_empty_books(admin.parent.parent)
@@ -351,7 +434,7 @@ def drop_unused(main: Git, request: WorkspaceRequest, claim: Claim) -> None:
     """Take back what a claim names and no task worked in; a seat that was not taken yet stays, under the lock."""
     repository, path = request.repository, Path(claim.worktree)
     admin = find_admin(repository, path) if claim.seat is not None else None
-    of_another = admin is not None and load_branch(admin) != claim.branch
+    of_another = admin is not None and load_branch(admin) not in ("", claim.branch)  # "": it was half made
     if is_untouched(request, path) and not of_another:
         take_back(main, repository, claim)
     elif claim.seat is not None and claim.branch not in read_branches(repository):
@@ -369,17 +452,6 @@ def is_untouched(request: WorkspaceRequest, path: Path) -> bool:
     owner = load_owner(admin) if admin else None
     if owner is not None:
         return owner == request.owner
-    if not path.is_dir():
+    if not path.is_dir() or is_folder(path / ".git"):
         return False
-    linked = admin is not None or _leads_nowhere(request.repository, path / ".git")
-    return {entry.name for entry in path.iterdir()} <= ({".git"} if linked else set())
-
-
-def _leads_nowhere(repository: Repository, link: Path) -> bool:
-    """Whether a process was killed while it made a worktree here: its link names no administrative directory."""
-    try:
-        text = read_regular(link)
-    except OSError:
-        return False
-    begun = b"gitdir: " + os.fsencode(Path(repository.common_dir, "worktrees")) + b"/"
-    return begun.startswith(text) or (text.startswith(begun) and not os.path.exists(text[8:].rstrip(b"\n")))
+    return {entry.name for entry in path.iterdir()} <= {".git"}

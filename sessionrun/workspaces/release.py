@@ -49,7 +49,7 @@ from sessionrun.workspaces.registration import (
 from sessionrun.workspaces.request import CLAIM, Claim, WorkspaceRequest
 from sessionrun.workspaces.room import remove_room
 from sessionrun.workspaces.rounds import drop_rounds, put_back
-from sessionrun.workspaces.seats import drop_task_file, is_leaving, is_tracked, leave_seat
+from sessionrun.workspaces.seats import drop_task_file, finish_leaving, is_leaving, is_tracked, leave_seat
 
 
 def release(request: WorkspaceRequest, folder: Path) -> Place:
@@ -114,7 +114,10 @@ def _release(fence: Fence, request: WorkspaceRequest, folder: Path) -> Place:
         return place or Place()
     path = find_worktree(request)
     break_own_locks(request, folder, path)
-    if path is None or is_leaving(request.repository, path):
+    if path is not None and is_leaving(request.repository, path):
+        finish_leaving(fence, path)
+        path = None
+    if path is None:
         return _release_gone(request, main, folder)
     if path != Path(place.worktree):
         _note_move(place.branch, path, folder)

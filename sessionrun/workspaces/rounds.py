@@ -123,6 +123,8 @@ def _name_ref(request: WorkspaceRequest, name: str = "") -> str:
 
 def _may_have_refs(common_dir: Path) -> bool:
     """Whether any task may have refs of rounds: few sessions have, and to ask git takes longer."""
+    if (common_dir / "reftable").exists():
+        return True
     try:
         return (common_dir / REFS).exists() or REFS.encode() in (common_dir / "packed-refs").read_bytes()
     except OSError:

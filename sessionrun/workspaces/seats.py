@@ -26,7 +26,6 @@ from sessionrun.model.errors import SessionrunError
 from sessionrun.model.frozen import frozen
 from sessionrun.model.places import TASK_FILE, Place, Repository, Seats
 from sessionrun.store.files import make_directories, open_regular, read_regular, replace_file
-from sessionrun.workspaces.books import MARK, bring_settings
 from sessionrun.workspaces.bringing import included_files
 from sessionrun.workspaces.fence import Fence
 from sessionrun.workspaces.git import Git, GitError
@@ -35,6 +34,8 @@ from sessionrun.workspaces.links import find_name, find_target
 from sessionrun.workspaces.naming import claim_first, free_branches, list_taken
 from sessionrun.workspaces.park import Brought, Site, settle_index, write_worktree
 from sessionrun.workspaces.registration import (
+    MARK,
+    bring_settings,
     create_branch,
     drop_branch,
     find_admin,
@@ -49,6 +50,7 @@ from sessionrun.workspaces.registration import (
     remove_entry,
     take_back,
     unregister,
+    write_mark,
 )
 from sessionrun.workspaces.request import CLAIM, Claim, WorkspaceRequest
 from sessionrun.workspaces.rounds import show_hidden
@@ -89,13 +91,6 @@ def list_free(repository: Repository, seats: Seats) -> list[tuple[Path, Path, Fr
     return found
 
 
-def write_mark(admin: Path, *lines: str) -> None:
-    """Replace the mark of a worktree."""
-    path = admin / MARK
-    mode = path.stat().st_mode & 0o777
-    replace_file(path, "".join(f"{line}\n" for line in lines).encode(), durable=False, mode=mode)
-
-
 def is_unchanged(fence: Fence, path: Path, admin: Path, free: Free, folder: Path) -> bool:
     """Whether a free seat lies there as its last task left it.
 
@@ -131,22 +126,26 @@ def leave_seat(git: Git, commit: str, *, brought: Brought, rules: bytes) -> None
     settle_index(git, commit)
     replace_file(admin / OWN_RULES, rules, durable=False)
     write_mark(admin, *_read_mark(admin)[:2], f"{LEAVES}{commit}")
-    _finish_leaving(admin)
+    _finish_leaving(git, admin)
 
 
 def is_leaving(repository: Repository, path: Path) -> bool:
-    """Whether a task was about to leave its seat when its job was killed: then it is free after this."""
+    """Whether a task was about to leave its seat when its job was killed."""
     admin = find_admin(repository, path)
-    leaves = admin is not None and any(line.startswith(LEAVES) for line in _read_mark(admin)[2:3])
-    if admin is not None and leaves:
-        _finish_leaving(admin)
-    return leaves
+    return admin is not None and any(line.startswith(LEAVES) for line in _read_mark(admin)[2:3])
 
 
-def _finish_leaving(admin: Path) -> None:
+def finish_leaving(fence: Fence, path: Path) -> None:
+    """Free the seat that a task was about to leave."""
+    admin = find_admin(fence.repository, path)
+    assert admin is not None
+    _finish_leaving(fence.inside(path, admin), admin)
+
+
+def _finish_leaving(git: Git, admin: Path) -> None:
     lines = _read_mark(admin)
     commit = lines[2].removeprefix(LEAVES)
-    replace_file(admin / "HEAD", f"{commit}\n".encode(), durable=False, mode=0o644)
+    git("update-ref", "--no-deref", "HEAD", commit)
     write_mark(admin, FREE, commit, lines[0].partition("/")[0])
 
 
@@ -205,6 +204,9 @@ MOST: Final = 1000
 
 _OF_ANY_WORKTREE: Final = frozenset((MARK, "commondir", "gitdir", "HEAD", "index", "locked"))
 """What stays in the administrative directory of a seat: all else is of the task before."""
+
+_OF_A_TABLE: Final = frozenset(("reftable", "refs"))
+"""What stays, too, where git keeps all refs in a table: HEAD is in it."""
 
 GITIGNORE: Final = b"# worktrees of sessionrun\n/.*\n/w[0-9]*/\n"
 """What makes the user's git overlook seats inside of the checkout.  In `info/exclude` such a rule would hold in
@@ -341,11 +343,12 @@ def _set_back(fence: Fence, request: WorkspaceRequest, claim: Claim, folder: Pat
         raise SessionrunError(f"{path} was removed while it was made")
     git = fence.inside(path, admin)
     _empty_submodules(git, admin)
+    kept = _OF_ANY_WORKTREE | (_OF_A_TABLE if (admin / "reftable").is_dir() else set())
     for entry in admin.iterdir():
-        if entry.name not in _OF_ANY_WORKTREE:
+        if entry.name not in kept:
             remove_entry(entry)
-    bring_settings(admin, path, request.repository, fence.settings)
-    replace_file(admin / "HEAD", f"ref: refs/heads/{claim.branch}\n".encode(), durable=False, mode=0o644)
+    bring_settings(admin, fence.settings)
+    git("symbolic-ref", "HEAD", f"refs/heads/{claim.branch}")
     show_hidden(git)
     git("read-tree", "--reset", "-u", "HEAD")  # a `reset` would lock the branch as well
     (fence.common / "info" / "exclude").write_bytes((folder / RULES).read_bytes())

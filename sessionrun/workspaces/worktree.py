@@ -28,6 +28,7 @@ from sessionrun.workspaces.links import write_hidden
 from sessionrun.workspaces.mirrored import settle_start
 from sessionrun.workspaces.naming import claim_first, free_names, list_taken
 from sessionrun.workspaces.registration import (
+    LOCKED,
     drop_unused,
     find_admin,
     load_owner,
@@ -135,37 +136,57 @@ def _furnish(fence: Fence, request: WorkspaceRequest, claim: Claim, folder: Path
     write_hidden(request.repository.top, request.links, (folder / RULES).read_text(), folder)
     if claim.seat is not None:
         show_task(fence, request, claim)
-    _check_answer(path, find_admin(fence.repository, path))
+    _check_answer(path, _find_admin(fence, path))
 
 
-def _check_answer(path: Path, admin: Path | None) -> None:
+def _check_answer(path: Path, admin: Path) -> None:
     """Ask git, with the user's own settings as the task's git has them, where it works when it is in the worktree.
 
     Raises:
         SessionrunError: it works elsewhere: what a task cleans or resets there would be the user's.
     """
-    git = Git(path, limit_s=ANSWER_LIMIT_S)
-    try:
-        asked = git.attempt("rev-parse", "--path-format=absolute", "--show-toplevel", "--absolute-git-dir")
-    except GitError:
-        return  # another task may have planted settings at which git hangs: no answer is no wrong one
-    top, _, git_dir = os.fsdecode(asked.stdout.rstrip(b"\n")).partition("\n")
-    if asked.returncode != 0:
+    if _find_work_tree(path, admin) in (str(path), None):
         return
-    if os.path.realpath(top) != os.path.realpath(path) or admin is None or not os.path.samefile(git_dir, admin):
-        # a submodule has core.worktree in its settings; with extensions.worktreeConfig it holds in worktrees, too
+    # A submodule's repository has core.worktree in its settings, and a checkout may have core.bare; with
+    # extensions.worktreeConfig both hold in linked worktrees, too, unless these say otherwise.
+    place = os.fsencode(path).replace(b"\\", b"\\\\").replace(b'"', b'\\"')
+    with (admin / "config.worktree").open("ab") as stream:
+        stream.write(b'[core]\n\tbare = false\n\tworktree = "%s"\n' % place)
+    if (top := _find_work_tree(path, admin)) not in (str(path), "", None):
         raise SessionrunError(
             f"git in the worktree {path} works on {top}: core.worktree of its repository holds in worktrees, too; "
             "start in a clone of the repository"
         )
 
 
-def _check_out(fence: Fence, path: Path) -> None:
+def _find_work_tree(path: Path, admin: Path) -> str | None:
+    """Where git works; the worktree itself if it is that, '' if git fails, None if it does not return."""
+    git = Git(path, limit_s=ANSWER_LIMIT_S)
+    try:
+        asked = git.attempt("rev-parse", "--path-format=absolute", "--show-toplevel", "--absolute-git-dir")
+    except GitError:
+        return None  # another task may have planted settings at which git hangs: no answer is no wrong one
+    if asked.returncode != 0:
+        return ""
+    top, _, git_dir = os.fsdecode(asked.stdout.rstrip(b"\n")).partition("\n")
+    is_right = os.path.realpath(top) == os.path.realpath(path) and os.path.samefile(git_dir, admin)
+    return str(path) if is_right else top
+
+
+def _check_out(fence: Fence, path: Path) -> Path:
+    """Write the files of a new worktree; returns its administrative directory."""
+    admin = _find_admin(fence, path)
+    for name in ("index.lock", LOCKED):  # of an earlier start that was killed
+        (admin / name).unlink(missing_ok=True)
+    fence.inside(path, admin)("read-tree", "--reset", "-u", "HEAD")  # a `reset` would lock the branch as well
+    return admin
+
+
+def _find_admin(fence: Fence, path: Path) -> Path:
     admin = find_admin(fence.repository, path)
     if admin is None:
         raise SessionrunError(f"{path} was removed while it was made")
-    (admin / "index.lock").unlink(missing_ok=True)  # of an earlier start that was killed
-    fence.inside(path, admin)("read-tree", "--reset", "-u", "HEAD")  # a `reset` would lock the branch as well
+    return admin
 
 
 def _register(fence: Fence, request: WorkspaceRequest, folder: Path, base: str) -> Claim:

@@ -10,6 +10,7 @@ import pytest
 from python_projects import lay_out_project, make_uv, make_wheels
 from test_excerpt import Upstream, git, upstream
 
+from sessionrun.workspaces.clone import make_excerpt
 from sessionrun.workspaces.environments.make import make_environment
 from sessionrun.workspaces.environments.request import EnvironmentRequest
 from sessionrun.workspaces.environments.version import (
@@ -20,7 +21,6 @@ from sessionrun.workspaces.environments.version import (
     guess_next,
     name_variable,
 )
-from sessionrun.workspaces.excerpt import make_excerpt
 
 __all__ = ["upstream"]
 

@@ -12,8 +12,8 @@ from pathlib import Path
 import pytest
 
 from sessionrun.model.errors import SessionrunError
-from sessionrun.workspaces.excerpt import drop_excerpt, make_excerpt
-from sessionrun.workspaces.mirrors import bring, locate_mirror
+from sessionrun.workspaces.clone import drop_excerpt, make_excerpt
+from sessionrun.workspaces.mirrors import fetch_mirror, locate_mirror
 
 
 def git(top: Path, *argv: str, minute: int = 0) -> str:
@@ -49,7 +49,7 @@ class Upstream:
         git(self.top, "checkout", "-q", "main")
         self.mirror = locate_mirror(place / "cache", str(self.top))
         self.mirror.parent.mkdir(parents=True)
-        bring(self.mirror, str(self.top), [self.base])
+        fetch_mirror(self.mirror, str(self.top), [self.base])
 
 
 @pytest.fixture(scope="module")
@@ -175,13 +175,13 @@ def test_a_repository_that_is_killed_at_any_git_step(upstream: Upstream, tmp_pat
 def test_it_goes_when_it_holds_no_branch(upstream: Upstream, tmp_path: Path) -> None:
     own = tmp_path / "own.git"
     make_excerpt(own, upstream.mirror, upstream.base, 3)
-    (tmp_path / ".draft-own.git-x").mkdir()
+    (tmp_path / ".new-own.git-x").mkdir()
     git(own, "branch", "work", upstream.base)
     for pack in (False, True):
         if pack:
             git(own, "pack-refs", "--all")
         drop_excerpt(own)
-        assert own.is_dir() and not (tmp_path / ".draft-own.git-x").exists()
+        assert own.is_dir() and not (tmp_path / ".new-own.git-x").exists()
     git(own, "branch", "-D", "work")
     drop_excerpt(own)
     assert not own.exists()

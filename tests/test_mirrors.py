@@ -15,8 +15,9 @@ from stages import begin_repository, git
 
 from sessionrun.model.places import Start
 from sessionrun.model.upstreams import Upstream, check_ref, name_readably, parse_repo
-from sessionrun.workspaces.mirror_cache import iterate_mirrors, remove_mirror
-from sessionrun.workspaces.mirrors import MARKER, bring, locate_mirror, lock_path, use_mirror
+from sessionrun.workspaces.cache import lock_path
+from sessionrun.workspaces.mirrored import use_mirror
+from sessionrun.workspaces.mirrors import MARKER, fetch_mirror, iterate_mirrors, locate_mirror, remove_mirror
 from sessionrun.workspaces.registration import hold_lock
 from sessionrun.workspaces.request import RepositoryFailed
 
@@ -61,7 +62,7 @@ class Place:
         program = (
             "import sys; from pathlib import Path\n"
             "from sessionrun.model.upstreams import Upstream\n"
-            "from sessionrun.workspaces.mirrors import use_mirror\n"
+            "from sessionrun.workspaces.mirrored import use_mirror\n"
             "repo, mirror, note, *refs = sys.argv[1:]\n"
             "for ref in refs:\n"
             "    with use_mirror(Upstream(repo, ref, mirror), Path(note + ref), Path(note).parent) as start:\n"
@@ -160,7 +161,7 @@ def test_a_mirror_has_all_branches_and_tags_and_no_task_branch(place: Place) -> 
     assert place.use(first[:10], note="e") == Start(first[:12], first)
     assert place.run("for-each-ref", "refs/heads", cwd=place.mirror) == ""
     assert place.run("fsck", "--full", cwd=place.mirror) == ""
-    assert not list(place.mirror.parent.glob(".draft-*"))
+    assert not list(place.mirror.parent.glob(".new-*"))
 
 
 def test_tasks_of_one_session_begin_at_the_same_commit_and_a_new_session_at_the_new_one(place: Place) -> None:
@@ -421,8 +422,8 @@ def test_a_mirror_in_use_is_not_removed(place: Place) -> None:
 
 def test_what_a_killed_process_left_is_removed_from_the_cache(place: Place) -> None:
     place.use()
-    for prefix in (".draft-", ".trash-"):
-        left = f"{prefix}{place.mirror.name.removesuffix('.git')}-x_1"
+    for prefix in (".new-", ".trash-"):
+        left = f"{prefix}{place.mirror.name}-x_1"
         (place.mirror.parent / left / "objects").mkdir(parents=True)
     found = list(iterate_mirrors(place.root / "cache"))
     assert len(found) == 3
@@ -440,7 +441,7 @@ def test_a_note_that_a_task_wrote_is_believed_only_if_the_mirror_has_the_commit(
 def test_several_refs_come_with_one_look_and_each_failure_is_told_by_itself(place: Place) -> None:
     commit = place.run("rev-parse", "HEAD")
     place.mirror.parent.mkdir(parents=True)
-    found = bring(place.mirror, str(place.top), ["main", commit, "nope", None])
+    found = fetch_mirror(place.mirror, str(place.top), ["main", commit, "nope", None])
     assert found["main"] == found[None] == Start("main", commit)
     assert found[commit] == Start(commit[:12], commit)
     assert isinstance(found["nope"], RepositoryFailed)

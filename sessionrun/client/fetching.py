@@ -12,9 +12,8 @@ from sessionrun.model.errors import InputError, SessionrunError
 from sessionrun.model.places import Start
 from sessionrun.model.spec import TaskSpec
 from sessionrun.model.upstreams import Upstream
-from sessionrun.store.files import make_directories
-from sessionrun.workspaces.mirrors import FOREVER_S, bring, check_whole, lock_path, resolve_ref
-from sessionrun.workspaces.registration import hold_lock
+from sessionrun.workspaces.cache import hold_entry
+from sessionrun.workspaces.mirrors import check_whole, fetch_mirror, resolve_ref
 from sessionrun.workspaces.request import RepositoryFailed
 from sessionrun.workspaces.transport import open_room
 
@@ -46,7 +45,7 @@ def group_mirrors(tasks: Iterable[TaskSpec]) -> list[Wanted]:
     return [Wanted(repo, Path(mirror), tuple(refs)) for mirror, (repo, refs) in by_mirror.items()]
 
 
-def fetch_mirror(wanted: Wanted, tell: Callable[[Record], None] = lambda record: None) -> Fetched:
+def fetch_wanted(wanted: Wanted, tell: Callable[[Record], None] = lambda record: None) -> Fetched:
     """Make or renew a mirror; `tell` is given the record when it begins."""
     begun = time.monotonic()
     record: Record = {
@@ -58,15 +57,15 @@ def fetch_mirror(wanted: Wanted, tell: Callable[[Record], None] = lambda record:
         "environments": [],
     }
     tell(record)
-    by_ref: Mapping[str | None, Start | RepositoryFailed] = {}
+    starts: dict[str | None, Start] = {}
+    problems: list[str] = []
     try:
-        make_directories(wanted.mirror.parent, 0o700)
-        with hold_lock(lock_path(wanted.mirror), 0o600, FOREVER_S):
-            by_ref = bring(wanted.mirror, wanted.repo, wanted.refs)
+        with hold_entry(wanted.mirror, None):
+            by_ref = fetch_mirror(wanted.mirror, wanted.repo, wanted.refs)
+        starts = {ref: start for ref, start in by_ref.items() if isinstance(start, Start)}
         problems = [str(missing) for missing in by_ref.values() if isinstance(missing, RepositoryFailed)]
     except (SessionrunError, OSError) as error:
         problems = [str(error)]
-    starts = {ref: start for ref, start in by_ref.items() if isinstance(start, Start)}
     refs = [{"ref": ref, "commit": starts[ref].commit if ref in starts else None} for ref in wanted.refs]
     problem = problems[0] if problems else None
     if len(problems) > 1:
@@ -88,7 +87,7 @@ def settle_starts(
     starts = {_name_ref(task.upstream): task.upstream.start for task in known if task.upstream is not None}
     new = [task for task in tasks if task.upstream is not None and starts.get(_name_ref(task.upstream)) is None]
     for wanted in group_mirrors(new):
-        fetched = _look_up(wanted) if require_cache else fetch_mirror(wanted)
+        fetched = _look_up(wanted) if require_cache else fetch_wanted(wanted)
         if fetched.record["error"] is not None:
             raise InputError(fetched.record["error"])
         starts |= {(str(wanted.mirror), ref): start for ref, start in fetched.starts.items()}
@@ -106,16 +105,14 @@ def _name_ref(upstream: Upstream) -> tuple[str, str | None]:
 
 def _look_up(wanted: Wanted) -> Fetched:
     """The same of a mirror as it is."""
-    found: dict[str | None, Start] = {}
     try:
         check_whole(wanted.mirror, wanted.repo)
         with open_room(wanted.mirror, wanted.repo) as room:
-            for ref in wanted.refs:
-                start = resolve_ref(room, ref)
-                if start is None:
-                    raise RepositoryFailed(f"{wanted.repo} has no {ref or 'HEAD'} in the cache")
-                found[ref] = start
+            found = {ref: resolve_ref(room.git, ref) for ref in wanted.refs}
+        missing = [ref or "HEAD" for ref, start in found.items() if start is None]
+        if missing:
+            raise RepositoryFailed(f"{wanted.repo} has no {missing[0]} in the cache")
     except (SessionrunError, OSError) as error:
         why = f"{error}: nothing may be fetched (require_cache); sessionrun precache fetches it"
         return Fetched({"error": why}, {})
-    return Fetched({"error": None}, found)
+    return Fetched({"error": None}, {ref: start for ref, start in found.items() if start is not None})

@@ -1,6 +1,6 @@
 """Runs the gates: the commands that have to pass on a candidate before it may land.
 
-They run in a room of the target's own (see `workspaces.room`): a repository that borrows the objects of the real
+They run in a room of the target's own (see `workspaces.clone`): a repository that borrows the objects of the real
 one, so that no gate can change a branch of that.  A script that a gate runs is work, too: what lies in the target
 counts, and if the candidate changes it, its own version has to pass as well.
 """
@@ -24,6 +24,7 @@ from sessionrun.model.errors import SessionrunError
 from sessionrun.model.frozen import frozen
 from sessionrun.model.places import Repository
 from sessionrun.workspaces.bringing import bring_files
+from sessionrun.workspaces.clone import keep_room
 from sessionrun.workspaces.environments.make import make_environment
 from sessionrun.workspaces.environments.removal import clear
 from sessionrun.workspaces.environments.request import (
@@ -37,7 +38,6 @@ from sessionrun.workspaces.git import Git
 from sessionrun.workspaces.ignoring import ignore_words
 from sessionrun.workspaces.registration import hold_lock, remove_tree
 from sessionrun.workspaces.request import WorkspaceRequest
-from sessionrun.workspaces.room import keep_room
 from sessionrun.workspaces.shell import run_script
 
 WORK: Final = "work"

@@ -21,12 +21,13 @@ from sessionrun.model.places import Place, Repository
 from sessionrun.model.upstreams import Upstream
 from sessionrun.store.session import WALLS_SUFFIX
 from sessionrun.workspaces.bases import holds_nothing
+from sessionrun.workspaces.clone import drop_excerpt
 from sessionrun.workspaces.environments.removal import clear, find_environments
-from sessionrun.workspaces.excerpt import drop_excerpt
 from sessionrun.workspaces.fence import Fence, open_fence
 from sessionrun.workspaces.git import Git
 from sessionrun.workspaces.git_locks import break_old_lock
 from sessionrun.workspaces.mirrored import bring_home
+from sessionrun.workspaces.mirrors import HEADS
 from sessionrun.workspaces.park import find_rescues, rescue_lost_head
 from sessionrun.workspaces.registration import (
     drop_empty_books,
@@ -44,7 +45,6 @@ from sessionrun.workspaces.registration import (
 from sessionrun.workspaces.release import describe_broken_link, find_worktree, foresee, release_behind
 from sessionrun.workspaces.request import WORKSPACE_LIMIT_S, Claim, WorkspaceRequest
 from sessionrun.workspaces.rounds import drop_rounds
-from sessionrun.workspaces.transport import HEADS
 
 What = Literal["worktree", "branch", "trash", "environment"]
 

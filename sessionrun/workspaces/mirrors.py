@@ -1,19 +1,17 @@
 """Mirrors: one bare repository in the cache for each repository that tasks name, shared by all sessions.
 
-A mirror is made under a temporary name, and renamed when it is whole.  So what has the final name can be trusted,
-and what a killed process left is never taken for a mirror.  All fetching is done under the mirror's lock.  Mirrors
-have the whole history: they are never shallow and never partial, and no collection takes anything away.
-
-A process that uses a mirror holds a shared lock on its directory, so that it is not removed (see `mirror_cache`).
+A mirror is an entry of the cache (see `cache`): what has the final name can be trusted, and all fetching is done
+under its lock.  Mirrors have the whole history: they are never shallow and never partial, and no collection takes
+anything away.  A mirror stays while a process uses it, while a worktree of it is registered, and while a branch of
+a task in it holds work that is nowhere else.
 """
 
 from __future__ import annotations
 
-import fcntl
 import os
 import re
-from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import Final
 
@@ -21,14 +19,17 @@ import orjson
 
 from sessionrun.model.errors import JobFileError
 from sessionrun.model.frozen import frozen
+from sessionrun.model.phrases import name_some
 from sessionrun.model.places import Start
-from sessionrun.model.upstreams import Upstream, is_commit, name_readably
-from sessionrun.store.files import make_directories, read_regular, replace_file, sync_directory
+from sessionrun.model.upstreams import is_commit, is_path, name_readably
+from sessionrun.store.files import read_regular, replace_file
 from sessionrun.store.jobfiles import load_record_if_any
+from sessionrun.workspaces.cache import iterate_entries, make_entry, remove_unused, sweep_entry
+from sessionrun.workspaces.clone import make_repository, sync_repository
 from sessionrun.workspaces.git import Git
-from sessionrun.workspaces.registration import hold_lock, remove_tree
 from sessionrun.workspaces.request import RepositoryFailed
-from sessionrun.workspaces.transport import FETCHED, HEAD, HEADS, PINS, Room, open_room
+from sessionrun.workspaces.space import Cached
+from sessionrun.workspaces.transport import Room, open_room
 
 FOLDER: Final = "mirrors"
 """Directory in the cache."""
@@ -37,35 +38,22 @@ MARKER: Final = "sessionrun-mirror.json"
 """File in a mirror, written last: it is whole, and of which repository.  Its time is that of the last use."""
 
 SUFFIX: Final = ".git"
-DRAFT: Final = ".draft-"
-"""How names begin that a mirror has before it is whole; the holder of its lock sweeps them."""
 
-TRASH: Final = ".trash-"
-"""The same of a mirror that is being removed."""
+HEADS: Final = "refs/remotes/origin/"
+"""Where a mirror has the branches of its upstream: ``refs/heads/`` is for the branches of tasks."""
 
-FOREVER_S: Final = -1.0
-"""A time limit of the lock that never comes."""
+HEAD: Final = "refs/sessionrun/head"
+"""The upstream's HEAD: a symbolic ref to one of `HEADS`, or a commit."""
 
-BARE_SETTINGS: Final = """\
-[core]
-\trepositoryformatversion = 0
-\tfilemode = true
-\tbare = true
-[gc]
-\tauto = 0
-[maintenance]
-\tauto = false
-"""
-"""For the git of agents and of people: our own never reads it.  No collection of theirs takes commits away."""
+PINS: Final = "refs/sessionrun/pins/"
+"""Commits that were fetched by their names: no branch may have them any more."""
 
-_REMOTE: Final = """\
-[remote "origin"]
-\turl = "{url}"
-\tfetch = +refs/heads/*:refs/remotes/origin/*
-"""
+FETCHED: Final = "refs/sessionrun/fetched/"
+"""Refs of an upstream that are no branches and no tags, such as ``refs/pull/3/head``."""
 
-_ALL: Final = (f"+refs/heads/*:{HEADS}*",)
-_OPTIONS: Final = ("--prune", "--tags", "--force")
+_ABBREVIATED: Final = re.compile("[0-9a-f]{7,63}")
+_USUAL: Final = ("main", "master")
+_MOST_NAMED: Final = 3
 
 
 @frozen
@@ -86,98 +74,6 @@ def locate_mirror(cache: Path, repo: str) -> Path:
 
     digest = hashlib.sha256(repo.encode("utf-8", "surrogateescape")).hexdigest()[:20]
     return cache / FOLDER / f"{name_readably(repo)}-{digest}{SUFFIX}"
-
-
-def lock_path(mirror: Path) -> Path:
-    """The lock of a mirror: beside it, for it is there before the mirror."""
-    return mirror.with_name(f"{mirror.name.removesuffix(SUFFIX)}.lock")
-
-
-@contextmanager
-def use_mirror(
-    upstream: Upstream,
-    note: Path,
-    folder: Path | None = None,
-    *,
-    require_cache: bool = False,
-    limit_s: float | None = None,
-) -> Iterator[Start]:
-    """Make sure that the mirror has what a task names, and say where that is; meanwhile the mirror is not removed.
-
-    A ref is looked up once for each session: all tasks that name it begin at the same commit.
-
-    Args:
-        upstream: of the task; settled.
-        note: the session's file for where the ref stands.
-        folder: for temporary files; None: the system's.
-        require_cache: fetch nothing.
-        limit_s: how long each git command, and the wait for the lock, may take (seconds); None: any time.
-
-    Raises:
-        RepositoryFailed: it cannot be fetched, is not in the cache, or has no such ref.
-        SessionrunError: another process held the lock for too long.
-        OSError: the cache cannot be written.
-    """
-    mirror = Path(upstream.mirror)
-    fd = _share(mirror, upstream.repo)
-    try:
-        start = None
-        if fd is not None:
-            with open_room(mirror, upstream.repo, folder, limit_s=limit_s) as room:
-                start = _find_noted(room, upstream, note, require_cache=require_cache)
-        elif require_cache:
-            raise RepositoryFailed(_tell_missing(upstream, "is not in the cache"))
-        if start is None:
-            _close(fd)
-            fd = None
-            fd, start = _bring_for_task(upstream, note, folder, limit_s=limit_s)
-        os.utime(mirror / MARKER)
-        yield start
-    finally:
-        _close(fd)
-
-
-@contextmanager
-def hold_mirror(upstream: Upstream | None) -> Iterator[None]:
-    """Keep a mirror from being removed, if there is one.
-
-    Raises:
-        RepositoryFailed: what is there is no mirror.
-    """
-    fd = None if upstream is None else _share(Path(upstream.mirror), upstream.repo)
-    try:
-        yield
-    finally:
-        _close(fd)
-
-
-def bring(
-    mirror: Path,
-    repo: str,
-    refs: Sequence[str | None],
-    folder: Path | None = None,
-    *,
-    limit_s: float | None = None,
-) -> dict[str | None, Start | RepositoryFailed]:
-    """Make or renew a mirror so that it has these refs; under its lock.  Says where each is, or why it is not.
-
-    Raises:
-        RepositoryFailed: nothing can be fetched.
-        OSError: the cache cannot be written.
-    """
-    _sweep(mirror)
-    if not mirror.exists():
-        _make(mirror, repo, folder, limit_s=limit_s)
-    else:
-        check_whole(mirror, repo)
-        (mirror / "objects" / "info" / "alternates").unlink(missing_ok=True)  # only a task can have put it there
-        with open_room(mirror, repo, folder, limit_s=limit_s) as room:
-            if not all(is_commit(ref) and room.git.commit_of(ref or "") for ref in refs):
-                _renew(room)
-    with open_room(mirror, repo, folder, limit_s=limit_s) as room:
-        by_ref = {ref: _bring_ref(room, ref) for ref in dict.fromkeys(refs)}
-    os.utime(mirror / MARKER)
-    return by_ref
 
 
 def check_whole(mirror: Path, repo: str) -> None:
@@ -202,145 +98,43 @@ def describe_fault(mirror: Path, repo: str) -> str | None:
     return None if marker.repo == repo else f"{MARKER}: it is of {marker.repo}"
 
 
-def _share(mirror: Path, repo: str) -> int | None:
-    """Hold a shared lock on a mirror's directory; None where there is none."""
-    while True:
-        try:
-            fd = os.open(mirror, os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC)
-        except FileNotFoundError:
-            return None
-        try:
-            fcntl.flock(fd, fcntl.LOCK_SH)
-            if os.path.samestat(os.fstat(fd), os.stat(mirror)):
-                check_whole(mirror, repo)
-                return fd
-        except FileNotFoundError:
-            pass
-        except BaseException:
-            os.close(fd)
-            raise
-        os.close(fd)  # it was removed just before the lock was ours
-
-
-def _close(fd: int | None) -> None:
-    if fd is not None:
-        os.close(fd)
-
-
-def _bring_for_task(
-    upstream: Upstream, note: Path, folder: Path | None, *, limit_s: float | None
-) -> tuple[int | None, Start]:
-    """Fetch what the task names, unless another task of its session has done so meanwhile."""
-    mirror = Path(upstream.mirror)
-    make_directories(mirror.parent, 0o700)
-    with hold_lock(lock_path(mirror), 0o600, FOREVER_S if limit_s is None else limit_s):
-        start = None
-        if mirror.exists():
-            with open_room(mirror, upstream.repo, folder, limit_s=limit_s) as room:
-                start = _find_noted(room, upstream, note, require_cache=False)
-        if start is None:
-            brought = bring(mirror, upstream.repo, [upstream.ref], folder, limit_s=limit_s)[upstream.ref]
-            if isinstance(brought, RepositoryFailed):
-                raise brought
-            start = brought
-            replace_file(note, orjson.dumps(start), durable=False)
-        fd = _share(mirror, upstream.repo)
-    return fd, start
-
-
-def _find_noted(room: Room, upstream: Upstream, note: Path, *, require_cache: bool) -> Start | None:
-    """Where the task begins, as far as nothing has to be fetched for that; None: it has to.
-
-    Raises:
-        RepositoryFailed: nothing may be fetched, and the mirror does not have it.
-    """
-    start = _load_note(note)
-    if start is not None and room.git.commit_of(start.commit) == start.commit:
-        return start
-    if not (require_cache or is_commit(upstream.ref)):
-        return None
-    start = resolve_ref(room, upstream.ref)
-    if start is None and require_cache:
-        raise RepositoryFailed(_tell_missing(upstream, f"has no {upstream.ref or 'HEAD'} in the cache"))
-    if start is not None:
-        pin(room, start, upstream.ref)
-        if require_cache:
-            replace_file(note, orjson.dumps(start), durable=False)
-    return start
-
-
-def _load_note(note: Path) -> Start | None:
-    """Any task may write there: what is no commit's name is no note."""
-    try:
-        start = load_record_if_any(note, Start)
-    except JobFileError:
-        return None
-    return start if start is not None and is_commit(start.commit) and start.name.isprintable() else None
-
-
-def _tell_missing(upstream: Upstream, what: str) -> str:
-    return f"{upstream.repo} {what}, and nothing may be fetched (require_cache): fetch it with sessionrun precache"
-
-
-def _sweep(mirror: Path) -> None:
-    """Delete what killed processes left under temporary names; under the lock."""
-    for prefix in (DRAFT, TRASH):
-        for left in mirror.parent.glob(f"{prefix}{mirror.name}-*"):
-            try:
-                remove_tree(left)
-            except OSError:
-                pass  # a git that outlives its job may still write there; the next holder sweeps again
-
-
-def _make(mirror: Path, repo: str, folder: Path | None, *, limit_s: float | None) -> None:
-    url = repo.replace("\\", "\\\\").replace('"', '\\"')
-    with draft_repository(mirror, "main", _REMOTE.format(url=url)) as draft:
-        with open_room(draft, repo, folder, limit_s=limit_s) as room:
-            _renew(room)
-            room.git("pack-refs", "--all")
-        replace_file(draft / MARKER, orjson.dumps(Marker(repo)), durable=True)
-
-
-@contextmanager
-def draft_repository(path: Path, branch: str, settings: str = "") -> Iterator[Path]:
-    """Make a bare repository: fill it under a temporary name; then it is made durable, and renamed.
+def fetch_mirror(
+    mirror: Path,
+    repo: str,
+    refs: Sequence[str | None],
+    folder: Path | None = None,
+    *,
+    limit_s: float | None = None,
+) -> dict[str | None, Start | RepositoryFailed]:
+    """Make or renew a mirror so that it has these refs; under its lock.  Says where each is, or why it is not.
 
     Args:
-        path: where it goes; nothing is there.
-        branch: what its HEAD names.
-        settings: more of them.
+        mirror, repo: see `locate_mirror`.
+        refs: of the upstream; None: its HEAD.
+        folder: for temporary files; None: the system's.
+        limit_s: how long each git command may take (seconds); None: any time.
 
     Raises:
-        OSError: it cannot be made; nothing is left.
+        RepositoryFailed: nothing can be fetched.
+        OSError: the cache cannot be written.
     """
-    import tempfile
-
-    draft = Path(tempfile.mkdtemp(prefix=f"{DRAFT}{path.name}-", dir=path.parent))
-    try:
-        for name in ("objects/info", "objects/pack", "refs/heads", "refs/tags"):
-            (draft / name).mkdir(parents=True)
-        (draft / "config").write_text(BARE_SETTINGS + settings, encoding="utf-8", errors="surrogateescape")
-        (draft / "HEAD").write_text(f"ref: refs/heads/{branch}\n")
-        yield draft
-        _sync_repository(draft)
-        os.rename(draft, path)
-        sync_directory(path.parent)
-    except BaseException:
-        remove_tree(draft)
-        raise
-
-
-def _sync_repository(draft: Path) -> None:
-    """Make durable what git does not sync: names, and our own files.  Packs it does."""
-    for path in (draft / name for name in ("config", "HEAD", "shallow", "packed-refs", "refs/sessionrun/head")):
-        if path.exists():
-            fd = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
-            try:
-                os.fsync(fd)
-            finally:
-                os.close(fd)
-    for folder, _, _ in os.walk(draft):
-        sync_directory(Path(folder))
+    sweep_entry(mirror)
+    is_new = not mirror.exists()
+    if is_new:
+        with make_entry(mirror, sync_repository) as draft:
+            make_repository(draft, "ref: refs/heads/main", bare=True, remote=repo)
+            with open_room(draft, repo, folder, limit_s=limit_s) as room:
+                _renew(room)
+                room.git("pack-refs", "--all")
+            replace_file(draft / MARKER, orjson.dumps(Marker(repo)), durable=False)
+    check_whole(mirror, repo)
+    (mirror / "objects" / "info" / "alternates").unlink(missing_ok=True)  # only a task can have put it there
+    with open_room(mirror, repo, folder, limit_s=limit_s) as room:
+        if not (is_new or all(is_commit(ref) and room.git.commit_of(ref or "") for ref in refs)):
+            _renew(room)
+        by_ref = {ref: _fetch_ref(room, ref) for ref in dict.fromkeys(refs)}
+    os.utime(mirror / MARKER)
+    return by_ref
 
 
 def _renew(room: Room) -> None:
@@ -350,16 +144,14 @@ def _renew(room: Room) -> None:
         RepositoryFailed: that cannot be done.
     """
     branch, commit = room.list_head()
-    shallow = room.real / "shallow"
-    options: tuple[str, ...] = _OPTIONS
+    shallow, options = room.real / "shallow", ["--prune", "--tags", "--force"]
     if os.path.lexists(shallow):  # an agent fetched a part of the history: fetch the rest
         (room.git.directory / "shallow").write_bytes(read_regular(shallow))
-        options = (*_OPTIONS, "--unshallow")
-    room.fetch(*_ALL, options=options)
-    if os.path.lexists(shallow):
-        shallow.unlink()
+        options.append("--unshallow")
+    room.fetch(f"+refs/heads/*:{HEADS}*", options=tuple(options))
+    shallow.unlink(missing_ok=True)
     if branch is None and commit is not None:
-        branch = guess_branch(room, commit)
+        branch = _guess_branch(room.git, commit)
     if branch is not None and room.git.commit_of(HEADS + branch):
         room.git("symbolic-ref", HEAD, HEADS + branch)
     elif branch is None and commit is not None:
@@ -368,36 +160,36 @@ def _renew(room: Room) -> None:
         room.git("update-ref", "--no-deref", HEAD, commit)
 
 
-def _bring_ref(room: Room, ref: str | None) -> Start | RepositoryFailed:
+def _guess_branch(git: Git, commit: str) -> str | None:
+    """A bundle, or an old server, tells the commit of HEAD and not its branch."""
+    listed = git.line("for-each-ref", "--format=%(refname)", f"--points-at={commit}", HEADS).split("\n")
+    names = [name.removeprefix(HEADS) for name in listed if name]
+    usual = [name for name in _USUAL if name in names]
+    return next(iter(usual), names[0] if len(names) == 1 else None)
+
+
+def _fetch_ref(room: Room, ref: str | None) -> Start | RepositoryFailed:
     """Where a ref of the upstream is, after a fetch; what is no branch and no tag is fetched by itself."""
-    start = resolve_ref(room, ref)
-    wanted = None
+    start, wanted, why = resolve_ref(room.git, ref), None, ""
     if is_commit(ref):
         wanted = f"+{ref}:{PINS}{ref}"
     elif ref is not None and ref.startswith("refs/") and not ref.startswith(("refs/heads/", "refs/tags/")):
         wanted = f"+{ref}:{FETCHED}{ref.removeprefix('refs/')}"
         start = None  # as a branch, it may have moved
-    why = ""
     if start is None and wanted is not None:
         try:
             room.fetch(wanted)
-            start = resolve_ref(room, ref)
+            start = resolve_ref(room.git, ref)
         except RepositoryFailed as error:
             why = f" ({error})"
     if start is None:
         what = "no commit at its HEAD: name a ref" if ref is None else f"no branch, tag or commit {ref}"
         return RepositoryFailed(f"{room.repo} has {what}{why}")
-    pin(room, start, ref)
     return start
 
 
-_ABBREVIATED: Final = re.compile("[0-9a-f]{7,63}")
-_USUAL: Final = ("main", "master")
-
-
-def resolve_ref(room: Room, ref: str | None) -> Start | None:
-    """Where a ref is in the mirror; the branches of tasks are none of the upstream's."""
-    git = room.git
+def resolve_ref(git: Git, ref: str | None) -> Start | None:
+    """Where a ref is in the mirror of this git; the branches of tasks are none of the upstream's."""
     if ref is None or ref == "HEAD":
         commit = git.commit_of(HEAD)
         target = git.attempt("symbolic-ref", "--quiet", HEAD).stdout.decode("utf-8", "replace").strip()
@@ -433,16 +225,60 @@ def _spell(ref: str) -> Iterator[tuple[str, str]]:
         yield f"refs/tags/{ref}", ref
 
 
-def pin(room: Room, start: Start, ref: str | None) -> None:
-    """Keep a commit that was asked for by its name, also when no branch has it any more."""
-    name = PINS + start.commit
-    if ref is not None and start.commit.startswith(ref) and room.git.commit_of(name) is None:
-        room.git.set_ref(name, start.commit, None)
+def iterate_mirrors(cache: Path) -> Iterator[Cached]:
+    """The mirrors of a cache, by name, and what killed processes left of others."""
+    for mirror in iterate_entries(cache / FOLDER, lambda name: name.endswith(SUFFIX), MARKER):
+        try:
+            marker = load_record_if_any(mirror.path / MARKER, Marker)
+        except JobFileError:
+            marker = None
+        yield replace(mirror, repo=marker.repo if marker else None)
 
 
-def guess_branch(room: Room, commit: str) -> str | None:
-    """A bundle, or an old server, tells the commit of HEAD and not its branch."""
-    listed = room.git.line("for-each-ref", "--format=%(refname)", f"--points-at={commit}", HEADS).split("\n")
-    names = [name.removeprefix(HEADS) for name in listed if name]
-    usual = [name for name in _USUAL if name in names]
-    return next(iter(usual), names[0] if len(names) == 1 else None)
+def remove_mirror(mirror: Cached, *, dry_run: bool = False) -> str | None:
+    """Remove a mirror; why it stays, or None.
+
+    Raises:
+        OSError: it cannot be removed.
+    """
+    return remove_unused(mirror.path, dry_run=dry_run, find_obstacle=lambda: _find_obstacle(mirror))
+
+
+def _find_obstacle(mirror: Cached) -> str | None:
+    """Why a mirror that no process uses must stay."""
+    if mirror.repo is None:
+        return f"its {MARKER} cannot be read: look at it"
+    books = mirror.path / "worktrees"
+    worktrees = sorted(os.listdir(books)) if books.is_dir() else []
+    if worktrees:
+        return f"it has worktrees: {name_some(worktrees, _MOST_NAMED)} (sessionrun clean --worktrees)"
+    with open_room(mirror.path, "") as room:
+        unmerged = _find_unmerged(room.git)
+    home = _list_branches_at_home(mirror.repo) if unmerged else {}
+    branches = sorted(name for name, commit in unmerged.items() if home.get(name) != commit)
+    return f"branches of tasks in it hold work: {name_some(branches, _MOST_NAMED)}" if branches else None
+
+
+def _find_unmerged(git: Git) -> dict[str, str]:
+    """The branches of tasks whose commits are not among what was fetched, with these."""
+    unmerged = {}
+    for name, commit in _list_branches(git).items():
+        words = ("--not", "--remotes", "--tags", "--glob=refs/sessionrun/*")
+        done = git.attempt("rev-list", "--max-count=1", commit, *words)
+        if done.returncode != 0 or done.stdout:
+            unmerged[name] = commit
+    return unmerged
+
+
+def _list_branches(git: Git) -> dict[str, str]:
+    listed = git.line("for-each-ref", "--format=%(objectname) %(refname:lstrip=2)", "refs/heads")
+    return {name: commit for commit, _, name in (line.partition(" ") for line in listed.split("\n")) if name}
+
+
+def _list_branches_at_home(repo: str) -> Mapping[str, str]:
+    """The branches of a local repository, to which those of tasks are brought; none if it is no such."""
+    for common in (Path(repo, ".git"), Path(repo)):
+        if is_path(repo) and (common / "objects").is_dir():
+            with open_room(common, "") as room:
+                return _list_branches(room.git)
+    return {}

@@ -14,15 +14,14 @@ from sessionrun.model.places import TASK_FILE, Place, Repository
 from sessionrun.store.files import make_directories, replace_file
 from sessionrun.workspaces.bases import holds_nothing
 from sessionrun.workspaces.bringing import find_included
+from sessionrun.workspaces.clone import drop_excerpt, remove_clean_room
 from sessionrun.workspaces.environments.removal import drop_environments
-from sessionrun.workspaces.excerpt import drop_excerpt
 from sessionrun.workspaces.fence import Fence, open_fence
 from sessionrun.workspaces.git import Git
 from sessionrun.workspaces.git_locks import break_own_locks
 from sessionrun.workspaces.ignoring import RULES, ignore_words
 from sessionrun.workspaces.links import find_name, find_target
-from sessionrun.workspaces.mirrored import bring_home
-from sessionrun.workspaces.mirrors import hold_mirror
+from sessionrun.workspaces.mirrored import bring_home, hold_mirror
 from sessionrun.workspaces.park import (
     Brought,
     Parked,
@@ -47,7 +46,6 @@ from sessionrun.workspaces.registration import (
     unregister,
 )
 from sessionrun.workspaces.request import CLAIM, Claim, WorkspaceRequest
-from sessionrun.workspaces.room import remove_room
 from sessionrun.workspaces.rounds import drop_rounds, put_back
 from sessionrun.workspaces.seats import drop_task_file, finish_leaving, is_leaving, is_tracked, leave_seat
 
@@ -107,7 +105,7 @@ def release_behind(fence: Fence, request: WorkspaceRequest, folder: Path) -> Pla
 
 def _release(fence: Fence, request: WorkspaceRequest, folder: Path) -> Place:
     place, main = request.place, fence.main()
-    remove_room(request.repository, request.owner)
+    remove_clean_room(request.repository, request.owner)
     drop_environments(folder, request.owner, ("prove",))
     take_back_unused(main, request, folder)
     if place is None or place.worktree is None or place.branch is None:

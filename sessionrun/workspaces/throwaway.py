@@ -16,15 +16,15 @@ from typing import Final
 
 from sessionrun.store.files import list_folders, make_directories
 from sessionrun.workspaces.bringing import bring_files
+from sessionrun.workspaces.cache import iterate_entries, remove_unused
+from sessionrun.workspaces.clone import make_excerpt, open_clean_room
 from sessionrun.workspaces.crossing import add_tests
-from sessionrun.workspaces.excerpt import make_excerpt
 from sessionrun.workspaces.fence import open_fence
 from sessionrun.workspaces.ignoring import ignore_words
-from sessionrun.workspaces.mirrors import hold_mirror
+from sessionrun.workspaces.mirrored import hold_mirror
 from sessionrun.workspaces.registration import remove_tree
 from sessionrun.workspaces.request import WorkspaceRequest
-from sessionrun.workspaces.room import open_room
-from sessionrun.workspaces.space import Cached, measure
+from sessionrun.workspaces.space import Cached
 
 FOLDER: Final = "checkouts"
 """Directory in the cache."""
@@ -41,7 +41,7 @@ def open_folder(cache: Path) -> Iterator[tuple[Path, int]]:
     """
     make_directories(cache / FOLDER, 0o700)
     for name in list_folders(cache / FOLDER):
-        _remove(cache / FOLDER / name, dry_run=False)
+        remove_unused(cache / FOLDER / name)
     path, fd = _make_folder(cache / FOLDER)
     try:
         yield path, fd
@@ -84,44 +84,13 @@ def open_checkout(request: WorkspaceRequest, commit: str, folder: Path, tests: s
         with open_fence(request.repository, folder, limit_s=request.git_limit_s) as fence:
             main = fence.main().on_trial(objects, common_dir)
             whole = add_tests(main, commit, commit, tests.encode("utf-8", "surrogateescape"), folder)
-            with open_room(fence, request.owner, whole, objects) as top:
-                rules = ignore_words(request.repository, folder)
+            with open_clean_room(fence, request.owner, whole, objects) as top:
                 if not tests:  # a clean room for tests gets none
+                    rules = ignore_words(request.repository, folder)
                     bring_files(fence.main(), request, top, rules, in_room=True)
                 yield top
 
 
 def iterate_checkouts(cache: Path) -> Iterator[Cached]:
-    """The directories of checkouts in a cache, by name."""
-    for name in list_folders(cache / FOLDER):
-        path = cache / FOLDER / name
-        try:
-            yield Cached(path, path.stat().st_mtime, measure(path))
-        except FileNotFoundError:
-            continue  # removed meanwhile
-
-
-def remove_checkout(checkout: Cached, *, dry_run: bool = False) -> str | None:
-    """Remove what a killed process left of a checkout; why it stays, or None.
-
-    Raises:
-        OSError: it cannot be removed.
-    """
-    return _remove(checkout.path, dry_run=dry_run)
-
-
-def _remove(path: Path, *, dry_run: bool) -> str | None:
-    try:
-        fd = os.open(path, os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC)
-    except FileNotFoundError:
-        return None
-    try:
-        try:
-            fcntl.flock(fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        except OSError:
-            return "it is in use"
-        if not dry_run:
-            remove_tree(path)
-    finally:
-        os.close(fd)
-    return None
+    """The directories of checkouts in a cache, by name; each is what a killed process left, or is in use."""
+    return iterate_entries(cache / FOLDER, lambda name: True)

@@ -18,41 +18,20 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Final
 
-from sessionrun.model.errors import SessionrunError
 from sessionrun.model.frozen import frozen
 from sessionrun.model.upstreams import SCHEMES, is_path
 from sessionrun.workspaces.git import Git, GitError
 from sessionrun.workspaces.request import WORKSPACE_LIMIT_S, RepositoryFailed
 
-HEADS: Final = "refs/remotes/origin/"
-"""Where a mirror has the branches of its upstream: ``refs/heads/`` is for the branches of tasks."""
-
-HEAD: Final = "refs/sessionrun/head"
-"""The upstream's HEAD: a symbolic ref to one of `HEADS`, or a commit."""
-
-PINS: Final = "refs/sessionrun/pins/"
-FETCHED: Final = "refs/sessionrun/fetched/"
-"""Refs of an upstream that are no branches and no tags, such as ``refs/pull/3/head``."""
-
-_SETTINGS: Final = (
-    "[core]\n\trepositoryformatversion = 0\n\tfilemode = true\n\tbare = true\n\tlogAllRefUpdates = false\n"
-)
+_SETTINGS: Final = "[core]\n\trepositoryformatversion = 0\n\tbare = true\n\tlogAllRefUpdates = false\n"
 _KINDS: Final = ("objects", "refs", "packed-refs")
 
-_WORDS: Final = (
-    *(
-        "fetch",
-        "--quiet",
-        "--no-write-fetch-head",
-        "--no-recurse-submodules",
-    ),
-    *("--no-auto-maintenance", "--update-head-ok"),
-)
+_WORDS: Final = ("fetch", "--quiet", "--no-write-fetch-head", "--no-recurse-submodules", "--no-auto-maintenance")
 _FSYNC: Final = ("-c", "fetch.unpackLimit=1", "-c", "core.fsync=committed,reference")
 """What came is one pack, which git syncs, and the refs are synced, too."""
 
+_NOT_TOLD: Final = ("warning:", "hint:", "and the repository exists", "Please make sure you have")
 _GENERAL: Final = "fatal: Could not read from remote repository."
-_EMPTY_SAYING: Final = ("and the repository exists", "Please make sure you have")
 _SHALLOW: Final = "shallow roots are not allowed"
 _LOCKED: Final = ("Unable to create", "cannot lock ref", "unable to lock")
 
@@ -77,7 +56,7 @@ class Room:
         forced = all(refspec.startswith("+") for refspec in refspecs)
         # without this check git takes each update for one that replaces nothing
         check = "--no-show-forced-updates" if forced else "--show-forced-updates"
-        self._reach(*_FSYNC, *_WORDS, check, *options, "--", self.repo, *refspecs)
+        self._reach(*_FSYNC, *_WORDS, "--update-head-ok", check, *options, "--", self.repo, *refspecs)
 
     def list_head(self) -> tuple[str | None, str | None]:
         """The branch that the upstream's HEAD names, and its commit; None where it names none, or has no commit.
@@ -85,51 +64,41 @@ class Room:
         Raises:
             RepositoryFailed: with what git says.
         """
-        branch = commit = None
-        for line in (
-            self._reach("ls-remote", "--symref", "--", self.repo, "HEAD").decode("utf-8", "replace").split("\n")
-        ):
-            value, _, name = line.partition("\t")
-            if name == "HEAD" and value.startswith("ref: refs/heads/"):
-                branch = value.removeprefix("ref: refs/heads/")
-            elif name == "HEAD":
-                commit = value
-        return branch, commit
+        listed = self._reach("ls-remote", "--symref", "--", self.repo, "HEAD").decode("utf-8", "replace")
+        values = [
+            value for value, _, name in (line.partition("\t") for line in listed.split("\n")) if name == "HEAD"
+        ]
+        branches = [value[16:] for value in values if value.startswith("ref: refs/heads/")]
+        commits = [value for value in values if not value.startswith("ref: ")]
+        return next(iter(branches), None), next(iter(commits), None)
 
     def _reach(self, *argv: str) -> bytes:
-        protocols = ("file",) if is_path(self.repo) else SCHEMES
-        git = replace(self.git, protocols=protocols)
-        for pause in range(_TRIES):
+        git = replace(self.git, protocols=("file",) if is_path(self.repo) else SCHEMES)
+        for left in reversed(range(_TRIES)):
             try:
                 done = git.attempt(*argv)
                 errors = done.stderr.decode("utf-8", "replace")
                 if done.returncode != 0:
                     raise GitError(argv, done.returncode, errors)
-                if _SHALLOW in errors:
-                    raise RepositoryFailed(f"{self.repo} is a shallow clone: git fetch --unshallow makes it whole")
-                return done.stdout
             except GitError as error:
-                if (
-                    error.signal is not None
-                    or not any(word in error.stderr for word in _LOCKED)
-                    or pause == _TRIES - 1
-                ):
-                    raise self._explain(error) from error
-            time.sleep(_PAUSE_S)  # an agent's own git has the lock of a ref
+                if error.signal is not None:
+                    raise
+                if not left or not any(word in error.stderr for word in _LOCKED):
+                    raise RepositoryFailed(f"{self.repo} cannot be fetched: {_explain(error)}") from error
+                time.sleep(_PAUSE_S)  # an agent's own git has the lock of a ref
+                continue
+            if _SHALLOW in errors:
+                raise RepositoryFailed(f"{self.repo} is a shallow clone: git fetch --unshallow makes it whole")
+            return done.stdout
         raise AssertionError("the last try raises")
 
-    def _explain(self, error: GitError) -> SessionrunError:
-        if error.signal is not None:
-            return error
-        lines = [line.strip() for line in error.stderr.split("\n") if line.strip()]
-        lines = [
-            line
-            for line in lines
-            if not line.startswith(("warning:", "hint:", *_EMPTY_SAYING)) and line != "remote:"
-        ]
-        named = [line for line in lines if line != _GENERAL] or lines
-        problem = "; ".join(dict.fromkeys(named[-3:])) or f"exit code {error.code}"
-        return RepositoryFailed(f"{self.repo} cannot be fetched: {problem}")
+
+def _explain(error: GitError) -> str:
+    """The lines of git that tell the most, as one."""
+    lines = [line.strip() for line in error.stderr.split("\n") if line.strip() not in ("", "remote:")]
+    lines = [line for line in lines if not line.startswith(_NOT_TOLD)]
+    named = [line for line in lines if line != _GENERAL] or lines
+    return "; ".join(dict.fromkeys(named[-3:])) or f"exit code {error.code}"
 
 
 @contextmanager

@@ -18,13 +18,14 @@ from sessionrun.model.errors import JobFileError, SessionrunError, StoreError
 from sessionrun.runtime.node.directory import JOBS, find_nodes_dir
 from sessionrun.store.files import list_folders
 from sessionrun.store.session import SessionDir
+from sessionrun.workspaces.cache import remove_cached
 from sessionrun.workspaces.environments.cached import iterate_environments, remove_environment
 from sessionrun.workspaces.environments.removal import beside_path, clear, trash_path
 from sessionrun.workspaces.environments.request import FOLDER, TENANTS, Tenant, load_tenant, tenant_path
-from sessionrun.workspaces.mirror_cache import iterate_mirrors, remove_mirror
+from sessionrun.workspaces.mirrors import iterate_mirrors, remove_mirror
 from sessionrun.workspaces.registration import find_claims, hold_lock, remove_tree
 from sessionrun.workspaces.space import Cached, measure
-from sessionrun.workspaces.throwaway import iterate_checkouts, remove_checkout
+from sessionrun.workspaces.throwaway import iterate_checkouts
 
 Record = dict[str, Any]
 """What went, or stays, and why: an object of ``clean --cache --json``."""
@@ -173,7 +174,7 @@ KINDS: Final = (
     Kind("mirror", iterate_mirrors, remove_mirror),
     Kind("environment", iterate_environments, remove_environment),
     Kind("environment", iterate_copies, remove_copy),
-    Kind("checkout", iterate_checkouts, remove_checkout),
+    Kind("checkout", iterate_checkouts, remove_cached),
 )
 
 

@@ -6,7 +6,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from functools import partial
 from pathlib import Path
 
-from sessionrun.client.fetching import Fetched, Record, fetch_mirror, group_mirrors
+from sessionrun.client.fetching import Fetched, Record, fetch_wanted, group_mirrors
 from sessionrun.client.planning.inputs import Given
 from sessionrun.client.planning.plan import Nothing, plan
 from sessionrun.client.precaching.abreast import run_abreast
@@ -57,7 +57,7 @@ def precache(
         starts.update({(fetched.record["mirror"], ref): start for ref, start in fetched.starts.items()})
         tell(fetched.record)
 
-    run_abreast([partial(fetch_mirror, repository, tell) for repository in wanted], add)
+    run_abreast([partial(fetch_wanted, repository, tell) for repository in wanted], add)
     ordered = [records[str(repository.mirror)] for repository in wanted]
     if environments and any(task.environment is not None for task in tasks):
         ordered += _build(spec, tasks, starts, ordered, tell_environment)

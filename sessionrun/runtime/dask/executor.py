@@ -36,7 +36,7 @@ from sessionrun.runtime.executors.local import LocalExecutor
 from sessionrun.runtime.executors.orders import read_end
 from sessionrun.runtime.executors.protocol import Exit, Notice
 from sessionrun.store.session import SessionDir
-from sessionrun.workspaces.mirrors import hold_mirror
+from sessionrun.workspaces.mirrored import hold_mirror
 from sessionrun.workspaces.replica import ObjectsMissing
 from sessionrun.workspaces.request import WorkspaceRequest
 

@@ -30,10 +30,10 @@ from sessionrun.store.files import open_regular, read_regular
 from sessionrun.store.jobfiles import REQUEST, load_request
 from sessionrun.store.session import SessionDir
 from sessionrun.walls.wish import INSIDE
+from sessionrun.workspaces.clone import make_excerpt
 from sessionrun.workspaces.companions import ARCHIVE, pack_included, place_links
 from sessionrun.workspaces.environments.removal import PHASES
 from sessionrun.workspaces.environments.request import WISH as ENVIRONMENT
-from sessionrun.workspaces.excerpt import make_excerpt
 from sessionrun.workspaces.git import Git
 from sessionrun.workspaces.remotes import find_remote, is_larger
 from sessionrun.workspaces.replica import (

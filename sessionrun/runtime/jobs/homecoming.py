@@ -17,7 +17,7 @@ from sessionrun.model.reasons import WORKSPACE_REASONS
 from sessionrun.model.repositories import repository_of
 from sessionrun.runtime.jobs.shared import Judged, Site
 from sessionrun.runtime.jobs.workspace_request import make_request
-from sessionrun.workspaces.excerpt import drop_excerpt
+from sessionrun.workspaces.clone import drop_excerpt
 from sessionrun.workspaces.mirrored import bring_home, list_home
 from sessionrun.workspaces.replica import take_work
 from sessionrun.workspaces.rescue_names import drop_packs

@@ -29,13 +29,13 @@ from sessionrun.store.files import make_directories, replace_file
 from sessionrun.store.jobfiles import load_record_if_any, read_tail
 from sessionrun.walls.argv import Enclosure
 from sessionrun.workspaces.bringing import bring_files
+from sessionrun.workspaces.clone import open_clean_room
 from sessionrun.workspaces.environments.make import find_digest
 from sessionrun.workspaces.environments.removal import clear
 from sessionrun.workspaces.environments.request import BuildWalls, EnvironmentRequest
 from sessionrun.workspaces.fence import Fence
 from sessionrun.workspaces.ignoring import ignore_words
 from sessionrun.workspaces.registration import hold_lock
-from sessionrun.workspaces.room import open_room
 
 TOLD_BYTES: Final = 4096
 """How much of the output of each check is printed."""
@@ -159,7 +159,7 @@ class Trials:
                 stack.callback(clear, Path(self.request.environment.target))
             with self.as_user():
                 room = stack.enter_context(
-                    open_room(self.fence, self.request.workspace.owner, commit, self.objects)
+                    open_clean_room(self.fence, self.request.workspace.owner, commit, self.objects)
                 )
             yield room
 

@@ -80,7 +80,7 @@ def test_a_request_within_a_request_is_about_the_replica_too(own_place: Path) ->
     assert orjson.loads(place_request(b'{"directory": "/w"}', repository)) == {"directory": "/w"}
     room = f"{repository.worktree_dir}/.room-1"
     tenant = Tenant("/session", "s", "t", 1, in_room=True)
-    wish = EnvironmentRequest(room, f"{room}/src", "/cache", "/cache/tasks/1", "s/t", tenant=tenant)
+    wish = EnvironmentRequest(room, f"{room}/src", "/cache", "/cache/tasks/1", tenant=tenant)
     prove = {"environment": wish, "workspace": {**workspace, "session_id": "s"}, "known": "/session/proofs"}
     place = Place(branch="b", worktree="/node/worktrees/b")
     placed = orjson.loads(place_request(orjson.dumps(prove), repository, place))
@@ -123,7 +123,7 @@ def test_walls_that_are_only_wished_for_start_nothing(own_place: Path) -> None:
     wish = WallsWish(
         "s", "t/1/1/setup/1", Sandbox("project"), repository, "/w/t", "/f", "/j", "/s", "/results", "/", "/c"
     )
-    request = EnvironmentRequest(str(own_place), str(own_place), "/c", "/c/t", "s/t", walls=wish)
+    request = EnvironmentRequest(str(own_place), str(own_place), "/c", "/c/t", walls=wish)
     with pytest.raises(ValueError, match="only wished for"):
         make_environment(request, own_place)
 

@@ -12,8 +12,8 @@ from calls import each_call, needs_calls, run_program
 from conftest import eventually
 from test_environments import MAKER, Shop, _dump, say, shop, site_of, texts_with
 
-from sessionrun.workspaces.environments.copying import MANIFEST, load_manifest
-from sessionrun.workspaces.environments.request import WISH
+from sessionrun.workspaces.environments.copying import load_manifest
+from sessionrun.workspaces.environments.request import MANIFEST, WISH
 
 __all__ = ["shop"]
 
@@ -37,7 +37,7 @@ def check(shop: Shop, name: str) -> None:
     assert not [path.name for path in (shop.cache / "tasks").iterdir() if path.name.startswith(".")]
     for entry in shop.cache.iterdir():
         if len(entry.name) == 40:
-            assert load_manifest(entry, entry.name) is not None
+            assert load_manifest(entry) is not None
 
 
 @needs_calls

@@ -57,7 +57,7 @@ class Checkout:
         git(own, "worktree", "add", "-q", "--detach", str(self.top), commit)
         top = str(self.top)
         self.request = EnvironmentRequest(
-            top, top, str(place / "c"), str(place / "t"), "s/t", commit=commit, mirror=str(upstream.mirror)
+            top, top, str(place / "c"), str(place / "t"), commit=commit, mirror=str(upstream.mirror)
         )
 
     def find(self, described: str = SCM, *, setup: str = "", settings: str = "", **environ: str) -> Told:

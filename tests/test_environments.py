@@ -17,7 +17,7 @@ from python_projects import lay_out_project, make_uv, make_wheels
 from stages import begin_repository, commit_all
 
 from sessionrun.store.files import replace_file
-from sessionrun.workspaces.environments.copying import LEFT, MANIFEST, find_texts, refuse_path
+from sessionrun.workspaces.environments.copying import LEFT, find_texts, refuse_path
 from sessionrun.workspaces.environments.inputs import (
     collect_inputs,
     find_project,
@@ -27,6 +27,7 @@ from sessionrun.workspaces.environments.inputs import (
 from sessionrun.workspaces.environments.make import find_digest, make_environment
 from sessionrun.workspaces.environments.removal import drop_environments
 from sessionrun.workspaces.environments.request import (
+    MANIFEST,
     REPORT,
     WISH,
     EnvironmentReport,
@@ -66,7 +67,6 @@ class Shop:
             "directory": str(checkout),
             "cache": str(self.cache),
             "target": find_target(str(self.cache), "s", name, 1),
-            "owner": f"s/{name}",
             "limit_s": 120.0,
             **changes,
         }
@@ -229,25 +229,21 @@ def test_an_entry_whose_manifest_does_not_hold_is_built_anew(shop: Shop) -> None
 
 
 @pytest.mark.slow
-def test_an_entry_that_is_removed_while_it_is_copied_is_built_anew(shop: Shop) -> None:
-    """Behind the first file of its packages, so that the rest is missing when it is asked for."""
-    shop.good("one")
-    entry = shop.entry()
-    replace_file(shop.folder("two") / WISH, _dump(shop.request("two")), durable=False)
+def test_an_entry_is_not_removed_while_it_is_copied(ready: Shop) -> None:
+    folder = ready.folder("copies")
+    replace_file(folder / WISH, _dump(ready.request("copies")), durable=False)
     remove = f"""
-import os, shutil, sys
-entry, gone = {str(entry)!r}, {str(shop.root / "gone")!r}
+import sys
+from pathlib import Path
+from sessionrun.workspaces.cache import remove_unused
 def look(event, args):
-    if event == "open" and entry + "/env/lib/" in str(args[0]) and not os.path.exists(gone):
-        os.rename(entry, gone)
-        shutil.rmtree(gone + "/env/lib")
+    if event == "subprocess.Popen" and args[1][0] == "cp":
+        print("said:", remove_unused(Path({str(ready.entry())!r})))
 sys.addaudithook(look)
 """
-    done = run_program(remove + MAKER, str(shop.folder("two")))
-    assert done.returncode == 0, done.stderr
-    report = load_report(shop.folder("two"))
-    assert report is not None and not report.cached
-    assert say(Path(report.path or "") / "bin" / "pytest") == f"pytest in {report.path}"
+    done = run_program(remove + MAKER, str(folder))
+    assert (done.returncode, done.stdout) == (0, "said: it is in use\n"), done.stderr
+    assert ready.entry().is_dir()
 
 
 @pytest.mark.slow
@@ -285,7 +281,7 @@ def test_a_wait_for_another_process_has_an_end(shop: Shop) -> None:
     shop.cache.mkdir()
     with FileLock(shop.cache / f"{digest}.lock"):
         report = shop.make("two", limit_s=0.3)
-    assert report.problem == "another process did not finish this environment in 0.3 s"
+    assert report.problem == f"{shop.cache}/{digest}.lock was held for 0.3 s by another process"
     assert shop.builds() == 0
 
 

@@ -57,7 +57,7 @@ def make_plan(site: Walled, *tasks: dict[str, Any], policy: str = "project") -> 
 
 def find_entries(site: Walled) -> dict[str, Path]:
     folder = site.home / ".cache" / "sessionrun" / "environments"
-    return {path.name: path for path in folder.iterdir() if load_manifest(path, path.name) is not None}
+    return {path.name: path for path in folder.iterdir() if load_manifest(path) is not None}
 
 
 @pytest.mark.slow
@@ -81,7 +81,7 @@ def test_all_phases_work_in_an_environment_that_was_built_inside(site: Walled, p
     copies = [site.git("show", f"main-task-{name}:new") for name in "ab"]
     assert copies[0] != copies[1] and all("/sessionrun/environments/tasks/" in copy for copy in copies)
     (entry,) = find_entries(site).values()
-    manifest = load_manifest(entry, entry.name)
+    manifest = load_manifest(entry)
     assert manifest is not None and manifest.packages == ("demo==1.0", "pytest==1.0")
     assert not (entry / "tmp").exists()
 
@@ -259,25 +259,24 @@ def test_no_program_of_the_checkout_is_asked_outside(tmp_path: Path, monkeypatch
 def test_an_entry_that_is_gone_is_not_made_anew_from_the_work_of_a_task(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """It may be removed while it is copied."""
+    """It may be removed between the look and the copy."""
     (tmp_path / "top").mkdir()
     (tmp_path / "top" / "setup.py").write_text("import tools.helper\n")
     top, target = str(tmp_path / "top"), str(tmp_path / "tasks" / "t")
-    request = EnvironmentRequest(top, top, str(tmp_path / "cache"), target, "s/t")
+    request = EnvironmentRequest(top, top, str(tmp_path / "cache"), target)
     path = os.pathsep.join((os.path.dirname(find_uv_bin()), os.environ["PATH"]))
     walls = BuildWalls(Mock(), {"PATH": path}, Sandbox("project"))
     usual = find_digest(replace(request, pristine=True), tmp_path, walls)
-    asked: list[str] = []
+    built: list[str] = []
 
-    def ensure(cache: Path, digest: str, *_: object, **__: object) -> None:
-        asked.append(digest)
+    def build(making: object, folder: Path, ground: object) -> None:
+        built.append(folder.name)
         raise EnvironmentProblem("not now")
 
-    monkeypatch.setattr(make, "find_entry", lambda cache, digest: Mock() if digest == usual else None)
-    monkeypatch.setattr(make, "clone", Mock(side_effect=FileNotFoundError))
-    monkeypatch.setattr(make, "ensure_entry", ensure)
+    monkeypatch.setattr(make, "load_manifest", lambda entry: Mock() if entry.name == usual else None)
+    monkeypatch.setattr(make._Making, "_build", build)
     assert make_environment(request, tmp_path, walls).problem == "not now"
-    assert len(asked) == 1 and asked != [usual]
+    assert len(built) == 1 and usual not in built[0]
 
 
 def test_all_files_count_where_a_task_may_have_written_them(tmp_path: Path) -> None:

@@ -37,7 +37,6 @@ def make_gates(gates: Gates, spec: SessionSpec, tasks: Sequence[TaskSpec], sessi
         directory=str(room),
         cache=cache,
         target=find_target(cache, spec.session_id, room.name, 1, in_room=True),  # no task has the name of a room
-        owner=f"{spec.session_id}/{room.name}",
         python=wanted.pop().python,
         require_cache=spec.cache is not None and spec.cache.require_cache,
         tenant=Tenant(str(session.absolute()), spec.session_id, room.name, 1, in_room=True),

@@ -22,7 +22,7 @@ from typing import Final
 
 from sessionrun.model.errors import SessionrunError
 from sessionrun.store.files import list_folders, make_directories, sync_directory
-from sessionrun.workspaces.registration import hold_lock, remove_tree
+from sessionrun.workspaces.registration import hold_lock, remove_entry, remove_tree
 from sessionrun.workspaces.space import Cached, measure
 
 DRAFT: Final = ".new-"
@@ -72,12 +72,12 @@ def hold_entry(
 
 
 @contextmanager
-def make_entry(path: Path, sync: Callable[[Path], None]) -> Iterator[Path]:
+def make_entry(path: Path, sync: Callable[[Path], None] | None = None) -> Iterator[Path]:
     """Fill a directory under another name; then it is brought to the disk, and renamed.
 
     Args:
         path: where it goes; nothing is there.
-        sync: makes all that is in a directory durable.
+        sync: makes all that is in a directory durable; None: it need not be.
 
     Raises:
         OSError: it cannot be made; nothing is left.
@@ -87,22 +87,34 @@ def make_entry(path: Path, sync: Callable[[Path], None]) -> Iterator[Path]:
     draft = Path(tempfile.mkdtemp(prefix=f"{DRAFT}{path.name}-", dir=path.parent))
     try:
         yield draft
-        sync(draft)
+        if sync is not None:
+            sync(draft)
         os.rename(draft, path)
     except BaseException:
         remove_tree(draft)
         raise
-    sync_directory(path.parent)
+    if sync is not None:
+        sync_directory(path.parent)
+
+
+def find_remains(path: Path) -> list[Path]:
+    """What killed processes left of an entry, and what a living one is about to make or to delete."""
+    return [left for prefix in (DRAFT, TRASH) for left in path.parent.glob(f"{prefix}{path.name}-*")]
+
+
+def whole_path(path: Path) -> Path:
+    """Where the entry would be of which a killed process may have left this; of an entry, where it is."""
+    for prefix in (DRAFT, TRASH):
+        if path.name.startswith(prefix):
+            return path.with_name(path.name.removeprefix(prefix).rpartition("-")[0])
+    return path
 
 
 def sweep_entry(path: Path) -> None:
     """Delete what killed processes left of an entry, under its lock."""
-    for prefix in (DRAFT, TRASH):
-        for left in path.parent.glob(f"{prefix}{path.name}-*"):
-            with suppress(
-                OSError
-            ):  # a program that outlives its job may still write there; the next one deletes it
-                remove_tree(left)
+    for left in find_remains(path):
+        with suppress(OSError):  # a program that outlives its job may still write there: the next one deletes it
+            remove_entry(left)
 
 
 def discard_entry(path: Path) -> None:
@@ -112,8 +124,9 @@ def discard_entry(path: Path) -> None:
         OSError: it cannot be deleted; nobody takes what is left for an entry.
     """
     trash = path.with_name(f"{TRASH}{path.name}-{os.getpid()}")
+    remove_entry(trash)  # of an earlier process with our number
     os.rename(path, trash)
-    remove_tree(trash)
+    remove_entry(trash)
 
 
 def share_entry(path: Path) -> int | None:
@@ -177,10 +190,7 @@ def remove_unused(
     Raises:
         OSError: it cannot be removed.
     """
-    whole = path
-    for prefix in (DRAFT, TRASH):
-        if path.name.startswith(prefix):  # the random end of the name is no part of the entry's
-            whole = path.with_name(path.name.removeprefix(prefix).rpartition("-")[0])
+    whole = whole_path(path)
     try:
         with hold_entry(whole, 0.0):
             why = _remove(path, find_obstacle if path == whole else lambda: None, dry_run=dry_run)
@@ -209,7 +219,7 @@ def _remove(path: Path, find_obstacle: Callable[[], str | None], *, dry_run: boo
     try:
         why = find_obstacle()
         if why is None and not dry_run:
-            remove_tree(path) if path.name.startswith((DRAFT, TRASH)) else discard_entry(path)
+            discard_entry(path) if path == whole_path(path) else remove_entry(path)
         return why
     finally:
         os.close(fd)

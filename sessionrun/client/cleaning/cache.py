@@ -18,9 +18,8 @@ from sessionrun.model.errors import JobFileError, SessionrunError, StoreError
 from sessionrun.runtime.node.directory import JOBS, find_nodes_dir
 from sessionrun.store.files import list_folders
 from sessionrun.store.session import SessionDir
-from sessionrun.workspaces.cache import remove_cached
-from sessionrun.workspaces.environments.cached import iterate_environments, remove_environment
-from sessionrun.workspaces.environments.removal import beside_path, clear, trash_path
+from sessionrun.workspaces.cache import find_remains, remove_cached, whole_path
+from sessionrun.workspaces.environments.removal import clear, iterate_environments
 from sessionrun.workspaces.environments.request import FOLDER, TENANTS, Tenant, load_tenant, tenant_path
 from sessionrun.workspaces.mirrors import iterate_mirrors, remove_mirror
 from sessionrun.workspaces.registration import find_claims, hold_lock, remove_tree
@@ -47,7 +46,7 @@ def iterate_copies(cache: Path) -> Iterator[Cached]:
     attempt.
     """
     tasks, tenants = cache / FOLDER / "tasks", cache / FOLDER / TENANTS
-    names = {path.name.removeprefix(".new-").removeprefix(".trash-") for path in tasks.glob("*")}
+    names = {whole_path(path).name for path in tasks.glob("*")}
     names |= {path.name.removesuffix(".json") for path in tenants.glob("*")}
     for name in sorted(names):
         places = [path for path in _places(tasks / name) if os.path.lexists(path)]
@@ -103,7 +102,7 @@ def _has_worktree(session: SessionDir, tenant: Tenant) -> bool:
 
 
 def _places(target: Path) -> tuple[Path, ...]:
-    return target, beside_path(target), trash_path(target), tenant_path(target)
+    return target, *find_remains(target), tenant_path(target)
 
 
 _REPLICAS: Final = "repositories"
@@ -172,7 +171,7 @@ class Kind(NamedTuple):
 
 KINDS: Final = (
     Kind("mirror", iterate_mirrors, remove_mirror),
-    Kind("environment", iterate_environments, remove_environment),
+    Kind("environment", iterate_environments, remove_cached),
     Kind("environment", iterate_copies, remove_copy),
     Kind("checkout", iterate_checkouts, remove_cached),
 )

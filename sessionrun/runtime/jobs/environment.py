@@ -88,7 +88,6 @@ def wish_environment(
         directory=directory,
         cache=cache,
         target=find_target(cache, spec.session_id, task.id, key.attempt, in_room=in_room),
-        owner=f"{spec.session_id}/{task.id}",
         python=task.environment.python,
         require_cache=spec.cache is not None and spec.cache.require_cache,
         tenant=Tenant(str(site.session.path.absolute()), spec.session_id, task.id, key.attempt, in_room),

@@ -26,31 +26,18 @@ print(base, repr((*about, os.path.realpath(sys.base_prefix))), sep=chr(0), end="
 """Imports nothing that an interpreter does not have at its start: `sysconfig` alone takes longer than that."""
 
 _NOT_PASSED_ON: Final = (
-    "VIRTUAL_ENV",
-    "CONDA_PREFIX",
-    "PYTHONHOME",
-    "PYTHONPATH",
-    "PYTHONPYCACHEPREFIX",
-    "PYTHONSTARTUP",
-    "__PYVENV_LAUNCHER__",
+    *("VIRTUAL_ENV", "CONDA_PREFIX", "PYTHONHOME", "PYTHONPATH"),
+    *("PYTHONPYCACHEPREFIX", "PYTHONSTARTUP", "__PYVENV_LAUNCHER__"),
 )
 """Variables by which another environment would get into the one that is made, or its compiled files out of it."""
 
 
 @frozen
-class Interpreter:
-    """A base interpreter: its real path, and what it says of itself."""
+class Program:
+    """A program from which environments are made: its path, and what it says of itself."""
 
-    program: str
+    path: str
     about: str
-
-
-@frozen
-class Uv:
-    """What makes environments: its path, and what it says of its version."""
-
-    program: str
-    version: str
 
 
 def clean_environ(environ: Mapping[str, str], *, without: str) -> dict[str, str]:
@@ -65,11 +52,11 @@ def clean_environ(environ: Mapping[str, str], *, without: str) -> dict[str, str]
     }
 
 
-def find_interpreter(wanted: str | None, environ: Mapping[str, str], cwd: str | None = None) -> Interpreter:
-    """The interpreter that is wanted: a version, a path, or None for the first of PATH.
+def find_interpreter(wanted: str | None, environ: Mapping[str, str], cwd: str | None = None) -> Program:
+    """The base interpreter that is wanted, by its real path.
 
     Args:
-        wanted: which.
+        wanted: a version, a path, or None for the first of PATH.
         environ: variables of programs that are asked.
         cwd: where these begin; None: where this process is.  Some read files of the project there, or run them.
 
@@ -79,7 +66,7 @@ def find_interpreter(wanted: str | None, environ: Mapping[str, str], cwd: str | 
     program = _find_program(wanted, environ, cwd)
     try:
         answer = _ask([program, "-I", "-S", "-X", "utf8", "-c", _PROGRAM], environ, cwd)
-        return Interpreter(*answer.decode("utf-8", "surrogateescape").split("\0"))
+        return Program(*answer.split("\0"))
     except (OSError, subprocess.SubprocessError, TypeError) as error:
         raise EnvironmentProblem(f"{program} is no Python that runs: {error}") from None
 
@@ -98,8 +85,8 @@ def has_uv(environ: Mapping[str, str]) -> str | None:
     return shutil.which("uv", path=environ.get("PATH"))
 
 
-def find_uv(environ: Mapping[str, str], cwd: str | None = None) -> Uv:
-    """The first uv of PATH; `cwd` is as of `find_interpreter`.
+def find_uv(environ: Mapping[str, str], cwd: str | None = None) -> Program:
+    """The first uv of PATH, and its version; `cwd` is as of `find_interpreter`.
 
     Raises:
         EnvironmentProblem: there is none, or it does not run.
@@ -108,35 +95,31 @@ def find_uv(environ: Mapping[str, str], cwd: str | None = None) -> Uv:
     if program is None:
         raise EnvironmentProblem(NO_UV)
     try:
-        return Uv(program, _ask([program, "--version"], environ, cwd).decode("utf-8", "replace").strip())
+        return Program(program, _ask([program, "--version"], environ, cwd))
     except (OSError, subprocess.SubprocessError) as error:
         raise EnvironmentProblem(f"{program} does not run: {error}") from None
 
 
 def _find_program(wanted: str | None, environ: Mapping[str, str], cwd: str | None) -> str:
-    path = environ.get("PATH")
     if wanted is not None and os.sep in wanted:
-        program: str | None = shutil.which(os.path.expanduser(wanted))
+        names = [os.path.expanduser(wanted)]
     else:
-        names = ("python3", "python") if wanted is None else (f"python{wanted}", wanted)
-        program = next((resolved for name in names if (resolved := shutil.which(name, path=path))), None)
-    uv = has_uv(environ) if program is None and wanted is not None else None
-    program = program or (_ask_uv(uv, wanted or "", environ, cwd) if uv else None)
+        names = ["python3", "python"] if wanted is None else [f"python{wanted}", wanted]
+    found = (shutil.which(name, path=environ.get("PATH")) for name in names)
+    program = next(filter(None, found), None)
+    uv = has_uv(environ)
+    if program is None and wanted is not None and uv is not None:
+        try:  # one that uv has installed
+            program = _ask([uv, "python", "find", "--no-python-downloads", wanted], environ, cwd) or None
+        except (OSError, subprocess.SubprocessError):
+            pass
     if program is None:
         raise EnvironmentProblem(f"there is no Python {wanted}" if wanted else "there is no python3 on PATH")
     return program
 
 
-def _ask_uv(uv: str, wanted: str, environ: Mapping[str, str], cwd: str | None) -> str | None:
-    """A Python that uv has installed."""
-    try:
-        found = _ask([uv, "python", "find", "--no-python-downloads", wanted], environ, cwd)
-        return found.decode().strip() or None
-    except (OSError, subprocess.SubprocessError, UnicodeDecodeError):
-        return None
-
-
-def _ask(argv: list[str], environ: Mapping[str, str], cwd: str | None) -> bytes:
+def _ask(argv: list[str], environ: Mapping[str, str], cwd: str | None) -> str:
+    """What a program answers."""
     done = programs.run(argv, environ=environ, cwd=cwd, limit_s=_ASK_S)
     done.check_returncode()
-    return done.stdout
+    return done.stdout.decode("utf-8", "surrogateescape").strip()

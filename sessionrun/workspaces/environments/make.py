@@ -1,28 +1,31 @@
-"""Makes the environment of one task, and removes it: the two functions that others call."""
+"""Makes the environment of one task: looks what decides about it, builds an entry if there is none, copies it."""
 
 from __future__ import annotations
 
 import os
 import time
-from collections.abc import Iterator, Mapping
-from contextlib import contextmanager, suppress
+from collections.abc import Mapping
+from contextlib import ExitStack, suppress
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Final
 
+import orjson
+
+from sessionrun.model.errors import SessionrunError
 from sessionrun.model.frozen import frozen
-from sessionrun.workspaces.environments.building import Builder, read_texts
+from sessionrun.store.files import replace_file
+from sessionrun.workspaces.cache import discard_entry, hold_entry, make_entry, share_entry, sweep_entry, sync_files
+from sessionrun.workspaces.environments.building import Builder, Steps, read_texts
 from sessionrun.workspaces.environments.copying import (
     ENV,
     LEFT,
-    MANIFEST,
     Manifest,
-    clone,
     copy_checkout,
+    copy_entry,
     find_texts,
-    write_manifest,
+    load_manifest,
 )
-from sessionrun.workspaces.environments.entries import ensure_entry, find_entry, sync_files
 from sessionrun.workspaces.environments.inputs import (
     PROJECT_FILES,
     collect_all,
@@ -31,14 +34,9 @@ from sessionrun.workspaces.environments.inputs import (
     iterate_names,
     make_digest,
 )
-from sessionrun.workspaces.environments.interpreter import (
-    Interpreter,
-    Uv,
-    clean_environ,
-    find_interpreter,
-    find_uv,
-)
+from sessionrun.workspaces.environments.interpreter import Program, clean_environ, find_interpreter, find_uv
 from sessionrun.workspaces.environments.request import (
+    MANIFEST,
     BuildWalls,
     EnvironmentProblem,
     EnvironmentReport,
@@ -48,9 +46,6 @@ from sessionrun.workspaces.environments.request import (
 )
 from sessionrun.workspaces.environments.version import find_version
 from sessionrun.workspaces.registration import remove_tree
-
-_COPIES: Final = 3
-"""How often an entry may be removed while it is copied."""
 
 _CHECKOUT: Final = "checkout"
 _TMP: Final = "tmp"
@@ -65,11 +60,11 @@ def make_environment(
     `walls` are those that the request wishes for.  The report says what is wrong if there is no environment: that
     is a failure of the machine, not of the task.
     """
-    making = _Making(request, folder, walls)
+    making = _Making(request, walls, Steps(folder))
     try:
         report = making.make()
-    except (EnvironmentProblem, OSError) as error:
-        report = replace(making.report, steps=tuple(making.steps), problem=str(error))
+    except (SessionrunError, OSError) as error:
+        report = EnvironmentReport(digest=making.digest, steps=tuple(making.steps.done), problem=str(error))
     write_report(folder, report)
     return report
 
@@ -90,55 +85,70 @@ def find_digest(
     Raises:
         EnvironmentProblem, OSError: an interpreter or uv is missing, or the inputs cannot be read.
     """
-    return _Making(request, folder, walls).look(os.environ if environ is None else environ).digest
+    making = _Making(request, walls, Steps(folder))
+    making.look(os.environ if environ is None else environ)
+    return making.digest
 
 
 @frozen
 class _Ground:
-    """What decides about an environment: checkout, project, programs, variables, and the digest of all of it.
+    """What decides about an environment: checkout, project, programs and variables.
 
     `circumstances` are what is in the digest beside files.
     """
 
     top: Path
     project: Path
-    interpreter: Interpreter
-    uv: Uv
+    interpreter: Program
+    uv: Program
     environ: Mapping[str, str]
     circumstances: Mapping[str, str | None]
-    digest: str
 
 
 @dataclass
 class _Making:
-    """One environment under way."""
+    """One environment under way; `digest` is of its inputs, "" while they are not read."""
 
     request: EnvironmentRequest
-    folder: Path
     walls: BuildWalls | None
-    steps: list[StepReport] = field(default_factory=list)
-    report: EnvironmentReport = field(default_factory=EnvironmentReport)
+    steps: Steps
+    digest: str = field(default="", init=False)
 
     def __post_init__(self) -> None:
         if self.request.walls is not None and self.walls is None:
             raise ValueError("walls that are only wished for hold nothing")
 
+    @property
+    def entry(self) -> Path:
+        """Where the entry of the cache is."""
+        return Path(self.request.cache, self.digest)
+
     def make(self) -> EnvironmentReport:
         """Look, build if that is needed, and copy.
 
         Raises:
-            EnvironmentProblem, OSError: there is no environment.
+            SessionrunError, OSError: there is no environment.
         """
         ground = self.look(os.environ)
-        self.report = EnvironmentReport(digest=ground.digest)
-        manifest, built = self._obtain(ground)
+        with ExitStack() as held:  # meanwhile the entry is not removed
+            manifest, built = self._use(held), False
+            if manifest is None:
+                self._set_apart(ground)  # the usual entry may be gone since
+                built = self._ensure(ground, held)
+                manifest = load_manifest(self.entry)
+                assert manifest is not None
+            with suppress(OSError):  # of a cache that may only be read
+                os.utime(self.entry / MANIFEST)  # its last use, for `clean --cache`
+            if self.request.copy:
+                with self.steps.time("copy"):
+                    copy_entry(self.entry, manifest, self.request, ground.top)
         return EnvironmentReport(
-            digest=manifest.digest,
+            digest=self.digest,
             cached=not built,
             path=self.request.target if self.request.copy else None,
             choice=manifest.choice,
             packages=manifest.packages,
-            steps=tuple(self.steps),
+            steps=tuple(self.steps.done),
             built_with=() if built else manifest.steps,
             remarks=manifest.remarks,
         )
@@ -155,118 +165,87 @@ class _Making:
         variables = variables if self.walls is None else self.walls.env
         environ = clean_environ(variables, without=str(Path(request.target) / "bin"))
         cwd = None if self.walls is None else "/"  # outside no program may find one of the checkout
-        with self._step("interpreter"):
-            interpreter = find_interpreter(request.python, environ, cwd)
-            uv = find_uv(environ, cwd)
-        with self._step("inputs"):
+        with self.steps.time("interpreter"):
+            interpreter, uv = find_interpreter(request.python, environ, cwd), find_uv(environ, cwd)
+        with self.steps.time("inputs"):
             version = find_version(request, top, read_texts(project, PROJECT_FILES), environ)
-            circumstances: dict[str, str | None] = {
+            circumstances = {
                 "project": os.path.relpath(project, top),
                 "interpreter": repr(interpreter),
-                "installer": uv.version,
+                "installer": uv.about,
                 "tag": version.decides,
+                **({} if self.walls is None else {"walls": repr(self.walls.sandbox)}),
             }
-            if self.walls is not None:
-                circumstances["walls"] = repr(self.walls.sandbox)
-            digest = make_digest(collect_inputs(project), **circumstances)
             environ = {**environ, **version.variables}
-            ground = _Ground(top, project, interpreter, uv, environ, circumstances, digest)
-            return ground if self._may_make_usual or self._has(digest) else self._set_apart(ground)
+            ground = _Ground(top, project, interpreter, uv, environ, circumstances)
+            self.digest = make_digest(collect_inputs(project), **circumstances)
+            if load_manifest(self.entry) is None:
+                self._set_apart(ground)
+        return ground
 
-    @property
-    def _may_make_usual(self) -> bool:
-        """Whether others may have what is built now.  What an installer runs inside of walls may be a task's."""
-        return self.walls is None or self.request.pristine
+    def _set_apart(self, ground: _Ground) -> None:
+        """What is built now is for others only if no task has a hand in it: else all of the checkout decides.
 
-    def _set_apart(self, ground: _Ground) -> _Ground:
-        """What decides about an entry that is built now: all of the checkout, if it is not for others."""
-        if self._may_make_usual:
-            return ground
-        return replace(ground, digest=make_digest(collect_all(ground.top), **ground.circumstances))
-
-    def _has(self, digest: str) -> bool:
-        return find_entry(Path(self.request.cache), digest) is not None
-
-    def _obtain(self, ground: _Ground) -> tuple[Manifest, bool]:
-        """Copy the entry if that is asked for; it is made first if there is none.
-
-        Returns its manifest, and whether it was made now.
+        Inside of walls an installer runs what a task may have written.
         """
-        cache, built_now = Path(self.request.cache), False
-        if not self.request.copy:
-            made = self._ensure(ground)
-            with suppress(OSError):
-                os.utime(cache / ground.digest / MANIFEST)  # its last use, for `clean --cache`
-            return made
-        manifest = find_entry(cache, ground.digest)
-        for _ in range(_COPIES):
-            if manifest is None:  # also if that of the usual digest is gone since
-                ground = self._set_apart(ground)
-                manifest, built = self._ensure(ground)
-                built_now = built_now or built
-            try:
-                with self._step("copy"):
-                    clone(cache / ground.digest, manifest, self.request, ground.top)
-                return manifest, built_now
-            except FileNotFoundError:
-                manifest = None
-        raise EnvironmentProblem(f"the cached environment {ground.digest} is gone while it is copied")
+        if self.walls is not None and not self.request.pristine:
+            self.digest = make_digest(collect_all(ground.top), **ground.circumstances)
 
-    def _ensure(self, ground: _Ground) -> tuple[Manifest, bool]:
-        """The entry, which another process may be making."""
+    def _use(self, held: ExitStack) -> Manifest | None:
+        """The manifest of the entry, which is not removed as long as it is held."""
+        fd = share_entry(self.entry)
+        if fd is None:
+            return None
+        held.callback(os.close, fd)
+        return load_manifest(self.entry)
+
+    def _ensure(self, ground: _Ground, held: ExitStack) -> bool:
+        """Make the entry, unless another process has done so meanwhile; whether it was made now."""
         if self.request.require_cache:
-            raise EnvironmentProblem(f"the cache has no environment {ground.digest}, and nothing may be built")
-        begun, number = time.monotonic(), len(self.steps)
-        made = ensure_entry(
-            Path(self.request.cache),
-            ground.digest,
-            lambda folder: self._build(folder, ground),
-            limit_s=self.request.limit_s,
-            say=_say,
-        )
-        if len(self.steps) == number:
-            self.steps.append(StepReport("wait", round(time.monotonic() - begun, 3)))
-        return made
+            raise EnvironmentProblem(f"the cache has no environment {self.digest}, and nothing may be built")
+        begun = time.monotonic()
+        with hold_entry(self.entry, self.request.limit_s, _say_waiting):
+            sweep_entry(self.entry)
+            manifest = self._use(held)
+            if manifest is not None:
+                self.steps.done.append(StepReport("wait", round(time.monotonic() - begun, 3)))
+                return False
+            if os.path.lexists(self.entry):
+                discard_entry(self.entry)  # it is damaged
+            with make_entry(self.entry, sync_files) as draft:
+                self._build(Path(os.path.realpath(draft)), ground)
+            self._use(held)
+        return True
 
-    def _build(self, folder: Path, ground: _Ground) -> Manifest:
+    def _build(self, folder: Path, ground: _Ground) -> None:
         """Fill an entry's folder: the install works on a copy of the checkout, so that a task's stays as it is."""
-        real = Path(os.path.realpath(folder))
-        checkout = real / _CHECKOUT
-        with self._step("checkout"):
+        checkout, tmp = folder / _CHECKOUT, folder / _TMP
+        with self.steps.time("checkout"):
             copy_checkout(ground.top, checkout)
             before = set(iterate_names(checkout))
-            (real / _TMP).mkdir()
-        environ = {**ground.environ, "TMPDIR": str(real / _TMP)} if self.walls is None else ground.environ
+            tmp.mkdir()
         builder = Builder(
-            env=real / ENV,
+            env=folder / ENV,
             project=checkout / ground.project.relative_to(ground.top),
-            folder=self.folder,
             interpreter=ground.interpreter,
             uv=ground.uv,
-            environ=environ,
+            environ={**ground.environ, "TMPDIR": str(tmp)} if self.walls is None else ground.environ,
             deadline=time.monotonic() + self.request.limit_s,
-            walls=_complete_walls(self.walls, real),
+            walls=_complete_walls(self.walls, folder),
+            steps=self.steps,
         )
-        try:
-            choice, packages = builder.build()
-        finally:
-            self.steps += builder.steps
-        with self._step("keep"):
-            remove_tree(real / _TMP)
-            _keep_left(checkout, real / LEFT, before)
-            manifest = _make_manifest(real, checkout, builder, ground.digest, choice, packages)
-            sync_files(real)
-            write_manifest(real, manifest)
-        return manifest
-
-    @contextmanager
-    def _step(self, name: str) -> Iterator[None]:
-        """A step that is work of ours."""
-        begun = time.monotonic()
-        try:
-            yield
-        finally:
-            self.steps.append(StepReport(name, round(time.monotonic() - begun, 3)))
+        number = len(self.steps.done)
+        choice, packages = builder.build()
+        steps = tuple(self.steps.done[number:])
+        with self.steps.time("keep"):
+            remove_tree(tmp)
+            left = _keep_left(checkout, folder / LEFT, before)
+            paths = (str(builder.env), str(checkout))
+            texts, others = find_texts(folder, paths)
+            remarks = [f"{name} is not text and keeps a path of the build" for name in others[:10]]
+            whole = (*builder.remarks, *remarks)
+            manifest = Manifest(*paths, choice, packages, steps, whole, tuple(texts), left)
+            replace_file(folder / MANIFEST, orjson.dumps(manifest), durable=False)
 
 
 def _complete_walls(asked: BuildWalls | None, folder: Path) -> BuildWalls | None:
@@ -278,32 +257,15 @@ def _complete_walls(asked: BuildWalls | None, folder: Path) -> BuildWalls | None
     return replace(asked, walls=replace(asked.walls, tmp=str(folder / _TMP), binds=binds))
 
 
-def _make_manifest(
-    folder: Path, checkout: Path, builder: Builder, digest: str, choice: str, packages: tuple[str, ...]
-) -> Manifest:
-    paths = (str(builder.env), str(checkout))
-    texts, others = find_texts(folder, paths)
-    remarks = [f"{name} is not text and keeps a path of the build" for name in others]
-    return Manifest(
-        digest=digest,
-        root=paths[0],
-        checkout=paths[1],
-        choice=choice,
-        packages=packages,
-        steps=tuple(builder.steps),
-        remarks=(*builder.remarks, *remarks[:10]),
-        texts=tuple(texts),
-    )
-
-
-def _keep_left(checkout: Path, left: Path, before: set[str]) -> None:
-    """Move what the install made in the checkout out of it; the copy of the checkout goes."""
-    left.mkdir()
-    for name in sorted(set(iterate_names(checkout)) - before - {".git"}):
+def _keep_left(checkout: Path, left: Path, before: set[str]) -> tuple[str, ...]:
+    """Move what the install made in the checkout out of it, and name that; the copy of the checkout goes."""
+    names = tuple(sorted(set(iterate_names(checkout)) - before - {".git"}))
+    for name in names:
         (left / name).parent.mkdir(parents=True, exist_ok=True)
         os.rename(checkout / name, left / name)
     remove_tree(checkout)
+    return names
 
 
-def _say(line: str) -> None:
-    print(line, flush=True)
+def _say_waiting(waited_s: float) -> None:
+    print(f"environment: another process builds it, {waited_s:.0f} s so far ...", flush=True)

@@ -1,22 +1,34 @@
-"""Removes the environments of an attempt, together with its worktree.
+"""Where the environments of an attempt are, and how they are removed; which entries the cache has.
 
-Their names are made from session, task and attempt, so the name proves whose an environment is: an agent may make
-its environment anew, and no file in it is proof.
+The name of a task's environment is made from session, task and attempt, so the name proves whose it is: an agent
+may make its environment anew, and no file in it is proof.
 """
 
 from __future__ import annotations
 
 import os
-from collections.abc import Sequence
+import re
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Final
 
 from sessionrun.model.errors import JobFileError
-from sessionrun.workspaces.environments.request import EnvironmentProblem, find_target, load_wish, tenant_path
-from sessionrun.workspaces.registration import remove_tree
+from sessionrun.workspaces.cache import discard_entry, find_remains, iterate_entries, sweep_entry
+from sessionrun.workspaces.environments.request import (
+    FOLDER,
+    MANIFEST,
+    EnvironmentProblem,
+    find_target,
+    load_wish,
+    tenant_path,
+)
+from sessionrun.workspaces.registration import remove_entry
+from sessionrun.workspaces.space import Cached
 
 PHASES: Final = ("setup", "prove")
 """Whose jobs make environments: of the worktree, and of clean rooms."""
+
+_ENTRY: Final = re.compile("[0-9a-f]{16,64}(?:-log)?")
 
 
 def drop_environments(folder: Path, owner: str, phases: Sequence[str] = PHASES) -> None:
@@ -45,15 +57,14 @@ def find_environments(folder: Path, owner: str, phases: Sequence[str] = PHASES) 
                 cache = load_wish(job).cache
             except JobFileError:
                 continue  # there was none, or a task has changed the file: then nothing says what may go
-            in_room = phase == "prove"
-            target = Path(find_target(cache, session_id, task, int(attempt[1:]), in_room=in_room))
-            if os.path.isabs(target) and any(os.path.lexists(path) for path in _places(target)):
+            target = Path(find_target(cache, session_id, task, int(attempt[1:]), in_room=phase == "prove"))
+            if target.is_absolute() and (os.path.lexists(target) or find_remains(target)):
                 targets[target] = None
     return list(targets)
 
 
 def clear(target: Path) -> None:
-    """Remove an environment, and what a killed process left of it.
+    """Remove an environment of a task, and what a killed process left of it.
 
     Raises:
         EnvironmentProblem: no environment is ever made at this place.
@@ -61,34 +72,15 @@ def clear(target: Path) -> None:
     """
     if target.parent.name != "tasks" or not target.is_absolute():
         raise EnvironmentProblem(f"{target} is not a place of an environment")
-    trash = trash_path(target)
-    for path in _places(target):
-        if not os.path.lexists(path):
-            continue
-        if path != trash:
-            _remove(trash)
-            os.rename(path, trash)
-        _remove(trash)
-    _remove(tenant_path(target))
+    sweep_entry(target)
+    if os.path.lexists(target):
+        discard_entry(target)
+    remove_entry(tenant_path(target))
 
 
-def beside_path(target: Path) -> Path:
-    """Where an environment is while it is made."""
-    return target.with_name(f".new-{target.name}")
+def iterate_environments(cache: Path) -> Iterator[Cached]:
+    """The entries of a cache, by name, and what killed processes left of others; not the copies of tasks.
 
-
-def trash_path(target: Path) -> Path:
-    """Where an environment is while it is deleted."""
-    return target.with_name(f".trash-{target.name}")
-
-
-def _places(target: Path) -> tuple[Path, Path, Path]:
-    return target, beside_path(target), trash_path(target)
-
-
-def _remove(path: Path) -> None:
-    """Delete a tree, or whatever a task has put in its place."""
-    if path.is_dir() and not path.is_symlink():
-        remove_tree(path)
-    elif os.path.lexists(path):
-        path.unlink()
+    They belong to no repository: others with the same inputs use them, too.
+    """
+    return iterate_entries(cache / FOLDER, lambda name: _ENTRY.fullmatch(name) is not None, MANIFEST)

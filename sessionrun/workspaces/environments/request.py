@@ -2,10 +2,10 @@
 
     CACHE/environments/DIGEST/            what was built once: env/, left/, manifest.json
     CACHE/environments/DIGEST.lock        held by the process that builds it
-    CACHE/environments/.new-DIGEST-PID/   the same while it is built; never trusted
     CACHE/environments/tasks/NAME/        the environment of one attempt of a task
     CACHE/environments/tenants/NAME.json  of which attempt, for `clean --cache`
 
+What is made or deleted has other names meanwhile, see `workspaces.cache`.
 An environment of a task lies in the cache, so that a file system which can share blocks between files does so.
 """
 
@@ -39,8 +39,8 @@ WISH: Final = "environment-request.json"
 REPORT: Final = "environment.json"
 """In the folder of a SETUP: how the environment was made, or why it could not be."""
 
-MARK: Final = "sessionrun-environment.json"
-"""In each environment of a task: whose it is, for people."""
+MANIFEST: Final = "manifest.json"
+"""In an entry: it is whole, and what is in it."""
 
 LIMIT_S: Final = 1800.0
 """How long a build may take where nothing else is said, and a wait for another process that builds."""
@@ -95,14 +95,13 @@ class EnvironmentRequest:
         directory: where in it the task's jobs run; the project is looked for from there upwards.
         cache: the directory of all environments.
         target: where this one is to be.
-        owner: whose it is.
         python: a version as in ``3.11``, or a path; None = the first ``python3`` of PATH.
         require_cache: nothing is built.
         limit_s: how long a build may take (seconds).
         repository: whose worktree `top` is; None = `top` is a repository of ours, which no task has written to.
         commit: what is checked out, for the tags before it.
         copy: False = only the entry of the cache is made, and nothing at `target`.
-        tenant: which attempt it is for; None = not known, in requests of older versions.
+        tenant: which attempt it is for; None = none, if nothing is made at `target`.
         mirror: of whose history `top` has a part; None = it has all.
         walls: inside of which it is built; None = it is built outside.
         pristine: whether nothing in `top` is the work of a task; counts only with `walls`.
@@ -113,7 +112,6 @@ class EnvironmentRequest:
     directory: str
     cache: str
     target: str
-    owner: str
     python: str | None = None
     require_cache: bool = False
     limit_s: float = LIMIT_S
@@ -163,14 +161,6 @@ class EnvironmentReport:
     built_with: tuple[StepReport, ...] = ()
     remarks: tuple[str, ...] = ()
     problem: str | None = None
-
-
-@frozen
-class Mark:
-    """Whose environment it is."""
-
-    owner: str
-    digest: str
 
 
 def find_cache(site: CacheSite | None = None) -> str:

@@ -3,13 +3,12 @@
 from __future__ import annotations
 
 import os
-import shutil
-import signal
 import subprocess
-from collections.abc import Iterable, Iterator
+from functools import partial
 from pathlib import Path
 
 import pytest
+from calls import each_call, needs_calls, run_program
 
 from sessionrun.model.errors import SessionrunError
 from sessionrun.workspaces.clone import drop_excerpt, make_excerpt
@@ -94,82 +93,38 @@ def test_it_is_whole_or_it_is_not_there(upstream: Upstream, tmp_path: Path) -> N
     assert (own / "shallow").stat().st_mtime_ns == before, "what is there is taken as it is"
 
 
-GIT = """#!/bin/sh
-count=$(($(wc -l < {calls}) + 1))
-echo $count >> {calls}
-[ $count.before != {dies} ] || kill -KILL $PPID
-{git} "$@"
-code=$?
-[ $count.after != {dies} ] || kill -KILL $PPID
-exit $code
+MAKE = """
+import sys
+from pathlib import Path
+from sessionrun.workspaces.clone import make_excerpt
+make_excerpt(Path(sys.argv[1]), Path(sys.argv[2]), sys.argv[3], 3, Path(sys.argv[4]))
 """
-"""A git that kills the process that calls it, before or after its call of a number has done its work."""
 
 
-class Victim:
-    """Makes the repository in a process of its own, which is killed."""
+@needs_calls
+@pytest.mark.parametrize("every", [40, pytest.param(1, marks=pytest.mark.slow)])
+def test_an_excerpt_that_is_killed_at_any_point_is_whole_or_not_there(
+    upstream: Upstream, tmp_path: Path, every: int
+) -> None:
+    """In Python and in git; what is made after that is whole, and what a crash left goes with it."""
+    own = tmp_path / "trees" / "own.git"
+    words = (str(own), str(upstream.mirror), upstream.base, str(tmp_path))
 
-    def __init__(self, upstream: Upstream, place: Path) -> None:
-        self.upstream, self.own, self.place = upstream, place / "trees" / "own.git", place
-        self.git, self.calls = place / "bin" / "git", place / "calls"
-        self.git.parent.mkdir()
+    def check(at: int) -> None:
+        assert git(own, "fsck", "--full", "--strict") == "", at
+        assert git(own, "log", "--all", "--format=%s").split() == ["c5", "c4", "c3", "c2"], at
+        tags = ["refs/tags/v1", "refs/tags/v2", "refs/tags/v3"]
+        assert git(own, "for-each-ref", "--format=%(refname)").split() == ["refs/sessionrun/base", *tags], at
 
-    def make(self) -> None:
-        make_excerpt(self.own, self.upstream.mirror, self.upstream.base, 3, self.place)
-
-    def die(self, dies: str) -> bool:
-        """Make it with a git that kills; whether it did."""
-        self.git.write_text(GIT.format(calls=self.calls, git=shutil.which("git"), dies=dies))
-        self.git.chmod(0o755)
-        self.calls.write_text("")
-        pid = os.fork()
-        if pid == 0:
-            try:
-                os.environ["PATH"] = f"{self.git.parent}:{os.environ['PATH']}"
-                self.make()
-                os._exit(0)
-            finally:
-                os._exit(1)
-        _, status = os.waitpid(pid, 0)
-        code = os.waitstatus_to_exitcode(status)
-        assert code in (0, -signal.SIGKILL)
-        return code != 0
-
-    def is_whole(self) -> bool:
-        """Whether what has the final name is all of it."""
-        refs = git(self.own, "for-each-ref", "--format=%(refname)").split()
-        log = git(self.own, "log", "--all", "--format=%s").split()
-        sound = git(self.own, "fsck", "--full", "--strict") == ""
-        return sound and log == ["c5", "c4", "c3", "c2"] and refs == ["refs/sessionrun/base", *TAGS]
-
-
-TAGS = ["refs/tags/v1", "refs/tags/v2", "refs/tags/v3"]
-
-
-def sweep(victim: Victim, points: Iterable[str]) -> Iterator[str]:
-    """Die at each of these points, and look at what is left and at what is made after that."""
-    for dies in points:
-        died = victim.die(dies)
-        assert died != victim.own.exists(), f"{dies}: nothing has the name before it is whole"
-        if died:
-            yield dies
-        victim.make()
-        assert victim.is_whole(), dies
-        assert not (victim.own / "worktrees").exists()
-        drop_excerpt(victim.own)
-        assert list(victim.own.parent.iterdir()) == [], f"{dies}: what a crash left goes with it"
-
-
-def test_what_is_half_made_is_not_trusted(upstream: Upstream, tmp_path: Path) -> None:
-    points = ["1.after", "7.before"]
-    assert list(sweep(Victim(upstream, tmp_path), points)) == points
-
-
-@pytest.mark.slow
-def test_a_repository_that_is_killed_at_any_git_step(upstream: Upstream, tmp_path: Path) -> None:
-    """Before and after each; the last point is one that is not reached."""
-    points = [f"{number}.{side}" for number in range(1, 9) for side in ("before", "after")]
-    assert list(sweep(Victim(upstream, tmp_path), points)) == points[:-2]
+    run = partial(run_program, MAKE, *words)
+    for at, _ in each_call(lambda environ: run(environ=environ), tmp_path / "calls", "excerpt+", every=every):
+        if own.exists():
+            check(at)
+        make_excerpt(own, upstream.mirror, upstream.base, 3)
+        check(at)
+        drop_excerpt(own)
+        assert list(own.parent.iterdir()) == [], at
+    assert at > 20
 
 
 def test_it_goes_when_it_holds_no_branch(upstream: Upstream, tmp_path: Path) -> None:

@@ -14,7 +14,7 @@ import psutil
 import pytest
 from conftest import eventually
 
-from sessionrun.client.precaching.abreast import run_abreast
+from sessionrun.client.precaching import run_abreast
 from sessionrun.store.programs import run
 from sessionrun.workspaces.git import Git, GitError
 

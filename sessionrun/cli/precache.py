@@ -10,7 +10,8 @@ import click
 from sessionrun.cli.options import Count, cache_dir_option, json_option
 from sessionrun.cli.render import escape, print_json
 from sessionrun.client.fetching import Record
-from sessionrun.client.precaching.prefetching import precache
+from sessionrun.client.precaching import precache
+from sessionrun.model.phrases import name_some
 
 
 @click.command("precache")
@@ -74,8 +75,7 @@ def _tell(record: Record) -> None:
 
 def _tell_environment(record: Record) -> None:
     """The same for an environment."""
-    tasks = record["tasks"]
-    whose = f"the environment of task {tasks[0]}" + (f" and {len(tasks) - 1} more" if len(tasks) > 1 else "")
+    whose = f"the environment of task {name_some(record['tasks'], 1)}"
     if record["duration_s"] is None:
         line = f"building {whose}"
     elif record["error"] is not None:

@@ -20,7 +20,7 @@ from sessionrun.client.again import renew
 from sessionrun.client.ask import add, load_open, resume, set_width
 from sessionrun.client.cleaning.clean import clean
 from sessionrun.client.doctor.report import diagnose
-from sessionrun.client.explaining.grounds import explain
+from sessionrun.client.explain import explain
 from sessionrun.client.planning.joining import settle_addition
 from sessionrun.client.queue.feeds import open_queue
 from sessionrun.client.reading.view import load_summary_view
@@ -121,7 +121,7 @@ def test_a_session_from_plan_to_clean(own_place: Path, results: Path) -> None:
     held = client.hold(session, ["b"], reason="a look first")
     assert (held.taken, held.before[0]["reason"]) == (True, None)
     assert "a look first" in held.tasks[0]["reason"]
-    assert [task["cause"] for task in explain(session)["tasks"]][1] == "need"
+    assert [task["cause"] for task in explain(session)[1]["tasks"]][1] == "need"
     assert set_width(session, 3).view["max_parallel"] == 3
     into = load_open(session)
     planned = client.plan({"prompts": [{"id": "c", "prompt": "echo late", "needs": ["b"]}]}, into=into)

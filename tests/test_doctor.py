@@ -12,6 +12,7 @@ import sys
 import time
 from collections.abc import Callable
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import psutil
@@ -22,15 +23,14 @@ from hypothesis import strategies as st
 from test_cli_worktrees import Project
 from test_removal import STRAYS, finish, interrupt, project, read_stray, reseal
 
-from sessionrun.client.doctor import environment
-from sessionrun.client.doctor.checks import (
-    ENVIRONMENT_CHECKS,
+from sessionrun.client.doctor import machine
+from sessionrun.client.doctor.report import (
+    MACHINE_CHECKS,
     SESSION_CHECKS,
     examine,
-    examine_environment,
+    examine_machine,
     repair,
 )
-from sessionrun.client.doctor.environment import find_file_system
 from sessionrun.client.reading.view import load_view
 from sessionrun.runtime.jobs import job as own_job
 from sessionrun.store import index
@@ -205,7 +205,7 @@ DAMAGES: dict[str, tuple[Callable[[SessionDir], None], list[str], bool]] = {
     "number doubled": (_forge_seq, ["sequence"], False),
     "unknown event": (
         lambda one: append(one.journal_path, b'{"ev":"X","seq":99}'),
-        ["sequence", "records"],
+        ["records"],
         False,
     ),
     "unknown process record": (lambda one: append(one.ledger_path, b"? what"), ["records"], False),
@@ -306,9 +306,13 @@ def snapshot(path: Path) -> dict[str, tuple[int, bytes]]:
 def test_a_planted_journal_is_found_and_nothing_made_of_it(ended: SessionDir) -> None:
     ended.journal_path.unlink()
     os.mkfifo(ended.journal_path, 0o600)
-    checks = {check for check, _ in found(ended)}
-    assert {"kinds", "status", "summary"} <= checks
+    assert found(ended) == [("kinds", "error")]
     assert repair(ended, []) == []
+
+
+def test_what_a_job_left_is_a_known_record(ended: SessionDir) -> None:
+    append(ended.ledger_path, b"B b/1/1/work/1 s 78", b"O b/1/1/work/1", b"A b/1/1/work/1")
+    assert found(ended) == []
 
 
 def test_modes_of_what_is_not_ours_alone_are_left(ended: SessionDir, tmp_path: Path) -> None:
@@ -515,7 +519,7 @@ def test_a_repository_that_is_gone(project: Project) -> None:
 
 
 def environment_findings(results: Path) -> list[tuple[str, str]]:
-    return [(finding.check, finding.severity) for finding in examine_environment(results)]
+    return [(finding.check, finding.severity) for finding in examine_machine(results)]
 
 
 def test_the_results_directory(tmp_path: Path) -> None:
@@ -565,25 +569,29 @@ def test_git_that_is_missing_or_old(tmp_path: Path, monkeypatch: pytest.MonkeyPa
     assert environment_findings(tmp_path) == []
     for line in ("git version", "git version banana", "git version 2.x", "", "2.40.1"):
         (folder / "git").write_text(f"#!/bin/sh\necho '{line}'\n")
-        (finding,) = examine_environment(tmp_path)
+        (finding,) = examine_machine(tmp_path)
         assert (finding.check, finding.what) == ("git", f"git version: it says {line!r}")
 
 
 @pytest.mark.parametrize("kind", ["nfs", "nfs4", "cifs", "smb3", "9p", "fuse.sshfs", "lustre"])
-def test_a_network_disk_is_named(tmp_path: Path, kind: str) -> None:
-    (finding,) = environment._judge_file_system(tmp_path, kind)
-    assert (finding.check, finding.severity, finding.where) == ("network", "warning", str(tmp_path))
-    assert f"({kind})" in finding.what
-    for local in ("ext4", "tmpfs", "overlay", "apfs", None):
-        assert not list(environment._judge_file_system(tmp_path, local))
+def test_a_network_disk_is_named(tmp_path: Path, kind: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """It is that of the innermost mount."""
+    mounts = {"/": "ext4", str(tmp_path): kind, str(tmp_path / "x"): "ext4"}
+    seen = [SimpleNamespace(mountpoint=place, fstype=fstype) for place, fstype in mounts.items()]
+    monkeypatch.setattr(psutil, "disk_partitions", lambda **_: seen)
+    (finding,) = machine.check_file_system(tmp_path / "results")
+    assert (finding.severity, finding.where) == ("warning", str(tmp_path)) and f"({kind})" in finding.what
+    for local in ("ext4", "tmpfs", "overlay", "apfs"):
+        seen[1].fstype = local
+        assert not list(machine.check_file_system(tmp_path / "results"))
 
 
 def test_flock_is_tried_and_network_disks_are_known(tmp_path: Path) -> None:
-    assert environment._try_flock(tmp_path) is None
-    assert find_file_system(tmp_path)
-    assert not (find_file_system(tmp_path) or "").startswith(environment._NETWORK)
+    assert machine.try_flock(tmp_path) is None
+    assert machine.find_file_system(tmp_path)
+    assert not (machine.find_file_system(tmp_path) or "").startswith(machine.NETWORK)
     names = {"git", "configuration", "results", "network", "flock", "space", "index", "limits", "trash"}
-    assert set(ENVIRONMENT_CHECKS) == {*names, "replicas"}
+    assert set(MACHINE_CHECKS) == {*names, "replicas"}
 
 
 # --- any damage ---
@@ -649,14 +657,14 @@ def test_the_sum_in_words(sessionrun: Command, ended: SessionDir) -> None:
 
 def test_files_of_limits_that_cannot_be_believed_are_found_and_removed(tmp_path: Path) -> None:
     folder = index.limits_path()
-    assert list(environment.check_limits(tmp_path)) == []
+    assert list(machine.check_limits(tmp_path)) == []
     folder.mkdir(parents=True, mode=0o700)
     (folder / "lock").touch()
     os.mkfifo(folder / "claude-0.json")
     (folder / "codex-0.json").mkdir()
-    fifo, directory = environment.check_limits(tmp_path)
+    fifo, directory = machine.check_limits(tmp_path)
     assert fifo.fix is not None and directory.fix is None and "rm -r" in directory.plan
     fifo.fix()
-    assert [finding.where for finding in environment.check_limits(tmp_path)] == [str(folder / "codex-0.json")]
+    assert [finding.where for finding in machine.check_limits(tmp_path)] == [str(folder / "codex-0.json")]
     folder.chmod(0o755)
-    assert [finding.where for finding in environment.check_limits(tmp_path)] == [str(folder)]
+    assert [finding.where for finding in machine.check_limits(tmp_path)] == [str(folder)]

@@ -18,7 +18,8 @@ from test_documents import part
 from sessionrun.agents import table
 from sessionrun.agents.callers import CALLERS
 from sessionrun.agents.installed import PROGRAMS, find_known, find_sign_in, is_known_version
-from sessionrun.client.doctor.programs import Examined, Host, examine_agents
+from sessionrun.client.installed import Examined, Host
+from sessionrun.client.installed import examine as examine_agents
 from sessionrun.model.spec import AgentSpec
 
 VERSIONS = {

@@ -13,7 +13,7 @@ import pytest
 from conftest import Command, eventually
 from simulation import make_session
 
-from sessionrun.client.explaining.explanation import CAUSES, Grounds, explain_session, find_holders
+from sessionrun.client.explain import CAUSES, Grounds, explain_session, find_holders
 from sessionrun.engine.fold import apply, begin
 from sessionrun.engine.status import project
 from sessionrun.model.events import Entry, HoldPlaced
@@ -240,7 +240,7 @@ def test_a_hold_with_its_reason_stops_who_needs_it(held: str, expected: dict[str
     state = begin(make_session(tasks, resources={"gpu": 1, "slot": 2}))
     apply(state, Entry(1, 1000.0, 10.0, HoldPlaced(held, "the provider said no", until=70.0)))
     view = {**project(state), "results_dir": "", "stopped": []}
-    told = explain_session(Grounds(view, state, [], Ledger(), 1000.0, lambda job: None, find_holders(state)))
+    told = explain_session(Grounds(view, state, [], Ledger(), 1000.0, find_holders(state)))
     assert causes(told) == expected
     hold = {"resource": held, "reason": "the provider said no", "until": "1970-01-01T00:17:40.000Z"}
     assert told["holds"] == [hold]

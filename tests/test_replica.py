@@ -20,7 +20,7 @@ from sessionrun.client.cleaning.cache import (
     remove_copy,
     remove_replica,
 )
-from sessionrun.client.doctor.clusters import check_replicas, find_named
+from sessionrun.client.doctor.machine import check_replicas, find_named
 from sessionrun.cluster.head import Head
 from sessionrun.cluster.messages import LEASE_OVER
 from sessionrun.model.events import JobLost

@@ -14,8 +14,8 @@ import pytest
 from conftest import Command
 from test_looks import BEGAN, make_task, make_view
 
+from sessionrun.client.evidence import Run
 from sessionrun.client.reading.digest import Excerpt
-from sessionrun.client.reading.runs import Run
 from sessionrun.client.report.gathering import MOST_BYTES, Hold, Matter, Shown, find_holds
 from sessionrun.client.report.markup import tag
 from sessionrun.client.report.overview import Day, gather_days, make_overview_page

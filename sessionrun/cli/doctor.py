@@ -13,7 +13,7 @@ from sessionrun.cli.render import escape_line, print_json, print_table
 from sessionrun.model.errors import InputError
 
 if TYPE_CHECKING:
-    from sessionrun.client.doctor.programs import Examined
+    from sessionrun.client.installed import Examined
     from sessionrun.client.planning.sandboxing import WallsHere
 
 EXIT_FOUND: Final = 1

@@ -66,17 +66,16 @@ def command(session: SessionDir, tasks: tuple[str, ...], *, files: bool, as_json
     Without TASK: which process runs the session, what holds it, and each task that has not ended, by cause.  With
     TASK: the whole story of that task, as `status` ID TASK tells it, too.
     """
-    from sessionrun.client.explaining.grounds import explain, gather
+    from sessionrun.client.explain import explain
 
-    grounds = gather(session)
-    explanation = explain(session, tasks, grounds)
+    view, explanation = explain(session, tasks)
     if as_json:
         print_json(explanation)
     elif tasks:
-        click.echo("\n".join(story_lines(session, grounds.view, explanation, files=files)))
+        click.echo("\n".join(story_lines(session, view, explanation, files=files)))
     else:
-        head = head_lines(grounds.view, time.time())
-        click.echo("\n".join([*head, *_tell_session(explanation), *_list_tasks(grounds.view, explanation)]))
+        head = head_lines(view, time.time())
+        click.echo("\n".join([*head, *_tell_session(explanation), *_list_tasks(view, explanation)]))
 
 
 def _word_cause(cause: str) -> str:
@@ -85,14 +84,14 @@ def _word_cause(cause: str) -> str:
 
 
 def _tell_session(explanation: dict[str, Any]) -> Iterator[str]:
-    from sessionrun.client.explaining.grounds import describe_rest
+    from sessionrun.client.explain import describe_rest
 
     supervisor = (explanation["processes"] or {}).get("supervisor")
     if explanation["resume"]:
         yield f"No process runs it.  To go on with it: {explanation['resume']}"
     elif explanation["damage"] and explanation["status"] == "interrupted":
         yield escape_line(f"No process runs it, and it cannot go on: {explanation['damage']}")
-        yield f"What is left: {describe_rest(explanation)}"
+        yield f"What is left: {describe_rest(explanation['session_id'])}"
     elif supervisor and explanation["ended_at"] is None:
         yield f"Run by: process {supervisor['pid']}, supervisor number {explanation['epoch']}"
     yield from contact_lines(explanation)
@@ -128,7 +127,7 @@ def _word_denied(found_of: Sequence[Mapping[str, Any]]) -> str:
 
 
 def _list_tasks(view: Mapping[str, Any], explanation: Mapping[str, Any]) -> Iterator[str]:
-    from sessionrun.client.explaining.explanation import CAUSES
+    from sessionrun.client.explain import CAUSES
 
     yield from _tell_denied(explanation["denied"])
     groups: dict[tuple[str, str], list[Mapping[str, Any]]] = {}

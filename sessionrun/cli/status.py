@@ -83,10 +83,9 @@ def command(
         click.echo("\n".join(_seed_lines(view, chosen)))
     elif tasks and since is None and by is None:
         from sessionrun.cli.explain import story_lines
-        from sessionrun.client.explaining.grounds import explain, gather
+        from sessionrun.client.explain import explain
 
-        grounds = gather(session)
-        click.echo("\n".join(story_lines(session, grounds.view, explain(session, tasks, grounds))))
+        click.echo("\n".join(story_lines(session, *explain(session, tasks))))
     else:
         every = show_all or failed or bool(tasks) or since is not None
         cursor_line = [] if since is None else [f"Cursor: {view['seq']}"]

@@ -213,7 +213,7 @@ def _load_latest(session: SessionDir) -> View:
     """The session's own view, from the logs if they are ahead: on a full disk status.json may be behind."""
     view = load_view(session, merged=False)
     try:
-        logged, _, _ = load_history(session, merged=False)
+        logged, _ = load_history(session, merged=False)
     except (SessionrunError, OSError):  # the request is done all the same
         return view
     return logged if logged["seq"] > view["seq"] else view

@@ -1,32 +1,67 @@
-"""Lists the known agent CLIs, and those that are installed with what may keep them from starting."""
+"""The agent CLIs that are known: whether each is found, in which version, signed in, ready, or refused."""
 
 from __future__ import annotations
 
 import os
 import sys
+from collections.abc import Mapping
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Final, NamedTuple
 
+from sessionrun.agents.installed import SignedIn
 from sessionrun.client.notices import notify
-from sessionrun.model.errors import InputError
+from sessionrun.model.errors import InputError, SessionrunError
+from sessionrun.model.frozen import frozen
 
 if TYPE_CHECKING:
     from sessionrun.client.config import Config
-    from sessionrun.client.doctor.programs import Examined
+    from sessionrun.model.spec import AgentSpec
+
+VERSION_TIMEOUT_S: Final = 10.0
+
+
+class Host(NamedTuple):
+    """How agents would be started: with all permissions or not, by which user, in which environment and system."""
+
+    approve: bool
+    euid: int
+    environ: Mapping[str, str]
+    platform: str
+
+
+@frozen
+class Examined:
+    """One agent as it was found.
+
+    `path` is its program, `version` what the program says, `known` whether we tried such a version (None:
+    unknown) and `known_version` the version we tried.  `signed_in_by` shows that it is signed in.  `refusal` is
+    why it would not start; `ready` is None if it was not asked, `unready` what it answered.  `hint` is one line on
+    what matters most.
+    """
+
+    name: str
+    builtin: bool
+    provider: str
+    path: str | None
+    version: str | None
+    known: bool | None
+    known_version: str | None
+    signed_in: SignedIn
+    signed_in_by: str | None
+    refusal: str | None
+    ready: bool | None
+    unready: str | None
+    hint: str | None
+
+    @property
+    def startable(self) -> bool:
+        """Whether it could start; whether its provider accepts it is another question."""
+        return self.path is not None and self.refusal is None and self.ready is not False
 
 
 def name_agents() -> list[str]:
     """The names of all known agents; no program is looked for."""
     return sorted(_load().agents)
-
-
-def examine_agents() -> list[Examined]:
-    """What `doctor agents` finds: each known agent with its program, whether it is signed in, and what helps."""
-    from sessionrun.client.doctor import programs
-
-    config = _load()
-    approve = config.values.get("approve", True)
-    return programs.examine_agents(config.agents, programs.Host(approve, os.geteuid(), os.environ, sys.platform))
 
 
 def list_not_passed_on() -> list[str]:
@@ -36,13 +71,76 @@ def list_not_passed_on() -> list[str]:
     return find_callers(os.environ)
 
 
+def examine_agents() -> list[Examined]:
+    """What `doctor agents` finds: each known agent with its program, whether it is signed in, and what helps."""
+    config = _load()
+    approve = config.values.get("approve", True)
+    return examine(config.agents, Host(approve, os.geteuid(), os.environ, sys.platform))
+
+
+def examine(known: Mapping[str, AgentSpec], host: Host) -> list[Examined]:
+    """Examine all agents; their programs are asked side by side."""
+    from sessionrun.agents import table
+    from sessionrun.agents.probing import find_unready, find_versions
+
+    path = host.environ.get("PATH")
+    programs = {name: table.find_program(agent, path) for name, agent in known.items()}
+    there = {name: program for name, program in programs.items() if program}
+    versions = find_versions(known, there, timeout_s=VERSION_TIMEOUT_S)
+    unready = find_unready(known[name] for name in there)
+    return [_examine(agent, host, programs[name], versions.get(name), unready) for name, agent in known.items()]
+
+
+def _examine(
+    agent: AgentSpec, host: Host, program: str | None, version: str | None, unready: Mapping[str, str]
+) -> Examined:
+    from sessionrun.agents.installed import Use, find_known, find_sign_in, is_known_version
+    from sessionrun.agents.probing import asks_about_model
+    from sessionrun.agents.table import BUILTIN, check_agent, check_startable, how_to_install
+
+    about, refusal, why = find_known(agent), None, unready.get(agent.name)
+    use = Use(directories=(os.getcwd(),))
+    signed_in, shown = find_sign_in(agent, {**host.environ, **agent.env}, host.platform, use)
+    known = None if about is None or version is None else is_known_version(about, version)
+    try:
+        check_agent(agent)
+        check_startable(agent, approve=host.approve, euid=host.euid, environ=host.environ)
+    except SessionrunError as error:
+        refusal = str(error)
+    hint = refusal
+    if program is None:
+        hint = f"not found; {how_to_install(agent)}"
+    elif refusal is None and why is not None:
+        hint = f"not ready: {why}"
+    elif refusal is None and about is not None and signed_in == "no":
+        hint = f"not signed in, as far as can be seen: {about.sign_in}"
+    elif refusal is None and about is not None and known is False:
+        hint = f"not tested with this version, but with {about.version}: its output may be misread"
+    is_asked = bool(agent.ready) and not asks_about_model(agent) and program is not None
+    return Examined(
+        name=agent.name,
+        builtin=agent.name in BUILTIN,
+        provider=agent.provider or agent.name,
+        path=program,
+        version=version,
+        known=known,
+        known_version=about.version if about else None,
+        signed_in=signed_in,
+        signed_in_by=shown,
+        refusal=refusal,
+        ready=why is None if is_asked else None,
+        unready=why,
+        hint=hint,
+    )
+
+
 def _load() -> Config:
     """The configuration or, if it is broken, that of a fresh installation."""
-    from sessionrun.agents import table
+    from sessionrun.agents.table import BUILTIN
     from sessionrun.client.config import Config, load_config
 
     try:
-        return load_config(Path.cwd(), os.environ, table.BUILTIN)
+        return load_config(Path.cwd(), os.environ, BUILTIN)
     except InputError as error:
         notify(f"{error} (only built-in agents are shown)")
-        return Config(agents=table.BUILTIN)
+        return Config(agents=BUILTIN)

@@ -176,7 +176,7 @@ def has_stopped(session: SessionDir, tasks: Collection[str]) -> bool:
     """
     if find_shortage(session.path) is None:
         return False
-    from sessionrun.client.cleaning.leftovers import find_recorded
+    from sessionrun.client.evidence import find_recorded
     from sessionrun.store.journal import read_log
     from sessionrun.store.ledger import fold_ledger
 

@@ -15,6 +15,8 @@ from sessionrun.model.errors import StoreError
 from sessionrun.store.damage import told_as_damage
 
 if TYPE_CHECKING:
+    from pathlib import Path
+
     from sessionrun.engine.state import State
     from sessionrun.model.events import Entry
     from sessionrun.model.spec import SessionSpec, TaskSpec
@@ -33,17 +35,26 @@ def replay(session: SessionDir, until: int | None = None) -> tuple[State, list[E
         StoreError: spec or journal are damaged, or a newer version's.
     """
     spec = session.load_spec()
-    with told_as_damage(session.spec_path):
-        state = begin(spec)
     entries, contents = session.load_journal()
     if until is not None:
         entries = [entry for entry in entries if entry.seq <= until]
+    return fold_entries(session, spec, entries), entries, contents
+
+
+def fold_entries(session: SessionDir, spec: SessionSpec, entries: Iterable[Entry]) -> State:
+    """The state to which the entries of a journal fold.
+
+    Raises:
+        StoreError: spec or journal are damaged.
+    """
+    with told_as_damage(session.spec_path):
+        state = begin(spec)
     done = 0
     with told_as_damage(session.journal_path, lambda: f" at record {done + 1}"):
         for entry in entries:
             apply(state, entry)
             done += 1
-    return state, entries, contents
+    return state
 
 
 def load_tasks(session: SessionDir) -> dict[str, TaskSpec]:
@@ -109,8 +120,13 @@ def find_damage(session: SessionDir) -> str | None:
     for path in (session.journal_path, session.ledger_path):
         damage_at = read_log(path).damage_at
         if damage_at is not None:
-            return f"{path.absolute()} is damaged at byte {damage_at}: nothing can be decided from it"
+            return describe_damage(path, damage_at)
     return None
+
+
+def describe_damage(path: Path, offset: int) -> str:
+    """That a log is damaged from this byte on."""
+    return f"{path.absolute()} is damaged at byte {offset}: nothing can be decided from it"
 
 
 def project_status(session: SessionDir, state: State) -> dict[str, Any]:

@@ -43,7 +43,7 @@ OVER: Final = "O"
 ACKNOWLEDGED: Final = "A"
 
 _FLAGS: Final = {GONE: "gone", LOST: "lost", OVER: "over", ACKNOWLEDGED: "acked"}
-_OF_JOBS: Final = (CLAIMED, TRIED, SPAWNED, EXITED, LEFT, FAILED, *_FLAGS)
+OF_JOBS: Final = (CLAIMED, TRIED, SPAWNED, EXITED, LEFT, FAILED, *_FLAGS)
 
 STOPPED: Final = b"s"
 KILLED: Final = b"k"
@@ -124,7 +124,7 @@ def _fold_record(ledger: Ledger, kind: str, words: list[str]) -> None:
         ledger.pid, ledger.started = int(words[0]), int(words[1])
         ledger.boot_id, ledger.pid_ns = words[2], words[3]
         return
-    if kind not in _OF_JOBS:
+    if kind not in OF_JOBS:
         return
     job = ledger.jobs.setdefault(words[0], LedgerJob(ledger.boot_id, ledger.pid_ns))
     if kind == TRIED:

@@ -377,7 +377,7 @@ def test_what_a_part_may_not_know(family: str, forbidden: list[str]) -> None:
     [
         ("click", "cli"),
         ("sessionrun.runtime.supervisor", "runtime.main"),
-        ("sessionrun.runtime.limits", "runtime.main client.launching.launch client.doctor.environment"),
+        ("sessionrun.runtime.limits", "runtime.main client.launching.launch client.doctor.machine"),
         (
             "sessionrun.runtime.executors.local",
             "runtime.main runtime.dask.executor runtime.node.main runtime.slurm.executor",

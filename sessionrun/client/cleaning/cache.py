@@ -12,8 +12,8 @@ from contextlib import ExitStack, nullcontext
 from pathlib import Path
 from typing import Any, Final, NamedTuple
 
-from sessionrun.client.cleaning.leftovers import find_marked
 from sessionrun.client.config import load_cache_dir
+from sessionrun.client.evidence import find_marked
 from sessionrun.model.errors import JobFileError, SessionrunError, StoreError
 from sessionrun.runtime.node.directory import JOBS, find_nodes_dir
 from sessionrun.store.files import list_folders

@@ -14,7 +14,6 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from sessionrun.client.cleaning.books import find_repositories, make_lock_path, sweep_books
-from sessionrun.client.cleaning.leftovers import find_marked
 from sessionrun.client.cleaning.removal import (
     ENDED,
     Candidate,
@@ -25,6 +24,7 @@ from sessionrun.client.cleaning.removal import (
     remove_sessions,
     sweep_trash,
 )
+from sessionrun.client.evidence import find_marked
 from sessionrun.client.lookup import DEFAULT_RESULTS_DIR, find_results_dir, open_session
 from sessionrun.client.notices import notify
 from sessionrun.client.reading.landed import has_landings

@@ -179,7 +179,7 @@ def _find_obstacle(
 def _remove_all(ready: Sequence[Candidate], *, dry_run: bool) -> Iterator[Removal]:
     if not ready:
         return
-    from sessionrun.client.cleaning.leftovers import find_marked, find_recorded
+    from sessionrun.client.evidence import find_marked, find_recorded
     from sessionrun.runtime.export_places import sweep_left
     from sessionrun.runtime.exports.writer import open_exports
     from sessionrun.store.journal import read_log

@@ -1,5 +1,5 @@
-"""The checks of `doctor`, a module for each kind of evidence, and the repairs that are provably safe.
+"""The checks of `doctor`, and the repairs that are provably safe.
 
-In: looking at a session or at the environment; findings.
+In: looking at a session, its surroundings or this machine; findings.
 Not in: printing, and repairs that could lose anything.
 """

@@ -1,4 +1,7 @@
-"""Checks of the files in the session directory: their kinds and modes, missing files, and leftover files."""
+"""What `doctor` finds in a session's own files: spec, logs, status.json and summary, kinds and modes, outputs.
+
+Of what must not be lost only a torn tail is repaired.  What can be made anew from the logs is made anew.
+"""
 
 from __future__ import annotations
 
@@ -9,15 +12,25 @@ import stat
 from collections.abc import Iterator
 from functools import partial
 from pathlib import Path
-from typing import Final
+from typing import Any, Final
 
-from sessionrun.client.doctor.evidence import Evidence
-from sessionrun.client.doctor.finding import Finding
-from sessionrun.model.events import JobClaimed, JobFinished
+import orjson
+
+from sessionrun.client.evidence import Evidence, find_runs
+from sessionrun.client.findings import Finding, error, warning
+from sessionrun.engine.status import project, project_summary
+from sessionrun.model.events import JobFinished, JobStarted
 from sessionrun.runtime.export_places import find_left
 from sessionrun.store import locks, processes
-from sessionrun.store.files import no_umask, remove_left
+from sessionrun.store.creation import discard_session
+from sessionrun.store.files import no_umask, read_regular, remove_left
+from sessionrun.store.journal import AppendLog, LogContents, parse_log
+from sessionrun.store.ledger import BEGAN, GAVE_UP, OF_JOBS
 from sessionrun.store.session import AGENT_DIR, WALLS_STATE, WALLS_SUFFIX
+
+OLD_S: Final = 3600.0
+YOUNG_S: Final = 10.0
+"""A process needs moments to write a file beside its place; but its pid may be invisible from here."""
 
 _REGULAR: Final = ("spec.json", "journal", "ledger", "status.json", "summary", "supervisor.log", *locks.NAMES)
 _FOLDERS: Final = ("requests", "prompts", "jobs")
@@ -31,25 +44,189 @@ _WORDS: Final = {
     stat.S_IFSOCK: "a socket",
 }
 
-OLD_S: Final = 3600.0
-YOUNG_S: Final = 10.0
-"""A process needs moments to write a file beside its place; but its pid may be invisible from here."""
+
+# --- what must not be lost ---
+
+
+def check_spec(evidence: Evidence) -> Iterator[Finding]:
+    """Whether the spec can be read and is this session's."""
+    session, path = evidence.session, evidence.session.spec_path
+    if not evidence.begun:
+        if not evidence.alive:  # else the launcher is still writing it
+            what = "its launcher was killed before the session began: nothing ran"
+            yield warning(path, what, "--fix removes it", partial(discard_session, session))
+    elif evidence.spec is None:
+        plan = "without it nothing can be shown or run; keep the directory, and start the tasks anew"
+        yield error(path, f"it cannot be read: {evidence.spec_fault}", plan)
+    elif evidence.spec.session_id != session.session_id:
+        plan = f"rename the directory to session-{evidence.spec.session_id}"
+        yield error(path, f"it is the spec of session {evidence.spec.session_id}", plan)
+
+
+def check_journal(evidence: Evidence) -> Iterator[Finding]:
+    """Whether the journal is whole."""
+    yield from _check_log(evidence.session.journal_path, evidence.journal, alive=evidence.alive)
+
+
+def check_ledger(evidence: Evidence) -> Iterator[Finding]:
+    """Whether the ledger is whole, and at least as long as the journal, which was read before, says."""
+    path, log = evidence.session.ledger_path, evidence.ledger_log
+    yield from _check_log(path, log, alive=evidence.alive)
+    events = [entry.event for entry in evidence.entries]
+    known = max((event.ledger or 0 for event in events if isinstance(event, (JobStarted, JobFinished))), default=0)
+    if log.damage_at is None and log.end < known:
+        what = f"it ends at byte {log.end}, but the journal knows of byte {known}: records are lost"
+        yield error(path, what, _keep_a_copy(path))
+
+
+def check_sequence(evidence: Evidence) -> Iterator[Finding]:
+    """Whether the journal's entries count up by one."""
+    numbers = enumerate((entry.seq for entry in evidence.entries), 1)
+    expected, number = next((pair for pair in numbers if pair[0] != pair[1]), (0, 0))
+    if expected:
+        what = f"entry {expected} has the number {number}: entries are missing or doubled"
+        yield error(evidence.session.journal_path, what, _keep_a_copy(evidence.session.journal_path))
+
+
+def check_records(evidence: Evidence) -> Iterator[Finding]:
+    """Whether this version knows all records and they fit each other."""
+    path = evidence.session.journal_path
+    if evidence.journal_fault is not None and _is_regular(path):
+        plan = "a newer version may have written it: use that one; else " + _keep_a_copy(path)
+        yield error(path, str(evidence.journal_fault).replace(str(path), "it", 1), plan)
+    unknown = {payload[:1].decode("latin-1") for payload in evidence.ledger_log.payloads} - {
+        BEGAN,
+        GAVE_UP,
+        *OF_JOBS,
+    }
+    if unknown:
+        what = f"records of unknown kinds: {', '.join(sorted(unknown))}"
+        yield warning(evidence.session.ledger_path, what, "a newer version may have written them: use that one")
+
+
+def _check_log(path: Path, log: LogContents, *, alive: bool) -> Iterator[Finding]:
+    content = read_regular(path) if _is_regular(path) else b""
+    if log.damage_at is not None:
+        behind = sum(len(parse_log(line).payloads) for line in content[log.damage_at :].splitlines(True))
+        what = f"damaged at byte {log.damage_at}; {behind} good records behind it do not count"
+        yield error(path, what, _keep_a_copy(path))
+        return
+    tail = content[log.end :]
+    if not tail or alive:  # a living process may just be writing
+        return
+    if b"\n" in tail:
+        what = f"the last {len(tail)} bytes, from byte {log.end} on, are damaged"
+        yield error(path, what, _keep_a_copy(path))
+        return
+    what = f"a torn last line of {len(tail)} bytes at byte {log.end}, as a crash leaves it"
+    yield warning(path, what, "--fix cuts it off; so does resume", partial(_cut, path, log.end))
+
+
+def _cut(path: Path, end: int) -> None:
+    log = AppendLog(path)
+    log.cut(end)
+    log.sync()
+    log.close()
+
+
+def _keep_a_copy(path: Path) -> str:
+    words = shlex.join(["cp", "-p", str(path), f"{path}.damaged"])
+    return f"nothing repairs it; keep a copy: {words}"
+
+
+# --- what the logs hold, too ---
+
+
+def check_status(evidence: Evidence) -> Iterator[Finding]:
+    """Whether status.json is there and says what the logs say."""
+    yield from _check_cache(evidence, evidence.session.status_path, evidence.status, summary=False)
+
+
+def check_summary(evidence: Evidence) -> Iterator[Finding]:
+    """Whether the summary is there and says what the logs say."""
+    yield from _check_cache(evidence, evidence.session.summary_path, evidence.summary, summary=True)
+
+
+def check_views(evidence: Evidence) -> Iterator[Finding]:
+    """Whether the files that show the session to other programs were up to date; only status.json knows it."""
+    name = evidence.session.session_id
+    if evidence.ended:
+        plan = f"the session has ended and writes it no more; sessionrun status {name} shows how the tasks ended"
+    else:
+        plan = "put aside what lies in its place: the session writes it again when something changes"
+    for problem in (evidence.status or {}).get("view_problems", ()):
+        yield warning(evidence.session.path, problem, plan)
+
+
+def _check_cache(
+    evidence: Evidence, path: Path, cached: dict[str, Any] | None, *, summary: bool
+) -> Iterator[Finding]:
+    state = evidence.state
+    if evidence.alive or evidence.spec is None or not evidence.begun:
+        return  # the living supervisor replaces it in time
+    if state is None:
+        if cached is None:
+            yield error(path, "missing or damaged", "it cannot be made anew while the logs are damaged")
+        return
+    if _number(cached) > state.seq:
+        what = (
+            f"it counts {_number(cached)} journal entries, and the journal has {state.seq}: the journal lost some"
+        )
+        yield error(
+            path, what, "keep a copy of the whole directory; the outcomes that only this file has are in no log"
+        )
+        return
+    status: dict[str, Any] = orjson.loads(orjson.dumps(project(state)))
+    status["view_problems"] = (evidence.status or status).get("view_problems", [])  # they are in no log
+    expected = project_summary(status) if summary else status
+    if cached is None:
+        fault: str | None = "missing or damaged"
+    elif _number(cached) < state.seq:
+        fault = f"stale: it counts {cached.get('seq')} of {state.seq} journal entries"
+    else:
+        place = _find_difference(cached, expected)
+        fault = None if place is None else f"it is not what the logs say: {place}"
+    if fault is not None:
+        plan = "--fix makes it anew from the logs; until then the verbs read these where they can tell"
+        # both are written, but not while one is ahead of the logs: its content is nowhere else
+        is_safe = max(_number(evidence.status), _number(evidence.summary)) <= state.seq
+        replace = partial(evidence.session.replace_status, status, project_summary(status), durable=True)
+        yield warning(path, fault, plan, replace if is_safe else None)
+
+
+def _find_difference(cached: Any, expected: Any, place: str = "") -> str | None:
+    """Where two JSON values differ."""
+    if isinstance(cached, dict) and isinstance(expected, dict):
+        pairs = [(f"{place}.{key}", cached.get(key), expected[key]) for key in expected]
+    elif isinstance(cached, list) and isinstance(expected, list) and len(cached) == len(expected):
+        pairs = [(f"{place}[{number}]", *both) for number, both in enumerate(zip(cached, expected, strict=True))]
+    else:
+        return None if cached == expected else place.lstrip(".")
+    places = (_find_difference(actual, wanted, name) for name, actual, wanted in pairs)
+    return next((inner for inner in places if inner is not None), None)
+
+
+def _number(cached: dict[str, Any] | None) -> int:
+    number = (cached or {}).get("seq")
+    return number if isinstance(number, int) else 0
+
+
+# --- the directory ---
 
 
 def check_kinds(evidence: Evidence) -> Iterator[Finding]:
     """Whether each of our names in the directory has the right kind: file, directory or FIFO."""
     top = evidence.session.path
     names = [name for name in _list(top) if _TASK_FILE.fullmatch(name)]
-    expected = {top / name: stat.S_IFREG for name in (*_REGULAR, *sorted(names))}
+    expected = {top / name: stat.S_IFREG for name in (*_REGULAR, *names)}
     expected |= {top / name: stat.S_IFDIR for name in _FOLDERS} | {top / "wake": stat.S_IFIFO}
-    expected |= {top / "requests" / name: stat.S_IFREG for name in sorted(_list(top / "requests"))}
+    expected |= {top / "requests" / name: stat.S_IFREG for name in _list(top / "requests")}
     for path, kind in expected.items():
         inode = _stat(path)
         if inode is not None and stat.S_IFMT(inode.st_mode) != kind:
             what = f"{_WORDS.get(stat.S_IFMT(inode.st_mode), 'a device')} in the place of {_WORDS[kind]}"
             aside = shlex.join(["mv", str(path), f"{path}.planted"])
-            plan = f"another program put it there, perhaps a task; move it away: {aside}"
-            yield Finding("kinds", "error", str(path), what, plan)
+            yield error(path, what, f"another program put it there, perhaps a task; move it away: {aside}")
 
 
 def check_wake(evidence: Evidence) -> Iterator[Finding]:
@@ -59,64 +236,53 @@ def check_wake(evidence: Evidence) -> Iterator[Finding]:
         return
     if evidence.alive:
         plan = "requests are taken when something else happens; --fix makes it once no process runs the session"
-        yield Finding("wake", "warning", str(path), "missing", plan)
+        yield warning(path, "missing", plan)
     else:
-        yield Finding("wake", "warning", str(path), "missing", "--fix makes it", lambda: _make_fifo(path))
+        yield warning(path, "missing", "--fix makes it", partial(_make_fifo, path))
 
 
 def check_modes(evidence: Evidence) -> Iterator[Finding]:
     """Whether other users may read our files."""
+    top = evidence.session.path
     # While a session lives, the files of its jobs have the modes that the jobs chose.
-    jobs = evidence.session.path / "jobs" if evidence.alive else None
-    own = ((path, inode) for path, inode in _walk(evidence.session.path) if jobs not in path.parents)
-    wide = [path for path, inode in own if inode.st_mode & 0o077]
-    if not wide:
-        return
-    first = wide[0]
-    more = f", and {len(wide) - 1} more in it" if len(wide) > 1 else ""
-    what = f"wider than 0700 or 0600: {os.path.relpath(first, evidence.session.path)}{more}"
-    if evidence.alive:
-        plan = "--fix takes the rights of group and others away once no process runs the session"
-        yield Finding("modes", "warning", str(evidence.session.path), what, plan)
-    else:
-        plan = "--fix takes the rights of group and others away"
-        yield Finding("modes", "warning", str(evidence.session.path), what, plan, lambda: _tighten(wide))
+    jobs = top / "jobs" if evidence.alive else None
+    wide = [path for path, inode in _walk(top) if inode.st_mode & 0o077 and jobs not in path.parents]
+    if wide:
+        more = f", and {len(wide) - 1} more in it" if len(wide) > 1 else ""
+        what = f"wider than 0700 or 0600: {os.path.relpath(wide[0], top)}{more}"
+        when = " once no process runs the session" if evidence.alive else ""
+        plan = f"--fix takes the rights of group and others away{when}"
+        yield warning(top, what, plan, None if evidence.alive else partial(_tighten, wide))
 
 
 def check_temporary(evidence: Evidence) -> Iterator[Finding]:
     """Whether temporary files are left of a process that died while it wrote them."""
     if evidence.alive:
         return
-    what = "left by a process that died while it wrote"
+    what, plan = "left by a process that died while it wrote", "--fix removes it"
     for path in find_left(evidence.spec.exports if evidence.spec is not None else ()):
-        yield Finding("temporary", "warning", str(path), what, "--fix removes it", partial(remove_left, path))
+        yield warning(path, what, plan, partial(remove_left, path))
     for path, inode in _walk(evidence.session.path):
         match = _TEMPORARY.fullmatch(path.name)
-        if match is None or not stat.S_ISREG(inode.st_mode):
-            continue
-        age_s = evidence.now - inode.st_mtime
-        if age_s > OLD_S or (age_s > YOUNG_S and processes.identify(int(match[1])) is None):
-            yield Finding("temporary", "warning", str(path), what, "--fix removes it", path.unlink)
+        if match is not None and stat.S_ISREG(inode.st_mode):
+            age_s = evidence.now - inode.st_mtime
+            if age_s > OLD_S or (age_s > YOUNG_S and processes.identify(int(match[1])) is None):
+                yield warning(path, what, plan, path.unlink)
 
 
 def check_outputs(evidence: Evidence) -> Iterator[Finding]:
     """Whether the outputs of tasks that have ended are there."""
     if evidence.state is None:
         return
-    claimed, finished = {}, set()
-    for entry in evidence.entries:
-        if isinstance(entry.event, JobClaimed) and entry.event.key.phase == "work":
-            claimed[entry.event.key.task] = entry.event.key
-        elif isinstance(entry.event, JobFinished) and entry.event.wait_status is not None:
-            finished.add(entry.event.key)
-    for task_id, key in claimed.items():
-        if key not in finished or evidence.state.tasks[task_id].outcome is None:
-            continue
-        answer, raw = evidence.session.output_path(task_id), evidence.session.raw_path(task_id)
-        if _stat(answer) is None and _stat(raw) is None:
-            what = f"task {task_id} has ended, and its output is gone"
+    last = {key.task: run for key, run in find_runs(evidence.entries).items() if key.phase == "work"}
+    for task, run in last.items():
+        end = None if run.end is None else run.end.event
+        ran = isinstance(end, JobFinished) and end.wait_status is not None
+        answer, raw = evidence.session.output_path(task), evidence.session.raw_path(task)
+        is_over = ran and evidence.state.tasks[task].outcome is not None
+        if is_over and _stat(answer) is None and _stat(raw) is None:
             plan = "it was removed; only a new attempt of the task makes another"
-            yield Finding("outputs", "warning", str(answer), what, plan)
+            yield warning(answer, f"task {task} has ended, and its output is gone", plan)
 
 
 def _walk(top: Path) -> Iterator[tuple[Path, os.stat_result]]:
@@ -125,18 +291,14 @@ def _walk(top: Path) -> Iterator[tuple[Path, os.stat_result]]:
     So is the content of folders that tasks and agents have for themselves: it is as private as the folder.
     """
     inode = _stat(top)
-    if inode is None or not stat.S_ISDIR(inode.st_mode) or inode.st_uid != os.geteuid():
+    if inode is None or inode.st_uid != os.geteuid():
         return
-    yield top, inode
-    for name in sorted(_list(top)):
-        path = top / name
-        inode = _stat(path)
-        if inode is None or inode.st_uid != os.geteuid():
-            continue
-        if stat.S_ISDIR(inode.st_mode):
-            yield from [(path, inode)] if _is_of_task(path) else _walk(path)
-        elif (stat.S_ISREG(inode.st_mode) and inode.st_nlink == 1) or stat.S_ISFIFO(inode.st_mode):
-            yield path, inode
+    if (stat.S_ISREG(inode.st_mode) and inode.st_nlink == 1) or stat.S_ISFIFO(inode.st_mode):
+        yield top, inode
+    elif stat.S_ISDIR(inode.st_mode):
+        yield top, inode
+        for name in () if _is_of_task(top) else _list(top):
+            yield from _walk(top / name)
 
 
 def _is_of_task(path: Path) -> bool:
@@ -160,9 +322,15 @@ def _tighten(paths: list[Path]) -> None:
 
 def _list(path: Path) -> list[str]:
     try:
-        return os.listdir(path) if not path.is_symlink() else []
+        return sorted(os.listdir(path)) if not path.is_symlink() else []
     except OSError:
         return []
+
+
+def _is_regular(path: Path) -> bool:
+    """Whether a file is in this place; `check_kinds` says it if anything else is."""
+    inode = _stat(path)
+    return inode is not None and stat.S_ISREG(inode.st_mode)
 
 
 def _stat(path: Path) -> os.stat_result | None:

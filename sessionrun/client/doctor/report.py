@@ -1,27 +1,64 @@
-"""The report of `doctor`: what is wrong with the environment and with sessions, what helps, what was repaired."""
+"""`doctor`: what is wrong with this machine and with sessions, what helps, and what was repaired.
+
+A repair is done only while all locks of the session are held, and only for what is found under them: no other
+process interferes.  Logs that are damaged, processes and living sessions are never touched.
+"""
 
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any, Final, NamedTuple
 
-from sessionrun.client.cleaning.leftovers import Living, find_marked
-from sessionrun.client.doctor.checks import apply_fixes, examine, examine_environment, repair
-from sessionrun.client.doctor.clusters import find_named, look_at
-from sessionrun.client.doctor.finding import Finding
+from sessionrun.client.doctor import files, machine, surroundings
+from sessionrun.client.evidence import Evidence, Living, find_marked, gather
+from sessionrun.client.findings import Finding
 from sessionrun.client.lookup import find_results_dir, open_session
+from sessionrun.model.errors import SessionrunError, StoreError
 from sessionrun.store.session import SessionDir, iterate_sessions
 
+SESSION_CHECKS: Final[Mapping[str, Callable[[Evidence], Iterator[Finding]]]] = {
+    "disk": surroundings.check_disk,
+    "spec": files.check_spec,
+    "journal": files.check_journal,
+    "ledger": files.check_ledger,
+    "sequence": files.check_sequence,
+    "records": files.check_records,
+    "status": files.check_status,
+    "summary": files.check_summary,
+    "views": files.check_views,
+    "interrupted": surroundings.check_interrupted,
+    "lingering": surroundings.check_lingering,
+    "stopped": surroundings.check_stopped,
+    "processes": surroundings.check_processes,
+    "requests": surroundings.check_requests,
+    "kinds": files.check_kinds,
+    "wake": files.check_wake,
+    "modes": files.check_modes,
+    "temporary": files.check_temporary,
+    "outputs": files.check_outputs,
+    "worktrees": surroundings.check_worktrees,
+    "landings": surroundings.check_landings,
+    "mirrors": surroundings.check_mirrors,
+}
 
-class _Found(NamedTuple):
-    """A finding, of which session (None: of none, or of several), and whether it was repaired."""
+MACHINE_CHECKS: Final[Mapping[str, Callable[[Path], Iterator[Finding]]]] = {
+    "git": machine.check_git,
+    "configuration": machine.check_configuration,
+    "results": machine.check_results_dir,
+    "network": machine.check_file_system,
+    "flock": machine.check_flock,
+    "space": machine.check_space,
+    "index": machine.check_index,
+    "limits": machine.check_limits,
+    "trash": machine.check_trash,
+    "replicas": machine.check_replicas,
+}
 
-    session_id: str | None
-    finding: Finding
-    fixed: bool
+_LOCK_TIMEOUT_S: Final = 0.2
 
 
 class Report(NamedTuple):
@@ -36,8 +73,16 @@ class Report(NamedTuple):
     clusters: list[dict[str, Any]]
 
 
+class _Found(NamedTuple):
+    """A finding, of which session (None: of none, or of several), and whether it was repaired."""
+
+    session_id: str | None
+    finding: Finding
+    fixed: bool
+
+
 def diagnose(session_id: str | None = None, *, results_dir: Path | None = None, fix: bool = False) -> Report:
-    """Examine one session or, without an id, the environment and all sessions of the results directory in use.
+    """Examine one session or, without an id, this machine and all sessions of the results directory in use.
 
     With `fix`, do the repairs that have no risk: see sessionrun(1).
 
@@ -46,60 +91,85 @@ def diagnose(session_id: str | None = None, *, results_dir: Path | None = None, 
         InputError: there is no such results directory.
     """
     folder = find_results_dir(results_dir)
-    sessions = [open_session(results_dir, session_id)] if session_id else sorted_sessions(folder)
-    found = [] if session_id else _check_environment(folder, fix=fix)
+    found: list[_Found] = []
+    if session_id:
+        sessions = [open_session(results_dir, session_id)]
+    else:
+        sessions = sorted(iterate_sessions(folder), key=lambda session: session.session_id)
+        look = partial(examine_machine, folder)
+        found += _look(None, look, (lambda: apply_fixes(look())) if fix else None)
     marked = find_marked()
     for session in sessions:
-        found += _check_session(session, marked.get(session.session_id, []), fix=fix)
-    looked = [look_at(named) for named in find_named(sessions, with_config=session_id is None)]
-    found += [_Found(None, finding, False) for _, findings in looked for finding in findings]
-    records = [_describe(one) for one in _merge_shared(found)]
-    remaining = sum(not record["fixed"] for record in records)
-    return Report(records, len(sessions), remaining, [shown for shown, _ in looked])
+        about = session, marked.get(session.session_id, [])
+        found += _look(session.session_id, partial(examine, *about), partial(repair, *about) if fix else None)
+    clusters = []
+    for named in machine.find_named(sessions, with_config=session_id is None):
+        shown, findings = machine.look_at_cluster(named)
+        clusters.append(shown)
+        found += [_Found(None, replace(finding, check="cluster"), False) for finding in findings]
+    records = [_describe(each) for each in _merge_shared(found)]
+    return Report(records, len(sessions), sum(not record["fixed"] for record in records), clusters)
 
 
-def sorted_sessions(folder: Path) -> list[SessionDir]:
-    """The sessions of a results directory, always in the same order."""
-    return sorted(iterate_sessions(folder), key=lambda session: session.session_id)
+def examine(session: SessionDir, marked: Sequence[Living], *, locked: bool = False) -> list[Finding]:
+    """The findings about one session; `marked` are the processes that carry its marker."""
+    if not session.path.exists():
+        return []  # it was removed meanwhile: by another process or, since it never began, by a repair
+    evidence = gather(session, marked, locked=locked)
+    return [replace(found, check=name) for name, check in SESSION_CHECKS.items() for found in check(evidence)]
 
 
-def _check_environment(folder: Path, *, fix: bool) -> list[_Found]:
-    findings = examine_environment(folder)
-    fixed = apply_fixes(findings) if fix else []
-    left = examine_environment(folder) if fixed else findings
-    return [*_collect(None, fixed, fixed=True), *_collect(None, left, fixed=False)]
+def examine_machine(results_dir: Path) -> list[Finding]:
+    """The findings about what all sessions need: git, disk, configuration."""
+    return [replace(found, check=name) for name, check in MACHINE_CHECKS.items() for found in check(results_dir)]
 
 
-def _check_session(session: SessionDir, marked: list[Living], *, fix: bool) -> list[_Found]:
-    findings = examine(session, marked)
-    fixed = repair(session, marked) if fix and any(finding.fix for finding in findings) else []
-    is_gone = not session.path.exists()  # the repair removed it, for it never began
-    left = [] if is_gone else examine(session, marked) if fixed else findings
-    name = session.session_id
-    return [*_collect(name, fixed, fixed=True), *_collect(name, left, fixed=False)]
+def repair(session: SessionDir, marked: Sequence[Living]) -> list[Finding]:
+    """Do the safe repairs, and return what was repaired; do nothing while a process of the session lives."""
+    try:
+        with session.hold_all_locks(timeout_s=_LOCK_TIMEOUT_S):
+            return apply_fixes(examine(session, marked, locked=True))
+    except (StoreError, OSError):
+        return []
 
 
-def _collect(session_id: str | None, findings: Iterable[Finding], *, fixed: bool) -> Iterator[_Found]:
-    return (_Found(session_id, finding, fixed) for finding in findings)
+def apply_fixes(findings: Sequence[Finding]) -> list[Finding]:
+    """Carry out the fixes of findings; return the findings whose fix was done."""
+    done = []
+    for finding in findings:
+        if finding.fix is None:
+            continue
+        try:
+            finding.fix()
+        except (SessionrunError, OSError):
+            continue  # it is found again, and shown as remaining
+        done.append(finding)
+    return done
+
+
+def _look(
+    session_id: str | None, look: Callable[[], list[Finding]], mend: Callable[[], list[Finding]] | None
+) -> Iterator[_Found]:
+    """What is found, or what is left after a repair of what can be repaired."""
+    findings = look()
+    fixed = mend() if mend is not None and any(finding.fix for finding in findings) else []
+    yield from (_Found(session_id, finding, True) for finding in fixed)
+    yield from (_Found(session_id, finding, False) for finding in (look() if fixed else findings))
 
 
 def _merge_shared(found: Sequence[_Found]) -> Iterator[_Found]:
     """A finding that several sessions share comes once, of no session, and says how many share it."""
-    left = Counter(one.finding for one in found if one.finding.shared)
-    for one in found:
-        sessions = left.pop(one.finding, 0) if one.finding.shared else 1
+    left = Counter(each.finding for each in found if each.finding.shared)
+    for each in found:
+        sessions = left.pop(each.finding, 0) if each.finding.shared else 1
         if sessions == 1:
-            yield one
+            yield each
         elif sessions:
-            what = f"{one.finding.what}; {sessions} sessions have tasks of it"
-            yield _Found(None, replace(one.finding, what=what), one.fixed)
+            what = f"{each.finding.what}; {sessions} sessions have tasks of it"
+            yield _Found(None, replace(each.finding, what=what), each.fixed)
 
 
 def _describe(found: _Found) -> dict[str, Any]:
     named = {name: getattr(found.finding, name) for name in ("check", "severity", "where", "what", "plan")}
-    return {
-        "session_id": found.session_id,
-        **named,
-        "fixable": found.finding.fix is not None,
-        "fixed": found.fixed,
-    }
+    fixable = found.finding.fix is not None
+    return {"session_id": found.session_id, **named, "fixable": fixable, "fixed": found.fixed}

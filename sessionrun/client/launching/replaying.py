@@ -16,8 +16,8 @@ from pathlib import Path
 from time import time
 from typing import Any, Final, NamedTuple
 
+from sessionrun.client.evidence import find_runs
 from sessionrun.client.planning.assemble import check_spec
-from sessionrun.client.reading.runs import find_runs
 from sessionrun.client.reading.view import load_history
 from sessionrun.model.errors import InputError
 from sessionrun.model.events import Entry, JobFinished
@@ -76,23 +76,18 @@ def plan_replay(session: SessionDir, place: Path, *, speed: float, source: Path 
         InputError: it has not ended, the place is taken, or the repository or its commit is gone.
         StoreError: the session's files are damaged.
     """
-    view, state, entries = load_history(session)
+    view, evidence = load_history(session)
     if view["ended_at"] is None:
         raise InputError(f"session {session.session_id} has not ended: wait for it, cancel or resume it first")
-    spec = state.spec
-    tasks = [task.spec for task in state.tasks.values() if task.spec.mend is None]
+    spec = evidence.require().spec
+    tasks = [task.spec for task in evidence.require().tasks.values() if task.spec.mend is None]
     origin = None
     if spec.repository is not None and any(has_worktree(task) for task in tasks):
         origin = source or Path(spec.repository.common_dir)
         if not origin.exists():
             raise InputError(f"{origin} is gone: name the repository with --repository")
-    try:
-        place.mkdir(mode=0o700)
-    except FileExistsError:
-        raise InputError(f"{place} is there already: name another directory with --directory") from None
-    except OSError as error:
-        raise InputError(f"cannot make {place}: {error.strerror}") from None
-    limits = _record(session, place / RECORDING, view["tasks"], entries)
+    _make_place(place)
+    limits = _record(session, place / RECORDING, view["tasks"], evidence.entries)
     repository = _clone(spec.repository, place, origin, spec.landing) if spec.repository and origin else None
     move = partial(_move_directory, place, spec.repository, repository)
     # what the stand-in for an agent reads; walls hide all results
@@ -125,6 +120,15 @@ def plan_replay(session: SessionDir, place: Path, *, speed: float, source: Path 
     return replayed
 
 
+def _make_place(place: Path) -> None:
+    try:
+        place.mkdir(mode=0o700)
+    except FileExistsError:
+        raise InputError(f"{place} is there already: name another directory with --directory") from None
+    except OSError as error:
+        raise InputError(f"cannot make {place}: {error.strerror}") from None
+
+
 def compare_replay(recorded: SessionDir, replayed: SessionDir) -> list[Difference]:
     """What is not as it was recorded, task by task."""
     before, after = ({task["id"]: task for task in _load_tasks(session)} for session in (recorded, replayed))
@@ -148,8 +152,7 @@ _CHECK: Final = ("passed", "counts")
 
 
 def _load_tasks(session: SessionDir) -> Sequence[Mapping[str, Any]]:
-    view, _, _ = load_history(session)
-    return list(view["tasks"])
+    return list(load_history(session)[0]["tasks"])
 
 
 def _record(

@@ -11,7 +11,6 @@ import json
 import os
 from collections.abc import Callable
 from contextlib import suppress
-from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from sessionrun.client.reading.landed import add_landings, has_landings
@@ -26,10 +25,12 @@ from sessionrun.store.locks import is_held
 from sessionrun.store.session import SessionDir
 
 if TYPE_CHECKING:
+    from sessionrun.client.evidence import Evidence
     from sessionrun.engine.state import State
     from sessionrun.engine.status import Gone
     from sessionrun.model.events import Entry
     from sessionrun.model.keys import JobKey
+    from sessionrun.store.journal import LogContents
 
 
 def load_view(session: SessionDir, *, merged: bool = True) -> dict[str, Any]:
@@ -45,21 +46,25 @@ def load_view(session: SessionDir, *, merged: bool = True) -> dict[str, Any]:
     alive, led = _probe(session)
     status = session.load_status()
     if status is None or not (alive or status["ended_at"]):
-        state, _ = fold_journal(session)
-        status = _correct(session, state, alive=alive)
+        return load_history(session, merged=merged)[0]
     return _finish(session, status, alive=alive, led=led, merged=merged)
 
 
-def load_history(session: SessionDir, *, merged: bool = True) -> tuple[dict[str, Any], State, list[Entry]]:
-    """The view that the logs give, whatever status.json says; with the state and all entries of the journal.
+def load_history(session: SessionDir, *, merged: bool = True) -> tuple[dict[str, Any], Evidence]:
+    """The view that the logs give, whatever status.json says, and the evidence that it was made from.
 
     Raises:
         StoreError: the session's files are damaged.
     """
-    alive, led = _probe(session)
-    state, entries = fold_journal(session)
-    status = _correct(session, state, alive=alive)
-    return _finish(session, status, alive=alive, led=led, merged=merged), state, entries
+    from sessionrun.client.evidence import read_evidence
+    from sessionrun.runtime.history import project_status
+
+    evidence = read_evidence(session)
+    status = project_status(session, evidence.require())
+    _warn_of_damage(session, evidence.journal)
+    if not (evidence.alive or status["ended_at"]):
+        status = _without_supervisor(evidence, status)
+    return _finish(session, status, alive=evidence.alive, led=evidence.led, merged=merged), evidence
 
 
 def read_view(session: SessionDir) -> tuple[memoryview, bytes] | None:
@@ -169,13 +174,6 @@ def _read_silences(session: SessionDir) -> list[dict[str, Any]]:
     return []
 
 
-def _correct(session: SessionDir, state: State, *, alive: bool) -> dict[str, Any]:
-    from sessionrun.runtime.history import project_status
-
-    status = project_status(session, state)
-    return status if alive or status["ended_at"] else _without_supervisor(session, state, status)
-
-
 def fold_journal(session: SessionDir) -> tuple[State, list[Entry]]:
     """The state as a supervisor would have it, and the entries that it was folded from; warns of damage.
 
@@ -185,33 +183,30 @@ def fold_journal(session: SessionDir) -> tuple[State, list[Entry]]:
     from sessionrun.runtime.history import replay
 
     state, entries, contents = replay(session)
-    if contents.damage_at is not None:
-        tell_damage(session.journal_path, contents.damage_at)
+    _warn_of_damage(session, contents)
     return state, entries
 
 
-def tell_damage(path: Path, offset: int) -> None:
-    """Warn that a log is damaged."""
-    from sessionrun.client.notices import notify
+def _warn_of_damage(session: SessionDir, journal: LogContents) -> None:
+    if journal.damage_at is not None:
+        from sessionrun.client.notices import notify
 
-    notify(f"{path} is damaged at byte {offset}: what came later is not shown")
+        notify(f"{session.journal_path} is damaged at byte {journal.damage_at}: what came later is not shown")
 
 
-def _without_supervisor(session: SessionDir, state: State, status: dict[str, Any]) -> dict[str, Any]:
+def _without_supervisor(evidence: Evidence, status: dict[str, Any]) -> dict[str, Any]:
     """Find the tasks that still have a process of their own in a session that no process runs.
 
     Only a job without an end in the journal can be alive or lost: a task between two jobs just waits.
     """
     from sessionrun.engine.status import summarise
     from sessionrun.store import processes
-    from sessionrun.store.journal import read_log
-    from sessionrun.store.ledger import fold_ledger
 
-    ledger = fold_ledger(read_log(session.ledger_path).payloads)
+    state = evidence.require()
     living: set[str] = set()
     gone: dict[str, Gone] = {}
     for key in [task.job.key for task in state.tasks.values() if task.job]:
-        job = ledger.jobs.get(key.text())
+        job = evidence.ledger.jobs.get(key.text())
         if job is None or not job.tried or job.errno is not None:
             continue
         lives = processes.lives(job.boot_id, job.pid_ns, job.pid, job.started)
@@ -221,7 +216,7 @@ def _without_supervisor(session: SessionDir, state: State, status: dict[str, Any
             gone[key.task] = _explain(
                 job.wait_status, same_boot=processes.is_this_boot(job.boot_id), can_be_seen=lives is not None
             )
-            if job.wait_status is None and lives is False and _is_whole(session, state, key):
+            if job.wait_status is None and lives is False and _is_whole(evidence.session, state, key):
                 outcome, why = gone[key.task]
                 gone[key.task] = outcome, f"{why}; its answer is complete, and resume counts it as a success"
     return summarise(status, alive=False, living=living, gone=gone)

@@ -6,9 +6,9 @@ from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any, Final, NamedTuple
 
+from sessionrun.client.evidence import Run, find_runs
 from sessionrun.client.reading.changes import patch_path
 from sessionrun.client.reading.digest import Excerpt, make_excerpt
-from sessionrun.client.reading.runs import Run, find_runs
 from sessionrun.client.reading.telling import add_tellings
 from sessionrun.client.reading.view import load_history
 from sessionrun.model.errors import InputError
@@ -64,12 +64,12 @@ def gather(session: SessionDir, details_of: Callable[[Mapping[str, Any]], bool] 
     Raises:
         StoreError: the session's files are damaged.
     """
-    view, _, entries = load_history(session)
+    view, evidence = load_history(session)
     tasks = view["tasks"]
     chosen = {task["id"] for task in tasks if details_of is None or details_of(task)}
     specs = load_tasks(session) if chosen else {}
     runs: dict[str, list[Run]] = {}
-    for key, run in find_runs(entries).items():
+    for key, run in find_runs(evidence.entries).items():
         runs.setdefault(key.task, []).extend([run] if run.begin is not None else [])
     room = max(LEAST_OF_A_TASK, min(MOST_OF_A_TASK, MOST_BYTES // max(1, len(chosen))))
 
@@ -89,7 +89,7 @@ def gather(session: SessionDir, details_of: Callable[[Mapping[str, Any]], bool] 
             _take(patch_path(session, task), room // 3),
         )
 
-    return Matter(view, [show(task) for task in tasks], find_holds(entries))
+    return Matter(view, [show(task) for task in tasks], find_holds(evidence.entries))
 
 
 def write_page(path: Path, page: bytes) -> None:

@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any, Final, Literal
 
-from sessionrun.client.doctor.programs import Examined
-from sessionrun.client.explaining.explanation import SHOWN_KEYS
+from sessionrun.client.explain import SHOWN_KEYS
+from sessionrun.client.installed import Examined
 from sessionrun.client.launching.replaying import Difference
 from sessionrun.client.planning.forecast import Forecast
 from sessionrun.client.planning.sandboxing import WallsHere

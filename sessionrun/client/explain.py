@@ -1,58 +1,45 @@
 """Why a task does not run, or what became of it: found in the state, the journal's entries and the ledger.
 
-Pure: what only the system can tell (the time, which processes live) is handed in.  The keys of the objects made
-here are those of ``explain --json``; sessionrun(1) describes them.
+The keys of the objects made here are those of ``explain --json``; sessionrun(1) describes them.
 """
 
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Container, Iterator, Mapping, Sequence
 from typing import Any, Final
 
-from sessionrun.client.reading.runs import Run, find_runs
+from sessionrun.client.evidence import Run, find_runs
+from sessionrun.client.lookup import choose_tasks
+from sessionrun.client.reading.landed import count_landings
+from sessionrun.client.reading.telling import tell
+from sessionrun.client.reading.view import load_history
 from sessionrun.engine.money import FIRST, describe_first_wait, describe_refusal
 from sessionrun.engine.requests import find_ran
 from sessionrun.engine.state import BUDGET, State
 from sessionrun.engine.status import has_begun
-from sessionrun.engine.task import Ran, RunningJob, TaskState
+from sessionrun.engine.task import RunningJob, TaskState
 from sessionrun.engine.tokens import PACED, find_limit, held_tokens, lacking_tokens, wanted_tokens
-from sessionrun.model.events import (
-    Entry,
-    JobClaimed,
-    JobFinished,
-    JobLost,
-    JobStarted,
-    TaskEnded,
-    TaskRetried,
-    TimerFired,
-)
+from sessionrun.model.events import Entry, JobClaimed, JobFinished, JobLost, JobStarted, TaskEnded, TaskRetried
 from sessionrun.model.frozen import frozen
 from sessionrun.model.keys import JobKey
 from sessionrun.model.phrases import name_some
 from sessionrun.model.spec import SLOT
 from sessionrun.model.times import format_time
-from sessionrun.store.ledger import Ledger, LedgerJob
+from sessionrun.store import processes
+from sessionrun.store.damage import describe_rest as describe_rest
+from sessionrun.store.ledger import Ledger
+from sessionrun.store.networks import read_denials
+from sessionrun.store.session import SessionDir
 
 CAUSES: Final = (
-    "running",
-    "starting",
-    "stopping",
-    "ending",
-    "ready",
-    "token",
-    "hold",
-    "budget",
-    "backoff",
-    "need",
+    *("running", "starting", "stopping", "ending", "ready", "token", "hold", "budget", "backoff", "need"),
     "no_process",
 )
 """Why a task has not ended; if it has ended, its cause is its word."""
 
 REQUEST: Final = "request"
 """Stands in the place of a resource if a user asked for the hold."""
-
-_SHOWN_HOLDERS: Final = 8
 
 SHOWN_KEYS: Final = (
     *("id", "num", "status", "phase", "outcome", "word", "reason_class", "reason", "proof", "audit", "attempt"),
@@ -61,14 +48,15 @@ SHOWN_KEYS: Final = (
 )
 """What `explain --json` repeats of a task."""
 
+_SHOWN_HOLDERS: Final = 8
+
 
 @frozen
 class Grounds:
     """All that an explanation is made from.
 
-    `view` is what a reader shows of the session; `now` is wall time; `lives` returns whether the process of a job
-    in the ledger lives, or None if that cannot be seen from here; `holders` is `find_holders` of the state;
-    `damage` says which log is damaged, and where.
+    `view` is what a reader shows of the session; `now` is wall time; `holders` are the tasks that hold tokens, by
+    resource; `damage` says which log is damaged, and where.
     """
 
     view: dict[str, Any]
@@ -76,50 +64,53 @@ class Grounds:
     entries: list[Entry]
     ledger: Ledger
     now: float
-    lives: Callable[[LedgerJob], bool | None]
     holders: Mapping[str, list[str]]
     damage: str | None = None
+
+
+def explain(session: SessionDir, wanted: Sequence[str] = ()) -> tuple[dict[str, Any], dict[str, Any]]:
+    """The session's view, and why its tasks do not run, by cause; for `wanted` tasks their whole story instead.
+
+    Raises:
+        InputError: a name that is not a task of the session.
+        StoreError: the session's files are damaged.
+    """
+    view, evidence = load_history(session)
+    state = evidence.require()
+    holders = find_holders(state)
+    grounds = Grounds(view, state, evidence.entries, evidence.ledger, evidence.now, holders, evidence.damage)
+    facts = explain_session(grounds) | {"landings": count_landings(view["tasks"])}
+    if wanted:
+        tasks = choose_tasks(view, wanted)
+        attempts = _tell_attempts(grounds, {shown["id"] for shown in tasks})
+        facts["tasks"] = [
+            {
+                **_explain_task(grounds, shown),
+                "attempts": attempts.get(shown["id"], []),
+                "telling": tell(session, shown),
+                **{key: shown[key] for key in ("landing",) if key in shown},
+            }
+            for shown in tasks
+        ]
+    chosen = {task["id"] for task in facts["tasks"]} if wanted else state.tasks
+    return view, {**facts, "denied": list(_find_denied(session, state, chosen))}
 
 
 def explain_session(grounds: Grounds) -> dict[str, Any]:
     """The session, and every task that has not ended."""
     view, state = grounds.view, grounds.state
-    tasks = [_explain_state(grounds, shown) for shown in view["tasks"]]
-    counts = Counter(task["cause"] for task in tasks)
+    tasks = [_explain_task(grounds, shown) for shown in view["tasks"]]
     dead = view["status"] == "interrupted"
+    held = [name for name in sorted(state.holds) if not (state.ended is not None and name in PACED)]
     return {
         **{key: value for key, value in view.items() if key not in ("tasks", "labels", "dialect", "agent")},
-        "holds": [
-            *_describe_request(state.held),
-            *(_describe_hold(state, name) for name in sorted(state.holds) if not _is_past(state, name)),
-        ],
+        "holds": [*_describe_request(state.held), *(_describe_hold(state, name) for name in held)],
         "tokens": [_describe_token(grounds, name) for name in sorted(state.spec.resources)],
-        "causes": dict(sorted(counts.items())),
+        "causes": dict(sorted(Counter(task["cause"] for task in tasks).items())),
         "resume": f"sessionrun resume {view['session_id']}" if dead and not grounds.damage else None,
         "damage": grounds.damage,
         "tasks": [task for task in tasks if task["status"] != "completed"],
     }
-
-
-def explain_tasks(grounds: Grounds, chosen: Iterable[Mapping[str, Any]]) -> list[dict[str, Any]]:
-    """The whole story of the chosen tasks, in their order."""
-    wanted = {str(shown["id"]): shown for shown in chosen}
-    entries: dict[str, list[Entry]] = {task: [] for task in wanted}
-    for entry in grounds.entries:
-        event = entry.event
-        task = event.task if isinstance(event, (TaskEnded, TaskRetried)) else _task_of(event)
-        if task in entries:
-            entries[task].append(entry)
-    return [
-        {**_explain_state(grounds, shown), "attempts": _tell_attempts(grounds, task, entries[task])}
-        for task, shown in wanted.items()
-    ]
-
-
-def _task_of(event: object) -> str | None:
-    if isinstance(event, (JobClaimed, JobStarted, JobFinished, JobLost, TimerFired)):
-        return event.key.task
-    return None
 
 
 def find_holders(state: State) -> dict[str, list[str]]:
@@ -131,14 +122,23 @@ def find_holders(state: State) -> dict[str, list[str]]:
     return holders
 
 
+def _find_denied(session: SessionDir, state: State, chosen: Container[str]) -> Iterator[dict[str, Any]]:
+    """The hosts that jobs of the chosen tasks were denied."""
+    for task in (task.spec for task in state.tasks.values() if task.spec.id in chosen):
+        if task.sandbox is not None and task.sandbox.network == "proxy":
+            for host in read_denials(session.path, task.id):
+                times = {key: format_time(host[key]) for key in ("first_at", "last_at")}
+                yield {"task": task.id, **host, **times}
+
+
 # --- where a task stands ---
 
 
-def _explain_state(grounds: Grounds, shown: Mapping[str, Any]) -> dict[str, Any]:
+def _explain_task(grounds: Grounds, shown: Mapping[str, Any]) -> dict[str, Any]:
     state = grounds.state
     task = state.tasks[shown["id"]]
     waits = shown["status"] != "completed" and task.job is None
-    lacking = list(_lacking(state, task)) if waits and not task.unmet else []
+    lacking = list(_list_lacking(state, task)) if waits and not task.unmet else []
     stopped = [name for name in lacking if name in state.holds or _probes(state, name)]
     short = [name for name in lacking if name not in stopped and name != BUDGET and not name.startswith(FIRST)]
     retry_at = task.not_before + state.wall_offset if waits and task.not_before else None
@@ -159,31 +159,29 @@ def _explain_state(grounds: Grounds, shown: Mapping[str, Any]) -> dict[str, Any]
     return {**facts, "cause": cause, "why": why}
 
 
-def _describe_budget(state: State, task: TaskState, lacking: Sequence[str]) -> str | None:
-    if BUDGET in lacking and BUDGET not in state.holds:
-        return describe_refusal(state, task)
-    return next((describe_first_wait(name) for name in lacking if name.startswith(FIRST)), None)
-
-
-def _lacking(state: State, task: TaskState) -> Iterator[str]:
+def _list_lacking(state: State, task: TaskState) -> Iterator[str]:
     if SLOT in state.holds:  # such a hold stops every start, also of a task that has a slot
         yield SLOT
     names = dict.fromkeys(lacking_tokens(state, task, {}))
     yield from (name for name in names if name != SLOT or SLOT not in state.holds)
 
 
+def _probes(state: State, resource: str) -> bool:
+    return resource in state.providers and state.providers[resource].probing
+
+
 def _find_cause(grounds: Grounds, task: TaskState, facts: Mapping[str, Any]) -> tuple[str, str]:
     """The cause, as one word and one line: of several, the one that must be removed first."""
     if facts["status"] == "completed":
-        return facts["word"], _tell_end(grounds, task, facts)
+        return facts["word"], _tell_end(grounds.state, task, facts)
     if grounds.view["status"] == "interrupted":
         alive = "its process still runs, but " if facts["status"] == "running" else ""
         return "no_process", f"{alive}no process runs the session"
     if task.job is not None:
-        return _tell_job(task)
-    unmet = [need for need in facts["needs"] if need["outcome"] != "succeeded"]
+        return _tell_job(task.job)
     if task.decided is not None and not task.prepared:
         return "ending", f"it ends as {task.decided}"
+    unmet = [need for need in facts["needs"] if need["outcome"] != "succeeded"]
     if unmet:
         states = [f"{need['id']} ({need['outcome'] or need['status']})" for need in unmet]
         return "need", f"needs {', '.join(states)}"
@@ -191,10 +189,7 @@ def _find_cause(grounds: Grounds, task: TaskState, facts: Mapping[str, Any]) -> 
         why = task.reason or task.last_outcome
         return "backoff", f"attempt {task.attempt} begins at {facts['retry_at']}; {why}"
     if facts["holds"]:
-        hold = facts["holds"][0]
-        until = f", until {hold['until']}" if hold["until"] else ""
-        what = "" if hold["resource"] in PACED else f"{hold['resource']} is held: "
-        return "hold", f"{'held: ' if hold['resource'] == REQUEST else what}{hold['reason']}{until}"
+        return "hold", _tell_hold(facts["holds"][0])
     if facts["budget"]:
         return "budget", facts["budget"]
     if facts["tokens"]:
@@ -202,34 +197,29 @@ def _find_cause(grounds: Grounds, task: TaskState, facts: Mapping[str, Any]) -> 
     return "ready", "it is about to be started"
 
 
-def _tell_job(task: TaskState) -> tuple[str, str]:
-    job = task.job
-    assert job is not None
+def _tell_job(job: RunningJob) -> tuple[str, str]:
     what = f"{job.key.phase} of attempt {job.key.attempt}, round {job.key.round}"
+    process = f"process {job.pid}" if job.node is None else f"on node {job.node}"
     if job.stopping is not None:
-        return "stopping", f"{what} is being stopped ({job.stopping}), {_name_process(job)}"
+        return "stopping", f"{what} is being stopped ({job.stopping}), {process}"
     if job.pid is None:
         where = "" if job.node is None else f" for {'node ' if '@' in job.node else ''}{job.node}"
         return "starting", f"{what} is claimed{where}; its process was not seen yet"
-    return "running", f"{what}, {_name_process(job)}"
+    return "running", f"{what}, {process}"
 
 
-def _name_process(job: RunningJob) -> str:
-    return f"process {job.pid}" if job.node is None else f"on node {job.node}"
-
-
-def _tell_end(grounds: Grounds, task: TaskState, facts: Mapping[str, Any]) -> str:
+def _tell_end(state: State, task: TaskState, facts: Mapping[str, Any]) -> str:
     if facts["outcome"] == "succeeded":
         what = "it succeeded and changed nothing" if facts["word"] == "changed_nothing" else "succeeded"
-        return f"{what} in attempt {facts['attempt']}{_tell_landing(grounds.state, task)}"
+        return f"{what} in attempt {facts['attempt']}{_tell_landing(state, task)}"
     if facts["chain"]:
-        root = grounds.state.tasks[facts["chain"][-1]]
+        root = state.tasks[facts["chain"][-1]]
         return f"because of {' <- '.join(facts['chain'])}: {root.reason or root.outcome}"
     return str(facts["reason"] or facts["outcome"])
 
 
 def _tell_landing(state: State, task: TaskState) -> str:
-    """Which place its work has in the landing queue; the rest is told by its `landing`."""
+    """Which place its work has in the landing queue; its `landing` says the rest."""
     if task.landing is None or task.landing.status != "ready" or task.spec.id in state.land.taken:
         return ""
     held = f", held: {state.held}" if state.held else ""
@@ -238,14 +228,20 @@ def _tell_landing(state: State, task: TaskState) -> str:
     return f"; its work is number {place} of {len(state.land.ready)} to land on {target}{held}"
 
 
+def _tell_hold(hold: Mapping[str, Any]) -> str:
+    until = f", until {hold['until']}" if hold["until"] else ""
+    what = "" if hold["resource"] in PACED else f"{hold['resource']} is held: "
+    return f"{'held: ' if hold['resource'] == REQUEST else what}{hold['reason']}{until}"
+
+
 def _tell_token(token: Mapping[str, Any]) -> str:
     used = token["capacity"] - token["free"]
     if token["resource"] == SLOT and not token["capacity"]:
         return "no node of the session's cluster is there, or none has this version of sessionrun"
-    who = name_some(token["holders"], _SHOWN_HOLDERS)
+    holders = name_some(token["holders"], _SHOWN_HOLDERS) or "no task"
     wants = f", {token['wants']} wanted" if token["wants"] != 1 else ""
     what = "slots in use" if token["resource"] == SLOT else "in use"
-    return f"{token['resource']}: {used} of {token['capacity']} {what} by {who or 'no task'}{wants}"
+    return f"{token['resource']}: {used} of {token['capacity']} {what} by {holders}{wants}"
 
 
 def _describe_need(state: State, need: str) -> dict[str, Any]:
@@ -256,17 +252,8 @@ def _describe_need(state: State, need: str) -> dict[str, Any]:
     return {"id": need, "status": status, "outcome": task.outcome}
 
 
-def _probes(state: State, resource: str) -> bool:
-    return resource in state.providers and state.providers[resource].probing
-
-
 def _describe_request(reason: str | None) -> list[dict[str, Any]]:
     return [] if reason is None else [{"resource": REQUEST, "reason": reason, "until": None}]
-
-
-def _is_past(state: State, resource: str) -> bool:
-    """Whether a hold means nothing any more, since nothing is left to start."""
-    return state.ended is not None and resource in PACED
 
 
 def _describe_hold(state: State, resource: str) -> dict[str, Any]:
@@ -279,21 +266,22 @@ def _describe_hold(state: State, resource: str) -> dict[str, Any]:
 
 
 def _describe_token(grounds: Grounds, resource: str, task: TaskState | None = None) -> dict[str, Any]:
+    state = grounds.state
+    amount = state.spec.resources.get(resource, 0)
     token = {
         "resource": resource,
-        "capacity": _find_capacity(grounds.state, resource),
-        "free": grounds.state.free[resource],
+        # of slots on a cluster there are no more than its nodes have
+        "capacity": (find_limit(state, amount) or 0) if resource == SLOT else amount,
+        "free": state.free[resource],
         "holders": grounds.holders.get(resource, []),
     }
-    if task is not None:
-        token["wants"] = dict(wanted_tokens(grounds.state, task))[resource]
-    return token
+    return token if task is None else {**token, "wants": dict(wanted_tokens(state, task))[resource]}
 
 
-def _find_capacity(state: State, resource: str) -> int:
-    """How many tokens there are; of slots on a cluster no more than its nodes have."""
-    amount = state.spec.resources.get(resource, 0)
-    return (find_limit(state, amount) or 0) if resource == SLOT else amount
+def _describe_budget(state: State, task: TaskState, lacking: Sequence[str]) -> str | None:
+    if BUDGET in lacking and BUDGET not in state.holds:
+        return describe_refusal(state, task)
+    return next((describe_first_wait(name) for name in lacking if name.startswith(FIRST)), None)
 
 
 def _follow_chain(state: State, task: TaskState) -> list[str]:
@@ -314,40 +302,42 @@ def _follow_chain(state: State, task: TaskState) -> list[str]:
 # --- what happened ---
 
 
-def _tell_attempts(grounds: Grounds, task: str, entries: list[Entry]) -> list[dict[str, Any]]:
-    attempts: list[dict[str, Any]] = []
-    runs = find_runs(entries)
-    begun: Entry | None = None
-    for entry in entries:
+def _tell_attempts(grounds: Grounds, wanted: Container[str]) -> dict[str, list[dict[str, Any]]]:
+    """The attempts of the wanted tasks, each with its jobs, as the journal has them."""
+    by_task: dict[str, list[dict[str, Any]]] = {}
+    begun: dict[str, Entry | None] = {}
+    runs = find_runs(grounds.entries)
+    for entry in grounds.entries:
         event = entry.event
-        if isinstance(event, (TaskEnded, TaskRetried)):
-            if attempts and attempts[-1]["outcome"] is None:
-                _close_attempt(attempts[-1], begun, entry, event)
-        elif isinstance(event, JobClaimed):
+        if isinstance(event, JobClaimed) and event.key.task in wanted:
+            task, run = event.key.task, runs[event.key]
+            attempts = by_task.setdefault(task, [])
             if not attempts or attempts[-1]["attempt"] != event.key.attempt:
-                attempts.append(_open_attempt(event.key, find_ran(grounds.state.tasks[task], event.key.attempt)))
-                begun = None
-            attempts[-1]["rounds"] = event.key.round
-            attempts[-1]["jobs"].append(_describe_job(grounds, event, runs[event.key]))
-        elif isinstance(event, JobStarted) and begun is None and attempts:
-            begun = entry
-            attempts[-1]["started_at"] = format_time(entry.at)
-    return attempts
+                attempts.append(_open_attempt(grounds.state.tasks[task], event.key))
+                begun[task] = None
+            begun[task] = begun[task] or run.begin
+            attempts[-1] |= {"rounds": event.key.round, "started_at": _format(begun[task])}
+            attempts[-1]["jobs"].append(_describe_job(grounds.ledger, event, run))
+        elif isinstance(event, (TaskEnded, TaskRetried)) and event.task in by_task:
+            attempt = by_task[event.task][-1]
+            if attempt["outcome"] is None:
+                attempt |= {"outcome": event.outcome, "reason_class": event.reason_class, "reason": event.reason}
+                attempt |= {"ended_at": _format(entry), "duration_s": _measure(begun[event.task], entry)}
+    return by_task
 
 
-def _open_attempt(key: JobKey, ran: Ran) -> dict[str, Any]:
+def _open_attempt(task: TaskState, key: JobKey) -> dict[str, Any]:
     empty = dict.fromkeys(("outcome", "reason_class", "reason", "started_at", "ended_at", "duration_s"))
-    return {**ran._asdict(), "attempt": key.attempt, "rounds": key.round, **empty, "jobs": []}
+    return {
+        **find_ran(task, key.attempt)._asdict(),
+        "attempt": key.attempt,
+        "rounds": key.round,
+        **empty,
+        "jobs": [],
+    }
 
 
-def _close_attempt(
-    attempt: dict[str, Any], begun: Entry | None, ended: Entry, event: TaskEnded | TaskRetried
-) -> None:
-    attempt |= {"outcome": event.outcome, "reason_class": event.reason_class, "reason": event.reason}
-    attempt |= {"ended_at": format_time(ended.at), "duration_s": _measure(begun, ended)}
-
-
-def _describe_job(grounds: Grounds, claim: JobClaimed, run: Run) -> dict[str, Any]:
+def _describe_job(ledger: Ledger, claim: JobClaimed, run: Run) -> dict[str, Any]:
     start = run.begin.event if run.begin and isinstance(run.begin.event, JobStarted) else None
     end = run.end.event if run.end and isinstance(run.end.event, (JobFinished, JobLost)) else None
     finished = end if isinstance(end, JobFinished) else None
@@ -358,33 +348,37 @@ def _describe_job(grounds: Grounds, claim: JobClaimed, run: Run) -> dict[str, An
         "start": claim.key.start,
         "node": (start and start.node) or claim.node,
         "pid": start and start.pid,
-        "started_at": run.begin and format_time(run.begin.at),
-        "ended_at": run.end and format_time(run.end.at),
+        "started_at": _format(run.begin),
+        "ended_at": _format(run.end),
         "duration_s": _measure(run.begin, run.end),
         "timer": run.timer,
         "verdict": end and end.verdict,
         "reason": end and end.reason,
         "exit_code": finished and finished.exit_code,
         "signal": finished and finished.signal,
-        "ledger": _tell_ledger(grounds, claim.key),
+        "ledger": _describe_record(ledger, claim.key),
     }
+
+
+def _format(entry: Entry | None) -> str | None:
+    return None if entry is None else format_time(entry.at)
 
 
 def _measure(begun: Entry | None, ended: Entry | None) -> float | None:
     return round(max(0.0, ended.mono - begun.mono), 3) if begun and ended else None
 
 
-def _tell_ledger(grounds: Grounds, key: JobKey) -> dict[str, Any] | None:
+def _describe_record(ledger: Ledger, key: JobKey) -> dict[str, Any] | None:
     """What the session's ledger says of a job; None: it has no claim of it, so here it never ran."""
-    job = grounds.ledger.jobs.get(key.text())
+    job = ledger.jobs.get(key.text())
     if job is None:
         return None
-    ended = job.wait_status is not None or job.errno is not None
+    over = job.wait_status is not None or job.errno is not None or job.pid is None
     return {
         "tried": job.tried,
         "pid": job.pid,
         "wait_status": job.wait_status,
         "errno": job.errno,
         "lost": job.lost,
-        "alive": False if ended or job.pid is None else grounds.lives(job),
+        "alive": False if over else processes.lives(job.boot_id, job.pid_ns, job.pid, job.started),
     }

@@ -1,0 +1,283 @@
+"""What `doctor` finds on this machine: git, configuration, results directory, disk, shared files, clusters."""
+
+from __future__ import annotations
+
+import errno
+import fcntl
+import os
+import shlex
+import stat
+import time
+from collections.abc import Iterator, Sequence
+from functools import partial
+from pathlib import Path
+from typing import Any, Final, NamedTuple
+
+from sessionrun import __version__
+from sessionrun.client.findings import Finding, error, warning
+from sessionrun.model.cluster import SLURM, Cluster
+from sessionrun.model.errors import InputError, NoSpace, SessionrunError
+from sessionrun.store import index
+from sessionrun.store.session import SessionDir
+
+NETWORK: Final = (
+    *("nfs", "cifs", "smb", "afs", "9p", "ceph", "glusterfs", "lustre", "gpfs", "beegfs", "fuse.sshfs", "davfs"),
+)
+"""How names of network file systems begin; there flock, rename or sync promise less, or nothing."""
+
+_ANOTHER: Final = "choose another one: --results-dir"
+
+
+# --- what all sessions need ---
+
+
+def check_git(_: Path) -> Iterator[Finding]:
+    """Whether git is there and new enough for worktrees."""
+    from sessionrun.workspaces import git
+
+    plan = f"install git {'.'.join(map(str, git.MINIMUM))} or newer; only --worktree needs it"
+    try:
+        version = git.version(Path("/"))
+    except SessionrunError as fault:
+        yield warning("git", str(fault), plan)
+        return
+    if version < git.MINIMUM:
+        yield warning("git", f"this is {'.'.join(map(str, version))}", plan)
+
+
+def check_configuration(_: Path) -> Iterator[Finding]:
+    """Whether the configuration can be read, so that a launch from here can work."""
+    from sessionrun.agents.table import BUILTIN
+    from sessionrun.client.config import load_config
+
+    try:
+        load_config(Path.cwd(), os.environ, BUILTIN)
+    except InputError as fault:
+        plan = "mend it: man 5 sessionrun-input, CONFIGURATION; until then no session can be launched"
+        yield error("configuration", str(fault), plan)
+
+
+def check_results_dir(results_dir: Path) -> Iterator[Finding]:
+    """Whether we, and no other user, can make sessions."""
+    place = _find_existing(results_dir)
+    if not place.is_dir():
+        yield error(place, "it is not a directory", _ANOTHER)
+        return
+    if not os.access(place, os.W_OK | os.X_OK):
+        yield error(place, "it cannot be written", _ANOTHER)
+    mode, quoted = place.stat().st_mode, shlex.quote(str(place))
+    if mode & stat.S_IWOTH and not mode & stat.S_ISVTX:
+        what = "every user may write in it, and remove or replace sessions"
+        yield error(place, what, f"chmod o-w {quoted}, or chmod +t {quoted}")
+
+
+def check_file_system(results_dir: Path) -> Iterator[Finding]:
+    """Whether the results directory is on a disk of this machine, where locks and syncs do what they promise."""
+    place = _find_existing(results_dir)
+    kind = find_file_system(place)
+    if kind is not None and kind.startswith(NETWORK):
+        what = f"it is on a network file system ({kind}): locks and syncs may not hold"
+        yield warning(place, what, "choose a local disk: --results-dir")
+
+
+def check_flock(results_dir: Path) -> Iterator[Finding]:
+    """Whether flock works in the results directory; the test locks the directory itself, as nothing else does."""
+    fault = try_flock(results_dir) if results_dir.is_dir() else None
+    if fault is not None:
+        plan = "choose a local disk: --results-dir; on this one, living sessions cannot be told from dead ones"
+        yield error(results_dir, f"flock does not work: {fault}", plan)
+
+
+def check_space(results_dir: Path) -> Iterator[Finding]:
+    """Whether the disk has room left."""
+    from sessionrun.workspaces import space
+
+    try:
+        space.check_space(results_dir)
+    except NoSpace as fault:
+        yield warning(results_dir, str(fault), "make room; sessionrun clean --older-than 7d")
+
+
+def _find_existing(path: Path) -> Path:
+    """The path, or else the nearest directory above it that exists."""
+    path = path.absolute()
+    return next((place for place in (path, *path.parents) if os.path.lexists(place)), path)
+
+
+def find_file_system(path: Path) -> str | None:
+    """Return the name of its type, such as ``ext4``; None where that cannot be known."""
+    import psutil
+
+    real = Path(os.path.realpath(path))
+    try:
+        mounts = {mount.mountpoint: mount.fstype for mount in psutil.disk_partitions(all=True)}
+    except (psutil.Error, OSError):
+        return None
+    return next((mounts[str(place)] for place in (real, *real.parents) if str(place) in mounts), None)
+
+
+def try_flock(folder: Path) -> str | None:
+    """Why the lock of one descriptor does not exclude another descriptor; None: it does."""
+    first = os.open(folder, os.O_RDONLY | os.O_CLOEXEC)
+    second = os.open(folder, os.O_RDONLY | os.O_CLOEXEC)
+    try:
+        fcntl.flock(first, fcntl.LOCK_SH | fcntl.LOCK_NB)
+        fcntl.flock(second, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except OSError as fault:
+        return None if fault.errno in (errno.EWOULDBLOCK, errno.EACCES) else fault.strerror
+    finally:
+        os.close(first)
+        os.close(second)
+    return "two processes can hold the same lock"
+
+
+# --- what sessions share ---
+
+
+def check_index(_: Path) -> Iterator[Finding]:
+    """Whether the user's index is a file that only the user writes."""
+    path = index.index_path()
+    try:
+        inode = path.lstat()
+    except FileNotFoundError:
+        return
+    except OSError as fault:
+        yield warning(path, f"it cannot be read: {fault.strerror}", "look at its directory")
+        return
+    if not stat.S_ISREG(inode.st_mode):
+        aside = shlex.join(["mv", str(path), f"{path}.planted"])
+        yield error(path, "it is not a regular file", f"put it aside: {aside}")
+    elif not os.access(path, os.R_OK | os.W_OK):
+        yield warning(path, "it cannot be read and written", "look at its owner and mode")
+    elif inode.st_mode & 0o077 and inode.st_uid == os.geteuid():
+        plan = "--fix takes the rights of group and others away"
+        yield warning(path, "wider than 0600", plan, partial(path.chmod, 0o600))
+
+
+def check_limits(_: Path) -> Iterator[Finding]:
+    """Whether the files in which sessions share limits can be believed."""
+    from sessionrun.runtime.limits import find_damaged
+
+    folder = index.limits_path()
+    try:
+        inode = folder.lstat()
+    except OSError:
+        return
+    if not stat.S_ISDIR(inode.st_mode) or inode.st_uid != os.geteuid() or inode.st_mode & 0o077:
+        what = "it is not a directory that is yours alone: sessions do not share limits"
+        yield warning(folder, what, f"remove it; the next session makes it again: {_remove(folder)}")
+        return
+    for path in find_damaged(folder, time.time()):
+        fix = None if path.is_dir() and not path.is_symlink() else path.unlink
+        plan = "--fix removes it" if fix else f"remove it: {_remove(path)}"
+        yield warning(path, "it is ignored: it is not a record of a limit", plan, fix)
+
+
+def check_trash(results_dir: Path) -> Iterator[Finding]:
+    """Whether a removal of sessions was broken off."""
+    from sessionrun.client.cleaning.removal import find_trash, sweep_trash
+
+    for path in find_trash(results_dir):
+        what = "a session whose removal was broken off"
+        yield warning(path, what, "--fix deletes it", partial(sweep_trash, results_dir))
+
+
+def check_replicas(_: Path) -> Iterator[Finding]:
+    """Whether work lies on this machine's nodes that did not come home."""
+    from sessionrun.client.cleaning.cache import find_left
+
+    for path in find_left():
+        what = "a worktree of a task whose work did not come to its session's machine; no job of the node has it"
+        plan = "git -C it log, and take what you need; then remove it, and sessionrun clean --cache"
+        yield warning(path, what, plan)
+
+
+def _remove(path: Path) -> str:
+    return shlex.join(["rm", "-r", str(path)])
+
+
+# --- clusters ---
+
+
+class Named(NamedTuple):
+    """A cluster, and what names it: sessions that live, and perhaps the configuration.
+
+    `fault`: why its head cannot be asked.
+    """
+
+    cluster: Cluster
+    configured: bool
+    sessions: tuple[str, ...]
+    fault: str | None = None
+
+
+def find_named(sessions: Sequence[SessionDir], *, with_config: bool) -> list[Named]:
+    """The clusters that are named, by address; what cannot be read is another check's finding.
+
+    Asked is only where one is named: the library that speaks with a scheduler is slow to load.
+    """
+    configured = _find_configured() if with_config else None
+    by_address = {} if configured is None else {configured.cluster.address: configured}
+    for session in sessions:
+        try:
+            cluster = session.load_spec().cluster if session.is_alive() else None
+        except (SessionrunError, OSError):
+            continue
+        if cluster is not None:
+            known = by_address.get(cluster.address, Named(cluster, False, ()))
+            ids = (*known.sessions, session.session_id)
+            by_address[cluster.address] = Named(cluster, known.configured, ids)
+    return [by_address[address] for address in sorted(by_address)]
+
+
+def _find_configured() -> Named | None:
+    from sessionrun.agents.table import BUILTIN
+    from sessionrun.client.cluster.address import open_cluster
+    from sessionrun.client.config import load_config
+
+    try:
+        address = load_config(Path.cwd(), os.environ, BUILTIN).values.get("cluster")
+    except SessionrunError:
+        return None
+    if address is None or address == SLURM:
+        return None
+    try:
+        return Named(open_cluster(address, os.environ), True, ())
+    except SessionrunError as fault:
+        return Named(Cluster(address), True, (), str(fault))
+
+
+def look_at_cluster(named: Named) -> tuple[dict[str, Any], list[Finding]]:
+    """What a cluster shows of itself, and what is wrong with it."""
+    from sessionrun.client.cluster.address import show_cluster
+
+    address = named.cluster.address
+    about = {"address": address, "configured": named.configured, "session_ids": list(named.sessions)}
+    fault, plan, nodes = named.fault, "until then no session starts there", []
+    if fault is None:
+        try:
+            nodes = show_cluster(named.cluster)["nodes"]
+        except SessionrunError as refused:
+            plan = "start it: sessionrun cluster head; jobs that run go on until their node's lease is over"
+            fault = str(refused)
+    if fault is not None:
+        return {**about, "answers": False, "nodes": []}, [error(address, fault, plan)]
+    return {**about, "answers": True, "nodes": nodes}, list(_judge_nodes(address, nodes))
+
+
+def _judge_nodes(address: str, nodes: Sequence[dict[str, Any]]) -> Iterator[Finding]:
+    for node in nodes:
+        where = f"node {node['id']} of {address}"
+        if not node["lives"]:
+            what = (
+                "it is gone: no contact for longer than its lease; its jobs are counted as lost, "
+                "and worktrees on it wait until it is back"
+            )
+            plan = f"sessionrun cluster node {address} --name {node['name']} on its machine; then sessionrun retry"
+            yield warning(where, what, plan)
+        elif node["version"] != __version__:
+            what = f"it has version {node['version']} of sessionrun, and gets no jobs of this one ({__version__})"
+            yield warning(where, what, "install the same version there")
+    if not any(node["lives"] and node["version"] == __version__ for node in nodes):
+        plan = f"sessionrun cluster node {address} on a machine"
+        yield warning(address, "no node can run jobs: sessions wait", plan)

@@ -31,7 +31,7 @@ from sessionrun.runtime.executors.protocol import Exit
 from sessionrun.runtime.executors.worker import Worker
 from sessionrun.runtime.jobs.maker import JobMaker
 from sessionrun.runtime.keeper.lease import Lease
-from sessionrun.runtime.node.spool import LEASE_WORDS
+from sessionrun.runtime.node.jobs import LEASE_WORDS
 from sessionrun.runtime.supervisor import Supervisor
 from sessionrun.store.creation import create_session
 from sessionrun.store.journal import AppendLog

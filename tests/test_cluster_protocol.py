@@ -15,9 +15,9 @@ from sessionrun.cluster.head import Head, Opened
 from sessionrun.cluster.link import Link
 from sessionrun.cluster.messages import LEASE_OVER, NEVER_DELIVERED, NEVER_SUBMITTED, NOT_THERE, STOPPED, Message
 from sessionrun.cluster.permits import CLOSED_S, Permits
-from sessionrun.cluster.placement import Placement
 from sessionrun.cluster.timers import Timers, find_fault, name_epoch, parse_timers
 from sessionrun.model.sandbox import Sandbox
+from sessionrun.runtime.dask.executor import choose_node
 from sessionrun.runtime.keeper.lease import Lease, LeaseFile
 from sessionrun.walls.trial import list_problems
 
@@ -476,13 +476,9 @@ def test_what_walls_a_node_cannot_build_is_known_where_sessions_are() -> None:
 
 
 def test_a_job_goes_to_the_node_with_most_room_of_those_that_can_do_it() -> None:
-    placement = Placement()
-    placement.set_nodes({"a": 4, "b": 2})
-    for _ in range(3):
-        placement.take("a")
-    assert (placement.choose(), placement.choose({"b"}), placement.choose({"a", "b"})) == ("b", "a", None)
-    placement.set_nodes({"a": 4})
-    assert placement.choose({"b"}) == "a"
+    slots, used = {"a": 4, "b": 2}, {"a": 3}
+    assert [choose_node(slots, used, without) for without in ("", "b", "ab")] == ["b", "a", None]
+    assert choose_node({"a": 4}, used, {"b"}) == "a"
 
 
 def test_what_a_sandbox_needs_of_a_machine(tmp_path: Path) -> None:

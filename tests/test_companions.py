@@ -19,7 +19,7 @@ from sessionrun.model.cluster import CACHE_TOKEN, NODE_TOKEN
 from sessionrun.model.errors import SessionrunError
 from sessionrun.model.places import Place, Repository
 from sessionrun.model.sandbox import Sandbox
-from sessionrun.runtime.dask.placing import place_request
+from sessionrun.runtime.dask.orders import place_request
 from sessionrun.runtime.executors.orders import NotSet, look_up
 from sessionrun.store.session import SessionDir
 from sessionrun.walls.wish import WallsWish

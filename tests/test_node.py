@@ -19,9 +19,10 @@ from conftest import eventually, is_gone, slow
 
 from sessionrun.cluster.messages import KILL, key_of
 from sessionrun.cluster.timers import Timers
+from sessionrun.runtime.executors.orders import SESSION_TOKEN
 from sessionrun.runtime.executors.protocol import Exit
 from sessionrun.runtime.node.directory import load_site, open_node
-from sessionrun.runtime.node.spool import Spool
+from sessionrun.runtime.node.jobs import JobFolders
 from sessionrun.store import processes
 
 pytestmark = pytest.mark.skipif(not sys.platform.startswith("linux"), reason="looks into /proc")
@@ -53,7 +54,7 @@ def test_output_and_end_come_back_and_the_node_forgets_the_job(
 ) -> None:
     node = begin(nodes, own_place)
     file = base64.b64encode(b"brought\n").decode()
-    folder = "/elsewhere/session-11111111-1111-4111-8111-111111111111/jobs/t"
+    folder = f"{SESSION_TOKEN}/jobs/t"
     script = f'cat; cat "$F"; echo made > {folder}/made; : > {folder}/empty; echo oops >&2; exit 3'
     job = node.submit(
         "t",
@@ -157,7 +158,7 @@ def test_an_order_that_comes_again_starts_nothing(nodes: list[NodeUnderTest], ow
     job = node.submit("t", *argv)
     permit = node.permits.sessions[SID].permits[job]
     node.pump(lambda: permit.begun and ran.exists())
-    permit.state, permit.node.offers[job] = "offered", permit
+    permit.state = "offered"
     node.pump(lambda: permit.state == "delivered")
     (own_place / "go").touch()
     node.pump(lambda: node.ledger_words(job) == "CTSXZA")
@@ -196,15 +197,15 @@ def test_a_refused_order_never_runs_writes_nothing_elsewhere_and_sends_nothing_b
 
 def test_a_job_that_comes_again_before_its_folder_is_removed_has_all_of_its_files(own_place: Path) -> None:
     (own_place / "jobs").mkdir()
-    spool = Spool(own_place / "jobs")
+    folders = JobFolders(own_place / "jobs")
     files = {f"jobs/t/{number}/file": base64.b64encode(b"%d" % number).decode() for number in range(20)}
     order = make_order("t", "/bin/true", files=files)
     names = [f"{SID}/t/{attempt}/1/work/1" for attempt in range(6)]
     for name in names[:5]:
-        spool.forget(spool.place(name, order)[0])
-    again, _ = spool.place(names[4], order)  # the thread that removes has the others to do first
-    last, _ = spool.place(names[5], order)
-    spool.forget(last)
+        folders.forget(folders.place(name, order)[0])
+    again, _ = folders.place(names[4], order)  # the thread that removes has the others to do first
+    last, _ = folders.place(names[5], order)
+    folders.forget(last)
     eventually(lambda: not last.folder.exists())
     found = {path.parent.name: path.read_text() for path in again.folder.rglob("file")}
     assert found == {str(number): str(number) for number in range(20)}
@@ -214,9 +215,9 @@ def test_a_new_link_finds_the_jobs_whose_files_are_whole_and_nothing_else(own_pl
     """Whatever a job did to its folder.  A link may have been killed before it had noted one, or while it did."""
     jobs = own_place / "jobs"
     jobs.mkdir()
-    spool, names = Spool(jobs), [f"{SID}/{task}/1/1/work/1" for task in "abcde"]
+    folders, names = JobFolders(jobs), [f"{SID}/{task}/1/1/work/1" for task in "abcde"]
     placed = [
-        spool.place(name, make_order(name.split("/")[1], "/bin/true", rescue=rescue))[0]
+        folders.place(name, make_order(name.split("/")[1], "/bin/true", rescue=rescue))[0]
         for name, rescue in zip(names, (None, "jobs/b", None, None, None), strict=True)
     ]
     kept = [job.folder.with_name(f"{job.folder.name}.json") for job in placed]
@@ -225,10 +226,10 @@ def test_a_new_link_finds_the_jobs_whose_files_are_whole_and_nothing_else(own_pl
     shutil.rmtree(placed[0].folder)
     kept[2].unlink()
     kept[3].write_bytes(kept[3].read_bytes()[:20])
-    spool.forget(placed[4])
+    folders.forget(placed[4])
     eventually(lambda: not placed[4].folder.exists())
     (jobs / f"{placed[1].folder.name}.rescue").mkdir()
-    found = list(Spool(jobs).load())
+    found = list(JobFolders(jobs).load())
     assert [job.job for job in found] == names[:2]
     assert found[0].outputs == ["task-a.txt", "task-a.err"]
     assert sorted(path.name for path in jobs.iterdir()) == [kept[0].name, placed[1].folder.name, kept[1].name]
@@ -282,8 +283,8 @@ def test_names_and_depths_of_all_kinds_cost_a_node_nothing(
 ) -> None:
     """A job may leave what no message can hold, and directories below each other beyond the depth of our stack."""
     (own_place / "jobs").mkdir()
-    spool = Spool(own_place / "jobs")
-    job, _ = spool.place(f"{SID}/t/1/1/work/1", make_order("t", "/bin/true"))
+    folders = JobFolders(own_place / "jobs")
+    job, _ = folders.place(f"{SID}/t/1/1/work/1", make_order("t", "/bin/true"))
     folder = job.folder / "jobs" / "t"
     folder.mkdir(parents=True)
     (folder / os.fsdecode(b"caf\xe9")).write_text("1")
@@ -292,5 +293,5 @@ def test_names_and_depths_of_all_kinds_cost_a_node_nothing(
     job.finish(Exit(key_of(job.job), 0))
     assert job.end is not None and job.end["files"] == {"jobs/t/plain": 2}
     assert orjson.loads(orjson.dumps(job.end)) == job.end
-    spool.forget(job)
+    folders.forget(job)
     eventually(lambda: not job.folder.exists())

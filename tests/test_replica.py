@@ -28,7 +28,7 @@ from sessionrun.model.keys import JobKey
 from sessionrun.model.landings import MendBase
 from sessionrun.model.places import Handed, Place, Repository
 from sessionrun.runtime.dask.executor import DaskExecutor
-from sessionrun.runtime.dask.orders import Replicas
+from sessionrun.runtime.dask.replicas import Replicas
 from sessionrun.store.files import replace_file
 from sessionrun.store.session import SessionDir
 from sessionrun.workspaces import replica

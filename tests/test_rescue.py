@@ -14,8 +14,7 @@ from test_cluster import make_repository, start
 from sessionrun.model.places import Place, Repository
 from sessionrun.workspaces.git import Git
 from sessionrun.workspaces.replica import pack_objects
-from sessionrun.workspaces.rescue_names import commit_of, drop_older, list_packs, number_of
-from sessionrun.workspaces.rescue_packs import take_rescue
+from sessionrun.workspaces.rescues import commit_of, drop_older, list_packs, take_rescue
 
 
 def test_the_newest_pack_that_came_whole_is_kept(own_place: Path) -> None:
@@ -33,18 +32,18 @@ def test_the_newest_pack_that_came_whole_is_kept(own_place: Path) -> None:
         commits.append(git(node, "rev-parse", "HEAD"))
         path = folder / f"rescue-{number:06}-{commits[-1]}.pack"
         path.write_bytes(pack_objects(Git(node), [commits[-1]], [base]))
-    assert [number_of(path) for path in list_packs(folder)] == [3, 2, 1]
+    assert [commit_of(path) for path in list_packs(folder)] == commits[::-1]
     newest = list_packs(folder)[0]
     newest.write_bytes(newest.read_bytes()[:-5])  # the node went while it was on its way
     repository = Repository(str(user), str(user / ".git"), "main", base, str(own_place))
     git(user, "branch", "task-rescue")
-    taken = take_rescue(repository, Place(branch="task", worktree="/w", base_commit=base), iter([folder]))
+    taken = take_rescue(repository, Place(branch="task", worktree="/w", base_commit=base), list_packs(folder))
     assert taken is not None and taken.rescue == "task-rescue-2" and taken.commit == commits[1]
     assert git(user, "show", "task-rescue-2:work") == "2"
     drop_older(own_place / "a1-r1-work" / "stdout")
     drop_older(newest)
     assert [commit_of(path) for path in list_packs(folder)] == commits[:0:-1]
-    assert take_rescue(repository, Place(branch="task"), iter([own_place / "none"])) is None
+    assert take_rescue(repository, Place(branch="task"), list_packs(own_place / "none")) is None
 
 
 @pytest.mark.slow
@@ -67,7 +66,7 @@ def test_the_work_of_a_node_that_never_comes_back_is_on_a_rescue_branch(sessionr
         assert not list_packs(folder / "b" / "a1-r1-work")  # its work came home
         (first,) = list_packs(folder / "a" / "a1-r1-work")
         cluster.command.let_go("1")
-        eventually(lambda: number_of(list_packs(folder / "a" / "a1-r1-work")[0]) > number_of(first))
+        eventually(lambda: list_packs(folder / "a" / "a1-r1-work")[0].name > first.name)
         eventually(lambda: not list((cluster.nodes_dir / "n0").rglob(first.name)))
         cluster.kill_all("n0")
         a, b = sessionrun.wait(session_id)["tasks"]

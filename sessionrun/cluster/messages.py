@@ -27,7 +27,7 @@ from typing import Any, Final, Literal, TypeAlias
 
 from sessionrun.model.keys import JobKey, parse_job_key
 
-PROTOCOL: Final = 3
+PROTOCOL: Final = 4
 """Counts up with each change that an older node or session would not understand."""
 
 Message: TypeAlias = dict[str, Any]

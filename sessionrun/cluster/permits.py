@@ -94,8 +94,6 @@ class Permits:
     def _end(self, permit: Permit, end: Message) -> None:
         if permit.state == "ended":
             return
-        permit.node.offers.pop(permit.job, None)
-        permit.node.stops.pop(permit.job, None)
         if permit.node.leaves_by is not None and end["kind"] == "lease":
             end = {**end, "reason": NODE_STOPPED}
         permit.state, permit.end, permit.order = "ended", end, None
@@ -110,25 +108,19 @@ class Permits:
             return
         if not permit.adopted:
             permit.state = "offered"
-            permit.node.offers[permit.job] = permit
         elif knows:
             self.die(permit, NOT_THERE)
 
     def _begin(self, permit: Permit) -> None:
         """The node has it."""
         if permit.state == "offered":
-            self._deliver(permit)
+            permit.state = "delivered"
         if not permit.begun and permit.state == "delivered":
             permit.begun = True
             self._tell(permit)
 
-    def _deliver(self, permit: Permit) -> None:
-        permit.state = "delivered"
-        permit.node.offers.pop(permit.job, None)
-
     def die(self, permit: Permit, reason: str, *, ran: bool = False) -> None:
         """It has not run and never will or, with `ran`, nothing of it runs any more."""
-        permit.node.offers.pop(permit.job, None)
         permit.state, permit.reason, permit.ran, permit.order = "dead", reason, ran, None
         self._tell(permit)
 
@@ -156,11 +148,9 @@ class Permits:
         """
         node = self.nodes[node_id]
         void, _, killed = self._find_strange(node)
-        if void or killed:
+        if void or killed or node.wrote or (self._renews and node.choose_offers()):
             return True
-        if node.wrote or (self._renews and self._choose_offers(node)):
-            return True
-        return any(permit.stop > 0 for permit in node.stops.values())
+        return any(permit.stop > 0 for permit in node.list_stops())
 
     def answer_node(self, now: float, node_id: str) -> Message:
         """The answer to the last tick of a node.  The permits in it are delivered from here on."""
@@ -168,27 +158,18 @@ class Permits:
         node = self.nodes[node_id]
         renews = self._renews_at(now)
         orders = []
-        for permit in self._choose_offers(node) if renews else ():
+        for permit in node.choose_offers() if renews else ():
             orders.append({"job": permit.job, "order": permit.order})
-            self._deliver(permit)
+            permit.state = "delivered"
         void, ends, abandoned = self._find_strange(node, now)
-        stop = [
-            *([permit.job, abs(permit.stop)] for permit in node.stops.values()),
-            *([j, ABANDON] for j in abandoned),
-        ]
-        for permit in node.stops.values():
+        stop = [[job, ABANDON] for job in abandoned]
+        for permit in node.list_stops():
             permit.stop = -abs(permit.stop)  # it is in each answer from now on, but no news any more
+            stop.append([permit.job, -permit.stop])
         wrote, node.wrote = [[*place, size] for place, size in node.wrote.items()], {}
         node.held, node.ends = [], []
         lists = {"orders": orders, "stop": stop, "void": void, "ack": ends, "wrote": wrote}
         return {**self.answer_empty(node.seq), "renew": renews, "leave": node.may_leave(now), **lists}
-
-    def _choose_offers(self, node: Node) -> list[Permit]:
-        """As many as the node has slots for, whichever sessions they are of; the others wait."""
-        if not node.offers:
-            return []
-        used = sum(permit.state == "delivered" for permit in node.permits.values())
-        return [p for p in node.offers.values() if node.takes(p)][: max(0, node.slots - used)]
 
     def answer_empty(self, seq: int) -> Message:
         """The answer to a tick after which another one came: it counts for nothing."""
@@ -270,7 +251,6 @@ class Permits:
                 self.die(permit, STOPPED)  # no answer that counts has it
             elif permit is not None and permit.state == "delivered" and level > abs(permit.stop):
                 permit.stop = level
-                permit.node.stops[job] = permit
                 self._touched_nodes.add(permit.node.node_id)
         for job, name, size in call["wrote"]:
             if (permit := session.permits.get(job)) is not None:
@@ -302,15 +282,13 @@ class Permits:
         if now > node.until and not permit.waits:
             self.die(permit, NEVER_DELIVERED)
         else:
-            node.offers[permit.job] = permit
             self._touched_nodes.add(node.node_id)
 
     def _forget(self, session: Session, permit: Permit) -> None:
         self._touched_nodes.add(permit.node.node_id)
         del session.permits[permit.job]
         session.news.pop(permit.job, None)
-        for jobs in (permit.node.permits, permit.node.offers, permit.node.stops):
-            jobs.pop(permit.job, None)
+        permit.node.permits.pop(permit.job, None)
 
     def _tell_again(self, session: Session) -> None:
         for permit in session.permits.values():

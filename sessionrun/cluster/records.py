@@ -38,8 +38,6 @@ class Node:
         self.lives = False
         self.silent = False
         self.permits: dict[str, Permit] = {}
-        self.offers: dict[str, Permit] = {}
-        self.stops: dict[str, Permit] = {}
         self.wrote: dict[tuple[str, str], int] = {}
         self.held: list[str] = []
         self.ticked: list[str] = []
@@ -52,9 +50,19 @@ class Node:
         """Whether a tick was sent after all that came.  The clock of a machine begins anew with each boot."""
         return bool((tick["boot"], tick["seq"]) > (self.boot, self.seq))
 
-    def takes(self, permit: Permit) -> bool:
-        """Whether an order may still go to the node."""
-        return self.leaves_by is None or phase_of(permit.job) == "release"
+    def list_permits(self, state: State) -> list[Permit]:
+        """The jobs in that state, in the order in which they came."""
+        return [permit for permit in self.permits.values() if permit.state == state]
+
+    def choose_offers(self) -> list[Permit]:
+        """As many as the node has slots for, whichever sessions they are of; the others wait."""
+        free = max(0, self.slots - len(self.list_permits("delivered")))
+        offers = self.list_permits("offered")
+        return [p for p in offers if self.leaves_by is None or phase_of(p.job) == "release"][:free]
+
+    def list_stops(self) -> list[Permit]:
+        """The jobs that are to end."""
+        return [permit for permit in self.list_permits("delivered") if permit.stop]
 
     def may_leave(self, now: float) -> bool:
         """Whether the answer that is made now sends the node away."""
@@ -80,7 +88,7 @@ class Node:
         `used` are its slots in use, by all sessions; `walls` says of which it cannot build why (`Sandbox.needs`).
         `lease_s` is what is left of its lease, `silent_s` how long there has been no contact (seconds, or None).
         """
-        used = sum(permit.state in ("offered", "delivered") for permit in self.permits.values())
+        used = len(self.list_permits("offered")) + len(self.list_permits("delivered"))
         left_s = round(self.until - now, 1)
         return {
             "id": self.node_id,
@@ -97,7 +105,10 @@ class Node:
 
 @changeable
 class Permit:
-    """One job; `adopted`: it was submitted in an older epoch."""
+    """One job; `adopted`: it was submitted in an older epoch.
+
+    `stop` is how it is to end (see `messages`), 0: it goes on; negative once an answer to its node has said so.
+    """
 
     job: str
     node: Node

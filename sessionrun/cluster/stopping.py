@@ -58,7 +58,6 @@ def _begin(permits: Permits, node: Node, now: float) -> None:
             permits.die(permit, NEVER_DELIVERED)
         elif permit.state == "delivered" and abs(permit.stop) < ABANDON:
             permit.stop = ABANDON
-            node.stops[permit.job] = permit
             permits.touch(node)
 
 

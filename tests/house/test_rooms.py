@@ -382,7 +382,7 @@ def test_what_a_part_may_not_know(family: str, forbidden: list[str]) -> None:
             "sessionrun.runtime.executors.local",
             "runtime.main runtime.dask.executor runtime.node.main runtime.slurm.executor",
         ),
-        ("distributed", "runtime.dask.carrier runtime.dask.plugins"),
+        ("distributed", "runtime.dask.carrier"),
         ("cryptography", "client.cluster.certs"),
         ("daemon", "runtime.launch"),
         ("starlette", "serve"),

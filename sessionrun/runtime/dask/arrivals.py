@@ -21,7 +21,7 @@ from sessionrun.model.keys import JobKey
 from sessionrun.runtime.dask.carrier import Carrier
 from sessionrun.store.files import NotRegular, make_directories, open_regular
 from sessionrun.store.session import SessionDir
-from sessionrun.workspaces.rescue_names import drop_older
+from sessionrun.workspaces.rescues import drop_older
 
 ALL: Final = 1 << 62
 """A size that says: send no more of it."""

@@ -6,15 +6,16 @@ leaves.  An end that a node tells is dropped at the scheduler only when the jour
 
 from __future__ import annotations
 
+import os
 import time
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections import Counter
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from contextlib import ExitStack
 from typing import Any, Final
 
 from sessionrun import __version__
 from sessionrun.cluster.head import Head, News, Opened
 from sessionrun.cluster.messages import KILL, TERM, Message, key_of
-from sessionrun.cluster.placement import Placement
 from sessionrun.model.cluster import Cluster, SlotsOffered
 from sessionrun.model.errors import SessionrunError, StoreError
 from sessionrun.model.events import HoldPlaced, JobClaimed, JobLost, JobStarted
@@ -23,18 +24,13 @@ from sessionrun.model.sandbox import Sandbox
 from sessionrun.model.spec import SLOT, WALLS_PREFIX, Job, SessionSpec
 from sessionrun.queue.suggestions import NAME as SUGGESTIONS
 from sessionrun.runtime.dask.arrivals import Arrivals
-from sessionrun.runtime.dask.carrier import Carrier
-from sessionrun.runtime.dask.contact import Contact
-from sessionrun.runtime.dask.orders import (
-    Replicas,
-    find_prepare,
-    find_workspace,
-    make_order,
-    write_turn,
-)
+from sessionrun.runtime.dask.carrier import Carrier, Contact
+from sessionrun.runtime.dask.orders import find_prepare, find_workspace, make_order
+from sessionrun.runtime.dask.replicas import Replicas
 from sessionrun.runtime.executors.local import LocalExecutor
 from sessionrun.runtime.executors.orders import read_end
 from sessionrun.runtime.executors.protocol import Exit, Notice
+from sessionrun.store.files import open_regular
 from sessionrun.store.session import SessionDir
 from sessionrun.workspaces.mirrored import hold_mirror
 from sessionrun.workspaces.replica import ObjectsMissing
@@ -80,11 +76,11 @@ class DaskExecutor:
         self._told: list[str] = []
         self._begun: set[str] = set()
         self._waiting: dict[str, tuple[JobKey, str]] = {}
-        self._claimed: dict[JobKey, Opened] = {}
-        self._disk: dict[JobKey, int | None] = {}
+        self._claimed: dict[JobKey, tuple[Opened, int | None]] = {}
         self._offered: SlotsOffered | None = None
         self._complained: str | None = None
-        self._placement = Placement(at.node for at in opened.values())
+        self._slots: dict[str, int] = {}
+        self._used = Counter(at.node for at in opened.values())
         self._brings = SUGGESTIONS if spec.feed is not None else None
         self._unfit = {name.removeprefix(WALLS_PREFIX) for name in held if name.startswith(WALLS_PREFIX)}
         self._replicas: dict[str, Replicas] = {}
@@ -110,11 +106,11 @@ class DaskExecutor:
             epoch, nodes = self._carrier.head.epoch or "", self._carrier.head.nodes
             needs = sandbox.needs if sandbox is not None else ()
             unfit = [node for node, seen in nodes.items() if needs and not seen["walls"].keys().isdisjoint(needs)]
-        if node is None or not self._has_worktree(key):
-            node = self._placement.choose(frozenset(unfit)) or self._placement.choose() or "none"
-        self._placement.take(node)
-        self._disk[key] = sandbox.disk if sandbox is not None else None
-        self._claimed[key] = Opened(node, epoch)
+        if node is None or key.phase == "prepare" or find_prepare(self._session, key) is None:
+            free = choose_node(self._slots, self._used, unfit)
+            node = free or choose_node(self._slots, self._used) or "none"
+        self._used[node] += 1
+        self._claimed[key] = Opened(node, epoch), sandbox.disk if sandbox is not None else None
         return JobClaimed(key, node, epoch)
 
     def start(self, jobs: Sequence[Job]) -> list[Notice]:
@@ -124,30 +120,25 @@ class DaskExecutor:
         if here:
             notices += self._local.start(here)
         for job in jobs:
-            at = self._claimed.pop(job.key, None)
-            if job.key.phase == "land" or at is None:
+            if job.key not in self._claimed:
                 continue
+            at, disk = self._claimed.pop(job.key)
             try:
                 asked = find_workspace(self._session, job.key)
                 order = make_order(self._session, job, asked.repository if asked is not None else None)
-                order["disk"] = self._disk[job.key]
+                order["disk"] = disk
                 if asked is not None:
                     self._find_replicas(asked).equip(at.node, job, order, asked)
             except (OSError, SessionrunError) as error:
                 notices.append(JobLost(job.key, "void", f"its files cannot be sent: {error}"))
-                self._placement.give(at.node)
+                self._used[at.node] -= 1
                 continue
             notices += self._submit(job.key, at, order, waits=asked is not None and job.key.phase != "prepare")
-        for at in self._claimed.values():  # what could not be built
-            self._placement.give(at.node)
+        for at, _ in self._claimed.values():  # what could not be built
+            self._used[at.node] -= 1
         self._claimed.clear()
-        self._disk.clear()
         self._carrier.poke()
         return notices
-
-    def _has_worktree(self, key: JobKey) -> bool:
-        """Whether a job needs a worktree that a node has: no other one can do it."""
-        return key.phase != "prepare" and find_prepare(self._session, key) is not None
 
     def _find_replicas(self, asked: WorkspaceRequest) -> Replicas:
         """What is known of the replicas of a repository; a mirror is not removed as long as the session lives."""
@@ -181,7 +172,9 @@ class DaskExecutor:
             self._begun.add(name)
             try:
                 if key.phase in WORKSPACE_PHASES:
-                    write_turn(self._session.make_job_path(key))
+                    stdout = self._session.make_job_path(key) / "stdout"
+                    with open(open_regular(stdout, os.O_WRONLY | os.O_CREAT), "wb") as stream:
+                        stream.write(b"begun\n")
             except OSError as error:
                 self._log(f"{name}: its time does not run: {error.strerror}")
         return [JobStarted(key, 0, 0, 0) for _, key in begun]
@@ -224,9 +217,9 @@ class DaskExecutor:
         with self._carrier.lock:
             nodes = [*self._carrier.head.nodes.values()]
         usable = [seen for seen in nodes if _is_usable(seen)]
-        self._placement.set_nodes({seen["id"]: seen["slots"] for seen in usable})
+        self._slots = {seen["id"]: seen["slots"] for seen in usable}
         notices: list[Notice] = [*self._hold_unfit(usable)]
-        offered = SlotsOffered(self._placement.total, self._placement.count)
+        offered = SlotsOffered(sum(self._slots.values()), len(self._slots))
         if offered != self._offered:
             self._offered = offered
             notices.append(offered)
@@ -305,7 +298,7 @@ class DaskExecutor:
         with self._carrier.lock:
             for job in self._told:
                 if job in self._carrier.head.opened:
-                    self._placement.give(self._carrier.head.opened[job].node)
+                    self._used[self._carrier.head.opened[job].node] -= 1
                 self._carrier.head.drop(job)
         self._told.clear()
         self._carrier.poke()
@@ -316,6 +309,12 @@ class DaskExecutor:
         self._carrier.close()
         self._mirrors.close()
         self._local.close()
+
+
+def choose_node(slots: Mapping[str, int], used: Mapping[str, int], without: Collection[str] = ()) -> str | None:
+    """The node with most room for its size, but for those `without`; None: none can be used."""
+    fit = [(used.get(node, 0) / count, node) for node, count in slots.items() if node not in without]
+    return min(fit)[1] if fit else None
 
 
 def _is_usable(seen: Message) -> bool:

@@ -1,7 +1,13 @@
-"""A job as it travels to a node, and the files that come back.
+"""A job as it travels to a node: its words, the files that it reads, and the places that these name there.
 
 The node has no part of the session's directory: an order brings the files that the job reads, and names those that
-it writes.  What comes back is written only where a job of that task may leave something.
+it writes.  In place of a path that each machine has of its own there is a token (`executors.orders`).  Requests of
+our own jobs are about the node's replica:
+
+    NODE/repositories/DIGEST/replica      the repository
+                             worktrees    of its tasks
+                             walls        what these have inside of walls
+                             proofs       what proofs have found out
 """
 
 from __future__ import annotations
@@ -9,49 +15,44 @@ from __future__ import annotations
 import base64
 import os
 import re
+import socket
 import sys
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import replace
+from hashlib import sha256
 from pathlib import Path
 from typing import Final
 
 import orjson
 
 from sessionrun.cluster.messages import Message
-from sessionrun.model.errors import SessionrunError, StoreError
-from sessionrun.model.keys import WORKSPACE_PHASES, JobKey
+from sessionrun.model.cluster import NODE_TOKEN
+from sessionrun.model.errors import StoreError
+from sessionrun.model.keys import JobKey
 from sessionrun.model.places import Place, Repository
 from sessionrun.model.spec import Job
-from sessionrun.model.upstreams import is_commit
-from sessionrun.runtime.dask.placing import PLACED, find_replica, place_request
-from sessionrun.runtime.executors.orders import describe_job
+from sessionrun.runtime.executors.orders import PACKAGE_TOKEN, PYTHON_TOKEN, SESSION_TOKEN, describe_job
 from sessionrun.runtime.keeper.command import PACKAGE_ROOT
-from sessionrun.store.files import open_regular, read_regular
+from sessionrun.store.files import read_regular
 from sessionrun.store.jobfiles import REQUEST, load_request
 from sessionrun.store.session import SessionDir
 from sessionrun.walls.wish import INSIDE
-from sessionrun.workspaces.clone import make_excerpt
-from sessionrun.workspaces.companions import ARCHIVE, pack_included, place_links
-from sessionrun.workspaces.environments.removal import PHASES
+from sessionrun.workspaces.companions import place_links
 from sessionrun.workspaces.environments.request import WISH as ENVIRONMENT
-from sessionrun.workspaces.git import Git
-from sessionrun.workspaces.remotes import find_remote, is_larger
-from sessionrun.workspaces.replica import (
-    MAX_PACK,
-    PACK,
-    WISH,
-    ReplicaWish,
-    list_tags,
-    open_home,
-    pack_objects,
-    read_author,
-    read_shallow,
-)
+from sessionrun.workspaces.environments.version import find_tag_behind
 from sessionrun.workspaces.request import WorkspaceRequest, load_place
-from sessionrun.workspaces.rescue_names import FOLDER as RESCUE
 
 MAX_BYTES: Final = 32 * 1024 * 1024
 """Most that the files of one order may have together, but for objects of the repository."""
+
+PLACED: Final = (REQUEST, ENVIRONMENT, INSIDE)
+"""Files of a job's folder that name places: on a node they name those of the node."""
+
+WALLS: Final = "walls"
+"""Directory beside a replica: what tasks have inside of walls."""
+
+
+# --- the order ---
 
 
 def make_order(session: SessionDir, job: Job, repository: Repository | None = None) -> Message:
@@ -62,59 +63,66 @@ def make_order(session: SessionDir, job: Job, repository: Repository | None = No
         StoreError: its files are too big to travel.
     """
     root, folder = str(session.path), str(session.job_path(job.key))
-    words = (*job.argv, *job.env.values(), job.stdin or "", job.cwd)
-    inside = f"{folder}/{INSIDE}"
-    if os.path.exists(inside):  # of a walled job: the words that it becomes
-        words = (*words, read_regular(inside).decode())
+    there = make_tokens(root)
+    words = [*job.argv, *job.env.values(), job.stdin or "", job.cwd]
+    if os.path.exists(inside := f"{folder}/{INSIDE}"):  # of a walled job: the words that it becomes
+        words.append(read_regular(inside).decode())
+    pattern = re.escape(root) + r"/[^\s'\":;,]+"
+    paths = sorted({folder, *(str(Path(found)) for word in words for found in re.findall(pattern, word))})
+    place = load_prepared(session, job.key) if repository is not None else None
     files: dict[str, str] = {}
-    folders: set[str] = set()
     size = 0
-    place = _load_place(session, job.key) if repository is not None else None
-    for path in sorted({*_find_paths(root, words), folder}):
-        if os.path.isdir(path) and not os.path.islink(path):
-            folders.add(_name(root, path))
-            found = [os.path.join(within, each) for within, _, names in os.walk(path) for each in names]
-        else:
-            found = [path]
-        for each in found:
-            if os.path.islink(each) or not os.path.isfile(each):
-                continue
-            content = read_regular(each)
-            if repository is not None and os.path.basename(each) in PLACED:
-                content = place_request(content, repository, place)
-            size += len(content)
-            files[_name(root, each)] = base64.b64encode(content).decode()
+    for path in (each for top in paths for each in _list_files(top)):
+        content = read_regular(path)
+        if repository is not None and os.path.basename(path) in PLACED:
+            content = place_request(content, repository, place)
+        size += len(content)
+        files[os.path.relpath(path, root)] = encode(path, content, there)
     if size > MAX_BYTES:
         raise StoreError(f"the files of {job.key.text()} have {size} bytes: more than {MAX_BYTES} do not travel")
     moved = {} if repository is None else {repository.top: find_replica(repository)}
-    return {
-        **describe_job(job),
-        "cwd": moved.get(job.cwd, job.cwd),
-        "env": {name: moved.get(value, value) for name, value in job.env.items()},
-        "stdout": _name(root, job.stdout),
-        "stderr": _name(root, job.stderr),
-        "session": root,
-        "python": sys.executable,
-        "package": PACKAGE_ROOT,
-        "files": files,
-        "folders": sorted(folders),
-        "folder": _name(root, folder),
-        "placed": PLACED,
-    }
+    env = {name: moved.get(value, value) for name, value in job.env.items()}
+    about = describe_job(replace(job, cwd=moved.get(job.cwd, job.cwd), env=env), there)
+    outputs = {name: os.path.relpath(getattr(job, name), root) for name in ("stdout", "stderr")}
+    folders = [os.path.relpath(path, root) for path in paths if _is_folder(path)]
+    own = {"files": files, "folders": folders, "folder": os.path.relpath(folder, root), "placed": PLACED}
+    return {**about, **outputs, **own}
 
 
-def _name(root: str, path: str) -> str:
-    """A path below the session's directory as a node knows it; the node refuses any other."""
-    return path.removeprefix(f"{root}/")
+def make_tokens(root: str) -> Callable[[str], str]:
+    """What puts tokens into a word of a job whose session is at `root`."""
+
+    def there(word: str) -> str:
+        if word == sys.executable:
+            return PYTHON_TOKEN
+        if word.startswith(PACKAGE_ROOT + os.sep):
+            word = PACKAGE_TOKEN + word[len(PACKAGE_ROOT) :]
+        return word.replace(root, SESSION_TOKEN)
+
+    return there
 
 
-def _find_paths(root: str, words: tuple[str, ...]) -> Iterator[str]:
-    """Paths below the session's directory that a word names, alone or within a command."""
-    for word in words:
-        if root not in word:
-            continue
-        for match in re.finditer(re.escape(root) + r"/[^\s'\":;,]+", word):
-            yield str(Path(match.group()))
+def _is_folder(path: str) -> bool:
+    return os.path.isdir(path) and not os.path.islink(path)
+
+
+def _list_files(path: str) -> Iterator[str]:
+    """The regular files at a path, or below it."""
+    walked = os.walk(path) if _is_folder(path) else [(os.path.dirname(path), [], [os.path.basename(path)])]
+    for folder, _, names in walked:
+        for each in (os.path.join(folder, name) for name in names):
+            if os.path.isfile(each) and not os.path.islink(each):
+                yield each
+
+
+def encode(path: str, content: bytes, there: Callable[[str], str]) -> str:
+    """The content of a file in an order; one that names places has tokens."""
+    if os.path.basename(path) in PLACED:
+        content = there(content.decode()).encode()
+    return base64.b64encode(content).decode()
+
+
+# --- what a PREPARE was asked, and made ---
 
 
 def find_prepare(session: SessionDir, key: JobKey) -> Path | None:
@@ -133,145 +141,76 @@ def find_workspace(session: SessionDir, key: JobKey) -> WorkspaceRequest | None:
     return None if folder is None else load_request(folder, WorkspaceRequest)
 
 
-def _load_place(session: SessionDir, key: JobKey) -> Place | None:
+def load_prepared(session: SessionDir, key: JobKey) -> Place | None:
     """The worktree in which a job works, as its PREPARE answered; None: it is yet to be made, or there is none."""
     folder = find_prepare(session, key)
-    return load_place(folder) if folder is not None else None
+    return None if folder is None else load_place(folder)
 
 
-class Replicas:
-    """What the nodes' replicas of a session's repository have, as far as this supervisor has brought it."""
-
-    def __init__(self, session: SessionDir, asked: WorkspaceRequest, brings: str | None = None) -> None:
-        """
-        Args:
-            session: the session.
-            asked: what a PREPARE is asked that makes a worktree of the repository.
-            brings: see `ReplicaWish`.
-        """
-        self._session = session
-        self._repository = asked.repository
-        self._upstream = asked.upstream
-        self._brings = brings
-        where = session.path if asked.upstream is not None else Path(asked.repository.top)
-        self._author = read_author(Git(where, limit_s=None))
-        self._there: dict[str, set[str]] = {}
-        self._sending: dict[JobKey, tuple[str, list[str]]] = {}
-        self._known: dict[JobKey, tuple[str, list[str]]] = {}
-
-    def equip(self, node: str, job: Job, order: Message, asked: WorkspaceRequest) -> None:
-        """Put into the order of a workspace's job what the replica of its node needs.
-
-        Args:
-            node: where it goes.
-            job: it.
-            order: is added to.
-            asked: of its PREPARE, see `find_workspace`.
-
-        Raises:
-            SessionrunError: the objects cannot be packed, or are too big to travel.
-        """
-        if job.key.phase == "work":
-            self._equip_rescue(job.key, order, asked)
-        if job.key.phase not in WORKSPACE_PHASES:
-            return
-        path = self._session.job_path(job.key)
-        folder, files = str(path.relative_to(self._session.path)), order["files"]
-        known, (_, inside) = self._find_known(asked), place_links(self._repository.top, asked.links)
-        is_own = self._upstream is not None and self._upstream.history is not None
-        wish = ReplicaWish(tuple(known), inside, self._brings, self._author, is_own=is_own)
-        if job.key.phase == "release":
-            self._equip_removal(job.key, order)
-            if is_own:
-                self._there.pop(node, None)
-        if job.key.phase == "prepare":
-            included = pack_included(self._repository, path) if self._upstream is None else None
-            if included is not None:
-                files[f"{folder}/{ARCHIVE}"] = _encode(included)
-            pack, wish = self._bring(job.key, node, wish)
-            if pack is not None:
-                files[f"{folder}/{PACK}"] = _encode(pack)
-        files[f"{folder}/{WISH}"] = _encode(orjson.dumps(wish))
-
-    def _bring(self, key: JobKey, node: str, wish: ReplicaWish) -> tuple[bytes | None, ReplicaWish]:
-        """A pack of what the replica lacks, unless another PREPARE brings it now; with the base come its tags."""
-        self._known[key] = node, [*wish.known]
-        there = self._there.setdefault(node, set())
-        under_way = {commit for where, commits in self._sending.values() if where == node for commit in commits}
-        missing = [commit for commit in wish.known if commit not in there]
-        if under_way.issuperset(missing):
-            return None, wish
-        repository, upstream = self._repository, self._upstream
-        if upstream is not None and upstream.history is not None:
-            path, mirror = Path(repository.common_dir), Path(upstream.mirror)
-            make_excerpt(path, mirror, repository.base_commit, upstream.history)
-        with open_home(repository) as git:
-            if repository.base_commit in missing:
-                tags = list_tags(git, repository.base_commit)
-                wish = replace(wish, tags=tags, shallow=read_shallow(repository.common_dir))
-            if not wish.shallow and is_larger(git, MAX_PACK, missing, there):
-                wish = replace(wish, remote=find_remote(git, repository, missing))
-            fetched = wish.remote.commits if wish.remote is not None else ()
-            pack = pack_objects(git, [*missing, *wish.tags.values()], [*there, *fetched])
-        if len(pack) > MAX_PACK:
-            why = "push it to a remote from which nodes can fetch" if wish.remote is None else "push them there"
-            raise SessionrunError(
-                f"{len(pack)} bytes that its nodes lack are more than the {MAX_PACK} that travel: {why}"
-            )
-        self._sending[key] = node, missing
-        return pack, wish
-
-    def _equip_removal(self, key: JobKey, order: Message) -> None:
-        """Let a RELEASE find the environments of its attempt: what asked for them is not on the node any more."""
-        place, folder = _load_place(self._session, key), self._session.job_path(key).parent
-        for phase in PHASES:
-            for wish in folder.glob(f"a{key.attempt}-*-{phase}*/{ENVIRONMENT}"):
-                placed = place_request(read_regular(wish), self._repository, place)
-                order["files"][str(wish.relative_to(self._session.path))] = _encode(placed)
-
-    def _find_known(self, request: WorkspaceRequest) -> list[str]:
-        """The commits with which the task begins, as its PREPARE was asked: the session's machine has them."""
-        ends = [need.commit for need in request.needs]
-        if request.earlier is not None:
-            ends.append(request.earlier.commit)
-        if request.mend is not None:
-            ends += [request.mend.target, request.mend.tip]
-        commits = [end for end in ends if end is not None and is_commit(end)]
-        return list(dict.fromkeys([self._repository.base_commit, *commits]))
-
-    def _equip_rescue(self, key: JobKey, order: Message, asked: WorkspaceRequest) -> None:
-        """Let the node send the work in progress: what PREPARE was asked, and what it made, say where that is."""
-        place = _load_place(self._session, key)
-        if place is None:
-            return
-        known, placed = self._find_known(asked), replace(asked, place=place)
-        folder = str(self._session.job_path(key).relative_to(self._session.path))
-        files = {
-            REQUEST: place_request(orjson.dumps(placed), self._repository),
-            WISH: orjson.dumps(ReplicaWish(tuple(known))),
-        }
-        order["files"] |= {f"{folder}/{RESCUE}/{name}": _encode(content) for name, content in files.items()}
-        order["rescue"] = folder
-
-    def note_end(self, key: JobKey, *, ok: bool) -> None:
-        """A PREPARE has ended: what it needed is there, or nothing is known of the replica any more."""
-        node, known = self._known.pop(key, ("", []))
-        self._sending.pop(key, None)
-        if ok:
-            self._there.setdefault(node, set()).update(known)
-        else:
-            self._there.pop(node, None)
+# --- places ---
 
 
-def _encode(content: bytes) -> str:
-    return base64.b64encode(content).decode()
+def find_replica(repository: Repository) -> str:
+    """Where a node has its replica: one for each checkout of each machine."""
+    unique = f"{socket.gethostname()}:{repository.common_dir}:{repository.top}".encode()
+    return f"{NODE_TOKEN}/repositories/{sha256(unique).hexdigest()[:16]}/replica"
 
 
-def write_turn(folder: Path) -> None:
-    """Write what the job of a workspace prints when it has its turn: its time counts from there.
+def place_request(content: bytes, repository: Repository, place: Place | None = None) -> bytes:
+    """A request as the node's job is to read it: about the replica, and the `place` that PREPARE made there."""
+    replica = find_replica(repository)
+    there = replace(
+        repository,
+        top=replica,
+        common_dir=f"{replica}/.git",
+        worktree_dir=str(Path(replica).with_name("worktrees")),
+        settings=repository.settings and replace(repository.settings, git_dir=f"{replica}/.git"),
+        upstream=None,
+    )
+    return orjson.dumps(_place_record(orjson.loads(content), repository, there, place))
 
-    Raises:
-        OSError: the disk refuses.
-    """
-    with open(open_regular(folder / "stdout", os.O_WRONLY | os.O_CREAT), "wb") as stream:
-        stream.write(b"begun\n")
+
+def _place_record(record: Message, here: Repository, there: Repository, place: Place | None) -> Message:
+    """The same of a part of a request: that of a round is within the request of a CHECK or WORK."""
+    placed = {**record}
+    if place is not None and record.get("place") and record["place"]["branch"] is not None:
+        placed["place"] = {**record["place"], "branch": place.branch}
+    if record.get("repository"):
+        placed["repository"] = there
+    if record.get("upstream"):  # to the node its mirror is a repository as any other
+        placed |= {"upstream": None, "start": None, "gives_way": record["upstream"]["history"] is not None}
+    if isinstance(record.get("walls"), str):  # of a workspace
+        placed["walls"] = _place_walls(record["walls"], record["session_id"], there)
+    if "plain_env" in record:
+        placed |= _place_wish(record, here, there)
+    if "links" in record:
+        placed["links"] = place_links(here.top, record["links"])[0]
+    if record.get("tenant"):  # of an environment, which may be that of a room
+        placed["tenant"] = {**record["tenant"], "worktree": place and place.worktree}
+        for name in ("top", "directory"):
+            placed[name] = record[name].replace(f"{here.worktree_dir}/", f"{there.worktree_dir}/")
+        if record["mirror"] is not None:
+            placed |= {"mirror": None, "tag": find_tag_behind(record["mirror"], record["commit"])}
+    if isinstance(record.get("known"), str):  # of a PROVE: tasks that a node has share what their proofs find out
+        placed["known"] = str(Path(there.top).with_name("proofs") / record["workspace"]["session_id"])
+    for name in ("loop", "workspace", "environment", "verification", "walls", "wish"):
+        if isinstance(record.get(name), dict):
+            placed[name] = _place_record(record[name], here, there, place)
+    return placed
+
+
+def _place_wish(record: Message, here: Repository, there: Repository) -> Message:
+    """What changes in what walls a job is to have: they hide the books of the node, too."""
+    room, moved = (f"{here.worktree_dir}/", f"{there.worktree_dir}/"), {here.top: there.top}
+    return {
+        "folder": _place_walls(record["folder"], record["session_id"], there),
+        "hidden": [*record["hidden"], f"{NODE_TOKEN}/.."],
+        "env": {name: moved.get(value, value) for name, value in record["env"].items()},
+        **{name: record[name] and record[name].replace(*room) for name in ("room", "begins_in", "git")},
+    }
+
+
+def _place_walls(folder: str, session_id: str, there: Repository) -> str:
+    """Where an attempt's folder of walls is on a node: beside the replica, for all of its jobs."""
+    path = Path(folder)
+    return str(Path(there.top).with_name(WALLS) / session_id / path.parent.name / path.name)

@@ -8,7 +8,7 @@ from __future__ import annotations
 import asyncio
 import os
 import time
-from collections.abc import Mapping
+from collections.abc import Awaitable, Callable, Mapping
 from contextlib import suppress
 from typing import Any, Final
 from uuid import uuid4
@@ -25,12 +25,7 @@ from sessionrun.runtime.node.successor import LOOP_VARIABLE, give_way
 TIMERS_VARIABLE: Final = "SESSIONRUN_CLUSTER_TIMERS"
 """The cluster's times, as in ``lease=60,tick=2``; see `cluster.timers`."""
 
-NODE: Final = "sr_node"
 HEAD: Final = "sr_head"
-SHOW: Final = "sr_show"
-STOP: Final = "sr_stop"
-"""The names of the calls."""
-
 END_S: Final = 0.2
 CLOSE_TIMEOUT_S: Final = 5.0
 
@@ -47,7 +42,14 @@ def load_timers(environ: Mapping[str, str]) -> Timers:
 async def dask_setup(scheduler: Any) -> None:
     """Begin: dask calls this when its scheduler starts."""
     room = WaitingRoom(load_timers(os.environ), scheduler)
-    scheduler.handlers.update({NODE: room.take_tick, HEAD: room.take_call, SHOW: room.show, STOP: room.stop})
+    calls = {"sr_node": room.take_tick, HEAD: room.take_call, "sr_show": room.show, "sr_stop": room.stop}
+    scheduler.handlers.update({name: room.serve(answer) for name, answer in calls.items()})
+
+
+async def join(scheduler: Any) -> None:
+    """Begin in a scheduler that was started without this module, unless it has the permits already."""
+    if HEAD not in scheduler.handlers:
+        await dask_setup(scheduler)
 
 
 class WaitingRoom:
@@ -62,52 +64,59 @@ class WaitingRoom:
         self._ending: asyncio.Task[None] | None = None
         self._giving_way = asyncio.create_task(give_way(scheduler.close))
 
-    async def take_tick(self, body: bytes) -> bytes:
-        """A node's tick."""
-        tick = orjson.loads(body)
-        if fault := self._find_fault(tick):
-            return orjson.dumps({"refused": fault})
-        permits, node = self._permits, tick["node"]
-        if not permits.take_tick(time.monotonic(), tick):
-            return orjson.dumps(permits.answer_empty(tick["seq"]))
-        is_last = await self._wait(self._ticks, node, tick["wait"], lambda: permits.node_has_news(node))
-        if not is_last:
-            return orjson.dumps(permits.answer_empty(tick["seq"]))
-        return orjson.dumps(permits.answer_node(time.monotonic(), node))
+    def serve(self, answer: Callable[[Message], Awaitable[Message]]) -> Callable[..., Awaitable[bytes]]:
+        """What dask calls with a message, unless the other end cannot be served."""
 
-    async def take_call(self, body: bytes) -> bytes:
+        async def handle(body: bytes) -> bytes:
+            message = orjson.loads(body)
+            fault = self._find_fault(message)
+            return orjson.dumps(await answer(message) if fault is None else {"refused": fault})
+
+        return handle
+
+    def _find_fault(self, message: Message) -> str | None:
+        if message.get("protocol") != PROTOCOL:
+            return f"it speaks version {message.get('protocol')!r} of the protocol, and this scheduler {PROTOCOL}"
+        if getattr(self._scheduler, "idle_timeout", None):
+            return (
+                "the scheduler would end when it is idle, and for dask it always seems so: "
+                "start it without distributed.scheduler.idle-timeout"
+            )
+        return None
+
+    async def take_tick(self, tick: Message) -> Message:
+        """A node's tick."""
+        permits, node = self._permits, tick["node"]
+        if permits.take_tick(time.monotonic(), tick) and await self._wait(
+            self._ticks, node, tick["wait"], lambda: permits.node_has_news(node)
+        ):
+            return permits.answer_node(time.monotonic(), node)
+        return permits.answer_empty(tick["seq"])
+
+    async def take_call(self, call: Message) -> Message:
         """A session's call."""
-        call = orjson.loads(body)
-        if fault := self._find_fault(call):
-            return orjson.dumps({"refused": fault})
         permits, session = self._permits, call["session"]
         state = permits.take_call(time.monotonic(), call)
         if state != "ok":
-            return orjson.dumps(permits.reply_nothing(state))
+            return permits.reply_nothing(state)
         is_last = await self._wait(self._calls, session, call["wait"], lambda: permits.session_has_news(session))
         if not is_last or session not in permits.sessions:
-            return orjson.dumps(permits.reply_nothing())
-        return orjson.dumps(permits.reply(time.monotonic(), session))
+            return permits.reply_nothing()
+        return permits.reply(time.monotonic(), session)
 
-    async def show(self, body: bytes) -> bytes:
+    async def show(self, asked: Message) -> Message:
         """What people want to see."""
-        fault = self._find_fault(orjson.loads(body))
-        if fault:
-            return orjson.dumps({"refused": fault})
-        return orjson.dumps(self._permits.show(time.monotonic()))
+        return self._permits.show(time.monotonic())
 
-    async def stop(self, body: bytes) -> bytes:
+    async def stop(self, wanted: Message) -> Message:
         """End the nodes or, with `head`, this scheduler; says how far that is."""
-        wanted = orjson.loads(body)
-        if fault := self._find_fault(wanted):
-            return orjson.dumps({"refused": fault})
         if wanted["head"]:
             if LOOP_VARIABLE in os.environ:
                 self._ending = asyncio.create_task(self._end())
-            return orjson.dumps({"ends": LOOP_VARIABLE in os.environ})
+            return {"ends": LOOP_VARIABLE in os.environ}
         answer = stop_nodes(self._permits, time.monotonic(), force=wanted["force"])
         self._wake_others()
-        return orjson.dumps(answer)
+        return answer
 
     async def _end(self) -> None:
         await asyncio.sleep(END_S)  # so that the answer leaves
@@ -116,7 +125,7 @@ class WaitingRoom:
         os._exit(EXIT_LEFT)
 
     async def _wait(
-        self, waiting: dict[str, asyncio.Future[bool]], name: str, wait_s: float, has_news: Any
+        self, waiting: dict[str, asyncio.Future[bool]], name: str, wait_s: float, has_news: Callable[[], bool]
     ) -> bool:
         """Wait for news; False: a later call of the same party came, so this one counts for nothing."""
         if name in waiting and not waiting[name].done():
@@ -137,14 +146,13 @@ class WaitingRoom:
         """Let the calls go on for which there is news now, and set the alarm for the next end of a lease."""
         permits = self._permits
         nodes, sessions = permits.take_touched()
-        for node in nodes:
-            future = self._ticks.get(node)
-            if future is not None and not future.done() and permits.node_has_news(node):
-                future.set_result(True)
-        for session in sessions:
-            future = self._calls.get(session)
-            if future is not None and not future.done() and permits.session_has_news(session):
-                future.set_result(True)
+        for waiting, names, has_news in (
+            (self._ticks, nodes, permits.node_has_news),
+            (self._calls, sessions, permits.session_has_news),
+        ):
+            for name in names & waiting.keys():
+                if not waiting[name].done() and has_news(name):
+                    waiting[name].set_result(True)
         if self._alarm is not None:
             self._alarm.cancel()
         due = permits.next_time()
@@ -154,14 +162,3 @@ class WaitingRoom:
     def _ring(self) -> None:
         self._permits.advance(time.monotonic())
         self._wake_others()
-
-    def _find_fault(self, message: Message) -> str | None:
-        """Why this scheduler cannot serve the other end."""
-        if message.get("protocol") != PROTOCOL:
-            return f"it speaks version {message.get('protocol')!r} of the protocol, and this scheduler {PROTOCOL}"
-        if getattr(self._scheduler, "idle_timeout", None):
-            return (
-                "the scheduler would end when it is idle, and for dask it always seems so: "
-                "start it without distributed.scheduler.idle-timeout"
-            )
-        return None

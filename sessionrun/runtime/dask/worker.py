@@ -10,7 +10,8 @@ import asyncio
 import os
 import re
 import socket
-from contextlib import suppress
+from collections.abc import Coroutine
+from contextlib import closing, suppress
 from pathlib import Path
 from typing import Any, Final
 
@@ -71,9 +72,14 @@ async def join(worker: Any) -> None:
 
 def _begin(worker: Any, site: NodeSite) -> None:
     for work in (_carry(worker, site), _keep_root(worker, site), _watch(site), give_way(worker.close)):
-        task = asyncio.create_task(work)
-        _TASKS.add(task)
-        task.add_done_callback(_TASKS.discard)
+        _keep(work)
+
+
+def _keep(work: Coroutine[Any, Any, None]) -> None:
+    """Let it go on beside this: the loop itself holds no task for good."""
+    task = asyncio.create_task(work)
+    _TASKS.add(task)
+    task.add_done_callback(_TASKS.discard)
 
 
 async def _keep_root(worker: Any, site: NodeSite) -> None:
@@ -107,30 +113,26 @@ async def _carry(worker: Any, site: NodeSite) -> None:
     """Connect to the node's link, again and again, and carry what it sends."""
     while True:
         try:
-            folder = os.open(site.path, os.O_RDONLY | os.O_DIRECTORY)
-            try:  # by the descriptor, for the path of a socket may have 107 bytes only
-                path = f"/proc/self/fd/{folder}/{SOCKET}" if os.path.isdir("/proc/self/fd") else site.path / SOCKET
-                reader, writer = await asyncio.open_unix_connection(path)
-            finally:
-                os.close(folder)
+            reader, writer = await _connect(site)
         except OSError:
             await asyncio.sleep(AGAIN_S)
             continue
-        try:
-            await _carry_frames(worker, reader, writer)
-        except (asyncio.IncompleteReadError, OSError):
-            pass  # the link is gone; its keeper starts another one
-        finally:
-            writer.close()
+        with (
+            closing(writer),
+            suppress(asyncio.IncompleteReadError, OSError),
+        ):  # then its keeper starts another link
+            while True:
+                (length,) = LENGTH.unpack(await reader.readexactly(LENGTH.size))
+                _keep(_call(worker, writer, *unpack(await reader.readexactly(length))))
 
 
-async def _carry_frames(worker: Any, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
-    while True:
-        (length,) = LENGTH.unpack(await reader.readexactly(LENGTH.size))
-        number, content = unpack(await reader.readexactly(length))
-        task = asyncio.create_task(_call(worker, writer, number, content))
-        _TASKS.add(task)
-        task.add_done_callback(_TASKS.discard)
+async def _connect(site: NodeSite) -> tuple[asyncio.StreamReader, asyncio.StreamWriter]:
+    folder = os.open(site.path, os.O_RDONLY | os.O_DIRECTORY)
+    try:  # by the descriptor, for the path of a socket may have 107 bytes only
+        path = f"/proc/self/fd/{folder}/{SOCKET}" if os.path.isdir("/proc/self/fd") else site.path / SOCKET
+        return await asyncio.open_unix_connection(path)
+    finally:
+        os.close(folder)
 
 
 async def _call(worker: Any, writer: asyncio.StreamWriter, number: bytes, content: bytes) -> None:

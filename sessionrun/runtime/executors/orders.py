@@ -21,6 +21,12 @@ from sessionrun.runtime.keeper.wire import JobOrder
 if TYPE_CHECKING:
     from sessionrun.model.spec import Job
 
+SESSION_TOKEN: Final = "@sessionrun-session@"
+PYTHON_TOKEN: Final = "@sessionrun-python@"
+PACKAGE_TOKEN: Final = "@sessionrun-package@"
+"""In an order to a node, of what each machine has its own: the directory of the session, for which
+there is the job's folder; our Python; the directory of our package.  There are more in `model.cluster`."""
+
 _BY_NAME: Final = re.compile(r"\{env:([A-Za-z_][A-Za-z0-9_]*)\}")
 
 
@@ -28,17 +34,17 @@ class NotSet(Exception):
     """A variable that a job needs is not set on its machine."""
 
 
-def describe_job(job: Job) -> dict[str, Any]:
-    """A job as JSON; what it may leave behind is of one machine, and not in it."""
+def describe_job(job: Job, there: Callable[[str], str] = str) -> dict[str, Any]:
+    """A job as JSON; `there` makes its words those that travel.  What it may leave behind is of one machine."""
     return {
         "key": job.key.text(),
         "grace_s": job.stop_grace_s,
-        "cwd": job.cwd,
-        "stdin": job.stdin or "",
+        "cwd": there(job.cwd),
+        "stdin": there(job.stdin or ""),
         "stdout": job.stdout,
         "stderr": job.stderr,
-        "argv": list(job.argv),
-        "env": dict(job.env),
+        "argv": [there(word) for word in job.argv],
+        "env": {name: there(value) for name, value in job.env.items()},
     }
 
 

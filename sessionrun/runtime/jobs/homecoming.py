@@ -20,8 +20,7 @@ from sessionrun.runtime.jobs.workspace_request import make_request
 from sessionrun.workspaces.clone import drop_excerpt
 from sessionrun.workspaces.mirrored import bring_home, list_home
 from sessionrun.workspaces.replica import take_work
-from sessionrun.workspaces.rescue_names import drop_packs
-from sessionrun.workspaces.rescue_packs import take_rescue
+from sessionrun.workspaces.rescues import list_packs, take_rescue
 
 
 def take_home(site: Site, state: TaskState, key: JobKey, place: Place) -> Place:
@@ -43,7 +42,8 @@ def take_home(site: Site, state: TaskState, key: JobKey, place: Place) -> Place:
             if upstream is not None and upstream.history is not None:
                 drop_excerpt(Path(repository.common_dir))
     if key.phase == "release":
-        drop_packs(_find_work_folders(site, key))  # the work is here
+        for pack in _list_packs(site, key):  # the work is here
+            pack.unlink(missing_ok=True)
     return place
 
 
@@ -54,7 +54,7 @@ def judge_left_behind(site: Site, state: TaskState, lost: JobLost) -> Judged | N
     if state.job is None or state.job.stopping is None or place is None or repository is None:
         return None
     try:
-        taken = take_rescue(repository, place, _find_work_folders(site, lost.key))
+        taken = take_rescue(repository, place, _list_packs(site, lost.key))
     except (SessionrunError, OSError) as error:
         return Judged(Problem(WORKSPACE_REASONS["release"], f"what came of its work cannot be kept: {error}"))
     if taken is None:
@@ -63,7 +63,8 @@ def judge_left_behind(site: Site, state: TaskState, lost: JobLost) -> Judged | N
     return Judged(Problem(WORKSPACE_REASONS["release"], text), taken)
 
 
-def _find_work_folders(site: Site, key: JobKey) -> Iterator[Path]:
-    """The folders of the attempt's WORK jobs, the last one first."""
+def _list_packs(site: Site, key: JobKey) -> Iterator[Path]:
+    """The packs of work in progress that came of an attempt, the newest first."""
     for number in range(key.round, 0, -1):
-        yield from site.session.find_starts(key._replace(round=number, phase="work"))
+        for folder in site.session.find_starts(key._replace(round=number, phase="work")):
+            yield from list_packs(folder)

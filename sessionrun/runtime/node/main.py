@@ -34,8 +34,8 @@ from sessionrun.runtime.keeper.command import EXIT_REFUSED, EXIT_TAKEN, say
 from sessionrun.runtime.keeper.lease import boot_ns
 from sessionrun.runtime.keeper.wire import Connection, pack_job
 from sessionrun.runtime.node.directory import JOBS, SOCKET, NodeSite, load_site, note_left
+from sessionrun.runtime.node.jobs import CHUNK_BYTES, JobFolders, NodeJob
 from sessionrun.runtime.node.rescues import Rescues
-from sessionrun.runtime.node.spool import CHUNK_BYTES, Spool, SpooledJob
 from sessionrun.runtime.recovery import judge_job
 from sessionrun.store import locks
 from sessionrun.store.files import open_regular, replace_file
@@ -81,10 +81,10 @@ class LinkProcess:
         _, _, offset, self._early = greet(self._keeper)
         problems = list_problems(str(site.path / TRIAL))
         self._link = Link(site.node_id, site.name, site.slots, __version__, problems, site.boots)
-        self._spool = Spool(site.path / JOBS)
+        self._folders = JobFolders(site.path / JOBS)
         self._rescues = Rescues(site.rescue_s)
         self._disks = DiskLook()
-        self._jobs: dict[str, SpooledJob] = {}
+        self._jobs: dict[str, NodeJob] = {}
         self._find_jobs(site.path / "ledger", offset)
         self._listener = _listen(site.path / SOCKET)
         self._bridge: Connection | None = None
@@ -98,16 +98,16 @@ class LinkProcess:
         """What the node has, by its ledger: jobs that run, and ends that no session has acknowledged."""
         with open(open_regular(path), "rb") as stream:
             ledger = fold_ledger(parse_log(stream.read(offset)).payloads)
-        for job in self._spool.load():
+        for job in self._folders.load():
             about = ledger.jobs.get(job.job)
             if about is None or about.acked:
-                self._spool.forget(job)  # its order is offered again; or its end is known
+                self._folders.forget(job)  # its order is offered again; or its end is known
                 continue
             job.over = about.over
             self._jobs[job.job] = job
             self._judge(job, ledger, offset)
 
-    def _judge(self, job: SpooledJob, ledger: Ledger, offset: int) -> None:
+    def _judge(self, job: NodeJob, ledger: Ledger, offset: int) -> None:
         notice = judge_job(key_of(job.job), ledger.jobs[job.job], ledger, offset, was_seen=False)
         if isinstance(notice, (Exit, JobLost)):
             job.finish(notice)
@@ -285,14 +285,14 @@ class LinkProcess:
             self._keeper.send(b"A", job.job.encode())
         self._keeper.flush()
         for job in known:
-            self._spool.forget(job)
+            self._folders.forget(job)
 
     def _start(self, name: str, order: Message) -> None:
         """Have the keeper start a job, once its files are there; an order that cannot be used ends."""
         if name in self._jobs:
             return
         try:
-            self._jobs[name], process = self._spool.place(name, order)
+            self._jobs[name], process = self._folders.place(name, order)
             self._keeper.send(*pack_job(process))
         except NotSet as fault:
             self._refuse(name, Exit(key_of(name), None, detail=str(fault)))
@@ -305,7 +305,7 @@ class LinkProcess:
     def _refuse(self, name: str, end: Exit | JobLost) -> None:
         """Tell that it did not start.  It is not in the ledger: if this is forgotten, its order comes again."""
         empty: Message = {"job": name, "outputs": [], "brought": {}}
-        job = self._jobs[name] = SpooledJob(name, self._spool.folder_of(name), empty)
+        job = self._jobs[name] = NodeJob(name, self._folders.folder_of(name), empty)
         job.end = {**describe_end(end), "job": name, "files": {}}  # what lies there is only what the order brought
         self._has_news = True
 

@@ -16,7 +16,7 @@ from typing import Final
 
 from sessionrun.model.errors import SessionrunError
 from sessionrun.runtime.keeper.command import module_command, say
-from sessionrun.runtime.node.spool import SpooledJob
+from sessionrun.runtime.node.jobs import NodeJob
 
 LOOK_S: Final = 0.2
 """How often to look whether a pack is made."""
@@ -31,9 +31,9 @@ class Rescues:
         self.interval_s = interval_s
         self._last: dict[str, float] = {}
         self._process: subprocess.Popen[bytes] | None = None
-        self._job: SpooledJob | None = None
+        self._job: NodeJob | None = None
 
-    def look(self, jobs: Iterable[SpooledJob]) -> None:
+    def look(self, jobs: Iterable[NodeJob]) -> None:
         """Take a pack that is made, and begin the next one that is due."""
         if self.interval_s <= 0:
             return
@@ -53,7 +53,7 @@ class Rescues:
             self._last[self._job.job] = now
             self._start(self._job)
 
-    def _start(self, job: SpooledJob) -> None:
+    def _start(self, job: NodeJob) -> None:
         argv = module_command(__name__, str(job.folder / str(job.rescue)), str(job.scratch))
         try:
             self._process = subprocess.Popen(argv, stdin=subprocess.DEVNULL)
@@ -71,7 +71,7 @@ class Rescues:
 
 def main() -> None:
     """Make one pack: ``argv[1]`` is the folder of the job, ``argv[2]`` one for other files."""
-    from sessionrun.workspaces.rescue_packs import make_pack
+    from sessionrun.workspaces.rescues import make_pack
 
     os.nice(NICE)
     try:

@@ -18,6 +18,7 @@ import threading
 import time
 from collections.abc import Iterator
 from contextlib import suppress
+from functools import partial
 from pathlib import Path
 from queue import Queue
 from typing import Final
@@ -27,7 +28,13 @@ import orjson
 from sessionrun.cluster.messages import Message
 from sessionrun.model.cluster import CACHE_TOKEN, NODE_TOKEN, PATH_TOKEN
 from sessionrun.model.events import JobLost
-from sessionrun.runtime.executors.orders import describe_end, read_job
+from sessionrun.runtime.executors.orders import (
+    PACKAGE_TOKEN,
+    PYTHON_TOKEN,
+    SESSION_TOKEN,
+    describe_end,
+    read_job,
+)
 from sessionrun.runtime.executors.protocol import Exit
 from sessionrun.runtime.jobs.logins import LOGINS
 from sessionrun.runtime.keeper.command import PACKAGE_ROOT
@@ -35,7 +42,7 @@ from sessionrun.runtime.keeper.wire import JobOrder
 from sessionrun.store.files import make_directories, make_directory, open_regular, read_regular
 from sessionrun.walls.groups import GROUPS
 from sessionrun.workspaces.registration import remove_tree
-from sessionrun.workspaces.rescue_names import list_packs
+from sessionrun.workspaces.rescues import list_packs
 
 KEPT: Final = ".json"
 """Ending of the file beside a job's folder."""
@@ -56,7 +63,7 @@ MAX_GONE: Final = 1000
 """So many folders may wait for their removal."""
 
 
-class SpooledJob:
+class NodeJob:
     """A job of this node, and what is known of its files; `end` is set once it has ended."""
 
     def __init__(self, job: str, folder: Path, order: Message) -> None:
@@ -191,21 +198,21 @@ def _walk_files(top: str) -> Iterator[str]:
         left += [entry.path for entry in reversed(named) if entry.is_dir(follow_symlinks=False)]
 
 
-class Spool:
+class JobFolders:
     """The folders of a node's jobs.  A thread removes those that are not needed any more: that takes long."""
 
     def __init__(self, directory: Path) -> None:
         self._directory = directory
         self._node = str(directory.parent.parent)
         self._gone: Queue[Path] = Queue(MAX_GONE)
-        threading.Thread(target=self._remove, name="spool", daemon=True).start()
+        threading.Thread(target=self._remove, name="removal", daemon=True).start()
 
     def _remove(self) -> None:
         while True:
             _drop(self._gone.get())
             self._gone.task_done()
 
-    def load(self) -> Iterator[SpooledJob]:
+    def load(self) -> Iterator[NodeJob]:
         """The jobs that came, also where one has removed its own folder; what belongs to none of them is removed.
 
         Raises:
@@ -219,7 +226,7 @@ class Spool:
                 continue
             try:
                 kept = orjson.loads(read_regular(self._directory / name))
-                job = SpooledJob(kept["job"], self.folder_of(kept["job"]), kept)
+                job = NodeJob(kept["job"], self.folder_of(kept["job"]), kept)
             except (OSError, ValueError, KeyError, TypeError):  # the link was killed while it wrote it
                 _drop(self._directory / name.removesuffix(KEPT))
                 with suppress(OSError):
@@ -228,7 +235,7 @@ class Spool:
             job.take_rescues()
             yield job
 
-    def place(self, job: str, order: Message) -> tuple[SpooledJob, JobOrder]:
+    def place(self, job: str, order: Message) -> tuple[NodeJob, JobOrder]:
         """Write the files of an order; returns the job, and the process to start.
 
         Raises:
@@ -249,7 +256,7 @@ class Spool:
             make_directories(os.path.dirname(file), 0o700)
             decoded = base64.b64decode(content)
             if os.path.basename(file) in order["placed"]:
-                decoded = self._move(decoded.decode(), order, folder).encode()
+                decoded = self._settle(decoded.decode(), folder).encode()
             about = _write_new(file, decoded)
             brought[name] = [about.st_size, about.st_mtime_ns]
         for name in order["folders"]:
@@ -260,29 +267,18 @@ class Spool:
         kept |= {"folder": _check_name(order["folder"]), "disk": order["disk"]}
         for name in outputs:
             make_directories(os.path.dirname(f"{folder}/{name}"), 0o700)
-        process = self._translate(job, order, folder)
-        _write_new(str(self._kept_path(job)), orjson.dumps(kept))
-        return SpooledJob(job, path, kept), process
-
-    def _translate(self, job: str, order: Message, folder: str) -> JobOrder:
-        """The process to start: paths of the session's directory, of its Python and its package become our own."""
-        python: str = order["python"]
-
-        def here(word: str) -> str:
-            if word == python:
-                return sys.executable
-            if word.startswith(order["package"] + os.sep):
-                word = PACKAGE_ROOT + word[len(order["package"]) :]
-            return self._move(word, order, folder)
-
+        here = partial(self._settle, folder=folder)
         if order["cwd"].startswith(NODE_TOKEN):
             make_directories(Path(here(order["cwd"])), 0o700)  # of a replica that is yet to be made
-        outputs = {name: f"{folder}/{order[name]}" for name in ("stdout", "stderr")}
-        return read_job({**order, "key": job, **outputs}, here)
+        paths = {name: f"{folder}/{order[name]}" for name in ("stdout", "stderr")}
+        process = read_job({**order, "key": job, **paths}, here)
+        _write_new(str(self._kept_path(job)), orjson.dumps(kept))
+        return NodeJob(job, path, kept), process
 
-    def _move(self, text: str, order: Message, folder: str) -> str:
-        """A text in which paths of the session's directory, and of the node, are those that they are here."""
-        text = text.replace(order["session"], folder).replace(NODE_TOKEN, self._node)
+    def _settle(self, text: str, folder: str) -> str:
+        """A text with the paths of this machine in the place of tokens."""
+        text = text.replace(SESSION_TOKEN, folder).replace(NODE_TOKEN, self._node)
+        text = text.replace(PYTHON_TOKEN, sys.executable).replace(PACKAGE_TOKEN, PACKAGE_ROOT)
         if CACHE_TOKEN in text:
             from sessionrun.workspaces.repository import find_cache_folder  # most jobs have no environment
 
@@ -296,7 +292,7 @@ class Spool:
     def _kept_path(self, job: str) -> Path:
         return self.folder_of(job).with_name(self.folder_of(job).name + KEPT)
 
-    def forget(self, job: SpooledJob) -> None:
+    def forget(self, job: NodeJob) -> None:
         """Let a job's files be removed."""
         with suppress(OSError):  # else the next link forgets it: its ledger says so
             self._kept_path(job.job).unlink()

@@ -39,9 +39,15 @@ from sessionrun.runtime.slurm.book import NODE_WAIT_S, RECORD_WAIT_S
 from sessionrun.runtime.slurm.desk import Desk
 from sessionrun.runtime.slurm.executor import SlurmExecutor, find_poll
 from sessionrun.runtime.slurm.on_node import make_job_environment
-from sessionrun.runtime.slurm.programs import SlurmFault, find_complaint
+from sessionrun.runtime.slurm.programs import (
+    Row,
+    SlurmFault,
+    describe,
+    find_complaint,
+    parse_answering,
+    parse_rows,
+)
 from sessionrun.runtime.slurm.records import BEGUN, ENDED, Records, load, load_if_there
-from sessionrun.runtime.slurm.states import Row, describe, parse_answering, parse_rows
 from sessionrun.store.session import SessionDir
 
 SID = "11111111-1111-4111-8111-111111111111"

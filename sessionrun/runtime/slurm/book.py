@@ -13,7 +13,7 @@ from sessionrun.model.keys import JobKey
 from sessionrun.model.spec import SLOT
 from sessionrun.runtime.executors.orders import read_end
 from sessionrun.runtime.executors.protocol import Notice
-from sessionrun.runtime.slurm.states import Row, describe
+from sessionrun.runtime.slurm.programs import Row, describe
 
 RECORD_WAIT_S: Final = 10.0
 """How long a record may take to be seen here once Slurm says that the job is over: file systems have caches."""

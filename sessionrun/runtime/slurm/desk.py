@@ -20,9 +20,16 @@ from sessionrun.runtime.executors.orders import describe_job
 from sessionrun.runtime.executors.protocol import Notice
 from sessionrun.runtime.slurm import programs
 from sessionrun.runtime.slurm.book import OpenJob
-from sessionrun.runtime.slurm.programs import ASK_S, SUBMIT_S, SlurmFault, run_program
+from sessionrun.runtime.slurm.programs import (
+    ASK_S,
+    SUBMIT_S,
+    Row,
+    SlurmFault,
+    parse_answering,
+    parse_rows,
+    run_program,
+)
 from sessionrun.runtime.slurm.records import Records, dump, load, load_if_there
-from sessionrun.runtime.slurm.states import Row, parse_answering, parse_rows
 from sessionrun.store.files import make_directories, replace_file
 from sessionrun.store.session import SessionDir
 

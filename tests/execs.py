@@ -42,8 +42,7 @@ from pathlib import Path
 from types import ModuleType
 from typing import Any, BinaryIO, Final, NoReturn, cast
 
-from sessionrun.runtime.jobs.commands import AND_SETTLE
-from sessionrun.runtime.jobs.environment import FIRST
+from sessionrun.runtime.jobs.setup import AND_SETTLE, FIRST
 from sessionrun.runtime.jobs.shared import SHELL
 
 PREFIXES: Final = ("PYTHON", "LC_", "LANG", "LD_", "MALLOC_")

@@ -29,8 +29,8 @@ from sessionrun.model.keys import JobKey
 from sessionrun.model.places import Place, Start
 from sessionrun.model.repositories import has_worktree, repository_of
 from sessionrun.model.spec import SessionSpec, TaskSpec
-from sessionrun.runtime.jobs.environment import wall_build, wish_environment
 from sessionrun.runtime.jobs.inside import raise_for_build_if_any
+from sessionrun.runtime.jobs.setup import wall_build, wish_environment
 from sessionrun.runtime.jobs.shared import PROGRAM, Site
 from sessionrun.runtime.launch import CALLER_S_REPOSITORY
 from sessionrun.store.files import make_directories, replace_file

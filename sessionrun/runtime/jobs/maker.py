@@ -11,7 +11,7 @@ from __future__ import annotations
 import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
-from typing import Final
+from typing import Final, TypeAlias
 
 from sessionrun.agents import table
 from sessionrun.agents.prices import price_usage
@@ -23,18 +23,17 @@ from sessionrun.engine.transitions import LINGERING
 from sessionrun.model.cluster import uses_replicas
 from sessionrun.model.errors import JobFileError
 from sessionrun.model.events import Event, JobFinished, JobLost, Verdict
-from sessionrun.model.keys import JobKey
+from sessionrun.model.keys import JobKey, Phase
 from sessionrun.model.landings import LAND_FAILED
 from sessionrun.model.reasons import EXIT_UNSEEN, LEFT_RUNNING, LINGERED
 from sessionrun.model.spec import Job, SessionSpec
 from sessionrun.model.usage import Usage
 from sessionrun.runtime.executors.protocol import Exit
 from sessionrun.runtime.jobs.check.build import build_check, judge_check
-from sessionrun.runtime.jobs.commands import build_setup, judge_setup
-from sessionrun.runtime.jobs.environment import begin_with_environment, judge_environment
 from sessionrun.runtime.jobs.land.build import build_land, find_fates, judge_land
 from sessionrun.runtime.jobs.prove.build import build_prove, judge_prove
-from sessionrun.runtime.jobs.shared import Judged, Site
+from sessionrun.runtime.jobs.setup import build_setup, judge_setup
+from sessionrun.runtime.jobs.shared import Judged, Site, Tasks
 from sessionrun.runtime.jobs.work import (
     Traces,
     build_work,
@@ -48,12 +47,28 @@ from sessionrun.runtime.jobs.work import (
 from sessionrun.runtime.jobs.workspace import build_workspace, judge_workspace
 from sessionrun.store.session import SessionDir
 
+_Build: TypeAlias = Callable[[Site, TaskState, JobKey, Tasks], Job]
+_Judge: TypeAlias = Callable[[Site, TaskState, Exit, Problem | None], Judged]
+
+_PHASES: Final[Mapping[Phase, tuple[_Build | None, _Judge]]] = {
+    "prepare": (build_workspace, judge_workspace),
+    "setup": (build_setup, judge_setup),
+    "work": (build_work, judge_work),
+    "check": (build_check, judge_check),
+    "park": (build_workspace, judge_workspace),
+    "prove": (build_prove, judge_prove),
+    "land": (None, judge_land),
+    "release": (build_workspace, judge_workspace),
+}
+"""What makes a job of the phase, and what judges its end.  `JobMaker.build_land` makes a LAND: that is no task's.
+What the process of a job does is the other half of this table, in `job`: the two must not import each other."""
+
 _DAMAGED: Final[Mapping[str, str]] = {
     "check": "check_failed",
     "prove": "unproved",
     "land": LAND_FAILED,
 }
-"""By phase the class of a job whose report cannot be used; the others say more of it."""
+"""By phase the class of a job whose report cannot be used; the judges of the others say more of it."""
 
 
 class JobMaker:
@@ -75,7 +90,7 @@ class JobMaker:
         self._site = Site(session, spec if callable(spec) else lambda: spec)
         self._clock = clock
 
-    def build(self, state: TaskState, key: JobKey, tasks: Mapping[str, TaskState]) -> Job:
+    def build(self, state: TaskState, key: JobKey, tasks: Tasks) -> Job:
         """The process for a key; writes its prompt and makes its folder.
 
         Args:
@@ -87,17 +102,11 @@ class JobMaker:
             OSError: the session directory cannot be written.
             NoSpace: a worktree is wanted and the disk is nearly full.
         """
-        if key.phase == "work":
-            return build_work(self._site, state, key, tasks)
-        if key.phase == "setup":
-            return begin_with_environment(self._site, state, build_setup(self._site, state, key))
-        if key.phase == "check":
-            return build_check(self._site, state, key, tasks)
-        if key.phase == "prove":
-            return build_prove(self._site, state, key)
-        return build_workspace(self._site, state, key, tasks)
+        build, _ = _PHASES[key.phase]
+        assert build is not None
+        return build(self._site, state, key, tasks)
 
-    def build_land(self, key: JobKey, tasks: Mapping[str, TaskState], *, only_mend: bool) -> Job:
+    def build_land(self, key: JobKey, tasks: Tasks, *, only_mend: bool) -> Job:
         """The process of a LAND, as in `build`; with `only_mend` it lands nothing new."""
         return build_land(self._site, key, tasks, only_mend=only_mend)
 
@@ -174,23 +183,11 @@ class JobMaker:
         return table.is_final(self._site.agent_of(state), self._site.session.raw_path(key.task))
 
     def _judge_phase(self, state: TaskState, ended: Exit, problem: Problem | None) -> Judged:
+        _, judge = _PHASES[ended.key.phase]
         try:
-            return self._judge_end(state, ended, problem)
+            return judge(self._site, state, ended, problem)
         except JobFileError as error:  # any task may have changed what lies in the job's folder
             return Judged(Problem(_DAMAGED[ended.key.phase], f"its report cannot be used: {error.why}"))
-
-    def _judge_end(self, state: TaskState, ended: Exit, problem: Problem | None) -> Judged:
-        if ended.key.phase == "work":
-            return judge_work(self._site, ended.key, problem)
-        if ended.key.phase == "setup":
-            return judge_environment(self._site, state, ended.key, judge_setup(self._site, ended.key, problem))
-        if ended.key.phase == "check":
-            return judge_check(self._site, state, ended.key, problem, split_status(ended.wait_status)[0])
-        if ended.key.phase == "prove":
-            return judge_prove(self._site, ended, problem)
-        if ended.key.phase == "land":
-            return judge_land(self._site, ended, problem)
-        return judge_workspace(self._site, state, ended, problem)
 
     def _make_verdict(
         self,

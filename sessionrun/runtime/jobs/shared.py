@@ -7,7 +7,7 @@ import sys
 from collections.abc import Callable, Mapping
 from dataclasses import replace
 from pathlib import Path
-from typing import Final
+from typing import Final, TypeAlias
 
 import orjson
 
@@ -29,6 +29,12 @@ from sessionrun.workspaces.environments.request import find_cache, find_target, 
 from sessionrun.workspaces.links import HIDDEN
 
 SHELL: Final = "/bin/sh"
+
+AND_THEN: Final = "\n(exit $?)\n"
+"""Between commands: ``sh -e`` alone goes on after a failed ``a && b`` or ``! a``, and would call that passed."""
+
+Tasks: TypeAlias = Mapping[str, TaskState]
+"""All tasks of the session, by id."""
 
 PROGRAM: Final = str(Path(__file__).resolve().with_name("job.py"))
 
@@ -157,14 +163,21 @@ class Site:
         Raises:
             OSError: the request cannot be written.
         """
+        return self._make_job(key, self._write_request(key, request), cwd, env or {})
+
+    def run_commands(self, state: TaskState, key: JobKey, argv: tuple[str, ...]) -> Job:
+        """A job that is the user's shell commands, in the task's directory."""
+        cwd, env = (
+            self.directory_of(state.spec, state.place),
+            self.environment_outside(state.spec, key, state.place),
+        )
+        return self._make_job(key, argv, cwd, env)
+
+    def _make_job(self, key: JobKey, argv: tuple[str, ...], cwd: str, env: Mapping[str, str]) -> Job:
+        """A job that prints into files of its own folder."""
         folder = self.session.make_job_path(key)
         return Job(
-            key=key,
-            argv=self._write_request(key, request),
-            cwd=cwd,
-            stdout=str(folder / "stdout"),
-            stderr=str(folder / "stderr"),
-            env=env or {},
+            key=key, argv=argv, cwd=cwd, stdout=str(folder / "stdout"), stderr=str(folder / "stderr"), env=env
         )
 
     def wrap(self, job: Job, request: object) -> Job:

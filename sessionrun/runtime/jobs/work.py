@@ -22,11 +22,12 @@ from sessionrun.model.frozen import frozen
 from sessionrun.model.keys import JobKey
 from sessionrun.model.reasons import LEFT_RUNNING
 from sessionrun.model.spec import BUDGET_VARIABLE, AgentSpec, Job, TaskSpec
+from sessionrun.runtime.executors.protocol import Exit
 from sessionrun.runtime.jobs.check.request import FEEDBACK
 from sessionrun.runtime.jobs.context_files import BriefProblem
 from sessionrun.runtime.jobs.prompt import Feedback, word_feedback, word_prompt, word_task
-from sessionrun.runtime.jobs.rounds import resets_hard, take_back_first
-from sessionrun.runtime.jobs.shared import SHELL, Judged, Site
+from sessionrun.runtime.jobs.shared import SHELL, Judged, Site, Tasks
+from sessionrun.runtime.jobs.workspace_request import resets_hard, take_back_first
 from sessionrun.store.files import make_directories, open_regular, replace_file
 from sessionrun.store.jobfiles import read_tail
 from sessionrun.store.session import AGENT_DIR, WALLS_STATE
@@ -54,7 +55,7 @@ class Traces:
     stderr: str = ""
 
 
-def build_work(site: Site, state: TaskState, key: JobKey, tasks: Mapping[str, TaskState]) -> Job:
+def build_work(site: Site, state: TaskState, key: JobKey, tasks: Tasks) -> Job:
     """The agent's process; writes the prompt and moves the outputs of earlier jobs out of the way.
 
     Args:
@@ -123,11 +124,11 @@ def _enclose_work(site: Site, state: TaskState, job: Job, prompt: Path) -> Job:
     return enclose_job(site, state.spec, job, state.place, site.agent_of(state), prompt)
 
 
-def judge_work(site: Site, key: JobKey, problem: Problem | None) -> Judged:
+def judge_work(site: Site, state: TaskState, ended: Exit, problem: Problem | None) -> Judged:
     """Judge WORK: the reason of a refusal says more than the end of the process that printed it."""
     if problem is None or problem.reason_class == "start_failed":
         return Judged(problem)
-    folder = site.session.job_path(key)
+    folder = site.session.job_path(ended.key)
     if (folder / REFUSAL).exists():
         return Judged(Problem("bad_context", read_tail(folder / REFUSAL).decode("utf-8", "replace")))
     if (folder / NOT_BEGUN).exists():

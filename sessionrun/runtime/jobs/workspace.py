@@ -24,9 +24,8 @@ from sessionrun.model.places import Place
 from sessionrun.model.reasons import WORKSPACE_REASONS
 from sessionrun.model.spec import Job, hides_tests
 from sessionrun.runtime.executors.protocol import Exit
-from sessionrun.runtime.jobs.rounds import REPLACED
-from sessionrun.runtime.jobs.shared import Judged, Site, read_last_line
-from sessionrun.runtime.jobs.workspace_request import find_cwd, make_request
+from sessionrun.runtime.jobs.shared import Judged, Site, Tasks, read_last_line
+from sessionrun.runtime.jobs.workspace_request import REPLACED, find_cwd, make_request
 from sessionrun.store.jobfiles import ANSWER
 from sessionrun.workspaces.request import (
     NeedsConflict,
@@ -44,7 +43,7 @@ _CLASSES: Final[Mapping[int, str]] = {
 """What a PREPARE has found, by its exit code."""
 
 
-def build_workspace(site: Site, state: TaskState, key: JobKey, tasks: Mapping[str, TaskState]) -> Job:
+def build_workspace(site: Site, state: TaskState, key: JobKey, tasks: Tasks) -> Job:
     """The process of a PREPARE, PARK or RELEASE; `tasks` are all of the session, by id.
 
     Raises:
@@ -75,7 +74,7 @@ def build_workspace(site: Site, state: TaskState, key: JobKey, tasks: Mapping[st
     return site.ask(key, request, cwd=find_cwd(site, request))
 
 
-def _find_mend_base(site: Site, state: TaskState, tasks: Mapping[str, TaskState]) -> MendBase | None:
+def _find_mend_base(site: Site, state: TaskState, tasks: Tasks) -> MendBase | None:
     """Where a mend begins; None: the task is no mend."""
     mend, landing = state.spec.mend, site.spec.landing
     source = tasks[mend.source].place if mend is not None else None

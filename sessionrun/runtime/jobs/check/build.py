@@ -2,32 +2,32 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from dataclasses import replace
 from typing import Final
 
 from sessionrun.agents import table
-from sessionrun.agents.verdict import Problem
+from sessionrun.agents.verdict import Problem, split_status
 from sessionrun.engine.task import TaskState
 from sessionrun.model.keys import JobKey
 from sessionrun.model.reasons import CHECK_NOT_RUN, NO_PROGRAM
 from sessionrun.model.repositories import has_worktree
 from sessionrun.model.spec import AgentSpec, Check, Job, TaskSpec, answers_with_patch
-from sessionrun.runtime.jobs import commands
+from sessionrun.runtime.executors.protocol import Exit
 from sessionrun.runtime.jobs.check.known import name_known
 from sessionrun.runtime.jobs.check.request import APPLIED, CheckReport, CheckRequest, Verification
 from sessionrun.runtime.jobs.context_files import BriefProblem, load_shown
 from sessionrun.runtime.jobs.prompt import list_earlier
-from sessionrun.runtime.jobs.rounds import has_rounds, make_loop, resets_hard
-from sessionrun.runtime.jobs.shared import Judged, Site
+from sessionrun.runtime.jobs.shared import SHELL, Judged, Site, Tasks
+from sessionrun.runtime.jobs.workspace_request import has_rounds, make_loop, resets_hard
 from sessionrun.store.jobfiles import load_answer
 from sessionrun.walls.argv import PROMPT
 from sessionrun.walls.wish import WallsWish
 
 VERDICT_PROMPT: Final = "verdict-prompt"
+_EACH: Final = 'for command; do "$0" -ec "$command" || exit; done'
 
 
-def build_check(site: Site, state: TaskState, key: JobKey, tasks: Mapping[str, TaskState]) -> Job:
+def build_check(site: Site, state: TaskState, key: JobKey, tasks: Tasks) -> Job:
     """The process of a CHECK: our own program if `is_ours` says so; else only the commands.
 
     Args:
@@ -41,7 +41,7 @@ def build_check(site: Site, state: TaskState, key: JobKey, tasks: Mapping[str, T
     """
     task, agent = state.spec, site.agent_of(state)
     if not is_ours(task, agent):
-        return commands.build_check(site, state, key)
+        return site.run_commands(state, key, _word_commands(task))
     directory = site.directory_of(task, state.place)
     brief = None if agent.prompt_kind == "script" else task.brief
     env = site.environment_outside(task, key, state.place)
@@ -70,18 +70,22 @@ def build_check(site: Site, state: TaskState, key: JobKey, tasks: Mapping[str, T
     return site.ask(key, request, cwd=directory, env=env)
 
 
-def judge_check(
-    site: Site, state: TaskState, key: JobKey, problem: Problem | None, exit_code: int | None
-) -> Judged:
+def _word_commands(task: TaskSpec) -> tuple[str, ...]:
+    """The commands of a check in plain shells: each in one of its own, and the first that fails ends it."""
+    words = task.check.commands if task.check else ()
+    return (SHELL, "-ec", words[0]) if len(words) == 1 else (SHELL, "-c", _EACH, SHELL, *words)
+
+
+def judge_check(site: Site, state: TaskState, ended: Exit, problem: Problem | None) -> Judged:
     """Judge a CHECK: the report of our own program says more than the end of its process."""
     why = problem.text if problem else None
     if not is_ours(state.spec, site.agent_of(state)):
-        lack = NO_PROGRAM.get(exit_code or 0)
+        lack = NO_PROGRAM.get(split_status(ended.wait_status)[0] or 0)
         if lack is not None:
             return Judged(Problem(CHECK_NOT_RUN, f"it could not be run: {why} ({lack})"))
         one = state.spec.check.commands if state.spec.check and len(state.spec.check.commands) == 1 else ()
         return Judged(None if why is None else Problem("check_failed", " of: ".join((why, *one))))
-    report = load_answer(site.session.job_path(key), CheckReport)
+    report = load_answer(site.session.job_path(ended.key), CheckReport)
     if report is not None:
         why = report.problem or why
         return Judged(None if why is None else _name_problem(report, why), checked=report.checked)
@@ -153,7 +157,7 @@ def _enclose(site: Site, state: TaskState, key: JobKey, agent: AgentSpec | None)
     return replace(wish, begins_in=site.directory_of(task, state.place))
 
 
-def _list_shown(tasks: Mapping[str, TaskState], task: TaskSpec, directory: str) -> tuple[str, ...]:
+def _list_shown(tasks: Tasks, task: TaskSpec, directory: str) -> tuple[str, ...]:
     """The files that the agent was shown because other tasks wrote them."""
     if task.brief is None:
         return ()

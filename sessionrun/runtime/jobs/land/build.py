@@ -81,7 +81,7 @@ def enclose_gates(site: Site, gates: Gates, target: str, sandbox: Sandbox | None
     return replace(gates, walls=walls, sandbox=sandbox)
 
 
-def judge_land(site: Site, ended: Exit, problem: Problem | None) -> Judged:
+def judge_land(site: Site, state: TaskState, ended: Exit, problem: Problem | None) -> Judged:
     """Whether a LAND came to its end.  One that was killed is followed by another."""
     folder = site.session.job_path(ended.key)
     if problem is None:

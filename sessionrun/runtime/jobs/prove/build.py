@@ -14,9 +14,9 @@ from sessionrun.model.keys import JobKey
 from sessionrun.model.places import MadeEnvironment, Place
 from sessionrun.model.spec import Check, Job, TaskSpec
 from sessionrun.runtime.executors.protocol import Exit
-from sessionrun.runtime.jobs.environment import wall_build, wish_environment
 from sessionrun.runtime.jobs.prove.request import ProveReport, ProveRequest
-from sessionrun.runtime.jobs.shared import Judged, Site, read_last_line
+from sessionrun.runtime.jobs.setup import wall_build, wish_environment
+from sessionrun.runtime.jobs.shared import Judged, Site, Tasks, read_last_line
 from sessionrun.runtime.jobs.workspace_request import find_cwd, make_request
 from sessionrun.store.files import replace_file
 from sessionrun.store.jobfiles import load_answer
@@ -28,7 +28,7 @@ KNOWN_DIR = "proofs"
 """In the session's directory: how checks ended, by the files that they were done on."""
 
 
-def build_prove(site: Site, state: TaskState, key: JobKey) -> Job:
+def build_prove(site: Site, state: TaskState, key: JobKey, tasks: Tasks) -> Job:
     """The process of a PROVE.
 
     Raises:
@@ -83,7 +83,7 @@ def _wish_environment(
     return wish
 
 
-def judge_prove(site: Site, ended: Exit, problem: Problem | None) -> Judged:
+def judge_prove(site: Site, state: TaskState, ended: Exit, problem: Problem | None) -> Judged:
     """What the proof found; one that was killed can be done again."""
     folder = site.session.job_path(ended.key)
     report = load_answer(folder, ProveReport)

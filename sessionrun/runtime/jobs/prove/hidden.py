@@ -7,7 +7,6 @@ each test by its id that the XML lacks.  The patch of the source alone stays in 
 
 from __future__ import annotations
 
-import os
 import shlex
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
@@ -18,14 +17,11 @@ from typing import IO, Final
 from sessionrun.model.checks import HiddenTests
 from sessionrun.runtime.jobs.check.junit import Case, Word, list_test_files, match_ids
 from sessionrun.runtime.jobs.check.running import ALL_FILES
-from sessionrun.runtime.jobs.prove.request import OBJECTS, SOURCE_PATCH, JudgedTests, ProveReport, ProveRequest
-from sessionrun.runtime.jobs.prove.room import Shell, begin, make_variables
-from sessionrun.runtime.jobs.prove.trial import Trials, open_trials
+from sessionrun.runtime.jobs.prove.request import SOURCE_PATCH, JudgedTests, ProveReport, ProveRequest
+from sessionrun.runtime.jobs.prove.trial import Shell, Trials, open_trials
 from sessionrun.store.jobfiles import read_tail
 from sessionrun.workspaces.crossing import NotApplicable, add_tests, take_source
 from sessionrun.workspaces.environments.request import EnvironmentProblem
-from sessionrun.workspaces.fence import open_fence
-from sessionrun.workspaces.git import Git
 from sessionrun.workspaces.park import write_patch
 from sessionrun.workspaces.shell import Ended
 from sessionrun.workspaces.source_patch import list_files
@@ -44,35 +40,25 @@ def judge_by_hidden_tests(request: ProveRequest, hidden: HiddenTests, folder: Pa
     Raises:
         SessionrunError, OSError: no tree or room can be made.
     """
-    umask = os.umask(0o077)  # what lies in the session is for its user alone; a room is as the user would have it
-    workspace, objects = request.workspace, folder / OBJECTS
-    place = workspace.place
-    assert place is not None
-    base = str(place.base_commit)
-    with open_fence(workspace.repository, folder, limit_s=workspace.git_limit_s) as fence:
-        main = fence.main().on_trial(objects, Path(workspace.repository.common_dir))
+    with open_trials(request, folder) as trials:
+        git, base = trials.open_git(), str(trials.place.base_commit)
         try:
-            source = take_source(main, place, request.prove.test_files, folder)
+            source = take_source(git, trials.place, request.prove.test_files, folder)
         except NotApplicable as error:
             return ProveReport("unproved", str(error), reason_class="unresolved", tests=_count_none(hidden))
-        _leave_patch(main, base, source, folder)
+        write_patch(git, base, git.line("rev-parse", f"{source}^{{tree}}"), folder / SOURCE_PATCH)
         if not hidden.fail_to_pass and not hidden.pass_to_pass:
             return ProveReport("unproved", "its instance names no tests", reason_class="no_tests")
         patch = hidden.patch.encode("utf-8", "surrogateescape")
         try:
-            with_work, without = (add_tests(main, commit, base, patch, folder) for commit in (source, base))
+            with_work, without = (add_tests(git, commit, base, patch, folder) for commit in (source, base))
         except NotApplicable as error:
             return ProveReport("unproved", str(error), reason_class="tests_not_run")
-        trials = open_trials(fence, request, folder, objects, umask)
         report = _judge_in_room(trials, hidden, with_work)
         if report.tests is not None and report.tests.broken:
             report = _compare(trials, hidden, without, report, report.tests)
     print(f"verdict: {report.verdict}", flush=True)
     return report
-
-
-def _leave_patch(main: Git, base: str, source: str, folder: Path) -> None:
-    write_patch(main, base, main.line("rev-parse", f"{source}^{{tree}}"), folder / SOURCE_PATCH)
 
 
 def _judge_in_room(trials: Trials, hidden: HiddenTests, commit: str) -> ProveReport:
@@ -107,14 +93,12 @@ def _compare(
 @contextmanager
 def _open_shell(trials: Trials, commit: str, folder: Path) -> Iterator[tuple[Shell | None, str | None, IO[bytes]]]:
     """A clean room, and the file for what is printed in it; without a shell, why there is none."""
-    request, wish = trials.request, trials.request.environment
     with (folder / OUTPUT).open("wb") as stream, trials.open_room(commit) as room, trials.as_user():
         try:
-            own = {} if wish is None else make_variables(wish, folder, trials.build)
+            shell, why = trials.begin(room, folder, stream)
         except EnvironmentProblem as error:
-            yield None, f"its environment: {error}", stream
-        else:
-            yield *begin(request, room, own, stream, trials.walls), stream
+            shell, why = None, f"its environment: {error}"
+        yield shell, why, stream
 
 
 def _run_tests(

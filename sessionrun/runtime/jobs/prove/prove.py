@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 from contextlib import suppress
 from dataclasses import replace
 from functools import partial
@@ -70,17 +69,13 @@ def _audit(request: ProveRequest, folder: Path) -> tuple[Note, ...]:
 
 
 def _prove(request: ProveRequest, repeat: int, folder: Path) -> ProveReport:
-    umask, workspace, asked = os.umask(0o077), request.workspace, request.prove
+    asked = request.prove
     rules = Rules(asked.test_files, asked.own, request.check.commands, request.directory)
-    assert workspace.place is not None
-    objects = folder / OBJECTS
-    with open_fence(workspace.repository, folder, limit_s=workspace.git_limit_s) as fence:
-        main = fence.main().on_trial(objects, Path(workspace.repository.common_dir))
+    with open_trials(request, folder) as trials:
         try:
-            trees = cross(main, workspace.place, rules, folder)
+            trees = cross(trials.open_git(), trials.place, rules, folder)
         except NotApplicable as error:
             return ProveReport("unproved", str(error))
-        trials = open_trials(fence, request, folder, objects, umask)
         report = find_verdict(
             partial(_check, trials, trees),
             red=asked.red,

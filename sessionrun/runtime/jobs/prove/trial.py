@@ -12,30 +12,39 @@ from dataclasses import field, replace
 from functools import reduce
 from hashlib import sha256
 from pathlib import Path
-from typing import IO, Final
+from typing import IO, Final, NamedTuple
 
 import orjson
 
 from sessionrun.model.checks import Counts
 from sessionrun.model.errors import JobFileError
 from sessionrun.model.frozen import frozen
+from sessionrun.model.places import Place
 from sessionrun.runtime.jobs.check.junit import Tests, read_junit
+from sessionrun.runtime.jobs.check.running import run_counted
 from sessionrun.runtime.jobs.inside import raise_for_build_if_any, raise_if_any
 from sessionrun.runtime.jobs.prove.canary import find_seen, plant
-from sessionrun.runtime.jobs.prove.request import ProveRequest, Ran
-from sessionrun.runtime.jobs.prove.room import begin, make_variables
+from sessionrun.runtime.jobs.prove.request import OBJECTS, ProveRequest, Ran
 from sessionrun.runtime.jobs.prove.runners import RanTests, merge, parse_output
+from sessionrun.runtime.jobs.shared import AND_THEN
 from sessionrun.store.files import make_directories, replace_file
 from sessionrun.store.jobfiles import load_record_if_any, read_tail
 from sessionrun.walls.argv import Enclosure
 from sessionrun.workspaces.bringing import bring_files
 from sessionrun.workspaces.clone import open_clean_room
-from sessionrun.workspaces.environments.make import find_digest
+from sessionrun.workspaces.environments.make import find_digest, make_environment
 from sessionrun.workspaces.environments.removal import clear
-from sessionrun.workspaces.environments.request import BuildWalls, EnvironmentRequest
-from sessionrun.workspaces.fence import Fence
+from sessionrun.workspaces.environments.request import (
+    BuildWalls,
+    EnvironmentProblem,
+    EnvironmentRequest,
+    name_variables,
+)
+from sessionrun.workspaces.fence import Fence, open_fence
+from sessionrun.workspaces.git import Git
 from sessionrun.workspaces.ignoring import ignore_words
 from sessionrun.workspaces.registration import hold_lock
+from sessionrun.workspaces.shell import Ended, run_script
 
 TOLD_BYTES: Final = 4096
 """How much of the output of each check is printed."""
@@ -53,14 +62,37 @@ LONGEST_CHECK_S: Final = 7 * 86400.0
 """How long another task that does the same check on the same files is waited for."""
 
 
-def open_trials(fence: Fence, request: ProveRequest, folder: Path, objects: Path, umask: int) -> Trials:
+class Shell(NamedTuple):
+    """Where scripts run in one room, one after the other, and their variables."""
+
+    directory: Path
+    environ: Mapping[str, str]
+    walls: Enclosure | None = None
+
+    def run(self, script: str, stream: IO[bytes], limit_s: float | None) -> Ended:
+        """Run a script and end all that it leaves."""
+        return run_script(script, self.directory, self.environ, stream, limit_s, walls=self.walls)
+
+    def run_counted(
+        self, script: str, stream: IO[bytes], limit_s: float | None, report: Path, *words: str
+    ) -> tuple[Ended, Tests | None]:
+        """The same, and what pytest reported; see `running.run_counted`."""
+        where = self.directory, self.environ
+        return run_counted(script, *where, stream, limit_s, report, *words, walls=self.walls)
+
+
+@contextmanager
+def open_trials(request: ProveRequest, folder: Path) -> Iterator[Trials]:
     """Where the checks of a proof are done, with the walls that are wished for.
 
     Raises:
-        SessionrunError, OSError: these cannot be had here.
+        SessionrunError, OSError: the repository cannot be read, or the walls not be had here.
     """
+    umask, workspace = os.umask(0o077), request.workspace
     build = None if request.environment is None else raise_for_build_if_any(request.environment.walls)
-    return Trials(fence, request, folder, objects, umask, raise_if_any(request.walls), build)
+    walls = raise_if_any(request.walls)
+    with open_fence(workspace.repository, folder, limit_s=workspace.git_limit_s) as fence:
+        yield Trials(fence, request, folder, folder / OBJECTS, umask, walls, build)
 
 
 @frozen
@@ -85,6 +117,16 @@ class Trials:
     walls: Enclosure | None
     build: BuildWalls | None
     made: set[Path] = field(default_factory=set)
+
+    @property
+    def place(self) -> Place:
+        """The task's, with the work."""
+        assert self.request.workspace.place is not None
+        return self.request.workspace.place
+
+    def open_git(self) -> Git:
+        """The repository's git; what it makes lies in `objects`, and goes with the proof."""
+        return self.fence.main().on_trial(self.objects, Path(self.request.workspace.repository.common_dir))
 
     def find(self, state: str, commit: str, time: int) -> Ran:
         """How the check ends on a commit: what is known of it, or what it comes to now.
@@ -173,13 +215,11 @@ class Trials:
             os.umask(mine)
 
     def _try(self, name: str, room: Path, planted: Mapping[str, str] | None = None) -> Ran:
-        request = self.request
-        own = {} if request.environment is None else self._make_environment(name, request.environment)
         output = self.folder / f"{name}.txt"
         with output.open("wb") as stream, self.as_user():
-            ran = _run_all(
-                request, room, own, output, stream, self.folder.absolute() / f"{name}-junit", self.walls
-            )
+            shell, why = self.begin(room, self.folder / f"{name}-environment", stream)
+            junit = self.folder.absolute() / f"{name}-junit"
+            ran = Ran(False, why) if shell is None else _run_all(self.request, shell, output, stream, junit)
         if planted is not None:
             seen = find_seen(planted, _read_from(output, 0), ran.tests or RanTests())
             return replace(ran, canaries=seen)
@@ -187,10 +227,35 @@ class Trials:
             print(read_tail(output)[-TOLD_BYTES:].decode("utf-8", "replace"), flush=True)
         return ran
 
-    def _make_environment(self, name: str, wish: EnvironmentRequest) -> dict[str, str]:
-        folder = self.folder / f"{name}-environment"
+    def begin(self, room: Path, folder: Path, stream: IO[bytes]) -> tuple[Shell | None, str | None]:
+        """The shell of a room whose set-up is done, or in one line why there is none.
+
+        `folder` gets the files of the making of its environment.
+
+        Raises:
+            EnvironmentProblem: it cannot be made.
+        """
+        request, outer = self.request, os.environ if self.walls is None else self.walls.env
+        environ = {**outer, "SESSIONRUN_WORKTREE": str(room), "SESSIONRUN_BRANCH": ""}
+        if request.environment is not None:
+            environ |= self._make_environment(request.environment, folder)
+        shell = Shell(room / request.directory, environ, self.walls)
+        if not shell.directory.is_dir():
+            return None, f"there is no directory {request.directory}"
+        if request.setup:
+            ended = shell.run(AND_THEN.join(request.setup), stream, request.setup_timeout_s)
+            if ended.why is not None:
+                return None, f"its setup: {ended.why}"
+        return shell, None
+
+    def _make_environment(self, wish: EnvironmentRequest, folder: Path) -> dict[str, str]:
+        """Make the environment of a room; the variables by which programs find it."""
         make_directories(folder, 0o700)
-        return make_variables(wish, folder, self.build)
+        report = make_environment(wish, folder, self.build)
+        if report.problem is not None:
+            raise EnvironmentProblem(report.problem)
+        outer = os.environ if self.build is None else self.build.env
+        return name_variables(wish.target, outer.get("PATH") or os.defpath, outer)
 
 
 def _digest(request: ProveRequest, commit: str, time: int, walls: Enclosure | None) -> str:
@@ -208,18 +273,8 @@ def _load_known(path: Path) -> Ran | None:
         return None  # it is done again
 
 
-def _run_all(
-    request: ProveRequest,
-    room: Path,
-    own: Mapping[str, str],
-    output: Path,
-    stream: IO[bytes],
-    junit: Path,
-    walls: Enclosure | None,
-) -> Ran:
-    shell, why = begin(request, room, own, stream, walls)
-    if shell is None:
-        return Ran(False, why)
+def _run_all(request: ProveRequest, shell: Shell, output: Path, stream: IO[bytes], junit: Path) -> Ran:
+    """Run the commands of the check until one does not pass."""
     found: list[tuple[str, Tests]] = []
     printed, begun = output.stat().st_size, _date_reports(shell.directory)
     prefix = NAMES_IN_GO if (shell.directory / "go.mod").is_file() else ""

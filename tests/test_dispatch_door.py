@@ -26,7 +26,7 @@ from sessionrun.input.formats import choose_format, load_plan
 from sessionrun.input.plan import LandingWish, Plan, RepositoryWish, SeatsWish, Source
 from sessionrun.input.settings import Options
 from sessionrun.queue.task import QueueTask, Worker
-from sessionrun.runtime.feeding.tasks import fill_frame
+from sessionrun.runtime.feeding.sync import fill_frame
 
 SEED = {
     "num_workers": 3,

@@ -24,6 +24,7 @@ from sessionrun.engine.state import State
 from sessionrun.engine.status import project
 from sessionrun.engine.task import LandEntry
 from sessionrun.model.cluster import Cluster, SlotsOffered
+from sessionrun.model.errors import InputError
 from sessionrun.model.events import Entry, Event, SessionEnded, TaskAdded
 from sessionrun.model.feeding import QUEUE_LABEL, TROUBLE, UNCLAIMED, FeedSpec
 from sessionrun.model.keys import describe_id_problem
@@ -33,19 +34,26 @@ from sessionrun.model.spec import Outcome, TaskSpec
 from sessionrun.queue.file import FileFeed
 from sessionrun.queue.place import find_place, read_signature
 from sessionrun.queue.task import Draft, QueueTask, TaskClaim, Worker
-from sessionrun.runtime.feeding import visitor
-from sessionrun.runtime.feeding.feeder import QueueFeeder
-from sessionrun.runtime.feeding.standing import UNDONE, Board, Boards, Standing, find_standing
-from sessionrun.runtime.feeding.tasks import choose_id, fill_frame, make_task
-from sessionrun.runtime.feeding.visit import Step, choose_next, find_landings, find_last_steps, find_steps
-from sessionrun.runtime.feeding.visitor import Arrival, Dry, News, Visitor
+from sessionrun.runtime.feeding import feeder
+from sessionrun.runtime.feeding.feeder import Arrival, Dry, News, QueueFeeder, Visitor
+from sessionrun.runtime.feeding.snapshot import UNDONE, Snapshot, Snapshots, Standing, find_standing
+from sessionrun.runtime.feeding.sync import (
+    Step,
+    choose_id,
+    choose_next,
+    fill_frame,
+    find_changes,
+    find_last_changes,
+    find_news,
+    make_task,
+)
 from sessionrun.store.files import replace_file
 from sessionrun.store.session import SessionDir
 
 from simulation import make_session  # isort: skip
 
 US, THEM = "us", "them"
-NONE: frozenset[str] = frozenset()
+ALL = FeedSpec("/top", "file")
 TEMPLATE = TaskSpec("task", ("Do it: {task}\nand commit.",), retries=1, labels={"kind": "bead"})
 
 
@@ -181,39 +189,42 @@ def test_a_task_that_waits_for_its_claim_is_not_held_by_a_user() -> None:
 def test_no_more_is_claimed_than_the_nodes_of_a_cluster_have_slots() -> None:
     spec = make_session([], resources={"slot": 3}, open_feed=True)
     spec = replace(spec, cluster=Cluster("tls://127.0.0.1:1"))
-    state, boards = begin(spec), Boards()
+    state, snapshots = begin(spec), Snapshots()
     for slots, free in [(None, 0), (2, 2), (8, 3)]:
         if slots is not None:
             apply(state, Entry(state.seq + 1, 0.0, 0.0, SlotsOffered(slots, 1)))
-        board = boards.make(state)
-        assert board is not None and board.free == free
+        snapshot = snapshots.look(state)
+        assert snapshot is not None and snapshot.free == free
 
 
-def test_a_board_tells_what_is_new() -> None:
+def test_a_snapshot_tells_how_all_tasks_stand() -> None:
     spec = make_session([], resources={"slot": 2}, open_feed=True)
-    state, boards = begin(spec), Boards()
-    assert boards.make(state) == Board(1, {}, NONE, NONE, 2, True, True)
-    assert boards.make(state) is None
+    state, snapshots = begin(spec), Snapshots()
+    first = snapshots.look(state)
+    assert snapshots.look(state) is None
     add(state, "a", "q1")
     add(state, "own", None)
-    assert boards.make(state) == Board(2, {"a": Standing("q1", "going")}, frozenset({"own"}), NONE, 0, True, True)
+    tasks = {"a": Standing("q1", "going"), "own": None}
+    assert snapshots.look(state) == Snapshot(2, tasks, 0, True, True)
+    assert first == Snapshot(1, {}, 2, True, True), "the other thread has it"
     state.tasks["a"].outcome, state.tasks["a"].reason = "failed", "x"
     state.outcomes["failed"] = 1
-    board = boards.make(state)
-    assert board is not None
-    assert (board.news["a"].kind, board.free) == ("undone", 1)
-    assert boards.find_reborn(state) == []
+    ended = snapshots.look(state)
+    assert ended is not None and ended.tasks["a"] is not None
+    assert (ended.tasks["a"].kind, ended.free) == ("undone", 1)
+    assert snapshots.find_reborn(state) == []
     state.tasks["a"].outcome = None  # as after `retry`
     state.outcomes.clear()
     state.requests.add("again")
-    assert boards.find_reborn(state) == ["a"]
-    assert boards.make(state) == Board(4, {"a": Standing("q1", "going")}, NONE, NONE, 0, True, True)
-    assert boards.find_reborn(state) == []
+    assert snapshots.find_reborn(state) == ["a"]
+    assert snapshots.look(state) == Snapshot(4, tasks, 0, True, True)
+    assert snapshots.find_reborn(state) == []
     state.tasks["a"].held = UNCLAIMED
-    assert boards.make(state) == Board(5, {}, NONE, frozenset({"a"}), 0, True, True)
+    waits = {**tasks, "a": Standing("q1", "going", waits=True)}
+    assert snapshots.look(state) == Snapshot(5, waits, 0, True, True)
     state.tasks["a"].held = None
     state.held = "on request"
-    assert boards.make(state) == Board(6, {}, NONE, NONE, 0, False, True)
+    assert snapshots.look(state) == Snapshot(6, tasks, 0, False, True)
 
 
 def add(state: State, name: str, queue_id: str | None) -> None:
@@ -238,19 +249,22 @@ def add(state: State, name: str, queue_id: str | None) -> None:
         (queued("q"), {"t": Standing("q", "going")}, [("claim", "t", "")]),
         (queued("q", blocked_by=("p",)), {"t": Standing("q", "going")}, [("drop", "t", "")]),
         (queued("q", "closed"), {"t": Standing("q", "going")}, [("drop", "t", "")]),
-        (queued("q", "closed"), {"t": Standing("q", "going", asked=True)}, []),
-        (queued("other"), {"t": Standing("q", "going", asked=True)}, []),
-        (queued("q"), {"t": Standing("q", "going", asked=True)}, [("claim", "t", "")]),
-        (queued("q", "deferred"), {"t": Standing("q", "going", asked=True)}, [("drop", "t", "")]),
+        (queued("q", "closed"), {"t": Standing("q", "going", is_extra=True)}, []),
+        (queued("other"), {"t": Standing("q", "going", is_extra=True)}, []),
+        (queued("q"), {"t": Standing("q", "going", is_extra=True)}, [("claim", "t", "")]),
+        (queued("q", "deferred"), {"t": Standing("q", "going", is_extra=True)}, [("drop", "t", "")]),
         (queued("other"), {"t": Standing("q", "going")}, [("drop", "t", "")]),
         (queued("q", "claimed", claim="t", session=THEM), {"t": Standing("q", "going")}, [("drop", "t", "")]),
+        (queued("q", "claimed", claim="t"), {"t": Standing("q", "going", waits=True)}, [("claimed", "t", "")]),
+        (queued("q", "closed"), {"t": Standing("q", "going", is_extra=True, waits=True)}, [("claimed", "t", "")]),
         (queued("q"), {"t": Standing("q", "undone", "why"), "u": Standing("q", "done")}, []),
     ],
 )
 def test_what_a_visit_finds_to_do(
     task: QueueTask, known: dict[str, Standing], steps: list[tuple[str, str, str]]
 ) -> None:
-    found = find_steps(by_id(task), known, US)
+    tasks = by_id(task)
+    found = [*find_changes(tasks, known, US, {}), *find_news(tasks, known, US, {}, lambda one: False)]
     assert [(step.what, step.name, step.reason) for step in found] == steps
 
 
@@ -262,7 +276,7 @@ def test_no_claim_is_left_at_the_end() -> None:
         queued("d", "claimed", claim="d", session=THEM),
     )
     known = {"a": Standing("a", "done", "landed"), "b": Standing("b", "held", "waits")}
-    assert find_last_steps(tasks, known, US) == [
+    assert find_last_changes(tasks, known, US) == [
         Step("close", "a", "a", "landed"),
         Step("reopen", "c", "c", ""),
     ], "work that is held must not be done again"
@@ -287,25 +301,38 @@ def test_no_claim_is_left_at_the_end() -> None:
     ],
 )
 def test_which_task_is_claimed_next(task: QueueTask, known: dict[str, Standing], is_chosen: bool) -> None:
-    assert bool(choose_next(by_id(task), known, None, (), 1)) == is_chosen
+    assert bool([*choose_next(by_id(task), known, ALL, 1)]) == is_chosen
 
 
 def test_only_what_was_asked_for_is_claimed() -> None:
     tasks = by_id(queued("a"), queued("b", priority=2, group="g"), queued("g", is_group=True), queued("c"))
-    assert [task.id for task in choose_next(tasks, {}, None, (), 0)] == ["b", "a", "c"]
-    assert [task.id for task in choose_next(tasks, {}, "g", (), 0)] == ["b"]
-    assert [task.id for task in choose_next(tasks, {}, None, ("c", "a"), 0)] == ["a", "c"]
+    for asked, chosen in (({}, "bac"), ({"group": "g"}, "b"), ({"chosen": ("c", "a")}, "ac")):
+        found = choose_next(tasks, {}, replace(ALL, **asked), 0)
+        assert [task.id for task in found] == [*chosen]
 
 
-def test_work_that_was_mended_lands_when_its_task_is_closed() -> None:
-    known = {"t": Standing("q", "undone", "why", branch=("b", "c1"))}
-    closed, opened = by_id(queued("q", "closed")), by_id(queued("q"))
-    assert find_landings(closed, known, (), lambda branch, commit: (branch, commit) == ("b", "c1")) == [
-        Step("land", "q", "t")
+BOUNCED = Standing("q", "undone", "why", branch=("b", "c1"), bounced_seq=7)
+
+
+@pytest.mark.parametrize(
+    ("status", "landing", "is_mended", "step"),
+    [
+        ("closed", {}, True, "land"),
+        ("closed", {}, False, None),  # a person drops it
+        ("open", {}, True, None),
+        ("closed", {"t": 7}, True, None),  # the session was asked, and has not tried yet
+        ("closed", {"t": 5}, True, "bounce"),
+    ],
+)
+def test_work_that_was_mended_lands_when_its_task_is_closed(
+    status: str, landing: dict[str, int | None], is_mended: bool, step: str | None
+) -> None:
+    tasks, known = by_id(queued("q", status)), {"t": BOUNCED}
+    found = [
+        *find_changes(tasks, known, US, landing),
+        *find_news(tasks, known, US, landing, lambda one: is_mended),
     ]
-    assert find_landings(closed, known, (), lambda branch, commit: False) == []  # a person drops it
-    assert find_landings(opened, known, (), lambda branch, commit: True) == []
-    assert find_landings(closed, known, ("t",), lambda branch, commit: True) == [Step("bounce", "q", "t", "why")]
+    assert [one.what for one in found] == ([] if step is None else [step])
 
 
 # --- a visitor and a queue ---
@@ -324,16 +351,13 @@ class Session:
         self.number = 0
 
     def open(self) -> Visitor:
-        self.shown: dict[str, Standing] = {}
         self.heard = []
         return Visitor(self.directory, TEMPLATE, self.asked, self.feed, lambda one: self.heard.append(one))
 
-    def board(self, *, free: int = 2) -> Board:
+    def look(self, *, free: int = 2) -> Snapshot:
         self.number += 1
-        news = {name: one for name, one in self.journal.items() if self.shown.get(name) != one}
-        self.shown = dict(self.journal)
         going = sum(one.kind == "going" for one in self.journal.values())
-        return Board(self.number, news, NONE, NONE, free - going, True, True)
+        return Snapshot(self.number, dict(self.journal), free - going, True, True)
 
     def take(self) -> bool:
         """Write down what was heard; whether the queue is dry."""
@@ -353,9 +377,9 @@ class Session:
 
     def finish(self, visitor: Visitor) -> None:
         for _ in range(50):
-            visitor.visit(self.board())
+            visitor.visit(self.look())
             if self.take():
-                visitor.leave(self.board())
+                visitor.leave(self.look())
                 return
             self.work()
         raise AssertionError("the queue never is dry")
@@ -424,18 +448,17 @@ def test_a_claim_that_is_taken_away_ends_the_task(tmp_path: Path) -> None:
     session = Session(tmp_path, watch=True)
     session.feed.create([Draft("a"), Draft("b")])
     visitor = session.open()
-    visitor.visit(session.board())
+    visitor.visit(session.look())
     session.take()
     session.feed.close("task-1", reason="done by hand")
     session.feed.reopen("task-2", reason="for another")
     session.feed.claim("task-2", Worker("w", THEM))
-    visitor.visit(session.board())
-    visitor.visit(session.board())
+    visitor.visit(session.look())
     assert [one for one in session.heard if isinstance(one, Step)] == [
         Step("drop", name, name) for name in ("task-1", "task-2")
     ]
     session.take()
-    visitor.visit(session.board())
+    visitor.visit(session.look())
     assert session.feed.show("task-1").reason == "done by hand"
     assert session.feed.show("task-2").claim is not None
 
@@ -444,30 +467,29 @@ def test_a_queue_that_is_gone_ends_no_task(tmp_path: Path) -> None:
     session = Session(tmp_path, watch=True)
     session.feed.create([Draft("a")])
     visitor = session.open()
-    visitor.visit(session.board())
+    visitor.visit(session.look())
     session.take()
     aside = session.feed.place.rename(tmp_path / "aside")
     with pytest.raises(Exception, match="is gone: put it back"):
-        visitor.visit(session.board())
+        visitor.visit(session.look())
     aside.rename(session.feed.place)
-    visitor.visit(session.board())
+    visitor.visit(session.look())
     assert session.heard == []
 
 
 def test_landings_are_asked_for_once(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     session = Session(tmp_path, watch=True)
     session.feed.create([Draft("a")])
-    session.journal["task-1"] = Standing("task-1", "undone", "bounced", branch=("b", "c1"))
     session.feed.close("task-1")
+    bounced = BOUNCED._replace(queue_id="task-1")
     visitor = session.open()
-    monkeypatch.setattr(visitor, "_is_mended", lambda branch, commit: True)
-    visitor.visit(session.board())
-    visitor.visit(session.board())
+    monkeypatch.setattr(visitor, "_is_mended", lambda one: True)
+    for one in (bounced, bounced, Standing("task-1", "going", is_extra=True)):
+        session.journal["task-1"] = one
+        visitor.visit(session.look())
     assert session.heard == [Step("land", "task-1", "task-1")]
-    session.journal["task-1"] = Standing("task-1", "going")
-    visitor.visit(session.board())
-    session.journal["task-1"] = Standing("task-1", "undone", f"{UNDONE}us: bounced again", branch=("b", "c1"))
-    visitor.visit(session.board())
+    session.journal["task-1"] = bounced._replace(reason=f"{UNDONE}us: bounced again", bounced_seq=9)
+    visitor.visit(session.look())
     assert session.feed.show("task-1").status == "open"
     assert session.feed.show("task-1").reason == f"{UNDONE}us: bounced again"
 
@@ -523,6 +545,25 @@ def test_what_the_queue_refuses_is_shown_to_the_end_and_stops_nothing(tmp_path: 
     eventually(lambda: TROUBLE in fed.hear().holds and "m" in fed.state.tasks)
     fed.feeder.finish(fed.hear())
     assert "task-1: it is a group" in fed.hear().holds[TROUBLE].reason
+
+
+def test_what_the_queue_refuses_is_tried_once_in_each_visit(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    session = Session(tmp_path, watch=True)
+    session.feed.create([Draft("a"), Draft("b")])
+    visitor, refused = session.open(), []
+
+    def refuse(task_id: str, **_: Any) -> None:
+        refused.append(task_id)
+        raise InputError("no")
+
+    monkeypatch.setattr(session.feed, "close", refuse)
+    for expected in ([], ["task-1", "task-2"], ["task-1", "task-2"] * 2):
+        visitor.visit(session.look())
+        session.take()
+        session.work()
+        assert (refused, visitor.refused) == (expected, "no" if expected else None)
 
 
 def test_a_session_that_is_being_cancelled_lands_nothing_for_a_person(tmp_path: Path) -> None:
@@ -585,20 +626,19 @@ def test_claims_of_sessions_that_are_gone_are_looked_for_while_nothing_changes(
     feed_from: Callable[..., FileFeed], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     looked: list[Any] = []
-    monkeypatch.setattr(visitor, "take_back", lambda *_, **__: looked.append(1))
+    monkeypatch.setattr(feeder, "reclaim", lambda *_, **__: looked.append(1))
     feed_from(poll_s=3600.0, take_back_s=0.01)
     eventually(lambda: len(looked) > 2)
 
 
 def test_when_a_visit_is_due(tmp_path: Path) -> None:
     session = Session(tmp_path)
-    session.shown = {}
     asked, now = replace(session.asked, take_back_s=60.0), [100.0]
     one = Visitor(session.directory, TEMPLATE, asked, session.feed, session.heard.append, lambda: now[0])
-    assert (one.due_in(session.board()), one.due_in(session.board(free=0))) == (0.0, None)
-    one.visit(session.board())
+    assert (one.due_in(session.look()), one.due_in(session.look(free=0))) == (0.0, None)
+    one.visit(session.look())
     now[0] += 59.0
-    assert one.due_in(session.board()) == 1.0
+    assert one.due_in(session.look()) == 1.0
 
 
 def test_what_shows_that_a_queue_changed(tmp_path: Path) -> None:

@@ -15,7 +15,7 @@ from stages import git
 from sessionrun import client
 from sessionrun.client.queue.feeds import open_queue
 from sessionrun.queue.task import Draft, Worker
-from sessionrun.runtime.feeding.gone import find_gone, take_back
+from sessionrun.runtime.feeding.claims import find_gone, reclaim
 
 ALL = """\
 TASK     STATUS               PRIORITY  GROUP    TITLE
@@ -216,7 +216,7 @@ def test_a_session_is_gone_only_at_the_second_look(sessionrun: Command) -> None:
     for task in feed.create([Draft("one"), Draft("two")]):
         assert task is not None
         feed.claim(task.id, Worker(task.id, session_id))
-    assert [task.status for task in take_back(feed, sessionrun.results, sleep=slept.append)] == ["open"] * 2
+    assert [task.status for task in reclaim(feed, sessionrun.results, sleep=slept.append)] == ["open"] * 2
     assert len(slept) == 1, "each session is looked at once"
 
 

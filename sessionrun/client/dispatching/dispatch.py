@@ -26,7 +26,7 @@ from sessionrun.queue.graph import by_id, choose_group, choose_ready
 from sessionrun.queue.lists import parse_list
 from sessionrun.queue.place import QueuePlace, find_place
 from sessionrun.queue.task import QueueTask
-from sessionrun.runtime.feeding.tasks import choose_id, make_task
+from sessionrun.runtime.feeding.sync import choose_id, make_task
 
 LIST: Final = "BEADS_FOR_ANALYSIS.md"
 """The list in the top of a repository from which an empty queue is filled."""

@@ -127,7 +127,7 @@ def add_feed(draft: Draft) -> Draft:
     queue = open_feed(find_place(draft.place), values.get("backend"))
     (template,) = spec.tasks
     if template.prompts == (FRAME,) and spec.agents[template.agent].prompt_kind == "script":
-        from sessionrun.runtime.feeding.tasks import SCRIPT
+        from sessionrun.runtime.feeding.sync import SCRIPT
 
         template = replace(template, prompts=(f"{SCRIPT}\n",))  # words around it would be commands
     if spec.landing is not None or _is_branch(spec):

@@ -119,6 +119,6 @@ def take_back(feed: Feed, results_dir: Path | None = None, *, most: int | None =
         most: of how many tasks; None: of all.
     """
     from sessionrun.client.lookup import resolve_results_dir
-    from sessionrun.runtime.feeding.gone import take_back as settle
+    from sessionrun.runtime.feeding.claims import reclaim as settle
 
     return settle(feed, resolve_results_dir(results_dir), most=most)

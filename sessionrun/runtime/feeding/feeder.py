@@ -1,29 +1,47 @@
 """Feeds a session from a queue: the supervisor's partner, and the thread that visits the queue.
 
 A queue may be slow: its lock is held, its program takes seconds.  So the supervisor waits for it at the end of the
-session alone.  The two threads share a board, from the supervisor, and news, for the supervisor, under one lock.
-News wake the supervisor by its FIFO; the journal alone says what the session knew of them.
+session alone.  It gives the thread a whole snapshot of the session whenever that has changed; the thread gives
+back news, and wakes it by its FIFO.  The journal alone says what the session knew of them.
+
+A task is claimed before it is added to the session, and its claim ends after it.  So a crash may leave a claim too
+many, and the next visit finds that.
 """
 
 from __future__ import annotations
 
 import threading
-from collections.abc import Callable, Iterator
+import time
+from collections.abc import Callable, Iterable, Iterator
 from pathlib import Path
-from typing import Final
+from typing import Final, NamedTuple
 
 from sessionrun.engine.state import State
-from sessionrun.model.errors import SessionrunError
+from sessionrun.model.errors import InputError, SessionrunError
 from sessionrun.model.events import Event, FeedClosed, HoldLifted, HoldPlaced, RequestReceived, TaskAdded
-from sessionrun.model.feeding import TROUBLE, UNCLAIMED
-from sessionrun.model.spec import SessionSpec
-from sessionrun.queue.feed import open_feed
-from sessionrun.queue.place import find_place
-from sessionrun.runtime.feeding.standing import Board, Boards, join_boards
-from sessionrun.runtime.feeding.visit import Step
-from sessionrun.runtime.feeding.visitor import Arrival, News, Trouble, Visitor
+from sessionrun.model.feeding import TROUBLE, UNCLAIMED, FeedSpec
+from sessionrun.model.spec import SessionSpec, TaskSpec
+from sessionrun.queue.feed import Feed, open_feed
+from sessionrun.queue.file import NAME as FILE
+from sessionrun.queue.graph import by_id
+from sessionrun.queue.place import Signature, find_place, read_signature
+from sessionrun.queue.task import QueueTask, Worker
+from sessionrun.runtime.feeding.claims import reclaim
+from sessionrun.runtime.feeding.intake import Intake
+from sessionrun.runtime.feeding.snapshot import Snapshot, Snapshots, Standing
+from sessionrun.runtime.feeding.sync import (
+    Step,
+    choose_id,
+    choose_next,
+    find_changes,
+    find_claims,
+    find_last_changes,
+    find_news,
+    make_task,
+)
 from sessionrun.store.inbox import ring
 from sessionrun.store.session import SessionDir
+from sessionrun.workspaces.git import Git
 
 RETRY_S: Final = 5.0
 """After a visit that failed."""
@@ -34,6 +52,195 @@ DROPPED: Final = "its task of the queue is not there for it any more: closed, re
 LEAVE_S: Final = 60.0
 """How long the end of the session waits for the queue to be told."""
 
+_ROUNDS: Final = 100
+"""The queue may change again and again while it is visited."""
+
+
+class Arrival(NamedTuple):
+    """A task for the session."""
+
+    task: TaskSpec
+
+
+class Dry(NamedTuple):
+    """Nothing of the queue is left for the session, as long as the snapshot with this number holds."""
+
+    number: int
+
+
+class Trouble(NamedTuple):
+    """What is wrong with the queue; None: nothing is any more."""
+
+    why: str | None
+
+
+News = Arrival | Step | Dry | Trouble
+"""A step that the session has to take is `claimed`, `drop` or `land`."""
+
+
+class Visitor:
+    """Visits one queue for one session.  Must not touch the session's state or files."""
+
+    def __init__(
+        self,
+        session: SessionDir,
+        template: TaskSpec,
+        asked: FeedSpec,
+        feed: Feed,
+        tell: Callable[[News], None],
+        clock: Callable[[], float] = time.monotonic,
+    ) -> None:
+        """
+        Args:
+            session: which it is.
+            template: what its tasks are made of.
+            asked: which tasks of the queue it gets.
+            feed: the queue.
+            tell: gets what is new for the session.
+            clock: monotonic time in seconds.
+        """
+        self._session_id, self._results_dir = session.session_id, session.path.parent
+        self._template, self._asked, self._feed, self._tell, self._clock = template, asked, feed, tell, clock
+        self._intake = Intake(session.path, asked)
+        self._landing: dict[str, int | None] = {}
+        self._ended: set[str] | None = None
+        self._reclaimed_at = float("-inf")
+        self._signature: Signature = ()
+        self._synced_at = clock()
+        self.refused: str | None = None
+        """What the queue refused on the last visit."""
+
+    def has_changed(self) -> bool:
+        """Whether the queue may have changed since the last visit began."""
+        return read_signature(self._feed.place) != self._signature
+
+    def due_in(self, snapshot: Snapshot) -> float | None:
+        """In how many seconds a visit is due though nothing changes; None: never.
+
+        Some queues change without a change of their files.  No file changes when a session dies that has claims.
+        """
+        due = [self._synced_at + self._asked.sync_s] if self._feed.name != FILE else []
+        due += [self._reclaimed_at + self._asked.take_back_s] if self._reclaims(snapshot) else []
+        return max(0.0, min(due) - self._clock()) if due else None
+
+    def visit(self, snapshot: Snapshot) -> None:
+        """Do all that there is to do now.
+
+        Raises:
+            InputError, StoreError, OSError: the queue cannot be read or changed; what was done counts.
+        """
+        known, now = snapshot.list_known(), self._clock()
+        if self._feed.name != FILE and now >= self._synced_at + self._asked.sync_s:
+            self._synced_at = now
+            self._feed.sync()
+        if self._reclaims(snapshot) and now >= self._reclaimed_at + self._asked.take_back_s:
+            self._reclaimed_at = now
+            reclaim(self._feed, self._results_dir, most=self._asked.take_back_most)
+        tasks = self._settle(known)
+        news = find_news(tasks, known, self._session_id, self._landing, self._is_mended)
+        for step in news:
+            self._tell_step(step, tasks, known)
+        if self._takes_in(known):
+            tasks = self._load(known)
+        claimed = self._claim(snapshot, tasks, choose_next(tasks, known, self._asked, self._template.retries))
+        is_going = news or claimed or any(one.kind == "going" for one in known.values())
+        if snapshot.is_open and snapshot.takes and not (is_going or self._asked.watch):
+            self._tell(Dry(snapshot.number))
+
+    def leave(self, snapshot: Snapshot) -> None:
+        """The session ends: settle its last claims.
+
+        Raises:
+            InputError, StoreError, OSError: as `visit`.
+        """
+        known = snapshot.list_known()
+        for step in find_last_changes(self._load(known), known, self._session_id):
+            self._change(step)
+        if self._feed.name != FILE:
+            self._feed.sync()
+
+    def _load(self, known: dict[str, Standing]) -> dict[str, QueueTask]:
+        self._signature = read_signature(self._feed.place)
+        if not self._feed.place.exists() and any(one.kind == "going" for one in known.values()):
+            raise InputError(f"{self._feed.place} is gone: put it back, or cancel the session")
+        return by_id(self._feed.load())
+
+    def _settle(self, known: dict[str, Standing]) -> dict[str, QueueTask]:
+        """Change the queue until it needs nothing more, and return its tasks.
+
+        What it refuses is tried once in each visit, and shown; that claim ends with the session at the latest.
+        """
+        failed: set[Step] = set()
+        self.refused = None
+        for _ in range(_ROUNDS):
+            tasks = self._load(known)
+            needed = find_changes(tasks, known, self._session_id, self._landing)
+            steps = [step for step in needed if step not in failed]
+            for step in steps:
+                try:
+                    self._change(step)
+                except InputError as error:
+                    failed.add(step)
+                    self.refused = str(error)
+            if not steps:
+                break
+        return tasks
+
+    def _change(self, step: Step) -> None:
+        worker, reason = Worker(step.name, self._session_id), step.reason or None
+        if step.what == "close":
+            self._feed.close(step.queue_id, reason=reason, worker=worker)
+        elif step.what == "reopen":
+            self._feed.reopen(step.queue_id, reason=reason, worker=worker)
+        elif step.what == "bounce":
+            self._feed.reopen(step.queue_id, reason=reason)
+            del self._landing[step.name]
+        else:
+            self._feed.claim(step.queue_id, worker)  # if it is not ready any more, the next look tells
+
+    def _tell_step(self, step: Step, tasks: dict[str, QueueTask], known: dict[str, Standing]) -> None:
+        if step.what == "add":
+            self._tell(Arrival(make_task(self._template, tasks[step.queue_id], step.name)))
+            return
+        if step.what == "land":
+            self._landing[step.name] = known[step.name].bounced_seq
+        self._tell(step)
+
+    def _is_mended(self, one: Standing) -> bool:
+        if one.branch is None or not self._asked.lands_again:
+            return False
+        branch, commit = one.branch
+        now = Git(Path(self._asked.top)).commit_of(f"refs/heads/{branch}")
+        return now is not None and now != commit
+
+    def _reclaims(self, snapshot: Snapshot) -> bool:
+        """Claims of sessions that are gone are looked for while there is a free slot for their tasks."""
+        return self._asked.take_back_s > 0 and snapshot.takes and snapshot.free > 0
+
+    def _takes_in(self, known: dict[str, Standing]) -> bool:
+        """Take in follow-ups, after tasks have ended; whether some came into the queue."""
+        ended = {name for name, one in known.items() if one.kind != "going"}
+        if not self._asked.ingest or ended == self._ended:
+            return False
+        self._ended = ended
+        return bool(self._intake.take())
+
+    def _claim(self, snapshot: Snapshot, tasks: dict[str, QueueTask], ready: Iterable[QueueTask]) -> int:
+        """Claim what there are slots for; how many were claimed."""
+        coming = find_claims(tasks, self._session_id).keys() - snapshot.tasks.keys()
+        taken = {name.casefold() for name in (*snapshot.tasks, *coming)}
+        free, claimed = snapshot.free - len(coming) if snapshot.takes else 0, 0
+        for task in ready:
+            if claimed >= free:
+                break
+            name = choose_id(task.id, taken)
+            got = self._feed.claim(task.id, Worker(name, self._session_id))
+            if got is not None:
+                taken.add(name.casefold())
+                claimed += 1
+                self._tell(Arrival(make_task(self._template, got, name)))
+        return claimed
+
 
 class QueueFeeder:
     """The partner of one session's supervisor."""
@@ -42,116 +249,114 @@ class QueueFeeder:
         assert spec.feed is not None and spec.template is not None
         self._session, self._asked, self._template, self._log = session, spec.feed, spec.template, log
         self._place = find_place(Path(spec.feed.top))
-        self._boards = Boards()
+        self._snapshots = Snapshots()
+        self._visitor: Visitor | None = None
+        self._trouble: str | None = ""  # what the supervisor before has shown is not known
+        # both threads have these, under the lock of this condition
         self._changed = threading.Condition()
         self._thread: threading.Thread | None = None
-        self._visitor: Visitor | None = None
-        self._last = Board(0, {}, frozenset(), frozenset(), 0, False, False)
-        self._board: Board | None = None
+        self._snapshot = Snapshot(0, {}, 0, False, False)
         self._news: list[News] = []
-        self._leaves = self._left = self._visits = self._fails = False
-        self._trouble: str | None = ""  # what the supervisor before has shown is not known
+        self._visits = self._leaves = self._fails = False
 
     # --- the supervisor's thread ---
 
     def hear(self, state: State, at: float, mono: float) -> Iterator[Event]:
         """Tell how the tasks stand, and return what is to be recorded; the state changes between two of these."""
-        reborn = self._boards.find_reborn(state)
+        reborn = self._snapshots.find_reborn(state)
         if reborn:  # before they are started: no work without a claim
             yield RequestReceived(f"unclaimed-{state.seq}", "hold", tuple(reborn), reason=UNCLAIMED)
-        board = self._boards.make(state)  # before the news, for it makes some of them stale
+        snapshot = self._snapshots.look(state)  # before the news, for it makes some of them stale
         with self._changed:
             news, self._news = self._news, []
-        for one in news:
+        for one in news if state.ended is None else ():  # what was claimed meanwhile is given back
             yield from self._translate(state, one)
-        if board is not None:
-            self._show(board, visits=state.ended is None)
+        if snapshot is not None:
+            self._show(snapshot, visits=state.ended is None)
 
     def finish(self, state: State) -> None:
         """The session is about to end: give back what is left."""
-        self._show(self._boards.make(state), leaves=True)
-        if self._thread is not None:
-            self._thread.join(LEAVE_S)
-        self._left = True
-
-    def _show(self, board: Board | None, *, visits: bool = True, leaves: bool = False) -> None:
-        """Show the thread a board; with `visits` it visits the queue at once, with `leaves` for the last time."""
+        self._show(self._snapshots.look(state), visits=True, leaves=True)
         with self._changed:
-            if board is not None and self._board is not None:  # the thread has not seen the one before
-                board = join_boards(self._board, board)
-            self._board = board or self._board
+            self._changed.wait_for(lambda: self._thread is None, LEAVE_S)
+
+    def _show(self, snapshot: Snapshot | None, *, visits: bool, leaves: bool = False) -> None:
+        """Show the thread a snapshot; with `visits` it goes to the queue at once, with `leaves` a last time."""
+        with self._changed:
+            self._snapshot = snapshot or self._snapshot
             if not visits:
                 return
-            self._leaves, self._visits = leaves, True
-            self._changed.notify()
-        if self._thread is None or self._left:  # a session may live again after its last visit
-            self._thread = threading.Thread(target=self._run, args=(self._thread,), name="feeder", daemon=True)
-            self._left = False
-            self._thread.start()
+            self._visits, self._leaves = True, leaves
+            self._changed.notify_all()
+            if self._thread is None:  # a session may live again after its last visit
+                self._thread = threading.Thread(target=self._run, name="feeder", daemon=True)
+                self._thread.start()
 
     def _translate(self, state: State, one: News) -> Iterator[Event]:
-        if state.ended is not None:
-            return  # what was claimed meanwhile is given back
         if isinstance(one, Arrival):
             if one.task.id not in state.tasks:
                 yield TaskAdded(one.task)
         elif isinstance(one, Step):
-            task, where = state.tasks.get(one.name), f"{state.seq}-{one.name}"
-            if one.what == "land":
-                if not state.cancelled:  # a retry would take that back
-                    yield RequestReceived(f"mended-{where}", "retry", (one.name,))
-            elif one.what == "drop" and task is not None and task.known_outcome is None:
-                yield RequestReceived(f"unclaimed-{where}", "cancel", (one.name,), reason=DROPPED)
-            elif one.what == "claimed" and task is not None and task.held == UNCLAIMED:
-                yield RequestReceived(f"claimed-{where}", "release", (one.name,))
+            yield from self._translate_step(state, one)
         elif isinstance(one, Trouble):
             yield from _tell_trouble(state, one.why)
-        elif one.number == self._boards.number and state.feed_open:
+        elif one.number == self._snapshots.number and state.feed_open:
             yield FeedClosed()
+
+    def _translate_step(self, state: State, step: Step) -> Iterator[Event]:
+        """A visit tells what it finds each time, so the state says whether it is done already."""
+        task, where = state.tasks.get(step.name), f"{state.seq}-{step.name}"
+        if task is None:
+            return
+        if step.what == "land" and not state.cancelled:  # a retry would take that back
+            yield RequestReceived(f"mended-{where}", "retry", (step.name,))
+        elif step.what == "drop" and task.known_outcome is None and not task.cancelled:
+            yield RequestReceived(f"unclaimed-{where}", "cancel", (step.name,), reason=DROPPED)
+        elif step.what == "claimed" and task.held == UNCLAIMED:
+            yield RequestReceived(f"claimed-{where}", "release", (step.name,))
 
     # --- the queue's thread ---
 
-    def _run(self, before: threading.Thread | None) -> None:
-        if before is not None:
-            before.join()  # its last visit may have taken longer than the session has waited
-        leaves = False
-        while not leaves:
-            board, leaves = self._await()
-            self._last = join_boards(self._last, board) if board is not None else self._last
+    def _run(self) -> None:
+        while True:
+            snapshot, leaves = self._await()
             try:
-                self._visitor = self._visitor or self._open()
-                (self._visitor.leave if leaves else self._visitor.visit)(self._last)
-                self._last = self._last._replace(news={}, others=frozenset())
+                if self._visitor is None:
+                    feed = open_feed(self._place, self._asked.backend)
+                    self._visitor = Visitor(self._session, self._template, self._asked, feed, self._tell)
+                (self._visitor.leave if leaves else self._visitor.visit)(snapshot)
+                why = self._visitor.refused
                 self._fails = False
-                self._complain(self._visitor.refused)
             except Exception as error:  # whatever it is, the session goes on
+                why = _describe(error)
                 self._fails = True
-                self._complain(_describe(error))
-                self._pause()
+            self._complain(why)
+            with self._changed:
+                if leaves and self._leaves:
+                    self._thread = None
+                    self._changed.notify_all()
+                    return
 
-    def _open(self) -> Visitor:
-        feed = open_feed(self._place, self._asked.backend)
-        return Visitor(self._session, self._template, self._asked, feed, self._tell)
-
-    def _await(self) -> tuple[Board | None, bool]:
-        """Wait until there is something to do: a new board, a change of the queue, the end."""
+    def _await(self) -> tuple[Snapshot, bool]:
+        """Wait until there is something to do: a new snapshot, a change of the queue, the end."""
         while True:
             with self._changed:
-                self._changed.wait_for(lambda: self._visits or self._leaves, self._choose_patience())
-                board, self._board, self._visits, leaves = self._board, None, False, self._leaves
-            if board is not None or leaves or self._fails or self._visitor is None:
-                return board, leaves
-            if self._visitor.due_in(self._last) == 0 or self._visitor.has_changed():
-                return None, False
+                self._changed.wait_for(
+                    lambda: self._leaves or (self._visits and not self._fails), self._choose_patience()
+                )
+                snapshot, visits, leaves = self._snapshot, self._visits or self._fails, self._leaves
+                self._visits = False
+            if visits or leaves or self._visitor is None:
+                return snapshot, leaves
+            if self._visitor.due_in(snapshot) == 0 or self._visitor.has_changed():
+                return snapshot, False
 
     def _choose_patience(self) -> float:
         """For how long to wait (seconds) until the files are looked at or a visit is due."""
-        due_in = None if self._visitor is None else self._visitor.due_in(self._last)
+        if self._fails:
+            return RETRY_S
+        due_in = None if self._visitor is None else self._visitor.due_in(self._snapshot)
         return self._asked.poll_s if due_in is None else min(due_in, self._asked.poll_s)
-
-    def _pause(self) -> None:
-        with self._changed:
-            self._changed.wait_for(lambda: self._leaves, RETRY_S)
 
     def _tell(self, one: News) -> None:
         with self._changed:

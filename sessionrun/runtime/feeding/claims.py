@@ -16,7 +16,7 @@ from sessionrun.model.errors import SessionNotFound, SessionrunError
 from sessionrun.model.landings import LANDING_FOLDER
 from sessionrun.queue.feed import Feed
 from sessionrun.queue.task import QueueTask
-from sessionrun.runtime.feeding.standing import Kind, find_standing
+from sessionrun.runtime.feeding.snapshot import Kind, find_standing
 from sessionrun.runtime.history import replay
 from sessionrun.store.lookup import find_session
 from sessionrun.store.session import SessionDir
@@ -26,21 +26,14 @@ PROBE_AGAIN_S: Final = 1.0
 """A session changes its processes by itself: it is gone if none of them lives, and none so much later."""
 
 
-def find_gone(
-    session_id: str, results_dir: Path, sleep: Callable[[float], None] = time.sleep
-) -> SessionDir | None:
-    """Return a session of which no process is left; None: it lives, or is not known here: it may run elsewhere."""
-    try:
-        session = find_session(results_dir, session_id)
-    except SessionNotFound:
-        return None
-    if session.session_id != session_id or session.is_alive():
-        return None
-    sleep(PROBE_AGAIN_S)
-    return session if os.path.exists(session.path) and not session.is_alive() else None
+class _Gone(NamedTuple):
+    """A session of which no process is left, and its state; None: that cannot be read."""
+
+    session: SessionDir
+    state: State | None
 
 
-def take_back(
+def reclaim(
     feed: Feed,
     results_dir: Path,
     *,
@@ -75,11 +68,18 @@ def take_back(
     return settled
 
 
-class _Gone(NamedTuple):
-    """A session of which no process is left, and its state; None: that cannot be read."""
-
-    session: SessionDir
-    state: State | None
+def find_gone(
+    session_id: str, results_dir: Path, sleep: Callable[[float], None] = time.sleep
+) -> SessionDir | None:
+    """Return a session of which no process is left; None: it lives, or is not known here: it may run elsewhere."""
+    try:
+        session = find_session(results_dir, session_id)
+    except SessionNotFound:
+        return None
+    if session.session_id != session_id or session.is_alive():
+        return None
+    sleep(PROBE_AGAIN_S)
+    return session if os.path.exists(session.path) and not session.is_alive() else None
 
 
 def _load_gone(session_id: str, results_dir: Path, sleep: Callable[[float], None]) -> _Gone | None:

@@ -14,10 +14,9 @@ from calls import each_call, forked, needs_calls, run_watched
 from conftest import Command, eventually
 from stages import git
 
-from sessionrun.client.queue.feeds import open_queue
-from sessionrun.client.queue.ingesting import Ingested, ingest
-from sessionrun.queue.shelf import LIMIT
-from sessionrun.queue.suggestions import MAX_TITLE, NAME, make_draft, read_line
+from sessionrun.client.queue.feeds import Ingested, ingest, open_queue
+from sessionrun.queue.follow_ups import LIMIT, MAX_TITLE, NAME, make_draft, put_aside, read_line
+from sessionrun.queue.place import find_place
 from sessionrun.queue.task import Draft
 
 
@@ -65,72 +64,69 @@ def test_a_long_line_is_title_and_body() -> None:
     assert make_draft("short").body == ""
 
 
-def test_from_the_root_and_every_worktree_and_branch(repository: Path, sessionrun: Command) -> None:
+def test_from_the_root_the_shelf_and_every_branch(repository: Path, sessionrun: Command) -> None:
     git(Path(), "worktree", "add", "-q", "-b", "side", "../side")
     git(Path(), "worktree", "add", "-q", "-b", "done", "../done")
     side, done = repository.parent / "side", repository.parent / "done"
     (done / NAME).write_text("Of a branch\nfix  THE login\n")
     git(done, "add", NAME)
     git(done, "commit", "-q", "-m", "work")
-    git(Path(), "worktree", "remove", "../done")
+    git(Path(), "branch", "same", "done")
     (repository / NAME).write_text("- Fix the login\n\n---\nKnown\nfix the LOGIN\n")
-    (side / NAME).write_text("Write the manual")
     open_queue().create([Draft("known")])
 
     would = sessionrun.load("ingest", "--dry-run")
-    assert (would["dry_run"], [task["id"] for task in would["added"]]) == (True, [None] * 3)
-    assert (repository / NAME).exists() and (side / NAME).exists()
+    assert (would["dry_run"], [task["id"] for task in would["added"]]) == (True, [None] * 2)
+    assert (repository / NAME).exists()
     assert titles() == ["known"]
     assert not (repository / ".git" / "sessionrun-ingest").exists()
 
+    (side / NAME).write_text("Write the manual")
+    put_aside(find_place(side), side / NAME)  # as RELEASE does
+    (side / NAME).write_text("Of an agent that still works\n")
     found = sessionrun("ingest", "--group", "next")
     assert found.stdout == "task-2: Fix the login\ntask-3: Write the manual\ntask-4: Of a branch\n"
-    assert found.stderr == "3 added, 2 in the queue already\n"
+    assert found.stderr == "3 added, 3 in the queue already\n"
     assert {task.group for task in open_queue().ready()} == {None, "next"}
-    assert not (repository / NAME).exists() and not (side / NAME).exists()
-    assert git(side, "status", "--short") == ""
+    assert not (repository / NAME).exists() and (side / NAME).exists()
     assert sessionrun("ingest").stderr == "0 added, 0 in the queue already\n"
 
     for task in open_queue().ready():
         open_queue().close(task.id)
-    (side / NAME).write_text("Fix the login\n")  # again: it came back
+    open_queue().remove("task-4")
+    (repository / NAME).write_text("Fix the login\n")  # again: it came back
     shown = sessionrun.load("ingest")
     assert [(task["id"], task["title"]) for task in shown["added"]] == [("task-5", "Fix the login")]
     assert [*shown] == ["schema_version", "dry_run", "added", "known", "kept"]
 
 
 def test_a_file_that_git_tracks_stays_as_it_is_and_counts_once(repository: Path) -> None:
-    (repository / NAME).write_text("one\n")
-    git(Path(), "add", NAME)
-    git(Path(), "commit", "-q", "-m", "it")
-    assert added(ingest()) == ["one"]
-    open_queue().close("task-1")
-    with (repository / NAME).open("a") as stream:
-        stream.write("two\n")
-    assert added(ingest()) == ["two"]
-    assert added(ingest(files=[Path(NAME)])) == []
-    assert (repository / NAME).read_text() == "one\ntwo\n"
+    for text, new in (("one\n", ["one"]), ("one\ntwo\n", ["two"])):
+        (repository / NAME).write_text(text)
+        git(Path(), "add", NAME)
+        git(Path(), "commit", "-q", "-m", "it")
+        assert added(ingest(maximum=0)) == []
+        assert added(ingest()) == new
+        assert added(ingest()) == []
+        open_queue().close(open_queue().load()[-1].id)
+        assert (repository / NAME).read_text() == text
 
 
-def test_what_is_above_the_limit_stays_in_its_file(repository: Path, sessionrun: Command) -> None:
-    git(Path(), "worktree", "add", "-q", "-b", "side", "../side")
-    side, shelf = repository.parent / "side", repository / ".git" / "sessionrun-ingest"
+def test_what_is_above_the_limit_waits(repository: Path, sessionrun: Command) -> None:
+    shelf = repository / ".git" / "sessionrun-ingest"
     (repository / NAME).write_text("a1\na2\na3\na4")
-    (side / NAME).write_text("b1\n")
-    done = sessionrun("ingest", "--max", "2")
+    (repository / "more").write_text("b1\n")
+    done = sessionrun("ingest", "--max", "2", NAME, "more")
     assert done.stdout == "task-1: a1\ntask-2: a2\n"
     assert done.stderr == (
         f"kept 2 lines of {repository / NAME}: --max is 2\n"
-        f"kept 1 line of {side / NAME}: --max is 2\n"
+        f"kept 1 line of {repository / 'more'}: --max is 2\n"
         "2 added, 0 in the queue already\n"
     )
-    assert (repository / NAME).read_text() == "a3\na4\n"
-    (repository / NAME).rename(shelf / "7.txt")  # as if a process had been killed here
-    (repository / NAME).write_text("new")
+    assert not (repository / NAME).exists() and not (repository / "more").exists()
     assert added(ingest(maximum=1)) == ["a3"]
-    assert ((repository / NAME).read_text(), (shelf / "7.txt").read_text()) == ("new", "a4\n")
-    assert added(ingest()) == ["a4", "new", "b1"]
-    assert sorted(os.listdir(shelf)) == ["lock", "taken"]
+    assert sorted(added(ingest())) == ["a4", "b1"]
+    assert os.listdir(shelf) == ["lock"]
 
 
 def test_what_an_agent_put_in_the_place_of_the_file(repository: Path, sessionrun: Command) -> None:
@@ -162,24 +158,6 @@ def test_outside_of_a_repository_and_from_files_by_name(own_place: Path, session
     assert done.stderr == f"sessionrun: error: {own_place / 'more.txt'}: No such file or directory\n"
 
 
-def test_what_an_agent_may_still_write_is_left_until_its_task_has_ended(
-    repository: Path, sessionrun: Command
-) -> None:
-    (repository / ".git" / "info" / "exclude").write_text(f"{NAME}\n")
-    write = f"echo $SESSIONRUN_TASK >> {NAME}"
-    waits = f"{write}; until [ -e '{repository.parent}/go' ]; do sleep 0.02; done"
-    plan = [{"id": "ended", "prompt": write}, {"id": "works", "prompt": waits}]
-    session_id = sessionrun.start(plan, "--worktree", "--keep-worktree", "always")
-    sessionrun.until(session_id, lambda view: view["tasks"][0]["outcome"])
-    (living,) = (Path(task["worktree"], NAME) for task in sessionrun.status(session_id)["tasks"][1:])
-    eventually(living.exists)
-    assert added(ingest()) == ["ended"]
-    assert living.read_text() == "works\n"
-    (repository.parent / "go").touch()
-    sessionrun.wait(session_id)
-    assert added(ingest()) == ["works"]
-
-
 @pytest.mark.slow
 def test_what_a_released_worktree_leaves(
     repository: Path, sessionrun: Command, monkeypatch: pytest.MonkeyPatch
@@ -205,41 +183,47 @@ def test_what_a_released_worktree_leaves(
     assert added(ingest()) == []
 
 
-LINES = {"one", "two", "three", "four"}
+LINES = {"one", "two", "three", "four", "five", "of a branch"}
 
 
 def sweep_ingest(closes: str) -> None:
     """Kill who takes lines at each call; what two others do then, also if its tasks were closed, completes it."""
-    files = [Path(NAME), Path("more.txt")]
+    files, place = [Path(NAME), Path("more.txt")], find_place(Path())
 
     def begin(environ: Mapping[str, str]) -> None:
         for left in (Path("task_queue.json"), *files):
             left.unlink(missing_ok=True)
-        for folder in (".sessionrun-ingest", ".git/sessionrun-ingest"):
-            shutil.rmtree(folder, ignore_errors=True)
+        shutil.rmtree(".git/sessionrun-ingest", ignore_errors=True)
         for file, text in zip(files, ("one\ntwo\n", "three\nfour\n"), strict=True):
             file.write_text(text)
-        forked(lambda: ingest(files=files, maximum=3))(environ)
+        forked(lambda: (put_aside(place, files[1]), ingest(maximum=2), ingest(maximum=2)))(environ)
 
     for do in ("kill", "half"):
-        for at, _ in each_call(begin, Path("../calls"), "ingest+", do=do):
+        for at, _ in each_call(begin, Path("../calls"), "ingest", do=do):
             with open(NAME, "a") as stream:
                 stream.write("five\n")
             if closes:
                 for task in open_queue().load():
                     open_queue().close(task.id)
             for _ in range(2):
-                ingest(files=[file for file in files if file.exists()])
+                if files[1].exists():
+                    put_aside(place, files[1])
+                ingest()
             found = sorted(task.title for task in open_queue().load())
-            assert found == sorted(LINES | {"five"}), (do, at, found)
+            assert found == sorted(LINES), (do, at, found)
         print(at)
 
 
 @needs_calls
 @pytest.mark.slow
 @pytest.mark.parametrize("closes", ["closes", ""])
-def test_killed_before_each_call_that_changes_a_file(own_place: Path, closes: str) -> None:
+def test_killed_before_each_call_that_changes_a_file(repository: Path, closes: str) -> None:
     """No line is lost, and none comes twice, also if its task was closed before the next call."""
+    git(Path(), "checkout", "-q", "-b", "side")
+    (repository / NAME).write_text("of a branch\n")
+    git(Path(), "add", NAME)
+    git(Path(), "commit", "-q", "-m", "it")
+    git(Path(), "checkout", "-q", "main")
     kills = run_watched(sweep_ingest, closes)
     assert int(kills.split()[0]) > 20
 

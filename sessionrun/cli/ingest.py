@@ -9,7 +9,7 @@ import click
 from sessionrun.cli.backend import backend_option
 from sessionrun.cli.options import Count, json_option
 from sessionrun.cli.render import escape_line, print_json
-from sessionrun.client.queue.ingesting import MAX_TASKS, Ingested, ingest
+from sessionrun.client.queue.feeds import MAX_TASKS, Ingested, ingest
 
 
 @click.command("take")
@@ -20,7 +20,7 @@ from sessionrun.client.queue.ingesting import MAX_TASKS, Ingested, ingest
     type=Count(),
     default=MAX_TASKS,
     metavar="N",
-    help=f"Add no more than N tasks; what is above stays in its file.  [default: {MAX_TASKS}]",
+    help=f"Add no more than N tasks; what is above waits for the next call.  [default: {MAX_TASKS}]",
 )
 @click.option("--group", metavar="GROUP", help="Put them into this group, which is made if there is none.")
 @click.option("--dry-run", is_flag=True, help="Show what would be added; change nothing.")
@@ -31,8 +31,8 @@ def command(
 ) -> None:
     """Take follow-ups into the queue, and empty their files.
 
-    Each line of suggested_tasks.txt is a task.  The file is looked for in the main checkout, on every branch, and
-    in every worktree in which no task is at work.  A line that an open task says already is left out.
+    Each line of suggested_tasks.txt is a task.  Taken are the file of the main checkout, those of tasks of the
+    queue that have ended, and those on branches.  A line that an open task says already is left out.
     """
     found = ingest(files=files, maximum=maximum, group=group or None, backend=backend, dry_run=dry_run)
     if as_json:

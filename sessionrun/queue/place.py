@@ -7,6 +7,7 @@ the worktree, so the queue is that of the main checkout.
 from __future__ import annotations
 
 import os
+from contextlib import suppress
 from pathlib import Path
 from typing import Final, NamedTuple
 
@@ -64,20 +65,12 @@ def read_signature(place: Path) -> Signature:
     Not every version of a program shows each change in these files: a queue in a directory has to be loaded now
     and then all the same.
     """
-    path = os.fspath(place)
-    try:
-        names = sorted(name for name in os.listdir(path) if name.endswith(_WRITTEN))
-    except NotADirectoryError:
-        names = [""]
-    except OSError:
-        return ()
-    found = [_look(os.path.join(path, name) if name else path) for name in names]
-    return tuple(one for one in found if one is not None)
-
-
-def _look(path: str) -> tuple[str, int, int, int] | None:
-    try:
-        inode = os.stat(path)
-    except OSError:
-        return None
-    return path, inode.st_ino, inode.st_mtime_ns, inode.st_size
+    files = [place]
+    with suppress(OSError):
+        files = sorted(place / name for name in os.listdir(place) if name.endswith(_WRITTEN))
+    found = []
+    for file in files:
+        with suppress(OSError):
+            inode = os.stat(file)
+            found.append((str(file), inode.st_ino, inode.st_mtime_ns, inode.st_size))
+    return tuple(found)

@@ -9,7 +9,7 @@ import re
 from collections.abc import Iterable
 from typing import Final
 
-from sessionrun.queue.suggestions import MAX_TITLE, fold, strip_mark
+from sessionrun.queue.follow_ups import MAX_TITLE, fold, strip_mark
 
 MAX_SUBTASKS: Final = 10
 

@@ -81,7 +81,7 @@ def _hide_suggestions(git: Git) -> None:
 
     The rules of what is ignored are read with the repository, so this comes first.
     """
-    from sessionrun.queue.suggestions import NAME
+    from sessionrun.queue.follow_ups import NAME
     from sessionrun.workspaces.ignoring import hide_name
     from sessionrun.workspaces.repository import locate
 

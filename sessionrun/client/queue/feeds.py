@@ -5,7 +5,9 @@ What can be done with it are the methods of `queue.feed.Feed`.
 
 from __future__ import annotations
 
+import os
 import sys
+from collections.abc import Sequence
 from dataclasses import fields
 from pathlib import Path
 from typing import Any, Final
@@ -14,6 +16,8 @@ from sessionrun.client.notices import notify
 from sessionrun.model.errors import InputError
 from sessionrun.queue.feed import BACKENDS, BEADS, open_feed
 from sessionrun.queue.feed import Feed as Feed
+from sessionrun.queue.follow_ups import MAX_TASKS as MAX_TASKS
+from sessionrun.queue.follow_ups import Ingested as Ingested
 from sessionrun.queue.graph import by_id, choose_group
 from sessionrun.queue.lists import parse_list
 from sessionrun.queue.place import find_place
@@ -106,6 +110,39 @@ def read_text(name: str) -> str:
     except OSError as error:
         problem = error.strerror or str(error)
     raise InputError(f"{'standard input' if name == '-' else name}: {problem}")
+
+
+def ingest(
+    *,
+    files: Sequence[Path] = (),
+    maximum: int = MAX_TASKS,
+    group: str | None = None,
+    backend: str | None = None,
+    dry_run: bool = False,
+) -> Ingested:
+    """Take follow-ups into the queue of the repository around us, and empty the files that have them.
+
+    Args:
+        files: take these, and those of tasks that have ended; else also that of the main checkout and of branches.
+        maximum: make no more tasks than this; what is above waits for the next call.
+        group: put the tasks into this group, which is made if there is none.
+        backend: as of `open_queue`.
+        dry_run: only say what would be added; change nothing.
+
+    Raises:
+        InputError: a file is not there, or the queue refuses the tasks; no line is lost.
+        StoreError, OSError: the disk fails, or another process is at it for too long; no line is lost.
+    """
+    from sessionrun.runtime.feeding.intake import take_follow_ups
+
+    cwd = Path.cwd()
+    feed, wanted = open_queue(cwd, backend=backend), [Path(os.path.abspath(file)) for file in files]
+    for file in wanted:
+        if not os.path.lexists(file):
+            raise InputError(f"{file}: No such file or directory")
+    return take_follow_ups(
+        feed, find_place(cwd), wanted, maximum=maximum, group=group, dry_run=dry_run, warn=notify
+    )
 
 
 def take_back(feed: Feed, results_dir: Path | None = None, *, most: int | None = None) -> list[QueueTask]:

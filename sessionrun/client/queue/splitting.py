@@ -14,8 +14,8 @@ from sessionrun.client.notices import notify
 from sessionrun.client.queue.feeds import open_queue
 from sessionrun.model.errors import AgentNotFound, InputError
 from sessionrun.queue.feed import Feed
+from sessionrun.queue.follow_ups import make_draft
 from sessionrun.queue.subtasks import MAX_SUBTASKS, name_group, read_answer, split_by_rule, write_prompt
-from sessionrun.queue.suggestions import make_draft
 from sessionrun.queue.task import Changes, QueueTask
 
 if TYPE_CHECKING:

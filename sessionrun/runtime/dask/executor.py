@@ -22,7 +22,7 @@ from sessionrun.model.events import HoldPlaced, JobClaimed, JobLost, JobStarted
 from sessionrun.model.keys import WORKSPACE_PHASES, JobKey
 from sessionrun.model.sandbox import Sandbox
 from sessionrun.model.spec import SLOT, WALLS_PREFIX, Job, SessionSpec
-from sessionrun.queue.suggestions import NAME as SUGGESTIONS
+from sessionrun.queue.follow_ups import NAME as SUGGESTIONS
 from sessionrun.runtime.dask.arrivals import Arrivals
 from sessionrun.runtime.dask.carrier import Carrier, Contact
 from sessionrun.runtime.dask.orders import find_prepare, find_workspace, make_order

@@ -90,18 +90,10 @@ class Visitor:
         tell: Callable[[News], None],
         clock: Callable[[], float] = time.monotonic,
     ) -> None:
-        """
-        Args:
-            session: which it is.
-            template: what its tasks are made of.
-            asked: which tasks of the queue it gets.
-            feed: the queue.
-            tell: gets what is new for the session.
-            clock: monotonic time in seconds.
-        """
+        """Its tasks are made of `template`, and `tell` gets what is new for the session; `clock` is monotonic."""
         self._session_id, self._results_dir = session.session_id, session.path.parent
         self._template, self._asked, self._feed, self._tell, self._clock = template, asked, feed, tell, clock
-        self._intake = Intake(session.path, asked)
+        self._intake = Intake(session.path, asked, feed)
         self._landing: dict[str, int | None] = {}
         self._ended: set[str] | None = None
         self._reclaimed_at = float("-inf")

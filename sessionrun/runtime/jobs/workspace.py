@@ -126,9 +126,8 @@ def _shelve_follow_ups(site: Site, state: TaskState, folder: Path, released: Pla
     """Keep what the task's agent wrote for the queue: no process of the task lives, and the next one may have its
     worktree at once.  From a node it came home beside the answer; what is in a commit is work.
     """
-    from sessionrun.queue.place import find_place  # few sessions have a queue
-    from sessionrun.queue.shelf import Shelf
-    from sessionrun.queue.suggestions import NAME
+    from sessionrun.queue.follow_ups import NAME, put_aside  # few sessions have a queue
+    from sessionrun.queue.place import find_place
     from sessionrun.workspaces.git import Git
     from sessionrun.workspaces.replica import LEFT
 
@@ -142,7 +141,7 @@ def _shelve_follow_ups(site: Site, state: TaskState, folder: Path, released: Pla
     ):
         return
     with suppress(OSError):  # then it stays where it lies: a link, or too large
-        Shelf(find_place(Path(feed.top))).take(source)
+        put_aside(find_place(Path(feed.top)), source)
 
 
 def _find_place(folder: Path, key: JobKey) -> Place:

@@ -538,15 +538,18 @@ def test_odd_paths(own_place: Path, name: str) -> None:
 
 
 def test_inside_a_linked_worktree(project: Project) -> None:
+    """It is the user's, as is one that is locked, and stays one."""
     other = project.root / "other"
     project.run("worktree", "add", "-q", "-b", "topic", str(other))
+    project.run("worktree", "add", "-q", "--lock", "--detach", str(project.root / "locked"))
+    listed = project.run("worktree", "list")
     repository, _ = find_repository(other, base=None, worktree_dir=None, keep="never")
     assert repository.base_branch == "topic"
     request = WorkspaceRequest(repository, "s1", "t", "x", patch=str(project.root / "p.patch"))
     place = prepare(request, project.folder())
     assert place.branch == "topic-task-t"
     release(replace(request, place=place), project.folder())
-    assert other.is_dir()
+    assert project.run("worktree", "list") == listed
 
 
 def test_detached_head_is_named_by_its_commit(project: Project) -> None:

@@ -225,10 +225,9 @@ def _find_half_made(repository: Repository, owner: str) -> Iterator[Path]:
     It is empty, or its first file has the reason or a part of it; nobody else's begins so.
     """
     for admin in _admins(repository.common_dir):
-        reason = _read(admin / LOCKED)
-        if not reason and {*os.listdir(admin)} > {LOCKED}:
-            continue
-        if not (admin / MARK).exists() and f"{_HALF_MADE}{owner}".encode().startswith(reason.rstrip(b"\n")):
+        reason = _read(admin / LOCKED).rstrip(b"\n")
+        begun = f"{_HALF_MADE}{owner}".encode().startswith(reason) if reason else {*os.listdir(admin)} <= {LOCKED}
+        if begun and not (admin / MARK).exists():
             yield admin
 
 

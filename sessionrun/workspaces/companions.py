@@ -53,13 +53,11 @@ def pack_included(repository: Repository, folder: Path) -> bytes | None:
         SessionrunError, OSError: as `list_included`.
     """
     names = list_included(repository, folder)
-    if not names:
-        return None
     packed = io.BytesIO()
     with tarfile.open(fileobj=packed, mode="w", format=tarfile.PAX_FORMAT) as archive:
         for name in names:
             archive.add(Path(repository.top, name), arcname=name, recursive=False)
-    return packed.getvalue()
+    return packed.getvalue() if names else None
 
 
 def unpack_included(archive: Path, folder: Path) -> None:
@@ -73,21 +71,16 @@ def unpack_included(archive: Path, folder: Path) -> None:
     make_directories(folder, 0o700)
     try:
         with tarfile.open(archive) as packed:
-            packed.extraction_filter = _as_packed
+            # as it is: Python from 3.14 on would refuse links that lead out, and a checkout may have such
+            packed.extraction_filter = lambda member, folder: member
             for member in packed:
-                target = folder / member.name
                 if os.path.isabs(member.name) or ".." in Path(member.name).parts:
                     raise SessionrunError(f"{member.name!r:.140} is not a path below the worktree")
                 if member.isfile() or member.issym():
-                    make_directories(target.parent, 0o700)
+                    make_directories((folder / member.name).parent, 0o700)
                     packed.extract(member, folder, set_attrs=not member.issym())
     except (tarfile.TarError, ValueError) as error:
         raise SessionrunError(f"{archive.name} is damaged: {error}") from None
-
-
-def _as_packed(member: tarfile.TarInfo, folder: str) -> tarfile.TarInfo:
-    """A member as it is: Python from 3.14 on would refuse links that lead out, and a checkout may have such."""
-    return member
 
 
 def place_links(top: str, links: Sequence[str]) -> tuple[list[str], dict[str, str]]:
@@ -95,9 +88,14 @@ def place_links(top: str, links: Sequence[str]) -> tuple[list[str], dict[str, st
 
     A link that leads out is an absolute path there; ``~/`` stays, for it is the home directory of the node.
     """
-    placed = [find_target(top, link) if leads_out(top, link) and link[:1] != "~" else link for link in links]
-    inside = {find_name(top, link): find_target(top, link) for link in links if not leads_out(top, link)}
-    return [find_name(top, link) if not leads_out(top, link) else link for link in placed], inside
+    placed, inside = [], {}
+    for link in links:
+        if not leads_out(top, link):
+            placed.append(find_name(top, link))
+            inside[placed[-1]] = find_target(top, link)
+        else:
+            placed.append(link if link[:1] == "~" else find_target(top, link))
+    return placed, inside
 
 
 def make_links(top: Path, links: Sequence[str], inside: Mapping[str, str]) -> None:

@@ -34,6 +34,7 @@ from sessionrun.runtime.node import successor
 from sessionrun.runtime.node.directory import (
     CALM,
     EXIT_LEFT,
+    LOCK,
     NODE_VARIABLE,
     NODES_VARIABLE,
     RESCUE_S,
@@ -41,7 +42,6 @@ from sessionrun.runtime.node.directory import (
     NodeSite,
     check_node,
     find_nodes_dir,
-    hold_node,
     open_node,
 )
 
@@ -96,20 +96,8 @@ def take_head(address: str, environ: Mapping[str, str]) -> int:
     Raises:
         InputError: another program of this machine has it, or it cannot be had, or the directory not be written.
     """
-    verb_lock = _head_lock(address, environ, "verb")
-    try:
-        lock_fd = successor.take_over(verb_lock, _head_lock(address, environ, "head"))
-    except successor.StillThere:
-        raise InputError(
-            f"the scheduler that a killed `sessionrun cluster head` left at {address} does not end: kill that "
-            "process, distributed.cli.dask_scheduler"
-        ) from None
-    except OSError as error:
-        raise InputError(
-            f"the directory {verb_lock.parent} cannot be written: {error.strerror}; see {NODES_VARIABLE}"
-        ) from error
-    if lock_fd is None:
-        raise InputError(f"another `sessionrun cluster head` of this machine is at {address}; see --port")
+    locks = _head_lock(address, environ, "verb"), _head_lock(address, environ, "head")
+    lock_fd = _take_over(*locks, "head", f"at {address}", "--port", "distributed.cli.dask_scheduler")
     host, _, port = address.partition("://")[2].rpartition(":")
     _probe(host, int(port))
     return lock_fd
@@ -170,18 +158,8 @@ def take_node(name: str, slots: int, environ: Mapping[str, str], rescue_s: float
         InputError: another program of this machine is that node, or its directory cannot be written.
     """
     nodes = find_nodes_dir(environ)
-    try:
-        lock_fd = hold_node(nodes, name, verb=True)
-    except successor.StillThere:
-        raise InputError(
-            f"a worker that no `sessionrun cluster node` keeps running is the node {name} and does not end: "
-            "kill that process, distributed.cli.dask_worker, or give this one another --name"
-        ) from None
-    if lock_fd is None:
-        raise InputError(
-            f"another `sessionrun cluster node` of this machine is the node {name}: end it, or give this one "
-            "another --name"
-        )
+    locks = nodes / name / VERB_LOCK, nodes / name / LOCK
+    lock_fd = _take_over(*locks, "node", f"the node {name}", "--name", "distributed.cli.dask_worker")
     return open_node(nodes, name, slots, RESCUE_S if rescue_s is None else rescue_s), lock_fd
 
 
@@ -204,36 +182,35 @@ def keep_node(
     return keep_running([*program, *size, *where, *bridge, *certs], passed, say, (lock_fd,))
 
 
+_UNIT: Final = """\
+[Unit]
+Description=sessionrun node
+After=network-online.target
+
+[Service]
+Type=exec
+{settings}ExecStart={words}
+Restart=always
+RestartPreventExitStatus=0
+RestartSec=1
+KillMode=control-group
+TimeoutStopSec=30
+
+[Install]
+WantedBy=default.target
+"""
+
+
 def make_unit(words: list[str], environ: Mapping[str, str]) -> str:
     """A unit for systemd that runs these words for good.
 
     systemd starts programs in an environment of its own, in which agents and this node's files would not be found.
     """
-    places = {
-        name: str(Path(environ[name]).absolute()) for name in (NODES_VARIABLE, CERTS_VARIABLE) if environ.get(name)
-    }
-    settings = {**({"PATH": environ["PATH"]} if "PATH" in environ else {}), **places}
-    return "\n".join(
-        (
-            "[Unit]",
-            "Description=sessionrun node",
-            "After=network-online.target",
-            "",
-            "[Service]",
-            "Type=exec",
-            *(f"Environment={_quote(f'{name}={value}')}" for name, value in settings.items()),
-            f"ExecStart={' '.join(_quote(word).replace('$', '$$') for word in words)}",
-            "Restart=always",
-            "RestartPreventExitStatus=0",
-            "RestartSec=1",
-            "KillMode=control-group",
-            "TimeoutStopSec=30",
-            "",
-            "[Install]",
-            "WantedBy=default.target",
-            "",
-        )
-    )
+    places = (NODES_VARIABLE, CERTS_VARIABLE)
+    given = {name: str(Path(environ[name]).absolute()) for name in places if environ.get(name)}
+    given |= {"PATH": environ["PATH"]} if "PATH" in environ else {}
+    settings = "".join(f"Environment={_quote(f'{name}={value}')}\n" for name, value in given.items())
+    return _UNIT.format(settings=settings, words=" ".join(_quote(word).replace("$", "$$") for word in words))
 
 
 def _quote(word: str) -> str:
@@ -243,6 +220,31 @@ def _quote(word: str) -> str:
 
 
 # --- of both ---
+
+
+def _take_over(verb_lock: Path, program_lock: Path, verb: str, what: str, option: str, program: str) -> int:
+    """Take what only one verb of this machine may be; the descriptor of the lock that its program has to inherit.
+
+    Raises:
+        InputError: another one is it, or the program of a killed one does not end.
+    """
+    try:
+        lock_fd = successor.take_over(verb_lock, program_lock)
+    except successor.StillThere:
+        raise InputError(
+            f"a program that no `sessionrun cluster {verb}` keeps running is {what} and does not end: kill that "
+            f"process, {program}, or give this one another {option}"
+        ) from None
+    except OSError as error:
+        raise InputError(
+            f"the directory {verb_lock.parent} cannot be written: {error.strerror}; see {NODES_VARIABLE}"
+        ) from error
+    if lock_fd is None:
+        raise InputError(
+            f"another `sessionrun cluster {verb}` of this machine is {what}: end it, or give this one "
+            f"another {option}"
+        )
+    return lock_fd
 
 
 def keep_running(

@@ -12,6 +12,7 @@ import errno
 import os
 import stat
 from collections.abc import Callable, Sequence
+from functools import partial
 from pathlib import Path
 from typing import Final
 
@@ -85,20 +86,26 @@ class Arrivals:
     def _keep_chunk(self, chunk: Message) -> bool:
         """Write a chunk, and tell how much of its file is here; whether that was possible."""
         job, name = chunk["job"], str(chunk.get("name"))
-        try:
-            size = self._write(job, name, chunk)
-        except (ValueError, KeyError, TypeError) as error:
-            size = self._give_up(job, name, f"what its node sends of it cannot be read: {error}")
-        except OSError as error:
-            if not _is_in_the_way(error):  # the node sends it again
-                self._log(f"{job}: {name!r:.140} cannot be written: {error.strerror}")
-                return False
-            size = self._give_up(job, name, error.strerror or str(error))
+        size = self._try(job, name, lambda: self._write(job, name, chunk))
+        if size is None:  # the node sends it again
+            return False
         self._tell(job, name, size)
         return True
 
-    def _give_up(self, job: str, name: str, why: str) -> int:
-        """Do without a file: its job's end must not wait for it."""
+    def _try(self, job: str, name: str, work: Callable[[], int]) -> int | None:
+        """What a work with a file returns: how much of it is here.  None: the disk refuses.
+
+        What cannot be had, however often it is tried, is done without: its job's end must not wait for it.
+        """
+        try:
+            return work()
+        except (ValueError, KeyError, TypeError) as error:
+            why = f"what its node sends of it cannot be read: {error}"
+        except OSError as error:
+            why = error.strerror or str(error)
+            if not isinstance(error, NotRegular) and error.errno not in _IN_THE_WAY:
+                self._log(f"{job}: {name!r:.140} cannot be written: {why}")
+                return None
         self._log(f"{job}: {name!r:.140} does not come home: {why}")
         self._find(job).lost.add(name)
         return ALL
@@ -149,13 +156,9 @@ class Arrivals:
         if arriving is None or arriving.end is None:
             return False
         for name, size in arriving.end["files"].items():
-            try:
-                have = size if name in arriving.lost else self._measure(job, name, size)
-            except OSError as error:
-                if not _is_in_the_way(error):
-                    self._log(f"{job}: its files cannot be written: {error.strerror}")
-                    return False
-                have = self._give_up(job, name, error.strerror or str(error))
+            have = ALL if name in arriving.lost else self._try(job, name, partial(self._measure, job, name, size))
+            if have is None:
+                return False
             if have < size:
                 self._tell(job, name, have)
                 return False
@@ -191,10 +194,6 @@ def find_path(session: SessionDir, task: str, name: str) -> Path | None:
     parts: Sequence[str] = name.split("/")
     inside = name.startswith(f"jobs/{task}/") and not any(part in ("", ".", "..") for part in parts)
     return session.path / name if (name in top or inside) and "\0" not in name else None
-
-
-def _is_in_the_way(error: OSError) -> bool:
-    return isinstance(error, NotRegular) or error.errno in _IN_THE_WAY
 
 
 def _open(path: Path) -> int:

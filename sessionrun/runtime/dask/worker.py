@@ -18,7 +18,7 @@ from typing import Any, Final
 from sessionrun.cluster.timers import BRIDGE_SLACK_S
 from sessionrun.model.errors import SessionrunError
 from sessionrun.runtime.keeper.command import say
-from sessionrun.runtime.keeper.watcher import Watcher
+from sessionrun.runtime.keeper.lease import Watcher
 from sessionrun.runtime.keeper.wire import LENGTH, pack, unpack
 from sessionrun.runtime.node.directory import (
     EXIT_LEFT,

@@ -23,7 +23,7 @@ from sessionrun.store.journal import AppendLog, read_log
 from sessionrun.store.ledger import BEGAN, GAVE_UP, fold_ledger, make_record
 
 if TYPE_CHECKING:
-    from sessionrun.runtime.keeper.leased import Leased
+    from sessionrun.runtime.keeper.lease import Leased
 
 LOCK_TIMEOUT_S: Final = 5.0
 MAX_RESTARTS: Final = 8
@@ -277,7 +277,7 @@ def _open_lease(session: Path, children: Children, tell: Callable[..., None]) ->
     """What the keeper of a node does besides; None for a session's, which need not import it."""
     if not os.path.lexists(session / LEASE):
         return None
-    from sessionrun.runtime.keeper.leased import Leased
+    from sessionrun.runtime.keeper.lease import Leased
 
     return Leased(session, children, tell)
 

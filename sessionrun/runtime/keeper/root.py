@@ -20,7 +20,7 @@ from sessionrun.runtime.keeper.nested import end_strays
 from sessionrun.store.processes import become_subreaper, raw_status, start_time
 
 if TYPE_CHECKING:
-    from sessionrun.runtime.keeper.watcher import Watcher
+    from sessionrun.runtime.keeper.lease import Watcher
 
 MAX_RESTARTS: Final = 8
 """So many keepers may die in a row, each within `PROGRESS_S`."""
@@ -92,7 +92,7 @@ def _open_watcher(session: Path) -> Watcher | None:
     """The node's second watcher; None for a session's root, which need not import it."""
     if not os.path.lexists(session / LEASE):
         return None
-    from sessionrun.runtime.keeper.watcher import Watcher
+    from sessionrun.runtime.keeper.lease import Watcher
 
     return Watcher(session, ROOT_SLACK_S)
 

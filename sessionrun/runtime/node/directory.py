@@ -9,6 +9,7 @@ from __future__ import annotations
 import os
 import re
 import subprocess
+import sys
 from collections.abc import Mapping
 from dataclasses import asdict, replace
 from pathlib import Path
@@ -17,12 +18,11 @@ from uuid import uuid4
 
 import orjson
 
-from sessionrun.model.errors import InputError
+from sessionrun.model.errors import InputError, StoreError
 from sessionrun.model.frozen import frozen
 from sessionrun.runtime.keeper.command import module_command
 from sessionrun.runtime.keeper.lease import NAME as LEASE
 from sessionrun.runtime.keeper.lease import Lease, LeaseFile
-from sessionrun.runtime.node.successor import take_over
 from sessionrun.store import locks, processes
 from sessionrun.store.codec import build
 from sessionrun.store.files import make_directories, read_regular, replace_file
@@ -103,20 +103,15 @@ def check_node(name: str, slots: int) -> None:
         raise InputError(f"--slots {slots}: give a number from 1 to {MAX_SLOTS}")
 
 
-def hold_node(nodes: Path, name: str, *, verb: bool = False) -> int | None:
+def hold_node(nodes: Path, name: str) -> int | None:
     """Take the node of that name for life, before anything of it is changed; None if another program has it.
-
-    To a new `cluster node`, the `verb`, a worker whose own one was killed gives it away.
 
     Raises:
         InputError: the directory cannot be written.
-        StillThere: for a verb: such a worker does not end.
     """
     folder = nodes / name
     try:
         make_directories(folder, 0o700)
-        if verb:
-            return take_over(folder / VERB_LOCK, folder / LOCK)
         return locks.hold(folder / LOCK, timeout_s=LOCK_TIMEOUT_S)
     except OSError as error:
         raise InputError(f"the node's directory {folder} cannot be written: {error.strerror}") from error
@@ -181,8 +176,28 @@ def start_root(site: NodeSite) -> str | None:
 
     By a process of its own: the caller may have threads, and a process that has them must not fork.
     """
-    argv = module_command("sessionrun.runtime.node.start", str(site.path))
+    argv = module_command(__name__, str(site.path))
     done = subprocess.run(argv, stdin=subprocess.DEVNULL, capture_output=True, text=True)
     if done.returncode == 0:
         return None
     return (done.stderr.strip().splitlines() or ["it printed nothing"])[-1]
+
+
+def main() -> None:
+    """Start the root of the node in ``argv[1]``, detached; exit code 1 and the reason if it does not come up."""
+    from sessionrun.runtime import launch
+    from sessionrun.runtime.node.successor import LOOP_VARIABLE
+    from sessionrun.store.session import SessionDir
+
+    directory = Path(sys.argv[1])
+    calm = (name for name, value in CALM.items() if os.environ.get(name) == value)
+    for name in (NODE_VARIABLE, LOOP_VARIABLE, *calm):
+        os.environ.pop(name, None)  # these are for the worker, not for jobs
+    try:
+        lock_fd = locks.hold(directory / "root.lock", timeout_s=launch.LOCK_TIMEOUT_S)
+        if lock_fd is not None:
+            launch.start_detached(
+                SessionDir(directory), lock_fd, new=False, program="sessionrun.runtime.node.main"
+            )
+    except (StoreError, OSError) as error:
+        sys.exit(str(error))

@@ -15,7 +15,7 @@ from sessionrun.runtime.jobs.check.junit import Case, list_test_files, match_ids
 from sessionrun.runtime.jobs.check.running import load_red, run_baseline
 from sessionrun.workspaces.crossing import NotApplicable, add_tests, take_source
 from sessionrun.workspaces.git import Git
-from sessionrun.workspaces.source_patch import keep_source, list_files
+from sessionrun.workspaces.testing import keep_source, list_files
 
 # --- ids ---
 

@@ -269,7 +269,7 @@ def test_an_entry_that_is_gone_is_not_made_anew_from_the_work_of_a_task(
     usual = find_digest(replace(request, pristine=True), tmp_path, walls)
     built: list[str] = []
 
-    def build(making: object, folder: Path, ground: object) -> None:
+    def build(making: object, folder: Path) -> None:
         built.append(folder.name)
         raise EnvironmentProblem("not now")
 

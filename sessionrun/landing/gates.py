@@ -25,14 +25,9 @@ from sessionrun.model.frozen import frozen
 from sessionrun.model.places import Repository
 from sessionrun.workspaces.bringing import bring_files
 from sessionrun.workspaces.clone import keep_room
-from sessionrun.workspaces.environments.make import make_environment
+from sessionrun.workspaces.environments.make import provide_environment
 from sessionrun.workspaces.environments.removal import clear
-from sessionrun.workspaces.environments.request import (
-    BuildWalls,
-    EnvironmentProblem,
-    EnvironmentRequest,
-    name_variables,
-)
+from sessionrun.workspaces.environments.request import EnvironmentProblem
 from sessionrun.workspaces.fence import Fence
 from sessionrun.workspaces.git import Git
 from sessionrun.workspaces.ignoring import ignore_words
@@ -122,17 +117,18 @@ class GateRoom:
         wish = self.gates.environment
         if wish is None:
             return self._run_commands({}, stream)
-        work = self.folder / WORK
+        work, target = self.folder / WORK, Path(wish.target)
         work.mkdir(exist_ok=True)
         try:
-            with (
-                _print_into(stream),
-                open_environment(replace(wish, commit=commit), work, self.walls.build) as variables,
-            ):
+            clear(target)  # of a landing that was killed
+            with _print_into(stream):
+                variables = provide_environment(replace(wish, commit=commit), work, self.walls.build)
                 return self._run_commands(variables, stream)
         except EnvironmentProblem as error:
             stream.write(f"environment: {error}\n".encode("utf-8", "surrogateescape"))
             return f"its environment: {error}"[:200]
+        finally:
+            clear(target)
 
     def _run_commands(self, variables: Mapping[str, str], stream: IO[bytes]) -> str | None:
         walls = self.walls.commands
@@ -216,32 +212,6 @@ def _print_into(stream: IO[bytes]) -> Iterator[None]:
 
 def _open_private(path: str, flags: int) -> int:
     return os.open(path, flags | os.O_CLOEXEC, 0o600)
-
-
-@contextmanager
-def open_environment(
-    request: EnvironmentRequest, folder: Path, walls: BuildWalls | None
-) -> Iterator[Mapping[str, str]]:
-    """Make the environment of a room, and remove it after the gates; the variables by which programs find it.
-
-    Args:
-        request: what is asked for.
-        folder: for the report and the logs of a build.
-        walls: those that it wishes for.
-
-    Raises:
-        EnvironmentProblem: it cannot be made.
-        OSError: it cannot be removed.
-    """
-    clear(Path(request.target))
-    try:
-        report = make_environment(request, folder, walls)
-        if report.problem is not None:
-            raise EnvironmentProblem(report.problem)
-        outer = os.environ if walls is None else walls.env
-        yield name_variables(request.target, outer.get("PATH") or os.defpath, outer)
-    finally:
-        clear(Path(request.target))
 
 
 class FoundRoom(NamedTuple):

@@ -1,4 +1,4 @@
-"""What decides whether a check passes: tests, test set-up, parts of files, and what a check runs.  Pure.
+"""What decides whether a check passes, also in a patch: tests, test set-up, parts of files, what it runs.  Pure.
 
 What sets tests up is a file, or a part of one that also says other things, such as which packages are needed.
 """
@@ -8,7 +8,7 @@ from __future__ import annotations
 import os
 import re
 from collections import defaultdict
-from collections.abc import Callable, Collection, Iterable, Mapping
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
 from typing import Any, Final
 
 import orjson
@@ -159,6 +159,11 @@ _RUNS: Final = re.compile(
 _WILD: Final = {"**/": "(?:[^/]+/)*", "**": ".*", "*": "[^/]*", "?": "[^/]"}
 
 
+_SECTION: Final = re.compile(rb"^(?=diff --git )", re.MULTILINE)
+_ESCAPE: Final = re.compile(rb"\\([0-7]{3}|.)", re.DOTALL)
+_LETTERS: Final = {b"a": b"\a", b"b": b"\b", b"t": b"\t", b"n": b"\n", b"v": b"\v", b"f": b"\f", b"r": b"\r"}
+
+
 @frozen
 class Rules:
     """How the files of a task are told apart.
@@ -288,3 +293,47 @@ def _is_shadow(name: str, directory: str, base: Iterable[str]) -> bool:
     return found is not None and not any(
         other.startswith(name[: name.index(found[0]) + len(found[0])]) for other in base
     )
+
+
+def keep_source(patch: bytes) -> bytes:
+    """A patch, as git writes it, without its sections about tests and test set-up."""
+    tests = compile_patterns((*TEST_FILES, *SET_UP))
+    kept = []
+    for section in _SECTION.split(patch):
+        names = list(_name_files(section))
+        if names and not any(map(tests.match, names)):
+            kept.append(section)
+    return b"".join(kept)
+
+
+def list_files(patch: bytes) -> list[str]:
+    """The files that a patch of git is about: of a rename the old and the new name; each once, in order."""
+    return list(dict.fromkeys(name for section in _SECTION.split(patch) for name in _name_files(section)))
+
+
+def _name_files(section: bytes) -> Iterator[str]:
+    """The names in the head of a section."""
+    head = section.partition(b"\n@@ ")[0].split(b"\n")
+    if not head[0].startswith(b"diff --git "):
+        return
+    named = False
+    for line in head[1:]:
+        for mark, prefix in ((b"--- ", b"a/"), (b"+++ ", b"b/"), (b"rename from ", b""), (b"rename to ", b"")):
+            name = _unquote(line[len(mark) :].removesuffix(b"\t")) if line.startswith(mark) else b""
+            if name.startswith(prefix) and name not in (b"", b"/dev/null"):
+                named = True
+                yield name[len(prefix) :].decode("utf-8", "surrogateescape")
+    if not named:  # a file without content, or binary: both names are the same
+        both = head[0].removeprefix(b"diff --git ")
+        yield _unquote(both[: (len(both) - 1) // 2]).removeprefix(b"a/").decode("utf-8", "surrogateescape")
+
+
+def _unquote(name: bytes) -> bytes:
+    if not (name.startswith(b'"') and name.endswith(b'"') and len(name) > 1):
+        return name
+    return _ESCAPE.sub(_unescape, name[1:-1])
+
+
+def _unescape(found: re.Match[bytes]) -> bytes:
+    code = found[1]
+    return bytes([int(code, 8) & 0xFF]) if len(code) == 3 else _LETTERS.get(code, code)

@@ -29,7 +29,7 @@ from sessionrun.store import outside
 from sessionrun.store.files import read_regular
 from sessionrun.store.jobfiles import load_answer, read_tail
 from sessionrun.store.session import SessionDir
-from sessionrun.workspaces.source_patch import keep_source
+from sessionrun.workspaces.testing import keep_source
 
 _SUMMARY: Final = "summary.json"
 _PREDICTIONS: Final = "predictions.json"

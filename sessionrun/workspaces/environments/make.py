@@ -13,7 +13,6 @@ from typing import Final
 import orjson
 
 from sessionrun.model.errors import SessionrunError
-from sessionrun.model.frozen import frozen
 from sessionrun.store.files import replace_file
 from sessionrun.workspaces.cache import discard_entry, hold_entry, make_entry, share_entry, sweep_entry, sync_files
 from sessionrun.workspaces.environments.building import Builder, Steps, read_texts
@@ -42,6 +41,7 @@ from sessionrun.workspaces.environments.request import (
     EnvironmentReport,
     EnvironmentRequest,
     StepReport,
+    name_variables,
     write_report,
 )
 from sessionrun.workspaces.environments.version import find_version
@@ -69,6 +69,21 @@ def make_environment(
     return report
 
 
+def provide_environment(
+    request: EnvironmentRequest, folder: Path, walls: BuildWalls | None = None
+) -> dict[str, str]:
+    """Make the environment of a room, as `make_environment` does; the variables by which programs find it.
+
+    Raises:
+        EnvironmentProblem: it cannot be made.
+    """
+    report = make_environment(request, folder, walls)
+    if report.problem is not None:
+        raise EnvironmentProblem(report.problem)
+    outer = os.environ if walls is None else walls.env
+    return name_variables(request.target, outer.get("PATH") or os.defpath, outer)
+
+
 def find_digest(
     request: EnvironmentRequest,
     folder: Path,
@@ -90,29 +105,29 @@ def find_digest(
     return making.digest
 
 
-@frozen
-class _Ground:
-    """What decides about an environment: checkout, project, programs and variables.
-
-    `circumstances` are what is in the digest beside files.
-    """
-
-    top: Path
-    project: Path
-    interpreter: Program
-    uv: Program
-    environ: Mapping[str, str]
-    circumstances: Mapping[str, str | None]
-
-
 @dataclass
 class _Making:
-    """One environment under way; `digest` is of its inputs, "" while they are not read."""
+    """One environment under way.  The fields from `digest` on are what decides about it: `look` finds that.
+
+    Attributes:
+        request, walls: as of `make_environment`.
+        steps: what was done.
+        digest: of all that decides; "" while it is not known.
+        project: a directory in `top`, the checkout.
+        environ: the variables of a build.
+        circumstances: what is in the digest beside files.
+    """
 
     request: EnvironmentRequest
     walls: BuildWalls | None
     steps: Steps
     digest: str = field(default="", init=False)
+    top: Path = field(init=False)
+    project: Path = field(init=False)
+    interpreter: Program = field(init=False)
+    uv: Program = field(init=False)
+    environ: Mapping[str, str] = field(init=False)
+    circumstances: Mapping[str, str | None] = field(init=False)
 
     def __post_init__(self) -> None:
         if self.request.walls is not None and self.walls is None:
@@ -129,19 +144,19 @@ class _Making:
         Raises:
             SessionrunError, OSError: there is no environment.
         """
-        ground = self.look(os.environ)
+        self.look(os.environ)
         with ExitStack() as held:  # meanwhile the entry is not removed
             manifest, built = self._use(held), False
             if manifest is None:
-                self._set_apart(ground)  # the usual entry may be gone since
-                built = self._ensure(ground, held)
+                self._set_apart()  # the usual entry may be gone since
+                built = self._ensure(held)
                 manifest = load_manifest(self.entry)
                 assert manifest is not None
             with suppress(OSError):  # of a cache that may only be read
                 os.utime(self.entry / MANIFEST)  # its last use, for `clean --cache`
             if self.request.copy:
                 with self.steps.time("copy"):
-                    copy_entry(self.entry, manifest, self.request, ground.top)
+                    copy_entry(self.entry, manifest, self.request, self.top)
         return EnvironmentReport(
             digest=self.digest,
             cached=not built,
@@ -153,43 +168,41 @@ class _Making:
             remarks=manifest.remarks,
         )
 
-    def look(self, variables: Mapping[str, str]) -> _Ground:
-        """What decides about the environment, in a process with these variables.
+    def look(self, variables: Mapping[str, str]) -> None:
+        """Find out what decides about the environment, in a process with these variables.
 
         Raises:
             EnvironmentProblem, OSError: it cannot be found out.
         """
         request = self.request
-        top = Path(os.path.realpath(request.top))
-        project = find_project(Path(os.path.realpath(request.directory)), top)
+        self.top = Path(os.path.realpath(request.top))
+        self.project = find_project(Path(os.path.realpath(request.directory)), self.top)
         variables = variables if self.walls is None else self.walls.env
         environ = clean_environ(variables, without=str(Path(request.target) / "bin"))
         cwd = None if self.walls is None else "/"  # outside no program may find one of the checkout
         with self.steps.time("interpreter"):
-            interpreter, uv = find_interpreter(request.python, environ, cwd), find_uv(environ, cwd)
+            self.interpreter, self.uv = find_interpreter(request.python, environ, cwd), find_uv(environ, cwd)
         with self.steps.time("inputs"):
-            version = find_version(request, top, read_texts(project, PROJECT_FILES), environ)
-            circumstances = {
-                "project": os.path.relpath(project, top),
-                "interpreter": repr(interpreter),
-                "installer": uv.about,
+            version = find_version(request, self.top, read_texts(self.project, PROJECT_FILES), environ)
+            self.environ = {**environ, **version.variables}
+            self.circumstances = {
+                "project": os.path.relpath(self.project, self.top),
+                "interpreter": repr(self.interpreter),
+                "installer": self.uv.about,
                 "tag": version.decides,
                 **({} if self.walls is None else {"walls": repr(self.walls.sandbox)}),
             }
-            environ = {**environ, **version.variables}
-            ground = _Ground(top, project, interpreter, uv, environ, circumstances)
-            self.digest = make_digest(collect_inputs(project), **circumstances)
+            self.digest = make_digest(collect_inputs(self.project), **self.circumstances)
             if load_manifest(self.entry) is None:
-                self._set_apart(ground)
-        return ground
+                self._set_apart()
 
-    def _set_apart(self, ground: _Ground) -> None:
+    def _set_apart(self) -> None:
         """What is built now is for others only if no task has a hand in it: else all of the checkout decides.
 
         Inside of walls an installer runs what a task may have written.
         """
         if self.walls is not None and not self.request.pristine:
-            self.digest = make_digest(collect_all(ground.top), **ground.circumstances)
+            self.digest = make_digest(collect_all(self.top), **self.circumstances)
 
     def _use(self, held: ExitStack) -> Manifest | None:
         """The manifest of the entry, which is not removed as long as it is held."""
@@ -199,7 +212,7 @@ class _Making:
         held.callback(os.close, fd)
         return load_manifest(self.entry)
 
-    def _ensure(self, ground: _Ground, held: ExitStack) -> bool:
+    def _ensure(self, held: ExitStack) -> bool:
         """Make the entry, unless another process has done so meanwhile; whether it was made now."""
         if self.request.require_cache:
             raise EnvironmentProblem(f"the cache has no environment {self.digest}, and nothing may be built")
@@ -213,23 +226,23 @@ class _Making:
             if os.path.lexists(self.entry):
                 discard_entry(self.entry)  # it is damaged
             with make_entry(self.entry, sync_files) as draft:
-                self._build(Path(os.path.realpath(draft)), ground)
+                self._build(Path(os.path.realpath(draft)))
             self._use(held)
         return True
 
-    def _build(self, folder: Path, ground: _Ground) -> None:
+    def _build(self, folder: Path) -> None:
         """Fill an entry's folder: the install works on a copy of the checkout, so that a task's stays as it is."""
         checkout, tmp = folder / _CHECKOUT, folder / _TMP
         with self.steps.time("checkout"):
-            copy_checkout(ground.top, checkout)
+            copy_checkout(self.top, checkout)
             before = set(iterate_names(checkout))
             tmp.mkdir()
         builder = Builder(
             env=folder / ENV,
-            project=checkout / ground.project.relative_to(ground.top),
-            interpreter=ground.interpreter,
-            uv=ground.uv,
-            environ={**ground.environ, "TMPDIR": str(tmp)} if self.walls is None else ground.environ,
+            project=checkout / self.project.relative_to(self.top),
+            interpreter=self.interpreter,
+            uv=self.uv,
+            environ={**self.environ, "TMPDIR": str(tmp)} if self.walls is None else self.environ,
             deadline=time.monotonic() + self.request.limit_s,
             walls=_complete_walls(self.walls, folder),
             steps=self.steps,

@@ -24,7 +24,7 @@ from sessionrun.workspaces.crossing import NotApplicable, add_tests, take_source
 from sessionrun.workspaces.environments.request import EnvironmentProblem
 from sessionrun.workspaces.park import write_patch
 from sessionrun.workspaces.shell import Ended
-from sessionrun.workspaces.source_patch import list_files
+from sessionrun.workspaces.testing import list_files
 
 OUTPUT: Final = "hidden-tests.txt"
 BEFORE: Final = "before"

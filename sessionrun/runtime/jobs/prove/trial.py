@@ -32,13 +32,10 @@ from sessionrun.store.jobfiles import load_record_if_any, read_tail
 from sessionrun.walls.argv import Enclosure
 from sessionrun.workspaces.bringing import bring_files
 from sessionrun.workspaces.clone import open_clean_room
-from sessionrun.workspaces.environments.make import find_digest, make_environment
+from sessionrun.workspaces.environments.make import find_digest, provide_environment
 from sessionrun.workspaces.environments.removal import clear
 from sessionrun.workspaces.environments.request import (
     BuildWalls,
-    EnvironmentProblem,
-    EnvironmentRequest,
-    name_variables,
 )
 from sessionrun.workspaces.fence import Fence, open_fence
 from sessionrun.workspaces.git import Git
@@ -238,7 +235,8 @@ class Trials:
         request, outer = self.request, os.environ if self.walls is None else self.walls.env
         environ = {**outer, "SESSIONRUN_WORKTREE": str(room), "SESSIONRUN_BRANCH": ""}
         if request.environment is not None:
-            environ |= self._make_environment(request.environment, folder)
+            make_directories(folder, 0o700)
+            environ |= provide_environment(request.environment, folder, self.build)
         shell = Shell(room / request.directory, environ, self.walls)
         if not shell.directory.is_dir():
             return None, f"there is no directory {request.directory}"
@@ -247,15 +245,6 @@ class Trials:
             if ended.why is not None:
                 return None, f"its setup: {ended.why}"
         return shell, None
-
-    def _make_environment(self, wish: EnvironmentRequest, folder: Path) -> dict[str, str]:
-        """Make the environment of a room; the variables by which programs find it."""
-        make_directories(folder, 0o700)
-        report = make_environment(wish, folder, self.build)
-        if report.problem is not None:
-            raise EnvironmentProblem(report.problem)
-        outer = os.environ if self.build is None else self.build.env
-        return name_variables(wish.target, outer.get("PATH") or os.defpath, outer)
 
 
 def _digest(request: ProveRequest, commit: str, time: int, walls: Enclosure | None) -> str:

@@ -15,6 +15,7 @@ import pytest
 from conftest import Command, eventually, kill_sessions
 from stages import git, make_repository_of
 
+from sessionrun.workspaces.cache import lock_path
 from sessionrun.workspaces.mirrors import locate_mirror
 
 
@@ -80,6 +81,8 @@ TWO = {
 
 
 def test_tasks_of_two_repositories_work_in_mirrors_and_their_branches_come_home(place: Place) -> None:
+    """A name that is taken in the local repository gets a number."""
+    place.git("branch", "main-task-b", cwd=place.root / "two")
     status = place.run(TWO)
     assert outcomes(status) == dict.fromkeys("abcde", ("succeeded", None))
     tasks = {task["id"]: task for task in status["tasks"]}
@@ -88,10 +91,11 @@ def test_tasks_of_two_repositories_work_in_mirrors_and_their_branches_come_home(
     assert (tasks["a"]["ref"], tasks["a"]["ref_name"], tasks["a"]["ref_commit"]) == (None, "main", one)
     assert tasks["c"]["base_commit"] == tasks["a"]["commit"]
     assert tasks["e"]["repo"] is None
-    for name, branches in (("one", {"main-task-a", "main-task-c"}), ("two", {"main-task-b"})):
+    for name, branches in (("one", {"main-task-a", "main-task-c"}), ("two", {"main-task-b", "main-task-b-2"})):
         listed = place.git("branch", "--format=%(refname:short)", cwd=place.root / name).split("\n")
         assert set(listed) == {"main", *branches}
         assert place.git("status", "--porcelain", cwd=place.root / name) == ""
+    assert place.git("show", "main-task-b-2:sub/name.txt", cwd=place.root / "two") == "two\nmore"
     assert tasks["b"]["diff_stat"] == {"files": 1, "insertions": 1, "deletions": 0}
     assert not any(task["worktree"] or task["worktree_remark"] for task in status["tasks"])
     results = place.command("results", status["session_id"]).stdout
@@ -102,14 +106,6 @@ def test_tasks_of_two_repositories_work_in_mirrors_and_their_branches_come_home(
     assert str(place.cache) in (session / "task-d.txt").read_text()
     assert (session / "task-e.txt").read_text().strip() == str(place.root)
     assert place.command("explain", status["session_id"]).returncode == 0
-
-
-@pytest.mark.slow
-def test_a_name_that_is_taken_in_the_local_repository_gets_a_number(place: Place) -> None:
-    plan = {"prompts": [{"id": "a", "prompt": "echo new > new.txt", "repo": "./one"}]}
-    place.git("branch", "main-task-a", cwd=place.root / "one")
-    assert place.run(plan)["tasks"][0]["branch"] == "main-task-a-2"
-    assert place.git("show", "main-task-a-2:new.txt", cwd=place.root / "one") == "new"
 
 
 @pytest.mark.slow
@@ -142,17 +138,24 @@ def test_bringing_a_branch_home_runs_no_hook_and_no_setting_of_either_side(place
 
 
 @pytest.mark.slow
-def test_the_configuration_names_the_cache(place: Place, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.delenv("SESSIONRUN_CACHE_DIR")
-    (place.root / "sessionrun.toml").write_text('cache_dir = "mine"\nrequire_cache = true\n')
-    file = place.write(TWO["prompts"][:1])
-    assert place.command("precache", file).returncode == 0
-    mine = locate_mirror(place.root / "mine", str(place.root / "one"))
-    assert mine.is_dir()
+@pytest.mark.parametrize("variable", [None, "SESSIONRUN_REQUIRE_CACHE", "SWEBENCH_REQUIRE_CACHE"])
+def test_the_cache_is_named_and_required_by_the_configuration_or_a_variable(
+    place: Place, monkeypatch: pytest.MonkeyPatch, variable: str | None
+) -> None:
+    plan = {"prompts": TWO["prompts"][:1]}
+    if variable is None:
+        monkeypatch.delenv("SESSIONRUN_CACHE_DIR")
+        (place.root / "sessionrun.toml").write_text('cache_dir = "mine"\nrequire_cache = true\n')
+        place.cache = place.root / "mine"
+    else:
+        monkeypatch.setenv(variable, "1")
+    assert outcomes(place.run(plan)) == {"a": ("failed", "repository_failed")}
+    assert not place.mirror("one").exists()
+    assert outcomes(place.run(plan, "--no-require-cache")) == {"a": ("succeeded", None)}
     commit = place.commit(place.root / "one", "not fetched")
-    task = place.run({"prompts": TWO["prompts"][:1]})["tasks"][0]
+    task = place.run(plan)["tasks"][0]
     assert (task["outcome"], task["ref_commit"] == commit) == ("succeeded", False)
-    assert str(mine) in place.command("clean", "--cache", "--dry-run").stdout
+    assert str(place.mirror("one")) in place.command("clean", "--cache", "--dry-run").stdout
 
 
 @pytest.mark.slow
@@ -215,16 +218,6 @@ def test_precache_then_require_cache_without_the_source(place: Place) -> None:
     assert set(outcomes(place.run(plan)).values()) == {("failed", "repository_failed")}
 
 
-@pytest.mark.slow
-@pytest.mark.parametrize("variable", ["SESSIONRUN_REQUIRE_CACHE", "SWEBENCH_REQUIRE_CACHE"])
-def test_require_cache_by_a_variable(place: Place, monkeypatch: pytest.MonkeyPatch, variable: str) -> None:
-    monkeypatch.setenv(variable, "1")
-    plan = {"prompts": TWO["prompts"][:1]}
-    assert outcomes(place.run(plan)) == {"a": ("failed", "repository_failed")}
-    assert not place.mirror("one").exists()
-    assert outcomes(place.run(plan, "--no-require-cache")) == {"a": ("succeeded", None)}
-
-
 def test_precache_names_what_failed_and_ends_with_1(place: Place) -> None:
     tasks = [
         *TWO["prompts"][:1],
@@ -246,13 +239,16 @@ def test_precache_names_what_failed_and_ends_with_1(place: Place) -> None:
 
 @pytest.mark.slow
 def test_clean_cache_takes_what_nothing_needs(place: Place) -> None:
+    """And keeps a mirror that alone holds work."""
     place.command("precache", place.write(TWO))
+    place.git("bundle", "create", "-q", str(place.root / "x.bundle"), "--all", "HEAD", cwd=place.root / "two")
+    place.run({"prompts": [{"id": "b", "prompt": "echo x > x", "repo": "x.bundle"}]})
     other = locate_mirror(place.cache, str(place.root / "two"))
     kept = place.run(
         {"prompts": [{"id": "a", "prompt": "echo x > x", "repo": "./one"}]}, "--keep-worktree", "always"
     )
     old = time.time() - 40 * 86400
-    for name in ("one", "two"):
+    for name in ("one", "two", "x.bundle"):
         os.utime(place.mirror(name) / "sessionrun-mirror.json", (old, old))
     assert place.command.load("clean", "--cache", "--older-than", "41d")["findings"] == []
     told = {
@@ -261,6 +257,7 @@ def test_clean_cache_takes_what_nothing_needs(place: Place) -> None:
     }
     assert told[str(other)]["would_remove"] is True
     assert "it has worktrees: main-task-a " in told[str(place.mirror("one"))]["why"]
+    assert told[str(place.mirror("x.bundle"))]["why"] == "branches of tasks in it hold work: main-task-b"
     assert other.is_dir()
     done = place.command("clean", "--cache", "--max-size", "1K")
     assert f"removed mirror {other}: " in done.stdout
@@ -269,10 +266,10 @@ def test_clean_cache_takes_what_nothing_needs(place: Place) -> None:
     cleaned = place.command("clean", "--worktrees", kept["session_id"])
     assert "removed worktree" in cleaned.stdout, cleaned.stderr
     gone = place.command.load("clean", "--cache")["findings"]  # its branch is in the local repository, too
-    assert [(one["name"], one["removed"]) for one in gone] == [(str(place.mirror("one")), True)]
-    assert (
-        sorted(path.name for path in place.mirror("one").parent.iterdir() if not path.name.endswith(".lock")) == []
-    )
+    removed = {one["name"]: one["removed"] for one in gone}
+    assert removed == {str(place.mirror("one")): True, str(place.mirror("x.bundle")): False}
+    kept_names = {place.mirror("x.bundle").name, lock_path(place.mirror("x.bundle")).name}
+    assert {path.name for path in place.mirror("one").parent.iterdir()} == kept_names
 
 
 @pytest.mark.slow
@@ -321,26 +318,11 @@ def test_clean_brings_home_what_came_later_into_a_kept_worktree(place: Place) ->
 
 
 @pytest.mark.slow
-def test_doctor_names_a_damaged_mirror_once_for_all_sessions(place: Place) -> None:
-    plans = [{"prompts": [{"id": "a", "prompt": "true", "repo": f"./{name}"}]} for name in ("one", "one", "two")]
-    session_ids = [place.run(plan)["session_id"] for plan in plans]
-    one = place.mirror("one")
-    (one / "sessionrun-mirror.json").unlink()
-
-    def find(*words: str) -> dict[str, Any]:
-        (finding,) = json.loads(place.command("doctor", "--json", *words).stdout)["findings"]
-        assert (finding["check"], finding["where"]) == ("mirrors", str(one))
-        return dict(finding)
-
-    alone, together = find(session_ids[0]), find()
-    assert alone["session_id"] == session_ids[0]
-    assert together["what"] == f"{alone['what']}; 2 sessions have tasks of it"
-    assert together == alone | {"session_id": None, "what": together["what"]}
-
-
-@pytest.mark.slow
 def test_doctor_says_what_a_lost_mirror_means(place: Place) -> None:
-    """A damaged one, one with worktrees, one whose branches are at home, one whose branches are nowhere else."""
+    """A damaged one, one with worktrees, one whose branches are at home, one whose branches are nowhere else.
+
+    Of all sessions one line says it.
+    """
     place.git("bundle", "create", "-q", str(place.root / "x.bundle"), "--all", "HEAD", cwd=place.root / "two")
     tasks = [
         {"id": "a", "prompt": "echo x > x", "repo": "./one"},
@@ -366,6 +348,9 @@ def test_doctor_says_what_a_lost_mirror_means(place: Place) -> None:
     assert plan == f"mv {one} {one}.old, and the next task fetches it again"
     refused = place.run({"prompts": [{"id": "a", "prompt": "true", "repo": "./one"}]})
     assert outcomes(refused) == {"a": ("failed", "repository_failed")}
+    of_all = json.loads(place.command("doctor", "--json").stdout)["findings"]
+    (together,) = [finding for finding in of_all if finding["check"] == "mirrors"]
+    assert (together["session_id"], together["what"]) == (None, f"{what}; 2 sessions have tasks of it")
     assert subprocess.run(plan.partition(",")[0], shell=True).returncode == 0
     trees = [task["worktree"] for task in status["tasks"]]
     ((where, what, plan),) = find()
@@ -386,23 +371,15 @@ def test_doctor_says_what_a_lost_mirror_means(place: Place) -> None:
     assert "+x" in place.command("diff", session_id, "c").stdout
 
 
-@pytest.mark.slow
-def test_clean_cache_keeps_a_mirror_that_alone_holds_work(place: Place) -> None:
-    place.git("bundle", "create", "-q", str(place.root / "x.bundle"), "--all", "HEAD", cwd=place.root / "one")
-    status = place.run({"prompts": [{"id": "a", "prompt": "echo x > x", "repo": "x.bundle"}]})
-    assert outcomes(status) == {"a": ("succeeded", None)}
-    (stays,) = place.command.load("clean", "--cache")["findings"]
-    assert (stays["removed"], stays["why"]) == (False, "branches of tasks in it hold work: main-task-a")
-
-
 def test_work_of_another_repository_is_no_base(place: Place) -> None:
     needy = {"id": "y", "prompt": "x", "repo": "./one", "needs": ["z"]}
     said = place.refuse({"prompts": [{"id": "z", "prompt": "x", "repo": "./two"}, needy]})
     assert "whose work is in another repository, or begins at another ref" in said
 
 
-def test_defaults_name_the_repository_of_all_tasks_and_a_task_may_say_otherwise(place: Place) -> None:
-    plan = {
+def test_each_format_may_name_repositories(place: Place) -> None:
+    """Of all tasks, and of one task otherwise."""
+    defaults = {
         "defaults": {"repo": "./one", "ref": "main"},
         "prompts": [
             {"id": "a", "prompt": "x"},
@@ -411,39 +388,26 @@ def test_defaults_name_the_repository_of_all_tasks_and_a_task_may_say_otherwise(
             {"id": "d", "prompt": "x", "workspace": "none"},
         ],
     }
-    done = place.command("run", "--dry-run", "--json", "--agent", "shell", place.write(plan))
-    told = {task["id"]: (task.get("repo"), task.get("ref")) for task in json.loads(done.stdout)["tasks"]}
-    one = str(place.root / "one")
-    assert told == {
-        "a": (one, "main"),
-        "b": (one, "v1"),
-        "c": ("https://github.com/psf/requests", None),
-        "d": (None, None),
-    }
-
-
-def test_a_matrix_and_markdown_jobs_may_name_repositories(place: Place) -> None:
-    matrix = {
-        "models": ["m"],
-        "repo": "./one",
-        "tasks": [
-            {"id": "t", "name": "T", "prompts": ["x"]},
-            {"id": "u", "name": "U", "prompts": ["x"], "repo": "./two", "ref": "main"},
-        ],
-    }
-    done = place.command("run", "--dry-run", "--json", "--agent", "shell", place.write(matrix))
-    assert done.returncode == 0, done.stderr
-    told = [(task.get("repo"), task.get("ref")) for task in json.loads(done.stdout)["tasks"]]
-    assert told == [(str(place.root / "one"), None), (str(place.root / "two"), "main")]
+    tasks = [
+        {"id": "t", "name": "T", "prompts": ["x"]},
+        {"id": "u", "name": "U", "prompts": ["x"], "repo": "./two", "ref": "main"},
+    ]
     jobs = place.root / "jobs"
     jobs.mkdir()
     (place.root / "worksplit.toml").write_text('[repository]\nrepo = "./one"\n')
     (jobs / "a.md").write_text("---\noutput_file: a.txt\n---\nDo it.\n")
     (jobs / "b.md").write_text("---\noutput_file: b.txt\nrepo: ./two\nref: main\n---\nDo it.\n")
-    done = place.command("run", "--dry-run", "--json", "--agent", "shell", "jobs")
-    assert done.returncode == 0, done.stderr
-    told = [(task.get("repo"), task.get("ref")) for task in json.loads(done.stdout)["tasks"]]
-    assert told == [(str(place.root / "one"), None), (str(place.root / "two"), "main")]
+    one, two = str(place.root / "one"), str(place.root / "two")
+
+    def look(name: str) -> list[tuple[str | None, str | None]]:
+        done = place.command("run", "--dry-run", "--json", "--agent", "shell", name)
+        assert done.returncode == 0, done.stderr
+        return [(task.get("repo"), task.get("ref")) for task in json.loads(done.stdout)["tasks"]]
+
+    other = ("https://github.com/psf/requests", None)
+    assert look(place.write(defaults)) == [(one, "main"), (one, "v1"), other, (None, None)]
+    assert look(place.write({"models": ["m"], "repo": "./one", "tasks": tasks})) == [(one, None), (two, "main")]
+    assert look("jobs") == [(one, None), (two, "main")]
 
 
 @contextmanager

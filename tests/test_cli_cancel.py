@@ -14,9 +14,9 @@ import pytest
 from conftest import Command, eventually, slow
 from terminal import Terminal
 
-from sessionrun.cli.replies import tell
+from sessionrun.cli.control import tell
 from sessionrun.client.ask import Reply
-from sessionrun.client.reading.listing import load_summaries
+from sessionrun.client.reading.selection import load_summaries
 from sessionrun.client.reading.view import load_view
 from sessionrun.store.session import SessionDir
 

@@ -13,7 +13,7 @@ import pytest
 from conftest import Command, eventually, rests
 from test_cli_cancel import assert_nothing_left
 
-from sessionrun.cli.replies import _count_retried
+from sessionrun.cli.control import _count_retried
 from sessionrun.client.ask import select
 from sessionrun.client.outbox import Refused, send
 from sessionrun.store.requests import MAX_TEXT

@@ -18,7 +18,7 @@ import pytest
 from conftest import Command, eventually, fill, is_gone
 
 from sessionrun.client.notices import SessionWarning, begin
-from sessionrun.client.reading.listing import load_summaries
+from sessionrun.client.reading.selection import load_summaries
 from sessionrun.client.reading.view import load_summary_view, load_view
 from sessionrun.store.inbox import has_request, send_request
 from sessionrun.store.requests import load_requests

@@ -325,7 +325,7 @@ def test_many_at_once(sessionrun: Command, launchers: int, real: bool) -> None:
 @pytest.mark.parametrize("real", [False, *slow(True)])
 def test_a_session_is_never_seen_dead_while_it_starts(sessionrun: Command, real: bool) -> None:
     """From the first moment that a reader can find a session, somebody lives for it."""
-    from sessionrun.client.reading.listing import load_summaries
+    from sessionrun.client.reading.selection import load_summaries
 
     write_plan(sessionrun, '{"prompts": ["true"]}')
     for _ in range(5):

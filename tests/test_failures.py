@@ -11,7 +11,7 @@ from conftest import Command
 from terminal import Terminal
 
 from sessionrun.cli.failures import digest_lines
-from sessionrun.client.reading.failures import read_sections
+from sessionrun.client.reading.telling import read_sections
 from sessionrun.client.reading.view import load_view
 from sessionrun.store.session import SessionDir
 

@@ -25,7 +25,7 @@ from test_dispatch import WORKER, Dispatcher, write
 from test_prove import CHECK, FIX
 from test_prove import make_repository as make_tested_repository
 
-from sessionrun.cli.words import Word
+from sessionrun.cli.start import Word
 from sessionrun.client.planning.cluster import check_options, find_largest_array
 from sessionrun.input.rows import BY_NAME
 from sessionrun.model.cluster import Cluster

@@ -51,7 +51,12 @@ VERBS: Final[Mapping[str, str]] = {
 }
 """The verbs in the order of the manual, with a line for the list of them."""
 
-HOMES: Final = dict.fromkeys(("cancel", "continue", "hold", "release", "resume", "retry", "set"), "control")
+HOMES: Final = {
+    **dict.fromkeys(("cancel", "continue", "hold", "release", "resume", "retry", "set"), "control"),
+    **dict.fromkeys(("mcp", "serve", "report"), "ports"),
+    "man": "help",
+    "schema": "config",
+}
 """The modules of this package that have several verbs; each other verb is a module by its name."""
 
 FLAG_VERBS: Final = {
@@ -101,25 +106,26 @@ def find_first(words: Sequence[str]) -> int:
 
     Without such a word it is the place behind the last, or that of ``--``.
     """
-    is_value = False
-    for place, word in enumerate(words):
-        if not is_value and (word in ("-", "--") or not word.startswith("-")):
-            return place
-        is_value = not is_value and _takes_value(word)
-    return len(words)
+    return next((place for place, is_option in _walk(words, "run") if not is_option), len(words))
 
 
 def iterate_options(words: Sequence[str], verb: str = "run") -> Iterator[int]:
     """The places of the words that are options: not values of options, and nothing behind ``--``."""
+    return (place for place, is_option in _walk(words, verb) if is_option)
+
+
+def _walk(words: Sequence[str], verb: str) -> Iterator[tuple[int, bool]]:
+    """The places of the words up to ``--`` but for values of options, and whether an option is there."""
     is_value = False
     for place, word in enumerate(words):
         if is_value:
             is_value = False
-        elif word == "--":
+            continue
+        is_option = word.startswith("-") and word not in ("-", "--")
+        yield place, is_option
+        if word == "--":
             return
-        elif word.startswith("-") and word != "-":
-            yield place
-            is_value = _takes_value(word, verb)
+        is_value = is_option and _takes_value(word, verb)
 
 
 def asks_for_json(words: Sequence[str]) -> bool:

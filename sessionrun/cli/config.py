@@ -1,15 +1,16 @@
-"""`config`: the settings in use, and where each is written."""
+"""`config`: the settings in use, and where each is written; `schema`: what plans and outputs look like."""
 
 from __future__ import annotations
 
 import os
 from pathlib import Path
-from typing import Any
+from typing import Any, Final
 
 import click
 
 from sessionrun.cli.options import json_option
-from sessionrun.cli.render import print_json, print_table
+from sessionrun.cli.render import print_document, print_json, print_table
+from sessionrun.client.schemas.outputs import NAMES, describe
 
 
 @click.command("config")
@@ -48,3 +49,17 @@ def _tell(value: Any) -> str:
     import json
 
     return json.dumps(_plain(value))
+
+
+@click.command("schema")
+@click.argument("name", metavar="NAME", type=click.Choice(NAMES))
+@json_option
+def schema(name: str, as_json: bool) -> None:
+    """Print the JSON Schema of NAME: plan, status.json, summary, notification, error, or a verb that takes --json.
+
+    For example: sessionrun schema plan, sessionrun schema results.  It is JSON with and without --json.
+    """
+    print_document(describe(name))
+
+
+COMMANDS: Final = (command, schema)

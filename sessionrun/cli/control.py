@@ -1,8 +1,11 @@
-"""Verbs that ask a session for something: cancel, hold, release, retry, set, continue and resume."""
+"""Verbs that ask a session for something: cancel, hold, release, retry, set, continue and resume.
+
+Each says in a line what became of what it asked for.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping, Sequence
 from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final, TypeVar
@@ -19,12 +22,17 @@ from sessionrun.cli.options import (
     sync_option,
 )
 from sessionrun.cli.render import escape_line, session_head, warn
-from sessionrun.cli.replies import ask_each
-from sessionrun.cli.selecting import Done, act_on_each, make_wanted, selector_options, words_argument
+from sessionrun.cli.selecting import (
+    EXIT_TIMEOUT,
+    Done,
+    act_on_each,
+    selector_options,
+    words_argument,
+)
 from sessionrun.client import ask as asking
 from sessionrun.client.ask import TAKEN_TIMEOUT_S, Reply
 from sessionrun.client.lookup import open_session
-from sessionrun.client.reading.selection import Chosen, choose_sessions, find_sessions
+from sessionrun.client.reading.selection import Chosen, Wanted, choose_sessions, find_sessions
 from sessionrun.client.reading.view import describe_shortage, load_view
 from sessionrun.model.errors import InputError
 from sessionrun.store.session import SessionDir
@@ -33,6 +41,114 @@ if TYPE_CHECKING:
     from sessionrun.client.again import AskedChange, Retried
 
 _Command = TypeVar("_Command", bound=Callable[..., Any])
+
+
+# --- what became of it ---
+
+
+def _tell_cancelled(reply: Reply) -> str:
+    outcomes = [task["outcome"] for task in reply.tasks if task["status"] == "completed"]
+    cancelled = outcomes.count("cancelled")
+    counts = _count_words(
+        (cancelled, "cancelled"),
+        (len(outcomes) - cancelled, "had ended before"),
+        (len(reply.tasks) - len(outcomes), "still stopping"),
+    )
+    feeds = reply.view.get("feed")
+    return counts or ("no task to cancel; it takes none from the queue any more" if feeds else "nothing to cancel")
+
+
+def _tell_held(reply: Reply) -> str:
+    held, running = (sum(task["word"] == word for task in reply.tasks) for word in ("held", "running"))
+    counts = _count_words((held, "held"), (running, "running on"))
+    feed = reply.view.get("feed") or {}
+    rest = "takes no more tasks from its queue" if feed.get("open") and feed["held"] else "nothing to hold"
+    return f"nothing held, {counts}" if running and not held else counts or rest
+
+
+def _tell_released(reply: Reply) -> str:
+    before, held = (
+        {task["id"] for task in tasks if task["reason_class"] == "held"} for tasks in (reply.before, reply.tasks)
+    )
+    feed = reply.view.get("feed") or {}
+    rest = "takes tasks from its queue again" if feed.get("open") and not feed["held"] else "nothing is held"
+    return _count_words((len(before - held), "released"), (len(held), "still held")) or rest
+
+
+def _tell_retried(reply: Reply) -> str:
+    if not reply.before:
+        return "nothing to retry"
+    again = _count_retried(reply.tasks, {task["id"]: task for task in reply.before})
+    return f"retrying {again} task{'s' * (again != 1)}" if again else "nothing was left to retry"
+
+
+def _count_retried(now: Sequence[Mapping[str, Any]], before: Mapping[str, Mapping[str, Any]]) -> int:
+    """How many were taken, whether they wait, run or have ended again by now.
+
+    A task that was skipped once more looks as before, but came along with the others.
+    """
+    tried = sum(
+        any(task[key] != before[task["id"]][key] for key in ("attempt", "status", "outcome"))
+        or before[task["id"]]["outcome"] == "succeeded"  # its work is to land again
+        for task in now
+    )
+    skipped = sum(task["outcome"] == before[task["id"]]["outcome"] == "skipped" for task in now)
+    return tried + skipped if tried else 0
+
+
+def _count_words(*counts: tuple[int, str]) -> str:
+    """Those counts that are not 0, for people."""
+    return ", ".join(f"{count} {word}" for count, word in counts if count)
+
+
+_WORDS: Final[Mapping[str, Callable[[Reply], str]]] = {
+    "cancel": _tell_cancelled,
+    "hold": _tell_held,
+    "release": _tell_released,
+    "retry": _tell_retried,
+    "set": lambda reply: f"max_parallel: {reply.view['max_parallel'] or 'no limit'}",
+    "continue": lambda reply: f"task {reply.tasks[0]['id']} goes on, attempt {reply.tasks[0]['attempt']}",
+    "add": lambda reply: f"{len(reply.tasks)} added",
+}
+
+
+def tell(kind: str, reply: Reply) -> str:
+    """What became of a request, in a line; a `cancel` that was not taken yet says what still runs."""
+    taken = reply.taken or kind == "cancel"
+    words = _WORDS[kind](reply) if taken else "asked for; the session has not taken the request yet"
+    return f"{session_head(reply.view)}: {words}"
+
+
+def ask_each(
+    chosen: Chosen,
+    kind: str,
+    ask: Callable[[SessionDir, tuple[str, ...]], Reply],
+    *,
+    waits: bool,
+    as_json: bool,
+    quiet: bool = False,
+    sync: bool = False,
+) -> int:
+    """Ask each of several sessions, or tasks of the only one, and print what became of it; the exit code.
+
+    With `sync` the only session is followed to its end instead, if it has something to do.
+    """
+
+    def act(session: SessionDir) -> Done:
+        reply = ask(session, chosen.tasks)
+        if sync and reply.taken and reply.tasks:
+            from sessionrun.cli.sync import follow_run
+
+            return Done(None, "", follow_run(session, as_json=as_json, quiet=quiet))
+        code = EXIT_TIMEOUT if waits and not reply.taken else 0
+        if quiet and reply.tasks:
+            return Done({"session_id": session.session_id}, session.session_id, code)
+        return Done({**reply.view, "tasks": reply.tasks}, "" if quiet else tell(kind, reply), code)
+
+    return act_on_each(chosen, act, as_json=as_json)
+
+
+# --- the verbs ---
 
 
 def _timeout_option(done: str) -> Callable[[_Command], _Command]:
@@ -58,7 +174,7 @@ def _choose(
     *,
     only_open: bool = False,
 ) -> Chosen:
-    return choose_sessions(results_dir, words, make_wanted(labels, states, since), only_open=only_open)
+    return choose_sessions(results_dir, words, Wanted(labels, states or (), since), only_open=only_open)
 
 
 def _choose_whole(results_dir: Path | None, session_ids: tuple[str, ...]) -> Chosen:

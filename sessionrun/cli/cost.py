@@ -11,7 +11,7 @@ import click
 from sessionrun.cli.money import Shown, describe_cost, describe_usage, sum_usages, usages_by_agent, warn_unpriced
 from sessionrun.cli.options import Since, json_option, results_dir_option
 from sessionrun.cli.render import escape_line, print_json, print_table, short_time
-from sessionrun.cli.selecting import label_option, make_wanted, state_option
+from sessionrun.cli.selecting import label_option, state_option
 from sessionrun.client.lookup import LAST, find_results_dir
 from sessionrun.client.reading.selection import Wanted, find_sessions
 from sessionrun.client.reading.view import load_or_warn, load_view
@@ -66,7 +66,7 @@ def command(
     """
     if everything and session_ids:
         raise InputError("--all takes no session ID")
-    wanted = make_wanted(labels, states, None)
+    wanted = Wanted(labels, states or ())
     chooses = everything or since is not None or not wanted.is_empty
     views = _load(results_dir, session_ids or (() if chooses else (LAST,)), wanted)
     spent = [entry for view in views for entry in _spent_of(view, since)]

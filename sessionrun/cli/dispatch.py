@@ -17,8 +17,7 @@ from sessionrun.cli.options import (
     results_dir_option,
     sync_option,
 )
-from sessionrun.cli.start import Launch, start_session
-from sessionrun.cli.words import options_of, take_options
+from sessionrun.cli.start import Launch, options_of, start_session, take_options
 from sessionrun.input.rows import SETTINGS
 
 if TYPE_CHECKING:

@@ -23,7 +23,7 @@ from sessionrun.cli.render import escape_line, local_time, print_json
 from sessionrun.cli.selecting import each_session, words_argument
 from sessionrun.cli.standing import IDS_WIDTH, contact_lines, feed_lines, head_lines, place_lines
 from sessionrun.client.lookup import name_for_command
-from sessionrun.client.reading.failures import read_sections
+from sessionrun.client.reading.telling import read_sections
 from sessionrun.model.reasons import REASONS
 from sessionrun.model.wording import (
     clip,

@@ -11,11 +11,16 @@ from typing import Final, NamedTuple
 from sessionrun.cli.facts import about_lines, section_lines, title_lines, word_lines
 from sessionrun.cli.render import WIDTH, escape
 from sessionrun.cli.standing import View, group_lines, head_lines
-from sessionrun.client.reading.digest import divide, make_excerpt
-from sessionrun.client.reading.digest_record import find_room
-from sessionrun.client.reading.failures import Failure, Section, fold_failures, group_failures
+from sessionrun.client.reading.digest import Part, find_room, make_excerpt, share
 from sessionrun.client.reading.outputs import find_tail
-from sessionrun.client.reading.telling import LEAST_BYTES, fit_lines
+from sessionrun.client.reading.telling import (
+    LEAST_BYTES,
+    Failure,
+    Section,
+    fit_lines,
+    fold_failures,
+    group_failures,
+)
 from sessionrun.client.reading.terse import measure_lines
 from sessionrun.client.reading.waiting import has_failed
 from sessionrun.model.wording import name_tasks, short_id
@@ -36,6 +41,10 @@ class _Block(NamedTuple):
     need: int
     cut: Callable[[int], Sequence[str]]
 
+    def measure(self) -> Part:
+        """How much room it takes."""
+        return Part(measure_lines(self.frame), (self.need,))
+
 
 def digest_lines(session: SessionDir, view: View, chosen: Sequence[View], room: int | None) -> list[str]:
     """What failed of the chosen tasks, then what the others answered, in at most `room` bytes; None: all.
@@ -50,28 +59,18 @@ def digest_lines(session: SessionDir, view: View, chosen: Sequence[View], room: 
     blocks: list[_Block] = []
     for most in FOLDS:
         blocks = [*(_tell_failure(view, failure) for failure in fold_failures(failures, most)), *answers]
-        if room is None or sum(map(_measure_least, blocks)) <= room - measure_lines(head):
+        least = sum(measure_lines(block.frame) + min(block.need, LEAST_BODY) for block in blocks)
+        if room is None or least <= room - measure_lines(head):
             break
+    shares = [[block.need] for block in blocks]
     if room is not None:
-        return [*head, *_fit(blocks, find_room(room, measure_lines([*head, *_count_rest(blocks)])))]
-    return [*head, *(line for block in blocks for line in (*block.frame, *block.cut(block.need)))]
-
-
-def _fit(blocks: Sequence[_Block], room: int) -> list[str]:
-    """As many of the blocks as fit besides a line on the others, for which there is room anyway."""
-    count, left = 0, room + measure_lines(_count_rest(blocks))
-    for block in blocks:
-        after = left - _measure_least(block)
-        if after < measure_lines(_count_rest(blocks[count + 1 :])):
-            break
-        count, left = count + 1, after
-    rest = _count_rest(blocks[count:])
-    left += sum(_measure_least(block) - measure_lines(block.frame) for block in blocks[:count]) - measure_lines(
-        rest
-    )
-    shares = divide([block.need for block in blocks[:count]], left)
-    shown = zip(blocks[:count], shares, strict=True)
-    return [*(line for block, share in shown for line in (*block.frame, *block.cut(share))), *rest]
+        find_room(room, measure_lines([*head, *_count_rest(blocks)]))
+        parts = [block.measure() for block in blocks]
+        left = room - measure_lines(head)
+        shares = share(parts, left, LEAST_BODY, lambda place: measure_lines(_count_rest(blocks[place:])))
+    fitting = zip(blocks[: len(shares)], shares, strict=True)
+    shown = (line for block, (own,) in fitting for line in (*block.frame, *block.cut(own)))
+    return [*head, *shown, *_count_rest(blocks[len(shares) :])]
 
 
 def _count_rest(blocks: Sequence[_Block]) -> list[str]:
@@ -79,10 +78,6 @@ def _count_rest(blocks: Sequence[_Block]) -> list[str]:
     words = [f"{sum(bad)} more, for {len(bad)} other reason{'s' * (len(bad) > 1)}"] if bad else []
     words += [f"{len(blocks) - len(bad)} fine"] if len(blocks) > len(bad) else []
     return ["", f"and {' and '.join(words)}{': --failed --all shows them' if bad else ''}"] if words else []
-
-
-def _measure_least(block: _Block) -> int:
-    return measure_lines(block.frame) + min(block.need, LEAST_BODY)
 
 
 def _tell_failure(view: View, failure: Failure) -> _Block:

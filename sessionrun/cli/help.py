@@ -1,4 +1,4 @@
-"""`help`: pages of help that are not those of one verb: the options of `run` by topic, and examples.
+"""`help`: pages of help that are not those of one verb: the options of `run` by topic, and examples; and `man`.
 
 The options come from the command itself; the table of settings says the topic of each.  What is no setting, but
 says what the command line does, has its topic here.
@@ -6,7 +6,9 @@ says what the command line does, has its topic here.
 
 from __future__ import annotations
 
+import os
 from collections.abc import Iterator, Mapping
+from pathlib import Path
 from typing import Final, NamedTuple
 
 import click
@@ -178,3 +180,26 @@ def _show_verb(context: click.Context, words: tuple[str, ...], within: list[str]
         shown = inner
     with click.Context(shown, info_name=" ".join(("sessionrun", *words)), parent=None) as own:
         click.echo(shown.get_help(own))
+
+
+@click.command("man")
+@click.argument("page", required=False, metavar="[VERB|input|files]")
+def manual(page: str | None) -> None:
+    """Show the manual of all of sessionrun, of a verb, of the formats of input, or of the files of a session."""
+    # installers of tools link no pages where the program `man` looks
+    from importlib.metadata import distributions
+
+    name = f"sessionrun{f'-{page}' if page else ''}.{5 if page in ('input', 'files') else 1}"
+    files = (file for one in distributions(name="sessionrun") for file in one.files or ())
+    found = [Path(str(file.locate())).resolve() for file in files if file.name == name]
+    if not found:
+        raise InputError(
+            f"{name}: this installation has no such page; there are those of all verbs, input and files"
+        )
+    try:
+        os.execvp("man", ["man", str(found[0])])
+    except OSError:
+        raise InputError(f"the program `man` is not installed; the page is {found[0]}") from None
+
+
+COMMANDS: Final = (command, manual)

@@ -23,10 +23,9 @@ from sessionrun.cli.render import (
     unversioned,
     wrap_line,
 )
-from sessionrun.cli.selecting import make_wanted, selector_options
+from sessionrun.cli.selecting import selector_options
 from sessionrun.client.lookup import find_results_dir
-from sessionrun.client.reading.listing import arrange, find_depths
-from sessionrun.client.reading.selection import find_sessions, find_views
+from sessionrun.client.reading.selection import Wanted, arrange, find_depths, find_sessions, find_views
 from sessionrun.client.reading.view import load_summary_view
 from sessionrun.model.errors import InputError
 from sessionrun.model.wording import SHORT_ID, clip, columns, fit_counts, name_session, tell_span, took_s
@@ -70,7 +69,7 @@ def command(
     """List sessions, the newest first."""
     if everywhere and results_dir is not None:
         raise InputError("--all lists the sessions of all results directories: leave out --results-dir")
-    wanted = make_wanted(labels, states, since)
+    wanted = Wanted(labels, states or (), since)
     if page is not None:
         if as_json or limit or session_ids or not wanted.is_empty:
             raise InputError("list: --html is about all sessions: leave out what chooses some")

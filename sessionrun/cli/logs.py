@@ -16,7 +16,7 @@ from sessionrun.cli.render import escape, short_time, warn
 from sessionrun.cli.selecting import each_session, words_argument
 from sessionrun.cli.standing import place_lines
 from sessionrun.client.lookup import choose_tasks
-from sessionrun.client.reading.logs import Line, open_outputs, open_step
+from sessionrun.client.reading.outputs import Line, open_outputs, open_step
 from sessionrun.client.reading.view import load_view
 from sessionrun.client.reading.waiting import POLL_LAST_S, Watch, gone_words
 from sessionrun.model.errors import InputError, SessionGone

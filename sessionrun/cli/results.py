@@ -4,13 +4,21 @@ from __future__ import annotations
 
 import sys
 import time
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any, Final
 
 import click
 
-from sessionrun.cli.facts import agent_lines, check_lines, left_lines, proof_lines, section_lines, title_lines
+from sessionrun.cli.facts import (
+    agent_lines,
+    check_lines,
+    left_lines,
+    proof_lines,
+    section_lines,
+    title_lines,
+    whereabouts_lines,
+)
 from sessionrun.cli.options import Count, json_option, results_dir_option
 from sessionrun.cli.render import (
     DOUBLE_LINE,
@@ -18,15 +26,15 @@ from sessionrun.cli.render import (
     WAITING,
     encode,
     escape,
+    escape_line,
     is_seed_block,
     versioned,
     write_bytes,
 )
 from sessionrun.cli.selecting import each_session, words_argument
 from sessionrun.client.lookup import choose_tasks
-from sessionrun.client.reading.failures import SAID, read_sections
 from sessionrun.client.reading.outputs import decode, iterate_tail
-from sessionrun.client.reading.telling import add_tellings, count_hidden
+from sessionrun.client.reading.telling import SAID, add_tellings, count_hidden, read_sections
 from sessionrun.client.reading.view import load_view
 from sessionrun.client.reading.waiting import has_failed
 from sessionrun.model.errors import InputError, SessionrunError
@@ -109,7 +117,7 @@ def command(
         print_format(form, session, view, add_tellings(session, chosen), tail=tail)
     elif as_json:
         head = {key: view[key] for key in ("session_id", "status", "outcome", "results_dir")}
-        summary = _find_summary(session, view)
+        summary = find_summary(session, view)
         head |= {"summary": summary} if summary else {}
         print_results_json(session, head, chosen, tail=tail)
     elif is_seed_block():
@@ -128,7 +136,7 @@ def _find_bound(max_bytes: int | None, max_tokens: int | None) -> int | None:
 
 def make_digest_json(session: SessionDir, view: Mapping[str, Any], tasks: Sequence[Any], most: int) -> bytes:
     """The digest as one JSON object of at most `most` bytes, with a newline."""
-    from sessionrun.client.reading.digest_record import describe_digest
+    from sessionrun.client.reading.digest import describe_digest
 
     def spell(record: Mapping[str, Any]) -> bytes:
         return encode(versioned(record)) + b"\n"
@@ -136,20 +144,25 @@ def make_digest_json(session: SessionDir, view: Mapping[str, Any], tasks: Sequen
     return spell(describe_digest(session, view, tasks, most, spell))
 
 
-def _find_summary(session: SessionDir, view: Mapping[str, Any]) -> dict[str, Any] | None:
-    """The account of the job files of a session that has ended; None if it has none, or no spec to read."""
-    from sessionrun.model.spec import JOB_STATUS
+def find_summary(
+    session: SessionDir, view: Mapping[str, Any], tell: Callable[[str], None] = lambda _: None
+) -> dict[str, Any] | None:
+    """The account of the job files of a session that has ended; None if it has none, or no spec to read.
 
+    `tell` hears of each export that is not up to date.
+    """
     if view["ended_at"] is None:
         return None
     try:
         spec = session.load_spec()
     except SessionrunError:
         return None  # what the tasks answered can be shown all the same
-    if all(export.kind != JOB_STATUS for export in spec.exports):
+    if not spec.exports:
         return None
-    from sessionrun.client.reading.job_summary import summarise_jobs
+    from sessionrun.client.reading.job_summary import find_export_problems, summarise_jobs
 
+    for problem in find_export_problems(session, spec, view):
+        tell(problem)
     return summarise_jobs(session, spec, view)
 
 
@@ -160,13 +173,12 @@ def print_results(
 
     Of a task that failed, the words of the step that failed stand before what the agent said.
     """
-    from sessionrun.cli.standing import head_lines
+    from sessionrun.cli.standing import head_lines, next_lines
 
     now, by_id = time.time(), name_tasks(view)
     in_git = view["base_branch"] is not None or any(task.get("repo") for task in tasks)
     places: Mapping[str, str] = {}
     if in_git:
-        from sessionrun.cli.next_steps import next_lines, work_lines
         from sessionrun.client.landing.unlanded import locate_work
 
         places = locate_work(session, tasks)
@@ -174,7 +186,7 @@ def print_results(
     for task in _add_words(session, tasks):
         lines = ["", *title_lines(task, by_id, now)]
         lines += [f"  {line}" for line in (*check_lines(task), *proof_lines(task, ""))]
-        left = work_lines(task, places.get(task["id"])) if in_git else left_lines(task, "")
+        left = _work_lines(task, places.get(task["id"])) if in_git else left_lines(task, "")
         lines += [f"  {line}" for line in left]
         lines += agent_lines(task, "  ") if task.get("earlier_agents") else []
         sections = read_sections(session, task)
@@ -191,6 +203,19 @@ def print_results(
     if in_git:
         for line in next_lines(session, view, tasks, verb="results"):
             click.echo(line)
+
+
+def _work_lines(task: Mapping[str, Any], place: str | None) -> list[str]:
+    """What a task that ended left: its branch, in which other repository that is, and what still lies around."""
+    from sessionrun.client.reading.changes import is_unchanged
+
+    lines = whereabouts_lines(task, "")
+    if task["status"] != "completed" or not task["branch"] or task["rescue_branch"] or is_unchanged(task):
+        return lines
+    stat, where = task["diff_stat"], f" in {place}" if place else ""
+    files = stat and ("1 file" if stat["files"] == 1 else f"{stat['files']} files")
+    changes = f"{files}, +{stat['insertions']} -{stat['deletions']}" if stat else "changes unknown"
+    return [escape_line(f"branch {task['branch']}{where}: {changes}"), *lines]
 
 
 def _print_seed_block(

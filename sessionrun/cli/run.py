@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -15,12 +16,15 @@ from sessionrun.cli.options import (
     results_dir_option,
     sync_option,
 )
-from sessionrun.cli.start import Launch, start_session
-from sessionrun.cli.words import options_of, take_options
+from sessionrun.cli.start import Launch, options_of, start_session, take_options
 from sessionrun.input.rows import SETTINGS
+from sessionrun.model.errors import InputError
 
 if TYPE_CHECKING:
     from sessionrun.client.planning.plan import Planned
+    from sessionrun.model.events import TasksAdded
+    from sessionrun.model.spec import SessionSpec
+    from sessionrun.store.session import SessionDir
 
 
 @click.command("run", cls=RunCommand)
@@ -66,12 +70,8 @@ def command(
     from sessionrun.client.planning.plan import Nothing, plan
 
     given = take_options(options)
-    joined = None
-    if into is not None:
-        from sessionrun.cli.replies import open_joined
-
-        joined = open_joined(results_dir, into, given, held=hold)
-    planned = plan(file, given, preview=dry_run, into=joined and joined.spec)
+    session, spec = (None, None) if into is None else _open_joined(results_dir, into, given, held=hold)
+    planned = plan(file, given, preview=dry_run, into=spec)
     for warning in planned.warnings:
         warn(warning)
     if isinstance(planned, Nothing):
@@ -85,7 +85,11 @@ def command(
 
         how = Launch(results_dir, as_json, quiet, verbose, sync, ready=False, held=hold)
         return start_fed(planned, how, ready=ready, dry_run=dry_run)
-    addition = joined.settle(planned.spec) if joined is not None and planned.spec.tasks else None
+    addition = None
+    if spec is not None and planned.spec.tasks:
+        from sessionrun.client.planning.joining import settle_addition
+
+        addition = settle_addition(planned.spec, spec)
     if dry_run and planned.spec.tasks:
         from sessionrun.cli.preview import print_preview
         from sessionrun.client.launching.readiness import tell_signed_out
@@ -95,16 +99,54 @@ def command(
         print_preview(planned, as_json=as_json, verbose=verbose, held=hold)
         return 0
     if not planned.spec.tasks:
-        if not dry_run and joined is None:
+        if not dry_run and session is None:
             from sessionrun.client.launching.launch import mend_exports
 
             mend_exports(planned.spec)
         return _tell_nothing_to_do(planned.skipped, planned.skipped_for, as_json=as_json)
     if not quiet:
         _tell_agent(planned)
-    if joined is not None and addition is not None:
-        return joined.add(planned.spec, addition, as_json=as_json, quiet=quiet, sync=sync, ready=ready)
+    if session is not None and addition is not None:
+        return _add(session, planned.spec, addition, ready=ready, as_json=as_json, quiet=quiet, sync=sync)
     return start_session(planned.spec, Launch(results_dir, as_json, quiet, verbose, sync, ready, hold))
+
+
+def _open_joined(
+    results_dir: Path | None, session_id: str, given: Mapping[str, Any], *, held: bool
+) -> tuple[SessionDir, SessionSpec]:
+    """Find the session to which tasks are to be added, with its spec as it is now.
+
+    Raises:
+        InputError: it has ended, or an option holds for a whole session.
+    """
+    from sessionrun.client.ask import load_open
+    from sessionrun.client.lookup import open_session
+    from sessionrun.client.planning.joining import describe_whole, refuse_session_options
+
+    session = open_session(results_dir, session_id)
+    spec = load_open(session)
+    refuse_session_options(given, spec)
+    if held:
+        raise InputError(describe_whole("--hold"))
+    return session, spec
+
+
+def _add(session: SessionDir, planned: SessionSpec, addition: TasksAdded, *, ready: bool, **shown: bool) -> int:
+    """Add tasks to a session that runs, and say what became of them; the exit code."""
+    from sessionrun.cli.control import ask_each
+    from sessionrun.cli.render import warn
+    from sessionrun.client.ask import add
+    from sessionrun.client.launching.readiness import check_environments, check_ready
+    from sessionrun.client.planning.sandboxing import check_sandboxes
+    from sessionrun.client.reading.selection import Chosen
+
+    if ready:
+        check_ready(planned)
+    check_environments(planned)
+    warning = check_sandboxes(planned)
+    if warning is not None:
+        warn(warning)
+    return ask_each(Chosen([session], (), False), "add", lambda *_: add(session, addition), waits=True, **shown)
 
 
 def _tell_agent(planned: Planned) -> None:

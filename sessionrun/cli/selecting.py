@@ -15,7 +15,7 @@ from click.core import ParameterSource
 
 from sessionrun.cli.options import Label, Since, Words, add_options
 from sessionrun.cli.render import escape_line, print_json, session_head, unversioned
-from sessionrun.client.reading.selection import STATES, Chosen, Wanted, choose_sessions
+from sessionrun.client.reading.selection import STATES, Chosen, choose_sessions
 from sessionrun.client.reading.view import load_summary_view
 from sessionrun.model.errors import InputError, SessionrunError
 from sessionrun.store.session import SessionDir
@@ -56,13 +56,6 @@ EXIT_TIMEOUT: Final = 124
 
 words_argument = click.argument("words", nargs=-1, metavar="[ID] [TASK]...")
 """A session and tasks of it, or several sessions."""
-
-
-def make_wanted(
-    labels: tuple[tuple[str, str], ...], states: tuple[str, ...] | None, since: float | None
-) -> Wanted:
-    """What the options say."""
-    return Wanted(labels, states or (), since)
 
 
 class Done(NamedTuple):

@@ -100,7 +100,7 @@ def _load(
     if since is None:
         view = load_view(session)
         return view, choose_tasks(view, names)
-    from sessionrun.client.reading.since import load_since
+    from sessionrun.client.reading.terse import load_since
 
     view, changed = load_since(session, since)
     ids = {task["id"] for task in changed}
@@ -133,8 +133,7 @@ def status_lines(
     session: SessionDir, view: View, tasks: Sequence[View], *, every: bool = False, by: str | None = None
 ) -> list[str]:
     """What `status` shows of tasks of a session: rows, groups of many, or a grid; and what to do next."""
-    from sessionrun.cli.next_steps import next_lines
-    from sessionrun.cli.standing import head_lines, task_lines, tell_left
+    from sessionrun.cli.standing import head_lines, next_lines, task_lines, tell_left
 
     now, width = time.time(), terminal_width()
     head = head_lines(view, now, left=tell_left(view, now) if sys.stdout.isatty() else "")

@@ -90,9 +90,9 @@ def cancel_interrupted(session: SessionDir) -> int:
 
 
 def _print_end(session: SessionDir, view: View, *, as_json: bool, quiet: bool) -> None:
-    from sessionrun.cli.results import print_results, print_results_json  # not while it is followed
+    from sessionrun.cli.results import find_summary, print_results, print_results_json  # not while it is followed
 
-    summary = _summarise(session, view)
+    summary = find_summary(session, view, warn)
     if as_json:
         head = {key: value for key, value in view.items() if key != "tasks"}
         head |= {"summary": summary} if summary else {}
@@ -105,18 +105,6 @@ def _print_end(session: SessionDir, view: View, *, as_json: bool, quiet: bool) -
             from sessionrun.client.reading.job_summary import word_summary
 
             click.echo(f"\n{word_summary(summary)}")
-
-
-def _summarise(session: SessionDir, view: View) -> dict[str, Any] | None:
-    """The account of a session of job files; None for any other.  Warns of an export that is behind."""
-    spec = session.load_spec()
-    if not spec.exports:
-        return None
-    from sessionrun.client.reading.job_summary import find_export_problems, summarise_jobs
-
-    for problem in find_export_problems(session, spec, view):
-        warn(problem)
-    return summarise_jobs(session, spec, view)
 
 
 def _tell_verdict(view: View) -> None:

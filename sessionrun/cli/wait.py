@@ -17,11 +17,10 @@ from sessionrun.cli.selecting import (
     Done,
     act_on_each,
     label_option,
-    make_wanted,
     state_option,
 )
 from sessionrun.cli.standing import ended_line, how_far_lines
-from sessionrun.client.reading.selection import Chosen, choose_sessions
+from sessionrun.client.reading.selection import Chosen, Wanted, choose_sessions
 from sessionrun.client.reading.view import load_summary_view
 from sessionrun.client.reading.waiting import (
     Deadline,
@@ -84,7 +83,7 @@ def command(
     4: the session's processes are gone; 75: all that is left is held without a known time; 124: the time is up.
     """
     cursor = since if isinstance(since, int) else None
-    wanted = make_wanted(labels, states, since if cursor is None else None)
+    wanted = Wanted(labels, states or (), since if cursor is None else None)
     chosen = choose_sessions(results_dir, words, wanted, reads=True)
     if (need_all or chosen.several) and (failed or cursor is not None):
         raise InputError("wait: --failed and a cursor for --since go with --any and one session")

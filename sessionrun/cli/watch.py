@@ -14,8 +14,8 @@ import click
 from sessionrun.cli.board import ARROWS, Choice, Line, choose_tasks, draw, draw_sessions, find_place, step
 from sessionrun.cli.options import results_dir_option
 from sessionrun.client.lookup import LAST, open_session
-from sessionrun.client.reading.listing import load_summaries
-from sessionrun.client.reading.logs import OutputReader, open_outputs
+from sessionrun.client.reading.outputs import OutputReader, open_outputs
+from sessionrun.client.reading.selection import load_summaries
 from sessionrun.client.reading.view import load_view
 from sessionrun.model.errors import InputError, SessionrunError
 from sessionrun.store.session import SessionDir

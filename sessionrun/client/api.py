@@ -24,9 +24,9 @@ from sessionrun.client.planning.plan import plan as plan
 from sessionrun.client.reading.changes import Change as Change
 from sessionrun.client.reading.changes import find_changed as find_changed
 from sessionrun.client.reading.changes import read_changes as read_changes
-from sessionrun.client.reading.listing import load_summaries as load_summaries
 from sessionrun.client.reading.outputs import read_answer as read_answer
-from sessionrun.client.reading.since import load_since as load_since
+from sessionrun.client.reading.selection import load_summaries as load_summaries
+from sessionrun.client.reading.terse import load_since as load_since
 from sessionrun.client.reading.view import load_view as load_view
 from sessionrun.client.reading.waiting import NextEnd as NextEnd
 from sessionrun.client.reading.waiting import Progress as Progress

@@ -1,4 +1,7 @@
-"""The tools as a server of the Model Context Protocol on standard input and output.
+"""Sessions as tools of the Model Context Protocol, on standard input and output.
+
+The names, arguments and first lines of the tools are what an agent reads.  A caller pays for each byte of an
+answer: so each has at most `MAX_BYTES` bytes, unless the caller asks for more, and what is left out is counted.
 
 Each call runs in a thread, and each tool has threads of its own, so that many that wait hold up no other tool.  An
 error of ours is the answer of the tool, marked as an error.
@@ -9,7 +12,7 @@ from __future__ import annotations
 import os
 import sys
 import warnings
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Mapping, Sequence
 from functools import partial, wraps
 from inspect import getdoc
 from pathlib import Path
@@ -22,10 +25,18 @@ from mcp.server.mcpserver import Context, MCPServer
 from mcp.server.mcpserver.exceptions import ToolError
 from pydantic import Field
 
-from sessionrun import __version__
-from sessionrun.client import SessionrunError
+from sessionrun import __version__, client
+from sessionrun.client.lookup import find_results_dir
 from sessionrun.client.notices import begin
-from sessionrun.mcp.tools import Record, SessionId, Tools
+from sessionrun.client.reading.digest import describe_digest, find_most
+from sessionrun.client.reading.telling import add_tellings
+from sessionrun.client.reading.terse import BRIEF_BYTES, TASK_KEYS, drop_empty, make_brief
+from sessionrun.client.reading.waiting import has_failed
+from sessionrun.model.errors import InputError, SessionrunError
+from sessionrun.model.spec import SLOT
+from sessionrun.model.units import parse_duration
+from sessionrun.model.wording import needs_look
+from sessionrun.store.session import SessionDir
 
 INSTRUCTIONS: Final = """\
 Runs many AI coding agents (claude, codex, qwen, gemini, ... or plain shell commands) at once, in detached \
@@ -45,14 +56,87 @@ WAITS: Final = 1000
 
 ERROR_BYTES: Final = 2000
 
+MAX_BYTES: Final = 6000
+LEAST_BYTES: Final = 1000
+MOST_BYTES: Final = 200_000
 
-def make_server(results_dir: Path | None = None) -> MCPServer:
-    """The server, for the sessions of one results directory; None: of the one in use."""
-    server = _Server("sessionrun", version=__version__, instructions=INSTRUCTIONS, log_level="WARNING")
-    tools = Tools(results_dir)
+Record = dict[str, Any]
+SessionId = Annotated[str, Field(description="A session's id, an unambiguous beginning of it, its name, or last.")]
+Tasks = Annotated[tuple[str, ...], Field(description="Ids or numbers of tasks; empty: all that are meant.")]
+Size = Annotated[int, Field(description="The answer has at most so many bytes; about 3 make a token.")]
+
+
+class Tools:
+    """The tools of one server, for the sessions of one results directory.
+
+    Args:
+        results_dir: where sessions are kept; None: in the results directory in use.
+    """
+
+    def __init__(self, results_dir: Path | None = None) -> None:
+        self._results_dir = results_dir
+
+    def start_session(
+        self,
+        prompts: Annotated[tuple[str, ...], Field(description="One task for each prompt.")] = (),
+        plan: Annotated[
+            dict[str, Any] | list[Any] | str | None,
+            Field(
+                description='In place of prompts: {"prompts": [{"id": "a", "prompt": "...", "needs": ["b"], '
+                '"check": "make test"}], "defaults": {...}}, or the name of a file.'
+            ),
+        ] = None,
+        agent: Annotated[str | None, Field(description="claude, codex, qwen, gemini, shell, ...")] = None,
+        model: str | None = None,
+        max_parallel: Annotated[int | None, Field(description="How many tasks run at once; 0: all.")] = None,
+        timeout: Annotated[str | None, Field(description="Of each attempt, such as 10m or 2h.")] = None,
+        name: str | None = None,
+        worktree: Annotated[bool, Field(description="Each task gets a git worktree and a branch.")] = False,
+        check: Annotated[tuple[str, ...], Field(description="Commands that must exit 0 before work counts.")] = (),
+        budget_usd: float | None = None,
+    ) -> Record:
+        """Start a session of tasks in the background and return at once with its session_id.
+
+        Raises:
+            InputError: what is wrong with what was given; nothing was started.
+            StoreError: the session could not be made.
+        """
+        if bool(prompts) == (plan is not None):
+            raise InputError("give either prompts, a list of texts, or plan, an object or the name of a file")
+        given = _read_plan(plan)
+        timeout_s = _read_seconds("timeout", timeout)
+        asked = {"agent": agent, "model": model, "name": name, "prompts": list(prompts), "check": list(check)}
+        limits = {"max_parallel": max_parallel, "timeout_s": timeout_s, "budget_usd": budget_usd}
+        planned = client.plan(given, {**asked, **limits, "worktree": worktree})
+        if isinstance(planned, client.Nothing) or not planned.spec.tasks:
+            return {"session_id": None, "total": 0}
+        session = client.launch(planned.spec, self._results_dir)
+        spec = planned.spec
+        return {
+            "session_id": session.session_id,
+            "total": len(spec.tasks),
+            "max_parallel": spec.resources.get(SLOT),
+            "agent": spec.agent,
+            "agent_reason": planned.choice.why,
+            "results_dir": str(session.path),
+            "warnings": list(planned.warnings),
+        }
+
+    def status(
+        self,
+        session_id: SessionId = "last",
+        since: Annotated[int | None, Field(description="A cursor: then all tasks that changed since.")] = None,
+    ) -> Record:
+        """Counts of a session, and the tasks that need attention: failed, held, not landed.  Has a cursor."""
+        session = self._open(session_id)
+        if since is None:
+            view = client.load_view(session)
+            return _fit(make_brief(view, _add_words(session, view["tasks"])))
+        view, changed = client.load_since(session, since)
+        return _fit({**make_brief(view, []), "tasks": _describe_all(_add_words(session, changed))})
 
     def wait(
-        context: Context,
+        self,
         session_id: SessionId = "last",
         timeout_s: float = WAIT_S,
         until: Annotated[
@@ -60,22 +144,156 @@ def make_server(results_dir: Path | None = None) -> MCPServer:
             Field(description="The end of the session, or the next end, or the next failure, of a task."),
         ] = "all",
         since: Annotated[int, Field(description="With any and failed: the cursor of the call before.")] = 0,
+        context: Context | None = None,
     ) -> Record:
         """Wait, with progress notifications; timed_out says whether to call again.  Names what needs attention."""
-        seconds = min(max(timeout_s, 0.0), MOST_WAIT_S)
-        return tools.wait(session_id, timeout_s=seconds, until=until, since=since, progress=_Reporter(context))
+        session, seconds = self._open(session_id), min(max(timeout_s, 0.0), MOST_WAIT_S)
+        if until == "all":
+            waited = client.wait(session, timeout_s=seconds, progress=_Reporter(context) if context else None)
+            brief = make_brief(waited.view, _add_words(session, waited.tasks))
+            return _fit({**brief, "timed_out": not waited.in_time})
+        found = client.wait_for_next(session, since=since, failed=until == "failed", timeout_s=seconds)
+        ends = {"cursor": found.cursor, "left": found.left, "timed_out": not found.in_time}
+        tasks = _describe_all(_add_words(session, found.tasks))
+        return _fit({**make_brief(found.view, []), **ends, "tasks": tasks})
 
-    offered: tuple[Callable[..., Record], ...] = (
-        tools.start_session,
-        tools.status,
-        wait,
-        tools.results,
-        tools.list,
-        tools.cancel,
-        tools.retry,
-        tools.diff,
-    )
-    for tool in offered:
+    def results(
+        self,
+        session_id: SessionId = "last",
+        tasks: Tasks = (),
+        failed: Annotated[bool, Field(description="Only tasks that did not succeed.")] = False,
+        max_bytes: Size = MAX_BYTES,
+    ) -> Record:
+        """What tasks answered: all of it if it fits, else beginning, lines with errors, and end of each answer."""
+        session = self._open(session_id)
+        view = client.load_view(session)
+        chosen = client.choose_tasks(view, tasks)
+        chosen = [task for task in chosen if not failed or has_failed(task)]
+        return describe_digest(session, view, chosen, _bound(max_bytes))
+
+    def list(self, limit: int = 10) -> Record:
+        """The newest sessions of this project."""
+        views = client.load_summaries(find_results_dir(self._results_dir))
+        keys = (
+            *("session_id", "name", "status", "state", "result", "held_until", "started_at"),
+            *("total", "completed", "running", "failed", "counts"),
+        )
+        shown = [drop_empty({key: view[key] for key in keys}) for view in views[: max(1, limit)]]
+        return _fit({"total": len(views), "sessions": shown}, "sessions")
+
+    def cancel(
+        self,
+        session_id: Annotated[str, Field(description="A session's id, or an unambiguous beginning of it.")],
+        tasks: Tasks = (),
+        now: Annotated[bool, Field(description="Kill without grace.")] = False,
+    ) -> Record:
+        """Stop a session, or some of its tasks.  Work in worktrees is saved on branches."""
+        return _tell(client.cancel(self._open(session_id), tasks, now=now))
+
+    def retry(self, session_id: SessionId = "last", tasks: Tasks = ()) -> Record:
+        """Try tasks again: the named ones, else all that failed, timed out or were lost."""
+        return _tell(client.retry(self._open(session_id), tasks))
+
+    def diff(
+        self,
+        session_id: SessionId = "last",
+        tasks: Tasks = (),
+        patch: Annotated[bool, Field(description="The patches, not only which files changed.")] = False,
+        max_bytes: Size = MAX_BYTES,
+    ) -> Record:
+        """What tasks changed in their worktrees."""
+        session = self._open(session_id)
+        chosen = client.find_changed(session, tasks)
+        bound = _bound(max_bytes)
+        changes = [_take_change(change, bound) for change in client.read_changes(session, chosen, stat=not patch)]
+        record: Record = {"session_id": session.session_id, "tasks": changes}
+        frame = len(orjson.dumps({**record, "tasks": [{**task, "text": ""} for task in changes]}))
+        for task in changes:
+            task["text"] = _cut(task["text"], max(0, bound - frame) // len(changes))
+        return _fit(record, max_bytes=bound)
+
+    def _open(self, session_id: str) -> SessionDir:
+        return client.open_session(self._results_dir, session_id)
+
+
+def _read_plan(plan: Mapping[str, Any] | list[Any] | str | None) -> Mapping[str, Any] | list[Any] | str | None:
+    """A plan as a value, or the name of a file; a caller may also write the JSON into a text."""
+    if not isinstance(plan, str) or plan.lstrip()[:1] not in ("{", "["):
+        return plan
+    try:
+        value = orjson.loads(plan)
+    except orjson.JSONDecodeError as error:
+        raise InputError(f"plan: not valid JSON: {error}") from None
+    assert isinstance(value, (dict, list))
+    return value
+
+
+def _read_seconds(name: str, text: str | None) -> float | None:
+    try:
+        return None if text is None else parse_duration(text)
+    except ValueError as error:
+        raise InputError(f"{name}: {error}, not {text!r:.80}") from None
+
+
+def _bound(max_bytes: int) -> int:
+    return min(max(max_bytes, LEAST_BYTES), MOST_BYTES)
+
+
+def _add_words(session: SessionDir, tasks: Sequence[dict[str, Any]]) -> list[Record]:
+    """The tasks with the words of the steps that failed."""
+    return add_tellings(session, tasks, BRIEF_BYTES // 2)  # an answer fills the context of an agent
+
+
+def _describe_all(tasks: Sequence[Mapping[str, Any]]) -> list[Record]:
+    """Tasks in the short form, those that need attention first."""
+    ordered = sorted(tasks, key=needs_look, reverse=True)
+    return [drop_empty({key: task.get(key) for key in TASK_KEYS}) for task in ordered]
+
+
+def _tell(reply: client.Reply) -> Record:
+    """What became of a request: the counts, and how the tasks that it was about stand."""
+    keys = ("id", "status", "outcome", "word")
+    states = [{key: task[key] for key in keys} for task in reply.tasks]
+    return _fit({**make_brief(reply.view, []), "taken": reply.taken, "tasks": states})
+
+
+def _take_change(change: client.Change, most: int) -> Record:
+    """A change with the first `most` bytes of its text, and the size of all of it."""
+    text, size = b"", 0
+    for piece in change.pieces:
+        size += len(piece)
+        text += piece[: max(0, most - len(text))]
+    shown = {"id": change.task["id"], "branch": change.task["branch"], "commit": change.task["commit"]}
+    return {**shown, "text": text.decode("utf-8", "backslashreplace"), "text_bytes": size}
+
+
+def _cut(text: str, room: int) -> str:
+    """The beginning of a text that takes no more room than this in JSON."""
+    return text[: find_most(len(text), lambda length: len(orjson.dumps(text[:length])) - 2 <= room)]
+
+
+def _fit(record: Record, key: str = "tasks", *, max_bytes: int = MAX_BYTES) -> Record:
+    """A record whose list is cut at its end until it fits; `more` counts what was left out."""
+    items = record[key]
+
+    def make(count: int) -> Record:
+        left = len(items) - count
+        return {**record, key: items[:count], **({"more": left} if left else {})}
+
+    if len(orjson.dumps(record)) <= max_bytes:
+        return record
+    return make(find_most(len(items), lambda count: len(orjson.dumps(make(count))) <= max_bytes))
+
+
+# --- the server ---
+
+
+def make_server(results_dir: Path | None = None) -> MCPServer:
+    """The server, for the sessions of one results directory; None: of the one in use."""
+    server = _Server("sessionrun", version=__version__, instructions=INSTRUCTIONS, log_level="WARNING")
+    tools = Tools(results_dir)
+    for name in ("start_session", "status", "wait", "results", "list", "cancel", "retry", "diff"):
+        tool = getattr(tools, name)
         words = (getdoc(tool) or "").partition("\n\n")[0]
         # structured output would repeat each answer
         server.add_tool(_offer(tool), description=words, structured_output=False)

@@ -16,7 +16,7 @@ from starlette.responses import HTMLResponse, PlainTextResponse, RedirectRespons
 from starlette.routing import Route
 
 from sessionrun import client
-from sessionrun.client.reading.listing import load_summaries
+from sessionrun.client.reading.selection import load_summaries
 from sessionrun.client.report.gathering import Matter, gather
 from sessionrun.client.report.markup import Markup
 from sessionrun.client.report.page import find_title, make_page

@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 from sessionrun.client.lookup import resolve_results_dir
-from sessionrun.client.reading.listing import load_summaries
+from sessionrun.client.reading.selection import load_summaries
 from sessionrun.client.reading.view import load_or_warn, load_view
 from sessionrun.model.feeding import QUEUE_LABEL
 from sessionrun.model.times import parse_time

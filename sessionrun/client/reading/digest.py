@@ -8,15 +8,20 @@ from __future__ import annotations
 
 import codecs
 import os
+import re
+import shlex
 from bisect import bisect_left
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from itertools import islice
 from pathlib import Path
 from typing import Any, Final, NamedTuple
 
+import orjson
+
+from sessionrun.client.lookup import DEFAULT_RESULTS_DIR
 from sessionrun.client.reading.outputs import find_tail, iterate_chunks, open_output
 from sessionrun.client.reading.telling import add_tellings
 from sessionrun.model.errors import InputError
+from sessionrun.model.shown import Verdict
 from sessionrun.model.wording import needs_look
 from sessionrun.store.session import SessionDir
 
@@ -26,14 +31,20 @@ BYTES_PER_TOKEN: Final = 3
 LEAST_TEXT: Final = 120
 """Bytes of text that a shown task has at least, if it printed so many: less tells nothing."""
 
-SHORT_BYTES: Final = 4096
+LEAST_BYTES: Final = 500
+"""The names of many tasks by number have room in this."""
 
+SHORT_BYTES: Final = 4096
 SCAN_BYTES: Final = 1024 * 1024
 """How much of an output is searched for errors: its last part."""
 
+REASON_LENGTH: Final = 160
 CUT: Final = "\n[...]\n"
-_ERROR_WORDS: Final = (b"error", b"exception", b"fail", b"fatal", b"panic", b"traceback", b"assert", b"denied")
-_MOST_FINDS: Final = 100
+
+_HEAD_KEYS: Final = (*Verdict.__annotations__, "total", "completed", "successful", "failed", "results_dir")
+_TASK_KEYS: Final = ("num", "id", "word")
+_SIZES: Final = {"text": "text_bytes", "stderr_text": "stderr_bytes"}
+_ERROR: Final = re.compile(rb"error|exception|fail|fatal|panic|traceback|assert|denied", re.IGNORECASE)
 _INSIDE_CHARACTER: Final = bytes(range(0x80, 0xC0))
 _LINE_LENGTH: Final = 200
 
@@ -42,134 +53,35 @@ Measure = Callable[[str], int]
 """How many bytes a text takes in the format in which it is printed."""
 
 
-class Excerpt(NamedTuple):
-    """What is shown of one output file; `size` is that of the whole file (bytes)."""
-
-    text: str
-    size: int
-    is_cut: bool
+# --- what has room ---
 
 
-class Shown(NamedTuple):
-    """A task with what is shown of its answer and, if it is not fine and has some, of its standard error."""
+class Part(NamedTuple):
+    """What is told of one task or several: its size beside its texts, and that of each of these (bytes)."""
 
-    task: Task
-    answer: Excerpt
-    errors: Excerpt | None = None
-
-
-class Digest(NamedTuple):
-    """What fits.
-
-    `shown` are tasks with text.  `ids` names the other tasks that are not fine; where those have no room it is
-    empty, and `numbers` has them, such as ``1-3`` and ``7``.  `left_out` counts the other tasks.
-    """
-
-    shown: list[Shown]
-    ids: list[str]
-    numbers: list[str]
-    left_out: int
+    frame: int
+    texts: Sequence[int]
 
 
-def make_digest(
-    session: SessionDir, tasks: Sequence[Task], room: int, *, frame: Callable[[Shown], int], measure: Measure
-) -> Digest:
-    """Choose what is shown of tasks.
+def share(parts: Sequence[Part], room: int, least: int, rest: Callable[[int], int]) -> list[list[int]]:
+    """How much room the texts of the first parts have: of so many as fit with `least` bytes of each text.
 
     Args:
-        session: whose tasks they are.
-        tasks: the tasks.
-        room: how many bytes there are for all of them.
-        frame: how many bytes a task takes beside its texts.
-        measure: how many bytes a text takes.
-
-    Raises:
-        InputError: there is no room for the names of the tasks that are not fine.
+        parts: what is to be told, the most telling first.
+        room: bytes for all of them.
+        least: so much of a text is told at least, if there is so much.
+        rest: how many bytes it takes to name the parts from a place on, which are left out.
     """
-    worded = add_tellings(session, [dict(task) for task in tasks], room // 2)
-    sources = [_find_source(session, task, frame, measure) for task in map(_without_work, worded)]
-    bad = [one for one in sources if needs_look(one.task)]
-    fine = [one for one in sources if not needs_look(one.task)]
-    by_id = sum(_measure_names(_ids(bad), measure)) <= room // 2
-    names = _measure_names(_ids(bad) if by_id else _find_ranges(bad), measure)
-    chosen: list[_Source] = []
-    left = room - sum(names)
-    if left < 0:
-        raise InputError(
-            f"{len(bad)} tasks need attention; their names take {-left} bytes more: ask for more, or name tasks"
-        )
-    for place, source in enumerate([*bad, *fine]):
-        left += (names[place] if by_id and place < len(bad) else 0) - source.least
-        if left < 0:
+    count, left = 0, room
+    for place, part in enumerate(parts, 1):
+        after = left - part.frame - sum(min(text, least) for text in part.texts)
+        if after < rest(place):
             break
-        chosen.append(source)
-    named = bad[len(chosen) :]
-    ids, numbers = (_ids(named), []) if by_id else ([], _find_ranges(named))
-    texts = room - sum(_measure_names([*ids, *numbers], measure)) - sum(source.frame for source in chosen)
-    shown = _share(sorted(chosen, key=lambda source: int(source.task["num"])), texts, measure)
-    return Digest(shown, ids, numbers, len(fine) - max(0, len(chosen) - len(bad)))
-
-
-def _without_work(task: Task) -> Task:
-    """A task without the telling lines of its work: its standard error is shown anyway."""
-    is_work = (task.get("telling") or {}).get("step") == "work"
-    return {**task, "telling": None} if is_work else task
-
-
-class _Source(NamedTuple):
-    """A task, the files of which something is shown, their needs, and what the task takes beside them (bytes)."""
-
-    task: Task
-    paths: list[Path]
-    needs: list[int]
-    frame: int
-
-    @property
-    def least(self) -> int:
-        """How much room the task takes at least."""
-        return self.frame + sum(min(need, LEAST_TEXT) for need in self.needs)
-
-
-def _find_source(session: SessionDir, task: Task, frame: Callable[[Shown], int], measure: Measure) -> _Source:
-    paths = [session.path / name for name in (task["output"], *((task["stderr"],) if needs_look(task) else ()))]
-    paths = [path for place, path in enumerate(paths) if place == 0 or find_tail(path, 0)]
-    needs = [_find_need(path, measure) for path in paths]
-    empty = [Excerpt("", find_tail(path, 0), need > LEAST_TEXT) for path, need in zip(paths, needs, strict=True)]
-    return _Source(task, paths, needs, frame(Shown(task, *empty)))
-
-
-def _find_need(path: Path, measure: Measure) -> int:
-    """How much room a whole file takes: measured, but where it is so long that its size says enough."""
-    size = find_tail(path, 0)
-    return size if size > SHORT_BYTES else measure(_read(path, 0, size))
-
-
-def _find_ranges(sources: Sequence[_Source]) -> list[str]:
-    """The numbers of tasks, neighbours as a range: ``1-3``, ``7``."""
-    runs: list[list[int]] = []
-    for number in sorted(int(source.task["num"]) for source in sources):
-        if runs and number == runs[-1][1] + 1:
-            runs[-1][1] = number
-        else:
-            runs.append([number, number])
-    return [str(first) if first == last else f"{first}-{last}" for first, last in runs]
-
-
-def _ids(sources: Sequence[_Source]) -> list[str]:
-    return [str(source.task["id"]) for source in sources]
-
-
-def _measure_names(names: Sequence[str], measure: Measure) -> list[int]:
-    """How much room names take in a list, with quotes around them and what parts them."""
-    return [measure(name) + len('"", ') for name in names]
-
-
-def _share(sources: Sequence[_Source], room: int, measure: Measure) -> list[Shown]:
-    shares = iter(divide([need for source in sources for need in source.needs], room))
-    return [
-        Shown(source.task, *(make_excerpt(path, next(shares), measure) for path in source.paths))
-        for source in sources
-    ]
+        count, left = place, after
+    chosen = parts[:count]
+    texts = room - rest(count) - sum(part.frame for part in chosen)
+    shares = iter(divide([text for part in chosen for text in part.texts], texts))
+    return [[next(shares) for _ in part.texts] for part in chosen]
 
 
 def divide(sizes: Sequence[int], room: int) -> list[int]:
@@ -180,6 +92,147 @@ def divide(sizes: Sequence[int], room: int) -> list[int]:
         shares[place] = min(sizes[place], left // (len(sizes) - rank))
         left -= shares[place]
     return shares
+
+
+def find_room(max_bytes: int, taken: int) -> int:
+    """How many bytes are left.
+
+    Raises:
+        InputError: fewer than none.
+    """
+    if max_bytes < taken:
+        raise InputError(f"{max_bytes} bytes are too few for any answer: ask for {taken + LEAST_BYTES} or more")
+    return max_bytes - taken
+
+
+# --- as a record ---
+
+
+class _Source(NamedTuple):
+    """A task as it is told, and the files of which parts come to its texts, by their keys."""
+
+    task: Task
+    record: dict[str, Any]
+    files: dict[str, Path]
+
+    def measure(self) -> Part:
+        """How much room the task takes, and its whole files."""
+        return Part(len(orjson.dumps(self.record)) + 1, [_find_need(path) for path in self.files.values()])
+
+
+def describe_digest(
+    session: SessionDir,
+    view: Mapping[str, Any],
+    tasks: Sequence[Task],
+    max_bytes: int,
+    spell: Callable[[Mapping[str, Any]], bytes] = orjson.dumps,
+) -> dict[str, Any]:
+    """The record of `results --max-bytes`.
+
+    Args:
+        session: whose answers they are.
+        view: the view of the session.
+        tasks: the tasks of which something is to be shown.
+        max_bytes: how long the record may be.
+        spell: makes JSON of it.
+
+    Raises:
+        InputError: that is too little for anything, or for the names of the tasks that are not fine.
+    """
+    head = {**{key: view[key] for key in _HEAD_KEYS}, "rest": _tell_rest(view)}
+    ends = {"more_failed": [], "more_failed_numbers": [], "more_fine": 10**10, "tasks": []}
+    room = find_room(max_bytes, len(spell({**head, **ends})))
+    worded = add_tellings(session, [dict(task) for task in tasks], room // 2)
+    sources = [_find_source(session, task) for task in sorted(worded, key=needs_look, reverse=True)]
+    bad = [source.task for source in sources if needs_look(source.task)]
+    by_id = _measure_names([task["id"] for task in bad]) <= room // 2
+
+    def name(place: int) -> list[str]:
+        return [str(task["id"]) for task in bad[place:]] if by_id else _find_ranges(bad[place:])
+
+    lacking = _measure_names(name(0)) - room
+    if lacking > 0:
+        raise InputError(
+            f"{len(bad)} tasks need attention; their names take {lacking} bytes more: ask for more, or name tasks"
+        )
+    parts = [source.measure() for source in sources]
+    shares = share(parts, room, LEAST_TEXT, lambda place: _measure_names(name(place)))
+    fitting = zip(sources[: len(shares)], shares, strict=True)
+    shown = sorted(fitting, key=lambda pair: int(pair[0].task["num"]))
+    return {
+        **head,
+        "more_failed": name(len(shares)) if by_id else [],
+        "more_failed_numbers": [] if by_id else name(len(shares)),
+        "more_fine": len(sources) - max(len(bad), len(shares)),
+        "tasks": [_fill(source, rooms) for source, rooms in shown],
+    }
+
+
+def _find_source(session: SessionDir, task: Task) -> _Source:
+    """A task with its answer and, if it is not fine and has some, with its standard error."""
+    reason = str(task["reason"] or "")
+    telling = task.get("telling")
+    record = {key: task[key] for key in _TASK_KEYS}
+    record["reason"] = (reason if len(reason) <= REASON_LENGTH else reason[: REASON_LENGTH - 3] + "...") or None
+    if telling and telling["step"] != "work":  # that of the work is in its standard error, which is shown anyway
+        record["telling"] = telling
+    files = {"text": session.path / task["output"]}
+    errors = session.path / task["stderr"]
+    if needs_look(task) and find_tail(errors, 0):
+        files["stderr_text"] = errors
+    for key, path in files.items():
+        record |= {key: "", _SIZES[key]: find_tail(path, 0)}
+    return _Source(task, record, files)
+
+
+def _fill(source: _Source, rooms: Sequence[int]) -> dict[str, Any]:
+    files = zip(source.files.items(), rooms, strict=True)
+    return source.record | {key: make_excerpt(path, room, _measure).text for (key, path), room in files}
+
+
+def _find_need(path: Path) -> int:
+    """How much room a whole file takes: measured, but where it is so long that its size says enough."""
+    size = find_tail(path, 0)
+    return size if size > SHORT_BYTES else _measure(_read(path, 0, size))
+
+
+def _find_ranges(tasks: Sequence[Task]) -> list[str]:
+    """The numbers of tasks, neighbours as a range: ``1-3``, ``7``."""
+    runs: list[list[int]] = []
+    for number in sorted(int(task["num"]) for task in tasks):
+        if runs and number == runs[-1][1] + 1:
+            runs[-1][1] = number
+        else:
+            runs.append([number, number])
+    return [str(first) if first == last else f"{first}-{last}" for first, last in runs]
+
+
+def _measure_names(names: Sequence[str]) -> int:
+    """How much room names take in a list, with quotes around them and what parts them."""
+    return sum(_measure(str(name)) + len('"", ') for name in names)
+
+
+def _measure(text: str) -> int:
+    """How many bytes a text takes inside of its quotes."""
+    return len(orjson.dumps(text)) - 2
+
+
+def _tell_rest(view: Mapping[str, Any]) -> str:
+    """The command that prints a whole answer."""
+    folder = os.path.dirname(view["results_dir"])
+    given = [] if folder == os.path.abspath(DEFAULT_RESULTS_DIR) else ["--results-dir", shlex.quote(folder)]
+    return " ".join(["sessionrun", "results", str(view["session_id"]), "TASK", *given])
+
+
+# --- parts of a file ---
+
+
+class Excerpt(NamedTuple):
+    """What is shown of one output file; `size` is that of the whole file (bytes)."""
+
+    text: str
+    size: int
+    is_cut: bool
 
 
 def make_excerpt(path: Path, room: int, measure: Measure) -> Excerpt:
@@ -200,32 +253,20 @@ def make_excerpt(path: Path, room: int, measure: Measure) -> Excerpt:
 
 def _find_errors(path: Path, size: int, room: int, measure: Measure) -> Iterator[str]:
     """The first different lines that look like errors, each cut to a bearable length."""
+    content, end = _read_bytes(path, size - SCAN_BYTES, size), 0
     seen: set[str] = set()
-    for line in _find_lines(_read_bytes(path, size - SCAN_BYTES, size)):
-        text = _decode(line.strip())[:_LINE_LENGTH]
+    for found in _ERROR.finditer(content):
+        if found.start() < end:
+            continue  # in a line that was looked at
+        begin, end = content.rfind(b"\n", 0, found.start()) + 1, content.find(b"\n", found.start())
+        end = len(content) if end < 0 else end
+        text = _decode(content[begin:end].strip())[:_LINE_LENGTH]
         room -= measure(text) + measure("\n")
         if room < 0:
             return
         if text not in seen:
             seen.add(text)
             yield text
-
-
-def _find_lines(content: bytes) -> Iterator[bytes]:
-    """The lines with one of the words, in their order; of each word only the first finds count."""
-    lowered, end = content.lower(), 0
-    for at in sorted(at for word in _ERROR_WORDS for at in islice(_find_all(lowered, word), _MOST_FINDS)):
-        if at >= end:
-            begin, end = content.rfind(b"\n", 0, at) + 1, content.find(b"\n", at)
-            end = len(content) if end < 0 else end
-            yield content[begin:end]
-
-
-def _find_all(content: bytes, word: bytes) -> Iterator[int]:
-    at = content.find(word)
-    while at >= 0:
-        yield at
-        at = content.find(word, at + len(word))
 
 
 def _fit_beginning(text: str, room: int, measure: Measure) -> str:

@@ -1,4 +1,4 @@
-"""Reading output files of any size in pieces, from the front or from the end.
+"""Reading output files of any size: in pieces, from the front or from the end, or line by line as they grow.
 
 A task may replace its own output file: a link, FIFO or directory in its place counts as no output.
 """
@@ -6,14 +6,18 @@ A task may replace its own output file: a link, FIFO or directory in its place c
 from __future__ import annotations
 
 import os
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from pathlib import Path
-from typing import Any, Final
+from typing import Any, Final, NamedTuple
 
+from sessionrun.client.reading.telling import list_step
+from sessionrun.model.errors import StoreError
 from sessionrun.store.files import NotRegular, open_regular
 from sessionrun.store.session import SessionDir
 
 CHUNK_BYTES: Final = 256 * 1024
+MAX_LINE: Final = 1024 * 1024
+"""A line longer than this is passed on in pieces."""
 
 
 def read_answer(session: SessionDir, task: Mapping[str, Any]) -> str:
@@ -80,3 +84,103 @@ def open_output(path: Path) -> int | None:
         return open_regular(path)
     except (FileNotFoundError, NotRegular):
         return None
+
+
+# --- as they grow ---
+
+
+class Line(NamedTuple):
+    """A line of a task's output with its end; bytes that are not UTF-8 are surrogates in `text`."""
+
+    task: str
+    stream: str
+    text: str
+
+
+class OutputReader:
+    """Reads one output file as it grows and gives out whole lines."""
+
+    def __init__(self, path: Path, task: str, stream: str, show: Callable[[bytes], str]) -> None:
+        self.path, self._task, self._stream, self._show = path, task, stream, show
+        self._offset, self._rest = 0, b""
+        self.has_moved = False
+        """Whether the last call of `read_on` found anything new."""
+
+    def skip_to_tail(self, lines: int) -> None:
+        """Begin `lines` lines before the end."""
+        self._offset = find_tail(self.path, lines)
+
+    def read_on(self) -> Iterator[Line]:
+        """Give out what is new."""
+        before = self._offset
+        if find_tail(self.path, 0) < before:  # another attempt began the file anew
+            yield from self.finish()
+            self._offset = 0
+        for chunk in iterate_chunks(self.path, self._offset):
+            self._offset += len(chunk)
+            *whole, self._rest = (self._rest + chunk).split(b"\n")
+            for line in whole:
+                yield from self._give(line + b"\n")
+            if len(self._rest) > MAX_LINE:
+                yield from self.finish()
+        self.has_moved = self._offset != before
+
+    def finish(self) -> Iterator[Line]:
+        """Give out a last line that has no LF."""
+        if self._rest:
+            line, self._rest = self._rest, b""
+            yield from self._give(line)
+
+    def _give(self, line: bytes) -> Iterator[Line]:
+        text = self._show(line)
+        if text:
+            yield Line(self._task, self._stream, text)
+
+
+def open_outputs(session: SessionDir, task: dict[str, Any], lines: int | None = None) -> list[OutputReader]:
+    """Readers of a task's output, as readable text, and of its standard error.
+
+    They begin at the front or, with `lines`, that many lines before the end.
+    """
+    show: Callable[[bytes], str] = _keep
+    output = session.path / task["output"]
+    if task["raw"]:
+        from sessionrun.agents import table
+        from sessionrun.runtime.history import load_spec_now
+
+        spec = load_spec_now(session)
+        output = session.path / task["raw"]
+        agent = spec.agents.get(task["agent"])
+        if agent is None:
+            raise StoreError(f"{session.status_path} is damaged: there is no agent {task['agent']!r:.80}")
+        format_ = agent.output
+        show = lambda line: table.render_events(format_, line)  # noqa: E731
+    readers = [
+        OutputReader(output, task["id"], "stdout", show),
+        OutputReader(session.path / task["stderr"], task["id"], "stderr", _keep),
+    ]
+    return _begin(readers, lines)
+
+
+def open_step(
+    session: SessionDir,
+    task: dict[str, Any],
+    step: str,
+    round_number: int | None = None,
+    lines: int | None = None,
+) -> list[OutputReader]:
+    """Readers of all that a step of a task printed: see `telling.list_step`.  None where it did not begin."""
+    paths = list_step(session, task, step, round_number, whole=True)
+    streams = ((path, "stderr" if path.name == "stderr" else "stdout") for path in paths)
+    return _begin([OutputReader(path, task["id"], stream, _keep) for path, stream in streams], lines)
+
+
+def _begin(readers: list[OutputReader], lines: int | None) -> list[OutputReader]:
+    if lines is not None:
+        for reader in readers:
+            reader.skip_to_tail(lines)
+    return readers
+
+
+def _keep(line: bytes) -> str:
+    return line.decode("utf-8", "surrogateescape")

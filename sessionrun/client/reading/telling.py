@@ -1,7 +1,11 @@
-"""The telling lines of the step at which a task failed: the end of what it printed.
+"""Why tasks failed or did not land: the telling lines of the step that failed, the end of what it printed.
 
 All verbs that say why a task failed take them from here.  Hidden tests are only counted: what they print tells
 what the agent must not know, and a digest may be read by an agent.
+
+What is told of a task stands in this order: what the step printed last at which it failed, what the agent printed
+last on standard error, and the last line of its answer, which is only what it *said*.  It is told once for all
+tasks of which the same is true.
 """
 
 from __future__ import annotations
@@ -9,13 +13,15 @@ from __future__ import annotations
 import os
 import re
 from collections.abc import Iterable, Iterator, Mapping, Sequence
+from itertools import groupby
 from pathlib import Path
-from typing import Any, Final
+from typing import Any, Final, NamedTuple
 
 from sessionrun.client.reading.terse import cut_bytes, measure_lines
 from sessionrun.model.errors import JobFileError
 from sessionrun.model.landings import LANDING_FOLDER
-from sessionrun.model.wording import needs_look
+from sessionrun.model.wording import Group, Task, group_tasks, needs_look
+from sessionrun.model.words import BAD
 from sessionrun.store.jobfiles import find_job_folder, list_outputs, load_answer, load_worktree, read_tail
 from sessionrun.store.session import SessionDir
 
@@ -48,6 +54,12 @@ _RULE: Final = re.compile(r"\s*([-=_*#+.─━═])\1{2,}\s*")
 _COLOUR: Final = re.compile(r"\x1b\[[0-?]{0,20}[ -/]{0,5}[@-~]")
 _ROOM: Final = re.compile(r"(?:/[^\s/'\":]+)*/\.(?:gate-[0-9a-f]{8}-|room-)[0-9a-f]+/")
 """Where gates and proofs run; see `landing.entries.room_path` and `workspaces.request.room_path`."""
+
+SAID: Final = "said"
+"""The source of what the agent said; of others it is a step, `work` for the agent's standard error."""
+
+_TOOK: Final = re.compile(r"\b\d+(\.\d+)?\s?m?s\b")
+"""How long something took, which differs between lines that mean the same."""
 
 _ERROR: Final = re.compile("error|exception|fail|fatal|panic|assert|denied|not found", re.IGNORECASE)
 
@@ -165,3 +177,74 @@ def fit_lines(lines: Sequence[str], room: int) -> list[str]:
 
 def _says_where_or_what(line: str) -> bool:
     return bool(_ERROR.search(line) or _TRACE.match(line))
+
+
+# --- of several tasks ---
+
+
+class Section(NamedTuple):
+    """The last lines of one source."""
+
+    source: str
+    lines: Sequence[str]
+
+
+class Failure(NamedTuple):
+    """Tasks with the same word, reason and last lines."""
+
+    group: Group
+    sections: Sequence[Section]
+
+
+def read_sections(session: SessionDir, task: Mapping[str, Any]) -> list[Section]:
+    """What a task that has ended printed last, source by source; none of what is empty."""
+    tellings = [tell(session, task)]
+    if task["word"] in BAD and not (tellings[0] and tellings[0]["step"] == "work"):
+        tellings.append(tell_files("work", [session.path / task["stderr"]]))
+    sections = [Section(telling["step"], telling["lines"]) for telling in tellings if telling]
+    last = choose_lines(read_tail(session.path / task["output"]).decode("utf-8", "backslashreplace"))[-1:]
+    return [*sections, *([Section(SAID, last)] if last and task["word"] != "bounced" else [])]
+
+
+def group_failures(
+    session: SessionDir, chosen: Iterable[Task], tasks: Mapping[str, Task], now: float
+) -> list[Failure]:
+    """The chosen tasks by what failed; `tasks` are all of the session by id, `now` is wall time."""
+    failures = []
+    for group in group_tasks(chosen, tasks, now):
+        alike: dict[tuple[Section, ...], tuple[list[Task], list[Sequence[Section]]]] = {}
+        for task in group.tasks:
+            sections = read_sections(session, task)
+            members, read = alike.setdefault(_find_key(sections), ([], []))
+            members.append(task)
+            read.append(sections)
+        failures += [
+            Failure(group._replace(tasks=members), _find_common(read)) for members, read in alike.values()
+        ]
+    return failures
+
+
+def fold_failures(failures: Iterable[Failure], most: int | None) -> list[Failure]:
+    """The same, of each reason at most so many; the others of it are told as one, without what they printed."""
+    folded: list[Failure] = []
+    for _, alike in groupby(failures, key=lambda failure: (failure.group.word, failure.group.reason)):
+        members = list(alike)
+        rest = [task for failure in members[most:] for task in failure.group.tasks] if most else []
+        folded += members[: most or None]
+        if rest:
+            group = members[0].group
+            why = ", ".join(filter(None, (group.reason, "each with other last lines")))
+            folded.append(Failure(group._replace(tasks=rest, reason=why), ()))
+    return folded
+
+
+def _find_key(sections: Sequence[Section]) -> tuple[Section, ...]:
+    """What has to be the same for two tasks to be told as one: not what took how long, nor what agents say."""
+    steps = (section for section in sections if section.source != SAID)
+    return tuple(Section(source, tuple(_TOOK.sub("", line) for line in lines)) for source, lines in steps)
+
+
+def _find_common(read: Sequence[Sequence[Section]]) -> Sequence[Section]:
+    """The sections of the first task, without what it said if others said something else."""
+    first = read[0]
+    return [section for section in first if section.source != SAID or all(section in other for other in read)]

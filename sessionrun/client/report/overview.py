@@ -12,7 +12,7 @@ from statistics import median
 from typing import Any, Final, NamedTuple
 
 from sessionrun.client.reading.estimates import wilson
-from sessionrun.client.reading.listing import find_listed
+from sessionrun.client.reading.selection import find_listed
 from sessionrun.client.reading.view import load_or_warn, load_view
 from sessionrun.client.report.markup import Markup, Part, drawing, facts, table, tag
 from sessionrun.client.report.page import close, section

@@ -1,4 +1,4 @@
-"""What each verb prints with `--json`, and the files of a session, as shapes; sessions are `model.shown`."""
+"""`schema`: what each verb prints with `--json`, and files of a session, as shapes; sessions are `model.shown`."""
 
 from __future__ import annotations
 
@@ -6,13 +6,14 @@ from collections.abc import Mapping
 from typing import Any, Final, Literal
 
 from sessionrun.client.explain import SHOWN_KEYS
+from sessionrun.client.findings import Finding
 from sessionrun.client.installed import Examined
 from sessionrun.client.launching.replaying import Difference
 from sessionrun.client.planning.forecast import Forecast
 from sessionrun.client.planning.sandboxing import WallsHere
 from sessionrun.client.reading.changes import DIFF_KEYS
 from sessionrun.client.reading.comparison import Told
-from sessionrun.client.schemas.shape import Shape, keys_of, only
+from sessionrun.client.schemas.shape import Schema, Shape, describe_shape, keys_of, only
 from sessionrun.model.kinds import Count, Time
 from sessionrun.model.shown import (
     BriefTask,
@@ -31,7 +32,8 @@ from sessionrun.model.shown import (
     Verdict,
 )
 from sessionrun.model.spec import Outcome
-from sessionrun.model.words import State, Word
+from sessionrun.model.words import OUTPUT_VERSION, State, Word
+from sessionrun.queue.task import QueueTask
 
 ERROR_KEYS: Final = {"error": {"code": Count, "message": str}}
 
@@ -331,21 +333,11 @@ CLEANED: Final = {
 }
 
 QUEUE_TASK: Final = {
-    "id": str,
-    "title": str,
-    "body": str,
-    "status": Literal["open", "claimed", "deferred", "closed"],
-    "backend_status": str,
+    **{key: shape for key, shape in keys_of(QueueTask).items() if key != "claim"},
     "ready": bool,
-    "priority": float | None,
-    "depends": [str],
-    "blocked_by": [str],
-    "group": str | None,
-    "is_group": bool,
     "worker": str | None,
     "session_id": str | None,
     "claimed_at": str | None,
-    "reason": str | None,
 }
 QUEUE: Final = {"backend": Literal["file", "beads"], "place": str, "tasks": [QUEUE_TASK]}
 QUEUE_TASKS: Final = {"tasks": [QUEUE_TASK]}
@@ -379,24 +371,14 @@ NODES: Final = [
         "lease_s": float | None,
     }
 ]
+_FINDING: Final = only(Finding, ("check", "severity", "where", "what", "plan"))
 DOCTOR: Final = {
     "session_count": Count,
     "remaining": Count,
     "clusters": [
         {"address": str, "configured": bool, "session_ids": [str], "answers": bool, "nodes": NODES},
     ],
-    "findings": [
-        {
-            "session_id": str | None,
-            "check": str,
-            "severity": Literal["error", "warning"],
-            "where": str,
-            "what": str,
-            "plan": str,
-            "fixable": bool,
-            "fixed": bool,
-        }
-    ],
+    "findings": [{"session_id": str | None, **_FINDING, "fixable": bool, "fixed": bool}],
 }
 DOCTOR_AGENTS: Final = {
     "agents": [{**keys_of(Examined), "needs_sign_in": bool, "signed_in": bool | None, "startable": bool}],
@@ -489,3 +471,24 @@ FILES: Final[Mapping[str, Mapping[str, Shape]]] = {
     "error": {"schema_version": Count, **ERROR_KEYS},
 }
 """What else has a schema: files of a session, what `--notify` sends, and what a verb prints when it fails."""
+
+DRAFT: Final = "https://json-schema.org/draft/2020-12/schema"
+NAMES: Final = ("plan", *FILES, *OUTPUTS)
+
+
+def describe(name: str) -> Schema:
+    """The JSON Schema of what goes by a name of `NAMES`; keys that it does not name may be there, too."""
+    if name == "plan":
+        from sessionrun.input.schema import describe_plan
+
+        return describe_plan()
+    if name in FILES:
+        return {"$schema": DRAFT, "title": name, **describe_shape(FILES[name])}
+    variants = [_add_version(describe_shape(keys)) for keys in OUTPUTS[name]]
+    body = variants[0] if len(variants) == 1 else {"anyOf": variants}
+    return {"$schema": DRAFT, "title": f"sessionrun {name} --json", **body}
+
+
+def _add_version(schema: Schema) -> Schema:
+    properties = {"schema_version": {"const": OUTPUT_VERSION}, **schema["properties"]}
+    return {**schema, "properties": properties, "required": ["schema_version", *schema["required"]]}

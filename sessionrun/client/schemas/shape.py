@@ -78,7 +78,7 @@ def describe_shape(shape: Shape) -> Schema:
         return _describe_union(inner)
     if origin is Annotated:
         return describe_shape(inner[0])
-    if origin in (list, Sequence):
+    if origin in (list, tuple, Sequence):
         return _describe_list(inner[0])
     if origin in (dict, Mapping):
         return _describe_mapping(*inner)

@@ -1,0 +1,91 @@
+"""Other doors to sessions: tools for an agent (MCP), pages for a browser, a session as one HTML page."""
+
+from __future__ import annotations
+
+import sys
+import time
+from pathlib import Path
+from typing import Final
+
+import click
+
+from sessionrun.cli.options import results_dir_option, session_argument
+from sessionrun.cli.render import warn, write_bytes
+from sessionrun.client.installation import lack
+from sessionrun.client.lookup import find_results_dir, open_session
+from sessionrun.model.errors import InputError
+
+
+@click.command("mcp")
+@results_dir_option
+def mcp(results_dir: Path | None) -> None:
+    """Serve sessions as tools to an agent that starts this command (MCP).  Needs the extra `mcp`."""
+    try:
+        from sessionrun.mcp.server import serve
+    except ImportError as error:
+        raise lack("mcp", error.name, "mcp") from None
+    serve(results_dir)
+
+
+@click.command("serve")
+@click.option(
+    "--port",
+    type=click.IntRange(0, 65535),
+    default=0,
+    metavar="N",
+    help="Where to listen; 0: a free one.  [default: 0]",
+)
+@click.option(
+    "--host", default="127.0.0.1", metavar="ADDRESS", help="The address to listen at.  [default: 127.0.0.1]"
+)
+@click.option("--control", is_flag=True, help="Also buttons: cancel, hold, release, retry, land.")
+@results_dir_option
+def browse(port: int, host: str, control: bool, results_dir: Path | None) -> None:
+    """Show the sessions of the results directory to a browser until Ctrl-C: open the address that is printed.
+
+    The address has a token, and so only its reader can see anything.
+    Needs the extra `serve`: install sessionrun[serve].
+    """
+    try:
+        from sessionrun.serve.server import serve
+    except ImportError as error:
+        raise lack("serve", error.name, "serve") from None
+
+    def tell(address: str, is_open: bool) -> None:
+        if is_open:
+            warn(f"{host} can be asked from other machines, and what is sent is not encrypted")
+        click.echo(address)
+
+    serve(find_results_dir(results_dir).absolute(), host, port, control=control, tell=tell)
+
+
+@click.command("report")
+@session_argument
+@click.option(
+    "-o",
+    "--output",
+    type=click.Path(dir_okay=False, path_type=Path),
+    metavar="FILE",
+    help="Write it there.  [default: standard output]",
+)
+@results_dir_option
+def report(session_id: str, output: Path | None, results_dir: Path | None) -> None:
+    """Make a report of session ID, the newest if no ID is given: one HTML page, which needs no network.
+
+    It shows outcomes, a timeline, needs, costs, and of each task its prompt, parts of its answer, and its changes.
+    """
+    if output is None and sys.stdout.isatty():
+        raise InputError("report: name a file with -o, or send standard output to one")
+    from sessionrun.client.report.gathering import gather, write_page
+    from sessionrun.client.report.page import make_page
+
+    shown = make_page(gather(open_session(results_dir, session_id)), time.time())
+    page = shown.encode("utf-8", "backslashreplace")
+    if output is None:
+        write_bytes(page)
+        return
+    write_page(output, page)
+    click.echo(f"{output}: {len(page)} bytes", err=True)
+
+
+COMMANDS: Final = (mcp, browse, report)

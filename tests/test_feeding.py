@@ -395,6 +395,15 @@ def test_a_queue_is_worked_through_in_its_order(tmp_path: Path) -> None:
     assert {task.reason for task in session.feed.load()} == {"landed"}
 
 
+def test_a_queue_is_not_dry_while_no_node_has_offered_a_slot(tmp_path: Path) -> None:
+    session = Session(tmp_path)
+    session.feed.create([Draft("a")])
+    visitor = session.open()
+    for free, heard in ((0, []), (1, [Arrival])):
+        visitor.visit(session.look(free=free))
+        assert [type(one) for one in session.heard] == heard
+
+
 class Lasting(Session):
     """What it writes down outlives its process."""
 

@@ -134,8 +134,8 @@ class Visitor:
             self._tell_step(step, tasks, known)
         if self._takes_in(known):
             tasks = self._load(known)
-        claimed = self._claim(snapshot, tasks, choose_next(tasks, known, self._asked, self._template.retries))
-        is_going = news or claimed or any(one.kind == "going" for one in known.values())
+        has_more = self._claim(snapshot, tasks, choose_next(tasks, known, self._asked, self._template.retries))
+        is_going = news or has_more or any(one.kind == "going" for one in known.values())
         if snapshot.is_open and snapshot.takes and not (is_going or self._asked.watch):
             self._tell(Dry(snapshot.number))
 
@@ -217,21 +217,24 @@ class Visitor:
         self._ended = ended
         return bool(self._intake.take())
 
-    def _claim(self, snapshot: Snapshot, tasks: dict[str, QueueTask], ready: Iterable[QueueTask]) -> int:
-        """Claim what there are slots for; how many were claimed."""
+    def _claim(self, snapshot: Snapshot, tasks: dict[str, QueueTask], ready: Iterable[QueueTask]) -> bool:
+        """Claim what there are slots for; whether something was claimed, or waits for a slot.
+
+        A cluster has no slot before its nodes have told of theirs: then the queue is not dry.
+        """
         coming = find_claims(tasks, self._session_id).keys() - snapshot.tasks.keys()
         taken = {name.casefold() for name in (*snapshot.tasks, *coming)}
         free, claimed = snapshot.free - len(coming) if snapshot.takes else 0, 0
         for task in ready:
             if claimed >= free:
-                break
+                return True
             name = choose_id(task.id, taken)
             got = self._feed.claim(task.id, Worker(name, self._session_id))
             if got is not None:
                 taken.add(name.casefold())
                 claimed += 1
                 self._tell(Arrival(make_task(self._template, got, name)))
-        return claimed
+        return claimed > 0
 
 
 class QueueFeeder:

@@ -15,9 +15,8 @@ from hypothesis import strategies as st
 from queue_contract import ANN, BOB, check_feed, create, ready
 
 from sessionrun.model.errors import InputError
-from sessionrun.queue import entries
 from sessionrun.queue.feed import Feed
-from sessionrun.queue.file import FileFeed
+from sessionrun.queue.file import Contents, FileFeed
 from sessionrun.queue.graph import find_circle
 from sessionrun.queue.lists import parse_list
 from sessionrun.queue.place import LOCK_NAME, find_place
@@ -201,14 +200,14 @@ def test_without_a_circle_all_tasks_get_their_turn(drawn: dict[str, tuple[set[st
     kept = {
         name: (needs & drawn.keys(), group if group in drawn else None) for name, (needs, group) in drawn.items()
     }
-    contents = entries.make_empty()
+    contents = Contents({"tasks": [], "next_id": 1})
     for name, (needs, group) in kept.items():
         contents.entries.append({"id": name, "title": name, "depends_on": sorted(needs), "parent": group})
-    circle = find_circle(entries.project_tasks(contents.entries))
-    while found := [task for task in entries.project_tasks(contents.entries).values() if task.is_ready]:
-        assert entries.mark_claimed(contents, found[0].id, ANN, None)
-        entries.mark_closed(contents, found[0].id, None)
-    left = [task for task in entries.project_tasks(contents.entries).values() if task.status != "closed"]
+    circle = find_circle(contents.project())
+    while found := [task for task in contents.project().values() if task.is_ready]:
+        contents.get(found[0].id)["status"] = "done"
+        contents.settle_groups(found[0].group)
+    left = [task for task in contents.project().values() if task.status != "closed"]
     assert bool(left) == (circle is not None)
     assert circle is None or (circle[0] == circle[-1] and set(circle) <= kept.keys())
 
@@ -322,11 +321,11 @@ def test_many_tasks_cost_little(feed: FileFeed) -> None:
     """Twice as many tasks make about twice as many steps, not four times: what is looked at is counted."""
     looks = []
     for count in (200, 400):
-        contents = entries.make_empty()
-        entries.add(contents, [Draft(f"t{n}", group=f"g{n % 7}") for n in range(count)], unless_known=True)
+        contents = Contents({"tasks": [], "next_id": 1})
+        contents.add([Draft(f"t{n}", group=f"g{n % 7}") for n in range(count)], unless_known=True)
         profile = Counter()
         sys.setprofile(profile)
-        tasks: dict[str, QueueTask] = entries.project_tasks(contents.entries)
+        tasks: dict[str, QueueTask] = contents.project()
         find_circle(tasks)
         sys.setprofile(None)
         looks.append(profile.calls)

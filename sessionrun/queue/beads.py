@@ -4,12 +4,14 @@ The program's `ready` says which beads are ready: it knows kinds of dependencies
 rules come on top.  A bead with an assignee is taken.  A bead with children is a group.  After a claim the blockers
 are looked at again, since a version may claim a blocked bead.  Changes of several steps are made under the lock of
 the place.
+
+A bead's priority is 0 (most urgent) to 4, usually 2; ours is bigger for what goes first, usually 0.
 """
 
 from __future__ import annotations
 
 import os
-from collections.abc import Sequence
+from collections.abc import Collection, Iterator, Sequence
 from contextlib import AbstractContextManager
 from dataclasses import replace
 from pathlib import Path
@@ -18,19 +20,9 @@ from typing import Any, Final
 from sessionrun.input.limits import plain
 from sessionrun.model.errors import InputError
 from sessionrun.queue.beads_program import Program, Refusal, find_program
-from sessionrun.queue.beads_shape import (
-    EPIC,
-    NOTE,
-    Bead,
-    format_actor,
-    format_priority,
-    is_visible,
-    project,
-)
-from sessionrun.queue.entries import check_closing, check_removal, check_title
-from sessionrun.queue.graph import by_id, choose_ready, find_members
+from sessionrun.queue.graph import by_id, check_closing, check_removal, choose_ready
 from sessionrun.queue.place import QueuePlace
-from sessionrun.queue.task import Changes, Draft, QueueTask, Worker
+from sessionrun.queue.task import Changes, Draft, QueueTask, Status, TaskClaim, Worker, check_title
 from sessionrun.store import locks
 
 NAME: Final = "beads"
@@ -42,6 +34,21 @@ ASKED_AGAIN: Final = "open again"
 LOCK_TIMEOUT_S: Final = 300.0
 _AT_ONCE: Final = 100
 """How many beads one command shows: the words of a command are limited."""
+
+
+Bead = dict[str, Any]
+"""An issue in the JSON of `bd show` or `bd list`."""
+
+EPIC: Final = "epic"
+NOTE: Final = "sessionrun: "
+"""What a comment begins with that says why a bead is open again."""
+
+_USUAL: Final = 2
+_LAST: Final = 4
+_CLOSED: Final = ("closed", "tombstone")
+_ACTOR: Final = "sessionrun/"
+_BLOCKING: Final = ("blocks", "conditional-blocks", "waits-for")
+_PARENT: Final = "parent-child"
 
 
 def find(place: QueuePlace) -> BeadsFeed | None:
@@ -97,7 +104,7 @@ class BeadsFeed:
                 check_closing(self._tasks(), task)
             if task.status != "closed":
                 self._call("close", task_id, f"--reason={reason or 'done'}")
-            self._close_groups(task)
+            self._settle_groups(task.group)
             return self.show(task_id)
 
     def reopen(self, task_id: str, *, reason: str | None = None, worker: Worker | None = None) -> QueueTask | None:
@@ -145,7 +152,7 @@ class BeadsFeed:
             if changes.depends is not None:
                 self._change_depends(task, changes.depends)
             if changes.group is not None:
-                self._close_groups(task)
+                self._settle_groups(task.group)
             return self.show(task_id)
 
     def remove(self, task_id: str) -> QueueTask:
@@ -154,7 +161,7 @@ class BeadsFeed:
             task = self._look(task_id)
             check_removal(self._tasks(), task)
             self._call("delete", task_id, "--force")
-            self._close_groups(task)
+            self._settle_groups(task.group)
             return task
 
     def sync(self) -> bool:
@@ -240,12 +247,7 @@ class BeadsFeed:
             self._call("update", task.id, "--status=open", "--assignee=")
         if reason:
             self._note(task.id, reason)
-        group = task.group
-        while group is not None:
-            above = self._look(group)
-            if above.status == "closed":
-                self._call("reopen", above.id)
-            group = above.group
+        self._settle_groups(task.group)
 
     def _note(self, task_id: str, reason: str) -> None:
         try:
@@ -254,16 +256,21 @@ class BeadsFeed:
             if not refusal.lacks_option:  # a version without comments keeps no reason
                 raise self._fail("comments", refusal) from None
 
-    def _close_groups(self, task: QueueTask) -> None:
-        tasks = self._tasks() if task.group is not None else {}
-        group = tasks.get(task.group or "")
-        while group is not None and group.status != "closed":
-            members = find_members(tasks, group.id)
-            if not members or any(one.status != "closed" for one in members):
-                return
-            self._call("close", group.id, "--reason=all its tasks are closed")
-            tasks[group.id] = replace(group, status="closed")
-            group = tasks.get(group.group or "")
+    def _settle_groups(self, name: str | None) -> None:
+        """Close a group, and those around it, if all in it is closed; open it if something is not."""
+        tasks = self._tasks() if name is not None else {}
+        seen: set[str] = set()
+        while (group := tasks.get(name or "")) is not None and group.id not in seen:
+            seen.add(group.id)
+            members = {one.status for one in tasks.values() if one.group == group.id}
+            is_done = members == {"closed"}
+            if is_done and group.status != "closed":
+                self._call("close", group.id, "--reason=all its tasks are closed")
+            elif members and not is_done and group.status == "closed":
+                self._call("reopen", group.id)
+            if members:
+                tasks[group.id] = replace(group, status="closed" if is_done else "open")
+            name = group.group
 
     def _create(self, draft: Draft) -> str:
         for need in draft.depends:
@@ -312,3 +319,87 @@ class BeadsFeed:
 
     def _hold(self) -> AbstractContextManager[None]:
         return locks.holding(self._lock, LOCK_TIMEOUT_S)
+
+
+# --- a bead as a task; pure ---
+
+
+def format_actor(worker: Worker) -> str:
+    """Return the assignee of what a worker claims."""
+    return f"{_ACTOR}{worker.session}/{worker.name}"
+
+
+def parse_actor(assignee: str) -> Worker | None:
+    """Return the worker that is meant; None: somebody else."""
+    session, slash, name = assignee.removeprefix(_ACTOR).partition("/")
+    return Worker(name, session) if assignee.startswith(_ACTOR) and slash else None
+
+
+def format_priority(priority: int) -> int:
+    """Return a priority as Beads counts it.
+
+    Raises:
+        InputError: Beads has no such priority.
+    """
+    if not 0 <= _USUAL - priority <= _LAST:
+        raise InputError(
+            f"Beads has priorities from {_USUAL - _LAST} to {_USUAL} (P{_LAST} to P0), not {priority}"
+        )
+    return _USUAL - priority
+
+
+def is_visible(bead: Bead) -> bool:
+    """Whether a bead is a task: deleted ones leave a tombstone."""
+    return bead.get("status") != "tombstone"
+
+
+def project(bead: Bead, ready: Collection[str]) -> QueueTask:
+    """Return the task that a bead is.
+
+    Args:
+        bead: as `show` prints it, with its dependencies and dependents.
+        ready: the ids that the program calls ready.
+    """
+    assignee = str(bead.get("assignee") or "")
+    blockers = [one for one in _iterate(bead, "dependencies", _BLOCKING) if one.get("status") not in _CLOSED]
+    is_group = bead.get("issue_type") == EPIC or any(_iterate(bead, "dependents", (_PARENT,)))
+    status = _status(bead, is_free=not assignee and (bool(blockers) or is_group or bead["id"] in ready))
+    worker = parse_actor(assignee) if status == "claimed" else None
+    parents = [str(one["id"]) for one in _iterate(bead, "dependencies", (_PARENT,))]
+    return QueueTask(
+        id=str(bead["id"]),
+        title=str(bead.get("title") or ""),
+        body=str(bead.get("description") or ""),
+        status=status,
+        backend_status=str(bead.get("status")),
+        priority=_USUAL - int(bead.get("priority", _USUAL)),
+        depends=tuple(str(one["id"]) for one in _iterate(bead, "dependencies", _BLOCKING)),
+        group=parents[0] if parents else None,
+        is_group=is_group,
+        claim=None if worker is None else TaskClaim(worker),
+        reason=_read_reason(bead, status),
+        blocked_by=tuple(str(one["id"]) for one in blockers),
+    )
+
+
+def _status(bead: Bead, *, is_free: bool) -> Status:
+    word = bead.get("status")
+    if word in _CLOSED:
+        return "closed"
+    if word == "in_progress":
+        return "claimed"
+    return "open" if word == "open" and is_free else "deferred"
+
+
+def _read_reason(bead: Bead, status: Status) -> str | None:
+    if status == "closed":
+        return str(bead.get("close_reason") or "") or None
+    notes = [str(one.get("text") or "") for one in bead.get("comments") or ()]
+    ours = [note.removeprefix(NOTE) for note in notes if note.startswith(NOTE)]
+    return ours[-1] if ours else None
+
+
+def _iterate(bead: Bead, key: str, kinds: Collection[str]) -> Iterator[Bead]:
+    for one in bead.get(key) or ():
+        if one.get("dependency_type", "blocks") in kinds:
+            yield one

@@ -82,14 +82,32 @@ def choose_group(tasks: Tasks, name: str) -> list[QueueTask]:
     ]
 
 
-def find_members(tasks: Tasks, group: str) -> list[QueueTask]:
-    """Return the tasks of a group, without those of groups in it."""
-    return [task for task in tasks.values() if task.group == group]
+def check_removal(tasks: Tasks, task: QueueTask) -> None:
+    """Refuse to remove what other tasks name, or what a worker has.
+
+    Raises:
+        InputError: which tasks, and what to do.
+    """
+    dependents = [one.id for one in tasks.values() if task.id in one.depends]
+    members = [one.id for one in tasks.values() if one.group == task.id]
+    if dependents:
+        names = f"{', '.join(dependents)} depend{'s' * (len(dependents) == 1)}"
+        raise InputError(f"{task.id}: {names} on it; change that first (queue edit --depends)")
+    if members:
+        raise InputError(f"{task.id}: it is the group of {', '.join(members)}; remove those first")
+    if task.status == "claimed":
+        raise InputError(f"{task.id}: it is claimed; close or reopen it first")
 
 
-def find_dependents(tasks: Tasks, task_id: str) -> list[str]:
-    """Return the ids of tasks that depend on a task."""
-    return [task.id for task in tasks.values() if task_id in task.depends]
+def check_closing(tasks: Tasks, task: QueueTask) -> None:
+    """Refuse to close a group with open tasks.
+
+    Raises:
+        InputError: which tasks are open.
+    """
+    left = [one.id for one in tasks.values() if one.group == task.id and one.status != "closed"]
+    if left:
+        raise InputError(f"{task.id}: it is a group, which closes by itself; open in it: {', '.join(left)}")
 
 
 def by_id(tasks: Iterable[QueueTask]) -> dict[str, QueueTask]:

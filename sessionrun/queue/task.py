@@ -1,12 +1,13 @@
 """A task of the queue, as every backend shows it, and what is asked for when one is made or changed.
 
-Pure: records only.  A backend has further words for a status; here there are four.
+Pure.  A backend has further words for a status; here there are four.
 """
 
 from __future__ import annotations
 
 from typing import Final, Literal
 
+from sessionrun.model.errors import InputError
 from sessionrun.model.frozen import frozen
 
 Status = Literal["open", "claimed", "deferred", "closed"]
@@ -87,3 +88,20 @@ class Changes:
     priority: int | None = None
     depends: tuple[str, ...] | None = None
     group: str | None = None
+
+
+def check_title(title: str) -> str:
+    """Return a title on one line.
+
+    Raises:
+        InputError: it is empty.
+    """
+    line = fold_spaces(title)
+    if not line:
+        raise InputError("a task needs a title")
+    return line
+
+
+def fold_spaces(title: str) -> str:
+    """Return a title on one line."""
+    return " ".join(title.split())

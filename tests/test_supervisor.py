@@ -24,11 +24,13 @@ from sessionrun.model.events import (
 )
 from sessionrun.model.spec import SLOT, AgentSpec, Check, Job, SessionSpec, TaskSpec
 from sessionrun.runtime.executors.protocol import Notice
+from sessionrun.runtime.jobs.check.request import CheckReport
 from sessionrun.runtime.jobs.maker import JobMaker
 from sessionrun.runtime.launch import _first_record
 from sessionrun.runtime.supervisor import Supervisor
 from sessionrun.store.creation import create_session
 from sessionrun.store.inbox import has_request, send_request
+from sessionrun.store.jobfiles import write_answer
 from sessionrun.store.journal import AppendLog
 from sessionrun.store.records import read_entry
 from sessionrun.store.requests import load_requests
@@ -300,6 +302,13 @@ def test_it_leaves_when_its_directory_is_removed(own_place: Path) -> None:
     assert (state.tasks["a"].outcome, state.tasks["b"].outcome, state.ended) == ("succeeded", None, None)
 
 
+def report(job: Job, *, passes: bool) -> Fate:
+    """The end of a job; a check leaves a report."""
+    if job.key.phase == "check":
+        write_answer(Path(job.stdout).parent, CheckReport(problem=None if passes else "red"))
+    return Fate(wait_status=0 if passes else 1 << 8)
+
+
 def test_rounds_keep_the_outputs_of_earlier_ones(own_place: Path) -> None:
     """A failed check sends the task back to work; older outputs are put away, the prompt stays a script."""
     session, spec = make_session(
@@ -310,7 +319,7 @@ def test_rounds_keep_the_outputs_of_earlier_ones(own_place: Path) -> None:
     def script(job: Job) -> Fate:
         jobs.append(job)
         Path(job.stdout).write_text(f"{job.key.phase} {job.key.round}\n")
-        return Fate(wait_status=1 << 8 if (job.key.phase, job.key.round) == ("check", 1) else 0)
+        return report(job, passes=(job.key.phase, job.key.round) != ("check", 1))
 
     state, _ = run(session, spec, script)
     assert [(job.key.phase, job.key.round) for job in jobs] == [
@@ -334,7 +343,7 @@ def test_a_later_attempt_overwrites_no_round_of_an_earlier_one(own_place: Path) 
 
     def script(job: Job) -> Fate:
         Path(job.stdout).write_text(f"{job.key.attempt}.{job.key.round}\n")
-        return Fate(wait_status=1 << 8 if job.key.phase == "check" and job.key.attempt == 1 else 0)
+        return report(job, passes=job.key.phase != "check" or job.key.attempt > 1)
 
     run(session, spec, script)
     folder = session.path / "jobs" / "a"

@@ -1,8 +1,8 @@
 """A job whose program is ours, as a process: ``python job.py PHASE FOLDER``.
 
-There is one way for such a process to be asked and to answer.  PREPARE, the end of a SETUP in a worktree, a CHECK
-that is more than shell commands, PARK, PROVE, LAND and RELEASE use it; and WORK before which a worktree is set
-back: its process then becomes the agent.
+There is one way for such a process to be asked and to answer.  PREPARE, the end of a SETUP in a worktree, CHECK,
+PARK, PROVE, LAND and RELEASE use it; and WORK before which a worktree is set back: its process then becomes the
+agent.
 
 1. The supervisor writes ``request.json`` into the job's folder, and then starts the process.
 2. The process reads it, does the work, and leaves ``answer.json``.  A second start does the same again.

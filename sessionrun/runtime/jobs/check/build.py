@@ -1,4 +1,4 @@
-"""A CHECK that is more than shell commands: its request and process, and what its answer means."""
+"""A CHECK: its request and process, and what its answer means."""
 
 from __future__ import annotations
 
@@ -6,29 +6,27 @@ from dataclasses import replace
 from typing import Final
 
 from sessionrun.agents import table
-from sessionrun.agents.verdict import Problem, split_status
+from sessionrun.agents.verdict import Problem
 from sessionrun.engine.task import TaskState
 from sessionrun.model.keys import JobKey
-from sessionrun.model.reasons import CHECK_NOT_RUN, NO_PROGRAM
-from sessionrun.model.repositories import has_worktree
+from sessionrun.model.reasons import CHECK_NOT_RUN
 from sessionrun.model.spec import AgentSpec, Check, Job, TaskSpec, answers_with_patch
 from sessionrun.runtime.executors.protocol import Exit
 from sessionrun.runtime.jobs.check.known import name_known
 from sessionrun.runtime.jobs.check.request import APPLIED, CheckReport, CheckRequest, Verification
 from sessionrun.runtime.jobs.context_files import BriefProblem, load_shown
 from sessionrun.runtime.jobs.prompt import list_earlier
-from sessionrun.runtime.jobs.shared import SHELL, Judged, Site, Tasks
+from sessionrun.runtime.jobs.shared import Judged, Site, Tasks
 from sessionrun.runtime.jobs.workspace_request import has_rounds, make_loop, resets_hard
 from sessionrun.store.jobfiles import load_answer
 from sessionrun.walls.argv import PROMPT
 from sessionrun.walls.wish import WallsWish
 
 VERDICT_PROMPT: Final = "verdict-prompt"
-_EACH: Final = 'for command; do "$0" -ec "$command" || exit; done'
 
 
 def build_check(site: Site, state: TaskState, key: JobKey, tasks: Tasks) -> Job:
-    """The process of a CHECK: our own program if `is_ours` says so; else only the commands.
+    """The process of a CHECK; a script is neither shown a brief nor asked for a verdict.
 
     Args:
         site: the session.
@@ -40,8 +38,6 @@ def build_check(site: Site, state: TaskState, key: JobKey, tasks: Tasks) -> Job:
         OSError: the session directory cannot be written.
     """
     task, agent = state.spec, site.agent_of(state)
-    if not is_ours(task, agent):
-        return site.run_commands(state, key, _word_commands(task))
     directory = site.directory_of(task, state.place)
     brief = None if agent.prompt_kind == "script" else task.brief
     env = site.environment_outside(task, key, state.place)
@@ -70,28 +66,14 @@ def build_check(site: Site, state: TaskState, key: JobKey, tasks: Tasks) -> Job:
     return site.ask(key, request, cwd=directory, env=env)
 
 
-def _word_commands(task: TaskSpec) -> tuple[str, ...]:
-    """The commands of a check in plain shells: each in one of its own, and the first that fails ends it."""
-    words = task.check.commands if task.check else ()
-    return (SHELL, "-ec", words[0]) if len(words) == 1 else (SHELL, "-c", _EACH, SHELL, *words)
-
-
 def judge_check(site: Site, state: TaskState, ended: Exit, problem: Problem | None) -> Judged:
-    """Judge a CHECK: the report of our own program says more than the end of its process."""
-    why = problem.text if problem else None
-    if not is_ours(state.spec, site.agent_of(state)):
-        lack = NO_PROGRAM.get(split_status(ended.wait_status)[0] or 0)
-        if lack is not None:
-            return Judged(Problem(CHECK_NOT_RUN, f"it could not be run: {why} ({lack})"))
-        one = state.spec.check.commands if state.spec.check and len(state.spec.check.commands) == 1 else ()
-        return Judged(None if why is None else Problem("check_failed", " of: ".join((why, *one))))
+    """Judge a CHECK: its report says more than the end of its process."""
     report = load_answer(site.session.job_path(ended.key), CheckReport)
-    if report is not None:
-        why = report.problem or why
-        return Judged(None if why is None else _name_problem(report, why), checked=report.checked)
-    if _is_more_than_commands(state.spec, site.agent_of(state)):
-        why = why or "its report is gone"  # of commands alone the exit code says enough
-    return Judged(None if why is None else Problem("check_failed", why))
+    why = problem.text if problem else None
+    if report is None:
+        return Judged(Problem("check_failed", why or "its report is gone"))
+    why = report.problem or why
+    return Judged(None if why is None else _name_problem(report, why), checked=report.checked)
 
 
 def _find_setup(site: Site, key: JobKey) -> str | None:
@@ -104,26 +86,6 @@ def _name_problem(report: CheckReport, found: str) -> Problem:
     """The problem with a class that a CHECK can have; any task may have changed what lies in its folder."""
     is_known = report.reason_class in ("no_patch", "bad_patch", CHECK_NOT_RUN)
     return Problem(report.reason_class if is_known else "check_failed", found)
-
-
-def is_ours(task: TaskSpec, agent: AgentSpec) -> bool:
-    """Whether the task's CHECK is a program of ours.
-
-    It is where more than commands is wanted; and where tests are counted and a failure is worded, which is in a
-    worktree and where there are several rounds.  Shell commands that run once, in no worktree, are a plain shell.
-    """
-    if _is_more_than_commands(task, agent):
-        return True
-    return bool(task.check and task.check.commands) and (task.rounds > 1 or has_worktree(task))
-
-
-def _is_more_than_commands(task: TaskSpec, agent: AgentSpec) -> bool:
-    """Whether an answer is applied, or a verdict is asked for; a script is neither shown a brief nor asked."""
-    if answers_with_patch(task, agent) or name_known(task) is not None:
-        return True
-    if agent.prompt_kind == "script":
-        return False
-    return bool(task.check and task.check.verify) or task.brief is not None
 
 
 def _make_verification(site: Site, state: TaskState, key: JobKey) -> Verification | None:

@@ -1,4 +1,4 @@
-"""What a CHECK with a brief or a verdict is asked for, and what it answers; see `runtime.jobs.job`.
+"""What a CHECK is asked for, and what it answers; see `runtime.jobs.job`.
 
 The agent's answer becomes files, commands run, the agent judges.  All of it is one process, so that its output is
 what the next round is given, and a slow disk never holds up the supervisor.

@@ -13,9 +13,8 @@ from sessionrun.engine.transitions import keep_round
 from sessionrun.model.checks import Checked, Counts
 from sessionrun.model.spec import Check, TaskSpec
 from sessionrun.runtime.jobs.check import junit
-from sessionrun.runtime.jobs.check.feedback import MAX_BYTES, word_counts, word_failure, word_stat
-from sessionrun.runtime.jobs.check.junit import FailedTest, parse_junit, read_junit
-from sessionrun.runtime.jobs.check.running import run_commands
+from sessionrun.runtime.jobs.check.junit import Case, parse_junit, read_junit
+from sessionrun.runtime.jobs.check.running import MAX_BYTES, run_commands, word_counts, word_failure, word_stat
 from sessionrun.runtime.jobs.prompt import Feedback, word_feedback
 
 SUITES = """<?xml version="1.0" encoding="utf-8"?>
@@ -38,11 +37,11 @@ def test_tests_are_counted_by_what_they_came_to() -> None:
     tests = parse_junit(SUITES.encode())
     assert tests is not None
     assert tests.counts == Counts(passed=2, failed=1, errors=2, skipped=1, total=6)
-    assert tests.failed == (
-        FailedTest("tests.test_a::test_bad", "assert 1 == 2 + where 1 = f()"),
-        FailedTest("tests.test_a::test_both", "broken in teardown"),
-        FailedTest("tests.test_b", "collection failure: ImportError: no c"),
-    )
+    assert tests.failed == [
+        Case("tests.test_a", "test_bad", "failed", message="assert 1 == 2 + where 1 = f()"),
+        Case("tests.test_a", "test_both", "error", message="broken in teardown"),
+        Case("", "tests.test_b", "error", message="collection failure: ImportError: no c"),
+    ]
 
 
 LAUGHS = '<!DOCTYPE l [<!ENTITY a "ha">' + "".join(
@@ -154,7 +153,7 @@ def test_a_command_that_a_signal_ended_is_said_to_be(tmp_path: Path) -> None:
 
 def test_the_telling_part_comes_first_and_all_of_it_is_bounded() -> None:
     counts = Counts(passed=3, failed=200, total=203)
-    failed = tuple(FailedTest(f"t::test_{number}", "m" * 400) for number in range(50))
+    failed = [Case("t", f"test_{number}", "failed", message="m" * 400) for number in range(50)]
     output = b"noise\n" * 10_000
     told = word_failure("make test", 2, counts, failed, output, len(output))
     assert len(told.encode()) <= MAX_BYTES

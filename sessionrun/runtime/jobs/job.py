@@ -32,7 +32,7 @@ first workspace would be ready hardly before the last; so they take turns before
 _REQUEST = "workspaces.request:WorkspaceRequest"
 _WORK = {
     "prepare": (_REQUEST, "workspaces.worktree:prepare"),
-    "setup": ("runtime.jobs.check.known:SetupRequest", "runtime.jobs.check.known:finish_setup"),
+    "setup": ("runtime.jobs.check.request:SetupRequest", "runtime.jobs.begin:finish_setup"),
     "work": ("workspaces.request:WorkRequest", "runtime.jobs.begin:begin_work"),
     "check": ("runtime.jobs.check.request:CheckRequest", "runtime.jobs.check.check:check"),
     "park": (_REQUEST, "workspaces.release:park_work"),

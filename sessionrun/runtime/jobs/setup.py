@@ -21,7 +21,7 @@ from sessionrun.model.places import Place
 from sessionrun.model.repositories import repository_of
 from sessionrun.model.spec import Job, TaskSpec
 from sessionrun.runtime.executors.protocol import Exit
-from sessionrun.runtime.jobs.check.known import SetupRequest, name_known
+from sessionrun.runtime.jobs.check.request import SetupRequest, name_known
 from sessionrun.runtime.jobs.shared import AND_THEN, PROGRAM, SHELL, Judged, Site, Tasks
 from sessionrun.runtime.jobs.workspace_request import make_request
 from sessionrun.store.files import replace_file

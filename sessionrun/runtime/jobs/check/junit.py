@@ -13,6 +13,7 @@ from __future__ import annotations
 import re
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
+from itertools import islice
 from pathlib import Path
 from typing import Final, Literal, NamedTuple, TypeAlias
 from xml.parsers import expat
@@ -35,7 +36,7 @@ _WORST: Final[dict[str, Word]] = {"error": "error", "failure": "failed", "skippe
 
 
 class Case(NamedTuple):
-    """One test: where it is defined, with points, its name, and how it ended.
+    """One test: where it is defined, with points, its name, how it ended, and what it said if it did not pass.
 
     `expected`: it was skipped, or failed, because that was expected of it (pytest's xfail).
     """
@@ -44,26 +45,30 @@ class Case(NamedTuple):
     name: str
     word: Word
     expected: bool = False
-
-
-class FailedTest(NamedTuple):
-    """The name of a test that did not pass, and what it said."""
-
-    name: str
-    message: str
+    message: str = ""
 
 
 class Tests(NamedTuple):
-    """What a run of tests came to; `failed` are the first of those that did not pass."""
+    """What a run of tests came to."""
 
-    counts: Counts
-    failed: tuple[FailedTest, ...] = ()
     cases: tuple[Case, ...] = ()
+
+    @property
+    def counts(self) -> Counts:
+        """How many ended with which word."""
+        return count_words(case.word for case in self.cases)
+
+    @property
+    def failed(self) -> list[Case]:
+        """The first of those that did not pass."""
+        failed = (case for case in self.cases if case.word in ("failed", "error"))
+        return list(islice(failed, MAX_FAILURES))
 
     @property
     def contradiction(self) -> str | None:
         """What a command says that ends with exit code 0 beside this report; None: it agrees."""
-        failed = self.counts.failed + self.counts.errors
+        counts = self.counts
+        failed = counts.failed + counts.errors
         return f"its report says {failed} {'test' if failed == 1 else 'tests'} failed" if failed else None
 
 
@@ -92,7 +97,7 @@ def parse_junit(content: bytes) -> Tests | None:
         parser.Parse(content, True)
     except (expat.ExpatError, ValueError):
         return None
-    return Tests(count_words([case.word for case in reader.cases]), tuple(reader.failed), tuple(reader.cases))
+    return Tests(tuple(reader.cases))
 
 
 def count_words(words: Iterable[Word]) -> Counts:
@@ -106,7 +111,6 @@ class _Reader:
 
     def __init__(self) -> None:
         self.cases: list[Case] = []
-        self.failed: list[FailedTest] = []
         self._begun = False
         self._name: tuple[str, str] | None = None
         self._expected = False
@@ -150,10 +154,8 @@ class _Reader:
     def _count(self, place: str, name: str) -> None:
         tag = next((tag for tag in _WORST if tag in self._found), None)
         word: Word = "passed" if tag is None else _WORST[tag]
-        self.cases.append(Case(place, name, word, self._expected and word == "skipped"))
-        if tag is not None and word in ("error", "failed") and len(self.failed) < MAX_FAILURES:
-            whole = "::".join(part for part in (place, name) if part)
-            self.failed.append(FailedTest(whole[:MAX_NAME], self._found[tag][:MAX_MESSAGE]))
+        message = "" if tag is None or word == "skipped" else self._found[tag][:MAX_MESSAGE]
+        self.cases.append(Case(place, name, word, self._expected and word == "skipped", message))
 
 
 def match_ids(ids: Iterable[str], cases: Sequence[Case]) -> dict[str, Word]:

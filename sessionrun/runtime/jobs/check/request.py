@@ -7,14 +7,14 @@ what the next round is given, and a slow disk never holds up the supervisor.
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import field
+from dataclasses import field, replace
 from typing import Final
 
 from sessionrun.model.checks import Brief, Checked, HiddenTests
 from sessionrun.model.frozen import frozen
-from sessionrun.model.spec import Check
+from sessionrun.model.spec import Check, TaskSpec
 from sessionrun.walls.wish import WallsWish
-from sessionrun.workspaces.request import Loop
+from sessionrun.workspaces.request import Loop, WorkspaceRequest
 
 APPLIED: Final = "applied.json"
 """In the folder of a round's first CHECK: the answer was written, and these are the lines of its files."""
@@ -75,6 +75,24 @@ class CheckRequest:
     resets: bool = False
     known: HiddenTests | None = None
     before: str | None = None
+
+
+@frozen
+class SetupRequest:
+    """What follows the commands of a SETUP: `known` tests run, perhaps inside of `walls`; then it is committed."""
+
+    workspace: WorkspaceRequest
+    known: HiddenTests | None = None
+    walls: WallsWish | None = None
+
+
+def name_known(task: TaskSpec) -> HiddenTests | None:
+    """The tests that passed before the work, if the task has hidden ones; without the patch that brings others.
+
+    One that did not pass shows what the environment of this machine lacks, so no round fails because of it.
+    """
+    hidden = task.prove.hidden if task.prove is not None else None
+    return None if hidden is None or task.check is None else replace(hidden, patch="", fail_to_pass=())
 
 
 @frozen

@@ -1,6 +1,7 @@
-"""Runs tests and counts them: the commands of a CHECK, one after the other, and what a proof runs.
+"""Runs tests, counts them, and words what failed: the commands of a CHECK, in their order, and what a proof runs.
 
 Each command finds in ``PYTEST_ADDOPTS`` where pytest is to write JUnit XML: a file of its own in the job's folder.
+The next round is told the telling part first, and never more than fits.
 """
 
 from __future__ import annotations
@@ -20,10 +21,10 @@ from sessionrun.model.errors import JobFileError
 from sessionrun.model.frozen import frozen
 from sessionrun.model.reasons import NO_PROGRAM
 from sessionrun.model.spec import Check
-from sessionrun.runtime.jobs.check.feedback import MAX_BYTES, word_failure
 from sessionrun.runtime.jobs.check.junit import (
     MAX_FAILURES,
-    FailedTest,
+    MAX_NAME,
+    Case,
     Tests,
     Word,
     count_words,
@@ -45,6 +46,12 @@ ADDOPTS: Final = "PYTEST_ADDOPTS"
 OUTPUT: Final = "known.txt"
 RED: Final = "known-red.json"
 """In the folder of a SETUP: what the tests printed that should pass before the work, and a `Red`."""
+
+MAX_BYTES: Final = 12 * 1024
+"""Of the whole feedback."""
+
+_HEAD_BYTES: Final = 8 * 1024
+"""Of what stands before the output."""
 
 ALL_FILES: Final = "--continue-on-collection-errors"
 """Of pytest: that a file cannot be loaded keeps no other from being run."""
@@ -89,7 +96,7 @@ def run_commands(check: Check, directory: str, folder: Path, walls: Enclosure | 
         why = NO_PROGRAM.get(code)
         how = f"{word_end(code)}{f' ({why})' if why else ''}" if code else f"{denied}, but the exit code is 0,"
         problem = f"no test was found by: {command}" if found_none else f"{how} of: {command}"
-        own = tests or Tests(Counts())
+        own = tests or Tests()
         feedback = word_failure(command, code, tests and own.counts, own.failed, *read_output())
         return Ran(problem, feedback, counts, command.split()[0] if why else None)
     return Ran(None, "", counts)
@@ -120,9 +127,12 @@ def run_known(
     counts = count_words(words.values())
     if not broken and (words or not code):
         return Ran(None, "", counts)
-    messages = {test.name: test.message for test in (tests.failed if tests is not None else ())}
-    failed = tuple(FailedTest(test_id, messages.get("::".join(split_id(test_id)), "")) for test_id in broken)
-    feedback = word_failure(command, code, counts if words else None, failed[:MAX_FAILURES], *read_output())
+    messages = {(case.place, case.name): case.message for case in (tests.cases if tests is not None else ())}
+    failed = [
+        Case("", test_id, words[test_id], message=messages.get(split_id(test_id), ""))
+        for test_id in broken[:MAX_FAILURES]
+    ]
+    feedback = word_failure(command, code, counts if words else None, failed, *read_output())
     problem = f"{len(broken)} tests that passed before fail, such as {broken[0]}" if broken else None
     return Ran(problem or f"{word_end(code)} of: {command}", feedback, counts if words else None)
 
@@ -260,3 +270,85 @@ def _read_output(path: Path, begun: int) -> tuple[bytes, int]:
             return stream.read(MAX_BYTES), max(0, size - begun)
     except OSError:
         return b"", 0
+
+
+def word_failure(
+    command: str, code: int, counts: Counts | None, failed: Sequence[Case], output: bytes, size: int
+) -> str:
+    """Describe a command that failed, for the agent.
+
+    Args:
+        command: as it was given.
+        code: how it ended, as `Popen.returncode` has it.
+        counts: how its tests came out, if it counted any.
+        failed: the first of those that did not pass.
+        output: the end of what it printed.
+        size: how much it printed in all (bytes).
+    """
+    how = f"failed with {word_end(code)}" if code else "did not pass, though its exit code is 0"
+    lines = [f"This command {how}: {_shorten(command, 1000)}"]
+    if counts is not None:
+        lines += ["", word_counts(counts), *(_word_test(one) for one in failed)]
+        missing = counts.failed + counts.errors - len(failed)
+        lines += [f"[... {missing} more tests that did not pass]"] if missing > 0 else []
+    head = _cut_lines(lines)
+    text = _cut_end(output.decode("utf-8", "replace"), MAX_BYTES - len(head.encode()) - 200)
+    if not text.strip():
+        return f"{head}\n\nIt printed nothing.\n"
+    left_out = size - len(text.encode("utf-8", "replace"))
+    mark = f"[... {left_out:,} bytes left out]\n" if left_out > 0 else ""
+    return f"{head}\n\nThe end of its output:\n\n{mark}{text}"
+
+
+def word_counts(counts: Counts) -> str:
+    """How the tests came out, in one line."""
+    if not counts.total:
+        return "No test was found."
+    others = {"failed": counts.failed, "with an error": counts.errors, "skipped": counts.skipped}
+    rest = [f"{number} {word}" for word, number in others.items() if number]
+    return ", ".join([f"{counts.passed} of {counts.total} tests passed", *rest]) + "."
+
+
+def word_stat(files: list[tuple[str, str, str]]) -> str:
+    """What the round had changed, file by file, before it was taken back.
+
+    Args:
+        files: path, lines added and lines deleted ("-" for a binary file) of each.
+    """
+    if not files:
+        return "\nYou had changed nothing.\n"
+    lines = ["  " + _shorten(f"{path}: +{added} -{deleted}", 200) for path, added, deleted in files[:50]]
+    lines += [f"  [... {len(files) - 50} more files]"] if len(files) > 50 else []
+    return "\n".join(["", "What you had changed, and what is taken back:", *lines, ""])
+
+
+def _word_test(test: Case) -> str:
+    name = "::".join(part for part in (test.place, test.name) if part)[:MAX_NAME]
+    return _shorten(f"FAILED {name}" + (f": {test.message}" if test.message else ""), 500)
+
+
+def _cut_lines(lines: list[str]) -> str:
+    kept: list[str] = []
+    size = 0
+    for number, line in enumerate(lines):
+        size += len(line.encode("utf-8", "replace")) + 1
+        if size > _HEAD_BYTES:
+            kept.append(f"[... {len(lines) - number} more lines left out]")
+            break
+        kept.append(line)
+    return "\n".join(kept)
+
+
+def _cut_end(text: str, limit: int) -> str:
+    """The end of a text in so many bytes, from the beginning of a line where there is one."""
+    content = text.encode("utf-8", "replace")
+    if len(content) <= limit:
+        return text
+    cut = content[-limit:].decode("utf-8", "ignore")
+    _, newline, rest = cut.partition("\n")
+    return rest if newline and rest.strip() else cut
+
+
+def _shorten(text: str, limit: int) -> str:
+    line = " ".join(text.split())
+    return line if len(line) <= limit else line[: limit - 4] + " ..."

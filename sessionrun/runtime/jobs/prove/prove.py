@@ -10,7 +10,7 @@ from typing import Final
 
 from sessionrun.model.checks import Note
 from sessionrun.model.errors import SessionrunError
-from sessionrun.runtime.jobs.check.feedback import word_counts
+from sessionrun.runtime.jobs.check.running import word_counts
 from sessionrun.runtime.jobs.prove.audit import CHANCE, find_notes
 from sessionrun.runtime.jobs.prove.request import OBJECTS, ProveReport, ProveRequest, Ran
 from sessionrun.runtime.jobs.prove.runners import RanTests

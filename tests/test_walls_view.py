@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import os
 import shutil
 import subprocess
@@ -17,13 +16,11 @@ from test_workspaces import Project
 from test_workspaces_killed import Bench
 from walled import need_walls
 
-from sessionrun.model.errors import SessionrunError
 from sessionrun.model.places import Place
 from sessionrun.store.session import WALLS_SUFFIX
 from sessionrun.walls.argv import VIEW_FOLDER as VIEW
 from sessionrun.workspaces import view
 from sessionrun.workspaces.clean import CleanResult, Leftover, clean_leftover
-from sessionrun.workspaces.exporting import _read_header
 from sessionrun.workspaces.release import park_work, release
 from sessionrun.workspaces.request import Claim, WorkspaceRequest
 from sessionrun.workspaces.view import list_alternates
@@ -186,6 +183,7 @@ def _keep(project: WalledProject, request: WorkspaceRequest, says: str) -> Place
     assert project.list_branches() == {**branches, place.rescue: place.commit}
     after = project.outside()
     assert {name: after[name] for name in before} == before, "nothing else has changed"
+    assert not list((project.top / ".git" / "objects" / "pack").iterdir()), "nothing has come in"
     assert Path(request.place.worktree, "one").exists() and project.view.is_dir()
     assert release(request, project.folder()) == place, "done again after a crash"
     return place
@@ -199,6 +197,9 @@ def _flip(view: Path) -> None:
         path.chmod(0o600)
         path.write_bytes(content)
 
+
+COMMIT_TREE = 'git update-ref HEAD $(git commit-tree -m x -p HEAD $(printf "LINE\\n" | git mktree))'
+"""A commit of a tree that no `git add` would make."""
 
 HOSTILE: dict[str, tuple[str, str]] = {
     "objects gone": (
@@ -228,6 +229,19 @@ HOSTILE: dict[str, tuple[str, str]] = {
     ),
     "no books": ("rm -rf $GIT_DIR", "its commits cannot be read: "),
     "books are rubbish": ("echo x > $GIT_DIR/HEAD; rm -rf $V/refs", "its commits cannot be read: "),
+    "a folder .GIT": (
+        COMMIT_TREE.replace("LINE", "040000 tree $(git rev-parse HEAD^{tree})\\t.GIT"),
+        "its commits cannot be read: error: object ",
+    ),
+    "submodules that are commands": (
+        "printf '[submodule \"x\"]\\npath = x\\nurl = -u./payload\\n' > m; "
+        + COMMIT_TREE.replace("LINE", "100644 blob $(git hash-object -w m)\\t.gitmodules"),
+        "its commits cannot be read: error: object ",
+    ),
+    "a staged file of which nothing is there": (
+        "echo 2 > two; git add two; rm two $V/objects/??/$(git rev-parse :two | cut -c3-)",
+        "its commits cannot be read: ",
+    ),
 }
 
 
@@ -274,105 +288,61 @@ def test_nothing_that_a_task_plants_in_its_view_runs_outside_or_costs_its_work(p
         assert not (project.root / "ran").exists(), name
 
 
-IDS = {"head": "1" * 40, "own": "1" * 40, "reference": "refs/heads/x", "merge": [], "unmerged": False}
-HEADER = {**IDS, "staged": [], "many": False, "stashes": 0, "branches": [], "tags": []}
-
-
-@pytest.mark.parametrize(
-    "content",
-    [
-        b"",
-        b"[]",
-        b"3",
-        b"{}",
-        b"[" * 60000,
-        json.dumps({**HEADER, "head": "-x"}).encode(),
-        json.dumps({**HEADER, "head": "--upload-pack=x"}).encode(),
-        json.dumps({**HEADER, "own": "main"}).encode(),
-        json.dumps({**HEADER, "own": "1" * 41}).encode(),
-        json.dumps({**HEADER, "head": 3}).encode(),
-        json.dumps({**HEADER, "merge": ["HEAD"]}).encode(),
-        json.dumps({**HEADER, "merge": "abc"}).encode(),
-        json.dumps({**HEADER, "merge": [None]}).encode(),
-        json.dumps({**HEADER, "reference": ["x"]}).encode(),
-        json.dumps({**HEADER, "staged": ["../x"]}).encode(),
-        json.dumps({**HEADER, "staged": ["/etc/passwd"]}).encode(),
-        json.dumps({**HEADER, "staged": [".GIT/config"]}).encode(),
-        json.dumps({**HEADER, "staged": "abc"}).encode(),
-        json.dumps({**HEADER, "branches": 3}).encode(),
-        b'{"head": ' + b"9" * 6000 + b"}",
-    ],
-)
-def test_a_forged_header_is_refused(content: bytes) -> None:
-    with pytest.raises(SessionrunError, match="what its view prints of its commits cannot be used"):
-        _read_header(content)
-
-
-def test_names_in_a_header_come_on_one_line() -> None:
-    found = _read_header(json.dumps({**HEADER, "branches": ["refs/heads/a\n\x1b[31mb"], "stashes": 2}).encode())
-    assert found.left == "stayed inside of its walls: 2 stashes; branch a??[31mb"
-
-
-FORGED: dict[str, tuple[Callable[[Project], bytes], str]] = {
-    "a commit that is not there": (
-        lambda project: json.dumps({**HEADER, "reference": None}).encode() + b"\n",
-        "the task names commit 1111111111111111111111111111111111111111, and did not send it",
+FORGED: dict[str, tuple[str, str]] = {
+    "a tree for a commit": (
+        "git update-ref refs/out/own HEAD^{tree}",
+        "its commits cannot be read: own is a tree",
     ),
-    "a tree": (
-        lambda project: _name(project, "HEAD^{tree}"),
-        "the task names commit ",
+    "without a file": (
+        "git update-ref refs/out/own $C; rm objects/??/$(echo $B | cut -c3-)",
+        "its commits cannot be read: ",
     ),
-    "no pack": (lambda project: _name(project, "HEAD") + b"rubbish", "git index-pack: fatal: "),
-    "a header without an end": (
-        lambda project: b"x" * (1 << 17),
-        "what its view prints of its commits is more than 64 KiB",
-    ),
-    "no header": (lambda project: b"", "its commits cannot be read: exit code 0"),
+    "rubbish": ("echo left:; echo rubbish; exit", "its commits cannot be read: "),
+    "another first line": ("echo says >&2", "its commits cannot be read: says"),
+    "nothing": ("exit 0", "its commits cannot be read: fatal: "),
+    "no end": ("sleep 60", "its commits are not out after 3 s"),
+    "words without end": ("while :; do echo x >&2; done", "its commits are not out after 3 s"),
+    "closed, and no end": ("exec 1>&- 2>&-; sleep 60", "its commits cannot be read: fatal: "),
 }
+"""What a program serves that a task has in its hands; $C is a commit of a new file."""
+
+SERVE = """#!/bin/sh
+cd {root}/served
+B=$(echo new | git hash-object -w --stdin)
+C=$(git commit-tree -m x $(printf "100644 blob $B\\tnew\\n" | git mktree))
+{script}
+echo 'left: a\033[31mb' >&2
+printf '#!/bin/sh\n"$@" --missing=allow-any' > hook; chmod +x hook
+exec git -c uploadpack.packObjectsHook=./hook upload-pack .
+"""
 
 
-def _name(project: Project, name: str) -> bytes:
-    commit = project.run("rev-parse", name).strip()
-    return json.dumps({**HEADER, "head": commit, "own": commit}).encode() + b"\n"
+def _forge(project: WalledProject, monkeypatch: pytest.MonkeyPatch, script: str) -> WorkspaceRequest:
+    """A task, and a bubblewrap that serves what the script makes of a copy of its repository."""
+    request, _, worktree = project.begin(limit_s=6.0)
+    (worktree / "one").write_text("1")
+    folder = project.root / "programs"
+    folder.mkdir()
+    project.run("clone", "-q", "--bare", str(project.top), str(project.root / "served"))
+    (folder / "bwrap").write_text(SERVE.format(root=project.root, script=script))
+    (folder / "bwrap").chmod(0o755)
+    monkeypatch.setenv("PATH", f"{folder}:{os.environ['PATH']}")
+    return request
 
 
 @pytest.mark.slow
 @pytest.mark.parametrize("name", FORGED)
-def test_what_a_forged_export_prints_changes_nothing(
+def test_what_is_served_by_another_program_changes_nothing(
     project: WalledProject, name: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    make, says = FORGED[name]
-    _refuse_forged(project, monkeypatch, make(project), "", says)
-
-
-def _refuse_forged(
-    project: WalledProject, monkeypatch: pytest.MonkeyPatch, content: bytes, more: str, says: str
-) -> None:
-    """RELEASE with a bubblewrap that prints this, as a task could that had EXPORT in its hands."""
-    request, _, worktree = project.begin()
-    (worktree / "one").write_text("1")
-    folder = project.root / "programs"
-    folder.mkdir()
-    (folder / "content").write_bytes(content)
-    (folder / "bwrap").write_text(f"#!/bin/sh\ncat {folder}/content\n{more}\n")
-    (folder / "bwrap").chmod(0o755)
-    monkeypatch.setenv("PATH", f"{folder}:{os.environ['PATH']}")
-    _keep(project, request, says)
+    script, says = FORGED[name]
+    _keep(project, _forge(project, monkeypatch, script), says)
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("more", ["sleep 1000", "while :; do echo x >&2; done", "exec 1>&- 2>&-; sleep 1000"])
-def test_an_export_that_does_not_end_is_ended(
-    project: WalledProject, monkeypatch: pytest.MonkeyPatch, more: str
-) -> None:
-    make = project.begin
-
-    def begin(**changes: Any) -> Any:
-        request, place, worktree = make(**changes)
-        return replace(request, limit_s=6.0), place, worktree
-
-    monkeypatch.setattr(project, "begin", begin)
-    _refuse_forged(project, monkeypatch, b"", more, "its commits are not out after 3 s")
+def test_what_stays_inside_is_said_on_one_line(project: WalledProject, monkeypatch: pytest.MonkeyPatch) -> None:
+    place = release(_forge(project, monkeypatch, "git update-ref refs/out/own HEAD"), project.folder())
+    assert (place.kept, place.remark) == (None, "a?[31mb")
 
 
 STAGED: dict[str, str] = {

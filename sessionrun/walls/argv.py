@@ -24,9 +24,12 @@ from sessionrun.model.sandbox import Policy
 TMP: Final = "/tmp"
 PROMPT: Final = "/run/prompt"
 INNER: Final = "/run/inner.py"
-EXPORT: Final = "/run/export.py"
+UPLOAD: Final = "/run/upload.py"
 REPORT_FD: Final = 9
 """The descriptor of a job's report; the keeper opens it."""
+
+OURS: Final = "="
+"""In the place of a file that a program reads: it has our standard input."""
 
 PROXY_FOLDER: Final = "/run/proxy"
 PROXY_URL: Final = "http://127.0.0.1:3128"
@@ -144,7 +147,7 @@ def build_argv(
         walls: what is let in.
         cwd: a directory inside.
         report: the descriptor of the report of `inner`.
-        stdin: the file inside that the program reads.
+        stdin: the file inside that the program reads, or `OURS`; None: it reads nothing.
         dies_with_us: whether the program ends with the process that starts it.
     """
     words = [walls.bwrap, *_ALONE, *_NO_CAPABILITIES]

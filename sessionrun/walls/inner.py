@@ -3,8 +3,8 @@
     python -I -S inner.py REPORT PROCESSES STDIN PROXY PROGRAM ARGUMENT...
 
 REPORT is the descriptor of the report, or ``-``.  PROCESSES is the most processes that may live, or ``-``; it is
-set here, because it then counts those inside.  STDIN is the file that the program reads, or ``-``.  PROXY is a
-Unix socket to which connections to 127.0.0.1:3128 are carried, or ``-``.
+set here, because it then counts those inside.  STDIN is the file that the program reads; ``-``: it reads nothing;
+``=``: our standard input.  PROXY is a Unix socket to which connections to 127.0.0.1:3128 are carried, or ``-``.
 
 The report has lines: ``started``; then ``ended STATUS CPU MEMORY``, the raw status of wait(2), seconds and bytes;
 or ``failed ERRNO`` if the program cannot be executed.  The exit code alone could not tell `exit 137` from SIGKILL.
@@ -56,7 +56,8 @@ def main(words: list[str]) -> int:
         _signal.signal(number, _signal.SIG_IGN)  # they are meant for the program, which has all of them as usual
     if proxy != "-":
         carry(proxy)
-    actions = [(os.POSIX_SPAWN_OPEN, 0, os.devnull if stdin == "-" else stdin, os.O_RDONLY, 0)]
+    reads = (os.POSIX_SPAWN_OPEN, 0, os.devnull if stdin == "-" else stdin, os.O_RDONLY, 0)
+    actions = [] if stdin == "=" else [reads]
     try:
         pid = os.posix_spawnp(argv[0], argv, os.environ, file_actions=actions, setsigdef=all_signals())
     except OSError as error:

@@ -9,7 +9,10 @@ from collections.abc import Iterable, Iterator, Mapping
 from pathlib import Path
 from typing import Final
 
+from sessionrun.model.errors import SessionrunError
 from sessionrun.model.sandbox import Policy
+from sessionrun.walls import inner
+from sessionrun.walls.argv import Walls
 from sessionrun.walls.policy import (
     AGENTS,
     SECRET_FILES,
@@ -36,15 +39,41 @@ def find_bwrap() -> str | None:
     return shutil.which("bwrap")
 
 
+def make_walls(policy: Policy, tmp: str, *, network: bool, shown: Iterable[str] = ()) -> Walls:
+    """Walls of this machine and its user, in which nothing is the task's but a folder that is /tmp.
+
+    Args:
+        policy: which walls.
+        tmp: the folder.
+        network: whether the network is the machine's.
+        shown: what can be read beside the system and our interpreter.
+
+    Raises:
+        SessionrunError: bubblewrap is not installed.
+    """
+    bwrap = find_bwrap()
+    if bwrap is None:
+        raise SessionrunError(NOT_INSTALLED)
+    python, folders = find_python()
+    return Walls(
+        bwrap=bwrap,
+        policy=policy,
+        as_root=os.geteuid() == 0,
+        # inside, a link to it may not be there, and masks lie where secrets really are
+        home=os.path.realpath(os.path.expanduser("~")),
+        python=python,
+        inner=inner.__file__,
+        tmp=tmp,
+        network=network,
+        system_links=tuple((f"/{name}", os.readlink(f"/{name}")) for name in _LINKS if os.path.islink(f"/{name}")),
+        shown=tuple(dict.fromkeys(path for path in (*folders, *shown) if is_hidden(path, policy))),
+    )
+
+
 def find_python() -> tuple[str, tuple[str, ...]]:
     """An interpreter without the environment around it, and the folders that it needs."""
     program = os.path.realpath(sys.executable)
     return program, tuple(dict.fromkeys((os.path.realpath(sys.base_prefix), *_folders_of(program))))
-
-
-def find_system_links() -> tuple[tuple[str, str], ...]:
-    """The names in / that are links into /usr."""
-    return tuple((f"/{name}", os.readlink(f"/{name}")) for name in _LINKS if os.path.islink(f"/{name}"))
 
 
 def find_folders(program: str) -> tuple[str, ...]:

@@ -6,21 +6,15 @@ import os
 import subprocess
 import sys
 import tempfile
+from dataclasses import replace
 from typing import Final
 
 from sessionrun.model.errors import InputError
 from sessionrun.model.sandbox import CLOSED, LIMITS, POLICIES, Policy, Sandbox
 from sessionrun.model.spec import SessionSpec
 from sessionrun.walls import groups, inner
-from sessionrun.walls.argv import Walls, build_argv
-from sessionrun.walls.programs import (
-    NOT_INSTALLED,
-    find_bwrap,
-    find_python,
-    find_read_problem,
-    find_system_links,
-    is_hidden,
-)
+from sessionrun.walls.argv import build_argv
+from sessionrun.walls.programs import NOT_INSTALLED, find_bwrap, find_python, find_read_problem, make_walls
 
 TRIAL_LIMIT_S: Final = 30.0
 NOT_LINUX: Final = "walls need Linux (bubblewrap); leave the sandbox off"
@@ -85,16 +79,15 @@ def find_problem(policy: Policy, *, network: bool = True) -> str | None:
 def _find_problem(policy: Policy, folder: str, *, network: bool = True) -> str | None:
     if sys.platform != "linux":
         return NOT_LINUX
-    bwrap = find_bwrap()
-    if bwrap is None:
+    if find_bwrap() is None:
         return NOT_INSTALLED
-    return _try(build_trial(bwrap, policy, folder, network=network))
+    return _try(build_trial(policy, folder, network=network))
 
 
 def find_open_keys() -> str | None:
     """Why programs inside can reach the caller's keys (keyrings(7)), in one line; None: they cannot."""
-    bwrap, kinds = find_bwrap(), inner.CALLS.get(os.uname().machine)
-    if sys.platform != "linux" or bwrap is None:
+    kinds = inner.CALLS.get(os.uname().machine)
+    if sys.platform != "linux" or find_bwrap() is None:
         return None
     if kinds is None:
         return (
@@ -102,30 +95,17 @@ def find_open_keys() -> str | None:
         )
     asks = f"import ctypes; raise SystemExit(ctypes.CDLL(None).syscall({kinds[0][1] + 2}, 0, -3, 0) > 0)"
     with tempfile.TemporaryDirectory(prefix="sessionrun-walls-") as folder:
-        is_open = _try(build_trial(bwrap, "project", folder, program=(find_python()[0], "-I", "-S", "-c", asks)))
+        is_open = _try(build_trial("project", folder, program=(find_python()[0], "-I", "-S", "-c", asks)))
     return (
         "the kernel's keys of the caller are open inside: its system calls cannot be filtered" if is_open else None
     )
 
 
 def build_trial(
-    bwrap: str, policy: Policy, folder: str, *, network: bool = True, program: tuple[str, ...] = ("true",)
+    policy: Policy, folder: str, *, network: bool = True, program: tuple[str, ...] = ("true",)
 ) -> tuple[str, ...]:
     """The words of a trial, with a folder that is its /tmp and its worktree."""
-    python, shown = find_python()
-    walls = Walls(
-        bwrap=bwrap,
-        policy=policy,
-        as_root=os.geteuid() == 0,
-        home=os.path.expanduser("~"),
-        python=python,
-        inner=inner.__file__,
-        tmp=folder,
-        network=network,
-        worktree=folder,
-        system_links=find_system_links(),
-        shown=tuple(path for path in shown if is_hidden(path, policy)),
-    )
+    walls = replace(make_walls(policy, folder, network=network), worktree=folder)
     return (*build_argv(walls, "/", dies_with_us=True), *program)
 
 

@@ -1,53 +1,105 @@
 """How the commits of a walled task come out of its view (see `view`).
 
-What reads the worktree outside of the walls first brings out the commits.  A program inside (`walls.export`)
-prints where HEAD is, and a pack; both are checked here, and then the task's own branch, and HEAD of its worktree,
-are moved to where they are inside.  No git of ours ever reads a view from outside.
+What reads the worktree outside of the walls first brings out the commits, by one `git fetch`.  Its other end is a
+program inside (`walls.upload`), in walls that hold nothing but the view.  The task may have made anything of that,
+so all that comes is checked in a quarantine: a repository of ours which borrows the objects of the task's.  Git
+checks each object, and that all are there.  Then the pack is moved in, and the task's own branch, HEAD and index
+of its worktree, are moved to where they are inside.  No git of ours ever reads a view from outside.
 """
 
 from __future__ import annotations
 
 import os
-import stat
-from collections.abc import Sequence
-from contextlib import suppress
+import shlex
+import subprocess
+import tempfile
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager, suppress
 from dataclasses import replace
 from pathlib import Path
 from typing import Final
 
-from sessionrun.model.errors import SessionrunError
+from sessionrun.model.errors import JobFileError, SessionrunError
 from sessionrun.model.places import Place
+from sessionrun.store import programs
 from sessionrun.store.files import read_regular, replace_file
-from sessionrun.walls.argv import TMP_FOLDER, VIEW_FOLDER
-from sessionrun.workspaces.exporting import CannotBringOut, Exported, export_view
-from sessionrun.workspaces.git import Git
+from sessionrun.store.processes import JOB_MARKER
+from sessionrun.walls import upload
+from sessionrun.walls.argv import OURS, TMP_FOLDER, UPLOAD, VIEW_FOLDER, build_argv
+from sessionrun.walls.clearing import clear_ways
+from sessionrun.walls.programs import make_walls
+from sessionrun.workspaces.git import MARKER, Git
 from sessionrun.workspaces.large_files import take_large_files
-from sessionrun.workspaces.links import is_behind_link
 from sessionrun.workspaces.park import settle_index
 from sessionrun.workspaces.registration import find_lost_admins, load_owner, remove_tree, trash_path
 from sessionrun.workspaces.request import WorkspaceRequest
-from sessionrun.workspaces.view import BroughtOut, load_brought, note_brought
+from sessionrun.workspaces.view import BroughtOut, list_alternates, load_brought, note_brought
 
-LEFT: Final = "left-inside"
-"""In a task's folder of walls: in one line what the task has in its view that does not come out."""
+QUARANTINE: Final = "sessionrun-in-"
+"""In the administrative directory of a worktree: how the name of a quarantine begins."""
 
-PACK: Final = "export.pack"
 UNMERGED: Final = ".sessionrun-unmerged"
 _MOVED: Final = "{} was moved from outside while the task ran"
+_PASSED: Final = ("PATH", "LC_ALL", MARKER, JOB_MARKER)
+"""What the program inside has of our variables, beside git's: others may hold keys."""
+
+LEFT: Final = upload.LEFT.encode()
+_MAX_OUTPUT: Final = 1 << 16
+_MAX_LINE: Final = 1000
+
+_SETTINGS: Final = """\
+[core]
+repositoryFormatVersion = 1
+bare = true
+alternateRefsCommand = true
+[fetch]
+fsckObjects = true
+unpackLimit = 1
+[gc]
+auto = 0
+"""
+"""Of a quarantine: each object is checked, and all stay in their pack.  Git does not list the refs of the
+repository from which it borrows: it would read the settings of that, which any task without walls can write."""
+
+
+class CannotBringOut(SessionrunError):
+    """The commits of a walled task cannot be taken out of its view; view and worktree stay as they are."""
 
 
 def bring_out_of(request: WorkspaceRequest, git: Git) -> None:
-    """Bring out the commits of the task of a request; `git` is in its worktree.
+    """Bring out the commits of the task of a request: branch and HEAD are then where the task left them.
+
+    What is outside only moves if the task has moved it inside since the view was made or was brought out last.  So
+    commits of ours that lie above the task's stay where they are, and those of a user who goes on in a worktree
+    that was kept.  A second call changes nothing.
+
+    Args:
+        request: of the job.
+        git: in the task's worktree; on trial nothing moves, and what comes is only checked.
 
     Raises:
-        SessionrunError, OSError: they cannot be brought out.
+        CannotBringOut: they cannot be read inside, take too long, or are not whole.
+        SessionrunError, OSError: they cannot be stored.
     """
-    place, walls = request.place, Path(request.walls or "")
+    place, walls, common_dir = request.place, Path(request.walls or ""), Path(request.repository.common_dir)
     if request.walls is None or place is None or place.branch is None or not (walls / VIEW_FOLDER).is_dir():
         return
-    known = [commit for commit in (place.base_commit, place.setup_commit, place.taken_up) if commit]
-    common_dir, limit_s = Path(request.repository.common_dir), request.export_limit_s
-    bring_out(git, walls, common_dir, place.branch, known, limit_s=limit_s)
+    name = f"refs/heads/{place.branch}"
+    tip = git.commit_of(name)
+    known = [commit for commit in (place.base_commit, place.setup_commit, place.taken_up, tip) if commit]
+    with _open_quarantine(git, common_dir, known) as quarantine:
+        words = (place.branch, known[0], str(git.git_dir))
+        found = _fetch(quarantine, (*_enclose(walls, common_dir), *words), common_dir, request.export_limit_s)
+        before = load_brought(walls)
+        moves = git.trial is None and (before is None or before.refs != found.refs)
+        if moves:
+            _check_unmoved(git, name, tip, before, found)
+        _move_in(quarantine.directory, git.trial or common_dir / "objects")
+    if git.trial is None:
+        take_large_files(walls / VIEW_FOLDER, common_dir)
+        if moves:
+            _move(git, name, tip, found.refs)
+        note_brought(walls, found)
 
 
 def try_to_bring_out(request: WorkspaceRequest, git: Git) -> str | None:
@@ -69,7 +121,7 @@ def bring_out_of_gone(request: WorkspaceRequest, main: Git, path: Path, folder: 
         folder: a directory of ours that stands for it.
 
     Raises:
-        SessionrunError, OSError: they cannot be brought out.
+        SessionrunError, OSError: as `bring_out_of`.
     """
     # An earlier start renames the worktree once all has come out; a kill may have left a part of the books.
     is_removed = trash_path(path, request.owner).exists()
@@ -78,70 +130,12 @@ def bring_out_of_gone(request: WorkspaceRequest, main: Git, path: Path, folder: 
             bring_out_of(request, replace(main, directory=folder, git_dir=admin))
 
 
-def bring_out(
-    git: Git, walls: Path, common_dir: Path, branch: str, known: Sequence[str], *, limit_s: float
-) -> None:
-    """Bring the commits of a walled task into its repository; branch and HEAD are then where the task left them.
-
-    What is outside only moves if the task has moved it inside since the view was made or was brought out last.  So
-    commits of ours that lie above the task's stay where they are, and those of a user who goes on in a worktree
-    that was kept.  A second call changes nothing.
-
-    Args:
-        git: in the task's worktree; on trial nothing moves, and only what the view prints is checked.
-        walls: the task's folder of walls.
-        common_dir: the common directory of the repository.
-        branch: the task's own.
-        known: commits that the view has had since it was made; the first one is where the task began.
-        limit_s: how long the program inside may take (seconds).
-
-    Raises:
-        CannotBringOut: the program inside fails, takes too long, or prints what cannot be used.
-        GitError, OSError: it cannot be stored.
-    """
-    assert git.git_dir is not None
-    name = f"refs/heads/{branch}"
-    tip = git.commit_of(name)
-    known = tuple(dict.fromkeys([*known, *([tip] if tip else [])]))
-    pack = walls / PACK
-    try:
-        found = export_view(git, walls, common_dir, branch, known, pack, limit_s=limit_s)
-        _check_there(git, found)
-    finally:
-        pack.unlink(missing_ok=True)
-    if git.trial is not None:
-        return
-    take_large_files(walls / VIEW_FOLDER, common_dir)
-    before = load_brought(walls)
-    if before != found.state:
-        _check_unmoved(git, name, tip, before, found)
-        _move(git, name, tip, found)
-        _stage(git, found.staged)
-        note_brought(walls, found.state)
-    replace_file(walls / LEFT, found.left.encode("utf-8", "replace"), durable=False)
-
-
-def _check_unmoved(git: Git, name: str, tip: str | None, before: BroughtOut | None, found: Exported) -> None:
-    """Check that what moves outside is where the task's view had it from.
-
-    Raises:
-        CannotBringOut: somebody outside has moved it.
-    """
-    if before is None:
-        return
-    moved = name if tip not in (before.own, found.own) else None
-    if moved is None and git.commit_of("HEAD") not in (before.head, found.head):
-        moved = "HEAD"
-    if moved is not None:
-        raise CannotBringOut(_MOVED.format(moved))
-
-
 def read_left(walls: Path) -> str:
     """In one line what a task has in its view that did not come out; '' for nothing."""
-    try:
-        return read_regular(walls / LEFT, 1 << 16).decode("utf-8", "replace")
-    except OSError:
-        return ""
+    with suppress(JobFileError):
+        before = load_brought(walls)
+        return before.left if before is not None else ""
+    return ""
 
 
 def leave_walls(request: WorkspaceRequest, released: Place) -> Place:
@@ -157,70 +151,136 @@ def leave_walls(request: WorkspaceRequest, released: Place) -> Place:
     return replace(released, remark="; ".join(part for part in (released.remark, left) if part) or None)
 
 
-def _move(git: Git, name: str, tip: str | None, found: Exported) -> None:
-    """Move the branch and HEAD; if HEAD is on another branch inside, it names none outside."""
+@contextmanager
+def _open_quarantine(git: Git, common_dir: Path, known: Sequence[str]) -> Iterator[Git]:
+    """Git in a repository that borrows all objects, knows these commits, and has nothing else of the task's."""
     assert git.git_dir is not None
-    if found.own is not None and found.own != tip and not git.set_ref(name, found.own, tip):
-        raise CannotBringOut(_MOVED.format(name))
-    if found.head is None:
-        return
-    was = git.commit_of("HEAD")
-    if found.reference == name:
-        git("symbolic-ref", "HEAD", name)
-    else:
-        git("update-ref", "--no-deref", "HEAD", found.head)
-    if was != found.head or found.own != tip:
-        settle_index(git, found.head)  # else a file that is committed, and ignored, would count as deleted
-    merging = git.git_dir / "MERGE_HEAD"
-    if found.merge:
-        replace_file(merging, "".join(f"{commit}\n" for commit in found.merge).encode(), durable=False)
-    else:
-        merging.unlink(missing_ok=True)
-    _mark_unmerged(git, unmerged=found.unmerged)
+    folder = git.trial or git.git_dir
+    for left in folder.glob(f"{QUARANTINE}*"):  # of an earlier start that was killed
+        remove_tree(left)
+    with tempfile.TemporaryDirectory(prefix=QUARANTINE, dir=folder, ignore_cleanup_errors=True) as made:
+        top = Path(made)
+        for name in ("objects/info", "refs/known"):
+            (top / name).mkdir(parents=True)
+        (top / "HEAD").write_text("ref: refs/heads/none\n")
+        words = ("config", "--get-regexp", r"^(core\.sharedrepository|extensions\.objectformat)$")
+        pairs = [line.partition(" ") for line in git.attempt(*words).stdout.decode().splitlines()]
+        named = [f"[{name.partition('.')[0]}]\n{name.partition('.')[2]} = {value}\n" for name, _, value in pairs]
+        (top / "config").write_text(_SETTINGS + "".join(named))
+        stores = [store for store in (git.trial, common_dir / "objects") if store is not None]
+        (top / "objects/info/alternates").write_bytes(b"".join(os.fsencode(store) + b"\n" for store in stores))
+        for number, commit in enumerate(known):
+            # else all of the history would come, with faults that it may have
+            (top / "refs/known" / str(number)).write_text(f"{commit}\n")
+        with suppress(FileNotFoundError):
+            (top / "shallow").write_bytes(read_regular(common_dir / "shallow", 1 << 30))
+        yield Git(top, common=top, git_dir=top, limit_s=git.limit_s)
 
 
-def _stage(git: Git, names: Sequence[str]) -> None:
-    """Put files of the worktree into its index, as the task did inside: else ignored ones would be no work."""
-    links: dict[str, bool] = {}
-    there = [name for name in names if _is_file(git.directory, name, links)]
-    if there:
-        content = b"".join(os.fsencode(name) + b"\0" for name in there)
-        git("update-index", "--add", "--remove", "--replace", "-z", "--stdin", stdin=content)
+def _enclose(walls: Path, common_dir: Path) -> tuple[str, ...]:
+    """The words of the program inside; its walls hold the view: no network, no worktree, no home directory."""
+    settings, stores = common_dir / "config", filter(os.path.isdir, list_alternates(common_dir))
+    built = replace(
+        make_walls("strict", str(walls / TMP_FOLDER), network=False, shown=stores),
+        common_dir=str(common_dir),
+        view=str(walls / VIEW_FOLDER),
+        ro_binds=((upload.__file__, UPLOAD), *(((str(settings), upload.SETTINGS),) if settings.is_file() else ())),
+    )
+    clear_ways(built)
+    return (*build_argv(built, "/", stdin=OURS, dies_with_us=True), built.python, "-I", "-S", UPLOAD)
 
 
-def _is_file(top: Path, name: str, links: dict[str, bool]) -> bool:
-    """Whether a file or a link lies there, and not behind a link, where git takes none."""
-    try:
-        mode = os.lstat(os.path.join(top, name)).st_mode
-    except (OSError, ValueError):
-        return False
-    return (stat.S_ISREG(mode) or stat.S_ISLNK(mode)) and not is_behind_link(top, name, links)
+def _fetch(quarantine: Git, inside: Sequence[str], common_dir: Path, limit_s: float) -> BroughtOut:
+    """Fetch what the program inside serves, whole and checked, into the quarantine.
 
-
-def _mark_unmerged(git: Git, *, unmerged: bool) -> None:
-    """Say in the worktree's own index whether a merge is unfinished inside: one entry stands for all.
-
-    The index inside is not believed, so nothing else of it comes out.
+    What is printed goes to a file: the task may have made it without end.
     """
-    marked = bool(git("ls-files", "--unmerged", "--", UNMERGED))
-    if unmerged and not marked:
-        blob = git.line("hash-object", "-w", "--stdin")
-        git("update-index", "--index-info", stdin=f"100644 {blob} 2\t{UNMERGED}\n".encode())
-    elif marked and not unmerged:
-        git("update-index", "--force-remove", "--", UNMERGED)
+    words = ("-q", "--no-tags", "--no-write-fetch-head", "--no-auto-maintenance")
+    # git adds the address as the last word: the place of the view
+    served = (f"--upload-pack=exec {shlex.join(inside)}", str(common_dir), "+refs/out/*:refs/in/*")
+    ours = quarantine.environ()
+    environ = {name: ours[name] for name in ours if name in _PASSED or name.startswith("GIT_")}
+    environ |= {"HOME": "/", "GIT_ALLOW_PROTOCOL": "file"}
+    with open(quarantine.directory / "output", "w+b") as output:
+        try:
+            done = programs.run(
+                ("git", "fetch", *words, *served),
+                cwd=quarantine.directory,
+                environ=environ,
+                limit_s=limit_s,
+                stdout=output,
+                stderr=output,
+            )
+        except subprocess.TimeoutExpired:
+            raise CannotBringOut(f"its commits are not out after {limit_s:g} s") from None
+        output.seek(0)
+        first, _, rest = output.read(_MAX_OUTPUT).partition(b"\n")
+    if done.returncode != 0 or not first.startswith(LEFT):
+        text = _shorten(rest if first.startswith(LEFT) else first)
+        raise CannotBringOut(f"its commits cannot be read: {text or f'exit code {done.returncode}'}")
+    form = "--format=%(refname:lstrip=2) %(objectname) %(objecttype)"
+    rows = [line.split(" ") for line in quarantine.line("for-each-ref", form, "refs/in").splitlines()]
+    for name, _, kind in rows:
+        if kind != ("tree" if name == "index" else "commit"):
+            raise CannotBringOut(f"its commits cannot be read: {name} is a {kind}")
+    return BroughtOut({name: found for name, found, _ in rows}, _shorten(first.removeprefix(LEFT)))
 
 
-def _check_there(git: Git, found: Exported) -> None:
-    """Check that all that was named came whole.
+def _shorten(content: bytes) -> str:
+    """The first line of a text for people."""
+    line = content.strip().partition(b"\n")[0][:_MAX_LINE].decode("utf-8", "replace")
+    return "".join(sign if sign.isprintable() else "?" for sign in line)
+
+
+def _move_in(quarantine: Path, objects: Path) -> None:
+    """Move what came to the other objects.
+
+    A pack without its index, which comes last, is nothing to git: a kill leaves what `git gc` removes.
+    """
+    packs = sorted((quarantine / "objects" / "pack").glob("pack-*"), key=lambda path: path.suffix == ".idx")
+    for path in packs:
+        (objects / "pack").mkdir(exist_ok=True)
+        os.rename(path, objects / "pack" / path.name)
+
+
+def _check_unmoved(git: Git, name: str, tip: str | None, before: BroughtOut | None, found: BroughtOut) -> None:
+    """Check that what moves outside is where the task's view had it from.
 
     Raises:
-        CannotBringOut: something is missing.
+        CannotBringOut: somebody outside has moved it.
     """
-    for commit in dict.fromkeys((found.head, found.own, *found.merge)):
-        if commit is None:
-            continue
-        if git.commit_of(commit) != commit:
-            raise CannotBringOut(f"the task names commit {commit}, and did not send it")
-        done = git.attempt("rev-list", "--objects", "--quiet", commit, "--not", "--all")
-        if done.returncode != 0:
-            raise CannotBringOut(f"the task sent commit {commit} without all of its files")
+    if before is None:
+        return
+    moved = name if tip not in (before.refs.get("own"), found.refs.get("own")) else None
+    if moved is None and git.commit_of("HEAD") not in (before.refs.get("head"), found.refs.get("head")):
+        moved = "HEAD"
+    if moved is not None:
+        raise CannotBringOut(_MOVED.format(moved))
+
+
+def _move(git: Git, name: str, tip: str | None, found: Mapping[str, str]) -> None:
+    """Move the branch, HEAD and index; if HEAD is on another branch inside, it names none outside.
+
+    The index inside is not believed: what comes of it is a tree, without flags and times by which a change could
+    be hidden, and one entry that stands for all conflicts.
+    """
+    assert git.git_dir is not None
+    own, head = found.get("own"), found.get("head")
+    if own is not None and own != tip and not git.set_ref(name, own, tip):
+        raise CannotBringOut(_MOVED.format(name))
+    if head is None:
+        return
+    if "attached" in found:
+        git("symbolic-ref", "HEAD", name)
+    else:
+        git("update-ref", "--no-deref", "HEAD", head)
+    settle_index(git, found.get("index", head))
+    if "unmerged" in found:
+        blob = git.line("hash-object", "-w", "--stdin")
+        git("update-index", "--index-info", stdin=f"100644 {blob} 2\t{UNMERGED}\n".encode())
+    merging = git.git_dir / "MERGE_HEAD"
+    merged = [commit for name, commit in found.items() if name.startswith("merge")]
+    if merged:
+        replace_file(merging, "".join(f"{commit}\n" for commit in merged).encode(), durable=False)
+    else:
+        merging.unlink(missing_ok=True)

@@ -9,7 +9,7 @@ commits from it.
 from __future__ import annotations
 
 import os
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Final
 
@@ -26,7 +26,7 @@ from sessionrun.workspaces.registration import find_admin, read_head, remove_tre
 from sessionrun.workspaces.request import WorkspaceRequest
 
 BROUGHT: Final = "brought-out.json"
-"""In the same folder: a `BroughtOut`."""
+"""In the task's folder of walls: a `BroughtOut`."""
 
 _UNSIGNED: Final = (("commit.gpgsign", "false"), ("tag.gpgsign", "false"))
 _COPIED: Final = ("HEAD", "config", "config.worktree", "packed-refs", "shallow")
@@ -36,17 +36,15 @@ _NOT_COPIED: Final = frozenset(("modules", "locked"))
 
 @frozen
 class BroughtOut:
-    """What of a view is outside, too: as it was when the view was made, or when commits came out of it last.
+    """Where a task's git is inside; on record: where it was when the view was made, or commits came out last.
 
-    The fields are those of `bringing_out.Exported`.
+    Attributes:
+        refs: what `walls.upload` serves, by the names that it gives.
+        left: in one line what stays inside.
     """
 
-    head: str | None
-    reference: str | None
-    own: str | None
-    merge: tuple[str, ...] = ()
-    unmerged: bool = False
-    staged: tuple[str, ...] = ()
+    refs: Mapping[str, str]
+    left: str = ""
 
 
 def renew_view(request: WorkspaceRequest, place: Place) -> None:
@@ -69,7 +67,9 @@ def renew_view(request: WorkspaceRequest, place: Place) -> None:
     name = f"refs/heads/{place.branch}"
     own = git.commit_of(name)
     named = read_head(admin)
-    state = BroughtOut(own, name, own) if named == f"ref: {name}" else BroughtOut(git.commit_of(named), None, own)
+    head = own if named == f"ref: {name}" else git.commit_of(named)
+    refs = {"head": head, "own": own, "attached": head if named == f"ref: {name}" else None}
+    state = BroughtOut({name: commit for name, commit in refs.items() if commit is not None})
     make_view(Path(request.walls), Path(request.repository.common_dir), admin, identity, state)
 
 

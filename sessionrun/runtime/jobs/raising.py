@@ -23,23 +23,21 @@ from sessionrun.store import index
 from sessionrun.store.files import make_directories, replace_file
 from sessionrun.store.networks import DENIED, DOOR, LIST, NETWORK, SOCKET, list_networks
 from sessionrun.store.session import AGENT_DIR, WALLS_STATE
-from sessionrun.walls import inner, proxy
+from sessionrun.walls import proxy
 from sessionrun.walls.argv import PROMPT, REPORT_FD, TMP_FOLDER, VIEW_FOLDER, Enclosure, Walls, build_argv
 from sessionrun.walls.clearing import clear_ways
 from sessionrun.walls.environment import filter_environment
 from sessionrun.walls.groups import GROUPS, enter_groups
 from sessionrun.walls.policy import AgentState
 from sessionrun.walls.programs import (
-    NOT_INSTALLED,
-    find_bwrap,
     find_folders,
     find_masks,
     find_named,
     find_python,
     find_state_folder,
-    find_system_links,
     holds_own,
     is_hidden,
+    make_walls,
     state_of,
 )
 from sessionrun.walls.proxy.hosts import Rule
@@ -162,20 +160,18 @@ def _list_rules(wish: WallsWish, state: AgentState | None, inside: Mapping[str, 
 
 def _build(wish: WallsWish) -> Walls:
     """The walls of a task, without the state of its agent."""
-    bwrap = find_bwrap()
-    if bwrap is None:
-        raise SessionrunError(NOT_INSTALLED)
-    make_directories(Path(wish.folder, TMP_FOLDER), 0o700)
+    tmp = Path(wish.folder, TMP_FOLDER)
+    make_directories(tmp, 0o700)
     sandbox, repository, agent = wish.sandbox, wish.repository, wish.agent
-    python, needed = find_python()
-    home, as_root = _find_home(), os.geteuid() == 0
+    home, needed = _find_home(), find_python()[1]
     own = None if agent is None else state_of(agent.argv[0])
-    shown = [*needed, *_find_shown(wish)]
+    shown = [*_find_shown(wish)]
     shown += [path for path in list_alternates(Path(repository.common_dir)) if os.path.isdir(path)]
     if sandbox.policy == "project" and not holds_own(home):
         shown.append(home)
     top = repository.top if sandbox.policy == "project" and os.path.isdir(repository.top) else None
-    visible = tuple(dict.fromkeys(path for path in shown if is_hidden(path, sandbox.policy)))
+    built = make_walls(sandbox.policy, str(tmp), network=sandbox.network == "allow", shown=shown)
+    visible = built.shown
     needs = (wish.worktree, home, repository.top, repository.common_dir, *needed)
     hidden = [*_list_hidden(wish, top), *_list_results(needs, visible, sandbox.policy)]
     hidden += filter(os.path.isdir, wish.answers)
@@ -184,21 +180,12 @@ def _build(wish: WallsWish) -> Walls:
     if sandbox.policy == "strict":
         hidden = [path for path in hidden if not is_hidden(path, "strict") or _is_below(path, (*visible, home))]
     programs = find_folders(agent.argv[0]) if agent is not None else ()
-    return Walls(
-        bwrap=bwrap,
-        policy=sandbox.policy,
-        as_root=as_root,
-        home=home,
-        python=python,
-        inner=inner.__file__,
-        tmp=f"{wish.folder}/{TMP_FOLDER}",
-        network=sandbox.network == "allow",
+    return replace(
+        built,
         top=top,
         common_dir=repository.common_dir,
         view=f"{wish.folder}/{VIEW_FOLDER}",
         worktree=wish.worktree,
-        system_links=find_system_links(),
-        shown=visible,
         links=tuple(_find_links(wish, visible)),
         again=tuple(path for path in programs if _is_below(path, folders)),
         masked_folders=folders,

@@ -41,8 +41,8 @@ from sessionrun.walls.environment import filter_environment
 from sessionrun.walls.policy import AGENTS, PREFIXES, VARIABLES
 from sessionrun.walls.programs import find_folders, find_masks, find_named, is_device, state_of
 from sessionrun.walls.report import REPORT, Report, agree, parse_report
-from sessionrun.walls.space import is_over
 from sessionrun.workspaces.environments.request import FOLDER, find_target
+from sessionrun.workspaces.space import measure
 
 WALLS = Walls(
     bwrap="/usr/bin/bwrap",
@@ -199,10 +199,10 @@ def test_what_inner_is_told() -> None:
 
 
 def test_a_program_can_begin_in_another_directory() -> None:
-    enclosure = Enclosure(build_argv(WALLS, "/first"), {"A": "b"}, "/tmp")
-    moved = enclosure.at("/second").wrap("true", "--chdir")
+    enclosure = Enclosure(WALLS, {"A": "b"}, Sandbox("project"), "/first")
+    moved, usual = enclosure.at("/second").wrap("true", "--chdir"), enclosure.wrap()
     assert moved[moved.index("--chdir") + 1] == "/second" and moved[-2:] == ("true", "--chdir")
-    assert enclosure.wrap()[enclosure.argv.index("--chdir") + 1] == "/first"
+    assert usual[usual.index("--chdir") + 1] == "/first"
 
 
 SECRETS = {
@@ -446,11 +446,12 @@ def test_what_folders_take_of_the_disk(own_place: Path, make_deep: Callable[[Pat
     with open(own_place / "b" / "holes", "wb") as stream:
         stream.truncate(1 << 30)  # nor do holes
     folders = [str(own_place / name) for name in ("a", "b", "none")]
-    assert is_over(folders, 1 << 20) and not is_over(folders, 3 << 19)
+    assert 1 << 20 < measure(*folders) < 3 << 19
     (own_place / "b" / "more").write_bytes(content)
-    assert is_over(folders, 3 << 19)
+    assert measure(*folders, most=3 << 19) > 3 << 19
     make_deep(own_place / "b", 2500)
-    assert is_over(folders, 1 << 40), "what is in there cannot be said"
+    assert measure(*folders, most=1 << 40) > 1 << 40, "what is in there cannot be said"
+    assert measure(*folders) < 1 << 40
 
 
 def test_a_report_is_open_inside_whatever_its_descriptor_was(own_place: Path) -> None:

@@ -17,12 +17,13 @@ from walled import IS_INSIDE, Walled, make_walled
 
 from sessionrun.model.sandbox import Sandbox
 from sessionrun.store.session import SessionDir
+from sessionrun.walls.argv import Enclosure
 from sessionrun.workspaces.environments import make
 from sessionrun.workspaces.environments.copying import ENV, LEFT, load_manifest
 from sessionrun.workspaces.environments.inputs import collect_all, collect_inputs
 from sessionrun.workspaces.environments.interpreter import find_interpreter
 from sessionrun.workspaces.environments.make import find_digest, make_environment
-from sessionrun.workspaces.environments.request import BuildWalls, EnvironmentProblem, EnvironmentRequest
+from sessionrun.workspaces.environments.request import EnvironmentProblem, EnvironmentRequest
 
 
 @pytest.fixture(params=[False, True], ids=["own user", "other user"])
@@ -265,7 +266,7 @@ def test_an_entry_that_is_gone_is_not_made_anew_from_the_work_of_a_task(
     top, target = str(tmp_path / "top"), str(tmp_path / "tasks" / "t")
     request = EnvironmentRequest(top, top, str(tmp_path / "cache"), target)
     path = os.pathsep.join((os.path.dirname(find_uv_bin()), os.environ["PATH"]))
-    walls = BuildWalls(Mock(), {"PATH": path}, Sandbox("project"))
+    walls = Enclosure(Mock(), {"PATH": path}, Sandbox("project"))
     usual = find_digest(replace(request, pristine=True), tmp_path, walls)
     built: list[str] = []
 

@@ -29,7 +29,7 @@ from sessionrun.model.keys import JobKey
 from sessionrun.model.places import Place, Start
 from sessionrun.model.repositories import has_worktree, repository_of
 from sessionrun.model.spec import SessionSpec, TaskSpec
-from sessionrun.runtime.jobs.inside import raise_for_build_if_any
+from sessionrun.runtime.jobs.inside import raise_if_any
 from sessionrun.runtime.jobs.setup import wall_build, wish_environment
 from sessionrun.runtime.jobs.shared import PROGRAM, Site
 from sessionrun.runtime.launch import CALLER_S_REPOSITORY
@@ -247,7 +247,7 @@ def _build(ahead: _Ahead, takers: dict[str, _Ahead], tell: Callable[[Record], No
                     make_directories(folder / name, 0o700)
                 site, log = Site(SessionDir(folder / "session"), lambda: spec), folder / "log"
                 request, environ = _ask_for_environment(site, ahead, top), _choose_variables(ahead.task)
-                walls = raise_for_build_if_any(request.walls)
+                walls = raise_if_any(request.walls, builds=True)
                 record["digest"] = digest = find_digest(request, log, walls, environ)
                 if takers.setdefault(digest, ahead) is not ahead:
                     return record

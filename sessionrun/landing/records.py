@@ -13,7 +13,7 @@ from sessionrun.model.places import Repository
 from sessionrun.model.sandbox import Sandbox
 from sessionrun.walls.argv import Enclosure
 from sessionrun.walls.wish import WallsWish
-from sessionrun.workspaces.environments.request import BuildWalls, EnvironmentRequest
+from sessionrun.workspaces.environments.request import EnvironmentRequest
 
 Status = Literal["ready", "landed", "bounced", "waiting", "held", "none"]
 """What became of a task: `ready` is a forecast, `none` a task without work to land."""
@@ -90,7 +90,7 @@ class GateWalls(NamedTuple):
     """The walls that gates wish for, around their commands and around the making of their environment."""
 
     commands: Enclosure | None = None
-    build: BuildWalls | None = None
+    build: Enclosure | None = None
 
 
 @frozen

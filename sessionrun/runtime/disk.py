@@ -21,7 +21,14 @@ from sessionrun.model.events import Event, TimerFired
 from sessionrun.model.keys import Phase, parse_job_key
 from sessionrun.store.files import read_regular
 from sessionrun.store.session import SessionDir
-from sessionrun.walls.space import FOLDERS, LOOK_S, find_pause, is_over
+from sessionrun.walls.report import FOLDERS
+from sessionrun.workspaces.space import measure
+
+LOOK_S: Final = 1.0
+"""How long the pause between two looks is at least (seconds)."""
+
+BUSY_FACTOR: Final = 10.0
+"""A pause is at least so many times as long as the look took."""
 
 _WALLED: Final[frozenset[Phase]] = frozenset(("setup", "work", "check", "prove"))
 
@@ -54,13 +61,15 @@ class DiskLook:
             self._looker, self._began = threading.Thread(target=self._measure, args=(limited,), daemon=True), mono
             self._looker.start()
         elif not self._looker.is_alive():
-            self._looker, self.look_at = None, mono + find_pause(mono - self._began)
+            self._looker, self.look_at = None, mono + max(LOOK_S, BUSY_FACTOR * (mono - self._began))
             return [job for job in self._full if job in limited]
         self.look_at = mono + LOOK_S / 10
         return []
 
     def _measure(self, limited: Mapping[str, tuple[Path, int]]) -> None:
-        self._full = [job for job, (folder, limit) in limited.items() if is_over(_load_folders(folder), limit)]
+        self._full = [
+            job for job, (folder, limit) in limited.items() if measure(*_load_folders(folder), most=limit) > limit
+        ]
 
 
 class DiskWatch:

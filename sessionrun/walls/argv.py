@@ -1,4 +1,5 @@
-"""From walls to words for bubblewrap.  Pure: what is there on this machine is found out elsewhere (`programs`).
+"""From walls to words for bubblewrap.  What is there on this machine is found out elsewhere (`programs`); but for
+`clear_ways` nothing is touched.
 
 The order of the words is part of what they mean: a later mount covers an earlier one.
 
@@ -14,12 +15,14 @@ The order of the words is part of what they mean: a later mount covers an earlie
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
-from dataclasses import field
+import os
+import stat
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import replace
 from typing import Final
 
 from sessionrun.model.frozen import frozen
-from sessionrun.model.sandbox import Policy
+from sessionrun.model.sandbox import Policy, Sandbox
 
 TMP: Final = "/tmp"
 PROMPT: Final = "/run/prompt"
@@ -119,23 +122,40 @@ class Enclosure:
     """How programs are started inside of walls.
 
     Attributes:
-        argv: the words before those of the program.
-        env: its variables, all of them.
-        tmp: the folder that is /tmp inside.
+        walls: what is let in.
+        env: the variables inside, all of them.
+        sandbox: as it was asked for.
+        begins_in: the directory in which programs begin.
+        before: the words before those of bubblewrap.
+        report: the descriptor of the report of `inner`.
+        stdin: the file inside that the program reads.
+        outlives_us: whether programs go on when the process ends that starts them.
     """
 
-    argv: tuple[str, ...]
-    env: Mapping[str, str] = field(default_factory=dict)
-    tmp: str = ""
+    walls: Walls
+    env: Mapping[str, str]
+    sandbox: Sandbox
+    begins_in: str = "/"
+    before: tuple[str, ...] = ()
+    report: int | None = None
+    stdin: str | None = None
+    outlives_us: bool = False
+
+    @property
+    def tmp(self) -> str:
+        """The folder that is /tmp inside."""
+        return self.walls.tmp
 
     def wrap(self, *command: str) -> tuple[str, ...]:
         """The words that start a program inside."""
-        return (*self.argv, *command)
+        words = build_argv(
+            self.walls, self.begins_in, report=self.report, stdin=self.stdin, dies_with_us=not self.outlives_us
+        )
+        return (*self.before, *words, *command)
 
     def at(self, directory: str) -> Enclosure:
         """The same with programs that begin in another directory."""
-        place = self.argv.index("--chdir") + 1
-        return Enclosure((*self.argv[:place], directory, *self.argv[place + 1 :]), self.env, self.tmp)
+        return replace(self, begins_in=directory)
 
 
 def build_argv(
@@ -224,3 +244,37 @@ def _empty(folders: Iterable[str]) -> list[tuple[str, ...]]:
 
 def _show(paths: Iterable[str], option: str = "--ro-bind") -> list[tuple[str, ...]]:
     return [(option, path, path) for path in paths]
+
+
+def clear_ways(walls: Walls) -> None:
+    """Delete what a task has put in the place of a directory on the way of a mount, in what it can write.
+
+    Bubblewrap makes the places of mounts that are not there, and follows links on the way to them, while all of
+    the machine can still be written.  By a link in its /tmp, where a later job of it has a mount, a task would so
+    make directories and empty files outside.  No process of a task lives when a job of it is started.
+
+    Raises:
+        OSError: something cannot be deleted or looked at.
+    """
+    mounts = list_mounts(walls)
+    # what a task can write, and outlives a job: where it is, and where it is inside
+    writable = [mount[1:] for mount in mounts if mount[0] == "--bind" and os.path.isdir(mount[1])]
+    for *_, place in mounts:
+        for folder, inside in writable:
+            if place.startswith(f"{inside}/"):
+                _clear(folder, place[len(inside) + 1 :].split("/"))
+
+
+def _clear(folder: str, parts: Sequence[str]) -> None:
+    """Delete the first of `parts`, names below each other, that is no directory; the last one may be a file."""
+    path = folder
+    for number, part in enumerate(parts, 1):
+        path = os.path.join(path, part)
+        try:
+            mode = os.lstat(path).st_mode
+        except FileNotFoundError:
+            return
+        if not stat.S_ISDIR(mode):
+            if number < len(parts) or not stat.S_ISREG(mode):
+                os.unlink(path)
+            return

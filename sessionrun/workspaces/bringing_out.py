@@ -25,8 +25,7 @@ from sessionrun.store import programs
 from sessionrun.store.files import read_regular, replace_file
 from sessionrun.store.processes import JOB_MARKER
 from sessionrun.walls import upload
-from sessionrun.walls.argv import OURS, TMP_FOLDER, UPLOAD, VIEW_FOLDER, build_argv
-from sessionrun.walls.clearing import clear_ways
+from sessionrun.walls.argv import OURS, TMP_FOLDER, UPLOAD, VIEW_FOLDER, build_argv, clear_ways
 from sessionrun.walls.programs import make_walls
 from sessionrun.workspaces.git import MARKER, Git
 from sessionrun.workspaces.large_files import take_large_files

@@ -1,9 +1,11 @@
-"""Room on the disk: no new worktree on a disk that is nearly full."""
+"""Room on the disk: how much there is, and how much folders take."""
 
 from __future__ import annotations
 
+import errno
 import os
-from contextlib import suppress
+import stat
+from math import inf
 from pathlib import Path
 from typing import Final
 
@@ -44,15 +46,38 @@ class Cached:
     repo: str | None = None
 
 
-def measure(path: Path) -> int:
-    """How much room a directory takes on the disk (bytes)."""
-    total, left = 0, [os.fspath(path)]
-    while left:  # os.walk of Python before 3.12 fails on directories that are deeper than its stack
-        with suppress(OSError), os.scandir(left.pop()) as entries:
-            for entry in entries:
-                with suppress(OSError):
-                    if entry.is_dir(follow_symlinks=False):
-                        left.append(entry.path)
-                    else:
-                        total += entry.stat(follow_symlinks=False).st_blocks * 512
-    return total
+def measure(*folders: Path | str, most: float = inf) -> int:
+    """How much of the disk the files of folders take (bytes); one with several names counts once.
+
+    Beyond `most` the sum goes no further.  What a task deletes meanwhile, or closes to its user, is not counted.
+    A path that is too long to be looked at counts as more than `most`: else a task could hide behind it what it
+    writes.
+    """
+    size, left = 0, [os.fspath(folder) for folder in folders]
+    seen: set[tuple[int, int]] = set()
+    while left and size <= most:  # os.walk of Python before 3.12 fails on what is deeper than its stack
+        try:
+            size += _measure_folder(left.pop(), left, seen)
+        except OSError as error:
+            if error.errno == errno.ENAMETOOLONG and most < inf:
+                return int(most) + 1
+    return size
+
+
+def _measure_folder(folder: str, left: list[str], seen: set[tuple[int, int]]) -> int:
+    """How much of the disk the files in a folder take; the folders in it are added to `left`."""
+    size = 0
+    with os.scandir(folder) as entries:
+        for entry in entries:
+            try:
+                facts = entry.stat(follow_symlinks=False)
+            except FileNotFoundError:
+                continue
+            if stat.S_ISDIR(facts.st_mode):
+                left.append(entry.path)
+            elif facts.st_nlink > 1 and (facts.st_dev, facts.st_ino) in seen:
+                continue
+            elif facts.st_nlink > 1:
+                seen.add((facts.st_dev, facts.st_ino))
+            size += facts.st_blocks * 512
+    return size

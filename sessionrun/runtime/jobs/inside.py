@@ -13,7 +13,7 @@ from sessionrun.store.processes import JOB_MARKER
 from sessionrun.walls.argv import REPORT_FD, Enclosure
 from sessionrun.walls.report import REPORT
 from sessionrun.walls.wish import INSIDE, InsideStart, WallsWish
-from sessionrun.workspaces.environments.request import BuildWalls, EnvironmentReport, load_wish
+from sessionrun.workspaces.environments.request import EnvironmentReport, load_wish
 
 
 def go_inside(folder: Path) -> NoReturn:
@@ -38,8 +38,8 @@ def open_report(path: Path) -> None:
     os.set_inheritable(REPORT_FD, True)  # if it was the same, dup2 changes nothing
 
 
-def raise_if_any(wish: WallsWish | None) -> Enclosure | None:
-    """How the programs of a job of this process are started inside; None: outside.
+def raise_if_any(wish: WallsWish | None, *, builds: bool = False) -> Enclosure | None:
+    """How the programs of a job of this process are started inside, or those that build its environment.
 
     Raises:
         SessionrunError, OSError: walls are wished for, and cannot be had here.
@@ -48,16 +48,7 @@ def raise_if_any(wish: WallsWish | None) -> Enclosure | None:
         return None
     from sessionrun.runtime.jobs.raising import raise_walls  # only walled tasks need it
 
-    return raise_walls(wish)
-
-
-def raise_for_build_if_any(wish: WallsWish | None) -> BuildWalls | None:
-    """The same around the build of an environment."""
-    if wish is None:
-        return None
-    from sessionrun.runtime.jobs.raising import raise_for_build
-
-    return raise_for_build(wish)
+    return raise_walls(wish, builds=builds)
 
 
 def make_environment(folder: Path) -> EnvironmentReport:
@@ -69,7 +60,7 @@ def make_environment(folder: Path) -> EnvironmentReport:
     from sessionrun.workspaces.environments.make import make_environment as make
 
     request = load_wish(folder)
-    report = make(request, folder, raise_for_build_if_any(request.walls))
+    report = make(request, folder, raise_if_any(request.walls, builds=True))
     if report.problem is not None:
         print(f"environment: {report.problem}", file=sys.stderr)
     return report

@@ -24,8 +24,7 @@ from sessionrun.store.files import make_directories, replace_file
 from sessionrun.store.networks import DENIED, DOOR, LIST, NETWORK, SOCKET, list_networks
 from sessionrun.store.session import AGENT_DIR, WALLS_STATE
 from sessionrun.walls import proxy
-from sessionrun.walls.argv import PROMPT, REPORT_FD, TMP_FOLDER, VIEW_FOLDER, Enclosure, Walls, build_argv
-from sessionrun.walls.clearing import clear_ways
+from sessionrun.walls.argv import PROMPT, REPORT_FD, TMP_FOLDER, VIEW_FOLDER, Enclosure, Walls, clear_ways
 from sessionrun.walls.environment import filter_environment
 from sessionrun.walls.groups import GROUPS, enter_groups
 from sessionrun.walls.policy import AgentState
@@ -42,34 +41,38 @@ from sessionrun.walls.programs import (
 )
 from sessionrun.walls.proxy.hosts import Rule
 from sessionrun.walls.proxy.upstream import keep_environment
+from sessionrun.walls.report import FOLDERS
 from sessionrun.walls.servers import list_rules
-from sessionrun.walls.space import FOLDERS
 from sessionrun.walls.trial import find_wish_problem
 from sessionrun.walls.wish import WallsWish
 from sessionrun.workspaces.environments.interpreter import list_programs
-from sessionrun.workspaces.environments.request import BuildWalls
 from sessionrun.workspaces.links import find_target
 from sessionrun.workspaces.view import list_alternates
 
 PROXY: Final = os.path.join(os.path.dirname(os.path.abspath(proxy.__file__)), "__main__.py")
 
 
-def raise_walls(wish: WallsWish) -> Enclosure:
+def raise_walls(wish: WallsWish, *, builds: bool = False) -> Enclosure:
     """How the programs of a job are started inside.
+
+    Those that build an environment see no worktree, and the repository can only be read.  What they write is added
+    when a build begins.
 
     Raises:
         SessionrunError: walls cannot be had here.
         OSError: what they need cannot be made.
     """
     wish = _settle(wish)
-    agent = wish.agent
-    state = None if agent is None else state_of(agent.argv[0])
     built, env = _build(wish), wish.env
-    if state is not None and agent is not None:
-        own = Path(wish.folder).parent / WALLS_STATE / agent.name
+    state = None if builds or wish.agent is None else state_of(wish.agent.argv[0])
+    if state is not None and wish.agent is not None:
+        own = Path(wish.folder).parent / WALLS_STATE / wish.agent.name
         built = add_state(built, state, own, env, record=Path(wish.record) / LOGINS)
         env = {**locate_state(built.home, state, env), **env}
-    if wish.room is not None:
+    if builds:
+        shown = () if wish.git is None else ((wish.git, wish.git),)
+        built = replace(built, worktree=None, view=None, binds=(), ro_binds=shown)
+    elif wish.room is not None:
         tmp = f"{wish.folder}/{TMP_FOLDER}-{os.path.basename(wish.record)}"
         make_directories(Path(tmp), 0o700)
         built = replace(built, worktree=wish.room, view=None, tmp=tmp)
@@ -79,25 +82,16 @@ def raise_walls(wish: WallsWish) -> Enclosure:
         built = replace(built, ro_binds=(*built.ro_binds, (wish.prompt, PROMPT)))
     built, inside, before = _connect(wish, built, env, state)
     clear_ways(built)
-    report = REPORT_FD if wish.reports else None
-    stdin = PROMPT if wish.prompt is not None and wish.on_stdin else None
-    argv = build_argv(built, wish.begins_in, report=report, stdin=stdin, dies_with_us=not wish.outlives_us)
-    return Enclosure((*before, *enter_groups(wish.group, wish.sandbox), *argv), inside, built.tmp)
-
-
-def raise_for_build(wish: WallsWish) -> BuildWalls:
-    """The walls around the build of a task's environment.
-
-    What a build writes is added when it begins.  It sees no worktree, and the repository can only be read.
-
-    Raises:
-        SessionrunError, OSError: as `raise_walls`.
-    """
-    wish = _settle(wish)
-    shown = () if wish.git is None else ((wish.git, wish.git),)
-    built = replace(_build(wish), worktree=None, view=None, binds=(), ro_binds=shown)
-    built, inside, before = _connect(wish, built, wish.env, None)
-    return BuildWalls(built, inside, wish.sandbox, (*before, *enter_groups(wish.group, wish.sandbox)))
+    return Enclosure(
+        built,
+        inside,
+        wish.sandbox,
+        wish.begins_in,
+        (*before, *enter_groups(wish.group, wish.sandbox)),
+        REPORT_FD if wish.reports else None,
+        PROMPT if wish.prompt is not None and wish.on_stdin else None,
+        wish.outlives_us,
+    )
 
 
 def _settle(wish: WallsWish) -> WallsWish:

@@ -19,8 +19,7 @@ from sessionrun.runtime.jobs.shared import Site
 from sessionrun.store.files import read_regular, replace_file
 from sessionrun.store.jobfiles import read_tail
 from sessionrun.walls.groups import FULL, GROUPS, drop_groups, was_full
-from sessionrun.walls.report import REPORT, agree, parse_report
-from sessionrun.walls.space import FILLED
+from sessionrun.walls.report import FILLED, REPORT, agree, parse_report
 
 NOT_EXECUTED: Final = 127
 """The exit code of `inner` where the program could not be executed."""

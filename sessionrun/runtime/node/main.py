@@ -42,7 +42,7 @@ from sessionrun.store.files import open_regular, replace_file
 from sessionrun.store.journal import parse_log
 from sessionrun.store.ledger import Ledger, fold_ledger
 from sessionrun.store.processes import die_with_parent
-from sessionrun.walls.space import FILLED
+from sessionrun.walls.report import FILLED
 from sessionrun.walls.trial import list_problems
 
 LOCK_TIMEOUT_S: Final = 5.0

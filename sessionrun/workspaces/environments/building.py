@@ -16,11 +16,10 @@ from pathlib import Path
 from typing import Final
 
 from sessionrun.store.files import read_end, read_regular
-from sessionrun.walls.argv import build_argv
-from sessionrun.walls.clearing import clear_ways
+from sessionrun.walls.argv import Enclosure, clear_ways
 from sessionrun.workspaces.environments.inputs import MAX_INPUT_BYTES, PROJECT_FILES, find_requirements
 from sessionrun.workspaces.environments.interpreter import Program
-from sessionrun.workspaces.environments.request import BuildWalls, EnvironmentProblem, StepReport
+from sessionrun.workspaces.environments.request import EnvironmentProblem, StepReport
 from sessionrun.workspaces.environments.steps import PYTEST, Way, order_ways, read_project
 from sessionrun.workspaces.shell import END_S, run_alone
 
@@ -104,7 +103,7 @@ class Builder:
     uv: Program
     environ: Mapping[str, str]
     deadline: float
-    walls: BuildWalls | None
+    walls: Enclosure | None
     steps: Steps
     remarks: list[str] = field(default_factory=list)
 
@@ -158,8 +157,7 @@ class Builder:
         argv = start = (self.uv.path, *words)
         if self.walls is not None:
             clear_ways(self.walls.walls)
-            inside = build_argv(self.walls.walls, str(self.project), dies_with_us=True)
-            start = (*self.walls.enter, *inside, *argv)
+            start = self.walls.at(str(self.project)).wrap(*argv)
         path = os.pathsep.join((str(self.env / "bin"), self.environ.get("PATH", os.defpath)))
         own = {"UV_PROJECT_ENVIRONMENT": str(self.env), "VIRTUAL_ENV": str(self.env), "PATH": path}
         return self.steps.run(name, argv, start, self.project, {**self.environ, **own}, self.deadline)

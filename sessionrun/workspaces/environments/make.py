@@ -14,6 +14,7 @@ import orjson
 
 from sessionrun.model.errors import SessionrunError
 from sessionrun.store.files import replace_file
+from sessionrun.walls.argv import Enclosure
 from sessionrun.workspaces.cache import discard_entry, hold_entry, make_entry, share_entry, sweep_entry, sync_files
 from sessionrun.workspaces.environments.building import Builder, Steps, read_texts
 from sessionrun.workspaces.environments.copying import (
@@ -36,7 +37,6 @@ from sessionrun.workspaces.environments.inputs import (
 from sessionrun.workspaces.environments.interpreter import Program, clean_environ, find_interpreter, find_uv
 from sessionrun.workspaces.environments.request import (
     MANIFEST,
-    BuildWalls,
     EnvironmentProblem,
     EnvironmentReport,
     EnvironmentRequest,
@@ -53,7 +53,7 @@ _TMP: Final = "tmp"
 
 
 def make_environment(
-    request: EnvironmentRequest, folder: Path, walls: BuildWalls | None = None
+    request: EnvironmentRequest, folder: Path, walls: Enclosure | None = None
 ) -> EnvironmentReport:
     """Make the environment and leave a report in `folder`, beside the logs of what ran; done again, do it anew.
 
@@ -70,7 +70,7 @@ def make_environment(
 
 
 def provide_environment(
-    request: EnvironmentRequest, folder: Path, walls: BuildWalls | None = None
+    request: EnvironmentRequest, folder: Path, walls: Enclosure | None = None
 ) -> dict[str, str]:
     """Make the environment of a room, as `make_environment` does; the variables by which programs find it.
 
@@ -87,7 +87,7 @@ def provide_environment(
 def find_digest(
     request: EnvironmentRequest,
     folder: Path,
-    walls: BuildWalls | None = None,
+    walls: Enclosure | None = None,
     environ: Mapping[str, str] | None = None,
 ) -> str:
     """The digest of what decides about an environment; nothing is made.
@@ -119,7 +119,7 @@ class _Making:
     """
 
     request: EnvironmentRequest
-    walls: BuildWalls | None
+    walls: Enclosure | None
     steps: Steps
     digest: str = field(default="", init=False)
     top: Path = field(init=False)
@@ -261,7 +261,7 @@ class _Making:
             replace_file(folder / MANIFEST, orjson.dumps(manifest), durable=False)
 
 
-def _complete_walls(asked: BuildWalls | None, folder: Path) -> BuildWalls | None:
+def _complete_walls(asked: Enclosure | None, folder: Path) -> Enclosure | None:
     """The walls of a build: of the entry's folder it writes the environment, the checkout and /tmp."""
     if asked is None:
         return None

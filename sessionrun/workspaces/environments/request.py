@@ -21,10 +21,8 @@ import orjson
 from sessionrun.model.errors import JobFileError, SessionrunError
 from sessionrun.model.frozen import frozen
 from sessionrun.model.places import EnvironmentStep, MadeEnvironment, Repository
-from sessionrun.model.sandbox import Sandbox
 from sessionrun.store.files import replace_file
 from sessionrun.store.jobfiles import load_record, load_record_if_any
-from sessionrun.walls.argv import Walls
 from sessionrun.walls.wish import WallsWish
 
 if TYPE_CHECKING:
@@ -67,23 +65,6 @@ class Tenant:
     attempt: int
     in_room: bool = False
     worktree: str | None = None
-
-
-@frozen
-class BuildWalls:
-    """The walls around all programs of a build.
-
-    Attributes:
-        walls: without what the build may write: that is known when it begins.
-        env: the variables inside.
-        sandbox: as it was asked for; an entry of other walls, or of none, is another one.
-        enter: the words before those of bubblewrap.
-    """
-
-    walls: Walls
-    env: Mapping[str, str]
-    sandbox: Sandbox
-    enter: tuple[str, ...] = ()
 
 
 @frozen

@@ -13,7 +13,7 @@ from sessionrun.landing.records import Fate, Gates, GateWalls, Hold, LandRequest
 from sessionrun.landing.turn import land as take_turn
 from sessionrun.model.errors import SessionrunError
 from sessionrun.model.landings import LAND_FAILED
-from sessionrun.runtime.jobs.inside import raise_for_build_if_any, raise_if_any
+from sessionrun.runtime.jobs.inside import raise_if_any
 from sessionrun.runtime.jobs.land.request import LandAnswer, LandOrder
 
 MEND_LIMIT_S: Final = 600.0
@@ -59,7 +59,7 @@ def raise_gates(gates: Gates) -> GateWalls:
         SessionrunError, OSError: they cannot be had here.
     """
     build = None if gates.environment is None else gates.environment.walls
-    return GateWalls(raise_if_any(gates.walls), raise_for_build_if_any(build))
+    return GateWalls(raise_if_any(gates.walls), raise_if_any(build, builds=True))
 
 
 def _follow(order: LandOrder, folder: Path) -> LandRequest:

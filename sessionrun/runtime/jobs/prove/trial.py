@@ -22,7 +22,7 @@ from sessionrun.model.frozen import frozen
 from sessionrun.model.places import Place
 from sessionrun.runtime.jobs.check.junit import Tests, read_junit
 from sessionrun.runtime.jobs.check.running import run_counted
-from sessionrun.runtime.jobs.inside import raise_for_build_if_any, raise_if_any
+from sessionrun.runtime.jobs.inside import raise_if_any
 from sessionrun.runtime.jobs.prove.canary import find_seen, plant
 from sessionrun.runtime.jobs.prove.request import OBJECTS, ProveRequest, Ran
 from sessionrun.runtime.jobs.prove.runners import RanTests, merge, parse_output
@@ -34,9 +34,6 @@ from sessionrun.workspaces.bringing import bring_files
 from sessionrun.workspaces.clone import open_clean_room
 from sessionrun.workspaces.environments.make import find_digest, provide_environment
 from sessionrun.workspaces.environments.removal import clear
-from sessionrun.workspaces.environments.request import (
-    BuildWalls,
-)
 from sessionrun.workspaces.fence import Fence, open_fence
 from sessionrun.workspaces.git import Git
 from sessionrun.workspaces.ignoring import ignore_words
@@ -86,7 +83,7 @@ def open_trials(request: ProveRequest, folder: Path) -> Iterator[Trials]:
         SessionrunError, OSError: the repository cannot be read, or the walls not be had here.
     """
     umask, workspace = os.umask(0o077), request.workspace
-    build = None if request.environment is None else raise_for_build_if_any(request.environment.walls)
+    build = None if request.environment is None else raise_if_any(request.environment.walls, builds=True)
     walls = raise_if_any(request.walls)
     with open_fence(workspace.repository, folder, limit_s=workspace.git_limit_s) as fence:
         yield Trials(fence, request, folder, folder / OBJECTS, umask, walls, build)
@@ -112,7 +109,7 @@ class Trials:
     objects: Path
     umask: int
     walls: Enclosure | None
-    build: BuildWalls | None
+    build: Enclosure | None
     made: set[Path] = field(default_factory=set)
 
     @property
@@ -251,7 +248,7 @@ def _digest(request: ProveRequest, commit: str, time: int, walls: Enclosure | No
     """What a result depends on, beside its environment: files, commands and where they run."""
     parts = (commit, time, request.directory, request.setup, request.check.commands, sorted(request.env.items()))
     limits = (request.setup_timeout_s, request.check.timeout_s)
-    walled = None if walls is None else walls.argv
+    walled = None if walls is None else walls.wrap()
     return sha256(orjson.dumps((parts, limits, request.workspace.links, walled))).hexdigest()
 
 

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import os
 import re
+import sys
 from collections.abc import Iterable
 from dataclasses import replace
 from pathlib import Path
@@ -24,6 +25,7 @@ FOLDER: Final = "rescue"
 """In the folder of a WORK on a node: what says how to make packs of its worktree."""
 
 MAX_BYTES: Final = 16 * 1024 * 1024
+NICE: Final = 10
 
 _NAME: Final = re.compile(r"rescue-([0-9]{6})-([0-9a-f]{40,64})\.pack")
 
@@ -107,6 +109,15 @@ def _make_commit(request: WorkspaceRequest, scratch: Path, last: str | None) -> 
         if written.tree == written.head.tree:
             return written.head.commit
         return commit_tree(git, written.tree, [written.head.commit], f"Work in progress of task {request.task}\n")
+
+
+def main() -> None:
+    """Make one pack: ``argv[1]`` is the folder of the job, ``argv[2]`` one for other files."""
+    os.nice(NICE)
+    try:
+        make_pack(Path(sys.argv[1]), Path(sys.argv[2]))
+    except (SessionrunError, OSError) as error:
+        sys.exit(f"{sys.argv[1]}: its work cannot be packed: {error}")
 
 
 # --- at the session ---

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
 
@@ -40,6 +41,8 @@ from sessionrun.workspaces.rescues import FOLDER as RESCUE
 class Replicas:
     """What the nodes' replicas of a session's repository have, as far as this supervisor has brought it.
 
+    `_open` has of each PREPARE that has not ended its node, what the task begins with, and what it brings of that.
+
     Args:
         session: the session.
         asked: what a PREPARE is asked that makes a worktree of the repository.
@@ -56,8 +59,7 @@ class Replicas:
         where = session.path if asked.upstream is not None else Path(asked.repository.top)
         self._author = read_author(Git(where, limit_s=None))
         self._there: dict[str, set[str]] = {}
-        self._sending: dict[JobKey, tuple[str, list[str]]] = {}
-        self._known: dict[JobKey, tuple[str, list[str]]] = {}
+        self._open: dict[JobKey, tuple[str, Sequence[str], Sequence[str]]] = {}
 
     def equip(self, node: str, job: Job, order: Message, asked: WorkspaceRequest) -> None:
         """Put into the order of a workspace's job what the replica of its node needs.
@@ -97,10 +99,10 @@ class Replicas:
 
     def _bring(self, key: JobKey, node: str, wish: ReplicaWish) -> tuple[bytes | None, ReplicaWish]:
         """A pack of what the replica lacks, unless another PREPARE brings it now; with the base come its tags."""
-        self._known[key] = node, [*wish.known]
         there = self._there.setdefault(node, set())
-        under_way = {commit for where, commits in self._sending.values() if where == node for commit in commits}
+        under_way = {commit for where, _, brought in self._open.values() if where == node for commit in brought}
         missing = [commit for commit in wish.known if commit not in there]
+        self._open[key] = node, wish.known, ()
         if under_way.issuperset(missing):
             return None, wish
         repository, upstream = self._repository, self._upstream
@@ -120,7 +122,7 @@ class Replicas:
             raise SessionrunError(
                 f"{len(pack)} bytes that its nodes lack are more than the {MAX_PACK} that travel: {why}"
             )
-        self._sending[key] = node, missing
+        self._open[key] = node, wish.known, missing
         return pack, wish
 
     def _equip_removal(self, key: JobKey, order: Message) -> None:
@@ -152,8 +154,7 @@ class Replicas:
 
     def note_end(self, key: JobKey, *, ok: bool) -> None:
         """A PREPARE has ended: what it needed is there, or nothing is known of the replica any more."""
-        node, known = self._known.pop(key, ("", []))
-        self._sending.pop(key, None)
+        node, known, _ = self._open.pop(key, ("", (), ()))
         if ok:
             self._there.setdefault(node, set()).update(known)
         else:

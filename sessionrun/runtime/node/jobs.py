@@ -13,10 +13,11 @@ import base64
 import errno
 import os
 import stat
+import subprocess
 import sys
 import threading
 import time
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from contextlib import suppress
 from functools import partial
 from pathlib import Path
@@ -37,7 +38,7 @@ from sessionrun.runtime.executors.orders import (
 )
 from sessionrun.runtime.executors.protocol import Exit
 from sessionrun.runtime.jobs.logins import LOGINS
-from sessionrun.runtime.keeper.command import PACKAGE_ROOT
+from sessionrun.runtime.keeper.command import PACKAGE_ROOT, module_command, say
 from sessionrun.runtime.keeper.wire import JobOrder
 from sessionrun.store.files import make_directories, make_directory, open_regular, read_regular
 from sessionrun.walls.groups import GROUPS
@@ -52,6 +53,9 @@ SCRATCH: Final = ".rescue"
 
 LOOK_S: Final = 0.1
 """How often to look at the outputs of a job that runs."""
+
+RESCUE_LOOK_S: Final = 0.2
+"""How often to look whether a pack of work in progress is made."""
 
 MAX_FILES: Final = 10_000
 CHUNK_BYTES: Final = 1 << 20
@@ -79,6 +83,7 @@ class NodeJob:
         self.end: Message | None = None
         self.over = False
         self.begun_at: float | None = None
+        self.packed_at = time.monotonic()
         self.wrote: dict[str, int] = {}
         self._brought: dict[str, list[int]] = order["brought"]
         self._sent: dict[str, tuple[int, float]] = {}
@@ -299,6 +304,41 @@ class JobFolders:
         self._gone.put(job.folder)
         if job.rescue is not None:
             self._gone.put(job.scratch)
+
+
+class Rescues:
+    """Makes packs of the work in progress of a node's jobs: of each every `interval_s` seconds (0: never).
+
+    Git may take long, and the link must answer the cluster; so a process of its own makes each pack.
+    """
+
+    def __init__(self, interval_s: float) -> None:
+        self.interval_s = interval_s
+        self._process: subprocess.Popen[bytes] | None = None
+        self._job: NodeJob | None = None
+
+    def look(self, jobs: Iterable[NodeJob]) -> list[float]:
+        """Take a pack that is made, and begin the next one that is due; when to look again (monotonic)."""
+        now = time.monotonic()
+        if self.interval_s > 0 and self._process is not None and self._process.poll() is not None:
+            if self._job is not None:
+                self._job.take_rescues()
+            self._process, self._job = None, None
+        running = [job for job in jobs if self.interval_s > 0 and job.rescue is not None and job.end is None]
+        due = [job for job in running if now - job.packed_at >= self.interval_s and not job.has_rescue_to_send]
+        if due and self._process is None:
+            self._start(min(due, key=lambda job: job.packed_at), now)
+        if self._process is not None:
+            return [now + RESCUE_LOOK_S]
+        return [max(job.packed_at + self.interval_s, now + RESCUE_LOOK_S) for job in running]
+
+    def _start(self, job: NodeJob, now: float) -> None:
+        self._job, job.packed_at = job, now
+        argv = module_command("sessionrun.workspaces.rescues", str(job.folder / str(job.rescue)), str(job.scratch))
+        try:
+            self._process = subprocess.Popen(argv, stdin=subprocess.DEVNULL)
+        except OSError as error:
+            say(f"{job.job}: its work cannot be packed: {error.strerror}")
 
 
 def _settle_walls(folder: Path) -> None:

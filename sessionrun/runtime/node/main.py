@@ -34,13 +34,12 @@ from sessionrun.runtime.keeper.command import EXIT_REFUSED, EXIT_TAKEN, say
 from sessionrun.runtime.keeper.lease import boot_ns
 from sessionrun.runtime.keeper.wire import Connection, pack_job
 from sessionrun.runtime.node.directory import JOBS, SOCKET, NodeSite, load_site, note_left
-from sessionrun.runtime.node.jobs import CHUNK_BYTES, JobFolders, NodeJob
-from sessionrun.runtime.node.rescues import Rescues
+from sessionrun.runtime.node.jobs import CHUNK_BYTES, JobFolders, NodeJob, Rescues
 from sessionrun.runtime.recovery import judge_job
 from sessionrun.store import locks
 from sessionrun.store.files import open_regular, replace_file
 from sessionrun.store.journal import parse_log
-from sessionrun.store.ledger import Ledger, fold_ledger
+from sessionrun.store.ledger import fold_ledger
 from sessionrun.store.processes import die_with_parent
 from sessionrun.walls.report import FILLED
 from sessionrun.walls.trial import list_problems
@@ -105,12 +104,9 @@ class LinkProcess:
                 continue
             job.over = about.over
             self._jobs[job.job] = job
-            self._judge(job, ledger, offset)
-
-    def _judge(self, job: NodeJob, ledger: Ledger, offset: int) -> None:
-        notice = judge_job(key_of(job.job), ledger.jobs[job.job], ledger, offset, was_seen=False)
-        if isinstance(notice, (Exit, JobLost)):
-            job.finish(notice)
+            notice = judge_job(key_of(job.job), about, ledger, offset, was_seen=False)
+            if isinstance(notice, (Exit, JobLost)):
+                job.finish(notice)
 
     def run(self) -> None:
         """Go on until the keeper is gone."""
@@ -120,7 +116,6 @@ class LinkProcess:
             self._wait()
             self._hear_keeper()
             self._hear_bridge()
-            self._rescues.look(self._jobs.values())
             self._end_full()
             if any(time.monotonic() > end_at for end_at in self._find_end()):
                 self._end()
@@ -206,7 +201,7 @@ class LinkProcess:
             *self._flying.values(),
             *self._find_lull(now),
             *self._find_end(),
-            *self._rescues.next_time(),
+            *self._rescues.look(self._jobs.values()),
             *([] if self._disks.look_at is None else [self._disks.look_at]),
         ]
         timeout_s = max(0.0, min(times) - now) if times else None

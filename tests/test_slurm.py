@@ -35,7 +35,6 @@ from sessionrun.model.keys import PHASES, JobKey, parse_job_key
 from sessionrun.model.spec import Job, SessionSpec
 from sessionrun.runtime.executors.protocol import Exit
 from sessionrun.runtime.slurm import programs
-from sessionrun.runtime.slurm.book import NODE_WAIT_S, RECORD_WAIT_S
 from sessionrun.runtime.slurm.desk import Desk
 from sessionrun.runtime.slurm.executor import SlurmExecutor, find_poll
 from sessionrun.runtime.slurm.on_node import make_job_environment
@@ -278,107 +277,75 @@ def test_a_submission_that_failed_and_runs_all_the_same_counts(
     assert [type(notice) for notice in desk.look()] == [JobStarted, Exit]
 
 
-@pytest.mark.parametrize(
-    ("state", "verdict", "counts", "said"),
-    [
-        ("CANCELLED", "interrupted", True, "cancelled in Slurm"),
-        ("FAILED", "void", True, "nothing ran"),
-        ("BOOT_FAIL", "void", False, "node failed"),
-        (None, "void", False, "does not have it"),
-    ],
-)
-def test_a_job_that_never_began(
-    state: str | None, verdict: str, counts: bool, said: str, desk: Desk, session: SessionDir, words: Words
-) -> None:
+FATES = [
+    # it never began
+    "row CANCELLED; poll -> interrupted: cancelled in Slurm",
+    "row FAILED; poll -> hold, void: nothing ran",
+    "row BOOT_FAIL; poll -> hold, void uncounted: node failed",
+    "poll -> hold, void uncounted: does not have it",
+    # it left no record, which may only not be seen yet
+    "begin; row COMPLETING; poll -> start; row TIMEOUT; poll; poll 10 -> interrupted: time limit",
+    "begin; row COMPLETING; poll -> start; row PREEMPTED; poll; poll 10 -> interrupted: preempted",
+    "begin; row COMPLETING; poll -> start; row OUT_OF_MEMORY; poll; poll 10 -> lost: memory",
+    "begin; row COMPLETING; poll -> start; row COMPLETED; poll; poll 10 -> lost: without a record",
+    "begin; row COMPLETING; poll -> start; row; poll; poll 10 -> lost: knows nothing",
+    # its node failed: a record that comes late wins, and else the node has to be back, or the job is given up
+    "begin; row NODE_FAIL; node down*; poll 60 -> start; poll 60; poll 60; poll 60; end; look -> exit 7",
+    "begin; row NODE_FAIL; node down*; poll -> start; node idle; poll; poll 60 -> lost: its node failed",
+    "begin; row NODE_FAIL; node down*; poll -> start; stop; look -> lost: may still run",
+    # Slurm, and not the session, told it to end: it has to say why
+    "begin; end told; look -> start; row COMPLETING; poll; row TIMEOUT; poll -> interrupted gone: time limit",
+    # Slurm does not answer: nothing is concluded, and a record needs no controller
+    f"begin; deaf; poll 60 -> start; {'poll 60; ' * 99}end; look -> exit 7",
+]
+"""What happens to a job that was submitted: at each look what is told of it, if anything."""
+
+
+@pytest.mark.parametrize("fate", FATES)
+def test_what_became_of_a_job(fate: str, desk: Desk, session: SessionDir, words: Words) -> None:
     submit(desk, session, "a")
-    if state is not None:
-        words.row(0, state)
-    lost = poll(desk, words)[-1]
-    assert isinstance(lost, JobLost)
-    assert (lost.key, lost.verdict, lost.counts) == (key(), verdict, counts) and said in lost.reason
-    assert not begin(session)
+    for step in fate.split("; "):
+        move, _, wanted = step.partition(" -> ")
+        told = [word_notice(notice) for notice in take_step(move, desk, session, words) or ()]
+        wanted_all = wanted.split(", ") if wanted else []
+        assert len(told) == len(wanted_all), (move, told)
+        for one, each in zip(told, wanted_all, strict=True):
+            assert one.partition(": ")[0] == each.partition(": ")[0] and each.partition(": ")[2] in one, move
+    assert begin(session) is False, "it can begin no more"
 
 
-@pytest.mark.parametrize(
-    ("state", "verdict", "said"),
-    [
-        ("TIMEOUT", "interrupted", "time limit"),
-        ("PREEMPTED", "interrupted", "preempted"),
-        ("OUT_OF_MEMORY", "lost", "memory"),
-        ("COMPLETED", "lost", "without a record"),
-        (None, "lost", "knows nothing"),
-    ],
-)
-def test_a_job_that_left_no_record(
-    state: str | None, verdict: str, said: str, desk: Desk, session: SessionDir, words: Words
-) -> None:
-    submit(desk, session, "a")
-    begin(session)
-    words.row(0, "COMPLETING")
-    assert [type(notice) for notice in poll(desk, words)] == [JobStarted]
-    words.rows = [] if state is None else [f"12|0|{state}|n1|{PREFIX}1-1|None"]
-    assert poll(desk, words) == []  # the record may only not be seen yet
-    lost = the_loss(poll(desk, words, RECORD_WAIT_S))
-    assert (lost.verdict, lost.gone) == (verdict, None) and said in lost.reason
+def take_step(move: str, desk: Desk, session: SessionDir, words: Words) -> list[Any] | None:
+    """One thing that happens; what is told at a look."""
+    word, _, about = move.partition(" ")
+    if word in ("poll", "look"):
+        return poll(desk, words, float(about or 5)) if word == "poll" else desk.look()
+    if word == "row":
+        words.rows = [f"12|0|{about}|n1|{PREFIX}1-1|None"] if about else []
+    elif word == "node":
+        words.nodes = f"n1 {about}\n"
+    elif word == "deaf":
+        words.fault["squeue"] = "Unable to contact slurm controller"
+    elif word == "begin":
+        assert begin(session)
+    elif word == "end":
+        end(session, told=about == "told")
+    else:
+        assert move == "stop" and desk.stop(key(), now=False) == []
+    return None
 
 
-def test_a_record_that_comes_late_wins(desk: Desk, session: SessionDir, words: Words) -> None:
-    submit(desk, session, "a")
-    begin(session)
-    words.row(0, "NODE_FAIL")
-    words.nodes = "n1 down*\n"
-    for _ in range(5):
-        assert not any(isinstance(notice, JobLost) for notice in poll(desk, words, 60))
-    end(session, wait_status=0)
-    assert desk.look() == [Exit(key(), 0, None, 0.5)]
-
-
-def test_the_job_of_a_failed_node_is_lost_once_the_node_is_back(
-    desk: Desk, session: SessionDir, words: Words
-) -> None:
-    submit(desk, session, "a")
-    begin(session)
-    words.row(0, "NODE_FAIL")
-    words.nodes = "n1 down*\n"
-    assert [type(notice) for notice in poll(desk, words)] == [JobStarted]
-    words.nodes = "n1 idle\n"
-    assert poll(desk, words) == []
-    lost = the_loss(poll(desk, words, NODE_WAIT_S))
-    assert (lost.verdict, lost.gone) == ("lost", None) and "its node failed" in lost.reason
-
-
-def test_the_job_of_a_failed_node_is_given_up_if_it_is_cancelled(
-    desk: Desk, session: SessionDir, words: Words
-) -> None:
-    submit(desk, session, "a")
-    begin(session)
-    words.row(0, "NODE_FAIL")
-    poll(desk, words)
-    desk.stop(key(), now=False)
-    lost = the_loss(desk.look())
-    assert (lost.verdict, lost.gone) == ("lost", None) and "may still run" in lost.reason
-
-
-def test_an_end_that_slurm_asked_for_has_its_reason(desk: Desk, session: SessionDir, words: Words) -> None:
-    submit(desk, session, "a")
-    begin(session)
-    end(session, wait_status=15, told=True)
-    assert [type(notice) for notice in desk.look()] == [JobStarted]
-    words.row(0, "COMPLETING")
-    assert poll(desk, words) == []
-    words.row(0, "TIMEOUT")
-    lost = the_loss(poll(desk, words))
-    assert (lost.verdict, lost.gone) == ("interrupted", True) and "time limit" in lost.reason
-
-
-def test_nothing_is_concluded_while_slurm_does_not_answer(desk: Desk, session: SessionDir, words: Words) -> None:
-    submit(desk, session, "a", "b")
-    begin(session)
-    words.fault["squeue"] = "Unable to contact slurm controller"
-    told = [notice for _ in range(100) for notice in poll(desk, words, 60)]
-    assert [type(notice) for notice in told] == [JobStarted]
-    end(session)
-    assert [type(notice) for notice in desk.look()] == [Exit]  # the record needs no controller
+def word_notice(notice: object) -> str:
+    """A notice in a few words; of a loss its verdict, whether it counts, and whether all of the job is gone."""
+    if isinstance(notice, HoldPlaced):
+        return "hold"
+    assert isinstance(notice, (JobStarted, JobLost, Exit)) and notice.key == key()
+    if isinstance(notice, JobLost):
+        gone = {None: "", True: " gone"}[notice.gone]
+        return f"{notice.verdict}{'' if notice.counts else ' uncounted'}{gone}: {notice.reason}"
+    if isinstance(notice, Exit):
+        assert (notice.detail, notice.cpu_s) == (None, 0.5) and notice.wait_status is not None
+        return f"exit {os.waitstatus_to_exitcode(notice.wait_status)}"
+    return "start"
 
 
 def test_stopping(desk: Desk, session: SessionDir, words: Words) -> None:

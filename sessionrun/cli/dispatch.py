@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Final
+from typing import Any, Final
 
 import click
 
@@ -17,12 +17,17 @@ from sessionrun.cli.options import (
     results_dir_option,
     sync_option,
 )
+from sessionrun.cli.render import escape_line, print_json, warn
 from sessionrun.cli.start import Launch, options_of, start_session, take_options
+from sessionrun.client.dispatching.dispatch import (
+    Prepared,
+    find_configuration,
+    find_follow_ups,
+    foresee,
+    prepare,
+)
+from sessionrun.client.planning.plan import Planned, plan
 from sessionrun.input.rows import SETTINGS
-
-if TYPE_CHECKING:
-    from sessionrun.client.dispatching.dispatch import Prepared
-    from sessionrun.client.planning.plan import Planned
 
 _SETTINGS: Final = tuple(row for row in SETTINGS if row.scope != "input" or row.name == "prompt_template")
 _EPILOG: Final = "Also --prompt-template FILE, and all options of `run` but for its input: run --help-all."
@@ -110,9 +115,6 @@ def work(
     Raises:
         InputError: it cannot be started as it is asked for; no session was created.
     """
-    from sessionrun.client.dispatching.dispatch import find_configuration
-    from sessionrun.client.planning.plan import Planned, plan
-
     file = configuration or find_configuration()
     given = {"feed": True} if file is None else str(file)
     dialect = "prompts" if file is None else "dispatch_config"
@@ -131,9 +133,6 @@ def start_fed(
     file: Path | None = None,
 ) -> int:
     """Start a session that takes its tasks from a queue, if that has any; see `work`."""
-    from sessionrun.cli.render import escape_line, warn
-    from sessionrun.client.dispatching.dispatch import find_follow_ups, foresee, prepare
-
     spec = planned.spec
     assert spec.feed is not None
     prepared = prepare(spec, listed, results_dir=how.results_dir, preview=dry_run, ready=ready)
@@ -157,16 +156,12 @@ def start_fed(
 
 
 def _tell_findings(prepared: Prepared) -> None:
-    from sessionrun.cli.render import escape_line
-
     for one in prepared.findings:
         level = "" if one.level == "ok" else f"{one.level}: "
         click.echo(f"{level}{one.what}: {escape_line(one.text)}", err=True)
 
 
 def _tell_nothing(prepared: Prepared, how: Launch) -> int:
-    from sessionrun.cli.render import print_json
-
     if not how.quiet:
         _tell_findings(prepared)
     if how.as_json:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shlex
 import time
 from collections.abc import Callable, Iterator, Sequence
 from datetime import datetime
@@ -11,22 +12,25 @@ from typing import Any, Final, TypeVar
 
 import click
 
-from sessionrun.cli.backend import queue_options
-from sessionrun.cli.options import results_dir_option
+from sessionrun.cli.backend import backend_option, queue_options
+from sessionrun.cli.options import Count, json_option, results_dir_option
 from sessionrun.cli.render import WIDTH, escape, escape_line, print_json, print_table, terminal_width
 from sessionrun.client.queue.feeds import (
+    MAX_SUBTASKS,
+    MAX_TASKS,
     Changes,
     Draft,
     Feed,
     QueueTask,
     describe_task,
     import_list,
+    ingest,
     load_tasks,
     open_queue,
     read_text,
     take_back,
 )
-from sessionrun.model.errors import InputError
+from sessionrun.model.errors import InputError, SessionrunError
 from sessionrun.model.wording import clip, tell_span
 
 Record = dict[str, Any]
@@ -41,14 +45,21 @@ def depends_option(text: str) -> Callable[[_Command], _Command]:
     return click.option("--depends", "depends", multiple=True, metavar="ID", help=text)
 
 
+def into_option(what: str) -> Callable[[_Command], _Command]:
+    """`--group` of verbs that put something into a group."""
+    return click.option(
+        "--group", metavar="GROUP", help=f"Put {what} into this group, which is made if there is none."
+    )
+
+
 body_option = click.option("--body", metavar="FILE", help="What to do in full: a file, or - for standard input.")
 priority_option = click.option(
     "--priority", type=int, metavar="N", help="Bigger goes first; below 0 goes last.  [default: 0]"
 )
 
 
-HOMES: Final = {"work": "dispatch", "split": "split", "take": "ingest"}
-"""Verbs in modules of their own, which are imported when they are used: the others have to begin fast."""
+WORK: Final = "work"
+"""The verb in a module of its own, which is imported when it is used: the others have to begin fast."""
 
 
 class Verbs(click.Group):
@@ -56,12 +67,14 @@ class Verbs(click.Group):
 
     def list_commands(self, ctx: click.Context) -> list[str]:
         """See `click.Group.list_commands`."""
-        return [*(name for name in self.commands if name not in HOMES), *HOMES]
+        names = [name for name in self.commands if name != WORK]
+        names.insert(names.index("split"), WORK)
+        return names
 
     def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:
         """See `click.Group.get_command`."""
-        if cmd_name in HOMES and cmd_name not in self.commands:
-            self.add_command(import_module(f"sessionrun.cli.{HOMES[cmd_name]}").command)
+        if cmd_name == WORK and WORK not in self.commands:
+            self.add_command(import_module("sessionrun.cli.dispatch").command)
         return super().get_command(ctx, cmd_name)
 
     def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:
@@ -84,7 +97,7 @@ def command() -> None:
 @body_option
 @depends_option("A task that has to be closed first; repeatable.")
 @priority_option
-@click.option("--group", metavar="GROUP", help="Put it into this group, which is made if there is none.")
+@into_option("it")
 @queue_options
 def add(
     title: str,
@@ -192,7 +205,7 @@ def _work_lines(feed: Feed, tasks: Sequence[QueueTask], results_dir: Path | None
 @depends_option("What has to be closed first, in place of what it was; repeatable.")
 @click.option("--no-depends", is_flag=True, help="Let it wait for no other task.")
 @priority_option
-@click.option("--group", metavar="GROUP", help="Put it into this group, which is made if there is none.")
+@into_option("it")
 @click.option("--no-group", is_flag=True, help="Take it out of its group.")
 @queue_options
 def edit(
@@ -219,8 +232,7 @@ def edit(
     )
     if changes == Changes():
         raise InputError("queue edit: say what to change (sessionrun queue edit --help)")
-    task = open_queue(backend=backend).edit(task_id, changes)
-    _tell(describe_task(task), "changed", as_json=as_json)
+    _tell(open_queue(backend=backend).edit(task_id, changes), "changed", as_json=as_json)
 
 
 @command.command("remove")
@@ -231,8 +243,7 @@ def remove(task_id: str, backend: str | None, as_json: bool) -> None:
 
     What other tasks depend on, what is a group of tasks, and what a worker has cannot be removed.
     """
-    task = open_queue(backend=backend).remove(task_id)
-    _tell(describe_task(task), "removed", as_json=as_json)
+    _tell(open_queue(backend=backend).remove(task_id), "removed", as_json=as_json)
 
 
 @command.command("close")
@@ -244,9 +255,7 @@ def close(task_id: str, reason: str | None, backend: str | None, as_json: bool) 
 
     Its group closes with the last open task in it, and so on.
     """
-    task = open_queue(backend=backend).close(task_id, reason=reason)
-    assert task is not None
-    _tell(describe_task(task), "closed", as_json=as_json)
+    _tell(open_queue(backend=backend).close(task_id, reason=reason), "closed", as_json=as_json)
 
 
 @command.command("reopen")
@@ -270,27 +279,22 @@ def reopen(
     if (task_id is None) != gone or (gone and reason):
         raise InputError("queue reopen: give an ID, or --gone alone")
     feed = open_queue(backend=backend)
-    if gone:
-        records = [describe_task(task) for task in take_back(feed, results_dir)]
-        if as_json:
-            print_json({"tasks": records})
-        for record in () if as_json else records:
-            _tell(
-                record,
-                "closed: its work has landed" if record["status"] == "closed" else "open again",
-                as_json=False,
-            )
-        if not (records or as_json):
-            click.echo("No worker is gone.")
+    if not gone:
+        _tell(feed.reopen(str(task_id), reason=reason), "open again", as_json=as_json)
         return
-    task = feed.reopen(str(task_id), reason=reason)
-    assert task is not None
-    _tell(describe_task(task), "open again", as_json=as_json)
+    tasks = take_back(feed, results_dir)
+    if as_json:
+        print_json({"tasks": [describe_task(task) for task in tasks]})
+        return
+    for task in tasks:
+        _tell(task, "closed: its work has landed" if task.status == "closed" else "open again", as_json=False)
+    if not tasks:
+        click.echo("No worker is gone.")
 
 
 @command.command("import")
 @click.argument("file", metavar="FILE")
-@click.option("--group", metavar="GROUP", help="Put the tasks into this group, which is made if there is none.")
+@into_option("the tasks")
 @queue_options
 def import_tasks(file: str, group: str | None, backend: str | None, as_json: bool) -> None:
     """Append the tasks of a Markdown list; - is standard input.
@@ -305,6 +309,109 @@ def import_tasks(file: str, group: str | None, backend: str | None, as_json: boo
     for task in added:
         click.echo(escape_line(f"{task.id}: {task.title}"))
     click.echo(f"{len(added)} added, {len(known)} in the queue already", err=True)
+
+
+@command.command("split")
+@click.argument("goal", metavar="[GOAL]", required=False)
+@click.option("--id", "task_id", metavar="ID", help="Split this task of the queue: it becomes the group.")
+@click.option("--bead", "task_id", metavar="ID", hidden=True, help="The same as --id.")
+@click.option(
+    "--max-subtasks",
+    "maximum",
+    type=Count(2),
+    default=MAX_SUBTASKS,
+    metavar="N",
+    help=f"Make no more than N tasks.  [default: {MAX_SUBTASKS}]",
+)
+@click.option("--agent", metavar="NAME", help="Which agent is asked.  [default: as for run]")
+@click.option("--model", metavar="NAME", help="Which model is asked.")
+@click.option("--no-llm", "by_rule", is_flag=True, help="Ask no agent: split by rule.")
+@click.option("--dry-run", is_flag=True, help="Show the tasks; leave the queue as it is.")
+@click.option("--dispatch", "dispatch", is_flag=True, help="Then start `queue work --group` with the new group.")
+@backend_option
+@json_option
+@results_dir_option
+def split_goal(dispatch: bool, as_json: bool, **options: Any) -> int:
+    """Split GOAL into small tasks that agents can do side by side.
+
+    An agent is asked for them, in a session; a second time if the answer is bad.  Without an agent the goal is
+    split by rule.  The tasks come into the queue as a group, which closes when they are closed.
+    """
+    from sessionrun.client.queue.splitting import split
+
+    if options["by_rule"] and (options["agent"] or options["model"]):
+        raise InputError("queue split: --no-llm excludes --agent and --model")
+    found = split(**options, on_start=lambda session: click.echo(f"session: {session.session_id}", err=True))
+    group = None if found.group is None else describe_task(found.group)
+    record = {**found._asdict(), "group": group, "tasks": [describe_task(task) for task in found.tasks]}
+    if not as_json:
+        if found.group is not None:
+            click.echo(escape_line(f"{found.group.id}: {found.group.title}"))
+        for task in found.tasks:
+            click.echo("  " + escape_line(f"{task.id}: {task.title}"))
+        for title in found.titles if found.group is None else ():
+            click.echo(escape_line(f"would add: {title}"))
+    if dispatch and found.group is not None:
+        return _start_work(found.group.id, options["backend"], options["results_dir"], record if as_json else None)
+    if as_json:
+        print_json(record)
+    return 0
+
+
+def _start_work(group: str, backend: str | None, results_dir: Path | None, beside: Record | None) -> int:
+    """Do what `queue work` does for the new group; its exit code."""
+    from sessionrun.cli.dispatch import work
+    from sessionrun.cli.start import Launch
+
+    words = ["sessionrun", "queue", "work", "--group", group, *(["--backend", backend] if backend else [])]
+    options = {"feed": {"group": group} | ({"backend": backend} if backend else {})}
+    how = Launch(
+        results_dir, beside is not None, quiet=False, verbose=False, sync=False, ready=False, beside=beside
+    )
+    try:
+        return work(options, how)
+    except SessionrunError:
+        click.echo(escape_line(f"the tasks are in the queue; to start them: {shlex.join(words)}"), err=True)
+        raise
+
+
+@command.command("take")
+@click.argument("files", metavar="[FILE...]", nargs=-1, type=click.Path(path_type=Path))
+@click.option(
+    "--max",
+    "maximum",
+    type=Count(),
+    default=MAX_TASKS,
+    metavar="N",
+    help=f"Add no more than N tasks; what is above waits for the next call.  [default: {MAX_TASKS}]",
+)
+@into_option("them")
+@click.option("--dry-run", is_flag=True, help="Show what would be added; change nothing.")
+@backend_option
+@json_option
+def take(
+    files: tuple[Path, ...], maximum: int, group: str | None, dry_run: bool, backend: str | None, as_json: bool
+) -> None:
+    """Take follow-ups into the queue, and empty their files.
+
+    Each line of suggested_tasks.txt is a task.  Taken are the file of the main checkout, those of tasks of the
+    queue that have ended, and those on branches.  A line that an open task says already is left out.
+    """
+    found = ingest(files=files, maximum=maximum, group=group or None, backend=backend, dry_run=dry_run)
+    if as_json:
+        print_json({"dry_run": dry_run, **found._asdict()})
+        return
+    for task in found.added:
+        head = "would add" if dry_run else task["id"]
+        click.echo(escape_line(f"{head}: {task['title']}"))
+    for one in found.kept:
+        lines = f"{one['lines']} line{'s' * (one['lines'] != 1)}"
+        click.echo(escape_line(f"kept {lines} of {one['source']}: --max is {maximum}"), err=True)
+    verb = "would be added" if dry_run else "added"
+    click.echo(f"{len(found.added)} {verb}, {len(found.known)} in the queue already", err=True)
+
+
+# --- how a task is shown ---
 
 
 def _print_tasks(records: list[Record]) -> None:
@@ -342,8 +449,10 @@ def _iterate_lines(record: Record) -> list[tuple[str, str]]:
     return [(name, text) for name, text in lines if text]
 
 
-def _tell(record: Record, word: str, *, as_json: bool) -> None:
+def _tell(task: QueueTask | None, word: str, *, as_json: bool) -> None:
+    """Say what was done with a task; None is what only a worker gets."""
+    assert task is not None
     if as_json:
-        print_json(record)
+        print_json(describe_task(task))
     else:
-        click.echo(escape_line(f"{record['id']}: {word}"))
+        click.echo(escape_line(f"{task.id}: {word}"))

@@ -21,6 +21,7 @@ from sessionrun.queue.follow_ups import Ingested as Ingested
 from sessionrun.queue.graph import by_id, choose_group
 from sessionrun.queue.lists import parse_list
 from sessionrun.queue.place import find_place
+from sessionrun.queue.subtasks import MAX_SUBTASKS as MAX_SUBTASKS
 from sessionrun.queue.task import Changes as Changes
 from sessionrun.queue.task import Draft as Draft
 from sessionrun.queue.task import QueueTask as QueueTask

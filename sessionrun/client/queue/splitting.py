@@ -25,9 +25,6 @@ if TYPE_CHECKING:
 TIMEOUT_S: Final = 600.0
 """How long an agent may think about one answer."""
 
-SUBTASKS: Final = MAX_SUBTASKS
-"""How many tasks there are at most, if nothing else is said."""
-
 _ASKS: Final = 2
 
 
@@ -58,7 +55,7 @@ def split(
     goal: str | None = None,
     *,
     task_id: str | None = None,
-    maximum: int = SUBTASKS,
+    maximum: int = MAX_SUBTASKS,
     agent: str | None = None,
     model: str | None = None,
     by_rule: bool = False,

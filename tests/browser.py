@@ -54,6 +54,13 @@ class Browser:
         """Go to an address."""
         self._call("Page.navigate", self._session, url=address)
 
+    def resize(self, width: int, height: int, *, dark: bool = False) -> None:
+        """Show the page in a window of that many pixels, to somebody who likes it dark or light."""
+        size = {"width": width, "height": height, "deviceScaleFactor": 1, "mobile": False}
+        self._call("Emulation.setDeviceMetricsOverride", self._session, **size)
+        scheme = {"name": "prefers-color-scheme", "value": "dark" if dark else "light"}
+        self._call("Emulation.setEmulatedMedia", self._session, features=[scheme])
+
     def evaluate(self, expression: str) -> Any:
         """The value of a JavaScript expression in the page; None while it has none."""
         found = self._call("Runtime.evaluate", self._session, expression=expression, returnByValue=True)

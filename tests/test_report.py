@@ -1,28 +1,32 @@
-"""The report of a session: what it shows, that nothing in it is markup but ours, and how big it gets."""
+"""The page of a session: what it shows, in which order; that nothing in it is markup but ours; how big it gets."""
 
 from __future__ import annotations
 
 import re
-import shutil
 import stat
-import subprocess
+import time
+from collections.abc import Iterator
 from html.parser import HTMLParser
 from pathlib import Path
 from typing import Any
 
 import pytest
+from browser import Browser, find_browser
 from conftest import Command
 from test_looks import BEGAN, make_task, make_view
 
-from sessionrun.client.evidence import Run
 from sessionrun.client.reading.digest import Excerpt
-from sessionrun.client.report.gathering import MOST_BYTES, Hold, Matter, Shown, find_holds
-from sessionrun.client.report.markup import tag
-from sessionrun.client.report.overview import Day, gather_days, make_overview_page
-from sessionrun.client.report.page import make_page
-from sessionrun.model.events import Entry, Event, HoldLifted, HoldPlaced, JobClaimed
-from sessionrun.model.keys import JobKey
+from sessionrun.client.reading.telling import Failure, Section
+from sessionrun.doors.drawing import Bar, Pause, draw_needs, draw_timeline
+from sessionrun.doors.gathering import Matter, Shown, find_pauses, gather, is_wrong
+from sessionrun.doors.markup import tag
+from sessionrun.doors.overview import count_days, make_overview_page
+from sessionrun.doors.report import make_page
+from sessionrun.model.events import Entry, Event, HoldLifted, HoldPlaced
 from sessionrun.model.times import parse_time
+from sessionrun.model.wording import SIGNS, group_tasks, name_tasks
+from sessionrun.model.words import WORDS
+from sessionrun.store.session import SessionDir
 
 HOSTILE = (
     """</pre></details><script>document.title = 'taken'</script><img src=x onerror="document.title='taken'">"""
@@ -32,98 +36,118 @@ SEEN = f"{HOSTILE} & 'single' \"double\" ]]> <!-- \\u202egnp.exe \\u001b[31m"
 ELEMENTS = set(
     re.findall(
         r"\w+",
-        "html head meta title style body main h1 h2 h3 section table thead tbody tr th td p pre span a details "
-        "summary svg g rect line text",
+        "html head meta title style script body main h1 h2 h3 section article header nav table thead tbody tr "
+        "th td p div pre span strong small code a details summary fieldset input label svg g rect line path text "
+        "button",
     )
 )
+NOW = parse_time(BEGAN) + 9
+LANDED = {"status": "landed", "target": "main", "commit": "c0ffee", "at": BEGAN, "reason": None}
 
 
 class Reader(HTMLParser):
-    """Reads a page as a browser does: elements, their attributes, and text."""
+    """Reads a page as a browser does: elements, their attributes, and text but for that of looks and scripts."""
 
     def __init__(self, page: str) -> None:
         super().__init__()
         self.elements: list[tuple[str, dict[str, str | None]]] = []
         self.texts: list[str] = []
+        self._last = ""
         self.feed(page)
 
     def handle_starttag(self, name: str, attributes: list[tuple[str, str | None]]) -> None:
+        self._last = name
         self.elements.append((name, dict(attributes)))
 
     def handle_data(self, data: str) -> None:
-        self.texts.append(data)
+        if self._last not in ("style", "script"):
+            self.texts.append(data)
 
 
-def make_shown(num: int, text: str, **values: Any) -> Shown:
+def make_shown(num: int, text: str = "plain", **values: Any) -> Shown:
     """A task with the same text wherever text may be."""
-    task = make_task(
-        num,
-        title=text,
-        reason=text,
-        agent=text,
-        model=text,
-        usage={"cost_usd": 0.25, "cost_source": "agent", "unpriced_jobs": 0},
-        **values,
-    )
+    task = make_task(num, **{"title": text, "reason": text, "agent": text, "model": text, **values})
     task |= {"attempt": 1, "round": 1, "branch": text, "proof": text, "check": {"passed": True}, "labels": {}}
-    task |= {"landing": {"status": "landed", "reason": text}}
+    task |= {"usage": {"cost_usd": 0.25, "cost_source": "agent", "unpriced_jobs": 0}, "audit": None}
+    task |= {"landing": None, "leftovers": None, "held_until": None}
     task["diff_stat"] = {"files": 1, "insertions": 2, "deletions": 3}
-    begin = parse_time(BEGAN)
-    work, check = (JobKey("t", 1, 1, phase, 1) for phase in ("work", "check"))
-    first, second = (Entry(0, at, at, JobClaimed(work)) for at in (begin, begin + 2.0))
-    runs = [Run(work, first, second), Run(check, second)]
+    bars = [Bar(NOW - 9, NOW - 7, "work", text), Bar(NOW - 7, NOW, "failed", text)]
     whole = Excerpt(text, len(text), False)
-    return Shown(task, (text,), runs, whole, Excerpt(text, 10**6, True), Excerpt(f"+{text}", 100, False))
+    said = [Section("check", [text]), Section("said", [text])] if is_wrong(task) else []
+    return Shown(task, bars, said, [text], whole, Excerpt(text, 10**6, True), Excerpt(f"+{text}", 100, False))
 
 
 def make_matter(*tasks: Shown, **values: Any) -> Matter:
-    usage = {"cost_usd": 0.5, "unpriced_jobs": 1}
-    more = {"agent": "claude", "labels": {}, "usage": usage, "usage_by_model": {"opus": {"cost_usd": 0.5}}}
-    return Matter(make_view([dict(shown.task) for shown in tasks], **(more | values)), list(tasks))
+    used = {"cost_usd": 0.5, "input_tokens": 1, "output_tokens": 2, "unpriced_jobs": 0}
+    more = {"agent": "claude", "labels": {}, "max_parallel": 4, "usage": {**used, "unpriced_jobs": 1}}
+    view = make_view([dict(shown.task) for shown in tasks], **(more | {"usage_by_model": {"opus": used}} | values))
+    groups = group_tasks((one.task for one in tasks if is_wrong(one.task)), name_tasks(view), NOW)
+    told = {one.task["id"]: one.sections for one in tasks}
+    failures = [Failure(group, told[group.tasks[0]["id"]]) for group in groups]
+    return Matter(view, "nightly", NOW, tasks, failures)
+
+
+def find_headings(page: str) -> list[str]:
+    return re.findall(r'<section id="(\w+)">', page)
 
 
 def test_nothing_in_it_is_markup_but_ours() -> None:
-    labels = {"task": ODD, "model": ODD}
-    first = make_shown(1, ODD)
-    second = make_shown(2, ODD, needs=["t1"])
+    first, second = make_shown(1, ODD, outcome="failed"), make_shown(2, ODD, needs=["t1"], outcome="failed")
     for shown in (first, second):
         assert isinstance(shown.task, dict)
-        shown.task["labels"] = labels
-    page = make_page(make_matter(first, second, name=ODD, labels={ODD: ODD}, agent=ODD), parse_time(BEGAN) + 9)
+        shown.task["labels"] = {"task": ODD, "model": ODD, "agent": ODD}
+    matter = make_matter(first, second, name=ODD, labels={ODD: ODD}, agent=ODD, usage_by_model={ODD: None})
+    page = make_page(matter._replace(pauses=[Pause(ODD, ODD, NOW - 5, NOW)]))
     reader = Reader(page)
-    assert {name for name, _ in reader.elements} == ELEMENTS
-    assert not [key for _, attributes in reader.elements for key in attributes if key.startswith("on")]
-    links = [attributes["href"] for _, attributes in reader.elements if "href" in attributes]
-    assert links == ["#task-1", "#task-2"]
+    assert {name for name, _ in reader.elements} <= ELEMENTS
+    assert not [key for _, named in reader.elements for key in named if key.startswith("on") or key == "style"]
+    links = {named["href"] for _, named in reader.elements if "href" in named}
+    assert {link for link in links if link not in {f"#{name}" for name in find_headings(page)}} == {
+        "#content",
+        "#t1",
+        "#t2",
+    }
     assert not re.search(r"src=[^x]|url\(|@import|https?://", page)
-    policy = next(attributes["content"] for _, attributes in reader.elements if "http-equiv" in attributes)
-    assert policy is not None and policy.startswith("default-src 'none'")
+    policy = str(next(named["content"] for _, named in reader.elements if "http-equiv" in named))
+    assert policy.startswith("default-src 'none'") and "unsafe" not in policy and "connect-src 'none'" in policy
     seen = "".join(reader.texts)
     assert seen.count(SEEN) >= 20 and "\u202e" not in page and "\x1b" not in page
 
 
-def test_what_it_shows() -> None:
-    good, bad = make_shown(1, "one"), make_shown(2, "two", outcome="failed", needs=["t1"])
-    page = make_page(make_matter(good, bad), parse_time(BEGAN) + 9)
-    elements = Reader(page).elements
-    details = {attributes["id"]: "open" in attributes for name, attributes in elements if name == "details"}
-    assert details == {"task-1": False, "task-2": True}
-    labels = [attributes.get("aria-label") for name, attributes in elements if name == "svg"]
-    assert labels == [
-        "How tasks ended: 1 succeeded, 1 failed",
-        "When 2 tasks ran, in 9.0 seconds",
-        "What each task needs",
-        "Cost by model",
+def test_the_first_thing_is_what_came_out_then_what_needs_a_person_then_why() -> None:
+    page = make_page(make_matter(make_shown(1), make_shown(2, outcome="failed", needs=["t1"])))
+    assert "<title>nightly (abc123): 1 succeeded, 1 failed" in page
+    body = page.partition("<main")[2]
+    order = [
+        "verdict",
+        "needs-you",
+        'id="wrong"',
+        'id="tasks"',
+        'id="timeline"',
+        'id="needs"',
+        'id="cost"',
+        'id="each"',
     ]
-    bars = [
-        attributes for _, attributes in elements if attributes.get("class") == "phase work" and "x" in attributes
-    ]
-    assert [float(str(bar["width"])) > 100 for bar in bars[:2]] == [True, True]
-    assert "at least $0.5000" in page and "(parts of 1000000 bytes)" in page and 'class="added">+one' in page
-    scopes = [attributes.get("scope") for name, attributes in elements if name == "th"]
-    assert scopes and set(scopes) == {"row", "col"}
-    empty = make_page(make_matter(usage=None, usage_by_model=None), parse_time(BEGAN))
-    assert "<svg" not in empty and "<h2>Tasks</h2>" in empty
+    assert sorted(order, key=body.index) == order
+    assert "sessionrun retry nightly --failed" in body and "sessionrun explain nightly t2" in body
+    assert "at least $0.5000, 1 runs without a known price" in body and "at most 4 at once" in body
+    assert "(parts of 1,000,000 bytes)" in body and 'class="added">+plain' in body
+    scopes = [named.get("scope") for name, named in Reader(page).elements if name == "th"]
+    assert scopes and set(scopes) <= {"row", "col"}
+    empty = make_page(make_matter(usage=None, usage_by_model=None))
+    assert "<svg" not in empty and find_headings(empty) == []
+
+
+@pytest.mark.parametrize("word", WORDS)
+def test_counts_stand_in_its_bar_and_each_word_can_be_chosen_without_a_script(word: str) -> None:
+    from sessionrun.doors.markup import document
+
+    shown = make_shown(1)
+    page = make_page(
+        make_matter(shown._replace(task={**shown.task, "word": word, "landing": LANDED}), make_shown(2))
+    )
+    assert f"main:has(#w-{word}:checked) .tasks tbody tr:not(.{word})" in document("", "")
+    assert f'<tr class="{word}">' in page and SIGNS[word] in page
 
 
 @pytest.mark.parametrize("agents", [("alpha", "beta"), ("beta", "alpha")])
@@ -136,18 +160,59 @@ def test_the_grid_has_a_column_for_each_agent_and_model(agents: tuple[str, ...])
         labels = {"task": "good", "model": model, "agent": agent}
         outcome = "succeeded" if agent == "alpha" else "failed"
         shown.append(one._replace(task={**one.task, "labels": labels, "outcome": outcome, "word": outcome}))
-    page = make_page(make_matter(*shown), parse_time(BEGAN) + 9)
-    grid = page.partition("<h2>Tasks and models</h2>")[2].partition("</table>")[0]
-    heads = re.findall(r'<th scope="col">([^<]*)</th>', grid)
-    assert heads == ["alpha/m1", "beta/m1", "alpha/m2", "beta/m2"]
+    page = make_page(make_matter(*shown))
+    grid = page.partition('id="matrix"')[2].partition("</table>")[0]
+    heads = re.findall(r'<th scope="col">([^<]+)', grid)
+    assert set(heads[:2]) == {"alpha/m1", "alpha/m2"} and set(heads[2:]) == {"beta/m1", "beta/m2"}
     cells = [(int(good), int(runs)) for good, runs in re.findall(r"(\d) of (\d)", grid)]
-    assert cells == [(2, 2), (0, 2), (2, 2), (0, 2)] and sum(runs for _, runs in cells) == len(arms)
+    assert cells == [(2, 2), (2, 2), (0, 2), (0, 2)] and sum(runs for _, runs in cells) == len(arms)
+    assert page.count('href="#t') >= len(arms)
 
 
-def test_a_big_session_makes_no_huge_page() -> None:
-    long = "<" * (MOST_BYTES // 500 // 8)  # each becomes four characters
-    tasks = [make_shown(num, "title")._replace(answer=Excerpt(long, 10**6, True)) for num in range(1, 501)]
-    assert len(make_page(make_matter(*tasks), parse_time(BEGAN) + 9).encode()) < 5_000_000
+def test_the_drawing_of_needs_has_each_edge_and_goes_round_boxes() -> None:
+    needs = {"a": [], "b": ["a"], "c": ["b", "a"], "d": ["a"], "alone": []}
+    tasks = [
+        {**make_task(num, needs=list(wanted)), "id": name} for num, (name, wanted) in enumerate(needs.items(), 1)
+    ]
+    drawn, note = draw_needs(tasks, SIGNS)
+    assert drawn is not None and note == "4 tasks, 4 needs; 1 others are not drawn"
+    assert drawn.count("<path") == 4 and drawn.count('class="box good"') == 4 and "0 crossings" in drawn
+    long_way = [path for path in re.findall(r' d="([^"]+)"', drawn) if path.count("c") == 2]
+    assert len(long_way) == 1 and "h168" in long_way[0]  # past the depth of b and d, beside their boxes
+    assert draw_needs(tasks[:1], SIGNS) == (None, "")
+
+
+@pytest.mark.parametrize(("count", "rows"), [(50, 50 + 1), (51, 3 + 1)])
+def test_of_many_tasks_it_is_drawn_what_ran_side_by_side(count: int, rows: int) -> None:
+    """Two at a time, each for a second: two slots, above them how many ended when."""
+    tasks = [
+        ({**make_task(num), "word": "succeeded"}, [Bar(float(num // 2), num // 2 + 1.0, "work", "")])
+        for num in range(count)
+    ]
+    names = {task["id"]: tag("span", task["id"]) for task, _ in tasks}
+    drawn, note = draw_timeline(tasks, [], names, NOW)
+    assert "".join(map(str, drawn)).count('class="row"') == rows and note.endswith("from the first start")
+
+
+@pytest.mark.parametrize(("count", "most"), [(300, 300_000), (2000, 700_000)])
+def test_a_big_session_makes_no_huge_page(count: int, most: int) -> None:
+    tasks = [
+        make_shown(num, f"Fix the warnings in src/queue/loader{num}.py", agent="a", model="m")
+        for num in range(1, count + 1)
+    ]
+    tasks = [
+        one._replace(task={**one.task, "word": "failed", "outcome": "failed", "reason": "exit code 1"})
+        if num % 16 == 0
+        else one._replace(
+            task={**one.task, "reason": None},
+            sections=(),
+            prompts=[],
+            answer=Excerpt("done", 4, False),
+            errors=Excerpt("", 0, False),
+        )
+        for num, one in enumerate(tasks)
+    ]
+    assert len(make_page(make_matter(*tasks)).encode()) < most
 
 
 def test_attributes_and_parts() -> None:
@@ -162,7 +227,7 @@ def test_a_report_is_written_whole_and_private(sessionrun: Command) -> None:
     assert (done.returncode, done.stdout) == (0, "")
     page = sessionrun.cwd / "page.html"
     assert stat.S_IMODE(page.stat().st_mode) == 0o600
-    assert "hello there" in page.read_text() and '<pre tabindex="0">why\n</pre>' in page.read_text()
+    assert "hello there" in page.read_text() and '<pre tabindex="0">why</pre>' in page.read_text()
     assert sessionrun("report", session_id).stdout == page.read_text()
     (sessionrun.cwd / "link.html").symlink_to("page.html")
     assert sessionrun("report", session_id, "-o", "link.html").returncode == 0
@@ -170,22 +235,92 @@ def test_a_report_is_written_whole_and_private(sessionrun: Command) -> None:
     for where, code in (("none/page.html", 2), (".", 2)):
         done = sessionrun("report", session_id, "-o", where)
         assert done.returncode == code and done.stderr.count("\n") == 1, done.stderr
+    done = sessionrun("report", session_id, "--all", "-o", "page.html")
+    assert done.returncode == 2 and "--all takes no session ID" in done.stderr
+
+
+# --- as a browser shows it ---
+
+_LUMINANCE = """
+(() => {
+  const part = (value) => {
+    value /= 255; return value <= .03928 ? value / 12.92 : ((value + .055) / 1.055) ** 2.4; };
+  const of = (colour) => { const [r, g, b, a] = colour.match(/[\\d.]+/g).map(Number);
+    return a === 0 ? null : .2126 * part(r) + .7152 * part(g) + .0722 * part(b); };
+  const back = (one) => { for (; one; one = one.parentElement) {
+    const found = of(getComputedStyle(one).backgroundColor); if (found !== null) { return found; } } return 1; };
+  let least = 99;
+  for (const one of document.querySelectorAll('main *')) {
+    if (![...one.childNodes].some((child) => child.nodeType === 3 && child.data.trim())) { continue; }
+    if (one.closest('svg')) { continue; }
+    if (!one.checkVisibility()) { continue; }
+    const [low, high] = [of(getComputedStyle(one).color), back(one)].sort((a, b) => a - b);
+    least = Math.min(least, (high + .05) / (low + .05)); }
+  return least; })()
+"""
+
+
+@pytest.fixture
+def browser() -> Iterator[Browser]:
+    program = find_browser()
+    if program is None:
+        pytest.skip("no Chromium is installed")
+    opened = Browser(program)
+    yield opened
+    opened.close()
+
+
+def show(browser: Browser, page: Path, width: int, *, dark: bool = False) -> None:
+    """Open a page in a window of that width, and wait until it is there."""
+    browser.resize(width, 900, dark=dark)
+    browser.open(page.as_uri())
+    deadline = time.monotonic() + 60
+    while browser.evaluate("document.readyState === 'complete' && !!document.querySelector('main')") is not True:
+        assert time.monotonic() < deadline, "the page did not load"
 
 
 @pytest.mark.slow
-def test_a_browser_shows_it_and_runs_nothing(tmp_path: Path) -> None:
-    browser = next(filter(None, map(shutil.which, ("chromium", "chromium-browser", "google-chrome"))), None)
-    if browser is None:
-        pytest.skip("no Chromium is installed")
+def test_a_browser_shows_it_and_runs_nothing_of_others(tmp_path: Path, browser: Browser) -> None:
     page = tmp_path / "page.html"
-    page.write_text(make_page(make_matter(make_shown(1, ODD), make_shown(2, ODD)), parse_time(BEGAN) + 9))
-    words = [browser, "--headless", "--no-sandbox", "--disable-gpu", f"--user-data-dir={tmp_path / 'profile'}"]
-    done = subprocess.run([*words, "--dump-dom", page.as_uri()], capture_output=True, text=True, timeout=120)
-    reader = Reader(done.stdout)
-    assert "<title>Session nightly</title>" in done.stdout, done.stderr
-    assert {name for name, _ in reader.elements} <= ELEMENTS
-    assert sum(name == "details" for name, _ in reader.elements) == 2
-    assert "".join(reader.texts).count(SEEN) >= 10
+    bad = [make_shown(num, ODD, outcome="failed") for num in (1, 2)]
+    page.write_text(make_page(make_matter(*bad, make_shown(3))))
+    show(browser, page, 1400)
+    assert str(browser.evaluate("document.title")).startswith("nightly (abc123)")
+    assert browser.evaluate("document.querySelectorAll('img, main script').length") == 0
+    assert str(browser.evaluate("document.body.textContent")).count(SEEN) >= 10
+    shown = "[...document.querySelectorAll('.tasks tbody tr')].filter((row) => row.checkVisibility()).length"
+    assert browser.evaluate(shown) == 3
+    browser.evaluate("document.querySelector('#w-failed').click()")
+    assert browser.evaluate(shown) == 2
+    browser.evaluate("document.querySelector('#w-all').click()")
+    field = "const field = document.querySelector('input[type=search]'); field.value = 'PLAIN'; field.oninput();"
+    browser.evaluate(f"(() => {{ {field} }})()")
+    assert browser.evaluate(shown) == 1
+    browser.evaluate(
+        "document.querySelector('.tasks button').click(); document.querySelector('.tasks button').click()"
+    )
+    assert browser.evaluate("document.querySelector('.tasks tbody td').textContent") == "3"
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("dark", [False, True])
+def test_it_fits_a_phone_can_be_read_and_begins_with_the_first_reason(
+    tmp_path: Path, browser: Browser, dark: bool
+) -> None:
+    page = tmp_path / "page.html"
+    tasks = [make_shown(num, f"Fix the warnings in loader{num}.py", agent="a", model="m") for num in range(1, 281)]
+    tasks += [
+        make_shown(num, "A longer title " * 9, outcome="failed", agent="a", model="m") for num in range(281, 301)
+    ]
+    page.write_text(make_page(make_matter(*tasks)))
+    show(browser, page, 500, dark=dark)
+    assert browser.evaluate("document.documentElement.scrollWidth <= innerWidth") is True
+    show(browser, page, 1400, dark=dark)
+    assert browser.evaluate("document.querySelector('article').getBoundingClientRect().top < 900") is True
+    assert float(str(browser.evaluate(_LUMINANCE))) >= 4.5
+
+
+# --- holds, and all sessions ---
 
 
 def test_holds_are_in_the_timeline() -> None:
@@ -198,51 +333,61 @@ def test_holds_are_in_the_timeline() -> None:
         HoldPlaced("provider:claude", "once more"),
     ]
     began = parse_time(BEGAN)
-    holds = find_holds([Entry(seq, began + seq, seq, event) for seq, event in enumerate(events, 1)])
-    assert holds == [
-        Hold("provider:claude", "usage limit", began + 1, began + 4),
-        Hold("slot", ODD, began + 3, None),
-        Hold("provider:claude", "once more", began + 6, None),
+    pauses = find_pauses([Entry(seq, began + seq, seq, event) for seq, event in enumerate(events, 1)], NOW)
+    assert pauses == [
+        Pause("provider:claude", "usage limit", began + 1, began + 4),
+        Pause("slot", ODD, began + 3, NOW),
+        Pause("provider:claude", "once more", began + 6, NOW),
     ]
-    page = make_page(make_matter(make_shown(1, "one"))._replace(holds=holds), began + 9)
-    elements = Reader(page).elements
-    bars = [attributes for _, attributes in elements if attributes.get("class") == "phase hold"]
-    assert [float(str(bar["width"])) > 100 for bar in bars] == [True, True, True]
+    page = make_page(make_matter(make_shown(1))._replace(pauses=pauses))
+    bars = [named for name, named in Reader(page).elements if name == "rect" and named.get("class") == "pause"]
+    assert [float(str(bar["width"]).rstrip("%")) > 20 for bar in bars[:3]] == [True, True, True]
     assert SEEN in "".join(Reader(page).texts)
 
 
 def test_the_page_over_all_sessions(sessionrun: Command) -> None:
     sessionrun.finished({"prompts": ["true", "true", "exit 3"]})
     sessionrun.finished({"prompts": ["true"]})
-    days = gather_days(sessionrun.results, everywhere=False)
-    ((key, known),) = days.items()
-    assert key == ("shell", "default")
-    whole = [day[:2] for day in known.values()]
-    assert (sum(day[0] for day in whole), sum(day[1] for day in whole)) == (3, 4)
-    done = sessionrun("overview", "--html", "page.html")
+    done = sessionrun("report", "--all", "-o", "page.html")
     page = (sessionrun.cwd / "page.html").read_text()
     assert done.returncode == 0 and "75% (30% to 95%)" in page and "Cost, day by day" not in page
-    assert sessionrun("overview", "--html", "page.html", "--json").returncode == 2
-    empty = make_overview_page({})
+    assert page.count("2 succeeded") == 1 and "Sessions that need somebody" in page  # the first one alone
+    empty = make_overview_page([])
     assert "No task has ended yet" in empty and "<table" not in empty
 
 
 def test_the_page_over_all_sessions_is_escaped_and_drawn() -> None:
-    good, dear = Day(3, 4, 2.0, 0, (1.0, 2.0, 3.0, 50.0)), Day(0, 1, 0.0, 1, (9.0,))
-    dates = {f"2026-11-{number:02}": good for number in range(1, 29)} | {
-        f"2026-12-{n:02}": dear for n in range(1, 9)
-    }
-    page = make_overview_page({(ODD, ODD): dates, ("codex", "default"): {"2026-12-08": dear}})
+    ends: list[tuple[str, bool, float | None]] = [
+        (f"2026-11-{number:02}T12:00:00Z", number % 4 > 0, 0.5) for number in range(1, 29)
+    ]
+    ends += [(f"2026-12-{number:02}T12:00:00Z", False, None) for number in range(1, 9)]
+    tasks = []
+    for num, (at, good, cost) in enumerate(ends):
+        usage = {"cost_usd": cost, "cost_source": "agent", "unpriced_jobs": 0}
+        ended = {"ended_at": at, "duration_s": 3.0, "usage": usage, "outcome": "succeeded" if good else "failed"}
+        tasks.append({**make_task(num, agent=ODD, model=ODD), **ended})
+    view = make_view(tasks, name=ODD)
+    ((_, known),) = count_days([view]).items()
+    assert sum(day.ended for day in known.values()) == 36 and sum(day.succeeded for day in known.values()) == 21
+    page = make_overview_page([view])
     reader = Reader(page)
     assert {name for name, _ in reader.elements} <= ELEMENTS
-    assert not [key for _, attributes in reader.elements for key in attributes if key.startswith("on")]
-    assert "".join(reader.texts).count(SEEN) >= 4
-    labels = [str(attributes["aria-label"]) for name, attributes in reader.elements if name == "svg"]
+    assert not [key for _, named in reader.elements for key in named if key.startswith("on")]
+    assert "".join(reader.texts).count(SEEN) >= 4 and "at least $14.0000" in page and "58%" in page
+    labels = [str(named["aria-label"]) for name, named in reader.elements if name == "svg"]
     assert [label.rpartition(": ")[2] for label in labels] == [
         "success on 30 days",
-        "success on 1 days",
         "cost on 22 days",
         "time on 30 days",
-        "time on 1 days",
     ]
-    assert "at least $56.0000" in page and "70%" in page
+
+
+def test_what_runs_shows_what_it_printed_last(sessionrun: Command) -> None:
+    session_id = sessionrun.start(["echo working on it; sleep 600"])
+    session = SessionDir(sessionrun.directory(session_id))
+    deadline = time.monotonic() + 60
+    while not (shown := gather(session).tasks[0]).sections:
+        assert time.monotonic() < deadline
+    assert shown.sections == [Section("work", ["working on it"])]
+    assert "working on it" in make_page(gather(session))
+    sessionrun("cancel", session_id)

@@ -24,7 +24,6 @@ from sessionrun.cli.render import (
     wrap_line,
 )
 from sessionrun.cli.selecting import selector_options
-from sessionrun.client.lookup import find_results_dir
 from sessionrun.client.reading.selection import Wanted, arrange, find_depths, find_sessions, find_views
 from sessionrun.client.reading.view import load_summary_view
 from sessionrun.model.errors import InputError
@@ -45,13 +44,6 @@ View = Mapping[str, Any]
 @click.option("--limit", type=Count(1), metavar="N", help="Only the newest N.")
 @click.option("--all", "everywhere", is_flag=True, help="Sessions of all results directories that you used.")
 @click.option("--totals", is_flag=True, help="Also how many sessions and tasks these are, and what they cost.")
-@click.option(
-    "--html",
-    "page",
-    type=click.Path(dir_okay=False, path_type=Path),
-    metavar="FILE",
-    help="Make a page instead: success, time and cost by agent and model.",
-)
 @json_option
 @results_dir_option
 def command(
@@ -62,7 +54,6 @@ def command(
     limit: int | None,
     everywhere: bool,
     totals: bool,
-    page: Path | None,
     as_json: bool,
     results_dir: Path | None,
 ) -> None:
@@ -70,11 +61,6 @@ def command(
     if everywhere and results_dir is not None:
         raise InputError("--all lists the sessions of all results directories: leave out --results-dir")
     wanted = Wanted(labels, states or (), since)
-    if page is not None:
-        if as_json or limit or session_ids or not wanted.is_empty:
-            raise InputError("list: --html is about all sessions: leave out what chooses some")
-        _make_page(page, find_results_dir(results_dir), everywhere=everywhere)
-        return
     if session_ids:
         views = [load_summary_view(session) for session in find_sessions(results_dir, session_ids, wanted)]
     else:
@@ -161,16 +147,6 @@ def _tell_totals(views: Sequence[View]) -> str:
     parts = [f"{len(views)} session{'s' * (len(views) != 1)}" + (f": {states}" if states else "")]
     parts += [f"{counts['task_counts']['total']} tasks: {words}"] if words else []
     return "; ".join([*parts, *([f"cost {describe_cost(used)}"] if used is not None else [])])
-
-
-def _make_page(path: Path, results_dir: Path, *, everywhere: bool) -> None:
-    from sessionrun.client.report.gathering import write_page
-    from sessionrun.client.report.overview import gather_days, make_overview_page
-
-    page = make_overview_page(gather_days(results_dir, everywhere=everywhere))
-    content = page.encode("utf-8", "backslashreplace")
-    write_page(path, content)
-    click.echo(f"{path}: {len(content)} bytes", err=True)
 
 
 # --- the blocks of --list and --overview, for programs that read them ---

@@ -1,9 +1,8 @@
-"""Other doors to sessions: tools for an agent (MCP), pages for a browser, a session as one HTML page."""
+"""Other doors to sessions: tools for an agent (MCP), pages for a browser, sessions as one HTML page."""
 
 from __future__ import annotations
 
 import sys
-import time
 from pathlib import Path
 from typing import Final
 
@@ -12,7 +11,7 @@ import click
 from sessionrun.cli.options import results_dir_option, session_argument
 from sessionrun.cli.render import warn, write_bytes
 from sessionrun.client.installation import lack
-from sessionrun.client.lookup import find_results_dir, open_session
+from sessionrun.client.lookup import LAST, find_results_dir, open_session
 from sessionrun.model.errors import InputError
 
 
@@ -47,7 +46,7 @@ def browse(port: int, host: str, control: bool, results_dir: Path | None) -> Non
     Needs the extra `serve`: install sessionrun[serve].
     """
     try:
-        from sessionrun.serve.server import serve
+        from sessionrun.doors.server import serve
     except ImportError as error:
         raise lack("serve", error.name, "serve") from None
 
@@ -61,6 +60,7 @@ def browse(port: int, host: str, control: bool, results_dir: Path | None) -> Non
 
 @click.command("report")
 @session_argument
+@click.option("--all", "everything", is_flag=True, help="Of all sessions: success, cost and time, day by day.")
 @click.option(
     "-o",
     "--output",
@@ -69,18 +69,25 @@ def browse(port: int, host: str, control: bool, results_dir: Path | None) -> Non
     help="Write it there.  [default: standard output]",
 )
 @results_dir_option
-def report(session_id: str, output: Path | None, results_dir: Path | None) -> None:
+def report(session_id: str, everything: bool, output: Path | None, results_dir: Path | None) -> None:
     """Make a report of session ID, the newest if no ID is given: one HTML page, which needs no network.
 
-    It shows outcomes, a timeline, needs, costs, and of each task its prompt, parts of its answer, and its changes.
+    It shows what came out, what needs a person, why tasks failed, when they ran, what they need of each other and
+    cost, and of each task its check, its answer, its changes and its prompt.
     """
     if output is None and sys.stdout.isatty():
         raise InputError("report: name a file with -o, or send standard output to one")
-    from sessionrun.client.report.gathering import gather, write_page
-    from sessionrun.client.report.page import make_page
+    if everything and session_id != LAST:
+        raise InputError("--all takes no session ID")
+    from sessionrun.doors.gathering import gather, write_page
+    from sessionrun.doors.overview import load_views, make_overview_page
+    from sessionrun.doors.report import make_page
 
-    shown = make_page(gather(open_session(results_dir, session_id)), time.time())
-    page = shown.encode("utf-8", "backslashreplace")
+    if everything:
+        text = make_overview_page(load_views(find_results_dir(results_dir)))
+    else:
+        text = make_page(gather(open_session(results_dir, session_id)))
+    page = text.encode("utf-8", "backslashreplace")
     if output is None:
         write_bytes(page)
         return

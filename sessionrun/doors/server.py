@@ -12,9 +12,9 @@ from typing import Any
 
 import uvicorn
 
+from sessionrun.doors.app import Desk
+from sessionrun.doors.guard import Guard
 from sessionrun.model.errors import InputError
-from sessionrun.serve.app import Desk
-from sessionrun.serve.guard import Guard
 
 
 def serve(results_dir: Path, host: str, port: int, *, control: bool, tell: Callable[[str, bool], None]) -> None:

@@ -1,12 +1,12 @@
 """A page over all sessions: how often each agent and model succeeded, what that took and cost, day by day.
 
-`gather_days` reads; the rest is pure.
+`load_views` reads; the rest is pure.
 """
 
 from __future__ import annotations
 
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 from statistics import median
 from typing import Any, Final, NamedTuple
@@ -14,10 +14,10 @@ from typing import Any, Final, NamedTuple
 from sessionrun.client.reading.estimates import wilson
 from sessionrun.client.reading.selection import find_listed
 from sessionrun.client.reading.view import load_or_warn, load_view
-from sessionrun.client.report.markup import Markup, Part, drawing, facts, table, tag
-from sessionrun.client.report.page import close, section
+from sessionrun.doors.markup import Markup, Part, cells, document, section, table, tag
 from sessionrun.model.times import parse_time
-from sessionrun.model.words import JUDGED
+from sessionrun.model.wording import name_session
+from sessionrun.model.words import BAD, JUDGED, tell_counts
 
 DAYS: Final = 30
 """So many days are drawn, the newest ones on which something ended."""
@@ -52,16 +52,20 @@ class Day(NamedTuple):
 Days = Mapping[Key, Mapping[str, Day]]
 
 
-def gather_days(results_dir: Path, *, everywhere: bool) -> Days:
-    """Read all sessions; one that cannot be read is left out, with a warning."""
+def load_views(results_dir: Path) -> list[Mapping[str, Any]]:
+    """All sessions, the newest first; one that cannot be read is left out, with a warning."""
+    views = [load_or_warn(session, load_view) for session in find_listed(results_dir, everywhere=False)]
+    return sorted(filter(None, views), key=lambda view: str(view["started_at"]), reverse=True)
+
+
+def count_days(views: Iterable[Mapping[str, Any]]) -> Days:
+    """What tasks came to by agent, model and day."""
     days: dict[Key, dict[str, Day]] = {}
-    for session in find_listed(results_dir, everywhere=everywhere):
-        view = load_or_warn(session, load_view)
-        for task in view["tasks"] if view is not None else ():
-            if task["outcome"] in JUDGED and task["ended_at"]:
-                date = time.strftime("%Y-%m-%d", time.localtime(parse_time(task["ended_at"])))
-                known = days.setdefault((task["agent"], task["model"] or "default"), {})
-                known[date] = known.get(date, Day()).add(_read(task))
+    for task in (task for view in views for task in view["tasks"]):
+        if task["outcome"] in JUDGED and task["ended_at"]:
+            date = time.strftime("%Y-%m-%d", time.localtime(parse_time(task["ended_at"])))
+            known = days.setdefault((task["agent"], task["model"] or "default"), {})
+            known[date] = known.get(date, Day()).add(_read(task))
     return days
 
 
@@ -71,33 +75,48 @@ def _read(task: Mapping[str, Any]) -> Day:
     return Day(int(task["outcome"] == "succeeded"), 1, cost or 0.0, int(cost is None), seconds)
 
 
-def make_overview_page(days: Days) -> str:
-    """The whole page."""
+def make_overview_page(views: Sequence[Mapping[str, Any]]) -> str:
+    """The whole page over these sessions; those that need somebody are named."""
+    days = count_days(views)
     dates = sorted({date for known in days.values() for date in known})[-DAYS:]
     keys = sorted(days, key=lambda key: -sum(day.ended for day in days[key].values()))
     line = (
         f"{len(dates)} days on which tasks ended, {dates[0]} to {dates[-1]}" if dates else "No task has ended yet."
     )
+    needy = [view for view in views if needs_somebody(view)]
     body = [
         tag("h1", "All sessions"),
         tag("p", line, class_="dim"),
-        section("By agent and model", _make_table(days, keys) if keys else None),
-        section("Success, day by day", _draw_all(days, keys, dates, "success")),
-        section("Cost, day by day", _draw_all(days, keys, dates, "cost")),
-        section("Time of a task (median), day by day", _draw_all(days, keys, dates, "time")),
+        section("needy", "Sessions that need somebody", *([_list_sessions(needy)] if needy else [])),
+        section("arms", "By agent and model", _make_table(days, keys) if keys else None),
+        section("success", "Success, day by day", _draw_all(days, keys, dates, "success")),
+        section("cost", "Cost, day by day", _draw_all(days, keys, dates, "cost")),
+        section("time", "Time of a task (median), day by day", _draw_all(days, keys, dates, "time")),
     ]
-    return close("All sessions", body)
+    return document("All sessions", tag("main", *body, id="content"))
+
+
+def needs_somebody(view: Mapping[str, Any]) -> bool:
+    """Whether a session waits for a person, or came to an end that one has to look at."""
+    counts = view["counts"]
+    needy = any(counts.get(word) for word in (*BAD, "bounced", "changed_nothing", "held"))
+    return bool(needy or view["state"] == "stopped")
+
+
+def _list_sessions(views: Sequence[Mapping[str, Any]]) -> Markup:
+    rows = [cells([name_session(view), view["state"], tell_counts(view["counts"])]) for view in views]
+    return table(("Session", "State", "Tasks"), rows)
 
 
 def _make_table(days: Days, keys: Sequence[Key]) -> Markup:
     heads = ("Agent", "Model", "Tasks", "Succeeded", "Time (median)", "Cost")
-    rows: list[Sequence[Part]] = []
+    rows: list[Part] = []
     for agent, model in keys:
         whole = Day()
         for day in days[agent, model].values():
             whole = whole.add(day)
         low, high = wilson(whole.succeeded / whole.ended, whole.ended)
-        cells = [
+        row = [
             agent,
             model,
             str(whole.ended),
@@ -105,7 +124,7 @@ def _make_table(days: Days, keys: Sequence[Key]) -> Markup:
             f"{median(whole.seconds):.1f} s" if whole.seconds else "",
             _word_cost(whole),
         ]
-        rows.append(cells)
+        rows.append(cells(row))
     return table(heads, rows)
 
 
@@ -125,7 +144,7 @@ def _draw_all(days: Days, keys: Sequence[Key], dates: Sequence[str], what: str) 
         for (agent, model), row in figures.items()
         if any(found is not None for found in row)
     ]
-    return facts(rows) if rows else None
+    return table(("Agent and model", "Each day"), map(cells, rows)) if rows else None
 
 
 def _figure(day: Day | None, what: str) -> float | None:
@@ -146,7 +165,8 @@ def _draw(name: str, figures: Sequence[float | None], dates: Sequence[str], top:
         height = max(1.0, HEIGHT * figure / top)
         text = {"success": f"{figure:.0%}", "cost": f"${figure:.4f}", "time": f"{figure:.1f} s"}[what]
         where = {"x": place * WIDTH, "y": f"{HEIGHT - height:.1f}", "width": WIDTH - 3, "height": f"{height:.1f}"}
-        bars.append(tag("rect", tag("title", f"{date}: {text}"), class_="phase work", **where))
+        bars.append(tag("rect", tag("title", f"{date}: {text}"), class_="work", **where))
     width = max(1, len(dates) * WIDTH)
     label = f"{name}: {what} on {sum(figure is not None for figure in figures)} days"
-    return drawing(label, width, HEIGHT, bars)
+    size = {"viewBox": f"0 0 {width} {HEIGHT}", "width": width}
+    return tag("svg", tag("title", label), *bars, role="img", aria_label=label, **size)

@@ -16,12 +16,10 @@ from starlette.datastructures import Headers
 from starlette.responses import PlainTextResponse, RedirectResponse, Response
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
-POLICY: Final = (
-    "default-src 'none'; style-src 'unsafe-inline'; script-src 'self'; connect-src 'self'; form-action 'self'; "
-    "base-uri 'none'; frame-ancestors 'none'"
-)
+from sessionrun.doors.markup import policy
+
 HEADERS: Final = {
-    "Content-Security-Policy": POLICY,
+    "Content-Security-Policy": f"{policy(served=True)}; frame-ancestors 'none'",
     "Referrer-Policy": "same-origin",  # with none at all, a form says "null" as its origin
     "X-Content-Type-Options": "nosniff",
     "Cross-Origin-Resource-Policy": "same-origin",

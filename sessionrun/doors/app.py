@@ -7,6 +7,7 @@ import os
 import re
 import time
 from collections.abc import Hashable
+from importlib.resources import files
 from pathlib import Path
 from typing import Any, Final
 
@@ -17,13 +18,14 @@ from starlette.routing import Route
 
 from sessionrun import client
 from sessionrun.client.reading.selection import load_summaries
-from sessionrun.client.report.gathering import Matter, gather
-from sessionrun.client.report.markup import Markup
-from sessionrun.client.report.page import find_title, make_page
+from sessionrun.doors import pages
+from sessionrun.doors.gathering import Matter, gather
+from sessionrun.doors.markup import Markup
+from sessionrun.doors.report import make_page
+from sessionrun.doors.watching import Watch, stamp
 from sessionrun.model.errors import InputError, SessionrunError
 from sessionrun.model.landings import LANDING_FOLDER
-from sessionrun.serve import pages
-from sessionrun.serve.watching import Watch, stamp
+from sessionrun.model.wording import name_session
 from sessionrun.store.session import SessionDir
 
 ALL = ""
@@ -91,7 +93,7 @@ class Desk:
         session = self._find(request)
         main = await asyncio.to_thread(self._make_part, session.session_id)
         view = await asyncio.to_thread(client.load_view, session)
-        return _answer(pages.make_document(find_title(view), main, f"/sessions/{session.session_id}"))
+        return _answer(pages.make_document(name_session(view), main, f"/sessions/{session.session_id}"))
 
     async def show_part(self, request: Request) -> Response:
         """What changes of these pages."""
@@ -112,11 +114,12 @@ class Desk:
     async def show_report(self, request: Request) -> Response:
         """`/sessions/ID/report`: what `sessionrun report` makes."""
         session = self._find(request)
-        return _answer(await asyncio.to_thread(lambda: make_page(gather(session), time.time())))
+        return _answer(await asyncio.to_thread(lambda: make_page(gather(session))))
 
     async def give_script(self, request: Request) -> Response:
         """The script of all pages."""
-        return Response(pages.SCRIPT, media_type="text/javascript")
+        script = files(__package__).joinpath("live.js").read_bytes()
+        return Response(script, media_type="text/javascript")
 
     async def follow(self, request: Request) -> Response:
         """Server-sent events: one for each change of a page."""
@@ -170,6 +173,12 @@ class Desk:
             part = pages.make_list(load_summaries(self._results_dir), time.time())
         else:
             matter = gather(SessionDir(self._results_dir / f"session-{name}"), lambda task: False)
+            self._outputs[name] = tuple(
+                SessionDir(self._results_dir / f"session-{name}").path / str(shown.task[key])
+                for shown in matter.tasks
+                if shown.sections and shown.task["word"] == "running"
+                for key in ("output", "stderr")
+            )
             part = pages.make_session(matter, time.time(), control=self._control)
         self._cost_s[name] = time.monotonic() - began
         return part
@@ -181,7 +190,7 @@ class Desk:
             raise InputError(f"session {session.session_id} has no task {num}")
         name = f"{session.session_id}/{num}"
         self._outputs[name] = tuple(session.path / str(shown.task[key]) for key in ("output", "stderr"))
-        return pages.make_task(shown, matter.view, control=self._control), str(shown.task["title"])
+        return pages.make_task(shown, matter, control=self._control), str(shown.task["title"])
 
 
 def _read_num(request: Request) -> int:

@@ -1,0 +1,301 @@
+"""The drawings of a page: when jobs ran, and what needs what.  Pure.
+
+Places along the time are shares of the width, so that letters keep their size however wide a page is.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from itertools import pairwise
+from typing import Any, Final, NamedTuple
+
+from sessionrun.client.evidence import Run
+from sessionrun.client.graph import measure_depths
+from sessionrun.doors.markup import Markup, Part, tag
+from sessionrun.model.events import JobFinished
+from sessionrun.model.wording import clip, short_id, tell_reason, tell_span, tell_word
+from sessionrun.model.words import BAD, GOOD
+
+Task = Mapping[str, Any]
+
+STEPS: Final = (1, 2, 5, 10, 20, 30, 60, 120, 300, 600, 1200, 1800, 3600, 7200, 21600, 43200, 86400)
+"""How many seconds may lie between two marks of an axis."""
+
+MOST_MARKS: Final = 6
+MOST_ROWS: Final = 50
+"""With more tasks it is shown what ran side by side, and not each task."""
+
+MOST_SLOTS: Final = 64
+BINS: Final = 100
+LEAST_GAP: Final = 0.15
+"""Bars of the same kind that are closer (per cent of the width) are one."""
+
+_KINDS: Final = {"work": "work", "check": "check", "prove": "check", "land": "landed"}
+LEGEND: Final = {
+    "work": "agent at work",
+    "failed": "failed",
+    "check": "check, proof",
+    "prepared": "preparing, saving",
+    "landed": "landing",
+    "pause": "held",
+}
+
+
+class Bar(NamedTuple):
+    """Something that took from one moment to another (wall time)."""
+
+    begin: float
+    end: float
+    kind: str
+    label: str
+
+
+class Pause(NamedTuple):
+    """When nothing that uses a resource started (wall time)."""
+
+    resource: str
+    reason: str
+    begin: float
+    end: float
+
+
+def find_bars(task: Task, runs: Iterable[Run], now: float) -> list[Bar]:
+    """When the jobs of a task ran; one that runs still ends now."""
+    bars = []
+    for run in runs:
+        assert run.begin is not None
+        event = run.end.event if run.end else None
+        passed = event is None or (isinstance(event, JobFinished) and event.verdict == "passed")
+        kind = _KINDS.get(run.key.phase, "prepared") if passed else "failed"
+        begin, end = run.begin.at, run.end.at if run.end else now
+        about = f"{run.key.phase}, attempt {run.key.attempt}, round {run.key.round}: {tell_span(end - begin)}"
+        bars.append(Bar(begin, max(begin, end), kind, f"{short_id(task)}: {about}"))
+    return bars
+
+
+def draw_timeline(
+    tasks: Sequence[tuple[Task, Sequence[Bar]]], pauses: Sequence[Pause], names: Mapping[str, Markup], now: float
+) -> tuple[list[Part], str]:
+    """When tasks ran, as rows below an axis, and in how much time; nothing if nothing has run.
+
+    `names` are the tasks as they are named in a row, by id.
+    """
+    every = [bar for _, bars in tasks for bar in bars]
+    if not every:
+        return [], ""
+    began = min(bar.begin for bar in every)
+    span = max(0.001, max(bar.end for bar in every) - began)
+    by_id = {task["id"]: task for task, _ in tasks}
+    if len(tasks) > MOST_ROWS:
+        rows, kinds = _draw_slots(tasks, began, span), ["succeeded", "failed"]
+    else:
+        rows = [
+            _draw_row(names[task["id"]], bars, began, span, "" if bars else tell_reason(task, by_id, now))
+            for task, bars in tasks
+        ]
+        kinds = [kind for kind in LEGEND if any(bar.kind == kind for bar in every)]
+    for pause in pauses:
+        bar = Bar(pause.begin, pause.end, "pause", f"held: {pause.resource}: {pause.reason}")
+        rows.append(_draw_row(f"held: {pause.resource}", [bar], began, span))
+    kinds += ["pause"] if pauses else []
+    words = {**LEGEND, "succeeded": "succeeded"}
+    legend = [tag("span", _square(kind), words[kind]) for kind in kinds]
+    return [
+        _draw_axis(span),
+        *rows,
+        tag("p", *legend, class_="legend dim"),
+    ], f"{tell_span(span)} from the first start"
+
+
+def _square(kind: str) -> Markup:
+    return tag("svg", tag("rect", width="11", height="11", class_=kind), aria_hidden="true")
+
+
+def _draw_row(name: Part, bars: Sequence[Bar], began: float, span: float, instead: str = "") -> Markup:
+    parts = [
+        tag(
+            "rect",
+            tag("title", bar.label),
+            x=f"{_share(bar.begin - began, span):.2f}%",
+            width=f"{max(0.12, _share(bar.end - bar.begin, span)):.2f}%",
+            y="2",
+            height="9",
+            class_=bar.kind,
+        )
+        for bar in bars
+        if bar.end >= began
+    ]
+    drawn = tag("svg", *parts, aria_hidden="true") if parts else tag("span", instead, class_="dim")
+    return tag("div", tag("span", name), drawn, class_="row")
+
+
+def _share(seconds: float, span: float) -> float:
+    return min(100.0, max(0.0, 100 * seconds / span))
+
+
+def _draw_axis(span: float) -> Markup:
+    step = next((step for step in STEPS if span / step <= MOST_MARKS), 86400 * (1 + span // (86400 * MOST_MARKS)))
+    marks = [step * number for number in range(int(span / step) + 1)]
+    words = [
+        tag("text", "0" if not mark else tell_span(mark), x=f"{_share(mark, span):.1f}%", y="11") for mark in marks
+    ]
+    return tag("div", tag("span"), tag("svg", *words, class_="axis", aria_hidden="true"), class_="row")
+
+
+def _draw_slots(tasks: Sequence[tuple[Task, Sequence[Bar]]], began: float, span: float) -> list[Markup]:
+    """What ran side by side, in few rows; above them how many tasks ended when, the bad ones on top."""
+    slots: list[list[Bar]] = []
+    whole = [
+        Bar(bars[0].begin, max(bar.end for bar in bars), "failed" if task["word"] in BAD else "succeeded", "")
+        for task, bars in tasks
+        if bars
+    ]
+    for bar in sorted(whole):
+        free = next((slot for slot in slots if slot[-1].end <= bar.begin), None)
+        if free is None:
+            slots.append([bar])
+        elif free[-1].kind == bar.kind and _share(bar.begin - free[-1].end, span) < LEAST_GAP:
+            free[-1] = free[-1]._replace(end=bar.end)
+        else:
+            free.append(bar)
+    rows = [_draw_row(f"slot {number}", slot, began, span) for number, slot in enumerate(slots[:MOST_SLOTS], 1)]
+    rest = len(slots) - MOST_SLOTS
+    more = [tag("p", f"and {rest} more slots", class_="dim")] if rest > 0 else []
+    return [_draw_ends(whole, began, span), *rows, *more]
+
+
+def _draw_ends(bars: Sequence[Bar], began: float, span: float) -> Markup:
+    counts = [[0, 0] for _ in range(BINS)]
+    for bar in bars:
+        counts[min(BINS - 1, int(BINS * (bar.end - began) / span))][bar.kind == "failed"] += 1
+    most = max(good + bad for good, bad in counts)
+    parts: list[Markup] = []
+    for place, (good, bad) in enumerate(counts):
+        low, high = 12 * good / most, 12 * bad / most
+        for kind, top, height in (("succeeded", 13 - low, low), ("failed", 13 - low - high, high)):
+            if height:
+                at = {"x": f"{100 * place / BINS:g}%", "width": f"{80 / BINS:g}%"}
+                parts.append(tag("rect", y=f"{top:.1f}", height=f"{height:.1f}", class_=kind, **at))
+    return tag("div", tag("span", "ended"), tag("svg", *parts, aria_hidden="true"), class_="row")
+
+
+# --- needs ---
+
+BOX: Final = (168, 40)
+GAP: Final = (56, 14)
+MOST_BOXES: Final = 60
+"""Of more tasks only those are drawn that failed, with what is before and behind them."""
+
+SWEEPS: Final = 12
+
+_TINT: Final = {**dict.fromkeys(GOOD, "good"), **dict.fromkeys(BAD, "red"), "bounced": "look", "held": "look"}
+
+
+def draw_needs(tasks: Sequence[Task], signs: Mapping[str, str]) -> tuple[Markup | None, str]:
+    """Tasks from left to right in the order of their needs, and what is drawn; None if none needs another."""
+    chosen = _choose_boxes(tasks)
+    if not chosen:
+        return None, ""
+    needs = {name: [need for need in task["needs"] if need in chosen] for name, task in chosen.items()}
+    layers, ways = _lay_out(needs)
+    layers, crossings = _untangle(layers, ways)
+    tallest = max(map(len, layers))
+    place = {
+        name: (depth * (BOX[0] + GAP[0]), (row + (tallest - len(layer)) / 2) * (BOX[1] + GAP[1]) + 4)
+        for depth, layer in enumerate(layers)
+        for row, name in enumerate(layer)
+    }
+    parts = [_draw_way(way, place, chosen) for way in ways]
+    parts += [_draw_box(task, *place[name], signs[task["word"]]) for name, task in chosen.items()]
+    width, height = len(layers) * (BOX[0] + GAP[0]) - GAP[0], tallest * (BOX[1] + GAP[1])
+    edges = sum(map(len, needs.values()))
+    rest = len(tasks) - len(chosen)
+    note = f"{len(chosen)} tasks, {edges} needs" + (f"; {rest} others are not drawn" if rest else "")
+    label = f"What each task needs: {note}; {crossings} crossings"
+    size = {"viewBox": f"0 0 {width} {height:g}", "width": width}
+    return tag("svg", tag("title", label), *parts, class_="graph", role="img", aria_label=label, **size), note
+
+
+def _choose_boxes(tasks: Sequence[Task]) -> dict[str, Task]:
+    by_id = {task["id"]: task for task in tasks}
+    edges = [(need, task["id"]) for task in tasks for need in task["needs"] if need in by_id]
+    names = {name for edge in edges for name in edge}
+    if len(names) > MOST_BOXES:
+        bad = {name for name in names if by_id[name]["word"] in BAD}
+        names = bad | {other for edge in edges if bad & {*edge} for other in edge}
+    return {task["id"]: task for task in tasks if task["id"] in names} if len(names) <= 2 * MOST_BOXES else {}
+
+
+def _lay_out(needs: Mapping[str, Sequence[str]]) -> tuple[list[list[str]], list[list[str]]]:
+    """The names by depth, and each need as a way through all depths between; its places there have names, too."""
+    depths = measure_depths(needs)
+    layers: list[list[str]] = [[] for _ in range(max(depths.values()) + 1)]
+    for name, depth in depths.items():
+        layers[depth].append(name)
+    ways = []
+    for name, wanted in needs.items():
+        for need in wanted:
+            between = [f"{need}\0{name}\0{depth}" for depth in range(depths[need] + 1, depths[name])]
+            for depth, dummy in enumerate(between, depths[need] + 1):
+                layers[depth].append(dummy)
+            ways.append([need, *between, name])
+    return layers, ways
+
+
+def _untangle(layers: list[list[str]], ways: Sequence[Sequence[str]]) -> tuple[list[list[str]], int]:
+    """The layers in an order with few crossings: each name goes to the middle of its neighbours, to and fro."""
+    edges = [edge for way in ways for edge in pairwise(way)]
+    before: dict[str, list[str]] = {}
+    behind: dict[str, list[str]] = {}
+    for left, right in edges:
+        before.setdefault(right, []).append(left)
+        behind.setdefault(left, []).append(right)
+    best, fewest = [list(layer) for layer in layers], _count_crossings(layers, edges)
+    for sweep in range(SWEEPS):
+        near = behind if sweep % 2 else before
+        rows = {name: row for layer in layers for row, name in enumerate(layer)}
+        for layer in reversed(layers) if sweep % 2 else layers:
+            middle = {
+                name: sum(rows[other] for other in near[name]) / len(near[name]) if name in near else rows[name]
+                for name in layer
+            }
+            layer.sort(key=lambda name: middle[name])
+            rows.update((name, row) for row, name in enumerate(layer))
+        if (crossings := _count_crossings(layers, edges)) < fewest:
+            best, fewest = [list(layer) for layer in layers], crossings
+    return best, fewest
+
+
+def _count_crossings(layers: Sequence[Sequence[str]], edges: Sequence[tuple[str, str]]) -> int:
+    row = {name: place for layer in layers for place, name in enumerate(layer)}
+    depth = {name: place for place, layer in enumerate(layers) for name in layer}
+    count = 0
+    for place, (left, right) in enumerate(edges):
+        for other_left, other_right in edges[place + 1 :]:
+            if depth[left] == depth[other_left]:
+                count += (row[left] - row[other_left]) * (row[right] - row[other_right]) < 0
+    return count
+
+
+def _draw_way(way: Sequence[str], place: Mapping[str, tuple[float, float]], chosen: Mapping[str, Task]) -> Markup:
+    x, y = place[way[0]]
+    path = [f"M{x + BOX[0]:g} {y + BOX[1] / 2:g}"]
+    for name in way[1:]:
+        to_y = place[name][1]
+        path.append(f"c{GAP[0] / 2:g} 0 {GAP[0] / 2:g} {to_y - y:g} {GAP[0]} {to_y - y:g}")
+        path += [f"h{BOX[0]}"] if name != way[-1] else []
+        y = to_y
+    word = chosen[way[0]]["word"]
+    kind = "good" if word in GOOD else "red" if word in (*BAD, "skipped", "cancelled") else ""
+    return tag("path", d="".join(path), class_=f"edge {kind}".rstrip())
+
+
+def _draw_box(task: Task, x: float, y: float, sign: str) -> Markup:
+    box = tag("rect", x=f"{x:g}", y=f"{y:g}", width=BOX[0], height=BOX[1], rx=5, class_=_join("box", task["word"]))
+    lines = [f"{sign} {clip(short_id(task), 20)}", clip(task["title"], 25)]
+    words = [tag("text", line, x=f"{x + 8:g}", y=f"{y + 17 + 15 * row:g}") for row, line in enumerate(lines)]
+    return tag("g", tag("title", f"{task['id']}: {task['title']}: {tell_word(task['word'])}"), box, *words)
+
+
+def _join(name: str, word: str) -> str:
+    return f"{name} {_TINT[word]}" if word in _TINT else name

@@ -1,0 +1,161 @@
+"""Reads what a page shows of a session: its view, when jobs ran, why tasks failed, parts of files."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Mapping, Sequence
+from pathlib import Path
+from typing import Any, Final, NamedTuple
+
+from sessionrun.client.evidence import find_runs
+from sessionrun.client.lookup import name_for_command
+from sessionrun.client.reading.changes import patch_path
+from sessionrun.client.reading.digest import Excerpt, make_excerpt
+from sessionrun.client.reading.telling import Failure, Section, choose_lines, group_failures, read_sections
+from sessionrun.client.reading.view import load_history
+from sessionrun.doors.drawing import Bar, Pause, find_bars
+from sessionrun.model.errors import InputError
+from sessionrun.model.events import Entry, HoldLifted, HoldPlaced
+from sessionrun.model.wording import name_tasks
+from sessionrun.model.words import BAD
+from sessionrun.store.files import replace_file
+from sessionrun.store.jobfiles import read_tail
+from sessionrun.store.session import SessionDir
+
+FEW: Final = 40
+"""So many tasks have room for much; of more the page has only as much as it can bear."""
+
+MOST: Final = 300
+"""Of more tasks only those that need a look are told one by one."""
+
+BYTES_OF_FEW: Final = 1_000_000
+BYTES_OF_MANY: Final = 90_000
+MOST_OF_A_TASK: Final = 24_000
+LEAST_OF_A_TASK: Final = 240
+
+Task = Mapping[str, Any]
+
+NOTHING: Final = Excerpt("", 0, False)
+
+
+class Shown(NamedTuple):
+    """What is shown of one task beside its view; `bars` are its jobs that have begun."""
+
+    task: Task
+    bars: Sequence[Bar]
+    sections: Sequence[Section] = ()
+    prompts: Sequence[str] = ()
+    answer: Excerpt = NOTHING
+    errors: Excerpt = NOTHING
+    patch: Excerpt = NOTHING
+
+
+class Matter(NamedTuple):
+    """What a page is made of; `name` stands for the session on a command line, `now` is wall time."""
+
+    view: Mapping[str, Any]
+    name: str
+    now: float
+    tasks: Sequence[Shown]
+    failures: Sequence[Failure]
+    pauses: Sequence[Pause] = ()
+
+
+LIVE_LINES: Final = 5
+MOST_LIVE: Final = 12
+"""Of so many running tasks the last lines are read."""
+
+
+def is_wrong(task: Task) -> bool:
+    """Whether a page says first why a task stands so: it is bad, or its work was to land and did not."""
+    return task["word"] in (*BAD, "bounced") or (task["word"] == "held" and task["status"] == "completed")
+
+
+def gather(session: SessionDir, details_of: Callable[[Task], bool] | None = None) -> Matter:
+    """Read all of it.
+
+    Args:
+        session: what is shown.
+        details_of: of which tasks prompts, answers and changes are read; None: of all that a page can bear.
+
+    Raises:
+        StoreError: the session's files are damaged.
+    """
+    view, evidence = load_history(session)
+    entries = evidence.entries
+    tasks, now = view["tasks"], time.time()
+    ended = entries[-1].at if entries and view["ended_at"] else now
+    few = len(tasks) <= MOST
+    live = {task["id"] for task in [task for task in tasks if task["word"] == "running"][:MOST_LIVE]}
+    chosen = {task["id"] for task in tasks if (few or is_wrong(task) if details_of is None else details_of(task))}
+    specs = evidence.require().tasks
+    bars: dict[str, list[Any]] = {}
+    for key, run in find_runs(entries).items():
+        bars.setdefault(key.task, []).extend([run] if run.begin is not None else [])
+    whole = BYTES_OF_FEW if len(chosen) <= FEW else BYTES_OF_MANY
+    room = max(LEAST_OF_A_TASK, min(MOST_OF_A_TASK, whole // max(1, len(chosen))))
+
+    def show(task: dict[str, Any]) -> Shown:
+        ran = find_bars(task, bars.get(task["id"], []), ended)
+        last = _read_last(session, task) if task["id"] in live else ()
+        if task["id"] not in chosen:
+            return Shown(task, ran, last)
+        known = specs.get(task["id"])
+        return Shown(
+            task,
+            ran,
+            read_sections(session, task) if is_wrong(task) else last,
+            [prompt[: room // 6] for prompt in known.spec.prompts] if known is not None else (),
+            _take(session.path / task["output"], room // 3),
+            _take(session.path / task["stderr"], room // 6),
+            _take(patch_path(session, task), room // 3),
+        )
+
+    failures = group_failures(session, filter(is_wrong, tasks), name_tasks(view), now)
+    return Matter(
+        view, name_for_command(view), now, [show(task) for task in tasks], failures, find_pauses(entries, ended)
+    )
+
+
+def _read_last(session: SessionDir, task: Task) -> Sequence[Section]:
+    """What a task that runs printed last."""
+    texts = (
+        read_tail(session.path / task[key]).decode("utf-8", "backslashreplace") for key in ("output", "stderr")
+    )
+    lines = choose_lines("\n".join(texts))[-LIVE_LINES:]
+    return [Section("work", lines)] if lines else []
+
+
+def write_page(path: Path, page: bytes) -> None:
+    """Write a page to a file, whole or not at all, for its owner alone; or into what is no file, such as a pipe.
+
+    Raises:
+        InputError: its directory does not exist.
+        OSError: it cannot be written.
+    """
+    place = path.resolve()
+    if not place.parent.is_dir():
+        raise InputError(f"{path}: there is no directory {place.parent}; make it, or name another file")
+    if place.exists() and not place.is_file():
+        place.write_bytes(page)
+    else:
+        replace_file(place, page, durable=False, sweeps=True)
+
+
+def _take(path: Path, room: int) -> Excerpt:
+    return make_excerpt(path, room, lambda text: len(text.encode("utf-8", "backslashreplace")))
+
+
+def find_pauses(entries: Sequence[Entry], ended: float) -> list[Pause]:
+    """The holds on resources, from the journal; one that is placed again goes on, an open one until `ended`."""
+    pauses: list[Pause] = []
+    still: dict[str, int] = {}
+    for entry in entries:
+        event = entry.event
+        if isinstance(event, HoldPlaced) and event.resource not in still:
+            still[event.resource] = len(pauses)
+            pauses.append(Pause(event.resource, event.reason, entry.at, ended))
+        elif isinstance(event, HoldLifted) and event.resource in still:
+            place = still.pop(event.resource)
+            pauses[place] = pauses[place]._replace(end=entry.at)
+    return pauses

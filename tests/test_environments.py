@@ -35,7 +35,7 @@ from sessionrun.workspaces.environments.request import (
     find_target,
     load_report,
 )
-from sessionrun.workspaces.environments.steps import Project, order_ways, read_project
+from sessionrun.workspaces.environments.steps import Way, order_ways
 from sessionrun.workspaces.repository import find_repository
 
 MAKER = """
@@ -496,14 +496,12 @@ test-ing = ["pytest", {include-group = "dev"}]
     ],
 )
 def test_ways_in_their_order(texts: dict[str, str], requirements: list[str], ways: list[str]) -> None:
-    project = read_project(texts, requirements)
-    assert [way.name for way in order_ways(project)] == ways
+    assert [way.name for way in order_ways(texts, requirements)] == ways
 
 
 def test_dependency_groups_are_read_with_what_they_include() -> None:
-    project = read_project({"pyproject.toml": "[project]\n" + GROUPS}, [])
-    assert project == Project(installable=True, grouped=("pytest", "ruff"), groups=("dev",))
-    assert order_ways(project)[0].words == ("-e", ".", "pytest", "ruff")
+    first, *_ = order_ways({"pyproject.toml": "[project]\n" + GROUPS}, [])
+    assert first == Way("editable with dev", ("-e", ".", "pytest", "ruff"))
 
 
 def test_modes_and_links_come_along(ready: Shop) -> None:

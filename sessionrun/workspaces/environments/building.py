@@ -20,7 +20,7 @@ from sessionrun.walls.argv import Enclosure, clear_ways
 from sessionrun.workspaces.environments.inputs import MAX_INPUT_BYTES, PROJECT_FILES, find_requirements
 from sessionrun.workspaces.environments.interpreter import Program
 from sessionrun.workspaces.environments.request import EnvironmentProblem, StepReport
-from sessionrun.workspaces.environments.steps import PYTEST, Way, order_ways, read_project
+from sessionrun.workspaces.environments.steps import PYTEST, Way, order_ways
 from sessionrun.workspaces.shell import END_S, run_alone
 
 _TAIL_BYTES: Final = 4096
@@ -116,8 +116,8 @@ class Builder:
         """
         self._make_empty()
         texts = read_texts(self.project, (*PROJECT_FILES, "uv.lock"))
-        ways = order_ways(read_project(texts, find_requirements(self.project)))
-        way = next((way for way in ways if self._install(way)), None)
+        ways = order_ways(texts, find_requirements(self.project))
+        way = next(filter(self._install, ways), None)
         if way is None:
             raise self._fail()
         packages = self._list()

@@ -25,31 +25,24 @@ FORMAT: Final = 2
 MAX_INPUT_BYTES: Final = 256 * 1024 * 1024
 
 PROJECT_FILES: Final = ("pyproject.toml", "setup.py", "setup.cfg")
-_NAMES: Final = (
+
+_IN_PROJECT: Final = (
     *PROJECT_FILES,
-    "uv.lock",
-    "poetry.lock",
-    "pdm.lock",
-    "Pipfile",
-    "Pipfile.lock",
-    "pylock.toml",
-    "MANIFEST.in",
-    "VERSION",
-    "VERSION.txt",
-    "version.txt",
-    ".python-version",
+    *("uv.lock", "poetry.lock", "pdm.lock", "Pipfile", "Pipfile.lock", "pylock.toml", "pylock.*.toml"),
+    *("MANIFEST.in", "VERSION", "VERSION.txt", "version.txt", ".python-version"),
+    *("*requirements*.txt", "*requirements*.in", "constraints*.txt"),
 )
-_PATTERNS: Final = ("*requirements*.txt", "*requirements*.in", "constraints*.txt", "pylock.*.toml")
-_FOLDERS: Final = ("requirements",)
-"""Folders of a project in which every text file counts."""
+"""Patterns of files that count at the top of a project."""
 
-_DEEPEST: Final = 2
-"""So many folders below the project lies a file that counts though no compiler reads it."""
+_REQUIREMENTS: Final = "requirements"
+"""A folder of a project in which every text file counts."""
 
-_C_NAMES: Final = (".c", ".cc", ".cpp", ".cxx", ".h", ".hh", ".hpp", ".pyx", ".pxd", ".pxi")
-_NATIVE: Final = frozenset((*_C_NAMES, ".rs", ".f", ".f90", ".pyf", ".build", ".cmake"))
-_NATIVE_NAMES: Final = ("CMakeLists.txt", "meson.options", "meson_options.txt", "Cargo.toml", "Cargo.lock")
-"""What a compiler reads: an editable install may leave what it made of it in the checkout."""
+_NATIVE: Final = (
+    *(".c", ".cc", ".cpp", ".cxx", ".h", ".hh", ".hpp", ".pyx", ".pxd", ".pxi"),
+    *(".rs", ".f", ".f90", ".pyf", ".build", ".cmake"),
+    *("CMakeLists.txt", "meson.options", "meson_options.txt", "Cargo.toml", "Cargo.lock"),
+)
+"""Ends of names of what a compiler reads: an editable install may leave what it made of it in the checkout."""
 
 _SAYS_VERSION: Final = ("__init__.py", "_version.py", "version.py", "__version__.py", "__about__.py")
 """Modules from which an installer may take the version.  Their functions do not count: `leave_out_functions`."""
@@ -72,15 +65,9 @@ def find_project(directory: Path, top: Path) -> Path:
 
 def find_requirements(project: Path) -> list[str]:
     """The project's requirement files, by name."""
-    try:
-        names = sorted(os.listdir(project))
-        folder = project / _FOLDERS[0]
-        inner = sorted(f"{_FOLDERS[0]}/{name}" for name in os.listdir(folder)) if folder.is_dir() else []
-    except OSError:
-        return []
-    files = [name for name in names if fnmatch(name, "*requirements*.txt")]
-    files += [name for name in inner if name.endswith(".txt")]
-    return [name for name in files if (project / name).is_file()]
+    found = [*project.glob("*requirements*.txt"), *project.glob(f"{_REQUIREMENTS}/*.txt")]
+    inside = [str(path.relative_to(project)) for path in found if path.is_file()]
+    return sorted(inside, key=lambda name: (os.sep in name, name))
 
 
 def collect_inputs(project: Path) -> dict[str, str]:
@@ -113,40 +100,26 @@ def _iterate_files(project: Path) -> Iterator[str]:
     for place, folders, names in os.walk(project):
         folders[:] = [name for name in folders if name not in _PASSED_OVER and not name.endswith(".egg-info")]
         inside = os.path.relpath(place, project)
-        depth = 0 if inside == "." else inside.count(os.sep) + 1
         for name in names:
-            if _is_native(name) or (depth <= _DEEPEST and _counts(name, inside, depth)):
+            if name.endswith(_NATIVE) or _counts(name, inside):
                 yield os.path.normpath(os.path.join(inside, name))
 
 
-def _is_native(name: str) -> bool:
-    """Whether a compiler reads a file of this name."""
-    return name[name.rfind(".") :] in _NATIVE or name in _NATIVE_NAMES
-
-
-def _counts(name: str, inside: str, depth: int) -> bool:
-    if depth == 0 and (name in _NAMES or any(fnmatch(name, pattern) for pattern in _PATTERNS)):
+def _counts(name: str, inside: str) -> bool:
+    """Whether a file counts though no compiler reads it; `inside` is its folder in the project."""
+    if inside == ".":
+        return any(fnmatch(name, pattern) for pattern in _IN_PROJECT)
+    if inside == _REQUIREMENTS and name.endswith((".txt", ".in")):
         return True
-    if depth == 1 and inside in _FOLDERS and name.endswith((".txt", ".in")):
-        return True
-    return name in _SAYS_VERSION and (depth == 1 or (depth == 2 and inside.startswith("src" + os.sep)))
+    return name in _SAYS_VERSION and os.sep not in inside.removeprefix(f"src{os.sep}")
 
 
 def _list_packages(project: Path) -> list[str]:
     """The top-level packages and modules: an editable install may name each of them."""
-    packages = []
-    for folder in ("", "src"):
-        try:
-            entries = sorted(os.scandir(project / folder), key=lambda entry: entry.name)
-        except OSError:
-            continue
-        for entry in entries:
-            package = entry.is_dir(follow_symlinks=False) and os.path.exists(
-                os.path.join(entry.path, "__init__.py")
-            )
-            if package or entry.name.endswith(".py"):
-                packages.append(os.path.join(folder, entry.name))
-    return packages
+    folders = (project, project / "src")
+    modules = [path for folder in folders for path in folder.glob("*.py")]
+    packages = [path.parent for folder in folders for path in folder.glob("*/__init__.py")]
+    return sorted(str(path.relative_to(project)) for path in (*modules, *packages))
 
 
 def leave_out_functions(source: bytes) -> bytes:

@@ -5,42 +5,24 @@ from __future__ import annotations
 import configparser
 import re
 import sys
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from importlib import import_module
 from typing import Any, Final
 
 from sessionrun.model.frozen import frozen
 
-TEST_NAMES: Final = ("test", "tests", "testing")
-DEV_NAMES: Final = ("dev",)
+PYTEST: Final = "pytest"
+
+_FOR_TESTS: Final[Sequence[Sequence[str]]] = (("test", "tests", "testing"), ("dev",))
 """The names under which a project asks for what its tests need; `dev` counts where there is no other."""
 
-PYTEST: Final = "pytest"
-_TEST_WORDS: Final = re.compile(r"(^|[^a-z])(tests?|testing|dev|development)([^a-z]|$)")
+_TEST_FILE: Final = re.compile(r"(^|[^a-z])(tests?|testing|dev|development)([^a-z]|$)")
+"""In the name of a requirement file."""
+
+_EXTRA_OF_SETUP: Final = re.compile(r"""['"](\w+)['"]\s*:|\b(tests?|testing|dev)\s*=\s*[\[(]""")
 
 _NAME: Final = re.compile(r"[A-Za-z0-9](?:[A-Za-z0-9._-]*[A-Za-z0-9])?")
 """What may be the name of a project."""
-
-
-@frozen
-class Project:
-    """What a project says of itself.
-
-    Attributes:
-        installable: it can be installed.
-        extras: those of its extras that its tests need.
-        grouped: requirements of its dependency groups (PEP 735) that its tests need.
-        requirements: its requirement files.
-        locked: it has a ``uv.lock``.
-        groups: the names of these groups.
-    """
-
-    installable: bool = False
-    extras: tuple[str, ...] = ()
-    grouped: tuple[str, ...] = ()
-    requirements: tuple[str, ...] = ()
-    locked: bool = False
-    groups: tuple[str, ...] = ()
 
 
 @frozen
@@ -55,45 +37,32 @@ class Way:
     sync: bool = False
 
 
-def read_project(texts: Mapping[str, str], requirements: Sequence[str]) -> Project:
-    """What the files of these names say; a file that is not there has no text."""
+def order_ways(texts: Mapping[str, str], requirements: Sequence[str]) -> Iterator[Way]:
+    """The ways to install a project, in the order in which they are tried: the first that works is taken.
+
+    Args:
+        texts: the files that describe the project, by name; one that is not there has no text.
+        requirements: its requirement files.
+    """
     described = _parse_toml(texts.get("pyproject.toml", ""))
-    installable = bool({"build-system", "project"} & set(described)) or "setup.py" in texts
-    groups = _as_map(described.get("dependency-groups"))
-    names = _choose(groups)
-    return Project(
-        installable=installable,
-        extras=_choose(_find_extras(described, texts)),
-        grouped=tuple(dict.fromkeys(requirement for name in names for requirement in _expand(groups, name, ()))),
-        requirements=tuple(requirements),
-        locked="uv.lock" in texts,
-        groups=names,
-    )
-
-
-def order_ways(project: Project) -> list[Way]:
-    """The ways to install it, in the order in which they are tried: the first that works is taken."""
-    return list(_iterate_ways(project))
-
-
-def _iterate_ways(project: Project) -> Iterator[Way]:
-    files = [word for name in project.requirements for word in ("-r", name)]
-    if project.installable and project.locked:
-        extras = [word for name in project.extras for word in ("--extra", name)]
-        groups = [word for name in project.groups for word in ("--group", name)]
-        yield Way("uv.lock", (*extras, *groups), sync=True)
-    if project.installable and (project.extras or project.grouped):
-        named = f".[{','.join(project.extras)}]" if project.extras else "."
-        what = " ".join((f"[{','.join(project.extras)}]" if project.extras else "", *project.groups)).strip()
-        yield Way(f"editable with {what}", ("-e", named, *project.grouped))
-    tested = [word for name in project.requirements if _TEST_WORDS.search(name.lower()) for word in ("-r", name)]
-    if project.installable and tested:
-        yield Way("editable with test requirements", ("-e", ".", *tested, PYTEST))
-    if project.installable:
+    is_project = bool({"build-system", "project"} & set(described)) or "setup.py" in texts
+    extras, groups = _choose(_find_extras(described, texts)), _as_map(described.get("dependency-groups"))
+    named = _choose(groups)
+    if is_project and "uv.lock" in texts:
+        words = [word for name in extras for word in ("--extra", name)]
+        yield Way("uv.lock", (*words, *(word for name in named for word in ("--group", name))), sync=True)
+    grouped = dict.fromkeys(requirement for name in named for requirement in _expand(groups, name))
+    if is_project and (extras or grouped):
+        own = f"[{','.join(extras)}]" if extras else ""
+        yield Way(f"editable with {' '.join((own, *named)).strip()}", ("-e", f".{own}", *grouped))
+    tested = [name for name in requirements if _TEST_FILE.search(name.lower())]
+    if is_project and tested:
+        yield Way("editable with test requirements", ("-e", ".", *_as_files(tested), PYTEST))
+    if is_project:
         yield Way("editable and pytest", ("-e", ".", PYTEST))
-    if files:
-        yield Way("requirement files", (*files, PYTEST))
-    if not project.installable and not files:
+    if requirements:
+        yield Way("requirement files", (*_as_files(requirements), PYTEST))
+    elif not is_project:
         yield Way("pytest", (PYTEST,))
 
 
@@ -105,48 +74,45 @@ def find_name(texts: Mapping[str, str]) -> str | None:
     """
     name = _as_map(_parse_toml(texts.get("pyproject.toml", "")).get("project")).get("name")
     if name is None:
-        settings = configparser.RawConfigParser(strict=False)
-        try:
-            settings.read_string(texts.get("setup.cfg", ""))
-            name = settings.get("metadata", "name").strip()
-        except configparser.Error:
-            return None
+        name = _parse_settings(texts).get("metadata", "name", fallback="").strip()
     return name if isinstance(name, str) and _NAME.fullmatch(name) else None
 
 
 def _find_extras(described: Mapping[str, Any], texts: Mapping[str, str]) -> list[str]:
     """The names of all extras, as far as they can be known without running the project."""
-    names = list(_as_map(_as_map(described.get("project")).get("optional-dependencies")))
     poetry = _as_map(_as_map(described.get("tool")).get("poetry"))
-    names += list(_as_map(poetry.get("extras")))
-    settings = configparser.RawConfigParser(strict=False)
-    try:
-        settings.read_string(texts.get("setup.cfg", ""))
+    own = _as_map(_as_map(described.get("project")).get("optional-dependencies"))
+    names = [*own, *_as_map(poetry.get("extras"))]
+    settings, setup = _parse_settings(texts), texts.get("setup.py", "")
+    if settings.has_section("options.extras_require"):
         names += settings.options("options.extras_require")
-    except configparser.Error:
-        pass
-    if "extras_require" in texts.get("setup.py", ""):
-        names += re.findall(r"""['"](\w+)['"]\s*:""", texts["setup.py"])
-        names += re.findall(r"\b(tests?|testing|dev)\s*=\s*[\[(]", texts["setup.py"])
+    if "extras_require" in setup:
+        names += [one or other for one, other in _EXTRA_OF_SETUP.findall(setup)]
     return names
 
 
-def _choose(names: Sequence[str] | Mapping[str, Any]) -> tuple[str, ...]:
-    for wanted in (TEST_NAMES, DEV_NAMES):
-        if chosen := tuple(name for name in wanted if name in names):
-            return chosen
-    return ()
+def _choose(names: Iterable[str]) -> list[str]:
+    known = set(names)
+    return next((chosen for wanted in _FOR_TESTS if (chosen := [name for name in wanted if name in known])), [])
 
 
-def _expand(groups: Mapping[str, Any], name: str, above: tuple[str, ...]) -> Iterator[str]:
-    """The requirements of a dependency group and of those that it includes."""
-    by_name = {re.sub(r"[-_.]+", "-", key).lower(): value for key, value in groups.items()}
-    name = re.sub(r"[-_.]+", "-", name).lower()
+def _expand(groups: Mapping[str, Any], name: str, above: tuple[str, ...] = ()) -> Iterator[str]:
+    """The requirements of a dependency group (PEP 735) and of those that it includes."""
+    by_name = {_normalize(key): value for key, value in groups.items()}
+    name = _normalize(name)
     for member in by_name.get(name) or () if name not in above else ():
         if isinstance(member, str):
             yield member
         elif isinstance(member, dict) and isinstance(member.get("include-group"), str):
             yield from _expand(groups, member["include-group"], (*above, name))
+
+
+def _normalize(name: str) -> str:
+    return re.sub(r"[-_.]+", "-", name).lower()
+
+
+def _as_files(names: Sequence[str]) -> list[str]:
+    return [word for name in names for word in ("-r", name)]
 
 
 def _as_map(value: Any) -> Mapping[str, Any]:
@@ -159,3 +125,13 @@ def _parse_toml(text: str) -> Mapping[str, Any]:
         return dict(toml.loads(text))
     except (ValueError, RecursionError):
         return {}
+
+
+def _parse_settings(texts: Mapping[str, str]) -> configparser.RawConfigParser:
+    """What setup.cfg says; nothing where it cannot be read."""
+    settings = configparser.RawConfigParser(strict=False)
+    try:
+        settings.read_string(texts.get("setup.cfg", ""))
+    except configparser.Error:
+        return configparser.RawConfigParser()
+    return settings

@@ -168,32 +168,24 @@ def test_work_whose_environment_cannot_be_made_does_not_land(place: Place) -> No
 
 
 @pytest.mark.slow
-def test_a_kept_worktree_keeps_its_environment_and_clean_takes_both(place: Place) -> None:
+def test_clean_takes_an_environment_with_its_worktree(place: Place) -> None:
+    """One that was kept, and one that a killed session left."""
     tasks = place.run([{"id": "a", "prompt": "touch new"}], "--keep-worktree", "always")
-    (env,) = place.in_use()
-    assert str(env) == tasks["a"]["environment"]["path"]
-    assert (env / "bin" / "pytest").exists()
-    done = place.command("clean", "--worktrees", place.command.sessions[-1])
-    assert done.returncode == 0, done.stderr
-    assert place.in_use() == []
-
-
-@pytest.mark.slow
-def test_what_a_killed_session_left_is_found_by_clean(place: Place) -> None:
-    place.command.cwd = place.top
+    (kept,) = place.in_use()
+    assert str(kept) == tasks["a"]["environment"]["path"] and (kept / "bin" / "pytest").exists()
     mark = place.root / "works"
     plan = {"prompts": [{"id": "a", "prompt": f"touch {mark}; sleep 600"}], "defaults": {"environment": "python"}}
     session_id = place.command.start(plan, "--worktree")
     place.command.until(session_id, lambda view: mark.exists(), timeout_s=60)
     place.command.kill_chain(session_id)
-    (env,) = place.in_use()
     kill_sessions(place.command.results)
-    shown = place.command("clean", "--worktrees", "--dry-run", session_id)
-    assert str(env) in shown.stdout
-    assert env.exists()
-    done = place.command("clean", "--worktrees", session_id)
-    assert done.returncode == 0, done.stderr
-    assert not env.exists()
+    (left,) = set(place.in_use()) - {kept}
+    for env, session in ((kept, place.command.sessions[0]), (left, session_id)):
+        shown = place.command("clean", "--worktrees", "--dry-run", session)
+        assert str(env) in shown.stdout and env.exists()
+        done = place.command("clean", "--worktrees", session)
+        assert done.returncode == 0 and not env.exists(), done.stderr
+    assert place.in_use() == []
 
 
 @pytest.mark.slow

@@ -28,7 +28,6 @@ from sessionrun.workspaces.environments.make import find_digest, make_environmen
 from sessionrun.workspaces.environments.removal import drop_environments
 from sessionrun.workspaces.environments.request import (
     MANIFEST,
-    REPORT,
     WISH,
     EnvironmentReport,
     EnvironmentRequest,
@@ -163,6 +162,8 @@ def test_each_checkout_has_its_own_and_one_build_is_enough(ready: Shop) -> None:
         assert url == f"file://{checkout}"
         assert texts_with(".new-", env, checkout) == texts_with(str(env), env) == []
     assert (one / "bin" / "python").is_symlink()
+    assert stat.S_IMODE((one / "bin" / "demo").stat().st_mode) & 0o111
+    assert (one / "lib64").is_symlink() == (ready.entry() / "env" / "lib64").is_symlink()
 
 
 @pytest.mark.slow
@@ -325,44 +326,32 @@ def test_a_build_that_takes_too_long_is_ended_with_all_it_started(shop: Shop) ->
     eventually(lambda: not Path(f"/proc/{mark.read_text().strip()}").exists())
 
 
-@pytest.mark.slow
-def test_an_environment_goes_with_its_attempt(ready: Shop) -> None:
-    env, other = ready.good("gone"), ready.good("stays")
-    replace_file(ready.folder("gone") / WISH, _dump(ready.request("gone")), durable=False)
-    shutil.rmtree(env)
-    subprocess.run([sys.executable, "-m", "venv", "--without-pip", env], check=True)  # an agent makes it anew
-    drop_environments(ready.folder("gone").with_name("a1-r1-release"), "s/gone")
-    assert not env.exists()
-    assert other.exists()
-
-
-@pytest.mark.slow
-def test_a_request_that_a_task_changed_removes_nothing_of_others(ready: Shop) -> None:
-    two = ready.good("victim")
-    precious = ready.root / "precious"
-    precious.mkdir()
-    for target in (str(two), str(precious)):
-        replace_file(ready.folder("forged") / WISH, _dump(ready.request("forged", target=target)), durable=False)
-        drop_environments(ready.folder("forged"), "s/forged")
-    assert ready.make("forged", target=str(precious)).problem is not None
-    assert precious.exists()
-    assert two.exists()
-
-
 def _dump(request: EnvironmentRequest) -> bytes:
     import orjson
 
     return orjson.dumps(request)
 
 
-def test_an_agent_that_puts_a_link_in_its_place_loses_only_the_link(ready: Shop) -> None:
-    env = ready.good("link")
-    replace_file(ready.folder("link") / WISH, _dump(ready.request("link")), durable=False)
+@pytest.mark.parametrize("made", ["a link", "a file", pytest.param("a venv", marks=pytest.mark.slow)])
+def test_an_environment_goes_with_its_attempt_whatever_its_agent_made_of_it(ready: Shop, made: str) -> None:
+    """And a request that the agent changed removes nothing else."""
+    env, other, precious = ready.good(made), ready.good("stays"), ready.root / "precious"
+    precious.mkdir(exist_ok=True)
+    for target in (str(other), str(precious)):
+        replace_file(ready.folder("forged") / WISH, _dump(ready.request("forged", target=target)), durable=False)
+        drop_environments(ready.folder("forged"), "s/forged")
+    assert ready.make("forged", target=str(precious)).problem is not None
     shutil.rmtree(env)
-    env.symlink_to(ready.project)
-    drop_environments(ready.folder("link"), "s/link")
+    if made == "a link":
+        env.symlink_to(ready.project)
+    elif made == "a file":
+        env.write_text("")
+    else:
+        subprocess.run([sys.executable, "-m", "venv", "--without-pip", env], check=True)
+    replace_file(ready.folder(made) / WISH, _dump(ready.request(made)), durable=False)
+    drop_environments(ready.folder(made).with_name("a1-r1-release"), f"s/{made}")
     assert not os.path.lexists(env)
-    assert (ready.project / "pyproject.toml").exists()
+    assert other.is_dir() and precious.is_dir() and (ready.project / "pyproject.toml").exists()
 
 
 def test_the_digest_is_of_what_an_install_reads(shop: Shop) -> None:
@@ -502,10 +491,3 @@ def test_ways_in_their_order(texts: dict[str, str], requirements: list[str], way
 def test_dependency_groups_are_read_with_what_they_include() -> None:
     first, *_ = order_ways({"pyproject.toml": "[project]\n" + GROUPS}, [])
     assert first == Way("editable with dev", ("-e", ".", "pytest", "ruff"))
-
-
-def test_modes_and_links_come_along(ready: Shop) -> None:
-    env = ready.good("modes")
-    assert stat.S_IMODE((env / "bin" / "demo").stat().st_mode) & 0o111
-    assert (env / "lib64").is_symlink() == (next(ready.cache.glob("*/env")) / "lib64").is_symlink()
-    assert (ready.folder("modes") / REPORT).exists()

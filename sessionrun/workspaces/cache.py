@@ -195,7 +195,7 @@ def remove_unused(
         with hold_entry(whole, 0.0):
             why = _remove(path, find_obstacle if path == whole else lambda: None, dry_run=dry_run)
             if not (dry_run or whole.exists()):
-                lock_path(whole).unlink()
+                lock_path(whole).unlink()  # who waits for it sees that it is gone, and opens another
             return why
     except SessionrunError:
         return IN_USE

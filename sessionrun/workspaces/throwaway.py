@@ -1,12 +1,11 @@
 """Checkouts in the cache for a short time: the files of one commit as a task finds them, and no task works there.
 
-Each is in a directory of its own below `FOLDER`.  Its process holds a flock(2) on that directory, and gives it to
-the programs that read the checkout.  So a directory without the lock is what a killed process left, and goes.
+Each is in a directory of its own below `FOLDER`.  Its process holds a shared flock(2) on that directory, and gives
+it to the programs that read the checkout.  A directory without the lock is what a killed process left, and goes.
 """
 
 from __future__ import annotations
 
-import fcntl
 import os
 import tempfile
 from collections.abc import Iterator
@@ -16,7 +15,7 @@ from typing import Final
 
 from sessionrun.store.files import list_folders, make_directories
 from sessionrun.workspaces.bringing import bring_files
-from sessionrun.workspaces.cache import iterate_entries, remove_unused
+from sessionrun.workspaces.cache import iterate_entries, remove_unused, share_entry
 from sessionrun.workspaces.clone import make_excerpt, open_clean_room
 from sessionrun.workspaces.crossing import add_tests
 from sessionrun.workspaces.fence import open_fence
@@ -42,24 +41,14 @@ def open_folder(cache: Path) -> Iterator[tuple[Path, int]]:
     make_directories(cache / FOLDER, 0o700)
     for name in list_folders(cache / FOLDER):
         remove_unused(cache / FOLDER / name)
-    path, fd = _make_folder(cache / FOLDER)
+    fd = None
+    while fd is None:  # another process may take it for what is left of a killed one
+        path = Path(tempfile.mkdtemp(dir=cache / FOLDER))
+        fd = share_entry(path)
     try:
         yield path, fd
     finally:
         remove_tree(path)
-        os.close(fd)
-
-
-def _make_folder(parent: Path) -> tuple[Path, int]:
-    while True:
-        path = Path(tempfile.mkdtemp(dir=parent))
-        try:
-            fd = os.open(path, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
-        except FileNotFoundError:
-            continue  # another process took it for what is left of a killed one
-        fcntl.flock(fd, fcntl.LOCK_EX)
-        if path.exists():
-            return path, fd
         os.close(fd)
 
 

@@ -18,7 +18,7 @@ from conftest import eventually, kill_sessions
 from sessionrun import client
 from sessionrun.client.again import renew
 from sessionrun.client.ask import add, load_open, resume, set_width
-from sessionrun.client.cleaning.clean import clean
+from sessionrun.client.clean import clean
 from sessionrun.client.doctor.report import diagnose
 from sessionrun.client.explain import explain
 from sessionrun.client.planning.joining import settle_addition

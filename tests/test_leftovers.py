@@ -254,9 +254,8 @@ def test_worktrees_whose_links_were_swapped_are_kept(project: Project) -> None:
             release(replace(request, place=place), project.folder())
         claim = Claim(place.branch or "", place.worktree or "", place.base_commit or "", request.owner)
         leftover = Leftover(request.repository, "s1", request.task, "", (), claim, project.folder(), worked=True)
-        for dry_run in (True, False):
-            (finding,) = clean_leftover(leftover, dry_run=dry_run)
-            assert not finding.removed and "is not a worktree of" in finding.why
+        (finding,) = clean_leftover(leftover, dry_run=False)
+        assert not finding.removed and "is not a worktree of" in finding.why
     assert all((link.parent / "new").exists() for link in links)
 
 
@@ -377,8 +376,9 @@ def test_a_half_made_worktree_does_not_stop_clean(project: Project, dry_run: boo
     (admin / "gitdir").write_text(f"{project.root}/repo-worktrees/main-task-dead/.git\n")
     (admin / "commondir").write_text("")
     found = list(clean_leftover(leftover, dry_run=dry_run))
-    assert [(finding.what, finding.removed) for finding in found] == [("worktree", True), ("branch", False)]
-    assert found[1].why == "it holds work that is not merged"
+    assert [(finding.what, finding.removed) for finding in found] == [("worktree", True), ("branch", dry_run)]
+    words = "it is empty: nothing was committed on it, unless its worktree holds more"
+    assert found[1].why == (words if dry_run else "it holds work that is not merged")
     assert admin.is_dir()  # another claim's
 
 
@@ -419,7 +419,7 @@ def git_blob(top: Path, name: str) -> bytes:
     return subprocess.run(["git", "cat-file", "blob", name], cwd=top, capture_output=True, check=True).stdout
 
 
-# --- a dry run tells what will be ---
+# --- what goes, and what a dry run says of it ---
 
 
 def _conflict(path: Path) -> None:
@@ -435,37 +435,14 @@ def _nest(path: Path) -> None:
     (path / "inner" / "f").write_text("f")
 
 
-def _fill(path: Path) -> None:
-    with (path / "big").open("wb") as stream:
-        stream.truncate(101 * 1024 * 1024)
-
-
-def _stage_and_revert(path: Path) -> None:
-    (path / "a.txt").write_text("staged\n")
-    git(path, "add", "a.txt")
-    (path / "a.txt").write_text("a\n")
-
-
-def _push_branch_on(path: Path) -> None:
-    """Somebody moves the branch while the worktree has work."""
-    (path / "new").write_text("new")
-    commit(path, "own")
-    git(path, "update-ref", "refs/heads/main-task-t", "HEAD~1")
-    git(path, "reset", "-q", "--soft", "HEAD")
-    head = path / ".git"
-    admin = Path(head.read_text().removeprefix("gitdir: ").strip())
-    git(path, "switch", "-q", "--detach")
-    (admin / "HEAD").write_text("ref: refs/heads/main-task-t\n")
-
-
 def _run(*words: str) -> Work:
     return lambda path: git(path, *words)
 
 
 def _both(*works: Work) -> Work:
     def work(path: Path) -> None:
-        for one in works:
-            one(path)
+        for each in works:
+            each(path)
 
     return work
 
@@ -474,76 +451,60 @@ def _leave_new(path: Path) -> None:
     (path / "new").write_text("new")
 
 
-SITUATIONS: dict[str, Work] = {
-    "nothing done": lambda path: None,
-    "plain work": _leave_new,
-    "a commit": lambda path: commit(path, "own"),
-    "a commit and work": _both(lambda path: commit(path, "own"), _leave_new),
-    "only ignored": lambda path: (path / "x.log").write_text("x"),
-    "staged and reverted": _stage_and_revert,
-    "detached": _run("switch", "-q", "--detach"),
-    "detached, commit": _both(_run("switch", "-q", "--detach"), lambda path: commit(path, "off")),
-    "renamed branch": _run("branch", "-m", "mine"),
-    "renamed branch, work": _both(_run("branch", "-m", "mine"), _leave_new),
-    "another branch": _run("switch", "-q", "-c", "mine"),
-    "orphan": _both(_run("switch", "-q", "--orphan", "mine"), _leave_new),
-    "deleted branch": _run("update-ref", "-d", "refs/heads/main-task-t"),
-    "deleted branch, work": _both(_leave_new, _run("update-ref", "-d", "refs/heads/main-task-t")),
-    "moved branch": _push_branch_on,
-    "unmerged": _conflict,
-    "nested": _nest,
-    "huge": _fill,
-    "locked": lambda path: git(path, "worktree", "lock", str(path)),
-    "directory gone": shutil.rmtree,
-    "directory gone, commit": _both(lambda path: commit(path, "own"), shutil.rmtree),
-    "directory gone, off branch": _both(
-        _run("switch", "-q", "--detach"), lambda path: commit(path, "off"), shutil.rmtree
-    ),
-    "removed": _delete_all,
-    "moved": lambda path: git(path, "worktree", "move", str(path), f"{path}-moved"),
-    "moved, detached": _both(
-        _run("switch", "-q", "--detach"), lambda path: git(path, "worktree", "move", str(path), f"{path}-moved")
-    ),
-    "no link": lambda path: (path / ".git").unlink(),
-    "replaced link": _both(lambda path: (path / ".git").unlink(), _run("init", "-q")),
-    "merged": lambda path: _merge(path),
-}
-
-
-WORKED = (
-    *("nothing done", "plain work", "a commit and work", "unmerged", "deleted branch, work", "moved", "merged"),
-)
-UNWORKED = ("nothing done", "a commit", "removed")
-"""What the fast tier tries of worktrees in which a task has worked, and in which none has."""
-
-
 def _merge(path: Path) -> None:
     commit(path, "own")
     git(path.parents[1] / "repo", "merge", "-q", "--ff-only", "main-task-t")
 
 
-@pytest.mark.parametrize(
-    ("name", "worked"),
-    [
-        pytest.param(name, worked, marks=[] if name in (WORKED if worked else UNWORKED) else pytest.mark.slow)
-        for worked in (True, False)
-        for name in SITUATIONS
-    ],
-)
-def test_a_dry_run_says_what_clean_does(project: Project, name: str, worked: bool) -> None:
-    """The same verdicts in the same words, and nothing is changed by asking."""
-    leftover = leave(project, SITUATIONS[name], worked=worked)
+def _move(path: Path) -> None:
+    git(path, "worktree", "move", str(path), f"{path}-moved")
+
+
+_OFF = _both(_run("switch", "-q", "--detach"), lambda path: commit(path, "off"))
+
+SITUATIONS: dict[str, tuple[Work, str, str]] = {
+    # what was done, and what goes if that was a task, and if not: capitals go, of worktree, branch, rescue branch
+    "nothing": (lambda path: None, "WB", "WB"),
+    "work": (_leave_new, "Wb", "WB"),
+    "a commit": (lambda path: commit(path, "own"), "Wb", "Wb"),
+    "off its branch": (_OFF, "w", "WB"),
+    "renamed branch": (_both(_run("branch", "-m", "mine"), _leave_new), "w", "W"),
+    "deleted branch": (_both(_leave_new, _run("update-ref", "-d", "refs/heads/main-task-t")), "Wb", "W"),
+    "unmerged": (_conflict, "w", "Wb"),
+    "nested": (_nest, "w", "WB"),
+    "locked": (lambda path: git(path, "worktree", "lock", str(path)), "w", "WB"),
+    "directory gone": (_both(lambda path: commit(path, "own"), shutil.rmtree), "Wb", "Wb"),
+    "directory gone, off its branch": (_both(_OFF, shutil.rmtree), "WBr", "WB"),
+    "removed": (_delete_all, "", ""),
+    "moved": (_move, "WB", "WB"),
+    "no link": (lambda path: (path / ".git").unlink(), "w", "b"),
+    "merged": (_merge, "WB", "WB"),
+}
+FAST = ("nothing", "work", "unmerged", "directory gone, off its branch", "removed")
+
+
+@pytest.mark.parametrize("name", [*FAST, *slow(*(name for name in SITUATIONS if name not in FAST))])
+@pytest.mark.parametrize("worked", [True, False])
+def test_what_goes_and_what_a_dry_run_says_goes_at_most(project: Project, name: str, worked: bool) -> None:
+    work, *expected = SITUATIONS[name]
+    leftover = leave(project, work, worked=worked)
     everything = _all_files(project.root)
     foreseen = list(clean_leftover(leftover, dry_run=True))
     assert _all_files(project.root) == everything
     done = list(clean_leftover(leftover, dry_run=False))
-    assert foreseen == done
+    assert "".join(map(_word, done)) == expected[not worked]
     _check_verdicts(project, done)
+    assert {each.name for each in done if each.removed} <= {each.name for each in foreseen if each.removed}
+
+
+def _word(result: CleanResult) -> str:
+    letter = "r" if "-rescue" in result.name else result.what[0]
+    return letter.upper() if result.removed else letter
 
 
 def _all_files(root: Path) -> dict[str, bytes]:
     files = [path for path in root.rglob("*") if path.is_file() and not path.is_symlink()]
-    return {str(path): path.read_bytes() if path.stat().st_size < 2**20 else b"" for path in files}
+    return {str(path): path.read_bytes() for path in files}
 
 
 def _check_verdicts(project: Project, done: list[CleanResult]) -> None:

@@ -14,8 +14,7 @@ import pytest
 from conftest import Command, eventually
 from test_cli_worktrees import Project, project
 
-from sessionrun.client.cleaning.clean import find_candidates
-from sessionrun.client.cleaning.removal import Candidate, choose, find_trash, remove_sessions
+from sessionrun.client.clean import Candidate, choose, find_candidates, find_trash, remove_sessions
 from sessionrun.model.words import WORDS
 from sessionrun.store import index
 from sessionrun.store.caches import SEAL_KEY, seal
@@ -238,7 +237,7 @@ def test_a_session_that_went_on_meanwhile_stays(sessionrun: Command) -> None:
     found = find_candidates([session])
     with session.journal_path.open("ab") as stream:
         stream.write(b"x")
-    (removal,) = remove_sessions(found, lambda session: (), dry_run=False)
+    (removal,) = remove_sessions(found, worktrees=False, dry_run=False)
     assert (removal.removed, removal.why) == (False, "it went on just now")
 
 
@@ -287,6 +286,8 @@ def test_a_session_whose_claims_are_needed_stays(project: Project) -> None:
     assert "main-task-b" not in records[-1]["why"]
     assert project.branches() == ["main", "main-task-a"]
     project.git("merge", "-q", "main-task-a")
+    (record,) = project.load("clean", session)["findings"]
+    assert (record["removed"], "main-task-a" in record["why"]) == (False, True), "it is merged, and not empty"
     for extra, branches in ((("--dry-run",), ["main", "main-task-a"]), ((), ["main"])):
         key = "would_remove" if extra else "removed"
         assert [(one["what"], one[key]) for one in project.load(*words, *extra)["findings"]] == [

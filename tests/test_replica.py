@@ -13,7 +13,7 @@ import pytest
 from stages import git
 from test_cluster import make_repository
 
-from sessionrun.client.cleaning.cache import (
+from sessionrun.client.cache import (
     clean_cache,
     iterate_copies,
     iterate_replicas,

@@ -10,8 +10,7 @@ import click
 from sessionrun.cli.options import Age, Count, Size, Words, cache_dir_option, json_option, results_dir_option
 from sessionrun.cli.render import escape, print_json
 from sessionrun.cli.selecting import label_option, since_option
-from sessionrun.client.cleaning.clean import clean, clean_worktrees
-from sessionrun.client.cleaning.removal import CLEANED
+from sessionrun.client.clean import CLEANED, clean
 from sessionrun.model.errors import InputError
 
 
@@ -43,7 +42,7 @@ from sessionrun.model.errors import InputError
 @click.option(
     "--max-size", type=Size(), metavar="SIZE", help="With --cache: only until the cache is this small: 20G."
 )
-@click.option("--dry-run", is_flag=True, help="Only list what would be deleted.")
+@click.option("--dry-run", is_flag=True, help="Only list what would be deleted, at most.")
 @json_option
 @cache_dir_option
 @results_dir_option
@@ -72,7 +71,7 @@ def command(
     if cache:
         if session_ids or states or labels or since or keep or worktrees:
             raise InputError("clean: --cache goes with --older-than, --max-size and --dry-run only")
-        from sessionrun.client.cleaning.cache import clean_cache
+        from sessionrun.client.cache import clean_cache
 
         records = clean_cache(cache_dir=cache_dir, older_than_s=older_than, max_bytes=max_size, dry_run=dry_run)
         _show(records, as_json=as_json)
@@ -85,20 +84,18 @@ def command(
             "clean: say what to clean: an ID, --older-than, --state, --label, --since, --keep, "
             "--worktrees or --cache"
         )
-    if worktrees and not selects:
-        records = clean_worktrees(session_ids, results_dir=results_dir, dry_run=dry_run)
-    else:
-        records = clean(
-            session_ids,
-            results_dir=results_dir,
-            states=states,
-            labels=dict(labels),
-            since=since,
-            older_than_s=older_than,
-            keep=keep,
-            worktrees=worktrees,
-            dry_run=dry_run,
-        )
+    records = clean(
+        session_ids,
+        results_dir=results_dir,
+        states=states,
+        labels=dict(labels),
+        since=since,
+        older_than_s=older_than,
+        keep=keep,
+        worktrees=worktrees,
+        directories=selects or not worktrees,
+        dry_run=dry_run,
+    )
     _show(records, as_json=as_json)
 
 

@@ -146,6 +146,11 @@ class Evidence:
     summary: dict[str, Any] | None = None
     marked: Sequence[Living] = ()
 
+    @property
+    def fault(self) -> Exception | None:
+        """Why it cannot be used as it is."""
+        return self.spec_fault or self.ledger_fault or self.journal_fault
+
     def require(self) -> State:
         """The state, as a supervisor would have it.
 
@@ -153,9 +158,8 @@ class Evidence:
             SessionNotFound: the session has no spec.
             StoreError: a file is damaged, or a newer version's.
         """
-        fault = self.spec_fault or self.journal_fault or self.ledger_fault
-        if fault is not None:
-            raise fault
+        if self.fault is not None:
+            raise self.fault
         assert self.state is not None
         return self.state
 

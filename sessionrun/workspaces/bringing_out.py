@@ -74,7 +74,7 @@ def bring_out_of(request: WorkspaceRequest, git: Git) -> None:
 
     Args:
         request: of the job.
-        git: in the task's worktree; on trial nothing moves, and what comes is only checked.
+        git: in the task's worktree.
 
     Raises:
         CannotBringOut: they cannot be read inside, take too long, or are not whole.
@@ -90,15 +90,14 @@ def bring_out_of(request: WorkspaceRequest, git: Git) -> None:
         words = (place.branch, known[0], str(git.git_dir))
         found = _fetch(quarantine, (*_enclose(walls, common_dir), *words), common_dir, request.export_limit_s)
         before = load_brought(walls)
-        moves = git.trial is None and (before is None or before.refs != found.refs)
+        moves = before is None or before.refs != found.refs
         if moves:
             _check_unmoved(git, name, tip, before, found)
-        _move_in(quarantine.directory, git.trial or common_dir / "objects")
-    if git.trial is None:
-        take_large_files(walls / VIEW_FOLDER, common_dir)
-        if moves:
-            _move(git, name, tip, found.refs)
-        note_brought(walls, found)
+        _move_in(quarantine.directory, common_dir / "objects")
+    take_large_files(walls / VIEW_FOLDER, common_dir)
+    if moves:
+        _move(git, name, tip, found.refs)
+    note_brought(walls, found)
 
 
 def try_to_bring_out(request: WorkspaceRequest, git: Git) -> str | None:
@@ -154,10 +153,9 @@ def leave_walls(request: WorkspaceRequest, released: Place) -> Place:
 def _open_quarantine(git: Git, common_dir: Path, known: Sequence[str]) -> Iterator[Git]:
     """Git in a repository that borrows all objects, knows these commits, and has nothing else of the task's."""
     assert git.git_dir is not None
-    folder = git.trial or git.git_dir
-    for left in folder.glob(f"{QUARANTINE}*"):  # of an earlier start that was killed
+    for left in git.git_dir.glob(f"{QUARANTINE}*"):  # of an earlier start that was killed
         remove_tree(left)
-    with tempfile.TemporaryDirectory(prefix=QUARANTINE, dir=folder, ignore_cleanup_errors=True) as made:
+    with tempfile.TemporaryDirectory(prefix=QUARANTINE, dir=git.git_dir, ignore_cleanup_errors=True) as made:
         top = Path(made)
         for name in ("objects/info", "refs/known"):
             (top / name).mkdir(parents=True)
@@ -166,8 +164,7 @@ def _open_quarantine(git: Git, common_dir: Path, known: Sequence[str]) -> Iterat
         pairs = [line.partition(" ") for line in git.attempt(*words).stdout.decode().splitlines()]
         named = [f"[{name.partition('.')[0]}]\n{name.partition('.')[2]} = {value}\n" for name, _, value in pairs]
         (top / "config").write_text(_SETTINGS + "".join(named))
-        stores = [store for store in (git.trial, common_dir / "objects") if store is not None]
-        (top / "objects/info/alternates").write_bytes(b"".join(os.fsencode(store) + b"\n" for store in stores))
+        (top / "objects/info/alternates").write_bytes(os.fsencode(common_dir / "objects") + b"\n")
         for number, commit in enumerate(known):
             # else all of the history would come, with faults that it may have
             (top / "refs/known" / str(number)).write_text(f"{commit}\n")

@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import tempfile
 from collections.abc import Iterator
-from contextlib import AbstractContextManager
+from contextlib import AbstractContextManager, nullcontext
 from dataclasses import replace
 from pathlib import Path
 from typing import Final, Literal
@@ -42,7 +42,7 @@ from sessionrun.workspaces.registration import (
     trash_path,
     unregister,
 )
-from sessionrun.workspaces.release import describe_broken_link, find_worktree, foresee, release_behind
+from sessionrun.workspaces.release import describe_broken_link, find_worktree, release_behind
 from sessionrun.workspaces.request import WORKSPACE_LIMIT_S, Claim, WorkspaceRequest
 from sessionrun.workspaces.rounds import drop_rounds
 
@@ -118,7 +118,7 @@ def clean_lock(session: Path) -> AbstractContextManager[None]:
 def clean_leftover(leftover: Leftover, *, dry_run: bool) -> Iterator[CleanResult]:
     """Remove what is provably not needed of one claim, and report what was found.
 
-    A dry run does the same without changes: new objects go to a folder that is deleted, refs stay.
+    A dry run changes nothing, and says what would go at most: it does not look what a worktree holds.
     """
     if leftover.upstream is not None and not Path(leftover.repository.common_dir).exists():
         yield from _clean_environments(leftover, dry_run=dry_run)  # its mirror is gone, and all that was in it
@@ -136,85 +136,81 @@ def _clean_claim(leftover: Leftover, *, dry_run: bool) -> Iterator[CleanResult]:
         open_fence(leftover.repository, Path(folder), limit_s=WORKSPACE_LIMIT_S) as fence,
     ):
         main = fence.main()
-        if dry_run:
-            main = main.on_trial(Path(folder, "objects"), Path(leftover.repository.common_dir))
-        worktree, tips, path = _clean_worktree(leftover, fence, main, Path(folder))
+        worktree = _clean_worktree(leftover, fence, main, Path(folder), dry_run=dry_run)
         if worktree is not None:
             yield worktree
         yield from _clean_trash(leftover, dry_run=dry_run)
         if worktree is not None and not worktree.removed:
             return
-        drop_rounds(main, leftover.request)
+        if not dry_run:
+            drop_rounds(main, leftover.request)
         yield from _clean_environments(leftover, dry_run=dry_run)
-        with register_lock(leftover.repository):
+        with nullcontext() if dry_run else register_lock(leftover.repository):
             if not dry_run:
                 drop_empty_books(Path(leftover.repository.common_dir))
-            names = [leftover.claim.branch, *find_rescues(main, leftover.claim.branch), *tips]
-            for branch in dict.fromkeys(names):
+            there = Path(worktree.name) if dry_run and worktree is not None else None
+            for branch in dict.fromkeys((leftover.claim.branch, *find_rescues(main, leftover.claim.branch))):
                 if not dry_run:
                     break_old_lock(leftover.repository, branch)  # also of a branch that git was about to make
-                tip = tips.get(branch) or main.commit_of(f"refs/heads/{branch}")
+                tip = main.commit_of(f"refs/heads/{branch}")
                 if tip is not None:
-                    finding = _clean_branch(main, leftover, branch, tip, but=path if dry_run else None)
+                    finding = _clean_branch(main, leftover, branch, tip, there, dry_run=dry_run)
                     yield finding if finding.removed or dry_run else _bring_home(leftover, finding, Path(folder))
 
 
 def _clean_worktree(
-    leftover: Leftover, fence: Fence, main: Git, folder: Path
-) -> tuple[CleanResult | None, dict[str, str], Path | None]:
-    """What became of the worktree, where its branches are then, and its path if a dry run leaves it there."""
+    leftover: Leftover, fence: Fence, main: Git, folder: Path, *, dry_run: bool
+) -> CleanResult | None:
+    """What became of the worktree; None: there is none."""
     worktree = find_worktree(leftover.request)
     request, path = leftover.request, worktree or leftover.path
     finding = CleanResult("worktree", str(path), leftover.task, True, "nothing was done in it")
     if leftover.worked and worktree is not None:
-        return _release(leftover, finding, fence, main, folder)
-    if leftover.worked and request.walls is not None:
+        return _release(leftover, finding, fence, folder, dry_run=dry_run)
+    if leftover.worked and request.walls is not None and not dry_run:
         from sessionrun.workspaces.bringing_out import bring_out_of_gone
 
         try:
             bring_out_of_gone(request, main, path, folder)
         except (SessionrunError, OSError) as error:
-            return replace(finding, removed=False, why=f"{error}; git worktree prune gives them up"), {}, None
-    with register_lock(leftover.repository):
+            return replace(finding, removed=False, why=f"{error}; git worktree prune gives them up")
+    with nullcontext() if dry_run else register_lock(leftover.repository):
         lost = find_lost_admins(leftover.repository, path)
         if not (path.exists() or lost) or not is_untouched(request, path):
-            return None, {}, None
-        if path.exists() or not leftover.worked:
-            tips = {}
-        else:
+            return None
+        if leftover.worked and not path.exists():
             finding = replace(finding, why="its directory is gone")
-            tips = {branch: commit for commit, branch in rescue_lost_head(request, main, path)}
-        if main.trial is None:
+        if not dry_run:
+            if leftover.worked and not path.exists():
+                rescue_lost_head(request, main, path)
             remove_tree(unregister(leftover.repository, path, leftover.claim.owner))
-    return finding, tips, path
+    return finding
 
 
 def _release(
-    leftover: Leftover, finding: CleanResult, fence: Fence, main: Git, folder: Path
-) -> tuple[CleanResult, dict[str, str], Path | None]:
+    leftover: Leftover, finding: CleanResult, fence: Fence, folder: Path, *, dry_run: bool
+) -> CleanResult:
     """Park what is in the worktree, as RELEASE does, and remove it if nothing stays behind."""
     path = Path(finding.name)
     admin = find_admin(leftover.repository, path)
     if admin is None or load_owner(admin) is None:
-        why = describe_broken_link(leftover.repository, path)
-        return replace(finding, removed=False, why=why), {}, None
+        return replace(finding, removed=False, why=describe_broken_link(leftover.repository, path))
+    if dry_run:
+        return replace(finding, why="its work is put on its branch first; it stays if that cannot be")
     try:
-        if main.trial is None:
-            place = release_behind(fence, leftover.request, folder)
-        else:
-            place = foresee(fence, leftover.request, path, main.trial, folder)
+        place = release_behind(fence, leftover.request, folder)
     except (SessionrunError, OSError) as error:
-        return replace(finding, removed=False, why=str(error)), {}, None
+        return replace(finding, removed=False, why=str(error))
+    walls = leftover.request.walls
     if place.kept is not None:
-        parked = main.trial is None and leftover.request.walls is not None and place.rescue is not None
-        apart = f"; what lies in it is on {place.rescue}" if parked else ""
-        return replace(finding, removed=False, why=f"{place.kept}{apart}"), {}, None
-    holder, why = place.rescue or leftover.claim.branch, "its work is on its branch"
-    if leftover.request.walls is not None:
+        apart = f"; what lies in it is on {place.rescue}" if walls is not None and place.rescue else ""
+        return replace(finding, removed=False, why=f"{place.kept}{apart}")
+    why = "its work is on its branch"
+    if walls is not None:
         from sessionrun.workspaces.bringing_out import read_left
 
-        why = "; ".join(part for part in (why, read_left(Path(leftover.request.walls))) if part)
-    return replace(finding, why=why), {holder: place.commit or ""}, path
+        why = "; ".join(part for part in (why, read_left(Path(walls))) if part)
+    return replace(finding, why=why)
 
 
 def _clean_trash(leftover: Leftover, *, dry_run: bool) -> Iterator[CleanResult]:
@@ -246,15 +242,19 @@ def _clean_environments(leftover: Leftover, *, dry_run: bool) -> Iterator[CleanR
         yield finding
 
 
-def _clean_branch(main: Git, leftover: Leftover, branch: str, tip: str, *, but: Path | None) -> CleanResult:
-    """Delete a branch that is not needed; `but` is a worktree that does not count, for it is removed."""
+def _clean_branch(
+    main: Git, leftover: Leftover, branch: str, tip: str, there: Path | None, *, dry_run: bool
+) -> CleanResult:
+    """Delete a branch that is not needed; `there` is a worktree that a dry run left, and does not count."""
     finding = CleanResult("branch", branch, leftover.task, False, "it holds work that is not merged")
-    if branch in read_heads(leftover.repository, but):
+    if branch in read_heads(leftover.repository, there):
         return replace(finding, why="it is checked out")
     why = _why_not_needed(main, leftover, branch, tip)
     if why is None:
         return finding
-    if main.trial is None:
+    if dry_run:
+        why += ", unless its worktree holds more" if there is not None and leftover.worked else ""
+    else:
         try:
             main("update-ref", "-d", f"refs/heads/{branch}", tip)
         except SessionrunError as error:

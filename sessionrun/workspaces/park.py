@@ -118,7 +118,7 @@ class Written:
 
 
 def park(site: Site, message: str, inside: str | None = None) -> Parked:
-    """Commit what lies in the worktree; on trial, only the answer is of use.
+    """Commit what lies in the worktree.
 
     Args:
         site: the worktree.
@@ -389,10 +389,8 @@ def _content(git: Git, commit: str) -> str:
     return git.line("rev-parse", f"{commit}^{{tree}}", f"{commit}^@")
 
 
-def rescue_lost_head(request: WorkspaceRequest, main: Git, path: Path) -> Iterator[tuple[str, str]]:
+def rescue_lost_head(request: WorkspaceRequest, main: Git, path: Path) -> None:
     """Make a rescue branch for each commit that only the HEAD of a worktree holds whose directory is gone.
-
-    Yields commit and branch of each; no branch changes while `main` is on trial.
 
     Raises:
         SessionrunError: no branch can be made.
@@ -403,7 +401,7 @@ def rescue_lost_head(request: WorkspaceRequest, main: Git, path: Path) -> Iterat
             continue
         commit = replace(main, git_dir=admin).commit_of("HEAD")
         if commit is not None and not main.line("for-each-ref", "--count=1", "--contains", commit):
-            yield make_rescue(main, place.branch, commit, ours=False)
+            make_rescue(main, place.branch, commit, ours=False)
 
 
 def find_rescues(main: Git, branch: str) -> list[str]:

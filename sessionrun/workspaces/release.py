@@ -139,27 +139,6 @@ def _release(fence: Fence, request: WorkspaceRequest, folder: Path) -> Place:
     return replace(released, kept=kept)
 
 
-def foresee(fence: Fence, request: WorkspaceRequest, path: Path, objects: Path, folder: Path) -> Place:
-    """What `release` would make of the worktree at `path`, without a change to it or its repository.
-
-    Args:
-        fence: of its repository.
-        request: of the RELEASE.
-        path: where the worktree is.
-        objects: where new objects may go, as in `Git.on_trial`.
-        folder: where other files may go.
-
-    Raises:
-        SessionrunError, OSError: what `release` would raise.
-    """
-    assert request.place is not None
-    site = find_site(fence, request, path, folder, brings_out=False)
-    site = replace(site, git=replace(site.git, trial=objects))
-    parked = park(site, word_message("Work", request), _try_to_bring_out(request, site.git))
-    kept = _why_kept(request, parked, path)
-    return replace(request.place, commit=parked.commit, rescue=parked.rescue, kept=kept)
-
-
 def find_worktree(request: WorkspaceRequest) -> Path | None:
     """Where the task's worktree is, also when it was moved; None when it is gone."""
     place = request.place
@@ -190,7 +169,7 @@ def _release_gone(request: WorkspaceRequest, main: Git, folder: Path) -> Place:
         from sessionrun.workspaces.bringing_out import bring_out_of_gone
 
         bring_out_of_gone(request, main, path, folder)
-    list(rescue_lost_head(request, main, path))
+    rescue_lost_head(request, main, path)
     parked = _parked_before(main, place, emptied=is_emptied(place, prepare_jobs(folder)))
     if parked is None:
         nowhere = f"worktree and branch {place.branch} were deleted before it ended: nothing holds its work"

@@ -110,7 +110,7 @@ def put_back(site: Site) -> str | None:
 
 def drop_rounds(git: Git, request: WorkspaceRequest) -> None:
     """Delete the refs of a task's rounds: its work is on its branch, and the others' is in their patches."""
-    if git.trial is not None or not _may_have_refs(Path(request.repository.common_dir)):
+    if not _may_have_refs(Path(request.repository.common_dir)):
         return
     for name in git.line("for-each-ref", "--format=%(refname)", _name_ref(request)).split("\n"):
         if name:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 import tempfile
 from collections.abc import Iterator
-from contextlib import suppress
+from contextlib import nullcontext, suppress
 from pathlib import Path
 
 from sessionrun.model.errors import SessionrunError
@@ -44,7 +44,7 @@ def clean_seats(
 
 def _clean_seat(fence: Fence, top: Path, admin: Path, free: Free, folder: Path, *, dry_run: bool) -> CleanResult:
     trash = top
-    with register_lock(fence.repository):
+    with nullcontext() if dry_run else register_lock(fence.repository):
         why = _why_kept(fence, top, admin, free, folder)
         if why is None and not dry_run:
             trash = unregister(fence.repository, top, f"{free.session_id}/")

@@ -175,18 +175,17 @@ def check_limits(_: Path) -> Iterator[Finding]:
 
 def check_trash(results_dir: Path) -> Iterator[Finding]:
     """Whether a removal of sessions was broken off."""
-    from sessionrun.client.cleaning.removal import find_trash, sweep_trash
+    from sessionrun.client.clean import delete, find_trash
 
     for path in find_trash(results_dir):
-        what = "a session whose removal was broken off"
-        yield warning(path, what, "--fix deletes it", partial(sweep_trash, results_dir))
+        yield warning(path, "a session whose removal was broken off", "--fix deletes it", partial(delete, path))
 
 
 def check_replicas(_: Path) -> Iterator[Finding]:
     """Whether work lies on this machine's nodes that did not come home."""
-    from sessionrun.client.cleaning.cache import find_left
+    from sessionrun.client.cache import find_stranded
 
-    for path in find_left():
+    for path in find_stranded():
         what = "a worktree of a task whose work did not come to its session's machine; no job of the node has it"
         plan = "git -C it log, and take what you need; then remove it, and sessionrun clean --cache"
         yield warning(path, what, plan)

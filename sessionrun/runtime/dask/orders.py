@@ -16,7 +16,6 @@ import base64
 import os
 import re
 import socket
-import sys
 from collections.abc import Callable, Iterator
 from dataclasses import replace
 from hashlib import sha256
@@ -31,8 +30,7 @@ from sessionrun.model.errors import StoreError
 from sessionrun.model.keys import JobKey
 from sessionrun.model.places import Place, Repository
 from sessionrun.model.spec import Job
-from sessionrun.runtime.executors.orders import PACKAGE_TOKEN, PYTHON_TOKEN, SESSION_TOKEN, describe_job
-from sessionrun.runtime.keeper.command import PACKAGE_ROOT
+from sessionrun.runtime.executors.orders import describe_job, put_tokens
 from sessionrun.store.files import read_regular
 from sessionrun.store.jobfiles import REQUEST, load_request
 from sessionrun.store.session import SessionDir
@@ -63,7 +61,7 @@ def make_order(session: SessionDir, job: Job, repository: Repository | None = No
         StoreError: its files are too big to travel.
     """
     root, folder = str(session.path), str(session.job_path(job.key))
-    there = make_tokens(root)
+    there = put_tokens(root)
     words = [*job.argv, *job.env.values(), job.stdin or "", job.cwd]
     if os.path.exists(inside := f"{folder}/{INSIDE}"):  # of a walled job: the words that it becomes
         words.append(read_regular(inside).decode())
@@ -87,19 +85,6 @@ def make_order(session: SessionDir, job: Job, repository: Repository | None = No
     folders = [os.path.relpath(path, root) for path in paths if _is_folder(path)]
     own = {"files": files, "folders": folders, "folder": os.path.relpath(folder, root), "placed": PLACED}
     return {**about, **outputs, **own}
-
-
-def make_tokens(root: str) -> Callable[[str], str]:
-    """What puts tokens into a word of a job whose session is at `root`."""
-
-    def there(word: str) -> str:
-        if word == sys.executable:
-            return PYTHON_TOKEN
-        if word.startswith(PACKAGE_ROOT + os.sep):
-            word = PACKAGE_TOKEN + word[len(PACKAGE_ROOT) :]
-        return word.replace(root, SESSION_TOKEN)
-
-    return there
 
 
 def _is_folder(path: str) -> bool:

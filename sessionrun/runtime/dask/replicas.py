@@ -13,7 +13,8 @@ from sessionrun.model.errors import SessionrunError
 from sessionrun.model.keys import WORKSPACE_PHASES, JobKey
 from sessionrun.model.spec import Job
 from sessionrun.model.upstreams import is_commit
-from sessionrun.runtime.dask.orders import encode, load_prepared, make_tokens, place_request
+from sessionrun.runtime.dask.orders import encode, load_prepared, place_request
+from sessionrun.runtime.executors.orders import put_tokens
 from sessionrun.store.files import read_regular
 from sessionrun.store.jobfiles import REQUEST
 from sessionrun.store.session import SessionDir
@@ -51,7 +52,7 @@ class Replicas:
 
     def __init__(self, session: SessionDir, asked: WorkspaceRequest, brings: str | None = None) -> None:
         self._session = session
-        self._tokens = make_tokens(str(session.path))
+        self._tokens = put_tokens(str(session.path))
         self._repository = asked.repository
         self._upstream = asked.upstream
         self._is_own = asked.upstream is not None and asked.upstream.history is not None

@@ -9,13 +9,16 @@ from __future__ import annotations
 
 import os
 import re
+import sys
 from collections.abc import Callable, Mapping
 from dataclasses import asdict, replace
 from typing import TYPE_CHECKING, Any, Final
 
+from sessionrun.model.cluster import CACHE_TOKEN, NODE_TOKEN, PATH_TOKEN
 from sessionrun.model.events import JobLost
 from sessionrun.model.keys import JobKey
 from sessionrun.runtime.executors.protocol import Exit
+from sessionrun.runtime.keeper.command import PACKAGE_ROOT
 from sessionrun.runtime.keeper.wire import JobOrder
 
 if TYPE_CHECKING:
@@ -32,6 +35,30 @@ _BY_NAME: Final = re.compile(r"\{env:([A-Za-z_][A-Za-z0-9_]*)\}")
 
 class NotSet(Exception):
     """A variable that a job needs is not set on its machine."""
+
+
+def put_tokens(session: str) -> Callable[[str], str]:
+    """What puts tokens into the words of a job whose session's directory that is."""
+
+    def there(word: str) -> str:
+        if word == sys.executable:
+            return PYTHON_TOKEN
+        if word.startswith(PACKAGE_ROOT + os.sep):
+            word = PACKAGE_TOKEN + word[len(PACKAGE_ROOT) :]
+        return word.replace(session, SESSION_TOKEN)
+
+    return there
+
+
+def take_tokens(text: str, folder: str, node: str) -> str:
+    """A text with the places of this machine: of a job's folder, and of its node."""
+    text = text.replace(SESSION_TOKEN, folder).replace(NODE_TOKEN, node)
+    text = text.replace(PYTHON_TOKEN, sys.executable).replace(PACKAGE_TOKEN, PACKAGE_ROOT)
+    if CACHE_TOKEN in text:
+        from sessionrun.workspaces.repository import find_cache_folder  # most jobs have no environment
+
+        text = text.replace(CACHE_TOKEN, str(find_cache_folder()))
+    return text.replace(PATH_TOKEN, os.environ.get("PATH") or os.defpath)
 
 
 def describe_job(job: Job, there: Callable[[str], str] = str) -> dict[str, Any]:

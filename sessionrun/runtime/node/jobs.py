@@ -14,7 +14,6 @@ import errno
 import os
 import stat
 import subprocess
-import sys
 import threading
 import time
 from collections.abc import Iterable, Iterator
@@ -27,18 +26,12 @@ from typing import Final
 import orjson
 
 from sessionrun.cluster.messages import Message
-from sessionrun.model.cluster import CACHE_TOKEN, NODE_TOKEN, PATH_TOKEN
+from sessionrun.model.cluster import NODE_TOKEN
 from sessionrun.model.events import JobLost
-from sessionrun.runtime.executors.orders import (
-    PACKAGE_TOKEN,
-    PYTHON_TOKEN,
-    SESSION_TOKEN,
-    describe_end,
-    read_job,
-)
+from sessionrun.runtime.executors.orders import describe_end, read_job, take_tokens
 from sessionrun.runtime.executors.protocol import Exit
 from sessionrun.runtime.jobs.logins import LOGINS
-from sessionrun.runtime.keeper.command import PACKAGE_ROOT, module_command, say
+from sessionrun.runtime.keeper.command import module_command, say
 from sessionrun.runtime.keeper.wire import JobOrder
 from sessionrun.store.files import make_directories, make_directory, open_regular, read_regular
 from sessionrun.walls.groups import GROUPS
@@ -255,13 +248,14 @@ class JobFolders:
             _drop(path)
         self._kept_path(job).unlink(missing_ok=True)
         make_directory(folder, 0o700)
+        here = partial(take_tokens, folder=folder, node=self._node)
         brought = {}
         for name, content in order["files"].items():
             file = f"{folder}/{_check_name(name)}"
             make_directories(os.path.dirname(file), 0o700)
             decoded = base64.b64decode(content)
             if os.path.basename(file) in order["placed"]:
-                decoded = self._settle(decoded.decode(), folder).encode()
+                decoded = here(decoded.decode()).encode()
             about = _write_new(file, decoded)
             brought[name] = [about.st_size, about.st_mtime_ns]
         for name in order["folders"]:
@@ -272,23 +266,12 @@ class JobFolders:
         kept |= {"folder": _check_name(order["folder"]), "disk": order["disk"]}
         for name in outputs:
             make_directories(os.path.dirname(f"{folder}/{name}"), 0o700)
-        here = partial(self._settle, folder=folder)
         if order["cwd"].startswith(NODE_TOKEN):
             make_directories(Path(here(order["cwd"])), 0o700)  # of a replica that is yet to be made
         paths = {name: f"{folder}/{order[name]}" for name in ("stdout", "stderr")}
         process = read_job({**order, "key": job, **paths}, here)
         _write_new(str(self._kept_path(job)), orjson.dumps(kept))
         return NodeJob(job, path, kept), process
-
-    def _settle(self, text: str, folder: str) -> str:
-        """A text with the paths of this machine in the place of tokens."""
-        text = text.replace(SESSION_TOKEN, folder).replace(NODE_TOKEN, self._node)
-        text = text.replace(PYTHON_TOKEN, sys.executable).replace(PACKAGE_TOKEN, PACKAGE_ROOT)
-        if CACHE_TOKEN in text:
-            from sessionrun.workspaces.repository import find_cache_folder  # most jobs have no environment
-
-            text = text.replace(CACHE_TOKEN, str(find_cache_folder()))
-        return text.replace(PATH_TOKEN, os.environ.get("PATH") or os.defpath)
 
     def folder_of(self, job: str) -> Path:
         """Where a job's files are; no part of its name holds a comma or slash but between the parts."""

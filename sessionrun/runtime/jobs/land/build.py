@@ -11,7 +11,7 @@ from sessionrun.engine.handed import find_end
 from sessionrun.engine.landing import find_first
 from sessionrun.engine.task import TaskState
 from sessionrun.landing.entries import make_gates, room_path, word_trailers
-from sessionrun.landing.records import Entry, Fate, Gates, Hold, LandRequest, digest_target
+from sessionrun.landing.records import Entry, Fate, Gates, Hold, LandRequest, Report, digest_target
 from sessionrun.model.errors import JobFileError
 from sessionrun.model.events import Event
 from sessionrun.model.keys import JobKey
@@ -20,7 +20,7 @@ from sessionrun.model.places import MadeEnvironment, Place
 from sessionrun.model.sandbox import Sandbox
 from sessionrun.model.spec import Environment, Job, TaskSpec, Workspace, title_of
 from sessionrun.runtime.executors.protocol import Exit
-from sessionrun.runtime.jobs.land.request import LandAnswer, LandOrder
+from sessionrun.runtime.jobs.land.request import LandOrder
 from sessionrun.runtime.jobs.shared import Judged, Site, read_last_line
 from sessionrun.store.jobfiles import load_answer
 
@@ -85,7 +85,7 @@ def judge_land(site: Site, state: TaskState, ended: Exit, problem: Problem | Non
     """Whether a LAND came to its end.  One that was killed is followed by another."""
     folder = site.session.job_path(ended.key)
     if problem is None:
-        answer = load_answer(folder, LandAnswer)
+        answer = load_answer(folder, Report)
         return Judged() if answer is not None else Judged(Problem(LAND_FAILED, "its answer is gone"))
     _, signal = split_status(ended.wait_status)
     return Judged(Problem(LAND_FAILED, read_last_line(folder) or problem.text), can_repeat=signal is not None)
@@ -94,7 +94,7 @@ def judge_land(site: Site, state: TaskState, ended: Exit, problem: Problem | Non
 def find_fates(site: Site, key: JobKey) -> list[Event]:
     """Return an event for each task of a LAND that has ended; none if it did not come so far."""
     try:
-        answer = load_answer(site.session.job_path(key), LandAnswer)
+        answer = load_answer(site.session.job_path(key), Report)
     except JobFileError:
         return []
     asked = site.spec.landing

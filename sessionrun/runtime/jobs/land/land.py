@@ -9,18 +9,18 @@ from typing import Final
 
 from sessionrun.landing.branches import follow_branches
 from sessionrun.landing.history import load_history
-from sessionrun.landing.records import Fate, Gates, GateWalls, Hold, LandRequest
+from sessionrun.landing.records import Fate, Gates, GateWalls, Hold, LandRequest, Report
 from sessionrun.landing.turn import land as take_turn
 from sessionrun.model.errors import SessionrunError
 from sessionrun.model.landings import LAND_FAILED
 from sessionrun.runtime.jobs.inside import raise_if_any
-from sessionrun.runtime.jobs.land.request import LandAnswer, LandOrder
+from sessionrun.runtime.jobs.land.request import LandOrder
 
 MEND_LIMIT_S: Final = 600.0
 """So long a LAND that only mends waits for another landing: that one has mended the target as it began."""
 
 
-def land(order: LandOrder, folder: Path) -> LandAnswer:
+def land(order: LandOrder, folder: Path) -> Report:
     """Land what is asked for, as far as it goes.  A LAND that was killed is mended by the next one.
 
     If something fails on the way, what landed before that counts, and all else is held.
@@ -47,9 +47,9 @@ def land(order: LandOrder, folder: Path) -> LandAnswer:
         landed = _find_landed(request)
         done = {fate.task for fate in landed}
         left = [entry.task for entry in request.entries if entry.wanted and entry.task not in done]
-        return LandAnswer((*landed, *(Fate(task, "held", hold.reason_class, hold.reason) for task in left)), hold)
-    fates = _find_landed(request) if order.only_mend else list(report.fates)
-    return LandAnswer(tuple(fates), report.hold, report.remarks)
+        held = (Fate(task, "held", hold.reason_class, hold.reason) for task in left)
+        return Report("", "", (*landed, *held), hold)  # where the target stands is not known
+    return replace(report, fates=tuple(_find_landed(request))) if order.only_mend else report
 
 
 def raise_gates(gates: Gates) -> GateWalls:

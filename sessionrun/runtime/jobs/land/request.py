@@ -1,10 +1,10 @@
-"""What a LAND is asked for, and what it answers; see `runtime.jobs.job`."""
+"""What a LAND is asked for; it answers what its landing came to (`landing.records.Report`)."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping
 
-from sessionrun.landing.records import Fate, Hold, LandRequest
+from sessionrun.landing.records import LandRequest
 from sessionrun.model.frozen import frozen
 
 
@@ -21,18 +21,3 @@ class LandOrder:
     request: LandRequest
     branches: Mapping[str, str]
     only_mend: bool = False
-
-
-@frozen
-class LandAnswer:
-    """What became of the work.
-
-    Attributes:
-        fates: of each task whose work is decided, or held.
-        hold: why work is held.
-        remarks: what an earlier landing left, and a person has to look at.
-    """
-
-    fates: tuple[Fate, ...]
-    hold: Hold | None = None
-    remarks: tuple[str, ...] = ()

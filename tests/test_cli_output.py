@@ -359,18 +359,6 @@ def test_one_line_of_a_gigabyte_takes_little_memory(sessionrun: Command, words: 
     assert memory < 64 * 1024 * 1024
 
 
-def test_many_tasks_are_shown(sessionrun: Command) -> None:
-    plan: dict[str, Any] = {
-        "prompts": [{"id": f"t{n}", "prompt": f"echo {n}"} for n in range(100)],
-        "max_parallel": 8,
-    }
-    session_id = sessionrun.start(plan)
-    view = sessionrun.wait(session_id)
-    assert view["successful"] == 100
-    shown = sessionrun("results", session_id).stdout
-    assert [int(part.split("\n")[1]) for part in shown.split("\n\n")[1:]] == list(range(100))
-
-
 def test_following_can_be_interrupted(sessionrun: Command) -> None:
     session_id = sessionrun.start({"prompts": ["echo begun; sleep 600"]})
     with Terminal([*sessionrun.argv, "logs", "-f", session_id], sessionrun.cwd) as terminal:

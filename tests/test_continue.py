@@ -8,7 +8,6 @@ from typing import Any
 
 import pytest
 from calls import Calls, needs_calls
-from conftest import Command
 from test_cli_worktrees import Project, project_in
 
 PROGRAM = """\
@@ -104,16 +103,6 @@ def test_an_agent_without_conversations_is_told_what_was_done(talking: Talking) 
     assert words[1].endswith("\n\nNow you are asked:\n\nnow\ntest it")
     assert "It ended: failed (exit_code: exit code 7). Your work is here." in words[2], "it was tried again"
     assert talking.task()["attempt"] == 3
-
-
-def test_a_script_is_the_follow_up_of_a_script(sessionrun: Command) -> None:
-    """And without a worktree; the text comes from standard input."""
-    session_id = sessionrun.finished({"prompts": [{"id": "a", "prompt": "echo one; exit 3"}]})
-    done = sessionrun("continue", session_id, "1", "-", "--sync", "-q", stdin="echo two\n")
-    assert (done.returncode, done.stdout) == (0, f"{session_id}\n")
-    view = sessionrun.status(session_id)
-    assert (view["outcome"], view["tasks"][0]["outcome"], view["tasks"][0]["attempt"]) == ("succeeded",) * 2 + (2,)
-    assert sessionrun("results", session_id).stdout.count("two") == 1
 
 
 def test_a_branch_that_cannot_be_taken_up_is_refused_before_anything_starts(talking: Talking) -> None:

@@ -150,7 +150,7 @@ STORIES: Final[dict[str, tuple[str, list[Row]]]] = {
             ("continue good 'echo more'", 0, "task good goes on, attempt 2", "good=succeeded/2"),
             ("continue good 'exit 3' -q", 0, "its id", "good=failed/3"),
             ("retry good -q", 0, "its id", "good=failed/4"),
-            ("continue good - --sync -q", 0, "its id", "good=succeeded/5"),
+            ("continue 1 - --sync -q", 0, "its id", "good=succeeded/5"),
             ("results good", 0, "more\n"),
         ],
     ),

@@ -11,7 +11,6 @@ from conftest import Command
 from terminal import Terminal
 
 from sessionrun.cli.failures import digest_lines
-from sessionrun.client.reading.telling import read_sections
 from sessionrun.client.reading.view import load_view
 from sessionrun.store.session import SessionDir
 
@@ -108,19 +107,6 @@ def test_it_is_bounded_where_no_terminal_reads_unless_all_is_wanted(
     for words in (("--all",), ("--failed", "--all", "--max-bytes", "900"), ("--failed", "--max-bytes", "50")):
         refused = sessionrun("results", session, *words)
         assert (refused.returncode, refused.stdout, refused.stderr.count("\n")) == (2, "", 1)
-
-
-def test_check_then_standard_error_then_what_the_agent_said(sessionrun: Command) -> None:
-    session = SessionDir(sessionrun.directory(sessionrun.finished(PLAN, "--agent", "shell")))
-    tasks = {task["id"]: task for task in (session.load_status() or {})["tasks"]}
-    sections = {name: [tuple(section) for section in read_sections(session, tasks[name])] for name in tasks}
-    assert sections["check"] == [
-        ("check", ["FAILED test_a"]),
-        ("work", ["deprecated"]),
-        ("said", ["All tests pass."]),
-    ]
-    assert sections["root"] == [("work", ["no such table"])]
-    assert (sections["fine"], sections["end"]) == ([("said", ["All is well."])], [])
 
 
 EXPLAINED = {

@@ -247,6 +247,8 @@ CHOICES: list[tuple[str, str, str]] = [
     # an id goes before the beginning of one, and that before a name; a name means the newest of a line
     (ONE, ONE, ""),
     (ONE[:6], ONE, ""),
+    (f"session-{ONE}", ONE, ""),
+    ("last", NEW, ""),
     ("1", "", "'1' matches 2 sessions"),
     ("nightly", ONE, ""),
     ("night", "", "no session 'night' in "),

@@ -51,17 +51,6 @@ def test_each_verb_has_the_same_words(sessionrun: Command, tmp_path: Path) -> No
     assert "Check, last lines" in (tmp_path / "page").read_text()
 
 
-@pytest.mark.parametrize("words", ["results --failed", "results --max-tokens 1000"])
-def test_the_step_speaks_before_the_agent(sessionrun: Command, words: str) -> None:
-    verb, *more = words.split()
-    shown = sessionrun(verb, sessionrun.finished(PLAN, "--agent", "shell"), *more).stdout
-    check = shown.index("[check, last lines]\n")
-    assert "FAILED test_a: 3 is not 42\n" in shown[check:] and "no such package" in shown
-    if verb == "results":
-        said = shown.index("[the agent said]\n", check)
-        assert shown[said:].split("\n")[1].strip() == CLAIM and shown.index("Error 1", check) < said
-
-
 def test_the_whole_of_a_step(sessionrun: Command) -> None:
     session_id = sessionrun.finished(PLAN, "--agent", "shell")
     last = sessionrun("logs", session_id, "checked", "--check").stdout

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from pathlib import Path
 from typing import Any, Final, NamedTuple
 
@@ -32,6 +31,20 @@ class Spent(NamedTuple):
     agent: str
     model: str
     used: Usage
+
+    @property
+    def at(self) -> str:
+        """When the task ended or, of one that runs, began."""
+        return str(self.task["ended_at"] or self.task["started_at"] or self.view["started_at"])
+
+    def find_key(self, by: str) -> tuple[str, ...]:
+        """What it counts for."""
+        session = str(self.view["session_id"])
+        if by == "task":
+            return session, str(self.task["id"])
+        if by == "day":
+            return (short_time(self.at)[:10],)
+        return ({"model": self.model, "agent": self.agent, "session": session}[by],)
 
 
 @click.command("cost")
@@ -69,7 +82,10 @@ def command(
     wanted = Wanted(labels, states or ())
     chooses = everything or since is not None or not wanted.is_empty
     views = _load(results_dir, session_ids or (() if chooses else (LAST,)), wanted)
-    spent = [entry for view in views for entry in _spent_of(view, since)]
+    whole = [
+        Spent(view, task, *used) for view in views for task in view["tasks"] for used in usages_by_agent(task)
+    ]
+    spent = [entry for entry in whole if since is None or parse_time(entry.at) >= since]
     by = by or ("task" if len(views) == 1 else "model")
     groups = _group(spent, by)
     if as_json:
@@ -91,31 +107,11 @@ def _load(results_dir: Path | None, session_ids: tuple[str, ...], wanted: Wanted
     return sorted(filter(wanted.takes, views), key=lambda view: str(view["started_at"]))
 
 
-def _spent_of(view: Shown, since: float | None) -> Iterator[Spent]:
-    for task in view["tasks"]:
-        at = _when(view, task)
-        if since is None or parse_time(at) >= since:
-            yield from (Spent(view, task, *used) for used in usages_by_agent(task))
-
-
-def _when(view: Shown, task: Shown) -> str:
-    return str(task["ended_at"] or task["started_at"] or view["started_at"])
-
-
 def _group(spent: list[Spent], by: str) -> dict[tuple[str, ...], list[Spent]]:
     groups: dict[tuple[str, ...], list[Spent]] = {}
     for entry in spent:
-        groups.setdefault(_key(entry, by), []).append(entry)
+        groups.setdefault(entry.find_key(by), []).append(entry)
     return groups if by == "task" else dict(sorted(groups.items()))
-
-
-def _key(entry: Spent, by: str) -> tuple[str, ...]:
-    session = str(entry.view["session_id"])
-    if by == "task":
-        return session, str(entry.task["id"])
-    if by == "day":
-        return (short_time(_when(entry.view, entry.task))[:10],)
-    return ({"model": entry.model, "agent": entry.agent, "session": session}[by],)
 
 
 def _record(
@@ -152,7 +148,7 @@ def _total(spent: list[Spent]) -> dict[str, Any]:
 
 
 def _count(spent: list[Spent]) -> int:
-    return len({_key(entry, "task") for entry in spent})
+    return len({entry.find_key("task") for entry in spent})
 
 
 def _print(spent: list[Spent], by: str, groups: dict[tuple[str, ...], list[Spent]]) -> None:
@@ -166,16 +162,13 @@ def _print(spent: list[Spent], by: str, groups: dict[tuple[str, ...], list[Spent
             names: tuple[object, ...] = (key[0][:SHORT_ID],) * several + (key[1], models)
         else:
             names = (key[0], _count(group))
-        rows.append((*names, *map(_number, _tokens(used)), describe_cost(used)))
+        tokens = (used.input_tokens, used.cached_input_tokens, used.output_tokens)
+        rows.append((*names, *map(_number, tokens), describe_cost(used)))
     print_table((*heads, "INPUT", "CACHED", "OUTPUT", "COST"), rows)
     total = sum_usages(entry.used for entry in spent)
     if total is not None:
         click.echo(f"\nTotal: {describe_usage(total)}")
-    warn_unpriced(list({_key(entry, "task"): entry.task for entry in spent}.values()))
-
-
-def _tokens(used: Usage) -> tuple[int | None, int | None, int | None]:
-    return used.input_tokens, used.cached_input_tokens, used.output_tokens
+    warn_unpriced(list({entry.find_key("task"): entry.task for entry in spent}.values()))
 
 
 def _number(count: int | None) -> str:

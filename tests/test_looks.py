@@ -54,7 +54,7 @@ def make_task(
     task: dict[str, Any] = {"num": num, "id": f"t{num}", "title": f"Part {num}", "agent": "claude", "model": None}
     task |= {"status": status, "outcome": outcome if status == "completed" else None, "reason": None}
     task |= {"phase": "running" if status == "running" else None, "reason_class": None, "held_until": None}
-    task |= {"started_at": None if status == "pending" else BEGAN, "needs": []}
+    task |= {"started_at": None if status == "pending" else BEGAN, "ended_at": None, "needs": [], "landing": None}
     return with_word(task | {"duration_s": 10.0 if status == "completed" else None} | values)
 
 

@@ -24,8 +24,8 @@ from sessionrun.doors.overview import count_days, make_overview_page
 from sessionrun.doors.report import make_page
 from sessionrun.model.events import Entry, Event, HoldLifted, HoldPlaced
 from sessionrun.model.times import parse_time
-from sessionrun.model.wording import SIGNS, group_tasks, name_tasks
-from sessionrun.model.words import WORDS
+from sessionrun.model.wording import group_tasks, name_tasks
+from sessionrun.model.words import SIGNS, WORDS
 from sessionrun.store.session import SessionDir
 
 HOSTILE = (

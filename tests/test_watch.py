@@ -15,6 +15,7 @@ from conftest import Command, eventually
 from terminal import Terminal
 from test_looks import BEGAN, NOW, check_screen, make_task, make_view
 
+from sessionrun.cli import render
 from sessionrun.cli.board import KEYS, Choice, choose_tasks, draw
 from sessionrun.cli.watch import SessionList, Watcher
 from sessionrun.model.wording import clip, columns
@@ -37,29 +38,72 @@ def make_session(count: int) -> dict[str, Any]:
     return make_view(tasks)
 
 
-@pytest.mark.parametrize("size", [(80, 24), (200, 50), (40, 12)])
+def shown_of(view: dict[str, Any], size: tuple[int, int], **choice: Any) -> list[tuple[str, str]]:
+    chosen = Choice(**choice)
+    return draw(
+        view, choose_tasks(view, chosen), {"t3": "halfway\x1b[31m", "t2": "No such file"}, chosen, NOW, size
+    )
+
+
+@pytest.mark.parametrize("size", [(80, 24), (200, 50), (40, 12), (120, 40), (40, 20)])
 def test_what_is_drawn(size: tuple[int, int]) -> None:
     view = make_session(100)
-    choice = Choice(selected="t60")
-    lines = draw(view, view["tasks"], {"t3": "halfway\x1b[31m"}, choice, NOW, size)
+    lines = shown_of(view, size, selected="t5")
     assert len(lines) == size[1] and max(columns(text) for text, _ in lines) <= size[0]
     (place,) = (number for number, (_, style) in enumerate(lines) if style == "reverse")
-    assert "t60" in lines[place][0]
-    assert lines[0][0].startswith("nightly (abc123): running") and lines[-1][0] == clip(KEYS, size[0])
-    assert lines[-2][0].endswith(" more below")
-    top = [text for text, _ in draw(view, view["tasks"], {"t3": "halfway\x1b[31m"}, Choice(), NOW, (120, 24))]
-    assert "Write the parser of the" in top[3] and "10.0 s" in top[3] and "$0.26" in top[3]
-    assert "failed" in top[4] and top[4].endswith("exit code 3")
-    assert "running" in top[5] and "4.0 s" in top[5] and top[5].endswith("halfway\\x1b[31m")
-    assert top[6].endswith("  wait") and top[7].startswith("\u21a9") and "bounced" in top[7]
+    assert "t5" in lines[place][0]
+    assert lines[0][0].startswith("nightly (abc123): running") and lines[0][0].endswith("3/100")
+    assert lines[-1][0] == clip(KEYS, size[0]) and "95 waiting: next t6 t7" in lines[-2][0]
 
 
-def test_only_what_needs_attention() -> None:
+def test_what_runs_stands_first_then_what_needs_a_person_then_what_is_done() -> None:
+    top = [text for text, _ in shown_of(make_session(100), (120, 24))]
+    assert re.fullmatch("[█▓▒░·]{120}", top[1]) and (top[1][0], top[1][1], top[1][2]) == ("█", "▓", "▒")
+    assert top[3] == "1 held: wait"
+    assert "running" in top[4] and "4.0 s" in top[4] and top[4].endswith("halfway\\x1b[31m")
+    assert set(top[5]) == {"─"} == set(top[9])
+    needy = {line.split()[1]: line for line in top[6:9]}
+    assert needy.keys() == {"failed", "held", "bounced"} and needy["failed"].endswith("exit code 3 - No such file")
+    assert "Write the parser of the" in top[10] and "10.0 s" in top[10] and "$0.26" in top[10]
+
+
+@pytest.mark.parametrize(("running", "bad", "rows"), [(300, 9, (9, 8)), (2, 300, (2, 15)), (300, 0, (17, 0))])
+def test_what_runs_gets_half_and_what_needs_a_person_the_rest(
+    running: int, bad: int, rows: tuple[int, int]
+) -> None:
+    """At 80x24, with 20 lines below the head; a block that does not fit ends with how many more there are."""
+    tasks = [make_task(num, "running", usage=None, started_at=BEGAN) for num in range(1, running + 1)]
+    tasks += [
+        make_task(num, outcome="failed", reason="exit_code: exit code 3", usage=None)
+        for num in range(running + 1, running + bad + 1)
+    ]
+    lines = [text for text, _ in shown_of(make_view(tasks), (80, 24))]
+    counts = tuple(
+        sum(text[1:].split()[:1] == [word] and text[0] in "▶✗" for text in lines) for word in ("running", "failed")
+    )
+    assert counts[0] >= rows[0] and counts[1] >= min(rows[1], bad) and len(lines) == 24
+    more = [int(text.split()[1]) for text in lines if text.endswith(" more")]
+    assert sum(more) + sum(counts) == running + bad
+
+
+def test_a_bar_without_its_signs(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("LC_ALL", "C")
+    render._choose_sign.cache_clear()
+    lines = [text for text, _ in shown_of(make_session(10), (80, 24))]
+    assert re.fullmatch("[#x~>.]{80}", lines[1]) and all(text.isascii() for text in lines)
+    render._choose_sign.cache_clear()
+
+
+def test_what_is_chosen() -> None:
     view = make_session(100)
-    shown = choose_tasks(view, Choice(only_attention=True))
-    assert [task["id"] for task in shown] == ["t2", "t3", "t4", "t5"]
-    lines = draw(make_view([]), [], {}, Choice(), NOW, (80, 24))
-    assert lines[-2][0] == "nothing to show"
+    assert [task["id"] for task in choose_tasks(view, Choice(only_attention=True)).tasks] == [
+        "t3",
+        "t2",
+        "t4",
+        "t5",
+    ]
+    assert [task["id"] for task in choose_tasks(view, Choice(find="PARSER")).tasks] == ["t1"]
+    assert ("nothing to show", "dim") in shown_of(make_view([]), (80, 24))
 
 
 def test_keys(sessionrun: Command) -> None:
@@ -72,19 +116,19 @@ def test_keys(sessionrun: Command) -> None:
     def screen() -> list[str]:
         return [text for text, _ in watcher.draw((100, 12))]
 
-    eventually(lambda: "begun" in screen()[3])
+    eventually(lambda: "begun" in screen()[3] and "running" in screen()[3])
     watcher.press("down")
     watcher.press("j")
     watcher.press("r")
-    assert screen()[-1] == "retry of task 2: done"
+    assert screen()[-1] == "retry of bad is done"
     watcher.press("up")
     watcher.press("c")
-    assert "Cancel task 1?" in screen()[-1]
+    assert f"sessionrun cancel {session_id[:8]} a?" in screen()[-1]
     watcher.press("x")
     assert screen()[-1] == KEYS
     watcher.press("c")
     watcher.press("y")
-    assert screen()[-1] == "cancel of task 1: done"
+    assert screen()[-1] == "cancel of a is done"
     view = sessionrun.wait(session_id)
     assert [(task["outcome"], task["attempt"]) for task in view["tasks"]] == [("cancelled", 1), ("failed", 2)]
     assert watcher.press("l") is not None and watcher.press("z") is None
@@ -130,16 +174,15 @@ def test_off_a_terminal_it_is_one_look(sessionrun: Command) -> None:
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("screen", ["80x24", "200x50"])
+@pytest.mark.parametrize("screen", ["80x24", "120x40", "200x50"])
 def test_the_screen(sessionrun: Command, tmp_path: Path, screen: str) -> None:
     script = f"env TZ=UTC LC_ALL=C.UTF-8 {shlex.join(sessionrun.argv)} watch; exec cat"
     check_screen(sessionrun, tmp_path, f"watch-{screen}", script, "q quit")
 
 
 def test_what_is_held_and_what_lands_is_said() -> None:
-    def third(*tasks: dict[str, Any]) -> str:
-        lines = draw(make_view(list(tasks)), [], {}, Choice(), NOW, (120, 20))
-        return lines[2][0]
+    def fourth(*tasks: dict[str, Any]) -> str:
+        return shown_of(make_view(list(tasks)), (120, 20))[3][0]
 
     limit = {"held_until": "2026-11-23T19:30:12.000Z", "reason_class": "held", "reason": "held: usage limit"}
     held = [make_task(num, "pending", **limit) for num in (1, 2)]
@@ -148,8 +191,10 @@ def test_what_is_held_and_what_lands_is_said() -> None:
         make_task(4, landing={"status": "waiting", "reason": None}),
     )
     asked = make_task(5, "pending", reason_class="held", reason="held: on request")
-    told = third(*held, landed, waits, asked)
+    told = fourth(*held, landed, waits, asked)
     assert re.fullmatch(
         r"2 held: usage limit, until 2026-11-2\d \d\d:\d\d \(in 325 days\); 1 held: on request", told
     )
-    assert third(make_task(1)) == ""
+    assert "succeeded" in fourth(make_task(1))
+    landing = make_task(6, landing={"status": "mending", "reason": None})
+    assert fourth(landing) == "landing: t6 mending"

@@ -4,17 +4,39 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any, Final
+from typing import Any, Final, NamedTuple
 
+from sessionrun.cli.comparison import comparison_lines
 from sessionrun.cli.list import session_rows
-from sessionrun.cli.render import escape_line
+from sessionrun.cli.render import encodes, escape_line, pad, sign
 from sessionrun.cli.standing import row_lines, tell_doing, tell_left
-from sessionrun.model.wording import clip, group_tasks, name_tasks, needs_look, tell_head, tell_reason
-from sessionrun.model.words import tell_counts
+from sessionrun.client.reading.comparison import compare_tasks
+from sessionrun.model.wording import (
+    clip,
+    group_tasks,
+    list_ids,
+    name_tasks,
+    needs_look,
+    short_id,
+    tell_reason,
+    tell_session,
+    tell_span,
+    tell_state,
+    took_s,
+)
+from sessionrun.model.words import BAD, GOOD, IN_LANDING, is_matrix, tell_counts
 
-KEYS: Final = "q quit  up/down select  l logs  d diff  c cancel  r retry  f filter"
+KEYS: Final = "q quit  up/down select  enter why  l logs  d diff  r retry  c cancel  h hold  / find  ? all keys"
+ALL_KEYS: Final = (
+    "f only what needs you  s in the order of the plan  h hold what waits, or release what is held  "
+    "q leaves the session running"
+)
 LIST_KEYS: Final = "q quit  up/down select  enter shows it"
 ARROWS: Final[Mapping[str, int]] = {"up": -1, "k": -1, "down": 1, "j": 1}
+_BAR: Final = (("good", "█", "#"), ("bad", "▓", "x"), ("look", "▒", "~"), ("running", "░", ">"), ("", "·", "."))
+_GRID_ROOM: Final = 3
+"""A grid of arms may have one of so many parts of the screen."""
+
 View = Mapping[str, Any]
 Line = tuple[str, str]
 """A line of the screen, and how it looks: a style of the library, or nothing."""
@@ -28,56 +50,142 @@ class Choice:
     """The id of a task; None: the first one."""
     only_attention: bool = False
     """Whether only tasks are shown that run or need attention."""
+    as_planned: bool = False
+    """Whether the tasks of a block are in the order of the plan."""
+    find: str = ""
+    """What ids or titles of shown tasks have in them."""
     message: str = ""
     """What the last key did, or asks; empty: the keys are shown."""
 
 
-def choose_tasks(view: View, choice: Choice) -> list[dict[str, Any]]:
-    """The tasks that may be shown."""
-    return [
-        task
-        for task in view["tasks"]
-        if not choice.only_attention or task["status"] == "running" or needs_look(task)
-    ]
+class Blocks(NamedTuple):
+    """The tasks that are shown: those that run, that need a person, that are done."""
+
+    running: list[dict[str, Any]]
+    needy: list[dict[str, Any]]
+    done: list[dict[str, Any]]
+
+    @property
+    def tasks(self) -> list[dict[str, Any]]:
+        """All of them in this order, in which arrows go from one to the next."""
+        return [*self.running, *self.needy, *self.done]
+
+
+def choose_tasks(view: View, choice: Choice) -> Blocks:
+    """What runs for longest stands first, and what ended last."""
+    wanted = choice.find.casefold()
+    tasks = [task for task in view["tasks"] if wanted in f"{task['id']} {task['title']}".casefold()]
+    running = [task for task in tasks if task["status"] == "running"]
+    needy = [task for task in tasks if task["status"] != "running" and needs_look(task)]
+    done = [task for task in tasks if task["status"] == "completed" and not needs_look(task)]
+    if not choice.as_planned:
+        running.sort(key=lambda task: task["started_at"] or "")
+        for block in (needy, done):
+            block.sort(key=lambda task: task["ended_at"] or "", reverse=True)
+    return Blocks(running, needy, [] if choice.only_attention else done)
 
 
 def draw(
-    view: View, tasks: Sequence[View], last: Mapping[str, str], choice: Choice, now: float, size: tuple[int, int]
+    view: View, blocks: Blocks, last: Mapping[str, str], choice: Choice, now: float, size: tuple[int, int]
 ) -> list[Line]:
     """The lines of a screen.
 
     Args:
         view: the session.
-        tasks: the tasks that may be shown.
-        last: the last line that a task printed, by its id.
+        blocks: the tasks that may be shown.
+        last: the last line that a task printed, or that tells why it failed, by its id.
         choice: what is chosen.
         now: wall time (seconds since the epoch).
         size: columns and rows.
     """
     width, height = size
-    counts, left, by_id = tell_counts(view["counts"]), tell_left(view, now), name_tasks(view)
+    head = _draw_head(view, now, size)
+    waiting = [task for task in view["tasks"] if task["word"] == "waiting"]
+    foot: list[Line] = [(_tell_waiting(waiting, width), "dim")] if waiting else []
+    foot.append((choice.message or KEYS, "bold"))
+    rows = _draw_blocks(view, blocks, last, choice, now, (width, height - len(head) - len(foot)))
+    return _fill([*head, *(rows or [("nothing to show", "dim")])], foot, size)
+
+
+def _draw_head(view: View, now: float, size: tuple[int, int]) -> list[Line]:
+    """How the session stands: its counts as a bar and in words; what is held and why; what lands; a matrix."""
+    width, height = size
+    left, by_id = tell_left(view, now), name_tasks(view)
+    begin = escape_line(f"{tell_session(view)}: {tell_state(view, now)}, {tell_span(took_s(view, now))}")
+    end = f"{view['completed']}/{view['total']}"
     held = [task for task in view["tasks"] if task["word"] == "held" and task["status"] != "completed"]
-    head: list[Line] = [
-        (escape_line(tell_head(view, now)), "bold"),
-        (f"{counts}, {left}" if left else counts, "red" if view["failed"] else ""),
-        (escape_line("; ".join(group.head for group in group_tasks(held, by_id, now))), "yellow"),
+    why = "; ".join(group.head for group in group_tasks(held, by_id, now))
+    landing = [task for task in view["tasks"] if (task["landing"] or {}).get("status") in IN_LANDING]
+    lands = " ".join(f"{short_id(task)} {task['landing']['status']}" for task in landing)
+    counts = tell_counts(view["counts"])
+    lines: list[Line] = [
+        (pad(begin, max(0, width - len(end) - 1)) + f" {end}", "bold"),
+        (_draw_bar(view, width), ""),
+        (f"{counts}   {left}" if left else counts, "red" if view["failed"] else ""),
+        *([(escape_line(why), "yellow")] if why else []),
+        *([(escape_line(f"landing: {lands}"), "cyan")] if lands else []),
     ]
-    place = find_place(tasks, choice.selected)
-    shown = _window(len(tasks), place, height - len(head) - 2)
-    drawn = tasks[shown.start : shown.stop]
+    if is_matrix(view["tasks"]):
+        grid = comparison_lines(compare_tasks(view, view["tasks"], "model"), width, show_all=False)
+        lines += [(line, "") for line in grid] if len(grid) <= height // _GRID_ROOM else []
+    return lines
+
+
+def _draw_bar(view: View, width: int) -> str:
+    """A bar of all tasks: good, bad, to be looked at, running, and the others."""
+    counts = {word: number for word, number in view["counts"].items() if number}
+    kinds = {**dict.fromkeys(GOOD, "good"), **dict.fromkeys(BAD, "bad"), "running": "running"}
+    kinds |= dict.fromkeys(("held", "bounced", "changed_nothing"), "look")
+    fancy, drawn, done = encodes("█▓▒░·"), "", 0
+    for kind, mark, plain in _BAR:
+        done += sum(number for word, number in counts.items() if kinds.get(word, "") == kind)
+        drawn += (mark if fancy else plain) * (width * done // max(1, view["total"]) - len(drawn))
+    return drawn
+
+
+def _tell_waiting(waiting: Sequence[View], width: int) -> str:
+    begin = f"{sign('waiting')} {len(waiting)} waiting: next "
+    return begin + list_ids(waiting, max(8, width - len(begin)))
+
+
+def _draw_blocks(
+    view: View, blocks: Blocks, last: Mapping[str, str], choice: Choice, now: float, size: tuple[int, int]
+) -> list[Line]:
+    """The rows of the blocks with a rule between two; a block that does not fit says how many more there are."""
+    width, by_id, place = size[0], name_tasks(view), find_place(blocks.tasks, choice.selected)
+    rules = max(0, sum(map(bool, blocks)) - 1)
+    shares = _share(size[1] - rules, *map(len, blocks))
+    parts: list[tuple[Sequence[View], int, int]] = []
+    begin = 0
+    for block, room in zip(blocks, shares, strict=True):
+        rows = max(0, room - 1) if len(block) > room else room
+        at = min(max(0, place - begin), len(block) - 1)
+        shown = _window(len(block), at, rows) if rows and block else range(0)
+        more = len(block) - len(shown) if room else 0
+        parts.append((block[shown.start : shown.stop], begin + shown.start, more))
+        begin += len(block)
 
     def tell_last(task: View) -> str:
         if task["status"] == "running":
             return " ".join(filter(None, (tell_doing(task), last.get(task["id"]))))
-        return tell_reason(task, by_id, now) or last.get(task["id"], "")
+        return " - ".join(filter(None, (tell_reason(task, by_id, now), last.get(task["id"]))))
 
-    lines = row_lines(drawn, now, width, tell_last=tell_last)
-    rows = [(line, _has_failed(task)) for line, task in zip(lines, drawn, strict=True)]
-    more = len(tasks) - shown.stop
-    rest = f"{more} more below" if more else "nothing to show" if not tasks else ""
-    return _fill(
-        [*head, *_mark(rows, place - shown.start)], [(rest, "dim"), (choice.message or KEYS, "bold")], size
-    )
+    drawn = [task for tasks, _, _ in parts for task in tasks]
+    lines = iter(row_lines(drawn, now, width, tell_last=tell_last))
+    made: list[Line] = []
+    for tasks, first, more in parts:
+        marked = [(next(lines), _has_failed(task)) for task in tasks]
+        if marked or more:
+            made += [(("─" if encodes("─") else "-") * width, "dim")] if made else []
+            made += [*_mark(marked, place - first), *([(f"  and {more} more", "dim")] if more else [])]
+    return made
+
+
+def _share(room: int, running: int, needy: int, done: int) -> tuple[int, int, int]:
+    """How many lines each block gets: what runs half of them, what needs a person the rest, then what is done."""
+    first = min(running, max(room // 2, room - needy))
+    second = min(needy, room - first)
+    return first, second, max(0, min(done, room - first - second))
 
 
 def draw_sessions(views: Sequence[dict[str, Any]], place: int, now: float, size: tuple[int, int]) -> list[Line]:

@@ -15,7 +15,7 @@ import click
 
 from sessionrun.cli.argv import BY_FLAG
 from sessionrun.model.times import parse_time
-from sessionrun.model.words import BAD, OUTPUT_VERSION
+from sessionrun.model.words import BAD, OUTPUT_VERSION, SIGNS
 
 _UNSAFE: Final = re.compile(
     "\r(?!\n)|[\x00-\x08\x0b\x0c\x0e-\x1f\x7f-\x9f\xad\u0600-\u0605\u061c\u06dd\u070f\u08e2\u180e\u200b-\u200f"
@@ -23,20 +23,20 @@ _UNSAFE: Final = re.compile(
 )
 """C0 but LF, TAB and CR LF, DEL, C1, line separators, bidirectional and other format characters, surrogates."""
 
+_PLAIN: Final = dict(
+    zip(
+        "\u2713\u2717\u2013\u21a9\u2205\u2016\u25b6\u00b7",
+        ("ok", "XX", "--", "<-", "00", "||", ">>", ".."),
+        strict=True,
+    )
+)
 _SIGNS: Final[Mapping[str, tuple[str, str]]] = {
     "rocket": ("\U0001f680", "*"),
     "folder": ("\U0001f4c2", "*"),
     "done": ("\u2705", "[ok]"),
     "open": ("\u23f3", "[..]"),
     "wrong": ("\u274c", "[!!]"),
-    **dict.fromkeys(("succeeded", "landed"), ("\u2713", "ok")),
-    **dict.fromkeys(BAD, ("\u2717", "XX")),
-    **dict.fromkeys(("skipped", "cancelled"), ("\u2013", "--")),
-    "bounced": ("\u21a9", "<-"),
-    "changed_nothing": ("\u2205", "00"),
-    "held": ("\u2016", "||"),
-    "running": ("\u25b6", ">>"),
-    "waiting": ("\u00b7", ".."),
+    **{word: (sign, _PLAIN[sign]) for word, sign in SIGNS.items()},
 }
 """The signs of words; before them those of the blocks of `run` and ``--status``, as programs know them."""
 
@@ -92,14 +92,23 @@ def _says_dumb() -> bool:
 @cache
 def _choose_sign(name: str, encoding: str) -> str:
     fancy, plain = _SIGNS[name]
+    return fancy if _can_encode(fancy, encoding) else plain
+
+
+def encodes(text: str) -> bool:
+    """Whether standard output can show it: in an encoding that has it, and a locale that is not plain C."""
+    return not _says_dumb() and _can_encode(text, getattr(sys.stdout, "encoding", None) or "ascii")
+
+
+def _can_encode(text: str, encoding: str) -> bool:
     named = (os.environ.get(variable) for variable in ("LC_ALL", "LC_CTYPE", "LANG"))
     if next(filter(None, named), None) in ("C", "POSIX"):  # Python itself writes UTF-8 there
-        return plain
+        return False
     try:
-        fancy.encode(encoding)
+        text.encode(encoding)
     except (UnicodeEncodeError, LookupError):
-        return plain
-    return fancy
+        return False
+    return True
 
 
 def paint(text: str, word: str, stream: IO[str] | None = None) -> str:

@@ -36,6 +36,7 @@ class Screen:
         self._console = Console(highlight=False)
         self._live = Live(console=self._console, screen=True, auto_refresh=False, redirect_stdout=False)
         self._modes: list[Any] = []
+        self._typed = b""
 
     @property
     def size(self) -> tuple[int, int]:
@@ -51,13 +52,16 @@ class Screen:
 
     def read_key(self) -> str | None:
         """The next key: a character, `up` or `down`; None if none is pressed in time."""
-        ready, _, _ = select.select([sys.stdin], [], [], TICK_S)
-        if not ready:
-            return None
-        content = os.read(sys.stdin.fileno(), 32)
-        if not content:
-            return "q"  # the terminal is gone
-        return _ARROWS.get(content, content[:1].decode("ascii", "ignore"))
+        if not self._typed:
+            ready, _, _ = select.select([sys.stdin], [], [], TICK_S)
+            if not ready:
+                return None
+            self._typed = os.read(sys.stdin.fileno(), 1024)
+            if not self._typed:
+                return "q"  # the terminal is gone
+        key = next((key for key in _ARROWS if self._typed.startswith(key)), self._typed[:1])
+        self._typed = self._typed[len(key) :]
+        return _ARROWS.get(key, key.decode("ascii", "ignore"))
 
     def begin(self) -> None:
         """Take the screen, and keys one by one and unseen."""

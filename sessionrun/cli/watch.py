@@ -11,13 +11,25 @@ from typing import TYPE_CHECKING, Any, Final, TypeAlias
 
 import click
 
-from sessionrun.cli.board import ARROWS, Choice, Line, choose_tasks, draw, draw_sessions, find_place, step
+from sessionrun.cli.board import (
+    ALL_KEYS,
+    ARROWS,
+    Choice,
+    Line,
+    choose_tasks,
+    draw,
+    draw_sessions,
+    find_place,
+    step,
+)
 from sessionrun.cli.options import results_dir_option
-from sessionrun.client.lookup import LAST, open_session
+from sessionrun.client.lookup import LAST, name_for_command, open_session
 from sessionrun.client.reading.outputs import OutputReader, open_outputs
 from sessionrun.client.reading.selection import load_summaries
+from sessionrun.client.reading.telling import tell
 from sessionrun.client.reading.view import load_view
 from sessionrun.model.errors import InputError, SessionrunError
+from sessionrun.model.wording import short_id
 from sessionrun.store.session import SessionDir
 
 if TYPE_CHECKING:
@@ -27,6 +39,9 @@ ASK_TIMEOUT_S: Final = 5.0
 """How long a key waits for the session to do what it asks."""
 
 LOG_LINES: Final = "2000"
+
+PAGES: Final = {"l": "logs", "d": "diff", "\n": "explain", "\r": "explain"}
+"""Keys, and the verbs whose output they show in a pager."""
 
 MOST: Final = 200
 """So many sessions are shown: those that live first, then the newest."""
@@ -42,8 +57,10 @@ Work: TypeAlias = "Callable[[Screen], None]"
 def command(session_id: str | None, everywhere: bool, results_dir: Path | None) -> None:
     """Show session ID on the whole screen, as it goes: the newest if no ID is given.
 
-    Keys: q ends it, the session goes on; up and down (or k and j) select a task; l shows its output, d what it
-    changed; c cancels it after a question, r tries it again; f leaves out tasks that are fine.
+    What runs stands first, then what needs you, then what is done.  Keys: q ends it, the session goes on; up
+    and down (or k and j) select a task; Enter shows why it stands so, l its output, d what it changed; r tries it
+    again, c cancels it after a question; h holds what waits, or releases what is held; / finds; f leaves out
+    what is fine; s keeps the order of the plan.
     Where standard output is not a terminal, prints what `status` prints.
     """
     if everywhere and (session_id is not None or results_dir is not None):
@@ -114,34 +131,47 @@ class Watcher:
         self._choice = Choice()
         self._readers: dict[tuple[str, int], OutputReader] = {}
         self._last: dict[str, str] = {}
-        self._asked = False
+        self._why: set[tuple[str, int]] = set()
+        self._answers: Callable[[str], None] | None = None
         self._view: dict[str, Any] = {}
         self._tasks: list[dict[str, Any]] = []
 
     def draw(self, size: tuple[int, int]) -> list[Line]:
         """The lines of the screen, as the session is now."""
         self._view = load_view(self._session)
-        self._tasks = choose_tasks(self._view, self._choice)
-        for task in self._tasks:
-            if task["status"] == "running":
-                self._read(task)
-        return draw(self._view, self._tasks, self._last, self._choice, time.time(), size)
+        blocks = choose_tasks(self._view, self._choice)
+        self._tasks = blocks.tasks
+        for task in blocks.running:
+            self._read(task)
+        for task in blocks.needy[: size[1]]:
+            self._read_why(task)
+        return draw(self._view, blocks, self._last, self._choice, time.time(), size)
 
     def press(self, key: str) -> Work | None:
         """Do what a key asks for."""
-        if self._asked:
-            self._answer(key)
+        if self._answers is not None:
+            self._answers(key)
             return None
         self._choice.message = ""
         if key in ARROWS:
             self._choice.selected = step(self._tasks, self._choice.selected, key)
         elif key == "f":
             self._choice.only_attention = not self._choice.only_attention
-        elif self._tasks and key in ("l", "d"):
-            return lambda screen: screen.leave_for(lambda: self._page("logs" if key == "l" else "diff"))
+        elif key == "s":
+            self._choice.as_planned = not self._choice.as_planned
+        elif key == "?":
+            self._choice.message = ALL_KEYS
+        elif key == "/":
+            self._choice.find = ""
+            self._type("")
+        elif key == "h":
+            self._ask("release" if self._view["counts"]["held"] else "hold")
+        elif self._tasks and key in PAGES:
+            return lambda screen: screen.leave_for(lambda: self._page(PAGES[key]))
         elif self._tasks and key == "c":
-            self._asked = True
-            self._choice.message = f"Cancel task {self._selected['num']}?  y: yes, any other key: no"
+            named = f"sessionrun cancel {name_for_command(self._view)} {short_id(self._selected)}"
+            self._choice.message = f"{named}?  y: yes, any other key: no"
+            self._answers = self._answer
         elif self._tasks and key == "r":
             self._ask("retry")
         return None
@@ -151,23 +181,33 @@ class Watcher:
         return self._tasks[find_place(self._tasks, self._choice.selected)]
 
     def _answer(self, key: str) -> None:
-        self._asked = False
+        self._answers = None
         self._choice.message = ""
         if key == "y":
             self._ask("cancel")
 
-    def _ask(self, verb: str) -> None:
-        from sessionrun.client.ask import cancel, retry
+    def _type(self, key: str) -> None:
+        """Take a letter of what is looked for; Enter ends it."""
+        self._answers = None if key in ("\n", "\r", "\x1b") else self._type
+        if key in ("\x7f", "\b"):
+            self._choice.find = self._choice.find[:-1]
+        elif len(key) == 1 and key.isprintable():
+            self._choice.find += key
+        self._choice.message = f"find: {self._choice.find}  (Enter ends it)" if self._answers else ""
 
-        task = self._selected
+    def _ask(self, verb: str) -> None:
+        from sessionrun.client import ask
+
+        tasks = [] if verb in ("hold", "release") else [self._selected["id"]]
+        what = f"of {short_id(self._selected)} " if tasks else ""
         try:
-            reply = (cancel if verb == "cancel" else retry)(self._session, [task["id"]], timeout_s=ASK_TIMEOUT_S)
-            self._choice.message = f"{verb} of task {task['num']}: " + ("done" if reply.taken else "asked for")
+            reply = getattr(ask, verb)(self._session, tasks, timeout_s=ASK_TIMEOUT_S)
+            self._choice.message = f"{verb} {what}" + ("is done" if reply.taken else "is asked for")
         except SessionrunError as error:
             self._choice.message = " ".join(str(error).split())
 
     def _page(self, verb: str) -> None:
-        """Show output or changes of the selected task in the user's pager."""
+        """Show more of the selected task in the user's pager."""
         words = [sys.executable, "-m", "sessionrun", verb, self._session.session_id, str(self._selected["num"])]
         words += ["--results-dir", str(self._session.path.parent)]
         words += ["-n", LOG_LINES] if verb == "logs" else []
@@ -189,3 +229,11 @@ class Watcher:
         last = next(filter(None, reversed(lines)), None)
         if last is not None:
             self._last[task["id"]] = last
+
+    def _read_why(self, task: dict[str, Any]) -> None:
+        """The last line of the step at which the task failed; read once for each attempt."""
+        if (task["id"], task["attempt"]) in self._why or task["status"] != "completed":
+            return
+        self._why.add((task["id"], task["attempt"]))
+        telling = tell(self._session, task)
+        self._last[task["id"]] = telling["lines"][-1].strip() if telling else ""

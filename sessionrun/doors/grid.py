@@ -7,7 +7,8 @@ from typing import Any
 
 from sessionrun.client.reading.comparison import LEAST_TASKS, compare_tasks, find_place
 from sessionrun.doors.markup import Markup, Part, cells, table, tag
-from sessionrun.model.wording import SIGNS, tell_span, tell_word
+from sessionrun.model.wording import tell_span, tell_word
+from sessionrun.model.words import SIGNS
 
 Task = Mapping[str, Any]
 Group = Mapping[str, Any]

@@ -15,7 +15,6 @@ from sessionrun.doors.grid import make_grid
 from sessionrun.doors.markup import NUMBERS, Markup, Part, cells, document, join, section, table, tag
 from sessionrun.model.times import parse_time
 from sessionrun.model.wording import (
-    SIGNS,
     name_session,
     name_tasks,
     short_id,
@@ -25,7 +24,7 @@ from sessionrun.model.wording import (
     tell_word,
     took_s,
 )
-from sessionrun.model.words import BAD, WORDS, is_matrix
+from sessionrun.model.words import BAD, SIGNS, WORDS, is_matrix
 
 LONG: Final = 60
 """A table of more rows scrolls in a box of its own."""

@@ -261,16 +261,3 @@ def columns(text: str) -> int:
     if text.isascii():
         return len(text)
     return sum(2 if unicodedata.east_asian_width(char) in "WF" else 1 for char in text)
-
-
-SIGNS: Final[Mapping[str, str]] = {
-    **dict.fromkeys(("succeeded", "landed"), "\u2713"),
-    **dict.fromkeys(BAD, "\u2717"),
-    **dict.fromkeys(("skipped", "cancelled"), "\u2013"),
-    "bounced": "\u21a9",
-    "changed_nothing": "\u2205",
-    "held": "\u2016",
-    "running": "\u25b6",
-    "waiting": "\u00b7",
-}
-"""The sign of each word; that of `held` is two bars."""

@@ -32,6 +32,18 @@ WORDS: Final[tuple[Word, ...]] = get_args(Word)
 GOOD: Final = ("landed", "succeeded", "changed_nothing")
 BAD: Final = ("failed", "timed_out", "lost")
 
+SIGNS: Final[Mapping[str, str]] = {
+    **dict.fromkeys(("succeeded", "landed"), "\u2713"),
+    **dict.fromkeys(BAD, "\u2717"),
+    **dict.fromkeys(("skipped", "cancelled"), "\u2013"),
+    "bounced": "\u21a9",
+    "changed_nothing": "\u2205",
+    "held": "\u2016",
+    "running": "\u25b6",
+    "waiting": "\u00b7",
+}
+"""The sign of each word; that of `held` is two bars."""
+
 JUDGED: Final = ("succeeded", "failed", "timed_out")
 """Outcomes that say something about the agent; the others say only that it was not seen to its end."""
 

@@ -636,7 +636,7 @@ def test_claims_of_sessions_that_are_gone_are_looked_for_while_nothing_changes(
 ) -> None:
     looked: list[Any] = []
     monkeypatch.setattr(feeder, "reclaim", lambda *_, **__: looked.append(1))
-    feed_from(poll_s=3600.0, take_back_s=0.01)
+    feed_from(take_back_s=0.01)
     eventually(lambda: len(looked) > 2)
 
 
@@ -644,10 +644,11 @@ def test_when_a_visit_is_due(tmp_path: Path) -> None:
     session = Session(tmp_path)
     asked, now = replace(session.asked, take_back_s=60.0), [100.0]
     one = Visitor(session.directory, TEMPLATE, asked, session.feed, session.heard.append, lambda: now[0])
-    assert (one.due_in(session.look()), one.due_in(session.look(free=0))) == (0.0, None)
+    assert (one.is_due(session.look()), one.is_due(session.look(free=0))) == (True, False)
     one.visit(session.look())
-    now[0] += 59.0
-    assert one.due_in(session.look()) == 1.0
+    for later_s, is_due in ((59.0, False), (1.0, True)):
+        now[0] += later_s
+        assert one.is_due(session.look()) is is_due
 
 
 def test_what_shows_that_a_queue_changed(tmp_path: Path) -> None:

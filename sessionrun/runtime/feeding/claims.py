@@ -26,7 +26,7 @@ PROBE_AGAIN_S: Final = 1.0
 """A session changes its processes by itself: it is gone if none of them lives, and none so much later."""
 
 
-class _Gone(NamedTuple):
+class Gone(NamedTuple):
     """A session of which no process is left, and its state; None: that cannot be read."""
 
     session: SessionDir
@@ -50,7 +50,7 @@ def reclaim(
         most: of how many tasks; None: of all.
         sleep: waits for some seconds.
     """
-    probe = cache(lambda session_id: _load_gone(session_id, results_dir, sleep))
+    probe = cache(lambda session_id: find_gone(session_id, results_dir, sleep))
     settled: list[QueueTask] = []
     for task in feed.load():
         worker = task.claim.worker if task.claim is not None else None
@@ -68,9 +68,7 @@ def reclaim(
     return settled
 
 
-def find_gone(
-    session_id: str, results_dir: Path, sleep: Callable[[float], None] = time.sleep
-) -> SessionDir | None:
+def find_gone(session_id: str, results_dir: Path, sleep: Callable[[float], None] = time.sleep) -> Gone | None:
     """Return a session of which no process is left; None: it lives, or is not known here: it may run elsewhere."""
     try:
         session = find_session(results_dir, session_id)
@@ -79,21 +77,15 @@ def find_gone(
     if session.session_id != session_id or session.is_alive():
         return None
     sleep(PROBE_AGAIN_S)
-    return session if os.path.exists(session.path) and not session.is_alive() else None
-
-
-def _load_gone(session_id: str, results_dir: Path, sleep: Callable[[float], None]) -> _Gone | None:
-    """The session with its state; None: it lives, or is not known here."""
-    session = find_gone(session_id, results_dir, sleep)
-    if session is None:
+    if not os.path.exists(session.path) or session.is_alive():
         return None
     try:
-        return _Gone(session, replay(session)[0])
+        return Gone(session, replay(session)[0])
     except (SessionrunError, OSError):
-        return _Gone(session, None)
+        return Gone(session, None)
 
 
-def _judge(gone: _Gone, name: str) -> tuple[Kind, str]:
+def _judge(gone: Gone, name: str) -> tuple[Kind, str]:
     """Where a task of a session that is gone stands for the queue, and why."""
     session, state = gone
     task = state.tasks.get(name) if state is not None else None

@@ -102,18 +102,21 @@ class Visitor:
         self.refused: str | None = None
         """What the queue refused on the last visit."""
 
-    def has_changed(self) -> bool:
-        """Whether the queue may have changed since the last visit began."""
-        return read_signature(self._feed.place) != self._signature
-
-    def due_in(self, snapshot: Snapshot) -> float | None:
-        """In how many seconds a visit is due though nothing changes; None: never.
+    def is_due(self, snapshot: Snapshot) -> bool:
+        """Whether to visit the queue though the session has not changed.
 
         Some queues change without a change of their files.  No file changes when a session dies that has claims.
         """
-        due = [self._synced_at + self._asked.sync_s] if self._feed.name != FILE else []
-        due += [self._reclaimed_at + self._asked.take_back_s] if self._reclaims(snapshot) else []
-        return max(0.0, min(due) - self._clock()) if due else None
+        has_changed = read_signature(self._feed.place) != self._signature
+        return has_changed or self._must_sync() or self._must_reclaim(snapshot)
+
+    def _must_sync(self) -> bool:
+        return self._feed.name != FILE and self._clock() >= self._synced_at + self._asked.sync_s
+
+    def _must_reclaim(self, snapshot: Snapshot) -> bool:
+        """Claims of sessions that are gone are looked for while there is a free slot for their tasks."""
+        may = self._asked.take_back_s > 0 and snapshot.takes and snapshot.free > 0
+        return may and self._clock() >= self._reclaimed_at + self._asked.take_back_s
 
     def visit(self, snapshot: Snapshot) -> None:
         """Do all that there is to do now.
@@ -121,12 +124,12 @@ class Visitor:
         Raises:
             InputError, StoreError, OSError: the queue cannot be read or changed; what was done counts.
         """
-        known, now = snapshot.list_known(), self._clock()
-        if self._feed.name != FILE and now >= self._synced_at + self._asked.sync_s:
-            self._synced_at = now
+        known = snapshot.list_known()
+        if self._must_sync():
+            self._synced_at = self._clock()
             self._feed.sync()
-        if self._reclaims(snapshot) and now >= self._reclaimed_at + self._asked.take_back_s:
-            self._reclaimed_at = now
+        if self._must_reclaim(snapshot):
+            self._reclaimed_at = self._clock()
             reclaim(self._feed, self._results_dir, most=self._asked.take_back_most)
         tasks = self._settle(known)
         news = find_news(tasks, known, self._session_id, self._landing, self._is_mended)
@@ -205,10 +208,6 @@ class Visitor:
         now = Git(Path(self._asked.top)).commit_of(f"refs/heads/{branch}")
         return now is not None and now != commit
 
-    def _reclaims(self, snapshot: Snapshot) -> bool:
-        """Claims of sessions that are gone are looked for while there is a free slot for their tasks."""
-        return self._asked.take_back_s > 0 and snapshot.takes and snapshot.free > 0
-
     def _takes_in(self, known: dict[str, Standing]) -> bool:
         """Take in follow-ups, after tasks have ended; whether some came into the queue."""
         ended = {name for name, one in known.items() if one.kind != "going"}
@@ -244,6 +243,7 @@ class QueueFeeder:
         assert spec.feed is not None and spec.template is not None
         self._session, self._asked, self._template, self._log = session, spec.feed, spec.template, log
         self._place = find_place(Path(spec.feed.top))
+        self._patience = min(spec.feed.poll_s, spec.feed.sync_s, spec.feed.take_back_s or spec.feed.poll_s)
         self._snapshots = Snapshots()
         self._visitor: Visitor | None = None
         self._trouble: str | None = ""  # what the supervisor before has shown is not known
@@ -334,24 +334,14 @@ class QueueFeeder:
 
     def _await(self) -> tuple[Snapshot, bool]:
         """Wait until there is something to do: a new snapshot, a change of the queue, the end."""
+        patience = RETRY_S if self._fails else self._patience
         while True:
             with self._changed:
-                self._changed.wait_for(
-                    lambda: self._leaves or (self._visits and not self._fails), self._choose_patience()
-                )
-                snapshot, visits, leaves = self._snapshot, self._visits or self._fails, self._leaves
+                self._changed.wait_for(lambda: self._leaves or (self._visits and not self._fails), patience)
+                snapshot, visits, leaves = self._snapshot, self._visits, self._leaves
                 self._visits = False
-            if visits or leaves or self._visitor is None:
+            if visits or leaves or self._fails or self._visitor is None or self._visitor.is_due(snapshot):
                 return snapshot, leaves
-            if self._visitor.due_in(snapshot) == 0 or self._visitor.has_changed():
-                return snapshot, False
-
-    def _choose_patience(self) -> float:
-        """For how long to wait (seconds) until the files are looked at or a visit is due."""
-        if self._fails:
-            return RETRY_S
-        due_in = None if self._visitor is None else self._visitor.due_in(self._snapshot)
-        return self._asked.poll_s if due_in is None else min(due_in, self._asked.poll_s)
 
     def _tell(self, one: News) -> None:
         with self._changed:

@@ -4,20 +4,16 @@ from __future__ import annotations
 
 import json
 import os
-import random
 import shutil
 import signal
 import subprocess
 from collections.abc import Callable
-from contextlib import suppress
-from functools import partial
 from pathlib import Path
 from typing import Any
 
-import psutil
 import pytest
 from beads_standin import install
-from conftest import eventually, is_gone, slow_seed
+from conftest import eventually
 from test_cli_worktrees import Project, project_in
 from test_land import events_of
 
@@ -344,60 +340,3 @@ def _write_config(project: Dispatcher) -> Path:
     path = project.cwd.parent / "dispatch_config.json"
     path.write_text(json.dumps({"repo_root": "repo", "poll_interval_secs": 0.1, "bd_sync_interval_secs": 1}))
     return path
-
-
-@pytest.mark.slow
-def test_random_kills(project: Dispatcher, say: Callable[[str], None]) -> None:
-    """The whole chain is killed again and again, at any moment; each task lands once."""
-    seed = slow_seed()
-    say(f"seed of the kills: {seed}")
-    chance = random.Random(seed)
-    total = 40
-    project.add(*(f"sleep 0.{number % 6}; {write(f'n{number}')}" for number in range(total)))
-    session_id = project.dispatch("--workers", "4", "--retries", "30")
-    session = SessionDir(project.directory(session_id))
-    kills = 0
-    while True:
-        moment = chance.uniform(0.0, 0.9)
-        eventually(lambda: session.is_alive() or project.load("status", session_id)["ended_at"])
-        if _ends_within(project, session_id, moment):
-            break
-        chain = _find_chain(project, session_id)
-        _kill(chain if chance.random() < 0.7 else chance.sample(chain, min(1, len(chain))))
-        kills += 1
-        project("resume", session_id)
-    project.end(session_id)
-    say(f"{kills} kills")
-    if "open" in project.stand().values():  # LAND was killed too often in a row
-        assert project("retry", session_id).returncode == 0
-        project.end(session_id)
-    assert kills
-    assert [
-        (task.id, task.status, task.reason) for task in project.tasks().values() if task.status != "closed"
-    ] == []
-    assert project.merged() == sorted(task.title for task in project.tasks().values())
-    say(f"{len(project.load('status', session_id)['tasks'])} tasks for {total} of the queue")
-
-
-def _ends_within(project: Dispatcher, session_id: str, seconds: float) -> bool:
-    done = project("wait", session_id, "--timeout", f"{seconds:.2f}s")
-    return done.returncode in (0, 1)
-
-
-def _find_chain(project: Dispatcher, session_id: str) -> list[psutil.Process]:
-    """The root, the keeper and the supervisor, as far as they live."""
-    place, found = str(project.directory(session_id)), []
-    for process in psutil.process_iter():
-        with suppress(psutil.Error):
-            if place in process.cmdline() and "SESSIONRUN_JOB" not in process.environ():
-                found.append(process)
-    return found
-
-
-def _kill(processes: list[psutil.Process]) -> None:
-    for number in (signal.SIGSTOP, signal.SIGKILL):
-        for process in processes:
-            with suppress(psutil.Error):
-                process.send_signal(number)
-    for process in processes:
-        eventually(partial(is_gone, process))

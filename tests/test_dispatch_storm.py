@@ -7,11 +7,13 @@ import random
 import re
 import time
 from collections.abc import Callable
+from contextlib import suppress
 from functools import partial
 from pathlib import Path
 
+import psutil
 import pytest
-from conftest import Command, eventually, kill_sessions, slow_seed
+from conftest import Command, eventually, is_gone, kill_sessions, slow_seed
 from storm import SAMPLE, WHOLE, Storm
 
 from sessionrun.store.session import SessionDir
@@ -107,7 +109,7 @@ def test_sixty_tasks_and_ten_kills(
     session_id, kills = started.stdout.strip(), 0
     while kills < 10 and storm.left():
         await_some(chance.uniform(0.0, 2.0), session_id, sessionrun)
-        kill_sessions(sessionrun.results)
+        kill_some(chance, sessionrun, session_id)
         kills += 1
         for lock in (storm.top / ".git").rglob("*.lock"):
             os.utime(lock, (0, 0))  # as if the crash had been a while ago
@@ -119,6 +121,32 @@ def test_sixty_tasks_and_ten_kills(
     judge(sessionrun, storm)
 
 
+def kill_some(chance: random.Random, sessionrun: Command, session_id: str) -> None:
+    """Kill all with the agents, or root, keeper and supervisor alone, or one of these three."""
+    chain = find_chain(sessionrun.directory(session_id))
+    how = chance.choice(("all", "chain", "one"))
+    if how == "all" or not chain:
+        kill_sessions(sessionrun.results)
+        return
+    victims = chain if how == "chain" else [chance.choice(chain)]
+    for end in (psutil.Process.suspend, psutil.Process.kill):  # so that none sees another one's end
+        for process in victims:
+            with suppress(psutil.Error):
+                end(process)
+    for process in victims:
+        eventually(partial(is_gone, process))
+
+
+def find_chain(folder: Path) -> list[psutil.Process]:
+    """The root, the keeper and the supervisor of a session, as far as they live."""
+    found = []
+    for process in psutil.process_iter():
+        with suppress(psutil.Error):
+            if str(folder) in process.cmdline() and "SESSIONRUN_JOB" not in process.environ():
+                found.append(process)
+    return found
+
+
 def await_some(seconds: float, session_id: str, sessionrun: Command) -> None:
     """Let the session go on for so long, or until it ends."""
     moment = time.monotonic() + seconds
@@ -128,8 +156,8 @@ def await_some(seconds: float, session_id: str, sessionrun: Command) -> None:
 def go_on(sessionrun: Command, session_id: str) -> str:
     """Resume the session; if it has ended, begin another one for what is left of the queue."""
     if sessionrun.status(session_id)["ended_at"] is None:
-        done = sessionrun("resume", session_id)
-        assert done.returncode == 0, done.stderr
+        done = sessionrun("resume", session_id)  # one that lives is left alone
+        assert done.returncode == 0 or SessionDir(sessionrun.directory(session_id)).is_alive(), done.stderr
         return session_id
     done = sessionrun(*dispatch(sessionrun, 14, "-q"))
     assert done.returncode == 0, done.stderr

@@ -11,7 +11,7 @@ A bead's priority is 0 (most urgent) to 4, usually 2; ours is bigger for what go
 from __future__ import annotations
 
 import os
-from collections.abc import Collection, Iterator, Sequence
+from collections.abc import Callable, Collection, Iterator, Sequence
 from contextlib import AbstractContextManager
 from dataclasses import replace
 from pathlib import Path
@@ -19,7 +19,7 @@ from typing import Any, Final
 
 from sessionrun.input.limits import plain
 from sessionrun.model.errors import InputError
-from sessionrun.queue.beads_program import Program, Refusal, find_program
+from sessionrun.queue.beads_program import Program, Refusal, find_program, finds_nothing, lacks_option
 from sessionrun.queue.graph import by_id, check_closing, check_removal, choose_ready
 from sessionrun.queue.place import QueuePlace
 from sessionrun.queue.task import Changes, Draft, QueueTask, Status, TaskClaim, Worker, check_title
@@ -169,7 +169,7 @@ class BeadsFeed:
         try:
             self._program.run("sync", *(("--flush-only",) if self._program.kind == "br" else ()))
         except Refusal as refusal:
-            if refusal.lacks_option:
+            if lacks_option(refusal):
                 return False
             raise self._fail("sync", refusal) from None
         return True
@@ -182,11 +182,8 @@ class BeadsFeed:
         return by_id(project(bead, ready) for bead in beads)
 
     def _list(self) -> list[Bead]:
-        try:
-            listed = self._program.ask("list", "--all", "--limit=0")
-        except Refusal as refusal:
-            if not refusal.lacks_option:
-                raise self._fail("list", refusal) from None
+        listed = self._call("list", "--all", "--limit=0", excuse=lacks_option)
+        if listed is None:
             listed = self._call("list")  # a version whose list is whole
         return (listed.get("issues") if isinstance(listed, dict) else listed) or []
 
@@ -198,12 +195,7 @@ class BeadsFeed:
         shown: list[Bead] = []
         for start in range(0, len(wanted), _AT_ONCE):
             part = wanted[start : start + _AT_ONCE]
-            try:
-                found = self._program.ask("show", *part)
-            except Refusal as refusal:
-                if refusal.finds_nothing and len(wanted) == 1:
-                    return []
-                raise self._fail("show", refusal) from None
+            found = self._call("show", *part, excuse=finds_nothing if len(wanted) == 1 else None) or []
             shown += found if isinstance(found, list) else [found]
         return shown
 
@@ -234,7 +226,7 @@ class BeadsFeed:
         try:
             self._program.ask("update", task_id, "--claim", f"--actor={actor}")
         except Refusal as refusal:
-            if not refusal.lacks_option:
+            if not lacks_option(refusal):
                 return refusal
             self._call("update", task_id, "--status=in_progress", f"--assignee={actor}", f"--actor={actor}")
         return None
@@ -250,11 +242,8 @@ class BeadsFeed:
         self._settle_groups(task.group)
 
     def _note(self, task_id: str, reason: str) -> None:
-        try:
-            self._program.ask("comments", "add", task_id, "--", f"{NOTE}{reason}")
-        except Refusal as refusal:
-            if not refusal.lacks_option:  # a version without comments keeps no reason
-                raise self._fail("comments", refusal) from None
+        words = ("comments", "add", task_id, "--", f"{NOTE}{reason}")
+        self._call(*words, excuse=lacks_option)  # a version without comments keeps no reason
 
     def _settle_groups(self, name: str | None) -> None:
         """Close a group, and those around it, if all in it is closed; open it if something is not."""
@@ -279,10 +268,10 @@ class BeadsFeed:
         words += [f"--description={draft.body}"] if draft.body else []
         words += [f"--deps={','.join(draft.depends)}"] if draft.depends else []
         words += [f"--parent={self._find_group(draft.group)}"] if draft.group else []
-        try:
-            made = self._program.ask("create", *words, "--", draft.title)
-        except Refusal as refusal:
-            raise self._fail("create", refusal) from None
+        return self._make(*words, "--", draft.title)
+
+    def _make(self, *words: str) -> str:
+        made = self._call("create", *words)
         return str((made[0] if isinstance(made, list) else made)["id"])
 
     def _find_group(self, name: str) -> str:
@@ -298,8 +287,7 @@ class BeadsFeed:
         for bead in self._list():
             if bead.get("issue_type") == EPIC and bead["title"] == name and is_visible(bead):
                 return self._find_group(bead["id"])
-        made = self._call("create", f"--type={EPIC}", "--", name)
-        return str((made[0] if isinstance(made, list) else made)["id"])
+        return self._make(f"--type={EPIC}", "--", name)
 
     def _change_depends(self, task: QueueTask, depends: Sequence[str]) -> None:
         for need in set(task.depends) - set(depends):
@@ -308,10 +296,13 @@ class BeadsFeed:
             if need not in task.depends:
                 self._call("dep", "add", task.id, need)
 
-    def _call(self, *words: str) -> Any:
+    def _call(self, *words: str, excuse: Callable[[Refusal], bool] | None = None) -> Any:
+        """What the program prints; None also for a refusal that `excuse` knows."""
         try:
             return self._program.ask(*words)
         except Refusal as refusal:
+            if excuse is not None and excuse(refusal):
+                return None
             raise self._fail(words[0], refusal) from None
 
     def _fail(self, verb: str, refusal: Refusal) -> InputError:

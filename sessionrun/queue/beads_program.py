@@ -30,20 +30,19 @@ MAX_ARGUMENT: Final = 100_000
 class Refusal(Exception):
     """The program ended with an error; the text is what it said, on one line."""
 
-    @property
-    def lacks_option(self) -> bool:
-        """Whether this version does not know an option or a command that it was given."""
-        message = str(self).lower()
-        return any(
-            words in message
-            for words in ("unknown flag", "unknown command", "unexpected argument", "unrecognized")
-        )
 
-    @property
-    def finds_nothing(self) -> bool:
-        """Whether it knows no bead of the id that it was given."""
-        message = str(self).lower()
-        return "not found" in message or "no issue found" in message or "no issues found" in message
+def lacks_option(refusal: Refusal) -> bool:
+    """Whether this version does not know an option or a command that it was given."""
+    return _says(refusal, "unknown flag", "unknown command", "unexpected argument", "unrecognized")
+
+
+def finds_nothing(refusal: Refusal) -> bool:
+    """Whether the program knows no bead of the id that it was given."""
+    return _says(refusal, "not found", "no issue found", "no issues found")
+
+
+def _says(refusal: Refusal, *words: str) -> bool:
+    return any(word in str(refusal).lower() for word in words)
 
 
 class Program:

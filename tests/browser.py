@@ -22,6 +22,11 @@ os.execv(sys.argv[3], sys.argv[3:])
 """
 """The browser reads descriptor 3 and writes 4."""
 
+_VIOLATIONS = """
+window.violations = [];
+document.addEventListener('securitypolicyviolation', (event) => violations.push(event.violatedDirective));
+"""
+
 
 def find_browser() -> str | None:
     """The program; None if none is installed."""
@@ -49,9 +54,11 @@ class Browser:
         self._calls, self._rest = 0, b""
         page = self._call("Target.createTarget", url="about:blank")["targetId"]
         self._session = self._call("Target.attachToTarget", targetId=page, flatten=True)["sessionId"]
+        self._call("Page.enable", self._session)
+        self._call("Page.addScriptToEvaluateOnNewDocument", self._session, source=_VIOLATIONS)
 
     def open(self, address: str) -> None:
-        """Go to an address."""
+        """Go to an address; `violations` of the page has what its policy forbade."""
         self._call("Page.navigate", self._session, url=address)
 
     def resize(self, width: int, height: int, *, dark: bool = False) -> None:

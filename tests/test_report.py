@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import re
 import stat
 import time
@@ -287,6 +288,7 @@ def test_a_browser_shows_it_and_runs_nothing_of_others(tmp_path: Path, browser: 
     show(browser, page, 1400)
     assert str(browser.evaluate("document.title")).startswith("nightly (abc123)")
     assert browser.evaluate("document.querySelectorAll('img, main script').length") == 0
+    assert browser.evaluate("violations") == []
     assert str(browser.evaluate("document.body.textContent")).count(SEEN) >= 10
     shown = "[...document.querySelectorAll('.tasks tbody tr')].filter((row) => row.checkVisibility()).length"
     assert browser.evaluate(shown) == 3
@@ -380,6 +382,25 @@ def test_the_page_over_all_sessions_is_escaped_and_drawn() -> None:
         "cost on 22 days",
         "time on 30 days",
     ]
+
+
+def test_what_an_agent_did_is_told_from_its_own_stream(sessionrun: Command) -> None:
+    call = {"type": "tool_use", "name": "Bash", "input": {"command": f"echo {ODD}"}}
+    events = [
+        {"type": "system", "subtype": "init", "session_id": "s", "model": "m"},
+        {"type": "assistant", "message": {"content": [call, {"type": "text", "text": "I ran it."}]}},
+        {"type": "result", "subtype": "success", "is_error": False, "result": "done", "num_turns": 1},
+    ]
+    stream = sessionrun.cwd / "stream"
+    stream.write_text("".join(json.dumps(event) + "\n" for event in events))
+    (sessionrun.cwd / "sessionrun.toml").write_text(
+        f'[agents.own]\nargv = ["sh", "-c", "cat >/dev/null; cat {stream}"]\noutput = "claude"\n'
+    )
+    session_id = sessionrun.finished(["go"], "--agent", "own")
+    (shown,) = gather(SessionDir(sessionrun.directory(session_id))).tasks
+    assert [act[:7] for act in shown.acts] == ["$ echo "]
+    page = sessionrun("report", session_id).stdout
+    assert "the last 1 calls of tools" in page and SEEN[:100] in "".join(Reader(page).texts)
 
 
 def test_what_runs_shows_what_it_printed_last(sessionrun: Command) -> None:

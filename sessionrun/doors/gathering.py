@@ -11,6 +11,7 @@ from sessionrun.client.evidence import find_runs
 from sessionrun.client.lookup import name_for_command
 from sessionrun.client.reading.changes import patch_path
 from sessionrun.client.reading.digest import Excerpt, make_excerpt
+from sessionrun.client.reading.outputs import open_outputs
 from sessionrun.client.reading.telling import Failure, Section, choose_lines, group_failures, read_sections
 from sessionrun.client.reading.view import load_history
 from sessionrun.doors.drawing import Bar, Pause, find_bars
@@ -39,7 +40,10 @@ NOTHING: Final = Excerpt("", 0, False)
 
 
 class Shown(NamedTuple):
-    """What is shown of one task beside its view; `bars` are its jobs that have begun."""
+    """What is shown of one task beside its view.
+
+    `bars` are its jobs that have begun, `acts` what its agent called tools for, and its errors, a line each.
+    """
 
     task: Task
     bars: Sequence[Bar]
@@ -48,6 +52,7 @@ class Shown(NamedTuple):
     answer: Excerpt = NOTHING
     errors: Excerpt = NOTHING
     patch: Excerpt = NOTHING
+    acts: Sequence[str] = ()
 
 
 class Matter(NamedTuple):
@@ -61,6 +66,8 @@ class Matter(NamedTuple):
     pauses: Sequence[Pause] = ()
 
 
+STREAM_LINES: Final = 2000
+ACT_LENGTH: Final = 200
 LIVE_LINES: Final = 5
 MOST_LIVE: Final = 12
 """Of so many running tasks the last lines are read."""
@@ -109,12 +116,22 @@ def gather(session: SessionDir, details_of: Callable[[Task], bool] | None = None
             _take(session.path / task["output"], room // 3),
             _take(session.path / task["stderr"], room // 6),
             _take(patch_path(session, task), room // 3),
+            _read_acts(session, task, room // 3),
         )
 
     failures = group_failures(session, filter(is_wrong, tasks), name_tasks(view), now)
     return Matter(
         view, name_for_command(view), now, [show(task) for task in tasks], failures, find_pauses(entries, ended)
     )
+
+
+def _read_acts(session: SessionDir, task: dict[str, Any], room: int) -> list[str]:
+    """What the agent's own stream says that it did last, as `logs` shows it."""
+    if not task["raw"]:
+        return []
+    lines = (line.text.strip() for line in open_outputs(session, task, STREAM_LINES)[0].read_on())
+    acts = [line[:ACT_LENGTH] for line in lines if line.startswith(("$ ", "[tool] ", "[error] "))]
+    return acts[-max(1, room // ACT_LENGTH) :]
 
 
 def _read_last(session: SessionDir, task: Task) -> Sequence[Section]:

@@ -476,6 +476,7 @@ def tell_task(shown: Shown, matter: Matter, *, unfolded: bool = False) -> Markup
         _tell_excerpt("Standard error", shown.errors),
         _tell_excerpt("Answer", shown.answer),
         _tell_patch(shown.patch),
+        _tell_acts(shown.acts),
         [_block("Prompt", prompt) for prompt in shown.prompts],
         id=f"t{task['num']}",
         open="" if unfolded else None,
@@ -497,6 +498,11 @@ def _tell_all(task: Task) -> Iterator[str | None]:
     yield f"landing: {tell_word(landing['status'])}" if landing else None
     left = [str(one["command"]) for one in task["leftovers"] or ()]
     yield f"left running: {', '.join(left)}" if left else None
+
+
+def _tell_acts(acts: Sequence[str]) -> Markup | None:
+    summary = tag("summary", f"What the agent did, the last {len(acts)} calls of tools")
+    return tag("details", summary, tag("pre", "\n".join(acts), tabindex="0")) if acts else None
 
 
 def _tell_excerpt(heading: str, excerpt: Excerpt) -> Markup | None:

@@ -30,7 +30,7 @@ class Size(NamedTuple):
 ROOMS: Final[Mapping[str, Size]] = {
     "sessionrun": Size(2, 37, 17),
     "agents": Size(20, 2774, 1663),
-    "cli": Size(43, 7379, 4488),
+    "cli": Size(43, 7372, 4486),
     "client": Size(75, 13172, 7573),
     "cluster": Size(8, 1023, 629),
     "input": Size(28, 5029, 3068),
@@ -40,15 +40,15 @@ ROOMS: Final[Mapping[str, Size]] = {
     "model": Size(24, 3496, 1728),
     "queue": Size(11, 1730, 1012),
     "runtime": Size(104, 15981, 9293),
-    "doors": Size(12, 2086, 1371),
+    "doors": Size(12, 2109, 1385),
     "store": Size(22, 3190, 1747),
     "walls": Size(20, 2691, 1615),
     "workspaces": Size(56, 9919, 5264),
 }
 """What each room may have: no room lends to another but by a change of these rows."""
 
-PACKAGE_BUDGET: Final = Size(461, 75758, 43664)
-TESTS_LINES: Final = 63_344
+PACKAGE_BUDGET: Final = Size(461, 75774, 43676)
+TESTS_LINES: Final = 63_291
 PAGES_LINES: Final = 9286
 
 

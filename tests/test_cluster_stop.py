@@ -15,10 +15,11 @@ from stages import git
 from test_cluster import make_repository, start
 from test_cluster_protocol import JOB, Cluster, end
 
+from sessionrun.client.cluster.machines import take_over
 from sessionrun.cluster.messages import ABANDON, NEVER_DELIVERED, NODE_STOPPED
 from sessionrun.cluster.records import QUIET_S
 from sessionrun.cluster.stopping import AWAY_S, LONGEST_S, stop_nodes
-from sessionrun.runtime.node.successor import LOOP_VARIABLE, is_succeeded, name_loop, take_over
+from sessionrun.runtime.node.successor import LOOP_VARIABLE, is_succeeded, name_loop
 
 pytestmark = pytest.mark.skipif(not sys.platform.startswith("linux"), reason="looks into /proc")
 
@@ -179,7 +180,7 @@ def test_a_program_gives_way_only_when_its_verb_is_gone_and_another_one_has_come
     lock, program = tmp_path / "a" / "verb.lock", tmp_path / "a" / "program.lock"
     mine, gone = {LOOP_VARIABLE: f"{os.getppid()}:{lock}"}, {LOOP_VARIABLE: name_loop(lock)}
     assert not is_succeeded(mine) and not is_succeeded(gone)
-    assert take_over(lock, program) is not None
+    assert take_over(lock, program, "node", "the node n", "--name", "a worker") >= 0
     assert is_succeeded(gone) and not is_succeeded(mine)
 
 

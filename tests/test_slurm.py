@@ -66,7 +66,7 @@ def test_the_command_lines() -> None:
     assert "--test-only" in programs.trial_words({"time": "5"}) and "--time=5" in programs.trial_words(
         {"time": "5"}
     )
-    assert programs.signal_words(["7_0"], "TERM") == ["scancel", "--signal=TERM", "--batch", "7_0"]
+    assert programs.cancel_words(["7_0"], "TERM") == ["scancel", "--signal=TERM", "--batch", "7_0"]
 
 
 def test_what_slurm_is_given_of_the_environment() -> None:

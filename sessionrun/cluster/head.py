@@ -101,7 +101,7 @@ class Head:
             opened = [
                 {"job": job, "node": self.opened[job].node, "epoch": self.opened[job].epoch} for job in others
             ]
-        call: Message = {
+        return {
             "session": self._session,
             "gen": self._gen,
             "seq": self._seq,
@@ -115,7 +115,6 @@ class Head:
             "again": self._again,
             "close": self._closing,
         }
-        return call
 
     def take(self, call: Message, reply: Message) -> News:
         """Take in the reply to a call."""

@@ -46,10 +46,6 @@ class Node:
         self.quiet_since = float("-inf")
         self.left_at: float | None = None
 
-    def is_later(self, tick: Message) -> bool:
-        """Whether a tick was sent after all that came.  The clock of a machine begins anew with each boot."""
-        return bool((tick["boot"], tick["seq"]) > (self.boot, self.seq))
-
     def list_permits(self, state: State) -> list[Permit]:
         """The jobs in that state, in the order in which they came."""
         return [permit for permit in self.permits.values() if permit.state == state]

@@ -22,7 +22,7 @@ import orjson
 from sessionrun.model.errors import SessionrunError
 from sessionrun.model.frozen import frozen
 from sessionrun.model.places import Handed, Place, Repository
-from sessionrun.store.files import NotRegular, make_directories, open_regular, read_regular, replace_file
+from sessionrun.store.files import NotRegular, make_directories, read_regular, replace_file
 from sessionrun.store.jobfiles import load_record_if_any
 from sessionrun.workspaces.bases import find_tips
 from sessionrun.workspaces.bringing import kept_path
@@ -247,9 +247,7 @@ def send(request: WorkspaceRequest, place: Place, folder: Path) -> None:
         remove_tree(kept_path(Path(request.repository.top), request.owner))
     git = Git(Path(request.repository.top), limit_s=request.git_limit_s)
     if place.commit not in wish.known:
-        content = pack_objects(git, tips, wish.known)
-        with open(open_regular(folder / WORK, os.O_WRONLY | os.O_CREAT | os.O_TRUNC), "wb") as stream:
-            stream.write(content)
+        replace_file(folder / WORK, pack_objects(git, tips, wish.known), durable=False)
 
 
 def _note_sent(request: WorkspaceRequest, place: Place, folder: Path) -> None:
@@ -347,6 +345,4 @@ def take_pack(git: Git, path: Path) -> None:
         GitError: the pack is damaged, or not whole.
         OSError: it cannot be read.
     """
-    with open(open_regular(path), "rb") as stream:
-        content = stream.read()
-    git("index-pack", "--stdin", "--strict", stdin=content)
+    git("index-pack", "--stdin", "--strict", stdin=read_regular(path))

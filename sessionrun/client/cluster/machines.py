@@ -44,9 +44,15 @@ from sessionrun.runtime.node.directory import (
     find_nodes_dir,
     open_node,
 )
+from sessionrun.store import locks
+from sessionrun.store.files import make_directories
 
 HEAD: Final = ".head"
 """What the head of this machine has among its nodes; no node is called so."""
+
+VERB_WAIT_S: Final = 5.0
+PROGRAM_WAIT_S: Final = 30.0
+"""So long a verb waits for one that is ending, and for the program that a killed one left."""
 
 RESTART_S: Final = 0.5
 LOOK_S: Final = 0.2
@@ -58,8 +64,7 @@ NODES_TIMEOUT_S: Final = 90.0
 """Longer than a node waits for sessions (`cluster.records`)."""
 
 HEAD_TIMEOUT_S: Final = 15.0
-NAMED: Final = 5
-"""So many jobs a refusal names."""
+MOST_NAMED: Final = 5
 
 
 # --- the head ---
@@ -96,8 +101,8 @@ def take_head(address: str, environ: Mapping[str, str]) -> int:
     Raises:
         InputError: another program of this machine has it, or it cannot be had, or the directory not be written.
     """
-    locks = _head_lock(address, environ, "verb"), _head_lock(address, environ, "head")
-    lock_fd = _take_over(*locks, "head", f"at {address}", "--port", "distributed.cli.dask_scheduler")
+    paths = _head_lock(address, environ, "verb"), _head_lock(address, environ, "head")
+    lock_fd = take_over(*paths, "head", f"at {address}", "--port", "distributed.cli.dask_scheduler")
     host, _, port = address.partition("://")[2].rpartition(":")
     _probe(host, int(port))
     return lock_fd
@@ -158,8 +163,8 @@ def take_node(name: str, slots: int, environ: Mapping[str, str], rescue_s: float
         InputError: another program of this machine is that node, or its directory cannot be written.
     """
     nodes = find_nodes_dir(environ)
-    locks = nodes / name / VERB_LOCK, nodes / name / LOCK
-    lock_fd = _take_over(*locks, "node", f"the node {name}", "--name", "distributed.cli.dask_worker")
+    paths = nodes / name / VERB_LOCK, nodes / name / LOCK
+    lock_fd = take_over(*paths, "node", f"the node {name}", "--name", "distributed.cli.dask_worker")
     return open_node(nodes, name, slots, RESCUE_S if rescue_s is None else rescue_s), lock_fd
 
 
@@ -222,36 +227,36 @@ def _quote(word: str) -> str:
 # --- of both ---
 
 
-def _take_over(verb_lock: Path, program_lock: Path, verb: str, what: str, option: str, program: str) -> int:
-    """Take what only one verb of this machine may be; the descriptor of the lock that its program has to inherit.
+def take_over(verb_lock: Path, program_lock: Path, verb: str, what: str, option: str, program: str) -> int:
+    """Take both locks of what only one verb of this machine may be; the program of a killed one gives way.
+
+    Returns the descriptor of the second lock, which the program has to inherit.
 
     Raises:
-        InputError: another one is it, or the program of a killed one does not end.
+        InputError: another one is it, or a program has the second lock and does not end, or no verb started it.
     """
     try:
-        lock_fd = successor.take_over(verb_lock, program_lock)
-    except successor.StillThere:
-        raise InputError(
-            f"a program that no `sessionrun cluster {verb}` keeps running is {what} and does not end: kill that "
-            f"process, {program}, or give this one another {option}"
-        ) from None
+        make_directories(verb_lock.parent, 0o700)
+        if locks.hold(verb_lock, timeout_s=VERB_WAIT_S) is None:
+            raise InputError(
+                f"another `sessionrun cluster {verb}` of this machine is {what}: end it, or give this one "
+                f"another {option}"
+            )
+        lock_fd = locks.hold(program_lock, timeout_s=PROGRAM_WAIT_S)
     except OSError as error:
         raise InputError(
             f"the directory {verb_lock.parent} cannot be written: {error.strerror}; see {NODES_VARIABLE}"
         ) from error
     if lock_fd is None:
         raise InputError(
-            f"another `sessionrun cluster {verb}` of this machine is {what}: end it, or give this one "
-            f"another {option}"
+            f"a program that no `sessionrun cluster {verb}` keeps running is {what} and does not end: kill that "
+            f"process, {program}, or give this one another {option}"
         )
     return lock_fd
 
 
 def keep_running(
-    argv: list[str],
-    environ: Mapping[str, str],
-    say: Callable[[str], None],
-    keeps: Collection[int],
+    argv: list[str], environ: Mapping[str, str], say: Callable[[str], None], keeps: Collection[int]
 ) -> int:
     """Run a program again and again until it, or this process, is told to end (TERM, INT); returns 0 then.
 
@@ -265,7 +270,12 @@ def keep_running(
         while child.poll() is None and not ended.is_set():
             ended.wait(LOOK_S)
         if ended.is_set():
-            _end(child)
+            child.terminate()
+            try:
+                child.wait(END_TIMEOUT_S)
+            except subprocess.TimeoutExpired:
+                child.kill()
+                child.wait()
             return 0
         if child.returncode == EXIT_LEFT:
             say("stopped by `sessionrun cluster stop`")
@@ -273,15 +283,6 @@ def keep_running(
         say(f"{Path(argv[2]).name} ended with {child.returncode}: it is started again")
         ended.wait(RESTART_S)
     return 0
-
-
-def _end(child: subprocess.Popen[bytes]) -> None:
-    child.terminate()
-    try:
-        child.wait(END_TIMEOUT_S)
-    except subprocess.TimeoutExpired:
-        child.kill()
-        child.wait()
 
 
 # --- their end ---
@@ -300,16 +301,14 @@ def stop_cluster(cluster: Cluster, *, force: bool) -> dict[str, Any]:
     if not answer["begun"]:
         raise InputError(_describe_busy(answer["busy"]))
     deadline = time.monotonic() + NODES_TIMEOUT_S
-    while (staying := _find_staying(answer["nodes"])) and time.monotonic() < deadline:
+    while stays := any(node["state"] in ("up", "leaving") for node in answer["nodes"]):
+        if time.monotonic() > deadline:
+            break
         time.sleep(LOOK_S)
         answer = ask_scheduler(cluster, "sr_stop", head=False, force=force)
     sessions = [session["id"] for session in show_cluster(cluster)["sessions"]]
-    head = "up" if staying else _stop_head(cluster)
+    head = "up" if stays else _stop_head(cluster)
     return {"address": cluster.address, "nodes": answer["nodes"], "head": head, "sessions": sessions}
-
-
-def _find_staying(nodes: Sequence[dict[str, Any]]) -> list[str]:
-    return [node["name"] for node in nodes if node["state"] in ("up", "leaving")]
 
 
 def _stop_head(cluster: Cluster) -> str:
@@ -332,6 +331,6 @@ def _describe_busy(busy: Sequence[dict[str, Any]]) -> str:
         session_id, _, key = each["job"].partition("/")
         named.append(f"task {key.partition('/')[0]} of session {session_id} on {each['node']}")
     return (
-        f"{len(busy)} jobs still run: {name_some(named, NAMED)}; wait for them, or cancel the sessions; "
+        f"{len(busy)} jobs still run: {name_some(named, MOST_NAMED)}; wait for them, or cancel the sessions; "
         "with --force the jobs are killed, and their tasks are lost"
     )

@@ -22,20 +22,23 @@ from sessionrun.runtime.keeper.lease import Watcher
 from sessionrun.runtime.keeper.wire import LENGTH, pack, unpack
 from sessionrun.runtime.node.directory import (
     EXIT_LEFT,
+    LEFT,
+    LOCK,
     MAX_NAME,
     NODE_VARIABLE,
     SOCKET,
     NodeSite,
     find_nodes_dir,
-    has_left,
     has_root,
-    hold_node,
     load_site,
     open_node,
     start_root,
 )
 from sessionrun.runtime.node.successor import LOOP_VARIABLE, give_way
+from sessionrun.store import locks
+from sessionrun.store.files import make_directories
 
+LOCK_TIMEOUT_S: Final = 5.0
 AGAIN_S: Final = 0.2
 ROOT_LOOK_S: Final = 0.5
 SLOT: Final = "slot"
@@ -57,7 +60,7 @@ async def join(worker: Any) -> None:
     """Begin in a worker that was started without this module, unless it is a node already.
 
     Raises:
-        InputError: the node's directory cannot be written.
+        InputError, OSError: the node's directory cannot be written.
         SessionrunError: another worker of this machine is that node.
     """
     if _TASKS:
@@ -65,7 +68,8 @@ async def join(worker: Any) -> None:
     name = re.sub(r"[^A-Za-z0-9._-]+", "-", f"{socket.gethostname().partition('.')[0]}-{worker.name}").strip("-.")
     slots = max(1, int(worker.state.total_resources.get(SLOT, worker.state.nthreads)))
     nodes, name = find_nodes_dir(os.environ), name[:MAX_NAME]
-    if await asyncio.to_thread(hold_node, nodes, name) is None:
+    make_directories(nodes / name, 0o700)
+    if await asyncio.to_thread(locks.hold, nodes / name / LOCK, timeout_s=LOCK_TIMEOUT_S) is None:
         raise SessionrunError(f"another worker of this machine is the node {name}; give it another --name")
     _begin(worker, open_node(nodes, name, slots))
 
@@ -84,7 +88,7 @@ def _keep(work: Coroutine[Any, Any, None]) -> None:
 
 async def _keep_root(worker: Any, site: NodeSite) -> None:
     while True:
-        if has_left(site):
+        if os.path.lexists(site.path / LEFT):
             await _leave(worker, site)
         elif not has_root(site):
             reason = await asyncio.to_thread(start_root, site)

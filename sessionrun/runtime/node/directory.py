@@ -57,7 +57,6 @@ LOCK: Final = "bridge.lock"
 VERB_LOCK: Final = "node.lock"
 """File there that `cluster node` alone locks."""
 
-LOCK_TIMEOUT_S: Final = 5.0
 MAX_SLOTS: Final = 10_000
 RESCUE_S: Final = 300.0
 
@@ -103,20 +102,6 @@ def check_node(name: str, slots: int) -> None:
         raise InputError(f"--slots {slots}: give a number from 1 to {MAX_SLOTS}")
 
 
-def hold_node(nodes: Path, name: str) -> int | None:
-    """Take the node of that name for life, before anything of it is changed; None if another program has it.
-
-    Raises:
-        InputError: the directory cannot be written.
-    """
-    folder = nodes / name
-    try:
-        make_directories(folder, 0o700)
-        return locks.hold(folder / LOCK, timeout_s=LOCK_TIMEOUT_S)
-    except OSError as error:
-        raise InputError(f"the node's directory {folder} cannot be written: {error.strerror}") from error
-
-
 def open_node(nodes: Path, name: str, slots: int, rescue_s: float = RESCUE_S) -> NodeSite:
     """The node of that name, made where there is none yet; it has `slots` from now on.
 
@@ -154,16 +139,6 @@ def load_site(path: Path) -> NodeSite:
     """
     about = orjson.loads(read_regular(path.parent / "node.json", 1 << 16))
     return replace(build(NodeSite, about), path=path)
-
-
-def note_left(site: NodeSite) -> None:
-    """Let nothing start the node again; see `LEFT`."""
-    replace_file(site.path / LEFT, b"", durable=False)
-
-
-def has_left(site: NodeSite) -> bool:
-    """Whether the node was told to end."""
-    return os.path.lexists(site.path / LEFT)
 
 
 def has_root(site: NodeSite) -> bool:

@@ -33,7 +33,7 @@ from sessionrun.runtime.executors.protocol import Exit, read_frame
 from sessionrun.runtime.keeper.command import EXIT_REFUSED, EXIT_TAKEN, say
 from sessionrun.runtime.keeper.lease import boot_ns
 from sessionrun.runtime.keeper.wire import Connection, pack_job
-from sessionrun.runtime.node.directory import JOBS, SOCKET, NodeSite, load_site, note_left
+from sessionrun.runtime.node.directory import JOBS, LEFT, SOCKET, NodeSite, load_site
 from sessionrun.runtime.node.jobs import CHUNK_BYTES, JobFolders, NodeJob, Rescues
 from sessionrun.runtime.recovery import judge_job
 from sessionrun.store import locks
@@ -255,7 +255,7 @@ class LinkProcess:
 
     def _obey(self, tasks: Tasks) -> None:
         if tasks.leave:
-            note_left(self._site)
+            replace_file(self._site.path / LEFT, b"", durable=False)
             self._end()
         if tasks.until_ns is not None:
             self._keeper.send(b"V", b"%d" % tasks.until_ns, b"%d" % tasks.grace_ns)

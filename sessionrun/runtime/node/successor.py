@@ -15,41 +15,12 @@ from pathlib import Path
 from typing import Final
 
 from sessionrun.store import locks
-from sessionrun.store.files import make_directories
 
 LOOP_VARIABLE: Final = "SESSIONRUN_LOOP"
 """In a program that a verb of `cluster` starts again and again: the verb's process, and its lock."""
 
-VERB_WAIT_S: Final = 5.0
-PROGRAM_WAIT_S: Final = 30.0
-"""So long a verb waits for one that is ending, and for the program that a killed one left."""
-
 LOOK_S: Final = 0.5
 CLOSE_TIMEOUT_S: Final = 2.0
-
-
-class StillThere(Exception):
-    """The program that a killed verb left has not ended."""
-
-
-def take_over(verb_lock: Path, program_lock: Path) -> int | None:
-    """Take both locks for life, the second one from the program of a killed verb; None: another verb is here.
-
-    The descriptor is that of the second lock.  The program has to inherit it.
-
-    Raises:
-        StillThere: a program has the second lock and does not end, or no verb started it.
-        OSError: the directory of the locks cannot be written.
-    """
-    make_directories(verb_lock.parent, 0o700)
-    verb_fd = locks.hold(verb_lock, timeout_s=VERB_WAIT_S)
-    if verb_fd is None:
-        return None
-    program_fd = locks.hold(program_lock, timeout_s=PROGRAM_WAIT_S)
-    if program_fd is None:
-        os.close(verb_fd)
-        raise StillThere
-    return program_fd
 
 
 def name_loop(verb_lock: Path) -> str:

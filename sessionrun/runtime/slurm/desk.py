@@ -254,25 +254,23 @@ class Desk:
     def _go_on_stopping(self, jobs: Iterable[OpenJob]) -> list[Notice]:
         """Take the next step with each; all that are to be told the same are told at once."""
         notices: list[Notice] = []
-        asked: dict[str, list[str]] = {}
+        asked: dict[str | None, list[str]] = {}
         for job in jobs:
             notices += self._stop_one(job, asked)
-        for what, names in asked.items():
+        for number, names in asked.items():
             for first in range(0, len(names), MOST_AT_ONCE):
-                some = names[first : first + MOST_AT_ONCE]
-                words = programs.cancel_words(some) if what == "cancel" else programs.signal_words(some, what)
                 try:
-                    self._run(words, ASK_S)
+                    self._run(programs.cancel_words(names[first : first + MOST_AT_ONCE], number), ASK_S)
                 except SlurmFault as fault:  # it is asked again
                     self._log(f"scancel: {fault}")
         return notices
 
-    def _stop_one(self, job: OpenJob, asked: dict[str, list[str]]) -> list[Notice]:
-        """The next step with one; `asked` takes which signal Slurm is to send it."""
+    def _stop_one(self, job: OpenJob, asked: dict[str | None, list[str]]) -> list[Notice]:
+        """The next step with one; `asked` takes which signal Slurm is to send it, None: it is to end it."""
         now = self._clock()
         if job.claim is None and self._take(job):
             if job.job is not None:
-                asked.setdefault("cancel", []).append(job.job)
+                asked.setdefault(None, []).append(job.job)
             self._close(job)
             return [JobLost(job.key, "void", "it was stopped before it began", counts=False)]
         notices = [] if job.claim is not None else self._judge(job, now, fresh=False)
@@ -285,7 +283,7 @@ class Desk:
         if job.job is not None and (job.signalled_at is None or now - job.signalled_at >= SIGNAL_AGAIN_S):
             job.signalled_at = now
             is_late = now - job.stop_at > job.grace_s + KILL_SLACK_S
-            asked.setdefault("cancel" if is_late else job.stop or "TERM", []).append(job.job)
+            asked.setdefault(None if is_late else job.stop or "TERM", []).append(job.job)
         return notices
 
     # --- tools ---

@@ -112,14 +112,9 @@ def node_words(nodes: Sequence[str]) -> list[str]:
     return ["sinfo", "--noheader", "--Node", f"--nodes={','.join(nodes)}", "--format=%N %T"]
 
 
-def signal_words(jobs: Sequence[str], number: str) -> list[str]:
-    """The command line that signals what runs around these jobs."""
-    return ["scancel", f"--signal={number}", "--batch", *jobs]
-
-
-def cancel_words(jobs: Sequence[str]) -> list[str]:
-    """The command line that lets Slurm end these jobs, or keeps them from beginning."""
-    return ["scancel", *jobs]
+def cancel_words(jobs: Sequence[str], number: str | None = None) -> list[str]:
+    """The command line that signals what runs around these jobs, or lets Slurm end them, begun or not."""
+    return ["scancel", *(() if number is None else (f"--signal={number}", "--batch")), *jobs]
 
 
 def run_program(words: Sequence[str], environ: Mapping[str, str], limit_s: float) -> str:

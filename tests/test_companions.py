@@ -100,7 +100,6 @@ def test_walls_that_a_job_wishes_for_are_those_of_the_node(own_place: Path) -> N
         folder="/results/session-s/jobs/t/a1-walls",
         record="/results/session-s/jobs/t/a1-r1-check",
         session="/results/session-s",
-        results="/results",
         cwd=str(own_place),
         cache=f"{CACHE_TOKEN}/environments",
         env={"SESSIONRUN_REPOSITORY": repository.top, "OTHER": "x"},
@@ -120,9 +119,7 @@ def test_walls_that_a_job_wishes_for_are_those_of_the_node(own_place: Path) -> N
 
 def test_walls_that_are_only_wished_for_start_nothing(own_place: Path) -> None:
     repository = Repository("/r", "/r/.git", "main", "0" * 40, "/w")
-    wish = WallsWish(
-        "s", "t/1/1/setup/1", Sandbox("project"), repository, "/w/t", "/f", "/j", "/s", "/results", "/", "/c"
-    )
+    wish = WallsWish("s", "t/1/1/setup/1", Sandbox("project"), repository, "/w/t", "/f", "/j", "/s", "/", "/c")
     request = EnvironmentRequest(str(own_place), str(own_place), "/c", "/c/t", walls=wish)
     with pytest.raises(ValueError, match="only wished for"):
         make_environment(request, own_place)

@@ -37,8 +37,7 @@ from sessionrun.store.codec import build
 from sessionrun.store.session import SessionDir
 from sessionrun.walls import argv as words_of
 from sessionrun.walls.argv import REPORT_FD, Enclosure, Walls, build_argv
-from sessionrun.walls.environment import filter_environment
-from sessionrun.walls.policy import AGENTS, PREFIXES, VARIABLES
+from sessionrun.walls.policy import AGENTS, PREFIXES, VARIABLES, filter_environment
 from sessionrun.walls.programs import find_folders, find_masks, find_named, is_device, state_of
 from sessionrun.walls.report import REPORT, Report, agree, parse_report
 from sessionrun.workspaces.environments.request import FOLDER, find_target

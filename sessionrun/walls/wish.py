@@ -36,7 +36,6 @@ class WallsWish:
         folder: the folder of the attempt's walls.
         record: the job's folder.
         session: the session's directory.
-        results: the directory of all sessions.
         cwd: where relative paths in variables begin.
         cache: the directory of all environments.
         hidden: folders of which nothing is seen but what is the task's own.
@@ -55,6 +54,7 @@ class WallsWish:
         on_stdin: whether the program reads the prompt from its standard input.
         reports: whether `inner` reports.
         outlives_us: whether the programs go on when the process ends that starts them.
+        command: of a job whose process becomes bubblewrap, the words of the program.
     """
 
     session_id: str
@@ -65,7 +65,6 @@ class WallsWish:
     folder: str
     record: str
     session: str
-    results: str
     cwd: str
     cache: str
     hidden: tuple[str, ...] = ()
@@ -84,6 +83,7 @@ class WallsWish:
     on_stdin: bool = False
     reports: bool = False
     outlives_us: bool = False
+    command: tuple[str, ...] = ()
 
     @property
     def group(self) -> str:
@@ -92,12 +92,4 @@ class WallsWish:
 
 
 INSIDE: Final = "inside.json"
-"""In the folder of a job that goes on inside: an `InsideStart`."""
-
-
-@frozen
-class InsideStart:
-    """The words of the program, and the walls inside of which it runs."""
-
-    argv: tuple[str, ...]
-    wish: WallsWish
+"""In the folder of a job that goes on inside: a `WallsWish`."""

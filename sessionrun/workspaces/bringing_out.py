@@ -27,6 +27,7 @@ from sessionrun.store.processes import JOB_MARKER
 from sessionrun.walls import upload
 from sessionrun.walls.argv import OURS, TMP_FOLDER, UPLOAD, VIEW_FOLDER, build_argv, clear_ways
 from sessionrun.walls.programs import make_walls
+from sessionrun.workspaces.clone import make_repository
 from sessionrun.workspaces.git import MARKER, Git
 from sessionrun.workspaces.large_files import take_large_files
 from sessionrun.workspaces.park import settle_index
@@ -46,17 +47,7 @@ LEFT: Final = upload.LEFT.encode()
 _MAX_OUTPUT: Final = 1 << 16
 _MAX_LINE: Final = 1000
 
-_SETTINGS: Final = """\
-[core]
-repositoryFormatVersion = 1
-bare = true
-alternateRefsCommand = true
-[fetch]
-fsckObjects = true
-unpackLimit = 1
-[gc]
-auto = 0
-"""
+_SETTINGS: Final = "[fetch]\nfsckObjects = true\nunpackLimit = 1\n[core]\nalternateRefsCommand = true\n"
 """Of a quarantine: each object is checked, and all stay in their pack.  Git does not list the refs of the
 repository from which it borrows: it would read the settings of that, which any task without walls can write."""
 
@@ -155,21 +146,23 @@ def _open_quarantine(git: Git, common_dir: Path, known: Sequence[str]) -> Iterat
     assert git.git_dir is not None
     for left in git.git_dir.glob(f"{QUARANTINE}*"):  # of an earlier start that was killed
         remove_tree(left)
+    object_format = git.line("rev-parse", "--show-object-format")
+    shared = git.attempt("config", "--get", "core.sharedRepository").stdout.decode().strip()
+    shallow = common_dir / "shallow"
     with tempfile.TemporaryDirectory(prefix=QUARANTINE, dir=git.git_dir, ignore_cleanup_errors=True) as made:
         top = Path(made)
-        for name in ("objects/info", "refs/known"):
-            (top / name).mkdir(parents=True)
-        (top / "HEAD").write_text("ref: refs/heads/none\n")
-        words = ("config", "--get-regexp", r"^(core\.sharedrepository|extensions\.objectformat)$")
-        pairs = [line.partition(" ") for line in git.attempt(*words).stdout.decode().splitlines()]
-        named = [f"[{name.partition('.')[0]}]\n{name.partition('.')[2]} = {value}\n" for name, _, value in pairs]
-        (top / "config").write_text(_SETTINGS + "".join(named))
-        (top / "objects/info/alternates").write_bytes(os.fsencode(common_dir / "objects") + b"\n")
-        for number, commit in enumerate(known):
+        make_repository(
+            top,
+            "ref: refs/heads/none",
+            bare=True,
+            borrow=common_dir / "objects",
+            object_format=None if object_format == "sha1" else object_format,
             # else all of the history would come, with faults that it may have
-            (top / "refs/known" / str(number)).write_text(f"{commit}\n")
-        with suppress(FileNotFoundError):
-            (top / "shallow").write_bytes(read_regular(common_dir / "shallow", 1 << 30))
+            tags="".join(f"{commit} refs/known/{number}\n" for number, commit in enumerate(known)).encode(),
+            shallow=read_regular(shallow, 1 << 30) if shallow.exists() else b"",
+        )
+        with open(top / "config", "a") as stream:
+            stream.write(_SETTINGS + (f"sharedRepository = {shared}\n" if shared else ""))
         yield Git(top, common=top, git_dir=top, limit_s=git.limit_s)
 
 

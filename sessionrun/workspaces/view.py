@@ -59,11 +59,8 @@ def renew_view(request: WorkspaceRequest, place: Place) -> None:
     if admin is None:
         raise SessionrunError(f"{place.worktree} was removed while it was made")
     git = Git(Path(request.repository.top), limit_s=request.git_limit_s)
-    identity = []
-    for name in ("user.name", "user.email"):
-        done = git.attempt("config", "--get", name)
-        if done.returncode == 0:
-            identity.append((name, done.stdout.decode("utf-8", "replace").rstrip("\n")))
+    asked = git.attempt("config", "-z", "--get-regexp", r"^user\.(name|email)$").stdout.decode("utf-8", "replace")
+    identity = [(pair[0], pair[2]) for pair in (entry.partition("\n") for entry in asked.split("\0")) if pair[0]]
     name = f"refs/heads/{place.branch}"
     own = git.commit_of(name)
     named = read_head(admin)

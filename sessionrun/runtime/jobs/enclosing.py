@@ -22,7 +22,7 @@ from sessionrun.model.spec import AgentSpec, Job, SessionSpec, TaskSpec, hides_t
 from sessionrun.runtime.export_places import list_places
 from sessionrun.runtime.jobs.shared import PROGRAM, Site
 from sessionrun.store.files import replace_file
-from sessionrun.walls.wish import INSIDE, AgentWish, InsideStart, WallsWish
+from sessionrun.walls.wish import INSIDE, AgentWish, WallsWish
 
 
 def wish_walls(
@@ -55,7 +55,6 @@ def wish_walls(
         folder=str(site.session.walls_path(key)),
         record=str(site.session.make_job_path(key).absolute()),
         session=str(path),
-        results=str(path.parent),
         cwd=spec.cwd,
         cache=site.environments,
         answers=tuple(_find_answers(spec, task)),
@@ -100,7 +99,7 @@ def begin_outside(wish: WallsWish, command: tuple[str, ...]) -> tuple[str, ...]:
     Raises:
         OSError: the session directory cannot be written.
     """
-    replace_file(Path(wish.record, INSIDE), orjson.dumps(InsideStart(command, wish)), durable=False)
+    replace_file(Path(wish.record, INSIDE), orjson.dumps(replace(wish, command=command)), durable=False)
     return sys.executable, PROGRAM, "inside", wish.record
 
 

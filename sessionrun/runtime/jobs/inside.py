@@ -12,7 +12,7 @@ from sessionrun.store.jobfiles import load_record
 from sessionrun.store.processes import JOB_MARKER
 from sessionrun.walls.argv import REPORT_FD, Enclosure
 from sessionrun.walls.report import REPORT
-from sessionrun.walls.wish import INSIDE, InsideStart, WallsWish
+from sessionrun.walls.wish import INSIDE, WallsWish
 from sessionrun.workspaces.environments.request import EnvironmentReport, load_wish
 
 
@@ -23,11 +23,11 @@ def go_inside(folder: Path) -> NoReturn:
         SessionrunError: the walls cannot be built.
         JobFileError, OSError: it cannot be started.
     """
-    start = load_record(folder / INSIDE, InsideStart)
+    wish = load_record(folder / INSIDE, WallsWish)
     open_report(folder / REPORT)
-    walls = raise_if_any(start.wish)
+    walls = raise_if_any(wish)
     assert walls is not None
-    argv = walls.wrap(*start.argv)
+    argv = walls.wrap(*wish.command)
     marker = {name: os.environ[name] for name in (JOB_MARKER,) if name in os.environ}  # processes are found by it
     os.execve(argv[0], argv, {**walls.env, **marker})
 

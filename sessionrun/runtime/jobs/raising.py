@@ -25,9 +25,8 @@ from sessionrun.store.networks import DENIED, DOOR, LIST, NETWORK, SOCKET, list_
 from sessionrun.store.session import AGENT_DIR, WALLS_STATE
 from sessionrun.walls import proxy
 from sessionrun.walls.argv import PROMPT, REPORT_FD, TMP_FOLDER, VIEW_FOLDER, Enclosure, Walls, clear_ways
-from sessionrun.walls.environment import filter_environment
 from sessionrun.walls.groups import GROUPS, enter_groups
-from sessionrun.walls.policy import AgentState
+from sessionrun.walls.policy import AgentState, filter_environment
 from sessionrun.walls.programs import (
     find_folders,
     find_masks,
@@ -195,7 +194,7 @@ def _build(wish: WallsWish) -> Walls:
 def _list_hidden(wish: WallsWish, top: str | None) -> Iterator[str]:
     """What is empty inside but for what is the task's own: results, directories of worktrees, the cache."""
     kept = (wish.repository.common_dir, *((top,) if top else ()))
-    yield from _hide(wish.results, (*kept, wish.worktree))
+    yield from _hide(os.path.dirname(wish.session), (*kept, wish.worktree))
     # that of a mirror is ours, whatever of the task's lies in it
     yield from _hide(wish.repository.worktree_dir, () if wish.is_mirror else kept)
     for folder in (os.path.dirname(wish.cache), *wish.hidden):

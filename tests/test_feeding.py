@@ -43,7 +43,6 @@ from sessionrun.runtime.feeding.sync import (
     choose_next,
     fill_frame,
     find_changes,
-    find_last_changes,
     find_news,
     make_task,
 )
@@ -276,7 +275,7 @@ def test_no_claim_is_left_at_the_end() -> None:
         queued("d", "claimed", claim="d", session=THEM),
     )
     known = {"a": Standing("a", "done", "landed"), "b": Standing("b", "held", "waits")}
-    assert find_last_changes(tasks, known, US) == [
+    assert find_changes(tasks, known, US, {}, ends=True) == [
         Step("close", "a", "a", "landed"),
         Step("reopen", "c", "c", ""),
     ], "work that is held must not be done again"

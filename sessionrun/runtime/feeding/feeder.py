@@ -27,7 +27,7 @@ from sessionrun.queue.graph import by_id
 from sessionrun.queue.place import Signature, find_place, read_signature
 from sessionrun.queue.task import QueueTask, Worker
 from sessionrun.runtime.feeding.claims import reclaim
-from sessionrun.runtime.feeding.intake import Intake
+from sessionrun.runtime.feeding.intake import take_for_session
 from sessionrun.runtime.feeding.snapshot import Snapshot, Snapshots, Standing
 from sessionrun.runtime.feeding.sync import (
     Step,
@@ -35,7 +35,6 @@ from sessionrun.runtime.feeding.sync import (
     choose_next,
     find_changes,
     find_claims,
-    find_last_changes,
     find_news,
     make_task,
 )
@@ -93,7 +92,7 @@ class Visitor:
         """Its tasks are made of `template`, and `tell` gets what is new for the session; `clock` is monotonic."""
         self._session_id, self._results_dir = session.session_id, session.path.parent
         self._template, self._asked, self._feed, self._tell, self._clock = template, asked, feed, tell, clock
-        self._intake = Intake(session.path, asked, feed)
+        self._folder = session.path
         self._landing: dict[str, int | None] = {}
         self._ended: set[str] | None = None
         self._reclaimed_at = float("-inf")
@@ -149,7 +148,7 @@ class Visitor:
             InputError, StoreError, OSError: as `visit`.
         """
         known = snapshot.list_known()
-        for step in find_last_changes(self._load(known), known, self._session_id):
+        for step in find_changes(self._load(known), known, self._session_id, {}, ends=True):
             self._change(step)
         if self._feed.name != FILE:
             self._feed.sync()
@@ -214,7 +213,7 @@ class Visitor:
         if not self._asked.ingest or ended == self._ended:
             return False
         self._ended = ended
-        return bool(self._intake.take())
+        return take_for_session(self._folder, self._asked, self._feed) > 0
 
     def _claim(self, snapshot: Snapshot, tasks: dict[str, QueueTask], ready: Iterable[QueueTask]) -> bool:
         """Claim what there are slots for; whether something was claimed, or waits for a slot.

@@ -164,33 +164,25 @@ def _join(lines: Iterable[str]) -> bytes:
     return "".join(f"{line}\n" for line in lines).encode()
 
 
-class Intake:
-    """The follow-ups of one session come in by themselves, up to a number."""
+def take_for_session(folder: Path, asked: FeedSpec, feed: Feed) -> int:
+    """Take in what agents wrote, up to a number for the whole session; how many tasks came into the queue.
 
-    def __init__(self, folder: Path, asked: FeedSpec, feed: Feed) -> None:
-        """
-        Args:
-            folder: of the session.
-            asked: how many, and into which group.
-            feed: the queue.
-        """
-        self._count, self._asked, self._feed = folder / COUNT, asked, feed
+    Args:
+        folder: of the session.
+        asked: how many, and into which group.
+        feed: the queue.
 
-    def take(self) -> int:
-        """Take in what agents wrote, as far as there may be more; how many tasks came into the queue.
-
-        Raises:
-            InputError, StoreError, OSError: as of `take_follow_ups`.
-        """
-        try:
-            taken = int(read_regular(self._count, 100))
-        except (FileNotFoundError, ValueError):
-            taken = 0
-        left = self._asked.ingest - taken
-        if left <= 0:
-            return 0
-        place = find_place(Path(self._asked.top))
-        added = len(take_follow_ups(self._feed, place, maximum=left, group=self._asked.group).added)
-        if added:
-            replace_file(self._count, f"{taken + added}\n".encode(), durable=False)
-        return added
+    Raises:
+        InputError, StoreError, OSError: as of `take_follow_ups`.
+    """
+    try:
+        taken = int(read_regular(folder / COUNT, 100))
+    except (FileNotFoundError, ValueError):
+        taken = 0
+    left = asked.ingest - taken
+    if left <= 0:
+        return 0
+    added = len(take_follow_ups(feed, find_place(Path(asked.top)), maximum=left, group=asked.group).added)
+    if added:
+        replace_file(folder / COUNT, f"{taken + added}\n".encode(), durable=False)
+    return added

@@ -45,21 +45,27 @@ class Step(NamedTuple):
     reason: str = ""
 
 
-def find_changes(tasks: Tasks, known: Known, session_id: str, landing: Mapping[str, int | None]) -> list[Step]:
+def find_changes(
+    tasks: Tasks, known: Known, session_id: str, landing: Mapping[str, int | None], *, ends: bool = False
+) -> list[Step]:
     """Return what the queue needs: its claims settled, and claims for what runs without one.
+
+    Work that is held is done, and a retry of the session lands it.  So its task stays claimed, also at the end of
+    the session, or it would be done again.
 
     Args:
         tasks: of the queue.
         known: how the tasks of the session stand.
         session_id: of the session.
         landing: tasks whose work was asked to land again, and which time it had been bounced then.
+        ends: the session ends: what it still works on, or has not heard of, is given back.
     """
     claims, steps = find_claims(tasks, session_id), []
     for name, task in claims.items():
-        one = known.get(name)
-        if one is not None and one.kind not in ("going", "held"):
-            steps.append(Step("close" if one.kind == "done" else "reopen", task.id, name, one.reason))
-    for name, one in known.items():
+        kind, reason = (known[name].kind, known[name].reason) if name in known else ("going", "")
+        if kind in ("done", "undone") or (kind == "going" and ends):
+            steps.append(Step("close" if kind == "done" else "reopen", task.id, name, reason))
+    for name, one in known.items() if not ends else ():
         waiting = tasks.get(one.queue_id)
         if waiting is None or name in claims:
             continue
@@ -94,21 +100,6 @@ def find_news(
                 steps.append(Step("drop", one.queue_id, name))
         elif _is_closed_by_hand(one, task) and name not in landing and is_mended(one):
             steps.append(Step("land", one.queue_id, name))
-    return steps
-
-
-def find_last_changes(tasks: Tasks, known: Known, session_id: str) -> list[Step]:
-    """Return what has to be done for the claims of a session that ends.
-
-    Work that is held is done, and a retry of the session lands it.  So its task stays claimed, or it would be done
-    again.
-    """
-    steps = []
-    for name, task in find_claims(tasks, session_id).items():
-        one = known.get(name)
-        if one is None or one.kind != "held":
-            what: What = "close" if one is not None and one.kind == "done" else "reopen"
-            steps.append(Step(what, task.id, name, one.reason if one is not None else ""))
     return steps
 
 

@@ -22,11 +22,11 @@ from sessionrun.model.feeding import FeedSpec
 from sessionrun.model.spec import SLOT, SessionSpec
 from sessionrun.queue.feed import Feed, open_feed
 from sessionrun.queue.file import NAME as FILE
-from sessionrun.queue.graph import by_id, choose_group, choose_ready
+from sessionrun.queue.graph import by_id, choose_group
 from sessionrun.queue.lists import parse_list
 from sessionrun.queue.place import QueuePlace, find_place
 from sessionrun.queue.task import QueueTask
-from sessionrun.runtime.feeding.sync import choose_id, make_task
+from sessionrun.runtime.feeding.sync import choose_id, choose_next, make_task
 
 LIST: Final = "BEADS_FOR_ANALYSIS.md"
 """The list in the top of a repository from which an empty queue is filled."""
@@ -36,13 +36,11 @@ class Prepared(NamedTuple):
     """A fed session that can be started.
 
     Attributes:
-        feed: the queue.
         ready: the tasks of the queue that it can claim at once, the first first.
         left: how many tasks of the queue, of those that it is for, are not closed.
         findings: what was looked at.
     """
 
-    feed: Feed
     ready: list[QueueTask]
     left: int
     findings: list[Preflight]
@@ -78,12 +76,15 @@ def prepare(
     assert wanted is not None
     feed = open_queue(Path(wanted.top), backend=wanted.backend)
     _check_wanted(feed, wanted.chosen)
-    back = [] if preview else _take_back(wanted, feed, results_dir)
+    back = []
+    if wanted.take_back_s and not preview:  # else the tasks of sessions that are gone would not count as ready
+        settled = take_back(feed, results_dir, most=wanted.take_back_most)
+        back = [Preflight("queue", f"{task.id} is {task.status}: {task.reason}") for task in settled]
     if not (preview or wanted.watch) and _find_list(wanted, feed, listed) is None:
         tasks, left = _choose(wanted, feed)
         if not tasks:
-            return Prepared(feed, [], left, back)
-    findings = [*_look(spec), *_check_agent(spec, preview=preview)] if ready else []
+            return Prepared([], left, back)
+    findings = _look_at_agent(spec, preview=preview) if ready else []
     problems = [f"{one.what}: {one.text}" for one in findings if one.level == "error"]
     if problems and not preview:
         raise InputError(f"{'; '.join(problems)} (--no-ready starts all the same)")
@@ -91,7 +92,7 @@ def prepare(
         drafted = _import(wanted, queue, listed, preview=preview)
         tasks, left = _choose(wanted, queue)
     finding = Preflight("queue", f"{feed.place.name}: {len(tasks)} of {left} open tasks are ready{drafted}")
-    return Prepared(feed, tasks, left, [*back, finding, *findings])
+    return Prepared(tasks, left, [*back, finding, *findings])
 
 
 def find_follow_ups(spec: SessionSpec) -> list[str]:
@@ -107,14 +108,6 @@ def find_follow_ups(spec: SessionSpec) -> list[str]:
     return lines
 
 
-def _take_back(wanted: FeedSpec, feed: Feed, results_dir: Path | None) -> list[Preflight]:
-    """Settle what sessions that are gone have claimed; else these tasks would not count as ready."""
-    if not wanted.take_back_s:
-        return []
-    settled = take_back(feed, results_dir, most=wanted.take_back_most)
-    return [Preflight("queue", f"{task.id} is {task.status}: {task.reason}") for task in settled]
-
-
 def foresee(planned: Planned, prepared: Prepared) -> Planned:
     """The session with the tasks that it begins with, for a preview."""
     spec = planned.spec
@@ -128,21 +121,16 @@ def foresee(planned: Planned, prepared: Prepared) -> Planned:
     return planned._replace(spec=replace(spec, tasks=tuple(tasks)))
 
 
-def _look(spec: SessionSpec) -> list[Preflight]:
+def _look_at_agent(spec: SessionSpec, *, preview: bool) -> list[Preflight]:
+    """Look whether it can be asked; refuse one that is not signed in or ready, as `run` does, or only say so."""
     assert spec.template is not None
-    agent = spec.agents[spec.template.agent]
-    width = spec.resources.get(SLOT, WORKERS)
-    return [*look(agent, spec.template.model, width, {**os.environ, **agent.env})]
-
-
-def _check_agent(spec: SessionSpec, *, preview: bool) -> list[Preflight]:
-    """Refuse an agent that is not signed in or not ready, as `run` does; in a preview only say so."""
-    assert spec.template is not None
-    first = replace(spec, tasks=(spec.template,))
+    agent, first = spec.agents[spec.template.agent], replace(spec, tasks=(spec.template,))
+    width, environ = spec.resources.get(SLOT, WORKERS), {**os.environ, **agent.env}
+    found = [*look(agent, spec.template.model, width, environ)]
     if preview:
-        return [Preflight("agent", line, "warning") for line in tell_signed_out(first)]
+        return [*found, *(Preflight("agent", line, "warning") for line in tell_signed_out(first))]
     check_ready(first)
-    return []
+    return found
 
 
 def _import(wanted: FeedSpec, feed: Feed, listed: Path | None, *, preview: bool) -> str:
@@ -188,8 +176,7 @@ def _choose(wanted: FeedSpec, feed: Feed) -> tuple[list[QueueTask], int]:
         for task in among
         if task.status != "closed" and not task.is_group and (not chosen or task.id in chosen)
     ]
-    ready = [task for task in choose_ready(tasks, wanted.group) if not chosen or task.id in chosen]
-    return ready, len(left)
+    return [*choose_next(tasks, {}, wanted, retries=0)], len(left)
 
 
 def _check_wanted(feed: Feed, wanted: tuple[str, ...]) -> None:

@@ -267,7 +267,7 @@ def test_every_kind_of_value_survives_the_copy(project: Project) -> None:
 
 
 def test_nothing_but_the_settings_of_the_launch_is_in_force(project: Project, tmp_path: Path) -> None:
-    settings = read_settings(project.top, project.top / ".git")
+    _, settings = read_settings(project.top, project.top / ".git", project.top / ".git")
     made = tmp_path / "made"
     made.mkdir()
     furnish(made, project.top / ".git", settings)
@@ -285,14 +285,6 @@ def test_git_lfs_keeps_its_files_in_the_repository(project: Project, tmp_path: P
     furnish(made, project.top / ".git", settings)
     (made / "lfs" / "objects").mkdir()
     assert (project.top / ".git/lfs/objects").is_dir()
-
-
-def test_a_session_of_an_older_version_has_the_settings_of_now(project: Project) -> None:
-    repository = replace(project.repository(), settings=None)
-    request, place = project.prepare(repository=repository)
-    (Path(place.worktree or "") / "new").write_text("new\n")
-    released = release(replace(request, place=place), project.folder())
-    assert released.kept is None and project.show("main-task-t", "new") == b"new\n"
 
 
 def test_a_sparse_checkout_stays_one(project: Project) -> None:

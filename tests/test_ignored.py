@@ -11,8 +11,9 @@ from conftest import Command, eventually, kill_sessions
 from test_workspaces import Project
 from test_worktrees import by_id, finish, project, start
 
+from sessionrun.workspaces.freezing import read_settings
 from sessionrun.workspaces.git import Git
-from sessionrun.workspaces.ignoring import ignore_words, read_rules
+from sessionrun.workspaces.ignoring import ignore_words
 
 __all__ = ["project"]
 
@@ -79,14 +80,14 @@ def test_the_users_file_is_found_where_git_finds_it(project: Project, monkeypatc
         (folder / "git" / "ignore").write_text(text)
     common = project.top / ".git"
     shutil.rmtree(common / "info")
-    assert read_rules(project.top, common) == "xdg\n"
+    assert read_settings(project.top, common, common)[0] == "xdg\n"
     monkeypatch.setenv("XDG_CONFIG_HOME", "")
-    assert read_rules(project.top, common) == "home\n"
+    assert read_settings(project.top, common, common)[0] == "home\n"
     (home / "mine").write_text("mine")
     project.run("config", "--global", "core.excludesFile", "~/mine")
-    assert read_rules(project.top, common) == "mine\n"
+    assert read_settings(project.top, common, common)[0] == "mine\n"
     project.run("config", "core.excludesFile", "")
-    assert read_rules(project.top, common) == "\n"
+    assert read_settings(project.top, common, common)[0] == "\n"
 
 
 def test_the_copy_ignores_what_git_ignores(project: Project) -> None:

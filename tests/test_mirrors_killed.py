@@ -13,10 +13,10 @@ from test_workspaces_killed import Bench, find_locks
 
 from sessionrun.model.places import Place, Repository
 from sessionrun.model.upstreams import Upstream
-from sessionrun.workspaces.git_locks import _BEGUN
 from sessionrun.workspaces.mirrors import locate_mirror
 from sessionrun.workspaces.release import release
 from sessionrun.workspaces.request import WorkspaceRequest
+from sessionrun.workspaces.site import BEGUN
 from sessionrun.workspaces.worktree import prepare
 
 __all__ = ["project"]
@@ -88,7 +88,7 @@ def test_a_second_start_removes_what_the_killed_fetch_left(project: Project) -> 
     """The locks of the task's branches; not what another program has made."""
     request, folder = work_in_mirror(project), project.folder()
     home = project.top / ".git"
-    (folder / _BEGUN).touch()
+    (folder / BEGUN).touch()
     locks = [home / "refs" / "heads" / f"main-task-t{end}.lock" for end in ("", "-rescue", "-rescue-2")]
     other = home / "refs" / "heads" / "main.lock"
     for lock in (*locks, other):

@@ -19,7 +19,7 @@ from test_worktrees import finish
 
 from sessionrun.runtime.jobs.check.patches import find_odd, find_patch, has_prefixes, list_spellings
 from sessionrun.workspaces.applying import DoesNotApply, apply_patch
-from sessionrun.workspaces.between import open_site
+from sessionrun.workspaces.site import open_site
 
 PATCH = """\
 diff --git a/calc.py b/calc.py

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import shutil
 import signal
 from contextlib import suppress
 from dataclasses import replace
@@ -24,6 +25,7 @@ from sessionrun.model.events import Entry, JobClaimed, JobFinished, JobLost, Job
 from sessionrun.model.keys import JobKey
 from sessionrun.model.places import TASK_FILE, Place, Seats
 from sessionrun.model.spec import TaskSpec, Workspace
+from sessionrun.workspaces.clean import clean_seats
 from sessionrun.workspaces.release import release
 from sessionrun.workspaces.request import WorkspaceRequest
 from sessionrun.workspaces.worktree import prepare
@@ -254,6 +256,26 @@ def test_a_seat_whose_directory_was_deleted_is_made_again(seated: Seated) -> Non
     _, again = seated.begin("two")
     assert again == path
     assert seated.project.run("worktree", "list").count(str(path)) == 1
+
+
+def test_a_seat_in_which_no_task_can_begin_is_set_aside(seated: Seated, monkeypatch: pytest.MonkeyPatch) -> None:
+    request, path = seated.begin("one")
+    seated.end(request)
+    folder = seated.folder().parent
+    (folder / "jobs").mkdir()
+    refuses = 'case "$GIT_WORK_TREE $*" in *"/w1 "*" read-tree --reset"*) echo "fatal: no" >&2; exit 128;; esac'
+    (folder / "git").write_text(f'#!/bin/sh\n{refuses}\nexec {shutil.which("git")} "$@"\n')
+    (folder / "git").chmod(0o755)
+    with monkeypatch.context() as patch:
+        patch.setenv("PATH", f"{folder}:{os.environ['PATH']}")
+        assert seated.begin("two")[1].name == "w2"
+    assert seated.project.run("branch", "--format=%(refname:short)") == "main\nmain-task-two"
+    (seated.top / ".git/worktrees/w1/sessionrun-rules").touch()  # all lies there again as it was
+    assert seated.begin("three")[1].name == "w3"
+    repository, seats = seated.project.repository(), Seats(str(seated.place))
+    (finding,) = clean_seats(repository, seats, folder, "s1", dry_run=False)
+    assert (finding.name, finding.removed, path.exists()) == (str(path), False, True)
+    assert finding.why == f"no task can begin in it (git read-tree: fatal: no): git worktree remove --force {path}"
 
 
 def test_a_prepare_that_fails_leaves_the_seat_free(seated: Seated) -> None:

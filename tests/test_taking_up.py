@@ -12,9 +12,8 @@ from test_workspaces import Project
 
 from sessionrun.model.errors import SessionrunError
 from sessionrun.model.places import KeepPolicy, Place
-from sessionrun.workspaces.release import release
+from sessionrun.workspaces.release import release, settle
 from sessionrun.workspaces.request import WorkspaceRequest, load_claim
-from sessionrun.workspaces.settling import settle
 from sessionrun.workspaces.taking_up import check_earlier
 from sessionrun.workspaces.worktree import prepare
 

@@ -7,7 +7,7 @@ import shutil
 import stat
 import subprocess
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import replace
 from pathlib import Path
 
@@ -80,6 +80,18 @@ class Project:
         work(path)
         return release(replace(request, place=place), self.folder()), path
 
+    def shell(self, script: str, cwd: Path) -> None:
+        environ = {**os.environ, **IDENTITY}
+        subprocess.run(["sh", "-ec", script], cwd=cwd, check=True, capture_output=True, env=environ)
+
+    def check_patch(self, patch: Path, base: str, commit: str) -> None:
+        """On the base, it gives the tree of the commit."""
+        git = Git(self.top).with_index(self.root / "patch-index")
+        git("read-tree", base)
+        if patch.stat().st_size:
+            git("apply", "--cached", "--whitespace=nowarn", str(patch))
+        assert git.line("write-tree") == git.line("rev-parse", f"{commit}^{{tree}}"), patch
+
     def show(self, commit: str, name: str) -> bytes:
         return Git(self.top)("cat-file", "blob", f"{commit}:{name}")
 
@@ -116,13 +128,7 @@ def test_the_git_of_a_task_works_in_its_worktree_whatever_the_shared_settings_sa
 ) -> None:
     script = TRAPS[trap].replace("outer/inner repo", "outer/inner repo && git -C outer add -A")
     repository = None if trap == "a submodule" else project.repository()
-    subprocess.run(
-        ["/bin/sh", "-ec", script],
-        cwd=project.root,
-        check=True,
-        capture_output=True,
-        env={**os.environ, **IDENTITY},
-    )
+    project.shell(script, project.root)
     request = WorkspaceRequest(repository or project.repository(), "s1", "t", "do it")
     place = prepare(request, project.folder())
     path = Path(place.worktree or "")
@@ -197,103 +203,84 @@ def test_refs_may_be_in_a_table(own_place: Path) -> None:
     assert project.run("fsck") == "" and project.run("worktree", "prune", "-n") == ""
 
 
-def test_uncommitted_work_is_parked_on_the_task_branch(project: Project) -> None:
-    def work(path: Path) -> None:
-        (path / "a.txt").write_text("changed\n")
-        (path / "new dir").mkdir()
-        (path / "new dir" / "ünï.bin").write_bytes(bytes(range(256)))
-        (path / "sub/b.txt").unlink()
-        (path / "x.log").write_text("ignored")
+PARKED: Mapping[str, tuple[str, dict[str, bytes | None], tuple[int, int, int]]] = {
+    "nothing": ("true", {}, (0, 0, 0)),
+    "uncommitted": (
+        "printf 'changed\\n' > a.txt; mkdir 'new dir'; printf '\\000\\377' > 'new dir/ünï.bin'; "
+        "rm sub/b.txt; echo > x.log",
+        {"a.txt": b"changed\n", "new dir/ünï.bin": b"\0\xff", "sub/b.txt": None},
+        (3, 1, 2),
+    ),
+    "committed, and more": (
+        "echo 1 > one; git add one; git commit -qm mine; echo 2 > two",
+        {"one": b"1\n", "two": b"2\n"},
+        (2, 2, 0),
+    ),
+    "a new name, and a new mode": (
+        "mv a.txt c.txt; chmod +x sub/b.txt",
+        {"a.txt": None, "c.txt": b"a\n"},
+        (3, 1, 1),
+    ),
+    "hidden": (
+        "git update-index --assume-unchanged a.txt; git update-index --skip-worktree sub/b.txt; "
+        "echo ha > a.txt; echo hb > sub/b.txt",
+        {"a.txt": b"ha\n", "sub/b.txt": b"hb\n"},
+        (2, 2, 2),
+    ),
+    "behind a lock, hooks and a key": (
+        "git config commit.gpgSign true; H=$(git rev-parse --git-common-dir)/hooks; mkdir -p $H; "
+        "for name in pre-commit post-commit post-index-change reference-transaction; do "
+        "printf '#!/bin/sh\\ntouch $0.ran; exit 1\\n' > $H/$name; chmod +x $H/$name; done; "
+        "touch $(git rev-parse --git-dir)/index.lock; echo n > new",
+        {"new": b"n\n"},
+        (1, 1, 0),
+    ),
+    "where nobody may write": ("mkdir ro; echo x > ro/f; chmod 555 ro", {"ro/f": b"x\n"}, (1, 1, 0)),
+    "in a worktree that was moved": (
+        'echo n > new; git worktree move "$PWD" "$PWD-elsewhere"',
+        {"new": b"n\n"},
+        (1, 1, 0),
+    ),
+}
+"""What a task does; the files that it changes, with their content then, None if they are gone; and the figures."""
 
-    place, path = project.cycle(work)
-    assert not path.exists() and place.worktree is None and place.kept is None
-    assert place.branch == "main-task-t" and place.commit is not None
-    assert project.run("rev-parse", "main-task-t") == place.commit
-    assert project.files(place.commit) == {"a.txt", ".gitignore", "new dir/ünï.bin"}
-    assert project.show(place.commit, "new dir/ünï.bin") == bytes(range(256))
-    assert place.diff_stat == {"files": 3, "insertions": 1, "deletions": 2}
+
+@pytest.mark.parametrize("how", PARKED)
+def test_work_is_parked_on_the_task_branch(project: Project, how: str) -> None:
+    """The worktree is gone, the commit and the patch have all, and the user's checkout is as it was."""
+    script, files, figures = PARKED[how]
+    place, path = project.cycle(lambda path: project.shell(script, path))
+    assert (place.worktree, place.kept, place.rescue) == (None, None, None)
+    assert list(path.parent.iterdir()) == []
+    assert (place.branch, place.diff_stat) == (
+        "main-task-t" if files else None,
+        dict(zip(("files", "insertions", "deletions"), figures, strict=True)),
+    )
+    assert place.commit == (project.run("rev-parse", "main-task-t") if files else place.base_commit)
+    there = {name for name, content in files.items() if content is not None}
+    assert project.files(place.commit or "") == (project.files("main") | there) - (files.keys() - there)
+    assert {name: project.show(place.commit or "", name) for name in there} == {
+        name: files[name] for name in there
+    }
+    project.check_patch(project.root / "p" / "t.patch", place.base_commit or "", place.commit or "")
     assert project.run("status", "--porcelain") == "" and project.run("rev-parse", "HEAD") == place.base_commit
+    assert list((project.top / ".git").rglob("*.ran")) == []
 
 
-def test_committed_and_uncommitted_work_together(project: Project) -> None:
-    def work(path: Path) -> None:
-        (path / "one").write_text("1")
-        project.run("add", "one", cwd=path)
-        project.run("commit", "-q", "-m", "mine", cwd=path)
-        (path / "two").write_text("2")
-
-    place, path = project.cycle(work)
-    assert not path.exists() and place.commit is not None
-    assert {"one", "two"} <= project.files(place.commit)
-    assert project.run("log", "--format=%s", "-2", place.commit).splitlines()[1] == "mine"
+UNFIT = {
+    "inner/ is a repository of its own": "git init -q inner; echo work > inner/f",
+    "a merge was left unfinished": "git switch -qc side; echo side > a.txt; git commit -qam side; "
+    "git switch -q main-task-t; echo ours > a.txt; git commit -qam ours; ! git merge side",
+    "big is larger than 100 MiB": "truncate -s 200M big",
+    "HEAD is on elsewhere": "git switch -qc elsewhere",
+    "HEAD is on no branch": "git switch -q --detach",
+}
+"""What no commit can hold, or not on the task's branch."""
 
 
-def test_the_patch_applies_to_the_base(project: Project) -> None:
-    def work(path: Path) -> None:
-        (path / "bin").write_bytes(os.urandom(5000))
-        (path / "a.txt").rename(path / "c.txt")
-        os.chmod(path / "sub/b.txt", 0o755)
-
-    place, _ = project.cycle(work)
-    clone = project.root / "clone"
-    project.run("clone", "-q", str(project.top), str(clone))
-    project.run("apply", "--index", str(project.root / "p" / "t.patch"), cwd=clone)
-    assert project.run("write-tree", cwd=clone) == project.run("rev-parse", f"{place.commit}^{{tree}}")
-
-
-def test_nothing_done_leaves_neither_branch_nor_worktree(project: Project) -> None:
-    place, path = project.cycle(lambda path: None)
-    assert not path.exists() and place.commit == place.base_commit and place.branch is None
-    assert project.run("branch", "--format=%(refname:short)") == "main"
-    assert place.diff_stat == {"files": 0, "insertions": 0, "deletions": 0}
-
-
-def _nested(path: Path) -> None:
-    subprocess.run(["git", "init", "-q", "inner"], cwd=path, check=True)
-    (path / "inner" / "f").write_text("inner work")
-
-
-def _unfinished_merge(path: Path) -> None:
-    run = ["git", "-c", "user.name=x", "-c", "user.email=x@y"]
-    subprocess.run([*run, "switch", "-q", "-c", "side"], cwd=path, check=True)
-    (path / "a.txt").write_text("side\n")
-    subprocess.run([*run, "commit", "-qam", "side"], cwd=path, check=True)
-    subprocess.run([*run, "switch", "-q", "main-task-t"], cwd=path, check=True)
-    (path / "a.txt").write_text("ours\n")
-    subprocess.run([*run, "commit", "-qam", "ours"], cwd=path, check=True)
-    merge = subprocess.run([*run, "merge", "side"], cwd=path, capture_output=True)
-    assert merge.returncode != 0
-
-
-def _huge(path: Path) -> None:
-    with (path / "big").open("wb") as stream:
-        stream.truncate(200 * 1024 * 1024)
-
-
-def _switched(path: Path) -> None:
-    subprocess.run(["git", "switch", "-q", "-c", "elsewhere"], cwd=path, check=True)
-
-
-def _detached(path: Path) -> None:
-    subprocess.run(["git", "switch", "-q", "--detach"], cwd=path, check=True)
-
-
-@pytest.mark.parametrize(
-    ("work", "why"),
-    [
-        (_nested, "inner/ is a repository of its own"),
-        (_unfinished_merge, "a merge was left unfinished"),
-        (_huge, "big is larger than 100 MiB"),
-        (_switched, "HEAD is on elsewhere"),
-        (_detached, "HEAD is on no branch"),
-    ],
-)
-def test_what_no_commit_can_hold_keeps_the_worktree(project: Project, work: Work, why: str) -> None:
-    def all_work(path: Path) -> None:
-        work(path)
-        (path / "plain").write_text("plain work")
-
-    place, path = project.cycle(all_work)
+@pytest.mark.parametrize("why", UNFIT)
+def test_what_no_commit_can_hold_keeps_the_worktree(project: Project, why: str) -> None:
+    place, path = project.cycle(lambda path: project.shell(f"{UNFIT[why]}; printf 'plain work' > plain", path))
     assert path.is_dir() and place.worktree == str(path)
     assert place.kept is not None and why in place.kept
     assert place.rescue == "main-task-t-rescue" and place.commit is not None
@@ -314,40 +301,6 @@ def test_a_change_in_the_second_of_the_checkout_is_found(project: Project) -> No
     eventually(lambda: int(time.time()) > before + 1)
     released = release(replace(request, place=place), project.folder())
     assert released.commit is not None and project.show(released.commit, "a.txt") == b"b\n"
-
-
-def test_hidden_changes_are_found(project: Project) -> None:
-    """An agent that tells git to look away does not lose its work."""
-
-    def work(path: Path) -> None:
-        project.run("update-index", "--assume-unchanged", "a.txt", cwd=path)
-        project.run("update-index", "--skip-worktree", "sub/b.txt", cwd=path)
-        (path / "a.txt").write_text("hidden a\n")
-        (path / "sub/b.txt").write_text("hidden b\n")
-
-    place, path = project.cycle(work)
-    assert not path.exists() and place.commit is not None
-    assert project.show(place.commit, "a.txt") == b"hidden a\n"
-    assert project.show(place.commit, "sub/b.txt") == b"hidden b\n"
-
-
-def test_locks_hooks_and_signing_do_not_stand_in_the_way(project: Project) -> None:
-    hook = project.top / ".git/hooks/pre-commit"
-    hook.parent.mkdir(exist_ok=True)
-    hook.write_text("#!/bin/sh\nexit 1\n")
-    hook.chmod(0o755)
-    (project.top / ".git/hooks/post-checkout").write_text("#!/bin/sh\ntouch ../ran\nexit 1\n")
-    (project.top / ".git/hooks/post-checkout").chmod(0o755)
-    project.run("config", "commit.gpgSign", "true")
-
-    def work(path: Path) -> None:
-        (path / "new").write_text("n")
-        index = Path(project.run("rev-parse", "--git-path", "index.lock", cwd=path))
-        (path / index).touch()
-
-    place, path = project.cycle(work)
-    assert not path.exists() and place.commit is not None and "new" in project.files(place.commit)
-    assert not (project.root / "ran").exists()
 
 
 def test_an_agent_that_moves_its_branch_loses_nothing(project: Project) -> None:
@@ -387,17 +340,6 @@ def test_clean_keeps_commits_off_the_branch_of_a_worktree_that_is_gone(project: 
     for dry_run in (True, False, False):
         list(clean_leftover(leftover, dry_run=dry_run))
     assert project.run("rev-parse", "main-task-t-rescue") == commit
-
-
-def test_work_in_a_worktree_that_was_moved_is_parked(project: Project) -> None:
-    def work(path: Path) -> None:
-        (path / "new").write_text("n")
-        project.run("worktree", "move", str(path), str(path) + "-elsewhere")
-
-    place, path = project.cycle(work)
-    assert place.branch == "main-task-t" and place.worktree is None
-    assert place.commit == project.run("rev-parse", "main-task-t") and "new" in project.files(place.commit)
-    assert not path.with_name(path.name + "-elsewhere").exists()
 
 
 def test_a_worktree_without_its_git_link_is_kept(project: Project) -> None:
@@ -482,17 +424,6 @@ def test_a_missing_link_fails_and_leaves_nothing(project: Project) -> None:
         project.prepare(links=("nowhere",))
     assert project.run("branch", "--list", "--format=%(refname:short)") == "main"
     assert project.run("worktree", "list", "--porcelain").count("worktree ") == 1
-
-
-def test_read_only_directories_are_removed(project: Project) -> None:
-    def work(path: Path) -> None:
-        (path / "ro").mkdir()
-        (path / "ro" / "f").write_text("x")
-        os.chmod(path / "ro", 0o555)
-
-    place, path = project.cycle(work)
-    assert not path.exists() and place.commit is not None and "ro/f" in project.files(place.commit)
-    assert not list(path.parent.glob(".trash*"))
 
 
 @pytest.mark.parametrize("mode", [pytest.param(0o700, marks=pytest.mark.slow), 0o500])

@@ -20,11 +20,10 @@ from test_workspaces import Project, project
 from sessionrun.model.landings import MendBase
 from sessionrun.model.places import TASK_FILE, Place, Seats
 from sessionrun.store.jobfiles import load_answer
-from sessionrun.workspaces.git_locks import _BEGUN, STALE_LOCK_S
-from sessionrun.workspaces.release import park_work, release
+from sessionrun.workspaces.release import park_work, release, settle
 from sessionrun.workspaces.request import WorkspaceRequest
 from sessionrun.workspaces.seats import list_free
-from sessionrun.workspaces.settling import settle
+from sessionrun.workspaces.site import BEGUN, STALE_LOCK_S
 from sessionrun.workspaces.worktree import prepare
 
 __all__ = ["project"]
@@ -253,11 +252,11 @@ def test_a_second_start_removes_what_the_first_one_left(
     assert place.worktree is not None
     (Path(place.worktree) / "new").write_text("new")
     folder = project.folder()
-    (folder / _BEGUN).touch()
+    (folder / BEGUN).touch()
     (folder / "park-index.lock").touch()
     (project.top / ".git" / lock).touch()
     if lock == "packed-refs.lock":
-        age([folder / _BEGUN, project.top / ".git" / lock])
+        age([folder / BEGUN, project.top / ".git" / lock])
     done = job(replace(request, place=place), folder)
     assert (find_locks(project), done.rescue) == ([], None)
     assert "new" in project.files("main-task-t")
@@ -280,7 +279,7 @@ def test_a_lock_of_another_program_stays(project: Project, since: str) -> None:
     other.touch()
     if since == "before":
         age([other])
-    (folder / _BEGUN).touch()
+    (folder / BEGUN).touch()
     release(replace(request, place=place), folder)
     assert find_locks(project) == [str(other)]
 

@@ -371,8 +371,7 @@ def _clean_worktrees(evidence: Evidence, *, dry_run: bool) -> Iterator[Leftover]
     Raises:
         SessionrunError, OSError: the session cannot be read.
     """
-    from sessionrun.workspaces.clean import clean_lock
-    from sessionrun.workspaces.seat_removal import clean_seats
+    from sessionrun.workspaces.clean import clean_lock, clean_seats
 
     tasks_at_launch = () if evidence.spec is None else evidence.spec.tasks
     if evidence.fault is evidence.journal_fault is not None and not any(map(has_worktree, tasks_at_launch)):

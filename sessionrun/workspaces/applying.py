@@ -20,8 +20,9 @@ from sessionrun.store.files import remove_empty, replace_file
 from sessionrun.store.jobfiles import load_record_if_any
 from sessionrun.workspaces.git import Git, GitError
 from sessionrun.workspaces.links import is_behind_link
-from sessionrun.workspaces.park import Site, write_patch, write_worktree
+from sessionrun.workspaces.park import write_patch, write_worktree
 from sessionrun.workspaces.rounds import work_base
+from sessionrun.workspaces.site import Site
 
 REPLACED: Final = "before.patch"
 """Beside the record, if the patch applies only to what the work began with: the changes whose place it takes."""

@@ -30,7 +30,6 @@ from sessionrun.walls.programs import make_walls
 from sessionrun.workspaces.clone import make_repository
 from sessionrun.workspaces.git import MARKER, Git
 from sessionrun.workspaces.large_files import take_large_files
-from sessionrun.workspaces.park import settle_index
 from sessionrun.workspaces.registration import find_lost_admins, load_owner, remove_tree, trash_path
 from sessionrun.workspaces.request import WorkspaceRequest
 from sessionrun.workspaces.view import BroughtOut, list_alternates, load_brought, note_brought
@@ -263,7 +262,7 @@ def _move(git: Git, name: str, tip: str | None, found: Mapping[str, str]) -> Non
         git("symbolic-ref", "HEAD", name)
     else:
         git("update-ref", "--no-deref", "HEAD", head)
-    settle_index(git, found.get("index", head))
+    git.settle_index(found.get("index", head))
     if "unmerged" in found:
         blob = git.line("hash-object", "-w", "--stdin")
         git("update-index", "--index-info", stdin=f"100644 {blob} 2\t{UNMERGED}\n".encode())

@@ -8,16 +8,18 @@ or when all it holds is in the branch it began from.
 
 from __future__ import annotations
 
+import os
+import shlex
 import tempfile
 from collections.abc import Iterator
-from contextlib import AbstractContextManager, nullcontext
+from contextlib import AbstractContextManager, nullcontext, suppress
 from dataclasses import replace
 from pathlib import Path
 from typing import Final, Literal
 
 from sessionrun.model.errors import SessionrunError
 from sessionrun.model.frozen import frozen
-from sessionrun.model.places import Place, Repository
+from sessionrun.model.places import Place, Repository, Seats
 from sessionrun.model.upstreams import Upstream
 from sessionrun.store.session import WALLS_SUFFIX
 from sessionrun.workspaces.bases import holds_nothing
@@ -25,7 +27,6 @@ from sessionrun.workspaces.clone import drop_excerpt
 from sessionrun.workspaces.environments.removal import clear, find_environments
 from sessionrun.workspaces.fence import Fence, open_fence
 from sessionrun.workspaces.git import Git
-from sessionrun.workspaces.git_locks import break_old_lock
 from sessionrun.workspaces.mirrored import bring_home
 from sessionrun.workspaces.mirrors import HEADS
 from sessionrun.workspaces.park import find_rescues, rescue_lost_head
@@ -42,9 +43,11 @@ from sessionrun.workspaces.registration import (
     trash_path,
     unregister,
 )
-from sessionrun.workspaces.release import describe_broken_link, find_worktree, release_behind
+from sessionrun.workspaces.release import release_behind
 from sessionrun.workspaces.request import WORKSPACE_LIMIT_S, Claim, WorkspaceRequest
 from sessionrun.workspaces.rounds import drop_rounds
+from sessionrun.workspaces.seats import GITIGNORE, Free, is_unchanged, list_free, load_free
+from sessionrun.workspaces.site import break_old_lock, describe_broken_link, find_worktree
 
 What = Literal["worktree", "branch", "trash", "environment"]
 
@@ -282,3 +285,70 @@ def _why_not_needed(main: Git, leftover: Leftover, branch: str, tip: str) -> str
         patch = leftover.folder.with_name(f"{attempt}-diff.patch")
         return f"its work is in {patch}" if patch.is_file() else None
     return None
+
+
+# --- worktrees that stay ---
+
+
+def clean_seats(
+    repository: Repository, seats: Seats, session: Path, session_id: str, *, dry_run: bool
+) -> Iterator[CleanResult]:
+    """Remove the free seats that no session took after this one; one in which a user worked since stays.
+
+    Args:
+        repository: whose worktrees they are.
+        seats: where they lie.
+        session: the session's directory, in which temporary files may be.
+        session_id: the session, which has ended.
+        dry_run: change nothing.
+    """
+    mine = [found for found in list_free(repository, seats) if found[2].session_id == session_id]
+    if mine:
+        folder = session.absolute() / "jobs"
+        with (
+            tempfile.TemporaryDirectory(prefix=".seats-", dir=folder) as made,
+            open_fence(repository, Path(made), limit_s=WORKSPACE_LIMIT_S) as fence,
+        ):
+            for top, admin, free in mine:
+                yield _clean_seat(fence, top, admin, free, Path(made), dry_run=dry_run)
+    if not dry_run and seats.placement == "inside":
+        _remove_folder_of_seats(Path(seats.directory))
+
+
+def _clean_seat(fence: Fence, top: Path, admin: Path, free: Free, folder: Path, *, dry_run: bool) -> CleanResult:
+    trash = top
+    with nullcontext() if dry_run else register_lock(fence.repository):
+        why = _why_seat_stays(fence, top, admin, free, folder)
+        if why is None and not dry_run:
+            trash = unregister(fence.repository, top, f"{free.session_id}/")
+    if why is None and not dry_run:
+        try:
+            remove_tree(trash)
+        except OSError as error:
+            return CleanResult("trash", str(trash), None, False, str(error))
+    return CleanResult(
+        "worktree", str(top), None, why is None, why or "no task has it, and its work is on branches"
+    )
+
+
+def _why_seat_stays(fence: Fence, top: Path, admin: Path, free: Free, folder: Path) -> str | None:
+    if load_free(admin) != free:
+        return "another session has it now"
+    if free.aside:
+        return f"no task can begin in it ({free.aside}): git worktree remove --force {shlex.quote(str(top))}"
+    if (admin / "locked").exists():
+        return "it is locked (git worktree lock)"
+    try:
+        unchanged = not top.exists() or is_unchanged(fence, top, admin, free, folder)
+    except (SessionrunError, OSError) as error:
+        return f"it cannot be read: {error}"
+    return None if unchanged else "it has changes since its last task: commit them to a branch, or take them back"
+
+
+def _remove_folder_of_seats(folder: Path) -> None:
+    """Remove the directory of the seats if nothing but our rules is in it."""
+    rules = folder / ".gitignore"
+    with suppress(OSError):
+        if os.listdir(folder) == [rules.name] and rules.read_bytes() == GITIGNORE:
+            rules.unlink()
+        folder.rmdir()

@@ -18,7 +18,6 @@ from typing import Final
 from sessionrun.model.frozen import frozen
 from sessionrun.model.places import GitSettings, Repository
 from sessionrun.store.files import read_regular
-from sessionrun.workspaces.freezing import read_settings
 from sessionrun.workspaces.git import READER_LIMIT_S, Git
 
 _OWN: Final = frozenset(("config", "config.worktree", "info", "hooks", "HEAD", "gc.pid"))
@@ -64,10 +63,10 @@ def open_fence(
 
     Raises:
         OSError: the directory cannot be made, or the repository is gone.
-        GitError: a session of an older version has no settings, and git cannot read them now.
     """
     common_dir = Path(repository.common_dir)
-    settings = repository.settings or read_settings(Path(repository.top), common_dir)
+    settings = repository.settings
+    assert settings is not None  # from the launch
     parent = None if folder is None else folder.absolute()
     with tempfile.TemporaryDirectory(prefix=".git-", dir=parent, ignore_cleanup_errors=True) as made:
         common = Path(made)

@@ -1,4 +1,4 @@
-"""How git treats files, read once at the launch: settings, filter drivers and attributes.
+"""How git treats files, read once at the launch: settings, filter drivers, attributes, and what it ignores.
 
 All worktrees of a repository share its settings, and whatever a task writes there would decide what the files of
 other tasks become when they are parked, and which programs run for that.  So the settings go into the spec, and
@@ -8,8 +8,10 @@ worktree has its own.
 
 from __future__ import annotations
 
+import codecs
 import os
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
+from dataclasses import replace
 from pathlib import Path
 from typing import Final
 
@@ -66,26 +68,25 @@ _NOT_OURS: Final = frozenset(("extensions.worktreeconfig",))
 """The setting by which a worktree has settings of its own; these are already among those of the launch."""
 
 
-def read_settings(top: Path, common_dir: Path) -> GitSettings:
-    """Read the settings that apply in the checkout `top` now.
+def read_settings(top: Path, common_dir: Path, git_dir: Path) -> tuple[str, GitSettings]:
+    """What applies in the checkout `top` now: rules of what to ignore, and settings.
+
+    The rules are without those of the files ``.gitignore``.  The last rule that matches decides, and git
+    asks ``info/exclude`` before the user's file.
 
     Raises:
         InputError: a filter's setting is not UTF-8, so the spec cannot hold it.
         GitError: git cannot read its settings.
     """
-    git = Git(top)
-    settings = list(_list_config(git))
-    has_filter = any(name.startswith("filter.") for name, _ in settings)
-    wanted = tuple(pair for pair in settings if _matters(pair[0], has_filter=has_filter))
-    user = _find_attributes(top, settings)
-    texts = [_read_text(path) for path in (SYSTEM_ATTRIBUTES, user)]
-    git_dir = git.line("rev-parse", "--path-format=absolute", "--git-dir")
+    found = list(_list_config(Git(top)))
+    rules, settings = _read_users(top, found, lambda name: True)
     shared = _read_text(common_dir / "info" / "attributes")
-    return GitSettings(wanted, "\n".join(texts), shared, os.path.realpath(git_dir))
+    settings = replace(settings, shared_attributes=shared, git_dir=os.path.realpath(git_dir))
+    return "\n".join((rules, _read_rules(common_dir / "info" / "exclude"))), settings
 
 
-def read_user_settings(folder: Path) -> GitSettings:
-    """The user's and the system's settings, for repositories that have none of their own: mirrors.
+def read_user_settings(folder: Path) -> tuple[str, GitSettings]:
+    """The same of the user and the system alone, for repositories that have none of their own: mirrors.
 
     Args:
         folder: any directory, in which git is run.
@@ -94,12 +95,18 @@ def read_user_settings(folder: Path) -> GitSettings:
         InputError, GitError: as `read_settings`.
     """
     found = list(_list_config(Git(folder), but=("command", "local", "worktree")))
+    return _read_users(folder, found, lambda name: not _is_of_repository(name))
+
+
+def _read_users(
+    top: Path, found: list[tuple[str, str | None]], fits: Callable[[str], bool]
+) -> tuple[str, GitSettings]:
+    """The rules of the user's own file, and those of the settings that matter, with the user's attributes."""
     has_filter = any(name.startswith("filter.") for name, _ in found)
-    wanted = tuple(
-        pair for pair in found if _matters(pair[0], has_filter=has_filter) and not _is_of_repository(pair[0])
-    )
-    texts = [_read_text(path) for path in (SYSTEM_ATTRIBUTES, _find_attributes(folder, found))]
-    return GitSettings(wanted, "\n".join(texts), "", "")
+    wanted = tuple(pair for pair in found if _matters(pair[0], has_filter=has_filter) and fits(pair[0]))
+    files = [SYSTEM_ATTRIBUTES, _find_users_file(top, found, "attributes")]
+    rules = _read_rules(_find_users_file(top, found, "excludes"))
+    return rules, GitSettings(wanted, "\n".join(map(_read_text, files)), "", "")
 
 
 def _is_of_repository(name: str) -> bool:
@@ -144,13 +151,23 @@ def _matters(name: str, *, has_filter: bool) -> bool:
     return known or (has_filter and section in _FOR_FILTERS)
 
 
-def _find_attributes(top: Path, config: list[tuple[str, str | None]]) -> Path:
-    """The user's own attribute file."""
-    named = [value for name, value in config if name == "core.attributesfile" and value]
-    if named:
-        return top / os.path.expanduser(named[-1])
+def _find_users_file(top: Path, config: list[tuple[str, str | None]], kind: str) -> Path:
+    """The user's own file of attributes, or of rules of what to ignore ("excludes")."""
+    named = [value for name, value in config if name == f"core.{kind}file"]
+    if named:  # an empty name stands for no file
+        return top / os.path.expanduser(named[-1]) if named[-1] else Path(os.devnull)
     home = os.environ.get("XDG_CONFIG_HOME") or os.path.expanduser("~/.config")
-    return Path(home, "git", "attributes")
+    return Path(home, "git", "ignore" if kind == "excludes" else kind)
+
+
+def _read_rules(path: Path) -> str:
+    """The rules in a file, none if it cannot be read; bytes that are not UTF-8 never make git ignore more."""
+    try:
+        content = path.read_bytes() if path.is_file() else b""
+    except OSError:
+        return ""
+    lines = content.removeprefix(codecs.BOM_UTF8).decode("utf-8", "replace").split("\n")
+    return "\n".join(line.replace("\ufffd", "*") if line.startswith("!") else line for line in lines)
 
 
 def _read_text(path: Path) -> str:

@@ -8,7 +8,6 @@ worktrees.  So they are read once, into the spec, and git is told to use that co
 
 from __future__ import annotations
 
-import codecs
 import os
 from contextlib import suppress
 from pathlib import Path
@@ -16,23 +15,9 @@ from typing import Final
 
 from sessionrun.model.places import Repository
 from sessionrun.store.files import make_directories, open_regular, read_regular, replace_file
-from sessionrun.workspaces.git import Git
 
 RULES: Final = "ignore-rules"
 """File in a job's folder: the copy, while git reads it."""
-
-
-def read_rules(top: Path, common_dir: Path) -> str:
-    """The rules that git applies in the checkout `top`, without those of its ``.gitignore`` files.
-
-    The last rule that matches decides, and git asks ``info/exclude`` before the user's file.
-    """
-    return "\n".join(_read(path) for path in (_find_users_file(top), common_dir / "info" / "exclude"))
-
-
-def read_user_rules(folder: Path) -> str:
-    """The user's own rules alone; git is asked in `folder`, any directory, where they are."""
-    return _read(_find_users_file(folder))
 
 
 def hide_name(common_dir: Path, name: str) -> None:
@@ -59,21 +44,3 @@ def ignore_words(repository: Repository, folder: Path) -> tuple[str, ...]:
     path = folder.absolute() / RULES
     replace_file(path, repository.excludes.encode(), durable=False)
     return ("--exclude-per-directory=.gitignore", f"--exclude-from={path}")
-
-
-def _find_users_file(top: Path) -> Path:
-    done = Git(top).attempt("config", "--type=path", "--get", "core.excludesFile")
-    if done.returncode == 0:
-        return top / os.fsdecode(done.stdout.rstrip(b"\n"))
-    home = os.environ.get("XDG_CONFIG_HOME") or os.path.expanduser("~/.config")
-    return Path(home, "git", "ignore")
-
-
-def _read(path: Path) -> str:
-    """The rules in a file, none if it cannot be read; bytes that are not UTF-8 never make git ignore more."""
-    try:
-        content = path.read_bytes() if path.is_file() else b""
-    except OSError:
-        return ""
-    lines = content.removeprefix(codecs.BOM_UTF8).decode("utf-8", "replace").split("\n")
-    return "\n".join(line.replace("\ufffd", "*") if line.startswith("!") else line for line in lines)

@@ -3,6 +3,10 @@
 A private index, write-tree, commit-tree and update-ref: no index.lock, half-done merge, hook or signing key
 stands in the way, and the agent's own index stays as it is.  If something cannot be committed, it is named, and
 then the worktree must be kept.
+
+Two proofs follow.  Each blob is the file itself, or what the conversions of the launch (filters, line ends) make
+of it: else the file changed while it was read.  And the repository has all of the commit that a ref holds: git may
+have collected garbage between the first new object and the ref.
 """
 
 from __future__ import annotations
@@ -10,22 +14,23 @@ from __future__ import annotations
 import os
 import re
 import shutil
+import stat
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import field, replace
+from dataclasses import replace
 from pathlib import Path
-from typing import Final
+from typing import Final, NamedTuple
 
 from sessionrun.model.frozen import frozen
+from sessionrun.model.phrases import name_some
 from sessionrun.model.places import Place
 from sessionrun.store.files import is_folder, open_regular
 from sessionrun.workspaces.commits import commit_tree
-from sessionrun.workspaces.fence import Fence
 from sessionrun.workspaces.git import Git, GitError
 from sessionrun.workspaces.inside import find_repositories
 from sessionrun.workspaces.links import is_behind_link
-from sessionrun.workspaces.proof import find_missing, find_untrue, is_readable
 from sessionrun.workspaces.registration import find_lost_admins, load_owner
 from sessionrun.workspaces.request import RESCUE_SUFFIX, WorkspaceRequest
+from sessionrun.workspaces.site import Brought, Site
 
 _PRUNED_TRIES: Final = 3
 """How often a commit is tried in all that git refuses to make."""
@@ -36,6 +41,9 @@ _FATAL: Final = 128
 HUGE_BYTES: Final = 100 * 1024 * 1024
 """A new file larger than this stays out of the repository; its worktree is kept."""
 
+_MOST_NAMED: Final = 3
+_MOST_RESCUES: Final = 100
+
 
 @frozen
 class Parked:
@@ -45,57 +53,6 @@ class Parked:
     tree: str
     rescue: str | None
     problems: tuple[str, ...]
-
-
-@frozen
-class Brought:
-    """What we put into the worktree out of the checkout `top`: unchanged, it does not count as work.
-
-    `links` says where each leads; what lies under a name of `own` never counts.
-    """
-
-    top: Path
-    links: Mapping[str, str] = field(default_factory=dict)
-    included: frozenset[str] = frozenset()
-    own: frozenset[str] = frozenset()
-
-    def has(self, name: str, path: Path) -> bool:
-        """Whether `path`, which is `name` in the worktree, is still what we put there."""
-        if name in self.own:
-            return os.path.lexists(path)
-        if name in self.links:
-            return path.is_symlink() and os.readlink(path) == self.links[name]
-        if name not in self.included or path.is_symlink() or not path.is_file():
-            return False
-        origin = self.top / name
-        return origin.is_file() and origin.read_bytes() == path.read_bytes()
-
-
-@frozen
-class Site:
-    """A worktree with work in it.
-
-    Attributes:
-        fence: of its repository.
-        git: in the worktree.
-        request: whose it is; its place names branch and base commit.
-        brought: what of it is ours and no work.
-        ignore: arguments for ``git ls-files`` that say what is ignored.
-        folder: the job's, for a private index.
-    """
-
-    fence: Fence
-    git: Git
-    request: WorkspaceRequest
-    brought: Brought
-    ignore: Sequence[str]
-    folder: Path
-
-    @property
-    def place(self) -> Place:
-        """What PREPARE made."""
-        assert self.request.place is not None
-        return self.request.place
 
 
 @frozen
@@ -118,7 +75,7 @@ class Written:
 
 
 def park(site: Site, message: str, inside: str | None = None) -> Parked:
-    """Commit what lies in the worktree.
+    """Commit what lies in the worktree to its branch, or else to a rescue branch.
 
     Args:
         site: the worktree.
@@ -129,10 +86,12 @@ def park(site: Site, message: str, inside: str | None = None) -> Parked:
         GitError: the work cannot be read or committed; nothing was changed.
     """
     head, commit, tree, problems = _make_commit(site, message)
-    tidy = not (inside or problems)
-    commit, rescue = _point_a_ref(site.git, site.place, head.commit, commit, tidy=tidy)
-    problems = [*filter(None, [inside]), *problems, *find_missing(site.git, commit, site.place.base_commit)]
-    return Parked(commit, tree, rescue, tuple(problems))
+    problems = [*filter(None, [inside]), *problems]
+    rescue = _point_a_ref(site.git, site.place, head.commit, commit, tidy=not problems)
+    if rescue is not None:
+        commit = rescue[0]
+    problems += _find_missing(site.git, commit, site.place.base_commit)
+    return Parked(commit, tree, rescue and rescue[1], tuple(problems))
 
 
 def commit_setup(site: Site, message: str) -> str | None:
@@ -150,14 +109,14 @@ def commit_setup(site: Site, message: str) -> str | None:
     name = f"refs/heads/{site.place.branch}"
     if head.reference != name or commit == site.place.base_commit:
         return None
-    if commit != head.commit and not site.git.set_ref(name, commit, head.commit):
-        raise GitError(("update-ref",), 1, f"cannot move the branch {site.place.branch}")
-    settle_index(site.git, commit)  # also if an earlier start was killed before it came to this
+    if commit != head.commit:
+        site.git("update-ref", name, commit, head.commit)
+    site.git.settle_index(commit)
     return commit
 
 
 def _make_commit(site: Site, message: str) -> tuple[Head, str, str, list[str]]:
-    """A commit, and its tree, of all that can be in one, above HEAD; HEAD, and what is wrong.  No ref moves.
+    """A commit of what lies in the worktree: HEAD, the commit, its tree, and what is wrong.  No ref moves.
 
     Another task may run ``git gc --prune=now``, which deletes objects that nothing refers to yet: then all is made
     again.
@@ -184,15 +143,15 @@ def write_worktree(site: Site) -> Written:
     """
     git = site.git
     head = _read_head(git, site.place)
-    problems = list(_find_off_branch(head.reference, site.place))
-    index_path = site.folder / "park-index"
-    index = git.with_index(index_path)
-    unmerged, gitlinks = _copy_index(index, head)
-    names, why = _find_work(index, site.brought, site.ignore)
-    problems += [*unmerged, *why, *find_repositories(site.fence, git.directory, head.git_dir, gitlinks)]
-    problems += find_untrue(index, _update_index(index, names, gitlinks), gitlinks)
+    problems = _find_off_branch(git, head, site.place)
+    index = git.with_index(site.folder / "park-index")
+    seen, unmerged = _look(index, head, site.ignore)
+    names, why = _choose_work(index.directory, seen, site.brought)
+    problems += [*unmerged, *why, *find_repositories(site.fence, git.directory, head.git_dir, seen.gitlinks)]
+    problems += _find_untrue(index, _update_index(index, names, seen.gitlinks), seen.gitlinks)
     tree = index.line("write-tree")
-    index_path.unlink(missing_ok=True)
+    assert index.index is not None
+    index.index.unlink(missing_ok=True)
     return Written(head, tree, tuple(problems))
 
 
@@ -210,12 +169,6 @@ def copy_index(origin: Path, copy: Path) -> None:
     os.utime(copy, ns=(times.st_atime_ns, times.st_mtime_ns))
 
 
-def settle_index(git: Git, commit: str) -> None:
-    """Bring the index of a worktree that is kept up to date with the commit that holds all its work."""
-    git.attempt("read-tree", commit)
-    git.attempt("update-index", "-q", "--refresh")
-
-
 def write_patch(git: Git, base: str, tree: str, patch: Path) -> Mapping[str, int]:
     """Write the diff from the base commit as a patch that `git apply` takes; count what it changes.
 
@@ -223,12 +176,11 @@ def write_patch(git: Git, base: str, tree: str, patch: Path) -> Mapping[str, int
     """
     words = ("diff-tree", "-r", "--no-ext-diff", "--no-textconv", "--no-color", "--ignore-submodules=none")
     fd = open_regular(patch, os.O_WRONLY | os.O_CREAT | os.O_TRUNC)
-    counts = {"files": 0, "insertions": 0, "deletions": 0}
     with os.fdopen(fd, "wb") as stream:
-        if tree == git.line("rev-parse", f"{base}^{{tree}}"):
-            return counts
         git(*words, "-p", "-M", "--binary", "--full-index", base, tree, stdout=stream.fileno())
-    for line in git.names(*words, "--numstat", "--no-renames", "-z", base, tree):
+        is_empty = not os.fstat(stream.fileno()).st_size
+    counts = {"files": 0, "insertions": 0, "deletions": 0}
+    for line in () if is_empty else git.names(*words, "--numstat", "--no-renames", "-z", base, tree):
         added, deleted, _ = line.split("\t", 2)
         counts["files"] += 1
         counts["insertions"] += 0 if added == "-" else int(added)
@@ -248,31 +200,104 @@ def _read_head(git: Git, place: Place) -> Head:
     return Head(git.line("symbolic-ref", "HEAD"), base, tree, git.git_dir)
 
 
-def _find_off_branch(reference: str, place: Place) -> list[str]:
-    if reference == f"refs/heads/{place.branch}":
+def _find_off_branch(git: Git, head: Head, place: Place) -> list[str]:
+    branch = f"refs/heads/{place.branch}"
+    if head.reference == branch:
         return []
-    where = "no branch" if reference == "HEAD" else reference.removeprefix("refs/heads/")
+    if head.reference == "HEAD" and place.seat is not None:
+        # a RELEASE may have been killed when it left a worktree that stays: HEAD comes before the mark
+        words = ("for-each-ref", "--count=1", f"--points-at={head.commit}", branch, f"{branch}{RESCUE_SUFFIX}*")
+        if git.line(*words):
+            return []
+    where = "no branch" if head.reference == "HEAD" else head.reference.removeprefix("refs/heads/")
     return [f"HEAD is on {where}, not on {place.branch}"]
 
 
-def _find_work(index: Git, brought: Brought, ignore: Sequence[str]) -> tuple[list[str], list[str]]:
+class _Seen(NamedTuple):
+    """What git says of a worktree: paths that are new, changed or gone; links to repositories; and what it cannot
+    say, for directories that it cannot open, entries that were hidden from it, and conflicts.
+    """
+
+    changed: list[str]
+    gitlinks: list[str]
+    closed: list[str]
+    hidden: list[str]
+    unmerged: bool
+
+
+def _look(index: Git, head: Head, ignore: Sequence[str]) -> tuple[_Seen, list[str]]:
+    """What lies in the worktree, by a private index, and whether a merge is unfinished.
+
+    The index knows the files' stat data, so that only what changed is read.  Flags by which an agent may have
+    hidden changes from git are taken off.
+    """
+    assert index.index is not None
+    index.index.unlink(missing_ok=True)
+    try:
+        copy_index(head.git_dir / "index", index.index)
+    except FileNotFoundError:
+        index("read-tree", head.commit)
+    seen = _list(index, ignore)
+    if seen.unmerged:
+        index("read-tree", head.commit)
+        return _list(index, ignore), ["a merge was left unfinished"]
+    if shown := [name for name in seen.hidden if os.path.lexists(index.directory / name)]:
+        _show(index, shown)
+        seen = _list(index, ignore)
+    return seen, []
+
+
+def _list(index: Git, ignore: Sequence[str]) -> _Seen:
+    words = ("-v", "--stage", "--others", "--modified", "--deleted")
+    lines, closed = index.list_files(*words, *ignore)
+    seen = _Seen([], [], closed, [], any(line[0] in "Mm" for line in lines))
+    for line in lines:
+        tag, name = line[0], line[2:]
+        if tag != "?":
+            about, _, name = name.partition("\t")
+            if about.startswith("160000 ") and tag in "HhSs":
+                seen.gitlinks.append(name)
+        if tag in "?CcRr":
+            seen.changed.append(name)
+        elif tag.islower() or tag == "S":
+            seen.hidden.append(name)
+    return seen
+
+
+def show_hidden(git: Git) -> None:
+    """Take off flags by which git overlooks changes; an index that cannot be read is made anew by the reset."""
+    assert git.git_dir is not None
+    listed = git.attempt("ls-files", "-v", "-z")
+    if listed.returncode:
+        (git.git_dir / "index").unlink(missing_ok=True)
+        return
+    entries = [os.fsdecode(entry) for entry in listed.stdout.split(b"\0") if entry]
+    if hidden := [entry[2:] for entry in entries if entry[0].islower() or entry[0] == "S"]:
+        _show(git, hidden)
+
+
+def _show(git: Git, names: Sequence[str]) -> None:
+    for flag in ("--no-assume-unchanged", "--no-skip-worktree"):
+        git("update-index", flag, "-z", "--stdin", stdin=_join(names))
+
+
+def _choose_work(top: Path, seen: _Seen, brought: Brought) -> tuple[list[str], list[str]]:
     """Paths that go into the commit, and why the worktree is kept for those that cannot."""
     names: list[str] = []
-    changed, why = index.list_files("--others", "--modified", "--deleted", *ignore)
-    for name in dict.fromkeys(changed):
-        path = index.directory / name
+    why = list(seen.closed)
+    for name in dict.fromkeys(seen.changed):
+        path = top / name
         if not is_readable(path):
             why.append(f"{name} cannot be read")
+        elif brought.has(name, path):
             continue
-        if brought.has(name, path):
-            continue
-        if name.endswith("/"):
+        elif name.endswith("/"):
             why.append(f"{name} is a repository of its own")
         elif path.is_file() and not path.is_symlink() and path.stat().st_size > HUGE_BYTES:
             why.append(f"{name} is larger than {HUGE_BYTES // 1024 // 1024} MiB")
         else:
             names.append(name)
-    return names, [*why, *_find_broken_repositories(index.directory, names)]
+    return names, [*why, *_find_broken_repositories(top, names)]
 
 
 def _find_broken_repositories(top: Path, names: list[str]) -> Iterator[str]:
@@ -299,43 +324,59 @@ def _update_index(index: Git, names: list[str], gitlinks: list[str]) -> list[str
     # removals first: a file may have become a directory, a directory a file or a link
     for listed, words in ((gone, ("--force-remove",)), (there, ("--add", "--remove", "--replace"))):
         if listed:
-            content = b"".join(os.fsencode(name) + b"\0" for name in listed)
-            index("update-index", *words, "-z", "--stdin", stdin=content)
+            index("update-index", *words, "-z", "--stdin", stdin=_join(listed))
     return there
 
 
-def _copy_index(index: Git, head: Head) -> tuple[list[str], list[str]]:
-    """A private index that knows the files' stat data, so that only what changed is read.
+def _join(names: Sequence[str]) -> bytes:
+    return b"".join(os.fsencode(name) + b"\0" for name in names)
 
-    The copy loses flags by which an agent may have hidden changes from git.  Returns what is wrong, and
-    the paths of repositories inside the worktree that the index knows.
-    """
-    assert index.index is not None
-    index.index.unlink(missing_ok=True)
+
+def is_readable(path: Path) -> bool:
+    """Whether a commit can hold what is at a path, or nothing is there."""
     try:
-        copy_index(head.git_dir / "index", index.index)
-    except FileNotFoundError:
-        index("read-tree", head.commit)
-    unmerged = False
-    hidden: list[str] = []
-    gitlinks: list[str] = []
-    for entry in index.names("ls-files", "-v", "--stage", "-z"):
-        about, _, name = entry.partition("\t")
-        tag, mode = about[0], about[2:8]
-        unmerged |= tag in "Mm"
-        if tag.islower() or tag == "S":
-            hidden.append(name)
-        if mode == "160000":
-            gitlinks.append(name)
-    if unmerged:
-        index("read-tree", head.commit)
-        return ["a merge was left unfinished"], gitlinks
-    shown = [name for name in hidden if os.path.lexists(index.directory / name)]
-    if shown:
-        names = b"\0".join(os.fsencode(name) for name in shown) + b"\0"
-        for flag in ("--no-assume-unchanged", "--no-skip-worktree"):
-            index("update-index", flag, "-z", "--stdin", stdin=names)
-    return [], gitlinks
+        mode = path.lstat().st_mode
+    except (FileNotFoundError, NotADirectoryError):
+        return True
+    except OSError:
+        return False
+    return not stat.S_ISREG(mode) or os.access(path, os.R_OK)
+
+
+def _find_untrue(index: Git, names: Sequence[str], gitlinks: Sequence[str]) -> list[str]:
+    """Name the files that were added to the index, and of which it holds something else; at most one line."""
+    found = {*names}.difference(gitlinks)
+    untrue = [name for name in names if name in found and _is_file(index.directory / name)]
+    if not untrue:
+        return []
+    entries = (entry.partition("\t") for entry in index.names("ls-files", "--stage", "-z"))
+    held = {name: about.split(" ")[1] for about, _, name in entries if name in found}
+    for words in (("--no-filters",), ()):  # few files have a filter, and those without one are told faster
+        listed = b"".join(os.fsencode(_quote(name)) + b"\n" for name in untrue)
+        blobs = index("hash-object", *words, "--stdin-paths", stdin=listed).decode().split()
+        untrue = [name for name, blob in zip(untrue, blobs, strict=True) if held.get(name) != blob]
+        if not untrue:
+            return []
+    return [f"{name_some(untrue, _MOST_NAMED)} changed while the work was parked"]
+
+
+def _is_file(path: Path) -> bool:
+    return path.is_file() and not path.is_symlink()
+
+
+def _quote(name: str) -> str:
+    """A path as git reads it from a line: in quotes if git would otherwise read another path."""
+    if not (name.startswith('"') or "\n" in name or name.endswith("\r")):
+        return name
+    quoted = name.replace("\\", "\\\\").replace('"', '\\"').replace("\n", "\\n").replace("\r", "\\r")
+    return f'"{quoted}"'
+
+
+def _find_missing(git: Git, commit: str, base: str | None) -> list[str]:
+    """Say whether the repository lacks a part of a commit that a ref holds; at most one line."""
+    known = ("--not", base) if base is not None else ()
+    done = git.attempt("rev-list", "--objects", "--quiet", commit, *known, "--")
+    return [] if done.returncode == 0 else ["a part of its commit is missing in the repository"]
 
 
 def _parents(git: Git, head: Head) -> list[str]:
@@ -347,15 +388,17 @@ def _parents(git: Git, head: Head) -> list[str]:
     return list(dict.fromkeys([head.commit, *(commit for commit in merged if git.commit_of(commit) == commit)]))
 
 
-def _point_a_ref(git: Git, place: Place, head: str, commit: str, *, tidy: bool) -> tuple[str, str | None]:
-    """Move the task's branch to the commit, or make a rescue branch; return what holds the work now.
+def _point_a_ref(git: Git, place: Place, head: str, commit: str, *, tidy: bool) -> tuple[str, str] | None:
+    """Move the task's branch to the commit, or make a rescue branch; return what holds the work then.
 
     A branch that was deleted under its worktree is made again; a branch that moved, or is locked, stays as it is.
     """
     name = f"refs/heads/{place.branch}"
+    if tidy and git.set_ref(name, commit, head):
+        return None
     tip = git.commit_of(name)
-    if tip == commit or (tidy and tip in (head, None) and git.set_ref(name, commit, tip)):
-        return commit, None
+    if tip == commit or (tidy and tip is None and git.set_ref(name, commit, None)):
+        return None
     return make_rescue(git, place.branch or "", commit, ours=commit != head)
 
 
@@ -371,17 +414,14 @@ def make_rescue(git: Git, branch: str, commit: str, *, ours: bool) -> tuple[str,
     Raises:
         GitError: no such branch can be made.
     """
-    number = 1
-    while True:
+    for number in range(1, _MOST_RESCUES + 1):
         rescue = f"{branch}{RESCUE_SUFFIX}" + ("" if number == 1 else f"-{number}")
         if git.set_ref(f"refs/heads/{rescue}", commit, None):
             return commit, rescue
         there = git.commit_of(f"refs/heads/{rescue}")
         if there is not None and (there == commit or (ours and _content(git, there) == _content(git, commit))):
             return there, rescue
-        number += 1
-        if number > 100:
-            raise GitError(("update-ref",), 1, f"cannot make a branch like {rescue}")
+    raise GitError(("update-ref",), 1, f"cannot make a branch like {rescue}")
 
 
 def _content(git: Git, commit: str) -> str:

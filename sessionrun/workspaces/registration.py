@@ -168,15 +168,15 @@ def _break_lock_of_start(repository: Repository, branch: str, commit: str) -> No
 
     Nobody has worked on the branch yet.  The lock is empty, or holds the name of the commit or a part of it.
     """
-    lock = find_branch_lock(repository, branch)
+    lock = find_branch_lock(repository.common_dir, branch)
     with suppress(OSError):
         if commit.encode().startswith(read_regular(lock, 4096).strip()):
             lock.unlink()
 
 
-def find_branch_lock(repository: Repository, branch: str) -> Path:
-    """Where the lock of a branch is, if there is one."""
-    return Path(repository.common_dir, "refs", "heads", f"{branch}.lock")
+def find_branch_lock(common_dir: str, branch: str) -> Path:
+    """Where the lock of a branch is, if there is one; refs in a table have one lock together."""
+    return Path(common_dir, "refs", "heads", f"{branch}.lock")
 
 
 def unregister(repository: Repository, path: Path, owner: str) -> Path:
@@ -242,17 +242,19 @@ def find_moved(repository: Repository, claim: Claim) -> Path | None:
     return None
 
 
+def read_mark(admin: Path) -> list[str]:
+    """The lines of the mark; none without a mark."""
+    return os.fsdecode(_read(admin / MARK)).split("\n")[:-1]
+
+
 def load_owner(admin: Path) -> str | None:
     """Whose worktree it is, or None without a mark."""
-    try:
-        return (admin / MARK).read_text().partition("\n")[0]
-    except (OSError, ValueError):
-        return None
+    return next(iter(read_mark(admin)), None)
 
 
 def load_branch(admin: Path) -> str:
     """The branch that a marked worktree was made for; '' without a mark."""
-    return os.fsdecode(_read(admin / MARK)).partition("\n")[2].partition("\n")[0]
+    return next(iter(read_mark(admin)[1:]), "")
 
 
 def list_worktrees(common_dir: str) -> list[tuple[Path, Path]]:

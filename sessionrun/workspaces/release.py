@@ -1,41 +1,38 @@
-"""RELEASE: park the work, write the diff, remove the worktree if all of it is safe, else keep it and say why."""
+"""RELEASE parks the work, writes the diff, and removes the worktree if all of it is safe, else it says why not.
+
+PARK, before a proof, and the end of a SETUP commit what lies in the worktree as well, and leave it.
+"""
 
 from __future__ import annotations
 
 import os
-from collections.abc import Iterable, Sequence
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import orjson
 
 from sessionrun.model.errors import SessionrunError
-from sessionrun.model.places import TASK_FILE, Place, Repository
+from sessionrun.model.places import Place
 from sessionrun.store.files import make_directories, replace_file
 from sessionrun.workspaces.bases import holds_nothing
-from sessionrun.workspaces.bringing import find_included
 from sessionrun.workspaces.clone import drop_excerpt, remove_clean_room
 from sessionrun.workspaces.environments.removal import drop_environments
 from sessionrun.workspaces.fence import Fence, open_fence
 from sessionrun.workspaces.git import Git
-from sessionrun.workspaces.git_locks import break_own_locks
-from sessionrun.workspaces.ignoring import RULES, ignore_words
-from sessionrun.workspaces.links import find_name, find_target
+from sessionrun.workspaces.ignoring import RULES
 from sessionrun.workspaces.mirrored import bring_home, hold_mirror
 from sessionrun.workspaces.park import (
-    Brought,
     Parked,
-    Site,
+    commit_setup,
     find_rescues,
     park,
     rescue_lost_head,
-    settle_index,
     write_patch,
 )
 from sessionrun.workspaces.registration import (
     find_admin,
     find_lost_admins,
-    find_moved,
     load_owner,
     prepare_jobs,
     read_heads,
@@ -45,9 +42,19 @@ from sessionrun.workspaces.registration import (
     trash_path,
     unregister,
 )
-from sessionrun.workspaces.request import CLAIM, Claim, WorkspaceRequest
+from sessionrun.workspaces.request import CLAIM, WorkspaceRequest
 from sessionrun.workspaces.rounds import drop_rounds, put_back
-from sessionrun.workspaces.seats import drop_task_file, finish_leaving, is_leaving, is_tracked, leave_seat
+from sessionrun.workspaces.seats import drop_task_file, leave_seat
+from sessionrun.workspaces.site import (
+    Site,
+    break_own_locks,
+    find_links,
+    find_site,
+    find_worktree,
+    is_of_another,
+    open_site,
+    word_message,
+)
 
 
 def release(request: WorkspaceRequest, folder: Path) -> Place:
@@ -65,7 +72,7 @@ def release(request: WorkspaceRequest, folder: Path) -> Place:
             from sessionrun.workspaces.mending import finish_mend
 
             released = finish_mend(fence.main(), request, released)
-        released = drop_empty_branch(request, fence.main(), released, prepare_jobs(folder))
+        released = _drop_empty_branch(request, fence.main(), released, folder)
         if released.branch is None and released.holds_no_work:  # then nothing holds what setup left
             released = replace(released, commit=released.base_commit, setup_commit=None)
         released = bring_home(request, released, folder)
@@ -112,13 +119,10 @@ def _release(fence: Fence, request: WorkspaceRequest, folder: Path) -> Place:
         return place or Place()
     path = find_worktree(request)
     break_own_locks(request, folder, path)
-    if path is not None and is_leaving(request.repository, path):
-        finish_leaving(fence, path)
-        path = None
     if path is None:
         return _release_gone(request, main, folder)
     if path != Path(place.worktree):
-        _note_move(place.branch, path, folder)
+        _note(folder, place.branch, moved=str(path))  # a crash could leave its remains there
         place = replace(place, worktree=str(path))
     site = find_site(fence, request, path, folder, brings_out=False)
     git, inside = site.git, _try_to_bring_out(request, site.git)
@@ -135,28 +139,8 @@ def _release(fence: Fence, request: WorkspaceRequest, folder: Path) -> Place:
     if kept is None:
         return _remove(request, path, released)
     if not parked.problems and parked.rescue is None:
-        settle_index(git, parked.commit)
+        git.settle_index(parked.commit)
     return replace(released, kept=kept)
-
-
-def find_worktree(request: WorkspaceRequest) -> Path | None:
-    """Where the task's worktree is, also when it was moved; None when it is gone."""
-    place = request.place
-    assert place is not None and place.worktree is not None
-    path = Path(place.worktree)
-    admin = find_admin(request.repository, path)
-    made_here = any(load_owner(lost) == request.owner for lost in find_lost_admins(request.repository, path))
-    if (admin is not None and load_owner(admin) in (None, request.owner)) or (made_here and path.is_dir()):
-        return path
-    claim = Claim(place.branch or "", place.worktree, place.base_commit or "", request.owner)
-    return find_moved(request.repository, claim) or (path if admin is None and path.is_dir() else None)
-
-
-def _note_move(branch: str, path: Path, folder: Path) -> None:
-    """Note in the claim where the worktree is, before it is removed: a crash could leave its remains there."""
-    for job, claim in prepare_jobs(folder):
-        if claim.branch == branch:
-            replace_file(job / CLAIM, orjson.dumps(replace(claim, moved=str(path))), durable=True)
 
 
 def _release_gone(request: WorkspaceRequest, main: Git, folder: Path) -> Place:
@@ -170,7 +154,8 @@ def _release_gone(request: WorkspaceRequest, main: Git, folder: Path) -> Place:
 
         bring_out_of_gone(request, main, path, folder)
     rescue_lost_head(request, main, path)
-    parked = _parked_before(main, place, emptied=is_emptied(place, prepare_jobs(folder)))
+    claims = [claim for _, claim in prepare_jobs(folder) if claim.branch == place.branch]
+    parked = _parked_before(main, place, emptied=any(claim.emptied for claim in claims))
     if parked is None:
         nowhere = f"worktree and branch {place.branch} were deleted before it ended: nothing holds its work"
         released = Place(
@@ -181,9 +166,10 @@ def _release_gone(request: WorkspaceRequest, main: Git, folder: Path) -> Place:
             changed=False,
         )
     else:
-        released = replace(_describe(main, place, parked, request), remark=remark)
-    for _, claim in prepare_jobs(folder):
-        if claim.branch == place.branch and claim.moved:
+        branch = place.branch if main.commit_of(f"refs/heads/{place.branch}") else None
+        released = replace(_describe(main, place, parked, request), branch=branch, remark=remark)
+    for claim in claims:
+        if claim.moved:
             _clear_moved(request, Path(claim.moved))
     return _remove(request, path, released)
 
@@ -215,38 +201,6 @@ def _parked_before(main: Git, place: Place, *, emptied: bool) -> Parked | None:
     return Parked(commit, main.line("rev-parse", f"{commit}^{{tree}}"), rescue, ())
 
 
-def _is_of_another(request: WorkspaceRequest, path: Path) -> bool:
-    """Whether an earlier start of this job removed our worktree, and another one has its name now."""
-    admin = find_admin(request.repository, path)
-    return admin is not None and load_owner(admin) not in (None, request.owner)
-
-
-def find_git(fence: Fence, request: WorkspaceRequest, path: Path, *, brings_out: bool = True) -> Git:
-    """Git in the worktree; checks that it is this worktree and not a repository around it.
-
-    If the task has walls, its commits come out of them first; without `brings_out` nothing changes.
-
-    Raises:
-        SessionrunError: an agent removed or replaced the worktree's link to its repository; or the commits cannot
-            be brought out.
-    """
-    admin = find_admin(request.repository, path)
-    if admin is None or _is_of_another(request, path):
-        raise SessionrunError(describe_broken_link(request.repository, path))
-    git = fence.inside(path, admin)
-    if brings_out and request.walls is not None:
-        from sessionrun.workspaces.bringing_out import bring_out_of
-
-        bring_out_of(request, git)
-    return git
-
-
-def describe_broken_link(repository: Repository, path: Path) -> str:
-    """A line on a worktree whose `.git` leads elsewhere, and on what the user can do about it."""
-    mend = "move its .git away and run git worktree repair in the repository"
-    return f"to be mended by hand ({mend}): {path} is not a worktree of {repository.top} any more"
-
-
 def park_work(request: WorkspaceRequest, folder: Path) -> Place:
     """Commit the work to the task's branch and leave the worktree; done again after a crash, do it once.
 
@@ -256,28 +210,53 @@ def park_work(request: WorkspaceRequest, folder: Path) -> Place:
     Raises:
         SessionrunError, OSError: not all of it can be in a commit of that branch.
     """
-    place = request.place
-    assert place is not None and place.worktree is not None
-    with open_fence(request.repository, folder, limit_s=request.git_limit_s) as fence:
-        path = find_worktree(request)
-        if path is None:
-            raise SessionrunError("its worktree is gone")
-        break_own_locks(request, folder, path)
-        site = find_site(fence, request, path, folder)
+    with open_site(request, folder) as site:
         remark = _put_back(site)
         parked = park(site, word_message("Work", request))
         if parked.problems and not request.partly:
             raise SessionrunError("; ".join(parked.problems[:5]))
         if not parked.problems:
-            settle_index(site.git, parked.commit)
-        parked_at = _describe(fence.main(), replace(place, worktree=str(path)), parked, request)
-        return replace(parked_at, remark=remark)
+            site.git.settle_index(parked.commit)
+        place = replace(site.place, worktree=str(site.git.directory))
+        return replace(_describe(site.fence.main(), place, parked, request), remark=remark)
 
 
-def word_message(what: str, request: WorkspaceRequest) -> str:
-    """The message of a commit of ours: what it holds, and of which task."""
-    title = request.title.replace("\0", "")
-    return f"{what} of task {request.task}\n\n{title}\n\nParked by sessionrun session {request.session_id}.\n"
+def settle(request: WorkspaceRequest, folder: Path) -> Place:
+    """Commit what SETUP left; done again after a crash, do it once.
+
+    If the attempt goes on with earlier work, this commit is a part of the work: the attempt counts as begun there,
+    and the work as begun where it was.  In any other attempt the work counts as begun at this commit.
+
+    Raises:
+        SessionrunError, OSError: it could not be committed; the worktree is as it was.
+    """
+    with open_site(request, folder) as site:
+        place, begins_at = site.place, commit_setup(site, word_message("Setup", request))
+    if request.walls is not None:
+        from sessionrun.workspaces.view import renew_view  # only walled tasks need it
+
+        renew_view(request, place)
+    if place.taken_up is not None:
+        return replace(place, taken_up=begins_at or place.taken_up)
+    _note(folder, place.branch, setup_commit=begins_at)
+    return replace(place, setup_commit=begins_at)
+
+
+def settle_first(request: WorkspaceRequest, folder: Path) -> WorkspaceRequest:
+    """The request of a RELEASE; if no work has begun, what a broken-off SETUP has left is told from work first."""
+    place = request.place
+    if request.worked or place is None or place.worktree is None or place.setup_commit is not None:
+        return request
+    path = find_worktree(request)
+    if path is not None:
+        try:
+            place = settle(replace(request, place=replace(place, worktree=str(path))), folder)
+        except SessionrunError:
+            return request  # RELEASE finds the same fault, keeps the worktree and says why
+    else:  # an earlier start of this job has removed it
+        claims = [claim for _, claim in prepare_jobs(folder) if claim.branch == place.branch]
+        place = replace(place, setup_commit=claims[-1].setup_commit if claims else None)
+    return replace(request, place=place)
 
 
 def _try_to_bring_out(request: WorkspaceRequest, git: Git) -> str | None:
@@ -289,33 +268,11 @@ def _try_to_bring_out(request: WorkspaceRequest, git: Git) -> str | None:
     return try_to_bring_out(request, git)
 
 
-def find_site(
-    fence: Fence, request: WorkspaceRequest, path: Path, folder: Path, *, brings_out: bool = True
-) -> Site:
-    """The worktree at `path`, to be read and parked; `folder` is the job's.
-
-    Raises:
-        SessionrunError, OSError: as `find_git`.
-    """
-    git, ignore = find_git(fence, request, path, brings_out=brings_out), ignore_words(request.repository, folder)
-    return Site(fence, git, request, find_brought(request, fence.main(), ignore), ignore, folder)
-
-
 def _put_back(site: Site, inside: str | None = None) -> str | None:
     """The best round's work takes the place of what lies there; why not, if it cannot."""
     if inside is not None and site.request.best is not None:
         return "the best round's work is not put back: its commits are inside"
     return put_back(site)
-
-
-def find_brought(request: WorkspaceRequest, main: Git, ignore: Sequence[str]) -> Brought:
-    """What PREPARE put into the worktree; `ignore` as of `ignore_words`."""
-    top = request.repository.top
-    links = {find_name(top, link): find_target(top, link) for link in request.links}
-    origins, files = find_included(main, request, ignore)
-    place = request.place
-    ours = place is not None and place.seat is not None and not is_tracked(main, TASK_FILE, place.base_commit)
-    return Brought(origins, links, frozenset(files), frozenset({TASK_FILE} if ours else ()))
 
 
 def _why_kept(request: WorkspaceRequest, parked: Parked, path: Path) -> str | None:
@@ -339,16 +296,15 @@ def _leave(request: WorkspaceRequest, git: Git, released: Place, folder: Path) -
     """The worktree stays, and no task has it; its work is safe."""
     assert released.branch is not None or released.rescue is not None
     assert released.commit is not None
-    top = request.repository.top
-    brought = Brought(Path(top), {find_name(top, link): find_target(top, link) for link in request.links})
     with register_lock(request.repository):
-        leave_seat(git, released.commit, brought=brought, rules=(folder / RULES).read_bytes())
+        rules = (folder / RULES).read_bytes()
+        leave_seat(git, released.commit, request.session_id, find_links(request), rules)
     return replace(released, worktree=None)
 
 
 def _remove(request: WorkspaceRequest, path: Path, released: Place) -> Place:
     """Remove the worktree; its work is safe, so a remark names files that cannot be deleted."""
-    if _is_of_another(request, path):
+    if is_of_another(request, path):
         trash = trash_path(path, request.owner)
     else:
         with register_lock(request.repository):
@@ -366,11 +322,11 @@ def _describe(main: Git, place: Place, parked: Parked, request: WorkspaceRequest
     if request.patch is not None and place.work_base is not None:
         make_directories(Path(request.patch).parent, 0o700)
         stat = write_patch(main, place.work_base, parked.tree, Path(request.patch))
-    branch = place.branch if main.commit_of(f"refs/heads/{place.branch}") else None
+    there = parked.rescue is None or main.commit_of(f"refs/heads/{place.branch}") is not None
     changed = bool(parked.problems) or parked.rescue is not None or bool(stat and stat["files"])
     return replace(
         place,
-        branch=branch,
+        branch=place.branch if there else None,
         commit=parked.commit,
         diff_stat=stat,
         rescue=parked.rescue,
@@ -379,19 +335,11 @@ def _describe(main: Git, place: Place, parked: Parked, request: WorkspaceRequest
     )
 
 
-def drop_empty_branch(
-    request: WorkspaceRequest, main: Git, place: Place, jobs: Iterable[tuple[Path, Claim]]
-) -> Place:
+def _drop_empty_branch(request: WorkspaceRequest, main: Git, place: Place, folder: Path) -> Place:
     """The place without its branch, if that holds nothing and its worktree is gone; else the place as it is.
 
     So only branches with work stay, and the name is free again.  This is noted in the claim first: a new start
     after a crash finds neither worktree nor branch, as if the task had deleted both.
-
-    Args:
-        request: of the RELEASE.
-        main: git in the repository.
-        place: what the RELEASE found.
-        jobs: the PREPARE jobs of its attempt, with their claims.
     """
     branch, base = place.branch, place.base_commit
     if branch is None or base is None or not place.holds_no_work or place.rescue or place.worktree:
@@ -402,13 +350,13 @@ def drop_empty_branch(
             return place
         if not holds_nothing(main, request.repository, branch, tip, base, place.setup_commit):
             return place
-        for job, claim in jobs:
-            if claim.branch == branch:
-                replace_file(job / CLAIM, orjson.dumps(replace(claim, emptied=True)), durable=True)
+        _note(folder, branch, emptied=True)
         gone = main.attempt("update-ref", "-d", f"refs/heads/{branch}", tip).returncode == 0
     return replace(place, branch=None) if gone else place
 
 
-def is_emptied(place: Place, jobs: Iterable[tuple[Path, Claim]]) -> bool:
-    """Whether an earlier start of this RELEASE found that the place's branch holds nothing."""
-    return any(claim.emptied and claim.branch == place.branch for _, claim in jobs)
+def _note(folder: Path, branch: str | None, **changes: Any) -> None:
+    """Note in the claims of this attempt's branch what a later start could not find out any more."""
+    for job, claim in prepare_jobs(folder):
+        if claim.branch == branch:
+            replace_file(job / CLAIM, orjson.dumps(replace(claim, **changes)), durable=True)

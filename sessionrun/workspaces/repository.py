@@ -7,8 +7,9 @@ import re
 import shlex
 import shutil
 import subprocess
-from collections.abc import Collection, Iterator
+from collections.abc import Collection, Iterator, Sequence
 from pathlib import Path
+from typing import Final
 
 from sessionrun.model.errors import InputError
 from sessionrun.model.places import GitSettings, KeepPolicy, Repository
@@ -16,7 +17,9 @@ from sessionrun.store.user_directories import user_directory
 from sessionrun.workspaces.bringing import included_files
 from sessionrun.workspaces.freezing import is_promise, read_settings
 from sessionrun.workspaces.git import MINIMUM, Git, GitError, version
-from sessionrun.workspaces.ignoring import read_rules
+
+_PLACES: Final = ("--path-format=absolute", "--git-common-dir", "--absolute-git-dir", "--show-toplevel")
+"""What git is asked for: the last fails where there is no checkout."""
 
 
 def find_repository(
@@ -33,18 +36,19 @@ def find_repository(
     Raises:
         InputError: there is no repository, or no worktree can be made from it.
     """
-    git = Git(cwd)
-    check_version(cwd)
-    top, common = locate(git)
-    commit = git.commit_of(base or "HEAD")
-    if commit is None:
+    git, wanted = Git(cwd), base or "HEAD"
+    words = (*_PLACES, f"{wanted}^{{commit}}", "--symbolic-full-name", wanted)
+    lines = _ask(git, words) if not wanted.startswith("-") else None
+    if lines is None:
+        top, *_ = locate(git)
         problem = (
             f"--base {base}: no such commit" if base else "its branch has no commit yet: commit something first"
         )
         raise InputError(f"{top}: {problem}")
+    (top, common, git_dir), commit, names = _check_places(git, lines[:3]), lines[3], lines[4:]
     folder, remark = _choose_folder(top, common, worktree_dir)
-    name = _name_base(git, base) or commit[:12]
-    excludes, settings = read_rules(top, common), read_settings(top, common)
+    name = _name_base(names[-1] if names else "") or commit[:12]
+    excludes, settings = read_settings(top, common, git_dir)
     _check_complete(Git(top), settings, commit)
     remarks = [*([remark] if remark else []), *_check_filters(Git(top), settings)]
     return Repository(str(top), str(common), name, commit, str(folder), keep, excludes, settings), remarks
@@ -149,30 +153,42 @@ def _find_lacking(top: Path, command: str) -> str | None:
     return None if known.returncode == 0 else program
 
 
-def locate(git: Git) -> tuple[Path, Path]:
-    """Top of the checkout and common git directory, absolute.
+def locate(git: Git) -> tuple[Path, Path, Path]:
+    """Top of the checkout, common git directory and its own one, absolute.
 
     Raises:
         InputError: there is no checkout.
     """
-    words = ("--path-format=absolute", "--is-bare-repository", "--git-common-dir")
-    answer = git.attempt("rev-parse", *words)
-    if answer.returncode != 0:
-        reason = answer.stderr.decode("utf-8", "replace")
-        if "dubious ownership" in reason:
-            hint = f"git config --global --add safe.directory {git.directory}"
-            raise InputError(
-                f"{git.directory} belongs to another user, so git refuses it; if you trust it: {hint}"
-            )
+    lines = _ask(git, _PLACES)
+    if lines is not None:
+        return _check_places(git, lines)
+    check_version(git.directory)
+    reason = git.attempt("rev-parse", "--git-dir").stderr.decode("utf-8", "replace")
+    if "dubious ownership" in reason:
+        hint = f"git config --global --add safe.directory {git.directory}"
+        raise InputError(f"{git.directory} belongs to another user, so git refuses it; if you trust it: {hint}")
+    if reason:
         raise InputError(f"{git.directory} is in no git repository; worktrees need one (git init)")
-    bare, _, common = os.fsdecode(answer.stdout.rstrip(b"\n")).partition("\n")
-    top = git.attempt("rev-parse", "--path-format=absolute", "--show-toplevel")
-    if bare == "true" or top.returncode != 0:
-        raise InputError(f"{git.directory} is a bare repository or inside .git; start in a checkout of it")
-    paths = os.fsdecode(top.stdout.rstrip(b"\n")), os.path.realpath(common)
-    for path in paths:
+    raise InputError(f"{git.directory} is a bare repository or inside .git; start in a checkout of it")
+
+
+def _ask(git: Git, words: Sequence[str]) -> list[str] | None:
+    """The lines that rev-parse prints; None if it fails."""
+    try:
+        done = git.attempt("rev-parse", *words)
+    except GitError:
+        return None
+    return os.fsdecode(done.stdout).split("\n")[:-1] if done.returncode == 0 else None
+
+
+def _check_places(git: Git, lines: Sequence[str]) -> tuple[Path, Path, Path]:
+    if not all(line.startswith("/") for line in lines):  # a path has a line break
+        raise InputError(f"{str(git.directory)!r}: worktrees need a path of printable characters")
+    common, git_dir, top = lines
+    common = os.path.realpath(common)
+    for path in (top, common):
         check_path(path)
-    return Path(paths[0]), Path(paths[1])
+    return Path(top), Path(common), Path(git_dir)
 
 
 def check_path(path: str) -> None:
@@ -185,10 +201,8 @@ def check_path(path: str) -> None:
         raise InputError(f"{path!r}: worktrees need a path of printable characters")
 
 
-def _name_base(git: Git, base: str | None) -> str | None:
-    """The name with which task branches begin: the branch or tag; None if only a commit is given."""
-    full = git.attempt("rev-parse", "--symbolic-full-name", "--end-of-options", base or "HEAD").stdout
-    name = full.decode("utf-8", "surrogateescape").strip().split("\n")[-1]
+def _name_base(name: str) -> str | None:
+    """The name with which task branches begin: the branch or tag of a full name; None if that is another."""
     for prefix in ("refs/heads/", "refs/tags/"):
         if name.startswith(prefix):
             return name.removeprefix(prefix)

@@ -96,7 +96,7 @@ def _make_commit(request: WorkspaceRequest, scratch: Path, last: str | None) -> 
     from sessionrun.workspaces.commits import commit_tree
     from sessionrun.workspaces.fence import open_fence
     from sessionrun.workspaces.park import write_worktree
-    from sessionrun.workspaces.release import find_site, find_worktree
+    from sessionrun.workspaces.site import find_site, find_worktree
 
     with open_fence(request.repository, scratch, limit_s=request.git_limit_s) as fence:
         path = find_worktree(request)

@@ -17,14 +17,22 @@ from typing import Final
 from sessionrun.model.errors import SessionrunError
 from sessionrun.model.frozen import frozen
 from sessionrun.model.places import Place
-from sessionrun.store.files import make_directories, remove_empty
+from sessionrun.store.files import make_directories, remove_empty, replace_file
 from sessionrun.workspaces.commits import commit_tree
+from sessionrun.workspaces.fence import open_fence
 from sessionrun.workspaces.git import Git
-from sessionrun.workspaces.park import HUGE_BYTES, Site, write_patch, write_worktree
-from sessionrun.workspaces.request import WorkspaceRequest
+from sessionrun.workspaces.park import HUGE_BYTES, show_hidden, write_patch, write_worktree
+from sessionrun.workspaces.request import Loop, WorkRequest, WorkspaceRequest
+from sessionrun.workspaces.site import Site, open_site
 
 REFS: Final = "refs/sessionrun/"
 """Below it are the refs of rounds: SESSION/TASK/aN-round-N, and aN-replaced for what the best round replaced."""
+
+PATCH: Final = "round.patch"
+"""In the folder of a job: what the round had changed."""
+
+DONE: Final = "reset-done"
+"""In the folder of a round's first WORK job: the worktree was set back; what lies there now is this round's."""
 
 
 @frozen
@@ -41,6 +49,52 @@ def work_base(place: Place) -> str:
     """The commit at which WORK began: from it the work counts, and to it a hard reset goes back."""
     assert place.work_base is not None
     return place.work_base
+
+
+def keep_round(loop: Loop, folder: Path) -> Kept:
+    """Keep what lies in the worktree as the work of this round; its patch comes into the job's folder.
+
+    Raises:
+        SessionrunError, OSError: it cannot be kept.
+    """
+    with open_site(loop.workspace, folder) as site:
+        return keep_work(site, loop.name, folder / PATCH)
+
+
+def list_changes(loop: Loop, kept: Kept, folder: Path) -> list[tuple[str, str, str]]:
+    """What a round had changed: path, lines added, lines deleted ("-" for a binary file) of each file.
+
+    Raises:
+        SessionrunError, OSError: git fails.
+    """
+    assert loop.workspace.place is not None
+    words = ("diff-tree", "-r", "--numstat", "--no-renames", "--no-ext-diff", "-z")
+    with open_fence(loop.workspace.repository, folder, limit_s=loop.workspace.git_limit_s) as fence:
+        lines = fence.main().names(*words, work_base(loop.workspace.place), kept.tree)
+    rows = [line.split("\t", 2) for line in lines]
+    return [(path, added, deleted) for added, deleted, path in rows]
+
+
+def take_back(request: WorkRequest, folder: Path) -> None:
+    """Set the worktree back to where WORK began, once in a round; keep what is taken back, if no CHECK did.
+
+    Raises:
+        SessionrunError, OSError: it cannot be done.
+    """
+    done = Path(request.first, DONE)
+    if os.path.lexists(done):
+        return
+    workspace = request.loop.workspace
+    with open_site(workspace, folder) as site:
+        if not is_kept(site, request.loop.name):
+            keep_work(site, request.loop.name, Path(request.before, PATCH))
+        base = site.place.taken_up or work_base(site.place)
+        set_back(site, base, base)
+    if workspace.walls is not None and workspace.place is not None:
+        from sessionrun.workspaces.view import renew_view  # only walled tasks need it
+
+        renew_view(workspace, workspace.place)
+    replace_file(done, b"", durable=True)
 
 
 def keep_work(site: Site, name: str, patch: Path) -> Kept:
@@ -136,19 +190,6 @@ def _unlock(git: Git) -> None:
     assert git.git_dir is not None
     for name in ("index.lock", "HEAD.lock"):
         (git.git_dir / name).unlink(missing_ok=True)
-
-
-def show_hidden(git: Git) -> None:
-    """Take off flags by which git overlooks changes; an index that cannot be read is made anew by the reset."""
-    assert git.git_dir is not None
-    listed = git.attempt("ls-files", "-v", "-z")
-    if listed.returncode:
-        (git.git_dir / "index").unlink(missing_ok=True)
-        return
-    entries = [entry for entry in listed.stdout.split(b"\0") if entry]
-    hidden = b"".join(entry[2:] + b"\0" for entry in entries if entry[:1].islower() or entry[:1] == b"S")
-    for flag in ("--no-assume-unchanged", "--no-skip-worktree") if hidden else ():
-        git("update-index", flag, "-z", "--stdin", stdin=hidden)
 
 
 def _remove_new_files(site: Site) -> None:

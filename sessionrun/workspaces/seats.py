@@ -1,21 +1,22 @@
 """Worktrees that stay after their task: how one is found, taken, brought to where a task begins, and left.
 
 The mark in the administrative directory (see `registration`) says who has the seat.  While a task has it, the mark
-is that of any worktree: its owner and its branch.  A third line says that the owner is about to leave it.
+is that of any worktree: its owner and its branch.
 
-The mark of a free seat names no owner: `FREE`, then the commit that lies there, and the session that had it last.
+The mark of a free seat names no owner: `FREE`, then the commit that lies there, and the session that had it last;
+then, if it could not be brought to where a task begins, why: it is set aside, and no task takes it any more.
 What a task leaves is on its branch before the mark changes, so a free seat holds nothing of its own but what git
 ignores: caches, for which it stays.
 
-A seat is taken under the lock of the books.  Whatever is not a free seat as its last task left it is passed over,
-and the next number is tried: another session's, a user's directory, one in which a user worked since.  All but
-what git ignores goes when the next task takes it, and so do locks, settings and submodules of the one before.
+A seat is taken under the lock of all worktrees.  Whatever is not a free seat as its last task left it is passed
+over, and the next number is tried: another session's, a user's directory, one in which a user worked since.  All
+but what git ignores goes when the next task takes it, and so do locks, settings and submodules of the one before.
 """
 
 from __future__ import annotations
 
 import os
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping
 from dataclasses import replace
 from pathlib import Path
 from typing import Final
@@ -30,9 +31,8 @@ from sessionrun.workspaces.bringing import included_files
 from sessionrun.workspaces.fence import Fence
 from sessionrun.workspaces.git import Git, GitError
 from sessionrun.workspaces.ignoring import RULES, hide_name
-from sessionrun.workspaces.links import find_name, find_target
 from sessionrun.workspaces.naming import claim_first, free_branches, list_taken
-from sessionrun.workspaces.park import Brought, Site, settle_index, write_worktree
+from sessionrun.workspaces.park import show_hidden, write_worktree
 from sessionrun.workspaces.registration import (
     MARK,
     bring_settings,
@@ -41,10 +41,9 @@ from sessionrun.workspaces.registration import (
     find_admin,
     find_lost_admins,
     list_worktrees,
-    load_branch,
-    load_owner,
     prepare_jobs,
     read_head,
+    read_mark,
     register,
     register_lock,
     remove_entry,
@@ -53,151 +52,13 @@ from sessionrun.workspaces.registration import (
     write_mark,
 )
 from sessionrun.workspaces.request import CLAIM, Claim, WorkspaceRequest
-from sessionrun.workspaces.rounds import show_hidden
+from sessionrun.workspaces.site import Brought, Site, find_links, is_tracked
 
 FREE: Final = "seat"
 """The first line of a free seat's mark; an owner has a slash."""
 
-LEAVES: Final = "leaves "
-"""What the third line of a mark begins with, once all work is on a branch; then the commit."""
-
 OWN_RULES: Final = "sessionrun-rules"
 """In the administrative directory of a free seat: what git ignored there when its last task was released."""
-
-_MARK_BYTES: Final = 4096
-
-
-@frozen
-class Free:
-    """A seat that no task has: the commit that lies there, and the session that had it last."""
-
-    commit: str
-    session_id: str
-
-
-def load_free(admin: Path) -> Free | None:
-    """What the mark of a free seat says; None: the worktree is not one."""
-    lines = _read_mark(admin)
-    return Free(lines[1], lines[2]) if len(lines) > 2 and lines[0] == FREE else None
-
-
-def list_free(repository: Repository, seats: Seats) -> list[tuple[Path, Path, Free]]:
-    """The free seats of a repository: top, administrative directory, and mark."""
-    found = []
-    for top, admin in list_worktrees(repository.common_dir):
-        free = load_free(admin) if str(top.parent) == seats.directory else None
-        if free is not None:
-            found.append((top, admin, free))
-    return found
-
-
-def is_unchanged(fence: Fence, path: Path, admin: Path, free: Free, folder: Path) -> bool:
-    """Whether a free seat lies there as its last task left it.
-
-    Args:
-        fence: of its repository.
-        path: the seat.
-        admin: its administrative directory.
-        free: its mark.
-        folder: where a private index may lie.
-
-    Raises:
-        GitError, OSError: it cannot be read.
-    """
-    if read_head(admin) != free.commit:
-        return False
-    ignore = ("--exclude-per-directory=.gitignore", f"--exclude-from={admin / OWN_RULES}")
-    nobody = WorkspaceRequest(fence.repository, "", "", "", place=Place(branch=None, base_commit=free.commit))
-    written = write_worktree(Site(fence, fence.inside(path, admin), nobody, Brought(path), ignore, folder))
-    return written.tree == written.head.tree and len(written.problems) == 1  # HEAD is on no branch
-
-
-def leave_seat(git: Git, commit: str, *, brought: Brought, rules: bytes) -> None:
-    """Free the seat in which `git` works: `commit`, which a ref holds, is all that is in it; under the lock.
-
-    After a crash `is_leaving` goes on.
-
-    Raises:
-        OSError: it cannot be written.
-    """
-    admin = git.git_dir
-    assert admin is not None
-    _remove_links(git.directory, brought)
-    settle_index(git, commit)
-    replace_file(admin / OWN_RULES, rules, durable=False)
-    write_mark(admin, *_read_mark(admin)[:2], f"{LEAVES}{commit}")
-    _finish_leaving(git, admin)
-
-
-def is_leaving(repository: Repository, path: Path) -> bool:
-    """Whether a task was about to leave its seat when its job was killed."""
-    admin = find_admin(repository, path)
-    return admin is not None and any(line.startswith(LEAVES) for line in _read_mark(admin)[2:3])
-
-
-def finish_leaving(fence: Fence, path: Path) -> None:
-    """Free the seat that a task was about to leave."""
-    admin = find_admin(fence.repository, path)
-    assert admin is not None
-    _finish_leaving(fence.inside(path, admin), admin)
-
-
-def _finish_leaving(git: Git, admin: Path) -> None:
-    lines = _read_mark(admin)
-    commit = lines[2].removeprefix(LEAVES)
-    git("update-ref", "--no-deref", "HEAD", commit)
-    write_mark(admin, FREE, commit, lines[0].partition("/")[0])
-
-
-def drop_task_file(git: Git, place: Place) -> None:
-    """Take the file of the current task away, unless the repository has one of that name."""
-    path = git.directory / TASK_FILE
-    if (path.is_symlink() or path.is_file()) and not is_tracked(git, TASK_FILE, place.base_commit):
-        path.unlink()
-
-
-def write_task_file(git: Git, prompt: str, base_commit: str) -> None:
-    """Leave the task's prompt in the seat, unless the repository has something of that name.
-
-    Raises:
-        OSError: it cannot be written.
-    """
-    path = git.directory / TASK_FILE
-    if is_tracked(git, TASK_FILE, base_commit):
-        return
-    remove_entry(path)
-    fd = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC, 0o644)
-    with os.fdopen(fd, "wb") as stream:
-        stream.write(prompt.rstrip("\n").encode("utf-8", "surrogateescape") + b"\n")
-
-
-def is_tracked(git: Git, name: str, commit: str | None) -> bool:
-    """Whether a commit has a file or directory of this name."""
-    return bool(git("--literal-pathspecs", "ls-tree", "-z", commit or "HEAD", "--", name))
-
-
-def is_seat_of(repository: Repository, path: Path, owner: str, branch: str) -> bool:
-    """Whether a task has this seat, for this branch."""
-    admin = find_admin(repository, path)
-    return admin is not None and load_owner(admin) == owner and load_branch(admin) == branch
-
-
-def _remove_links(top: Path, brought: Brought) -> None:
-    for name in brought.links:
-        if brought.has(name, top / name):
-            (top / name).unlink()
-
-
-def _read_mark(admin: Path) -> Sequence[str]:
-    return os.fsdecode(_read(admin / MARK)).split("\n")
-
-
-def _read(path: Path) -> bytes:
-    try:
-        return read_regular(path, _MARK_BYTES)
-    except OSError:
-        return b""
-
 
 MOST: Final = 1000
 """How many numbers are tried."""
@@ -213,6 +74,48 @@ GITIGNORE: Final = b"# worktrees of sessionrun\n/.*\n/w[0-9]*/\n"
 all worktrees, and hide work there."""
 
 
+@frozen
+class Free:
+    """A seat that no task has: the commit that lies there, the session that had it last, why it is set aside."""
+
+    commit: str
+    session_id: str
+    aside: str = ""
+
+
+def load_free(admin: Path) -> Free | None:
+    """What the mark of a free seat says; None: the worktree is not one."""
+    lines = read_mark(admin)
+    return Free(*lines[1:4]) if len(lines) > 2 and lines[0] == FREE else None
+
+
+def list_free(repository: Repository, seats: Seats) -> list[tuple[Path, Path, Free]]:
+    """The free seats of a repository: top, administrative directory, and mark."""
+    found = []
+    for top, admin in list_worktrees(repository.common_dir):
+        free = load_free(admin) if str(top.parent) == seats.directory else None
+        if free is not None:
+            found.append((top, admin, free))
+    return found
+
+
+def is_unchanged(fence: Fence, path: Path, admin: Path, free: Free, folder: Path) -> bool:
+    """Whether a free seat lies there as its last task left it; `folder` may have a private index.
+
+    Raises:
+        GitError, OSError: it cannot be read.
+    """
+    if read_head(admin) != free.commit:
+        return False
+    ignore = ("--exclude-per-directory=.gitignore", f"--exclude-from={admin / OWN_RULES}")
+    nobody = WorkspaceRequest(fence.repository, "", "", "", place=Place(branch=None, base_commit=free.commit))
+    written = write_worktree(Site(fence, fence.inside(path, admin), nobody, Brought(path), ignore, folder))
+    return written.tree == written.head.tree and len(written.problems) == 1  # HEAD is on no branch
+
+
+# --- taking one ---
+
+
 def find_begun(request: WorkspaceRequest, folder: Path) -> Claim | None:
     """The claim of the seat that an earlier PREPARE of this attempt took and did not make ready."""
     for job, claim in prepare_jobs(folder):
@@ -223,8 +126,9 @@ def find_begun(request: WorkspaceRequest, folder: Path) -> Claim | None:
 
 
 def has_seat(request: WorkspaceRequest, claim: Claim) -> bool:
-    """Whether the seat of a claim is the task's."""
-    return is_seat_of(request.repository, Path(claim.worktree), request.owner, claim.branch)
+    """Whether the seat of a claim is the task's, for the branch of the claim."""
+    admin = find_admin(request.repository, Path(claim.worktree))
+    return admin is not None and read_mark(admin)[:2] == [request.owner, claim.branch]
 
 
 def take_seat(fence: Fence, request: WorkspaceRequest, folder: Path, base: str) -> Claim:
@@ -236,28 +140,23 @@ def take_seat(fence: Fence, request: WorkspaceRequest, folder: Path, base: str) 
     seats = request.seats
     assert seats is not None
     _hide_seats(fence.main(), seats)
-    for number in _numbers(request.seat):
+    first = request.seat or 1
+    for number in (first, *(number for number in range(1, MOST + 1) if number != first)):
         path = Path(seats.path_of(number))
-        if os.path.lexists(path):
-            admin = _find_free(fence, path, folder)
-            if admin is not None:
-                return _take(fence, request, folder, Claim("", str(path), base, request.owner, seat=number), admin)
-        elif _forget_lost(request, path):
-            return _take(fence, request, folder, Claim("", str(path), base, request.owner, seat=number), None)
+        wanted = Claim("", str(path), base, request.owner, seat=number)
+        if not os.path.lexists(path):
+            if _forget_lost(request, path):
+                return _take(fence, request, folder, wanted, None)
+        elif (admin := _find_free(fence, path, folder)) is not None:
+            return _take(fence, request, folder, wanted, admin)
     raise SessionrunError(f"none of {MOST} worktrees like {seats.path_of(1)} is free")
-
-
-def _numbers(wish: int | None) -> Iterator[int]:
-    first = wish or 1
-    yield first
-    yield from (number for number in range(1, MOST + 1) if number != first)
 
 
 def _find_free(fence: Fence, path: Path, folder: Path) -> Path | None:
     """The administrative directory of a free seat in which all is as its last task left it."""
     admin = find_admin(fence.repository, path)
     free = load_free(admin) if admin is not None else None
-    if admin is None or free is None:
+    if admin is None or free is None or free.aside:
         return None
     try:
         return admin if is_unchanged(fence, path, admin, free, folder) else None
@@ -303,37 +202,33 @@ def _name_branches(git: Git, request: WorkspaceRequest, wanted: Claim) -> Iterat
         yield replace(wanted, branch=branch)
 
 
-def make_ready(fence: Fence, request: WorkspaceRequest, claim: Claim, folder: Path) -> None:
-    """Bring the task's seat to where the task begins; one that cannot be set back is made anew.
+# --- bringing it to where a task begins ---
+
+
+def make_ready(fence: Fence, request: WorkspaceRequest, claim: Claim, folder: Path) -> Claim:
+    """Bring the task's seat to where the task begins; one where that fails is set aside, and another is taken.
+
+    Returns the claim of the seat that is ready.
 
     Raises:
-        SessionrunError, OSError: it cannot be made either.
+        SessionrunError, OSError: the other one cannot be made ready either.
     """
     try:
         _set_back(fence, request, claim, folder)
+        return claim
     except (GitError, OSError) as error:
         if getattr(error, "signal", None):
             raise  # git was killed: the job is done again
+        path = Path(claim.worktree)
         with register_lock(request.repository):
-            take_back(fence.main(), request.repository, claim)
-            register(fence.main(), fence.settings, request.repository, claim)
-        _set_back(fence, request, claim, folder)
-
-
-def give_back(fence: Fence, request: WorkspaceRequest, claim: Claim, folder: Path) -> None:
-    """Take the seat from a task that never worked in it; it stays if it can be free, under the lock."""
-    top, path = request.repository.top, Path(claim.worktree)
-    links = {find_name(top, link): find_target(top, link) for link in request.links}
-    try:
-        _set_back(fence, request, claim, folder)
-        admin = find_admin(request.repository, path)
-        assert admin is not None
-        git, rules = fence.inside(path, admin), (folder / RULES).read_bytes()
-        drop_task_file(git, Place(base_commit=claim.base_commit))
-        leave_seat(git, claim.taken_up or claim.base_commit, brought=Brought(Path(top), links), rules=rules)
-        drop_branch(fence.main(), request.repository, claim)
-    except (SessionrunError, OSError):
-        take_back(fence.main(), request.repository, claim)
+            admin = find_admin(request.repository, path)
+            if admin is not None:
+                fence.inside(path, admin).attempt("update-ref", "--no-deref", "HEAD", claim.base_commit)
+                write_mark(admin, FREE, claim.base_commit, request.session_id, " ".join(str(error).split()))
+            drop_branch(fence.main(), request.repository, claim)
+            claim = take_seat(fence, request, folder, claim.taken_up or claim.base_commit)
+    _set_back(fence, request, claim, folder)
+    return claim
 
 
 def _set_back(fence: Fence, request: WorkspaceRequest, claim: Claim, folder: Path) -> None:
@@ -342,7 +237,8 @@ def _set_back(fence: Fence, request: WorkspaceRequest, claim: Claim, folder: Pat
     if admin is None:
         raise SessionrunError(f"{path} was removed while it was made")
     git = fence.inside(path, admin)
-    _empty_submodules(git, admin)
+    if (admin / "modules").exists():
+        _empty_submodules(git)
     kept = _OF_ANY_WORKTREE | (_OF_A_TABLE if (admin / "reftable").is_dir() else set())
     for entry in admin.iterdir():
         if entry.name not in kept:
@@ -353,13 +249,11 @@ def _set_back(fence: Fence, request: WorkspaceRequest, claim: Claim, folder: Pat
     git("read-tree", "--reset", "-u", "HEAD")  # a `reset` would lock the branch as well
     (fence.common / "info" / "exclude").write_bytes((folder / RULES).read_bytes())
     git("clean", "-ffdq")
-    _make_room(fence, git, request, folder)
+    _make_room(fence.main(), git, request, folder)
 
 
-def _empty_submodules(git: Git, admin: Path) -> None:
+def _empty_submodules(git: Git) -> None:
     """Delete the files of submodules: their repositories are of the task before."""
-    if not (admin / "modules").exists():
-        return
     for entry in git.names("ls-files", "--stage", "-z"):
         about, _, name = entry.partition("\t")
         if about.startswith("160000 "):
@@ -367,37 +261,82 @@ def _empty_submodules(git: Git, admin: Path) -> None:
             (git.directory / name).mkdir()
 
 
-def _make_room(fence: Fence, git: Git, request: WorkspaceRequest, folder: Path) -> None:
-    """Delete ignored files in the place of links, and those that the user's checkout has otherwise by now."""
-    repository, top = request.repository, git.directory
-    for link in request.links:
-        name = find_name(repository.top, link)
-        target = top / name
-        right = target.is_symlink() and os.readlink(target) == find_target(repository.top, link)
-        if not right and os.path.lexists(target) and not is_tracked(git, name, "HEAD"):
-            remove_entry(target)
+def _make_room(main: Git, git: Git, request: WorkspaceRequest, folder: Path) -> None:
+    """Delete what git ignores in the place of links, and of files that are copied: they are brought again."""
     ignore = ("--exclude-per-directory=.gitignore", f"--exclude-from={folder.absolute() / RULES}")
-    for name in included_files(fence.main(), Path(repository.top), ignore):
-        target, origin = top / name, Path(repository.top, name)
-        if os.path.lexists(target) and not _is_same(target, origin) and not is_tracked(git, name, "HEAD"):
-            remove_entry(target)
-
-
-def _is_same(one: Path, other: Path) -> bool:
-    if one.is_symlink() or other.is_symlink() or not (one.is_file() and other.is_file()):
-        return False
-    return one.stat().st_size == other.stat().st_size and one.read_bytes() == other.read_bytes()
+    names = [*find_links(request), *included_files(main, Path(request.repository.top), ignore)]
+    for name in names:
+        if os.path.lexists(git.directory / name) and not is_tracked(git, name, "HEAD"):
+            remove_entry(git.directory / name)
 
 
 def show_task(fence: Fence, request: WorkspaceRequest, claim: Claim) -> None:
-    """Leave the task's prompt in its seat.
+    """Leave the task's prompt in its seat, unless the repository has something of that name.
 
     Raises:
         OSError: it cannot be written.
     """
-    admin = find_admin(request.repository, Path(claim.worktree))
-    if admin is not None:
-        write_task_file(fence.inside(Path(claim.worktree), admin), request.prompt, claim.base_commit)
+    path = Path(claim.worktree, TASK_FILE)
+    if is_tracked(fence.main(), TASK_FILE, claim.base_commit):
+        return
+    remove_entry(path)
+    fd = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC, 0o644)
+    with os.fdopen(fd, "wb") as stream:
+        stream.write(request.prompt.rstrip("\n").encode("utf-8", "surrogateescape") + b"\n")
+
+
+def drop_task_file(git: Git, place: Place) -> None:
+    """Take the file of the current task away, unless the repository has one of that name."""
+    path = git.directory / TASK_FILE
+    if (path.is_symlink() or path.is_file()) and not is_tracked(git, TASK_FILE, place.base_commit):
+        path.unlink()
+
+
+# --- leaving it ---
+
+
+def leave_seat(git: Git, commit: str, session_id: str, links: Mapping[str, str], rules: bytes) -> None:
+    """Free the seat in which `git` works; under the lock.  A job that is killed here leaves it again.
+
+    Args:
+        git: in the worktree.
+        commit: all that lies there; a ref holds it.
+        session_id: who leaves it.
+        links: of the task: they go.
+        rules: what git ignores there.
+
+    Raises:
+        GitError, OSError: it cannot be done.
+    """
+    admin = git.git_dir
+    assert admin is not None
+    for name, target in links.items():
+        link = git.directory / name
+        if link.is_symlink() and os.readlink(link) == target:
+            link.unlink()
+    git.settle_index(commit)
+    replace_file(admin / OWN_RULES, rules, durable=False)
+    git("update-ref", "--no-deref", "HEAD", commit)
+    write_mark(admin, FREE, commit, session_id)
+
+
+def give_back(fence: Fence, request: WorkspaceRequest, claim: Claim, folder: Path) -> None:
+    """Take the seat from a task that never worked in it; it stays if it can be free, under the lock."""
+    path = Path(claim.worktree)
+    admin = find_admin(request.repository, path)
+    try:
+        if admin is None or not has_seat(request, claim):
+            raise SessionrunError(f"{path} is not the task's")
+        git = fence.inside(path, admin)
+        drop_task_file(git, claim.place)
+        begin = claim.taken_up or claim.base_commit
+        leave_seat(git, begin, request.session_id, find_links(request), (folder / RULES).read_bytes())
+        drop_branch(fence.main(), request.repository, claim)
+    except (SessionrunError, OSError):
+        take_back(fence.main(), request.repository, claim)
+
+
+# --- hiding it from the user's git ---
 
 
 def hide_task_file(repository: Repository) -> None:

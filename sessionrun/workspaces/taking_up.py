@@ -20,13 +20,12 @@ from sessionrun.store.files import replace_file
 from sessionrun.workspaces.environments.removal import drop_environments
 from sessionrun.workspaces.fence import Fence, open_fence
 from sessionrun.workspaces.git import Git
-from sessionrun.workspaces.git_locks import break_own_locks
 from sessionrun.workspaces.ignoring import RULES
 from sessionrun.workspaces.links import write_hidden
-from sessionrun.workspaces.park import Site, park, settle_index
+from sessionrun.workspaces.park import park
 from sessionrun.workspaces.registration import find_checkout, find_lost_admins, list_claims, load_owner, unregister
-from sessionrun.workspaces.release import find_git, find_site, find_worktree, word_message
 from sessionrun.workspaces.request import CLAIM, Claim, WorkspaceRequest
+from sessionrun.workspaces.site import Site, break_own_locks, find_git, find_site, find_worktree, word_message
 
 
 def find_tip(git: Git, request: WorkspaceRequest) -> str:
@@ -139,7 +138,7 @@ def _commit_all(site: Site) -> str:
     """Commit what lies in the worktree to its branch; where the attempt begins."""
     parked = park(site, word_message("Work", site.request))
     if parked.rescue is None:
-        settle_index(site.git, parked.commit)
+        site.git.settle_index(parked.commit)
         return parked.commit
     return site.git.line("rev-parse", "HEAD")
 

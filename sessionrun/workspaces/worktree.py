@@ -100,15 +100,15 @@ def _prepare(fence: Fence, request: WorkspaceRequest, folder: Path) -> Place:
     ignore = ignore_words(repository, folder)
     claim = _find_claim(fence, request, folder, base)
     try:
-        _furnish(fence, request, claim, folder, ignore)
+        return _furnish(fence, request, claim, folder, ignore).place
     except (SessionrunError, OSError):
+        claim = load_claim(folder) or claim  # of another seat, if the first could not be made ready
         with register_lock(repository):
             if claim.seat is None:
                 take_back(git, repository, claim)
             else:
                 give_back(fence, request, claim, folder)
         raise
-    return claim.place
 
 
 def _find_claim(fence: Fence, request: WorkspaceRequest, folder: Path, base: str) -> Claim:
@@ -124,19 +124,21 @@ def _find_claim(fence: Fence, request: WorkspaceRequest, folder: Path, base: str
         return claim or (take_seat if request.seats else _register)(fence, request, folder, base)
 
 
-def _furnish(fence: Fence, request: WorkspaceRequest, claim: Claim, folder: Path, ignore: Sequence[str]) -> None:
-    """Put into the worktree what the task begins with."""
-    path = Path(claim.worktree)
+def _furnish(fence: Fence, request: WorkspaceRequest, claim: Claim, folder: Path, ignore: Sequence[str]) -> Claim:
+    """Put into the worktree what the task begins with; the claim of the worktree that has it."""
     _sync_claim(claim, folder)
     if claim.seat is None:
-        _check_out(fence, path)
+        _check_out(fence, Path(claim.worktree))
     else:
-        make_ready(fence, request, claim, folder)
+        claim = make_ready(fence, request, claim, folder)
+        _sync_claim(claim, folder)
+    path = Path(claim.worktree)
     bring_files(fence.main(), request, path, ignore)
     write_hidden(request.repository.top, request.links, (folder / RULES).read_text(), folder)
     if claim.seat is not None:
         show_task(fence, request, claim)
     _check_answer(path, _find_admin(fence, path))
+    return claim
 
 
 def _check_answer(path: Path, admin: Path) -> None:
@@ -173,13 +175,11 @@ def _find_work_tree(path: Path, admin: Path) -> str | None:
     return str(path) if is_right else top
 
 
-def _check_out(fence: Fence, path: Path) -> Path:
-    """Write the files of a new worktree; returns its administrative directory."""
+def _check_out(fence: Fence, path: Path) -> None:
     admin = _find_admin(fence, path)
     for name in ("index.lock", LOCKED):  # of an earlier start that was killed
         (admin / name).unlink(missing_ok=True)
     fence.inside(path, admin)("read-tree", "--reset", "-u", "HEAD")  # a `reset` would lock the branch as well
-    return admin
 
 
 def _find_admin(fence: Fence, path: Path) -> Path:

@@ -155,7 +155,7 @@ def check_worktrees(evidence: Evidence) -> Iterator[Finding]:
 
 def _check_claim(evidence: Evidence, repository: Repository, claim: Claim, named: str | None) -> Iterator[Finding]:
     from sessionrun.workspaces import registration
-    from sessionrun.workspaces.git_locks import STALE_LOCK_S
+    from sessionrun.workspaces.site import STALE_LOCK_S
 
     clean = f"sessionrun clean --worktrees {evidence.session.session_id}"
     path = Path(claim.worktree)
@@ -170,7 +170,7 @@ def _check_claim(evidence: Evidence, repository: Repository, claim: Claim, named
     trash = registration.trash_path(path, claim.owner)
     if trash.exists():
         yield warning(trash, "a worktree whose removal was broken off", clean)
-    lock = registration.find_branch_lock(repository, claim.branch)
+    lock = registration.find_branch_lock(repository.common_dir, claim.branch)
     try:
         is_stale = evidence.now - lock.stat().st_mtime > STALE_LOCK_S
     except OSError:

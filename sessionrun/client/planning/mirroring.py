@@ -168,7 +168,7 @@ def _settle_own(num: int, task: TaskSpec, upstream: Upstream, ground: _Ground) -
     from sessionrun.workspaces.repository import locate
 
     here = ground.here or os.getcwd()
-    top, _ = locate(Git(Path(here)))
+    top, *_ = locate(Git(Path(here)))
     cwd = os.path.relpath(os.path.realpath(task.cwd or os.getcwd()), os.path.realpath(top))
     return _settle(num, task, replace(upstream, repo=str(top)), cwd, ground)
 
@@ -217,15 +217,14 @@ def _can_be_fetched(file: str) -> bool:
 
 def _find_site(draft: Draft, cache_dir: Path, *, require_cache: bool) -> MirrorSite:
     from sessionrun.workspaces.freezing import read_user_settings
-    from sessionrun.workspaces.ignoring import read_user_rules
 
     wish = draft.plan.repository
     worktree_dir = first(draft.options.choose("worktree_dir"), wish.worktree_dir)
-    here = Path.cwd()
+    excludes, settings = read_user_settings(Path.cwd())
     return MirrorSite(
         cache_dir=str(cache_dir),
-        excludes=read_user_rules(here),
-        settings=read_user_settings(here),
+        excludes=excludes,
+        settings=settings,
         worktree_dir=os.path.realpath(worktree_dir) if worktree_dir else None,
         keep=draft.options.given.get("keep") or wish.keep or "never",
         require_cache=require_cache,

@@ -160,7 +160,7 @@ def _load_repository(session: SessionDir, task: dict[str, Any]) -> Repository:
 def _find_git(fence: Fence, worktree: Path) -> Git:
     """Git in a worktree of ours; an error if its link to the repository is gone."""
     from sessionrun.workspaces.registration import find_admin
-    from sessionrun.workspaces.release import describe_broken_link
+    from sessionrun.workspaces.site import describe_broken_link
 
     admin = find_admin(fence.repository, worktree)
     if admin is None:

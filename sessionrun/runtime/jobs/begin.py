@@ -32,7 +32,7 @@ def finish_setup(request: SetupRequest, folder: Path) -> Place:
             run_baseline(request.known, request.walls, folder)
         except (SessionrunError, OSError) as error:
             print(error, file=sys.stderr)
-    from sessionrun.workspaces.settling import settle  # what the other of these jobs does not need
+    from sessionrun.workspaces.release import settle  # what the other of these jobs does not need
 
     return settle(request.workspace, folder)
 
@@ -43,7 +43,7 @@ def begin_work(request: WorkRequest, folder: Path) -> NoReturn:
     Raises:
         SessionrunError, OSError: the worktree cannot be set back, or the agent not be started.
     """
-    from sessionrun.workspaces.between import take_back  # what the other of these jobs does not need
+    from sessionrun.workspaces.rounds import take_back  # what the other of these jobs does not need
 
     try:
         take_back(request, folder)

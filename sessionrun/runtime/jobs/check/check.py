@@ -30,9 +30,10 @@ from sessionrun.store.files import read_regular, replace_file
 from sessionrun.walls.argv import Enclosure
 from sessionrun.walls.wish import WallsWish
 from sessionrun.workspaces.applying import DoesNotApply, apply_patch
-from sessionrun.workspaces.between import keep_round, list_changes, open_site
 from sessionrun.workspaces.request import Loop
+from sessionrun.workspaces.rounds import keep_round, list_changes
 from sessionrun.workspaces.shell import word_end
+from sessionrun.workspaces.site import open_site
 
 PASSES: Final = {
     "PASS": True,
@@ -113,8 +114,7 @@ def _is_of_work(request: CheckRequest, program: str, folder: Path) -> bool:
     try:
         with open_site(request.loop.workspace, folder) as site:
             path = os.path.relpath(os.path.join(os.path.realpath(request.directory), program), site.git.directory)
-            base = request.loop.workspace.place.base_commit
-            was_there = site.git.attempt("cat-file", "-e", f"{base}:{path}").returncode == 0
+            was_there = site.git.attempt("cat-file", "-e", f"{site.place.base_commit}:{path}").returncode == 0
             return was_there != os.path.lexists(os.path.join(site.git.directory, path))
     except SessionrunError:
         return True  # the worktree is not what it was

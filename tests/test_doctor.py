@@ -423,12 +423,14 @@ def test_no_process_is_guessed(sessionrun: Command, kind: bytes, word: int) -> N
     os.kill(pid, signal.SIGKILL)
 
 
-def test_a_stopped_supervisor(sessionrun: Command) -> None:
+def test_a_stopped_supervisor_is_named_with_what_helps(sessionrun: Command) -> None:
     session_id = sessionrun.start({"prompts": ["sleep 600"]})
     sessionrun.until(session_id, lambda view: view["running"] == 1)
     pid = sessionrun.supervisor(session_id)
     os.kill(pid, signal.SIGSTOP)
     eventually(lambda: f"\n  kill -CONT {pid}\n" in sessionrun("doctor", session_id).stdout)
+    line = f"\nStopped: its supervisor, process {pid}.  To let it go on: kill -CONT {pid}\n"
+    assert line in sessionrun("explain", session_id).stdout
     os.kill(pid, signal.SIGCONT)
 
 

@@ -267,16 +267,6 @@ def test_a_hold_on_request_is_named(sessionrun: Command) -> None:
     assert explain(sessionrun, session)["holds"] == [{**hold, "reason": "on request"}]
 
 
-def test_a_stopped_supervisor_is_named_with_what_helps(sessionrun: Command) -> None:
-    session_id = sessionrun.start({"prompts": ["sleep 600"]})
-    sessionrun.until(session_id, lambda view: view["running"] == 1)
-    pid = sessionrun.supervisor(session_id)
-    os.kill(pid, signal.SIGSTOP)
-    line = f"\nStopped: its supervisor, process {pid}.  To let it go on: kill -CONT {pid}\n"
-    eventually(lambda: line in sessionrun("explain", session_id).stdout)
-    os.kill(pid, signal.SIGCONT)
-
-
 def test_errors_and_words_that_mean_nothing(sessionrun: Command) -> None:
     session_id = sessionrun.start({"prompts": ["true"]})
     assert sessionrun("explain", session_id, "nobody").returncode == 2

@@ -126,33 +126,6 @@ def test_a_branch_that_was_deleted_under_its_worktree_is_made_again(project: Pro
     assert project.show(place.commit, "a.txt") == (b"own\n" if work else b"a\n")
 
 
-@pytest.mark.slow
-def test_readers_know_what_was_removed_later(sessionrun: Command, project: Project) -> None:
-    """`clean` leaves status.json alone; what it says of worktrees that are gone is not shown."""
-    ready = [project.root / "ready-work", project.root / "ready-none"]
-    plan = [
-        {"id": "work", "prompt": f"echo work > work; touch {ready[0]}; exec sleep 600"},
-        {"id": "none", "prompt": f"touch {ready[1]}; exec sleep 600"},
-        {"id": "off", "prompt": "git switch -q --detach; echo off > off"},
-    ]
-    session_id = start(sessionrun, project, plan, "--worktree")
-    sessionrun.until(session_id, lambda view: by_id(view)["off"]["outcome"])
-    eventually(lambda: all(path.exists() for path in ready))
-    kill_sessions(sessionrun.results)
-    tree = str(project.root / "repo-worktrees" / "main-task-work")
-    assert by_id(sessionrun.status(session_id))["work"]["worktree"] == tree
-    assert f"\n  worktree: {tree}\n" in sessionrun("results", session_id).stdout
-    sessionrun.load("clean", "--worktrees")["findings"]
-    git(project.top, "worktree", "remove", "--force", str(project.root / "repo-worktrees" / "main-task-off"))
-    for task in sessionrun.status(session_id)["tasks"]:
-        assert (task["worktree"], task["worktree_kept"]) == (None, None)
-    said = sessionrun("results", session_id).stdout
-    assert "branch main-task-work: changes unknown\n" in said and "its work is on: main-task-off-rescue\n" in said
-    assert "repo-worktrees" not in said + sessionrun("status", session_id).stdout
-    assert f"sessionrun diff {session_id[:8]} work off    #" in said
-    assert "+work" in sessionrun("diff", session_id, "work").stdout
-
-
 def test_a_kept_worktree_that_was_removed_is_not_named_any_more(sessionrun: Command, project: Project) -> None:
     view = finish(sessionrun, project, [{"id": "t", "prompt": "git switch -q --detach"}])
     session_id, (task,) = view["session_id"], view["tasks"]

@@ -162,17 +162,6 @@ def test_by_age_and_number(sessionrun: Command) -> None:
     assert sessionrun("clean", "--keep", "1").stdout == "Nothing to clean.\n"
 
 
-def test_by_state(sessionrun: Command) -> None:
-    completed = finish(sessionrun)
-    cancelled = sessionrun.start({"prompts": ["sleep 600"]})
-    sessionrun("cancel", cancelled)
-    eventually(lambda: not SessionDir(sessionrun.directory(cancelled)).is_alive())
-    assert [one["session_id"] for one in sessionrun.load("clean", "--state", "cancelled")["findings"]] == [
-        cancelled
-    ]
-    assert left(sessionrun) == {completed}
-
-
 def test_what_lies_in_a_session_may_be_odd(sessionrun: Command, tmp_path: Path) -> None:
     """Links are removed as links, and what cannot be listed is opened up."""
     session_id = finish(sessionrun)

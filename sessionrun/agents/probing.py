@@ -13,46 +13,39 @@ import tempfile
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from subprocess import TimeoutExpired
-from typing import BinaryIO, Final, TypeVar
+from typing import BinaryIO, Final, NamedTuple, TypeVar
 
 from sessionrun.agents.callers import find_callers
 from sessionrun.agents.reading import one_line
 from sessionrun.agents.table import version_argv
-from sessionrun.model.frozen import frozen
 from sessionrun.model.spec import AgentSpec
 from sessionrun.store.programs import Programs, run
 
 READY_TIMEOUT_S: Final = 30.0
-MAX_VERSION: Final = 30
-"""Characters of the first line that a program prints about its version."""
-
 MODEL_TOKEN: Final = "{model}"
 
-_Name = TypeVar("_Name")
+_MAX_VERSION: Final = 30
+"""Characters of the first line that a program prints about its version."""
+
 _KEPT_BYTES: Final = 8192
 _MAX_LINE: Final = 200
 
+_Name = TypeVar("_Name")
 
-@frozen
-class Question:
+
+class Question(NamedTuple):
     """A command, and the environment it is asked in."""
 
     argv: Sequence[str]
     env: Mapping[str, str]
 
 
-@frozen
-class Answer:
-    """What came of a question: `problem` is why it could not be asked, or None.
+class Answer(NamedTuple):
+    """The exit code (negative: of a signal; None: there is none), the first line printed, and what went wrong."""
 
-    `exit_code` is negative for a signal, and None where there is none or the time was up.  `stdout` is the
-    beginning, `stderr` the end of what was printed.
-    """
-
-    exit_code: int | None = None
-    stdout: str = ""
-    stderr: str = ""
-    problem: str | None = None
+    exit_code: int | None
+    first_line: str | None
+    problem: str | None
 
 
 def ask(questions: Mapping[_Name, Question], *, timeout_s: float) -> dict[_Name, Answer]:
@@ -60,11 +53,37 @@ def ask(questions: Mapping[_Name, Question], *, timeout_s: float) -> dict[_Name,
     asked = Programs()
     with ThreadPoolExecutor(len(questions) or 1) as pool:
         try:
-            begun = {name: pool.submit(_ask, one, timeout_s, asked) for name, one in questions.items()}
+            begun = {name: pool.submit(_ask, question, timeout_s, asked) for name, question in questions.items()}
             return {name: answer.result() for name, answer in begun.items()}
         except BaseException:
             asked.kill()
             raise
+
+
+def _ask(question: Question, timeout_s: float, asked: Programs) -> Answer:
+    with tempfile.TemporaryFile() as stdout, tempfile.TemporaryFile() as stderr, asked.collect():
+        exit_code = None
+        try:
+            ended = run(question.argv, environ=question.env, limit_s=timeout_s, stdout=stdout, stderr=stderr)
+            exit_code = ended.returncode
+            problem = f"killed by signal {-exit_code}" if exit_code < 0 else f"exit code {exit_code}"
+        except OSError as error:
+            problem = f"cannot be started: {error.strerror}"
+        except TimeoutExpired:
+            problem = f"no answer after {timeout_s:g} s"
+        complaints = _read_lines(stderr, end=True)
+        if complaints:
+            problem = f"{problem}: {one_line(complaints[-1])[:_MAX_LINE]}"
+        first = next(iter(_read_lines(stdout, end=False)), None)
+        return Answer(exit_code, first, None if exit_code == 0 else problem)
+
+
+def _read_lines(stream: BinaryIO, *, end: bool) -> list[str]:
+    """The lines at the beginning of a file, or at its end, that are not empty."""
+    size = os.fstat(stream.fileno()).st_size
+    stream.seek(max(0, size - _KEPT_BYTES) if end else 0)
+    text = stream.read(_KEPT_BYTES).decode("utf-8", "replace")
+    return [line.strip() for line in text.splitlines() if line.strip()]
 
 
 def find_versions(
@@ -76,18 +95,14 @@ def find_versions(
         for name, program in programs.items()
         if (argv := version_argv(agents[name]))
     }
-    answers = ask(questions, timeout_s=timeout_s)
-    return {name: _first_line(answer.stdout) for name, answer in answers.items()}
+    lines = {name: answer.first_line for name, answer in ask(questions, timeout_s=timeout_s).items()}
+    return {name: line and line[:_MAX_VERSION] for name, line in lines.items()}
 
 
 def _environment_of(agent: AgentSpec) -> dict[str, str]:
     """What its tasks get, too."""
     callers = find_callers(os.environ)
     return {**{name: value for name, value in os.environ.items() if name not in callers}, **agent.env}
-
-
-def _first_line(text: str) -> str | None:
-    return next((line.strip()[:MAX_VERSION] for line in text.split("\n") if line.strip()), None)
 
 
 def asks_about_model(agent: AgentSpec) -> bool:
@@ -106,57 +121,21 @@ def find_unready(
     A command that asks about a model is run for each of the `models` of its agent, by name; None is a task that
     names none.  Without `models` it is not run.
     """
-    asked: dict[tuple[str, str | None], tuple[str, ...]] = {}
     questions: dict[tuple[str, str | None], Question] = {}
-    reasons: dict[tuple[str, str | None], str | None] = {}
+    problems: dict[tuple[str, str | None], str | None] = {}
+    words: dict[tuple[str, str | None], list[str]] = {}
     for agent in agents:
-        wanted: Collection[str | None] = (None,) if agent.ready else ()
-        if asks_about_model(agent):
-            wanted = (models or {}).get(agent.name, ())
-        for model in wanted:
-            key = (agent.name, model)
-            asked[key] = tuple(element.replace(MODEL_TOKEN, model or "") for element in agent.ready)
-            if model is None and asks_about_model(agent):
-                reasons[key] = "a task names no model: add --model"
+        asks = asks_about_model(agent)
+        wanted: Collection[str | None] = (models or {}).get(agent.name, ()) if asks else [None] * bool(agent.ready)
+        for key in ((agent.name, model) for model in wanted):
+            words[key] = [element.replace(MODEL_TOKEN, key[1] or "") for element in agent.ready]
+            if asks and key[1] is None:
+                problems[key] = "a task names no model: add --model"
             else:
-                questions[key] = Question(asked[key], _environment_of(agent))
-    reasons |= {key: _describe_unready(answer) for key, answer in ask(questions, timeout_s=timeout_s).items()}
-    problems: dict[str, list[str]] = {}
-    for key, why in reasons.items():
-        if why is not None:
-            problems.setdefault(key[0], []).append(one_line(f"{shlex.join(filter(None, asked[key]))}: {why}"))
-    return {name: "; ".join(lines) for name, lines in problems.items()}
-
-
-def _describe_unready(answer: Answer) -> str | None:
-    if answer.exit_code == 0:
-        return None
-    why = answer.problem or _describe_end(answer.exit_code)
-    lines = [line.strip() for line in answer.stderr.splitlines() if line.strip()]
-    return f"{why}: {one_line(lines[-1])[:_MAX_LINE]}" if lines else why
-
-
-def _describe_end(exit_code: int | None) -> str:
-    if exit_code is not None and exit_code < 0:
-        return f"killed by signal {-exit_code}"
-    return f"exit code {exit_code}"
-
-
-def _ask(question: Question, timeout_s: float, asked: Programs) -> Answer:
-    with tempfile.TemporaryFile() as stdout, tempfile.TemporaryFile() as stderr, asked.collect():
-        exit_code, problem = None, None
-        try:
-            exit_code = run(
-                question.argv, environ=question.env, limit_s=timeout_s, stdout=stdout, stderr=stderr
-            ).returncode
-        except OSError as error:
-            problem = f"cannot be started: {error.strerror}"
-        except TimeoutExpired:
-            problem = f"no answer after {timeout_s:g} s"
-        return Answer(exit_code, _read(stdout, end=False), _read(stderr, end=True), problem)
-
-
-def _read(stream: BinaryIO, *, end: bool) -> str:
-    size = os.fstat(stream.fileno()).st_size
-    stream.seek(max(0, size - _KEPT_BYTES) if end else 0)
-    return stream.read(_KEPT_BYTES).decode("utf-8", "replace")
+                questions[key] = Question(words[key], _environment_of(agent))
+    problems |= {key: answer.problem for key, answer in ask(questions, timeout_s=timeout_s).items()}
+    lines: dict[str, list[str]] = {}
+    for key, problem in problems.items():
+        if problem is not None:
+            lines.setdefault(key[0], []).append(one_line(f"{shlex.join(filter(None, words[key]))}: {problem}"))
+    return {name: "; ".join(several) for name, several in lines.items()}

@@ -327,17 +327,16 @@ def delete(path: Path) -> None:
 
 def _sweep(folder: Path, *, dry_run: bool) -> Iterator[Leftover]:
     """Remove what removals and starts that were broken off left of sessions."""
-    for path in find_trash(folder):
-        if not dry_run:
-            delete(path)
-        if dry_run or not path.exists():
-            yield _tell_trash(path, "its removal was broken off")
-    for path in find_unbegun(folder) if dry_run else sweep_unbegun(folder):
-        yield _tell_trash(path, "its start was broken off")
-
-
-def _tell_trash(path: Path, why: str) -> Leftover:
-    return Leftover("trash", str(path.absolute()), True, why, path.name.partition(PREFIX)[2])
+    trash = find_trash(folder)
+    for path in () if dry_run else trash:
+        delete(path)
+    ends = (
+        ("its removal was broken off", [path for path in trash if dry_run or not path.exists()]),
+        ("its start was broken off", find_unbegun(folder) if dry_run else sweep_unbegun(folder)),
+    )
+    for why, paths in ends:
+        for path in paths:
+            yield Leftover("trash", str(path.absolute()), True, why, path.name.partition(PREFIX)[2])
 
 
 def find_trash(results_dir: Path) -> list[Path]:
@@ -387,7 +386,8 @@ def _clean_worktrees(evidence: Evidence, *, dry_run: bool) -> Iterator[Leftover]
     with clean_lock(session.path):
         for task in tasks:
             if task.spec.id in living:
-                notify(f"task {task.spec.id} still runs; left alone", again=True)
+                name, why = (task.place and task.place.worktree) or task.spec.id, f"task {task.spec.id} still runs"
+                yield Leftover("worktree", name, False, why, session.session_id, task=task.spec.id)
             else:
                 yield from _clean_task(evidence, task, dry_run=dry_run)
         seats, repository = state.spec.seats, state.spec.repository

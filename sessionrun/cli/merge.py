@@ -14,7 +14,7 @@ from sessionrun.cli.render import escape, escape_line, print_json
 from sessionrun.cli.selecting import EXIT_FAILED, EXIT_HELD, each_session
 from sessionrun.client.config import load_merge_trailers
 from sessionrun.client.landing.landing import AskedLanding, Choice, merge
-from sessionrun.client.reading.telling import tell_files
+from sessionrun.client.reading.telling import read_section
 from sessionrun.model.sandbox import POLICIES, Policy
 from sessionrun.store.session import SessionDir
 
@@ -106,8 +106,8 @@ def _print(record: dict[str, Any]) -> None:
         line += f": {task['reason']}" if task["reason"] else ""
         click.echo(escape_line(line))
         if task["output"]:
-            telling = tell_files("gate", [Path(task["output"])])
-            words = section_lines("gate", telling["lines"], "    ") if telling else []
+            section = read_section("gate", [Path(task["output"])])
+            words = section_lines(*section, "    ") if section else []
             click.echo("\n".join([*words, f"    see {escape_line(task['output'])}"]))
     for remark in record["remarks"]:
         click.echo(escape_line(remark), err=True)

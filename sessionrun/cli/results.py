@@ -183,7 +183,7 @@ def print_results(
 
         places = locate_work(session, tasks)
     click.echo("\n".join(head_lines(view, now)))
-    for task in _add_words(session, tasks):
+    for task in ({**task, "hidden_tests": count_hidden(session, task)} for task in tasks):
         lines = ["", *title_lines(task, by_id, now)]
         lines += [f"  {line}" for line in (*check_lines(task), *proof_lines(task, ""))]
         left = _work_lines(task, places.get(task["id"])) if in_git else left_lines(task, "")

@@ -204,11 +204,9 @@ class LiveProgress:
         self._told |= {task["id"] for task in new}
         lines, width = [], terminal_width(self._stream) - 1
         for task in new:
-            telling = tell(self._session, task)
+            section = tell(self._session, task)
             lines.append(ended_line(task, name_tasks(view), time.time(), self._stream))
-            lines += [
-                clip(INDENT + escape_line(line), width) for line in (telling["lines"][-1:] if telling else [])
-            ]
+            lines += [clip(INDENT + escape_line(line), width) for line in (section.lines[-1:] if section else ())]
         return lines
 
 

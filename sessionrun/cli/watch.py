@@ -235,5 +235,5 @@ class Watcher:
         if (task["id"], task["attempt"]) in self._why or task["status"] != "completed":
             return
         self._why.add((task["id"], task["attempt"]))
-        telling = tell(self._session, task)
-        self._last[task["id"]] = telling["lines"][-1].strip() if telling else ""
+        section = tell(self._session, task)
+        self._last[task["id"]] = section.lines[-1].strip() if section else ""

@@ -12,7 +12,7 @@ from typing import Any, Final
 from sessionrun.client.evidence import Run, find_runs
 from sessionrun.client.lookup import choose_tasks
 from sessionrun.client.reading.landed import count_landings
-from sessionrun.client.reading.telling import tell
+from sessionrun.client.reading.telling import describe_telling
 from sessionrun.client.reading.view import load_history
 from sessionrun.engine.money import FIRST, describe_first_wait, describe_refusal
 from sessionrun.engine.requests import find_ran
@@ -87,7 +87,7 @@ def explain(session: SessionDir, wanted: Sequence[str] = ()) -> tuple[dict[str, 
             {
                 **_explain_task(grounds, shown),
                 "attempts": attempts.get(shown["id"], []),
-                "telling": tell(session, shown),
+                "telling": describe_telling(session, shown),
                 **{key: shown[key] for key in ("landing",) if key in shown},
             }
             for shown in tasks

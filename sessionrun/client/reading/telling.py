@@ -64,6 +64,13 @@ _TOOK: Final = re.compile(r"\b\d+(\.\d+)?\s?m?s\b")
 _ERROR: Final = re.compile("error|exception|fail|fatal|panic|assert|denied|not found", re.IGNORECASE)
 
 
+class Section(NamedTuple):
+    """The last lines of one source: of a step, or what the agent said."""
+
+    source: str
+    lines: Sequence[str]
+
+
 def add_tellings(
     session: SessionDir, tasks: Sequence[dict[str, Any]], room: int | None = None
 ) -> list[dict[str, Any]]:
@@ -74,27 +81,32 @@ def add_tellings(
     share = None if room is None else room // max(1, sum(map(needs_look, tasks)))
     if share is not None and share < LEAST_BYTES:
         return list(tasks)
-    return [{**task, "telling": tell(session, task, share)} if needs_look(task) else task for task in tasks]
+    return [
+        {**task, "telling": describe_telling(session, task, share)} if needs_look(task) else task for task in tasks
+    ]
 
 
-def tell(session: SessionDir, task: Mapping[str, Any], room: int | None = None) -> dict[str, Any] | None:
+def describe_telling(session: SessionDir, task: Task, room: int | None = None) -> dict[str, Any] | None:
+    """`telling` of a task in JSON."""
+    section = tell(session, task)
+    lines = section and (section.lines if room is None else fit_lines(section.lines, room))
+    return section and {"step": section.source, "lines": lines}
+
+
+def tell(session: SessionDir, task: Task) -> Section | None:
     """The step at which a task failed, and its telling lines; None: it did not fail, or nothing was printed."""
     step = find_failed_step(session, task)
     if step is None or task["reason_class"] in _HIDDEN:
         return None
     worktree = load_worktree(session.path, task["id"], task["attempt"])
-    telling = tell_files(step, list_step(session, task, step), worktree)
-    return telling and {
-        **telling,
-        "lines": telling["lines"] if room is None else fit_lines(telling["lines"], room),
-    }
+    return read_section(step, list_step(session, task, step), worktree)
 
 
-def tell_files(step: str, paths: Iterable[Path], worktree: str | None = None) -> dict[str, Any] | None:
-    """The telling lines of a step whose output is in files."""
+def read_section(step: str, paths: Iterable[Path], worktree: str | None = None) -> Section | None:
+    """The telling lines of a step whose output is in files; None: there are none."""
     texts = (read_tail(path).decode("utf-8", "backslashreplace") for path in paths)
     lines = choose_lines("\n".join(texts), worktree)
-    return {"step": step, "lines": lines} if lines else None
+    return Section(step, lines) if lines else None
 
 
 def find_failed_step(session: SessionDir, task: Mapping[str, Any]) -> str | None:
@@ -182,13 +194,6 @@ def _says_where_or_what(line: str) -> bool:
 # --- of several tasks ---
 
 
-class Section(NamedTuple):
-    """The last lines of one source."""
-
-    source: str
-    lines: Sequence[str]
-
-
 class Failure(NamedTuple):
     """Tasks with the same word, reason and last lines."""
 
@@ -196,14 +201,15 @@ class Failure(NamedTuple):
     sections: Sequence[Section]
 
 
-def read_sections(session: SessionDir, task: Mapping[str, Any]) -> list[Section]:
+def read_sections(session: SessionDir, task: Task) -> list[Section]:
     """What a task that has ended printed last, source by source; none of what is empty."""
-    tellings = [tell(session, task)]
-    if task["word"] in BAD and not (tellings[0] and tellings[0]["step"] == "work"):
-        tellings.append(tell_files("work", [session.path / task["stderr"]]))
-    sections = [Section(telling["step"], telling["lines"]) for telling in tellings if telling]
+    sections = [tell(session, task)]
+    if task["word"] in BAD and not (sections[0] and sections[0].source == "work"):
+        sections.append(read_section("work", [session.path / task["stderr"]]))
     last = choose_lines(read_tail(session.path / task["output"]).decode("utf-8", "backslashreplace"))[-1:]
-    return [*sections, *([Section(SAID, last)] if last and task["word"] != "bounced" else [])]
+    if last and task["word"] != "bounced":
+        sections.append(Section(SAID, last))
+    return [*filter(None, sections)]
 
 
 def group_failures(

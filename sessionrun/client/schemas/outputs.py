@@ -14,6 +14,7 @@ from sessionrun.client.planning.sandboxing import WallsHere
 from sessionrun.client.reading.changes import DIFF_KEYS
 from sessionrun.client.reading.comparison import Told
 from sessionrun.client.schemas.shape import Schema, Shape, describe_shape, keys_of, only
+from sessionrun.landing.records import Fate
 from sessionrun.model.kinds import Count, Time
 from sessionrun.model.shown import (
     BriefTask,
@@ -279,20 +280,10 @@ COST: Final = {
 }
 
 _LANDED: Final = {
-    "id": str,
-    "num": Count,
-    "title": str,
-    "branch": str | None,
-    "status": Literal["landed", "bounced", "waiting", "held", "none", "ready"],
-    "reason_class": str | None,
-    "reason": str | None,
-    "commit": str | None,
-    "files": [str],
-    "against": [str],
-    "output": str | None,
-    "group": str | None,
+    **only(Task, ("id", "num", "title", "branch")),
+    **only(Fate, ("status", "reason_class", "commit", "files", "against")),
+    **dict.fromkeys(("reason", "output", "group", "not_chosen"), str | None),
     "chosen": bool | None,
-    "not_chosen": str | None,
 }
 MERGED: Final = {
     "session_id": str,

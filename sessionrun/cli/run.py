@@ -91,13 +91,7 @@ def command(
 
         addition = settle_addition(planned.spec, spec)
     if dry_run and planned.spec.tasks:
-        from sessionrun.cli.preview import print_preview
-        from sessionrun.client.launching.readiness import tell_signed_out
-
-        for warning in tell_signed_out(planned.spec) if ready else ():
-            warn(warning)
-        print_preview(planned, as_json=as_json, verbose=verbose, held=hold)
-        return 0
+        return _preview(planned, ready=ready, as_json=as_json, verbose=verbose, held=hold)
     if not planned.spec.tasks:
         if not dry_run and session is None:
             from sessionrun.client.launching.launch import mend_exports
@@ -147,6 +141,17 @@ def _add(session: SessionDir, planned: SessionSpec, addition: TasksAdded, *, rea
     if warning is not None:
         warn(warning)
     return ask_each(Chosen([session], (), False), "add", lambda *_: add(session, addition), waits=True, **shown)
+
+
+def _preview(planned: Planned, *, ready: bool, **shown: bool) -> int:
+    from sessionrun.cli.preview import print_preview
+    from sessionrun.cli.render import warn
+    from sessionrun.client.launching.readiness import tell_signed_out
+
+    for warning in tell_signed_out(planned.spec) if ready else ():
+        warn(warning)
+    print_preview(planned, **shown)
+    return 0
 
 
 def _tell_agent(planned: Planned) -> None:

@@ -98,8 +98,10 @@ def _figures(record: Shown) -> Iterator[list[str]]:
         yield ["a success costs", *map(_price, groups)]
     if any(group["duration_s"] is not None for group in groups):
         yield ["a run takes", *(duration(group["duration_s"]) for group in groups)]
-    if any(group["proof"] for group in groups):
-        yield ["proved", *(_proved(group["proof"]) for group in groups)]
+    proofs = [group["proof"] or {} for group in groups]
+    if any(proofs):
+        counts = [f"{proof.get('proved', 0)}/{sum(proof.values())}" for proof in proofs]
+        yield ["proved", *(count if proof else "-" for count, proof in zip(counts, proofs, strict=True))]
 
 
 def _points(share: float) -> str:
@@ -115,10 +117,6 @@ def _price(group: Shown) -> str:
         return "-"
     price = group["cost_per_success"]
     return describe_cost(Usage(None, None, price and price["estimate"], None, group["cost_source"], 0))
-
-
-def _proved(proof: Shown | None) -> str:
-    return "-" if proof is None else f"{proof.get('proved', 0)}/{sum(proof.values())}"
 
 
 def _conclude(record: Shown) -> Iterator[str]:

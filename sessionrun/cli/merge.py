@@ -116,7 +116,8 @@ def _print(record: dict[str, Any]) -> None:
         if record["hold"]["mend"]:
             click.echo(escape(f"mend: {record['hold']['mend']}"), err=True)
     moved = "" if record["old"] == record["new"] else f"{record['old'][:12]} -> "
-    click.echo(f"{escape_line(record['target'])}: {moved}{record['new'][:12]}{_word_gates(record)}")
+    gates = f", gates ran {record['gate_runs']} times" if record["gate_runs"] else ""
+    click.echo(f"{escape_line(record['target'])}: {moved}{record['new'][:12]}{gates}")
 
 
 def _word_status(task: dict[str, Any]) -> str:
@@ -125,7 +126,3 @@ def _word_status(task: dict[str, Any]) -> str:
     if task["reason_class"] in _NOT_MERGED:
         return "not merged"
     return str(_WORDS.get(task["status"], task["status"]))
-
-
-def _word_gates(record: dict[str, Any]) -> str:
-    return f", gates ran {record['gate_runs']} times" if record["gate_runs"] else ""

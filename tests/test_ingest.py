@@ -12,6 +12,7 @@ from pathlib import Path
 import pytest
 from calls import each_call, forked, needs_calls, run_watched
 from conftest import Command, eventually
+from queue_contract import find_ready
 from stages import git
 
 from sessionrun.client.queue.feeds import Ingested, ingest, open_queue
@@ -87,11 +88,11 @@ def test_from_the_root_the_shelf_and_every_branch(repository: Path, sessionrun: 
     found = sessionrun("ingest", "--group", "next")
     assert found.stdout == "task-2: Fix the login\ntask-3: Write the manual\ntask-4: Of a branch\n"
     assert found.stderr == "3 added, 3 in the queue already\n"
-    assert {task.group for task in open_queue().ready()} == {None, "next"}
+    assert {task.group for task in find_ready(open_queue())} == {None, "next"}
     assert not (repository / NAME).exists() and (side / NAME).exists()
     assert sessionrun("ingest").stderr == "0 added, 0 in the queue already\n"
 
-    for task in open_queue().ready():
+    for task in find_ready(open_queue()):
         open_queue().close(task.id)
     open_queue().remove("task-4")
     (repository / NAME).write_text("Fix the login\n")  # again: it came back

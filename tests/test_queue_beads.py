@@ -12,7 +12,7 @@ from pathlib import Path
 import pytest
 from beads_standin import STORE, answer, install
 from conftest import Command, eventually
-from queue_contract import ANN, BOB, check_feed, create
+from queue_contract import ANN, BOB, check_feed, create, find_ready
 
 from sessionrun.model.errors import InputError, StoreError
 from sessionrun.queue import beads, file
@@ -119,11 +119,11 @@ def test_the_real_program_in_short(real: BeadsFeed) -> None:
     first = create(real, "first", body="- text")
     blocked = create(real, "blocked", priority=2, depends=(first.id,))
     assert real.claim(blocked.id, ANN) is None
-    assert [task.id for task in real.ready()] == [first.id]
+    assert [task.id for task in find_ready(real)] == [first.id]
     assert real.claim(first.id, ANN) is not None
     assert real.claim(first.id, BOB) is None
     assert real.close(first.id, reason="done", worker=ANN) is not None
-    assert [task.id for task in real.ready()] == [blocked.id]
+    assert [task.id for task in find_ready(real)] == [blocked.id]
 
 
 def test_a_bead_that_is_blocked_meanwhile_is_given_back(feed: BeadsFeed, program: StandIn) -> None:
@@ -161,7 +161,7 @@ def test_what_is_somebody_s_is_not_ours(feed: BeadsFeed, program: StandIn) -> No
     program.run("dep", "add", part.group, gate.id)
     program.run("update", gate.id, "--claim", "--actor=eve")
 
-    assert feed.ready() == []
+    assert find_ready(feed) == []
     by_title = {task.title: task for task in feed.load()}
     assert {title: task.status for title, task in by_title.items()} == {
         "mine": "deferred",

@@ -11,6 +11,7 @@ from typing import Any
 import pytest
 from beads_standin import install
 from conftest import Command
+from queue_contract import find_ready
 
 from sessionrun.client.queue.feeds import open_queue
 from sessionrun.client.queue.splitting import split
@@ -119,8 +120,8 @@ def test_an_agent_splits_a_goal_and_the_group_closes_with_its_tasks(sessionrun: 
     spec = json.loads((sessionrun.directory(session["session_id"]) / "spec.json").read_bytes())
     assert spec["approve"] is False
     feed = open_queue()
-    assert [task.id for task in feed.ready(group)] == ["task-1", "task-2"]
-    assert {task.body for task in feed.ready(group)} == {f"Part of: {GOAL}"}
+    assert [task.id for task in find_ready(feed, group)] == ["task-1", "task-2"]
+    assert {task.body for task in find_ready(feed, group)} == {f"Part of: {GOAL}"}
     feed.close("task-1")
     assert feed.show(group).status == "open"
     feed.close("task-2")

@@ -20,7 +20,7 @@ from typing import Any, Final
 from sessionrun.input.limits import plain
 from sessionrun.model.errors import InputError
 from sessionrun.queue.beads_program import Program, Refusal, find_program, finds_nothing, lacks_option
-from sessionrun.queue.graph import by_id, check_closing, check_removal, choose_ready
+from sessionrun.queue.graph import by_id, check_closing, check_removal
 from sessionrun.queue.place import QueuePlace
 from sessionrun.queue.task import Changes, Draft, QueueTask, Status, TaskClaim, Worker, check_title
 from sessionrun.store import locks
@@ -70,14 +70,6 @@ class BeadsFeed:
     def load(self) -> list[QueueTask]:
         """See `Feed`."""
         return [*self._tasks().values()]
-
-    def ready(self, group: str | None = None) -> list[QueueTask]:
-        """See `Feed`."""
-        if group is not None:
-            return choose_ready(self._tasks(), group)
-        ids = self._ready_ids()
-        beads = sorted(self._show(ids), key=lambda bead: str(bead.get("created_at")))
-        return choose_ready(by_id(project(bead, ids) for bead in beads))
 
     def show(self, task_id: str) -> QueueTask:
         """See `Feed`."""

@@ -35,12 +35,6 @@ class Feed(Protocol):
     def load(self) -> list[QueueTask]:
         """Return all tasks, in the order of the queue."""
 
-    def ready(self, group: str | None = None) -> list[QueueTask]:
-        """Return the tasks that a worker may claim, the first to be claimed first.
-
-        With `group` only those in this group, and in groups that are in it.
-        """
-
     def show(self, task_id: str) -> QueueTask:
         """Return one task."""
 

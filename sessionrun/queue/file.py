@@ -26,7 +26,6 @@ from sessionrun.queue.graph import (
     by_id,
     check_closing,
     check_removal,
-    choose_ready,
     find_blockers,
     find_circle,
 )
@@ -86,10 +85,6 @@ class FileFeed:
     def load(self) -> list[QueueTask]:
         """See `Feed`."""
         return [*self._read().project().values()]
-
-    def ready(self, group: str | None = None) -> list[QueueTask]:
-        """See `Feed`."""
-        return choose_ready(self._read().project(), group)
 
     def show(self, task_id: str) -> QueueTask:
         """See `Feed`."""

@@ -18,7 +18,7 @@ from sessionrun.queue.feed import BACKENDS, BEADS, open_feed
 from sessionrun.queue.feed import Feed as Feed
 from sessionrun.queue.follow_ups import MAX_TASKS as MAX_TASKS
 from sessionrun.queue.follow_ups import Ingested as Ingested
-from sessionrun.queue.graph import by_id, choose_group
+from sessionrun.queue.graph import by_id, choose_group, choose_ready
 from sessionrun.queue.lists import parse_list
 from sessionrun.queue.place import find_place
 from sessionrun.queue.subtasks import MAX_SUBTASKS as MAX_SUBTASKS
@@ -64,10 +64,10 @@ def load_tasks(
     Raises:
         InputError: there is no such group.
     """
+    tasks = by_id(feed.load())
     if ready:
-        return feed.ready(group)
-    tasks = feed.load()
-    among = tasks if group is None else choose_group(by_id(tasks), group)
+        return choose_ready(tasks, group)
+    among = tasks.values() if group is None else choose_group(tasks, group)
     return [task for task in among if closed or task.status != "closed"]
 
 

@@ -167,11 +167,8 @@ class Site:
 
     def run_commands(self, state: TaskState, key: JobKey, argv: tuple[str, ...]) -> Job:
         """A job that is the user's shell commands, in the task's directory."""
-        cwd, env = (
-            self.directory_of(state.spec, state.place),
-            self.environment_outside(state.spec, key, state.place),
-        )
-        return self._make_job(key, argv, cwd, env)
+        env = self.environment_outside(state.spec, key, state.place)
+        return self._make_job(key, argv, self.directory_of(state.spec, state.place), env)
 
     def _make_job(self, key: JobKey, argv: tuple[str, ...], cwd: str, env: Mapping[str, str]) -> Job:
         """A job that prints into files of its own folder."""

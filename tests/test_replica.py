@@ -41,6 +41,7 @@ from sessionrun.workspaces.replica import (
     ReplicaWish,
     close_replica,
     name_commits,
+    open_release,
     pack_objects,
     receive,
     send,
@@ -130,6 +131,23 @@ def test_a_branch_stays_whose_release_was_killed(
     shutil.rmtree(killed)  # the session has heard that it is lost
     node.receive("prepare")
     assert "task-b" in node.branches()
+
+
+def test_a_release_that_is_done_again_when_its_branch_has_gone_finds_the_work(node: Node) -> None:
+    """Its end was not seen, so the node forgot it without the session taking the work; then another task began."""
+    commit = git(node.top, "rev-parse", "task-a")
+    forget(node, "release")
+    receive(replace(node.request(), task="u"), node.folder("p"))
+    assert node.branches() == []
+    git(node.top, "checkout", "-q", "--detach", node.base)
+    for _ in range(2):
+        open_release(node.request(), node.folder("again"))
+        assert node.branches() == ["task-a"] and git(node.top, "rev-parse", "task-a") == commit
+        shutil.rmtree(node.jobs / "again")
+    git(node.top, "branch", "-q", "-D", "task-a")
+    node.receive("p2")  # the task begins anew: nothing of before comes back
+    open_release(node.request(), node.folder("later"))
+    assert node.branches() == []
 
 
 def test_a_branch_that_is_taken_up_or_has_moved_stays(node: Node) -> None:

@@ -13,7 +13,6 @@ from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import field, replace
 from hashlib import sha256
-from itertools import count
 from pathlib import Path
 from typing import Final
 
@@ -46,7 +45,7 @@ MAX_PACK: Final = 128 * 1024 * 1024
 """Most that a repository may send to a node at once (bytes)."""
 
 SENT: Final = "sent"
-"""Directory beside a replica: a record for each branch whose work was packed."""
+"""Directory beside a replica: a record for each branch whose work was packed; and a part of the names of refs."""
 
 SHALLOW: Final = "shallow"
 """File in a repository with a part of a history: the first commits that it has."""
@@ -91,14 +90,16 @@ class ReplicaWish:
 
 @frozen
 class SentWork:
-    """A branch of a task whose worktree is gone: it goes when the session has the work.
+    """A branch of a task whose worktree is gone.  It goes with `folder`, of its RELEASE, and `kept` is left of it.
 
-    `folder` is that of its RELEASE, which the node keeps until then.
+    The node keeps the folder until the session has the end.  A RELEASE whose end was not seen is done again, and
+    takes the branch from the ref.
     """
 
     branch: str
     commit: str
     folder: str
+    kept: str
 
 
 class ObjectsMissing(SessionrunError):
@@ -125,6 +126,8 @@ def receive(request: WorkspaceRequest, folder: Path) -> None:
             kind = "sha256" if len(request.repository.base_commit) > 40 else "sha1"
             git("init", "-q", "-b", "sessionrun-replica", f"--object-format={kind}")
         _drop_sent(git, top.parent / SENT, request.earlier)
+        for ref in _list_kept(git, request):  # of an attempt before this one, whose RELEASE is done
+            git("update-ref", "-d", ref)
         if wish.remote is not None:
             fetch_missing(git, top, wish.remote, request.git_limit_s)
         if (folder / PACK).exists():
@@ -220,13 +223,15 @@ def name_commits(request: WorkspaceRequest) -> WorkspaceRequest:
     return request
 
 
-def keep_left(request: WorkspaceRequest, folder: Path) -> None:
-    """Before RELEASE: keep the file of the worktree that the session asks for.
+def open_release(request: WorkspaceRequest, folder: Path) -> None:
+    """Before RELEASE: give back what is left of the branch, and keep the file that the session asks for.
 
     Raises:
-        JobFileError: the wish is damaged.
-        OSError: it cannot be kept.
+        SessionrunError, OSError: the wish is damaged, or it cannot be done.
     """
+    git = Git(Path(request.repository.top), limit_s=request.git_limit_s)
+    for ref, commit in _list_kept(git, request).items():
+        git.set_ref(f"refs/heads/{ref.partition('/branch/')[2]}", commit, None)  # unless there is one
     wish, worktree = load_record_if_any(folder / WISH, ReplicaWish), request.place and request.place.worktree
     if wish is not None and wish.brings is not None and worktree is not None:
         with suppress(FileNotFoundError, NotRegular):
@@ -257,7 +262,19 @@ def _note_sent(request: WorkspaceRequest, place: Place, folder: Path) -> None:
     records = Path(request.repository.top).parent / SENT
     make_directories(records, 0o700)
     path = records / f"{sha256(name.encode()).hexdigest()[:16]}.json"
-    replace_file(path, orjson.dumps(SentWork(name, place.commit, str(folder))), durable=False)
+    sent = SentWork(name, place.commit, str(folder), f"{_kept_prefix(request)}{name}")
+    replace_file(path, orjson.dumps(sent), durable=False)
+
+
+def _kept_prefix(request: WorkspaceRequest) -> str:
+    """How the refs begin that are left of a task's branches."""
+    return f"refs/sessionrun/{SENT}/{sha256(os.fsencode(request.owner)).hexdigest()[:16]}/branch/"
+
+
+def _list_kept(git: Git, request: WorkspaceRequest) -> dict[str, str]:
+    """What is left of a task's branches: commits, by ref."""
+    words = ("for-each-ref", "--format=%(refname) %(objectname)", _kept_prefix(request))
+    return dict(line.split(" ") for line in git.line(*words).split("\n") if line)
 
 
 def _drop_sent(git: Git, records: Path, earlier: Place | None) -> None:
@@ -271,6 +288,7 @@ def _drop_sent(git: Git, records: Path, earlier: Place | None) -> None:
         if sent is None or os.path.lexists(sent.folder):
             continue
         if earlier is None or sent.branch not in (earlier.branch, earlier.rescue):
+            git.attempt("update-ref", sent.kept, sent.commit)
             done = git.attempt("update-ref", "-d", f"refs/heads/{sent.branch}", sent.commit)
             dropped = dropped or done.returncode == 0
         path.unlink(missing_ok=True)
@@ -324,25 +342,21 @@ def set_branch(git: Git, name: str, commit: str, before: Sequence[str] = (), tak
     Raises:
         SessionrunError: no name is free.
     """
-    for number in count(1):
+    for number in range(1, NAME_TRIES + 1):
         chosen = name if number == 1 else f"{name}-{number}"
-        if number > NAME_TRIES:
-            raise SessionrunError(f"no name is free for the branch {name}")
-        ref = f"refs/heads/{chosen}"
-        tip = git.commit_of(ref)
+        tip = git.commit_of(f"refs/heads/{chosen}")
         if tip == commit:
             return chosen
         is_free = tip is not None or chosen not in taken
-        if is_free and git.set_ref(ref, commit, tip if tip in before else None):
+        if is_free and git.set_ref(f"refs/heads/{chosen}", commit, tip if tip in before else None):
             return chosen
-    raise AssertionError("numbers never end")
+    raise SessionrunError(f"no name is free for the branch {name}")
 
 
 def take_pack(git: Git, path: Path) -> None:
     """Put the objects of a pack into a repository.
 
     Raises:
-        GitError: the pack is damaged, or not whole.
-        OSError: it cannot be read.
+        GitError, OSError: the pack is damaged, not whole, or cannot be read.
     """
     git("index-pack", "--stdin", "--strict", stdin=read_regular(path))

@@ -103,7 +103,7 @@ def answer(phase: str, folder: Path) -> object:
     if replica is not None and phase == "prepare":
         replica.receive(request, folder)
     if replica is not None and phase == "release":
-        replica.keep_left(request, folder)
+        replica.open_release(request, folder)
     if phase == "release" and not request.worked:  # what the setup has left is no work
         request = _find("workspaces.release:settle_first")(request, folder)
     result = work(request, folder)

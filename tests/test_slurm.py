@@ -46,7 +46,7 @@ from sessionrun.runtime.slurm.programs import (
     parse_answering,
     parse_rows,
 )
-from sessionrun.runtime.slurm.records import BEGUN, ENDED, Records, load, load_if_there
+from sessionrun.runtime.slurm.records import BEGUN, ENDED, Records, load
 from sessionrun.store.session import SessionDir
 
 SID = "11111111-1111-4111-8111-111111111111"
@@ -446,7 +446,7 @@ def test_a_claim_is_taken_once(session: SessionDir) -> None:
     assert load(claim)["by"] == "node"
     claim.write_text("[]")
     with pytest.raises(ValueError, match="holds no object"):
-        load_if_there(claim)
+        load(claim)
 
 
 # --- what runs around a job, without Slurm ---

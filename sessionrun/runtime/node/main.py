@@ -305,7 +305,10 @@ class LinkProcess:
         self._has_news = True
 
     def _hear_keeper(self) -> None:
-        frames, self._early = [*self._early, *_receive(self._keeper)], []
+        try:
+            frames, self._early = [*self._early, *self._keeper.receive()], []
+        except EOFError:
+            raise KeeperGone from None
         for fields in frames:
             job = self._jobs.get(fields[1].decode())
             if job is None or job.end is not None:
@@ -319,13 +322,6 @@ class LinkProcess:
                 if isinstance(notice, (Exit, JobLost)):
                     job.finish(notice)
                     self._has_news = True
-
-
-def _receive(connection: Connection) -> list[list[bytes]]:
-    try:
-        return connection.receive()
-    except EOFError:
-        raise KeeperGone from None
 
 
 def _listen(path: Path) -> socket.socket:

@@ -29,7 +29,7 @@ from sessionrun.runtime.slurm.programs import (
     parse_rows,
     run_program,
 )
-from sessionrun.runtime.slurm.records import Records, dump, load, load_if_there
+from sessionrun.runtime.slurm.records import MAX_BYTES, Records, dump, load
 from sessionrun.store.files import make_directories, replace_file
 from sessionrun.store.session import SessionDir
 
@@ -159,19 +159,16 @@ class Desk:
     def _read_news(self) -> list[Notice]:
         names = {f"{job.batch}.{job.index}": job for job in self.open.values()}
         notices: list[Notice] = []
-        for found in self._list_news():
+        listed: list[str] = []
+        with suppress(OSError):  # there is none yet
+            listed = sorted(name for name in os.listdir(self._news) if not name.startswith("."))
+        for found in listed:
             job = names.get(found.rpartition(".")[0])
             if job is not None and job.key in self.open:
                 notices += self._judge(job, self._clock(), fresh=False)
             with suppress(OSError):
                 os.unlink(self._news / found)
         return notices
-
-    def _list_news(self) -> list[str]:
-        try:
-            return sorted(name for name in os.listdir(self._news) if not name.startswith("."))
-        except OSError:
-            return []
 
     def _ask(self) -> list[Notice]:
         try:
@@ -214,8 +211,10 @@ class Desk:
 
     def _load_records(self, job: OpenJob) -> None:
         records = self._records(job)
-        job.claim = job.claim or load_if_there(records.claim_path)
-        job.end = job.end or (load_if_there(records.end_path) if job.claim is not None else None)
+        if job.claim is None and records.claim_path.exists():
+            job.claim = load(records.claim_path, MAX_BYTES)
+        if job.end is None and job.claim is not None and records.end_path.exists():
+            job.end = load(records.end_path, MAX_BYTES)
 
     def _find_end(self, job: OpenJob, now: float, *, fresh: bool) -> list[Notice] | None:
         if job.end is not None:

@@ -77,14 +77,6 @@ class Records:
             replace_file(self._session / "slurm" / "news" / f"{self._name}.{what}", b"", durable=False)
 
 
-def load_if_there(path: Path) -> dict[str, Any] | None:
-    """The claim or the end in a file; None: nothing lies there.  Raises else as `load`."""
-    try:
-        return load(path, MAX_BYTES)
-    except FileNotFoundError:
-        return None
-
-
 def load(path: Path, most: int | None = None) -> dict[str, Any]:
     """The JSON object in a file of at most so many bytes, such as the orders of a batch.
 

@@ -41,16 +41,14 @@ def make_groups(name: str, sandbox: Sandbox) -> tuple[Path, ...]:
     made = []
     if sandbox.memory is not None:
         limit = str(sandbox.memory)
-        most = {"memory.max": limit, "memory.limit_in_bytes": limit}
-        made.append(_make_group(name, "memory", most))
+        made.append(_make_group(name, "memory", {"memory.max": limit, "memory.limit_in_bytes": limit}))
         for file, content in (("memory.swap.max", "0"), ("memory.memsw.limit_in_bytes", limit)):
             if (made[0] / file).exists():  # swap alone, or memory with swap
                 with suppress(OSError):
                     (made[0] / file).write_text(content)
     if sandbox.cpus is not None:
         quota = f"{max(1000, round(sandbox.cpus * _PERIOD_US))}"
-        most = {"cpu.max": f"{quota} {_PERIOD_US}", "cpu.cfs_quota_us": quota}
-        made.append(_make_group(name, "cpu", most))
+        made.append(_make_group(name, "cpu", {"cpu.max": f"{quota} {_PERIOD_US}", "cpu.cfs_quota_us": quota}))
     return tuple(dict.fromkeys(made))
 
 
@@ -110,10 +108,10 @@ def _make_group(name: str, controller: Controller, most: dict[str, str]) -> Path
         if not any((group / file).exists() for file in most):
             with suppress(OSError):
                 (group.parent / "cgroup.subtree_control").write_text(f"+{controller}")
-        for file, content in most.items():
-            if (group / file).exists():
-                (group / file).write_text(content)
-                return group
+        file = next((file for file in most if (group / file).exists()), None)
+        if file is not None:
+            (group / file).write_text(most[file])
+            return group
     except OSError as error:
         raise SessionrunError(f"{_refuse(controller)}: {error.strerror}") from None
     drop_groups(name)

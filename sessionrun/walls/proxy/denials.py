@@ -2,8 +2,8 @@
 
     {"hosts": [{"host", "port", "count", "first_at", "last_at", "why"}]}
 
-The first denial of a host is in the file before the client is answered; how often it came since follows within
-`LATE_S`, or when the program has ended.  A task could ask for any number of hosts; only the first `MOST` are
+The first denial of a host is in the file before the client is answered; how often it came since follows with a
+later denial, or when the program has ended.  A task could ask for any number of hosts; only the first `MOST` are
 named.
 """
 
@@ -14,7 +14,9 @@ import os
 import time
 from typing import Any, Final
 
-LATE_S: Final = 0.5
+PAUSE_S: Final = 0.5
+"""How long after a write a repetition alone is not written."""
+
 MOST: Final = 200
 OTHERS: Final = "(others)"
 
@@ -25,31 +27,25 @@ class Denials:
     def __init__(self, path: str) -> None:
         self._path = path
         self._hosts = {(found["host"], found["port"]): found for found in _load(path)}  # of programs before
-        self._is_late = False
-
-    @property
-    def is_late(self) -> bool:
-        """Whether the file is older than what happened."""
-        return self._is_late
+        self._written_at = 0.0
 
     def add(self, host: str, port: int, why: str) -> None:
         """Take note of a denial."""
         if (host, port) not in self._hosts and len(self._hosts) >= MOST:
             host, port, why = OTHERS, 0, f"more than {MOST} hosts were denied"
         at = round(time.time(), 3)
-        known = self._hosts.get((host, port))
-        if known is None:
-            first = {"host": host, "port": port, "count": 1, "first_at": at, "last_at": at, "why": why}
-            self._hosts[host, port] = first
+        is_new = (host, port) not in self._hosts
+        first = {"host": host, "port": port, "count": 0, "first_at": at}
+        known = self._hosts.setdefault((host, port), first)
+        known |= {"count": known["count"] + 1, "last_at": at, "why": why}
+        if is_new or time.monotonic() - self._written_at >= PAUSE_S:
             self.write()
-            return
-        known["count"] += 1
-        known["last_at"], known["why"] = at, why
-        self._is_late = True
 
     def write(self) -> None:
         """Replace the file; a disk that is full, or a session that was removed, changes nothing else."""
-        self._is_late = False
+        if not self._hosts:
+            return
+        self._written_at = time.monotonic()
         content = json.dumps({"hosts": list(self._hosts.values())}).encode()
         draft = f"{self._path}.new"
         try:

@@ -14,7 +14,7 @@ import threading
 import time
 from typing import Final, NoReturn
 
-from sessionrun.walls.proxy.denials import LATE_S, Denials
+from sessionrun.walls.proxy.denials import Denials
 from sessionrun.walls.proxy.hosts import Rule, find_refusal, rule_from_record
 from sessionrun.walls.proxy.relay import CHUNK, relay
 from sessionrun.walls.proxy.request import END, MAX_HEAD, BadRequest, ProxyRequest, parse_head
@@ -46,7 +46,6 @@ class Proxy:
         self._lock = threading.Lock()
         self._environ = take_environment()
         self._open = 0
-        self._written_at = 0.0
         self._wake_fd, self._ring_fd = os.pipe()
         os.set_blocking(self._wake_fd, False)
         os.set_blocking(self._ring_fd, False)
@@ -62,7 +61,8 @@ class Proxy:
                     os.read(self._wake_fd, 4096)
                 ended, status = os.waitpid(pid, os.WNOHANG)
                 if ended:
-                    self._write_late()
+                    with self._lock:
+                        self._denials.write()
                     return status
             if self._listener.fileno() in ready:
                 self._accept()
@@ -73,21 +73,7 @@ class Proxy:
         with self._lock:
             if self._open < MOST_AT_ONCE:
                 poller.register(self._listener, select.POLLIN)
-            is_late = self._denials.is_late
-        ready = {fd for fd, _ in poller.poll(LATE_S * 1000 if is_late else None)}
-        if is_late and time.monotonic() - self._written_at >= LATE_S:
-            self._write_late()
-        return ready
-
-    def _write_late(self) -> None:
-        self._written_at = time.monotonic()
-        with self._lock:
-            if self._denials.is_late:
-                self._denials.write()
-
-    def _ring(self) -> None:
-        with contextlib.suppress(BlockingIOError):
-            os.write(self._ring_fd, b"\0")
+        return {fd for fd, _ in poller.poll()}
 
     def _accept(self) -> None:
         try:
@@ -107,7 +93,8 @@ class Proxy:
     def _done(self) -> None:
         with self._lock:
             self._open -= 1
-        self._ring()
+        with contextlib.suppress(BlockingIOError):
+            os.write(self._ring_fd, b"\0")
 
     # --- connections ---
 
@@ -139,7 +126,6 @@ class Proxy:
             assert request is not None
             with self._lock:
                 self._denials.add(request.host, request.port, str(error))
-            self._ring()
             _refuse(client, 403, str(error))
             return
         with server:

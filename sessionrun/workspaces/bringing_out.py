@@ -46,7 +46,12 @@ LEFT: Final = upload.LEFT.encode()
 _MAX_OUTPUT: Final = 1 << 16
 _MAX_LINE: Final = 1000
 
-_SETTINGS: Final = "[fetch]\nfsckObjects = true\nunpackLimit = 1\n[core]\nalternateRefsCommand = true\n"
+_SETTINGS: Final = (
+    ("core.bare", "true"),
+    ("core.alternateRefsCommand", "true"),
+    ("fetch.fsckObjects", "true"),
+    ("fetch.unpackLimit", "1"),
+)
 """Of a quarantine: each object is checked, and all stay in their pack.  Git does not list the refs of the
 repository from which it borrows: it would read the settings of that, which any task without walls can write."""
 
@@ -145,23 +150,20 @@ def _open_quarantine(git: Git, common_dir: Path, known: Sequence[str]) -> Iterat
     assert git.git_dir is not None
     for left in git.git_dir.glob(f"{QUARANTINE}*"):  # of an earlier start that was killed
         remove_tree(left)
-    object_format = git.line("rev-parse", "--show-object-format")
-    shared = git.attempt("config", "--get", "core.sharedRepository").stdout.decode().strip()
+    words = ("config", "--get-regexp", r"^(core\.sharedrepository|extensions\.objectformat)$")
+    pairs = [line.partition(" ")[::2] for line in git.attempt(*words).stdout.decode().splitlines()]
     shallow = common_dir / "shallow"
     with tempfile.TemporaryDirectory(prefix=QUARANTINE, dir=git.git_dir, ignore_cleanup_errors=True) as made:
         top = Path(made)
         make_repository(
             top,
             "ref: refs/heads/none",
-            bare=True,
-            borrow=common_dir / "objects",
-            object_format=None if object_format == "sha1" else object_format,
+            (*_SETTINGS, *pairs),
+            borrow=[common_dir / "objects"],
             # else all of the history would come, with faults that it may have
-            tags="".join(f"{commit} refs/known/{number}\n" for number, commit in enumerate(known)).encode(),
+            refs="".join(f"{commit} refs/known/{number}\n" for number, commit in enumerate(known)).encode(),
             shallow=read_regular(shallow, 1 << 30) if shallow.exists() else b"",
         )
-        with open(top / "config", "a") as stream:
-            stream.write(_SETTINGS + (f"sharedRepository = {shared}\n" if shared else ""))
         yield Git(top, common=top, git_dir=top, limit_s=git.limit_s)
 
 

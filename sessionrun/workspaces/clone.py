@@ -14,7 +14,7 @@ a PREPARE that is done again takes it as it is.
 from __future__ import annotations
 
 import os
-from collections.abc import Collection, Iterator
+from collections.abc import Collection, Iterable, Iterator
 from contextlib import contextmanager
 from dataclasses import replace
 from pathlib import Path
@@ -23,7 +23,7 @@ from typing import Final, NamedTuple
 from sessionrun.model.places import Repository
 from sessionrun.store.files import make_directories
 from sessionrun.workspaces.cache import make_entry, sweep_entry
-from sessionrun.workspaces.fence import Fence
+from sessionrun.workspaces.fence import Fence, word_settings
 from sessionrun.workspaces.git import Git, GitError
 from sessionrun.workspaces.registration import remove_entry, remove_tree
 from sessionrun.workspaces.request import room_path
@@ -32,7 +32,8 @@ from sessionrun.workspaces.transport import open_room
 BASE: Final = "refs/sessionrun/base"
 """In an excerpt: holds the base, so that no collection takes it away."""
 
-_FOLDERS: Final = ("objects/info", "objects/pack", "refs/heads", "refs/tags")
+_SETTINGS: Final = (("core.repositoryformatversion", "1"), ("gc.auto", "0"), ("maintenance.auto", "false"))
+"""For the git of agents and of people, too: no collection of theirs takes commits away."""
 
 _FSYNC: Final = ("-c", "core.fsync=committed,reference")
 
@@ -40,45 +41,32 @@ _FSYNC: Final = ("-c", "core.fsync=committed,reference")
 def make_repository(
     git_dir: Path,
     head: str,
+    settings: Iterable[tuple[str, str | None]] = (),
     *,
-    bare: bool = False,
-    borrow: Path | None = None,
-    object_format: str | None = None,
-    tags: bytes = b"",
+    borrow: Iterable[Path] = (),
+    refs: bytes = b"",
     shallow: bytes = b"",
-    remote: str | None = None,
 ) -> None:
-    """Make a git directory without objects of its own.
+    """Make a git directory without objects of its own; what is there of it stays.
 
     Args:
-        git_dir: what is there of it stays.
+        git_dir: where.
         head: a commit, or ``ref: `` and the name of a branch.
-        bare: there is no work tree.
-        borrow: a directory of objects; None: it borrows none.
-        object_format: as the setting of git; None: git's usual one.
-        tags: as they stand in ``packed-refs``.
+        settings: beside those of each such repository.
+        borrow: directories of objects.
+        refs: as they stand in ``packed-refs``.
         shallow: the commits before which there is no history, as they stand in ``shallow``.
-        remote: the URL of ``origin``.
 
     Raises:
         OSError: it cannot be written.
     """
-    for name in _FOLDERS:
+    for name in ("objects/info", "objects/pack", "refs/heads", "refs/tags"):
         (git_dir / name).mkdir(parents=True, exist_ok=True)
-    lines = ["[core]", f"repositoryformatversion = {int(object_format is not None)}", "filemode = true"]
-    lines += [f"bare = {'true' if bare else 'false'}"]
-    # for the git of agents and of people: no collection of theirs takes commits away
-    lines += ["[gc]", "auto = 0", "[maintenance]", "auto = false"]
-    if object_format is not None:
-        lines += ["[extensions]", f"objectFormat = {object_format}"]
-    if remote is not None:
-        url = remote.replace("\\", "\\\\").replace('"', '\\"')
-        lines += ['[remote "origin"]', f'url = "{url}"', "fetch = +refs/heads/*:refs/remotes/origin/*"]
     files = {
-        "config": os.fsencode("\n".join([*lines, ""])),
-        "packed-refs": tags,
+        "config": os.fsencode(word_settings((*_SETTINGS, *settings))),
+        "packed-refs": refs,
         "shallow": shallow,
-        "objects/info/alternates": b"" if borrow is None else os.fsencode(borrow) + b"\n",
+        "objects/info/alternates": b"".join(os.fsencode(path) + b"\n" for path in borrow),
         "HEAD": os.fsencode(f"{head}\n"),
     }
     for name, content in files.items():
@@ -165,14 +153,14 @@ def _check_out(fence: Fence, path: Path, commit: str, objects: Path) -> Git:
         import shutil  # slow to load, and a PREPARE has no time for that
 
         shutil.copytree(objects, git_dir / "objects")
-    settings = {name.lower(): value for name, value in fence.settings.config}
+    formats = [pair for pair in fence.settings.config if pair[0].lower() == "extensions.objectformat"]
     words = ("for-each-ref", "--format=%(objectname) %(refname)", f"--merged={commit}", "refs/tags")
     make_repository(
         git_dir,
         commit,
-        borrow=real / "objects",
-        object_format=settings.get("extensions.objectformat"),
-        tags=replace(fence.main(), trial=objects)(*words),  # by which some projects find their version
+        formats,
+        borrow=[real / "objects"],
+        refs=replace(fence.main(), trial=objects)(*words),  # by which some projects find their version
         shallow=(real / "shallow").read_bytes() if (real / "shallow").is_file() else b"",
     )
     git: Git = replace(fence.inside(path, git_dir), trial=git_dir / "objects")
@@ -206,7 +194,7 @@ def make_excerpt(
         return
     make_directories(path.parent)
     with make_entry(path, sync_repository) as draft:
-        make_repository(draft, "ref: refs/heads/none", bare=True)
+        make_repository(draft, "ref: refs/heads/none", [("core.bare", "true")])
         with (
             open_room(mirror, "", folder, limit_s=limit_s) as source,
             open_room(draft, str(source.git.directory), folder, limit_s=limit_s) as room,

@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import os
 import tempfile
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Final
@@ -92,8 +92,7 @@ def furnish(common: Path, real: Path, settings: GitSettings) -> None:
     attributes = common / "user-attributes"
     attributes.write_text(settings.user_attributes, encoding="utf-8")
     own = (("core.bare", "false"), ("core.attributesFile", str(attributes)), ("core.excludesFile", os.devnull))
-    text = "".join(_write_setting(*pair) for pair in (*settings.config, *own))
-    (common / "config").write_text(text, encoding="utf-8")
+    (common / "config").write_text(word_settings((*settings.config, *own)), encoding="utf-8")
 
 
 def _read_head(real: Path) -> bytes:
@@ -106,8 +105,12 @@ def _read_head(real: Path) -> bytes:
     return os.fsencode(head if is_usable else "ref: refs/heads/none") + b"\n"
 
 
-def _write_setting(name: str, value: str | None) -> str:
-    """One setting in the words of a config file (git-config(1), CONFIGURATION FILE)."""
+def word_settings(settings: Iterable[tuple[str, str | None]]) -> str:
+    """Settings in the words of a config file (git-config(1), CONFIGURATION FILE)."""
+    return "".join(_word_setting(*pair) for pair in settings)
+
+
+def _word_setting(name: str, value: str | None) -> str:
     section, _, rest = name.partition(".")
     subsection, _, key = rest.rpartition(".")
     head = f'[{section} "{_escape(subsection)}"]' if subsection else f"[{section}]"

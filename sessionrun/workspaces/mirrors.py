@@ -51,6 +51,8 @@ PINS: Final = "refs/sessionrun/pins/"
 FETCHED: Final = "refs/sessionrun/fetched/"
 """Refs of an upstream that are no branches and no tags, such as ``refs/pull/3/head``."""
 
+_SETTINGS: Final = (("core.bare", "true"), ("remote.origin.fetch", f"+refs/heads/*:{HEADS}*"))
+
 _ABBREVIATED: Final = re.compile("[0-9a-f]{7,63}")
 _USUAL: Final = ("main", "master")
 _MOST_NAMED: Final = 3
@@ -122,7 +124,7 @@ def fetch_mirror(
     is_new = not mirror.exists()
     if is_new:
         with make_entry(mirror, sync_repository) as draft:
-            make_repository(draft, "ref: refs/heads/main", bare=True, remote=repo)
+            make_repository(draft, "ref: refs/heads/main", (*_SETTINGS, ("remote.origin.url", repo)))
             with open_room(draft, repo, folder, limit_s=limit_s) as room:
                 _renew(room)
                 room.git("pack-refs", "--all")

@@ -21,6 +21,7 @@ from sessionrun.model.places import Place
 from sessionrun.store.files import make_directories, read_regular, replace_file
 from sessionrun.store.jobfiles import load_record_if_any
 from sessionrun.walls.argv import BASE_LARGE, BASE_OBJECTS, TMP_FOLDER, VIEW_FOLDER
+from sessionrun.workspaces.fence import word_settings
 from sessionrun.workspaces.git import Git
 from sessionrun.workspaces.registration import find_admin, read_head, remove_tree
 from sessionrun.workspaces.request import WorkspaceRequest
@@ -118,11 +119,7 @@ def make_view(
     # the keys by which commits would be signed are not inside
     own = (("gc.auto", "0"), ("maintenance.auto", "false"), *_UNSIGNED, *identity)
     with open(draft / "config", "a", encoding="utf-8") as stream:
-        stream.write("\n")
-        for name, value in own:
-            section, _, key = name.rpartition(".")
-            quoted = value.replace("\\", "\\\\").replace('"', '\\"').replace("\n", "\\n")
-            stream.write(f'[{section}]\n\t{key} = "{quoted}"\n')
+        stream.write("\n" + word_settings(own))
     remove_tree(view)
     note_brought(walls, state)
     os.rename(draft, view)

@@ -64,6 +64,7 @@ ELSEWHERE = {
     "environment": ("test_environment_crash.py::test_killed_at_each_step_of_a_build_and_of_a_copy",),
     "precache": ("test_precache.py::test_a_precache_that_is_killed",),
     "queue": ("test_feeding.py::test_a_crash_at_each_step",),
+    "follow-ups": ("test_ingest.py::test_killed_before_each_call_that_changes_a_file",),
     "prove": ("test_prove.py::test_a_proof_that_is_killed",),
     "at Slurm": (
         "test_slurm.py::test_the_supervisor_is_killed_while_it_submits",

@@ -73,7 +73,8 @@ class Bench:
         environ: Mapping[str, str] = MappingProxyType({}),
     ) -> str:
         """Do the job in a process of its own; the last that it said."""
-        (folder / "request.json").write_bytes(orjson.dumps(request))
+        asked = {"workspace": request} if phase == "setup" else request
+        (folder / "request.json").write_bytes(orjson.dumps(asked))
         code = (
             f"import sys; from sessionrun.runtime.jobs.job import run; sys.exit(run({phase!r}, {str(folder)!r}))"
         )
@@ -113,6 +114,7 @@ class Bench:
                 found = [f"no answer: {last}"] if answer is None else examine(answer)
                 wrong += [f"{do} at {at}: {line}" for line in [*found, *find_locks(self.project)]]
         assert "\n".join(wrong) == ""
+        assert kills
         return kills
 
 

@@ -194,7 +194,7 @@ def _fetch(quarantine: Git, inside: Sequence[str], common_dir: Path, limit_s: fl
     with open(quarantine.directory / "output", "w+b") as output:
         try:
             done = programs.run(
-                ("git", "fetch", *words, *served),
+                ("git", "-c", "core.hooksPath=/dev/null", "fetch", *words, *served),
                 cwd=quarantine.directory,
                 environ=environ,
                 limit_s=limit_s,

@@ -65,8 +65,6 @@ def test_what_holds_anyhow_may_be_said(place: Path, said: dict[str, Any]) -> Non
 
 
 ELSEWHERE = {
-    "cache_dir": "planning refuses it without mirrors and environments",
-    "require_cache": "planning refuses it without mirrors and environments",
     "base": "planning refuses it without worktrees",
     "worktree_dir": "planning refuses it without worktrees",
     "keep": "planning refuses it without worktrees",

@@ -88,8 +88,8 @@ def node(address: str, name: str | None, slots: int | None, rescue: float | None
     )
 
     require_dask()
-    cluster = open_cluster(address, os.environ)
     name, slots = settle_node(name, slots)
+    cluster = open_cluster(address, os.environ)
     if systemd:
         found = shutil.which(sys.argv[0])  # not with `python -m sessionrun`
         program = [os.path.abspath(found)] if found else [sys.executable, "-m", "sessionrun"]

@@ -586,7 +586,7 @@ def test_clients_of_all_kinds_reach_what_is_listed(walled: Walled, tmp_path: Pat
     assert view["successful"] == 1, (walled.directory(session_id) / "task-a.err").read_text()
     said = walled.answer(session_id)
     assert said.count("from the server\n") == 2
-    assert "first\n" in said
+    assert "first\n" in said, (walled.directory(session_id) / "task-a.err").read_text()
     assert ("1.2.3" in said) == (len(commands) == 4)
     assert walled.load("explain", session_id)["denied"] == []
 

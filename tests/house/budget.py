@@ -49,7 +49,7 @@ ROOMS: Final[Mapping[str, Size]] = {
 
 PACKAGE_BUDGET: Final = Size(456, 75418, 43471)
 TESTS_LINES: Final = 63_162
-PAGES_LINES: Final = 9316
+PAGES_LINES: Final = 9292
 
 
 def measure_rooms() -> dict[str, Size]:

@@ -11,7 +11,8 @@ from typing import Any, Final, NamedTuple
 from sessionrun.doors.gathering import Matter, Shown
 from sessionrun.doors.markup import Markup, Part, cells, document, join, table, tag
 from sessionrun.doors.overview import needs_somebody
-from sessionrun.doors.report import draw_bar, list_counts, make_blocks, tell_counts, tell_task
+from sessionrun.doors.report import draw_bar, list_counts, make_blocks, tell_counts
+from sessionrun.doors.task import tell_task
 from sessionrun.model.wording import name_session, short_id, tell_span, took_s
 from sessionrun.model.words import BAD
 

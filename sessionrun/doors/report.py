@@ -3,16 +3,25 @@
 from __future__ import annotations
 
 import time
-from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Any, Final
 
-from sessionrun.client.reading.digest import Excerpt
-from sessionrun.client.reading.telling import SAID, Failure
+from sessionrun.client.reading.telling import Failure
 from sessionrun.doors.drawing import MOST_ROWS, draw_needs, draw_timeline
-from sessionrun.doors.gathering import FEW, MOST, Matter, Shown, is_wrong
+from sessionrun.doors.gathering import FEW, MOST, Matter, is_wrong
 from sessionrun.doors.grid import make_grid
 from sessionrun.doors.markup import NUMBERS, Markup, Part, cells, document, join, section, table, tag
+from sessionrun.doors.task import (
+    make_block,
+    make_link,
+    make_sign,
+    name_apart,
+    name_source,
+    tell_changes,
+    tell_cost,
+    tell_facts,
+    tell_task,
+)
 from sessionrun.model.times import parse_time
 from sessionrun.model.wording import (
     name_session,
@@ -47,8 +56,8 @@ def make_blocks(matter: Matter, *, base: str = "#t", above: Part = None) -> list
     tasks = [shown.task for shown in matter.tasks]
     wrong = [task for task in tasks if is_wrong(task)]
     served = base != "#t"
-    links = {task["id"]: _link(task, base if served or _is_told(matter, task) else None) for task in tasks}
-    names = {task["id"]: join([_sign(task), " ", links[task["id"]], " ", _title(task)]) for task in tasks}
+    links = {task["id"]: make_link(task, base if served or _is_told(matter, task) else None) for task in tasks}
+    names = {task["id"]: join([make_sign(task), " ", links[task["id"]], " ", name_apart(task)]) for task in tasks}
     drawn, note = draw_timeline([(one.task, one.bars) for one in matter.tasks], matter.pauses, names, matter.now)
     graph, about = draw_needs(tasks, SIGNS)
     rows = section("tasks", "Tasks", *_make_table(matter, links))
@@ -76,20 +85,6 @@ def _list_headings(blocks: Iterable[Markup | None]) -> Iterator[tuple[str, str]]
     known |= {"tasks": "Tasks", "timeline": "Timeline", "needs": "Needs", "cost": "Cost", "each": "Each task"}
     there = [name for block in blocks if block for name in known if block.startswith(f'<section id="{name}"')]
     return ((name, known[name]) for name in there)
-
-
-def _sign(task: Task) -> Markup:
-    return tag("span", SIGNS[task["word"]], class_=task["word"], aria_hidden="true")
-
-
-def _link(task: Task, base: str | None) -> Markup:
-    """The id of a task, as a link where there is more of it."""
-    return tag("a" if base else "span", short_id(task), class_="id", href=base and f"{base}{task['num']}")
-
-
-def _title(task: Task) -> str:
-    """What a task is called beside its id; empty where that is the same."""
-    return "" if task["title"] == task["id"] else str(task["title"])
 
 
 # --- what came out, and what needs a person ---
@@ -223,10 +218,10 @@ def _make_card(matter: Matter, failure: Failure, links: Mapping[str, Markup]) ->
                 " ",
                 links[first["id"]],
                 " ",
-                _title(first),
+                name_apart(first),
             ]
         )
-        facts = tag("span", " · ".join(_tell_task(first)), class_="dim")
+        facts = tag("span", " · ".join(tell_facts(first)), class_="dim")
         where: Part = tag("p", group.reason, class_=word)
     else:
         title = tag("strong", f"{SIGNS[word]} {group.head}", class_=word)
@@ -235,7 +230,9 @@ def _make_card(matter: Matter, failure: Failure, links: Mapping[str, Markup]) ->
         more = f" and {len(group.tasks) - MOST_NAMED} more" if len(group.tasks) > MOST_NAMED else None
         where = tag("p", [part for name in shown for part in (", ", name)][1:], more)
     blocks = [
-        _block(f"{_head(section.source)}{'' if alone else ', the same in all'}", "\n".join(section.lines))
+        make_block(
+            f"{name_source(section.source)}{'' if alone else ', the same in all'}", "\n".join(section.lines)
+        )
         for section in failure.sections
     ]
     kept = f"Its work is kept on {first['branch']}" if alone and word == "bounced" and first["branch"] else None
@@ -249,35 +246,6 @@ def _make_card(matter: Matter, failure: Failure, links: Mapping[str, Markup]) ->
         blocks,
         command,
         class_=kind,
-    )
-
-
-def _head(source: str) -> str:
-    words = {SAID: "The agent said", "work": "Standard error, last lines"}
-    return words.get(source, f"{source.capitalize()}, last lines")
-
-
-def _tell_task(task: Task) -> Iterator[str]:
-    if task["duration_s"] is not None:
-        yield tell_span(task["duration_s"])
-    yield tell_tries(task)
-    yield "/".join(filter(None, (task["agent"], task["model"])))
-    if tell_changes(task):
-        yield tell_changes(task)
-
-
-def tell_tries(task: Task) -> str:
-    """``attempt 1, round 2``, without what says nothing."""
-    return f"attempt {task['attempt']}" + (f", round {task['round']}" if task["round"] > 1 else "")
-
-
-def tell_changes(task: Task) -> str:
-    """``1 file +3 −0``, empty if nothing is known."""
-    stat = task["diff_stat"]
-    if stat is None or not any(stat.values()):
-        return "" if stat is None else "no change"
-    return (
-        f"{stat['files']} {'file' if stat['files'] == 1 else 'files'} +{stat['insertions']} −{stat['deletions']}"
     )
 
 
@@ -349,7 +317,7 @@ def _make_table(matter: Matter, links: Mapping[str, Markup]) -> list[Part]:
         "Tries": [_count_tries(task) for task in tasks],
         "Time": ["" if task["duration_s"] is None else tell_span(task["duration_s"]) for task in tasks],
         "Changed": [tell_changes(task) for task in tasks],
-        "Cost": [_tell_cost(task["usage"]) for task in tasks],
+        "Cost": [tell_cost(task["usage"]) for task in tasks],
     }
     if not _has_costs(matter.view):
         del columns["Cost"]  # all unknown: the block on costs says so once
@@ -360,7 +328,7 @@ def _make_table(matter: Matter, links: Mapping[str, Markup]) -> list[Part]:
             "tr",
             tag("td", str(task["num"])),
             tag("td", f"{SIGNS[task['word']]} {tell_word(task['word'])}"),
-            tag("td", links[task["id"]], " ", _title(task)),
+            tag("td", links[task["id"]], " ", name_apart(task)),
             [
                 tag("td", column[place], data_sort=_find_order(task) if name == "Time" else None)
                 for name, column in shown.items()
@@ -389,12 +357,6 @@ def _find_order(task: Task) -> float | None:
 def _count_tries(task: Task) -> str:
     rounds = f" × {task['round']} rounds" if task["round"] > 1 else ""
     return f"{task['attempt']}{rounds}"
-
-
-def _tell_cost(usage: Mapping[str, Any] | None) -> str:
-    if usage is None:
-        return ""
-    return "unknown" if usage["cost_usd"] is None else f"${usage['cost_usd']:.4f}"
 
 
 def _make_filter(view: View) -> Markup:
@@ -433,7 +395,7 @@ def _tell_costs(view: View) -> list[Part]:
         bar = tag("rect", width=f"{max(0.5, share):.1f}%", height="11", class_="dash" if unknown else "work")
         tokens = sum(usage[key] or 0 for key in ("input_tokens", "output_tokens"))
         at_least = "at least " if usage["unpriced_jobs"] and not unknown else ""
-        words = f"{at_least}{_tell_cost(usage)}, {tokens:,} tokens"
+        words = f"{at_least}{tell_cost(usage)}, {tokens:,} tokens"
         rows.append(cells([name, tag("svg", bar, class_="interval", aria_hidden="true"), words]))
     return [table(("Model", "", "Cost"), rows)]
 
@@ -451,92 +413,3 @@ def _tell_each(matter: Matter) -> list[Part]:
     rest = len(matter.tasks) - len(chosen)
     words = f"The {rest} others are not in this file: sessionrun results {matter.name} ID"
     return [*wrong, fold, tag("p", words, class_="dim") if rest else None]
-
-
-def tell_task(shown: Shown, matter: Matter, *, unfolded: bool = False) -> Markup:
-    """All there is of a task, folded unless that is not wanted."""
-    task = shown.task
-    return tag(
-        "details",
-        tag(
-            "summary",
-            _sign(task),
-            " ",
-            _link(task, None),
-            f" {_title(task)} ",
-            tag("span", tell_word(task["word"]), class_=task["word"]),
-        ),
-        tag("p", "; ".join(filter(None, (_tell_reason(task, matter), *_tell_all(task)))), class_="dim"),
-        [tag("p", f"{note['level']}: {note['where']}: {note['text']}") for note in task["audit"] or ()],
-        [
-            _block(_head(one.source), "\n".join(one.lines))
-            for one in shown.sections
-            if one.source not in (SAID, "work")
-        ],
-        _tell_excerpt("Standard error", shown.errors),
-        _tell_excerpt("Answer", shown.answer),
-        _tell_patch(shown.patch),
-        _tell_acts(shown.acts),
-        [_block("Prompt", prompt) for prompt in shown.prompts],
-        id=f"t{task['num']}",
-        open="" if unfolded else None,
-    )
-
-
-def _tell_reason(task: Task, matter: Matter) -> str:
-    return tell_reason(task, name_tasks(matter.view), matter.now)
-
-
-def _tell_all(task: Task) -> Iterator[str | None]:
-    check, landing = task["check"] or {}, task["landing"] or {}
-    yield f"id {task['id']}" if short_id(task) != task["id"] else None
-    yield from _tell_task(task)
-    yield f"branch {task['branch']}" if task["branch"] else None
-    yield f"needs {', '.join(task['needs'])}" if task["needs"] else None
-    yield None if check.get("passed") is None else f"check {'passed' if check['passed'] else 'did not pass'}"
-    yield f"proof: {tell_word(task['proof'])}" if task["proof"] else None
-    yield f"landing: {tell_word(landing['status'])}" if landing else None
-    left = [str(one["command"]) for one in task["leftovers"] or ()]
-    yield f"left running: {', '.join(left)}" if left else None
-
-
-def _tell_acts(acts: Sequence[str]) -> Markup | None:
-    summary = tag("summary", f"What the agent did, the last {len(acts)} calls of tools")
-    return tag("details", summary, tag("pre", "\n".join(acts), tabindex="0")) if acts else None
-
-
-def _tell_excerpt(heading: str, excerpt: Excerpt) -> Markup | None:
-    if not excerpt.size:
-        return None
-    return _block(f"{heading} (parts of {excerpt.size:,} bytes)" if excerpt.is_cut else heading, excerpt.text)
-
-
-def _block(heading: str, content: Part) -> Markup:
-    return join([tag("h3", heading), tag("pre", content, tabindex="0")])
-
-
-def _tell_patch(patch: Excerpt) -> Markup | None:
-    """The changes, a fold for each file, without the names of blobs."""
-    if not patch.size:
-        return None
-    files: list[list[str]] = []
-    for line in patch.text.splitlines(keepends=True):
-        if line.startswith("diff --git ") or not files:
-            files.append([])
-        if not line.startswith(("index ", "diff --git ")):
-            files[-1].append(line)
-    heading = f"Changes (parts of {patch.size:,} bytes)" if patch.is_cut else "Changes"
-    return join([tag("h3", heading), [_tell_file(lines) for lines in files if lines]])
-
-
-def _tell_file(lines: Sequence[str]) -> Markup:
-    names = [line[6:].strip() for line in lines if line.startswith(("--- a/", "+++ b/"))]
-    kinds = Counter(line[:1] for line in lines if not line.startswith(("--- ", "+++ ")))
-    summary = tag("summary", f"{names[-1] if names else 'changes'} +{kinds['+']} −{kinds['-']}")
-    return tag("details", summary, tag("pre", map(_colour, lines), tabindex="0"))
-
-
-def _colour(line: str) -> Part:
-    kinds = {"+": "added", "-": "removed", "@": "place"}
-    kind = kinds.get(line[:1])
-    return line if kind is None else tag("span", line, class_=kind)

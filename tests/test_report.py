@@ -16,14 +16,16 @@ from browser import Browser, find_browser
 from conftest import Command
 from test_looks import BEGAN, make_task, make_view
 
+from sessionrun.client.evidence import Run
 from sessionrun.client.reading.digest import Excerpt
 from sessionrun.client.reading.telling import Failure, Section
-from sessionrun.doors.drawing import Bar, Pause, draw_needs, draw_timeline
+from sessionrun.doors.drawing import Bar, Pause, draw_needs, draw_timeline, find_bars
 from sessionrun.doors.gathering import Matter, Shown, find_pauses, gather, is_wrong
 from sessionrun.doors.markup import tag
 from sessionrun.doors.overview import count_days, make_overview_page
 from sessionrun.doors.report import make_page
-from sessionrun.model.events import Entry, Event, HoldLifted, HoldPlaced
+from sessionrun.model.events import Entry, Event, HoldLifted, HoldPlaced, JobClaimed
+from sessionrun.model.keys import JobKey
 from sessionrun.model.times import parse_time
 from sessionrun.model.wording import group_tasks, name_tasks
 from sessionrun.model.words import SIGNS, WORDS
@@ -382,6 +384,12 @@ def test_the_page_over_all_sessions_is_escaped_and_drawn() -> None:
         "cost on 22 days",
         "time on 30 days",
     ]
+
+
+def test_a_landing_that_bounced_is_not_drawn_as_one_that_landed() -> None:
+    run = Run(JobKey("t1", 1, 1, "land", 1), Entry(0, NOW, NOW, JobClaimed(JobKey("t1", 1, 1, "land", 1))))
+    kinds = [find_bars({**make_task(1), "word": word}, [run], NOW)[0].kind for word in ("landed", "bounced")]
+    assert kinds == ["landed", "bounced"]
 
 
 def test_what_an_agent_did_is_told_from_its_own_stream(sessionrun: Command) -> None:

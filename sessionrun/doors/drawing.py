@@ -37,6 +37,7 @@ LEGEND: Final = {
     "check": "check, proof",
     "prepared": "preparing, saving",
     "landed": "landing",
+    "bounced": "landing, and did not fit",
     "pause": "held",
 }
 
@@ -67,6 +68,7 @@ def find_bars(task: Task, runs: Iterable[Run], now: float) -> list[Bar]:
         event = run.end.event if run.end else None
         passed = event is None or (isinstance(event, JobFinished) and event.verdict == "passed")
         kind = _KINDS.get(run.key.phase, "prepared") if passed else "failed"
+        kind = "bounced" if kind == "landed" and task["word"] in ("bounced", "held") else kind
         begin, end = run.begin.at, run.end.at if run.end else now
         about = f"{run.key.phase}, attempt {run.key.attempt}, round {run.key.round}: {tell_span(end - begin)}"
         bars.append(Bar(begin, max(begin, end), kind, f"{short_id(task)}: {about}"))

@@ -40,15 +40,15 @@ ROOMS: Final[Mapping[str, Size]] = {
     "model": Size(24, 3496, 1728),
     "queue": Size(11, 1701, 987),
     "runtime": Size(104, 15870, 9232),
-    "doors": Size(13, 2142, 1388),
+    "doors": Size(13, 2144, 1390),
     "store": Size(22, 3190, 1747),
     "walls": Size(19, 2652, 1593),
     "workspaces": Size(52, 9786, 5194),
 }
 """What each room may have: no room lends to another but by a change of these rows."""
 
-PACKAGE_BUDGET: Final = Size(457, 75451, 43474)
-TESTS_LINES: Final = 63_162
+PACKAGE_BUDGET: Final = Size(457, 75453, 43476)
+TESTS_LINES: Final = 63_170
 PAGES_LINES: Final = 9292
 
 

@@ -12,7 +12,7 @@ from conftest import Command, eventually, slow
 from test_workspaces import Project
 from test_worktrees import by_id, project, start, wait
 
-from sessionrun.model.errors import InputError
+from sessionrun.model.errors import InputError, SessionrunError
 from sessionrun.model.places import GitSettings
 from sessionrun.workspaces.fence import furnish, open_fence
 from sessionrun.workspaces.freezing import read_settings
@@ -323,6 +323,17 @@ def test_users_git_knows_the_worktree(project: Project) -> None:
     subprocess.run(["git", "fsck", "--no-progress"], cwd=path, check=True, capture_output=True)
     project.run("worktree", "move", str(path), str(path.with_name("moved")))
     assert project.run("rev-parse", "HEAD", cwd=path.with_name("moved")) == place.base_commit
+
+
+def test_what_a_damaged_spec_names_is_an_error_in_a_line(project: Project) -> None:
+    repository, _ = find_repository(project.top, base=None, worktree_dir=None, keep="never")
+    with (
+        pytest.raises(SessionrunError, match="spec.json is damaged"),
+        open_fence(replace(repository, settings=None)),
+    ):
+        pass
+    with pytest.raises(GitError, match="null byte"):
+        Git(project.top).line("for-each-ref", "--merged=refs/heads/a\0b")
 
 
 def test_the_tables_have_a_reason_for_each_row() -> None:

@@ -15,6 +15,7 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Final
 
+from sessionrun.model.errors import SessionrunError
 from sessionrun.model.frozen import frozen
 from sessionrun.model.places import GitSettings, Repository
 from sessionrun.store.files import read_regular
@@ -63,10 +64,12 @@ def open_fence(
 
     Raises:
         OSError: the directory cannot be made, or the repository is gone.
+        SessionrunError: the repository has not the settings that it got at the launch.
     """
     common_dir = Path(repository.common_dir)
     settings = repository.settings
-    assert settings is not None  # from the launch
+    if settings is None:
+        raise SessionrunError(f"the settings of git for {repository.top} are missing: spec.json is damaged")
     parent = None if folder is None else folder.absolute()
     with tempfile.TemporaryDirectory(prefix=".git-", dir=parent, ignore_cleanup_errors=True) as made:
         common = Path(made)

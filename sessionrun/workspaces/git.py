@@ -175,6 +175,8 @@ class Git:
             raise GitError(argv, 124, f"fatal: not done after {self.limit_s:g} s, and stopped") from None
         except OSError as error:
             raise GitError(argv, CANNOT_RUN, f"cannot run git in {self.directory}: {error.strerror}") from error
+        except ValueError as error:  # a NUL character: a name of a damaged spec
+            raise GitError(argv, CANNOT_RUN, f"cannot run git: {error}") from None
 
     def names(self, *argv: str, stdin: bytes | None = None) -> list[str]:
         """The NUL-separated names that git prints (with ``-z``)."""

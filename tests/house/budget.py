@@ -43,12 +43,12 @@ ROOMS: Final[Mapping[str, Size]] = {
     "doors": Size(13, 2144, 1390),
     "store": Size(22, 3190, 1747),
     "walls": Size(19, 2652, 1593),
-    "workspaces": Size(52, 9786, 5194),
+    "workspaces": Size(52, 9791, 5197),
 }
 """What each room may have: no room lends to another but by a change of these rows."""
 
-PACKAGE_BUDGET: Final = Size(457, 75453, 43476)
-TESTS_LINES: Final = 63_170
+PACKAGE_BUDGET: Final = Size(457, 75458, 43479)
+TESTS_LINES: Final = 63_181
 PAGES_LINES: Final = 9292
 
 

@@ -328,7 +328,7 @@ def test_users_git_knows_the_worktree(project: Project) -> None:
 def test_what_a_damaged_spec_names_is_an_error_in_a_line(project: Project) -> None:
     repository, _ = find_repository(project.top, base=None, worktree_dir=None, keep="never")
     with (
-        pytest.raises(SessionrunError, match="spec.json is damaged"),
+        pytest.raises(SessionrunError, match="are missing: spec"),
         open_fence(replace(repository, settings=None)),
     ):
         pass

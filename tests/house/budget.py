@@ -31,7 +31,7 @@ ROOMS: Final[Mapping[str, Size]] = {
     "sessionrun": Size(2, 37, 17),
     "agents": Size(20, 2753, 1651),
     "cli": Size(43, 7370, 4485),
-    "client": Size(75, 13153, 7559),
+    "client": Size(75, 13154, 7559),
     "cluster": Size(8, 1021, 629),
     "input": Size(28, 5029, 3068),
     "engine": Size(16, 4145, 2440),
@@ -47,8 +47,8 @@ ROOMS: Final[Mapping[str, Size]] = {
 }
 """What each room may have: no room lends to another but by a change of these rows."""
 
-PACKAGE_BUDGET: Final = Size(457, 75458, 43479)
-TESTS_LINES: Final = 63_181
+PACKAGE_BUDGET: Final = Size(457, 75459, 43479)
+TESTS_LINES: Final = 63_184
 PAGES_LINES: Final = 9292
 
 

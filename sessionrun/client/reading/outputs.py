@@ -10,7 +10,6 @@ from collections.abc import Callable, Iterable, Iterator, Mapping
 from pathlib import Path
 from typing import Any, Final, NamedTuple
 
-from sessionrun.client.reading.telling import list_step
 from sessionrun.model.errors import StoreError
 from sessionrun.store.files import NotRegular, open_regular
 from sessionrun.store.session import SessionDir
@@ -170,6 +169,8 @@ def open_step(
     lines: int | None = None,
 ) -> list[OutputReader]:
     """Readers of all that a step of a task printed: see `telling.list_step`.  None where it did not begin."""
+    from sessionrun.client.reading.telling import list_step  # it reads files of jobs, which a poll does not
+
     paths = list_step(session, task, step, round_number, whole=True)
     streams = ((path, "stderr" if path.name == "stderr" else "stdout") for path in paths)
     return _begin([OutputReader(path, task["id"], stream, _keep) for path, stream in streams], lines)

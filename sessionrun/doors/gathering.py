@@ -144,7 +144,7 @@ def _read_last(session: SessionDir, task: Task) -> Sequence[Section]:
 
 
 def write_page(path: Path, page: bytes) -> None:
-    """Write a page to a file, whole or not at all, for its owner alone; or into what is no file, such as a pipe.
+    """Write a page to a file that its owner alone can read, whole or not at all; a pipe is written to as it is.
 
     Raises:
         InputError: its directory does not exist.

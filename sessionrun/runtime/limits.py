@@ -176,7 +176,7 @@ def find_damaged(folder: Path, now: float) -> list[Path]:
 
 
 def load_limit(path: Path, now: float) -> Limit | None:
-    """Read an account's file; None where there is no file, or its content cannot be believed."""
+    """Read the file of an account; None if it does not exist, or cannot be believed."""
     try:
         fd = open_regular(path)
     except OSError:

@@ -121,7 +121,7 @@ def discard_entry(path: Path) -> None:
     """Delete an entry, under its lock.
 
     Raises:
-        OSError: it cannot be deleted; nobody takes what is left for an entry.
+        OSError: it cannot be deleted; what is left does not count as an entry.
     """
     trash = path.with_name(f"{TRASH}{path.name}-{os.getpid()}")
     remove_entry(trash)  # of an earlier process with our number

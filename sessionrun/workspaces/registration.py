@@ -222,7 +222,7 @@ def find_lost_admins(repository: Repository, path: Path) -> list[Path]:
 def _find_half_made(repository: Repository, owner: str) -> Iterator[Path]:
     """What is left of worktrees in whose making a git of this owner was killed; under the lock.
 
-    It is empty, or its first file has the reason or a part of it; nobody else's begins so.
+    It is empty, or its first file has the reason, or the beginning of the reason: only ours begins so.
     """
     for admin in _admins(repository.common_dir):
         reason = _read(admin / LOCKED).rstrip(b"\n")

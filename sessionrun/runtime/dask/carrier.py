@@ -34,7 +34,7 @@ AGAIN_LAST_S: Final = 2.0
 CLOSE_TIMEOUT_S: Final = 3.0
 REGISTER_S: Final = 20.0
 CONNECT_S: Final = 3.0
-"""So long a question tries to connect: nobody waits longer for a scheduler that is not there."""
+"""How long a question tries to reach the scheduler before it gives up (seconds)."""
 
 
 class Carrier:

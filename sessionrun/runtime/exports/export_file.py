@@ -59,7 +59,7 @@ class ExportFile(ABC):
         """Why a document of JSON is none of this kind; None: it is one."""
 
     def load(self) -> Any:
-        """The document that the file holds; None: there is no file.
+        """The document in the file; None if the file does not exist.
 
         Raises:
             InputError: there is something else in its place, or it cannot be read.

@@ -94,7 +94,7 @@ class MatrixResults(OwnedFile):
         return replace(self.export, settings={**self.export.settings, "kept": kept})
 
     def _load_runs(self) -> list[_Run]:
-        """The runs that the file holds now; an empty list if there is no file.
+        """The runs that are in the file now; an empty list if the file does not exist.
 
         Where a run has not ended, what counts is what its session says: the disk may have been full at the end.
 

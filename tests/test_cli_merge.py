@@ -15,7 +15,7 @@ from test_cli_worktrees import Finished, Project, finished, project, stage
 from test_documents import Part, is_bold, iterate_keys, part
 
 from sessionrun.mcp.server import Tools
-from sessionrun.workspaces.registration import hold_lock
+from sessionrun.store.locks import hold_lock
 
 __all__ = ["finished", "project", "stage"]
 

@@ -24,8 +24,8 @@ from sessionrun.model.errors import SessionrunError
 from sessionrun.model.spec import Export, TaskSpec
 from sessionrun.runtime.exports.export_file import Shown
 from sessionrun.runtime.exports.job_status import JobStatus
+from sessionrun.store.locks import hold_lock
 from sessionrun.store.session import SessionDir
-from sessionrun.workspaces.registration import hold_lock
 
 EXAMPLE = ROOT / "examples" / "markdown"
 

@@ -38,7 +38,7 @@ from sessionrun.model.shown import Seen, Status, Task
 from sessionrun.model.words import WORDS
 from sessionrun.runtime.jobs.check import request as check_request
 from sessionrun.store import jobfiles, ledger
-from sessionrun.workspaces import bringing, git, park, registration, request, space
+from sessionrun.workspaces import git, ignoring, park, registration, request, space
 from sessionrun.workspaces.environments import request as environments
 
 TOP = Path(__file__).resolve().parent.parent
@@ -403,7 +403,7 @@ def test_the_words_of_worktrees_are_in_the_documents() -> None:
     for word in (
         request.RESCUE_SUFFIX,
         f"{park.HUGE_BYTES >> 20} MiB",
-        bringing.INCLUDE_FILE,
+        ignoring.INCLUDE_FILE,
         ".".join(map(str, git.MINIMUM)),
         f"{space.FLOOR_BYTES >> 20} MiB",
         f"{space.FLOOR_SHARE:.0%}".replace("%", " percent"),

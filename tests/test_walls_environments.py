@@ -21,9 +21,9 @@ from sessionrun.walls.argv import Enclosure
 from sessionrun.workspaces.environments import make
 from sessionrun.workspaces.environments.copying import ENV, LEFT, load_manifest
 from sessionrun.workspaces.environments.inputs import collect_all, collect_inputs
-from sessionrun.workspaces.environments.interpreter import find_interpreter
+from sessionrun.workspaces.environments.interpreter import EnvironmentProblem, find_interpreter
 from sessionrun.workspaces.environments.make import find_digest, make_environment
-from sessionrun.workspaces.environments.request import EnvironmentProblem, EnvironmentRequest
+from sessionrun.workspaces.environments.request import EnvironmentRequest
 
 
 @pytest.fixture(params=[False, True], ids=["own user", "other user"])

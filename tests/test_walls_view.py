@@ -21,9 +21,9 @@ from sessionrun.store.session import WALLS_SUFFIX
 from sessionrun.walls.argv import VIEW_FOLDER as VIEW
 from sessionrun.workspaces import view
 from sessionrun.workspaces.clean import CleanResult, Leftover, clean_leftover
+from sessionrun.workspaces.clone import list_alternates
 from sessionrun.workspaces.release import park_work, release
 from sessionrun.workspaces.request import Claim, WorkspaceRequest
-from sessionrun.workspaces.view import list_alternates
 
 
 class WalledProject(Project):

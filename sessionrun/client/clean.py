@@ -313,7 +313,7 @@ def _remove(session: SessionDir) -> None:
 
 def delete(path: Path) -> None:
     """Delete a directory tree, links as links; another process may delete it at the same time."""
-    from sessionrun.workspaces.registration import remove_tree
+    from sessionrun.store.trees import remove_tree
 
     for _ in range(3):
         try:
@@ -519,8 +519,8 @@ def _name(repository: Repository) -> tuple[str, str]:
 def _sweep_books(repository: Repository) -> None:
     from sessionrun.landing.slot import sweep_slots
     from sessionrun.workspaces.fence import open_fence
+    from sessionrun.workspaces.git import WORKSPACE_LIMIT_S
     from sessionrun.workspaces.registration import LOCK_NAME, register_lock
-    from sessionrun.workspaces.request import WORKSPACE_LIMIT_S
 
     common = Path(repository.common_dir)
     with (

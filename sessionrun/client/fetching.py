@@ -13,8 +13,8 @@ from sessionrun.model.places import Start
 from sessionrun.model.spec import TaskSpec
 from sessionrun.model.upstreams import Upstream
 from sessionrun.workspaces.cache import hold_entry
+from sessionrun.workspaces.git import RepositoryFailed
 from sessionrun.workspaces.mirrors import check_whole, fetch_mirror, resolve_ref
-from sessionrun.workspaces.request import RepositoryFailed
 from sessionrun.workspaces.transport import open_room
 
 Record = dict[str, Any]

@@ -36,10 +36,10 @@ from sessionrun.runtime.launch import CALLER_S_REPOSITORY
 from sessionrun.store.files import make_directories, replace_file
 from sessionrun.store.programs import Programs, under_way
 from sessionrun.store.session import SessionDir
+from sessionrun.store.trees import remove_tree
 from sessionrun.workspaces.environments.copying import load_manifest
 from sessionrun.workspaces.environments.make import find_digest
 from sessionrun.workspaces.environments.request import WISH, EnvironmentRequest, load_report
-from sessionrun.workspaces.registration import remove_tree
 from sessionrun.workspaces.request import WorkspaceRequest
 from sessionrun.workspaces.throwaway import open_checkout, open_folder
 

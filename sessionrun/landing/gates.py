@@ -23,15 +23,16 @@ from sessionrun.landing.slot import lock_path
 from sessionrun.model.errors import SessionrunError
 from sessionrun.model.frozen import frozen
 from sessionrun.model.places import Repository
+from sessionrun.store.locks import hold_lock
+from sessionrun.store.trees import remove_tree
 from sessionrun.workspaces.bringing import bring_files
 from sessionrun.workspaces.clone import keep_room
+from sessionrun.workspaces.environments.interpreter import EnvironmentProblem
 from sessionrun.workspaces.environments.make import provide_environment
 from sessionrun.workspaces.environments.removal import clear
-from sessionrun.workspaces.environments.request import EnvironmentProblem
 from sessionrun.workspaces.fence import Fence
 from sessionrun.workspaces.git import Git
 from sessionrun.workspaces.ignoring import ignore_words
-from sessionrun.workspaces.registration import hold_lock, remove_tree
 from sessionrun.workspaces.request import WorkspaceRequest
 from sessionrun.workspaces.shell import run_script
 

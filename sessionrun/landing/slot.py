@@ -20,9 +20,9 @@ from sessionrun.model.frozen import frozen
 from sessionrun.model.places import Repository
 from sessionrun.store.files import replace_file
 from sessionrun.store.jobfiles import load_record_if_any
+from sessionrun.store.locks import hold_lock
 from sessionrun.workspaces.commits import commit_tree
 from sessionrun.workspaces.git import Git
-from sessionrun.workspaces.registration import hold_lock
 
 PREFIX: Final = "sessionrun-land-"
 PINS: Final = "refs/sessionrun/land-"

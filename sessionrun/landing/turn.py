@@ -41,9 +41,9 @@ from sessionrun.landing.target import await_indexes, find_checkout, find_late_ch
 from sessionrun.model.errors import InputError
 from sessionrun.model.phrases import name_some
 from sessionrun.store.files import make_directories
+from sessionrun.store.trees import remove_tree
 from sessionrun.workspaces.fence import Fence, open_fence
 from sessionrun.workspaces.merging import open_merge_room
-from sessionrun.workspaces.registration import remove_tree
 
 MOVES: Final = 50
 """So often the target may move under our hands before it is held."""

@@ -15,11 +15,14 @@ from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Final
 
-from sessionrun.model.errors import StoreError
+from sessionrun.model.errors import SessionrunError, StoreError
 from sessionrun.store.files import open_regular
 
 NAMES: Final = ("lock", "keeper.lock", "root.lock")
 """The locks of a session: of its supervisor, keeper and root."""
+
+LOCK_TIMEOUT_S: Final = 600
+LOCK_POLL_S: Final = 0.01
 
 
 def hold(path: Path | str, *, timeout_s: float = 2.0, mode: int = 0o600, dir_fd: int | None = None) -> int | None:
@@ -104,3 +107,25 @@ def is_held(path: Path) -> bool:
     finally:
         os.close(fd)
     return False
+
+
+@contextmanager
+def hold_lock(path: Path, mode: int = 0o644, timeout_s: float = LOCK_TIMEOUT_S) -> Iterator[None]:
+    """Hold the lock on a file; one process at a time has it.
+
+    Raises:
+        SessionrunError: another process held it for too long.
+        OSError: the file cannot be made.
+    """
+    from filelock import FileLock, Timeout
+
+    # Without flock(2) a "soft" lock would be taken, which outlives its holder: no lock is better.
+    lock = FileLock(path, mode=mode, timeout=timeout_s, poll_interval=LOCK_POLL_S, fallback_to_soft=False)
+    try:
+        lock.acquire()
+    except Timeout:
+        raise SessionrunError(f"{path} was held for {timeout_s:g} s by another process") from None
+    try:
+        yield
+    finally:
+        lock.release()

@@ -10,20 +10,11 @@ from typing import Final
 
 from sessionrun.model.errors import SessionrunError
 from sessionrun.workspaces.git import Git
+from sessionrun.workspaces.ignoring import included_files
 from sessionrun.workspaces.links import describe_problem, find_name, find_target
 from sessionrun.workspaces.request import WorkspaceRequest
 
-INCLUDE_FILE: Final = ".worktreeinclude"
 KEPT: Final = "included"
-
-
-def included_files(git: Git, top: Path, ignore: Sequence[str]) -> list[str]:
-    """Ignored files (by `ignore_words`) of the checkout that `.worktreeinclude` (as gitignore(5)) asks for."""
-    if not (top / INCLUDE_FILE).is_file():
-        return []
-    wanted = git.names("ls-files", "-z", "--others", "--ignored", f"--exclude-from={INCLUDE_FILE}")
-    ignored = set(git.names("ls-files", "-z", "--others", "--ignored", *ignore))
-    return [name for name in wanted if name in ignored and not name.endswith("/")]
 
 
 def kept_path(top: Path, owner: str) -> Path:

@@ -24,15 +24,16 @@ from sessionrun.model.places import Place
 from sessionrun.store import programs
 from sessionrun.store.files import read_regular, replace_file
 from sessionrun.store.processes import JOB_MARKER
+from sessionrun.store.trees import remove_tree
 from sessionrun.walls import upload
 from sessionrun.walls.argv import OURS, TMP_FOLDER, UPLOAD, VIEW_FOLDER, build_argv, clear_ways
 from sessionrun.walls.programs import make_walls
-from sessionrun.workspaces.clone import make_repository
+from sessionrun.workspaces.clone import list_alternates, make_repository
 from sessionrun.workspaces.git import MARKER, Git
 from sessionrun.workspaces.large_files import take_large_files
-from sessionrun.workspaces.registration import find_lost_admins, load_owner, remove_tree, trash_path
+from sessionrun.workspaces.registration import find_lost_admins, load_owner, trash_path
 from sessionrun.workspaces.request import WorkspaceRequest
-from sessionrun.workspaces.view import BroughtOut, list_alternates, load_brought, note_brought
+from sessionrun.workspaces.view import BroughtOut, load_brought, note_brought
 
 QUARANTINE: Final = "sessionrun-in-"
 """In the administrative directory of a worktree: how the name of a quarantine begins."""

@@ -21,12 +21,14 @@ from sessionrun.model.errors import SessionrunError
 from sessionrun.model.frozen import frozen
 from sessionrun.model.places import Place, Repository, Seats
 from sessionrun.model.upstreams import Upstream
+from sessionrun.store.locks import hold_lock
 from sessionrun.store.session import WALLS_SUFFIX
+from sessionrun.store.trees import remove_tree
 from sessionrun.workspaces.bases import holds_nothing
 from sessionrun.workspaces.clone import drop_excerpt
 from sessionrun.workspaces.environments.removal import clear, find_environments
 from sessionrun.workspaces.fence import Fence, open_fence
-from sessionrun.workspaces.git import Git
+from sessionrun.workspaces.git import WORKSPACE_LIMIT_S, Git
 from sessionrun.workspaces.mirrored import bring_home
 from sessionrun.workspaces.mirrors import HEADS
 from sessionrun.workspaces.park import find_rescues, rescue_lost_head
@@ -34,17 +36,15 @@ from sessionrun.workspaces.registration import (
     drop_empty_books,
     find_admin,
     find_lost_admins,
-    hold_lock,
     is_untouched,
     load_owner,
     read_heads,
     register_lock,
-    remove_tree,
     trash_path,
     unregister,
 )
 from sessionrun.workspaces.release import release_behind
-from sessionrun.workspaces.request import WORKSPACE_LIMIT_S, Claim, WorkspaceRequest
+from sessionrun.workspaces.request import Claim, WorkspaceRequest
 from sessionrun.workspaces.rounds import drop_rounds
 from sessionrun.workspaces.seats import GITIGNORE, Free, is_unchanged, list_free, load_free
 from sessionrun.workspaces.site import break_old_lock, describe_broken_link, find_worktree

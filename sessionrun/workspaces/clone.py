@@ -21,12 +21,11 @@ from pathlib import Path
 from typing import Final, NamedTuple
 
 from sessionrun.model.places import Repository
-from sessionrun.store.files import make_directories
+from sessionrun.store.files import make_directories, read_regular
+from sessionrun.store.trees import remove_entry, remove_tree
 from sessionrun.workspaces.cache import make_entry, sweep_entry
 from sessionrun.workspaces.fence import Fence, word_settings
 from sessionrun.workspaces.git import Git, GitError
-from sessionrun.workspaces.registration import remove_entry, remove_tree
-from sessionrun.workspaces.request import room_path
 from sessionrun.workspaces.transport import open_room
 
 BASE: Final = "refs/sessionrun/base"
@@ -263,3 +262,27 @@ def _find_tags(source: Git, commits: Collection[str], made_at: int) -> Iterator[
         elif kind == "tag" and inner_kind == "commit" and inner in commits:
             in_time = tagged_at.isdigit() and int(tagged_at) <= made_at
             yield _Tag(ref, inner, name if in_time else None)
+
+
+def room_path(repository: Repository, owner: str) -> Path:
+    """Where the room of a task is, while there is one: beside the worktrees, outside of any repository."""
+    from hashlib import sha256
+
+    return Path(repository.worktree_dir, f".room-{sha256(os.fsencode(owner)).hexdigest()[:16]}")
+
+
+def list_alternates(common_dir: Path) -> Iterator[str]:
+    """The stores of objects, as absolute paths, from which the repository borrows, and from which those do."""
+    left, seen = [common_dir / "objects"], set()
+    while left:
+        objects = left.pop()
+        try:
+            content = read_regular(objects / "info" / "alternates", 1 << 20).decode("utf-8", "surrogateescape")
+        except OSError:
+            continue
+        for line in content.splitlines():
+            path = os.path.normpath(objects / line)
+            if line and not line.startswith("#") and path not in seen:
+                seen.add(path)
+                left.append(Path(path))
+                yield path

@@ -16,11 +16,10 @@ from typing import Final
 from sessionrun.model.errors import SessionrunError
 from sessionrun.model.places import Repository
 from sessionrun.store.files import make_directories
-from sessionrun.workspaces.bringing import included_files
+from sessionrun.store.trees import remove_tree
 from sessionrun.workspaces.git import Git
-from sessionrun.workspaces.ignoring import ignore_words
+from sessionrun.workspaces.ignoring import ignore_words, included_files
 from sessionrun.workspaces.links import find_name, find_target, leads_out
-from sessionrun.workspaces.registration import remove_tree
 
 ARCHIVE: Final = "included.tar"
 """File in the folder of a PREPARE on a node."""

@@ -274,3 +274,13 @@ def version(directory: Path) -> tuple[int, ...]:
     if len(parts) < 2 or not all(part.isascii() and part.isdigit() for part in parts):
         raise GitError(("version",), 0, f"it says {answer!r:.80}")
     return tuple(map(int, parts))
+
+
+WORKSPACE_LIMIT_S: Final = 600.0
+"""How long one git command of PREPARE, RELEASE and `clean` may take (seconds), unless a session sets a limit."""
+
+
+class RepositoryFailed(SessionrunError):
+    """A repository cannot be fetched, or lacks what was asked for: the PREPARE ends with `job_code`."""
+
+    job_code: Final = 11

@@ -9,12 +9,14 @@ worktrees.  So they are read once, into the spec, and git is told to use that co
 from __future__ import annotations
 
 import os
+from collections.abc import Sequence
 from contextlib import suppress
 from pathlib import Path
 from typing import Final
 
 from sessionrun.model.places import Repository
 from sessionrun.store.files import make_directories, open_regular, read_regular, replace_file
+from sessionrun.workspaces.git import Git
 
 RULES: Final = "ignore-rules"
 """File in a job's folder: the copy, while git reads it."""
@@ -44,3 +46,15 @@ def ignore_words(repository: Repository, folder: Path) -> tuple[str, ...]:
     path = folder.absolute() / RULES
     replace_file(path, repository.excludes.encode(), durable=False)
     return ("--exclude-per-directory=.gitignore", f"--exclude-from={path}")
+
+
+INCLUDE_FILE: Final = ".worktreeinclude"
+
+
+def included_files(git: Git, top: Path, ignore: Sequence[str]) -> list[str]:
+    """Ignored files (by `ignore_words`) of the checkout that `.worktreeinclude` (as gitignore(5)) asks for."""
+    if not (top / INCLUDE_FILE).is_file():
+        return []
+    wanted = git.names("ls-files", "-z", "--others", "--ignored", f"--exclude-from={INCLUDE_FILE}")
+    ignored = set(git.names("ls-files", "-z", "--others", "--ignored", *ignore))
+    return [name for name in wanted if name in ignored and not name.endswith("/")]

@@ -15,9 +15,9 @@ from pathlib import Path
 from typing import Final, NamedTuple
 
 from sessionrun.model.frozen import frozen
+from sessionrun.store.trees import remove_entry, remove_tree
 from sessionrun.workspaces.fence import Fence
 from sessionrun.workspaces.git import Git, GitError, version
-from sessionrun.workspaces.registration import remove_entry, remove_tree
 
 MERGE_TREE: Final = (2, 38)
 """Oldest git with `merge-tree --write-tree`; older ones merge by a private index."""

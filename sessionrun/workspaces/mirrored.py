@@ -21,9 +21,10 @@ from sessionrun.store.files import replace_file
 from sessionrun.store.jobfiles import load_record_if_any
 from sessionrun.workspaces.cache import hold_entry, share_entry
 from sessionrun.workspaces.clone import make_excerpt
+from sessionrun.workspaces.git import RepositoryFailed
 from sessionrun.workspaces.mirrors import MARKER, check_whole, fetch_mirror, resolve_ref
 from sessionrun.workspaces.registration import read_heads
-from sessionrun.workspaces.request import RepositoryFailed, WorkspaceRequest
+from sessionrun.workspaces.request import WorkspaceRequest
 from sessionrun.workspaces.transport import open_room
 
 

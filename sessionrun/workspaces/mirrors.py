@@ -26,8 +26,7 @@ from sessionrun.store.files import read_regular, replace_file
 from sessionrun.store.jobfiles import load_record_if_any
 from sessionrun.workspaces.cache import iterate_entries, make_entry, remove_unused, sweep_entry
 from sessionrun.workspaces.clone import make_repository, sync_repository
-from sessionrun.workspaces.git import Git
-from sessionrun.workspaces.request import RepositoryFailed
+from sessionrun.workspaces.git import Git, RepositoryFailed
 from sessionrun.workspaces.space import Cached
 from sessionrun.workspaces.transport import Room, open_room
 

@@ -10,7 +10,6 @@ reason says whose it is: that is the first thing git writes.  So whatever a kill
 
 from __future__ import annotations
 
-import errno
 import os
 import re
 from collections.abc import Iterator
@@ -22,14 +21,13 @@ from zlib import crc32
 
 from sessionrun.model.errors import JobFileError, SessionrunError
 from sessionrun.model.places import GitSettings, Repository
-from sessionrun.store import programs
 from sessionrun.store.files import is_folder, make_directory, read_regular, replace_file
-from sessionrun.workspaces.git import READER_LIMIT_S, Git, GitError, git_environ
+from sessionrun.store.locks import hold_lock
+from sessionrun.store.trees import remove_entry, remove_tree
+from sessionrun.workspaces.git import READER_LIMIT_S, Git, GitError
 from sessionrun.workspaces.request import Claim, WorkspaceRequest, load_claim
 
 LOCK_NAME: Final = "sessionrun.lock"
-LOCK_TIMEOUT_S: Final = 600
-LOCK_POLL_S: Final = 0.01
 
 MARK: Final = "sessionrun"
 """File in a worktree's administrative directory: its owner and, on a second line, its branch."""
@@ -57,28 +55,6 @@ def register_lock(repository: Repository) -> Iterator[None]:
     """
     with hold_lock(Path(repository.common_dir) / LOCK_NAME):
         yield
-
-
-@contextmanager
-def hold_lock(path: Path, mode: int = 0o644, timeout_s: float = LOCK_TIMEOUT_S) -> Iterator[None]:
-    """Hold the lock on a file; one process at a time has it.
-
-    Raises:
-        SessionrunError: another process held it for too long.
-        OSError: the file cannot be made.
-    """
-    from filelock import FileLock, Timeout
-
-    # Without flock(2) a "soft" lock would be taken, which outlives its holder: no lock is better.
-    lock = FileLock(path, mode=mode, timeout=timeout_s, poll_interval=LOCK_POLL_S, fallback_to_soft=False)
-    try:
-        lock.acquire()
-    except Timeout:
-        raise SessionrunError(f"{path} was held for {timeout_s:g} s by another process") from None
-    try:
-        yield
-    finally:
-        lock.release()
 
 
 def register(git: Git, settings: GitSettings, repository: Repository, claim: Claim) -> Path:
@@ -298,34 +274,6 @@ def _read_branch(admin: Path) -> str:
 def read_branches(repository: Repository) -> set[str]:
     """Branches that worktrees have checked out, or are to have: their marks say so first."""
     return read_heads(repository, None) | {load_branch(admin) for admin in _admins(repository.common_dir)}
-
-
-def remove_entry(path: Path) -> None:
-    """Delete what lies there, if anything does; a link is not followed."""
-    if is_folder(path):
-        remove_tree(path)
-    else:
-        path.unlink(missing_ok=True)
-
-
-def remove_tree(path: Path) -> None:
-    """Delete a directory tree, whatever was made of it: links are not followed.
-
-    Raises:
-        OSError: a part of it cannot be deleted.
-    """
-    if not path.exists():
-        return
-    import shutil  # it loads five compressors, and a PREPARE has no time for that
-
-    try:
-        shutil.rmtree(path)
-    except (PermissionError, RecursionError):
-        # directories that cannot be written, or that are deeper than the stack of this process
-        for words in (("chmod", "-R", "u+rwX"), ("rm", "-rf")):
-            done = programs.run([*words, "--", str(path)], environ=git_environ(os.environ), limit_s=None)
-        if os.path.lexists(path):
-            raise OSError(errno.EPERM, os.fsdecode(done.stderr).strip().split("\n")[0], str(path)) from None
 
 
 def create_branch(git: Git, claim: Claim) -> None:

@@ -15,6 +15,7 @@ import orjson
 from sessionrun.model.errors import SessionrunError
 from sessionrun.model.places import Place
 from sessionrun.store.files import make_directories, replace_file
+from sessionrun.store.trees import remove_tree
 from sessionrun.workspaces.bases import holds_nothing
 from sessionrun.workspaces.clone import drop_excerpt, remove_clean_room
 from sessionrun.workspaces.environments.removal import drop_environments
@@ -37,7 +38,6 @@ from sessionrun.workspaces.registration import (
     prepare_jobs,
     read_heads,
     register_lock,
-    remove_tree,
     take_back_unused,
     trash_path,
     unregister,

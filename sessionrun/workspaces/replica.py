@@ -23,11 +23,12 @@ from sessionrun.model.frozen import frozen
 from sessionrun.model.places import Handed, Place, Repository
 from sessionrun.store.files import NotRegular, make_directories, read_regular, replace_file
 from sessionrun.store.jobfiles import load_record_if_any
+from sessionrun.store.locks import hold_lock
+from sessionrun.store.trees import remove_tree
 from sessionrun.workspaces.bases import find_tips
 from sessionrun.workspaces.bringing import kept_path
 from sessionrun.workspaces.companions import ARCHIVE, make_links, unpack_included
 from sessionrun.workspaces.git import Git
-from sessionrun.workspaces.registration import hold_lock, remove_tree
 from sessionrun.workspaces.remotes import RECEIVED, Remote, fetch_missing
 from sessionrun.workspaces.request import WorkspaceRequest
 from sessionrun.workspaces.transport import open_room

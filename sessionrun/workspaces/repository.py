@@ -14,9 +14,9 @@ from typing import Final
 from sessionrun.model.errors import InputError
 from sessionrun.model.places import GitSettings, KeepPolicy, Repository
 from sessionrun.store.user_directories import user_directory
-from sessionrun.workspaces.bringing import included_files
 from sessionrun.workspaces.freezing import is_promise, read_settings
 from sessionrun.workspaces.git import MINIMUM, Git, GitError, version
+from sessionrun.workspaces.ignoring import included_files
 
 _PLACES: Final = ("--path-format=absolute", "--git-common-dir", "--absolute-git-dir", "--show-toplevel")
 """What git is asked for: the last fails where there is no checkout."""

@@ -19,9 +19,7 @@ from sessionrun.model.places import Handed, KeepPolicy, Place, Repository, Seats
 from sessionrun.model.upstreams import Upstream
 from sessionrun.store import jobfiles
 from sessionrun.store.jobfiles import ANSWER, load_answer, load_record_if_any
-
-WORKSPACE_LIMIT_S: Final = 600.0
-"""How long one git command of PREPARE, RELEASE and `clean` may take (seconds), unless a session sets a limit."""
+from sessionrun.workspaces.git import WORKSPACE_LIMIT_S
 
 CLAIM: Final = jobfiles.CLAIM
 """Written before a branch or a worktree is made, so that `clean` can find what a crash left behind."""
@@ -170,12 +168,6 @@ class NeedsConflict(SessionrunError):
     job_code: Final = 10
 
 
-class RepositoryFailed(SessionrunError):
-    """A repository cannot be fetched, or lacks what was asked for: the PREPARE ends with `job_code`."""
-
-    job_code: Final = 11
-
-
 class TestsUnusable(SessionrunError):
     """The patch with hidden tests does not apply to the base: the PREPARE ends with `job_code`."""
 
@@ -233,13 +225,6 @@ def _check_names(path: Path, worktree: str | None, branch: str | None, commit: s
         raise JobFileError(path, f"it is damaged: {branch!r:.140} is not a branch")
     if commit is not None and not _COMMIT.fullmatch(commit):
         raise JobFileError(path, f"it is damaged: {commit!r:.140} is not a commit")
-
-
-def room_path(repository: Repository, owner: str) -> Path:
-    """Where the room of a task is, while there is one: beside the worktrees, outside of any repository."""
-    from hashlib import sha256
-
-    return Path(repository.worktree_dir, f".room-{sha256(os.fsencode(owner)).hexdigest()[:16]}")
 
 
 NOT_BEGUN: Final = "not-begun"

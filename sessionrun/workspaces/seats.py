@@ -27,10 +27,10 @@ from sessionrun.model.errors import SessionrunError
 from sessionrun.model.frozen import frozen
 from sessionrun.model.places import TASK_FILE, Place, Repository, Seats
 from sessionrun.store.files import make_directories, open_regular, read_regular, replace_file
-from sessionrun.workspaces.bringing import included_files
+from sessionrun.store.trees import remove_entry
 from sessionrun.workspaces.fence import Fence
 from sessionrun.workspaces.git import Git, GitError
-from sessionrun.workspaces.ignoring import RULES, hide_name
+from sessionrun.workspaces.ignoring import RULES, hide_name, included_files
 from sessionrun.workspaces.naming import claim_first, free_branches, list_taken
 from sessionrun.workspaces.park import show_hidden, write_worktree
 from sessionrun.workspaces.registration import (
@@ -46,7 +46,6 @@ from sessionrun.workspaces.registration import (
     read_mark,
     register,
     register_lock,
-    remove_entry,
     take_back,
     unregister,
     write_mark,

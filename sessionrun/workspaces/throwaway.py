@@ -14,6 +14,7 @@ from pathlib import Path
 from typing import Final
 
 from sessionrun.store.files import list_folders, make_directories
+from sessionrun.store.trees import remove_tree
 from sessionrun.workspaces.bringing import bring_files
 from sessionrun.workspaces.cache import iterate_entries, remove_unused, share_entry
 from sessionrun.workspaces.clone import make_excerpt, open_clean_room
@@ -21,7 +22,6 @@ from sessionrun.workspaces.crossing import add_tests
 from sessionrun.workspaces.fence import open_fence
 from sessionrun.workspaces.ignoring import ignore_words
 from sessionrun.workspaces.mirrored import hold_mirror
-from sessionrun.workspaces.registration import remove_tree
 from sessionrun.workspaces.request import WorkspaceRequest
 from sessionrun.workspaces.space import Cached
 

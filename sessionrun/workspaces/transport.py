@@ -20,8 +20,7 @@ from typing import Final
 
 from sessionrun.model.frozen import frozen
 from sessionrun.model.upstreams import SCHEMES, is_path
-from sessionrun.workspaces.git import Git, GitError
-from sessionrun.workspaces.request import WORKSPACE_LIMIT_S, RepositoryFailed
+from sessionrun.workspaces.git import WORKSPACE_LIMIT_S, Git, GitError, RepositoryFailed
 
 _SETTINGS: Final = "[core]\n\trepositoryformatversion = 0\n\tbare = true\n\tlogAllRefUpdates = false\n"
 _KINDS: Final = ("objects", "refs", "packed-refs")

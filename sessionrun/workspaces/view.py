@@ -9,7 +9,7 @@ commits from it.
 from __future__ import annotations
 
 import os
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Final
 
@@ -20,10 +20,12 @@ from sessionrun.model.frozen import frozen
 from sessionrun.model.places import Place
 from sessionrun.store.files import make_directories, read_regular, replace_file
 from sessionrun.store.jobfiles import load_record_if_any
+from sessionrun.store.trees import remove_tree
 from sessionrun.walls.argv import BASE_LARGE, BASE_OBJECTS, TMP_FOLDER, VIEW_FOLDER
+from sessionrun.workspaces.clone import list_alternates
 from sessionrun.workspaces.fence import word_settings
 from sessionrun.workspaces.git import Git
-from sessionrun.workspaces.registration import find_admin, read_head, remove_tree
+from sessionrun.workspaces.registration import find_admin, read_head
 from sessionrun.workspaces.request import WorkspaceRequest
 
 BROUGHT: Final = "brought-out.json"
@@ -123,23 +125,6 @@ def make_view(
     remove_tree(view)
     note_brought(walls, state)
     os.rename(draft, view)
-
-
-def list_alternates(common_dir: Path) -> Iterator[str]:
-    """The stores of objects, as absolute paths, from which the repository borrows, and from which those do."""
-    left, seen = [common_dir / "objects"], set()
-    while left:
-        objects = left.pop()
-        try:
-            content = read_regular(objects / "info" / "alternates", 1 << 20).decode("utf-8", "surrogateescape")
-        except OSError:
-            continue
-        for line in content.splitlines():
-            path = os.path.normpath(objects / line)
-            if line and not line.startswith("#") and path not in seen:
-                seen.add(path)
-                left.append(Path(path))
-                yield path
 
 
 def _copy(origin: Path, copy: Path) -> None:

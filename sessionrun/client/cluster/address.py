@@ -18,7 +18,7 @@ from sessionrun.model.cluster import SLURM, Cluster
 from sessionrun.model.errors import InputError, SessionrunError
 from sessionrun.model.spec import SessionSpec, TaskSpec
 from sessionrun.store.user_directories import user_directory
-from sessionrun.workspaces.bringing import INCLUDE_FILE
+from sessionrun.workspaces.ignoring import INCLUDE_FILE
 
 CERTS_VARIABLE: Final = "SESSIONRUN_CERTS"
 """Names the directory of the three files for TLS, which machines and sessions of a cluster share."""

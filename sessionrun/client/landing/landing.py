@@ -310,8 +310,8 @@ def enclose_request(
     from sessionrun.runtime.jobs.land.build import enclose_gates
     from sessionrun.runtime.jobs.shared import Site
     from sessionrun.runtime.jobs.walled_end import settle
+    from sessionrun.store.trees import remove_tree
     from sessionrun.walls.trial import check_spec
-    from sessionrun.workspaces.registration import remove_tree
 
     check_spec(replace(spec, tasks=(), template=None, landing=Landing(request.target, sandbox=sandbox)))
     key = JobKey(f".merge-{os.getpid()}", 1, 1, "land", 1)  # no task has such a name

@@ -44,9 +44,9 @@ from sessionrun.walls.report import FOLDERS
 from sessionrun.walls.servers import list_rules
 from sessionrun.walls.trial import find_wish_problem
 from sessionrun.walls.wish import WallsWish
+from sessionrun.workspaces.clone import list_alternates
 from sessionrun.workspaces.environments.interpreter import list_programs
 from sessionrun.workspaces.links import find_target
-from sessionrun.workspaces.view import list_alternates
 
 PROXY: Final = os.path.join(os.path.dirname(os.path.abspath(proxy.__file__)), "__main__.py")
 

@@ -34,8 +34,8 @@ from sessionrun.runtime.jobs.logins import LOGINS
 from sessionrun.runtime.keeper.command import module_command, say
 from sessionrun.runtime.keeper.wire import JobOrder
 from sessionrun.store.files import make_directories, make_directory, open_regular, read_regular
+from sessionrun.store.trees import remove_tree
 from sessionrun.walls.groups import GROUPS
-from sessionrun.workspaces.registration import remove_tree
 from sessionrun.workspaces.rescues import list_packs
 
 KEPT: Final = ".json"

@@ -18,8 +18,8 @@ from typing import Final
 from sessionrun.store.files import read_end, read_regular
 from sessionrun.walls.argv import Enclosure, clear_ways
 from sessionrun.workspaces.environments.inputs import MAX_INPUT_BYTES, PROJECT_FILES, find_requirements
-from sessionrun.workspaces.environments.interpreter import Program
-from sessionrun.workspaces.environments.request import EnvironmentProblem, StepReport
+from sessionrun.workspaces.environments.interpreter import EnvironmentProblem, Program
+from sessionrun.workspaces.environments.request import StepReport
 from sessionrun.workspaces.environments.steps import PYTEST, Way, order_ways
 from sessionrun.workspaces.shell import END_S, run_alone
 

@@ -24,17 +24,12 @@ from sessionrun.model.frozen import frozen
 from sessionrun.store import programs
 from sessionrun.store.files import make_directories, replace_file
 from sessionrun.store.jobfiles import load_record_if_any
+from sessionrun.store.trees import remove_entry
 from sessionrun.workspaces.cache import make_entry
+from sessionrun.workspaces.environments.interpreter import EnvironmentProblem
 from sessionrun.workspaces.environments.removal import clear
-from sessionrun.workspaces.environments.request import (
-    MANIFEST,
-    EnvironmentProblem,
-    EnvironmentRequest,
-    StepReport,
-    tenant_path,
-)
+from sessionrun.workspaces.environments.request import MANIFEST, EnvironmentRequest, StepReport, tenant_path
 from sessionrun.workspaces.git import git_environ
-from sessionrun.workspaces.registration import remove_entry
 
 ENV: Final = "env"
 LEFT: Final = "left"

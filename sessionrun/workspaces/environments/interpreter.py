@@ -8,9 +8,9 @@ import subprocess
 from collections.abc import Mapping
 from typing import Final
 
+from sessionrun.model.errors import SessionrunError
 from sessionrun.model.frozen import frozen
 from sessionrun.store import programs
-from sessionrun.workspaces.environments.request import EnvironmentProblem
 
 _ASK_S: Final = 60.0
 
@@ -123,3 +123,7 @@ def _ask(argv: list[str], environ: Mapping[str, str], cwd: str | None) -> str:
     done = programs.run(argv, environ=environ, cwd=cwd, limit_s=_ASK_S)
     done.check_returncode()
     return done.stdout.decode("utf-8", "surrogateescape").strip()
+
+
+class EnvironmentProblem(SessionrunError):
+    """An environment cannot be made: the message is one line."""

@@ -14,6 +14,7 @@ import orjson
 
 from sessionrun.model.errors import SessionrunError
 from sessionrun.store.files import replace_file
+from sessionrun.store.trees import remove_tree
 from sessionrun.walls.argv import Enclosure
 from sessionrun.workspaces.cache import discard_entry, hold_entry, make_entry, share_entry, sweep_entry, sync_files
 from sessionrun.workspaces.environments.building import Builder, Steps, read_texts
@@ -34,10 +35,15 @@ from sessionrun.workspaces.environments.inputs import (
     iterate_names,
     make_digest,
 )
-from sessionrun.workspaces.environments.interpreter import Program, clean_environ, find_interpreter, find_uv
+from sessionrun.workspaces.environments.interpreter import (
+    EnvironmentProblem,
+    Program,
+    clean_environ,
+    find_interpreter,
+    find_uv,
+)
 from sessionrun.workspaces.environments.request import (
     MANIFEST,
-    EnvironmentProblem,
     EnvironmentReport,
     EnvironmentRequest,
     StepReport,
@@ -45,7 +51,6 @@ from sessionrun.workspaces.environments.request import (
     write_report,
 )
 from sessionrun.workspaces.environments.version import find_version
-from sessionrun.workspaces.registration import remove_tree
 
 _CHECKOUT: Final = "checkout"
 _TMP: Final = "tmp"

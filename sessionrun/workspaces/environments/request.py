@@ -18,7 +18,7 @@ from typing import TYPE_CHECKING, Final
 
 import orjson
 
-from sessionrun.model.errors import JobFileError, SessionrunError
+from sessionrun.model.errors import JobFileError
 from sessionrun.model.frozen import frozen
 from sessionrun.model.places import EnvironmentStep, MadeEnvironment, Repository
 from sessionrun.store.files import replace_file
@@ -46,10 +46,6 @@ LIMIT_S: Final = 1800.0
 
 TENANTS: Final = "tenants"
 """In the directory of all environments: which attempts those of tasks are of."""
-
-
-class EnvironmentProblem(SessionrunError):
-    """An environment cannot be made: the message is one line."""
 
 
 @frozen

@@ -16,7 +16,8 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Final, NamedTuple
 
-from sessionrun.workspaces.environments.request import EnvironmentProblem, EnvironmentRequest
+from sessionrun.workspaces.environments.interpreter import EnvironmentProblem
+from sessionrun.workspaces.environments.request import EnvironmentRequest
 from sessionrun.workspaces.environments.steps import find_name
 from sessionrun.workspaces.fence import open_fence
 from sessionrun.workspaces.git import Git, GitError

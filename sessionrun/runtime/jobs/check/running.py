@@ -36,9 +36,9 @@ from sessionrun.runtime.jobs.check.junit import (
 from sessionrun.runtime.jobs.inside import raise_if_any
 from sessionrun.store.files import open_regular, replace_file
 from sessionrun.store.jobfiles import load_record_if_any
+from sessionrun.store.trees import remove_tree
 from sessionrun.walls.argv import TMP, Enclosure
 from sessionrun.walls.wish import WallsWish
-from sessionrun.workspaces.registration import remove_tree
 from sessionrun.workspaces.shell import Ended, run_script, word_end
 
 SHELL: Final = "/bin/sh"

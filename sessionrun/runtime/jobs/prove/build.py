@@ -21,8 +21,8 @@ from sessionrun.runtime.jobs.workspace_request import find_cwd, make_request
 from sessionrun.store.files import replace_file
 from sessionrun.store.jobfiles import load_answer
 from sessionrun.walls.wish import WallsWish
+from sessionrun.workspaces.clone import room_path
 from sessionrun.workspaces.environments.request import WISH, EnvironmentRequest
-from sessionrun.workspaces.request import room_path
 
 KNOWN_DIR = "proofs"
 """In the session's directory: how checks ended, by the files that they were done on."""

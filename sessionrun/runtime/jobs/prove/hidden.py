@@ -21,7 +21,7 @@ from sessionrun.runtime.jobs.prove.request import SOURCE_PATCH, JudgedTests, Pro
 from sessionrun.runtime.jobs.prove.trial import Shell, Trials, open_trials
 from sessionrun.store.jobfiles import read_tail
 from sessionrun.workspaces.crossing import NotApplicable, add_tests, take_source
-from sessionrun.workspaces.environments.request import EnvironmentProblem
+from sessionrun.workspaces.environments.interpreter import EnvironmentProblem
 from sessionrun.workspaces.park import write_patch
 from sessionrun.workspaces.shell import Ended
 from sessionrun.workspaces.testing import list_files

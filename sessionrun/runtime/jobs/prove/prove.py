@@ -16,10 +16,10 @@ from sessionrun.runtime.jobs.prove.request import OBJECTS, ProveReport, ProveReq
 from sessionrun.runtime.jobs.prove.runners import RanTests
 from sessionrun.runtime.jobs.prove.trial import Trials, open_trials
 from sessionrun.runtime.jobs.prove.verdict import State, find_verdict
+from sessionrun.store.trees import remove_tree
 from sessionrun.workspaces.crossing import NotApplicable, Trees, cross
-from sessionrun.workspaces.environments.request import EnvironmentProblem
+from sessionrun.workspaces.environments.interpreter import EnvironmentProblem
 from sessionrun.workspaces.fence import open_fence
-from sessionrun.workspaces.registration import remove_tree
 from sessionrun.workspaces.testing import Rules
 
 OF_CHANCE: Final = 8

@@ -29,6 +29,7 @@ from sessionrun.runtime.jobs.prove.runners import RanTests, merge, parse_output
 from sessionrun.runtime.jobs.shared import AND_THEN
 from sessionrun.store.files import make_directories, replace_file
 from sessionrun.store.jobfiles import load_record_if_any, read_tail
+from sessionrun.store.locks import hold_lock
 from sessionrun.walls.argv import Enclosure
 from sessionrun.workspaces.bringing import bring_files
 from sessionrun.workspaces.clone import open_clean_room
@@ -37,7 +38,6 @@ from sessionrun.workspaces.environments.removal import clear
 from sessionrun.workspaces.fence import Fence, open_fence
 from sessionrun.workspaces.git import Git
 from sessionrun.workspaces.ignoring import ignore_words
-from sessionrun.workspaces.registration import hold_lock
 from sessionrun.workspaces.shell import Ended, run_script
 
 TOLD_BYTES: Final = 4096

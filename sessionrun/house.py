@@ -16,16 +16,20 @@ class Business(NamedTuple):
 
     Attributes:
         name: of the business, and of its room.
+        rules: the module with its `RULES` for the engine (see `engine.rules`), called in the order of this table.
+        asked: the key of the spec that is set in a session which has the business; others do without its rules.
     """
 
     name: str
+    rules: str = ""
+    asked: str = ""
 
 
 HOUSE: Final[tuple[Business, ...]] = (
     Business("walls"),
     Business("worktrees"),
     Business("checks"),
-    Business("landing"),
+    Business("landing", rules="landing.rules", asked="landing"),
     Business("queue"),
-    Business("cluster"),
+    Business("cluster", rules="cluster.rules", asked="cluster"),
 )

@@ -20,7 +20,7 @@ from sessionrun.cluster.head import Head, News
 from sessionrun.cluster.link import Link, Tasks
 from sessionrun.cluster.messages import Message, key_of
 from sessionrun.cluster.timers import Timers
-from sessionrun.engine.fold import apply, begin
+from sessionrun.engine.fold import apply
 from sessionrun.engine.status import project
 from sessionrun.model.cluster import Cluster
 from sessionrun.model.events import JobLost
@@ -29,6 +29,7 @@ from sessionrun.runtime.dask.executor import DaskExecutor
 from sessionrun.runtime.executors.orders import describe_end
 from sessionrun.runtime.executors.protocol import Exit
 from sessionrun.runtime.executors.worker import Worker
+from sessionrun.runtime.history import begin
 from sessionrun.runtime.jobs.maker import JobMaker
 from sessionrun.runtime.keeper.lease import Lease
 from sessionrun.runtime.node.jobs import LEASE_WORDS

@@ -8,7 +8,7 @@ from collections.abc import Callable, Iterable
 import orjson
 from simulated import SimulatedExecutor
 
-from sessionrun.engine.fold import apply, begin
+from sessionrun.engine.fold import apply
 from sessionrun.engine.requests import find_fault
 from sessionrun.engine.scheduler import CancelJob, CheckOutput, EndSession, Order, Record, StartJob, WakeAt, decide
 from sessionrun.engine.state import State
@@ -31,6 +31,7 @@ from sessionrun.model.keys import JobKey, Phase
 from sessionrun.model.places import Place
 from sessionrun.model.spec import AgentSpec, Job, Limits, SessionSpec, TaskSpec
 from sessionrun.runtime.executors.protocol import Exit
+from sessionrun.runtime.history import begin
 from sessionrun.runtime.partners import Watch
 from sessionrun.store.records import read_entry
 

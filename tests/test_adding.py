@@ -17,14 +17,14 @@ from simulated import Fate, SimulatedExecutor
 from simulation import Drive, make_session
 from stages import begin_repository, git
 
-from sessionrun.engine.fold import apply, begin
+from sessionrun.engine.fold import apply
 from sessionrun.engine.requests import find_addition_fault, find_clash, widen_spec
 from sessionrun.model.events import Entry, LimitHeard, TasksAdded, to_record
 from sessionrun.model.landings import Mend
 from sessionrun.model.places import Handed, Repository
 from sessionrun.model.sandbox import Sandbox
 from sessionrun.model.spec import AgentSpec, TaskSpec, Workspace
-from sessionrun.runtime.history import load_spec_now, load_tasks
+from sessionrun.runtime.history import begin, load_spec_now, load_tasks
 from sessionrun.runtime.limits import Limit, LimitSharing, find_files, write_limit
 from sessionrun.store.inbox import send_request
 from sessionrun.store.records import read_entry

@@ -12,9 +12,9 @@ import orjson
 import pytest
 from simulation import make_session
 
-from sessionrun.engine.moves import begin
 from sessionrun.engine.status import project, project_live
 from sessionrun.model.spec import AgentSpec, SessionSpec, TaskSpec
+from sessionrun.runtime.history import begin
 from sessionrun.store import caches, records
 from sessionrun.store.files import replace_file
 

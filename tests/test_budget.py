@@ -20,7 +20,7 @@ from simulated import Fate, FateKind, SimulatedExecutor
 from simulation import Drive, make_session
 
 from sessionrun.agents import table
-from sessionrun.engine.fold import apply, begin
+from sessionrun.engine.fold import apply
 from sessionrun.engine.money import find_task_budget, to_nano
 from sessionrun.engine.state import BUDGET, Money, Rate, State
 from sessionrun.engine.status import project
@@ -35,6 +35,7 @@ from sessionrun.model.events import (
 )
 from sessionrun.model.spec import SLOT, AgentSpec, Check, Job, Limits, SessionSpec, TaskSpec, Workspace
 from sessionrun.model.usage import Usage
+from sessionrun.runtime.history import begin
 from sessionrun.store.records import read_entry
 
 AGENTS = {

@@ -15,12 +15,13 @@ from simulation import Drive, make_session
 from test_supervisor import make_session as make_real
 
 from sessionrun.agents.table import read_result
-from sessionrun.engine.fold import apply, begin
+from sessionrun.engine.fold import apply
 from sessionrun.engine.task import TaskState
 from sessionrun.model.events import JobFinished, JobLost, TaskEnded, to_record
 from sessionrun.model.keys import JobKey
 from sessionrun.model.spec import AgentSpec, Check, TaskSpec
 from sessionrun.runtime.executors.protocol import Exit
+from sessionrun.runtime.history import begin
 from sessionrun.runtime.jobs.maker import JobMaker
 from sessionrun.store.records import read_entry
 from sessionrun.store.session import SessionDir

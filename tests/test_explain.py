@@ -14,10 +14,11 @@ from conftest import Command, eventually
 from simulation import make_session
 
 from sessionrun.client.explain import CAUSES, Grounds, explain_session, find_holders
-from sessionrun.engine.fold import apply, begin
+from sessionrun.engine.fold import apply
 from sessionrun.engine.status import project
 from sessionrun.model.events import Entry, HoldPlaced
 from sessionrun.model.spec import OUTCOMES, TaskSpec
+from sessionrun.runtime.history import begin
 from sessionrun.store.ledger import Ledger
 from sessionrun.store.session import SessionDir
 

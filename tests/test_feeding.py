@@ -18,17 +18,16 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from sessionrun.client.reading.waiting import choose_decisive, is_held
-from sessionrun.engine.fold import apply, begin
+from sessionrun.engine.fold import apply
 from sessionrun.engine.scheduler import EndSession, decide
 from sessionrun.engine.state import State
 from sessionrun.engine.status import project
-from sessionrun.engine.task import LandEntry
 from sessionrun.model.cluster import Cluster, SlotsOffered
 from sessionrun.model.errors import InputError
 from sessionrun.model.events import Entry, Event, SessionEnded, TaskAdded
 from sessionrun.model.feeding import QUEUE_LABEL, TROUBLE, UNCLAIMED, FeedSpec
 from sessionrun.model.keys import describe_id_problem
-from sessionrun.model.landings import Mend
+from sessionrun.model.landings import LandEntry, Mend
 from sessionrun.model.places import Place as Workplace
 from sessionrun.model.spec import Outcome, TaskSpec
 from sessionrun.queue.file import FileFeed
@@ -46,6 +45,7 @@ from sessionrun.runtime.feeding.sync import (
     find_news,
     make_task,
 )
+from sessionrun.runtime.history import begin
 from sessionrun.store.files import replace_file
 from sessionrun.store.session import SessionDir
 

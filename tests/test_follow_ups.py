@@ -10,6 +10,7 @@ from simulation import AGENTS, Scripted, make_session
 from sessionrun.engine.handed import find_earlier, find_handed
 from sessionrun.engine.requests import find_fault
 from sessionrun.engine.status import project
+from sessionrun.landing.lanes import land_of
 from sessionrun.model.events import (
     JobClaimed,
     JobFinished,
@@ -304,7 +305,7 @@ def test_work_that_is_landing_is_not_continued() -> None:
     )
     script = Script(spec)
     script.run("a/1/1/land/1")
-    assert script.state.land.taken == ("a",)
+    assert land_of(script.state).taken == ("a",)
     assert script.ask("a") == "the work of task 'a' is landing: continue it when it has landed"
 
 
@@ -328,4 +329,4 @@ def test_work_in_the_queue_waits_for_the_follow_up_and_others_with_it() -> None:
     assert waits == {"a": ("waiting", "follow_up"), "b": ("waiting", "needs")}
     script.record(RequestReceived("on", "release"))
     script.run("a/2/1/land/1")
-    assert script.state.land.taken == ("a", "b")
+    assert land_of(script.state).taken == ("a", "b")

@@ -17,11 +17,11 @@ from test_workspaces import Project as Repo
 from test_worktrees import by_id, finish
 from test_worktrees import project as repo
 
-from sessionrun.engine.fold import begin
 from sessionrun.engine.handed import find_handed
 from sessionrun.model.errors import SessionrunError
 from sessionrun.model.places import Handed, Place
 from sessionrun.model.spec import SessionSpec, TaskSpec, Workspace
+from sessionrun.runtime.history import begin
 from sessionrun.store.session import SessionDir
 from sessionrun.workspaces.bases import find_base, merge_ends
 from sessionrun.workspaces.clean import Leftover, clean_leftover

@@ -12,13 +12,14 @@ from conftest import Command, eventually
 
 from sessionrun.client.planning.inputs import list_items
 from sessionrun.client.planning.plan import Planned, plan
-from sessionrun.engine.fold import apply, begin
+from sessionrun.engine.fold import apply
 from sessionrun.engine.scheduler import Record, StartJob, WakeAt, decide
 from sessionrun.engine.tokens import START, delay_start
 from sessionrun.model.errors import InputError
 from sessionrun.model.events import Entry, Event, HoldLifted, RequestReceived, SupervisorStarted
 from sessionrun.model.spec import Limits, TaskSpec
 from sessionrun.model.times import parse_coming
+from sessionrun.runtime.history import begin
 
 from simulation import make_session  # isort: skip
 

@@ -16,12 +16,12 @@ from hypothesis import strategies as st
 from simulated import Fate, SimulatedExecutor
 from simulation import AGENTS, Drive, Planned, make_session
 
-from sessionrun.engine.fold import apply, begin
+from sessionrun.engine.fold import apply
 from sessionrun.engine.state import State
 from sessionrun.engine.status import project
 from sessionrun.model.events import Entry, RequestReceived, TasksAdded, to_record
 from sessionrun.model.spec import TaskSpec
-from sessionrun.runtime.history import replay
+from sessionrun.runtime.history import begin, replay
 from sessionrun.store.inbox import open_wake, ring, speak
 from sessionrun.store.records import iterate_entries
 from sessionrun.store.requests import parse_request

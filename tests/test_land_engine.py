@@ -11,12 +11,12 @@ from hypothesis import strategies as st
 from simulation import Scripted, make_session
 
 from sessionrun.engine.handed import find_earlier
-from sessionrun.engine.landing import next_landing
-from sessionrun.engine.mending import find_mender
 from sessionrun.engine.requests import find_fault
 from sessionrun.engine.scheduler import WakeAt, decide
 from sessionrun.engine.state import State
 from sessionrun.engine.status import find_end
+from sessionrun.landing.lanes import land_of
+from sessionrun.landing.rules import next_landing
 from sessionrun.model.events import (
     Event,
     JobFinished,
@@ -30,6 +30,7 @@ from sessionrun.model.keys import JobKey
 from sessionrun.model.landings import WorkBounced, WorkHeld, WorkLanded
 from sessionrun.model.places import Place
 from sessionrun.model.spec import Landing, SessionSpec, TaskSpec, Workspace
+from sessionrun.runtime.feeding.snapshot import find_mender
 
 MOST_STEPS = 400
 Draw = Callable[[int], int]
@@ -116,8 +117,8 @@ class World(Scripted):
         return before if self.draw(5) == 0 else f"tip {key.attempt}"
 
     def finish_land(self, key: JobKey, *, stopped: bool) -> None:
-        taken = self.state.land.taken
-        assert key == JobKey(key.task, key.attempt, key.round, "land", self.state.land.turns)
+        taken = land_of(self.state).taken
+        assert key == JobKey(key.task, key.attempt, key.round, "land", land_of(self.state).turns)
         if stopped or self.draw(4) == 0:
             if self.draw(2):
                 self.record(JobLost(key, "void" if self.draw(3) == 0 else "lost", "gone"))
@@ -167,7 +168,7 @@ class World(Scripted):
     def examine(self) -> None:
         """What holds after every entry."""
         state = self.state
-        land = state.land
+        land = land_of(state)
         lanes = [*land.ready, *land.waiting, *land.held]
         assert len(lanes) == len(set(lanes))
         for name in land.ready:
@@ -255,7 +256,7 @@ def test_held_work_is_tried_again_after_a_minute_then_after_longer() -> None:
         waits.append(round((wake - held_at) / 60))
         world.go_on()
     assert waits == [1, 2, 4]
-    assert world.state.land.taken == ("t0",)
+    assert land_of(world.state).taken == ("t0",)
     world.examine_replay()
 
 

@@ -16,6 +16,7 @@ from stages import git, make_repository_of
 from sessionrun import client
 from sessionrun.client.ask import find_retried, select
 from sessionrun.engine.requests import find_fault
+from sessionrun.landing.lanes import land_of
 from sessionrun.model.events import Event, JobFinished, RequestReceived
 from sessionrun.model.keys import JobKey, describe_id_problem
 from sessionrun.model.landings import WorkBounced, WorkHeld, WorkLanded
@@ -239,7 +240,7 @@ class World(Scripted):
 
     def finish(self, key: JobKey, work: Callable[[JobKey], bool], land: Callable[[str], bool | None]) -> None:
         if key.phase == "land":
-            for name in self.state.land.taken:
+            for name in land_of(self.state).taken:
                 ends: dict[bool | None, Event] = {
                     True: WorkLanded(name, "main", "c"),
                     False: WorkBounced(name, "main", "conflict", f"{name} conflicts", ("f",)),

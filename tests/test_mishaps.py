@@ -17,7 +17,6 @@ from test_supervisor import Observed, SimulatedClock, make_session, replay
 from test_workspace_limits import project, slow
 from test_workspaces import Project
 
-from sessionrun.engine.fold import begin
 from sessionrun.engine.state import State
 from sessionrun.engine.task import TaskState
 from sessionrun.model.checks import Brief
@@ -26,6 +25,7 @@ from sessionrun.model.keys import JobKey, Phase
 from sessionrun.model.places import Place
 from sessionrun.model.spec import AgentSpec, Job, TaskSpec, Workspace
 from sessionrun.runtime.executors.protocol import Exit
+from sessionrun.runtime.history import begin
 from sessionrun.runtime.jobs.maker import JobMaker
 from sessionrun.runtime.supervisor import Supervisor
 from sessionrun.store.jobfiles import ANSWER

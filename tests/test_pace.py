@@ -14,7 +14,7 @@ from simulation import make_session
 
 from sessionrun.client.planning.plan import Planned
 from sessionrun.client.planning.plan import plan as plan_input
-from sessionrun.engine.fold import apply, begin
+from sessionrun.engine.fold import apply
 from sessionrun.engine.moves import cancel
 from sessionrun.engine.scheduler import Record, StartJob, decide
 from sessionrun.engine.status import project
@@ -22,6 +22,7 @@ from sessionrun.engine.tokens import MACHINE, START
 from sessionrun.model.events import Entry, Event, HoldPlaced, JobClaimed, JobFinished, RequestReceived
 from sessionrun.model.keys import JobKey
 from sessionrun.model.spec import SLOT, WORKSPACE_TIMEOUT_S, Limits, TaskSpec
+from sessionrun.runtime.history import begin
 from sessionrun.runtime.machine import LOOK_S, RENEW_S, MachineWatch, measure_free_memory, measure_load
 
 GIB = 1 << 30

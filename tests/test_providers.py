@@ -10,7 +10,7 @@ import pytest
 from simulated import Fate, SimulatedExecutor
 from simulation import EPOCH_S, Drive, Planned, judge, make_session
 
-from sessionrun.engine.fold import apply, begin
+from sessionrun.engine.fold import apply
 from sessionrun.engine.providers import CANARY_S, LIMIT_FIRST_S, MARGIN_S, MAX_BACKOFFS, SPREAD_S
 from sessionrun.engine.state import State
 from sessionrun.engine.status import project
@@ -25,6 +25,7 @@ from sessionrun.model.events import (
 from sessionrun.model.spec import Alternative, Job, SessionSpec, TaskSpec, Workspace
 from sessionrun.model.usage import Usage
 from sessionrun.runtime.executors.protocol import Exit
+from sessionrun.runtime.history import begin
 from sessionrun.runtime.jobs.prompt import word_prompt
 
 LIMIT = Fate("exits", 1.0, 75 << 8)

@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 from simulated import Fate, SimulatedExecutor
 from simulation import EPOCH_S, Drive, Planned, judge, make_session
 
-from sessionrun.engine.fold import apply, begin
+from sessionrun.engine.fold import apply
 from sessionrun.engine.state import State
 from sessionrun.engine.status import project
 from sessionrun.model.events import Entry, JobFinished, LimitHeard, RequestReceived
@@ -19,6 +19,7 @@ from sessionrun.model.reasons import Effect
 from sessionrun.model.spec import Alternative, Check, Job, Limits, SessionSpec, TaskSpec, Workspace
 from sessionrun.model.usage import Usage
 from sessionrun.runtime.executors.protocol import Exit
+from sessionrun.runtime.history import begin
 
 AGENTS = ("one", "two", "three", "shell")
 KINDS: tuple[Literal["hold", "release", "cancel", "retry"], ...] = ("hold", "hold", "release", "cancel", "retry")

@@ -14,14 +14,13 @@ from simulation import make_session
 from test_follow_ups import USED, Script
 
 from sessionrun.cli.money import usages_by_agent
-from sessionrun.engine.fold import begin
 from sessionrun.engine.moves import begin_attempt
 from sessionrun.engine.requests import find_fault, reopen
 from sessionrun.engine.status import project
 from sessionrun.engine.task import TaskState
 from sessionrun.model.events import Change, RequestReceived
 from sessionrun.model.spec import AgentSpec, Alternative, Price, TaskSpec
-from sessionrun.runtime.history import load_spec_now, load_tasks
+from sessionrun.runtime.history import begin, load_spec_now, load_tasks
 from sessionrun.store.session import SessionDir
 
 OTHER = AgentSpec("other", ("/bin/other",), model_args=("-m", "{model}"), output="claude")

@@ -28,7 +28,7 @@ import pytest
 from simulated import Fate, SimulatedExecutor
 from simulation import EPOCH_S, Drive, make_session
 
-from sessionrun.engine.fold import apply, begin
+from sessionrun.engine.fold import apply
 from sessionrun.engine.moves import backoff_s
 from sessionrun.engine.scheduler import CancelJob, CheckOutput, EndSession, Order, Record, StartJob, WakeAt, decide
 from sessionrun.engine.state import State
@@ -54,6 +54,7 @@ from sessionrun.model.events import (
 from sessionrun.model.keys import JobKey, parse_job_key
 from sessionrun.model.spec import OUTCOMES, Check, Job, TaskSpec, Workspace
 from sessionrun.runtime.executors.protocol import Exit
+from sessionrun.runtime.history import begin
 
 TREE = Workspace("worktree")
 CHECK = Check(("true",))

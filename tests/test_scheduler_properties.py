@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 from simulated import Fate, SimulatedExecutor
 from simulation import AGENTS, CLASSES, Drive, Planned, make_session
 
-from sessionrun.engine.fold import apply, begin
+from sessionrun.engine.fold import apply
 from sessionrun.engine.state import State, provider_of
 from sessionrun.engine.task import UP_TO_WORK
 from sessionrun.engine.tokens import job_tokens, span_tokens
@@ -51,6 +51,7 @@ from sessionrun.model.spec import (
     TaskSpec,
     Workspace,
 )
+from sessionrun.runtime.history import begin
 from sessionrun.store.records import read_entry
 
 PROFILE = settings(

@@ -18,13 +18,14 @@ from test_cli_worktrees import Project as Cli
 from test_cli_worktrees import project_in
 from test_workspaces import Project, project
 
-from sessionrun.engine.fold import apply, begin
+from sessionrun.engine.fold import apply
 from sessionrun.engine.status import project as project_status
 from sessionrun.model.errors import SessionrunError
 from sessionrun.model.events import Entry, JobClaimed, JobFinished, JobLost, JobStarted
 from sessionrun.model.keys import JobKey
 from sessionrun.model.places import TASK_FILE, Place, Seats
 from sessionrun.model.spec import TaskSpec, Workspace
+from sessionrun.runtime.history import begin
 from sessionrun.workspaces.clean import clean_seats
 from sessionrun.workspaces.release import release
 from sessionrun.workspaces.request import WorkspaceRequest

@@ -18,10 +18,10 @@ from stages import git
 
 from sessionrun.cli.selecting import Done, act_on_each
 from sessionrun.client.reading.selection import Chosen, choose_sessions, is_in_state
-from sessionrun.engine.fold import begin
 from sessionrun.engine.status import project_live, project_summary
 from sessionrun.model.errors import InputError, SessionGone, SessionNotFound
 from sessionrun.model.spec import TaskSpec
+from sessionrun.runtime.history import begin
 from sessionrun.store.caches import seal
 from sessionrun.store.creation import create_session
 from sessionrun.store.session import SessionDir

@@ -14,13 +14,14 @@ from hypothesis import strategies as st
 from simulated import Fate, SimulatedExecutor
 from simulation import EPOCH_S, Drive, judge, make_session
 
-from sessionrun.engine.fold import apply, begin
+from sessionrun.engine.fold import apply
 from sessionrun.engine.providers import MARGIN_S, SPREAD_S
 from sessionrun.engine.state import State
 from sessionrun.engine.status import project
 from sessionrun.model.events import Entry, JobFinished, LimitHeard, RequestKind, RequestReceived
 from sessionrun.model.spec import AgentSpec, Alternative, Job, TaskSpec
 from sessionrun.runtime.executors.protocol import Exit
+from sessionrun.runtime.history import begin
 from sessionrun.runtime.limits import LimitSharing, find_files
 from sessionrun.store.index import limits_path
 

@@ -14,11 +14,11 @@ from conftest import Command, eventually
 from simulation import make_session
 
 from sessionrun.agents import table
-from sessionrun.engine.fold import begin
 from sessionrun.engine.task import RunningJob, TaskState
 from sessionrun.model.events import Event, TimerFired
 from sessionrun.model.keys import JobKey, parse_job_key
 from sessionrun.model.spec import TaskSpec
+from sessionrun.runtime.history import begin
 from sessionrun.runtime.jobs.maker import JobMaker
 from sessionrun.runtime.silence import SilenceWatch
 

@@ -10,7 +10,7 @@ from typing import Any
 
 from simulated import Fate, SimulatedExecutor
 
-from sessionrun.engine.fold import apply, begin
+from sessionrun.engine.fold import apply
 from sessionrun.engine.state import State
 from sessionrun.engine.status import project
 from sessionrun.model.errors import StoreError
@@ -24,6 +24,7 @@ from sessionrun.model.events import (
 )
 from sessionrun.model.spec import SLOT, AgentSpec, Check, Job, SessionSpec, TaskSpec
 from sessionrun.runtime.executors.protocol import Notice
+from sessionrun.runtime.history import begin
 from sessionrun.runtime.jobs.check.request import CheckReport
 from sessionrun.runtime.jobs.maker import JobMaker
 from sessionrun.runtime.launch import _first_record

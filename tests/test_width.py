@@ -7,10 +7,11 @@ from conftest import Command, eventually
 from simulated import Fate, SimulatedExecutor
 from simulation import Drive, Planned, make_session
 
-from sessionrun.engine.fold import apply, begin
+from sessionrun.engine.fold import apply
 from sessionrun.engine.tokens import find_width_fault
 from sessionrun.model.events import Entry, RequestReceived
 from sessionrun.model.spec import TaskSpec
+from sessionrun.runtime.history import begin
 from sessionrun.store.inbox import send_request
 from sessionrun.store.session import SessionDir
 

@@ -20,6 +20,7 @@ from sessionrun.engine.state import BUDGET, State
 from sessionrun.engine.status import has_begun
 from sessionrun.engine.task import RunningJob, TaskState
 from sessionrun.engine.tokens import PACED, find_limit, held_tokens, lacking_tokens, wanted_tokens
+from sessionrun.landing.lanes import land_of
 from sessionrun.model.events import Entry, JobClaimed, JobFinished, JobLost, JobStarted, TaskEnded, TaskRetried
 from sessionrun.model.frozen import frozen
 from sessionrun.model.keys import JobKey
@@ -220,12 +221,13 @@ def _tell_end(state: State, task: TaskState, facts: Mapping[str, Any]) -> str:
 
 def _tell_landing(state: State, task: TaskState) -> str:
     """Which place its work has in the landing queue; its `landing` says the rest."""
-    if task.landing is None or task.landing.status != "ready" or task.spec.id in state.land.taken:
+    if task.landing is None or task.landing.status != "ready" or task.spec.id in land_of(state).taken:
         return ""
     held = f", held: {state.held}" if state.held else ""
-    place = list(state.land.ready).index(task.spec.id) + 1
+    ready = list(land_of(state).ready)
+    place = ready.index(task.spec.id) + 1
     target = (state.spec.landing.target if state.spec.landing else "").removeprefix("refs/heads/")
-    return f"; its work is number {place} of {len(state.land.ready)} to land on {target}{held}"
+    return f"; its work is number {place} of {len(ready)} to land on {target}{held}"
 
 
 def _tell_hold(hold: Mapping[str, Any]) -> str:

@@ -1,17 +1,16 @@
 """Fold journal entries into the state: one function per event, found by a table.
 
 Nothing here decides what to do next, reads a clock or touches a file; the same entries always give the same
-state.  Where a rule about phases is needed it is looked up in `transitions`.
+state.  Where a rule about phases is needed it is looked up in `transitions`; what a business adds stands in its
+row of `rules`.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from dataclasses import replace
-from typing import Any, Final
+from typing import Final
 
-from sessionrun.engine.landing import begin_landing, end_landing, enter_landing, is_turn
-from sessionrun.engine.mending import LANDING_EVENTS, note_end
 from sessionrun.engine.money import (
     account,
     describe_refusal,
@@ -21,7 +20,6 @@ from sessionrun.engine.money import (
     reserve,
     settle,
 )
-from sessionrun.engine.moves import begin as begin
 from sessionrun.engine.moves import (
     begin_attempt,
     close_attempt,
@@ -51,9 +49,10 @@ from sessionrun.engine.providers import (
 )
 from sessionrun.engine.queue import CONTINUING
 from sessionrun.engine.requests import add_task, add_tasks, apply_request, reopen
+from sessionrun.engine.rules import Act, find_act, rules_of, rules_of_phase
 from sessionrun.engine.state import BUDGET, FAILURES, START_BATCH, State, find_job
 from sessionrun.engine.task import UP_TO_WORK, RunningJob, TaskState
-from sessionrun.engine.tokens import begin_pause, give, job_tokens, offer_slots, take, wanted_tokens
+from sessionrun.engine.tokens import begin_pause, give, job_tokens, take, wanted_tokens
 from sessionrun.engine.transitions import (
     AS_OUTCOME,
     AS_PHASE,
@@ -73,7 +72,6 @@ from sessionrun.engine.transitions import (
     take_back,
     tell_kept,
 )
-from sessionrun.model.cluster import SlotsOffered
 from sessionrun.model.events import (
     AgentChanged,
     BudgetRefused,
@@ -108,7 +106,9 @@ JUDGING: Final[tuple[Phase, ...]] = ("check", "prove")
 def apply(state: State, entry: Entry) -> None:
     """Fold one journal entry into the state."""
     state.seq, state.wall_offset = entry.seq, entry.at - entry.mono
-    _APPLY[type(entry.event)](state, entry, entry.event)
+    kind = type(entry.event)
+    act = _APPLY.get(kind) or find_act(state, kind)
+    act(state, entry, entry.event)
 
 
 def _on_session_started(state: State, entry: Entry, event: SessionStarted) -> None:
@@ -129,8 +129,9 @@ def _on_feed_closed(state: State, entry: Entry, event: FeedClosed) -> None:
 
 def _on_job_claimed(state: State, entry: Entry, event: JobClaimed) -> None:
     task = state.tasks[event.key.task]
-    if is_turn(state, event.key):
-        begin_landing(state, entry, event.key)
+    shared = rules_of_phase(state, event.key.phase)
+    if shared is not None:
+        shared.claimed(state, entry, event.key)
         return
     take(state, list(wanted_tokens(state, task)))
     task.phase = event.key.phase
@@ -196,8 +197,9 @@ def _on_job_finished(state: State, entry: Entry, event: JobFinished) -> None:
     task, job = find_job(state, event.key)
     if job is None:
         return
-    if is_turn(state, event.key):
-        end_landing(state, entry, job, event)
+    shared = rules_of_phase(state, event.key.phase)
+    if shared is not None:
+        shared.job_ended(state, entry, job, event)
         return
     if event.key.phase == "work":
         keep_work(task, event)
@@ -221,8 +223,9 @@ def _on_job_lost(state: State, entry: Entry, event: JobLost) -> None:
     task, job = find_job(state, event.key)
     if job is None:
         return
-    if is_turn(state, event.key):
-        end_landing(state, entry, job, event)
+    shared = rules_of_phase(state, event.key.phase)
+    if shared is not None:
+        shared.job_ended(state, entry, job, event)
         return
     void = event.verdict == "void"
     if event.key.phase == "work":
@@ -254,8 +257,8 @@ def _on_task_ended(state: State, entry: Entry, event: TaskEnded) -> None:
     if task.started_mono is not None:
         task.ended_at, task.duration_s = entry.at, max(0.0, entry.mono - task.started_mono)
     tell_dependents(state, task)
-    enter_landing(state, task)
-    note_end(state, task)
+    for rules in rules_of(state):
+        rules.task_ended(state, task)
     if task.again:
         reopen(state, [task])
     elif state.exhausted and not state.halted:
@@ -298,14 +301,13 @@ def _on_session_ended(state: State, entry: Entry, event: SessionEnded) -> None:
     state.ended, state.ended_at = event, entry.at
 
 
-_APPLY: Final[Mapping[type, Callable[[State, Entry, Any], None]]] = {
+_APPLY: Final[Mapping[type, Act]] = {
     SessionStarted: _on_session_started,
     SupervisorStarted: _on_supervisor_started,
     TaskAdded: add_task,
     TasksAdded: add_tasks,
     FeedClosed: _on_feed_closed,
     JobClaimed: _on_job_claimed,
-    SlotsOffered: lambda state, _, event: offer_slots(state, event),
     JobStarted: _on_job_started,
     JobFinished: _on_job_finished,
     JobLost: _on_job_lost,
@@ -320,7 +322,6 @@ _APPLY: Final[Mapping[type, Callable[[State, Entry, Any], None]]] = {
     LimitHeard: hear,
     RequestReceived: lambda state, _, event: apply_request(state, event),
     SessionEnded: _on_session_ended,
-    **LANDING_EVENTS,
 }
 
 
@@ -403,5 +404,6 @@ def rebase_clock(state: State, entry: Entry) -> None:
     for name, hold in state.holds.items():
         if hold.until is not None and name not in state.providers:
             state.holds[name] = replace(hold, until=now)
-    state.land.again_at = min(state.land.again_at, now)
+    for rules in rules_of(state):
+        rules.rebooted(state, now)
     rebase(state, now)

@@ -13,12 +13,13 @@ from zlib import crc32
 from sessionrun.engine.queue import CONTINUING, NEW
 from sessionrun.engine.state import State, provider_of
 from sessionrun.engine.task import NO_THREAD, UP_TO_WORK, RunningJob, TaskState, Thread
-from sessionrun.engine.tokens import give, is_shut, set_width, span_tokens
+from sessionrun.engine.tokens import give, is_shut, span_tokens
 from sessionrun.model.keys import Phase
 from sessionrun.model.reasons import CONTEXT_FULL, NO_CONVERSATION
 from sessionrun.model.spec import SLOT, Outcome, SessionSpec
 
 if TYPE_CHECKING:
+    from sessionrun.engine.rules import Rules
     from sessionrun.model.events import Stopping
 
 RETRY_FIRST_S: Final = 1.0
@@ -203,11 +204,11 @@ def suspend(state: State, task: TaskState) -> None:
         task.suspended = True
 
 
-def begin(spec: SessionSpec) -> State:
-    """The state before anything happened."""
-    state = State(spec=spec, free=dict(spec.resources), feed_open=spec.open_feed)
-    if spec.cluster is not None:
-        set_width(state, spec.resources.get(SLOT, 0))
+def begin(spec: SessionSpec, rows: tuple[Rules, ...]) -> State:
+    """The state before anything happened, of a session with these rules."""
+    state = State(spec=spec, free=dict(spec.resources), feed_open=spec.open_feed, rules=rows)
+    for rules in rows:
+        rules.begin(state)
     for num, task in enumerate(spec.tasks, 1):
         state.tasks[task.id] = TaskState(task, num)
     for known in state.tasks.values():

@@ -14,12 +14,11 @@ from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, S
 from dataclasses import replace
 from typing import Final, TypeVar
 
-from sessionrun.engine.landing import cancel_landing, is_being_landed, land_again, pause_landing
-from sessionrun.engine.mending import give_up_mends, note_mend
 from sessionrun.engine.money import cost_of
 from sessionrun.engine.moves import begin_attempt, cancel, enlist, give_up, leave_thread, resign, take_up
 from sessionrun.engine.providers import lift
 from sessionrun.engine.queue import CONTINUING, NEW
+from sessionrun.engine.rules import rules_of
 from sessionrun.engine.state import BUDGET, FAILURES, State
 from sessionrun.engine.task import Ran, TaskState
 from sessionrun.engine.tokens import START, find_width_fault, set_width
@@ -40,6 +39,8 @@ def apply_request(state: State, event: RequestReceived) -> None:
     if event.request_id not in state.requests:
         state.requests.add(event.request_id)
         _ACTS[event.kind](state, event)
+        for rules in rules_of(state):
+            rules.requested(state, event)
 
 
 def reopen(state: State, tasks: Sequence[TaskState]) -> None:
@@ -86,9 +87,6 @@ def _cancel(state: State, event: RequestReceived) -> None:
     for task in _named(state, event.tasks):
         if task.outcome is None:
             cancel(state, task, now=event.now, why=event.reason)
-    if not event.tasks:
-        cancel_landing(state, now=event.now)
-        give_up_mends(state)
 
 
 def _retry(state: State, event: RequestReceived) -> None:
@@ -99,15 +97,14 @@ def _retry(state: State, event: RequestReceived) -> None:
         if task.outcome is None:  # its RELEASE comes first
             task.again, task.cancelled = True, False
     reopen(state, [task for task in chosen if task.outcome is not None])
-    if event.tasks or "failed" in event.outcomes:
-        land_again(state, [task.spec.id for task in _named(state, event.tasks)])
 
 
 def _continue(state: State, event: RequestReceived) -> None:
     for task in _named(state, event.tasks[:1]) if event.tasks else ():
         if task.outcome is not None and event.text:
             ask_more(task, event.text)
-            pause_landing(state, task)
+            for rules in rules_of(state):
+                rules.task_continued(state, task)
             reopen(state, [task])
 
 
@@ -145,8 +142,6 @@ def _release(state: State, event: RequestReceived) -> None:
             if provider in state.holds:
                 lift(state, provider, 0.0)
         _lift_budget(state)
-    if state.ended is None:
-        land_again(state, [task.spec.id for task in _named(state, event.tasks)], bounced=False)
     for task in _named(state, event.tasks):
         if task.held is None:
             continue
@@ -317,8 +312,8 @@ def find_follow_up_fault(state: State, request: RequestReceived) -> str | None:
         return f"{name} worked in a repository of its own, which may be gone: start a new session"
     if task.started_at is None:
         return f"{name} has not begun: there is nothing to go on with; use sessionrun retry"
-    landing = f"the work of {name} is landing: continue it when it has landed"
-    return landing if is_being_landed(state, task) else None
+    faults = (rules.find_fault(state, task) for rules in rules_of(state))
+    return next((fault for fault in faults if fault is not None), None)
 
 
 def ask_more(task: TaskState, text: str) -> None:
@@ -333,9 +328,9 @@ Ruled = TypeVar("Ruled", Repository, MirrorSite)
 
 
 def add_task(state: State, entry: Entry, event: TaskAdded) -> None:
-    """Append the task that a feed brought, or the mend of bounced work."""
-    if event.task.mend is not None:
-        note_mend(state, event.task)
+    """Append the task that a feed brought, or that was owed."""
+    for rules in rules_of(state):
+        rules.task_added(state, event.task)
     if event.task.id in state.tasks:
         return  # a feed may bring again what it brought before a crash
     task = TaskState(event.task, len(state.tasks) + 1, held=state.held)

@@ -19,8 +19,6 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator
 from typing import TypeAlias
 
-from sessionrun.engine.landing import held_again_at, is_landing, next_landing
-from sessionrun.engine.mending import next_mend
 from sessionrun.engine.money import (
     describe_used_up,
     find_unknown,
@@ -32,6 +30,7 @@ from sessionrun.engine.money import (
 from sessionrun.engine.moves import backoff_s
 from sessionrun.engine.providers import prefers_fallback
 from sessionrun.engine.queue import NEW
+from sessionrun.engine.rules import rules_of
 from sessionrun.engine.state import BUDGET, CANARY, FAILURES, State, provider_of
 from sessionrun.engine.task import UP_TO_WORK, TaskState
 from sessionrun.engine.tokens import START, count_start, lacking_tokens, wanted_tokens
@@ -114,12 +113,13 @@ def decide(state: State, now: float) -> list[Order]:
     state.queue.undelay(now)
     orders: list[Order] = [*_lift_holds(state, now), *_fire_timers(state, now)]
     orders += [*_stop_jobs(state), *_end_tasks(state, now), *_hold_for_budget(state)]
-    mend = next_mend(state)
-    orders += [] if mend is None else [Record(mend)]
+    rows = rules_of(state)
+    orders += [Record(event) for rules in rows if (event := rules.owed(state)) is not None]
     orders = orders or list(_start_jobs(state, now))
     if orders:
         return orders
-    if not state.feed_open and state.completed == len(state.tasks) and not is_landing(state):
+    is_done = not state.feed_open and state.completed == len(state.tasks)
+    if is_done and not any(rules.is_open(state) for rules in rows):
         return [EndSession(_session_ended(state))]
     wake = _next_wake(state)
     return [] if wake is None else [WakeAt(wake)]
@@ -198,9 +198,10 @@ def _start_jobs(state: State, now: float) -> Iterator[Order]:
     """
     if SLOT in state.holds or START in state.holds:
         return  # every job waits for this one, so all may stay where they are
-    landing = next_landing(state, now) if state.held is None else None
-    if landing is not None:
-        yield StartJob(landing)
+    for rules in rules_of(state) if state.held is None else ():
+        key = rules.starts(state, now)
+        if key is not None:
+            yield StartJob(key)
     taken: dict[str, int] = {}
     started: set[str] = set()
     while len(started) < state.start_batch:
@@ -263,7 +264,7 @@ def _session_ended(state: State) -> SessionEnded:
 
 
 def _find_decisive(state: State) -> Iterable[TaskState]:
-    """The tasks that decide the outcome: no mends, and for each task of the queue the last attempt."""
+    """The tasks that decide the outcome: no mends, and for each task of a queue the last attempt."""
     feeds, last = state.spec.feed is not None, dict[str | None, TaskState]()
     for task in state.tasks.values():
         last[name_tries(task.spec.id, task.spec.labels, mends=task.spec.mend is not None, feeds=feeds)] = task
@@ -279,9 +280,8 @@ def _has_landed(task: TaskState) -> bool:
 def _next_wake(state: State) -> float | None:
     times = [hold.until for hold in state.holds.values() if hold.until is not None]
     times += [provider.canary_until for provider in state.providers.values() if provider.canary_until is not None]
-    again = held_again_at(state) if state.held is None and SLOT not in state.holds else None
-    if again is not None:
-        times.append(again)
+    rows = rules_of(state) if state.held is None and SLOT not in state.holds else ()
+    times += [time for rules in rows if (time := rules.wakes(state)) is not None]
     first = state.queue.next_time()
     if first is not None:
         times.append(first)

@@ -7,7 +7,7 @@ The records are changed by `fold` alone (`take` and `give` are its accounts of t
 from __future__ import annotations
 
 from dataclasses import field
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, Any, Final, TypeVar
 
 from sessionrun.engine.queue import ReadyQueue
 from sessionrun.engine.task import RunningJob, TaskState
@@ -18,8 +18,10 @@ from sessionrun.model.spec import PROVIDER_PREFIX, Outcome, SessionSpec
 from sessionrun.model.usage import Usage
 
 if TYPE_CHECKING:  # a launch shows a state in which nothing has happened
-    from sessionrun.model.cluster import SlotsOffered
     from sessionrun.model.events import HoldPlaced, SessionEnded, SupervisorStarted
+
+Part = TypeVar("Part")
+"""What a business keeps in a state."""
 
 FAILURES: Final[tuple[Outcome, ...]] = ("failed", "timed_out", "lost", "interrupted")
 """Outcomes that count as a failure of the task itself."""
@@ -85,41 +87,8 @@ class Provider:
 
 
 @changeable
-class LandQueue:
-    """The work that is to land, and the LAND job that lands it; one such job runs at a time.
-
-    Its key names one of the tasks whose work it takes, and `turns` counts these jobs.
-    """
-
-    ready: dict[str, None] = field(default_factory=dict)
-    """The tasks whose work the next LAND job takes, in their order."""
-    waiting: dict[str, None] = field(default_factory=dict)
-    """The tasks whose work waits for that of others."""
-    held: dict[str, None] = field(default_factory=dict)
-    """The tasks whose work could not land for a reason that is not its own: the next LAND job tries it again."""
-    again_at: float = 0.0
-    """When a LAND job tries that again if none does so before (monotonic)."""
-    in_vain: int = 0
-    """How many LAND jobs in a row left work held."""
-    to_mend: dict[str, str] = field(default_factory=dict)
-    """The tasks whose bounced work is owed a mend, each with the task with whose work that begins."""
-    mends: dict[str, int] = field(default_factory=dict)
-    """By task: how many mends of its work were added."""
-    turns: int = 0
-    """How many LAND jobs were claimed."""
-    tries: int = 0
-    """How many LAND jobs in a row ended without an answer; see `transitions.count_try`."""
-    lander: str | None = None
-    """The task in whose name a LAND job runs; None: there is none."""
-    taken: tuple[str, ...] = ()
-    """The tasks whose work it took."""
-    owed: bool = False
-    """Whether a LAND job was broken off, so that another one has to look at what it left."""
-
-
-@changeable
 class State:
-    """One session; `queue` is an index, not a part of it."""
+    """One session; `queue` is an index, and no part of it."""
 
     spec: SessionSpec
     """What was asked for."""
@@ -145,8 +114,8 @@ class State:
     """The boot of the machine in which the monotonic times here count."""
     supervisor: SupervisorStarted | None = None
     """The supervisor that started last."""
-    offered: SlotsOffered | None = None
-    """What its cluster offers; None: it has none, or was not heard of."""
+    most_slots: int | None = None
+    """How many slots there are at most, whatever width was asked for; None: as many as are asked for."""
     started_at: float | None = None
     """When the session started (wall time)."""
     ended_at: float | None = None
@@ -175,12 +144,19 @@ class State:
     """How many jobs the next decision may start: 1 after a refusal, more with each success."""
     wall_offset: float = 0.0
     """Wall time less monotonic time (seconds) as of the last entry, to show deadlines to people."""
-    land: LandQueue = field(default_factory=LandQueue)
-    """The landing queue; empty unless the session was asked to land."""
     seats: dict[int, str] = field(default_factory=dict)
     """By number: the tasks that hold a worktree that stays."""
+    parts: dict[type, Any] = field(default_factory=dict)
+    """What businesses keep here, by its type."""
     queue: ReadyQueue = field(default_factory=ReadyQueue, compare=False)
     """Which tasks could start next."""
+    rules: tuple[Any, ...] = field(default=(), compare=False)
+    """The rules of its businesses (see `engine.rules`), by which it is folded; no part of it either."""
+
+    def part(self, kind: type[Part]) -> Part:
+        """What a business keeps here."""
+        part: Part = self.parts[kind]
+        return part
 
     @property
     def completed(self) -> int:

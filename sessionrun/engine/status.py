@@ -21,6 +21,7 @@ from sessionrun.engine.money import (
     project_usage_by_agent,
     project_usage_by_model,
 )
+from sessionrun.engine.rules import find_stage, rules_of
 from sessionrun.engine.state import BUDGET, State
 from sessionrun.engine.tokens import PACED, paced_by
 from sessionrun.model.feeding import UNCLAIMED
@@ -31,8 +32,6 @@ from sessionrun.model.shown import (
     DiffStat,
     EarlierAgent,
     Feed,
-    Landing,
-    LandWord,
     PhaseWord,
     Process,
     Processes,
@@ -179,7 +178,7 @@ def _show_all(records: Iterable[Any] | None) -> Any:
 def _project_task(state: State, task: TaskState) -> Task:
     spec, place, agent = task.spec, task.place or _NO_PLACE, state.spec.agents.get(task.agent)
     held_until, held, held_reason = _hold(state, task)
-    return {
+    shown: Task = {
         "num": task.num,
         "id": spec.id,
         "title": title_of(spec),
@@ -233,8 +232,11 @@ def _project_task(state: State, task: TaskState) -> Task:
         "check": None if spec.check is None and spec.answer != "patch" else _project_check(task),
         "proof": task.proof,
         "audit": _show_all(task.audit),
-        "landing": _project_landing(state, task),
+        "landing": None,
     }
+    for rules in rules_of(state):
+        cast("dict[str, object]", shown).update(rules.show(state, task) or {})
+    return shown
 
 
 def _stand(state: State, task: TaskState) -> Standing:
@@ -246,7 +248,7 @@ def _stand(state: State, task: TaskState) -> Standing:
         task.outcome is None,
         format_time(until),
         spec.needs,
-        _land_status(state, task),
+        find_stage(state, task),
         name_tries(spec.id, spec.labels, mends=spec.mend is not None, feeds=state.spec.feed is not None),
     )
 
@@ -258,7 +260,7 @@ def _choose_word(state: State, task: TaskState, held: str, reason: str | None) -
         task.outcome,
         runs=has_begun(task) and not (is_held and task.job is None),
         held=is_held,
-        landing=_land_status(state, task),
+        landing=find_stage(state, task),
         changed=place is None or place.changed is not False,
     )
 
@@ -268,33 +270,6 @@ def find_end(task: TaskState) -> int | None:
     if task.outcome is None:
         return None
     return max(task.ended_seq or 0, (task.landing.seq or 0) if task.landing else 0)
-
-
-def _project_landing(state: State, task: TaskState) -> Landing | None:
-    """What is shown of the work of a task on its way to the branch; None: it is not to land."""
-    landing, asked = task.landing, state.spec.landing
-    if landing is None or asked is None:
-        return None
-    return {
-        "status": _land_status(state, task) or landing.status,
-        "target": asked.target.removeprefix("refs/heads/"),
-        "commit": landing.commit,
-        "reason_class": landing.reason_class,
-        "reason": landing.reason,
-        "mend": landing.mend,
-        "files": list(landing.files),
-        "against": list(landing.against),
-        "output": landing.output,
-        "at": format_time(landing.at),
-    }
-
-
-def _land_status(state: State, task: TaskState) -> LandWord | None:
-    """Where the work of a task stands on its way to the branch; None: it is not to land."""
-    if task.landing is None or state.spec.landing is None:
-        return None
-    lands = task.landing.status == "ready" and task.spec.id in state.land.taken
-    return "landing" if lands else task.landing.status
 
 
 def _project_check(task: TaskState) -> Check:

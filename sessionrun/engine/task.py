@@ -7,11 +7,12 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import field
-from typing import TYPE_CHECKING, Final, Literal, NamedTuple, TypeAlias
+from typing import TYPE_CHECKING, Final, NamedTuple, TypeAlias
 
 from sessionrun.model.checks import Checked, Note
 from sessionrun.model.frozen import changeable
 from sessionrun.model.keys import WORKSPACE_PHASES, JobKey, Phase
+from sessionrun.model.landings import LandEntry
 from sessionrun.model.places import Leftover, Place
 from sessionrun.model.spec import Limits, Outcome, ProofVerdict, TaskSpec, hides_tests, turn_deadline
 from sessionrun.model.usage import Usage
@@ -96,37 +97,6 @@ class Ran(NamedTuple):
     model: str | None
 
 
-LandStatus = Literal["ready", "waiting", "landed", "bounced", "mending", "held"]
-"""Where the work of a task stands on its way to the branch: `ready` for the next LAND job, `waiting` for the work
-of a task that it needs, or at an end."""
-
-
-class LandEntry(NamedTuple):
-    """The work of a task in the landing queue of its session."""
-
-    status: LandStatus
-    """Where it stands."""
-    reason_class: str | None = None
-    """The word for why it has not landed."""
-    reason: str | None = None
-    """The same in one line for people; of work that landed, what is remarkable."""
-    commit: str | None = None
-    """The commit of the branch with which it landed, if that is known."""
-    mend: str | None = None
-    """What a user can do so that it lands."""
-    files: tuple[str, ...] = ()
-    """The files in conflict."""
-    against: tuple[str, ...] = ()
-    """The tasks that landed before and changed the same files."""
-    output: str | None = None
-    """The file with what a red gate printed."""
-    at: float | None = None
-    """When the journal said that it landed, was bounced or is held (seconds since the epoch)."""
-    seq: int | None = None
-    """The number of the journal's record with which it came to stand there; None: that of the task's end."""
-
-
-READY: Final = LandEntry("ready")
 NO_THREAD: Final = Thread()
 _NO_USAGE: Final[Mapping[tuple[str, str], Usage]] = {}
 
@@ -146,7 +116,7 @@ class TaskState:
     place: Place | None = None
     """The workspace in git, as the last PREPARE or RELEASE left it; None: it has none."""
     landing: LandEntry | None = None
-    """Its place in the landing queue; None: it has none."""
+    """Where its work stands on the way to a branch; None: it is not to land."""
     seat: int | None = None
     """The number of the worktree that stays in which it works; None: it has none."""
 

@@ -15,12 +15,10 @@ from typing import TYPE_CHECKING, Final
 from sessionrun.engine.money import find_first_wait, is_waiting_for_money
 from sessionrun.engine.state import BUDGET, CANARY, State, provider_of
 from sessionrun.engine.task import UP_TO_WORK, TaskState
-from sessionrun.model.cluster import uses_replicas
 from sessionrun.model.keys import Phase
 from sessionrun.model.spec import SLOT, WALLS_PREFIX, WORKTREE_SPACE, is_task_span
 
 if TYPE_CHECKING:
-    from sessionrun.model.cluster import SlotsOffered
     from sessionrun.model.events import HoldPlaced, RequestReceived
 
 
@@ -213,18 +211,11 @@ def set_width(state: State, width: int) -> None:
             state.queue.push(rank, num, name)
 
 
-def offer_slots(state: State, offered: SlotsOffered) -> None:
-    """The session's cluster has so many slots now: more tasks do not run at once, whatever was asked for."""
-    state.offered = offered
-    set_width(state, state.spec.resources.get(SLOT, 0))
-
-
 def find_limit(state: State, width: int) -> int | None:
     """How many tasks may run at once where `width` was asked for (0 = any number); None: any number."""
-    if not uses_replicas(state.spec.cluster):
+    if state.most_slots is None:
         return width or None
-    offered = state.offered.slots if state.offered else 0
-    return min(width, offered) if width else offered
+    return min(width, state.most_slots) if width else state.most_slots
 
 
 def _count_slots(state: State, task: TaskState) -> int:

@@ -53,7 +53,7 @@ LINGERING: Final[frozenset[Stopping]] = frozenset(("timeout", "round_timeout", "
 JUDGEMENTS: Final[tuple[Judgement, ...]] = (*VERDICTS, "overdue")
 
 TASK_PHASES: Final[tuple[Phase, ...]] = tuple(phase for phase in PHASES if phase != "land")
-"""The phases of a task; LAND is one job for the work of many, see `engine.landing`."""
+"""The phases of a task; LAND is one job for the work of many: rules have it (see `engine.rules`)."""
 
 _COLUMNS: Final[tuple[Judgement, ...]] = (
     *("passed", "failed", "timed_out", "overdue", "cancelled", "lost", "interrupted", "void"),

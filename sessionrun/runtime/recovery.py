@@ -19,7 +19,7 @@ import math
 from collections.abc import Iterator
 from typing import TYPE_CHECKING
 
-from sessionrun.engine.landing import next_landing
+from sessionrun.engine.rules import rules_of
 from sessionrun.engine.state import State
 from sessionrun.model.events import JobClaimed, JobLost, JobStarted
 from sessionrun.model.keys import JobKey
@@ -35,9 +35,10 @@ def find_unclaimed(state: State, ledger: Ledger) -> Iterator[JobClaimed]:
     for task in state.tasks.values():
         if task.job is None and task.outcome is None and task.next_key().text() in ledger.jobs:
             yield JobClaimed(task.next_key())
-    landing = next_landing(state, math.inf)
-    if landing is not None and landing.text() in ledger.jobs:
-        yield JobClaimed(landing)
+    for rules in rules_of(state):
+        key = rules.starts(state, math.inf)
+        if key is not None and key.text() in ledger.jobs:
+            yield JobClaimed(key)
 
 
 def find_opened(state: State) -> dict[JobKey, Opened]:

@@ -16,9 +16,10 @@ from typing import Any, Final
 
 import orjson
 
-from sessionrun.engine.fold import apply, begin
+from sessionrun.engine.fold import apply
 from sessionrun.engine.status import project
 from sessionrun.model.events import SessionEnded, TaskEnded
+from sessionrun.runtime.history import begin
 from sessionrun.store.journal import read_log
 from sessionrun.store.session import SessionDir
 

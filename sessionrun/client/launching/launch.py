@@ -151,11 +151,11 @@ def _remember(session: SessionDir) -> None:
 
 
 def _project_first(spec: SessionSpec) -> dict[str, Any]:
-    """The status before the first record: all tasks pending."""
+    """The status before the first record: all tasks pending.  No rules have anything to say of it yet."""
     from sessionrun.engine.moves import begin
     from sessionrun.engine.status import project
 
-    return project(begin(spec))
+    return project(begin(spec, ()))
 
 
 def _show_first(session: SessionDir, spec: SessionSpec, status: dict[str, Any] | None) -> None:

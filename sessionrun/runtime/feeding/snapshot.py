@@ -6,11 +6,11 @@ from collections.abc import Iterable, Mapping
 from itertools import islice
 from typing import Final, Literal, NamedTuple
 
-from sessionrun.engine.mending import find_mender
 from sessionrun.engine.state import State
-from sessionrun.engine.task import LandEntry, TaskState
+from sessionrun.engine.task import TaskState
 from sessionrun.engine.tokens import find_limit
 from sessionrun.model.feeding import QUEUE_LABEL, UNCLAIMED
+from sessionrun.model.landings import LandEntry
 from sessionrun.model.spec import RETRY_LOST, SLOT
 
 UNDONE: Final = "not done by session "
@@ -167,6 +167,12 @@ def _judge(state: State, task: TaskState) -> tuple[Kind, str]:
         return "going", ""
     why = f"its work has not landed: {landing.reason or 'no reason is known'}"
     return "undone" if landing.reason_class in _ENDS else "held", _word_undone(where, why)
+
+
+def find_mender(state: State, name: str) -> TaskState | None:
+    """The last mend of a task's work."""
+    found = [task for task in state.tasks.values() if task.spec.mend is not None and task.spec.mend.task == name]
+    return found[-1] if found else None
 
 
 def _word_undone(where: str, why: str) -> str:

@@ -8,9 +8,9 @@ from typing import Final
 
 from sessionrun.agents.verdict import Problem, split_status
 from sessionrun.engine.handed import find_end
-from sessionrun.engine.landing import find_first
 from sessionrun.engine.task import TaskState
 from sessionrun.landing.entries import make_gates, room_path, word_trailers
+from sessionrun.landing.lanes import find_first
 from sessionrun.landing.records import Entry, Fate, Gates, Hold, LandRequest, Report, digest_target
 from sessionrun.model.errors import JobFileError
 from sessionrun.model.events import Event

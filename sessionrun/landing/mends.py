@@ -8,16 +8,15 @@ the next, as often as the session allows.  Then the work is bounced for good.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
 from dataclasses import replace
 from itertools import count
-from typing import Any, Final
+from typing import Final
 
-from sessionrun.engine.landing import hold_work, is_mending, leave_queue, requeue_waiting
 from sessionrun.engine.state import State
-from sessionrun.engine.task import LandEntry, TaskState
+from sessionrun.engine.task import TaskState
+from sessionrun.landing.lanes import is_mending, land_of, leave_queue, requeue_waiting
 from sessionrun.model.events import Entry, TaskAdded
-from sessionrun.model.landings import Mend, WorkBounced, WorkHeld, WorkLanded
+from sessionrun.model.landings import LandEntry, Mend, WorkBounced, WorkLanded
 from sessionrun.model.spec import TaskSpec, title_of
 
 MENDED: Final = ("conflict", "gate_red")
@@ -54,18 +53,19 @@ A file that is no text, or that one side has deleted, has no marks: it is there 
 
 def next_mend(state: State) -> TaskAdded | None:
     """The mend that is to be added now; None: none is owed, or nothing new is to begin."""
-    if state.cancelled or state.held is not None or not state.land.to_mend:
+    if state.cancelled or state.held is not None or not land_of(state).to_mend:
         return None
-    name, source = next(iter(state.land.to_mend.items()))
+    name, source = next(iter(land_of(state).to_mend.items()))
     return TaskAdded(_make_mend(state, state.tasks[name], state.tasks[source]))
 
 
 def note_mend(state: State, task: TaskSpec) -> None:
-    """A mend is added: it is not owed any more."""
-    assert task.mend is not None
-    owner = task.mend.task
-    state.land.to_mend.pop(owner, None)
-    state.land.mends[owner] = state.land.mends.get(owner, 0) + 1
+    """A task is added: if it is a mend, that is not owed any more."""
+    if task.mend is None:
+        return
+    land, owner = land_of(state), task.mend.task
+    land.to_mend.pop(owner, None)
+    land.mends[owner] = land.mends.get(owner, 0) + 1
     entry = state.tasks[owner].landing
     if entry is not None:
         reason = f"task {task.id} mends it: {task.mend.reason}"
@@ -91,11 +91,12 @@ def note_end(state: State, task: TaskState) -> None:
 
 def give_up_mends(state: State) -> None:
     """The session is cancelled: no mend is owed any more."""
-    for name in list(state.land.to_mend):
+    land = land_of(state)
+    for name in land.to_mend:
         task = state.tasks[name]
         if task.landing is not None:
             task.landing = task.landing._replace(status="bounced", seq=state.seq)
-    state.land.to_mend.clear()
+    land.to_mend.clear()
 
 
 def find_owner(state: State, task: TaskState) -> TaskState:
@@ -103,13 +104,8 @@ def find_owner(state: State, task: TaskState) -> TaskState:
     return task if task.spec.mend is None else state.tasks[task.spec.mend.task]
 
 
-def find_mender(state: State, name: str) -> TaskState | None:
-    """The last mend of a task's work."""
-    found = [task for task in state.tasks.values() if task.spec.mend is not None and task.spec.mend.task == name]
-    return found[-1] if found else None
-
-
-def _on_work_bounced(state: State, entry: Entry, event: WorkBounced) -> None:
+def note_bounced(state: State, entry: Entry, event: WorkBounced) -> None:
+    """The work of a task does not land as it is: a mend of it is owed, or it stays so."""
     task = state.tasks[event.task]
     about = (event.files, event.against, event.output)
     bounced = LandEntry(
@@ -121,29 +117,24 @@ def _on_work_bounced(state: State, entry: Entry, event: WorkBounced) -> None:
         _follow(state, owner, event.task, bounced)
 
 
-def _on_work_landed(state: State, entry: Entry, event: WorkLanded) -> None:
+def note_landed(state: State, entry: Entry, event: WorkLanded) -> None:
+    """The work of a task is in the branch, and with that of a mend the work that it mends."""
     landed = LandEntry("landed", None, event.reason, event.commit, at=entry.at)
     leave_queue(state, event.task, landed)
     owner = find_owner(state, state.tasks[event.task])
     if owner.spec.id != event.task and is_mending(owner):
         leave_queue(state, owner.spec.id, landed._replace(reason=f"mended by task {event.task}"))
-        state.land.to_mend.pop(owner.spec.id, None)
+        land_of(state).to_mend.pop(owner.spec.id, None)
         requeue_waiting(state)
-
-
-LANDING_EVENTS: Final[Mapping[type, Callable[[State, Entry, Any], None]]] = {
-    WorkHeld: hold_work,
-    WorkBounced: _on_work_bounced,
-    WorkLanded: _on_work_landed,
-}
 
 
 def _follow(state: State, owner: TaskState, source: str, bounced: LandEntry) -> None:
     """The work of `owner` is bounced: the next mend is owed, or it is so for good."""
-    made = state.land.mends.get(owner.spec.id, 0)
+    land = land_of(state)
+    made = land.mends.get(owner.spec.id, 0)
     if _may_mend(state, owner, bounced) and not state.cancelled:
         leave_queue(state, owner.spec.id, bounced._replace(status="mending"))
-        state.land.to_mend[owner.spec.id] = source
+        land.to_mend[owner.spec.id] = source
         return
     tries = f"{made} mends did not land it: " if made > 1 else "its mend did not land it: " if made else ""
     leave_queue(state, owner.spec.id, bounced._replace(reason=f"{tries}{bounced.reason}"))
@@ -151,7 +142,7 @@ def _follow(state: State, owner: TaskState, source: str, bounced: LandEntry) -> 
 
 def _may_mend(state: State, owner: TaskState, bounced: LandEntry) -> bool:
     landing = state.spec.landing
-    made = state.land.mends.get(owner.spec.id, 0)
+    made = land_of(state).mends.get(owner.spec.id, 0)
     if landing is None or made >= landing.mends or bounced.reason_class not in MENDED:
         return False
     return state.spec.agents[owner.agent].prompt_kind == "text"

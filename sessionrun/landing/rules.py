@@ -1,4 +1,4 @@
-"""The landing queue of a session: whose work a LAND job takes, and what becomes of it.
+"""The rules of landing in the engine: whose work a LAND job takes, and what becomes of it.
 
 Pure.  The work of a task that succeeded enters the queue when its outcome is recorded: its worktree is released
 by then.  One LAND job at a time takes all that is ready, in the name of the first of these tasks.  Before the end
@@ -8,23 +8,35 @@ another one, which mends what it left, also in a session that was cancelled: the
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Mapping
 from typing import Final
 
 from sessionrun.engine.moves import ease_holds, stop
+from sessionrun.engine.rules import Rules
 from sessionrun.engine.state import State
-from sessionrun.engine.task import READY, LandEntry, LandStatus, RunningJob, TaskState
+from sessionrun.engine.task import RunningJob, TaskState
 from sessionrun.engine.transitions import MAX_TRIES, count_try, find_keeper
-from sessionrun.model.events import Entry, JobFinished, JobLost
+from sessionrun.landing.lanes import (
+    LandQueue,
+    is_mending,
+    land_of,
+    leave_queue,
+    requeue,
+    requeue_waiting,
+    sort_out,
+)
+from sessionrun.landing.mends import give_up_mends, next_mend, note_bounced, note_end, note_landed, note_mend
+from sessionrun.model.events import Entry, JobFinished, JobLost, RequestReceived
 from sessionrun.model.keys import JobKey
-from sessionrun.model.landings import LAND_FAILED, WorkHeld
+from sessionrun.model.landings import LAND_FAILED, LandEntry, WorkBounced, WorkHeld, WorkLanded
+from sessionrun.model.shown import Landing, LandWord
+from sessionrun.model.times import format_time
 
 AGAIN: Final = "sessionrun retry"
 """What a user does after a LAND job failed."""
 
 FOLLOW_UP: Final = "follow_up"
 """Why work is not in the queue: a follow-up of its task has not succeeded yet."""
-
 
 HELD_FIRST_S: Final = 60.0
 HELD_DOUBLINGS: Final = 6
@@ -36,7 +48,7 @@ def next_landing(state: State, now: float | None = None) -> JobKey | None:
 
     With `now` (monotonic) also of one that tries held work again, if it is time for that.
     """
-    land = state.land
+    land = land_of(state)
     if land.lander is not None or (state.cancelled and not land.owed):
         return None
     queue = land.ready or (land.held if now is not None and _is_due(state, now) else None)
@@ -48,32 +60,28 @@ def next_landing(state: State, now: float | None = None) -> JobKey | None:
 
 def held_again_at(state: State) -> float | None:
     """When held work is tried again by itself (monotonic); None: it is not, or a LAND job runs."""
-    land = state.land
+    land = land_of(state)
     return land.again_at if land.held and land.lander is None and not state.cancelled else None
-
-
-def is_turn(state: State, key: JobKey) -> bool:
-    """Whether a job is a LAND for the work of many tasks."""
-    return key.phase == "land" and state.spec.landing is not None
 
 
 def is_landing(state: State) -> bool:
     """Whether a LAND job runs or is to run, or a mend of bounced work is owed."""
-    owed = bool(state.land.to_mend) and not state.cancelled
-    return owed or state.land.lander is not None or next_landing(state) is not None
+    land = land_of(state)
+    owed = bool(land.to_mend) and not state.cancelled
+    return owed or land.lander is not None or next_landing(state) is not None
 
 
 def enter_landing(state: State, task: TaskState) -> None:
-    """The task has its outcome: what it left may land, if the session was asked for that.
+    """The task has its outcome: what it left may land.
 
     What could not land before is tried once more with it.  After a follow-up the work is in the queue once more,
     and what waits for it may be ready with it.
     """
-    place = task.place
+    land, place = land_of(state), task.place
     if task.outcome != "succeeded":
         _hold_unfinished(state, task)
         return
-    if state.spec.landing is None or task.spec.upstream is not None or _has_landed_whole(task):
+    if task.spec.upstream is not None or _has_landed_whole(task):
         return
     if place is None or place.base_commit is None or place.holds_no_work:
         return
@@ -82,23 +90,23 @@ def enter_landing(state: State, task: TaskState) -> None:
         task.landing = LandEntry("held", "rescued", f"a part of its work is in {where}: look at it first")
     elif state.cancelled:
         _hold_cancelled(state, [task.spec.id])
-    elif state.land.held:
-        _requeue(state, [*state.land.held, task.spec.id])
+    elif land.held:
+        requeue(state, [*land.held, task.spec.id])
     else:  # nothing in the queue waits for it at its first end: a task that needs it ends later
-        _sort_out(state, [task.spec.id, *(state.land.waiting if task.follow_ups else ())])
+        sort_out(state, [task.spec.id, *(land.waiting if task.follow_ups else ())])
 
 
 def pause_landing(state: State, task: TaskState) -> None:
     """A follow-up begins: work of the task that has not landed waits for the end of it."""
-    state.land.to_mend.pop(task.spec.id, None)
+    land_of(state).to_mend.pop(task.spec.id, None)
     if task.landing is not None and task.landing.status != "landed":
         leave_queue(state, task.spec.id, LandEntry("waiting", FOLLOW_UP, "its follow-up has not ended"))
-        _sort_out(state, [*state.land.ready, *state.land.waiting])
+        requeue_waiting(state)
 
 
 def is_being_landed(state: State, task: TaskState) -> bool:
     """Whether a LAND job has taken the task's work, or has left it half landed."""
-    land = state.land
+    land = land_of(state)
     return task.spec.id in land.taken or (land.owed and task.spec.id in land.ready)
 
 
@@ -114,15 +122,10 @@ def land_again(state: State, names: Iterable[str], *, bounced: bool = True) -> N
             continue  # its owner begins new ones
         if task.landing.status in wanted and task.landing.reason_class != "rescued":
             chosen.append(task.spec.id)
-            state.land.mends.pop(task.spec.id, None)
+            land_of(state).mends.pop(task.spec.id, None)
     if chosen:
         state.ended, state.ended_at, state.cancelled = None, None, False
-        _requeue(state, chosen)
-
-
-def is_mending(owner: TaskState) -> bool:
-    """Whether mends of a task's work still count: after a follow-up it has other work."""
-    return owner.landing is not None and owner.landing.status == "mending"
+        requeue(state, chosen)
 
 
 def _with_mends(state: State, names: Iterable[str]) -> list[TaskState]:
@@ -136,7 +139,7 @@ def _with_mends(state: State, names: Iterable[str]) -> list[TaskState]:
 
 def cancel_landing(state: State, *, now: bool) -> None:
     """The session is cancelled: a LAND job is stopped, and what it has not landed stays where it is."""
-    land = state.land
+    land = land_of(state)
     job = None if land.lander is None else state.tasks[land.lander].job
     if land.lander is not None and job is not None:
         stop(state, state.tasks[land.lander], job, "cancelled", now=now)
@@ -146,9 +149,9 @@ def cancel_landing(state: State, *, now: bool) -> None:
 
 def begin_landing(state: State, entry: Entry, key: JobKey) -> None:
     """A LAND job is claimed: it takes all that is ready, and what is held if it is time for that."""
-    land = state.land
+    land = land_of(state)
     if land.held and _is_due(state, entry.mono):
-        _requeue(state, list(land.held))
+        requeue(state, list(land.held))
     land.turns, land.lander, land.taken = key.start, key.task, tuple(land.ready)
     state.tasks[key.task].job = RunningJob(key, find_keeper(state))
     state.running_jobs += 1
@@ -156,7 +159,7 @@ def begin_landing(state: State, entry: Entry, key: JobKey) -> None:
 
 def end_landing(state: State, entry: Entry, job: RunningJob, event: JobFinished | JobLost) -> None:
     """A LAND job is over; what it landed was told before."""
-    land, state.tasks[event.key.task].job = state.land, None
+    land, state.tasks[event.key.task].job = land_of(state), None
     state.running_jobs -= 1
     taken, land.taken, land.lander = land.taken, (), None
     land.in_vain = land.in_vain + 1 if land.held else 0
@@ -171,15 +174,15 @@ def end_landing(state: State, entry: Entry, job: RunningJob, event: JobFinished 
             land.tries, land.owed, given_up = 0, False, taken
     if state.cancelled and not land.owed:
         _hold_cancelled(state, [*land.ready, *land.waiting])
-    _sort_out(state, [*land.ready, *land.waiting])
+    requeue_waiting(state)
     _hold(state, given_up, event.reason or "its LAND job does not tell what became of it", entry.at)
-    _sort_out(state, [*land.ready, *land.waiting])
+    requeue_waiting(state)
     ease_holds(state, entry.mono, ended=not void)
 
 
 def hold_work(state: State, entry: Entry, event: WorkHeld) -> None:
     """The work of a task cannot land now, for a reason that is not its own."""
-    land = state.land
+    land = land_of(state)
     held = LandEntry("held", event.reason_class, event.reason, None, event.mend, at=entry.at)
     leave_queue(state, event.task, held)
     land.held[event.task] = None
@@ -187,25 +190,13 @@ def hold_work(state: State, entry: Entry, event: WorkHeld) -> None:
 
 
 def _is_due(state: State, now: float) -> bool:
-    return not state.cancelled and now >= state.land.again_at
-
-
-def requeue_waiting(state: State) -> None:
-    """See whether what waits for other work may land now."""
-    _sort_out(state, [*state.land.ready, *state.land.waiting])
-
-
-def leave_queue(state: State, name: str, landing: LandEntry) -> None:
-    """The work of a task is not in the queue any more: `landing` says why."""
-    for queue in (state.land.ready, state.land.waiting, state.land.held):
-        queue.pop(name, None)
-    state.tasks[name].landing = landing._replace(seq=state.seq)
+    return not state.cancelled and now >= land_of(state).again_at
 
 
 def _hold(state: State, names: Iterable[str], reason: str, at: float) -> None:
     """Nothing is known of the work of those tasks that are still in the queue; it is not tried again by itself."""
     reason = reason if reason.startswith(LAND_FAILED) else f"{LAND_FAILED}: {reason}"
-    for name in [name for name in names if name in state.land.ready]:
+    for name in [name for name in names if name in land_of(state).ready]:
         mend = f"{AGAIN} {state.spec.session_id}"
         leave_queue(state, name, LandEntry("held", LAND_FAILED, reason, mend=mend, at=at))
 
@@ -230,51 +221,83 @@ def _has_landed_whole(task: TaskState) -> bool:
     return has_landed and before is not None and place is not None and before.commit == place.commit
 
 
-def _requeue(state: State, names: list[str]) -> None:
-    """Put the work of these tasks at the end of the queue, and let that come along which waited for it."""
-    for name in names:
-        leave_queue(state, name, READY)
-        state.land.ready[name] = None
-    _sort_out(state, [*names, *state.land.waiting])
+def _begin(state: State) -> None:
+    state.parts[LandQueue] = LandQueue()
 
 
-def _sort_out(state: State, names: Iterable[str]) -> None:
-    """Find which work is ready: its needs have landed, or are ready too and land before it."""
-    left = list(dict.fromkeys(names))
-    for name in left:
-        state.land.waiting.pop(name, None)
-        state.land.ready[name] = None
-        state.tasks[name].landing = READY
-    while left:  # what waits makes others wait
-        lacking = {name: need for name in left if (need := _find_lacking(state, state.tasks[name])) is not None}
-        for name, need in lacking.items():
-            state.land.ready.pop(name)
-            state.land.waiting[name] = None
-            state.tasks[name].landing = LandEntry("waiting", "needs", f"it needs {need!r}, not landed")
-        left = [name for name in left if name not in lacking] if lacking else []
+def _end_task(state: State, task: TaskState) -> None:
+    enter_landing(state, task)
+    note_end(state, task)
 
 
-def _find_lacking(state: State, task: TaskState) -> str | None:
-    """A task whose work has to land first, and is neither in the branch nor ready."""
-    return next(
-        (name for name, landing in find_first(task, state.tasks) if landing not in ("landed", "ready")), None
-    )
+def _do_request(state: State, event: RequestReceived) -> None:
+    """What a request for these tasks, or for all, means for their work: one that came after the end means nothing.
 
-
-def find_first(task: TaskState, tasks: Mapping[str, TaskState]) -> Iterator[tuple[str, LandStatus]]:
-    """Yield the tasks whose work has to land before that of a task, and where that work is.
-
-    A need without work stands for its own needs.  A mend has the needs of the task whose work it mends.
+    To retry what failed is to try again what bounced.
     """
-    seen, queue = {task.spec.id}, [task]
-    for at in queue:  # grows while it is walked
-        mend = at.spec.mend
-        for need in at.spec.needs if mend is None else tasks[mend.task].spec.needs:
-            needed = tasks.get(need)
-            if needed is None or need in seen:
-                continue
-            seen.add(need)
-            if needed.landing is None:
-                queue.append(needed)
-            else:
-                yield need, needed.landing.status
+    names = [name for name in event.tasks or state.tasks if name in state.tasks]
+    if event.kind == "retry" and (event.tasks or "failed" in event.outcomes):
+        land_again(state, names)
+    elif event.kind == "release" and state.ended is None:
+        land_again(state, names, bounced=False)
+    elif event.kind == "cancel" and not event.tasks and state.ended is None:
+        cancel_landing(state, now=event.now)
+        give_up_mends(state)
+
+
+def _find_fault(state: State, task: TaskState) -> str | None:
+    if not is_being_landed(state, task):
+        return None
+    return f"the work of task {task.spec.id!r:.140} is landing: continue it when it has landed"
+
+
+def _reboot(state: State, now: float) -> None:
+    land_of(state).again_at = min(land_of(state).again_at, now)
+
+
+def _find_stage(state: State, task: TaskState) -> LandWord | None:
+    if task.landing is None:
+        return None
+    lands = task.landing.status == "ready" and task.spec.id in land_of(state).taken
+    return "landing" if lands else task.landing.status
+
+
+def _show(state: State, task: TaskState) -> Mapping[str, Landing] | None:
+    """The key `landing` of a task whose work is to land."""
+    landing, asked = task.landing, state.spec.landing
+    if landing is None or asked is None:
+        return None
+    shown: Landing = {
+        "status": _find_stage(state, task) or landing.status,
+        "target": asked.target.removeprefix("refs/heads/"),
+        "commit": landing.commit,
+        "reason_class": landing.reason_class,
+        "reason": landing.reason,
+        "mend": landing.mend,
+        "files": list(landing.files),
+        "against": list(landing.against),
+        "output": landing.output,
+        "at": format_time(landing.at),
+    }
+    return {"landing": shown}
+
+
+RULES: Final = Rules(
+    begin=_begin,
+    events={WorkHeld: hold_work, WorkBounced: note_bounced, WorkLanded: note_landed},
+    phase="land",
+    claimed=begin_landing,
+    job_ended=end_landing,
+    starts=next_landing,
+    wakes=held_again_at,
+    owed=next_mend,
+    is_open=is_landing,
+    task_added=note_mend,
+    task_ended=_end_task,
+    task_continued=pause_landing,
+    requested=_do_request,
+    find_fault=_find_fault,
+    rebooted=_reboot,
+    find_stage=_find_stage,
+    show=_show,
+)

@@ -1,0 +1,100 @@
+"""What a business adds to the engine: a row of pure functions, which the engine calls at named moments.
+
+The engine knows the moments, and no business.  A session is folded with the rows of the businesses that it has
+(`moves.begin` takes them), and does everything else without them.  A row names functions of modules alone, so that
+a state can be pickled.  The rows are called in the order of the house.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from typing import TYPE_CHECKING, Any, NamedTuple, TypeAlias
+
+from sessionrun.engine.state import State
+from sessionrun.engine.task import RunningJob, TaskState
+from sessionrun.model.keys import JobKey, Phase
+
+if TYPE_CHECKING:  # a launch shows a state in which nothing has happened
+    from sessionrun.model.events import Entry, Event, JobFinished, JobLost, RequestReceived
+    from sessionrun.model.shown import LandWord
+    from sessionrun.model.spec import TaskSpec
+
+Act: TypeAlias = "Callable[[State, Entry, Any], None]"
+"""What an event of the journal changes in the state."""
+
+
+def _add_nothing(*_: object) -> None:
+    """Stand for a moment at which a business has nothing to do."""
+
+
+def _never(*_: object) -> bool:
+    return False
+
+
+class Rules(NamedTuple):
+    """What one business does at which moment; a moment that it leaves out means nothing to it.
+
+    A function that returns something decides, and changes nothing; a function that returns nothing is part of the
+    fold.
+
+    Attributes:
+        begin: the session begins, and has no tasks yet: the place for what the business keeps in `State.parts`.
+        events: what those events of the journal change that are its own.
+        phase: the phase whose jobs are the session's and no task's: one job for the work of many.
+        claimed: a job of that phase is claimed.
+        job_ended: a job of that phase has ended, or was lost.
+        starts: the job of that phase that is to start now (monotonic); None: none is.
+        wakes: when to look again (monotonic), if nothing happens before; None: no need.
+        owed: the event that is to be recorded now; None: there is none.
+        is_open: whether the session has to go on, although all its tasks have ended.
+        task_added: a task comes while the session runs; it is not among the tasks yet.
+        task_ended: the task has its outcome, and those that wait for it know.
+        task_continued: a follow-up is noted, and the task is about to begin anew.
+        requested: a request was done to the tasks.
+        find_fault: why a task that has ended cannot be continued now; None: it can.
+        rebooted: the monotonic clock counts anew, and says this now.
+        find_stage: where the work of a task that has ended stands on its way; None: it has no such way.
+        show: keys of the task in status.json, in the place of the engine's own; None: there are none.
+    """
+
+    begin: Callable[[State], None] = _add_nothing
+    events: Mapping[type, Act] = {}
+    phase: Phase | None = None
+    claimed: Callable[[State, Entry, JobKey], None] = _add_nothing
+    job_ended: Callable[[State, Entry, RunningJob, JobFinished | JobLost], None] = _add_nothing
+    starts: Callable[[State, float], JobKey | None] = _add_nothing
+    wakes: Callable[[State], float | None] = _add_nothing
+    owed: Callable[[State], Event | None] = _add_nothing
+    is_open: Callable[[State], bool] = _never
+    task_added: Callable[[State, TaskSpec], None] = _add_nothing
+    task_ended: Callable[[State, TaskState], None] = _add_nothing
+    task_continued: Callable[[State, TaskState], None] = _add_nothing
+    requested: Callable[[State, RequestReceived], None] = _add_nothing
+    find_fault: Callable[[State, TaskState], str | None] = _add_nothing
+    rebooted: Callable[[State, float], None] = _add_nothing
+    find_stage: Callable[[State, TaskState], LandWord | None] = _add_nothing
+    show: Callable[[State, TaskState], Mapping[str, object] | None] = _add_nothing
+
+
+def rules_of(state: State) -> tuple[Rules, ...]:
+    """The rows with which the session was begun; the state, on which a row is built, cannot know their type."""
+    return state.rules
+
+
+def find_act(state: State, kind: type) -> Act:
+    """What a business does at an event of its own.
+
+    Raises:
+        KeyError: no business of this session has such events.
+    """
+    return {kind: act for rules in rules_of(state) for kind, act in rules.events.items()}[kind]
+
+
+def rules_of_phase(state: State, phase: Phase) -> Rules | None:
+    """The row of the business whose jobs are of this phase; None: they are a task's."""
+    return next((rules for rules in rules_of(state) if rules.phase == phase), None)
+
+
+def find_stage(state: State, task: TaskState) -> LandWord | None:
+    """Where the work of a task stands on the way that a business has for it; None: none has one."""
+    return next((stage for rules in rules_of(state) if (stage := rules.find_stage(state, task)) is not None), None)

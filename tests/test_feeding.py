@@ -27,7 +27,8 @@ from sessionrun.model.errors import InputError
 from sessionrun.model.events import Entry, Event, SessionEnded, TaskAdded
 from sessionrun.model.feeding import QUEUE_LABEL, TROUBLE, UNCLAIMED, FeedSpec
 from sessionrun.model.keys import describe_id_problem
-from sessionrun.model.landings import LandEntry, Mend
+from sessionrun.model.landings import Mend
+from sessionrun.model.places import LandEntry
 from sessionrun.model.places import Place as Workplace
 from sessionrun.model.spec import Outcome, TaskSpec
 from sessionrun.queue.file import FileFeed

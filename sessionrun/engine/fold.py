@@ -49,7 +49,7 @@ from sessionrun.engine.providers import (
 )
 from sessionrun.engine.queue import CONTINUING
 from sessionrun.engine.requests import add_task, add_tasks, apply_request, reopen
-from sessionrun.engine.rules import Act, find_act, rules_of, rules_of_phase
+from sessionrun.engine.rules import Act, Rules
 from sessionrun.engine.state import BUDGET, FAILURES, START_BATCH, State, find_job
 from sessionrun.engine.task import UP_TO_WORK, RunningJob, TaskState
 from sessionrun.engine.tokens import begin_pause, give, job_tokens, take, wanted_tokens
@@ -107,8 +107,21 @@ def apply(state: State, entry: Entry) -> None:
     """Fold one journal entry into the state."""
     state.seq, state.wall_offset = entry.seq, entry.at - entry.mono
     kind = type(entry.event)
-    act = _APPLY.get(kind) or find_act(state, kind)
+    act = _APPLY.get(kind) or _find_act(state, kind)
     act(state, entry, entry.event)
+
+
+def _find_act(state: State, kind: type) -> Act:
+    """What a business does at an event of its own; without the business there is no such event."""
+    for rules in state.rules:
+        if kind in rules.events:
+            return rules.events[kind]
+    raise KeyError(kind.__name__)
+
+
+def _rules_of(state: State, phase: Phase) -> Rules:
+    """The rules of the business to which a phase belongs that is no task's."""
+    return {rules.phase: rules for rules in state.rules}[phase]
 
 
 def _on_session_started(state: State, entry: Entry, event: SessionStarted) -> None:
@@ -129,9 +142,8 @@ def _on_feed_closed(state: State, entry: Entry, event: FeedClosed) -> None:
 
 def _on_job_claimed(state: State, entry: Entry, event: JobClaimed) -> None:
     task = state.tasks[event.key.task]
-    shared = rules_of_phase(state, event.key.phase)
-    if shared is not None:
-        shared.claimed(state, entry, event.key)
+    if event.key.phase not in AS_PHASE:
+        _rules_of(state, event.key.phase).claimed(state, entry, event.key)
         return
     take(state, list(wanted_tokens(state, task)))
     task.phase = event.key.phase
@@ -197,9 +209,8 @@ def _on_job_finished(state: State, entry: Entry, event: JobFinished) -> None:
     task, job = find_job(state, event.key)
     if job is None:
         return
-    shared = rules_of_phase(state, event.key.phase)
-    if shared is not None:
-        shared.job_ended(state, entry, job, event)
+    if event.key.phase not in AS_PHASE:
+        _rules_of(state, event.key.phase).job_ended(state, entry, job, event)
         return
     if event.key.phase == "work":
         keep_work(task, event)
@@ -223,9 +234,8 @@ def _on_job_lost(state: State, entry: Entry, event: JobLost) -> None:
     task, job = find_job(state, event.key)
     if job is None:
         return
-    shared = rules_of_phase(state, event.key.phase)
-    if shared is not None:
-        shared.job_ended(state, entry, job, event)
+    if event.key.phase not in AS_PHASE:
+        _rules_of(state, event.key.phase).job_ended(state, entry, job, event)
         return
     void = event.verdict == "void"
     if event.key.phase == "work":
@@ -257,7 +267,7 @@ def _on_task_ended(state: State, entry: Entry, event: TaskEnded) -> None:
     if task.started_mono is not None:
         task.ended_at, task.duration_s = entry.at, max(0.0, entry.mono - task.started_mono)
     tell_dependents(state, task)
-    for rules in rules_of(state):
+    for rules in state.rules:
         rules.task_ended(state, task)
     if task.again:
         reopen(state, [task])
@@ -404,6 +414,6 @@ def rebase_clock(state: State, entry: Entry) -> None:
     for name, hold in state.holds.items():
         if hold.until is not None and name not in state.providers:
             state.holds[name] = replace(hold, until=now)
-    for rules in rules_of(state):
+    for rules in state.rules:
         rules.rebooted(state, now)
     rebase(state, now)

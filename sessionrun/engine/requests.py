@@ -18,7 +18,6 @@ from sessionrun.engine.money import cost_of
 from sessionrun.engine.moves import begin_attempt, cancel, enlist, give_up, leave_thread, resign, take_up
 from sessionrun.engine.providers import lift
 from sessionrun.engine.queue import CONTINUING, NEW
-from sessionrun.engine.rules import rules_of
 from sessionrun.engine.state import BUDGET, FAILURES, State
 from sessionrun.engine.task import Ran, TaskState
 from sessionrun.engine.tokens import START, find_width_fault, set_width
@@ -39,7 +38,7 @@ def apply_request(state: State, event: RequestReceived) -> None:
     if event.request_id not in state.requests:
         state.requests.add(event.request_id)
         _ACTS[event.kind](state, event)
-        for rules in rules_of(state):
+        for rules in state.rules:
             rules.requested(state, event)
 
 
@@ -103,7 +102,7 @@ def _continue(state: State, event: RequestReceived) -> None:
     for task in _named(state, event.tasks[:1]) if event.tasks else ():
         if task.outcome is not None and event.text:
             ask_more(task, event.text)
-            for rules in rules_of(state):
+            for rules in state.rules:
                 rules.task_continued(state, task)
             reopen(state, [task])
 
@@ -312,7 +311,7 @@ def find_follow_up_fault(state: State, request: RequestReceived) -> str | None:
         return f"{name} worked in a repository of its own, which may be gone: start a new session"
     if task.started_at is None:
         return f"{name} has not begun: there is nothing to go on with; use sessionrun retry"
-    faults = (rules.find_fault(state, task) for rules in rules_of(state))
+    faults = (rules.find_fault(state, task) for rules in state.rules)
     return next((fault for fault in faults if fault is not None), None)
 
 
@@ -329,7 +328,7 @@ Ruled = TypeVar("Ruled", Repository, MirrorSite)
 
 def add_task(state: State, entry: Entry, event: TaskAdded) -> None:
     """Append the task that a feed brought, or that was owed."""
-    for rules in rules_of(state):
+    for rules in state.rules:
         rules.task_added(state, event.task)
     if event.task.id in state.tasks:
         return  # a feed may bring again what it brought before a crash

@@ -10,16 +10,17 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from typing import TYPE_CHECKING, Any, NamedTuple, TypeAlias
 
-from sessionrun.engine.state import State
-from sessionrun.engine.task import RunningJob, TaskState
-from sessionrun.model.keys import JobKey, Phase
-
 if TYPE_CHECKING:  # a launch shows a state in which nothing has happened
+    from sessionrun.engine.task import RunningJob, TaskState
     from sessionrun.model.events import Entry, Event, JobFinished, JobLost, RequestReceived
+    from sessionrun.model.keys import JobKey, Phase
     from sessionrun.model.shown import LandWord
     from sessionrun.model.spec import TaskSpec
 
-Act: TypeAlias = "Callable[[State, Entry, Any], None]"
+_State: TypeAlias = Any
+"""`engine.state.State`, which keeps these rows: so this module cannot know it."""
+
+Act: TypeAlias = "Callable[[_State, Entry, Any], None]"
 """What an event of the journal changes in the state."""
 
 
@@ -34,8 +35,7 @@ def _never(*_: object) -> bool:
 class Rules(NamedTuple):
     """What one business does at which moment; a moment that it leaves out means nothing to it.
 
-    A function that returns something decides, and changes nothing; a function that returns nothing is part of the
-    fold.
+    A function that returns nothing is part of the fold; the others only look.
 
     Attributes:
         begin: the session begins, and has no tasks yet: the place for what the business keeps in `State.parts`.
@@ -57,44 +57,20 @@ class Rules(NamedTuple):
         show: keys of the task in status.json, in the place of the engine's own; None: there are none.
     """
 
-    begin: Callable[[State], None] = _add_nothing
+    begin: Callable[[_State], None] = _add_nothing
     events: Mapping[type, Act] = {}
     phase: Phase | None = None
-    claimed: Callable[[State, Entry, JobKey], None] = _add_nothing
-    job_ended: Callable[[State, Entry, RunningJob, JobFinished | JobLost], None] = _add_nothing
-    starts: Callable[[State, float], JobKey | None] = _add_nothing
-    wakes: Callable[[State], float | None] = _add_nothing
-    owed: Callable[[State], Event | None] = _add_nothing
-    is_open: Callable[[State], bool] = _never
-    task_added: Callable[[State, TaskSpec], None] = _add_nothing
-    task_ended: Callable[[State, TaskState], None] = _add_nothing
-    task_continued: Callable[[State, TaskState], None] = _add_nothing
-    requested: Callable[[State, RequestReceived], None] = _add_nothing
-    find_fault: Callable[[State, TaskState], str | None] = _add_nothing
-    rebooted: Callable[[State, float], None] = _add_nothing
-    find_stage: Callable[[State, TaskState], LandWord | None] = _add_nothing
-    show: Callable[[State, TaskState], Mapping[str, object] | None] = _add_nothing
-
-
-def rules_of(state: State) -> tuple[Rules, ...]:
-    """The rows with which the session was begun; the state, on which a row is built, cannot know their type."""
-    return state.rules
-
-
-def find_act(state: State, kind: type) -> Act:
-    """What a business does at an event of its own.
-
-    Raises:
-        KeyError: no business of this session has such events.
-    """
-    return {kind: act for rules in rules_of(state) for kind, act in rules.events.items()}[kind]
-
-
-def rules_of_phase(state: State, phase: Phase) -> Rules | None:
-    """The row of the business whose jobs are of this phase; None: they are a task's."""
-    return next((rules for rules in rules_of(state) if rules.phase == phase), None)
-
-
-def find_stage(state: State, task: TaskState) -> LandWord | None:
-    """Where the work of a task stands on the way that a business has for it; None: none has one."""
-    return next((stage for rules in rules_of(state) if (stage := rules.find_stage(state, task)) is not None), None)
+    claimed: Callable[[_State, Entry, JobKey], None] = _add_nothing
+    job_ended: Callable[[_State, Entry, RunningJob, JobFinished | JobLost], None] = _add_nothing
+    starts: Callable[[_State, float], JobKey | None] = _add_nothing
+    wakes: Callable[[_State], float | None] = _add_nothing
+    owed: Callable[[_State], Event | None] = _add_nothing
+    is_open: Callable[[_State], bool] = _never
+    task_added: Callable[[_State, TaskSpec], None] = _add_nothing
+    task_ended: Callable[[_State, TaskState], None] = _add_nothing
+    task_continued: Callable[[_State, TaskState], None] = _add_nothing
+    requested: Callable[[_State, RequestReceived], None] = _add_nothing
+    find_fault: Callable[[_State, TaskState], str | None] = _add_nothing
+    rebooted: Callable[[_State, float], None] = _add_nothing
+    find_stage: Callable[[_State, TaskState], LandWord | None] = _add_nothing
+    show: Callable[[_State, TaskState], Mapping[str, object] | None] = _add_nothing

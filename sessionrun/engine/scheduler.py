@@ -30,7 +30,6 @@ from sessionrun.engine.money import (
 from sessionrun.engine.moves import backoff_s
 from sessionrun.engine.providers import prefers_fallback
 from sessionrun.engine.queue import NEW
-from sessionrun.engine.rules import rules_of
 from sessionrun.engine.state import BUDGET, CANARY, FAILURES, State, provider_of
 from sessionrun.engine.task import UP_TO_WORK, TaskState
 from sessionrun.engine.tokens import START, count_start, lacking_tokens, wanted_tokens
@@ -113,7 +112,7 @@ def decide(state: State, now: float) -> list[Order]:
     state.queue.undelay(now)
     orders: list[Order] = [*_lift_holds(state, now), *_fire_timers(state, now)]
     orders += [*_stop_jobs(state), *_end_tasks(state, now), *_hold_for_budget(state)]
-    rows = rules_of(state)
+    rows = state.rules
     orders += [Record(event) for rules in rows if (event := rules.owed(state)) is not None]
     orders = orders or list(_start_jobs(state, now))
     if orders:
@@ -198,7 +197,7 @@ def _start_jobs(state: State, now: float) -> Iterator[Order]:
     """
     if SLOT in state.holds or START in state.holds:
         return  # every job waits for this one, so all may stay where they are
-    for rules in rules_of(state) if state.held is None else ():
+    for rules in state.rules if state.held is None else ():
         key = rules.starts(state, now)
         if key is not None:
             yield StartJob(key)
@@ -280,7 +279,7 @@ def _has_landed(task: TaskState) -> bool:
 def _next_wake(state: State) -> float | None:
     times = [hold.until for hold in state.holds.values() if hold.until is not None]
     times += [provider.canary_until for provider in state.providers.values() if provider.canary_until is not None]
-    rows = rules_of(state) if state.held is None and SLOT not in state.holds else ()
+    rows = state.rules if state.held is None and SLOT not in state.holds else ()
     times += [time for rules in rows if (time := rules.wakes(state)) is not None]
     first = state.queue.next_time()
     if first is not None:

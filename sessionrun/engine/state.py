@@ -7,7 +7,7 @@ The records are changed by `fold` alone (`take` and `give` are its accounts of t
 from __future__ import annotations
 
 from dataclasses import field
-from typing import TYPE_CHECKING, Any, Final, TypeVar
+from typing import TYPE_CHECKING, Any, Final
 
 from sessionrun.engine.queue import ReadyQueue
 from sessionrun.engine.task import RunningJob, TaskState
@@ -18,10 +18,8 @@ from sessionrun.model.spec import PROVIDER_PREFIX, Outcome, SessionSpec
 from sessionrun.model.usage import Usage
 
 if TYPE_CHECKING:  # a launch shows a state in which nothing has happened
+    from sessionrun.engine.rules import Rules
     from sessionrun.model.events import HoldPlaced, SessionEnded, SupervisorStarted
-
-Part = TypeVar("Part")
-"""What a business keeps in a state."""
 
 FAILURES: Final[tuple[Outcome, ...]] = ("failed", "timed_out", "lost", "interrupted")
 """Outcomes that count as a failure of the task itself."""
@@ -150,13 +148,8 @@ class State:
     """What businesses keep here, by its type."""
     queue: ReadyQueue = field(default_factory=ReadyQueue, compare=False)
     """Which tasks could start next."""
-    rules: tuple[Any, ...] = field(default=(), compare=False)
-    """The rules of its businesses (see `engine.rules`), by which it is folded; no part of it either."""
-
-    def part(self, kind: type[Part]) -> Part:
-        """What a business keeps here."""
-        part: Part = self.parts[kind]
-        return part
+    rules: tuple[Rules, ...] = field(default=(), compare=False)
+    """The rules of its businesses, by which it is folded; no part of it either."""
 
     @property
     def completed(self) -> int:

@@ -21,7 +21,6 @@ from sessionrun.engine.money import (
     project_usage_by_agent,
     project_usage_by_model,
 )
-from sessionrun.engine.rules import find_stage, rules_of
 from sessionrun.engine.state import BUDGET, State
 from sessionrun.engine.tokens import PACED, paced_by
 from sessionrun.model.feeding import UNCLAIMED
@@ -32,6 +31,7 @@ from sessionrun.model.shown import (
     DiffStat,
     EarlierAgent,
     Feed,
+    LandWord,
     PhaseWord,
     Process,
     Processes,
@@ -74,7 +74,7 @@ class Rows:
         self._state = state
 
     def __iter__(self) -> Iterator[Task]:
-        return (_project_task(self._state, task) for task in self._state.tasks.values())
+        return (_show_task(self._state, task) for task in self._state.tasks.values())
 
 
 def project(state: State) -> dict[str, Any]:
@@ -175,10 +175,20 @@ def _show_all(records: Iterable[Any] | None) -> Any:
     return [asdict(record) for record in records or ()] or None
 
 
+def _show_task(state: State, task: TaskState) -> Task:
+    shown = _project_task(state, task)
+    for rules in state.rules:
+        more = rules.show(state, task)
+        if more is not None:
+            cast("dict[str, object]", shown).update(more)
+    return shown
+
+
 def _project_task(state: State, task: TaskState) -> Task:
+    """What is shown of a task of which no business has more to say."""
     spec, place, agent = task.spec, task.place or _NO_PLACE, state.spec.agents.get(task.agent)
     held_until, held, held_reason = _hold(state, task)
-    shown: Task = {
+    return {
         "num": task.num,
         "id": spec.id,
         "title": title_of(spec),
@@ -186,7 +196,7 @@ def _project_task(state: State, task: TaskState) -> Task:
         "status": _status_word(task),
         "phase": _phase_word(task),
         "outcome": task.outcome,
-        "word": _choose_word(state, task, held, held_reason),
+        "word": _choose_word(task, held, held_reason, _find_stage(state, task)),
         "reason_class": held if held_reason else task.reason_class,
         "reason": f"{held}: {held_reason}" if held_reason else task.reason,
         "held_until": format_time(held_until),
@@ -234,33 +244,39 @@ def _project_task(state: State, task: TaskState) -> Task:
         "audit": _show_all(task.audit),
         "landing": None,
     }
-    for rules in rules_of(state):
-        cast("dict[str, object]", shown).update(rules.show(state, task) or {})
-    return shown
 
 
 def _stand(state: State, task: TaskState) -> Standing:
     """How a task stands, without the rest of its row."""
-    spec, (until, held, reason) = task.spec, _hold(state, task)
+    spec, (until, held, reason), stage = task.spec, _hold(state, task), _find_stage(state, task)
     return Standing(
         spec.id,
-        _choose_word(state, task, held, reason),
+        _choose_word(task, held, reason, stage),
         task.outcome is None,
         format_time(until),
         spec.needs,
-        find_stage(state, task),
+        stage,
         name_tries(spec.id, spec.labels, mends=spec.mend is not None, feeds=state.spec.feed is not None),
     )
 
 
-def _choose_word(state: State, task: TaskState, held: str, reason: str | None) -> Word:
+def _find_stage(state: State, task: TaskState) -> LandWord | None:
+    """Where the work of a task stands on the way that a business has for it; None: none has one."""
+    for rules in state.rules:
+        stage = rules.find_stage(state, task)
+        if stage is not None:
+            return stage
+    return None
+
+
+def _choose_word(task: TaskState, held: str, reason: str | None, stage: LandWord | None) -> Word:
     """The word of a task; one that the session claims in its queue first is not held, but waits for a moment."""
     place, is_held = task.place, held == "held" and reason not in (None, UNCLAIMED)
     return choose_word(
         task.outcome,
         runs=has_begun(task) and not (is_held and task.job is None),
         held=is_held,
-        landing=find_stage(state, task),
+        landing=stage,
         changed=place is None or place.changed is not False,
     )
 

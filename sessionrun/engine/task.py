@@ -12,8 +12,7 @@ from typing import TYPE_CHECKING, Final, NamedTuple, TypeAlias
 from sessionrun.model.checks import Checked, Note
 from sessionrun.model.frozen import changeable
 from sessionrun.model.keys import WORKSPACE_PHASES, JobKey, Phase
-from sessionrun.model.landings import LandEntry
-from sessionrun.model.places import Leftover, Place
+from sessionrun.model.places import LandEntry, Leftover, Place
 from sessionrun.model.spec import Limits, Outcome, ProofVerdict, TaskSpec, hides_tests, turn_deadline
 from sessionrun.model.usage import Usage
 

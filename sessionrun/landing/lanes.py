@@ -13,7 +13,7 @@ from typing import Final
 from sessionrun.engine.state import State
 from sessionrun.engine.task import TaskState
 from sessionrun.model.frozen import changeable
-from sessionrun.model.landings import LandEntry, LandStatus
+from sessionrun.model.places import LandEntry, LandStatus
 
 READY: Final = LandEntry("ready")
 
@@ -53,7 +53,8 @@ class LandQueue:
 
 def land_of(state: State) -> LandQueue:
     """The landing queue of a session that lands."""
-    return state.part(LandQueue)
+    land: LandQueue = state.parts[LandQueue]
+    return land
 
 
 def leave_queue(state: State, name: str, landing: LandEntry) -> None:

@@ -16,7 +16,8 @@ from sessionrun.engine.state import State
 from sessionrun.engine.task import TaskState
 from sessionrun.landing.lanes import is_mending, land_of, leave_queue, requeue_waiting
 from sessionrun.model.events import Entry, TaskAdded
-from sessionrun.model.landings import LandEntry, Mend, WorkBounced, WorkLanded
+from sessionrun.model.landings import Mend, WorkBounced, WorkLanded
+from sessionrun.model.places import LandEntry
 from sessionrun.model.spec import TaskSpec, title_of
 
 MENDED: Final = ("conflict", "gate_red")

@@ -28,7 +28,8 @@ from sessionrun.landing.lanes import (
 from sessionrun.landing.mends import give_up_mends, next_mend, note_bounced, note_end, note_landed, note_mend
 from sessionrun.model.events import Entry, JobFinished, JobLost, RequestReceived
 from sessionrun.model.keys import JobKey
-from sessionrun.model.landings import LAND_FAILED, LandEntry, WorkBounced, WorkHeld, WorkLanded
+from sessionrun.model.landings import LAND_FAILED, WorkBounced, WorkHeld, WorkLanded
+from sessionrun.model.places import LandEntry
 from sessionrun.model.shown import Landing, LandWord
 from sessionrun.model.times import format_time
 

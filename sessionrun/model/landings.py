@@ -5,7 +5,7 @@ This module must not know git, files or processes.
 
 from __future__ import annotations
 
-from typing import Final, Literal, NamedTuple
+from typing import Final
 
 from sessionrun.model.frozen import frozen
 
@@ -105,33 +105,3 @@ class MendBase:
 def may_insist(reason: str) -> bool:
     """Whether a mend may do again what was refused for this reason."""
     return DROPPED in reason or KEPT in reason
-
-
-LandStatus = Literal["ready", "waiting", "landed", "bounced", "mending", "held"]
-"""Where the work of a task stands on its way to the branch: `ready` for the next LAND job, `waiting` for the work
-of a task that it needs, or at an end."""
-
-
-class LandEntry(NamedTuple):
-    """The work of a task in the landing queue of its session."""
-
-    status: LandStatus
-    """Where it stands."""
-    reason_class: str | None = None
-    """The word for why it has not landed."""
-    reason: str | None = None
-    """The same in one line for people; of work that landed, what is remarkable."""
-    commit: str | None = None
-    """The commit of the branch with which it landed, if that is known."""
-    mend: str | None = None
-    """What a user can do so that it lands."""
-    files: tuple[str, ...] = ()
-    """The files in conflict."""
-    against: tuple[str, ...] = ()
-    """The tasks that landed before and changed the same files."""
-    output: str | None = None
-    """The file with what a red gate printed."""
-    at: float | None = None
-    """When the journal said that it landed, was bounced or is held (seconds since the epoch)."""
-    seq: int | None = None
-    """The number of the journal's record with which it came to stand there; None: that of the task's end."""

@@ -1,11 +1,11 @@
-"""Frozen records about git: the repository of a session, how it treats files, a task's workspace and its end.
+"""Frozen records about git: a session's repository, how it treats files, a task's workspace, its work at the end.
 
 A part of `model`, which all others import them from.  This module must not know git itself, files or processes.
 """
 
 from __future__ import annotations
 
-from typing import Final, Literal, get_args
+from typing import Final, Literal, NamedTuple, get_args
 
 from sessionrun.model.frozen import frozen
 from sessionrun.model.kinds import DiffStat, PathText
@@ -174,3 +174,33 @@ class Leftover:
 
 STOPPED_BY_US: Final = "stopped by us"
 KILLED_BY_AGENT: Final = "killed by the agent"
+
+
+LandStatus = Literal["ready", "waiting", "landed", "bounced", "mending", "held"]
+"""Where the work of a task stands on its way to the branch: `ready` for the next LAND job, `waiting` for the work
+of a task that it needs, or at an end."""
+
+
+class LandEntry(NamedTuple):
+    """The work of a task in the landing queue of its session."""
+
+    status: LandStatus
+    """Where it stands."""
+    reason_class: str | None = None
+    """The word for why it has not landed."""
+    reason: str | None = None
+    """The same in one line for people; of work that landed, what is remarkable."""
+    commit: str | None = None
+    """The commit of the branch with which it landed, if that is known."""
+    mend: str | None = None
+    """What a user can do so that it lands."""
+    files: tuple[str, ...] = ()
+    """The files in conflict."""
+    against: tuple[str, ...] = ()
+    """The tasks that landed before and changed the same files."""
+    output: str | None = None
+    """The file with what a red gate printed."""
+    at: float | None = None
+    """When the journal said that it landed, was bounced or is held (seconds since the epoch)."""
+    seq: int | None = None
+    """The number of the journal's record with which it came to stand there; None: that of the task's end."""

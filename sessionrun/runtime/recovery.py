@@ -19,7 +19,6 @@ import math
 from collections.abc import Iterator
 from typing import TYPE_CHECKING
 
-from sessionrun.engine.rules import rules_of
 from sessionrun.engine.state import State
 from sessionrun.model.events import JobClaimed, JobLost, JobStarted
 from sessionrun.model.keys import JobKey
@@ -35,7 +34,7 @@ def find_unclaimed(state: State, ledger: Ledger) -> Iterator[JobClaimed]:
     for task in state.tasks.values():
         if task.job is None and task.outcome is None and task.next_key().text() in ledger.jobs:
             yield JobClaimed(task.next_key())
-    for rules in rules_of(state):
+    for rules in state.rules:
         key = rules.starts(state, math.inf)
         if key is not None and key.text() in ledger.jobs:
             yield JobClaimed(key)

@@ -7,11 +7,13 @@ from __future__ import annotations
 
 import ast
 import gc
+import pickle
 import re
 import sys
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass, field, fields
 from functools import cache, cached_property
+from importlib import import_module
 from pathlib import Path
 
 import pytest
@@ -19,6 +21,8 @@ import pytest
 import sessionrun as package
 from sessionrun.cli.argv import HOMES
 from sessionrun.engine.task import TaskState
+from sessionrun.house import HOUSE, Business
+from sessionrun.model.spec import SessionSpec
 
 pytestmark = pytest.mark.check
 
@@ -336,6 +340,32 @@ def test_pure_rooms_know_no_files_clocks_or_processes(room: str) -> None:
         assert module.ever - ours_of(module.ever) <= HARMLESS, module.name
 
 
+def rules_of(row: Business) -> set[str]:
+    """The module of a business's rules in the engine, and those of its room that this one needs."""
+    found, queue = set[str](), [f"sessionrun.{row.rules}"]
+    while queue:
+        name = queue.pop()
+        if name not in found:
+            found.add(name)
+            queue += (other for other in modules()[name].ever if belongs(other, f"sessionrun.{row.name}"))
+    return found
+
+
+@pytest.mark.parametrize("row", [row for row in HOUSE if row.rules], ids=lambda row: row.name)
+def test_the_rules_of_a_business_are_as_pure_as_the_engine(row: Business) -> None:
+    for name in rules_of(row):
+        module = modules()[name]
+        assert module.ever - ours_of(module.ever) <= HARMLESS, name
+        assert all(room_of(other) in ("model", "engine", row.name) for other in ours_of(module.ever)), name
+    rules = import_module(f"sessionrun.{row.rules}").RULES
+    assert pickle.loads(pickle.dumps(rules)) == rules, "a state with it can be pickled"
+    functions = [*filter(callable, rules), *rules.events.values()]
+    for function in functions:
+        assert getattr(import_module(function.__module__), function.__name__) is function
+        assert belongs(function.__module__, f"sessionrun.{row.name}", "sessionrun.engine.rules")
+    assert row.asked in {field.name for field in fields(SessionSpec)}
+
+
 def test_the_keeper_stands_on_the_standard_library() -> None:
     for module in within("sessionrun.runtime.keeper"):
         for name in ours_of(module.ever):
@@ -474,7 +504,9 @@ def iterate_changes(nodes: Iterable[ast.AST]) -> Iterator[str]:
 def test_the_state_is_changed_in_one_room_and_by_no_decision() -> None:
     """By `fold` and what it calls: readers, the supervisor, the scheduler and the projections only look."""
     changed = {module.name: list(iterate_changes(module.nodes)) for module in modules().values()}
-    assert {name for name, found in changed.items() if found and not belongs(name, "sessionrun.engine")} == set()
+    folds = {name for row in HOUSE if row.rules for name in rules_of(row)}
+    others = {name for name, found in changed.items() if found and not belongs(name, "sessionrun.engine")}
+    assert others <= folds
     for name in ("scheduler", "status", "handed"):
         assert changed[f"sessionrun.engine.{name}"] == [], name
     assert len(changed["sessionrun.engine.fold"]) > 20  # they are seen

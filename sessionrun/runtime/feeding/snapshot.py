@@ -10,7 +10,7 @@ from sessionrun.engine.state import State
 from sessionrun.engine.task import TaskState
 from sessionrun.engine.tokens import find_limit
 from sessionrun.model.feeding import QUEUE_LABEL, UNCLAIMED
-from sessionrun.model.landings import LandEntry
+from sessionrun.model.places import LandEntry
 from sessionrun.model.spec import RETRY_LOST, SLOT
 
 UNDONE: Final = "not done by session "

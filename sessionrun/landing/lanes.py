@@ -13,7 +13,8 @@ from typing import Final
 from sessionrun.engine.state import State
 from sessionrun.engine.task import TaskState
 from sessionrun.model.frozen import changeable
-from sessionrun.model.places import LandEntry, LandStatus
+from sessionrun.model.places import LandEntry
+from sessionrun.model.shown import LandWord
 
 READY: Final = LandEntry("ready")
 
@@ -103,7 +104,7 @@ def _find_lacking(state: State, task: TaskState) -> str | None:
     )
 
 
-def find_first(task: TaskState, tasks: Mapping[str, TaskState]) -> Iterator[tuple[str, LandStatus]]:
+def find_first(task: TaskState, tasks: Mapping[str, TaskState]) -> Iterator[tuple[str, LandWord]]:
     """Yield the tasks whose work has to land before that of a task, and where that work is.
 
     A need without work stands for its own needs.  A mend has the needs of the task whose work it mends.

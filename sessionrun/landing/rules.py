@@ -105,12 +105,6 @@ def pause_landing(state: State, task: TaskState) -> None:
         requeue_waiting(state)
 
 
-def is_being_landed(state: State, task: TaskState) -> bool:
-    """Whether a LAND job has taken the task's work, or has left it half landed."""
-    land = land_of(state)
-    return task.spec.id in land.taken or (land.owed and task.spec.id in land.ready)
-
-
 def land_again(state: State, names: Iterable[str], *, bounced: bool = True) -> None:
     """Try again to land what could not land, of these tasks; a session that has ended lives again for that."""
     wanted = ("held", "bounced") if bounced else ("held",)
@@ -247,9 +241,10 @@ def _do_request(state: State, event: RequestReceived) -> None:
 
 
 def _find_fault(state: State, task: TaskState) -> str | None:
-    if not is_being_landed(state, task):
-        return None
-    return f"the work of task {task.spec.id!r:.140} is landing: continue it when it has landed"
+    """Work that a LAND job has taken, or has left half landed, stays as it is."""
+    land, name = land_of(state), task.spec.id
+    is_landing = name in land.taken or (land.owed and name in land.ready)
+    return f"the work of task {name!r:.140} is landing: continue it when it has landed" if is_landing else None
 
 
 def _reboot(state: State, now: float) -> None:

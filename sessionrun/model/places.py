@@ -5,10 +5,13 @@ A part of `model`, which all others import them from.  This module must not know
 
 from __future__ import annotations
 
-from typing import Final, Literal, NamedTuple, get_args
+from typing import TYPE_CHECKING, Final, Literal, NamedTuple, get_args
 
 from sessionrun.model.frozen import frozen
 from sessionrun.model.kinds import DiffStat, PathText
+
+if TYPE_CHECKING:
+    from sessionrun.model.shown import LandWord
 
 KeepPolicy = Literal["always", "on-failure", "never"]
 KEEP_POLICIES: Final[tuple[KeepPolicy, ...]] = ("always", "on-failure", "never")
@@ -176,16 +179,11 @@ STOPPED_BY_US: Final = "stopped by us"
 KILLED_BY_AGENT: Final = "killed by the agent"
 
 
-LandStatus = Literal["ready", "waiting", "landed", "bounced", "mending", "held"]
-"""Where the work of a task stands on its way to the branch: `ready` for the next LAND job, `waiting` for the work
-of a task that it needs, or at an end."""
-
-
 class LandEntry(NamedTuple):
     """The work of a task in the landing queue of its session."""
 
-    status: LandStatus
-    """Where it stands."""
+    status: LandWord
+    """Where it stands: `ready` for the next LAND job, `waiting` for the work of a needed task, or at an end."""
     reason_class: str | None = None
     """The word for why it has not landed."""
     reason: str | None = None

@@ -8,7 +8,8 @@ everything else.
 
 from __future__ import annotations
 
-from typing import Final, NamedTuple
+from importlib import import_module
+from typing import Any, Final, NamedTuple
 
 
 class Business(NamedTuple):
@@ -16,16 +17,28 @@ class Business(NamedTuple):
 
     Attributes:
         name: of the business, and of its room.
+        partners: "module:function" that opens what stands beside the supervisor of a session; `runtime.main` reads
+            it, row by row: each function gets what those before it have opened, see `runtime.partners`.
+        trial: "module:function" that gets a spec and raises InputError if its session cannot be started again on
+            this machine; `runtime.launch` reads it.
     """
 
     name: str
+    partners: str = ""
+    trial: str = ""
 
 
 HOUSE: Final[tuple[Business, ...]] = (
-    Business("walls"),
+    Business("walls", partners="runtime.disk:open_partners", trial="walls.trial:check_spec"),
     Business("worktrees"),
     Business("checks"),
     Business("landing"),
-    Business("queue"),
-    Business("cluster"),
+    Business("queue", partners="runtime.feeding.partners:open_partners"),
+    Business("cluster", partners="runtime.clusters:open_partners"),
 )
+
+
+def load(name: str) -> Any:
+    """What a row names as "module:function": its module is imported now."""
+    module, _, function = name.partition(":")
+    return getattr(import_module(f"sessionrun.{module}"), function)

@@ -32,6 +32,7 @@ from sessionrun.runtime.executors.worker import Worker
 from sessionrun.runtime.jobs.maker import JobMaker
 from sessionrun.runtime.keeper.lease import Lease
 from sessionrun.runtime.node.jobs import LEASE_WORDS
+from sessionrun.runtime.partners import Partners
 from sessionrun.runtime.supervisor import Supervisor
 from sessionrun.store.creation import create_session
 from sessionrun.store.journal import AppendLog
@@ -203,7 +204,7 @@ class ScaleLocal:
     def start(self, jobs: object) -> list[Any]:
         raise AssertionError("nothing lands here")
 
-    def wait(self, timeout_s: float | None, wake_fd: int | None, *also: int) -> list[Any]:
+    def wait(self, timeout_s: float | None, *wake_fds: int) -> list[Any]:
         queue, carrier = self.world._queue, self.carrier
         assert carrier is not None
         until = float("inf") if timeout_s is None else self.world.now + timeout_s
@@ -296,7 +297,7 @@ def play(place: Path, nodes: int, tasks: int, seed: int) -> tuple[Figures, Fate,
     stand_in: Any = local
     executor = DaskExecutor(session, spec, stand_in, 1, {}, (), print, connect=connect, clock=lambda: world.now)
     begun, cpu = time.monotonic(), time.process_time()
-    Supervisor(session, state, journal, executor, JobMaker(session, spec), Clock()).run()
+    Supervisor(session, state, journal, Partners(executor), JobMaker(session, spec), Clock()).run()
     wall_s, cpu_s = time.monotonic() - begun, time.process_time() - cpu
     journal.close()
     shown = project(state)

@@ -16,6 +16,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final, NamedTuple, get_args
 
 from sessionrun.model.errors import InputError
+from sessionrun.store.user_directories import find_cache_folder
 
 if TYPE_CHECKING:
     from sessionrun.input.fields import Field
@@ -119,8 +120,6 @@ def load_cache_dir(cwd: Path, environ: Mapping[str, str]) -> Path:
     found = _find_setting(cwd, environ, "cache_dir")
     if found is not None:
         return Path(found)
-    from sessionrun.workspaces.repository import find_cache_folder
-
     return find_cache_folder()
 
 

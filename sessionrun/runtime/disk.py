@@ -11,7 +11,7 @@ import threading
 from collections.abc import Iterator, Mapping
 from contextlib import suppress
 from pathlib import Path
-from typing import Final
+from typing import TYPE_CHECKING, Final
 
 import orjson
 
@@ -21,8 +21,11 @@ from sessionrun.model.events import Event, TimerFired
 from sessionrun.model.keys import Phase, parse_job_key
 from sessionrun.store.files import read_regular
 from sessionrun.store.session import SessionDir
+from sessionrun.store.space import measure
 from sessionrun.walls.report import FOLDERS
-from sessionrun.workspaces.space import measure
+
+if TYPE_CHECKING:
+    from sessionrun.runtime.partners import Partners
 
 LOOK_S: Final = 1.0
 """How long the pause between two looks is at least (seconds)."""
@@ -31,6 +34,11 @@ BUSY_FACTOR: Final = 10.0
 """A pause is at least so many times as long as the look took."""
 
 _WALLED: Final[frozenset[Phase]] = frozenset(("setup", "work", "check", "prove"))
+
+
+def open_partners(partners: Partners, session: SessionDir, state: State) -> Partners:
+    """The partners, with a watch: any task that comes may have walls."""
+    return partners._replace(watches=(*partners.watches, DiskWatch(session)))
 
 
 class DiskLook:

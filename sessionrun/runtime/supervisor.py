@@ -41,10 +41,10 @@ from sessionrun.model.events import (
 )
 from sessionrun.model.keys import JobKey
 from sessionrun.model.spec import SLOT, WORKTREE_SPACE, Job
-from sessionrun.runtime.executors.protocol import Executor, Exit, Notice
+from sessionrun.runtime.executors.protocol import Exit, Notice
 from sessionrun.runtime.keeper.command import say
 from sessionrun.runtime.mishaps import fail_job, is_of_one_job
-from sessionrun.runtime.partners import Clock, Watch
+from sessionrun.runtime.partners import Clock, Partners
 from sessionrun.store import ballast
 from sessionrun.store.inbox import drop_request
 from sessionrun.store.journal import AppendLog
@@ -52,10 +52,7 @@ from sessionrun.store.requests import Request, Spoken, load_requests, put_aside
 from sessionrun.store.session import SessionDir
 
 if TYPE_CHECKING:
-    from sessionrun.runtime.exports.writer import ExportWriter
-    from sessionrun.runtime.feeding.feeder import QueueFeeder
     from sessionrun.runtime.jobs.maker import JobMaker
-    from sessionrun.runtime.notifying import Notifying
 
 PUBLISH_FIRST_S: Final = 0.05
 PUBLISH_COST_FACTOR: Final = 20.0
@@ -74,23 +71,16 @@ class Supervisor:
         session: SessionDir,
         state: State,
         journal: AppendLog,
-        executor: Executor,
+        partners: Partners,
         jobs: JobMaker,
         clock: Clock,
-        exports: ExportWriter | None = None,
-        feeder: QueueFeeder | None = None,
-        watches: Sequence[Watch] = (),
-        notifier: Notifying | None = None,
     ) -> None:
         self._session = session
         self._state = state
         self._journal = journal
-        self._executor = executor
+        self._executor, self._views, self._feeder, self._watches, self._notifier = partners
         self._jobs = jobs
         self._clock = clock
-        self._views = exports
-        self._feeder, self._watches = feeder, watches
-        self._notifier = notifier
         self._unwritten: list[bytes] = []
         self._taken: set[str] = set()
         self._refused: set[str] = set()

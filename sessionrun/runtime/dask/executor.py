@@ -27,9 +27,9 @@ from sessionrun.runtime.dask.arrivals import Arrivals
 from sessionrun.runtime.dask.carrier import Carrier, Contact
 from sessionrun.runtime.dask.orders import find_prepare, find_workspace, make_order
 from sessionrun.runtime.dask.replicas import Replicas
-from sessionrun.runtime.executors.local import LocalExecutor
 from sessionrun.runtime.executors.orders import read_end
 from sessionrun.runtime.executors.protocol import Exit, Notice
+from sessionrun.runtime.partners import Executor
 from sessionrun.store.files import open_regular
 from sessionrun.store.session import SessionDir
 from sessionrun.workspaces.mirrored import hold_mirror
@@ -60,7 +60,7 @@ class DaskExecutor:
         self,
         session: SessionDir,
         spec: SessionSpec,
-        local: LocalExecutor,
+        local: Executor,
         gen: int,
         opened: Mapping[JobKey, Opened],
         held: Iterable[str],
@@ -188,7 +188,7 @@ class DaskExecutor:
             self._carrier.head.stop(self._name(key), KILL if now else TERM)
         self._carrier.poke()
 
-    def wait(self, timeout_s: float | None, wake_fd: int | None) -> list[Notice]:
+    def wait(self, timeout_s: float | None, *wake_fds: int) -> list[Notice]:
         """See `Executor.wait`.
 
         Raises:
@@ -197,7 +197,7 @@ class DaskExecutor:
         """
         if self._carrier.news:
             timeout_s = 0.0
-        notices = self._local.wait(timeout_s, wake_fd, self._carrier.news.fd)
+        notices = self._local.wait(timeout_s, self._carrier.news.fd, *wake_fds)
         heard_all = self._carrier.news.take()
         for heard in heard_all:
             notices += [] if heard is None else self._hear(heard)

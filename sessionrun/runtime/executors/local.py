@@ -68,11 +68,11 @@ class LocalExecutor:
         self._connection.send(b"T", key.text().encode(), b"1" if now else b"0")
         self._connection.flush()
 
-    def wait(self, timeout_s: float | None, wake_fd: int | None, *also: int) -> list[Notice]:
-        """See `Executor.wait`; descriptors of `also` end it, too."""
+    def wait(self, timeout_s: float | None, *wake_fds: int) -> list[Notice]:
+        """See `Executor.wait`."""
         poller = select.poll()
         poller.register(self._connection.fileno(), self._events())
-        for fd in (*also, *(() if wake_fd is None else (wake_fd,))):
+        for fd in wake_fds:
             poller.register(fd, select.POLLIN)
         timeout_s = 0.0 if self._early else timeout_s
         poller.poll(None if timeout_s is None else min(max(0.0, timeout_s), LONGEST_WAIT_S) * 1000 + 0.5)

@@ -55,7 +55,7 @@ def take_tokens(text: str, folder: str, node: str) -> str:
     text = text.replace(SESSION_TOKEN, folder).replace(NODE_TOKEN, node)
     text = text.replace(PYTHON_TOKEN, sys.executable).replace(PACKAGE_TOKEN, PACKAGE_ROOT)
     if CACHE_TOKEN in text:
-        from sessionrun.workspaces.repository import find_cache_folder  # most jobs have no environment
+        from sessionrun.store.user_directories import find_cache_folder  # most jobs have no environment
 
         text = text.replace(CACHE_TOKEN, str(find_cache_folder()))
     return text.replace(PATH_TOKEN, os.environ.get("PATH") or os.defpath)

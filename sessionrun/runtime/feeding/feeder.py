@@ -238,6 +238,8 @@ class Visitor:
 class QueueFeeder:
     """The partner of one session's supervisor."""
 
+    look_at: float | None = None
+
     def __init__(self, session: SessionDir, spec: SessionSpec, log: Callable[[str], None]) -> None:
         assert spec.feed is not None and spec.template is not None
         self._session, self._asked, self._template, self._log = session, spec.feed, spec.template, log

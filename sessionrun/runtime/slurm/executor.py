@@ -18,9 +18,9 @@ from sessionrun.model.events import JobClaimed
 from sessionrun.model.keys import JobKey, Phase
 from sessionrun.model.sandbox import Sandbox
 from sessionrun.model.spec import Job, SessionSpec
-from sessionrun.runtime.executors.local import LocalExecutor
 from sessionrun.runtime.executors.protocol import Notice
 from sessionrun.runtime.executors.worker import Worker
+from sessionrun.runtime.partners import Executor
 from sessionrun.runtime.slurm.desk import Desk
 from sessionrun.store.session import SessionDir
 
@@ -41,7 +41,7 @@ class SlurmExecutor:
         spec: what was asked for; it names the cluster.
         local: the executor of this machine.
         gen: which life of the supervisor this is.
-        opened: the jobs that the journal has open at Slurm, see `recovery.find_submitted`.
+        opened: the jobs that the journal has open at Slurm, see `clusters.find_submitted`.
         log: takes a line for the session's log.
     """
 
@@ -51,7 +51,7 @@ class SlurmExecutor:
         self,
         session: SessionDir,
         spec: SessionSpec,
-        local: LocalExecutor,
+        local: Executor,
         gen: int,
         opened: Mapping[JobKey, tuple[str, bool]],
         log: Callable[[object], None],
@@ -103,7 +103,7 @@ class SlurmExecutor:
             self._submit()
             self._orders.put(partial(self._desk.stop, key, now=now))
 
-    def wait(self, timeout_s: float | None, wake_fd: int | None) -> list[Notice]:
+    def wait(self, timeout_s: float | None, *wake_fds: int) -> list[Notice]:
         """See `Executor.wait`.
 
         Raises:
@@ -112,7 +112,7 @@ class SlurmExecutor:
         """
         self._submit()
         self._claimed.clear()  # what could not be built
-        notices = [*self._local.wait(timeout_s, wake_fd, self._worker.fd), *self._worker.take()]
+        notices = [*self._local.wait(timeout_s, self._worker.fd, *wake_fds), *self._worker.take()]
         if self._worker.fault is not None and not notices:
             raise RuntimeError(f"Slurm: {self._worker.fault}")
         return notices

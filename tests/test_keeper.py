@@ -512,10 +512,9 @@ def test_the_ledger_up_to_the_hello_is_that_of_the_moment_it_is_asked_for(tmp_pa
     directory = tmp_path / f"session-{SESSION}"
     directory.mkdir()
     end, keeper = fork_keeper(directory)
-    place = os.fsencode(directory)
-    order = JobOrder(
-        "a/1/1/work/1", 1.0, place, b"", place + b"/out", place + b"/err", [b"/bin/sh", b"-c", b"exit 3"], []
-    )
+    place = str(directory)
+    argv = ["/bin/sh", "-c", "exit 3"]
+    order = JobOrder("a/1/1/work/1", 1.0, place, "", f"{place}/out", f"{place}/err", argv, {})
     end.sendall(pack(pack_job(order)))
     try:
         eventually(lambda: any(b"Z a/1" in line for line in read_log(directory / "ledger").payloads))
@@ -574,10 +573,10 @@ class Refusing(AppendLog):
                 raise StoreError("full")
         return super().append(payloads)
 
-place, ends, told = os.fsencode(sys.argv[1]), [], []
+place, ends, told = sys.argv[1], [], []
 children = Children(Refusing(Path(sys.argv[1]) / "ledger"), "session", lambda *fields: told.append(fields[0]))
-null = os.devnull.encode()
-children.start([JobOrder(f"{name}/1/1/work/1", 0.3, place, b"", null, null, [b"/bin/true"], []) for name in "ab"])
+null = os.devnull
+children.start([JobOrder(f"{name}/1/1/work/1", 0.3, place, "", null, null, ["/bin/true"], {}) for name in "ab"])
 for child in children.by_key.values():
     os.waitid(os.P_PID, child.leader.pid, os.WEXITED | os.WNOWAIT)
 children.reap()

@@ -19,10 +19,10 @@ from conftest import eventually, is_gone, slow
 
 from sessionrun.cluster.messages import KILL, key_of
 from sessionrun.cluster.timers import Timers
-from sessionrun.runtime.executors.orders import SESSION_TOKEN
 from sessionrun.runtime.executors.protocol import Exit
 from sessionrun.runtime.node.directory import load_site, open_node
 from sessionrun.runtime.node.jobs import JobFolders
+from sessionrun.runtime.node.tokens import SESSION_TOKEN
 from sessionrun.store import processes
 
 pytestmark = pytest.mark.skipif(not sys.platform.startswith("linux"), reason="looks into /proc")

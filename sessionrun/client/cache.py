@@ -22,6 +22,7 @@ from sessionrun.store.locks import hold_lock
 from sessionrun.store.session import SessionDir
 from sessionrun.store.space import Cached, measure
 from sessionrun.store.trees import remove_tree
+from sessionrun.store.user_directories import find_cache_folder
 from sessionrun.workspaces.cache import find_remains, remove_cached, whole_path
 from sessionrun.workspaces.environments.removal import clear, iterate_environments
 from sessionrun.workspaces.environments.request import FOLDER, TENANTS, Tenant, load_tenant, tenant_path
@@ -200,7 +201,7 @@ def clean_cache(
     Raises:
         InputError: a file of the configuration cannot be used.
     """
-    cache = Path(os.path.realpath(cache_dir or load_cache_dir(Path.cwd(), os.environ)))
+    cache = Path(os.path.realpath(cache_dir or load_cache_dir(Path.cwd(), os.environ) or find_cache_folder()))
     entries = [(kind.what, kind.remove, entry) for kind in KINDS for entry in kind.iterate(cache)]
     if cache_dir is None:
         entries += [("replica", remove_replica, entry) for entry in iterate_replicas()]

@@ -15,9 +15,9 @@ from sessionrun.model.events import JobClaimed
 from sessionrun.model.keys import JobKey, parse_job_key
 from sessionrun.model.sandbox import Sandbox
 from sessionrun.model.spec import Job
-from sessionrun.runtime.executors.orders import NotSet, describe_job, read_job
+from sessionrun.runtime.executors.orders import NotSet, as_order, fill_in
 from sessionrun.runtime.executors.protocol import Exit, Notice, read_frame
-from sessionrun.runtime.keeper.wire import Connection, JobOrder, pack_job
+from sessionrun.runtime.keeper.wire import Connection, pack_job
 
 HELLO_TIMEOUT_S: Final = 30.0
 CLOSE_TIMEOUT_S: Final = 5.0
@@ -57,7 +57,7 @@ class LocalExecutor:
         notices: list[Notice] = []
         for job in jobs:
             try:
-                self._connection.send(*pack_job(_order(job)))
+                self._connection.send(*pack_job(fill_in(as_order(job))))
             except NotSet as fault:
                 notices.append(Exit(job.key, None, detail=str(fault)))
         self._connection.flush()
@@ -127,7 +127,3 @@ def greet(connection: Connection) -> tuple[int, int, int, list[list[bytes]]]:
         raise KeeperGone
     pid, started, offset = map(int, frames[0][1:])
     return pid, started, offset, frames[1:]
-
-
-def _order(job: Job) -> JobOrder:
-    return read_job(describe_job(job))._replace(keeps=job.keeps)

@@ -28,11 +28,12 @@ import orjson
 from sessionrun.cluster.messages import Message
 from sessionrun.model.cluster import NODE_TOKEN
 from sessionrun.model.events import JobLost
-from sessionrun.runtime.executors.orders import describe_end, read_job, take_tokens
+from sessionrun.runtime.executors.orders import describe_end, fill_in, move, parse_order
 from sessionrun.runtime.executors.protocol import Exit
 from sessionrun.runtime.jobs.logins import LOGINS
 from sessionrun.runtime.keeper.command import module_command, say
 from sessionrun.runtime.keeper.wire import JobOrder
+from sessionrun.runtime.node.tokens import take_tokens
 from sessionrun.store.files import make_directories, make_directory, open_regular, read_regular
 from sessionrun.store.trees import remove_tree
 from sessionrun.walls.groups import GROUPS
@@ -269,7 +270,7 @@ class JobFolders:
         if order["cwd"].startswith(NODE_TOKEN):
             make_directories(Path(here(order["cwd"])), 0o700)  # of a replica that is yet to be made
         paths = {name: f"{folder}/{order[name]}" for name in ("stdout", "stderr")}
-        process = read_job({**order, "key": job, **paths}, here)
+        process = fill_in(move(parse_order({**order, "key": job, **paths}), here))
         _write_new(str(self._kept_path(job)), orjson.dumps(kept))
         return NodeJob(job, path, kept), process
 

@@ -158,7 +158,7 @@ class ScaleCarrier:
     ):
         self.world, self.scheduler, self.fate, self.head = world, scheduler, fate, head
         self.lock = threading.Lock()
-        self.news: Worker[Any] = Worker("none", lambda: None)
+        self.news: Worker[None, Any] = Worker("none", lambda _: None)
         self.complaint = None
         self._keep = keep
         self._flying: str | None = None
@@ -189,7 +189,7 @@ class ScaleCarrier:
         heard = self._keep(news)
         if reply["nodes"] is not None:
             heard.append(None)
-        self.news.add(*heard)
+        self.news.tell(*heard)
         if kind == self._flying:
             self._call()
 

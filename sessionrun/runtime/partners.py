@@ -58,6 +58,9 @@ class Watch(Protocol):
     look_at: float | None
     """When it wants to be asked next (monotonic), whatever happens until then; None: at no time of its own."""
 
+    fds: tuple[int, ...]
+    """Each is readable when it wants to be asked: those of its workers."""
+
     def hear(self, state: State, at: float, mono: float) -> Iterable[Event]:
         """What is to be recorded."""
 
@@ -82,12 +85,18 @@ class Exports(Protocol):
 class Notifier(Protocol):
     """Tells receivers what becomes of the session."""
 
+    fds: tuple[int, ...]
+    """When one is readable, there is something to `note`."""
+
     @property
     def is_busy(self) -> bool:
         """Whether something is still to be told."""
 
-    def hear(self, status: Mapping[str, Any]) -> None:
+    def show(self, status: Mapping[str, Any]) -> None:
         """Look at what is shown now, and have told what is new."""
+
+    def note(self) -> None:
+        """Write down what became of what was to be told."""
 
 
 class Partners(NamedTuple):

@@ -60,7 +60,6 @@ PUBLISH_COST_FACTOR: Final = 20.0
 
 RETRY_DISK_S: Final = 1.0
 RETRY_SPACE_S: Final = 5.0
-TELL_LOOK_S: Final = 0.05
 
 
 class Supervisor:
@@ -79,6 +78,9 @@ class Supervisor:
         self._state = state
         self._journal = journal
         self._executor, self._views, self._feeder, self._watches, self._notifier = partners
+        self._partner_fds = [
+            fd for one in (self._feeder, *self._watches, self._notifier) if one is not None for fd in one.fds
+        ]
         self._jobs = jobs
         self._clock = clock
         self._unwritten: list[bytes] = []
@@ -98,7 +100,7 @@ class Supervisor:
         self._settle()
         self._publish()
         while not self._leave_if_done():
-            notices = self._executor.wait(self._timeout_s(), self._wake_fd)
+            notices = self._executor.wait(self._timeout_s(), self._wake_fd, *self._partner_fds)
             self._hear(notices)
             if self._drain_wake():
                 self._take_requests()
@@ -270,6 +272,8 @@ class Supervisor:
             self._hear_partners()
 
     def _hear_partners(self) -> None:
+        if self._notifier is not None:
+            self._notifier.note()
         for partner in (self._feeder, *self._watches):
             if partner is not None:
                 for event in partner.hear(self._state, self._clock.wall(), self._clock.mono()):
@@ -374,7 +378,7 @@ class Supervisor:
             return
         self._dirty, self._shown_ended = False, ended
         if self._notifier is not None:
-            self._notifier.hear(status)
+            self._notifier.show(status)
         cost = self._clock.mono() - now
         self._next_publish = now + max(PUBLISH_FIRST_S, PUBLISH_COST_FACTOR * cost)
 
@@ -406,6 +410,4 @@ class Supervisor:
         if self._dirty:
             times.append(self._next_publish)
         times += [watch.look_at for watch in self._watches if watch.look_at is not None]
-        if self._state.ended and self._is_telling():
-            times.append(self._clock.mono() + TELL_LOOK_S)
         return max(0.0, min(times) - self._clock.mono()) if times else None

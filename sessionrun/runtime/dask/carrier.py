@@ -49,7 +49,7 @@ class Carrier:
     def __init__(self, cluster: Cluster, head: Head, keep: Callable[[News], list[Any]]) -> None:
         self.head = head
         self.lock = threading.Lock()
-        self.news: Worker[Any] = Worker("cluster", lambda: asyncio.run(self._go()))
+        self.news: Worker[None, Any] = Worker("cluster", lambda _: asyncio.run(self._go()))
         self.complaint: str | None = None
         self._cluster = cluster
         self._keep = keep
@@ -74,7 +74,7 @@ class Carrier:
             self.head.close()
             self._closing = True
         self.poke()
-        self.news.join(CLOSE_TIMEOUT_S)
+        self.news.stop(CLOSE_TIMEOUT_S)
 
     async def _go(self) -> None:
         self._loop, self._poked = asyncio.get_running_loop(), asyncio.Event()
@@ -145,7 +145,7 @@ class Carrier:
             self.contact.heard(busy)
         heard = self._keep(news)
         self._told_end = self._told_end or any(kind != "begun" for kind, _ in heard)
-        self.news.add(*heard, *([] if reply["nodes"] is None else [None]))
+        self.news.tell(*heard, *([] if reply["nodes"] is None else [None]))
 
 
 class Contact:

@@ -75,7 +75,7 @@ class Notifying:
             self._told[event] = {"at": format_time(time.time()), "deliveries": [None] * len(self._receivers)}
         if new:
             self._save()  # if we are killed before it is told, another supervisor tells it
-        for event in self._told.keys() - self._asked:
+        for event in [event for event in self._told if event not in self._asked]:
             for teller, delivery in zip(self._tellers, self._told[event]["deliveries"], strict=True):
                 if delivery is None:
                     teller.ask((event, status))

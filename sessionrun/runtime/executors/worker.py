@@ -7,6 +7,7 @@ these boxes the two share nothing.
 from __future__ import annotations
 
 import os
+import sys
 import threading
 from collections import deque
 from collections.abc import Callable, Iterable
@@ -40,11 +41,10 @@ class Worker(Generic[Asked, News]):
     # --- whoever has the worker ---
 
     def start(self) -> None:
-        """Begin, if it does not go on anyway; what was asked it to stop counts no more."""
+        """Begin, if it does not go on anyway, or has failed; that it was to stop counts no more."""
         with self._changed:
             self.is_stopping = False
-            if self._thread is None:
-                self.fault = None
+            if self._thread is None and self.fault is None:
                 thread = threading.Thread(target=self._run, name=self._name, daemon=True)
                 thread.start()
                 self._thread = thread
@@ -65,10 +65,6 @@ class Worker(Generic[Asked, News]):
         except BlockingIOError:
             pass
         return [self._outbox.popleft() for _ in range(len(self._outbox))]
-
-    def __bool__(self) -> bool:
-        """Whether there is something to take."""
-        return bool(self._outbox)
 
     def stop(self, limit_s: float) -> None:
         """Let it end once it has done what it was asked, and wait for that, but no longer than the limit."""
@@ -104,6 +100,7 @@ class Worker(Generic[Asked, News]):
             try:
                 self._work(self)
             except Exception as error:
+                sys.excepthook(*sys.exc_info())
                 self.fail(f"{type(error).__name__}: {error}")
             with self._changed:
                 if self.fault is not None or not self._inbox:  # else it was asked more at its end

@@ -69,9 +69,10 @@ class Worker(Generic[Asked, News]):
     def stop(self, limit_s: float) -> None:
         """Let it end once it has done what it was asked, and wait for that, but no longer than the limit."""
         with self._changed:
-            self.is_stopping = True
+            self.is_stopping, thread = True, self._thread
             self._changed.notify_all()
-            self._changed.wait_for(lambda: self._thread is None, limit_s)
+        if thread is not None:
+            thread.join(limit_s)
 
     # --- its thread ---
 

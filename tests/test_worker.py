@@ -6,8 +6,6 @@ import select
 import threading
 from collections.abc import Iterator
 
-from conftest import eventually
-
 from sessionrun.runtime.executors.worker import Worker, serve
 
 
@@ -24,7 +22,8 @@ def test_what_it_is_asked_it_does_in_order_and_a_descriptor_says_that_there_is_n
     assert is_ready(worker) and worker.take() == [1, -1, 2, -2, 3, -3]
     assert not is_ready(worker) and worker.take() == []
     worker.ask(4)  # it lives again
-    eventually(lambda: worker.take() == [4, -4])
+    worker.stop(60)
+    assert worker.take() == [4, -4] and "w" not in {thread.name for thread in threading.enumerate()}
 
 
 def test_its_end_is_waited_for_no_longer_than_the_limit_and_what_it_is_asked_then_it_does() -> None:
@@ -40,7 +39,7 @@ def test_its_end_is_waited_for_no_longer_than_the_limit_and_what_it_is_asked_the
     worker.ask(2)
     goes_on.set()
     worker.stop(60)
-    assert worker.take() == [1, 2] and "w" not in {thread.name for thread in threading.enumerate()}
+    assert worker.take() == [1, 2]
 
 
 def test_who_asks_waits_while_too_much_waits_for_it() -> None:
@@ -67,7 +66,7 @@ def test_who_asks_waits_while_too_much_waits_for_it() -> None:
 def test_one_that_fails_says_so_and_begins_no_more() -> None:
     worker: Worker[int, int] = Worker("w", serve(lambda asked: [1 // asked]))
     worker.ask(0)
-    eventually(lambda: is_ready(worker))
+    assert select.select([worker.fd], [], [], 60)[0]
     worker.ask(1)
     worker.stop(60)
     assert (worker.fault or "").startswith("ZeroDivisionError") and worker.take() == []

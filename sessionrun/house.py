@@ -8,6 +8,7 @@ everything else.
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from importlib import import_module
 from typing import Any, Final, NamedTuple
 
@@ -19,19 +20,22 @@ class Business(NamedTuple):
         name: of the business, and of its room.
         partners: "module:function" that opens what stands beside the supervisor of a session; `runtime.main` reads
             it, row by row: each function gets what those before it have opened, see `runtime.partners`.
+        exports: by the kind of an export the "module:function" that opens it, an `ExportFile`; `runtime.exports.writer`
+            reads it.
         trial: "module:function" that gets a spec and raises InputError if its session cannot be started again on
             this machine; `runtime.launch` reads it.
     """
 
     name: str
     partners: str = ""
+    exports: Mapping[str, str] = {}
     trial: str = ""
 
 
 HOUSE: Final[tuple[Business, ...]] = (
     Business("walls", partners="runtime.disk:open_partners", trial="walls.trial:check_spec"),
     Business("worktrees"),
-    Business("checks"),
+    Business("checks", exports={"swebench-results": "runtime.exports.swebench_results:open_results"}),
     Business("landing"),
     Business("queue", partners="runtime.feeding.partners:open_partners"),
     Business("cluster", partners="runtime.clusters:open_partners"),

@@ -24,7 +24,6 @@ from sessionrun.engine.tokens import delay_start
 from sessionrun.house import HOUSE, load
 from sessionrun.model.errors import StoreError
 from sessionrun.model.events import Entry, Event, SupervisorStarted, to_record
-from sessionrun.model.spec import SessionSpec
 from sessionrun.runtime.executors.local import KeeperGone, LocalExecutor
 from sessionrun.runtime.executors.protocol import Notice
 from sessionrun.runtime.history import project_status, replay
@@ -32,7 +31,7 @@ from sessionrun.runtime.jobs.maker import JobMaker
 from sessionrun.runtime.keeper.command import EXIT_NO_ROOM, EXIT_REFUSED, EXIT_TAKEN, root_command, say
 from sessionrun.runtime.keeper.nested import find_orphan
 from sessionrun.runtime.limits import LimitSharing
-from sessionrun.runtime.partners import Exports, Notifier, Partners, SystemClock, Watch
+from sessionrun.runtime.partners import Partners, SystemClock
 from sessionrun.runtime.recovery import find_notices, find_unclaimed
 from sessionrun.runtime.silence import SilenceWatch
 from sessionrun.runtime.supervisor import Supervisor
@@ -108,38 +107,26 @@ def _run(session: SessionDir, local: LocalExecutor) -> None:
 
 def _open_partners(session: SessionDir, state: State, local: LocalExecutor, jobs: JobMaker) -> Partners:
     """Open the session's own partners, then those of each business that the spec asks for."""
-    exports, notifier = _open_exports(session, state.spec), _open_notifier(session, state.spec)
-    watches = _open_watches(session, state.spec, jobs)
-    partners = Partners(local, exports, watches=watches, notifier=notifier)
+    spec, limits = state.spec, state.spec.limits
+    partners = Partners(
+        local, watches=(LimitSharing(spec, os.environ, say), SilenceWatch(jobs, session.contact_path))
+    )
+    if limits.max_load or limits.min_free_memory:
+        from sessionrun.runtime.machine import MachineWatch
+
+        partners = partners._replace(watches=(*partners.watches, MachineWatch(limits)))
+    if spec.exports:
+        from sessionrun.runtime.exports.writer import ExportWriter
+
+        partners = partners._replace(exports=ExportWriter(session, spec))
+    if spec.notify:
+        from sessionrun.runtime.notifying import Notifying
+
+        partners = partners._replace(notifier=Notifying(session, spec, say))
     for business in HOUSE:
         if business.partners:
             partners = load(business.partners)(partners, session, state)
     return partners
-
-
-def _open_exports(session: SessionDir, spec: SessionSpec) -> Exports | None:
-    if not spec.exports:
-        return None
-    from sessionrun.runtime.exports.writer import ExportWriter
-
-    return ExportWriter(session, spec)
-
-
-def _open_watches(session: SessionDir, spec: SessionSpec, jobs: JobMaker) -> tuple[Watch, ...]:
-    watches = (LimitSharing(spec, os.environ, say), SilenceWatch(jobs, session.contact_path))
-    if not (spec.limits.max_load or spec.limits.min_free_memory):
-        return watches
-    from sessionrun.runtime.machine import MachineWatch
-
-    return (*watches, MachineWatch(spec.limits))
-
-
-def _open_notifier(session: SessionDir, spec: SessionSpec) -> Notifier | None:
-    if not spec.notify:
-        return None
-    from sessionrun.runtime.notifying import Notifying
-
-    return Notifying(session, spec, say)
 
 
 def _load(session: SessionDir) -> tuple[State, AppendLog]:

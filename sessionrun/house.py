@@ -20,8 +20,8 @@ class Business(NamedTuple):
         name: of the business, and of its room.
         partners: "module:function" that opens what stands beside the supervisor of a session; `runtime.main` reads
             it, row by row: each function gets what those before it have opened, see `runtime.partners`.
-        exports: by the kind of an export the "module:function" that opens it, an `ExportFile`; `runtime.exports.writer`
-            reads it.
+        exports: "module:function" by the kind of an export that it opens, as an `ExportFile`; read by
+            `runtime.exports.writer`.
         trial: "module:function" that gets a spec and raises InputError if its session cannot be started again on
             this machine; `runtime.launch` reads it.
     """

@@ -15,8 +15,10 @@ if TYPE_CHECKING:
 
 
 def open_partners(partners: Partners, session: SessionDir, state: State) -> Partners:
-    """The partners, with an executor for the cluster that the session asks for; what must run here, the one does
-    that they had."""
+    """The partners, with an executor for the cluster that the session asks for.
+
+    What has to run on this machine it gives to the executor that they had.
+    """
     cluster, here = state.spec.cluster, partners.executor
     if cluster is None:
         return partners

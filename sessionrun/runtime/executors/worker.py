@@ -50,11 +50,12 @@ class Worker(Generic[Asked, News]):
                 self._thread = thread
 
     def ask(self, asked: Asked) -> None:
-        """Have it do this, after all that it was asked before."""
+        """Have it do this, after all that it was asked before; one that has failed does nothing."""
         with self._changed:
             self.start()
             self._changed.wait_for(lambda: len(self._inbox) < self._most or self._thread is None)
-            self._inbox.append(asked)
+            if self.fault is None:
+                self._inbox.append(asked)
             self._changed.notify_all()
 
     def take(self) -> list[News]:

@@ -7,7 +7,6 @@ from __future__ import annotations
 import heapq
 import random
 import resource
-import threading
 import time
 from collections.abc import Callable
 from dataclasses import dataclass, field
@@ -33,6 +32,7 @@ from sessionrun.runtime.history import begin
 from sessionrun.runtime.jobs.maker import JobMaker
 from sessionrun.runtime.keeper.lease import Lease
 from sessionrun.runtime.node.jobs import LEASE_WORDS
+from sessionrun.runtime.partners import Partners
 from sessionrun.runtime.supervisor import Supervisor
 from sessionrun.store.creation import create_session
 from sessionrun.store.journal import AppendLog
@@ -157,8 +157,8 @@ class ScaleCarrier:
         self, world: World, scheduler: Scheduler, fate: Fate, head: Head, keep: Callable[[News], list[Any]]
     ):
         self.world, self.scheduler, self.fate, self.head = world, scheduler, fate, head
-        self.lock = threading.Lock()
-        self.news: Worker[Any] = Worker("none", lambda: None)
+        self.worker: Worker[None, Any] = Worker("none", lambda _: None)
+        self.has_heard = False
         self.complaint = None
         self._keep = keep
         self._flying: str | None = None
@@ -166,7 +166,9 @@ class ScaleCarrier:
     def start(self) -> None:
         self._call()
 
-    def poke(self) -> None:
+    def ask(self, *deeds: Callable[[Head], None]) -> None:
+        for deed in deeds:
+            deed(self.head)
         if self._flying != "news" and self.head.has_news:
             self._call()
 
@@ -185,11 +187,14 @@ class ScaleCarrier:
         self.world.after(LATENCY_S, lambda: self.scheduler.call(call, replied))
 
     def _hear(self, call: Message, reply: Message, kind: str) -> None:
-        news = self.head.take(call, reply)
-        heard = self._keep(news)
+        epoch = self.head.epoch
+        heard = self._keep(self.head.take(call, reply))
+        if self.head.epoch != epoch:
+            heard.append(("epoch", self.head.epoch))
         if reply["nodes"] is not None:
-            heard.append(None)
-        self.news.add(*heard)
+            heard.append(("nodes", {**self.head.nodes}))
+        self.worker.tell(*heard)
+        self.has_heard |= bool(heard)
         if kind == self._flying:
             self._call()
 
@@ -204,15 +209,16 @@ class ScaleLocal:
     def start(self, jobs: object) -> list[Any]:
         raise AssertionError("nothing lands here")
 
-    def wait(self, timeout_s: float | None, wake_fd: int | None, *also: int) -> list[Any]:
+    def wait(self, timeout_s: float | None, *wake_fds: int) -> list[Any]:
         queue, carrier = self.world._queue, self.carrier
         assert carrier is not None
         until = float("inf") if timeout_s is None else self.world.now + timeout_s
-        while not carrier.news and queue and queue[0][0] <= until:
+        while not carrier.has_heard and queue and queue[0][0] <= until:
             self.world.now, _, action = heapq.heappop(queue)
             action()
-        if not carrier.news and until != float("inf"):
+        if not carrier.has_heard and until != float("inf"):
             self.world.now = max(self.world.now, until)
+        carrier.has_heard = False
         return []
 
     def close(self) -> None:
@@ -297,7 +303,7 @@ def play(place: Path, nodes: int, tasks: int, seed: int) -> tuple[Figures, Fate,
     stand_in: Any = local
     executor = DaskExecutor(session, spec, stand_in, 1, {}, (), print, connect=connect, clock=lambda: world.now)
     begun, cpu = time.monotonic(), time.process_time()
-    Supervisor(session, state, journal, executor, JobMaker(session, spec), Clock()).run()
+    Supervisor(session, state, journal, Partners(executor), JobMaker(session, spec), Clock()).run()
     wall_s, cpu_s = time.monotonic() - begun, time.process_time() - cpu
     journal.close()
     shown = project(state)

@@ -108,7 +108,7 @@ class SimulatedExecutor:
             wait_s, signal = (0.0, SIGKILL) if now else (fate.grace_s, fate.stop_signal)
             heappush(self._ends, (self._now + wait_s, next(self._numbers), key, signal))
 
-    def wait(self, timeout_s: float | None, wake_fd: int | None = None) -> list[Notice]:
+    def wait(self, timeout_s: float | None, *wake_fds: int) -> list[Notice]:
         """Jump to the next end, or by `timeout_s`; all that ends at that moment is told.
 
         Raises:

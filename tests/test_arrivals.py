@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import base64
 import os
-import threading
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
@@ -32,11 +31,8 @@ class Home:
 
     def begin(self) -> None:
         """Begin another life of the supervisor."""
-        carrier: Any = type("Carrier", (), {"lock": threading.Lock(), "head": Head("s", 1, {})})()
-        carrier.head.opened[JOB] = Opened("n", "e")
-        self.head = carrier.head
-        self.arrivals = Arrivals(self.session, lambda line: self.said.append(str(line)))
-        self.arrivals.carrier = carrier
+        self.head = Head("s", 1, {JOB: Opened("n", "e")})
+        self.arrivals = Arrivals(self.session, self.head, lambda line: self.said.append(str(line)))
 
     def take(self, *chunks: Message, **files: int) -> list[Message]:
         left = {NAMES[name]: size for name, size in files.items()}

@@ -37,8 +37,8 @@ from sessionrun.model.reasons import REASONS, REASONS_VERSION
 from sessionrun.model.shown import Seen, Status, Task
 from sessionrun.model.words import WORDS
 from sessionrun.runtime.jobs.check import request as check_request
-from sessionrun.store import jobfiles, ledger
-from sessionrun.workspaces import git, ignoring, park, registration, request, space
+from sessionrun.store import jobfiles, ledger, space
+from sessionrun.workspaces import git, ignoring, park, registration, request
 from sessionrun.workspaces.environments import request as environments
 
 TOP = Path(__file__).resolve().parent.parent

@@ -580,7 +580,7 @@ def test_a_session_that_is_being_cancelled_lands_nothing_for_a_person(tmp_path: 
     fed.queue.create([Draft("a")])
     for cancelled in (False, True):
         fed.state.cancelled = cancelled
-        fed.feeder._tell(Step("land", "q", "t"))
+        fed.feeder._worker.tell(Step("land", "q", "t"))
         heard = fed.feeder.hear(fed.state, 0.0, 0.0)
         assert bool([one for one in heard if getattr(one, "kind", None) == "retry"]) is not cancelled
     fed.feeder.finish(fed.state)

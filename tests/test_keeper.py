@@ -66,7 +66,7 @@ class Bench:
         deadline = time.monotonic() + PATIENCE_S
         while len({one.key for one in heard if not isinstance(one, HoldPlaced)}) < len(jobs):
             assert time.monotonic() < deadline, heard
-            heard += self.executor.wait(1.0, None)
+            heard += self.executor.wait(1.0)
         ended = [one for one in heard if isinstance(one, Exit) and one.errno is None]
         self.early += ended
         self.started |= {one.key.task: one for one in heard if isinstance(one, JobStarted)}
@@ -79,7 +79,7 @@ class Bench:
         while len(ends) < count:
             assert time.monotonic() < deadline, f"{ends} of {count}"
             early, self.early = self.early, []
-            for notice in early or self.executor.wait(1.0, None):
+            for notice in early or self.executor.wait(1.0):
                 assert isinstance(notice, Exit)
                 assert notice.key.task not in ends
                 ends[notice.key.task] = notice
@@ -220,7 +220,7 @@ def test_many_at_once(bench: Bench) -> None:
 
 def test_the_wait_ends_when_the_time_is_up_or_somebody_rings(bench: Bench) -> None:
     bench.start(bench.job("sleep 600"))
-    assert bench.executor.wait(0.01, None) == []
+    assert bench.executor.wait(0.01) == []
     read_fd, write_fd = os.pipe()
     os.write(write_fd, b".")
     assert bench.executor.wait(None, read_fd) == []
@@ -387,7 +387,7 @@ def test_stopping_twice_or_nothing_does_no_harm(bench: Bench) -> None:
     status, _ = stop_and_wait(bench)
     assert os.WTERMSIG(status) == signal.SIGTERM
     bench.executor.stop(JobKey("a", 1, 1, "work", 1))
-    assert bench.executor.wait(0.0, None) == []
+    assert bench.executor.wait(0.0) == []
 
 
 def test_a_stop_that_comes_with_its_start_is_not_lost(bench: Bench) -> None:
@@ -401,7 +401,7 @@ def test_a_stop_that_comes_with_its_start_is_not_lost(bench: Bench) -> None:
     deadline = time.monotonic() + PATIENCE_S
     while not any(isinstance(one, Exit) for one in heard):
         assert time.monotonic() < deadline, heard
-        heard += bench.executor.wait(1.0, None)
+        heard += bench.executor.wait(1.0)
     assert os.WTERMSIG(heard[-1].wait_status) == signal.SIGTERM
 
 
@@ -512,10 +512,9 @@ def test_the_ledger_up_to_the_hello_is_that_of_the_moment_it_is_asked_for(tmp_pa
     directory = tmp_path / f"session-{SESSION}"
     directory.mkdir()
     end, keeper = fork_keeper(directory)
-    place = os.fsencode(directory)
-    order = JobOrder(
-        "a/1/1/work/1", 1.0, place, b"", place + b"/out", place + b"/err", [b"/bin/sh", b"-c", b"exit 3"], []
-    )
+    place = str(directory)
+    argv = ["/bin/sh", "-c", "exit 3"]
+    order = JobOrder("a/1/1/work/1", 1.0, place, "", f"{place}/out", f"{place}/err", argv, {})
     end.sendall(pack(pack_job(order)))
     try:
         eventually(lambda: any(b"Z a/1" in line for line in read_log(directory / "ledger").payloads))
@@ -524,7 +523,7 @@ def test_the_ledger_up_to_the_hello_is_that_of_the_moment_it_is_asked_for(tmp_pa
         os.kill(keeper, signal.SIGKILL)
         raise
     assert executor.ledger_end == (directory / "ledger").stat().st_size
-    assert executor.wait(0.05, None) == []
+    assert executor.wait(0.05) == []
     executor.close()
     assert os.waitpid(keeper, 0)[1] == 0
 
@@ -574,10 +573,10 @@ class Refusing(AppendLog):
                 raise StoreError("full")
         return super().append(payloads)
 
-place, ends, told = os.fsencode(sys.argv[1]), [], []
+place, ends, told = sys.argv[1], [], []
 children = Children(Refusing(Path(sys.argv[1]) / "ledger"), "session", lambda *fields: told.append(fields[0]))
-null = os.devnull.encode()
-children.start([JobOrder(f"{name}/1/1/work/1", 0.3, place, b"", null, null, [b"/bin/true"], []) for name in "ab"])
+null = os.devnull
+children.start([JobOrder(f"{name}/1/1/work/1", 0.3, place, "", null, null, ["/bin/true"], {}) for name in "ab"])
 for child in children.by_key.values():
     os.waitid(os.P_PID, child.leader.pid, os.WEXITED | os.WNOWAIT)
 children.reap()

@@ -27,6 +27,7 @@ from sessionrun.model.spec import AgentSpec, Job, TaskSpec, Workspace
 from sessionrun.runtime.executors.protocol import Exit
 from sessionrun.runtime.history import begin
 from sessionrun.runtime.jobs.maker import JobMaker
+from sessionrun.runtime.partners import Partners
 from sessionrun.runtime.supervisor import Supervisor
 from sessionrun.store.jobfiles import ANSWER
 from sessionrun.store.journal import AppendLog, read_log
@@ -129,7 +130,7 @@ def run_faulty(own_place: Path, where: str, error: Exception) -> tuple[State, Se
     jobs.fault = (where, "b", error)
     state = begin(spec)
     journal = AppendLog(session.journal_path)
-    Supervisor(session, state, journal, executor, jobs, SimulatedClock(executor)).run()
+    Supervisor(session, state, journal, Partners(executor), jobs, SimulatedClock(executor)).run()
     journal.close()
     return state, session
 

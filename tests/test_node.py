@@ -19,10 +19,10 @@ from conftest import eventually, is_gone, slow
 
 from sessionrun.cluster.messages import KILL, key_of
 from sessionrun.cluster.timers import Timers
-from sessionrun.runtime.executors.orders import SESSION_TOKEN
 from sessionrun.runtime.executors.protocol import Exit
 from sessionrun.runtime.node.directory import load_site, open_node
 from sessionrun.runtime.node.jobs import JobFolders
+from sessionrun.runtime.node.tokens import SESSION_TOKEN
 from sessionrun.store import processes
 
 pytestmark = pytest.mark.skipif(not sys.platform.startswith("linux"), reason="looks into /proc")
@@ -227,7 +227,8 @@ def test_a_new_link_finds_the_jobs_whose_files_are_whole_and_nothing_else(own_pl
     kept[2].unlink()
     kept[3].write_bytes(kept[3].read_bytes()[:20])
     folders.forget(placed[4])
-    eventually(lambda: not placed[4].folder.exists())
+    eventually(lambda: not list(jobs.glob("gone-*")))
+    assert not placed[4].folder.exists()
     (jobs / f"{placed[1].folder.name}.rescue").mkdir()
     found = list(JobFolders(jobs).load())
     assert [job.job for job in found] == names[:2]

@@ -70,6 +70,12 @@ class Office:
         return record
 
 
+def is_done(notifier: Notifying) -> bool:
+    """Whether all is told, after what became of it was noted."""
+    notifier.note()
+    return not notifier.is_busy
+
+
 WRITE = 'echo "$SESSIONRUN_EVENT: $SESSIONRUN_MESSAGE" >> told'
 
 
@@ -86,10 +92,10 @@ def test_each_event_is_told_once(office: Office) -> None:
         {**TASK, "status": "completed", "outcome": "succeeded", "landing": {"status": "landed", "reason": None}}
     )
     for tasks in ([TASK], [held], [held], [landed], [landed, FAILED], [FAILED]):
-        notifier.hear({**STATUS, "tasks": tasks})
-        eventually(lambda: not notifier.is_busy)
-    notifier.hear({**ENDED, "tasks": [FAILED]})
-    eventually(lambda: not notifier.is_busy)
+        notifier.show({**STATUS, "tasks": tasks})
+        eventually(partial(is_done, notifier))
+    notifier.show({**ENDED, "tasks": [FAILED]})
+    eventually(partial(is_done, notifier))
     assert office.told() == [
         "held: nightly (s): a held: wait",
         "landed: nightly (s): a landed",
@@ -101,15 +107,15 @@ def test_each_event_is_told_once(office: Office) -> None:
 
 def test_what_a_killed_supervisor_did_not_tell_the_next_one_tells(office: Office) -> None:
     first = office.open(WRITE, WRITE)
-    first.hear({**STATUS, "tasks": [FAILED]})
-    eventually(lambda: not first.is_busy)
+    first.show({**STATUS, "tasks": [FAILED]})
+    eventually(partial(is_done, first))
     events = office.record()
     events["failed"]["deliveries"][1] = None  # as if it was killed before it saw the end of the second
     (office.session.path / FILE).write_text(json.dumps({"schema_version": 1, "events": events}))
     second = office.open(WRITE, WRITE)
     assert second.is_busy
-    second.hear({**ENDED, "tasks": [FAILED]})
-    eventually(lambda: not second.is_busy)
+    second.show({**ENDED, "tasks": [FAILED]})
+    eventually(partial(is_done, second))
     told = [line.partition(":")[0] for line in office.told()]
     assert sorted(told) == ["completed", "completed", "failed", "failed", "failed"]
     for damaged in (b"", b"[]", b'{"events": {"failed": 3, "completed": {"deliveries": [null]}}}', b"\xff"):
@@ -124,9 +130,9 @@ def test_a_receiver_that_fails_or_hangs_is_given_up_and_holds_up_no_other(
     notifier = office.open(
         "echo why; exit 7", "sleep 600 & echo $! > pid; wait", "http://127.0.0.1:1/", "http://[", WRITE
     )
-    notifier.hear({**STATUS, "tasks": [FAILED]})
+    notifier.show({**STATUS, "tasks": [FAILED]})
     eventually(office.told)
-    eventually(lambda: not notifier.is_busy)
+    eventually(partial(is_done, notifier))
     deliveries = office.record()["failed"]["deliveries"]
     assert [one["tries"] for one in deliveries] == [3, 3, 3, 3, 1]
     errors = [one["error"] for one in deliveries]

@@ -1244,15 +1244,15 @@ def test_simulated_jobs_end_in_order_and_stop_after_their_grace() -> None:
     keys = {name: JobKey(name, 1, 1, "work", 1) for name in fates}
     begun = executor.start([Job(key, ("x",), "/", "", "") for key in keys.values()])
     assert [type(notice) for notice in begun] == [JobStarted] * 3
-    assert executor.wait(0.5, None) == []
+    assert executor.wait(0.5) == []
     executor.stop(keys["a"])
     executor.stop(keys["b"])
-    assert executor.wait(None, None) == [JobLost(keys["c"], "lost", "its end was not seen")]
-    assert [told.wait_status for told in executor.wait(60.0, None) if isinstance(told, Exit)] == [15]
-    assert [told.wait_status for told in executor.wait(None, None) if isinstance(told, Exit)] == [0]
+    assert executor.wait(None) == [JobLost(keys["c"], "lost", "its end was not seen")]
+    assert [told.wait_status for told in executor.wait(60.0) if isinstance(told, Exit)] == [15]
+    assert [told.wait_status for told in executor.wait(None) if isinstance(told, Exit)] == [0]
     assert executor.clock() == 103.0
     with pytest.raises(RuntimeError, match="for ever"):
-        executor.wait(None, None)
+        executor.wait(None)
 
 
 def test_backoff_doubles_up_to_a_minute_and_is_the_same_at_each_replay() -> None:

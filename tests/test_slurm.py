@@ -416,7 +416,7 @@ class Here:
         self.started += jobs
         return []
 
-    def wait(self, timeout_s: float | None, wake_fd: int | None, *also: int) -> list[Any]:
+    def wait(self, timeout_s: float | None, *wake_fds: int) -> list[Any]:
         return []
 
     def close(self) -> None:
@@ -433,7 +433,7 @@ def test_what_runs_where_and_how_large_an_array_is(session: SessionDir) -> None:
     assert {claim.node for claim in claims} == {"slurm"}
     by_phase = {phase: executor.claim(key()._replace(phase=phase), "slurm", None).node for phase in PHASES}
     assert [phase for phase, node in by_phase.items() if node is None] == ["prepare", "park", "land", "release"]
-    executor.wait(0, None)
+    executor.wait(0)
     assert executor.claim(key("f"), None, None).epoch == "3-6"  # what was not started is not submitted
     release = Job(key()._replace(phase="release"), ("/bin/true",), "/", stdout="o", stderr="e")
     assert executor.start([release]) == [] and here.started == [release]

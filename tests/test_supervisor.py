@@ -28,6 +28,7 @@ from sessionrun.runtime.history import begin
 from sessionrun.runtime.jobs.check.request import CheckReport
 from sessionrun.runtime.jobs.maker import JobMaker
 from sessionrun.runtime.launch import _first_record
+from sessionrun.runtime.partners import Partners
 from sessionrun.runtime.supervisor import Supervisor
 from sessionrun.store.creation import create_session
 from sessionrun.store.inbox import has_request, send_request
@@ -62,9 +63,9 @@ class Observed(SimulatedExecutor):
         self.started += jobs
         return super().start(jobs)
 
-    def wait(self, timeout_s: float | None, wake_fd: int | None = None) -> list[Notice]:
+    def wait(self, timeout_s: float | None, *wake_fds: int) -> list[Notice]:
         self._on_wait()
-        return super().wait(timeout_s, wake_fd)
+        return super().wait(timeout_s, *wake_fds)
 
 
 class FullDisk(AppendLog):
@@ -111,7 +112,7 @@ def run(
     state = begin(spec) if state is None else state
     journal = FullDisk(session.journal_path, refusals)
     clock, jobs = SimulatedClock(executor), JobMaker(session, spec)
-    Supervisor(session, state, journal, executor, jobs, clock).run()
+    Supervisor(session, state, journal, Partners(executor), jobs, clock).run()
     journal.close()
     return state, executor
 

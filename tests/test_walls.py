@@ -35,13 +35,13 @@ from sessionrun.runtime.jobs.raising import list_writable
 from sessionrun.runtime.jobs.shared import Site
 from sessionrun.store.codec import build
 from sessionrun.store.session import SessionDir
+from sessionrun.store.space import measure
 from sessionrun.walls import argv as words_of
 from sessionrun.walls.argv import REPORT_FD, Enclosure, Walls, build_argv
 from sessionrun.walls.policy import AGENTS, PREFIXES, VARIABLES, filter_environment
 from sessionrun.walls.programs import find_folders, find_masks, find_named, is_device, state_of
 from sessionrun.walls.report import REPORT, Report, agree, parse_report
 from sessionrun.workspaces.environments.request import FOLDER, find_target
-from sessionrun.workspaces.space import measure
 
 WALLS = Walls(
     bwrap="/usr/bin/bwrap",

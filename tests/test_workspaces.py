@@ -17,12 +17,12 @@ from stages import lay_out_repository, make_repository_of
 
 from sessionrun.model.errors import InputError, SessionrunError
 from sessionrun.model.places import KeepPolicy, Place, Repository, Seats
+from sessionrun.store.space import measure
 from sessionrun.workspaces.clean import Leftover, clean_leftover
 from sessionrun.workspaces.git import Git, version
 from sessionrun.workspaces.release import release
 from sessionrun.workspaces.repository import find_repository
 from sessionrun.workspaces.request import Claim, WorkspaceRequest
-from sessionrun.workspaces.space import measure
 from sessionrun.workspaces.worktree import prepare
 
 Work = Callable[[Path], object]

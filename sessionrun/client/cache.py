@@ -20,13 +20,14 @@ from sessionrun.runtime.node.directory import JOBS, find_nodes_dir
 from sessionrun.store.files import list_folders
 from sessionrun.store.locks import hold_lock
 from sessionrun.store.session import SessionDir
+from sessionrun.store.space import Cached, measure
 from sessionrun.store.trees import remove_tree
+from sessionrun.store.user_directories import find_cache_folder
 from sessionrun.workspaces.cache import find_remains, remove_cached, whole_path
 from sessionrun.workspaces.environments.removal import clear, iterate_environments
 from sessionrun.workspaces.environments.request import FOLDER, TENANTS, Tenant, load_tenant, tenant_path
 from sessionrun.workspaces.mirrors import iterate_mirrors, remove_mirror
 from sessionrun.workspaces.registration import find_claims
-from sessionrun.workspaces.space import Cached, measure
 from sessionrun.workspaces.throwaway import iterate_checkouts
 
 UNKNOWN_S: Final = 30 * 86400.0
@@ -200,7 +201,7 @@ def clean_cache(
     Raises:
         InputError: a file of the configuration cannot be used.
     """
-    cache = Path(os.path.realpath(cache_dir or load_cache_dir(Path.cwd(), os.environ)))
+    cache = Path(os.path.realpath(cache_dir or load_cache_dir(Path.cwd(), os.environ) or find_cache_folder()))
     entries = [(kind.what, kind.remove, entry) for kind in KINDS for entry in kind.iterate(cache)]
     if cache_dir is None:
         entries += [("replica", remove_replica, entry) for entry in iterate_replicas()]

@@ -107,8 +107,8 @@ def load_results_dir(cwd: Path, environ: Mapping[str, str]) -> ResultsDir:
     return ResultsDir(None, problem)
 
 
-def load_cache_dir(cwd: Path, environ: Mapping[str, str]) -> Path:
-    """Find just the cache: the environment's, the files', or the user's usual place.
+def load_cache_dir(cwd: Path, environ: Mapping[str, str]) -> Path | None:
+    """Find just the cache: the environment's, or the files'; None: it is in its usual place.
 
     Raises:
         InputError: a file cannot be used.
@@ -117,11 +117,7 @@ def load_cache_dir(cwd: Path, environ: Mapping[str, str]) -> Path:
     if chosen:
         return cwd / chosen
     found = _find_setting(cwd, environ, "cache_dir")
-    if found is not None:
-        return Path(found)
-    from sessionrun.workspaces.repository import find_cache_folder
-
-    return find_cache_folder()
+    return None if found is None else Path(found)
 
 
 def load_merge_trailers(cwd: Path, environ: Mapping[str, str]) -> bool:

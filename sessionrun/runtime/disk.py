@@ -7,11 +7,10 @@ may come to more between two looks.  A job's own process says which folders thes
 
 from __future__ import annotations
 
-import threading
 from collections.abc import Iterator, Mapping
 from contextlib import suppress
 from pathlib import Path
-from typing import Final
+from typing import TYPE_CHECKING, Final
 
 import orjson
 
@@ -19,10 +18,14 @@ from sessionrun.engine.state import State
 from sessionrun.engine.task import TaskState
 from sessionrun.model.events import Event, TimerFired
 from sessionrun.model.keys import Phase, parse_job_key
+from sessionrun.runtime.executors.worker import Worker, serve
 from sessionrun.store.files import read_regular
 from sessionrun.store.session import SessionDir
+from sessionrun.store.space import measure
 from sessionrun.walls.report import FOLDERS
-from sessionrun.workspaces.space import measure
+
+if TYPE_CHECKING:
+    from sessionrun.runtime.partners import Partners
 
 LOOK_S: Final = 1.0
 """How long the pause between two looks is at least (seconds)."""
@@ -33,16 +36,21 @@ BUSY_FACTOR: Final = 10.0
 _WALLED: Final[frozenset[Phase]] = frozenset(("setup", "work", "check", "prove"))
 
 
+def open_partners(partners: Partners, session: SessionDir, state: State) -> Partners:
+    """The partners, with a watch: any task that comes may have walls."""
+    return partners._replace(watches=(*partners.watches, DiskWatch(session)))
+
+
 class DiskLook:
     """Which jobs are over their limit.  A thread measures, since that takes long for many files.
 
-    `look_at` is when it is to be asked next (monotonic).
+    `look_at` is when it is to be asked next (monotonic); also when one of `fds` is readable.
     """
 
     def __init__(self) -> None:
-        self._looker: threading.Thread | None = None
-        self._full: list[str] = []
-        self._began = 0.0
+        self._looker: Worker[Mapping[str, tuple[Path, int]], list[str]] = Worker("disk", serve(_measure))
+        self._began: float | None = None
+        self.fds: tuple[int, ...] = (self._looker.fd,)
         self.look_at: float | None = None
 
     def look(self, limited: Mapping[str, tuple[Path, int]], mono: float) -> list[str]:
@@ -52,34 +60,33 @@ class DiskLook:
             limited: folder and limit (bytes) of each job that has one and runs, by its key.
             mono: now.
         """
-        if not limited:
+        found = self._looker.take()
+        if self._began is not None:
+            if found or self._looker.fault is not None:
+                self.look_at = mono + max(LOOK_S, BUSY_FACTOR * (mono - self._began))
+                self._began = None
+        elif not limited:
             self.look_at = None
-            return []
-        if self.look_at is not None and mono < self.look_at:
-            return []
-        if self._looker is None:
-            self._looker, self._began = threading.Thread(target=self._measure, args=(limited,), daemon=True), mono
-            self._looker.start()
-        elif not self._looker.is_alive():
-            self._looker, self.look_at = None, mono + max(LOOK_S, BUSY_FACTOR * (mono - self._began))
-            return [job for job in self._full if job in limited]
-        self.look_at = mono + LOOK_S / 10
-        return []
+        elif self.look_at is None or mono >= self.look_at:
+            self._began, self.look_at = mono, None
+            self._looker.ask(limited)
+        return [job for full in found for job in full if job in limited]
 
-    def _measure(self, limited: Mapping[str, tuple[Path, int]]) -> None:
-        self._full = [
-            job for job, (folder, limit) in limited.items() if measure(*_load_folders(folder), most=limit) > limit
-        ]
+
+def _measure(limited: Mapping[str, tuple[Path, int]]) -> Iterator[list[str]]:
+    """Yield which jobs are over their limit."""
+    yield [job for job, (folder, limit) in limited.items() if measure(*_load_folders(folder), most=limit) > limit]
 
 
 class DiskWatch:
-    """Says which jobs of a session are over their limit; `look_at` is as of `DiskLook`."""
+    """Says which jobs of a session are over their limit; `look_at` and `fds` are as of `DiskLook`."""
 
     def __init__(self, session: SessionDir) -> None:
         self._session = session
         self._known = 0
         self._limited: list[str] = []
         self._disks = DiskLook()
+        self.fds = self._disks.fds
         self.look_at: float | None = None
 
     def hear(self, state: State, at: float, mono: float) -> Iterator[Event]:

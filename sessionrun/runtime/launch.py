@@ -21,6 +21,7 @@ import orjson
 
 from sessionrun import __version__
 from sessionrun.agents.callers import find_callers
+from sessionrun.house import HOUSE, load
 from sessionrun.model.errors import StoreError
 from sessionrun.runtime.keeper.command import SUPERVISOR, root_command
 from sessionrun.store import locks, processes
@@ -80,27 +81,25 @@ def resume(session: SessionDir, *, even_ended: bool = True) -> bool:
         has_ended = _check_logs(session)
         if has_ended and not even_ended:
             return False  # it went on and ended since the caller looked
-        _check_walls(session)
+        _try_businesses(session)
         start_detached(session, os.dup(lock_fd), new=False)
         return True
     finally:
         os.close(lock_fd)
 
 
-def _check_walls(session: SessionDir) -> None:
-    """Raise what keeps walls of its tasks or gates from being built here: none of them runs without.
+def _try_businesses(session: SessionDir) -> None:
+    """Let each business try whether this machine still has what the session asked of it.
 
     Raises:
-        InputError: they cannot be built.
+        InputError: it has not, such as walls for its tasks: none of them runs without.
     """
     from sessionrun.runtime.history import load_spec_now
 
     spec = load_spec_now(session)
-    gated = spec.landing is not None and spec.landing.sandbox is not None
-    if gated or any(task.sandbox is not None for task in spec.tasks):
-        from sessionrun.walls.trial import check_spec
-
-        check_spec(spec)
+    for business in HOUSE:
+        if business.trial:
+            load(business.trial)(spec)
 
 
 def _lives(session: SessionDir) -> bool:

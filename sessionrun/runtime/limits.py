@@ -72,6 +72,7 @@ class LimitSharing:
     """The part of one session in what all sessions of its user know of their accounts."""
 
     look_at: float | None = None
+    fds: tuple[int, ...] = ()
 
     def __init__(self, spec: SessionSpec, environ: Mapping[str, str], log: Callable[[str], None]) -> None:
         self._session_id = spec.session_id

@@ -68,6 +68,8 @@ def _read_table(path: Path) -> dict[str, int]:
 class MachineWatch:
     """Says when the machine holds a session's starts; `look_at` is when it is to be asked next (monotonic)."""
 
+    fds: tuple[int, ...] = ()
+
     def __init__(
         self,
         limits: Limits,

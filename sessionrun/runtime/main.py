@@ -12,9 +12,8 @@ import signal
 import socket
 import sys
 import time
-from collections.abc import Iterator
 from pathlib import Path
-from typing import TYPE_CHECKING, Final, NoReturn
+from typing import Final, NoReturn
 
 import orjson
 
@@ -22,19 +21,18 @@ from sessionrun import __version__
 from sessionrun.engine.fold import apply
 from sessionrun.engine.state import State
 from sessionrun.engine.tokens import delay_start
+from sessionrun.house import HOUSE, load
 from sessionrun.model.errors import StoreError
 from sessionrun.model.events import Entry, Event, SupervisorStarted, to_record
-from sessionrun.model.spec import SessionSpec
-from sessionrun.runtime.disk import DiskWatch
 from sessionrun.runtime.executors.local import KeeperGone, LocalExecutor
-from sessionrun.runtime.executors.protocol import Executor, Notice
+from sessionrun.runtime.executors.protocol import Notice
 from sessionrun.runtime.history import project_status, replay
 from sessionrun.runtime.jobs.maker import JobMaker
 from sessionrun.runtime.keeper.command import EXIT_NO_ROOM, EXIT_REFUSED, EXIT_TAKEN, root_command, say
 from sessionrun.runtime.keeper.nested import find_orphan
 from sessionrun.runtime.limits import LimitSharing
-from sessionrun.runtime.partners import SystemClock, Watch
-from sessionrun.runtime.recovery import find_notices, find_opened, find_submitted, find_unclaimed
+from sessionrun.runtime.partners import Partners, SystemClock
+from sessionrun.runtime.recovery import find_notices, find_unclaimed
 from sessionrun.runtime.silence import SilenceWatch
 from sessionrun.runtime.supervisor import Supervisor
 from sessionrun.store import locks, processes
@@ -43,11 +41,6 @@ from sessionrun.store.journal import AppendLog, parse_log
 from sessionrun.store.ledger import fold_ledger
 from sessionrun.store.processes import Identity
 from sessionrun.store.session import SessionDir
-
-if TYPE_CHECKING:
-    from sessionrun.runtime.exports.writer import ExportWriter
-    from sessionrun.runtime.feeding.feeder import QueueFeeder
-    from sessionrun.runtime.notifying import Notifying
 
 LOCK_TIMEOUT_S: Final = 5.0
 ORPHANED_TIMEOUT_S: Final = 10.0
@@ -100,7 +93,6 @@ def _end_orphan(session: SessionDir) -> bool:
 
 def _run(session: SessionDir, local: LocalExecutor) -> None:
     state, journal = _load(session)
-    spec = state.spec
     if state.epoch == 0:  # before the first supervisor is known: none may start what another had to delay
         _delay(state, journal)
         _record(state, journal, _introduce(state, local))
@@ -108,59 +100,33 @@ def _run(session: SessionDir, local: LocalExecutor) -> None:
         _record(state, journal, _introduce(state, local))
         _delay(state, journal)
     notices = _recover(session, state, journal, local.ledger_end)
-    executor = _open_executor(session, state, local)
-    exports = _open_exports(session, spec)
     jobs = JobMaker(session, lambda: state.spec)
-    feeder = _open_feeder(session, spec)
-    watches, notifier = tuple(_open_watches(session, spec, jobs)), _open_notifier(session, spec)
-    partners = (exports, feeder, watches, notifier)
-    Supervisor(session, state, journal, executor, jobs, SystemClock(), *partners).run(notices)
+    partners = _open_partners(session, state, local, jobs)
+    Supervisor(session, state, journal, partners, jobs, SystemClock()).run(notices)
 
 
-def _open_executor(session: SessionDir, state: State, local: LocalExecutor) -> Executor:
-    if state.spec.cluster is None:
-        return local
-    if state.spec.cluster.is_slurm:
-        from sessionrun.runtime.slurm.executor import SlurmExecutor
-
-        return SlurmExecutor(session, state.spec, local, state.epoch, find_submitted(state), say)
-    from sessionrun.runtime.dask.executor import DaskExecutor
-
-    return DaskExecutor(session, state.spec, local, state.epoch, find_opened(state), state.holds, say)
-
-
-def _open_notifier(session: SessionDir, spec: SessionSpec) -> Notifying | None:
-    if not spec.notify:
-        return None
-    from sessionrun.runtime.notifying import Notifying
-
-    return Notifying(session, spec, say)
-
-
-def _open_watches(session: SessionDir, spec: SessionSpec, jobs: JobMaker) -> Iterator[Watch]:
-    yield LimitSharing(spec, os.environ, say)
-    yield DiskWatch(session)
-    yield SilenceWatch(jobs, session.contact_path)
-    if spec.limits.max_load or spec.limits.min_free_memory:
+def _open_partners(session: SessionDir, state: State, local: LocalExecutor, jobs: JobMaker) -> Partners:
+    """Open the session's own partners, then those of each business that the spec asks for."""
+    spec, limits = state.spec, state.spec.limits
+    partners = Partners(
+        local, watches=(LimitSharing(spec, os.environ, say), SilenceWatch(jobs, session.contact_path))
+    )
+    if limits.max_load or limits.min_free_memory:
         from sessionrun.runtime.machine import MachineWatch
 
-        yield MachineWatch(spec.limits)
+        partners = partners._replace(watches=(*partners.watches, MachineWatch(limits)))
+    if spec.exports:
+        from sessionrun.runtime.exports.writer import ExportWriter
 
+        partners = partners._replace(exports=ExportWriter(session, spec))
+    if spec.notify:
+        from sessionrun.runtime.notifying import Notifying
 
-def _open_exports(session: SessionDir, spec: SessionSpec) -> ExportWriter | None:
-    if not spec.exports:
-        return None
-    from sessionrun.runtime.exports.writer import ExportWriter
-
-    return ExportWriter(session, spec)
-
-
-def _open_feeder(session: SessionDir, spec: SessionSpec) -> QueueFeeder | None:
-    if spec.feed is None:
-        return None
-    from sessionrun.runtime.feeding.feeder import QueueFeeder
-
-    return QueueFeeder(session, spec, say)
+        partners = partners._replace(notifier=Notifying(session, spec, say))
+    for business in HOUSE:
+        if business.partners:
+            partners = load(business.partners)(partners, session, state)
+    return partners
 
 
 def _load(session: SessionDir) -> tuple[State, AppendLog]:

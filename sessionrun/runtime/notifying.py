@@ -8,10 +8,9 @@ what was not.  So nothing is lost if all of ours are killed in between, but the 
 from __future__ import annotations
 
 import os
-import queue
-import threading
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
+from functools import partial
 from subprocess import TimeoutExpired
 from typing import Any, Final
 
@@ -22,6 +21,7 @@ from sessionrun.model.spec import SessionSpec
 from sessionrun.model.times import format_time
 from sessionrun.model.wording import name_tasks, tell_reason, tell_session, tell_word
 from sessionrun.model.words import BAD, tell_counts
+from sessionrun.runtime.executors.worker import Worker, serve
 from sessionrun.runtime.jobs.shared import SHELL
 from sessionrun.store.files import open_regular, replace_file
 from sessionrun.store.programs import run
@@ -56,66 +56,63 @@ class Notifying:
     def __init__(self, session: SessionDir, spec: SessionSpec, say: Callable[[str], None]) -> None:
         self._session, self._receivers, self._cwd, self._say = session, spec.notify, spec.cwd, say
         self._told: dict[str, dict[str, Any]] = _load(session, len(spec.notify))
-        self._status: Status = {}
-        self._saving = threading.Lock()
-        self._queues: list[queue.Queue[str]] = [queue.Queue() for _ in self._receivers]
-        for event in self._told:
-            self._put(event)
-        self._begun = False
+        self._asked: set[str] = set()
+        self._tellers: list[Worker[tuple[str, Status], tuple[str, dict[str, Any]]]] = [
+            Worker("notifier", serve(partial(self._tell, receiver))) for receiver in spec.notify
+        ]
+        self.fds = tuple(teller.fd for teller in self._tellers)
 
     @property
     def is_busy(self) -> bool:
         """Whether something is still to be told."""
-        return any(waiting.unfinished_tasks for waiting in self._queues)
+        return any(None in record["deliveries"] for record in self._told.values())
 
-    def hear(self, status: Status) -> None:
+    def show(self, status: Status) -> None:
         """Look at what is shown now, and have told what is new."""
-        self._status = status = {**status, "tasks": list(status["tasks"])}
+        status = {**status, "tasks": list(status["tasks"])}
         new = [event for event in EVENTS if event not in self._told and find_cause(status, event) is not None]
         for event in new:
             self._told[event] = {"at": format_time(time.time()), "deliveries": [None] * len(self._receivers)}
         if new:
             self._save()  # if we are killed before it is told, another supervisor tells it
-        for event in new:
-            self._put(event)
-        if self.is_busy and not self._begun:
-            self._begun = True
-            for place in range(len(self._receivers)):
-                threading.Thread(target=self._serve, args=(place,), daemon=True).start()
+        for event in [event for event in self._told if event not in self._asked]:
+            for teller, delivery in zip(self._tellers, self._told[event]["deliveries"], strict=True):
+                if delivery is None:
+                    teller.ask((event, status))
+        self._asked |= self._told.keys()
 
-    def _put(self, event: str) -> None:
-        for waiting, delivery in zip(self._queues, self._told[event]["deliveries"], strict=True):
-            if delivery is None:
-                waiting.put(event)
+    def note(self) -> None:
+        """Write down what became of what was to be told."""
+        done = [(place, *news) for place, teller in enumerate(self._tellers) for news in teller.take()]
+        for place, event, delivery in done:
+            self._told[event]["deliveries"][place] = delivery
+            if delivery["error"] is not None:
+                self._say(f"the notification {event!r} was not delivered: {delivery['error']}")
+        if done:
+            self._save()
 
-    def _serve(self, place: int) -> None:
-        waiting = self._queues[place]
-        while True:
-            event = waiting.get()
-            try:
-                message = make_message(self._status, event, str(self._session.path.absolute()))
-                self._told[event]["deliveries"][place] = self._try(self._receivers[place], message)
-                self._save()
-            except Exception as error:  # the session has to end all the same
-                self._say(f"the notification {event!r} was not delivered: {error!r}")
-            waiting.task_done()
+    # --- the thread of a receiver ---
 
-    def _try(self, receiver: str, message: Mapping[str, Any]) -> dict[str, Any]:
+    def _tell(self, receiver: str, asked: tuple[str, Status]) -> Iterator[tuple[str, dict[str, Any]]]:
+        """Tell of an event, several times if need be, and yield what became of it."""
+        event, status = asked
         error: str | None = None
         for number in range(1, TRIES + 1):
-            error = _deliver(receiver, message, self._session, self._cwd)
-            if error is None:
-                return {"delivered_at": format_time(time.time()), "tries": number, "error": None}
-            if number < TRIES:
-                time.sleep(WAITS_S[number - 1])
-        self._say(f"the notification {message['event']!r} was not delivered: {error}")
-        return {"delivered_at": None, "tries": TRIES, "error": error}
+            try:
+                message = make_message(status, event, str(self._session.path.absolute()))
+                error = _deliver(receiver, message, self._session, self._cwd)
+            except Exception as fault:  # the session has to end all the same
+                error = repr(fault)
+            if error is None or number == TRIES:
+                at = format_time(time.time()) if error is None else None
+                yield event, {"delivered_at": at, "tries": number, "error": error}
+                return
+            time.sleep(WAITS_S[number - 1])
 
     def _save(self) -> None:
+        content = orjson.dumps({"schema_version": 1, "events": self._told})
         try:
-            with self._saving:
-                content = orjson.dumps({"schema_version": 1, "events": self._told})
-                replace_file(self._session.path / FILE, content, durable=True)
+            replace_file(self._session.path / FILE, content, durable=True)
         except OSError as error:  # the disk is full, or the session was removed
             self._say(f"cannot write {FILE}: {error.strerror}")
 

@@ -17,16 +17,12 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterator
-from typing import TYPE_CHECKING
 
 from sessionrun.engine.state import State
 from sessionrun.model.events import JobClaimed, JobLost, JobStarted
 from sessionrun.model.keys import JobKey
 from sessionrun.runtime.executors.protocol import UNSEEN, Exit, Notice, name_left
 from sessionrun.store.ledger import Ledger, LedgerJob
-
-if TYPE_CHECKING:
-    from sessionrun.cluster.head import Opened
 
 
 def find_unclaimed(state: State, ledger: Ledger) -> Iterator[JobClaimed]:
@@ -38,20 +34,6 @@ def find_unclaimed(state: State, ledger: Ledger) -> Iterator[JobClaimed]:
         key = rules.starts(state, math.inf)
         if key is not None and key.text() in ledger.jobs:
             yield JobClaimed(key)
-
-
-def find_opened(state: State) -> dict[JobKey, Opened]:
-    """The jobs that are open on nodes of a cluster: where they went, and in which epoch."""
-    from sessionrun.cluster.head import Opened  # few sessions have a cluster
-
-    running = [task.job for task in state.tasks.values() if task.job is not None]
-    return {job.key: Opened(job.node, job.epoch or "") for job in running if job.node is not None}
-
-
-def find_submitted(state: State) -> dict[JobKey, tuple[str, bool]]:
-    """The jobs that are open at Slurm: in which batch they went there, and whether their beginning was told."""
-    running = [task.job for task in state.tasks.values() if task.job is not None]
-    return {job.key: (job.epoch or "", job.pid is not None) for job in running if job.node is not None}
 
 
 def find_notices(state: State, ledger: Ledger, offset: int) -> Iterator[Notice]:

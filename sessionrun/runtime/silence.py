@@ -28,6 +28,8 @@ SOON_S: Final = 0.2
 class SilenceWatch:
     """Says which jobs wait for a limit or linger; `look_at` is when it is to be asked next (monotonic)."""
 
+    fds: tuple[int, ...] = ()
+
     def __init__(self, jobs: JobMaker, contact_path: Path, silent_s: float = SILENT_S) -> None:
         """`contact_path` is there while a node or the head of the cluster has no contact."""
         self._jobs, self._contact_path, self._silent_s = jobs, contact_path, silent_s

@@ -41,10 +41,10 @@ from sessionrun.model.events import (
 )
 from sessionrun.model.keys import JobKey
 from sessionrun.model.spec import SLOT, WORKTREE_SPACE, Job
-from sessionrun.runtime.executors.protocol import Executor, Exit, Notice
+from sessionrun.runtime.executors.protocol import Exit, Notice
 from sessionrun.runtime.keeper.command import say
 from sessionrun.runtime.mishaps import fail_job, is_of_one_job
-from sessionrun.runtime.partners import Clock, Watch
+from sessionrun.runtime.partners import Clock, Partners
 from sessionrun.store import ballast
 from sessionrun.store.inbox import drop_request
 from sessionrun.store.journal import AppendLog
@@ -52,10 +52,7 @@ from sessionrun.store.requests import Request, Spoken, load_requests, put_aside
 from sessionrun.store.session import SessionDir
 
 if TYPE_CHECKING:
-    from sessionrun.runtime.exports.writer import ExportWriter
-    from sessionrun.runtime.feeding.feeder import QueueFeeder
     from sessionrun.runtime.jobs.maker import JobMaker
-    from sessionrun.runtime.notifying import Notifying
 
 PUBLISH_FIRST_S: Final = 0.05
 PUBLISH_COST_FACTOR: Final = 20.0
@@ -63,7 +60,6 @@ PUBLISH_COST_FACTOR: Final = 20.0
 
 RETRY_DISK_S: Final = 1.0
 RETRY_SPACE_S: Final = 5.0
-TELL_LOOK_S: Final = 0.05
 
 
 class Supervisor:
@@ -74,23 +70,19 @@ class Supervisor:
         session: SessionDir,
         state: State,
         journal: AppendLog,
-        executor: Executor,
+        partners: Partners,
         jobs: JobMaker,
         clock: Clock,
-        exports: ExportWriter | None = None,
-        feeder: QueueFeeder | None = None,
-        watches: Sequence[Watch] = (),
-        notifier: Notifying | None = None,
     ) -> None:
         self._session = session
         self._state = state
         self._journal = journal
-        self._executor = executor
+        self._executor, self._views, self._feeder, self._watches, self._notifier = partners
+        self._partner_fds = [
+            fd for one in (self._feeder, *self._watches, self._notifier) if one is not None for fd in one.fds
+        ]
         self._jobs = jobs
         self._clock = clock
-        self._views = exports
-        self._feeder, self._watches = feeder, watches
-        self._notifier = notifier
         self._unwritten: list[bytes] = []
         self._taken: set[str] = set()
         self._refused: set[str] = set()
@@ -108,7 +100,7 @@ class Supervisor:
         self._settle()
         self._publish()
         while not self._leave_if_done():
-            notices = self._executor.wait(self._timeout_s(), self._wake_fd)
+            notices = self._executor.wait(self._timeout_s(), self._wake_fd, *self._partner_fds)
             self._hear(notices)
             if self._drain_wake():
                 self._take_requests()
@@ -280,6 +272,8 @@ class Supervisor:
             self._hear_partners()
 
     def _hear_partners(self) -> None:
+        if self._notifier is not None:
+            self._notifier.note()
         for partner in (self._feeder, *self._watches):
             if partner is not None:
                 for event in partner.hear(self._state, self._clock.wall(), self._clock.mono()):
@@ -384,7 +378,7 @@ class Supervisor:
             return
         self._dirty, self._shown_ended = False, ended
         if self._notifier is not None:
-            self._notifier.hear(status)
+            self._notifier.show(status)
         cost = self._clock.mono() - now
         self._next_publish = now + max(PUBLISH_FIRST_S, PUBLISH_COST_FACTOR * cost)
 
@@ -416,6 +410,4 @@ class Supervisor:
         if self._dirty:
             times.append(self._next_publish)
         times += [watch.look_at for watch in self._watches if watch.look_at is not None]
-        if self._state.ended and self._is_telling():
-            times.append(self._clock.mono() + TELL_LOOK_S)
         return max(0.0, min(times) - self._clock.mono()) if times else None

@@ -42,3 +42,8 @@ def user_directory(kind: Kind) -> Path:
         return paths[kind]("sessionrun")
     except RuntimeError:
         return Path(_NO_HOME)
+
+
+def find_cache_folder() -> Path:
+    """The directory of what sessions of this user make and could make again."""
+    return user_directory("cache").resolve()

@@ -23,8 +23,8 @@ from typing import Final
 from sessionrun.model.errors import SessionrunError
 from sessionrun.store.files import list_folders, make_directories, sync_directory
 from sessionrun.store.locks import hold_lock
+from sessionrun.store.space import Cached, measure
 from sessionrun.store.trees import remove_entry, remove_tree
-from sessionrun.workspaces.space import Cached, measure
 
 DRAFT: Final = ".new-"
 TRASH: Final = ".trash-"

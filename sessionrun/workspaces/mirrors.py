@@ -24,10 +24,10 @@ from sessionrun.model.places import Start
 from sessionrun.model.upstreams import is_commit, is_path, name_readably
 from sessionrun.store.files import read_regular, replace_file
 from sessionrun.store.jobfiles import load_record_if_any
+from sessionrun.store.space import Cached
 from sessionrun.workspaces.cache import iterate_entries, make_entry, remove_unused, sweep_entry
 from sessionrun.workspaces.clone import make_repository, sync_repository
 from sessionrun.workspaces.git import Git, RepositoryFailed
-from sessionrun.workspaces.space import Cached
 from sessionrun.workspaces.transport import Room, open_room
 
 FOLDER: Final = "mirrors"

@@ -13,7 +13,7 @@ from typing import Final
 
 from sessionrun.model.errors import InputError
 from sessionrun.model.places import GitSettings, KeepPolicy, Repository
-from sessionrun.store.user_directories import user_directory
+from sessionrun.store.user_directories import find_cache_folder
 from sessionrun.workspaces.freezing import is_promise, read_settings
 from sessionrun.workspaces.git import MINIMUM, Git, GitError, version
 from sessionrun.workspaces.ignoring import included_files
@@ -209,11 +209,6 @@ def _name_base(name: str) -> str | None:
     if name.startswith("refs/remotes/"):
         return name.removeprefix("refs/remotes/").partition("/")[2] or None
     return None
-
-
-def find_cache_folder() -> Path:
-    """The directory of what sessions of this user make and could make again."""
-    return user_directory("cache").resolve()
 
 
 def _choose_folder(top: Path, common: Path, wanted: Path | None) -> tuple[Path, str | None]:

@@ -14,6 +14,7 @@ from pathlib import Path
 from typing import Final
 
 from sessionrun.store.files import list_folders, make_directories
+from sessionrun.store.space import Cached
 from sessionrun.store.trees import remove_tree
 from sessionrun.workspaces.bringing import bring_files
 from sessionrun.workspaces.cache import iterate_entries, remove_unused, share_entry
@@ -23,7 +24,6 @@ from sessionrun.workspaces.fence import open_fence
 from sessionrun.workspaces.ignoring import ignore_words
 from sessionrun.workspaces.mirrored import hold_mirror
 from sessionrun.workspaces.request import WorkspaceRequest
-from sessionrun.workspaces.space import Cached
 
 FOLDER: Final = "checkouts"
 """Directory in the cache."""

@@ -90,7 +90,7 @@ def check_flock(results_dir: Path) -> Iterator[Finding]:
 
 def check_space(results_dir: Path) -> Iterator[Finding]:
     """Whether the disk has room left."""
-    from sessionrun.workspaces import space
+    from sessionrun.store import space
 
     try:
         space.check_space(results_dir)

@@ -16,10 +16,9 @@ from functools import partial
 from pathlib import Path
 from typing import Final
 
-from sessionrun.cluster.head import News
+from sessionrun.cluster.head import Head, News
 from sessionrun.cluster.messages import Message, key_of
 from sessionrun.model.keys import JobKey
-from sessionrun.runtime.dask.carrier import Carrier
 from sessionrun.store.files import NotRegular, make_directories, open_regular
 from sessionrun.store.session import SessionDir
 from sessionrun.workspaces.rescues import drop_older
@@ -41,13 +40,12 @@ class _Arriving:
 
 
 class Arrivals:
-    """All of it is done in the carrier's thread; `carrier` is set before that begins."""
+    """All of it is done in the carrier's thread, as all that is done with the head."""
 
-    carrier: Carrier
-
-    def __init__(self, session: SessionDir, log: Callable[[object], None]) -> None:
+    def __init__(self, session: SessionDir, head: Head, log: Callable[[object], None]) -> None:
         """`log` takes a line for the session's log."""
         self._session = session
+        self._head = head
         self._log = log
         self._jobs: dict[str, _Arriving] = {}
 
@@ -77,11 +75,10 @@ class Arrivals:
 
     def _is_open(self, job: str) -> bool:
         """Whether the journal has the job open; of another one the scheduler hears that it may forget it."""
-        with self.carrier.lock:
-            if job in self.carrier.head.opened:
-                return True
-            self.carrier.head.drop(job)
-            return False
+        if job in self._head.opened:
+            return True
+        self._head.drop(job)
+        return False
 
     def _keep_chunk(self, chunk: Message) -> bool:
         """Write a chunk, and tell how much of its file is here; whether that was possible."""
@@ -89,7 +86,7 @@ class Arrivals:
         size = self._try(job, name, lambda: self._write(job, name, chunk))
         if size is None:  # the node sends it again
             return False
-        self._tell(job, name, size)
+        self._head.wrote(job, name, size)
         return True
 
     def _try(self, job: str, name: str, work: Callable[[], int]) -> int | None:
@@ -109,10 +106,6 @@ class Arrivals:
         self._log(f"{job}: {name!r:.140} does not come home: {why}")
         self._find(job).lost.add(name)
         return ALL
-
-    def _tell(self, job: str, name: str, size: int) -> None:
-        with self.carrier.lock:
-            self.carrier.head.wrote(job, name, size)
 
     def _write(self, job: str, name: str, chunk: Message) -> int:
         """Write a chunk, unless bytes before it are missing; how many bytes of the file there are now.
@@ -160,7 +153,7 @@ class Arrivals:
             if have is None:
                 return False
             if have < size:
-                self._tell(job, name, have)
+                self._head.wrote(job, name, have)
                 return False
         return True
 

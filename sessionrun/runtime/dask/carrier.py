@@ -1,6 +1,6 @@
 """The thread of a supervisor that calls the scheduler: one call with news at a time, and one that waits for news.
 
-Output is written here, before anything is told of the job's end.  All else is queued for the supervisor's thread.
+Output is written here, before anything is told of the job's end.  All else is told to the supervisor's thread.
 For readers it notes in `contact.json` with which nodes there is no contact, or that there is none with the head.
 """
 
@@ -8,11 +8,10 @@ from __future__ import annotations
 
 import asyncio
 import json
-import threading
 import time
 from collections.abc import Callable, Collection, Iterable
 from contextlib import suppress
-from typing import Any, Final
+from typing import Any, Final, TypeAlias
 
 import orjson
 
@@ -24,6 +23,8 @@ from sessionrun.model.times import format_time
 from sessionrun.runtime.executors.worker import Worker
 from sessionrun.store.files import replace_file
 from sessionrun.store.session import SessionDir
+
+Deed: TypeAlias = Callable[[Head], None]
 
 WAIT_S: Final = 5.0
 SOON_S: Final = 0.05
@@ -38,21 +39,19 @@ CONNECT_S: Final = 3.0
 
 
 class Carrier:
-    """The thread.  `head` is shared with the supervisor's thread under `lock`; `news` is what this one has heard.
+    """The thread, which alone has the `head`: it is asked for deeds with that, and tells what it has heard.
 
-    `keep` takes what a reply brought, and returns what is for the supervisor.
+    `keep` takes what a reply brought, and returns what is for the supervisor.  Beside that it is told of a new
+    `epoch`, and of all `nodes`.
     """
 
     contact: Contact | None = None
     """Set before it starts."""
 
     def __init__(self, cluster: Cluster, head: Head, keep: Callable[[News], list[Any]]) -> None:
-        self.head = head
-        self.lock = threading.Lock()
-        self.news: Worker[Any] = Worker("cluster", lambda: asyncio.run(self._go()))
+        self.worker: Worker[Deed, tuple[str, Any]] = Worker("cluster", lambda _: asyncio.run(self._go()))
         self.complaint: str | None = None
-        self._cluster = cluster
-        self._keep = keep
+        self._cluster, self._head, self._keep = cluster, head, keep
         self._closing = False
         self._told_end = False
         self._loop: asyncio.AbstractEventLoop | None = None
@@ -60,31 +59,35 @@ class Carrier:
 
     def start(self) -> None:
         """Begin to call."""
-        self.news.start()
+        self.worker.start()
 
-    def poke(self) -> None:
-        """The head has something to tell."""
+    def ask(self, *deeds: Deed) -> None:
+        """Have these done with the head, and let it call if it has something to tell then."""
+        for deed in deeds:
+            self.worker.ask(deed)
         if self._loop is not None and self._poked is not None:
             with suppress(RuntimeError):  # the thread has ended
                 self._loop.call_soon_threadsafe(self._poked.set)
 
     def close(self) -> None:
         """Tell the rest, that the session has ended, and end."""
-        with self.lock:
-            self.head.close()
-            self._closing = True
-        self.poke()
-        self.news.join(CLOSE_TIMEOUT_S)
+        self.ask(self._begin_to_close)
+        self.worker.stop(CLOSE_TIMEOUT_S)
+
+    def _begin_to_close(self, head: Head) -> None:
+        head.close()
+        self._closing = True
 
     async def _go(self) -> None:
         self._loop, self._poked = asyncio.get_running_loop(), asyncio.Event()
         rpc = open_rpc(self._cluster)
         parked: asyncio.Task[bool] | None = None
         pause_s = AGAIN_FIRST_S
-        while self.news.fault is None:
+        while self.worker.fault is None:
             self._poked.clear()
-            with self.lock:
-                has_news = self.head.has_news
+            for deed in self.worker.wait(0.0):
+                deed(self._head)
+            has_news = self._head.has_news
             if self._closing and not has_news:
                 return
             if parked is not None and parked.done():
@@ -108,8 +111,7 @@ class Carrier:
 
     async def _call(self, rpc: Any, wait_s: float) -> bool:
         """One call and its reply; whether it came."""
-        with self.lock:
-            call = self.head.make_call(wait_s)
+        call = self._head.make_call(wait_s)
         body = orjson.dumps({**call, "protocol": PROTOCOL})
         try:
             answer = await asyncio.wait_for(rpc.sr_head(body=body), wait_s + CALL_SLACK_S)
@@ -118,34 +120,33 @@ class Carrier:
                 raise ConnectionError("the scheduler had none of our plug-ins: they are registered now")
             reply = orjson.loads(answer)
         except Exception as error:  # whatever the library raises: the call has failed
-            with self.lock:
-                self.head.fail()
+            self._head.fail()
             if self.contact is not None:
-                self.contact.failed(self.head.epoch)
+                self.contact.failed(self._head.epoch)
             self.complaint = str(error) or type(error).__name__
             return False
         self.complaint = None
         if "refused" in reply:
-            self.news.fail(f"the scheduler at {self._cluster.address} refuses this session: {reply['refused']}")
+            self.worker.fail(f"the scheduler at {self._cluster.address} refuses this session: {reply['refused']}")
             return True
         self._take(call, reply)
         return True
 
     def _take(self, call: Message, reply: Message) -> None:
-        with self.lock:
-            news = self.head.take(call, reply)
-            superseded = self.head.superseded
-            nodes, busy = [*self.head.nodes.values()], {at.node for at in self.head.opened.values()}
-        if superseded:
-            self.news.fail("another supervisor of this session speaks with the cluster")
+        epoch = self._head.epoch
+        news = self._head.take(call, reply)
+        if self._head.superseded:
+            self.worker.fail("another supervisor of this session speaks with the cluster")
             return
         if self.contact is not None:
             if reply["nodes"] is not None:
-                self.contact.see(nodes, reply["epoch"])
-            self.contact.heard(busy)
+                self.contact.see(self._head.nodes.values(), reply["epoch"])
+            self.contact.heard({at.node for at in self._head.opened.values()})
+        if self._head.epoch != epoch:
+            self.worker.tell(("epoch", self._head.epoch))
         heard = self._keep(news)
         self._told_end = self._told_end or any(kind != "begun" for kind, _ in heard)
-        self.news.add(*heard, *([] if reply["nodes"] is None else [None]))
+        self.worker.tell(*heard, *([] if reply["nodes"] is None else [("nodes", {**self._head.nodes})]))
 
 
 class Contact:

@@ -11,6 +11,7 @@ import time
 from collections import Counter
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from contextlib import ExitStack
+from operator import methodcaller
 from typing import Any, Final
 
 from sessionrun import __version__
@@ -24,12 +25,12 @@ from sessionrun.model.sandbox import Sandbox
 from sessionrun.model.spec import SLOT, WALLS_PREFIX, Job, SessionSpec
 from sessionrun.queue.follow_ups import NAME as SUGGESTIONS
 from sessionrun.runtime.dask.arrivals import Arrivals
-from sessionrun.runtime.dask.carrier import Carrier, Contact
+from sessionrun.runtime.dask.carrier import Carrier, Contact, Deed
 from sessionrun.runtime.dask.orders import find_prepare, find_workspace, make_order
 from sessionrun.runtime.dask.replicas import Replicas
-from sessionrun.runtime.executors.local import LocalExecutor
 from sessionrun.runtime.executors.orders import read_end
 from sessionrun.runtime.executors.protocol import Exit, Notice
+from sessionrun.runtime.partners import Executor
 from sessionrun.store.files import open_regular
 from sessionrun.store.session import SessionDir
 from sessionrun.workspaces.mirrored import hold_mirror
@@ -60,7 +61,7 @@ class DaskExecutor:
         self,
         session: SessionDir,
         spec: SessionSpec,
-        local: LocalExecutor,
+        local: Executor,
         gen: int,
         opened: Mapping[JobKey, Opened],
         held: Iterable[str],
@@ -87,9 +88,12 @@ class DaskExecutor:
         self._mirrors = ExitStack()
         self._held: set[str] = set()
         assert spec.cluster is not None
-        head = Head(session.session_id, gen, {self._name(key): at for key, at in opened.items()})
-        arrivals = Arrivals(session, log)
-        self._carrier = arrivals.carrier = connect(spec.cluster, head, arrivals.keep)
+        self._epoch = ""
+        self._nodes: dict[str, Message] = {}
+        self._opened = {self._name(key): at for key, at in opened.items()}
+        self._deeds: list[Deed] = []
+        head = Head(session.session_id, gen, self._opened)
+        self._carrier = connect(spec.cluster, head, Arrivals(session, head, log).keep)
         self._carrier.contact = Contact(session, log)
         self._carrier.start()
 
@@ -102,16 +106,16 @@ class DaskExecutor:
         """See `Executor.claim`: the node that has the task's worktree, else the one with most room."""
         if key.phase == "land":
             return JobClaimed(key)
-        with self._carrier.lock:
-            epoch, nodes = self._carrier.head.epoch or "", self._carrier.head.nodes
-            needs = sandbox.needs if sandbox is not None else ()
-            unfit = [node for node, seen in nodes.items() if needs and not seen["walls"].keys().isdisjoint(needs)]
+        needs = sandbox.needs if sandbox is not None else ()
+        unfit = [
+            name for name, seen in self._nodes.items() if needs and not seen["walls"].keys().isdisjoint(needs)
+        ]
         if node is None or key.phase == "prepare" or find_prepare(self._session, key) is None:
             free = choose_node(self._slots, self._used, unfit)
             node = free or choose_node(self._slots, self._used) or "none"
         self._used[node] += 1
-        self._claimed[key] = Opened(node, epoch), sandbox.disk if sandbox is not None else None
-        return JobClaimed(key, node, epoch)
+        self._claimed[key] = Opened(node, self._epoch), sandbox.disk if sandbox is not None else None
+        return JobClaimed(key, node, self._epoch)
 
     def start(self, jobs: Sequence[Job]) -> list[Notice]:
         """See `Executor.start`."""
@@ -137,7 +141,7 @@ class DaskExecutor:
         for at, _ in self._claimed.values():  # what could not be built
             self._used[at.node] -= 1
         self._claimed.clear()
-        self._carrier.poke()
+        self._carry()
         return notices
 
     def _find_replicas(self, asked: WorkspaceRequest) -> Replicas:
@@ -153,19 +157,21 @@ class DaskExecutor:
     def _submit(self, key: JobKey, at: Opened, order: Message, *, waits: bool) -> list[Notice]:
         """Send an order.  One that `waits` is for this node alone; while the node is gone its time runs."""
         name = self._name(key)
-        with self._carrier.lock:
-            head = self._carrier.head
-            is_gone = at.node in head.nodes and not head.nodes[at.node]["lives"]
-            head.submit(name, at, order, waits=waits)
+        self._opened[name] = at
+        self._deeds.append(methodcaller("submit", name, at, order, waits=waits))
         if waits:
             self._waiting[name] = key, at.node
-            return self._begin_where_gone() if is_gone else []
+            return self._begin_where_gone()
         return []
+
+    def _carry(self) -> None:
+        """Have the carrier do what came together, so that it tells it in one call."""
+        self._carrier.ask(*self._deeds)
+        self._deeds.clear()
 
     def _begin_where_gone(self) -> list[Notice]:
         """The time runs of jobs that wait for a node that is gone: as if they had their turn, which they print."""
-        with self._carrier.lock:
-            gone = {node for node, seen in self._carrier.head.nodes.items() if not seen["lives"]}
+        gone = {node for node, seen in self._nodes.items() if not seen["lives"]}
         begun = [(name, key) for name, (key, node) in self._waiting.items() if node in gone]
         for name, key in begun:
             del self._waiting[name]
@@ -184,27 +190,29 @@ class DaskExecutor:
         if key.phase == "land":
             self._local.stop(key, now=now)
             return
-        with self._carrier.lock:
-            self._carrier.head.stop(self._name(key), KILL if now else TERM)
-        self._carrier.poke()
+        self._deeds.append(methodcaller("stop", self._name(key), KILL if now else TERM))
+        self._carry()
 
-    def wait(self, timeout_s: float | None, wake_fd: int | None) -> list[Notice]:
+    def wait(self, timeout_s: float | None, *wake_fds: int) -> list[Notice]:
         """See `Executor.wait`.
 
         Raises:
             KeeperGone: the keeper of this machine is dead.
             StoreError: the scheduler refuses this session.
         """
-        if self._carrier.news:
-            timeout_s = 0.0
-        notices = self._local.wait(timeout_s, wake_fd, self._carrier.news.fd)
-        heard_all = self._carrier.news.take()
-        for heard in heard_all:
-            notices += [] if heard is None else self._hear(heard)
+        notices = self._local.wait(timeout_s, self._carrier.worker.fd, *wake_fds)
+        heard_all = self._carrier.worker.take()
+        for kind, about in heard_all:
+            if kind == "epoch":
+                self._epoch = about
+            elif kind == "nodes":
+                self._nodes = about
+            else:
+                notices += self._hear(kind, about)
         if heard_all:
             notices += [*(self._begin_where_gone() if self._waiting else ()), *self._offer()]
-        if self._carrier.news.fault is not None:
-            raise StoreError(self._carrier.news.fault)
+        if self._carrier.worker.fault is not None:
+            raise StoreError(self._carrier.worker.fault)
         complaint = self._carrier.complaint
         if complaint != self._complained:
             self._complained = complaint
@@ -214,9 +222,7 @@ class DaskExecutor:
 
     def _offer(self) -> list[Notice]:
         """What the nodes that can be used offer now, if that has changed."""
-        with self._carrier.lock:
-            nodes = [*self._carrier.head.nodes.values()]
-        usable = [seen for seen in nodes if _is_usable(seen)]
+        usable = [seen for seen in self._nodes.values() if _is_usable(seen)]
         self._slots = {seen["id"]: seen["slots"] for seen in usable}
         notices: list[Notice] = [*self._hold_unfit(usable)]
         offered = SlotsOffered(sum(self._slots.values()), len(self._slots))
@@ -237,9 +243,8 @@ class DaskExecutor:
             yield HoldPlaced(f"{WALLS_PREFIX}{name}", "a node has come that can build its walls", self._clock())
         self._unfit = missing if usable else self._unfit
 
-    def _hear(self, heard: tuple[str, Message]) -> list[Notice]:
+    def _hear(self, kind: str, about: Message) -> list[Notice]:
         """What an end, a death or a beginning means."""
-        kind, about = heard
         job = about["job"]
         try:
             key = key_of(job)
@@ -286,22 +291,20 @@ class DaskExecutor:
         return [hold, JobLost(key, "void", reason, counts=False)]
 
     def _node_of(self, job: str) -> str:
-        with self._carrier.lock:
-            at = self._carrier.head.opened.get(job)
-            seen = self._carrier.head.nodes.get(at.node) if at is not None else None
+        at = self._opened.get(job)
+        seen = self._nodes.get(at.node) if at is not None else None
         return str(seen["name"]) if seen is not None else at.node if at is not None else "unknown"
 
     def settle(self) -> None:
         """See `Executor.settle`: the scheduler may forget the jobs whose ends were told."""
         if not self._told:
             return
-        with self._carrier.lock:
-            for job in self._told:
-                if job in self._carrier.head.opened:
-                    self._used[self._carrier.head.opened[job].node] -= 1
-                self._carrier.head.drop(job)
+        for job in self._told:
+            if (at := self._opened.pop(job, None)) is not None:
+                self._used[at.node] -= 1
+            self._deeds.append(methodcaller("drop", job))
         self._told.clear()
-        self._carrier.poke()
+        self._carry()
 
     def close(self) -> None:
         """See `Executor.close`."""

@@ -1,7 +1,7 @@
 """A job as it travels to a node: its words, the files that it reads, and the places that these name there.
 
 The node has no part of the session's directory: an order brings the files that the job reads, and names those that
-it writes.  In place of a path that each machine has of its own there is a token (`executors.orders`).  Requests of
+it writes.  In place of a path that each machine has of its own there is a token (`node.tokens`).  Requests of
 our own jobs are about the node's replica:
 
     NODE/repositories/DIGEST/replica      the repository
@@ -30,7 +30,8 @@ from sessionrun.model.errors import StoreError
 from sessionrun.model.keys import JobKey
 from sessionrun.model.places import Place, Repository
 from sessionrun.model.spec import Job
-from sessionrun.runtime.executors.orders import describe_job, put_tokens
+from sessionrun.runtime.executors.orders import as_order, describe_order, move
+from sessionrun.runtime.node.tokens import put_tokens
 from sessionrun.store.files import read_regular
 from sessionrun.store.jobfiles import REQUEST, load_request
 from sessionrun.store.session import SessionDir
@@ -80,7 +81,7 @@ def make_order(session: SessionDir, job: Job, repository: Repository | None = No
         raise StoreError(f"the files of {job.key.text()} have {size} bytes: more than {MAX_BYTES} do not travel")
     moved = {} if repository is None else {repository.top: find_replica(repository)}
     env = {name: moved.get(value, value) for name, value in job.env.items()}
-    about = describe_job(replace(job, cwd=moved.get(job.cwd, job.cwd), env=env), there)
+    about = describe_order(move(as_order(replace(job, cwd=moved.get(job.cwd, job.cwd), env=env)), there))
     outputs = {name: os.path.relpath(getattr(job, name), root) for name in ("stdout", "stderr")}
     folders = [os.path.relpath(path, root) for path in paths if _is_folder(path)]
     own = {"files": files, "folders": folders, "folder": os.path.relpath(folder, root), "placed": PLACED}

@@ -14,7 +14,7 @@ from sessionrun.model.keys import WORKSPACE_PHASES, JobKey
 from sessionrun.model.spec import Job
 from sessionrun.model.upstreams import is_commit
 from sessionrun.runtime.dask.orders import encode, load_prepared, place_request
-from sessionrun.runtime.executors.orders import put_tokens
+from sessionrun.runtime.node.tokens import put_tokens
 from sessionrun.store.files import read_regular
 from sessionrun.store.jobfiles import REQUEST
 from sessionrun.store.session import SessionDir

@@ -15,9 +15,9 @@ from sessionrun.model.events import JobClaimed
 from sessionrun.model.keys import JobKey, parse_job_key
 from sessionrun.model.sandbox import Sandbox
 from sessionrun.model.spec import Job
-from sessionrun.runtime.executors.orders import NotSet, describe_job, read_job
+from sessionrun.runtime.executors.orders import NotSet, as_order, fill_in
 from sessionrun.runtime.executors.protocol import Exit, Notice, read_frame
-from sessionrun.runtime.keeper.wire import Connection, JobOrder, pack_job
+from sessionrun.runtime.keeper.wire import Connection, pack_job
 
 HELLO_TIMEOUT_S: Final = 30.0
 CLOSE_TIMEOUT_S: Final = 5.0
@@ -57,7 +57,7 @@ class LocalExecutor:
         notices: list[Notice] = []
         for job in jobs:
             try:
-                self._connection.send(*pack_job(_order(job)))
+                self._connection.send(*pack_job(fill_in(as_order(job))))
             except NotSet as fault:
                 notices.append(Exit(job.key, None, detail=str(fault)))
         self._connection.flush()
@@ -68,11 +68,11 @@ class LocalExecutor:
         self._connection.send(b"T", key.text().encode(), b"1" if now else b"0")
         self._connection.flush()
 
-    def wait(self, timeout_s: float | None, wake_fd: int | None, *also: int) -> list[Notice]:
-        """See `Executor.wait`; descriptors of `also` end it, too."""
+    def wait(self, timeout_s: float | None, *wake_fds: int) -> list[Notice]:
+        """See `Executor.wait`."""
         poller = select.poll()
         poller.register(self._connection.fileno(), self._events())
-        for fd in (*also, *(() if wake_fd is None else (wake_fd,))):
+        for fd in wake_fds:
             poller.register(fd, select.POLLIN)
         timeout_s = 0.0 if self._early else timeout_s
         poller.poll(None if timeout_s is None else min(max(0.0, timeout_s), LONGEST_WAIT_S) * 1000 + 0.5)
@@ -127,7 +127,3 @@ def greet(connection: Connection) -> tuple[int, int, int, list[list[bytes]]]:
         raise KeeperGone
     pid, started, offset = map(int, frames[0][1:])
     return pid, started, offset, frames[1:]
-
-
-def _order(job: Job) -> JobOrder:
-    return read_job(describe_job(job))._replace(keeps=job.keeps)

@@ -1,4 +1,7 @@
-"""A job as it travels to another machine, and its end as it travels back, as JSON: to nodes of ours and Slurm's.
+"""The way of a job to its process, the same for all executors, and of its end back from another machine.
+
+    Job -> as_order -> JobOrder -> a frame to the keeper                              this machine
+                                -> describe_order -> JSON -> parse_order -> JobOrder  nodes of ours, and Slurm's
 
 A value of a variable that is ``{env:NAME}`` is that of NAME where the job runs.  So a secret is in no plan, spec
 or order: the last of our processes before the job's own looks it up.  What runs around a job at Slurm imports this
@@ -9,26 +12,17 @@ from __future__ import annotations
 
 import os
 import re
-import sys
 from collections.abc import Callable, Mapping
 from dataclasses import asdict, replace
 from typing import TYPE_CHECKING, Any, Final
 
-from sessionrun.model.cluster import CACHE_TOKEN, NODE_TOKEN, PATH_TOKEN
 from sessionrun.model.events import JobLost
 from sessionrun.model.keys import JobKey
 from sessionrun.runtime.executors.protocol import Exit
-from sessionrun.runtime.keeper.command import PACKAGE_ROOT
 from sessionrun.runtime.keeper.wire import JobOrder
 
 if TYPE_CHECKING:
     from sessionrun.model.spec import Job
-
-SESSION_TOKEN: Final = "@sessionrun-session@"
-PYTHON_TOKEN: Final = "@sessionrun-python@"
-PACKAGE_TOKEN: Final = "@sessionrun-package@"
-"""In an order to a node, of what each machine has its own: the directory of the session, for which
-there is the job's folder; our Python; the directory of our package.  There are more in `model.cluster`."""
 
 _BY_NAME: Final = re.compile(r"\{env:([A-Za-z_][A-Za-z0-9_]*)\}")
 
@@ -37,62 +31,45 @@ class NotSet(Exception):
     """A variable that a job needs is not set on its machine."""
 
 
-def put_tokens(session: str) -> Callable[[str], str]:
-    """What puts tokens into the words of a job whose session's directory that is."""
-
-    def there(word: str) -> str:
-        if word == sys.executable:
-            return PYTHON_TOKEN
-        if word.startswith(PACKAGE_ROOT + os.sep):
-            word = PACKAGE_TOKEN + word[len(PACKAGE_ROOT) :]
-        return word.replace(session, SESSION_TOKEN)
-
-    return there
+def as_order(job: Job) -> JobOrder:
+    """The order for a job; its variables are yet to be looked up."""
+    places = (job.cwd, job.stdin or "", job.stdout, job.stderr)
+    return JobOrder(job.key.text(), job.stop_grace_s, *places, [*job.argv], {**job.env}, job.keeps)
 
 
-def take_tokens(text: str, folder: str, node: str) -> str:
-    """A text with the places of this machine: of a job's folder, and of its node."""
-    text = text.replace(SESSION_TOKEN, folder).replace(NODE_TOKEN, node)
-    text = text.replace(PYTHON_TOKEN, sys.executable).replace(PACKAGE_TOKEN, PACKAGE_ROOT)
-    if CACHE_TOKEN in text:
-        from sessionrun.workspaces.repository import find_cache_folder  # most jobs have no environment
-
-        text = text.replace(CACHE_TOKEN, str(find_cache_folder()))
-    return text.replace(PATH_TOKEN, os.environ.get("PATH") or os.defpath)
-
-
-def describe_job(job: Job, there: Callable[[str], str] = str) -> dict[str, Any]:
-    """A job as JSON; `there` makes its words those that travel.  What it may leave behind is of one machine."""
-    return {
-        "key": job.key.text(),
-        "grace_s": job.stop_grace_s,
-        "cwd": there(job.cwd),
-        "stdin": there(job.stdin or ""),
-        "stdout": job.stdout,
-        "stderr": job.stderr,
-        "argv": [there(word) for word in job.argv],
-        "env": {name: there(value) for name, value in job.env.items()},
-    }
-
-
-def read_job(about: Mapping[str, Any], here: Callable[[str], str] = str) -> JobOrder:
-    """The process to start for a job that was described; `here` makes its words those of this machine.
+def fill_in(order: JobOrder) -> JobOrder:
+    """An order with the values of the variables that are given by name: where its job runs.
 
     Raises:
-        NotSet: a variable is given by a name that is not set.
-        ValueError, KeyError, TypeError, AttributeError: it is damaged.
+        NotSet: one has none.
     """
-    env = look_up(about["env"], os.environ)
-    return JobOrder(
-        key=about["key"],
-        grace_s=float(about["grace_s"]),
-        cwd=os.fsencode(here(about["cwd"])),
-        stdin=os.fsencode(here(about["stdin"])),
-        stdout=os.fsencode(here(about["stdout"])),
-        stderr=os.fsencode(here(about["stderr"])),
-        argv=[os.fsencode(here(word)) for word in about["argv"]],
-        env=[os.fsencode(word) for name, value in env.items() for word in (name, here(value))],
+    return order._replace(env=look_up(order.env, os.environ))
+
+
+def move(order: JobOrder, place: Callable[[str], str]) -> JobOrder:
+    """An order whose words are those of another place."""
+    return order._replace(
+        cwd=place(order.cwd),
+        stdin=place(order.stdin),
+        argv=[place(word) for word in order.argv],
+        env={name: place(value) for name, value in order.env.items()},
     )
+
+
+def describe_order(order: JobOrder) -> dict[str, Any]:
+    """An order as JSON.  What its job may leave behind is of one machine."""
+    about = order._asdict()
+    del about["keeps"]
+    return about
+
+
+def parse_order(about: Mapping[str, Any]) -> JobOrder:
+    """The order that was described, among other things.
+
+    Raises:
+        KeyError: it is damaged.
+    """
+    return JobOrder(*(about[name] for name in JobOrder._fields if name != "keeps"))
 
 
 def describe_end(end: Exit | JobLost) -> dict[str, Any]:

@@ -1,23 +1,18 @@
-"""What the supervisor asks of an executor: start jobs, stop jobs, tell what happened.
-
-An executor owns processes and nothing else: no policy, no journal.  It reports `Exit` as facts; judging
-them is not its work.
-"""
+"""What executors tell of jobs, as facts; judging them is not their work."""
 
 from __future__ import annotations
 
 import os
 import time
-from collections.abc import Iterable, Sequence
-from typing import Final, Protocol, TypeAlias
+from collections.abc import Iterable
+from typing import Final, TypeAlias
 
 from sessionrun.model.cluster import SlotsOffered
-from sessionrun.model.events import HoldPlaced, JobClaimed, JobLost, JobStarted
+from sessionrun.model.events import HoldPlaced, JobLost, JobStarted
 from sessionrun.model.frozen import frozen
 from sessionrun.model.keys import JobKey
 from sessionrun.model.places import KILLED_BY_AGENT, STOPPED_BY_US, Leftover
-from sessionrun.model.sandbox import Sandbox
-from sessionrun.model.spec import SLOT, Job
+from sessionrun.model.spec import SLOT
 from sessionrun.store.ledger import KILLED
 
 
@@ -71,37 +66,3 @@ def read_frame(fields: list[bytes], key: JobKey) -> list[Notice]:
     if kind == b"D":
         return [JobLost(key, "lost", "its start was claimed before, and nothing more is known of it")]
     return []
-
-
-class Executor(Protocol):
-    """Runs jobs somewhere.  All calls come from one thread."""
-
-    needs_sync: bool
-    """Whether a claim has to be durable before its job is started: nothing else keeps it from a second start."""
-
-    def claim(self, key: JobKey, node: str | None, sandbox: Sandbox | None) -> JobClaimed:
-        """The claim of a job that is to be started now.
-
-        Args:
-            key: the job.
-            node: where the task's attempt was; None: nowhere.
-            sandbox: that of the task.
-        """
-
-    def settle(self) -> None:
-        """All that was told is recorded durably."""
-
-    def start(self, jobs: Sequence[Job]) -> list[Notice]:
-        """Claim all of `jobs` durably, then start them; tell of each what became of it."""
-
-    def stop(self, key: JobKey, *, now: bool = False) -> None:
-        """Begin to stop a job's process tree: TERM, its grace, KILL; with `now` KILL, whatever was begun before.
-
-        Its `Exit` comes later, as always.
-        """
-
-    def wait(self, timeout_s: float | None, wake_fd: int | None) -> list[Notice]:
-        """Block until something ended, `wake_fd` is readable or the time (seconds) is up."""
-
-    def close(self) -> None:
-        """Give up descriptors.  Running jobs go on."""

@@ -23,7 +23,7 @@ from sessionrun.model.reasons import INFRASTRUCTURE, NO_TESTS
 from sessionrun.model.spec import Export, SessionSpec, TaskSpec
 from sessionrun.model.words import JUDGED
 from sessionrun.runtime.export_places import find_place
-from sessionrun.runtime.exports.export_file import OwnedFile, Shown, dump
+from sessionrun.runtime.exports.export_file import ExportFile, OwnedFile, Shown, dump
 from sessionrun.runtime.jobs.prove.request import SOURCE_PATCH, JudgedTests, ProveReport
 from sessionrun.store import outside
 from sessionrun.store.files import read_regular
@@ -51,6 +51,11 @@ _UNOFFICIAL: Final = (
 )
 
 _MAX_BYTES: Final = 64 * 1024 * 1024
+
+
+def open_results(export: Export) -> ExportFile:
+    """The export with what its kind does."""
+    return InstanceResults(export)
 
 
 class InstanceResults(OwnedFile):

@@ -4,7 +4,7 @@ An export is a projection of status.json, and no session reads its own.  So it c
 what goes wrong with it never harms the session: the log and status.json tell it.  The supervisor writes exports
 before status.json.  So a reader that finds the end in status.json finds it in the exports, too.
 
-Each kind of export is an `ExportFile`; one table has them all.
+Each kind of export is an `ExportFile`; one table has the session's own, the rows of the house have the others.
 """
 
 from __future__ import annotations
@@ -12,24 +12,24 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Mapping
 from typing import Any, Final
 
-from sessionrun.model.spec import INSTANCE_RESULTS, JOB_STATUS, MATRIX_RESULTS, Export, SessionSpec
+from sessionrun.house import HOUSE, load
+from sessionrun.model.spec import JOB_STATUS, MATRIX_RESULTS, Export, SessionSpec
 from sessionrun.runtime.exports.export_file import ExportFile, Shown
 from sessionrun.runtime.exports.job_status import JobStatus
 from sessionrun.runtime.exports.matrix_results import MatrixResults
-from sessionrun.runtime.exports.swebench_results import InstanceResults
 from sessionrun.store import outside
 from sessionrun.store.session import SessionDir
 
 _KINDS: Final[Mapping[str, Callable[[Export], ExportFile]]] = {
     MATRIX_RESULTS: MatrixResults,
     JOB_STATUS: JobStatus,
-    INSTANCE_RESULTS: InstanceResults,
 }
 
 
 def open_exports(exports: Iterable[Export]) -> list[ExportFile]:
     """Each export with what its kind does."""
-    return [_KINDS[export.kind](export) for export in exports]
+    others = {kind: name for business in HOUSE for kind, name in business.exports.items()}
+    return [(_KINDS.get(export.kind) or load(others[export.kind]))(export) for export in exports]
 
 
 class ExportWriter:

@@ -1,8 +1,8 @@
 """Feeds a session from a queue: the supervisor's partner, and the thread that visits the queue.
 
 A queue may be slow: its lock is held, its program takes seconds.  So the supervisor waits for it at the end of the
-session alone.  It gives the thread a whole snapshot of the session whenever that has changed; the thread gives
-back news, and wakes it by its FIFO.  The journal alone says what the session knew of them.
+session alone.  It gives the thread a whole snapshot of the session whenever that has changed, of which the newest
+counts; the thread gives back news.  The journal alone says what the session knew of them.
 
 A task is claimed before it is added to the session, and its claim ends after it.  So a crash may leave a claim too
 many, and the next visit finds that.
@@ -10,7 +10,6 @@ many, and the next visit finds that.
 
 from __future__ import annotations
 
-import threading
 import time
 from collections.abc import Callable, Iterable, Iterator
 from pathlib import Path
@@ -25,7 +24,9 @@ from sessionrun.queue.feed import Feed, open_feed
 from sessionrun.queue.file import NAME as FILE
 from sessionrun.queue.graph import by_id
 from sessionrun.queue.place import Signature, find_place, read_signature
-from sessionrun.queue.task import QueueTask, Worker
+from sessionrun.queue.task import QueueTask
+from sessionrun.queue.task import Worker as QueueWorker
+from sessionrun.runtime.executors.worker import Worker
 from sessionrun.runtime.feeding.claims import reclaim
 from sessionrun.runtime.feeding.intake import take_for_session
 from sessionrun.runtime.feeding.snapshot import Snapshot, Snapshots, Standing
@@ -38,7 +39,6 @@ from sessionrun.runtime.feeding.sync import (
     find_news,
     make_task,
 )
-from sessionrun.store.inbox import ring
 from sessionrun.store.session import SessionDir
 from sessionrun.workspaces.git import Git
 
@@ -181,7 +181,7 @@ class Visitor:
         return tasks
 
     def _change(self, step: Step) -> None:
-        worker, reason = Worker(step.name, self._session_id), step.reason or None
+        worker, reason = QueueWorker(step.name, self._session_id), step.reason or None
         if step.what == "close":
             self._feed.close(step.queue_id, reason=reason, worker=worker)
         elif step.what == "reopen":
@@ -227,7 +227,7 @@ class Visitor:
             if claimed >= free:
                 return True
             name = choose_id(task.id, taken)
-            got = self._feed.claim(task.id, Worker(name, self._session_id))
+            got = self._feed.claim(task.id, QueueWorker(name, self._session_id))
             if got is not None:
                 taken.add(name.casefold())
                 claimed += 1
@@ -235,8 +235,17 @@ class Visitor:
         return claimed > 0
 
 
+class Visit(NamedTuple):
+    """What the thread is asked: to go to the queue; `leaves`: a last time."""
+
+    snapshot: Snapshot
+    leaves: bool = False
+
+
 class QueueFeeder:
     """The partner of one session's supervisor."""
+
+    look_at: float | None = None
 
     def __init__(self, session: SessionDir, spec: SessionSpec, log: Callable[[str], None]) -> None:
         assert spec.feed is not None and spec.template is not None
@@ -244,14 +253,14 @@ class QueueFeeder:
         self._place = find_place(Path(spec.feed.top))
         self._patience = min(spec.feed.poll_s, spec.feed.sync_s, spec.feed.take_back_s or spec.feed.poll_s)
         self._snapshots = Snapshots()
+        self._snapshot = Snapshot(0, {}, 0, False, False)
+        self._worker: Worker[Visit, News] = Worker("feeder", self._work)
+        self.fds: tuple[int, ...] = (self._worker.fd,)
+        # the thread alone has these
         self._visitor: Visitor | None = None
         self._trouble: str | None = ""  # what the supervisor before has shown is not known
-        # both threads have these, under the lock of this condition
-        self._changed = threading.Condition()
-        self._thread: threading.Thread | None = None
-        self._snapshot = Snapshot(0, {}, 0, False, False)
-        self._news: list[News] = []
-        self._visits = self._leaves = self._fails = False
+        self._visit = Visit(self._snapshot)
+        self._fails = False
 
     # --- the supervisor's thread ---
 
@@ -261,30 +270,19 @@ class QueueFeeder:
         if reborn:  # before they are started: no work without a claim
             yield RequestReceived(f"unclaimed-{state.seq}", "hold", tuple(reborn), reason=UNCLAIMED)
         snapshot = self._snapshots.look(state)  # before the news, for it makes some of them stale
-        with self._changed:
-            news, self._news = self._news, []
+        news = self._worker.take()
         for one in news if state.ended is None else ():  # what was claimed meanwhile is given back
             yield from self._translate(state, one)
         if snapshot is not None:
-            self._show(snapshot, visits=state.ended is None)
+            self._snapshot = snapshot
+            if state.ended is None:  # a session may live again after its last visit
+                self._worker.ask(Visit(snapshot))
 
     def finish(self, state: State) -> None:
         """The session is about to end: give back what is left."""
-        self._show(self._snapshots.look(state), visits=True, leaves=True)
-        with self._changed:
-            self._changed.wait_for(lambda: self._thread is None, LEAVE_S)
-
-    def _show(self, snapshot: Snapshot | None, *, visits: bool, leaves: bool = False) -> None:
-        """Show the thread a snapshot; with `visits` it goes to the queue at once, with `leaves` a last time."""
-        with self._changed:
-            self._snapshot = snapshot or self._snapshot
-            if not visits:
-                return
-            self._visits, self._leaves = True, leaves
-            self._changed.notify_all()
-            if self._thread is None:  # a session may live again after its last visit
-                self._thread = threading.Thread(target=self._run, name="feeder", daemon=True)
-                self._thread.start()
+        self._snapshot = self._snapshots.look(state) or self._snapshot
+        self._worker.ask(Visit(self._snapshot, leaves=True))
+        self._worker.stop(LEAVE_S)
 
     def _translate(self, state: State, one: News) -> Iterator[Event]:
         if isinstance(one, Arrival):
@@ -311,41 +309,35 @@ class QueueFeeder:
 
     # --- the queue's thread ---
 
-    def _run(self) -> None:
-        while True:
-            snapshot, leaves = self._await()
+    def _work(self, worker: Worker[Visit, News]) -> None:
+        while (visit := self._await(worker)) is not None:
             try:
                 if self._visitor is None:
                     feed = open_feed(self._place, self._asked.backend)
-                    self._visitor = Visitor(self._session, self._template, self._asked, feed, self._tell)
-                (self._visitor.leave if leaves else self._visitor.visit)(snapshot)
+                    self._visitor = Visitor(self._session, self._template, self._asked, feed, worker.tell)
+                (self._visitor.leave if visit.leaves else self._visitor.visit)(visit.snapshot)
                 why = self._visitor.refused
                 self._fails = False
             except Exception as error:  # whatever it is, the session goes on
                 why = _describe(error)
                 self._fails = True
             self._complain(why)
-            with self._changed:
-                if leaves and self._leaves:
-                    self._thread = None
-                    self._changed.notify_all()
-                    return
 
-    def _await(self) -> tuple[Snapshot, bool]:
-        """Wait until there is something to do: a new snapshot, a change of the queue, the end."""
+    def _await(self, worker: Worker[Visit, News]) -> Visit | None:
+        """Wait until there is something to do: a new snapshot, a change of the queue; None: it is to stop."""
         patience = RETRY_S if self._fails else self._patience
+        until = time.monotonic() + patience
         while True:
-            with self._changed:
-                self._changed.wait_for(lambda: self._leaves or (self._visits and not self._fails), patience)
-                snapshot, visits, leaves = self._snapshot, self._visits, self._leaves
-                self._visits = False
-            if visits or leaves or self._fails or self._visitor is None or self._visitor.is_due(snapshot):
-                return snapshot, leaves
-
-    def _tell(self, one: News) -> None:
-        with self._changed:
-            self._news.append(one)
-        ring(self._session)
+            asked = worker.wait(max(0.0, until - time.monotonic()))
+            if asked:
+                self._visit = asked[-1]
+            elif worker.is_stopping:
+                return None
+            if self._fails and not self._visit.leaves and time.monotonic() < until:
+                continue
+            if asked or self._fails or self._visitor is None or self._visitor.is_due(self._visit.snapshot):
+                return self._visit
+            until = time.monotonic() + patience
 
     def _complain(self, why: str | None) -> None:
         """Log what is wrong with the queue, once, and let the session show it; None: nothing is."""
@@ -353,7 +345,7 @@ class QueueFeeder:
             if why is not None:
                 self._log(why)
             self._trouble = why
-            self._tell(Trouble(why))
+            self._worker.tell(Trouble(why))
 
 
 def _describe(error: Exception) -> str:

@@ -27,9 +27,9 @@ from sessionrun.runtime.executors.protocol import Exit
 from sessionrun.runtime.jobs.shared import Judged, Site, Tasks, read_last_line
 from sessionrun.runtime.jobs.workspace_request import REPLACED, find_cwd, make_request
 from sessionrun.store.jobfiles import ANSWER
+from sessionrun.store.space import check_space
 from sessionrun.workspaces.git import RepositoryFailed
 from sessionrun.workspaces.request import NeedsConflict, TestsUnusable, load_place
-from sessionrun.workspaces.space import check_space
 
 _CLASSES: Final[Mapping[int, str]] = {
     NeedsConflict.job_code: "needs_conflict",

@@ -127,7 +127,7 @@ class Children:
         self._ledger = ledger
         self._session_id = session_id
         self._tell = tell
-        self._environ = dict(os.environb)
+        self._environ = dict(os.environ)
         with no_umask() as umask:
             self._makes_outputs = bool(umask & 0o600)
         self._backlog: list[bytes] = []
@@ -174,10 +174,8 @@ class Children:
         if not self.may_start():
             return "the lease of the node is over"
         marker = f"{self._session_id}/{order.key}"
-        environ = dict(self._environ)
-        environ[b"PWD"] = order.cwd  # some agents believe it more than the system, and would edit there
-        environ.update(zip(order.env[::2], order.env[1::2], strict=True))
-        environ[JOB_MARKER.encode()] = marker.encode()
+        # some agents believe PWD more than the system, and would edit there
+        environ = {**self._environ, "PWD": order.cwd, **order.env, JOB_MARKER: marker}
         try:
             self._ledger.append([make_record(TRIED, order.key, order.grace_s)])
         except StoreError as error:
@@ -185,7 +183,7 @@ class Children:
         try:
             if self._makes_outputs:  # with the agents' umask, as which the child opens them, none could be read
                 for path in (order.stdout, order.stderr):
-                    os.close(open_regular(os.fsdecode(path), os.O_WRONLY | os.O_CREAT))
+                    os.close(open_regular(path, os.O_WRONLY | os.O_CREAT))
             os.chdir(order.cwd)
             pid = os.posix_spawn(
                 order.argv[0],
@@ -209,8 +207,8 @@ class Children:
         self.note(make_record(FAILED, order.key, number))
         if number in REFUSALS:
             return os.strerror(number)
-        detail = _find_fault(order) or os.fsencode(os.strerror(number))
-        self._tell(b"F", order.key.encode(), b"%d" % number, detail, b"%d" % self._ledger.end)
+        detail = _find_fault(order) or os.strerror(number)
+        self._tell(b"F", order.key.encode(), b"%d" % number, os.fsencode(detail), b"%d" % self._ledger.end)
         return None
 
     def add(self, child: Child) -> None:
@@ -423,19 +421,19 @@ def _next_ended_by_scan() -> tuple[int, int | None] | None:
     return None
 
 
-def _file_actions(order: JobOrder) -> list[tuple[int, int, bytes, int, int]]:
+def _file_actions(order: JobOrder) -> list[tuple[int, int, str, int, int]]:
     """stdin, stdout and stderr, opened in the child."""
     return [
-        (os.POSIX_SPAWN_OPEN, 0, order.stdin or os.fsencode(os.devnull), os.O_RDONLY, 0),
+        (os.POSIX_SPAWN_OPEN, 0, order.stdin or os.devnull, os.O_RDONLY, 0),
         (os.POSIX_SPAWN_OPEN, 1, order.stdout, _APPEND, 0o600),
         (os.POSIX_SPAWN_OPEN, 2, order.stderr, _APPEND, 0o600),
     ]
 
 
-def _find_fault(order: JobOrder) -> bytes | None:
+def _find_fault(order: JobOrder) -> str | None:
     """posix_spawn does not say which of its paths was at fault; look which one is."""
     if not os.path.isdir(order.cwd):
-        return b"no directory " + order.cwd
+        return f"no directory {order.cwd}"
     if not os.access(order.argv[0], os.X_OK):
-        return b"cannot execute " + order.argv[0]
+        return f"cannot execute {order.argv[0]}"
     return None

@@ -23,9 +23,10 @@ any byte.  The first field is the kind:
 
 from __future__ import annotations
 
+import os
 import socket
 import struct
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from contextlib import suppress
 from typing import Final, NamedTuple
 
@@ -34,16 +35,19 @@ _CHUNK: Final = 1 << 16
 
 
 class JobOrder(NamedTuple):
-    """A job as it travels; an empty `stdin` means the null device, `env` is name, value, name and so on."""
+    """A job on its way to its process, here as a frame, elsewhere as JSON (`executors.orders`).
+
+    An empty `stdin` means the null device; `env` are the variables beside those of the process that starts it.
+    """
 
     key: str
     grace_s: float
-    cwd: bytes
-    stdin: bytes
-    stdout: bytes
-    stderr: bytes
-    argv: list[bytes]
-    env: list[bytes]
+    cwd: str
+    stdin: str
+    stdout: str
+    stderr: str
+    argv: list[str]
+    env: Mapping[str, str]
     keeps: bool = False
 
 
@@ -67,18 +71,18 @@ def unpack(body: bytes) -> list[bytes]:
 
 def pack_job(order: JobOrder) -> list[bytes]:
     """The fields of a J frame; K of a job whose leftovers are kept."""
-    numbers = b"%d" % len(order.argv), repr(order.grace_s).encode()
     places = (order.cwd, order.stdin, order.stdout, order.stderr)
-    kind = b"K" if order.keeps else b"J"
-    return [kind, order.key.encode(), numbers[1], *places, numbers[0], *order.argv, *order.env]
+    env = [word for pair in order.env.items() for word in pair]
+    words = (order.key, repr(order.grace_s), *places, str(len(order.argv)), *order.argv, *env)
+    return [b"K" if order.keeps else b"J", *map(os.fsencode, words)]
 
 
 def unpack_job(fields: list[bytes]) -> JobOrder:
     """Read what `pack_job` wrote."""
-    kind, key, grace, cwd, stdin, stdout, stderr, count, *rest = fields
-    argc = int(count)
-    words = rest[:argc], rest[argc:]
-    return JobOrder(key.decode(), float(grace), cwd, stdin, stdout, stderr, *words, kind == b"K")
+    key, grace, cwd, stdin, stdout, stderr, count, *rest = map(os.fsdecode, fields[1:])
+    argv, env = rest[: int(count)], rest[int(count) :]
+    named = dict(zip(env[::2], env[1::2], strict=True))
+    return JobOrder(key, float(grace), cwd, stdin, stdout, stderr, argv, named, keeps=fields[0] == b"K")
 
 
 class Connection:

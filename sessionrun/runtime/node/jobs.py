@@ -14,13 +14,11 @@ import errno
 import os
 import stat
 import subprocess
-import threading
 import time
 from collections.abc import Iterable, Iterator
 from contextlib import suppress
 from functools import partial
 from pathlib import Path
-from queue import Queue
 from typing import Final
 
 import orjson
@@ -28,11 +26,13 @@ import orjson
 from sessionrun.cluster.messages import Message
 from sessionrun.model.cluster import NODE_TOKEN
 from sessionrun.model.events import JobLost
-from sessionrun.runtime.executors.orders import describe_end, read_job, take_tokens
+from sessionrun.runtime.executors.orders import describe_end, fill_in, move, parse_order
 from sessionrun.runtime.executors.protocol import Exit
+from sessionrun.runtime.executors.worker import Worker, serve
 from sessionrun.runtime.jobs.logins import LOGINS
 from sessionrun.runtime.keeper.command import module_command, say
 from sessionrun.runtime.keeper.wire import JobOrder
+from sessionrun.runtime.node.tokens import take_tokens
 from sessionrun.store.files import make_directories, make_directory, open_regular, read_regular
 from sessionrun.store.trees import remove_tree
 from sessionrun.walls.groups import GROUPS
@@ -202,13 +202,7 @@ class JobFolders:
     def __init__(self, directory: Path) -> None:
         self._directory = directory
         self._node = str(directory.parent.parent)
-        self._gone: Queue[Path] = Queue(MAX_GONE)
-        threading.Thread(target=self._remove, name="removal", daemon=True).start()
-
-    def _remove(self) -> None:
-        while True:
-            _drop(self._gone.get())
-            self._gone.task_done()
+        self._removal: Worker[Path, None] = Worker("removal", serve(_drop), MAX_GONE)
 
     def load(self) -> Iterator[NodeJob]:
         """The jobs that came, also where one has removed its own folder; what belongs to none of them is removed.
@@ -243,9 +237,7 @@ class JobFolders:
         """
         path = self.folder_of(job)
         folder = str(path)
-        if os.path.lexists(folder):  # one that was interrupted, or is being removed
-            self._gone.join()
-            _drop(path)
+        _drop(path)  # one that was interrupted
         self._kept_path(job).unlink(missing_ok=True)
         make_directory(folder, 0o700)
         here = partial(take_tokens, folder=folder, node=self._node)
@@ -269,7 +261,7 @@ class JobFolders:
         if order["cwd"].startswith(NODE_TOKEN):
             make_directories(Path(here(order["cwd"])), 0o700)  # of a replica that is yet to be made
         paths = {name: f"{folder}/{order[name]}" for name in ("stdout", "stderr")}
-        process = read_job({**order, "key": job, **paths}, here)
+        process = fill_in(move(parse_order({**order, "key": job, **paths}), here))
         _write_new(str(self._kept_path(job)), orjson.dumps(kept))
         return NodeJob(job, path, kept), process
 
@@ -284,9 +276,16 @@ class JobFolders:
         """Let a job's files be removed."""
         with suppress(OSError):  # else the next link forgets it: its ledger says so
             self._kept_path(job.job).unlink()
-        self._gone.put(job.folder)
+        self._put_aside(job.folder)
         if job.rescue is not None:
-            self._gone.put(job.scratch)
+            self._put_aside(job.scratch)
+
+    def _put_aside(self, folder: Path) -> None:
+        """Let a folder be removed under a name that no order uses: its job may come again meanwhile."""
+        aside = folder.with_name(f"gone-{os.urandom(8).hex()}")
+        with suppress(OSError):  # the job has removed it
+            folder.rename(aside)
+            self._removal.ask(aside)
 
 
 class Rescues:
@@ -332,10 +331,11 @@ def _settle_walls(folder: Path) -> None:
         settle(folder)
 
 
-def _drop(folder: Path) -> None:
+def _drop(folder: Path) -> tuple[()]:
     """Remove a folder; what cannot be removed stays until the next link tries."""
     with suppress(OSError):
         remove_tree(folder)
+    return ()
 
 
 def _write_new(path: str, content: bytes) -> os.stat_result:

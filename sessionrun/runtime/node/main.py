@@ -192,7 +192,8 @@ class LinkProcess:
     def _wait(self) -> None:
         poller = select.poll()
         poller.register(self._keeper.fileno(), select.POLLIN | (select.POLLOUT if self._keeper.has_more else 0))
-        poller.register(self._listener.fileno(), select.POLLIN)
+        for fd in (self._listener.fileno(), *self._disks.fds):
+            poller.register(fd, select.POLLIN)
         if self._bridge is not None:
             events = select.POLLIN | (select.POLLOUT if self._bridge.has_more else 0)
             poller.register(self._bridge.fileno(), events)

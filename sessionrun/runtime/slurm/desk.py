@@ -16,7 +16,7 @@ from typing import Any, Final
 from sessionrun.model.events import HoldPlaced, JobLost
 from sessionrun.model.keys import JobKey
 from sessionrun.model.spec import SLOT, Job
-from sessionrun.runtime.executors.orders import describe_job
+from sessionrun.runtime.executors.orders import as_order, describe_order
 from sessionrun.runtime.executors.protocol import Notice
 from sessionrun.runtime.slurm import programs
 from sessionrun.runtime.slurm.book import OpenJob
@@ -84,7 +84,7 @@ class Desk:
     # --- what comes in ---
 
     def reattach(self, opened: Mapping[JobKey, tuple[str, bool]]) -> None:
-        """Take over what an earlier supervisor had claimed: see `recovery.find_submitted`."""
+        """Take over what an earlier supervisor had claimed: see `clusters.find_submitted`."""
         for batch in sorted({batch for batch, _ in opened.values()}):
             try:
                 jobs = load(self._batch_path(batch))["jobs"]
@@ -129,8 +129,13 @@ class Desk:
     def _write_batch(self, batch: str, jobs: Sequence[Job]) -> None:
         make_directories(self._news, 0o700)
         root = self._session.path
-        folders = [str(self._session.make_job_path(job.key).relative_to(root)) for job in jobs]
-        orders = [{**describe_job(job), "folder": folder} for job, folder in zip(jobs, folders, strict=True)]
+        orders = [
+            {
+                **describe_order(as_order(job)),
+                "folder": str(self._session.make_job_path(job.key).relative_to(root)),
+            }
+            for job in jobs
+        ]
         session = {"session": self._session.session_id, "batch": batch, "environ": self._environ}
         replace_file(self._batch_path(batch), dump({**session, "jobs": orders}), durable=True)
 

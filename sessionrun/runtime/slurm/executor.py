@@ -7,8 +7,6 @@ is the claim file, which a job needs to begin (see `desk`).
 from __future__ import annotations
 
 import os
-import queue
-import time
 from collections.abc import Callable, Mapping, Sequence
 from functools import partial
 from typing import Final
@@ -18,9 +16,9 @@ from sessionrun.model.events import JobClaimed
 from sessionrun.model.keys import JobKey, Phase
 from sessionrun.model.sandbox import Sandbox
 from sessionrun.model.spec import Job, SessionSpec
-from sessionrun.runtime.executors.local import LocalExecutor
 from sessionrun.runtime.executors.protocol import Notice
 from sessionrun.runtime.executors.worker import Worker
+from sessionrun.runtime.partners import Executor
 from sessionrun.runtime.slurm.desk import Desk
 from sessionrun.store.session import SessionDir
 
@@ -41,7 +39,7 @@ class SlurmExecutor:
         spec: what was asked for; it names the cluster.
         local: the executor of this machine.
         gen: which life of the supervisor this is.
-        opened: the jobs that the journal has open at Slurm, see `recovery.find_submitted`.
+        opened: the jobs that the journal has open at Slurm, see `clusters.find_submitted`.
         log: takes a line for the session's log.
     """
 
@@ -51,7 +49,7 @@ class SlurmExecutor:
         self,
         session: SessionDir,
         spec: SessionSpec,
-        local: LocalExecutor,
+        local: Executor,
         gen: int,
         opened: Mapping[JobKey, tuple[str, bool]],
         log: Callable[[object], None],
@@ -67,8 +65,7 @@ class SlurmExecutor:
         environ = dict(os.environ)
         self._desk = Desk(session, spec.cluster.options, environ, log, find_poll(environ))
         self._opened = opened
-        self._orders: queue.SimpleQueue[Callable[[], list[Notice]] | None] = queue.SimpleQueue()
-        self._worker: Worker[Notice] = Worker("slurm", self._work)
+        self._worker: Worker[Callable[[], list[Notice]], Notice] = Worker("slurm", self._work)
         self._worker.start()
 
     def claim(self, key: JobKey, node: str | None, sandbox: Sandbox | None) -> JobClaimed:
@@ -101,9 +98,9 @@ class SlurmExecutor:
             self._local.stop(key, now=now)
         else:
             self._submit()
-            self._orders.put(partial(self._desk.stop, key, now=now))
+            self._worker.ask(partial(self._desk.stop, key, now=now))
 
-    def wait(self, timeout_s: float | None, wake_fd: int | None) -> list[Notice]:
+    def wait(self, timeout_s: float | None, *wake_fds: int) -> list[Notice]:
         """See `Executor.wait`.
 
         Raises:
@@ -112,48 +109,31 @@ class SlurmExecutor:
         """
         self._submit()
         self._claimed.clear()  # what could not be built
-        notices = [*self._local.wait(timeout_s, wake_fd, self._worker.fd), *self._worker.take()]
+        notices = [*self._local.wait(timeout_s, self._worker.fd, *wake_fds), *self._worker.take()]
         if self._worker.fault is not None and not notices:
             raise RuntimeError(f"Slurm: {self._worker.fault}")
         return notices
 
     def _submit(self) -> None:
         for batch, jobs in self._waiting.items():
-            self._orders.put(partial(self._desk.submit, batch, jobs))
+            self._worker.ask(partial(self._desk.submit, batch, jobs))
         if self._in_batch:
             self._next_batch()
         self._waiting.clear()
 
     def close(self) -> None:
         """See `Executor.close`."""
-        self._orders.put(None)
-        self._worker.join(CLOSE_TIMEOUT_S)
+        self._worker.stop(CLOSE_TIMEOUT_S)
         self._local.close()
 
     # --- the thread that uses the desk: a program of Slurm's that takes its time holds up nothing else ---
 
-    def _work(self) -> None:
+    def _work(self, worker: Worker[Callable[[], list[Notice]], Notice]) -> None:
         self._desk.reattach(self._opened)
-        while self._turn():
-            pass
-
-    def _turn(self) -> bool:
-        """Carry out what is asked for, and look; False: the session has ended."""
-        deadline = time.monotonic() + NEWS_S
-        while True:
-            try:
-                order = self._orders.get(
-                    timeout=max(0.0, deadline - time.monotonic()) if self._desk.open else None
-                )
-            except queue.Empty:
-                break
-            if order is None:
-                return False
-            self._worker.add(*order())
-            if self._orders.empty():
-                break
-        self._worker.add(*self._desk.look())
-        return True
+        while (orders := worker.wait(NEWS_S if self._desk.open else None)) or not worker.is_stopping:
+            for order in orders:
+                worker.tell(*order())
+            worker.tell(*self._desk.look())
 
 
 def find_poll(environ: Mapping[str, str]) -> float:

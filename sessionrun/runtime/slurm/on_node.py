@@ -24,7 +24,7 @@ if __name__ == "__main__":
 
 from sessionrun.model.events import JobLost
 from sessionrun.model.keys import parse_job_key
-from sessionrun.runtime.executors.orders import NotSet, describe_end, read_job
+from sessionrun.runtime.executors.orders import NotSet, describe_end, fill_in, parse_order
 from sessionrun.runtime.executors.protocol import Exit, read_frame
 from sessionrun.runtime.keeper.children import Children
 from sessionrun.runtime.slurm.records import BEGUN, ENDED, LEDGER, Records, load
@@ -102,7 +102,7 @@ class OneJob:
     def run(self) -> Exit | JobLost:
         """Start it, and return when nothing of its tree is left: its end."""
         try:
-            self._children.start([read_job(self._order)])
+            self._children.start([fill_in(parse_order(self._order))])
         except NotSet as fault:
             return Exit(self._key, None, detail=str(fault))
         while self._end is None or self._children.by_key:

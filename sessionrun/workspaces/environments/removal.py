@@ -13,11 +13,11 @@ from pathlib import Path
 from typing import Final
 
 from sessionrun.model.errors import JobFileError
+from sessionrun.store.space import Cached
 from sessionrun.store.trees import remove_entry
 from sessionrun.workspaces.cache import discard_entry, find_remains, iterate_entries, sweep_entry
 from sessionrun.workspaces.environments.interpreter import EnvironmentProblem
 from sessionrun.workspaces.environments.request import FOLDER, MANIFEST, find_target, load_wish, tenant_path
-from sessionrun.workspaces.space import Cached
 
 PHASES: Final = ("setup", "prove")
 """Whose jobs make environments: of the worktree, and of clean rooms."""

@@ -23,6 +23,7 @@ from sessionrun.model.frozen import frozen
 from sessionrun.model.places import EnvironmentStep, MadeEnvironment, Repository
 from sessionrun.store.files import replace_file
 from sessionrun.store.jobfiles import load_record, load_record_if_any
+from sessionrun.store.user_directories import find_cache_folder
 from sessionrun.walls.wish import WallsWish
 
 if TYPE_CHECKING:
@@ -142,8 +143,6 @@ class EnvironmentReport:
 
 def find_cache(site: CacheSite | None = None) -> str:
     """The directory of all environments: of the session's cache, or of the user's usual one."""
-    from sessionrun.workspaces.repository import find_cache_folder
-
     return str((find_cache_folder() if site is None else Path(site.cache_dir)) / FOLDER)
 
 

@@ -16,16 +16,28 @@ class Business(NamedTuple):
 
     Attributes:
         name: of the business, and of its room.
+        findings: the module whose `FINDINGS` say what `doctor`, `clean` and `explain` find of it.
+        views: what a reader adds to the tasks that it shows: a folder in the directory of a session which has
+            something to add, and the function that adds it.
+        outputs: the module whose `OUTPUTS` are the shapes of what its verbs print as JSON.
     """
 
     name: str
+    findings: str = ""
+    views: tuple[str, str] | None = None
+    outputs: str = ""
 
 
 HOUSE: Final[tuple[Business, ...]] = (
-    Business("walls"),
-    Business("worktrees"),
+    Business("walls", findings="walls.findings"),
+    Business("worktrees", findings="workspaces.findings", outputs="workspaces.outputs"),
     Business("checks"),
-    Business("landing"),
-    Business("queue"),
-    Business("cluster"),
+    Business(
+        "landing",
+        findings="landing.findings",
+        views=("landing", "client.reading.landed:add_landings"),
+        outputs="landing.outputs",
+    ),
+    Business("queue", findings="queue.findings", outputs="queue.outputs"),
+    Business("cluster", findings="cluster.findings", outputs="cluster.outputs"),
 )

@@ -25,10 +25,10 @@ from test_removal import STRAYS, finish, interrupt, project, read_stray, reseal
 
 from sessionrun.client.doctor import machine
 from sessionrun.client.doctor.report import (
-    MACHINE_CHECKS,
-    SESSION_CHECKS,
     examine,
     examine_machine,
+    list_machine_checks,
+    list_session_checks,
     repair,
 )
 from sessionrun.client.reading.view import load_view
@@ -232,7 +232,7 @@ DAMAGES: dict[str, tuple[Callable[[SessionDir], None], list[str], bool]] = {
 def test_every_check_has_a_test() -> None:
     elsewhere = {"disk", "interrupted", "lingering", "stopped", "processes", "worktrees", "mirrors", "landings"}
     covered = {check for _, checks, _ in DAMAGES.values() for check in checks}
-    assert covered | elsewhere == set(SESSION_CHECKS)
+    assert covered | elsewhere == set(list_session_checks())
 
 
 def copy_of(session: SessionDir, place: Path) -> SessionDir:
@@ -593,7 +593,7 @@ def test_flock_is_tried_and_network_disks_are_known(tmp_path: Path) -> None:
     assert machine.find_file_system(tmp_path)
     assert not (machine.find_file_system(tmp_path) or "").startswith(machine.NETWORK)
     names = {"git", "configuration", "results", "network", "flock", "space", "index", "limits", "trash"}
-    assert set(MACHINE_CHECKS) == {*names, "replicas"}
+    assert set(list_machine_checks()) == {*names, "replicas"}
 
 
 # --- any damage ---

@@ -15,7 +15,7 @@ from typing import Any, Final, NamedTuple
 
 from sessionrun.client.doctor import files, machine, surroundings
 from sessionrun.client.evidence import Evidence, Living, find_marked, gather
-from sessionrun.client.findings import Finding
+from sessionrun.client.findings import Finding, load_findings
 from sessionrun.client.lookup import find_results_dir, open_session
 from sessionrun.model.errors import SessionrunError, StoreError
 from sessionrun.store.session import SessionDir, iterate_sessions
@@ -40,9 +40,6 @@ SESSION_CHECKS: Final[Mapping[str, Callable[[Evidence], Iterator[Finding]]]] = {
     "modes": files.check_modes,
     "temporary": files.check_temporary,
     "outputs": files.check_outputs,
-    "worktrees": surroundings.check_worktrees,
-    "landings": surroundings.check_landings,
-    "mirrors": surroundings.check_mirrors,
 }
 
 MACHINE_CHECKS: Final[Mapping[str, Callable[[Path], Iterator[Finding]]]] = {
@@ -55,7 +52,6 @@ MACHINE_CHECKS: Final[Mapping[str, Callable[[Path], Iterator[Finding]]]] = {
     "index": machine.check_index,
     "limits": machine.check_limits,
     "trash": machine.check_trash,
-    "replicas": machine.check_replicas,
 }
 
 _LOCK_TIMEOUT_S: Final = 0.2
@@ -103,25 +99,38 @@ def diagnose(session_id: str | None = None, *, results_dir: Path | None = None, 
         about = session, marked.get(session.session_id, [])
         found += _look(session.session_id, partial(examine, *about), partial(repair, *about) if fix else None)
     clusters = []
-    for named in machine.find_named(sessions, with_config=session_id is None):
-        shown, findings = machine.look_at_cluster(named)
-        clusters.append(shown)
-        found += [_Found(None, replace(finding, check="cluster"), False) for finding in findings]
+    for business in load_findings():
+        for shown, findings in business.look_at_clusters(sessions, session_id is None):
+            clusters.append(shown)
+            found += [_Found(None, replace(finding, check="cluster"), False) for finding in findings]
     records = [_describe(each) for each in _merge_shared(found)]
     return Report(records, len(sessions), sum(not record["fixed"] for record in records), clusters)
+
+
+def list_session_checks() -> dict[str, Callable[[Evidence], Iterator[Finding]]]:
+    """All checks of a session by name, those of businesses last."""
+    parts = (SESSION_CHECKS, *(found.session_checks for found in load_findings()))
+    return {name: check for part in parts for name, check in part.items()}
+
+
+def list_machine_checks() -> dict[str, Callable[[Path], Iterator[Finding]]]:
+    """All checks of this machine by name, those of businesses last."""
+    parts = (MACHINE_CHECKS, *(found.machine_checks for found in load_findings()))
+    return {name: check for part in parts for name, check in part.items()}
 
 
 def examine(session: SessionDir, marked: Sequence[Living], *, locked: bool = False) -> list[Finding]:
     """The findings about one session; `marked` are the processes that carry its marker."""
     if not session.path.exists():
         return []  # it was removed meanwhile: by another process or, since it never began, by a repair
-    evidence = gather(session, marked, locked=locked)
-    return [replace(found, check=name) for name, check in SESSION_CHECKS.items() for found in check(evidence)]
+    evidence, checks = gather(session, marked, locked=locked), list_session_checks()
+    return [replace(found, check=name) for name, check in checks.items() for found in check(evidence)]
 
 
 def examine_machine(results_dir: Path) -> list[Finding]:
     """The findings about what all sessions need: git, disk, configuration."""
-    return [replace(found, check=name) for name, check in MACHINE_CHECKS.items() for found in check(results_dir)]
+    checks = list_machine_checks()
+    return [replace(found, check=name) for name, check in checks.items() for found in check(results_dir)]
 
 
 def repair(session: SessionDir, marked: Sequence[Living]) -> list[Finding]:

@@ -138,8 +138,8 @@ class Findings(NamedTuple):
         look_at_clusters: for `doctor`: the clusters that sessions name and, if the second argument says so, the
             configuration: what each shows, and what is wrong with it.
         machine: for `doctor agents`, by key: what this machine can do, for programs and in one line.
-        take_away: for `clean`: takes away what one session left, given its evidence, and says it; with `dry_run` it
-            only says it.
+        take_away: for `clean`: takes away what one session left, given its evidence, and says it; with `dry_run`
+            it only says it.
         sweep: for `clean`: the same of what sessions left for the next one, given what was `Cleaned`.
         sweep_repository: for `clean`: the same in a repository's directory of git; nobody has to hear of it.
         list_kinds: for `clean --cache`: the kinds of entries in the cache that sessions share.

@@ -39,7 +39,7 @@ def load_view(session: SessionDir, *, merged: bool = True) -> dict[str, Any]:
 
     Args:
         session: whose status.
-        merged: whether a task shows what businesses did with it, as `merge` does, of which the session knows nothing.
+        merged: whether a task shows what `merge` did with its work, of which the session itself knows nothing.
 
     Raises:
         StoreError: the session's files are damaged.

@@ -32,7 +32,7 @@ if TYPE_CHECKING:
 
 def check_worktrees(evidence: Evidence) -> Iterator[Finding]:
     """Whether worktrees that git lists are there, and none was left by a crash; one may have been removed."""
-    from sessionrun.workspaces.request import load_claim
+    from sessionrun.workspaces.registration import find_claims
 
     state, spec = evidence.state, evidence.spec
     if state is None or spec is None:
@@ -44,14 +44,10 @@ def check_worktrees(evidence: Evidence) -> Iterator[Finding]:
     idle = [task for task in state.tasks.values() if not (task.active if evidence.alive else not evidence.ended)]
     for task in idle:
         named = task.place.worktree if task.place else None
-        for folder in sorted((evidence.session.path / "jobs" / task.spec.id).glob("a*-prepare*")):
-            try:
-                claim = load_claim(folder)
-            except JobFileError as fault:
-                yield error(fault.path, f"its claim cannot be read: {fault.why}", "look at it")
-                continue
-            repository = None if claim is None else repository_of(spec, task.spec, claim.start)
-            if claim is not None and repository is not None:
+        for _, _, claim in find_claims(evidence.session.path / "jobs" / task.spec.id):
+            if isinstance(claim, JobFileError):
+                yield error(claim.path, f"its claim cannot be read: {claim.why}", "look at it")
+            elif (repository := repository_of(spec, task.spec, claim.start)) is not None:
                 yield from _check_claim(evidence, repository, claim, named)
 
 

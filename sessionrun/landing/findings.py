@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-import tempfile
 from collections.abc import Iterator, Sequence
 from contextlib import AbstractContextManager, nullcontext
 from pathlib import Path
@@ -72,6 +71,8 @@ def _hold_room(repository: Repository, path: Path) -> AbstractContextManager[Non
 
 def sweep_repository(repository: Repository) -> None:
     """Remove the locks and pins of slots in which no landing is."""
+    import tempfile  # `explain` comes here too, and need not wait for it
+
     from sessionrun.landing.slot import sweep_slots
     from sessionrun.workspaces.fence import open_fence
     from sessionrun.workspaces.request import WORKSPACE_LIMIT_S

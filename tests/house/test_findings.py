@@ -5,25 +5,19 @@ from __future__ import annotations
 from importlib import import_module
 
 from sessionrun.cli.argv import VERBS
-from sessionrun.client.doctor.report import (
-    MACHINE_CHECKS,
-    SESSION_CHECKS,
-    list_machine_checks,
-    list_session_checks,
-)
+from sessionrun.client.doctor.report import OWN
 from sessionrun.client.findings import Findings, load_findings
 from sessionrun.client.schemas import outputs
 from sessionrun.house import HOUSE
 from sessionrun.model.landings import LANDING_FOLDER
 
 
-def test_each_finding_has_its_own_name() -> None:
-    found = load_findings()
-    assert all(isinstance(business, Findings) for business in found)
-    of_businesses = sum(len(business.session_checks) for business in found)
-    assert len(list_session_checks()) == len(SESSION_CHECKS) + of_businesses
-    of_businesses = sum(len(business.machine_checks) for business in found)
-    assert len(list_machine_checks()) == len(MACHINE_CHECKS) + of_businesses
+def test_each_check_has_its_own_name() -> None:
+    parts = OWN, *load_findings()
+    assert all(isinstance(part, Findings) for part in parts)
+    for checks in ([part.session_checks for part in parts], [part.machine_checks for part in parts]):
+        names = [name for part in checks for name in part]
+        assert len(set(names)) == len(names)
 
 
 def test_a_view_is_asked_where_its_folder_is() -> None:

@@ -7,52 +7,54 @@ process interferes.  Logs that are damaged, processes and living sessions are ne
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
 from typing import Any, Final, NamedTuple
 
 from sessionrun.client.doctor import files, machine, surroundings
-from sessionrun.client.evidence import Evidence, Living, find_marked, gather
-from sessionrun.client.findings import Finding, load_findings
+from sessionrun.client.evidence import Living, find_marked, gather
+from sessionrun.client.findings import Finding, Findings, load_findings
 from sessionrun.client.lookup import find_results_dir, open_session
 from sessionrun.model.errors import SessionrunError, StoreError
 from sessionrun.store.session import SessionDir, iterate_sessions
 
-SESSION_CHECKS: Final[Mapping[str, Callable[[Evidence], Iterator[Finding]]]] = {
-    "disk": surroundings.check_disk,
-    "spec": files.check_spec,
-    "journal": files.check_journal,
-    "ledger": files.check_ledger,
-    "sequence": files.check_sequence,
-    "records": files.check_records,
-    "status": files.check_status,
-    "summary": files.check_summary,
-    "views": files.check_views,
-    "interrupted": surroundings.check_interrupted,
-    "lingering": surroundings.check_lingering,
-    "stopped": surroundings.check_stopped,
-    "processes": surroundings.check_processes,
-    "requests": surroundings.check_requests,
-    "kinds": files.check_kinds,
-    "wake": files.check_wake,
-    "modes": files.check_modes,
-    "temporary": files.check_temporary,
-    "outputs": files.check_outputs,
-}
-
-MACHINE_CHECKS: Final[Mapping[str, Callable[[Path], Iterator[Finding]]]] = {
-    "git": machine.check_git,
-    "configuration": machine.check_configuration,
-    "results": machine.check_results_dir,
-    "network": machine.check_file_system,
-    "flock": machine.check_flock,
-    "space": machine.check_space,
-    "index": machine.check_index,
-    "limits": machine.check_limits,
-    "trash": machine.check_trash,
-}
+OWN: Final = Findings(
+    session_checks={
+        "disk": surroundings.check_disk,
+        "spec": files.check_spec,
+        "journal": files.check_journal,
+        "ledger": files.check_ledger,
+        "sequence": files.check_sequence,
+        "records": files.check_records,
+        "status": files.check_status,
+        "summary": files.check_summary,
+        "views": files.check_views,
+        "interrupted": surroundings.check_interrupted,
+        "lingering": surroundings.check_lingering,
+        "stopped": surroundings.check_stopped,
+        "processes": surroundings.check_processes,
+        "requests": surroundings.check_requests,
+        "kinds": files.check_kinds,
+        "wake": files.check_wake,
+        "modes": files.check_modes,
+        "temporary": files.check_temporary,
+        "outputs": files.check_outputs,
+    },
+    machine_checks={
+        "git": machine.check_git,
+        "configuration": machine.check_configuration,
+        "results": machine.check_results_dir,
+        "network": machine.check_file_system,
+        "flock": machine.check_flock,
+        "space": machine.check_space,
+        "index": machine.check_index,
+        "limits": machine.check_limits,
+        "trash": machine.check_trash,
+    },
+)
+"""What the core finds; what businesses find comes after it."""
 
 _LOCK_TIMEOUT_S: Final = 0.2
 
@@ -107,30 +109,19 @@ def diagnose(session_id: str | None = None, *, results_dir: Path | None = None, 
     return Report(records, len(sessions), sum(not record["fixed"] for record in records), clusters)
 
 
-def list_session_checks() -> dict[str, Callable[[Evidence], Iterator[Finding]]]:
-    """All checks of a session by name, those of businesses last."""
-    parts = (SESSION_CHECKS, *(found.session_checks for found in load_findings()))
-    return {name: check for part in parts for name, check in part.items()}
-
-
-def list_machine_checks() -> dict[str, Callable[[Path], Iterator[Finding]]]:
-    """All checks of this machine by name, those of businesses last."""
-    parts = (MACHINE_CHECKS, *(found.machine_checks for found in load_findings()))
-    return {name: check for part in parts for name, check in part.items()}
-
-
 def examine(session: SessionDir, marked: Sequence[Living], *, locked: bool = False) -> list[Finding]:
     """The findings about one session; `marked` are the processes that carry its marker."""
     if not session.path.exists():
         return []  # it was removed meanwhile: by another process or, since it never began, by a repair
-    evidence, checks = gather(session, marked, locked=locked), list_session_checks()
-    return [replace(found, check=name) for name, check in checks.items() for found in check(evidence)]
+    evidence = gather(session, marked, locked=locked)
+    checks = (row for part in (OWN, *load_findings()) for row in part.session_checks.items())
+    return [replace(found, check=name) for name, check in checks for found in check(evidence)]
 
 
 def examine_machine(results_dir: Path) -> list[Finding]:
     """The findings about what all sessions need: git, disk, configuration."""
-    checks = list_machine_checks()
-    return [replace(found, check=name) for name, check in checks.items() for found in check(results_dir)]
+    checks = (row for part in (OWN, *load_findings()) for row in part.machine_checks.items())
+    return [replace(found, check=name) for name, check in checks for found in check(results_dir)]
 
 
 def repair(session: SessionDir, marked: Sequence[Living]) -> list[Finding]:

@@ -2,8 +2,8 @@
 
 Plain names of modules, so that reading the table imports nothing.  A core room knows no business: at the seams it
 reads this table and imports what the rows name, when it is used.  Which modules may read it stands in
-`tests/house/test_rooms.py`.  A business that is taken out of the table, with its folder, leaves a program that does
-everything else.
+`tests/house/test_rooms.py`.  A business that is taken out of the table, with its folder, leaves a program that
+does everything else.
 """
 
 from __future__ import annotations
@@ -26,6 +26,10 @@ class Business(NamedTuple):
             `runtime.exports.writer`.
         trial: the function that gets a spec and raises InputError if its session cannot be started again on this
             machine; `runtime.launch` reads it.
+        findings: the module whose `FINDINGS` say what `doctor`, `clean` and `explain` find of it.
+        views: what a reader adds to the tasks that it shows: a folder in the directory of a session which has
+            something to add, and the function that adds it.
+        outputs: the module whose `OUTPUTS` are the shapes of what its verbs print as JSON.
     """
 
     name: str
@@ -34,15 +38,39 @@ class Business(NamedTuple):
     partners: str = ""
     exports: Mapping[str, str] = {}
     trial: str = ""
+    findings: str = ""
+    views: tuple[str, str] | None = None
+    outputs: str = ""
 
 
 HOUSE: Final[tuple[Business, ...]] = (
-    Business("walls", partners="runtime.disk:open_partners", trial="walls.trial:check_spec"),
-    Business("worktrees"),
+    Business(
+        "walls", partners="runtime.disk:open_partners", trial="walls.trial:check_spec", findings="walls.findings"
+    ),
+    Business("worktrees", findings="workspaces.findings", outputs="workspaces.outputs"),
     Business("checks", exports={"swebench-results": "runtime.exports.swebench_results:open_results"}),
-    Business("landing", rules="landing.rules", asked="landing"),
-    Business("queue", partners="runtime.feeding.partners:open_partners"),
-    Business("cluster", rules="cluster.rules", asked="cluster", partners="runtime.clusters:open_partners"),
+    Business(
+        "landing",
+        rules="landing.rules",
+        asked="landing",
+        findings="landing.findings",
+        views=("landing", "client.reading.landed:add_landings"),
+        outputs="landing.outputs",
+    ),
+    Business(
+        "queue",
+        partners="runtime.feeding.partners:open_partners",
+        findings="queue.findings",
+        outputs="queue.outputs",
+    ),
+    Business(
+        "cluster",
+        rules="cluster.rules",
+        asked="cluster",
+        partners="runtime.clusters:open_partners",
+        findings="cluster.findings",
+        outputs="cluster.outputs",
+    ),
 )
 
 

@@ -25,12 +25,12 @@ from test_removal import STRAYS, finish, interrupt, project, read_stray, reseal
 
 from sessionrun.client.doctor import machine
 from sessionrun.client.doctor.report import (
-    MACHINE_CHECKS,
-    SESSION_CHECKS,
+    OWN,
     examine,
     examine_machine,
     repair,
 )
+from sessionrun.client.findings import load_findings
 from sessionrun.client.reading.view import load_view
 from sessionrun.runtime.jobs import job as own_job
 from sessionrun.store import index
@@ -232,7 +232,7 @@ DAMAGES: dict[str, tuple[Callable[[SessionDir], None], list[str], bool]] = {
 def test_every_check_has_a_test() -> None:
     elsewhere = {"disk", "interrupted", "lingering", "stopped", "processes", "worktrees", "mirrors", "landings"}
     covered = {check for _, checks, _ in DAMAGES.values() for check in checks}
-    assert covered | elsewhere == set(SESSION_CHECKS)
+    assert covered | elsewhere == {name for part in (OWN, *load_findings()) for name in part.session_checks}
 
 
 def copy_of(session: SessionDir, place: Path) -> SessionDir:
@@ -593,7 +593,7 @@ def test_flock_is_tried_and_network_disks_are_known(tmp_path: Path) -> None:
     assert machine.find_file_system(tmp_path)
     assert not (machine.find_file_system(tmp_path) or "").startswith(machine.NETWORK)
     names = {"git", "configuration", "results", "network", "flock", "space", "index", "limits", "trash"}
-    assert set(MACHINE_CHECKS) == {*names, "replicas"}
+    assert {name for part in (OWN, *load_findings()) for name in part.machine_checks} == {*names, "replicas"}
 
 
 # --- any damage ---

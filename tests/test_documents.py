@@ -31,7 +31,7 @@ from sessionrun.engine.status import PHASE_WORDS
 from sessionrun.input.formats import choose_format, load_plan
 from sessionrun.input.plan import Source
 from sessionrun.input.settings import Options
-from sessionrun.model import checks, errors, events, keys, places, upstreams
+from sessionrun.model import checks, errors, events, keys, places, reports, upstreams
 from sessionrun.model import spec as model
 from sessionrun.model.reasons import REASONS, REASONS_VERSION
 from sessionrun.model.shown import Seen, Status, Task
@@ -374,7 +374,7 @@ RECORDS = {
     "Request of an environment": environments.EnvironmentRequest,
     "Report of an environment": environments.EnvironmentReport,
     "Request of a check": check_request.CheckRequest,
-    "Report": check_request.CheckReport,
+    "Report": reports.CheckReport,
 }
 """Records in files of a session, by their heading in docs/files.md."""
 

@@ -24,7 +24,7 @@ from sessionrun.model.spec import SessionSpec, TaskSpec, Workspace
 from sessionrun.runtime.history import begin
 from sessionrun.store.session import SessionDir
 from sessionrun.workspaces.bases import find_base, merge_ends
-from sessionrun.workspaces.clean import Leftover, clean_leftover
+from sessionrun.workspaces.clean import Claimed, clean_claimed
 from sessionrun.workspaces.fence import open_fence
 from sessionrun.workspaces.release import release
 from sessionrun.workspaces.request import (
@@ -487,9 +487,9 @@ def test_an_empty_branch_that_is_needed_stays(repo: Repo) -> None:
     assert _release(repo, request).branch == "main-task-t"
     claim = load_claim(folder)
     assert claim is not None
-    leftover = Leftover(request.repository, "s1", "t", "", (), claim, folder, worked=True)
+    claimed = Claimed(request.repository, "s1", "t", "", (), claim, folder, worked=True)
     for dry_run in (True, False):
-        (finding,) = clean_leftover(leftover, dry_run=dry_run)
+        (finding,) = clean_claimed(claimed, dry_run=dry_run)
         assert (finding.removed, finding.why) == (False, "it holds work that is not merged")
     repo.run("switch", "-q", "main-task-t")
     assert _release(repo, request, 2).branch == "main-task-t"

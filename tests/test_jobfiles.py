@@ -13,7 +13,8 @@ import pytest
 from sessionrun.model.checks import Brief, Checked, Counts
 from sessionrun.model.errors import JobFileError
 from sessionrun.model.places import Place, Repository
-from sessionrun.runtime.jobs.check.request import CheckReport, CheckRequest, Verification
+from sessionrun.model.reports import CheckReport
+from sessionrun.runtime.jobs.check.request import CheckRequest, Verification
 from sessionrun.store.jobfiles import ANSWER, REQUEST, load_answer, load_request, read_tail
 from sessionrun.workspaces.request import CLAIM, Claim, WorkspaceRequest, load_claim, load_place
 

@@ -16,9 +16,10 @@ from stages import git
 from test_workspaces import Project, Work
 from test_worktrees import by_id, check_clean, finish, project, snapshot, start, wait
 
+from sessionrun.client.findings import Leftover
 from sessionrun.model.errors import SessionrunError
 from sessionrun.model.places import Place
-from sessionrun.workspaces.clean import CleanResult, Leftover, clean_leftover
+from sessionrun.workspaces.clean import Claimed, clean_claimed
 from sessionrun.workspaces.registration import trash_path
 from sessionrun.workspaces.release import release
 from sessionrun.workspaces.request import Claim, WorkspaceRequest, load_claim
@@ -27,14 +28,14 @@ from sessionrun.workspaces.worktree import prepare
 __all__ = ["project"]
 
 
-def leave(project: Project, work: Work, *, worked: bool = True) -> Leftover:
+def leave(project: Project, work: Work, *, worked: bool = True) -> Claimed:
     """What a session leaves that died after `work`."""
     request, place = project.prepare()
     folder = project.root / f"job-{project._jobs}"
     claim = load_claim(folder)
     assert claim is not None
     work(Path(place.worktree or ""))
-    return Leftover(request.repository, "s1", "t", "do it", (), claim, folder, worked)
+    return Claimed(request.repository, "s1", "t", "do it", (), claim, folder, worked)
 
 
 def commit(path: Path, text: str) -> None:
@@ -190,9 +191,9 @@ def test_what_is_left_beside_a_moved_worktree_is_cleaned(project: Project) -> No
         trash_path(tree, request.owner).mkdir()
     claim = load_claim(folder)
     assert claim is not None and claim.moved == str(tree)
-    leftover = Leftover(request.repository, "s1", "t", "do it", (), claim, folder, worked=True)
+    claimed = Claimed(request.repository, "s1", "t", "do it", (), claim, folder, worked=True)
     for dry_run in (True, False):
-        found = [finding for finding in clean_leftover(leftover, dry_run=dry_run) if finding.what == "trash"]
+        found = [finding for finding in clean_claimed(claimed, dry_run=dry_run) if finding.what == "trash"]
         assert [finding.name for finding in found] == [str(trash_path(tree, request.owner))]
     assert list(tree.parent.iterdir()) == []
 
@@ -226,8 +227,8 @@ def test_worktrees_whose_links_were_swapped_are_kept(project: Project) -> None:
         with pytest.raises(SessionrunError, match="is not a worktree of"):
             release(replace(request, place=place), project.folder())
         claim = Claim(place.branch or "", place.worktree or "", place.base_commit or "", request.owner)
-        leftover = Leftover(request.repository, "s1", request.task, "", (), claim, project.folder(), worked=True)
-        (finding,) = clean_leftover(leftover, dry_run=False)
+        claimed = Claimed(request.repository, "s1", request.task, "", (), claim, project.folder(), worked=True)
+        (finding,) = clean_claimed(claimed, dry_run=False)
         assert not finding.removed and "is not a worktree of" in finding.why
     assert all((link.parent / "new").exists() for link in links)
 
@@ -341,14 +342,14 @@ def test_two_cleans_at_once_do_it_once(sessionrun: Command, project: Project) ->
 
 @pytest.mark.parametrize("dry_run", [True, False])
 def test_a_half_made_worktree_does_not_stop_clean(project: Project, dry_run: bool) -> None:
-    leftover = leave(project, _leave_new)
+    claimed = leave(project, _leave_new)
     project.run("worktree", "add", "-q", "-b", "other", str(project.root / "other"))
     admin = project.top / ".git/worktrees/main-task-dead"
     admin.mkdir()
     (admin / "locked").write_text("initializing\n")
     (admin / "gitdir").write_text(f"{project.root}/repo-worktrees/main-task-dead/.git\n")
     (admin / "commondir").write_text("")
-    found = list(clean_leftover(leftover, dry_run=dry_run))
+    found = list(clean_claimed(claimed, dry_run=dry_run))
     assert [(finding.what, finding.removed) for finding in found] == [("worktree", True), ("branch", dry_run)]
     words = "it is empty: nothing was committed on it, unless its worktree holds more"
     assert found[1].why == (words if dry_run else "it holds work that is not merged")
@@ -359,12 +360,12 @@ def test_a_half_made_worktree_does_not_stop_clean(project: Project, dry_run: boo
 def test_the_lock_of_a_branch_that_a_killed_git_was_about_to_make_goes(
     project: Project, age_s: int, dry_run: bool
 ) -> None:
-    leftover = leave(project, _delete_all, worked=False)
+    claimed = leave(project, _delete_all, worked=False)
     lock = project.top / ".git/refs/heads/main-task-t.lock"
     lock.touch()
     made = time.time() - age_s
     os.utime(lock, (made, made))
-    assert list(clean_leftover(leftover, dry_run=dry_run)) == []
+    assert list(clean_claimed(claimed, dry_run=dry_run)) == []
     assert lock.exists() is (dry_run or age_s == 0)
 
 
@@ -460,17 +461,17 @@ FAST = ("nothing", "work", "unmerged", "directory gone, off its branch", "remove
 @pytest.mark.parametrize("worked", [True, False])
 def test_what_goes_and_what_a_dry_run_says_goes_at_most(project: Project, name: str, worked: bool) -> None:
     work, *expected = SITUATIONS[name]
-    leftover = leave(project, work, worked=worked)
+    claimed = leave(project, work, worked=worked)
     everything = _all_files(project.root)
-    foreseen = list(clean_leftover(leftover, dry_run=True))
+    foreseen = list(clean_claimed(claimed, dry_run=True))
     assert _all_files(project.root) == everything
-    done = list(clean_leftover(leftover, dry_run=False))
+    done = list(clean_claimed(claimed, dry_run=False))
     assert "".join(map(_word, done)) == expected[not worked]
     _check_verdicts(project, done)
     assert {each.name for each in done if each.removed} <= {each.name for each in foreseen if each.removed}
 
 
-def _word(result: CleanResult) -> str:
+def _word(result: Leftover) -> str:
     letter = "r" if "-rescue" in result.name else result.what[0]
     return letter.upper() if result.removed else letter
 
@@ -480,7 +481,7 @@ def _all_files(root: Path) -> dict[str, bytes]:
     return {str(path): path.read_bytes() for path in files}
 
 
-def _check_verdicts(project: Project, done: list[CleanResult]) -> None:
+def _check_verdicts(project: Project, done: list[Leftover]) -> None:
     branches = project.run("for-each-ref", "--format=%(refname:lstrip=2)", "refs/heads").split()
     for finding in done:
         there = finding.name in branches if finding.what == "branch" else Path(finding.name).exists()
@@ -489,11 +490,11 @@ def _check_verdicts(project: Project, done: list[CleanResult]) -> None:
 
 def test_clean_removes_the_books_of_worktrees_when_they_are_empty(project: Project) -> None:
     """A crash may come between the end of the last worktree's entry and that of the directory of all entries."""
-    leftover = leave(project, _leave_new)
-    assert [finding.removed for finding in clean_leftover(leftover, dry_run=False)] == [True, False]
+    claimed = leave(project, _leave_new)
+    assert [finding.removed for finding in clean_claimed(claimed, dry_run=False)] == [True, False]
     books = project.top / ".git" / "worktrees"
     books.mkdir()
-    list(clean_leftover(leftover, dry_run=True))
+    list(clean_claimed(claimed, dry_run=True))
     assert books.exists()
-    list(clean_leftover(leftover, dry_run=False))
+    list(clean_claimed(claimed, dry_run=False))
     assert not books.exists()

@@ -16,8 +16,8 @@ from conftest import eventually
 from stages import make_repository_of
 from test_cli_worktrees import Finished, Project, finished, project_in, stage
 
-from sessionrun.runtime.jobs.prove.request import Ran
-from sessionrun.runtime.jobs.prove.runners import RanTests, find_missing, parse_output
+from sessionrun.model.reports import Ran, RanTests
+from sessionrun.runtime.jobs.prove.runners import find_missing, parse_output
 from sessionrun.runtime.jobs.prove.verdict import find_verdict
 from sessionrun.workspaces.testing import (
     SET_UP,

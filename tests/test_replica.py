@@ -13,14 +13,8 @@ import pytest
 from stages import git
 from test_cluster import make_repository
 
-from sessionrun.client.cache import (
-    clean_cache,
-    iterate_copies,
-    iterate_replicas,
-    remove_copy,
-    remove_replica,
-)
-from sessionrun.client.doctor.machine import check_replicas, find_named
+from sessionrun.client.cache import clean_cache
+from sessionrun.cluster.findings import check_replicas, find_named
 from sessionrun.cluster.head import Head
 from sessionrun.cluster.messages import LEASE_OVER
 from sessionrun.model.events import JobLost
@@ -29,9 +23,11 @@ from sessionrun.model.landings import MendBase
 from sessionrun.model.places import Handed, Place, Repository
 from sessionrun.runtime.dask.executor import DaskExecutor
 from sessionrun.runtime.dask.replicas import Replicas
+from sessionrun.runtime.node.replicas import iterate_replicas, remove_replica
 from sessionrun.store.files import replace_file
 from sessionrun.store.session import SessionDir
 from sessionrun.workspaces import replica
+from sessionrun.workspaces.copies import iterate_copies, remove_copy
 from sessionrun.workspaces.environments.request import FOLDER, Tenant, find_target, tenant_path
 from sessionrun.workspaces.git import Git
 from sessionrun.workspaces.replica import (
@@ -236,7 +232,7 @@ def forget(node: Node, job: str) -> None:
 
 def test_a_replica_goes_when_nothing_uses_it(node: Node, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("SESSIONRUN_NODES", str(node.nodes))
-    (replica,) = iterate_replicas()
+    (replica,) = iterate_replicas(node.nodes)
     assert replica.path == node.home and replica.size > 0
     assert remove_replica(replica) == "the node n has jobs"
     forget(node, "release")

@@ -22,10 +22,10 @@ from sessionrun.model.events import (
     TaskEnded,
     to_record,
 )
+from sessionrun.model.reports import CheckReport
 from sessionrun.model.spec import SLOT, AgentSpec, Check, Job, SessionSpec, TaskSpec
 from sessionrun.runtime.executors.protocol import Notice
 from sessionrun.runtime.history import begin
-from sessionrun.runtime.jobs.check.request import CheckReport
 from sessionrun.runtime.jobs.maker import JobMaker
 from sessionrun.runtime.launch import _first_record
 from sessionrun.runtime.partners import Partners

@@ -16,11 +16,12 @@ from test_workspaces import Project
 from test_workspaces_killed import Bench
 from walled import need_walls
 
+from sessionrun.client.findings import Leftover
 from sessionrun.model.places import Place
 from sessionrun.store.session import WALLS_SUFFIX
 from sessionrun.walls.argv import VIEW_FOLDER as VIEW
 from sessionrun.workspaces import view
-from sessionrun.workspaces.clean import CleanResult, Leftover, clean_leftover
+from sessionrun.workspaces.clean import Claimed, clean_claimed
 from sessionrun.workspaces.clone import list_alternates
 from sessionrun.workspaces.release import park_work, release
 from sessionrun.workspaces.request import Claim, WorkspaceRequest
@@ -365,14 +366,14 @@ def test_what_is_staged_and_not_committed_costs_no_commit(project: WalledProject
     assert "two" in project.run("log", "--format=%s", place.commit).split()
 
 
-def _clean(project: WalledProject, request: WorkspaceRequest, *, dry_run: bool = False) -> list[CleanResult]:
+def _clean(project: WalledProject, request: WorkspaceRequest, *, dry_run: bool = False) -> list[Leftover]:
     """What `clean` says of the task of a session that was killed, and does."""
     place = request.place
     assert place is not None
     claim = Claim(place.branch or "", place.worktree or "", place.base_commit or "", request.owner)
-    leftover = Leftover(request.repository, "s1", "t", "do it", (), claim, project.folder(), worked=True)
-    assert leftover.request.walls == str(project.walls)
-    return list(clean_leftover(leftover, dry_run=dry_run))
+    claimed = Claimed(request.repository, "s1", "t", "do it", (), claim, project.folder(), worked=True)
+    assert claimed.request.walls == str(project.walls)
+    return list(clean_claimed(claimed, dry_run=dry_run))
 
 
 @pytest.mark.slow
@@ -384,7 +385,7 @@ def test_clean_keeps_what_cannot_come_out_says_so_and_tries_again(project: Walle
     link.symlink_to("/etc/passwd")
     before = project.outside()
     says = f"its commits cannot be read: refs/heads/link is no regular file; its commits stay in {project.view}"
-    expected = [CleanResult("worktree", str(worktree), "t", removed=False, why=says)]
+    expected = [Leftover("worktree", str(worktree), False, says, "s1", str(project.top), "t")]
     assert _clean(project, request, dry_run=True)[0].removed and project.outside() == before, "at most"
     done = replace(expected[0], why=f"{says}; what lies in it is on main-task-t-rescue")
     assert _clean(project, request) == [done] == _clean(project, request)
@@ -408,7 +409,7 @@ def test_clean_brings_out_commits_of_a_worktree_that_is_gone(project: WalledProj
     link = project.view / "refs" / "heads" / "link"
     link.symlink_to("/etc/passwd")
     says = "its commits cannot be read: refs/heads/link is no regular file; git worktree prune gives them up"
-    expected = [CleanResult("worktree", str(worktree), "t", removed=False, why=says)]
+    expected = [Leftover("worktree", str(worktree), False, says, "s1", str(project.top), "t")]
     assert _clean(project, request) == expected
     link.unlink()
     assert project.list_branches()["main-task-t"] == project.list_branches()["main"]

@@ -18,7 +18,7 @@ from stages import lay_out_repository, make_repository_of
 from sessionrun.model.errors import InputError, SessionrunError
 from sessionrun.model.places import KeepPolicy, Place, Repository, Seats
 from sessionrun.store.space import measure
-from sessionrun.workspaces.clean import Leftover, clean_leftover
+from sessionrun.workspaces.clean import Claimed, clean_claimed
 from sessionrun.workspaces.git import Git, version
 from sessionrun.workspaces.release import release
 from sessionrun.workspaces.repository import find_repository
@@ -335,10 +335,10 @@ def test_clean_keeps_commits_off_the_branch_of_a_worktree_that_is_gone(project: 
     request, place = project.prepare()
     claim = Claim(place.branch or "", place.worktree or "", place.base_commit or "", request.owner)
     folder = project.folder()
-    leftover = Leftover(request.repository, "s1", "t", "do it", (), claim, folder, worked=True)
-    commit = _commit_off_branch_and_delete(project, leftover.path)
+    claimed = Claimed(request.repository, "s1", "t", "do it", (), claim, folder, worked=True)
+    commit = _commit_off_branch_and_delete(project, claimed.path)
     for dry_run in (True, False, False):
-        list(clean_leftover(leftover, dry_run=dry_run))
+        list(clean_claimed(claimed, dry_run=dry_run))
     assert project.run("rev-parse", "main-task-t-rescue") == commit
 
 

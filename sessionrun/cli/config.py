@@ -10,7 +10,7 @@ import click
 
 from sessionrun.cli.options import json_option
 from sessionrun.cli.render import print_document, print_json, print_table
-from sessionrun.client.schemas.outputs import NAMES, describe
+from sessionrun.client.schemas.schemas import NAMES, describe
 
 
 @click.command("config")

@@ -14,7 +14,6 @@ from sessionrun.model.errors import InputError
 
 if TYPE_CHECKING:
     from sessionrun.client.installed import Examined
-    from sessionrun.client.planning.sandboxing import WallsHere
 
 EXIT_FOUND: Final = 1
 AGENTS: Final = "agents"
@@ -85,28 +84,22 @@ def _print(records: list[dict[str, Any]], *, sessions: int, remaining: int) -> N
 
 def _report_agents(*, as_json: bool) -> bool:
     """Print what `doctor agents` finds; whether an agent other than `shell` could start."""
+    from sessionrun.client.findings import load_findings
     from sessionrun.client.installed import examine_agents, list_not_passed_on
-    from sessionrun.client.planning.sandboxing import examine_walls
 
-    agents, walls, dropped = examine_agents(), examine_walls(), list_not_passed_on()
+    agents, dropped = examine_agents(), list_not_passed_on()
+    machine = {name: look() for business in load_findings() for name, look in business.machine.items()}
     if as_json:
         described = [_describe(agent) for agent in agents]
-        print_json({"agents": described, "not_passed_on": dropped, "walls": walls._asdict()})
+        shown = {name: facts for name, (facts, _) in machine.items()}
+        print_json({"agents": described, "not_passed_on": dropped, **shown})
     else:
         _print_report(agents)
         if dropped:
             click.echo(f"not passed on: {', '.join(dropped)}: state of the agent session that runs this shell")
-        click.echo(escape_line(f"walls: {_word_walls(walls)}"))
+        for name, (_, line) in machine.items():
+            click.echo(escape_line(f"{name}: {line}"))
     return any(agent.startable for agent in agents if agent.signed_in != "not needed")
-
-
-def _word_walls(walls: WallsHere) -> str:
-    """In one line whether tasks can have walls here."""
-    if walls.project is not None:
-        return walls.project
-    strict = "" if walls.strict is None else f"; not strict: {walls.strict}"
-    keys = "" if walls.keys is None else f"; {walls.keys}"
-    return f"bubblewrap {walls.version} can build them (run --sandbox project){strict}{keys}"
 
 
 def _describe(agent: Examined) -> dict[str, Any]:

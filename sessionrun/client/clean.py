@@ -13,39 +13,27 @@ from __future__ import annotations
 import os
 import re
 import stat
-import tempfile
 import time
 from collections.abc import Generator, Iterable, Iterator, Mapping, Sequence
 from contextlib import ExitStack, suppress
-from dataclasses import asdict
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Final, NamedTuple
+from typing import Any, Final
 
 from sessionrun.client.evidence import Evidence, find_marked, find_recorded, read_evidence
-from sessionrun.client.findings import Leftover
+from sessionrun.client.findings import Cleaned, Leftover, load_findings
 from sessionrun.client.lookup import DEFAULT_RESULTS_DIR, find_results_dir, open_session
 from sessionrun.client.notices import notify
-from sessionrun.client.reading.landed import has_landings
 from sessionrun.client.reading.selection import ANY, Wanted, is_in_state
 from sessionrun.client.reading.view import load_or_warn, load_summary_view
-from sessionrun.model.errors import JobFileError, SessionrunError, StoreError
+from sessionrun.model.errors import SessionrunError, StoreError
 from sessionrun.model.frozen import frozen
-from sessionrun.model.keys import parse_job_key
-from sessionrun.model.repositories import has_worktree, repository_of
-from sessionrun.model.spec import title_of
+from sessionrun.model.repositories import repository_of
 from sessionrun.model.times import parse_time
-from sessionrun.queue.place import LOCK_NAME as QUEUE_LOCK
 from sessionrun.runtime.export_places import sweep_left
-from sessionrun.store import index, locks
+from sessionrun.store import index
 from sessionrun.store.creation import find_unbegun, remove_results_dir, sweep_unbegun
 from sessionrun.store.files import list_folders
 from sessionrun.store.session import PREFIX, SessionDir, iterate_sessions
-
-if TYPE_CHECKING:
-    from sessionrun.engine.task import TaskState
-    from sessionrun.model.places import Repository
-    from sessionrun.model.spec import TaskSpec
-    from sessionrun.workspaces.clean import Leftover as Claimed
 
 ENDED: Final = ("completed", "cancelled")
 """States of sessions that have ended: what is removed unless other states are asked for."""
@@ -206,7 +194,7 @@ def remove_sessions(going: Sequence[Candidate], *, worktrees: bool, dry_run: boo
 
     One that is gone already is left out.
     """
-    places: dict[str, _Places] = {}
+    cleaned: dict[str, Cleaned] = {}
     gone: set[str] = set()
     for begin in range(0, len(going), _BATCH):
         with ExitStack() as held:
@@ -215,7 +203,7 @@ def remove_sessions(going: Sequence[Candidate], *, worktrees: bool, dry_run: boo
                 session = candidate.session
                 try:
                     evidence = read_evidence(session)
-                    places[session.session_id] = _find_places(evidence)
+                    cleaned[session.session_id] = _describe_cleaned(evidence)
                     why = yield from _free(candidate, evidence, held, worktrees=worktrees, dry_run=dry_run)
                 except (SessionrunError, OSError) as error:
                     if not os.path.lexists(session.path):
@@ -228,8 +216,8 @@ def remove_sessions(going: Sequence[Candidate], *, worktrees: bool, dry_run: boo
             for each in _remove_ready(ready, dry_run=dry_run):
                 yield each
                 gone |= {str(each.session_id)} if each.removed else set()
-    left = [place for name, place in places.items() if worktrees or name in gone]
-    yield from _sweep_places(left, dry_run=dry_run)
+    left = [each for name, each in cleaned.items() if worktrees or name in gone]
+    yield from _sweep_repositories(left, dry_run=dry_run)
 
 
 def _free(
@@ -246,10 +234,10 @@ def _free(
         return "it is not a directory of yours"
     if evidence.alive and not evidence.ended:
         return "it went on just now"
-    found = list(_clean_worktrees(evidence, dry_run=dry_run or not worktrees))
-    needed = [each.name for each in found if not (each.removed and (worktrees or _is_empty(each)))]
+    found = list(_take_away(evidence, dry_run=dry_run or not worktrees))
+    needed = [each.name for each in found if not (each.removed and (worktrees or each.empty))]
     if found and not (needed or worktrees or dry_run):  # all that is left are branches without work
-        found = list(_clean_worktrees(evidence, dry_run=False))
+        found = list(_take_away(evidence, dry_run=False))
         needed = [each.name for each in found if not each.removed]
     if worktrees or not needed:
         yield from found
@@ -264,13 +252,6 @@ def _free(
         os.lstat(session.path)
         return "a process of it lives, or another command removes it"
     return "it went on just now" if _measure_logs(session) != candidate.log_sizes else None
-
-
-def _is_empty(left: Leftover) -> bool:
-    """Whether what can go holds no work of any job: a branch, or a worktree that no task has."""
-    from sessionrun.workspaces.clean import NOTHING_OWN
-
-    return left.task is None or (left.what == "branch" and left.why == NOTHING_OWN)
 
 
 def _remove_ready(ready: Sequence[tuple[Candidate, Evidence]], *, dry_run: bool) -> Iterator[Leftover]:
@@ -344,197 +325,65 @@ def find_trash(results_dir: Path) -> list[Path]:
     return [results_dir / name for name in list_folders(results_dir) if _TRASH.fullmatch(name)]
 
 
-# --- worktrees and branches ---
+# --- what they left ---
 
 
 def _clean_all(sessions: Iterable[SessionDir], *, named: bool, dry_run: bool) -> Iterator[Leftover]:
     """Clean worktrees and branches of sessions that do not run; if they were `named`, say it of one that runs."""
-    places = []
+    cleaned = []
     for session in sessions:
         try:
             evidence = read_evidence(session)
             if evidence.require().ended is not None or not evidence.alive:
-                places.append(_find_places(evidence))
-                yield from _clean_worktrees(evidence, dry_run=dry_run)
+                cleaned.append(_describe_cleaned(evidence))
+                yield from _take_away(evidence, dry_run=dry_run)
             elif named:
                 yield _tell(session, False, f"it is {'running' if evidence.led else 'recovering'}")
         except (SessionrunError, OSError) as error:
             if os.path.lexists(session.path):
                 notify(f"{session.path}: cannot be cleaned: {error}")
-    yield from _sweep_places(places, dry_run=dry_run)
+    yield from _sweep_repositories(cleaned, dry_run=dry_run)
 
 
-def _clean_worktrees(evidence: Evidence, *, dry_run: bool) -> Iterator[Leftover]:
-    """What went of the worktrees and branches of a session, or stays.
+def _take_away(evidence: Evidence, *, dry_run: bool) -> Iterator[Leftover]:
+    """What went of what a session left, or stays.
 
     Raises:
         SessionrunError, OSError: the session cannot be read.
     """
-    from sessionrun.workspaces.clean import clean_lock, clean_seats
-
-    tasks_at_launch = () if evidence.spec is None else evidence.spec.tasks
-    if evidence.fault is evidence.journal_fault is not None and not any(map(has_worktree, tasks_at_launch)):
-        return  # a damaged journal is no reason to keep it
-    session, state = evidence.session, evidence.require()
-    if not dry_run:
-        sweep_left(state.spec.exports)
-    tasks = [task for task in state.tasks.values() if has_worktree(task.spec)]
-    if not tasks or not (session.path / "jobs").is_dir():
-        return
-    marked = find_marked().get(session.session_id, ())
-    living = {survivor.task for survivor in (*marked, *find_recorded(evidence.ledger))}  # these may write there
-    with clean_lock(session.path):
-        for task in tasks:
-            if task.spec.id in living:
-                name, why = (task.place and task.place.worktree) or task.spec.id, f"task {task.spec.id} still runs"
-                yield Leftover("worktree", name, False, why, session.session_id, task=task.spec.id)
-            else:
-                yield from _clean_task(evidence, task, dry_run=dry_run)
-        seats, repository = state.spec.seats, state.spec.repository
-        if not living and seats is not None and repository is not None and os.path.exists(repository.common_dir):
-            for result in clean_seats(repository, seats, session.path, session.session_id, dry_run=dry_run):
-                yield Leftover(session_id=session.session_id, repository=repository.top, **asdict(result))
-
-
-def _clean_task(evidence: Evidence, task: TaskState, *, dry_run: bool) -> Iterator[Leftover]:
-    """Clean what a task's claims name; what cannot be read, or written, stays, and the others go on."""
-    from sessionrun.workspaces.clean import clean_leftover
-
-    session_id, spec = evidence.session.session_id, evidence.require().spec
-    claimed, unreadable = _list_claimed(evidence, task.spec)
-    for each in claimed:
-        about = session_id, each.repository.top, task.spec.id
-        try:
-            if os.path.exists(each.repository.common_dir) or each.upstream is not None:
-                for result in clean_leftover(each, dry_run=dry_run):
-                    yield Leftover(session_id=session_id, repository=each.repository.top, **asdict(result))
-            elif each.path.exists():  # all its branches went with its repository
-                yield Leftover("worktree", str(each.path), False, f"{each.repository.top} is gone", *about)
-        except (SessionrunError, OSError) as error:
-            yield Leftover("worktree", str(each.path), False, str(error), *about)
-    for fault in unreadable:  # where the worktree is not known, the claim is named
-        name, why = (task.place and task.place.worktree) or fault.path, f"its claim cannot be read: {fault}"
-        repository = repository_of(spec, task.spec)
-        top = None if repository is None else repository.top
-        yield Leftover("worktree", name, False, why, session_id, top, task.spec.id)
-
-
-def _list_claimed(evidence: Evidence, task: TaskSpec) -> tuple[list[Claimed], list[JobFileError]]:
-    """What a task's claims name, each name once, and the claims that cannot be read."""
-    from sessionrun.workspaces.clean import Leftover as Claimed
-    from sessionrun.workspaces.registration import find_claims
-
-    session, spec, worked = evidence.session, evidence.require().spec, _find_worked(evidence)
-    claimed: dict[tuple[str, str], Claimed] = {}
-    unreadable: list[JobFileError] = []
-    for attempt, folder, claim in find_claims(session.path / "jobs" / task.id):
-        if isinstance(claim, JobFileError):
-            unreadable.append(claim)
-            continue
-        repository = repository_of(spec, task, claim.start)
-        if repository is None:
-            continue  # no job of ours makes a claim there
-        name = claim.branch, claim.worktree  # claimed again, if nothing had come of an earlier claim
-        claimed[name] = Claimed(
-            repository=repository,
-            session_id=session.session_id,
-            task=task.id,
-            title=title_of(task),
-            links=task.links,
-            claim=claim,
-            folder=folder,
-            worked=worked is None or (task.id, attempt) in worked or (name in claimed and claimed[name].worked),
-            upstream=task.upstream,
-        )
-    return list(claimed.values()), unreadable
-
-
-def _find_worked(evidence: Evidence) -> set[tuple[str, int]] | None:
-    """The attempts in which a program of the user or an agent may have been started; None = any attempt.
-
-    A job that is claimed may have run: only the claim is sure to have reached the disk before its process began.
-    """
-    if evidence.ledger_log.damage_at is not None or not evidence.ledger_log.payloads:
-        return None
-    try:
-        keys = [parse_job_key(text) for text in evidence.ledger.jobs]
-    except ValueError:  # a record is whole, but makes no sense
-        return None
-    return {(key.task, key.attempt) for key in keys if key.phase not in ("prepare", "release")}
+    if evidence.state is not None and evidence.fault is None and not dry_run:
+        sweep_left(evidence.state.spec.exports)
+    for business in load_findings():
+        yield from business.take_away(evidence, dry_run=dry_run)
 
 
 # --- what sessions leave in a repository for the next one ---
 
 
-class _Places(NamedTuple):
-    """The repositories in which a session had worktrees; gates have run in that on which its work was landed."""
-
-    session_id: str
-    repositories: list[Repository]
-    landed_on: Repository | None
-
-
-def _find_places(evidence: Evidence) -> _Places:
+def _describe_cleaned(evidence: Evidence) -> Cleaned:
     spec = evidence.spec if evidence.state is None else evidence.state.spec
     if spec is None:
-        return _Places("", [], None)
+        return Cleaned("", None, [], [])
     tasks = spec.tasks if evidence.state is None else [task.spec for task in evidence.state.tasks.values()]
     found = [spec.repository, *(repository_of(spec, task) for task in tasks if task.upstream is not None)]
     repositories = [repository for repository in found if repository is not None]
-    return _Places(spec.session_id, repositories, spec.repository if has_landings(evidence.session) else None)
+    return Cleaned(spec.session_id, spec.repository, repositories, list_folders(evidence.session.path))
 
 
-def _sweep_places(places: Sequence[_Places], *, dry_run: bool) -> Iterator[Leftover]:
-    """Remove rooms of gates, locks, pins of landings, and directories that are empty.
+def _sweep_repositories(cleaned: Sequence[Cleaned], *, dry_run: bool) -> Iterator[Leftover]:
+    """Remove what sessions left in repositories for the next one.
 
-    Each is removed under its own lock, and only if no process uses it: the next session or landing makes it anew.
+    Each is removed under its own lock, and only if no process uses it: the next session makes it anew.  A business
+    that stands on another one goes first: the last of the house.
     """
-    from sessionrun.landing.gates import clean_rooms
-
-    gated = {_name(place.landed_on): place for place in reversed(places) if place.landed_on is not None}
-    for place in gated.values():
-        assert place.landed_on is not None
-        try:
-            for room in clean_rooms(place.landed_on, dry_run=dry_run):
-                yield Leftover(
-                    "room", str(room.path), room.removed, room.why, place.session_id, place.landed_on.top
-                )
-        except (SessionrunError, OSError) as error:
-            notify(f"rooms of gates in {place.landed_on.worktree_dir}: {error}")
-    repositories = {_name(each): each for place in places for each in place.repositories}
+    businesses = load_findings()[::-1]
+    for business in businesses:
+        yield from business.sweep(cleaned, dry_run=dry_run)
+    found = (repository for each in cleaned for repository in each.repositories)
+    repositories = {(each.common_dir, each.worktree_dir): each for each in found}
     for repository in () if dry_run else repositories.values():
-        try:
-            if os.path.isdir(repository.common_dir):
-                _sweep_books(repository)
-        except (SessionrunError, OSError) as error:
-            notify(f"locks in {repository.common_dir}: {error}")
-        with suppress(OSError):  # something is in it, or it is gone
-            os.rmdir(repository.worktree_dir)
-
-
-def _name(repository: Repository) -> tuple[str, str]:
-    return repository.common_dir, repository.worktree_dir
-
-
-def _sweep_books(repository: Repository) -> None:
-    from sessionrun.landing.slot import sweep_slots
-    from sessionrun.workspaces.fence import open_fence
-    from sessionrun.workspaces.git import WORKSPACE_LIMIT_S
-    from sessionrun.workspaces.registration import LOCK_NAME, register_lock
-
-    common = Path(repository.common_dir)
-    with (
-        tempfile.TemporaryDirectory(prefix="sessionrun-clean-") as folder,
-        open_fence(repository, Path(folder), limit_s=WORKSPACE_LIMIT_S) as fence,
-    ):
-        sweep_slots(repository, fence.main())
-    locks.remove_free(common / QUEUE_LOCK)
-    with register_lock(repository), suppress(OSError):  # PREPARE makes the directory under the same lock
-        os.rmdir(repository.worktree_dir)
-    locks.remove_free(common / LOCK_NAME)
-    unused = [common / "refs" / "sessionrun"]  # git leaves the directory of refs that are gone
-    if not os.path.lexists(repository.worktree_dir):
-        unused.append(common / "lfs")  # made by `workspaces.fence`
-    for path in unused:
-        with suppress(OSError):  # something is in it, or it is not there
-            os.rmdir(path)
+        for business in businesses:
+            try:
+                business.sweep_repository(repository)
+            except (SessionrunError, OSError) as error:
+                notify(f"locks in {repository.common_dir}: {error}")

@@ -10,8 +10,8 @@ from collections.abc import Container, Iterator, Mapping, Sequence
 from typing import Any, Final
 
 from sessionrun.client.evidence import Run, find_runs
+from sessionrun.client.findings import load_findings
 from sessionrun.client.lookup import choose_tasks
-from sessionrun.client.reading.landed import count_landings
 from sessionrun.client.reading.telling import describe_telling
 from sessionrun.client.reading.view import load_history
 from sessionrun.engine.money import FIRST, describe_first_wait, describe_refusal
@@ -20,7 +20,6 @@ from sessionrun.engine.state import BUDGET, State
 from sessionrun.engine.status import has_begun
 from sessionrun.engine.task import RunningJob, TaskState
 from sessionrun.engine.tokens import PACED, find_limit, held_tokens, lacking_tokens, wanted_tokens
-from sessionrun.landing.lanes import land_of
 from sessionrun.model.events import Entry, JobClaimed, JobFinished, JobLost, JobStarted, TaskEnded, TaskRetried
 from sessionrun.model.frozen import frozen
 from sessionrun.model.keys import JobKey
@@ -80,7 +79,7 @@ def explain(session: SessionDir, wanted: Sequence[str] = ()) -> tuple[dict[str, 
     state = evidence.require()
     holders = find_holders(state)
     grounds = Grounds(view, state, evidence.entries, evidence.ledger, evidence.now, holders, evidence.damage)
-    facts = explain_session(grounds) | {"landings": count_landings(view["tasks"])}
+    facts = explain_session(grounds) | {"landings": _count_landings(view["tasks"])}
     if wanted:
         tasks = choose_tasks(view, wanted)
         attempts = _tell_attempts(grounds, {shown["id"] for shown in tasks})
@@ -112,6 +111,12 @@ def explain_session(grounds: Grounds) -> dict[str, Any]:
         "damage": grounds.damage,
         "tasks": [task for task in tasks if task["status"] != "completed"],
     }
+
+
+def _count_landings(tasks: Sequence[Mapping[str, Any]]) -> dict[str, int]:
+    """How much work stands where, by the status of its landing; mends count by the work that they mend."""
+    shown = [task["landing"] for task in tasks if task.get("landing") and not task.get("mends")]
+    return dict(sorted(Counter(str(landing["status"]) for landing in shown).items()))
 
 
 def find_holders(state: State) -> dict[str, list[str]]:
@@ -212,22 +217,12 @@ def _tell_job(job: RunningJob) -> tuple[str, str]:
 def _tell_end(state: State, task: TaskState, facts: Mapping[str, Any]) -> str:
     if facts["outcome"] == "succeeded":
         what = "it succeeded and changed nothing" if facts["word"] == "changed_nothing" else "succeeded"
-        return f"{what} in attempt {facts['attempt']}{_tell_landing(state, task)}"
+        more = "".join(business.describe_success(state, task) for business in load_findings())
+        return f"{what} in attempt {facts['attempt']}{more}"
     if facts["chain"]:
         root = state.tasks[facts["chain"][-1]]
         return f"because of {' <- '.join(facts['chain'])}: {root.reason or root.outcome}"
     return str(facts["reason"] or facts["outcome"])
-
-
-def _tell_landing(state: State, task: TaskState) -> str:
-    """Which place its work has in the landing queue; its `landing` says the rest."""
-    if task.landing is None or task.landing.status != "ready" or task.spec.id in land_of(state).taken:
-        return ""
-    held = f", held: {state.held}" if state.held else ""
-    ready = list(land_of(state).ready)
-    place = ready.index(task.spec.id) + 1
-    target = (state.spec.landing.target if state.spec.landing else "").removeprefix("refs/heads/")
-    return f"; its work is number {place} of {len(ready)} to land on {target}{held}"
 
 
 def _tell_hold(hold: Mapping[str, Any]) -> str:

@@ -1,12 +1,26 @@
-"""The records of what `doctor` finds and of what `clean` can take away."""
+"""The records of what `doctor` finds and of what `clean` can take away; what businesses add to both.
+
+A business says in its `FINDINGS` what there is to be found of it.  `doctor`, `clean` and `explain` know no
+business: after what they know of a session themselves they go through these.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from importlib import import_module
 from pathlib import Path
-from typing import Any, Literal, TypeAlias
+from typing import TYPE_CHECKING, Any, Literal, NamedTuple, TypeAlias
 
+from sessionrun.house import HOUSE
 from sessionrun.model.frozen import frozen
+
+if TYPE_CHECKING:
+    from sessionrun.client.evidence import Evidence
+    from sessionrun.engine.state import State
+    from sessionrun.engine.task import TaskState
+    from sessionrun.model.places import Repository
+    from sessionrun.store.session import SessionDir
+    from sessionrun.store.space import Cached
 
 Severity = Literal["error", "warning"]
 """`error`: something is lost, wrong or open to others; `warning`: something has to be looked after."""
@@ -47,7 +61,8 @@ def warning(where: str | Path, what: str, plan: str, fix: Fix | None = None) -> 
 class Leftover:
     """Something of ours that is left: `removed` is whether it went (in a dry run: would go), `why` the reason.
 
-    `repository` is the top of the user's; `size` (bytes) is known of what is in the cache.
+    `repository` is the top of the user's; `size` (bytes) is known of what is in the cache.  `empty`: it holds no
+    work of any job, so no session needs it.
     """
 
     what: str
@@ -58,6 +73,7 @@ class Leftover:
     repository: str | None = None
     task: str | None = None
     size: int | None = None
+    empty: bool = False
 
     def show(self, *, dry_run: bool) -> dict[str, Any]:
         """The object of ``clean --json``."""
@@ -72,3 +88,75 @@ class Leftover:
             "would_remove": self.removed if dry_run else None,
             "why": self.why,
         }
+
+
+# --- what businesses add ---
+
+Shown: TypeAlias = tuple[dict[str, Any], Sequence[Finding]]
+"""What a cluster shows of itself, and what is wrong with it."""
+
+
+class Cleaned(NamedTuple):
+    """A session that `clean` looked at: its repository, all in which it had worktrees, the folders that it had."""
+
+    session_id: str
+    home: Repository | None
+    repositories: Sequence[Repository]
+    folders: Sequence[str]
+
+
+class Kind(NamedTuple):
+    """How entries of one kind in a cache are listed and removed; the latter says why one stays.
+
+    `what` is its word.  `beside`: they lie beside the user's cache, and belong to no other one.
+    """
+
+    what: str
+    iterate: Callable[[Path], Iterator[Cached]]
+    remove: Callable[..., str | None]
+    beside: bool = False
+
+
+def _find_none(*_: object, **__: object) -> Iterator[Any]:
+    yield from ()
+
+
+def _do_nothing(_: Repository) -> None:
+    pass
+
+
+def _say_nothing(_: State, __: TaskState) -> str:
+    return ""
+
+
+class Findings(NamedTuple):
+    """What there is to be found of a business.
+
+    Attributes:
+        session_checks: for `doctor`, by name: what is wrong with a session.
+        machine_checks: for `doctor`, by name: what is wrong with this machine, given the results directory.
+        look_at_clusters: for `doctor`: the clusters that sessions name and, if the second argument says so, the
+            configuration: what each shows, and what is wrong with it.
+        machine: for `doctor agents`, by key: what this machine can do, for programs and in one line.
+        take_away: for `clean`: takes away what one session left, given its evidence, and says it; with `dry_run`
+            it only says it.
+        sweep: for `clean`: the same of what sessions left for the next one, given what was `Cleaned`.
+        sweep_repository: for `clean`: the same in a repository's directory of git; nobody has to hear of it.
+        list_kinds: for `clean --cache`: the kinds of entries in the cache that sessions share.
+        describe_success: for `explain`: what is said of a task that succeeded, behind its attempt.
+    """
+
+    session_checks: Mapping[str, Callable[[Evidence], Iterator[Finding]]] = {}
+    machine_checks: Mapping[str, Callable[[Path], Iterator[Finding]]] = {}
+    look_at_clusters: Callable[[Sequence[SessionDir], bool], Iterator[Shown]] = _find_none
+    machine: Mapping[str, Callable[[], tuple[dict[str, Any], str]]] = {}
+    take_away: Callable[..., Iterator[Leftover]] = _find_none
+    sweep: Callable[..., Iterator[Leftover]] = _find_none
+    sweep_repository: Callable[[Repository], None] = _do_nothing
+    list_kinds: Callable[[], Iterable[Kind]] = _find_none
+    describe_success: Callable[[State, TaskState], str] = _say_nothing
+
+
+def load_findings() -> list[Findings]:
+    """Those of all businesses, in the order of the house: one that stands on another comes later."""
+    return [import_module(f"sessionrun.{business.findings}").FINDINGS for business in HOUSE if business.findings]

@@ -11,20 +11,15 @@ import io
 import os
 import shlex
 from collections.abc import Iterator, Mapping, Sequence
-from contextlib import AbstractContextManager, contextmanager, nullcontext, redirect_stdout
+from contextlib import contextmanager, redirect_stdout
 from dataclasses import replace
 from hashlib import sha256
 from pathlib import Path
 from typing import IO, Final, NamedTuple
 
-from sessionrun.landing.entries import find_prefix, room_path
+from sessionrun.landing.entries import room_path
 from sessionrun.landing.records import NOT_RUN, Gates, GateWalls, LandRequest
-from sessionrun.landing.slot import lock_path
-from sessionrun.model.errors import SessionrunError
 from sessionrun.model.frozen import frozen
-from sessionrun.model.places import Repository
-from sessionrun.store.locks import hold_lock
-from sessionrun.store.trees import remove_tree
 from sessionrun.workspaces.bringing import bring_files
 from sessionrun.workspaces.clone import keep_room
 from sessionrun.workspaces.environments.interpreter import EnvironmentProblem
@@ -213,37 +208,3 @@ def _print_into(stream: IO[bytes]) -> Iterator[None]:
 
 def _open_private(path: str, flags: int) -> int:
     return os.open(path, flags | os.O_CLOEXEC, 0o600)
-
-
-class FoundRoom(NamedTuple):
-    """A room: `removed` is whether it was (or would be) removed, `why` the reason."""
-
-    path: Path
-    removed: bool
-    why: str
-
-
-def clean_rooms(repository: Repository, *, dry_run: bool) -> Iterator[FoundRoom]:
-    """Remove the rooms of a repository that no landing uses now: they hold no work, and are made anew.
-
-    Raises:
-        OSError: one cannot be removed.
-    """
-    folder = Path(repository.worktree_dir)
-    for path in sorted(folder.glob(f"{find_prefix(repository)}*")):
-        if path.is_symlink() or not path.is_dir():
-            continue  # none of ours
-        try:
-            with _hold(repository, path):
-                if not dry_run:
-                    remove_tree(path)
-        except SessionrunError:
-            yield FoundRoom(path, False, "a landing uses it")
-        else:
-            yield FoundRoom(path, True, "no landing uses it")
-
-
-def _hold(repository: Repository, path: Path) -> AbstractContextManager[None]:
-    """The lock of the slot whose gates run in a room, if it is free; where there is no lock, no landing was."""
-    lock = lock_path(repository, path.name.rpartition("-")[2])
-    return hold_lock(lock, timeout_s=0.0) if lock.exists() else nullcontext()

@@ -15,8 +15,9 @@ from collections.abc import Iterator
 from contextlib import AbstractContextManager, nullcontext, suppress
 from dataclasses import replace
 from pathlib import Path
-from typing import Final, Literal
+from typing import Final
 
+from sessionrun.client.findings import Leftover
 from sessionrun.model.errors import SessionrunError
 from sessionrun.model.frozen import frozen
 from sessionrun.model.places import Place, Repository, Seats
@@ -49,8 +50,6 @@ from sessionrun.workspaces.rounds import drop_rounds
 from sessionrun.workspaces.seats import GITIGNORE, Free, is_unchanged, list_free, load_free
 from sessionrun.workspaces.site import break_old_lock, describe_broken_link, find_worktree
 
-What = Literal["worktree", "branch", "trash", "environment"]
-
 LOCK_NAME: Final = ".clean"
 """Lock file in a session's folder of jobs."""
 
@@ -59,21 +58,7 @@ NOTHING_OWN: Final = "it is empty: nothing was committed on it"
 
 
 @frozen
-class CleanResult:
-    """A leftover worktree or branch: `removed` is whether it was (or would be) removed, `why` the reason.
-
-    A worktree that stays is of no `task`.
-    """
-
-    what: What
-    name: str
-    task: str | None
-    removed: bool
-    why: str
-
-
-@frozen
-class Leftover:
+class Claimed:
     """One claim of a session: `worked` is whether a SETUP or WORK job may have been started in the worktree.
 
     `folder` is that of the PREPARE job which made the claim; `upstream` is the task's, if it has one.
@@ -112,99 +97,99 @@ class Leftover:
             walls=str(walls) if walls.is_dir() else None,
         )
 
+    def describe(self, what: str, name: str, why: str, *, removed: bool) -> Leftover:
+        """What is left of it under a name."""
+        return Leftover(what, name, removed, why, self.session_id, self.repository.top, self.task)
+
 
 def clean_lock(session: Path) -> AbstractContextManager[None]:
     """Let one `clean` at a time work on a session: two would park the same work twice."""
     return hold_lock(session / "jobs" / LOCK_NAME, 0o600)
 
 
-def clean_leftover(leftover: Leftover, *, dry_run: bool) -> Iterator[CleanResult]:
+def clean_claimed(claimed: Claimed, *, dry_run: bool) -> Iterator[Leftover]:
     """Remove what is provably not needed of one claim, and report what was found.
 
     A dry run changes nothing, and says what would go at most: it does not look what a worktree holds.
     """
-    if leftover.upstream is not None and not Path(leftover.repository.common_dir).exists():
-        yield from _clean_environments(leftover, dry_run=dry_run)  # its mirror is gone, and all that was in it
+    if claimed.upstream is not None and not Path(claimed.repository.common_dir).exists():
+        yield from _clean_environments(claimed, dry_run=dry_run)  # its mirror is gone, and all that was in it
         return
-    yield from _clean_claim(leftover, dry_run=dry_run)
-    if leftover.upstream is not None and leftover.upstream.history is not None and not dry_run:
-        drop_excerpt(Path(leftover.repository.common_dir))
+    yield from _clean_claim(claimed, dry_run=dry_run)
+    if claimed.upstream is not None and claimed.upstream.history is not None and not dry_run:
+        drop_excerpt(Path(claimed.repository.common_dir))
 
 
-def _clean_claim(leftover: Leftover, *, dry_run: bool) -> Iterator[CleanResult]:
-    attempt = leftover.folder.name.partition("-")[0]
-    parent = leftover.folder.parent.absolute()  # git runs in other directories than ours
+def _clean_claim(claimed: Claimed, *, dry_run: bool) -> Iterator[Leftover]:
+    attempt = claimed.folder.name.partition("-")[0]
+    parent = claimed.folder.parent.absolute()  # git runs in other directories than ours
     with (
         tempfile.TemporaryDirectory(prefix=f"{attempt}-clean-", dir=parent) as folder,
-        open_fence(leftover.repository, Path(folder), limit_s=WORKSPACE_LIMIT_S) as fence,
+        open_fence(claimed.repository, Path(folder), limit_s=WORKSPACE_LIMIT_S) as fence,
     ):
         main = fence.main()
-        worktree = _clean_worktree(leftover, fence, main, Path(folder), dry_run=dry_run)
+        worktree = _clean_worktree(claimed, fence, main, Path(folder), dry_run=dry_run)
         if worktree is not None:
             yield worktree
-        yield from _clean_trash(leftover, dry_run=dry_run)
+        yield from _clean_trash(claimed, dry_run=dry_run)
         if worktree is not None and not worktree.removed:
             return
         if not dry_run:
-            drop_rounds(main, leftover.request)
-        yield from _clean_environments(leftover, dry_run=dry_run)
-        with nullcontext() if dry_run else register_lock(leftover.repository):
+            drop_rounds(main, claimed.request)
+        yield from _clean_environments(claimed, dry_run=dry_run)
+        with nullcontext() if dry_run else register_lock(claimed.repository):
             if not dry_run:
-                drop_empty_books(Path(leftover.repository.common_dir))
+                drop_empty_books(Path(claimed.repository.common_dir))
             there = Path(worktree.name) if dry_run and worktree is not None else None
-            for branch in dict.fromkeys((leftover.claim.branch, *find_rescues(main, leftover.claim.branch))):
+            for branch in dict.fromkeys((claimed.claim.branch, *find_rescues(main, claimed.claim.branch))):
                 if not dry_run:
-                    break_old_lock(leftover.repository, branch)  # also of a branch that git was about to make
+                    break_old_lock(claimed.repository, branch)  # also of a branch that git was about to make
                 tip = main.commit_of(f"refs/heads/{branch}")
                 if tip is not None:
-                    finding = _clean_branch(main, leftover, branch, tip, there, dry_run=dry_run)
-                    yield finding if finding.removed or dry_run else _bring_home(leftover, finding, Path(folder))
+                    finding = _clean_branch(main, claimed, branch, tip, there, dry_run=dry_run)
+                    yield finding if finding.removed or dry_run else _bring_home(claimed, finding, Path(folder))
 
 
-def _clean_worktree(
-    leftover: Leftover, fence: Fence, main: Git, folder: Path, *, dry_run: bool
-) -> CleanResult | None:
+def _clean_worktree(claimed: Claimed, fence: Fence, main: Git, folder: Path, *, dry_run: bool) -> Leftover | None:
     """What became of the worktree; None: there is none."""
-    worktree = find_worktree(leftover.request)
-    request, path = leftover.request, worktree or leftover.path
-    finding = CleanResult("worktree", str(path), leftover.task, True, "nothing was done in it")
-    if leftover.worked and worktree is not None:
-        return _release(leftover, finding, fence, folder, dry_run=dry_run)
-    if leftover.worked and request.walls is not None and not dry_run:
+    worktree = find_worktree(claimed.request)
+    request, path = claimed.request, worktree or claimed.path
+    finding = claimed.describe("worktree", str(path), "nothing was done in it", removed=True)
+    if claimed.worked and worktree is not None:
+        return _release(claimed, finding, fence, folder, dry_run=dry_run)
+    if claimed.worked and request.walls is not None and not dry_run:
         from sessionrun.workspaces.bringing_out import bring_out_of_gone
 
         try:
             bring_out_of_gone(request, main, path, folder)
         except (SessionrunError, OSError) as error:
             return replace(finding, removed=False, why=f"{error}; git worktree prune gives them up")
-    with nullcontext() if dry_run else register_lock(leftover.repository):
-        lost = find_lost_admins(leftover.repository, path)
+    with nullcontext() if dry_run else register_lock(claimed.repository):
+        lost = find_lost_admins(claimed.repository, path)
         if not (path.exists() or lost) or not is_untouched(request, path):
             return None
-        if leftover.worked and not path.exists():
+        if claimed.worked and not path.exists():
             finding = replace(finding, why="its directory is gone")
         if not dry_run:
-            if leftover.worked and not path.exists():
+            if claimed.worked and not path.exists():
                 rescue_lost_head(request, main, path)
-            remove_tree(unregister(leftover.repository, path, leftover.claim.owner))
+            remove_tree(unregister(claimed.repository, path, claimed.claim.owner))
     return finding
 
 
-def _release(
-    leftover: Leftover, finding: CleanResult, fence: Fence, folder: Path, *, dry_run: bool
-) -> CleanResult:
+def _release(claimed: Claimed, finding: Leftover, fence: Fence, folder: Path, *, dry_run: bool) -> Leftover:
     """Park what is in the worktree, as RELEASE does, and remove it if nothing stays behind."""
     path = Path(finding.name)
-    admin = find_admin(leftover.repository, path)
+    admin = find_admin(claimed.repository, path)
     if admin is None or load_owner(admin) is None:
-        return replace(finding, removed=False, why=describe_broken_link(leftover.repository, path))
+        return replace(finding, removed=False, why=describe_broken_link(claimed.repository, path))
     if dry_run:
         return replace(finding, why="its work is put on its branch first; it stays if that cannot be")
     try:
-        place = release_behind(fence, leftover.request, folder)
+        place = release_behind(fence, claimed.request, folder)
     except (SessionrunError, OSError) as error:
         return replace(finding, removed=False, why=str(error))
-    walls = leftover.request.walls
+    walls = claimed.request.walls
     if place.kept is not None:
         apart = f"; what lies in it is on {place.rescue}" if walls is not None and place.rescue else ""
         return replace(finding, removed=False, why=f"{place.kept}{apart}")
@@ -216,13 +201,13 @@ def _release(
     return replace(finding, why=why)
 
 
-def _clean_trash(leftover: Leftover, *, dry_run: bool) -> Iterator[CleanResult]:
+def _clean_trash(claimed: Claimed, *, dry_run: bool) -> Iterator[Leftover]:
     """Delete a worktree whose removal was broken off when its job was killed: its work had been parked."""
-    for path in leftover.claim.paths:
-        trash = trash_path(path, leftover.claim.owner)
+    for path in claimed.claim.paths:
+        trash = trash_path(path, claimed.claim.owner)
         if not trash.exists():
             continue
-        finding = CleanResult("trash", str(trash), leftover.task, True, "a worktree that was being removed")
+        finding = claimed.describe("trash", str(trash), "a worktree that was being removed", removed=True)
         try:
             if not dry_run:
                 remove_tree(trash)
@@ -231,12 +216,12 @@ def _clean_trash(leftover: Leftover, *, dry_run: bool) -> Iterator[CleanResult]:
         yield finding
 
 
-def _clean_environments(leftover: Leftover, *, dry_run: bool) -> Iterator[CleanResult]:
+def _clean_environments(claimed: Claimed, *, dry_run: bool) -> Iterator[Leftover]:
     """An environment goes with its worktree; a RELEASE that was killed may have left it."""
-    if not dry_run and find_worktree(leftover.request) is not None:
+    if not dry_run and find_worktree(claimed.request) is not None:
         return
-    for path in find_environments(leftover.folder, leftover.claim.owner):
-        finding = CleanResult("environment", str(path), leftover.task, True, "its worktree is gone")
+    for path in find_environments(claimed.folder, claimed.claim.owner):
+        finding = claimed.describe("environment", str(path), "its worktree is gone", removed=True)
         try:
             if not dry_run:
                 clear(path)
@@ -246,43 +231,43 @@ def _clean_environments(leftover: Leftover, *, dry_run: bool) -> Iterator[CleanR
 
 
 def _clean_branch(
-    main: Git, leftover: Leftover, branch: str, tip: str, there: Path | None, *, dry_run: bool
-) -> CleanResult:
+    main: Git, claimed: Claimed, branch: str, tip: str, there: Path | None, *, dry_run: bool
+) -> Leftover:
     """Delete a branch that is not needed; `there` is a worktree that a dry run left, and does not count."""
-    finding = CleanResult("branch", branch, leftover.task, False, "it holds work that is not merged")
-    if branch in read_heads(leftover.repository, there):
+    finding = claimed.describe("branch", branch, "it holds work that is not merged", removed=False)
+    if branch in read_heads(claimed.repository, there):
         return replace(finding, why="it is checked out")
-    why = _why_not_needed(main, leftover, branch, tip)
+    why = _why_not_needed(main, claimed, branch, tip)
     if why is None:
         return finding
     if dry_run:
-        why += ", unless its worktree holds more" if there is not None and leftover.worked else ""
+        why += ", unless its worktree holds more" if there is not None and claimed.worked else ""
     else:
         try:
             main("update-ref", "-d", f"refs/heads/{branch}", tip)
         except SessionrunError as error:
             return replace(finding, why=str(error))
-    return replace(finding, removed=True, why=why)
+    return replace(finding, removed=True, why=why, empty=why == NOTHING_OWN)
 
 
-def _bring_home(leftover: Leftover, finding: CleanResult, folder: Path) -> CleanResult:
+def _bring_home(claimed: Claimed, finding: Leftover, folder: Path) -> Leftover:
     """Fetch a branch that stays in a mirror into the local repository, as RELEASE does; say if that fails."""
-    place = bring_home(leftover.request, Place(branch=finding.name), folder)
+    place = bring_home(claimed.request, Place(branch=finding.name), folder)
     return replace(finding, why=f"{finding.why}; {place.remark}") if place.remark else finding
 
 
-def _why_not_needed(main: Git, leftover: Leftover, branch: str, tip: str) -> str | None:
-    repository = leftover.repository
-    claim = leftover.claim
+def _why_not_needed(main: Git, claimed: Claimed, branch: str, tip: str) -> str | None:
+    repository = claimed.repository
+    claim = claimed.claim
     if holds_nothing(main, repository, branch, tip, claim.base_commit, claim.setup_commit):
         return NOTHING_OWN
     branches = HEADS if repository.upstream else "refs/heads/"
     target = main.commit_of(branches + repository.base_branch)
     if target and main.attempt("merge-base", "--is-ancestor", tip, target).returncode == 0:
         return f"it is merged into {repository.base_branch}"
-    if leftover.upstream is not None and leftover.upstream.history is not None:
-        attempt = leftover.folder.name.partition("-")[0]
-        patch = leftover.folder.with_name(f"{attempt}-diff.patch")
+    if claimed.upstream is not None and claimed.upstream.history is not None:
+        attempt = claimed.folder.name.partition("-")[0]
+        patch = claimed.folder.with_name(f"{attempt}-diff.patch")
         return f"its work is in {patch}" if patch.is_file() else None
     return None
 
@@ -292,7 +277,7 @@ def _why_not_needed(main: Git, leftover: Leftover, branch: str, tip: str) -> str
 
 def clean_seats(
     repository: Repository, seats: Seats, session: Path, session_id: str, *, dry_run: bool
-) -> Iterator[CleanResult]:
+) -> Iterator[Leftover]:
     """Remove the free seats that no session took after this one; one in which a user worked since stays.
 
     Args:
@@ -315,8 +300,9 @@ def clean_seats(
         _remove_folder_of_seats(Path(seats.directory))
 
 
-def _clean_seat(fence: Fence, top: Path, admin: Path, free: Free, folder: Path, *, dry_run: bool) -> CleanResult:
+def _clean_seat(fence: Fence, top: Path, admin: Path, free: Free, folder: Path, *, dry_run: bool) -> Leftover:
     trash = top
+    about = free.session_id, fence.repository.top
     with nullcontext() if dry_run else register_lock(fence.repository):
         why = _why_seat_stays(fence, top, admin, free, folder)
         if why is None and not dry_run:
@@ -325,10 +311,9 @@ def _clean_seat(fence: Fence, top: Path, admin: Path, free: Free, folder: Path, 
         try:
             remove_tree(trash)
         except OSError as error:
-            return CleanResult("trash", str(trash), None, False, str(error))
-    return CleanResult(
-        "worktree", str(top), None, why is None, why or "no task has it, and its work is on branches"
-    )
+            return Leftover("trash", str(trash), False, str(error), *about)
+    words = why or "no task has it, and its work is on branches"
+    return Leftover("worktree", str(top), why is None, words, *about, empty=True)
 
 
 def _why_seat_stays(fence: Fence, top: Path, admin: Path, free: Free, folder: Path) -> str | None:

@@ -17,7 +17,7 @@ import sessionrun
 from sessionrun.cli import group as program
 from sessionrun.cli.argv import VERBS
 from sessionrun.client.config import _setting_fields
-from sessionrun.client.schemas.outputs import NAMES, describe
+from sessionrun.client.schemas.schemas import NAMES, describe
 
 KEPT: Final = Path(__file__).with_name("surface.txt")
 FEW_KEYS: Final = 3

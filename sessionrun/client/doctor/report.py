@@ -7,56 +7,54 @@ process interferes.  Logs that are damaged, processes and living sessions are ne
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
 from typing import Any, Final, NamedTuple
 
 from sessionrun.client.doctor import files, machine, surroundings
-from sessionrun.client.evidence import Evidence, Living, find_marked, gather
-from sessionrun.client.findings import Finding
+from sessionrun.client.evidence import Living, find_marked, gather
+from sessionrun.client.findings import Finding, Findings, load_findings
 from sessionrun.client.lookup import find_results_dir, open_session
 from sessionrun.model.errors import SessionrunError, StoreError
 from sessionrun.store.session import SessionDir, iterate_sessions
 
-SESSION_CHECKS: Final[Mapping[str, Callable[[Evidence], Iterator[Finding]]]] = {
-    "disk": surroundings.check_disk,
-    "spec": files.check_spec,
-    "journal": files.check_journal,
-    "ledger": files.check_ledger,
-    "sequence": files.check_sequence,
-    "records": files.check_records,
-    "status": files.check_status,
-    "summary": files.check_summary,
-    "views": files.check_views,
-    "interrupted": surroundings.check_interrupted,
-    "lingering": surroundings.check_lingering,
-    "stopped": surroundings.check_stopped,
-    "processes": surroundings.check_processes,
-    "requests": surroundings.check_requests,
-    "kinds": files.check_kinds,
-    "wake": files.check_wake,
-    "modes": files.check_modes,
-    "temporary": files.check_temporary,
-    "outputs": files.check_outputs,
-    "worktrees": surroundings.check_worktrees,
-    "landings": surroundings.check_landings,
-    "mirrors": surroundings.check_mirrors,
-}
-
-MACHINE_CHECKS: Final[Mapping[str, Callable[[Path], Iterator[Finding]]]] = {
-    "git": machine.check_git,
-    "configuration": machine.check_configuration,
-    "results": machine.check_results_dir,
-    "network": machine.check_file_system,
-    "flock": machine.check_flock,
-    "space": machine.check_space,
-    "index": machine.check_index,
-    "limits": machine.check_limits,
-    "trash": machine.check_trash,
-    "replicas": machine.check_replicas,
-}
+OWN: Final = Findings(
+    session_checks={
+        "disk": surroundings.check_disk,
+        "spec": files.check_spec,
+        "journal": files.check_journal,
+        "ledger": files.check_ledger,
+        "sequence": files.check_sequence,
+        "records": files.check_records,
+        "status": files.check_status,
+        "summary": files.check_summary,
+        "views": files.check_views,
+        "interrupted": surroundings.check_interrupted,
+        "lingering": surroundings.check_lingering,
+        "stopped": surroundings.check_stopped,
+        "processes": surroundings.check_processes,
+        "requests": surroundings.check_requests,
+        "kinds": files.check_kinds,
+        "wake": files.check_wake,
+        "modes": files.check_modes,
+        "temporary": files.check_temporary,
+        "outputs": files.check_outputs,
+    },
+    machine_checks={
+        "git": machine.check_git,
+        "configuration": machine.check_configuration,
+        "results": machine.check_results_dir,
+        "network": machine.check_file_system,
+        "flock": machine.check_flock,
+        "space": machine.check_space,
+        "index": machine.check_index,
+        "limits": machine.check_limits,
+        "trash": machine.check_trash,
+    },
+)
+"""What the core finds; what businesses find comes after it."""
 
 _LOCK_TIMEOUT_S: Final = 0.2
 
@@ -103,10 +101,10 @@ def diagnose(session_id: str | None = None, *, results_dir: Path | None = None, 
         about = session, marked.get(session.session_id, [])
         found += _look(session.session_id, partial(examine, *about), partial(repair, *about) if fix else None)
     clusters = []
-    for named in machine.find_named(sessions, with_config=session_id is None):
-        shown, findings = machine.look_at_cluster(named)
-        clusters.append(shown)
-        found += [_Found(None, replace(finding, check="cluster"), False) for finding in findings]
+    for business in load_findings():
+        for shown, findings in business.look_at_clusters(sessions, session_id is None):
+            clusters.append(shown)
+            found += [_Found(None, replace(finding, check="cluster"), False) for finding in findings]
     records = [_describe(each) for each in _merge_shared(found)]
     return Report(records, len(sessions), sum(not record["fixed"] for record in records), clusters)
 
@@ -116,12 +114,14 @@ def examine(session: SessionDir, marked: Sequence[Living], *, locked: bool = Fal
     if not session.path.exists():
         return []  # it was removed meanwhile: by another process or, since it never began, by a repair
     evidence = gather(session, marked, locked=locked)
-    return [replace(found, check=name) for name, check in SESSION_CHECKS.items() for found in check(evidence)]
+    checks = (row for part in (OWN, *load_findings()) for row in part.session_checks.items())
+    return [replace(found, check=name) for name, check in checks for found in check(evidence)]
 
 
 def examine_machine(results_dir: Path) -> list[Finding]:
     """The findings about what all sessions need: git, disk, configuration."""
-    return [replace(found, check=name) for name, check in MACHINE_CHECKS.items() for found in check(results_dir)]
+    checks = (row for part in (OWN, *load_findings()) for row in part.machine_checks.items())
+    return [replace(found, check=name) for name, check in checks for found in check(results_dir)]
 
 
 def repair(session: SessionDir, marked: Sequence[Living]) -> list[Finding]:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 import shlex
 from dataclasses import replace
-from typing import TYPE_CHECKING, Final, NamedTuple
+from typing import TYPE_CHECKING, Final
 
 from sessionrun.model.cluster import uses_replicas
 from sessionrun.model.errors import InputError
@@ -100,26 +100,6 @@ def check_sandboxes(spec: SessionSpec) -> str | None:
     from sessionrun.walls.trial import check_spec
 
     return AS_ROOT if check_spec(spec) and os.geteuid() == 0 else None
-
-
-class WallsHere(NamedTuple):
-    """Whether this machine can build walls: bubblewrap's version, and by policy why it cannot (None: it can).
-
-    `keys` says why the kernel's keys stay open inside (None: they do not).
-    """
-
-    version: str | None
-    project: str | None
-    strict: str | None
-    keys: str | None
-
-
-def examine_walls() -> WallsHere:
-    """Try each policy; takes a fraction of a second."""
-    from sessionrun.walls.trial import find_open_keys, find_problem, read_version
-
-    project, strict = find_problem("project"), find_problem("strict", network=False)
-    return WallsHere(read_version(), project, strict, None if project else find_open_keys())
 
 
 def may_have_walls(spec: SessionSpec) -> bool:

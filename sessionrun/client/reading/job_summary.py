@@ -7,11 +7,11 @@ from typing import Any
 
 from sessionrun.model.errors import JobFileError
 from sessionrun.model.keys import JobKey
+from sessionrun.model.reports import CheckReport
 from sessionrun.model.spec import JOB_STATUS, SessionSpec, TaskSpec
 from sessionrun.runtime.exports.job_status import word_job
 from sessionrun.runtime.exports.writer import find_behind
 from sessionrun.runtime.history import load_tasks
-from sessionrun.runtime.jobs.check.request import CheckReport
 from sessionrun.store.jobfiles import load_answer
 from sessionrun.store.session import SessionDir
 

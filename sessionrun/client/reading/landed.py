@@ -3,13 +3,12 @@
 A session that lands by itself says it in status.json too.  Then the log counts only where it is newer: a `merge`
 may have landed later what the session could not land.
 
-A session whose work no `merge` has tried costs one call of stat.
+The readers call it only for a session that has a folder of landings: of any other they know by one call of stat.
 """
 
 from __future__ import annotations
 
 import os
-from collections import Counter
 from collections.abc import Mapping, Sequence
 from datetime import datetime
 from pathlib import Path
@@ -18,6 +17,7 @@ from typing import TYPE_CHECKING, Any, Final
 from sessionrun.model.landings import LANDING_FOLDER
 from sessionrun.model.times import format_time
 from sessionrun.model.words import IN_LANDING, choose_word
+from sessionrun.store.files import list_folders
 from sessionrun.store.session import SessionDir
 
 if TYPE_CHECKING:
@@ -28,19 +28,12 @@ _TO_MS: Final = len("2026-01-01T00:00:00.000")
 """As much of two times is compared."""
 
 
-def has_landings(session: SessionDir) -> bool:
-    """Whether a landing of the session's work was ever tried."""
-    return os.path.lexists(session.path / LANDING_FOLDER)
-
-
 def add_landings(session: SessionDir, tasks: Sequence[dict[str, Any]]) -> list[dict[str, Any]]:
     """The tasks, each whose work was tried with `landing`; a log that cannot be read is a warning.
 
     Of several targets the last that was tried counts.  What was tried before the task ended is not told: it was
     the work of an earlier attempt.
     """
-    if not has_landings(session):
-        return list(tasks)
     ends = _load(session)
     return [_add(task, ends.get(task["id"])) for task in tasks]
 
@@ -54,14 +47,14 @@ def find_killed_landings(session: SessionDir) -> list[Path]:
     from sessionrun.landing.gates import WORK
 
     folder = session.path / LANDING_FOLDER
-    begun = [name for name in os.listdir(folder) if os.path.lexists(folder / name / WORK)]
+    begun = [name for name in list_folders(folder) if os.path.lexists(folder / name / WORK)]
     if not begun:
         return []
     from sessionrun.landing.recovery import find_killed
     from sessionrun.runtime.history import load_spec_now
 
     repository = load_spec_now(session).repository
-    left = [] if repository is None else [find_killed(repository, name) for name in sorted(begun)]
+    left = [] if repository is None else [find_killed(repository, name) for name in begun]
     return [path for path in left if path is not None]
 
 
@@ -98,12 +91,6 @@ def _describe(end: End) -> dict[str, Any]:
         "output": end.output,
         "at": format_time(datetime.fromisoformat(end.at).timestamp()),
     }
-
-
-def count_landings(tasks: Sequence[Mapping[str, Any]]) -> dict[str, int]:
-    """How much work stands where, by the status of its landing; mends count by the work that they mend."""
-    shown = [task["landing"] for task in tasks if task.get("landing") and not task.get("mends")]
-    return dict(sorted(Counter(str(landing["status"]) for landing in shown).items()))
 
 
 def is_of(task: Mapping[str, Any], at: str) -> bool:

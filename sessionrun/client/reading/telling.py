@@ -156,7 +156,7 @@ def count_hidden(session: SessionDir, task: Mapping[str, Any]) -> dict[str, int]
     """How many hidden tests there are and passed; None: the task was not judged by any."""
     if not task.get("proof"):
         return None
-    from sessionrun.runtime.jobs.prove.request import ProveReport
+    from sessionrun.model.reports import ProveReport
 
     folder = find_job_folder(session.path, task["id"], "prove", task["attempt"])
     try:

@@ -11,8 +11,7 @@ from typing import Any, Final
 
 import orjson
 
-from sessionrun.client.reading.landed import add_landings
-from sessionrun.client.reading.view import load_history, load_view, show_as_it_lies
+from sessionrun.client.reading.view import add_views, load_history, load_view, show_as_it_lies
 from sessionrun.model.errors import InputError
 from sessionrun.model.phrases import suggest
 from sessionrun.model.shown import BriefTask, Seen, Standing
@@ -112,7 +111,7 @@ def _load_tasks(session: SessionDir, since: int) -> dict[str, dict[str, Any]]:
 
     state, _, _ = replay(session, since)
     shown = [show_as_it_lies(task) for task in project_status(session, state)["tasks"]]
-    return {task["id"]: task for task in add_landings(session, shown)}
+    return {task["id"]: task for task in add_views(session, shown)}
 
 
 def _is_same(task: Mapping[str, Any], before: Mapping[str, Any] | None) -> bool:

@@ -9,12 +9,13 @@ from __future__ import annotations
 
 import json
 import os
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from contextlib import suppress
+from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
-from sessionrun.client.reading.landed import add_landings, has_landings
 from sessionrun.client.reading.stopped import find_stopped
+from sessionrun.house import HOUSE
 from sessionrun.model.cluster import is_node_id
 from sessionrun.model.errors import SessionNotFound, SessionrunError
 from sessionrun.model.shown import Seen
@@ -72,7 +73,7 @@ def read_view(session: SessionDir) -> tuple[memoryview, bytes] | None:
 
     The tasks of a large session take far longer to parse than all else that a poll does.
     """
-    if has_landings(session):
+    if find_views(session):
         return None
     alive, led = _probe(session)
     summary = session.load_summary()
@@ -85,6 +86,20 @@ def read_view(session: SessionDir) -> tuple[memoryview, bytes] | None:
     view = _finish(session, summary, alive=alive, led=led)
     added = ",".join(f'"{key}":{json.dumps(view[key])}' for key in Seen.__annotations__)
     return body, f",{added}}}\n".encode()
+
+
+def find_views(session: SessionDir) -> list[str]:
+    """What adds to the tasks of a session, as the house names it; nothing is imported for that."""
+    views = (business.views for business in HOUSE)
+    return [view[1] for view in views if view is not None and os.path.lexists(session.path / view[0])]
+
+
+def add_views(session: SessionDir, tasks: Sequence[dict[str, Any]]) -> Sequence[dict[str, Any]]:
+    """The tasks with what businesses know of them and the session itself does not."""
+    for view in find_views(session):
+        module, _, function = view.partition(":")
+        tasks = getattr(import_module(f"sessionrun.{module}"), function)(session, tasks)
+    return tasks
 
 
 def load_or_warn(session: SessionDir, load: Callable[[SessionDir], dict[str, Any]]) -> dict[str, Any] | None:
@@ -125,7 +140,7 @@ def load_summary_view(session: SessionDir) -> dict[str, Any]:
     if summary is None or not summary["ended_at"]:  # an end is true, whatever process still lives
         alive, led = _probe(session)
         summary = session.load_summary()
-    if summary is None or not (alive or summary["ended_at"]) or (summary["ended_at"] and has_landings(session)):
+    if summary is None or not (alive or summary["ended_at"]) or (summary["ended_at"] and find_views(session)):
         from sessionrun.engine.status import project_summary
 
         view = load_view(session)
@@ -156,10 +171,10 @@ def _finish(
     shown = {**shown, **added}
     if "tasks" in shown:
         shown["tasks"] = [show_as_it_lies(task) for task in shown["tasks"]]
-        if merged and has_landings(session):
+        if merged and find_views(session):
             from sessionrun.engine.status import recount
 
-            shown = recount({**shown, "tasks": add_landings(session, shown["tasks"])})
+            shown = recount({**shown, "tasks": add_views(session, shown["tasks"])})
     if alive and not led and shown["status"] == "running" and shown.get("processes"):
         # since the probe the first supervisor may have started, and written this
         shown["status"] = "running" if is_held(session.path / "lock") else "recovering"

@@ -10,11 +10,8 @@ from sessionrun.client.findings import Finding
 from sessionrun.client.installed import Examined
 from sessionrun.client.launching.replaying import Difference
 from sessionrun.client.planning.forecast import Forecast
-from sessionrun.client.planning.sandboxing import WallsHere
-from sessionrun.client.reading.changes import DIFF_KEYS
 from sessionrun.client.reading.comparison import Told
-from sessionrun.client.schemas.shape import Schema, Shape, describe_shape, keys_of, only
-from sessionrun.landing.records import Fate
+from sessionrun.client.schemas.shape import Shape, keys_of, only
 from sessionrun.model.kinds import Count, Time
 from sessionrun.model.shown import (
     BriefTask,
@@ -33,8 +30,7 @@ from sessionrun.model.shown import (
     Verdict,
 )
 from sessionrun.model.spec import Outcome
-from sessionrun.model.words import OUTPUT_VERSION, State, Word
-from sessionrun.queue.task import QueueTask
+from sessionrun.model.words import State, Word
 
 ERROR_KEYS: Final = {"error": {"code": Count, "message": str}}
 
@@ -219,9 +215,7 @@ EXPLAINED: Final = {
     "damage": str | None,
     "tasks": [_EXPLAINED],
 }
-DIFF: Final = {"session_id": str, "tasks": [{**only(Task, DIFF_KEYS), "patch": str | None}]}
-
-# --- many sessions, branches, the queue and the machine ---
+# --- many sessions and the machine ---
 
 PREVIEW: Final = {
     "dialect": str,
@@ -279,24 +273,6 @@ COST: Final = {
     "unpriced": {str: Count},
 }
 
-_LANDED: Final = {
-    **only(Task, ("id", "num", "title", "branch")),
-    **only(Fate, ("status", "reason_class", "commit", "files", "against")),
-    **dict.fromkeys(("reason", "output", "group", "not_chosen"), str | None),
-    "chosen": bool | None,
-}
-MERGED: Final = {
-    "session_id": str,
-    "target": str,
-    "old": str | None,
-    "new": str | None,
-    "dry_run": bool,
-    "choose": Literal["best"] | None,
-    "gate_runs": Count,
-    "hold": ({"reason_class": str, "reason": str, "mend": str | None}, None),
-    "remarks": [str],
-    "tasks": [_LANDED],
-}
 CLEANED: Final = {
     "findings": [
         {
@@ -323,30 +299,6 @@ CLEANED: Final = {
     ]
 }
 
-QUEUE_TASK: Final = {
-    **{key: shape for key, shape in keys_of(QueueTask).items() if key != "claim"},
-    "ready": bool,
-    "worker": str | None,
-    "session_id": str | None,
-    "claimed_at": str | None,
-}
-QUEUE: Final = {"backend": Literal["file", "beads"], "place": str, "tasks": [QUEUE_TASK]}
-QUEUE_TASKS: Final = {"tasks": [QUEUE_TASK]}
-IMPORTED: Final = {"added": [QUEUE_TASK], "known": [str]}
-INGESTED: Final = {
-    "dry_run": bool,
-    "added": [{"id": str | None, "title": str, "source": str}],
-    "known": [{"title": str, "source": str}],
-    "kept": [{"source": str, "lines": Count}],
-}
-SPLIT: Final = {
-    "group": (QUEUE_TASK, None),
-    "tasks": [QUEUE_TASK],
-    "titles": [str],
-    "by": Literal["agent", "rule"],
-    "session_ids": [str],
-    "dispatch?": (LAUNCHED, None),
-}
 REPLAYED: Final = {"session_id": str, "replay_of": str, "results_dir": str, "differences": [Difference]}
 
 NODES: Final = [
@@ -374,78 +326,43 @@ DOCTOR: Final = {
 DOCTOR_AGENTS: Final = {
     "agents": [{**keys_of(Examined), "needs_sign_in": bool, "signed_in": bool | None, "startable": bool}],
     "not_passed_on": [str],
-    "walls": WallsHere,
+    "walls": dict.fromkeys(("version", "project", "strict", "keys"), str | None),
 }
 
-_PREBUILT: Final = {
-    "digest": str | None,
-    "tasks": [str],
-    "path": str | None,
-    "cached": bool,
-    "error": str | None,
-    "log": str | None,
-    "duration_s": float,
-}
-PRECACHED: Final = {
-    "repositories": [
-        {
-            "repo": str,
-            "mirror": str | None,
-            "refs": [{"ref": str | None, "commit": str | None}],
-            "error": str | None,
-            "duration_s": float,
-            "environments": [_PREBUILT],
-        }
-    ]
-}
 CONFIG: Final = {"settings": [{"name": str, "value": Any, "origin": str}]}
-CERTS: Final = {"files": [str]}
-CLUSTER: Final = {"address": str, "epoch": str, "nodes": NODES, "sessions": [{"id": str, "jobs": Count}]}
-CLUSTER_STOPPED: Final = {
-    "address": str,
-    "nodes": [{"id": str, "name": str, "state": Literal["up", "leaving", "left", "gone"]}],
-    "head": Literal["left", "up", "foreign"],
-    "sessions": [str],
-}
-
 # --- by verb ---
 
 
-def _several(*forms: Mapping[str, Shape]) -> tuple[Mapping[str, Shape], ...]:
+def several(*forms: Mapping[str, Shape]) -> tuple[Mapping[str, Shape], ...]:
     """These, and what is printed of several sessions."""
     return (*forms, {"sessions": [(*forms, FAILED)]})
 
 
 _CHANGED: Final = (SHOWN, ID_ALONE, ANSWERED)
-_LAUNCH: Final = (LAUNCHED, PREVIEW, NOTHING_TO_DO, *_CHANGED)
+LAUNCH: Final = (LAUNCHED, PREVIEW, NOTHING_TO_DO, *_CHANGED)
 
 OUTPUTS: Final[Mapping[str, tuple[Mapping[str, Shape], ...]]] = {
-    "run": _LAUNCH,
-    "status": _several(SHOWN, BRIEF, FIELDS, COMPARED),
-    "results": (*_several(RESULTS), DIGEST),
+    "run": LAUNCH,
+    "status": several(SHOWN, BRIEF, FIELDS, COMPARED),
+    "results": (*several(RESULTS), DIGEST),
     "list": (LIST, TOTALS),
-    "wait": _several(SHOWN, NEXT_END),
+    "wait": several(SHOWN, NEXT_END),
     "logs": (LINE,),
-    "cancel": _several(SHOWN),
-    "resume": _several(RESUMED),
-    "retry": (*_several(*_CHANGED), LAUNCHED),
+    "cancel": several(SHOWN),
+    "resume": several(RESUMED),
+    "retry": (*several(*_CHANGED), LAUNCHED),
     "continue": _CHANGED,
-    "hold": _several(SHOWN),
-    "release": _several(SHOWN),
-    "set": _several(SHOWN),
-    "explain": _several(EXPLAINED),
+    "hold": several(SHOWN),
+    "release": several(SHOWN),
+    "set": several(SHOWN),
+    "explain": several(EXPLAINED),
     "cost": (COST,),
-    "diff": _several(DIFF),
-    "merge": _several(MERGED),
     "clean": (CLEANED,),
-    "queue": (QUEUE, QUEUE_TASK, QUEUE_TASKS, IMPORTED, *_LAUNCH, INGESTED, SPLIT),
     "replay": (REPLAYED,),
     "doctor": (DOCTOR, DOCTOR_AGENTS),
-    "precache": (PRECACHED,),
     "config": (CONFIG,),
-    "cluster": (CERTS, CLUSTER, CLUSTER_STOPPED),
 }
-"""What each may print when it does not fail; its options decide which of them."""
+"""What each of the core's verbs may print when it does not fail; its options decide which of them."""
 
 FILES: Final[Mapping[str, Mapping[str, Shape]]] = {
     "status.json": {**keys_of(Status, FileStatus), "tasks": [Task], "checksum": str},
@@ -462,24 +379,3 @@ FILES: Final[Mapping[str, Mapping[str, Shape]]] = {
     "error": {"schema_version": Count, **ERROR_KEYS},
 }
 """What else has a schema: files of a session, what `--notify` sends, and what a verb prints when it fails."""
-
-DRAFT: Final = "https://json-schema.org/draft/2020-12/schema"
-NAMES: Final = ("plan", *FILES, *OUTPUTS)
-
-
-def describe(name: str) -> Schema:
-    """The JSON Schema of what goes by a name of `NAMES`; keys that it does not name may be there, too."""
-    if name == "plan":
-        from sessionrun.input.schema import describe_plan
-
-        return describe_plan()
-    if name in FILES:
-        return {"$schema": DRAFT, "title": name, **describe_shape(FILES[name])}
-    variants = [_add_version(describe_shape(keys)) for keys in OUTPUTS[name]]
-    body = variants[0] if len(variants) == 1 else {"anyOf": variants}
-    return {"$schema": DRAFT, "title": f"sessionrun {name} --json", **body}
-
-
-def _add_version(schema: Schema) -> Schema:
-    properties = {"schema_version": {"const": OUTPUT_VERSION}, **schema["properties"]}
-    return {**schema, "properties": properties, "required": ["schema_version", *schema["required"]]}

@@ -20,11 +20,12 @@ import orjson
 from sessionrun.model.errors import InputError, JobFileError
 from sessionrun.model.keys import JobKey
 from sessionrun.model.reasons import INFRASTRUCTURE, NO_TESTS
+from sessionrun.model.reports import JudgedTests, ProveReport
 from sessionrun.model.spec import Export, SessionSpec, TaskSpec
 from sessionrun.model.words import JUDGED
 from sessionrun.runtime.export_places import find_place
 from sessionrun.runtime.exports.export_file import ExportFile, OwnedFile, Shown, dump
-from sessionrun.runtime.jobs.prove.request import SOURCE_PATCH, JudgedTests, ProveReport
+from sessionrun.runtime.jobs.prove.request import SOURCE_PATCH
 from sessionrun.store import outside
 from sessionrun.store.files import read_regular
 from sessionrun.store.jobfiles import load_answer, read_tail

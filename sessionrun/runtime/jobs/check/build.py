@@ -10,15 +10,10 @@ from sessionrun.agents.verdict import Problem
 from sessionrun.engine.task import TaskState
 from sessionrun.model.keys import JobKey
 from sessionrun.model.reasons import CHECK_NOT_RUN
+from sessionrun.model.reports import CheckReport
 from sessionrun.model.spec import AgentSpec, Check, Job, TaskSpec, answers_with_patch
 from sessionrun.runtime.executors.protocol import Exit
-from sessionrun.runtime.jobs.check.request import (
-    APPLIED,
-    CheckReport,
-    CheckRequest,
-    Verification,
-    name_known,
-)
+from sessionrun.runtime.jobs.check.request import APPLIED, CheckRequest, Verification, name_known
 from sessionrun.runtime.jobs.context_files import BriefProblem, load_shown
 from sessionrun.runtime.jobs.prompt import list_earlier
 from sessionrun.runtime.jobs.shared import Judged, Site, Tasks

@@ -18,10 +18,11 @@ from sessionrun.agents import table
 from sessionrun.model.checks import Brief, Checked
 from sessionrun.model.errors import SessionrunError
 from sessionrun.model.reasons import CHECK_NOT_RUN
+from sessionrun.model.reports import CheckReport
 from sessionrun.model.spec import OutputFormat
 from sessionrun.runtime.jobs.check.patches import find_odd, find_patch, has_prefixes, list_spellings
 from sessionrun.runtime.jobs.check.reading import Unclear, strip_thoughts
-from sessionrun.runtime.jobs.check.request import FEEDBACK, CheckReport, CheckRequest, Verification
+from sessionrun.runtime.jobs.check.request import FEEDBACK, CheckRequest, Verification
 from sessionrun.runtime.jobs.check.running import load_red, run_commands, run_known, word_stat
 from sessionrun.runtime.jobs.check.writing import apply_answer, describe_written, finish_answer
 from sessionrun.runtime.jobs.context_files import BriefProblem, Shown, read_inside, resolve_inside, word_judgement

@@ -6,11 +6,10 @@ what the next round is given, and a slow disk never holds up the supervisor.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from dataclasses import field, replace
+from dataclasses import replace
 from typing import Final
 
-from sessionrun.model.checks import Brief, Checked, HiddenTests
+from sessionrun.model.checks import Brief, HiddenTests
 from sessionrun.model.frozen import frozen
 from sessionrun.model.spec import Check, TaskSpec
 from sessionrun.walls.wish import WallsWish
@@ -93,18 +92,3 @@ def name_known(task: TaskSpec) -> HiddenTests | None:
     """
     hidden = task.prove.hidden if task.prove is not None else None
     return None if hidden is None or task.check is None else replace(hidden, patch="", fail_to_pass=())
-
-
-@frozen
-class CheckReport:
-    """The answer: the files that were written with their lines; in one line what is wrong, if anything is.
-
-    `reason_class` is the class of that problem, `checked` what the round came to.
-    """
-
-    written: Mapping[str, int] = field(default_factory=dict)
-    problem: str | None = None
-    verdict: str | None = None
-    earlier: tuple[str, ...] = ()
-    reason_class: str = "check_failed"
-    checked: Checked | None = None

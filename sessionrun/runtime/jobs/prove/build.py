@@ -12,9 +12,10 @@ from sessionrun.agents.verdict import Problem, split_status
 from sessionrun.engine.task import TaskState
 from sessionrun.model.keys import JobKey
 from sessionrun.model.places import MadeEnvironment, Place
+from sessionrun.model.reports import ProveReport
 from sessionrun.model.spec import Check, Job, TaskSpec
 from sessionrun.runtime.executors.protocol import Exit
-from sessionrun.runtime.jobs.prove.request import ProveReport, ProveRequest
+from sessionrun.runtime.jobs.prove.request import ProveRequest
 from sessionrun.runtime.jobs.setup import wall_build, wish_environment
 from sessionrun.runtime.jobs.shared import Judged, Site, Tasks, read_last_line
 from sessionrun.runtime.jobs.workspace_request import find_cwd, make_request

@@ -12,7 +12,7 @@ from collections.abc import Collection, Iterator, Mapping
 from pathlib import Path
 from typing import Final
 
-from sessionrun.runtime.jobs.prove.runners import RanTests
+from sessionrun.model.reports import RanTests
 from sessionrun.store.files import read_regular
 from sessionrun.workspaces.testing import TEST_FILES, compile_patterns
 

@@ -15,9 +15,10 @@ from pathlib import Path
 from typing import IO, Final
 
 from sessionrun.model.checks import HiddenTests
+from sessionrun.model.reports import JudgedTests, ProveReport
 from sessionrun.runtime.jobs.check.junit import Case, Word, list_test_files, match_ids
 from sessionrun.runtime.jobs.check.running import ALL_FILES
-from sessionrun.runtime.jobs.prove.request import SOURCE_PATCH, JudgedTests, ProveReport, ProveRequest
+from sessionrun.runtime.jobs.prove.request import SOURCE_PATCH, ProveRequest
 from sessionrun.runtime.jobs.prove.trial import Shell, Trials, open_trials
 from sessionrun.store.jobfiles import read_tail
 from sessionrun.workspaces.crossing import NotApplicable, add_tests, take_source

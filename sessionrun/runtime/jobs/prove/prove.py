@@ -10,10 +10,10 @@ from typing import Final
 
 from sessionrun.model.checks import Note
 from sessionrun.model.errors import SessionrunError
+from sessionrun.model.reports import ProveReport, Ran, RanTests
 from sessionrun.runtime.jobs.check.running import word_counts
 from sessionrun.runtime.jobs.prove.audit import CHANCE, find_notes
-from sessionrun.runtime.jobs.prove.request import OBJECTS, ProveReport, ProveRequest, Ran
-from sessionrun.runtime.jobs.prove.runners import RanTests
+from sessionrun.runtime.jobs.prove.request import OBJECTS, ProveRequest
 from sessionrun.runtime.jobs.prove.trial import Trials, open_trials
 from sessionrun.runtime.jobs.prove.verdict import State, find_verdict
 from sessionrun.store.trees import remove_tree

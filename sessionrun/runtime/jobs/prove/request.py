@@ -1,15 +1,12 @@
-"""What a PROVE is asked for, and what it answers; see `runtime.jobs.job`."""
+"""What a PROVE is asked for; see `runtime.jobs.job`.  What it answers is in `model.reports`."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import field
 from typing import Final
 
-from sessionrun.model.checks import Counts, Note
 from sessionrun.model.frozen import frozen
-from sessionrun.model.spec import Check, ProofVerdict, Prove
-from sessionrun.runtime.jobs.prove.runners import RanTests
+from sessionrun.model.spec import Check, Prove
 from sessionrun.walls.wish import WallsWish
 from sessionrun.workspaces.environments.request import EnvironmentRequest
 from sessionrun.workspaces.request import WorkspaceRequest
@@ -48,48 +45,3 @@ class ProveRequest:
     known: str
     environment: EnvironmentRequest | None = None
     walls: WallsWish | None = None
-
-
-@frozen
-class Ran:
-    """How a check ended in a room: whether it passed; in one line what did not; the tests, if counted.
-
-    `tests` says which ones, `canaries` which planted tests failed, by file.  Neither is in the answer.
-    """
-
-    passed: bool
-    why: str | None = None
-    counts: Counts | None = None
-    tests: RanTests | None = None
-    canaries: Mapping[str, bool] = field(default_factory=dict)
-
-
-@frozen
-class JudgedTests:
-    """What hidden tests came to, by their ids: `failed` should pass now, `broken` passed before.
-
-    `total` is how many there are; of those that did not pass, `errors` broke otherwise than by a wrong assertion.
-    `red_before` are those of `broken` that do not pass without the work either.
-    """
-
-    total: int
-    failed: tuple[str, ...] = ()
-    broken: tuple[str, ...] = ()
-    errors: int = 0
-    red_before: tuple[str, ...] = ()
-
-
-@frozen
-class ProveReport:
-    """The answer: the verdict; in one line what is wrong, if the task fails by it; each check that was done.
-
-    `reason_class` is the class of that problem, if it is not called as the verdict is.  `audit` never changes the
-    verdict.
-    """
-
-    verdict: ProofVerdict
-    problem: str | None = None
-    checks: Mapping[str, Ran] = field(default_factory=dict)
-    reason_class: str | None = None
-    tests: JudgedTests | None = None
-    audit: tuple[Note, ...] = ()

@@ -9,12 +9,11 @@ from __future__ import annotations
 import re
 from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping
-from dataclasses import field
 from typing import Final, NamedTuple
 
 import orjson
 
-from sessionrun.model.frozen import frozen
+from sessionrun.model.reports import RanTests
 from sessionrun.runtime.jobs.check.junit import Word
 
 
@@ -63,23 +62,6 @@ _WORDS: Final[Mapping[str, Word]] = {
 _BINARY: Final = re.compile(r"^unittests |\s*\(.*")
 _VARIANT: Final = re.compile(r"\[.*|^((?:Test|Fuzz|Example)\w*)/.*", re.DOTALL)
 """Of a test's name: what says with which values it ran."""
-
-
-@frozen
-class RanTests:
-    """The tests of a check: how each ended, by its name, and how many ran by the last lines of each runner."""
-
-    words: Mapping[str, str] = field(default_factory=dict)
-    numbers: Mapping[str, int] = field(default_factory=dict)
-
-    @property
-    def is_empty(self) -> bool:
-        """Whether no test ran, as far as is known."""
-        return not self.list_ran() and not any(self.numbers.values())
-
-    def list_ran(self) -> list[str]:
-        """The names of those that were not skipped."""
-        return [name for name, word in self.words.items() if word != "skipped"]
 
 
 def parse_output(output: str) -> RanTests:

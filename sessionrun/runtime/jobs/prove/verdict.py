@@ -20,9 +20,9 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from typing import Literal, TypeAlias
 
+from sessionrun.model.reports import ProveReport, Ran, RanTests
 from sessionrun.model.spec import ProofVerdict
-from sessionrun.runtime.jobs.prove.request import ProveReport, Ran
-from sessionrun.runtime.jobs.prove.runners import RanTests, find_missing, merge
+from sessionrun.runtime.jobs.prove.runners import find_missing, merge
 
 State: TypeAlias = Literal["result", "old_tests", "kept_tests", "base", "new_tests"]
 """On which files a check is done; see `workspaces.crossing.Trees`."""

@@ -1,0 +1,52 @@
+"""`schema`: what goes by a name as a JSON Schema: plans, files of a session, what each verb prints."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from importlib import import_module
+from typing import Final
+
+from sessionrun.client.schemas import outputs
+from sessionrun.client.schemas.outputs import FILES
+from sessionrun.client.schemas.shape import Keys, Schema, describe_shape
+from sessionrun.house import HOUSE
+from sessionrun.model.words import OUTPUT_VERSION
+
+DRAFT: Final = "https://json-schema.org/draft/2020-12/schema"
+
+_VERBS: Final = (
+    *("run", "status", "results", "list", "wait", "logs", "cancel", "resume", "retry", "continue", "hold"),
+    *("release", "set", "explain", "cost", "diff", "merge", "clean", "queue", "replay", "doctor", "precache"),
+    *("config", "cluster"),
+)
+"""In the order of the manual; some are of businesses."""
+
+
+def _join_outputs() -> dict[str, tuple[Keys, ...]]:
+    """By verb what it may print, also those of businesses."""
+    found = dict(outputs.OUTPUTS)
+    for business in HOUSE:
+        found |= import_module(f"sessionrun.{business.outputs}").OUTPUTS if business.outputs else {}
+    return {verb: found[verb] for verb in _VERBS if verb in found}
+
+
+OUTPUTS: Final[Mapping[str, tuple[Keys, ...]]] = _join_outputs()
+NAMES: Final = ("plan", *FILES, *OUTPUTS)
+
+
+def describe(name: str) -> Schema:
+    """The JSON Schema of what goes by a name of `NAMES`; keys that it does not name may be there, too."""
+    if name == "plan":
+        from sessionrun.input.schema import describe_plan
+
+        return describe_plan()
+    if name in FILES:
+        return {"$schema": DRAFT, "title": name, **describe_shape(FILES[name])}
+    variants = [_add_version(describe_shape(keys)) for keys in OUTPUTS[name]]
+    body = variants[0] if len(variants) == 1 else {"anyOf": variants}
+    return {"$schema": DRAFT, "title": f"sessionrun {name} --json", **body}
+
+
+def _add_version(schema: Schema) -> Schema:
+    properties = {"schema_version": {"const": OUTPUT_VERSION}, **schema["properties"]}
+    return {**schema, "properties": properties, "required": ["schema_version", *schema["required"]]}

@@ -1,0 +1,19 @@
+"""What `cluster` prints with `--json`, as shapes."""
+
+from __future__ import annotations
+
+from typing import Final, Literal
+
+from sessionrun.client.schemas.outputs import NODES
+from sessionrun.model.kinds import Count
+
+CERTS: Final = {"files": [str]}
+CLUSTER: Final = {"address": str, "epoch": str, "nodes": NODES, "sessions": [{"id": str, "jobs": Count}]}
+CLUSTER_STOPPED: Final = {
+    "address": str,
+    "nodes": [{"id": str, "name": str, "state": Literal["up", "leaving", "left", "gone"]}],
+    "head": Literal["left", "up", "foreign"],
+    "sessions": [str],
+}
+
+OUTPUTS: Final = {"cluster": (CERTS, CLUSTER, CLUSTER_STOPPED)}

@@ -1,0 +1,87 @@
+"""Frozen records of what a CHECK and a PROVE answer: files of a session, which readers show too.  Pure."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import field
+
+from sessionrun.model.checks import Checked, Counts, Note
+from sessionrun.model.frozen import frozen
+from sessionrun.model.spec import ProofVerdict
+
+
+@frozen
+class CheckReport:
+    """The answer: the files that were written with their lines; in one line what is wrong, if anything is.
+
+    `reason_class` is the class of that problem, `checked` what the round came to.
+    """
+
+    written: Mapping[str, int] = field(default_factory=dict)
+    problem: str | None = None
+    verdict: str | None = None
+    earlier: tuple[str, ...] = ()
+    reason_class: str = "check_failed"
+    checked: Checked | None = None
+
+
+@frozen
+class RanTests:
+    """The tests of a check: how each ended, by its name, and how many ran by the last lines of each runner."""
+
+    words: Mapping[str, str] = field(default_factory=dict)
+    numbers: Mapping[str, int] = field(default_factory=dict)
+
+    @property
+    def is_empty(self) -> bool:
+        """Whether no test ran, as far as is known."""
+        return not self.list_ran() and not any(self.numbers.values())
+
+    def list_ran(self) -> list[str]:
+        """The names of those that were not skipped."""
+        return [name for name, word in self.words.items() if word != "skipped"]
+
+
+@frozen
+class Ran:
+    """How a check ended in a room: whether it passed; in one line what did not; the tests, if counted.
+
+    `tests` says which ones, `canaries` which planted tests failed, by file.  Neither is in the answer.
+    """
+
+    passed: bool
+    why: str | None = None
+    counts: Counts | None = None
+    tests: RanTests | None = None
+    canaries: Mapping[str, bool] = field(default_factory=dict)
+
+
+@frozen
+class JudgedTests:
+    """What hidden tests came to, by their ids: `failed` should pass now, `broken` passed before.
+
+    `total` is how many there are; of those that did not pass, `errors` broke otherwise than by a wrong assertion.
+    `red_before` are those of `broken` that do not pass without the work either.
+    """
+
+    total: int
+    failed: tuple[str, ...] = ()
+    broken: tuple[str, ...] = ()
+    errors: int = 0
+    red_before: tuple[str, ...] = ()
+
+
+@frozen
+class ProveReport:
+    """The answer: the verdict; in one line what is wrong, if the task fails by it; each check that was done.
+
+    `reason_class` is the class of that problem, if it is not called as the verdict is.  `audit` never changes the
+    verdict.
+    """
+
+    verdict: ProofVerdict
+    problem: str | None = None
+    checks: Mapping[str, Ran] = field(default_factory=dict)
+    reason_class: str | None = None
+    tests: JudgedTests | None = None
+    audit: tuple[Note, ...] = ()

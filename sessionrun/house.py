@@ -1,14 +1,39 @@
 """The table of the house: each business, and what it adds to the core.
 
-Plain names of modules, so that reading the table imports nothing.  A core room knows no business: at seven places,
-the seams, it reads this table and imports what the rows name when it is used.  Which modules may read it stands in
-`tests/house/test_rooms.py`.  A business that is taken out of the table, with its folder, leaves a program that does
-everything else.
+Plain names of modules, so that reading the table imports nothing.  A core room knows no business: at seven
+places, the seams, it reads this table and imports what the rows name when it is used.  Which modules may read it
+stands in `tests/house/test_rooms.py`.  A business that is taken out of the table, with its folder, leaves a
+program that does everything else.
 """
 
 from __future__ import annotations
 
-from typing import Final, NamedTuple
+from collections.abc import Mapping
+from typing import Final, Literal, NamedTuple
+
+
+class InputFormat(NamedTuple):
+    """A format of input that a business reads, for the table of `input.formats`.
+
+    Attributes:
+        module: has `load`, which makes a plan of an input.
+        expects: what its input looks like, for the message when nothing fits.
+        file: an input of this name is one.
+        keys: so is one whose first record has the first of these, and one of the others, in whatever letters.
+        keyed: its tasks have the keys of the native format, so that the command line has defaults for them.
+        takes: of these defaults those that it has although it is not keyed.
+        usual: its input where none is named: a file below the current directory, and how one comes by it.
+        exports: the classes that write the files by which it shows a session, as "module:class", by kind.
+    """
+
+    module: str
+    expects: str
+    file: str = ""
+    keys: tuple[str, ...] = ()
+    keyed: bool = False
+    takes: tuple[str, ...] = ()
+    usual: tuple[str, str] | None = None
+    exports: Mapping[str, str] = {}
 
 
 class Business(NamedTuple):
@@ -16,16 +41,113 @@ class Business(NamedTuple):
 
     Attributes:
         name: of the business, and of its room.
+        formats: the input formats that it reads, by name.
     """
 
     name: str
+    formats: Mapping[str, InputFormat] = {}
 
 
 HOUSE: Final[tuple[Business, ...]] = (
     Business("walls"),
     Business("worktrees"),
-    Business("checks"),
+    Business(
+        "checks",
+        formats={
+            "swebench": InputFormat(
+                "input.swebench",
+                'instances with "instance_id", "repo" and "problem_statement"',
+                keys=("instance_id", "repo", "problem_statement", "base_commit"),
+                takes=("rounds",),
+                usual=(
+                    "artifacts/instances.jsonl",
+                    "give a FILE of instances (JSON or JSON Lines; - is standard input). Those of SWE-bench are "
+                    "data sets of huggingface.co, such as princeton-nlp/SWE-bench_Verified: with the package "
+                    "datasets, load_dataset(NAME, split='test').to_json('artifacts/instances.jsonl')",
+                ),
+                exports={"swebench-results": "runtime.exports.swebench_results:InstanceResults"},
+            )
+        },
+    ),
     Business("landing"),
-    Business("queue"),
+    Business(
+        "queue",
+        formats={
+            "dispatch_config": InputFormat(
+                "input.dispatch_config", "a file dispatch_config.json", file="dispatch_config.json", keyed=True
+            )
+        },
+    ),
     Business("cluster"),
 )
+
+
+class Step(NamedTuple):
+    """What is done at a moment between an input and a session that runs, if anything is said of it.
+
+    Attributes:
+        business: whose it is; "": the core's.  The steps of a business that is not in `HOUSE` are not taken.
+        function: "module:function"; the module is imported when the step is taken.
+        words: it is due if an option or a setting, a wish of the input, or the session says one of these;
+        of_tasks: or if a task says one of these.  Where neither has a name, it is always due.  These only save
+            imports: a function that is called although nothing is to be done returns at once.
+    """
+
+    business: str
+    function: str
+    words: tuple[str, ...] = ()
+    of_tasks: tuple[str, ...] = ()
+
+
+Moment = Literal["plan", "check", "start", "continue"]
+
+# These are no column of `HOUSE`: their order goes across the businesses and the core, and it counts.
+STEPS: Final[Mapping[Moment, tuple[Step, ...]]] = {
+    # After an input is read: what each settles; it takes a draft and returns it.
+    "plan": (
+        Step("queue", "client.planning.feeding:place_feed", ("feed",)),
+        Step("", "client.planning.plan:settle_limits"),
+        Step(
+            "worktrees",
+            "client.planning.mirroring:settle_mirrors",
+            of_tasks=("upstream", "environment", "workspace.kind"),
+        ),
+        Step(
+            "worktrees",
+            "client.planning.repository:find_repository",
+            ("base", "worktree_dir", "keep", "optional_links"),
+            of_tasks=("workspace.kind",),
+        ),
+        Step("", "client.planning.plan:leave_out_done", ("exports", "rerun")),
+        Step("", "client.planning.joining:join_session", ("into",)),
+        Step("", "client.planning.assemble:add_agents"),
+        Step(
+            "landing",
+            "client.planning.landing:settle_landing",
+            ("land", "land_into", "gates", "mends", "landing", "feed"),
+        ),
+        Step("worktrees", "client.planning.repository:settle_seats", ("seats",), of_tasks=("base",)),
+        Step("cluster", "client.planning.cluster:choose_cluster", ("cluster", "slurm")),
+        Step(
+            "walls",
+            "client.planning.sandboxing:settle_sandboxes",
+            ("sandbox", "landing"),
+            of_tasks=("sandbox", "prove"),
+        ),
+        Step("", "client.planning.plan:refuse_idle"),
+        Step("", "client.planning.assemble:foresee"),
+        Step("queue", "client.planning.feeding:add_feed", ("feed",)),
+    ),
+    # A spec, of a new session or of one that is made anew: what refuses tasks that could not start.
+    "check": (
+        Step("worktrees", "client.planning.mirroring:check_mirrors", ("mirrors",)),
+        Step("worktrees", "client.planning.repository:check_worktrees", ("repository",)),
+    ),
+    # Before a session starts or gets more tasks: what tries whether this machine can run them; perhaps a warning.
+    "start": (
+        Step("worktrees", "client.planning.mirroring:check_environments", of_tasks=("environment",)),
+        Step("walls", "client.planning.sandboxing:check_sandboxes", ("landing",), of_tasks=("sandbox",)),
+    ),
+    # A follow-up for a task that has ended: what refuses it, of the session's spec and the task's state.
+    "continue": (Step("worktrees", "client.planning.repository:check_branch", of_tasks=("workspace.kind",)),),
+}

@@ -13,7 +13,7 @@ from typing import Final, TypeVar
 from sessionrun.agents import table
 from sessionrun.client.config import Config
 from sessionrun.client.graph import walk
-from sessionrun.client.planning.draft import Choice, Draft
+from sessionrun.client.planning.draft import Choice, Draft, find_due
 from sessionrun.input.effects import MARKDOWN
 from sessionrun.input.plan import Plan
 from sessionrun.input.settings import first
@@ -95,13 +95,8 @@ def check_spec(
     _check_directories(spec.tasks)
     _check_briefs(spec, places or {})
     _check_budgets(spec)
-    if spec.mirrors is not None:
-        from sessionrun.client.planning.mirroring import check_hidden_tests, check_mirrors
-
-        check_mirrors(spec.tasks)
-        check_hidden_tests(spec.tasks)
-    if spec.repository is not None:
-        _check_worktrees(spec, spec.repository)
+    for check in find_due("check", spec.tasks, spec):
+        check(spec)
 
 
 def foresee(draft: Draft) -> Draft:
@@ -333,38 +328,3 @@ def _find_seen(task: TaskSpec, by_id: Mapping[str, TaskSpec]) -> set[str]:
         return [need for need in at.needs if need in by_id] if at.base != "session" else []
 
     return set(walk([task.id], next_of))
-
-
-def _check_worktrees(spec: SessionSpec, repository: Repository) -> None:
-    """Refuse what would fail in every worktree, or run outside of it."""
-    from sessionrun.workspaces.links import describe_problem, find_name
-    from sessionrun.workspaces.repository import find_missing
-
-    top = os.path.realpath(repository.top)
-    wanted = [task for task in spec.tasks if task.workspace.kind == "worktree"]
-    inside = {task.id: os.path.relpath(os.path.realpath(task.cwd or spec.cwd), top) for task in wanted}
-    missing = find_missing(repository, {path for path in inside.values() if path.split(os.sep)[0] != os.pardir})
-    for num, task in enumerate(spec.tasks, 1):
-        if task.id not in inside:
-            continue
-        cwd = inside[task.id]
-        if cwd.split(os.sep)[0] == os.pardir:
-            raise InputError(f"task {num} (ID: {task.id}): cwd {task.cwd} lies outside {repository.top}")
-        begins_elsewhere = task.base == "target" or (task.base == "needs" and (task.needs or task.handed))
-        if (
-            cwd in missing
-            and not begins_elsewhere
-            and not any(_is_below(cwd, find_name(repository.top, link)) for link in task.links)
-        ):
-            where = f"{repository.base_branch} ({repository.base_commit[:12]})"
-            raise InputError(
-                f"task {num} (ID: {task.id}): {cwd} is not a directory in {where}, where its worktree begins; "
-                "commit it, start in another directory, or give another --base"
-            )
-        for link in task.links:
-            if (problem := describe_problem(repository.top, task.links, link)) is not None:
-                raise InputError(f"task {num} (ID: {task.id}): link {problem}")
-
-
-def _is_below(path: str, folder: str) -> bool:
-    return path == folder or path.startswith(folder + os.sep)

@@ -30,7 +30,7 @@ def choose_cluster(draft: Draft) -> Draft:
     address = options.choose("cluster") or ""
     if "slurm" in options.given and address != SLURM:
         raise InputError("--slurm-option has no effect without --cluster slurm")
-    if not spec.tasks:
+    if not (address and spec.tasks):
         return draft
     if address == SLURM:
         of_config = check_options(options.config.get("slurm", {}), "slurm")

@@ -29,6 +29,8 @@ def place_feed(draft: Draft) -> Draft:
         InputError: there is no repository, the frame cannot be read, or worktrees would have to stay on nodes.
     """
     plan, given = draft.plan, draft.options.given
+    if plan.feed is None:
+        return draft
     from sessionrun.queue.place import find_place
     from sessionrun.workspaces.git import Git
     from sessionrun.workspaces.repository import locate
@@ -120,7 +122,8 @@ def add_feed(draft: Draft) -> Draft:
         InputError: there is no such queue.
     """
     values, spec = draft.plan.feed, draft.spec
-    assert values is not None
+    if values is None:
+        return draft
     from sessionrun.queue.feed import open_feed
     from sessionrun.queue.place import find_place
 

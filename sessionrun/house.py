@@ -89,8 +89,8 @@ class Step(NamedTuple):
         business: whose it is; "": the core's.  The steps of a business that is not in `HOUSE` are not taken.
         function: "module:function"; the module is imported when the step is taken.
         words: it is due if an option or a setting, a wish of the input, or the session says one of these;
-        of_tasks: or if a task says one of these.  Where neither has a name, it is always due.  These only save
-            imports: a function that is called although nothing is to be done returns at once.
+        of_tasks: or if a task does.  Where neither has a name, it is always due.  What counts is what was said
+            before the first step.  The names only save imports: a function that has nothing to do returns at once.
     """
 
     business: str
@@ -126,7 +126,7 @@ STEPS: Final[Mapping[Moment, tuple[Step, ...]]] = {
             "client.planning.landing:settle_landing",
             ("land", "land_into", "gates", "mends", "landing", "feed"),
         ),
-        Step("worktrees", "client.planning.repository:settle_seats", ("seats",), of_tasks=("base",)),
+        Step("worktrees", "client.planning.repository:settle_seats", ("seats", "feed"), of_tasks=("base",)),
         Step("cluster", "client.planning.cluster:choose_cluster", ("cluster", "slurm")),
         Step(
             "walls",

@@ -134,7 +134,7 @@ def jobs(own_place: Path) -> tuple[Path, Export]:
     (folder / "a.md").touch()
     path = folder / "_jobstatus.json"
     (export,) = settle_exports([Export("job-status", {"path": str(path), "jobs": {"a": ["a"]}})])
-    JobStatus(export).write(show(own_place / "session-x"), claim=True)
+    JobStatus(export).claim(show(own_place / "session-x"))
     assert json.loads(path.read_text())[0]["status"] == "pending_work"
     return path, export
 
@@ -156,7 +156,7 @@ def test_a_status_file_or_its_lock_that_is_planted(
         place.mkdir()
     before = path.lstat()
     with pytest.raises((SessionrunError, OSError)):
-        JobStatus(export).write(show(path.parent), 0, claim=True)
+        JobStatus(export).claim(show(path.parent))
     assert victim.read_text() == PRECIOUS
     assert path.lstat() == before
 

@@ -51,12 +51,13 @@ def find_input(given: Given, options: Mapping[str, Any]) -> tuple[Given, str | N
     dialect = options.get("dialect") or (imply_dialect(options) if given is None else None)
     given = given if named is None else named
     known = FORMATS.get(dialect or "")
-    usual = known.usual if known is not None else None
+    usual = known.row.usual if known is not None and known.row is not None else None
     if given is not None or usual is None or "prompts" in options:
         return given, dialect
-    if not os.path.exists(usual.file):
-        raise InputError(f"no input, and {usual.file} is not there: {usual.hint}")
-    return usual.file, dialect
+    file, hint = usual
+    if not os.path.exists(file):
+        raise InputError(f"no input, and {file} is not there: {hint}")
+    return file, dialect
 
 
 def read_options(options: Mapping[str, Any]) -> dict[str, Any]:

@@ -20,7 +20,7 @@ from sessionrun.input.formats import choose_format, load_plan, refuse_others
 from sessionrun.input.rows import SETTINGS
 from sessionrun.input.settings import Options, first
 from sessionrun.model.errors import InputError
-from sessionrun.model.spec import INSTANCE_RESULTS, SLOT, WORKSPACE_TIMEOUT_S, Limits, SessionSpec
+from sessionrun.model.spec import SLOT, WORKSPACE_TIMEOUT_S, Limits, SessionSpec
 from sessionrun.model.times import format_time
 
 
@@ -39,7 +39,9 @@ class Planned(NamedTuple):
     @property
     def skipped_for(self) -> str:
         """What those that are left out did before, in one word."""
-        return "ended" if any(export.kind == INSTANCE_RESULTS for export in self.spec.exports) else "succeeded"
+        from sessionrun.runtime.exports.writer import open_exports
+
+        return next((export.leaves_out for export in open_exports(self.spec.exports)), "succeeded")
 
 
 class Nothing(NamedTuple):

@@ -120,7 +120,7 @@ class MatrixResults(OwnedFile):
             raise StoreError(f"cannot write {self.path}: {outside.describe(error)}") from error
 
     def make_places(self) -> None:
-        """See `OwnedFile`."""
+        """See `ExportFile`."""
         try:
             with outside.open_folder(self._outputs, make=True):
                 if not os.access(self._outputs, os.W_OK | os.X_OK):
@@ -129,7 +129,7 @@ class MatrixResults(OwnedFile):
             raise StoreError(f"cannot write {self._outputs}: {outside.describe(error)}") from error
 
     def make_first(self, folder: int, shown: Shown) -> dict[str, Any]:
-        """See `OwnedFile`."""
+        """See `ExportFile`."""
         return _project(self.export, shown)
 
     def parts(self, shown: Shown, *, durable: bool, failed: bool) -> Iterator[tuple[str, Callable[[], None]]]:

@@ -57,6 +57,7 @@ class InstanceResults(OwnedFile):
     """The directory of one run; its summary says whose it is."""
 
     what = "the summary of a run"
+    leaves_out = "ended"
     elsewhere = "give another --run-name"
 
     def __init__(self, export: Export) -> None:
@@ -94,7 +95,7 @@ class InstanceResults(OwnedFile):
                 outside.replace_below(artifacts, ".gitignore", b"*\n", durable=False)
 
     def make_first(self, folder: int, shown: Shown) -> dict[str, Any]:
-        """See `OwnedFile`."""
+        """See `ExportFile`."""
         return self._summarise(shown, _load_others(folder, shown.spec))
 
     def find_outputs(self, session: SessionDir) -> str | None:

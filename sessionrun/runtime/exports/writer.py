@@ -4,32 +4,39 @@ An export is a projection of status.json, and no session reads its own.  So it c
 what goes wrong with it never harms the session: the log and status.json tell it.  The supervisor writes exports
 before status.json.  So a reader that finds the end in status.json finds it in the exports, too.
 
-Each kind of export is an `ExportFile`; one table has them all.
+Each kind of export is an `ExportFile`, in a module beside what reads the format, or here; see `open_exports`.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Iterable, Mapping
+from importlib import import_module
 from typing import Any, Final
 
-from sessionrun.model.spec import INSTANCE_RESULTS, JOB_STATUS, MATRIX_RESULTS, Export, SessionSpec
+from sessionrun.house import HOUSE
+from sessionrun.model.spec import JOB_STATUS, MATRIX_RESULTS, Export, SessionSpec
 from sessionrun.runtime.exports.export_file import ExportFile, Shown
-from sessionrun.runtime.exports.job_status import JobStatus
-from sessionrun.runtime.exports.matrix_results import MatrixResults
-from sessionrun.runtime.exports.swebench_results import InstanceResults
 from sessionrun.store import outside
 from sessionrun.store.session import SessionDir
 
-_KINDS: Final[Mapping[str, Callable[[Export], ExportFile]]] = {
-    MATRIX_RESULTS: MatrixResults,
-    JOB_STATUS: JobStatus,
-    INSTANCE_RESULTS: InstanceResults,
+_KINDS: Final[Mapping[str, str]] = {
+    MATRIX_RESULTS: "runtime.exports.matrix_results:MatrixResults",
+    JOB_STATUS: "runtime.exports.job_status:JobStatus",
 }
+"""The class of each kind that is of no business; the house has the others."""
 
 
 def open_exports(exports: Iterable[Export]) -> list[ExportFile]:
-    """Each export with what its kind does."""
-    return [_KINDS[export.kind](export) for export in exports]
+    """Each export with what its kind does; the module of a kind is imported when a session has one."""
+    kinds = dict(_KINDS)
+    for business in HOUSE:
+        for row in business.formats.values():
+            kinds |= row.exports
+    opened = []
+    for export in exports:
+        module, _, name = kinds[export.kind].partition(":")
+        opened.append(getattr(import_module(f"sessionrun.{module}"), name)(export))
+    return opened
 
 
 class ExportWriter:

@@ -35,7 +35,7 @@ from sessionrun.model.repositories import has_worktree, repository_of
 from sessionrun.model.spec import title_of
 from sessionrun.model.times import parse_time
 from sessionrun.queue.place import LOCK_NAME as QUEUE_LOCK
-from sessionrun.runtime.export_places import sweep_left
+from sessionrun.runtime.exports.writer import open_exports, sweep_left
 from sessionrun.store import index, locks
 from sessionrun.store.creation import find_unbegun, remove_results_dir, sweep_unbegun
 from sessionrun.store.files import list_folders
@@ -275,8 +275,6 @@ def _is_empty(left: Leftover) -> bool:
 
 def _remove_ready(ready: Sequence[tuple[Candidate, Evidence]], *, dry_run: bool) -> Iterator[Leftover]:
     """Remove the directories of sessions whose locks we hold."""
-    from sessionrun.runtime.exports.writer import open_exports
-
     marked = find_marked() if ready else {}
     for candidate, evidence in ready:
         session = candidate.session

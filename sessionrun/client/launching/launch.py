@@ -57,7 +57,7 @@ def launch(
         notify(warning)
     _tell_limits(spec)
     if spec.exports:
-        from sessionrun.runtime.export_places import settle_exports
+        from sessionrun.runtime.exports.writer import settle_exports
 
         spec = replace(spec, exports=settle_exports(spec.exports))
     # Until there are processes that can be asked to end, Ctrl+C waits: it would leave a part of a session.

@@ -13,7 +13,7 @@ from typing import Final, TypeVar
 from sessionrun.agents import table
 from sessionrun.client.config import Config
 from sessionrun.client.graph import walk
-from sessionrun.client.planning.draft import Choice, Draft, find_due
+from sessionrun.client.planning.draft import Choice, Draft, find_due, refuse_task
 from sessionrun.input.effects import MARKDOWN
 from sessionrun.input.plan import Plan
 from sessionrun.input.settings import first
@@ -196,7 +196,7 @@ def foresee_prompts(spec: SessionSpec) -> list[str]:
         percent = 100 * count // MAX_PROMPT_TOKENS
         size = f"its prompt has about {count} tokens, {percent} % of {MAX_PROMPT_TOKENS}"
         if count > REFUSED_SHARE * MAX_PROMPT_TOKENS:
-            raise InputError(f"task {num} (ID: {task.id}): {size}: show it fewer or shorter files")
+            raise refuse_task(num, task, f"{size}: show it fewer or shorter files")
         if count > WARNED_SHARE * MAX_PROMPT_TOKENS:
             remarks.append(f"task {num} (ID: {task.id}): {size}: little room is left for the answer")
     return remarks
@@ -286,16 +286,14 @@ def _check_budgets(spec: SessionSpec) -> None:
         own = find_task_budget(spec.limits, task)
         script = all(spec.agents[name].prompt_kind == "script" for name in agents_of([task]))
         if own is not None and own > whole and not script:
-            raise InputError(
-                f"task {num} (ID: {task.id}): its budget of ${own:g} is more than the session's of ${whole:g}"
-            )
+            raise refuse_task(num, task, f"its budget of ${own:g} is more than the session's of ${whole:g}")
 
 
 def _check_directories(tasks: tuple[TaskSpec, ...]) -> None:
     for cwd in {task.cwd for task in tasks if task.cwd and task.upstream is None}:
         if not os.path.isdir(cwd):
             num, task = next((num, task) for num, task in enumerate(tasks, 1) if task.cwd == cwd)
-            raise InputError(f"task {num} (ID: {task.id}): cwd {cwd} is not a directory")
+            raise refuse_task(num, task, f"cwd {cwd} is not a directory")
 
 
 def _check_briefs(spec: SessionSpec, places: Mapping[tuple[str, str], str]) -> None:

@@ -35,7 +35,7 @@ def choose_cluster(draft: Draft) -> Draft:
     if address == SLURM:
         of_config = check_options(options.config.get("slurm", {}), "slurm")
         of_sbatch = {**of_config, **check_options(options.given.get("slurm", {}), "--slurm-option")}
-        return replace(draft, spec=replace(draft.spec, cluster=open_slurm(of_sbatch, os.environ)))
+        return draft.settle(cluster=open_slurm(of_sbatch, os.environ))
     from sessionrun.client.cluster.address import settle_cluster
 
     return replace(draft, spec=settle_cluster(spec, address, os.environ, preview=draft.preview))

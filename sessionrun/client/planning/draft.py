@@ -58,6 +58,10 @@ class Draft:
     remarks: tuple[str, ...] = ()
     skipped: int = 0
 
+    def settle(self, **settled: Any) -> Draft:
+        """The same, with these fields of `spec`."""
+        return replace(self, spec=replace(self.spec, **settled))
+
     def remark(self, *lines: str) -> Draft:
         """The same, with more lines for people."""
         return replace(self, remarks=(*self.remarks, *lines))

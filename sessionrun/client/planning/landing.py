@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import shlex
-from dataclasses import replace
 from typing import Final
 
 from sessionrun.client.planning.draft import Draft
@@ -40,12 +39,7 @@ def settle_landing(draft: Draft) -> Draft:
     timeout_s = GATE_TIMEOUT_S if wish.gate_timeout_s is None else wish.gate_timeout_s
     target = find_target(repository, given.get("land_into", wish.into))
     gates, mends = given.get("gates", wish.gates), given.get("mends", wish.mends)
-    return replace(
-        draft,
-        spec=replace(
-            draft.spec, landing=Landing(target, gates, timeout_s or None, wish.batch, mends, wish.sandbox)
-        ),
-    )
+    return draft.settle(landing=Landing(target, gates, timeout_s or None, wish.batch, mends, wish.sandbox))
 
 
 def _word_merge(draft: Draft) -> str:

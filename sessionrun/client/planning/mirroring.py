@@ -46,9 +46,7 @@ def settle_mirrors(draft: Draft) -> Draft:
     cache_dir = find_cache_dir(first(options.choose("cache_dir"), draft.plan.repository.cache_dir))
     require_cache = bool(options.choose("require_cache", draft.plan.require_cache))
     if built:
-        draft = replace(
-            draft, spec=replace(draft.spec, cache=CacheSite(str(cache_dir), require_cache=require_cache))
-        )
+        draft = draft.settle(cache=CacheSite(str(cache_dir), require_cache=require_cache))
     if not mirrored:
         return draft
     from sessionrun.workspaces.repository import check_version
@@ -57,10 +55,7 @@ def settle_mirrors(draft: Draft) -> Draft:
     directory = draft.source.folder.project if draft.source.folder else draft.source.directory
     ground = _Ground(directory, cache_dir, draft.plan.repository.path)
     tasks = tuple(_settle_task(num, task, ground) for num, task in enumerate(spec.tasks, 1))
-    return replace(
-        draft,
-        spec=replace(draft.spec, tasks=tasks, mirrors=_find_site(draft, cache_dir, require_cache=require_cache)),
-    )
+    return draft.settle(tasks=tasks, mirrors=_find_site(draft, cache_dir, require_cache=require_cache))
 
 
 def find_cache_dir(wanted: str | Path | None) -> Path:
@@ -98,10 +93,9 @@ def _check_needs(tasks: Sequence[TaskSpec]) -> None:
     for num, task in enumerate(tasks, 1):
         for need in _walk_needs(task, by_id) if has_worktree(task) and task.base != "session" else ():
             if need.upstream != task.upstream:
-                raise InputError(
-                    f"task {num} (ID: {task.id}): it needs task {need.id!r}, whose work is in another repository, "
-                    'or begins at another ref; add "base": "session", so that it begins at its own'
-                )
+                where = "is in another repository, or begins at another ref"
+                mend = 'add "base": "session", so that it begins at its own'
+                raise refuse_task(num, task, f"it needs task {need.id!r}, whose work {where}; {mend}")
 
 
 def _check_hidden_tests(tasks: Sequence[TaskSpec]) -> None:

@@ -131,7 +131,7 @@ def leave_out_done(draft: Draft) -> Draft:
     carried = [export.carry_over(draft.spec.tasks) for export in opened]
     done = {name for _, names in carried for name in names}
     tasks = tuple(task for task in draft.spec.tasks if task.id not in done)
-    draft = replace(draft, spec=replace(draft.spec, tasks=tasks, exports=tuple(kept for kept, _ in carried)))
+    draft = draft.settle(tasks=tasks, exports=tuple(kept for kept, _ in carried))
     return replace(draft, skipped=len(done))
 
 
@@ -168,7 +168,7 @@ def settle_limits(draft: Draft) -> Draft:
     if "halt" in options.given and limits.max_failures is None:
         raise InputError("--halt has no effect here: no number of failures stops the session; add --max-failures")
     _refuse_unknown_limits(limits)
-    return replace(draft, spec=replace(draft.spec, limits=limits))
+    return draft.settle(limits=limits)
 
 
 def _refuse_unknown_limits(limits: Limits) -> None:

@@ -8,7 +8,7 @@ from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
-from sessionrun.client.planning.draft import Draft
+from sessionrun.client.planning.draft import Draft, refuse_task
 from sessionrun.input.plan import Plan, SeatsWish
 from sessionrun.input.rows import BY_NAME
 from sessionrun.model.errors import InputError, SessionrunError
@@ -59,7 +59,7 @@ def find_repository(draft: Draft) -> Draft:
         more = " and others" if len(names) > 3 else ""
         mend = "--setup 'git submodule update --init' fills them"
         remarks.append(f"submodules are empty in worktrees: {', '.join(names[:3])}{more}; {mend}")
-    return replace(draft, spec=replace(draft.spec, repository=found)).remark(*remarks)
+    return draft.settle(repository=found).remark(*remarks)
 
 
 def _add_links(draft: Draft) -> Draft:
@@ -67,12 +67,7 @@ def _add_links(draft: Draft) -> Draft:
     links = tuple(link for link in draft.plan.optional_links if os.path.lexists(link))
     if not links:
         return draft
-    return replace(
-        draft,
-        spec=replace(
-            draft.spec, tasks=tuple(replace(task, links=(*task.links, *links)) for task in draft.spec.tasks)
-        ),
-    )
+    return draft.settle(tasks=tuple(replace(task, links=(*task.links, *links)) for task in draft.spec.tasks))
 
 
 def _name_key(error: InputError, draft: Draft) -> InputError:
@@ -100,9 +95,7 @@ def settle_seats(draft: Draft) -> Draft:
     seats = _find_seats(plan, plan.seats, spec.repository)
     assert spec.repository is not None
     excludes = f"/{TASK_FILE}\n{spec.repository.excludes}"
-    return replace(
-        draft, spec=replace(draft.spec, seats=seats, repository=replace(spec.repository, excludes=excludes))
-    )
+    return draft.settle(seats=seats, repository=replace(spec.repository, excludes=excludes))
 
 
 def _find_seats(plan: Plan, wish: SeatsWish, repository: Repository | None) -> Seats:
@@ -153,15 +146,15 @@ def _check_bases(tasks: Sequence[TaskSpec], landing: Landing | None) -> None:
     for num, task in enumerate(tasks, 1):
         if task.base != "target":
             continue
-        where = f"task {num} (ID: {task.id})"
+        problem = None
         if task.upstream is not None:
-            raise InputError(
-                f'{where}: base "target" does not fit a repository of its own: its work does not land'
-            )
-        if landing is None:
-            raise InputError(f'{where}: base "target" is the branch on which work lands: add land, or --land')
-        if task.workspace.kind == "none":
-            raise InputError(f'{where}: base "target" needs a worktree; add --worktree, or leave it out')
+            problem = "does not fit a repository of its own: its work does not land"
+        elif landing is None:
+            problem = "is the branch on which work lands: add land, or --land"
+        elif task.workspace.kind == "none":
+            problem = "needs a worktree; add --worktree, or leave it out"
+        if problem is not None:
+            raise refuse_task(num, task, f'base "target" {problem}')
 
 
 def check_worktrees(spec: SessionSpec) -> None:
@@ -185,7 +178,7 @@ def check_worktrees(spec: SessionSpec) -> None:
             continue
         cwd = inside[task.id]
         if cwd.split(os.sep)[0] == os.pardir:
-            raise InputError(f"task {num} (ID: {task.id}): cwd {task.cwd} lies outside {repository.top}")
+            raise refuse_task(num, task, f"cwd {task.cwd} lies outside {repository.top}")
         begins_elsewhere = task.base == "target" or (task.base == "needs" and (task.needs or task.handed))
         if (
             cwd in missing
@@ -193,13 +186,12 @@ def check_worktrees(spec: SessionSpec) -> None:
             and not any(_is_below(cwd, find_name(repository.top, link)) for link in task.links)
         ):
             where = f"{repository.base_branch} ({repository.base_commit[:12]})"
-            raise InputError(
-                f"task {num} (ID: {task.id}): {cwd} is not a directory in {where}, where its worktree begins; "
-                "commit it, start in another directory, or give another --base"
-            )
+            why = f"{cwd} is not a directory in {where}, where its worktree begins"
+            mend = "commit it, start in another directory, or give another --base"
+            raise refuse_task(num, task, f"{why}; {mend}")
         for link in task.links:
             if (problem := describe_problem(repository.top, task.links, link)) is not None:
-                raise InputError(f"task {num} (ID: {task.id}): link {problem}")
+                raise refuse_task(num, task, f"link {problem}")
 
 
 def _is_below(path: str, folder: str) -> bool:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
@@ -34,14 +35,21 @@ class ExportFile(ABC):
     what: ClassVar[str]
     """What its file is called in messages, with its article."""
 
+    named_by: ClassVar[tuple[str, ...]]
+    """The settings that say where its files are."""
+
+    file: ClassVar[str] = ""
+    """The file that says whose they are, in the first of these places; "": the place is that file."""
+
     leaves_out: ClassVar[str] = "succeeded"
     """What tasks did before that need not run again."""
 
-    def __init__(self, export: Export, path: Path, *, shown: Path) -> None:
-        """`shown` is what messages of a claim name."""
+    def __init__(self, export: Export) -> None:
         self.export = export
-        self.path = path
-        self._shown = shown
+        places = export.places or {key: os.path.realpath(export.settings[key]) for key in self.named_by}
+        self.places: Mapping[str, Path] = {key: Path(place) for key, place in places.items()}
+        self.path = self.places[self.named_by[0]] / self.file
+        self._shown: str | Path = self.places[self.named_by[0]]
 
     @abstractmethod
     def parts(self, shown: Shown, *, durable: bool, failed: bool) -> Iterator[tuple[str, Callable[[], None]]]:
@@ -152,9 +160,9 @@ class OwnedFile(ExportFile):
     elsewhere: ClassVar[str]
     """How the user writes somewhere else while a session that lives has the file."""
 
-    def __init__(self, export: Export, path: Path, *, shown: Path, owner_of: str) -> None:
+    def __init__(self, export: Export, *, owner_of: str) -> None:
         """`owner_of` follows the owner's id in the remark on it."""
-        super().__init__(export, path, shown=shown)
+        super().__init__(export)
         self._owner_of = owner_of
         self._written: tuple[int, ...] | None = None
 

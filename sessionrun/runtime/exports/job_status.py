@@ -16,7 +16,6 @@ from typing import Any, Final
 from sessionrun.model.errors import InputError
 from sessionrun.model.spec import Export, TaskSpec
 from sessionrun.model.times import format_time
-from sessionrun.runtime.export_places import find_place
 from sessionrun.runtime.exports.export_file import ExportFile, Shown, dump, lives_beside
 from sessionrun.store.outside import hold_file, replace_below
 from sessionrun.store.session import SessionDir
@@ -31,9 +30,11 @@ class JobStatus(ExportFile):
     """One status file.  It has no owner: each entry says whose it is, and links to nothing."""
 
     what = "a status file of job files"
+    named_by = ("path",)
 
     def __init__(self, export: Export) -> None:
-        super().__init__(export, Path(find_place(export, "path")), shown=Path(export.settings["path"]))
+        super().__init__(export)
+        self._shown = export.settings["path"]
         self._jobs: Mapping[str, Sequence[str]] = export.settings["jobs"]
 
     def parts(self, shown: Shown, *, durable: bool, failed: bool) -> Iterator[tuple[str, Callable[[], None]]]:

@@ -9,14 +9,19 @@ Each kind of export is an `ExportFile`, in a module beside what reads the format
 
 from __future__ import annotations
 
+import os
 from collections.abc import Iterable, Mapping
+from contextlib import suppress
+from dataclasses import replace
 from importlib import import_module
+from pathlib import Path
 from typing import Any, Final
 
 from sessionrun.house import HOUSE
 from sessionrun.model.spec import JOB_STATUS, MATRIX_RESULTS, Export, SessionSpec
 from sessionrun.runtime.exports.export_file import ExportFile, Shown
-from sessionrun.store import outside
+from sessionrun.store import locks, outside
+from sessionrun.store.files import find_beside, remove_left
 from sessionrun.store.session import SessionDir
 
 _KINDS: Final[Mapping[str, str]] = {
@@ -37,6 +42,14 @@ def open_exports(exports: Iterable[Export]) -> list[ExportFile]:
         module, _, name = kinds[export.kind].partition(":")
         opened.append(getattr(import_module(f"sessionrun.{module}"), name)(export))
     return opened
+
+
+def settle_exports(exports: Iterable[Export]) -> tuple[Export, ...]:
+    """The exports with the places of their files: a launch does this once, and it stays so."""
+    opened = open_exports(exports)
+    return tuple(
+        replace(one.export, places={key: str(place) for key, place in one.places.items()}) for one in opened
+    )
 
 
 class ExportWriter:
@@ -73,3 +86,24 @@ def find_behind(session: SessionDir, spec: SessionSpec) -> list[str]:
     """The files of a session that ended which do not say so: it could not write them."""
     paths = [export.find_behind(session) for export in open_exports(spec.exports)]
     return [path for path in paths if path is not None]
+
+
+def find_left(exports: Iterable[Export]) -> list[Path]:
+    """What writers that died have left beside the files of exports, and beside the files in their directories."""
+    left: dict[Path, None] = {}
+    for place in (Path(place) for export in exports for place in export.places.values()):
+        left |= {place.parent / name: None for name in find_beside(place.parent, (place.name,))}
+        if place.is_dir():
+            left |= {place / name: None for name in find_beside(place, os.listdir(place))}
+    return list(left)
+
+
+def sweep_left(exports: Iterable[Export]) -> None:
+    """Remove what writers that died have left there, and their locks."""
+    exports = list(exports)
+    for path in find_left(exports):
+        with suppress(OSError):
+            remove_left(path)
+    for place in (Path(place) for export in exports for place in export.places.values()):
+        for beside in (place, *(place / name for name in (os.listdir(place) if place.is_dir() else ()))):
+            locks.remove_free(beside.with_name(f".{beside.name}.lock"))

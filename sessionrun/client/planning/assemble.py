@@ -13,7 +13,7 @@ from typing import Final, TypeVar
 from sessionrun.agents import table
 from sessionrun.client.config import Config
 from sessionrun.client.graph import walk
-from sessionrun.client.planning.draft import Choice, Draft, find_due, refuse_task
+from sessionrun.client.planning.draft import Choice, Draft, find_due
 from sessionrun.input.effects import MARKDOWN
 from sessionrun.input.plan import Plan
 from sessionrun.input.settings import first
@@ -22,7 +22,7 @@ from sessionrun.model.places import Repository
 from sessionrun.model.repositories import has_worktree
 from sessionrun.model.spec import AgentSpec, Price, SessionSpec, TaskSpec, hides_tests
 from sessionrun.model.upstreams import MirrorSite
-from sessionrun.model.validation import validate_tasks, validate_uses, validate_wishes
+from sessionrun.model.validation import refuse_task, validate_tasks, validate_uses, validate_wishes
 
 Ruled = TypeVar("Ruled", Repository, MirrorSite)
 """What has rules of what git ignores."""

@@ -10,7 +10,6 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from sessionrun.house import HOUSE, STEPS, Moment, Step
-from sessionrun.model.errors import InputError
 from sessionrun.model.frozen import frozen
 from sessionrun.model.spec import TaskSpec
 
@@ -65,11 +64,6 @@ class Draft:
     def remark(self, *lines: str) -> Draft:
         """The same, with more lines for people."""
         return replace(self, remarks=(*self.remarks, *lines))
-
-
-def refuse_task(num: int, task: TaskSpec, problem: str) -> InputError:
-    """The error of one task of the input, by its number, from 1."""
-    return InputError(f"task {num} (ID: {task.id}): {problem}")
 
 
 def find_due(moment: Moment, tasks: Sequence[TaskSpec], *speakers: object) -> Iterator[Callable[..., Any]]:

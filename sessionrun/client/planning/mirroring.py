@@ -11,12 +11,13 @@ from pathlib import Path
 from typing import Final, NamedTuple
 
 from sessionrun.client.graph import walk
-from sessionrun.client.planning.draft import Draft, refuse_task
+from sessionrun.client.planning.draft import Draft
 from sessionrun.input.settings import first
 from sessionrun.model.errors import InputError
 from sessionrun.model.repositories import has_worktree
 from sessionrun.model.spec import CacheSite, SessionSpec, TaskSpec, hides_tests
 from sessionrun.model.upstreams import MirrorSite, Upstream, is_path
+from sessionrun.model.validation import refuse_task
 from sessionrun.store.files import NotRegular, open_regular
 from sessionrun.store.user_directories import user_directory
 

@@ -8,13 +8,14 @@ from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
-from sessionrun.client.planning.draft import Draft, refuse_task
+from sessionrun.client.planning.draft import Draft
 from sessionrun.input.plan import Plan, SeatsWish
 from sessionrun.input.rows import BY_NAME
 from sessionrun.model.errors import InputError, SessionrunError
 from sessionrun.model.places import SEATS_INSIDE, TASK_FILE, Repository, Seats
 from sessionrun.model.repositories import has_worktree, repository_of
 from sessionrun.model.spec import Landing, SessionSpec, TaskSpec
+from sessionrun.model.validation import refuse_task
 
 if TYPE_CHECKING:
     from sessionrun.engine.task import TaskState

@@ -8,16 +8,18 @@ program that does everything else.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from typing import Final, Literal, NamedTuple
+from collections.abc import Callable, Mapping
+from typing import Any, Final, Literal, NamedTuple
 
 
-class InputFormat(NamedTuple):
-    """A format of input that a business reads, for the table of `input.formats`.
+class Format(NamedTuple):
+    """An input format; `input.formats` has those of the core in the same form.
 
     Attributes:
-        module: has `load`, which makes a plan of an input.
         expects: what its input looks like, for the message when nothing fits.
+        recognise: why it takes an input, in a few words for people; None when it does not.  Of a format of a
+            business nothing has to be imported for this: `file` and `keys` tell.
+        module: has `load`, which makes a plan of an input; "": the one of its name in the room of the input.
         file: an input of this name is one.
         keys: so is one whose first record has the first of these, and one of the others, in whatever letters.
         keyed: its tasks have the keys of the native format, so that the command line has defaults for them.
@@ -26,8 +28,9 @@ class InputFormat(NamedTuple):
         exports: the classes that write the files by which it shows a session, as "module:class", by kind.
     """
 
-    module: str
     expects: str
+    recognise: Callable[[Any], str | None] | None = None
+    module: str = ""
     file: str = ""
     keys: tuple[str, ...] = ()
     keyed: bool = False
@@ -45,7 +48,7 @@ class Business(NamedTuple):
     """
 
     name: str
-    formats: Mapping[str, InputFormat] = {}
+    formats: Mapping[str, Format] = {}
 
 
 HOUSE: Final[tuple[Business, ...]] = (
@@ -54,9 +57,9 @@ HOUSE: Final[tuple[Business, ...]] = (
     Business(
         "checks",
         formats={
-            "swebench": InputFormat(
-                "input.swebench",
+            "swebench": Format(
                 'instances with "instance_id", "repo" and "problem_statement"',
+                module="input.swebench",
                 keys=("instance_id", "repo", "problem_statement", "base_commit"),
                 takes=("rounds",),
                 usual=(
@@ -73,8 +76,11 @@ HOUSE: Final[tuple[Business, ...]] = (
     Business(
         "queue",
         formats={
-            "dispatch_config": InputFormat(
-                "input.dispatch_config", "a file dispatch_config.json", file="dispatch_config.json", keyed=True
+            "dispatch_config": Format(
+                "a file dispatch_config.json",
+                module="input.dispatch_config",
+                file="dispatch_config.json",
+                keyed=True,
             )
         },
     ),

@@ -9,13 +9,12 @@ from __future__ import annotations
 
 import os
 import re
-from collections.abc import Callable, Mapping, Sequence
-from functools import partial
+from collections.abc import Mapping, Sequence
 from importlib import import_module
 from itertools import islice
-from typing import Any, Final, NamedTuple, cast
+from typing import Any, Final, cast
 
-from sessionrun.house import HOUSE, InputFormat
+from sessionrun.house import HOUSE, Format
 from sessionrun.input.limits import plain, quote
 from sessionrun.input.parse import parse_document
 from sessionrun.input.plan import Plan, Source
@@ -23,22 +22,6 @@ from sessionrun.input.rows import BY_NAME
 from sessionrun.input.settings import Options
 from sessionrun.model.errors import InputError
 from sessionrun.model.phrases import suggest
-
-
-class Format(NamedTuple):
-    """One input format.  Those of the businesses are rows of the house, which say the rest of it.
-
-    Attributes:
-        expects: what its input looks like, for the message when nothing fits.
-        recognise: why it takes an input, in a few words for people; None when it does not.
-        keyed: its tasks have the keys of the native format, so that the command line has defaults for them.
-        row: that of the house; None: the module of its name, in this room, has `load`.
-    """
-
-    expects: str
-    recognise: Callable[[Source], str | None]
-    keyed: bool = False
-    row: InputFormat | None = None
 
 
 def _see_markdown(source: Source) -> str | None:
@@ -65,16 +48,16 @@ def keep_letters(key: str) -> str:
     return re.sub(r"[\W_]", "", key).casefold()
 
 
-def _see_row(row: InputFormat, source: Source) -> str | None:
-    """Why an input is of a format of the house: its name is, or the keys of its first record are."""
-    if row.file:
-        return "its name" if os.path.basename(source.name) == row.file else None
+def _see_sign(one: Format, source: Source) -> str | None:
+    """Why an input is of a format that is known by the name of its file, or by the keys of its first record."""
+    if one.file:
+        return "its name" if os.path.basename(source.name) == one.file else None
     document = parse_document(source)
     value = document.value
     begin = value[0] if isinstance(value, list) and value else value
     keys = set(map(keep_letters, begin)) if isinstance(begin, dict) else set()
-    first, *others = map(keep_letters, row.keys)
-    return f"{document.format} with {quote(row.keys[0])}" if first in keys and keys & set(others) else None
+    first, *others = map(keep_letters, one.keys)
+    return f"{document.format} with {quote(one.keys[0])}" if first in keys and keys & set(others) else None
 
 
 _LOOKED_AT: Final = 50
@@ -104,11 +87,7 @@ def _see_prompts(source: Source) -> str | None:
 FORMATS: Final[Mapping[str, Format]] = {
     "markdown": Format("a directory of .md files with front matter, or one of them", _see_markdown),
     "matrix": Format('an object with "tasks" and "models"', _see_matrix, keyed=True),
-    **{
-        name: Format(row.expects, partial(_see_row, row), row.keyed, row)
-        for business in HOUSE
-        for name, row in business.formats.items()
-    },
+    **{name: one for business in HOUSE for name, one in business.formats.items()},
     "prompts": Format('an object with "prompts", or a list of prompts', _see_prompts, keyed=True),
 }
 """Asked in this order, those of the house in its order, the widest last."""
@@ -120,8 +99,8 @@ def load_plan(name: str, source: Source, options: Options) -> Plan:
     Raises:
         InputError: the first problem, in one line.
     """
-    row = FORMATS[name].row
-    return cast(Plan, import_module(f"sessionrun.{row.module if row else f'input.{name}'}").load(source, options))
+    module = FORMATS[name].module or f"input.{name}"
+    return cast(Plan, import_module(f"sessionrun.{module}").load(source, options))
 
 
 def choose_format(source: Source, requested: str | None) -> tuple[str, str]:
@@ -135,7 +114,7 @@ def choose_format(source: Source, requested: str | None) -> tuple[str, str]:
             raise InputError(f"no input format {requested!r}; there are: {', '.join(FORMATS)}")
         return requested, "asked for"
     for name, one in FORMATS.items() if source.folder is None else [("markdown", FORMATS["markdown"])]:
-        reason = one.recognise(source)
+        reason = one.recognise(source) if one.recognise else _see_sign(one, source)
         if reason:
             return name, reason
     wanted = "; ".join(f"{name}: {one.expects}" for name, one in FORMATS.items())
@@ -164,6 +143,6 @@ def refuse_others(dialect: str, options: Mapping[str, Any]) -> None:
                 f"{row.spell()} is an option of the input format {row.format}, "
                 f"and this input is read as {dialect}; leave it out, or add --from {row.format}"
             )
-        if row.keyed and not known.keyed and not (known.row and name in known.row.takes):
+        if row.keyed and not known.keyed and name not in known.takes:
             key = next(iter(value)) if name == "defaults" else name
             raise InputError(f"{key} has no effect: in the format {dialect} each task says that itself")

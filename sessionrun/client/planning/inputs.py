@@ -51,7 +51,7 @@ def find_input(given: Given, options: Mapping[str, Any]) -> tuple[Given, str | N
     dialect = options.get("dialect") or (imply_dialect(options) if given is None else None)
     given = given if named is None else named
     known = FORMATS.get(dialect or "")
-    usual = known.row.usual if known is not None and known.row is not None else None
+    usual = known.usual if known is not None else None
     if given is not None or usual is None or "prompts" in options:
         return given, dialect
     file, hint = usual

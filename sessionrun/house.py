@@ -8,9 +8,36 @@ does everything else.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from importlib import import_module
-from typing import Any, Final, NamedTuple
+from typing import Any, Final, Literal, NamedTuple
+
+
+class Format(NamedTuple):
+    """An input format; `input.formats` has those of the core in the same form.
+
+    Attributes:
+        expects: what its input looks like, for the message when nothing fits.
+        recognise: why it takes an input, in a few words for people; None when it does not.  Of a format of a
+            business nothing has to be imported for this: `file` and `keys` tell.
+        module: has `load`, which makes a plan of an input; "": the one of its name in the room of the input.
+        file: an input of this name is one.
+        keys: so is one whose first record has the first of these, and one of the others, in whatever letters.
+        keyed: its tasks have the keys of the native format, so that the command line has defaults for them.
+        takes: of these defaults those that it has although it is not keyed.
+        usual: its input where none is named: a file below the current directory, and how one comes by it.
+        exports: the classes that write the files by which it shows a session, as "module:class", by kind.
+    """
+
+    expects: str
+    recognise: Callable[[Any], str | None] | None = None
+    module: str = ""
+    file: str = ""
+    keys: tuple[str, ...] = ()
+    keyed: bool = False
+    takes: tuple[str, ...] = ()
+    usual: tuple[str, str] | None = None
+    exports: Mapping[str, str] = {}
 
 
 class Business(NamedTuple):
@@ -18,12 +45,11 @@ class Business(NamedTuple):
 
     Attributes:
         name: of the business, and of its room.
+        formats: the input formats that it reads, by name.
         rules: the module with its `RULES` for the engine (see `engine.rules`), called in the order of this table.
         asked: the key of the spec that is set in a session which has the business; others do without its rules.
         partners: the function that opens what stands beside the supervisor of a session; `runtime.main` reads it,
             row by row: each gets what those before it have opened, see `runtime.partners`.
-        exports: by the kind of an export the function that opens it, as an `ExportFile`; read by
-            `runtime.exports.writer`.
         trial: the function that gets a spec and raises InputError if its session cannot be started again on this
             machine; `runtime.launch` reads it.
         findings: the module whose `FINDINGS` say what `doctor`, `clean` and `explain` find of it.
@@ -33,10 +59,10 @@ class Business(NamedTuple):
     """
 
     name: str
+    formats: Mapping[str, Format] = {}
     rules: str = ""
     asked: str = ""
     partners: str = ""
-    exports: Mapping[str, str] = {}
     trial: str = ""
     findings: str = ""
     views: tuple[str, str] | None = None
@@ -48,7 +74,24 @@ HOUSE: Final[tuple[Business, ...]] = (
         "walls", partners="runtime.disk:open_partners", trial="walls.trial:check_spec", findings="walls.findings"
     ),
     Business("worktrees", findings="workspaces.findings", outputs="workspaces.outputs"),
-    Business("checks", exports={"swebench-results": "runtime.exports.swebench_results:open_results"}),
+    Business(
+        "checks",
+        formats={
+            "swebench": Format(
+                'instances with "instance_id", "repo" and "problem_statement"',
+                module="input.swebench",
+                keys=("instance_id", "repo", "problem_statement", "base_commit"),
+                takes=("rounds",),
+                usual=(
+                    "artifacts/instances.jsonl",
+                    "give a FILE of instances (JSON or JSON Lines; - is standard input). Those of SWE-bench are "
+                    "data sets of huggingface.co, such as princeton-nlp/SWE-bench_Verified: with the package "
+                    "datasets, load_dataset(NAME, split='test').to_json('artifacts/instances.jsonl')",
+                ),
+                exports={"swebench-results": "runtime.exports.swebench_results:InstanceResults"},
+            )
+        },
+    ),
     Business(
         "landing",
         rules="landing.rules",
@@ -59,6 +102,14 @@ HOUSE: Final[tuple[Business, ...]] = (
     ),
     Business(
         "queue",
+        formats={
+            "dispatch_config": Format(
+                "a file dispatch_config.json",
+                module="input.dispatch_config",
+                file="dispatch_config.json",
+                keyed=True,
+            )
+        },
         partners="runtime.feeding.partners:open_partners",
         findings="queue.findings",
         outputs="queue.outputs",
@@ -72,6 +123,77 @@ HOUSE: Final[tuple[Business, ...]] = (
         outputs="cluster.outputs",
     ),
 )
+
+
+class Step(NamedTuple):
+    """What is done at a moment between an input and a session that runs, if anything is said of it.
+
+    Attributes:
+        business: whose it is; "": the core's.  The steps of a business that is not in `HOUSE` are not taken.
+        function: "module:function"; the module is imported when the step is taken.
+        words: it is due if an option or a setting, a wish of the input, or the session says one of these;
+        of_tasks: or if a task does.  Where neither has a name, it is always due.  What counts is what was said
+            before the first step.  The names only save imports: a function that has nothing to do returns at once.
+    """
+
+    business: str
+    function: str
+    words: tuple[str, ...] = ()
+    of_tasks: tuple[str, ...] = ()
+
+
+Moment = Literal["plan", "check", "start", "continue"]
+
+# These are no column of `HOUSE`: their order goes across the businesses and the core, and it counts.
+STEPS: Final[Mapping[Moment, tuple[Step, ...]]] = {
+    # After an input is read: what each settles; it takes a draft and returns it.
+    "plan": (
+        Step("queue", "client.planning.feeding:place_feed", ("feed",)),
+        Step("", "client.planning.plan:settle_limits"),
+        Step(
+            "worktrees",
+            "client.planning.mirroring:settle_mirrors",
+            of_tasks=("upstream", "environment", "workspace.kind"),
+        ),
+        Step(
+            "worktrees",
+            "client.planning.repository:find_repository",
+            ("base", "worktree_dir", "keep", "optional_links"),
+            of_tasks=("workspace.kind",),
+        ),
+        Step("", "client.planning.plan:leave_out_done", ("exports", "rerun")),
+        Step("", "client.planning.joining:join_session", ("into",)),
+        Step("", "client.planning.assemble:add_agents"),
+        Step(
+            "landing",
+            "client.planning.landing:settle_landing",
+            ("land", "land_into", "gates", "mends", "landing", "feed"),
+        ),
+        Step("worktrees", "client.planning.repository:settle_seats", ("seats", "feed"), of_tasks=("base",)),
+        Step("cluster", "client.planning.cluster:choose_cluster", ("cluster", "slurm")),
+        Step(
+            "walls",
+            "client.planning.sandboxing:settle_sandboxes",
+            ("sandbox", "landing"),
+            of_tasks=("sandbox", "prove"),
+        ),
+        Step("", "client.planning.plan:refuse_idle"),
+        Step("", "client.planning.assemble:foresee"),
+        Step("queue", "client.planning.feeding:add_feed", ("feed",)),
+    ),
+    # A spec, of a new session or of one that is made anew: what refuses tasks that could not start.
+    "check": (
+        Step("worktrees", "client.planning.mirroring:check_mirrors", ("mirrors",)),
+        Step("worktrees", "client.planning.repository:check_worktrees", ("repository",)),
+    ),
+    # Before a session starts or gets more tasks: what tries whether this machine can run them; perhaps a warning.
+    "start": (
+        Step("worktrees", "client.planning.mirroring:check_environments", of_tasks=("environment",)),
+        Step("walls", "client.planning.sandboxing:check_sandboxes", ("landing",), of_tasks=("sandbox",)),
+    ),
+    # A follow-up for a task that has ended: what refuses it, of the session's spec and the task's state.
+    "continue": (Step("worktrees", "client.planning.repository:check_branch", of_tasks=("workspace.kind",)),),
+}
 
 
 def load(name: str) -> Any:

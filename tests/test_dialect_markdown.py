@@ -575,14 +575,14 @@ def test_the_status_file_is_the_project_s(tmp_path: Path) -> None:
     task = {"id": "a", "outcome": None, "status": "pending", "phase": None, "reason": None}
     ended = {**task, "outcome": "succeeded", "status": "completed"}
     shown = Shown(SessionDir(session), make_session([]), {"session_id": "x", "tasks": [task]})
-    JobStatus(view).write(shown)
+    JobStatus(view).write(shown, 1)
     assert [entry["status"] for entry in json.loads(real.read_text())] == ["pending_work", "pass"]
     later = replace(shown, session=SessionDir(tmp_path / "session-y"), status={**shown.status, "tasks": [ended]})
-    JobStatus(view).write(later)
+    JobStatus(view).write(later, 1)
     assert json.loads(real.read_text())[0]["session"] == "x", "the entry of another session was changed"
-    JobStatus(view).write(later, claim=True)
+    JobStatus(view).claim(later)
     assert [entry["status"] for entry in json.loads(real.read_text())] == ["pass", "pass"]
-    JobStatus(view).write(shown)
+    JobStatus(view).write(shown, 1)
     assert json.loads(real.read_text())[0]["session"] == "y", "the session that was launched last has the entry"
     assert real.stat().st_mode & 0o777 == 0o640
     with hold_lock(tmp_path / ".real.json.lock"), pytest.raises(SessionrunError, match="was held for 0 s"):

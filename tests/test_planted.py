@@ -17,10 +17,9 @@ from stages import make_repository_of
 
 from sessionrun.model.errors import SessionrunError
 from sessionrun.model.spec import Export
-from sessionrun.runtime.export_places import settle_exports
 from sessionrun.runtime.exports.export_file import Shown
 from sessionrun.runtime.exports.job_status import JobStatus
-from sessionrun.runtime.exports.writer import ExportWriter
+from sessionrun.runtime.exports.writer import ExportWriter, settle_exports
 from sessionrun.store.files import NotRegular
 from sessionrun.store.outside import hold_file, open_folder
 from sessionrun.store.session import SessionDir
@@ -134,7 +133,7 @@ def jobs(own_place: Path) -> tuple[Path, Export]:
     (folder / "a.md").touch()
     path = folder / "_jobstatus.json"
     (export,) = settle_exports([Export("job-status", {"path": str(path), "jobs": {"a": ["a"]}})])
-    JobStatus(export).write(show(own_place / "session-x"), claim=True)
+    JobStatus(export).claim(show(own_place / "session-x"))
     assert json.loads(path.read_text())[0]["status"] == "pending_work"
     return path, export
 
@@ -156,7 +155,7 @@ def test_a_status_file_or_its_lock_that_is_planted(
         place.mkdir()
     before = path.lstat()
     with pytest.raises((SessionrunError, OSError)):
-        JobStatus(export).write(show(path.parent), 0, claim=True)
+        JobStatus(export).claim(show(path.parent))
     assert victim.read_text() == PRECIOUS
     assert path.lstat() == before
 

@@ -130,15 +130,12 @@ def _add(session: SessionDir, planned: SessionSpec, addition: TasksAdded, *, rea
     from sessionrun.cli.control import ask_each
     from sessionrun.cli.render import warn
     from sessionrun.client.ask import add
-    from sessionrun.client.launching.readiness import check_environments, check_ready
-    from sessionrun.client.planning.sandboxing import check_sandboxes
+    from sessionrun.client.launching.readiness import check_machine, check_ready
     from sessionrun.client.reading.selection import Chosen
 
     if ready:
         check_ready(planned)
-    check_environments(planned)
-    warning = check_sandboxes(planned)
-    if warning is not None:
+    for warning in check_machine(planned):
         warn(warning)
     return ask_each(Chosen([session], (), False), "add", lambda *_: add(session, addition), waits=True, **shown)
 

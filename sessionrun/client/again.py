@@ -26,12 +26,13 @@ from sessionrun.client.planning.assemble import (
     settle_agent,
     settle_prices,
 )
+from sessionrun.client.planning.draft import find_due
 from sessionrun.client.reading.view import fold_journal
-from sessionrun.engine.handed import as_earlier, find_handed, is_empty
+from sessionrun.engine.handed import as_earlier, find_handed
 from sessionrun.engine.requests import change_tasks, find_change_fault, find_dependents, find_fault
 from sessionrun.engine.state import State
 from sessionrun.engine.task import TaskState
-from sessionrun.model.errors import InputError, SessionrunError
+from sessionrun.model.errors import InputError
 from sessionrun.model.events import Change, RequestReceived, change_task
 from sessionrun.model.places import Repository
 from sessionrun.model.repositories import has_worktree, repository_of
@@ -195,23 +196,11 @@ def check_follow_up(view: Shown, state: State, shown: Shown, text: str) -> None:
     fault = find_fault(state, RequestReceived("", "continue", (name,), text=text))
     if fault is not None:
         raise InputError(fault)
-    _check_branch(state.spec, state.tasks[name])
+    task = state.tasks[name]
+    for check in find_due("continue", [task.spec]):
+        check(state.spec, task)
     if not _has_conversation(state.spec, shown):
         notify(f"task {name}: its agent has no conversation to go on with: it is told what was done before")
-
-
-def _check_branch(spec: SessionSpec, task: TaskState) -> None:
-    """Refuse a task whose branch does not hold its work any more, or is in use; PREPARE would find the same."""
-    repository, earlier = repository_of(spec, task.spec), task.place
-    if not has_worktree(task.spec) or repository is None or earlier is None or is_empty(earlier):
-        return
-    from sessionrun.workspaces.request import WorkspaceRequest
-    from sessionrun.workspaces.taking_up import check_earlier
-
-    try:
-        check_earlier(WorkspaceRequest(repository, spec.session_id, task.spec.id, "", earlier=earlier))
-    except (SessionrunError, OSError) as error:
-        raise InputError(f"task {task.spec.id!r} cannot be continued: {error}") from None
 
 
 def _has_conversation(spec: SessionSpec, task: Shown) -> bool:

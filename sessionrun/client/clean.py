@@ -29,7 +29,7 @@ from sessionrun.model.errors import SessionrunError, StoreError
 from sessionrun.model.frozen import frozen
 from sessionrun.model.repositories import repository_of
 from sessionrun.model.times import parse_time
-from sessionrun.runtime.export_places import sweep_left
+from sessionrun.runtime.exports.writer import open_exports, sweep_left
 from sessionrun.store import index
 from sessionrun.store.creation import find_unbegun, remove_results_dir, sweep_unbegun
 from sessionrun.store.files import list_folders
@@ -256,8 +256,6 @@ def _free(
 
 def _remove_ready(ready: Sequence[tuple[Candidate, Evidence]], *, dry_run: bool) -> Iterator[Leftover]:
     """Remove the directories of sessions whose locks we hold."""
-    from sessionrun.runtime.exports.writer import open_exports
-
     marked = find_marked() if ready else {}
     for candidate, evidence in ready:
         session = candidate.session

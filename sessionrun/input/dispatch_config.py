@@ -34,6 +34,7 @@ from sessionrun.input.reading import Reading, Spot
 from sessionrun.input.settings import Options
 from sessionrun.model.places import PLACEMENTS
 
+FILE: Final = "dispatch_config.json"
 WORKERS: Final = 14
 AGENT: Final = "aider"
 MODEL: Final = "ollama/qwen2.5-coder:7b"

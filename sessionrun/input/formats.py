@@ -1,18 +1,20 @@
 """Dialects: foreign input in, a `Plan` out.  The table of them, and which one an input is.
 
 Dialects import the model and the errors only.  They read no files: the command line reads bytes and passes
-them on.  What an input is stands here, so that a launch imports the one dialect that reads it.
+them on.  What an input is stands here, or in the table of the house, so that a launch imports the one dialect that
+reads it.
 """
 
 from __future__ import annotations
 
 import os
 import re
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from importlib import import_module
 from itertools import islice
-from typing import Any, Final, NamedTuple, cast
+from typing import Any, Final, cast
 
+from sessionrun.house import HOUSE, Format
 from sessionrun.input.limits import plain, quote
 from sessionrun.input.parse import parse_document
 from sessionrun.input.plan import Plan, Source
@@ -20,29 +22,6 @@ from sessionrun.input.rows import BY_NAME
 from sessionrun.input.settings import Options
 from sessionrun.model.errors import InputError
 from sessionrun.model.phrases import suggest
-
-
-class DefaultInput(NamedTuple):
-    """The input of a format where none is named: a file below the current directory, and how one comes by it."""
-
-    file: str
-    hint: str
-
-
-class Format(NamedTuple):
-    """One input format; the module of its name has `load`.
-
-    Attributes:
-        expects: what its input looks like, for the message when nothing fits.
-        recognise: why it takes an input, in a few words for people; None when it does not.
-        keyed: its tasks have the keys of the native format, so that the command line has defaults for them.
-        usual: its input where none is named.
-    """
-
-    expects: str
-    recognise: Callable[[Source], str | None]
-    keyed: bool = False
-    usual: DefaultInput | None = None
 
 
 def _see_markdown(source: Source) -> str | None:
@@ -64,27 +43,21 @@ def _see_matrix(source: Source) -> str | None:
     return None if mark is None else f'{document.format} object with "tasks" and {quote(mark)}'
 
 
-_OF_INSTANCE: Final = frozenset({"repo", "problemstatement", "basecommit"})
-
-
 def keep_letters(key: str) -> str:
-    """A key of an instance however it is spelled: in whatever letters, with whatever between its words."""
+    """A key however it is spelled: in whatever letters, with whatever between its words."""
     return re.sub(r"[\W_]", "", key).casefold()
 
 
-def _see_swebench(source: Source) -> str | None:
+def _see_sign(one: Format, source: Source) -> str | None:
+    """Why an input is of a format that is known by the name of its file, or by the keys of its first record."""
+    if one.file:
+        return "its name" if os.path.basename(source.name) == one.file else None
     document = parse_document(source)
     value = document.value
     begin = value[0] if isinstance(value, list) and value else value
     keys = set(map(keep_letters, begin)) if isinstance(begin, dict) else set()
-    return f'{document.format} with "instance_id"' if "instanceid" in keys and keys & _OF_INSTANCE else None
-
-
-DISPATCH_FILE: Final = "dispatch_config.json"
-
-
-def _see_dispatch(source: Source) -> str | None:
-    return "its name" if os.path.basename(source.name) == DISPATCH_FILE else None
+    first, *others = map(keep_letters, one.keys)
+    return f"{document.format} with {quote(one.keys[0])}" if first in keys and keys & set(others) else None
 
 
 _LOOKED_AT: Final = 50
@@ -114,20 +87,10 @@ def _see_prompts(source: Source) -> str | None:
 FORMATS: Final[Mapping[str, Format]] = {
     "markdown": Format("a directory of .md files with front matter, or one of them", _see_markdown),
     "matrix": Format('an object with "tasks" and "models"', _see_matrix, keyed=True),
-    "swebench": Format(
-        'instances with "instance_id", "repo" and "problem_statement"',
-        _see_swebench,
-        usual=DefaultInput(
-            "artifacts/instances.jsonl",
-            "give a FILE of instances (JSON or JSON Lines; - is standard input). Those of SWE-bench are data sets "
-            "of huggingface.co, such as princeton-nlp/SWE-bench_Verified: with the package datasets, "
-            "load_dataset(NAME, split='test').to_json('artifacts/instances.jsonl')",
-        ),
-    ),
-    "dispatch_config": Format(f"a file {DISPATCH_FILE}", _see_dispatch, keyed=True),
+    **{name: one for business in HOUSE for name, one in business.formats.items()},
     "prompts": Format('an object with "prompts", or a list of prompts', _see_prompts, keyed=True),
 }
-"""Asked in this order, the widest last."""
+"""Asked in this order, those of the house in its order, the widest last."""
 
 
 def load_plan(name: str, source: Source, options: Options) -> Plan:
@@ -136,7 +99,8 @@ def load_plan(name: str, source: Source, options: Options) -> Plan:
     Raises:
         InputError: the first problem, in one line.
     """
-    return cast(Plan, import_module(f"sessionrun.input.{name}").load(source, options))
+    module = FORMATS[name].module or f"input.{name}"
+    return cast(Plan, import_module(f"sessionrun.{module}").load(source, options))
 
 
 def choose_format(source: Source, requested: str | None) -> tuple[str, str]:
@@ -150,7 +114,7 @@ def choose_format(source: Source, requested: str | None) -> tuple[str, str]:
             raise InputError(f"no input format {requested!r}; there are: {', '.join(FORMATS)}")
         return requested, "asked for"
     for name, one in FORMATS.items() if source.folder is None else [("markdown", FORMATS["markdown"])]:
-        reason = one.recognise(source)
+        reason = one.recognise(source) if one.recognise else _see_sign(one, source)
         if reason:
             return name, reason
     wanted = "; ".join(f"{name}: {one.expects}" for name, one in FORMATS.items())
@@ -171,6 +135,7 @@ def refuse_others(dialect: str, options: Mapping[str, Any]) -> None:
     Raises:
         InputError: the first of it.
     """
+    known = FORMATS[dialect]
     for name, value in options.items():
         row = BY_NAME[name]
         if row.format not in ("", dialect):
@@ -178,6 +143,6 @@ def refuse_others(dialect: str, options: Mapping[str, Any]) -> None:
                 f"{row.spell()} is an option of the input format {row.format}, "
                 f"and this input is read as {dialect}; leave it out, or add --from {row.format}"
             )
-        if row.keyed and not FORMATS[dialect].keyed and not (name == "rounds" and dialect == "swebench"):
+        if row.keyed and not known.keyed and name not in known.takes:
             key = next(iter(value)) if name == "defaults" else name
             raise InputError(f"{key} has no effect: in the format {dialect} each task says that itself")

@@ -1,6 +1,7 @@
 """The table of settings.  A new one is a row here, and its use; all that shows or reads it follows.
 
-The order is that of help and manual within a topic, and that in which effects are checked.
+The order is that of help and manual within a topic, and that in which effects are checked.  In it the rows of the
+businesses lie between those of the core, so they stand here, too.
 """
 
 from __future__ import annotations
@@ -11,6 +12,7 @@ from typing import Any, Final
 
 import orjson
 
+from sessionrun.house import HOUSE
 from sessionrun.input import effects
 from sessionrun.input.feeds import as_feed
 from sessionrun.input.fields import DEFAULT_FIELDS, LIMIT_FIELDS, Field, read_fields
@@ -85,10 +87,10 @@ def _limit(name: str, text: str = "", metavar: str = "", topic: Topic = "limits"
 
 
 _input = partial(Setting, scope="input")
-_swebench = partial(Setting, topic="swebench", scope="input", format="swebench")
+_swebench = partial(Setting, topic="swebench", scope="input", format="swebench", business="checks")
 
 # fmt: off
-SETTINGS: Final[tuple[Setting, ...]] = (
+_ROWS: Final[tuple[Setting, ...]] = (
     _input("prompts", as_prompts, "A task; repeat it; - is standard input.", "TEXT", "tasks",
            option="-p --prompt", many="words", first="What"),
     _input("each", as_line, "Each prompt for each file, or line of @FILE: write {}.", "ITEMS", "tasks",
@@ -111,25 +113,28 @@ SETTINGS: Final[tuple[Setting, ...]] = (
             many="pairs"),
 
     _task("worktree", "Each task on a branch of its own.", topic="worktrees", first="Where",
-          idle=effects.of_worktree, kind=as_flag),
-    Setting("base", as_name, "Where branches begin.  [default: HEAD]", "REF", "worktrees", first="Where"),
+          idle=effects.of_worktree, kind=as_flag, business="worktrees"),
+    Setting("base", as_name, "Where branches begin.  [default: HEAD]", "REF", "worktrees", first="Where",
+            business="worktrees"),
     Setting("worktree_dir", as_line,
             "Where worktrees go, outside the repository.  [default: ../REPOSITORY-worktrees]", "DIR",
-            "worktrees", config=True),
+            "worktrees", config=True, business="worktrees"),
     Setting("keep", as_choice(KEEP_POLICIES),
             "Keep worktrees whose work is on a branch: always, on-failure, never.  [default: never]", "WHEN",
-            "worktrees", option="--keep-worktree"),
+            "worktrees", option="--keep-worktree", business="worktrees"),
     _task("setup", "Runs in the task's directory before the agent; repeat it.", "COMMAND", "worktrees",
           many="words", keyed=True, idle=effects.of_default("setup")),
     _task("env", "A variable of all tasks; repeat it.", "NAME=VALUE", "worktrees", many="pairs", keyed=True),
     Setting("cache_dir", as_line,
             "Where mirrors and environments are kept.  [default: the user's cache directory]", "DIR",
-            "worktrees", config=True, variables=("SESSIONRUN_CACHE_DIR",), idle=effects.of_cache),
+            "worktrees", config=True, variables=("SESSIONRUN_CACHE_DIR",), idle=effects.of_cache,
+            business="worktrees"),
     Setting("require_cache", as_flag, "Fetch no repository, build no environment: take what the cache has.",
             topic="worktrees", option="--require-cache/--no-require-cache", config=True,
-            variables=("SWEBENCH_REQUIRE_CACHE", "SESSIONRUN_REQUIRE_CACHE"), idle=effects.of_cache),
+            variables=("SWEBENCH_REQUIRE_CACHE", "SESSIONRUN_REQUIRE_CACHE"), idle=effects.of_cache,
+            business="worktrees"),
     _task("sandbox", "Walls: none, project, strict.  [default: none]", "POLICY", "worktrees", config=True,
-          first="Where"),
+          first="Where", business="walls"),
 
     _task("agent", "Agent of tasks that name none.  [default: first found]", "NAME", "agents", config=True,
           variables=("SESSIONRUN_AGENT",), first="Who"),
@@ -151,16 +156,16 @@ SETTINGS: Final[tuple[Setting, ...]] = (
           first="Good?", idle=effects.of_default("retries")),
     _task("expect_change", "A task that changes nothing has failed.", topic="checks",
           option="--expect-change/--no-expect-change", first="Good?"),
-    _task("prove", "The check must fail without the work.", topic="checks", first="Good?"),
+    _task("prove", "The check must fail without the work.", topic="checks", first="Good?", business="checks"),
 
     Setting("land", as_flag, "Land good work on your branch, as `merge` does.", topic="landing",
-            option="--land/--no-land", first="Land"),
+            option="--land/--no-land", first="Land", business="landing"),
     Setting("land_into", as_name, "With --land: that branch.  [default: the one where the session begins]",
-            "BRANCH", "landing"),
+            "BRANCH", "landing", business="landing"),
     Setting("gates", as_commands, "Must exit 0 with the work on that branch.", "COMMAND", "landing",
-            option="--gate", many="words", first="Land"),
+            option="--gate", many="words", first="Land", business="landing"),
     Setting("mends", as_whole(0), "Agents mend what bounces, N times at most.  [default: 0]", "N", "landing",
-            first="Land"),
+            first="Land", business="landing"),
 
     Setting("max_parallel", as_limit, "How many tasks run at once.  [default: 0, no limit]", "N", "limits",
             option="-j --max-parallel", also=("--workers", "--max-concurrent"), config=True,
@@ -195,15 +200,15 @@ SETTINGS: Final[tuple[Setting, ...]] = (
             many="words", config=True, first="Then"),
     Setting("results_dir", as_line, "", option=None, topic="output", config=True,
             variables=("SESSIONRUN_RESULTS_DIR",)),
-    Setting("merge_trailers", as_flag, "", option=None, topic="landing", config=True),
+    Setting("merge_trailers", as_flag, "", option=None, topic="landing", config=True, business="landing"),
     Setting("max_depth", as_limit, "", option=None, topic="limits", config=True),
 
     Setting("cluster", as_line, "Run the jobs on a cluster's nodes, or as Slurm's.", "ADDRESS|slurm", "cluster",
-            config=True),
+            config=True, business="cluster"),
     Setting("slurm", as_record, "An option of sbatch for these jobs, such as partition=short; repeat it.",
-            "KEY[=VALUE]", "cluster", option="--slurm-option", many="pairs", config=True),
+            "KEY[=VALUE]", "cluster", option="--slurm-option", many="pairs", config=True, business="cluster"),
 
-    _input("feed", as_feed, topic="tasks", option=None),
+    _input("feed", as_feed, topic="tasks", option=None, business="queue"),
 
     _swebench("instances", as_line, "The instances, in place of [FILE].", "FILE"),
     _swebench("sample", as_whole(1), "Run only N instances.", "N", also=("--limit", "-n")),
@@ -220,5 +225,7 @@ SETTINGS: Final[tuple[Setting, ...]] = (
     _swebench("docker", as_flag, "Refused: tests run here.", variables=("SWEBENCH_USE_DOCKER",)),
 )
 # fmt: on
+
+SETTINGS: Final = tuple(row for row in _ROWS if row.business in {"", *(business.name for business in HOUSE)})
 
 BY_NAME: Final[Mapping[str, Setting]] = {row.name: row for row in SETTINGS}

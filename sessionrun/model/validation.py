@@ -40,6 +40,11 @@ def validate_tasks(tasks: Iterable[TaskSpec], others: frozenset[str] = frozenset
         raise InputError(f"tasks need each other in a circle: {' -> '.join(cycle):.200}")
 
 
+def refuse_task(num: int, task: TaskSpec, problem: str) -> InputError:
+    """The error of one task of the input, by its number, from 1."""
+    return InputError(f"task {num} (ID: {task.id}): {problem}")
+
+
 def validate_uses(spec: SessionSpec) -> None:
     """Check that every token a task uses exists in the amount it asks for.
 
@@ -51,9 +56,7 @@ def validate_uses(spec: SessionSpec) -> None:
     for num, task in enumerate(spec.tasks, 1):
         jobs = [task.check.uses] if task.check is not None else []
         for name in (name for uses in jobs for name in uses if is_task_span(name)):
-            raise InputError(
-                f'task {num} (ID: {task.id}): {name!r} is held for a whole task; move it to its "uses"'
-            )
+            raise refuse_task(num, task, f'{name!r} is held for a whole task; move it to its "uses"')
         for name, amount in (pair for uses in (task.uses, *jobs) for pair in uses.items()):
             capacity = spec.resources.get(name)
             if capacity is None:
@@ -72,28 +75,23 @@ def validate_wishes(spec: SessionSpec) -> None:
     """
     for num, task in enumerate(spec.tasks, 1):
         if task.answer is not None and task.brief is not None:
-            raise InputError(f"task {num} (ID: {task.id}): answer and brief exclude each other; keep one")
+            raise refuse_task(num, task, "answer and brief exclude each other; keep one")
         if task.prove is not None:
             _check_provable(num, task)
         if (lacks := _needs_worktree(task)) is not None:
-            raise InputError(
-                f"task {num} (ID: {task.id}): {lacks} needs a worktree; add --worktree, or leave it out"
-            )
+            raise refuse_task(num, task, f"{lacks} needs a worktree; add --worktree, or leave it out")
         if task.leftovers == "keep" and (task.workspace.kind != "none" or spec.cluster is not None):
             where = "a worktree, which goes with the task" if spec.cluster is None else "a cluster"
-            raise InputError(
-                f"task {num} (ID: {task.id}): leftovers: keep cannot be had in {where}; say tell or fail"
-            )
+            raise refuse_task(num, task, f"leftovers: keep cannot be had in {where}; say tell or fail")
         _check_turns(num, task, spec.agents)
 
 
 def _check_provable(num: int, task: TaskSpec) -> None:
-    where = f"task {num} (ID: {task.id})"
     if task.workspace.kind == "none":
-        raise InputError(f"{where}: prove needs a worktree; add --worktree, or leave it out")
+        raise refuse_task(num, task, "prove needs a worktree; add --worktree, or leave it out")
     hides = task.prove is not None and task.prove.hidden is not None
     if not hides and (task.check is None or not task.check.commands):
-        raise InputError(f"{where}: prove needs a check with commands; give it one, or leave prove out")
+        raise refuse_task(num, task, "prove needs a check with commands; give it one, or leave prove out")
 
 
 def _needs_worktree(task: TaskSpec) -> str | None:
@@ -116,10 +114,8 @@ def _check_turns(num: int, task: TaskSpec, known: Mapping[str, AgentSpec]) -> No
         for name in sorted({task.agent, *(other.agent for other in task.fallback)}):
             agent = known[name]
             if agent.prompt_kind == "text" and not agent.continue_args:
-                raise InputError(
-                    f"task {num} (ID: {task.id}): agent {name!r} cannot go on with a conversation; "
-                    'leave out prompt_mode "continue" or give it continue_args'
-                )
+                mend = 'leave out prompt_mode "continue" or give it continue_args'
+                raise refuse_task(num, task, f"agent {name!r} cannot go on with a conversation; {mend}")
 
 
 def find_cycle(needs: Mapping[str, tuple[str, ...]]) -> list[str] | None:

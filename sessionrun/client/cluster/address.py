@@ -17,6 +17,7 @@ from sessionrun.client.notices import notify
 from sessionrun.model.cluster import SLURM, Cluster
 from sessionrun.model.errors import InputError, SessionrunError
 from sessionrun.model.spec import SessionSpec, TaskSpec
+from sessionrun.model.validation import refuse_task
 from sessionrun.store.user_directories import user_directory
 from sessionrun.workspaces.ignoring import INCLUDE_FILE
 
@@ -201,10 +202,8 @@ def check_walls(spec: SessionSpec, cluster: Cluster) -> None:
         needs = task.sandbox.needs if task.sandbox is not None else ()
         why = [next((node["walls"][need] for need in needs if need in node["walls"]), None) for node in nodes]
         if why and None not in why:
-            raise InputError(
-                f"task {num} (ID: {task.id}): no node of the cluster at {cluster.address} can build its walls: "
-                f"{nodes[0]['name']}: {why[0]}"
-            )
+            where = f"no node of the cluster at {cluster.address} can build its walls"
+            raise refuse_task(num, task, f"{where}: {nodes[0]['name']}: {why[0]}")
 
 
 # --- what it answers ---

@@ -15,8 +15,8 @@ from sessionrun.client.dispatching.preflight import Preflight, look
 from sessionrun.client.launching.readiness import check_ready, tell_signed_out
 from sessionrun.client.planning.plan import Planned
 from sessionrun.client.queue.feeds import import_list, open_queue, read_text, take_back
+from sessionrun.input.dispatch_config import FILE as CONFIGURATION
 from sessionrun.input.feeds import WORKERS
-from sessionrun.input.formats import DISPATCH_FILE as CONFIGURATION
 from sessionrun.model.errors import InputError
 from sessionrun.model.feeding import FeedSpec
 from sessionrun.model.spec import SLOT, SessionSpec

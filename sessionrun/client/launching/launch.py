@@ -12,7 +12,6 @@ from typing import Any
 
 from sessionrun.client.lookup import resolve_results_dir
 from sessionrun.client.notices import notify
-from sessionrun.client.planning.sandboxing import check_sandboxes
 from sessionrun.model.errors import SessionrunError
 from sessionrun.model.spec import SessionSpec
 from sessionrun.runtime.launch import start_detached
@@ -41,8 +40,8 @@ def launch(
         indexed: it is in the user's index, so that verbs find it from everywhere, and a forecast counts on it.
 
     Raises:
-        InputError: an agent is not signed in or not ready, uv is wanted and not there, or an export is another
-            session's; nothing was created.
+        InputError: an agent is not signed in or not ready, its machine lacks what it needs, or an export is
+            another session's; nothing was created.
         StoreError: the directory cannot be made, or the processes did not come up.
     """
     if spec.parent is not None or JOB_MARKER in os.environ:
@@ -50,17 +49,15 @@ def launch(
 
         spec = settle_nesting(spec, os.environ)
     session = SessionDir((resolve_results_dir(results_dir) / f"session-{spec.session_id}").absolute())
-    from sessionrun.client.launching.readiness import check_environments, check_ready
+    from sessionrun.client.launching.readiness import check_machine, check_ready
 
     if ready:
         check_ready(spec)
-    check_environments(spec)
-    warning = check_sandboxes(spec)
-    if warning is not None:
+    for warning in check_machine(spec):
         notify(warning)
     _tell_limits(spec)
     if spec.exports:
-        from sessionrun.runtime.export_places import settle_exports
+        from sessionrun.runtime.exports.writer import settle_exports
 
         spec = replace(spec, exports=settle_exports(spec.exports))
     # Until there are processes that can be asked to end, Ctrl+C waits: it would leave a part of a session.

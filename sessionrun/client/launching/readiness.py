@@ -1,4 +1,4 @@
-"""Checks before a session is created whether its agents are signed in and ready, and uv is there if it is needed.
+"""Checks before a session is created whether its agents are signed in and ready, and what its tasks need is there.
 
 No check costs money.
 """
@@ -11,6 +11,7 @@ from collections.abc import Iterator, Mapping
 from typing import Final
 
 from sessionrun.agents.installed import MENDS, Known, Use, find_known, find_sign_in, is_wrapper
+from sessionrun.client.planning.draft import find_due
 from sessionrun.model.errors import InputError
 from sessionrun.model.spec import AgentSpec, SessionSpec, TaskSpec
 
@@ -41,20 +42,14 @@ def check_ready(spec: SessionSpec) -> None:
         raise InputError(f"{problems} ({_START_ALL_THE_SAME})")
 
 
-def check_environments(spec: SessionSpec) -> None:
-    """Refuse tasks whose environment could not be made on this machine; nodes of a cluster have their own uv.
+def check_machine(spec: SessionSpec) -> list[str]:
+    """Refuse what this machine cannot give the tasks; returns warnings.
 
     Raises:
-        InputError: uv is not there.
+        InputError: uv is wanted and not there, or walls cannot be built.
     """
-    tasks = (*spec.tasks, *((spec.template,) if spec.template else ())) if spec.cluster is None else ()
-    for task in tasks:
-        if task.environment is None:
-            continue
-        from sessionrun.workspaces.environments.interpreter import NO_UV, has_uv
-
-        if has_uv({**os.environ, **task.env}) is None:
-            raise InputError(f"environment of task {task.id}: {NO_UV}")
+    tasks = (*spec.tasks, *((spec.template,) if spec.template else ()))
+    return [warning for check in find_due("start", tasks, spec) if (warning := check(spec)) is not None]
 
 
 def tell_signed_out(spec: SessionSpec) -> list[str]:

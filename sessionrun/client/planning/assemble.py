@@ -13,7 +13,7 @@ from typing import Final, TypeVar
 from sessionrun.agents import table
 from sessionrun.client.config import Config
 from sessionrun.client.graph import walk
-from sessionrun.client.planning.draft import Choice, Draft
+from sessionrun.client.planning.draft import Choice, Draft, find_due
 from sessionrun.input.effects import MARKDOWN
 from sessionrun.input.plan import Plan
 from sessionrun.input.settings import first
@@ -22,7 +22,7 @@ from sessionrun.model.places import Repository
 from sessionrun.model.repositories import has_worktree
 from sessionrun.model.spec import AgentSpec, Price, SessionSpec, TaskSpec, hides_tests
 from sessionrun.model.upstreams import MirrorSite
-from sessionrun.model.validation import validate_tasks, validate_uses, validate_wishes
+from sessionrun.model.validation import refuse_task, validate_tasks, validate_uses, validate_wishes
 
 Ruled = TypeVar("Ruled", Repository, MirrorSite)
 """What has rules of what git ignores."""
@@ -95,13 +95,8 @@ def check_spec(
     _check_directories(spec.tasks)
     _check_briefs(spec, places or {})
     _check_budgets(spec)
-    if spec.mirrors is not None:
-        from sessionrun.client.planning.mirroring import check_hidden_tests, check_mirrors
-
-        check_mirrors(spec.tasks)
-        check_hidden_tests(spec.tasks)
-    if spec.repository is not None:
-        _check_worktrees(spec, spec.repository)
+    for check in find_due("check", spec.tasks, spec):
+        check(spec)
 
 
 def foresee(draft: Draft) -> Draft:
@@ -201,7 +196,7 @@ def foresee_prompts(spec: SessionSpec) -> list[str]:
         percent = 100 * count // MAX_PROMPT_TOKENS
         size = f"its prompt has about {count} tokens, {percent} % of {MAX_PROMPT_TOKENS}"
         if count > REFUSED_SHARE * MAX_PROMPT_TOKENS:
-            raise InputError(f"task {num} (ID: {task.id}): {size}: show it fewer or shorter files")
+            raise refuse_task(num, task, f"{size}: show it fewer or shorter files")
         if count > WARNED_SHARE * MAX_PROMPT_TOKENS:
             remarks.append(f"task {num} (ID: {task.id}): {size}: little room is left for the answer")
     return remarks
@@ -291,16 +286,14 @@ def _check_budgets(spec: SessionSpec) -> None:
         own = find_task_budget(spec.limits, task)
         script = all(spec.agents[name].prompt_kind == "script" for name in agents_of([task]))
         if own is not None and own > whole and not script:
-            raise InputError(
-                f"task {num} (ID: {task.id}): its budget of ${own:g} is more than the session's of ${whole:g}"
-            )
+            raise refuse_task(num, task, f"its budget of ${own:g} is more than the session's of ${whole:g}")
 
 
 def _check_directories(tasks: tuple[TaskSpec, ...]) -> None:
     for cwd in {task.cwd for task in tasks if task.cwd and task.upstream is None}:
         if not os.path.isdir(cwd):
             num, task = next((num, task) for num, task in enumerate(tasks, 1) if task.cwd == cwd)
-            raise InputError(f"task {num} (ID: {task.id}): cwd {cwd} is not a directory")
+            raise refuse_task(num, task, f"cwd {cwd} is not a directory")
 
 
 def _check_briefs(spec: SessionSpec, places: Mapping[tuple[str, str], str]) -> None:
@@ -333,38 +326,3 @@ def _find_seen(task: TaskSpec, by_id: Mapping[str, TaskSpec]) -> set[str]:
         return [need for need in at.needs if need in by_id] if at.base != "session" else []
 
     return set(walk([task.id], next_of))
-
-
-def _check_worktrees(spec: SessionSpec, repository: Repository) -> None:
-    """Refuse what would fail in every worktree, or run outside of it."""
-    from sessionrun.workspaces.links import describe_problem, find_name
-    from sessionrun.workspaces.repository import find_missing
-
-    top = os.path.realpath(repository.top)
-    wanted = [task for task in spec.tasks if task.workspace.kind == "worktree"]
-    inside = {task.id: os.path.relpath(os.path.realpath(task.cwd or spec.cwd), top) for task in wanted}
-    missing = find_missing(repository, {path for path in inside.values() if path.split(os.sep)[0] != os.pardir})
-    for num, task in enumerate(spec.tasks, 1):
-        if task.id not in inside:
-            continue
-        cwd = inside[task.id]
-        if cwd.split(os.sep)[0] == os.pardir:
-            raise InputError(f"task {num} (ID: {task.id}): cwd {task.cwd} lies outside {repository.top}")
-        begins_elsewhere = task.base == "target" or (task.base == "needs" and (task.needs or task.handed))
-        if (
-            cwd in missing
-            and not begins_elsewhere
-            and not any(_is_below(cwd, find_name(repository.top, link)) for link in task.links)
-        ):
-            where = f"{repository.base_branch} ({repository.base_commit[:12]})"
-            raise InputError(
-                f"task {num} (ID: {task.id}): {cwd} is not a directory in {where}, where its worktree begins; "
-                "commit it, start in another directory, or give another --base"
-            )
-        for link in task.links:
-            if (problem := describe_problem(repository.top, task.links, link)) is not None:
-                raise InputError(f"task {num} (ID: {task.id}): link {problem}")
-
-
-def _is_below(path: str, folder: str) -> bool:
-    return path == folder or path.startswith(folder + os.sep)

@@ -30,12 +30,12 @@ def choose_cluster(draft: Draft) -> Draft:
     address = options.choose("cluster") or ""
     if "slurm" in options.given and address != SLURM:
         raise InputError("--slurm-option has no effect without --cluster slurm")
-    if not spec.tasks:
+    if not (address and spec.tasks):
         return draft
     if address == SLURM:
         of_config = check_options(options.config.get("slurm", {}), "slurm")
         of_sbatch = {**of_config, **check_options(options.given.get("slurm", {}), "--slurm-option")}
-        return replace(draft, spec=replace(draft.spec, cluster=open_slurm(of_sbatch, os.environ)))
+        return draft.settle(cluster=open_slurm(of_sbatch, os.environ))
     from sessionrun.client.cluster.address import settle_cluster
 
     return replace(draft, spec=settle_cluster(spec, address, os.environ, preview=draft.preview))

@@ -29,6 +29,8 @@ def place_feed(draft: Draft) -> Draft:
         InputError: there is no repository, the frame cannot be read, or worktrees would have to stay on nodes.
     """
     plan, given = draft.plan, draft.options.given
+    if plan.feed is None:
+        return draft
     from sessionrun.queue.place import find_place
     from sessionrun.workspaces.git import Git
     from sessionrun.workspaces.repository import locate
@@ -56,12 +58,8 @@ def place_feed(draft: Draft) -> Draft:
     wish = replace(plan.repository, path=None)
     if "land_into" in given:
         wish = replace(wish, base=given["land_into"], keys={**wish.keys, "--base": "--land-into"})
-    return replace(
-        draft,
-        place=top,
-        plan=replace(plan, seats=seats, repository=wish),
-        spec=replace(draft.spec, dialect=QUEUE, tasks=(task,)),
-    )
+    draft = replace(draft, place=top, plan=replace(plan, seats=seats, repository=wish))
+    return draft.settle(dialect=QUEUE, tasks=(task,))
 
 
 def _check_branch(draft: Draft, git: Git) -> None:
@@ -120,7 +118,8 @@ def add_feed(draft: Draft) -> Draft:
         InputError: there is no such queue.
     """
     values, spec = draft.plan.feed, draft.spec
-    assert values is not None
+    if values is None:
+        return draft
     from sessionrun.queue.feed import open_feed
     from sessionrun.queue.place import find_place
 
@@ -132,15 +131,13 @@ def add_feed(draft: Draft) -> Draft:
         template = replace(template, prompts=(f"{SCRIPT}\n",))  # words around it would be commands
     if spec.landing is not None or _is_branch(spec):
         template = replace(template, base="target")
-    spec = replace(
-        spec,
+    return draft.settle(
         source=str(queue.place),
         tasks=(),
         template=template,
         feed=_make_feed(values, str(draft.place), queue.name),
         open_feed=True,
     )
-    return replace(draft, spec=spec)
 
 
 def _make_feed(values: Mapping[str, Any], top: str, backend: str) -> FeedSpec:

@@ -54,9 +54,10 @@ def find_input(given: Given, options: Mapping[str, Any]) -> tuple[Given, str | N
     usual = known.usual if known is not None else None
     if given is not None or usual is None or "prompts" in options:
         return given, dialect
-    if not os.path.exists(usual.file):
-        raise InputError(f"no input, and {usual.file} is not there: {usual.hint}")
-    return usual.file, dialect
+    file, hint = usual
+    if not os.path.exists(file):
+        raise InputError(f"no input, and {file} is not there: {hint}")
+    return file, dialect
 
 
 def read_options(options: Mapping[str, Any]) -> dict[str, Any]:

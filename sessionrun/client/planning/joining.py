@@ -59,8 +59,7 @@ def join_session(draft: Draft) -> Draft:
     """
     into = draft.into
     assert into is not None
-    draft = replace(draft, spec=replace(draft.spec, repository=_join_repository(draft.plan, into)))
-    return _join_plan(draft, into)
+    return _join_plan(draft.settle(repository=_join_repository(draft.plan, into)), into)
 
 
 def _join_repository(plan: Plan, into: SessionSpec) -> Repository | None:
@@ -121,15 +120,11 @@ def _join_plan(draft: Draft, into: SessionSpec) -> Draft:
     if limit is not None:
         tasks = tuple(task if task.budget_usd is not None else replace(task, budget_usd=limit) for task in tasks)
     known = {name: amount for name, amount in into.resources.items() if name != SLOT}
-    return replace(
-        draft,
-        spec=replace(
-            draft.spec,
-            tasks=tasks,
-            exports=(),
-            resources={**known, **plan.resources},
-            limits=Limits(budget_usd=into.limits.budget_usd),
-        ),
+    return draft.settle(
+        tasks=tasks,
+        exports=(),
+        resources={**known, **plan.resources},
+        limits=Limits(budget_usd=into.limits.budget_usd),
     )
 
 

@@ -11,12 +11,13 @@ from pathlib import Path
 from typing import Final, NamedTuple
 
 from sessionrun.client.graph import walk
-from sessionrun.client.planning.draft import Draft, refuse_task
+from sessionrun.client.planning.draft import Draft
 from sessionrun.input.settings import first
 from sessionrun.model.errors import InputError
 from sessionrun.model.repositories import has_worktree
-from sessionrun.model.spec import CacheSite, TaskSpec, hides_tests
+from sessionrun.model.spec import CacheSite, SessionSpec, TaskSpec, hides_tests
 from sessionrun.model.upstreams import MirrorSite, Upstream, is_path
+from sessionrun.model.validation import refuse_task
 from sessionrun.store.files import NotRegular, open_regular
 from sessionrun.store.user_directories import user_directory
 
@@ -41,12 +42,12 @@ def settle_mirrors(draft: Draft) -> Draft:
     spec, options = draft.spec, draft.options
     mirrored = any(task.upstream is not None or task.workspace.kind == "mirror" for task in spec.tasks)
     built = any(task.environment is not None for task in spec.tasks)
+    if not (mirrored or built):
+        return draft
     cache_dir = find_cache_dir(first(options.choose("cache_dir"), draft.plan.repository.cache_dir))
     require_cache = bool(options.choose("require_cache", draft.plan.require_cache))
     if built:
-        draft = replace(
-            draft, spec=replace(draft.spec, cache=CacheSite(str(cache_dir), require_cache=require_cache))
-        )
+        draft = draft.settle(cache=CacheSite(str(cache_dir), require_cache=require_cache))
     if not mirrored:
         return draft
     from sessionrun.workspaces.repository import check_version
@@ -55,10 +56,7 @@ def settle_mirrors(draft: Draft) -> Draft:
     directory = draft.source.folder.project if draft.source.folder else draft.source.directory
     ground = _Ground(directory, cache_dir, draft.plan.repository.path)
     tasks = tuple(_settle_task(num, task, ground) for num, task in enumerate(spec.tasks, 1))
-    return replace(
-        draft,
-        spec=replace(draft.spec, tasks=tasks, mirrors=_find_site(draft, cache_dir, require_cache=require_cache)),
-    )
+    return draft.settle(tasks=tasks, mirrors=_find_site(draft, cache_dir, require_cache=require_cache))
 
 
 def find_cache_dir(wanted: str | Path | None) -> Path:
@@ -79,27 +77,32 @@ def find_cache_dir(wanted: str | Path | None) -> Path:
     return cache_dir
 
 
-def check_mirrors(tasks: Sequence[TaskSpec]) -> None:
-    """Refuse needs whose work is in another repository, or begins at another ref: there is nothing to begin at.
+def check_mirrors(spec: SessionSpec) -> None:
+    """Refuse tasks in mirrors that could not begin, and instances that no work could solve.
 
     Raises:
-        InputError: which task needs which.
+        InputError: which task, and why.
     """
+    if spec.mirrors is not None:
+        _check_needs(spec.tasks)
+        _check_hidden_tests(spec.tasks)
+
+
+def _check_needs(tasks: Sequence[TaskSpec]) -> None:
+    """Refuse needs whose work is in another repository, or begins at another ref: there is nothing to begin at."""
     by_id = {task.id: task for task in tasks}
     for num, task in enumerate(tasks, 1):
         for need in _walk_needs(task, by_id) if has_worktree(task) and task.base != "session" else ():
             if need.upstream != task.upstream:
-                raise InputError(
-                    f"task {num} (ID: {task.id}): it needs task {need.id!r}, whose work is in another repository, "
-                    'or begins at another ref; add "base": "session", so that it begins at its own'
-                )
+                where = "is in another repository, or begins at another ref"
+                mend = 'add "base": "session", so that it begins at its own'
+                raise refuse_task(num, task, f"it needs task {need.id!r}, whose work {where}; {mend}")
 
 
-def check_hidden_tests(tasks: Sequence[TaskSpec]) -> None:
-    """Refuse instances that no work could solve, as far as their repositories are at hand; PREPARE asks of others.
+def _check_hidden_tests(tasks: Sequence[TaskSpec]) -> None:
+    """Refuse a base that its repository lacks, and a patch with tests that does not apply to it.
 
-    Raises:
-        InputError: a repository lacks the base, or the patch with the tests does not apply to that.
+    That is as far as repositories are at hand; PREPARE asks of the others.
     """
     judged = [(num, task) for num, task in enumerate(tasks, 1) if task.upstream is not None and hides_tests(task)]
     if not judged:
@@ -132,6 +135,22 @@ def _find_fault(folder: Path, judged: tuple[int, TaskSpec]) -> str | None:
     except GitError:
         return None  # a history that is only partly here, a mirror that is just removed
     return None if why is None else f"test_patch does not apply to its base {commit[:12]}: {why}"
+
+
+def check_environments(spec: SessionSpec) -> None:
+    """Refuse tasks whose environment could not be made on this machine; nodes of a cluster have their own uv.
+
+    Raises:
+        InputError: uv is not there.
+    """
+    tasks = (*spec.tasks, *((spec.template,) if spec.template else ())) if spec.cluster is None else ()
+    for task in tasks:
+        if task.environment is None:
+            continue
+        from sessionrun.workspaces.environments.interpreter import NO_UV, has_uv
+
+        if has_uv({**os.environ, **task.env}) is None:
+            raise InputError(f"environment of task {task.id}: {NO_UV}")
 
 
 def _walk_needs(task: TaskSpec, by_id: Mapping[str, TaskSpec]) -> Iterator[TaskSpec]:

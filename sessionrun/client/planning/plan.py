@@ -1,27 +1,26 @@
-"""Makes a settled spec of what `run` is given: a row of steps, each of which settles one thing."""
+"""Makes a settled spec of what `run` is given: the steps of the house, each of which settles one thing."""
 
 from __future__ import annotations
 
 import os
 import time
 import uuid
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
-from importlib import import_module
 from pathlib import Path
-from typing import Any, Final, NamedTuple, cast
+from typing import Any, Final, NamedTuple
 
 from sessionrun.agents import table
 from sessionrun.client.config import Config, load_config
 from sessionrun.client.planning.assemble import choose_agent
-from sessionrun.client.planning.draft import Choice, Draft
+from sessionrun.client.planning.draft import Choice, Draft, find_due
 from sessionrun.client.planning.inputs import Given, find_input, make_source, read_options
 from sessionrun.input.fields import LIMIT_FIELDS
 from sessionrun.input.formats import choose_format, load_plan, refuse_others
 from sessionrun.input.rows import SETTINGS
 from sessionrun.input.settings import Options, first
 from sessionrun.model.errors import InputError
-from sessionrun.model.spec import INSTANCE_RESULTS, SLOT, WORKSPACE_TIMEOUT_S, Limits, SessionSpec, hides_tests
+from sessionrun.model.spec import SLOT, WORKSPACE_TIMEOUT_S, Limits, SessionSpec
 from sessionrun.model.times import format_time
 
 
@@ -40,7 +39,9 @@ class Planned(NamedTuple):
     @property
     def skipped_for(self) -> str:
         """What those that are left out did before, in one word."""
-        return "ended" if any(export.kind == INSTANCE_RESULTS for export in self.spec.exports) else "succeeded"
+        from sessionrun.runtime.exports.writer import open_exports
+
+        return next((export.leaves_out for export in open_exports(self.spec.exports)), "succeeded")
 
 
 class Nothing(NamedTuple):
@@ -106,8 +107,8 @@ def plan(
         notify=beside.choose("notify") or (),
     )
     draft = Draft(source, found, beside, config, spec, choice, into, Path.cwd(), preview, found.warnings)
-    for step in STEPS:
-        draft = step.settle(draft) if step.is_due(draft) else draft
+    for settle in find_due("plan", found.tasks, draft, options, config.values, found, into):
+        draft = settle(draft)
     return Planned(draft.spec, choice, reason, draft.remarks, draft.skipped)
 
 
@@ -130,7 +131,7 @@ def leave_out_done(draft: Draft) -> Draft:
     carried = [export.carry_over(draft.spec.tasks) for export in opened]
     done = {name for _, names in carried for name in names}
     tasks = tuple(task for task in draft.spec.tasks if task.id not in done)
-    draft = replace(draft, spec=replace(draft.spec, tasks=tasks, exports=tuple(kept for kept, _ in carried)))
+    draft = draft.settle(tasks=tasks, exports=tuple(kept for kept, _ in carried))
     return replace(draft, skipped=len(done))
 
 
@@ -167,7 +168,7 @@ def settle_limits(draft: Draft) -> Draft:
     if "halt" in options.given and limits.max_failures is None:
         raise InputError("--halt has no effect here: no number of failures stops the session; add --max-failures")
     _refuse_unknown_limits(limits)
-    return replace(draft, spec=replace(draft.spec, limits=limits))
+    return draft.settle(limits=limits)
 
 
 def _refuse_unknown_limits(limits: Limits) -> None:
@@ -185,92 +186,6 @@ def _refuse_unknown_limits(limits: Limits) -> None:
     if limits.min_free_memory and measure_free_memory() is None:
         why = "only Linux says how much memory is free"
         raise InputError(f"min_free_memory: {why}; leave min_free_memory out")
-
-
-def _always(_: Draft) -> bool:
-    return True
-
-
-def _is_fed(draft: Draft) -> bool:
-    return draft.plan.feed is not None
-
-
-def _fetches_or_builds(draft: Draft) -> bool:
-    return any(
-        task.upstream is not None or task.workspace.kind == "mirror" or task.environment is not None
-        for task in draft.spec.tasks
-    )
-
-
-def _speaks_of_worktrees(draft: Draft) -> bool:
-    given = {
-        "base",
-        "worktree_dir",
-        "keep",
-    } & draft.options.given.keys()  # where no task has one, it refuses these
-    return bool(given or draft.plan.optional_links) or any(
-        task.workspace.kind == "worktree" for task in draft.spec.tasks
-    )
-
-
-def _has_exports(draft: Draft) -> bool:
-    return bool(draft.spec.exports or draft.options.given.get("rerun"))
-
-
-def _is_addition(draft: Draft) -> bool:
-    return draft.into is not None
-
-
-def _speaks_of_landing(draft: Draft) -> bool:
-    given = {"land", "land_into", "gates", "mends"} & draft.options.given.keys()
-    return draft.into is None and (bool(given) or draft.plan.landing is not None or _is_fed(draft))
-
-
-def _begins_elsewhere(draft: Draft) -> bool:
-    return draft.plan.seats is not None or any(task.base == "target" for task in draft.spec.tasks)
-
-
-def _has_cluster(draft: Draft) -> bool:
-    if draft.into is not None:
-        return draft.into.cluster is not None
-    return bool(draft.options.choose("cluster")) or "slurm" in draft.options.given
-
-
-def _may_be_walled(draft: Draft) -> bool:
-    gated = draft.spec.landing is not None and draft.spec.landing.sandbox is not None
-    asked = gated or draft.options.choose("sandbox") is not None
-    return asked or any(task.sandbox is not None or hides_tests(task) for task in draft.spec.tasks)
-
-
-class Step(NamedTuple):
-    """One thing that is settled by a function of a module of `planning`, if the draft has anything of it."""
-
-    module: str
-    function: str
-    is_due: Callable[[Draft], bool] = _always
-
-    def settle(self, draft: Draft) -> Draft:
-        """Import the module, which few inputs need, and take the step."""
-        return cast(Draft, getattr(import_module(f"{__package__}.{self.module}"), self.function)(draft))
-
-
-STEPS: Final = (
-    Step("feeding", "place_feed", _is_fed),
-    Step("plan", "settle_limits"),
-    Step("mirroring", "settle_mirrors", _fetches_or_builds),
-    Step("repository", "find_repository", _speaks_of_worktrees),
-    Step("plan", "leave_out_done", _has_exports),
-    Step("joining", "join_session", _is_addition),
-    Step("assemble", "add_agents"),
-    Step("repository", "settle_landing", _speaks_of_landing),
-    Step("repository", "settle_seats", _begins_elsewhere),
-    Step("cluster", "choose_cluster", _has_cluster),
-    Step("sandboxing", "settle_sandboxes", _may_be_walled),
-    Step("plan", "refuse_idle"),
-    Step("assemble", "foresee"),
-    Step("feeding", "add_feed", _is_fed),
-)
-"""What is settled after the input is read, one after the other."""
 
 
 def _start_by(programs: Mapping[str, Sequence[str]], config: Config) -> Config:

@@ -1,23 +1,24 @@
-"""Settles the repository from which worktrees are made, where they stay, and how the work lands."""
+"""Settles the repository of worktrees, and where they stay; refuses tasks that cannot have one."""
 
 from __future__ import annotations
 
 import os
-import shlex
 from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
-from typing import Final
+from typing import TYPE_CHECKING, Final
 
 from sessionrun.client.planning.draft import Draft
-from sessionrun.input.plan import LandingWish, Plan, SeatsWish
+from sessionrun.input.plan import Plan, SeatsWish
 from sessionrun.input.rows import BY_NAME
-from sessionrun.model.errors import InputError
+from sessionrun.model.errors import InputError, SessionrunError
 from sessionrun.model.places import SEATS_INSIDE, TASK_FILE, Repository, Seats
-from sessionrun.model.spec import Landing, TaskSpec
+from sessionrun.model.repositories import has_worktree, repository_of
+from sessionrun.model.spec import Landing, SessionSpec, TaskSpec
+from sessionrun.model.validation import refuse_task
 
-GATE_TIMEOUT_S: Final = 3600.0
-"""How long a gate may take where nothing else is said."""
+if TYPE_CHECKING:
+    from sessionrun.engine.task import TaskState
 
 _OF_WORKTREES: Final = ("base", "worktree_dir", "keep")
 
@@ -59,7 +60,7 @@ def find_repository(draft: Draft) -> Draft:
         more = " and others" if len(names) > 3 else ""
         mend = "--setup 'git submodule update --init' fills them"
         remarks.append(f"submodules are empty in worktrees: {', '.join(names[:3])}{more}; {mend}")
-    return replace(draft, spec=replace(draft.spec, repository=found)).remark(*remarks)
+    return draft.settle(repository=found).remark(*remarks)
 
 
 def _add_links(draft: Draft) -> Draft:
@@ -67,12 +68,7 @@ def _add_links(draft: Draft) -> Draft:
     links = tuple(link for link in draft.plan.optional_links if os.path.lexists(link))
     if not links:
         return draft
-    return replace(
-        draft,
-        spec=replace(
-            draft.spec, tasks=tuple(replace(task, links=(*task.links, *links)) for task in draft.spec.tasks)
-        ),
-    )
+    return draft.settle(tasks=tuple(replace(task, links=(*task.links, *links)) for task in draft.spec.tasks))
 
 
 def _name_key(error: InputError, draft: Draft) -> InputError:
@@ -85,46 +81,6 @@ def _name_key(error: InputError, draft: Draft) -> InputError:
     return (
         error if wish.path is None else InputError(f"{source}: {wish.keys.get('path', 'repository')}: {problem}")
     )
-
-
-def settle_landing(draft: Draft) -> Draft:
-    """How the work of the session lands by itself: the command line wins over the plan.
-
-    Raises:
-        InputError: options without landing, no worktrees, or no such branch.
-    """
-    given, wish, repository = draft.options.given, draft.plan.landing, draft.spec.repository
-    if not given.get("land", wish is not None and wish.lands):
-        if draft.plan.feed is not None:
-            return draft.remark(f"nothing lands by itself: {_word_merge(draft)}")
-        lost = next((name for name in ("land_into", "gates", "mends") if name in given), None)
-        if lost is not None:
-            raise InputError(f"{BY_NAME[lost].spell()} needs --land")
-        return draft
-    if repository is None:
-        raise InputError("land needs tasks with a worktree: add --worktree")
-    from sessionrun.landing.target import find_target  # few sessions land, and this imports all that git needs
-
-    wish = wish or LandingWish()
-    timeout_s = GATE_TIMEOUT_S if wish.gate_timeout_s is None else wish.gate_timeout_s
-    target = find_target(repository, given.get("land_into", wish.into))
-    gates, mends = given.get("gates", wish.gates), given.get("mends", wish.mends)
-    return replace(
-        draft,
-        spec=replace(
-            draft.spec, landing=Landing(target, gates, timeout_s or None, wish.batch, mends, wish.sandbox)
-        ),
-    )
-
-
-def _word_merge(draft: Draft) -> str:
-    """The command that lands the work as the session would: with its gates."""
-    wish = draft.plan.landing or LandingWish()
-    gates = draft.options.given.get("gates", wish.gates)
-    words = ["sessionrun", "merge", draft.spec.session_id[:8]]
-    words += [word for gate in gates for word in ("--gate", gate)]
-    words += ["--gate-timeout", f"{wish.gate_timeout_s:g}"] if gates and wish.gate_timeout_s else []
-    return shlex.join(words)
 
 
 def settle_seats(draft: Draft) -> Draft:
@@ -140,9 +96,7 @@ def settle_seats(draft: Draft) -> Draft:
     seats = _find_seats(plan, plan.seats, spec.repository)
     assert spec.repository is not None
     excludes = f"/{TASK_FILE}\n{spec.repository.excludes}"
-    return replace(
-        draft, spec=replace(draft.spec, seats=seats, repository=replace(spec.repository, excludes=excludes))
-    )
+    return draft.settle(seats=seats, repository=replace(spec.repository, excludes=excludes))
 
 
 def _find_seats(plan: Plan, wish: SeatsWish, repository: Repository | None) -> Seats:
@@ -193,12 +147,73 @@ def _check_bases(tasks: Sequence[TaskSpec], landing: Landing | None) -> None:
     for num, task in enumerate(tasks, 1):
         if task.base != "target":
             continue
-        where = f"task {num} (ID: {task.id})"
+        problem = None
         if task.upstream is not None:
-            raise InputError(
-                f'{where}: base "target" does not fit a repository of its own: its work does not land'
-            )
-        if landing is None:
-            raise InputError(f'{where}: base "target" is the branch on which work lands: add land, or --land')
-        if task.workspace.kind == "none":
-            raise InputError(f'{where}: base "target" needs a worktree; add --worktree, or leave it out')
+            problem = "does not fit a repository of its own: its work does not land"
+        elif landing is None:
+            problem = "is the branch on which work lands: add land, or --land"
+        elif task.workspace.kind == "none":
+            problem = "needs a worktree; add --worktree, or leave it out"
+        if problem is not None:
+            raise refuse_task(num, task, f'base "target" {problem}')
+
+
+def check_worktrees(spec: SessionSpec) -> None:
+    """Refuse what would fail in every worktree, or run outside of it.
+
+    Raises:
+        InputError: which task.
+    """
+    from sessionrun.workspaces.links import describe_problem, find_name
+    from sessionrun.workspaces.repository import find_missing
+
+    repository = spec.repository
+    if repository is None:
+        return
+    top = os.path.realpath(repository.top)
+    wanted = [task for task in spec.tasks if task.workspace.kind == "worktree"]
+    inside = {task.id: os.path.relpath(os.path.realpath(task.cwd or spec.cwd), top) for task in wanted}
+    missing = find_missing(repository, {path for path in inside.values() if path.split(os.sep)[0] != os.pardir})
+    for num, task in enumerate(spec.tasks, 1):
+        if task.id not in inside:
+            continue
+        cwd = inside[task.id]
+        if cwd.split(os.sep)[0] == os.pardir:
+            raise refuse_task(num, task, f"cwd {task.cwd} lies outside {repository.top}")
+        begins_elsewhere = task.base == "target" or (task.base == "needs" and (task.needs or task.handed))
+        if (
+            cwd in missing
+            and not begins_elsewhere
+            and not any(_is_below(cwd, find_name(repository.top, link)) for link in task.links)
+        ):
+            where = f"{repository.base_branch} ({repository.base_commit[:12]})"
+            why = f"{cwd} is not a directory in {where}, where its worktree begins"
+            mend = "commit it, start in another directory, or give another --base"
+            raise refuse_task(num, task, f"{why}; {mend}")
+        for link in task.links:
+            if (problem := describe_problem(repository.top, task.links, link)) is not None:
+                raise refuse_task(num, task, f"link {problem}")
+
+
+def _is_below(path: str, folder: str) -> bool:
+    return path == folder or path.startswith(folder + os.sep)
+
+
+def check_branch(spec: SessionSpec, task: TaskState) -> None:
+    """Refuse a task whose branch does not hold its work any more, or is in use; PREPARE would find the same.
+
+    Raises:
+        InputError: why it cannot go on.
+    """
+    from sessionrun.engine.handed import is_empty
+
+    repository, earlier = repository_of(spec, task.spec), task.place
+    if not has_worktree(task.spec) or repository is None or earlier is None or is_empty(earlier):
+        return
+    from sessionrun.workspaces.request import WorkspaceRequest
+    from sessionrun.workspaces.taking_up import check_earlier
+
+    try:
+        check_earlier(WorkspaceRequest(repository, spec.session_id, task.spec.id, "", earlier=earlier))
+    except (SessionrunError, OSError) as error:
+        raise InputError(f"task {task.spec.id!r} cannot be continued: {error}") from None

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
@@ -34,9 +35,21 @@ class ExportFile(ABC):
     what: ClassVar[str]
     """What its file is called in messages, with its article."""
 
-    def __init__(self, export: Export, path: Path) -> None:
+    named_by: ClassVar[tuple[str, ...]]
+    """The settings that say where its files are."""
+
+    file: ClassVar[str] = ""
+    """The file that says whose they are, in the first of these places; "": the place is that file."""
+
+    leaves_out: ClassVar[str] = "succeeded"
+    """What tasks did before that need not run again."""
+
+    def __init__(self, export: Export) -> None:
         self.export = export
-        self.path = path
+        places = export.places or {key: os.path.realpath(export.settings[key]) for key in self.named_by}
+        self.places: Mapping[str, Path] = {key: Path(place) for key, place in places.items()}
+        self.path = self.places[self.named_by[0]] / self.file
+        self._shown: str | Path = self.places[self.named_by[0]]
 
     @abstractmethod
     def parts(self, shown: Shown, *, durable: bool, failed: bool) -> Iterator[tuple[str, Callable[[], None]]]:
@@ -46,13 +59,40 @@ class ExportFile(ABC):
         """
 
     @abstractmethod
+    def make_first(self, folder: int, shown: Shown) -> object:
+        """The document when a session is about to start; `folder` is the file's directory."""
+
+    @abstractmethod
+    def refuse_living(self, session: SessionDir) -> None:
+        """Refuse to take it from a session that lives beside this one.
+
+        Raises:
+            InputError: there is such a session, or something else lies in the place of the file.
+        """
+
+    def make_places(self) -> None:  # noqa: B027  a kind with one file needs none
+        """Make the directories beside the file's own.
+
+        Raises:
+            StoreError, OSError: one cannot be made.
+        """
+
     def claim(self, shown: Shown) -> None:
         """Make the export that of a session that is about to start, whose locks are held.
 
         Raises:
-            InputError: a session that lives writes it, or something else lies in its place.
+            InputError: see `refuse_living`.
             StoreError: it cannot be written.
         """
+        self.refuse_living(shown.session)  # before anything is made for a launch that comes to nothing
+        try:
+            self.make_places()
+            with outside.hold_file(self.path, timeout_s=CLAIM_PATIENCE_S, make=True) as folder:
+                self.refuse_living(shown.session)
+                document = self.make_first(folder, shown)
+                outside.replace_below(folder, self.path.name, dump(document), durable=True)
+        except OSError as error:
+            raise StoreError(f"cannot write {self._shown}: {outside.describe(error)}") from error
 
     @abstractmethod
     def find_fault(self, document: Any) -> str | None:
@@ -120,24 +160,11 @@ class OwnedFile(ExportFile):
     elsewhere: ClassVar[str]
     """How the user writes somewhere else while a session that lives has the file."""
 
-    def __init__(self, export: Export, path: Path, *, shown: Path, owner_of: str) -> None:
-        """`shown` is what messages name; `owner_of` follows the owner's id in the remark on it."""
-        super().__init__(export, path)
-        self._shown = shown
+    def __init__(self, export: Export, *, owner_of: str) -> None:
+        """`owner_of` follows the owner's id in the remark on it."""
+        super().__init__(export)
         self._owner_of = owner_of
         self._written: tuple[int, ...] | None = None
-
-    @abstractmethod
-    def make_places(self) -> None:
-        """Make the directories beside the file's own.
-
-        Raises:
-            StoreError, OSError: one cannot be made.
-        """
-
-    @abstractmethod
-    def make_first(self, folder: int, shown: Shown) -> dict[str, Any]:
-        """The document of a session that is about to start; `folder` is the file's directory."""
 
     @abstractmethod
     def has_ended(self, document: Any) -> bool:
@@ -156,19 +183,8 @@ class OwnedFile(ExportFile):
         named = None if document is None else document.get("session")
         return SessionDir(Path(named)) if isinstance(named, str) else None
 
-    def claim(self, shown: Shown) -> None:
+    def refuse_living(self, session: SessionDir) -> None:
         """See `ExportFile`."""
-        self._refuse_living(shown.session)  # before anything is made for a launch that comes to nothing
-        try:
-            self.make_places()
-            with outside.hold_file(self.path, timeout_s=CLAIM_PATIENCE_S, make=True) as folder:
-                self._refuse_living(shown.session)
-                document = self.make_first(folder, shown)
-                outside.replace_below(folder, self.path.name, dump(document), durable=True)
-        except OSError as error:
-            raise StoreError(f"cannot write {self._shown}: {outside.describe(error)}") from error
-
-    def _refuse_living(self, session: SessionDir) -> None:
         owner = self.find_owner()
         if owner is not None and lives_beside(owner, session.path):
             raise InputError(

@@ -13,12 +13,11 @@ from functools import partial
 from pathlib import Path
 from typing import Any, Final
 
-from sessionrun.model.errors import InputError, StoreError
+from sessionrun.model.errors import InputError
 from sessionrun.model.spec import Export, TaskSpec
 from sessionrun.model.times import format_time
-from sessionrun.runtime.export_places import find_place
 from sessionrun.runtime.exports.export_file import ExportFile, Shown, dump, lives_beside
-from sessionrun.store.outside import CLAIM_PATIENCE_S, hold_file, replace_below
+from sessionrun.store.outside import hold_file, replace_below
 from sessionrun.store.session import SessionDir
 
 _PATIENCE_S: Final = 1.0
@@ -31,9 +30,11 @@ class JobStatus(ExportFile):
     """One status file.  It has no owner: each entry says whose it is, and links to nothing."""
 
     what = "a status file of job files"
+    named_by = ("path",)
 
     def __init__(self, export: Export) -> None:
-        super().__init__(export, Path(find_place(export, "path")))
+        super().__init__(export)
+        self._shown = export.settings["path"]
         self._jobs: Mapping[str, Sequence[str]] = export.settings["jobs"]
 
     def parts(self, shown: Shown, *, durable: bool, failed: bool) -> Iterator[tuple[str, Callable[[], None]]]:
@@ -55,46 +56,53 @@ class JobStatus(ExportFile):
         )
         return None if is_list else "is no list of entries with an id"
 
-    def claim(self, shown: Shown) -> None:
-        """See `ExportFile`."""
-        try:
-            self.write(shown, claim=True)
-        except OSError as error:
-            raise StoreError(f"cannot write {self.export.settings['path']}: {error.strerror}") from error
+    def make_first(self, folder: int, shown: Shown) -> object:
+        """See `ExportFile`: the entries of the session's job files become its own."""
+        return self._list_entries(self._load_entries(), shown, claim=True)
 
-    def write(self, shown: Shown, patience_s: float = CLAIM_PATIENCE_S, *, claim: bool = False) -> None:
+    def write(self, shown: Shown, patience_s: float) -> None:
         """Bring the entries of the session's job files up to date.
 
-        With `claim` they become its own, unless a living session runs one of the job files.
-
         Raises:
-            InputError: there is something else than a status file in its place, or a job file is being run.
+            InputError: there is something else than a status file in its place.
             SessionrunError: another process holds the file for longer than `patience_s`.
             OSError: it cannot be written.
         """
+        with hold_file(self.path, timeout_s=patience_s) as folder:
+            old = self._load_entries()
+            new = self._list_entries(old, shown)
+            if new != sorted(old.values(), key=_order):
+                replace_below(folder, self.path.name, dump(new), durable=False)
+
+    def _load_entries(self) -> dict[str, Mapping[str, Any]]:
+        return {entry["id"]: entry for entry in self.load() or ()}
+
+    def _list_entries(
+        self, old: Mapping[str, Mapping[str, Any]], shown: Shown, *, claim: bool = False
+    ) -> list[Mapping[str, Any]]:
+        """All entries, with those that are this session's as they are now."""
         session_id, tasks = shown.session.session_id, {task["id"]: task for task in shown.status["tasks"]}
         files = Path(self.export.settings["path"]).parent
-        with hold_file(self.path, timeout_s=patience_s) as folder:
-            old = {entry["id"]: entry for entry in self.load() or ()}
-            new = {job_id: entry for job_id, entry in old.items() if (files / f"{job_id}.md").exists()}
-            if claim:
-                self._refuse_running(old, shown.session.path)
-            for job_id, parts in self._jobs.items():
-                entry = old.get(job_id, {})
-                if claim or entry.get("session", session_id) == session_id:
-                    word, error = word_job([tasks[part] for part in parts if part in tasks])
-                    new[job_id] = _update(entry, job_id, word, error, shown.session)
-            if new != old:
-                content = dump(sorted(new.values(), key=lambda entry: str(entry["id"])))
-                replace_below(folder, self.path.name, content, durable=False)
+        new = {job_id: entry for job_id, entry in old.items() if (files / f"{job_id}.md").exists()}
+        for job_id, parts in self._jobs.items():
+            entry = old.get(job_id, {})
+            if claim or entry.get("session", session_id) == session_id:
+                word, error = word_job([tasks[part] for part in parts if part in tasks])
+                new[job_id] = _update(entry, job_id, word, error, shown.session)
+        return sorted(new.values(), key=_order)
 
-    def _refuse_running(self, entries: Mapping[str, Mapping[str, Any]], session: Path) -> None:
-        """Two sessions that run the same job file at once would write the same files."""
+    def refuse_living(self, session: SessionDir) -> None:
+        """See `ExportFile`: two sessions that run the same job file at once would write the same files."""
+        entries = self._load_entries()
         for entry in (entries[job_id] for job_id in self._jobs if job_id in entries):
-            owner = SessionDir(Path(str(entry.get("results_dir", session))))
-            if str(entry.get("status")).startswith("pending") and lives_beside(owner, session):
+            owner = SessionDir(Path(str(entry.get("results_dir", session.path))))
+            if str(entry.get("status")).startswith("pending") and lives_beside(owner, session.path):
                 why = f"is being run by session {entry.get('session')}: wait for it, or cancel it"
                 raise InputError(f"job file {entry['id']} {why}")
+
+
+def _order(entry: Mapping[str, Any]) -> str:
+    return str(entry["id"])
 
 
 def word_job(parts: Sequence[Mapping[str, Any]]) -> tuple[str, str | None]:

@@ -20,7 +20,6 @@ from sessionrun.model.errors import SessionrunError, StoreError
 from sessionrun.model.keys import JobKey
 from sessionrun.model.repositories import repository_of
 from sessionrun.model.spec import MATRIX_RESULTS, Export, TaskSpec
-from sessionrun.runtime.export_places import find_place
 from sessionrun.runtime.exports.export_file import OwnedFile, Shown, dump
 from sessionrun.store import outside
 from sessionrun.store.outside import CLAIM_PATIENCE_S
@@ -51,13 +50,12 @@ class MatrixResults(OwnedFile):
     """One results file with its directory of outputs."""
 
     what = "a results file"
+    named_by = ("results_file", "outputs_dir")
     elsewhere = "name another file"
 
     def __init__(self, export: Export) -> None:
-        path = Path(find_place(export, "results_file"))
-        owner_of = f", which wrote {export.settings['results_file']},"
-        super().__init__(export, path, shown=path, owner_of=owner_of)
-        self._outputs = Path(find_place(export, "outputs_dir"))
+        super().__init__(export, owner_of=f", which wrote {export.settings['results_file']},")
+        self._outputs = self.places["outputs_dir"]
         self._settled: set[tuple[str, int]] = set()
 
     def find_fault(self, document: Any) -> str | None:
@@ -120,7 +118,7 @@ class MatrixResults(OwnedFile):
             raise StoreError(f"cannot write {self.path}: {outside.describe(error)}") from error
 
     def make_places(self) -> None:
-        """See `OwnedFile`."""
+        """See `ExportFile`."""
         try:
             with outside.open_folder(self._outputs, make=True):
                 if not os.access(self._outputs, os.W_OK | os.X_OK):
@@ -129,7 +127,7 @@ class MatrixResults(OwnedFile):
             raise StoreError(f"cannot write {self._outputs}: {outside.describe(error)}") from error
 
     def make_first(self, folder: int, shown: Shown) -> dict[str, Any]:
-        """See `OwnedFile`."""
+        """See `ExportFile`."""
         return _project(self.export, shown)
 
     def parts(self, shown: Shown, *, durable: bool, failed: bool) -> Iterator[tuple[str, Callable[[], None]]]:

@@ -23,8 +23,7 @@ from sessionrun.model.reasons import INFRASTRUCTURE, NO_TESTS
 from sessionrun.model.reports import JudgedTests, ProveReport
 from sessionrun.model.spec import Export, SessionSpec, TaskSpec
 from sessionrun.model.words import JUDGED
-from sessionrun.runtime.export_places import find_place
-from sessionrun.runtime.exports.export_file import ExportFile, OwnedFile, Shown, dump
+from sessionrun.runtime.exports.export_file import OwnedFile, Shown, dump
 from sessionrun.runtime.jobs.prove.request import SOURCE_PATCH
 from sessionrun.store import outside
 from sessionrun.store.files import read_regular
@@ -54,21 +53,18 @@ _UNOFFICIAL: Final = (
 _MAX_BYTES: Final = 64 * 1024 * 1024
 
 
-def open_results(export: Export) -> ExportFile:
-    """The export with what its kind does."""
-    return InstanceResults(export)
-
-
 class InstanceResults(OwnedFile):
     """The directory of one run; its summary says whose it is."""
 
     what = "the summary of a run"
+    named_by = ("outputs_dir", "runs_dir")
+    file = _SUMMARY
+    leaves_out = "ended"
     elsewhere = "give another --run-name"
 
     def __init__(self, export: Export) -> None:
-        self._folder = Path(find_place(export, "outputs_dir"))
-        self._runs = Path(find_place(export, "runs_dir"))
-        super().__init__(export, self._folder / _SUMMARY, shown=self._folder, owner_of=" of this run")
+        super().__init__(export, owner_of=" of this run")
+        self._folder, self._runs = self.places["outputs_dir"], self.places["runs_dir"]
         self._kept: list[dict[str, Any]] | None = None
         self._ended: dict[str, dict[str, Any]] = {}
         self._contents: dict[str, bytes] = {}
@@ -100,7 +96,7 @@ class InstanceResults(OwnedFile):
                 outside.replace_below(artifacts, ".gitignore", b"*\n", durable=False)
 
     def make_first(self, folder: int, shown: Shown) -> dict[str, Any]:
-        """See `OwnedFile`."""
+        """See `ExportFile`."""
         return self._summarise(shown, _load_others(folder, shown.spec))
 
     def find_outputs(self, session: SessionDir) -> str | None:

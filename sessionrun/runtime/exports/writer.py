@@ -4,32 +4,47 @@ An export is a projection of status.json, and no session reads its own.  So it c
 what goes wrong with it never harms the session: the log and status.json tell it.  The supervisor writes exports
 before status.json.  So a reader that finds the end in status.json finds it in the exports, too.
 
-Each kind of export is an `ExportFile`; one table has the session's own, the rows of the house have the others.
+Each kind of export is an `ExportFile`, in a module beside what reads the format, or here; see `open_exports`.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping
+import os
+from collections.abc import Iterable, Mapping
+from contextlib import suppress
+from dataclasses import replace
+from pathlib import Path
 from typing import Any, Final
 
 from sessionrun.house import HOUSE, load
 from sessionrun.model.spec import JOB_STATUS, MATRIX_RESULTS, Export, SessionSpec
 from sessionrun.runtime.exports.export_file import ExportFile, Shown
-from sessionrun.runtime.exports.job_status import JobStatus
-from sessionrun.runtime.exports.matrix_results import MatrixResults
-from sessionrun.store import outside
+from sessionrun.store import locks, outside
+from sessionrun.store.files import find_beside, remove_left
 from sessionrun.store.session import SessionDir
 
-_KINDS: Final[Mapping[str, Callable[[Export], ExportFile]]] = {
-    MATRIX_RESULTS: MatrixResults,
-    JOB_STATUS: JobStatus,
+_KINDS: Final[Mapping[str, str]] = {
+    MATRIX_RESULTS: "runtime.exports.matrix_results:MatrixResults",
+    JOB_STATUS: "runtime.exports.job_status:JobStatus",
 }
+"""The class of each kind that is of no business; the house has the others."""
 
 
 def open_exports(exports: Iterable[Export]) -> list[ExportFile]:
-    """Each export with what its kind does."""
-    others = {kind: name for business in HOUSE for kind, name in business.exports.items()}
-    return [(_KINDS.get(export.kind) or load(others[export.kind]))(export) for export in exports]
+    """Each export with what its kind does; the module of a kind is imported when a session has one."""
+    kinds = dict(_KINDS)
+    for business in HOUSE:
+        for row in business.formats.values():
+            kinds |= row.exports
+    return [load(kinds[export.kind])(export) for export in exports]
+
+
+def settle_exports(exports: Iterable[Export]) -> tuple[Export, ...]:
+    """The exports with the places of their files: a launch does this once, and it stays so."""
+    opened = open_exports(exports)
+    return tuple(
+        replace(one.export, places={key: str(place) for key, place in one.places.items()}) for one in opened
+    )
 
 
 class ExportWriter:
@@ -66,3 +81,24 @@ def find_behind(session: SessionDir, spec: SessionSpec) -> list[str]:
     """The files of a session that ended which do not say so: it could not write them."""
     paths = [export.find_behind(session) for export in open_exports(spec.exports)]
     return [path for path in paths if path is not None]
+
+
+def find_left(exports: Iterable[Export]) -> list[Path]:
+    """What writers that died have left beside the files of exports, and beside the files in their directories."""
+    left: dict[Path, None] = {}
+    for place in (Path(place) for export in exports for place in export.places.values()):
+        left |= {place.parent / name: None for name in find_beside(place.parent, (place.name,))}
+        if place.is_dir():
+            left |= {place / name: None for name in find_beside(place, os.listdir(place))}
+    return list(left)
+
+
+def sweep_left(exports: Iterable[Export]) -> None:
+    """Remove what writers that died have left there, and their locks."""
+    exports = list(exports)
+    for path in find_left(exports):
+        with suppress(OSError):
+            remove_left(path)
+    for place in (Path(place) for export in exports for place in export.places.values()):
+        for beside in (place, *(place / name for name in (os.listdir(place) if place.is_dir() else ()))):
+            locks.remove_free(beside.with_name(f".{beside.name}.lock"))

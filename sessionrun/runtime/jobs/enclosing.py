@@ -19,7 +19,6 @@ from sessionrun.model.keys import JobKey
 from sessionrun.model.places import Place
 from sessionrun.model.repositories import repository_of
 from sessionrun.model.spec import AgentSpec, Job, SessionSpec, TaskSpec, hides_tests
-from sessionrun.runtime.export_places import list_places
 from sessionrun.runtime.jobs.shared import PROGRAM, Site
 from sessionrun.store.files import replace_file
 from sessionrun.walls.wish import INSIDE, AgentWish, WallsWish
@@ -109,6 +108,6 @@ def _find_answers(spec: SessionSpec, task: TaskSpec) -> Iterator[str]:
         return
     yield os.path.realpath(os.path.join(spec.cwd, spec.source))
     for export in spec.exports:
-        yield from list_places(export)
+        yield from export.places.values()
     if task.upstream is not None and os.path.isabs(task.upstream.repo):
         yield os.path.realpath(task.upstream.repo)

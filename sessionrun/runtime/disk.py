@@ -20,8 +20,8 @@ from sessionrun.engine.task import TaskState
 from sessionrun.model.events import Event, TimerFired
 from sessionrun.model.keys import Phase, parse_job_key
 from sessionrun.store.files import read_regular
+from sessionrun.store.jobfiles import FOLDERS
 from sessionrun.store.session import SessionDir
-from sessionrun.walls.report import FOLDERS
 from sessionrun.workspaces.space import measure
 
 LOOK_S: Final = 1.0

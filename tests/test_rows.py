@@ -11,7 +11,7 @@ from typing import get_args
 import pytest
 
 from sessionrun.house import HOUSE, Mark, Wrap, load
-from sessionrun.model.keys import PHASES
+from sessionrun.model.keys import PHASES, WORKSPACE_PHASES
 from sessionrun.model.spec import SessionSpec, TaskSpec
 from sessionrun.runtime.jobs.rows import Moment
 
@@ -37,6 +37,7 @@ def test_each_phase_has_one_row_but_the_session_s_own() -> None:
     names = Counter([row.name for business in HOUSE for row in business.phases] + ["work"])
     assert names == Counter(PHASES)
     assert not PROGRAMS.keys() & names.keys()
+    assert {row.name for row in ROWS.values() if row.in_turn} == WORKSPACE_PHASES  # their time counts from a turn
 
 
 def test_what_the_rows_name_is_there() -> None:

@@ -18,6 +18,7 @@ PAGE = (Path(__file__).parent.parent / "CONTRIBUTING.md").read_text()
 MOST_LINES = 60
 FILE = re.compile(r"Write\s+`([\w/]+\.py)`:\n\n```python\n(.*?)```", re.DOTALL)
 ROW = re.compile(r"In `([\w/]+\.py)`, after `(.*?)`,\s+add\s+`(.*?)`\.")
+WORD = re.compile(r"In `([\w/]+\.py)`, in place of `(.*?)`, write `(.*?)`\.")
 
 
 @pytest.fixture(scope="module")
@@ -26,18 +27,24 @@ def code(tmp_path_factory: pytest.TempPathFactory) -> Path:
     place = tmp_path_factory.mktemp("exercises")
     there = place / "sessionrun"
     shutil.copytree(Path(package.__file__).parent, there, ignore=shutil.ignore_patterns("__pycache__"))
-    files, rows = FILE.findall(PAGE), ROW.findall(PAGE)
-    assert [name for name, _ in files] == ["agents/greeter.py", "input/lines.py", "cli/ids.py"]
-    assert len(rows) == 5
+    files, rows, words = FILE.findall(PAGE), ROW.findall(PAGE), WORD.findall(PAGE)
+    counting = ("counting/__init__.py", "counting/run.py", "counting/phases.py")
+    assert [name for name, _ in files] == ["agents/greeter.py", "input/lines.py", "cli/ids.py", *counting]
+    assert (len(rows), len(words)) == (10, 3)
     for name, text in files:
         assert text.count("\n") <= MOST_LINES
         assert not (there / name).exists()
+        (there / name).parent.mkdir(exist_ok=True)
         (there / name).write_text(text)
     for name, after, row in rows:
         lines = (there / name).read_text().splitlines()
         assert lines.count(after) == 1, f"{name}: {after}"
         lines.insert(lines.index(after) + 1, row)
         (there / name).write_text("\n".join(lines) + "\n")
+    for name, old, new in words:
+        content = (there / name).read_text()
+        assert content.count(old) == 1, f"{name}: {old}"
+        (there / name).write_text(content.replace(old, new))
     return place
 
 
@@ -88,3 +95,20 @@ def test_add_a_setting(code: Path, own_place: Path) -> None:
     ):
         with pytest.raises(AssertionError, match=problem):
             run(code, *words)
+
+
+@pytest.mark.slow
+def test_add_a_phase(code: Path, own_place: Path) -> None:
+    (own_place / "plan.json").write_text(
+        '[{"id": "two", "prompt": "echo 1; echo 2"}, {"id": "none", "prompt": ":"}]'
+    )
+    with pytest.raises(AssertionError):  # a task has failed
+        run(code, "--sync", "-q", "--agent", "shell", "plan.json")
+    (status,) = json.loads(run(code, "list", "--json"))["sessions"]
+    status = json.loads(run(code, "status", "--json", status["session_id"]))
+    assert [(task["id"], task["outcome"], task["reason"]) for task in status["tasks"]] == [
+        ("two", "succeeded", None),
+        ("none", "failed", "check_failed: its answer has no line"),
+    ]
+    jobs = own_place / "results" / f"session-{status['session_id']}" / "jobs"
+    assert json.loads((jobs / "two" / "a1-r1-count" / "answer.json").read_text())["lines"] == 2

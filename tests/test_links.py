@@ -11,7 +11,8 @@ import pytest
 from conftest import Command
 from test_workspaces import Project
 
-from sessionrun.workspaces.links import describe_problem, find_name, find_target
+from sessionrun.store.files import expand_path
+from sessionrun.workspaces.links import describe_problem, find_name
 
 
 @pytest.mark.slow
@@ -66,7 +67,7 @@ def test_links_out_of_the_repository_are_never_work(
 )
 def test_where_links_stand_and_lead(monkeypatch: pytest.MonkeyPatch, link: str, target: str, name: str) -> None:
     monkeypatch.setenv("HOME", "/home/u")
-    assert (find_target("/r/top", link), find_name("/r/top", link)) == (target, name)
+    assert (expand_path("/r/top", link), find_name("/r/top", link)) == (target, name)
 
 
 def test_links_that_no_worktree_can_have(own_place: Path) -> None:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 import signal
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
 
@@ -20,7 +20,7 @@ from test_workspaces import Project
 from sessionrun.engine.state import State
 from sessionrun.engine.task import TaskState
 from sessionrun.model.checks import Brief
-from sessionrun.model.events import JobFinished
+from sessionrun.model.events import Event, JobFinished
 from sessionrun.model.keys import JobKey, Phase
 from sessionrun.model.places import Place
 from sessionrun.model.spec import AgentSpec, Job, TaskSpec, Workspace
@@ -73,7 +73,9 @@ def judge(
     (session.make_job_path(key) / name).write_bytes(orjson.dumps(PLACE))
     damage(session.make_job_path(key) / name)
     state = TaskState(task, 1, place=place)
-    return JobMaker(session, spec).judge(state, Exit(key, 0))
+    (verdict,) = JobMaker(session, spec).judge(state, Exit(key, 0))
+    assert isinstance(verdict, JobFinished)
+    return verdict
 
 
 WORKTREE = TaskSpec("a", ("x",), workspace=Workspace("worktree"))
@@ -109,11 +111,11 @@ class Faulty(JobMaker):
 
     fault: tuple[str, str, Exception] = ("", "", Exception())
 
-    def build(self, state: TaskState, key: JobKey, tasks: Mapping[str, TaskState]) -> Job:
+    def build(self, key: JobKey, whole: State) -> Job:
         self._raise("build", key)
-        return super().build(state, key, tasks)
+        return super().build(key, whole)
 
-    def judge(self, state: TaskState, ended: Exit) -> JobFinished:
+    def judge(self, state: TaskState, ended: Exit) -> list[Event]:
         self._raise("judge", ended.key)
         return super().judge(state, ended)
 

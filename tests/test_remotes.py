@@ -20,9 +20,10 @@ from test_replica import Node
 from sessionrun.model.errors import SessionrunError
 from sessionrun.model.places import Repository
 from sessionrun.store.files import replace_file
+from sessionrun.store.jobfiles import REPLICA
 from sessionrun.workspaces.git import Git
 from sessionrun.workspaces.remotes import Remote, fetch_missing, find_remote, is_larger
-from sessionrun.workspaces.replica import PACK, WISH, ReplicaWish, pack_objects, receive
+from sessionrun.workspaces.replica import PACK, ReplicaWish, pack_objects, receive
 
 BIG = 140 << 20
 
@@ -99,7 +100,7 @@ def test_a_node_fetches_and_takes_the_rest(own_place: Path, hub: Hub) -> None:
     node.base = hub.own
     folder = node.folder("job")
     wish = ReplicaWish((hub.own,), remote=Remote(str(hub.path), {hub.pushed: "main"}))
-    replace_file(folder / WISH, orjson.dumps(wish), durable=False)
+    replace_file(folder / REPLICA, orjson.dumps(wish), durable=False)
     replace_file(folder / PACK, pack_objects(hub.git, [hub.own], [hub.pushed]), durable=False)
     receive(node.request(), folder)
     assert git(node.top, "show", f"{hub.own}:mine") == "mine"

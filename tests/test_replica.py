@@ -25,6 +25,7 @@ from sessionrun.runtime.dask.executor import DaskExecutor
 from sessionrun.runtime.dask.replicas import Replicas
 from sessionrun.runtime.node.replicas import iterate_replicas, remove_replica
 from sessionrun.store.files import replace_file
+from sessionrun.store.jobfiles import REPLICA
 from sessionrun.store.session import SessionDir
 from sessionrun.workspaces import replica
 from sessionrun.workspaces.copies import iterate_copies, remove_copy
@@ -32,7 +33,6 @@ from sessionrun.workspaces.environments.request import FOLDER, Tenant, find_targ
 from sessionrun.workspaces.git import Git
 from sessionrun.workspaces.replica import (
     SENT,
-    WISH,
     WORK,
     ReplicaWish,
     close_replica,
@@ -70,7 +70,7 @@ class Node:
     def folder(self, job: str, *known: str) -> Path:
         path = self.jobs / job
         path.mkdir(parents=True)
-        replace_file(path / WISH, orjson.dumps(ReplicaWish(known or (self.base,))), durable=False)
+        replace_file(path / REPLICA, orjson.dumps(ReplicaWish(known or (self.base,))), durable=False)
         return path
 
     def receive(self, job: str, earlier: Place | None = None) -> None:

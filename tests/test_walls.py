@@ -482,7 +482,9 @@ def test_all_that_a_task_can_write_counts(own_place: Path) -> None:
     session.path.mkdir()
     environments = str(own_place / "cache" / FOLDER)
     all_phases = {str(jobs / "a1-walls"), str(jobs / "walls-state"), str(jobs / "agent"), str(worktree)}
-    work = wish_walls(site, task, key, place, {})
+    env = site.environment_of(task, key, place)
+    work = wish_walls(site, task, key, place, env)
+    assert work is not None
     assert set(list_writable(work)) == {*all_phases, find_target(environments, "s", "t", 1)}
     assert list_writable(replace(work, room="/room")) == [*list_writable(work), "/room"]
 

@@ -30,7 +30,7 @@ from sessionrun.model.places import Place, Start
 from sessionrun.model.repositories import has_worktree, repository_of
 from sessionrun.model.spec import SessionSpec, TaskSpec
 from sessionrun.runtime.jobs.inside import raise_if_any
-from sessionrun.runtime.jobs.setup import wall_build, wish_environment
+from sessionrun.runtime.jobs.setup import wish_environment
 from sessionrun.runtime.jobs.shared import PROGRAM, Site
 from sessionrun.runtime.launch import CALLER_S_REPOSITORY
 from sessionrun.store.files import make_directories, replace_file
@@ -282,9 +282,9 @@ def _ask_for_environment(site: Site, ahead: _Ahead, top: Path) -> EnvironmentReq
     place = Place(worktree=str(top), start=ahead.start)
     directory = site.directory_of(ahead.task, place)
     key = JobKey(ahead.task.id, 1, 1, "setup", 1)
-    wish = wish_environment(site, ahead.task, key, top=str(top), directory=directory, commit=ahead.commit)
-    wish = wall_build(site, wish, ahead.task, key, place, git=str(top / ".git"))
-    return replace(wish, copy=False, pristine=True)
+    git = str(top / ".git")
+    wish = wish_environment(site, ahead.task, key, place, top=str(top), directory=directory, git=git)
+    return replace(wish, commit=ahead.commit, copy=False, pristine=True)
 
 
 def _choose_variables(task: TaskSpec) -> dict[str, str]:

@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 import re
-from typing import Final, Literal, NamedTuple
+from typing import Final, Literal, NamedTuple, get_args
 
 Phase = Literal["prepare", "setup", "work", "check", "park", "prove", "land", "release"]
-PHASES: Final[tuple[Phase, ...]] = ("prepare", "setup", "work", "check", "park", "prove", "land", "release")
+PHASES: Final[tuple[Phase, ...]] = get_args(Phase)
 
 _ID: Final = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,127}")
 

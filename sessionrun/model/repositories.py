@@ -13,6 +13,16 @@ def has_worktree(task: TaskSpec) -> bool:
     return task.workspace.kind in IN_GIT
 
 
+def has_rounds(task: TaskSpec) -> bool:
+    """Whether what each round came to is kept: there may be several, and git can keep it."""
+    return task.rounds > 1 and has_worktree(task)
+
+
+def resets_hard(task: TaskSpec) -> bool:
+    """Whether a further round begins with the files with which WORK began."""
+    return has_rounds(task) and task.check is not None and task.check.reset == "hard"
+
+
 def repository_of(spec: SessionSpec, task: TaskSpec, start: Start | None = None) -> Repository | None:
     """The repository of a task's worktree; None: the task gets none.
 

@@ -36,6 +36,9 @@ IN_GIT: Final[tuple[WorkspaceKind, ...]] = ("worktree", "mirror")
 WORKSPACE_TIMEOUT_S: Final = 600.0
 """How long PREPARE and RELEASE may take each where a new session says nothing else."""
 
+AND_THEN: Final = "\n(exit $?)\n"
+"""Between commands: ``sh -e`` alone goes on after a failed ``a && b`` or ``! a``, and would call that passed."""
+
 LINGER_S: Final = 60.0
 
 LeftoversPolicy = Literal["tell", "fail", "keep"]

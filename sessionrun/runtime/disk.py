@@ -20,9 +20,9 @@ from sessionrun.model.events import Event, TimerFired
 from sessionrun.model.keys import Phase, parse_job_key
 from sessionrun.runtime.executors.worker import Worker, serve
 from sessionrun.store.files import read_regular
+from sessionrun.store.jobfiles import FOLDERS
 from sessionrun.store.session import SessionDir
 from sessionrun.store.space import measure
-from sessionrun.walls.report import FOLDERS
 
 if TYPE_CHECKING:
     from sessionrun.runtime.partners import Partners

@@ -169,9 +169,9 @@ class Supervisor:
 
     def _judge(self, ended: Exit) -> list[Event]:
         task, job = find_job(self._state, ended.key)
-        lands = job is not None and ended.key.phase == "land"
         try:
-            return [*(self._jobs.find_fates(ended) if lands else ()), self._jobs.judge(task, ended)]
+            events = self._jobs.judge(task, ended)
+            return events if job is not None else events[-1:]  # the first report has told of other tasks
         except MemoryError:
             raise  # it belongs to no job; the next supervisor begins with little
         except Exception as error:
@@ -330,7 +330,7 @@ class Supervisor:
         jobs: list[Job] = []
         for number, key in enumerate(keys):
             try:
-                jobs.append(self._build(key))
+                jobs.append(self._jobs.build(key, self._state))
             except NoSpace as error:
                 self._hold([key], str(error), WORKTREE_SPACE, RETRY_SPACE_S)
             except MemoryError:
@@ -342,12 +342,6 @@ class Supervisor:
                 self._record(fail_job(key, error))
         if jobs:
             self._hear(self._executor.start(jobs))
-
-    def _build(self, key: JobKey) -> Job:
-        task, tasks = self._state.tasks[key.task], self._state.tasks
-        if key.phase == "land":
-            return self._jobs.build_land(key, tasks, only_mend=self._state.cancelled)
-        return self._jobs.build(task, key, tasks)
 
     def _hold(self, keys: list[JobKey], reason: str, resource: str = SLOT, seconds: float = RETRY_DISK_S) -> None:
         self._record(HoldPlaced(resource, reason, until=self._clock.mono() + seconds))

@@ -257,6 +257,11 @@ def sync_directory(path: Path) -> None:
         os.close(fd)
 
 
+def expand_path(folder: str, path: str) -> str:
+    """The absolute path that a user has named; ``~/`` is the home directory, others count from the folder."""
+    return os.path.normpath(os.path.join(folder, os.path.expanduser(path)))
+
+
 def is_folder(path: Path) -> bool:
     """Whether a directory lies there, and no link to one."""
     return path.is_dir() and not path.is_symlink()

@@ -27,6 +27,24 @@ ANSWER: Final = "answer.json"
 CLAIM: Final = "claim.json"
 """In the folder of a PREPARE: what it is about to make."""
 
+NOT_BEGUN: Final = "not-begun"
+"""In the folder of a WORK job whose agent was not started, because the worktree could not be set back: why."""
+
+FEEDBACK: Final = "feedback"
+"""In the folder of a CHECK or WORK: what the next round is told, in words of ours."""
+
+KNOWN: Final = "known.json"
+"""In the folder of a SETUP: the tests to run before the work begins."""
+
+REPLICA: Final = "replica.json"
+"""In a job's folder on a node: its repository is a replica."""
+
+LEFT: Final = "left"
+"""In the folder of a RELEASE on a node: that file of the worktree which its session asks for."""
+
+FOLDERS: Final = "walls-folders"
+"""In the folder of a job whose disk has a limit: a JSON list of the folders that are measured."""
+
 TAIL_BYTES: Final = 16 * 1024
 """How much of what a job printed is read: the next round is told so much of a failed check's output."""
 

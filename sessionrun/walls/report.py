@@ -14,9 +14,6 @@ from sessionrun.model.frozen import frozen
 REPORT: Final = "walls-report"
 """In the folder of a walled job: what `inner` reports."""
 
-FOLDERS: Final = "walls-folders"
-"""In the folder of a job whose disk has a limit: a JSON list of the folders that are measured."""
-
 FILLED: Final = "walls-filled"
 """In the folder of such a job on a node: the limit ended it."""
 

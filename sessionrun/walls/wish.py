@@ -37,7 +37,7 @@ class WallsWish:
         record: the job's folder.
         session: the session's directory.
         cwd: where relative paths in variables begin.
-        cache: the directory of all environments.
+        cache: the directory of what could be made again, as environments.
         hidden: folders of which nothing is seen but what is the task's own.
         answers: files and folders from which the task could learn what judges it.
         links: paths that the worktree shares with the checkout.

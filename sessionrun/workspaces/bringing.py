@@ -9,9 +9,10 @@ from pathlib import Path
 from typing import Final
 
 from sessionrun.model.errors import SessionrunError
+from sessionrun.store.files import expand_path
 from sessionrun.workspaces.git import Git
 from sessionrun.workspaces.ignoring import included_files
-from sessionrun.workspaces.links import describe_problem, find_name, find_target
+from sessionrun.workspaces.links import describe_problem, find_name
 from sessionrun.workspaces.request import WorkspaceRequest
 
 KEPT: Final = "included"
@@ -42,7 +43,7 @@ def check_links(request: WorkspaceRequest) -> None:
     """
     top = request.repository.top
     for link in request.links:
-        if not os.path.exists(find_target(top, link)):
+        if not os.path.exists(expand_path(top, link)):
             raise SessionrunError(f"links: there is no {link} in {top}")
         if (problem := describe_problem(top, request.links, link)) is not None:
             raise SessionrunError(f"links: {problem}")
@@ -69,7 +70,7 @@ def bring_files(
         if not os.path.lexists(path / name) and _is_inside(path / name, path):
             _copy(origins / name, path / name)
     for link in request.links:
-        name, origin = find_name(str(top), link), Path(find_target(str(top), link))
+        name, origin = find_name(str(top), link), Path(expand_path(str(top), link))
         target = path / name
         if target.is_symlink() and target.readlink() == origin:
             continue  # an earlier start of this job did that

@@ -15,11 +15,11 @@ from typing import Final
 
 from sessionrun.model.errors import SessionrunError
 from sessionrun.model.places import Repository
-from sessionrun.store.files import make_directories
+from sessionrun.store.files import expand_path, make_directories
 from sessionrun.store.trees import remove_tree
 from sessionrun.workspaces.git import Git
 from sessionrun.workspaces.ignoring import ignore_words, included_files
-from sessionrun.workspaces.links import find_name, find_target, leads_out
+from sessionrun.workspaces.links import find_name, leads_out
 
 ARCHIVE: Final = "included.tar"
 """File in the folder of a PREPARE on a node."""
@@ -91,9 +91,9 @@ def place_links(top: str, links: Sequence[str]) -> tuple[list[str], dict[str, st
     for link in links:
         if not leads_out(top, link):
             placed.append(find_name(top, link))
-            inside[placed[-1]] = find_target(top, link)
+            inside[placed[-1]] = expand_path(top, link)
         else:
-            placed.append(link if link[:1] == "~" else find_target(top, link))
+            placed.append(link if link[:1] == "~" else expand_path(top, link))
     return placed, inside
 
 

@@ -11,26 +11,21 @@ from collections.abc import Iterable
 from pathlib import Path
 from typing import Final
 
-from sessionrun.store.files import replace_file
+from sessionrun.store.files import expand_path, replace_file
 
 HIDDEN: Final = "hidden-links"
 """In the folder of a PREPARE: rules by which the git of the task's jobs overlooks links that lead out."""
 
 
-def find_target(top: str, link: str) -> str:
-    """The absolute path that a link leads to; ``~/`` is the home directory, others count from the checkout."""
-    return os.path.normpath(os.path.join(top, os.path.expanduser(link)))
-
-
 def find_name(top: str, link: str) -> str:
     """Where the link stands, from the top of the worktree."""
-    target = find_target(top, link)
+    target = expand_path(top, link)
     return os.path.basename(target) if leads_out(top, link) else os.path.relpath(target, top)
 
 
 def leads_out(top: str, link: str) -> bool:
     """Whether it leads out of the checkout, by its words alone."""
-    return not find_target(top, link).startswith(top.rstrip("/") + "/")
+    return not expand_path(top, link).startswith(top.rstrip("/") + "/")
 
 
 def describe_problem(top: str, links: Iterable[str], link: str) -> str | None:
@@ -41,7 +36,7 @@ def describe_problem(top: str, links: Iterable[str], link: str) -> str | None:
         links: all that the worktree is to have.
         link: one of them.
     """
-    name, target = find_name(top, link), find_target(top, link)
+    name, target = find_name(top, link), expand_path(top, link)
     if not name or name.partition("/")[0] in (".", "..", ".git") or top == target or top.startswith(target + "/"):
         return f"{link} is not a path that a worktree could have a link to"
     if not os.path.lexists(target):

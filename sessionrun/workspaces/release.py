@@ -63,6 +63,7 @@ def release(request: WorkspaceRequest, folder: Path) -> Place:
     Raises:
         SessionrunError, OSError: the work could not be parked; the worktree is unchanged.
     """
+    request = _settle_first(request, folder)
     with (
         hold_mirror(request.upstream),
         open_fence(request.repository, folder, limit_s=request.git_limit_s) as fence,
@@ -242,7 +243,7 @@ def settle(request: WorkspaceRequest, folder: Path) -> Place:
     return replace(place, setup_commit=begins_at)
 
 
-def settle_first(request: WorkspaceRequest, folder: Path) -> WorkspaceRequest:
+def _settle_first(request: WorkspaceRequest, folder: Path) -> WorkspaceRequest:
     """The request of a RELEASE; if no work has begun, what a broken-off SETUP has left is told from work first."""
     place = request.place
     if request.worked or place is None or place.worktree is None or place.setup_commit is not None:

@@ -5,7 +5,6 @@ What is small travels with an order (see `replica`); what is not would fill the 
 
 from __future__ import annotations
 
-import os
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Final
@@ -15,6 +14,7 @@ from sessionrun.model.errors import SessionrunError
 from sessionrun.model.frozen import frozen
 from sessionrun.model.places import Repository
 from sessionrun.model.upstreams import is_path
+from sessionrun.store.files import expand_path
 from sessionrun.workspaces.git import Git
 from sessionrun.workspaces.transport import open_room
 
@@ -84,7 +84,7 @@ def _clean(url: str, top: str) -> str:
     """A URL without a password, or the absolute path of a repository."""
     url = url.removeprefix("file://")
     if is_path(url):
-        return os.path.normpath(os.path.join(top, os.path.expanduser(url)))
+        return expand_path(top, url)
     parts = urlsplit(url)
     if parts.password is None:
         return url

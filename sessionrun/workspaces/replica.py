@@ -22,7 +22,7 @@ from sessionrun.model.errors import SessionrunError
 from sessionrun.model.frozen import frozen
 from sessionrun.model.places import Handed, Place, Repository
 from sessionrun.store.files import NotRegular, make_directories, read_regular, replace_file
-from sessionrun.store.jobfiles import load_record_if_any
+from sessionrun.store.jobfiles import LEFT, REPLICA, load_record, load_record_if_any
 from sessionrun.store.locks import hold_lock
 from sessionrun.store.trees import remove_tree
 from sessionrun.workspaces.bases import find_tips
@@ -32,9 +32,6 @@ from sessionrun.workspaces.git import Git
 from sessionrun.workspaces.remotes import RECEIVED, Remote, fetch_missing
 from sessionrun.workspaces.request import WorkspaceRequest
 from sessionrun.workspaces.transport import open_room
-
-WISH: Final = "replica.json"
-"""File in a job's folder on a node: its repository is a replica."""
 
 PACK: Final = "replica.pack"
 """File in the folder of a PREPARE on a node: objects for the replica."""
@@ -51,11 +48,8 @@ SENT: Final = "sent"
 SHALLOW: Final = "shallow"
 """File in a repository with a part of a history: the first commits that it has."""
 
-LEFT: Final = "left"
-"""File in the folder of a RELEASE: that of the worktree which its session asks for."""
-
 MAX_LEFT: Final = 1024 * 1024
-"""Most that it may have (bytes)."""
+"""Most that the file may have which goes home with a RELEASE (bytes)."""
 
 ARRIVAL_S: Final = 20.0
 """So long a PREPARE waits for objects that another one of this node brings."""
@@ -116,9 +110,7 @@ def receive(request: WorkspaceRequest, folder: Path) -> None:
         ObjectsMissing: it lacks something, and nothing brought it in time.
         SessionrunError, OSError: it cannot be made.
     """
-    wish = load_record_if_any(folder / WISH, ReplicaWish)
-    if wish is None:
-        return
+    wish = load_record(folder / REPLICA, ReplicaWish)
     top = Path(request.repository.top)
     make_directories(top, 0o700)
     with hold_lock(top.parent / "lock", 0o600):
@@ -194,8 +186,8 @@ def close_replica(request: WorkspaceRequest, place: Place, folder: Path) -> None
     Raises:
         JobFileError: the wish is damaged.
     """
-    wish = load_record_if_any(folder / WISH, ReplicaWish)
-    if wish is None or place.worktree is not None:
+    wish = load_record(folder / REPLICA, ReplicaWish)
+    if place.worktree is not None:
         return
     _note_sent(request, place, folder)
     with suppress(OSError):
@@ -233,8 +225,8 @@ def open_release(request: WorkspaceRequest, folder: Path) -> None:
     git = Git(Path(request.repository.top), limit_s=request.git_limit_s)
     for ref, commit in _list_kept(git, request).items():
         git.set_ref(f"refs/heads/{ref.partition('/branch/')[2]}", commit, None)  # unless there is one
-    wish, worktree = load_record_if_any(folder / WISH, ReplicaWish), request.place and request.place.worktree
-    if wish is not None and wish.brings is not None and worktree is not None:
+    wish, worktree = load_record(folder / REPLICA, ReplicaWish), request.place and request.place.worktree
+    if wish.brings is not None and worktree is not None:
         with suppress(FileNotFoundError, NotRegular):
             replace_file(folder / LEFT, read_regular(Path(str(worktree), wish.brings), MAX_LEFT), durable=False)
 
@@ -245,9 +237,9 @@ def send(request: WorkspaceRequest, place: Place, folder: Path) -> None:
     Raises:
         SessionrunError, OSError: it cannot be packed.
     """
-    wish = load_record_if_any(folder / WISH, ReplicaWish)
+    wish = load_record(folder / REPLICA, ReplicaWish)
     tips = [commit for commit in (place.commit, place.setup_commit, place.base_commit) if commit is not None]
-    if wish is None or place.commit is None:
+    if place.commit is None:
         return
     if place.worktree is None:
         remove_tree(kept_path(Path(request.repository.top), request.owner))

@@ -227,10 +227,6 @@ def _check_names(path: Path, worktree: str | None, branch: str | None, commit: s
         raise JobFileError(path, f"it is damaged: {commit!r:.140} is not a commit")
 
 
-NOT_BEGUN: Final = "not-begun"
-"""In the folder of a WORK job whose agent was not started, because the worktree could not be set back: why."""
-
-
 @frozen
 class Loop:
     """A round of a task with a worktree: `workspace` as RELEASE is asked, and which round of which attempt.

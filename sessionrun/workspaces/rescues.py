@@ -67,13 +67,13 @@ def make_pack(folder: Path, scratch: Path) -> Path | None:
     Raises:
         SessionrunError, OSError: it cannot be made, or is too big.
     """
-    from sessionrun.store.jobfiles import load_record, load_request
+    from sessionrun.store.jobfiles import REPLICA, load_record, load_request
     from sessionrun.workspaces.git import Git
-    from sessionrun.workspaces.replica import WISH, ReplicaWish, pack_objects
+    from sessionrun.workspaces.replica import ReplicaWish, pack_objects
     from sessionrun.workspaces.request import WorkspaceRequest
 
     request = load_request(folder / FOLDER, WorkspaceRequest)
-    known = load_record(folder / FOLDER / WISH, ReplicaWish).known
+    known = load_record(folder / FOLDER / REPLICA, ReplicaWish).known
     make_directories(scratch, 0o700)
     last = next(iter(list_packs(folder)), None)
     commit = _make_commit(request, scratch, commit_of(last) if last is not None else None)

@@ -17,11 +17,12 @@ from typing import Final
 from sessionrun.model.errors import SessionrunError
 from sessionrun.model.frozen import frozen
 from sessionrun.model.places import TASK_FILE, Place, Repository
+from sessionrun.store.files import expand_path
 from sessionrun.workspaces.bringing import find_included
 from sessionrun.workspaces.fence import Fence, open_fence
 from sessionrun.workspaces.git import Git
 from sessionrun.workspaces.ignoring import ignore_words
-from sessionrun.workspaces.links import find_name, find_target
+from sessionrun.workspaces.links import find_name
 from sessionrun.workspaces.registration import (
     find_admin,
     find_branch_lock,
@@ -125,7 +126,7 @@ def find_site(
 def find_links(request: WorkspaceRequest) -> dict[str, str]:
     """The links of a worktree: where each stands, and where it leads."""
     top = request.repository.top
-    return {find_name(top, link): find_target(top, link) for link in request.links}
+    return {find_name(top, link): expand_path(top, link) for link in request.links}
 
 
 def find_git(fence: Fence, request: WorkspaceRequest, path: Path, *, brings_out: bool = True) -> Git:

@@ -147,9 +147,10 @@ def check_environments(spec: SessionSpec) -> None:
     for task in tasks:
         if task.environment is None:
             continue
-        from sessionrun.workspaces.environments.interpreter import NO_UV, has_uv
+        from sessionrun.store.interpreters import locate_uv
+        from sessionrun.workspaces.environments.interpreter import NO_UV
 
-        if has_uv({**os.environ, **task.env}) is None:
+        if locate_uv({**os.environ, **task.env}) is None:
             raise InputError(f"environment of task {task.id}: {NO_UV}")
 
 

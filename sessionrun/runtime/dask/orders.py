@@ -31,20 +31,20 @@ from sessionrun.model.keys import JobKey
 from sessionrun.model.places import Place, Repository
 from sessionrun.model.spec import Job
 from sessionrun.runtime.executors.orders import as_order, describe_order, move
+from sessionrun.runtime.jobs.rows import list_placed
 from sessionrun.runtime.node.tokens import put_tokens
 from sessionrun.store.files import read_regular
 from sessionrun.store.jobfiles import REQUEST, load_request
 from sessionrun.store.session import SessionDir
 from sessionrun.walls.wish import INSIDE
 from sessionrun.workspaces.companions import place_links
-from sessionrun.workspaces.environments.request import WISH as ENVIRONMENT
 from sessionrun.workspaces.environments.version import find_tag_behind
 from sessionrun.workspaces.request import WorkspaceRequest, load_place
 
 MAX_BYTES: Final = 32 * 1024 * 1024
 """Most that the files of one order may have together, but for objects of the repository."""
 
-PLACED: Final = (REQUEST, ENVIRONMENT, INSIDE)
+PLACED: Final = (REQUEST, *list_placed())
 """Files of a job's folder that name places: on a node they name those of the node."""
 
 WALLS: Final = "walls"

@@ -16,7 +16,7 @@ from sessionrun.model.upstreams import is_commit
 from sessionrun.runtime.dask.orders import encode, load_prepared, place_request
 from sessionrun.runtime.node.tokens import put_tokens
 from sessionrun.store.files import read_regular
-from sessionrun.store.jobfiles import REQUEST
+from sessionrun.store.jobfiles import REPLICA, REQUEST
 from sessionrun.store.session import SessionDir
 from sessionrun.workspaces.clone import make_excerpt
 from sessionrun.workspaces.companions import ARCHIVE, pack_included, place_links
@@ -27,7 +27,6 @@ from sessionrun.workspaces.remotes import find_remote, is_larger
 from sessionrun.workspaces.replica import (
     MAX_PACK,
     PACK,
-    WISH,
     ReplicaWish,
     list_tags,
     open_home,
@@ -85,7 +84,7 @@ class Replicas:
                 included = self._pack_included(job.key)
                 pack, wish = self._bring(job.key, node, wish)
                 files = {name: content for name, content in ((ARCHIVE, included), (PACK, pack)) if content}
-            files[WISH] = orjson.dumps(wish)
+            files[REPLICA] = orjson.dumps(wish)
         if job.key.phase == "release":
             self._equip_removal(job.key, order)
             if self._is_own:
@@ -151,7 +150,7 @@ class Replicas:
         if place is None:
             return {}
         request = place_request(orjson.dumps(replace(asked, place=place)), self._repository)
-        return {f"{RESCUE}/{REQUEST}": request, f"{RESCUE}/{WISH}": orjson.dumps(wish)}
+        return {f"{RESCUE}/{REQUEST}": request, f"{RESCUE}/{REPLICA}": orjson.dumps(wish)}
 
     def note_end(self, key: JobKey, *, ok: bool) -> None:
         """A PREPARE has ended: what it needed is there, or nothing is known of the replica any more."""

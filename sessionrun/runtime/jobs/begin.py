@@ -1,4 +1,4 @@
-"""What runs beside the user's programs in one job: before WORK that sets its worktree back, and behind a SETUP."""
+"""What runs before the user's programs in one job: what sets a worktree back, and what makes an environment."""
 
 from __future__ import annotations
 
@@ -10,34 +10,14 @@ from typing import TYPE_CHECKING, NoReturn
 
 from sessionrun.model.errors import SessionrunError
 from sessionrun.store.files import replace_file
-from sessionrun.workspaces.request import NOT_BEGUN, WorkRequest
+from sessionrun.store.jobfiles import NOT_BEGUN, load_request
+from sessionrun.workspaces.request import WorkRequest
 
 if TYPE_CHECKING:
-    from sessionrun.model.places import Place
-    from sessionrun.runtime.jobs.check.request import SetupRequest
+    from sessionrun.workspaces.environments.request import EnvironmentReport
 
 
-def finish_setup(request: SetupRequest, folder: Path) -> Place:
-    """Run the tests of an instance that should pass before the work, and commit what a SETUP left.
-
-    If these tests cannot be run, a line says so, and the setup goes on.
-
-    Raises:
-        SessionrunError, OSError: what the setup left could not be committed.
-    """
-    if request.known is not None:
-        from sessionrun.runtime.jobs.check.running import run_baseline  # few tasks have hidden tests
-
-        try:
-            run_baseline(request.known, request.walls, folder)
-        except (SessionrunError, OSError) as error:
-            print(error, file=sys.stderr)
-    from sessionrun.workspaces.release import settle  # what the other of these jobs does not need
-
-    return settle(request.workspace, folder)
-
-
-def begin_work(request: WorkRequest, folder: Path) -> NoReturn:
+def begin_work(folder: Path) -> NoReturn:
     """Set the worktree back, and become the agent.
 
     Raises:
@@ -45,6 +25,7 @@ def begin_work(request: WorkRequest, folder: Path) -> NoReturn:
     """
     from sessionrun.workspaces.rounds import take_back  # what the other of these jobs does not need
 
+    request = load_request(folder, WorkRequest)
     try:
         take_back(request, folder)
     except (SessionrunError, OSError) as error:
@@ -53,3 +34,20 @@ def begin_work(request: WorkRequest, folder: Path) -> NoReturn:
     for number in (signal.SIGPIPE, signal.SIGXFSZ):  # Python ignores them, and an agent would inherit that
         signal.signal(number, signal.SIG_DFL)
     os.execvp(request.argv[0], request.argv)
+
+
+def make_environment(folder: Path) -> EnvironmentReport:
+    """Make the environment that a SETUP begins with, and leave a report.
+
+    Raises:
+        SessionrunError, OSError: the request cannot be used, or its walls not be built.
+    """
+    from sessionrun.runtime.jobs.inside import raise_if_any  # what the other of these jobs does not need
+    from sessionrun.workspaces.environments.make import make_environment as make
+    from sessionrun.workspaces.environments.request import load_wish
+
+    request = load_wish(folder)
+    report = make(request, folder, raise_if_any(request.walls, builds=True))
+    if report.problem is not None:
+        print(f"environment: {report.problem}", file=sys.stderr)
+    return report

@@ -20,7 +20,9 @@ from sessionrun.model.places import Place
 from sessionrun.model.repositories import repository_of
 from sessionrun.model.spec import AgentSpec, Job, SessionSpec, TaskSpec, hides_tests
 from sessionrun.runtime.jobs.shared import PROGRAM, Site
+from sessionrun.runtime.jobs.work import find_prompt_path
 from sessionrun.store.files import replace_file
+from sessionrun.walls.argv import PROMPT
 from sessionrun.walls.wish import INSIDE, AgentWish, WallsWish
 
 
@@ -29,22 +31,33 @@ def wish_walls(
     task: TaskSpec,
     key: JobKey,
     place: Place | None,
-    env: Mapping[str, str],
+    env: Mapping[str, str] | None = None,
     agent: AgentSpec | None = None,
-) -> WallsWish:
-    """The walls of a walled task, without what is special to the programs of a job: see `WallsWish`.
+    *,
+    environment: str | None = None,
+    begins_in: str | None = None,
+    room: str | None = None,
+    git: str | None = None,
+) -> WallsWish | None:
+    """The walls around programs of a job of a task; None: the task has none.
 
     Args:
-        env: the variables of the job, beside those of the session.
+        env: the variables of the job, beside those of the session; None: the task's.
         agent: whose state comes in; None: of no agent.
+        environment: where that of the task is, if it has one; None: where `env` says.
+        begins_in: where the programs begin; None: in the task's directory.
+        room, git: see `WallsWish`.
 
     Raises:
         OSError: the session directory cannot be written.
     """
-    assert task.sandbox is not None and place is not None and place.worktree is not None
+    if task.sandbox is None:
+        return None
+    assert place is not None and place.worktree is not None
     spec, path = site.spec, site.session.path.absolute()
     repository = repository_of(spec, task, place.start)
     assert repository is not None
+    env = site.environment_of(task, key, place) if env is None else env
     return WallsWish(
         session_id=spec.session_id,
         job=key.text(),
@@ -55,41 +68,35 @@ def wish_walls(
         record=str(site.session.make_job_path(key).absolute()),
         session=str(path),
         cwd=spec.cwd,
-        cache=site.environments,
+        cache=site.cache,
         answers=tuple(_find_answers(spec, task)),
         links=task.links,
         is_mirror=task.upstream is not None,
-        environment=None if task.environment is None else site.locate_environment(task, key, place),
+        environment=None if task.environment is None else environment or env.get("VIRTUAL_ENV"),
         python=None if task.environment is None else task.environment.python,
         plain_env=task.env,
         agent=None if agent is None else AgentWish(agent.name, agent.argv),
         env=env,
+        begins_in=site.directory_of(task, place) if begins_in is None else begins_in,
+        room=room,
+        git=git,
     )
 
 
-def enclose_job(site: Site, task: TaskSpec, job: Job, place: Place | None, agent: AgentSpec, prompt: Path) -> Job:
-    """A WORK job inside of its task's walls; its standard input is opened inside.
+def enclose_job(site: Site, state: TaskState, job: Job) -> Job:
+    """A WORK job inside of its task's walls; its prompt has another place there, and it opens its standard input.
 
     Raises:
         OSError: the session directory cannot be written.
     """
-    wish = replace(
-        wish_walls(site, task, job.key, place, job.env, agent),
-        begins_in=job.cwd,
-        prompt=str(prompt),
-        on_stdin=job.stdin is not None,
-        reports=True,
-        outlives_us=True,
-    )
-    argv = begin_outside(wish, job.argv)
-    return replace(job, argv=argv, env=site.environment_outside(task, job.key, place), stdin=None)
-
-
-def wish_commands(site: Site, state: TaskState, key: JobKey) -> WallsWish:
-    """The walls of the commands of a walled task's SETUP; see `wish_walls`."""
-    env = site.environment_of(state.spec, key, state.place)
-    wish = wish_walls(site, state.spec, key, state.place, env)
-    return replace(wish, begins_in=site.directory_of(state.spec, state.place))
+    if job.key.phase != "work":  # the processes of others build walls around what they run
+        return job
+    wish = wish_walls(site, state.spec, job.key, state.place, job.env, site.agent_of(state))
+    assert wish is not None
+    prompt = str(find_prompt_path(site, job.key))
+    wish = replace(wish, prompt=prompt, on_stdin=job.stdin is not None, reports=True, outlives_us=True)
+    argv = begin_outside(wish, tuple(word.replace(prompt, PROMPT) for word in job.argv))
+    return replace(job, argv=argv, env=site.environment_outside(state.spec, job.key, state.place), stdin=None)
 
 
 def begin_outside(wish: WallsWish, command: tuple[str, ...]) -> tuple[str, ...]:

@@ -1,4 +1,4 @@
-"""Brings home what the jobs of a workspace left on a node of a cluster: work, rescued work."""
+"""What is around the jobs of a workspace on a node: it is asked for commits, and its work is taken home."""
 
 from __future__ import annotations
 
@@ -6,24 +6,60 @@ from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
 
+import orjson
+
 from sessionrun.agents.verdict import Problem
 from sessionrun.engine.handed import find_earlier
 from sessionrun.engine.task import TaskState
-from sessionrun.model.errors import SessionrunError
+from sessionrun.model.cluster import uses_replicas
+from sessionrun.model.errors import JobFileError, SessionrunError
 from sessionrun.model.events import JobLost
-from sessionrun.model.keys import JobKey
+from sessionrun.model.keys import WORKSPACE_PHASES, JobKey
 from sessionrun.model.places import Place
 from sessionrun.model.reasons import WORKSPACE_REASONS
 from sessionrun.model.repositories import repository_of
+from sessionrun.model.spec import Job
+from sessionrun.runtime.executors.protocol import Exit
 from sessionrun.runtime.jobs.shared import Judged, Site
+from sessionrun.runtime.jobs.workspace import judge_failed
 from sessionrun.runtime.jobs.workspace_request import make_request
+from sessionrun.store.files import replace_file
+from sessionrun.store.jobfiles import REQUEST, load_request
 from sessionrun.workspaces.clone import drop_excerpt
 from sessionrun.workspaces.mirrored import bring_home, list_home
-from sessionrun.workspaces.replica import take_work
+from sessionrun.workspaces.replica import name_commits, take_work
+from sessionrun.workspaces.request import WorkspaceRequest
 from sessionrun.workspaces.rescues import list_packs, take_rescue
 
 
-def take_home(site: Site, state: TaskState, key: JobKey, place: Place) -> Place:
+def name_commits_first(site: Site, state: TaskState, job: Job) -> Job:
+    """A PREPARE for a node, asked for commits in place of branches.
+
+    Raises:
+        SessionrunError, OSError: its request cannot be read or written.
+    """
+    if job.key.phase == "prepare" and uses_replicas(site.spec.cluster):
+        folder = site.session.job_path(job.key)
+        request = name_commits(load_request(folder, WorkspaceRequest))
+        replace_file(folder / REQUEST, orjson.dumps(request), durable=False)
+    return job
+
+
+def take_home(site: Site, state: TaskState, ended: Exit, judged: Judged) -> Judged:
+    """Take what the job of a workspace left on its node; the place is then as it is here."""
+    key, place = ended.key, judged.place
+    if place is None or key.phase not in WORKSPACE_PHASES or not uses_replicas(site.spec.cluster):
+        return judged
+    try:
+        return replace(judged, place=_take_place(site, state, key, place))
+    except JobFileError as error:
+        text = f"its answer cannot be used: {error.why}"
+    except (SessionrunError, OSError) as error:
+        text = f"its work cannot be taken from its node: {error}"
+    return judge_failed(state, Problem(WORKSPACE_REASONS[key.phase], text))
+
+
+def _take_place(site: Site, state: TaskState, key: JobKey, place: Place) -> Place:
     """Take what a PARK or RELEASE left on its node; the place, also that of a PREPARE, as it is here.
 
     Raises:
@@ -49,6 +85,8 @@ def take_home(site: Site, state: TaskState, key: JobKey, place: Place) -> Place:
 
 def judge_left_behind(site: Site, state: TaskState, lost: JobLost) -> Judged | None:
     """What is kept of a worktree whose node did not come back, if its RELEASE is given up; None: nothing."""
+    if lost.key.phase != "release" or not uses_replicas(site.spec.cluster):
+        return None
     place = state.place
     repository = repository_of(site.spec, state.spec, place.start if place is not None else None)
     if state.job is None or state.job.stopping is None or place is None or repository is None:

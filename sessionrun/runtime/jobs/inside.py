@@ -7,22 +7,27 @@ import sys
 from pathlib import Path
 from typing import NoReturn
 
+from sessionrun.model.errors import SessionrunError
 from sessionrun.store.files import open_regular
 from sessionrun.store.jobfiles import load_record
 from sessionrun.store.processes import JOB_MARKER
 from sessionrun.walls.argv import REPORT_FD, Enclosure
 from sessionrun.walls.report import REPORT
 from sessionrun.walls.wish import INSIDE, WallsWish
-from sessionrun.workspaces.environments.request import EnvironmentReport, load_wish
 
 
 def go_inside(folder: Path) -> NoReturn:
-    """Become bubblewrap, or the proxy that starts it.
+    """Become bubblewrap, or the proxy that starts it; else say why not, as bubblewrap does.
 
-    Raises:
-        SessionrunError: the walls cannot be built.
-        JobFileError, OSError: it cannot be started.
+    By that the end of a walled job is told from the end of walls that could not be built.
     """
+    try:
+        _go_inside(folder)
+    except (SessionrunError, OSError) as error:
+        sys.exit(f"bwrap: {error}")
+
+
+def _go_inside(folder: Path) -> NoReturn:
     wish = load_record(folder / INSIDE, WallsWish)
     open_report(folder / REPORT)
     walls = raise_if_any(wish)
@@ -49,18 +54,3 @@ def raise_if_any(wish: WallsWish | None, *, builds: bool = False) -> Enclosure |
     from sessionrun.runtime.jobs.raising import raise_walls  # only walled tasks need it
 
     return raise_walls(wish, builds=builds)
-
-
-def make_environment(folder: Path) -> EnvironmentReport:
-    """Make the environment that a SETUP begins with, and leave a report.
-
-    Raises:
-        SessionrunError, OSError: the request cannot be used, or its walls not be built.
-    """
-    from sessionrun.workspaces.environments.make import make_environment as make
-
-    request = load_wish(folder)
-    report = make(request, folder, raise_if_any(request.walls, builds=True))
-    if report.problem is not None:
-        print(f"environment: {report.problem}", file=sys.stderr)
-    return report

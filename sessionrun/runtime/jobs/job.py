@@ -1,8 +1,7 @@
 """A job whose program is ours, as a process: ``python job.py PHASE FOLDER``.
 
-There is one way for such a process to be asked and to answer.  PREPARE, the end of a SETUP in a worktree, CHECK,
-PARK, PROVE, LAND and RELEASE use it; and WORK before which a worktree is set back: its process then becomes the
-agent.
+There is one way for such a process to be asked and to answer; all phases of the table of the house use it.  The
+programs of that table have files of their own.
 
 1. The supervisor writes ``request.json`` into the job's folder, and then starts the process.
 2. The process reads it, does the work, and leaves ``answer.json``.  A second start does the same again.
@@ -17,36 +16,14 @@ import fcntl
 import gc
 import os
 import sys
-from importlib import import_module
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from sessionrun.house import Mark, Phase
 
 TURNS = ".turns"
 """File in a session's folder of jobs.  A process has a turn while it holds the lock of one byte of this file."""
-
-IN_TURN = ("prepare", "park", "release")
-"""Phases whose jobs are many at once.  Started together, each would get a small share of the processors, and the
-first workspace would be ready hardly before the last; so they take turns before they import anything of weight."""
-
-
-_REQUEST = "workspaces.request:WorkspaceRequest"
-_WORK = {
-    "prepare": (_REQUEST, "workspaces.worktree:prepare"),
-    "setup": ("runtime.jobs.check.request:SetupRequest", "runtime.jobs.begin:finish_setup"),
-    "work": ("workspaces.request:WorkRequest", "runtime.jobs.begin:begin_work"),
-    "check": ("runtime.jobs.check.request:CheckRequest", "runtime.jobs.check.check:check"),
-    "park": (_REQUEST, "workspaces.release:park_work"),
-    "prove": ("runtime.jobs.prove.request:ProveRequest", "runtime.jobs.prove.prove:prove"),
-    "land": ("runtime.jobs.land.request:LandOrder", "runtime.jobs.land.land:land"),
-    "release": (_REQUEST, "workspaces.release:release"),
-}
-"""Of each phase the type of its request, and the function that does the work; of others nothing is imported."""
-
-_BESIDE = {
-    "environment": "runtime.jobs.inside:make_environment",
-    "inside": "runtime.jobs.inside:go_inside",
-}
-"""Programs with files of their own: the first part of a SETUP, and a job that goes on inside of walls."""
 
 
 def take_turn(folder: str, turns: int) -> None:
@@ -62,9 +39,14 @@ def take_turn(folder: str, turns: int) -> None:
     fcntl.lockf(fd, fcntl.LOCK_EX, 1, os.getpid() % turns)
 
 
-def run(phase: str, folder: str) -> int:
-    """Take a turn where there are turns, then do the work; from "begun" on, the job's time counts."""
-    if phase in IN_TURN:
+def run(name: str, folder: str) -> int:
+    """Take a turn where there are turns, then do the work; from "begun" on, the job's time counts.
+
+    Started together, many jobs would each get a small share of the processors, and the first workspace would be
+    ready hardly before the last: so they take turns before they import anything of weight.
+    """
+    phase = find_phase(name)  # this imports the table, and nothing else
+    if phase is not None and phase.in_turn:
         try:
             take_turn(folder, (os.cpu_count() or 1) + 1)
         except OSError:
@@ -78,46 +60,61 @@ def run(phase: str, folder: str) -> int:
     from sessionrun.model.errors import SessionrunError
 
     try:
-        result = _find(_BESIDE[phase])(Path(folder)) if phase in _BESIDE else answer(phase, Path(folder))
+        result = answer(phase, Path(folder)) if phase is not None else find_program(name)(Path(folder))
     except (SessionrunError, OSError) as error:
         if getattr(error, "signal", None) == signal.SIGKILL:
             os.kill(os.getpid(), signal.SIGKILL)  # git was killed, perhaps for want of memory: try again
-        # by the mark those who judge a walled job find why its walls could not be built
-        print(f"bwrap: {error}" if phase == "inside" else error, file=sys.stderr)
+        print(error, file=sys.stderr)
         return getattr(error, "job_code", 1)
     return 1 if getattr(result, "problem", None) else 0
 
 
-def answer(phase: str, folder: Path) -> object:
+def find_phase(name: str) -> Phase | None:
+    """The row of a phase in the table of the house; None: this is another program."""
+    from sessionrun.house import HOUSE
+
+    return next((row for business in HOUSE for row in business.phases if row.name == name), None)
+
+
+def find_program(name: str) -> Any:
+    """The function of a program that is no phase's."""
+    from sessionrun.house import HOUSE, load
+
+    return next(load(work) for business in HOUSE for known, work in business.programs if known == name)
+
+
+def answer(row: Phase, folder: Path) -> object:
     """Do the work of the phase as the request in the folder says, and leave the answer there.
 
     Raises:
         SessionrunError, OSError: the request cannot be used, or the work not be done.
     """
+    from sessionrun.house import load
     from sessionrun.store.jobfiles import load_request, write_answer
 
-    kind, work = map(_find, _WORK[phase])
+    kind, work = load(row.request), load(row.work)
     request: Any = load_request(folder, kind)
-    # on a node the repository is a replica, which is given what the task begins with, and gives what comes of it
-    replica = import_module("sessionrun.workspaces.replica") if os.path.lexists(folder / "replica.json") else None
-    if replica is not None and phase == "prepare":
-        replica.receive(request, folder)
-    if replica is not None and phase == "release":
-        replica.open_release(request, folder)
-    if phase == "release" and not request.worked:  # what the setup has left is no work
-        request = _find("workspaces.release:settle_first")(request, folder)
+    marks = _list_marks(row.name, folder)
+    for mark in marks:
+        if mark.before:
+            load(mark.before)(request, folder)
     result = work(request, folder)
-    if replica is not None and phase in ("park", "release"):
-        replica.send(request, result, folder)
+    for mark in reversed(marks):
+        if mark.after:
+            load(mark.after)(request, result, folder)
     write_answer(folder, result)
-    if replica is not None and phase == "release":
-        replica.close_replica(request, result, folder)
+    for mark in reversed(marks):
+        if mark.end:
+            load(mark.end)(request, result, folder)
     return result
 
 
-def _find(name: str) -> Any:
-    module, _, attribute = name.partition(":")
-    return getattr(import_module(f"sessionrun.{module}"), attribute)
+def _list_marks(phase: str, folder: Path) -> list[Mark]:
+    """The marks that lie in a job's folder."""
+    from sessionrun.house import HOUSE, load
+
+    marks = (mark for business in HOUSE for mark in business.marks if mark.phase == phase)
+    return [mark for mark in marks if os.path.lexists(folder / load(mark.file))]
 
 
 if __name__ == "__main__":

@@ -1,74 +1,42 @@
 """Turns a job key into a process to start, and the end of that process into a verdict.
 
-Each phase has a module here; what to start when is the scheduler's business, starting it the executor's.
+Each phase has a module (see `rows`); what to start when is the scheduler's business, starting it the executor's.
 
-    build   key -> the phase's module -> a process
+    build   key -> the phase's module -> a process -> what is put around it
     judge   exit and output -> a problem, if there is one -> what the phase makes of it -> the verdict, made once
 """
 
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable
 from dataclasses import replace
-from typing import Final, TypeAlias
+from typing import TypeAlias
 
 from sessionrun.agents import table
 from sessionrun.agents.prices import price_usage
 from sessionrun.agents.reading import AgentResult
 from sessionrun.agents.verdict import Problem, find_end_of_limit, find_problem, format_reason, split_status
 from sessionrun.engine.money import name_model, usage_since
+from sessionrun.engine.state import State
 from sessionrun.engine.task import TaskState
 from sessionrun.engine.transitions import LINGERING
-from sessionrun.model.cluster import uses_replicas
+from sessionrun.house import load
 from sessionrun.model.errors import JobFileError
 from sessionrun.model.events import Event, JobFinished, JobLost, Verdict
-from sessionrun.model.keys import JobKey, Phase
-from sessionrun.model.landings import LAND_FAILED
+from sessionrun.model.keys import JobKey
 from sessionrun.model.reasons import EXIT_UNSEEN, LEFT_RUNNING, LINGERED
 from sessionrun.model.spec import Job, SessionSpec
 from sessionrun.model.usage import Usage
 from sessionrun.runtime.executors.protocol import Exit
-from sessionrun.runtime.jobs.check.build import build_check, judge_check
-from sessionrun.runtime.jobs.land.build import build_land, find_fates, judge_land
-from sessionrun.runtime.jobs.prove.build import build_prove, judge_prove
-from sessionrun.runtime.jobs.setup import build_setup, judge_setup
-from sessionrun.runtime.jobs.shared import Judged, Site, Tasks
-from sessionrun.runtime.jobs.work import (
-    Traces,
-    build_work,
-    is_refused,
-    judge_work,
-    measure_file,
-    measure_work,
-    note_limit,
-    read_traces,
-)
-from sessionrun.runtime.jobs.workspace import build_workspace, judge_workspace
+from sessionrun.runtime.jobs import work
+from sessionrun.runtime.jobs.rows import find_phase, list_wraps
+from sessionrun.runtime.jobs.shared import Judged, Site
+from sessionrun.runtime.jobs.work import Traces, is_refused, measure_file, measure_work, note_limit, read_traces
 from sessionrun.store.session import SessionDir
 
-_Build: TypeAlias = Callable[[Site, TaskState, JobKey, Tasks], Job]
+_Build: TypeAlias = Callable[[Site, TaskState, JobKey, State], Job]
 _Judge: TypeAlias = Callable[[Site, TaskState, Exit, Problem | None], Judged]
-
-_PHASES: Final[Mapping[Phase, tuple[_Build | None, _Judge]]] = {
-    "prepare": (build_workspace, judge_workspace),
-    "setup": (build_setup, judge_setup),
-    "work": (build_work, judge_work),
-    "check": (build_check, judge_check),
-    "park": (build_workspace, judge_workspace),
-    "prove": (build_prove, judge_prove),
-    "land": (None, judge_land),
-    "release": (build_workspace, judge_workspace),
-}
-"""What makes a job of the phase, and what judges its end.  `JobMaker.build_land` makes a LAND: that is no task's.
-What the process of a job does is the other half of this table, in `job`: the two must not import each other."""
-
-_DAMAGED: Final[Mapping[str, str]] = {
-    "check": "check_failed",
-    "prove": "unproved",
-    "land": LAND_FAILED,
-}
-"""By phase the class of a job whose report cannot be used; the judges of the others say more of it."""
 
 
 class JobMaker:
@@ -90,48 +58,49 @@ class JobMaker:
         self._site = Site(session, spec if callable(spec) else lambda: spec)
         self._clock = clock
 
-    def build(self, state: TaskState, key: JobKey, tasks: Tasks) -> Job:
+    def build(self, key: JobKey, whole: State) -> Job:
         """The process for a key; writes its prompt and makes its folder.
 
         Args:
-            state: the key's task.
             key: the job.
-            tasks: all of the session, by id.
+            whole: the state of the session.
 
         Raises:
             OSError: the session directory cannot be written.
             NoSpace: a worktree is wanted and the disk is nearly full.
         """
-        build, _ = _PHASES[key.phase]
-        assert build is not None
-        return build(self._site, state, key, tasks)
+        state = whole.tasks[key.task]
+        build: _Build = work.build if key.phase == "work" else load(find_phase(key.phase).maker).build
+        job = build(self._site, state, key, whole)
+        if key.phase == "work" and is_refused(self._site, key):
+            return job  # it only prints why, and no agent: nothing is around it
+        for wrap in list_wraps("build", self._site.spec, state.spec):
+            job = wrap(self._site, state, job)
+        return job
 
-    def build_land(self, key: JobKey, tasks: Tasks, *, only_mend: bool) -> Job:
-        """The process of a LAND, as in `build`; with `only_mend` it lands nothing new."""
-        return build_land(self._site, key, tasks, only_mend=only_mend)
-
-    def judge(self, state: TaskState, ended: Exit) -> JobFinished:
-        """The verdict on an ended job; renders a structured stream into the task's answer file."""
-        no_walls = None
-        if state.spec.sandbox is not None:
-            from sessionrun.runtime.jobs.walled_end import name_full, take_report  # only walled tasks need it
-
-            ended, no_walls = take_report(self._site, ended, state.spec.sandbox)
+    def judge(self, state: TaskState, ended: Exit) -> list[Event]:
+        """What an ended job tells of other tasks, and last the verdict on it; renders a structured stream into
+        the task's answer file.
+        """
+        around = None
+        for wrap in list_wraps("ended", self._site.spec, state.spec):
+            ended, found = wrap(self._site, state, ended)
+            around = around or found
         ran = ended.key.phase == "work" and ended.errno is None
         traces = read_traces(self._site, state, ended.key) if ran else Traces()
         stopping = state.job.stopping if state.job is not None else None
         # an agent that was ended after its last word is judged by its words: how it dies says nothing
         lingered = traces.result is not None and traces.result.is_final and stopping in LINGERING
         status, stopped = 0 if lingered else ended.wait_status, stopping is not None
-        problem = no_walls or find_problem(
+        problem = around or find_problem(
             status, ended.errno, ended.detail, traces.result, traces.stderr, stopped=stopped
         )
         if ran and problem is None and ended.left and state.spec.leftovers == "fail":
             commands = ", ".join(left.command for left in ended.left)
             problem = Problem(LEFT_RUNNING, f"it was still running when its agent ended: {commands}")
-        if state.spec.sandbox is not None:
-            problem = name_full(self._site, ended.key, state.spec.sandbox, problem)
-        judged = Judged(no_walls) if no_walls else self._judge_phase(state, ended, problem)
+        for wrap in list_wraps("problem", self._site.spec, state.spec) if problem is not None else ():
+            problem = wrap(self._site, state, ended.key, problem)
+        judged = Judged(around) if around else self._judge_phase(state, ended, problem)
         limit_ends = None
         if problem is not None:
             limit_ends = find_end_of_limit(problem.reason_class, traces.result, traces.stderr, self._clock())
@@ -139,27 +108,20 @@ class JobMaker:
         if verdict == "passed" and lingered:
             when = f"after {state.spec.linger_s:g} s" if stopping == "linger" else "when its time was up"
             judged = replace(judged, problem=Problem(LINGERED, f"did not exit by itself; ended {when}"))
-        return self._make_verdict(state, ended, verdict, judged, traces.result, resets_at=limit_ends)
-
-    def find_fates(self, ended: Exit) -> Sequence[Event]:
-        """Return what became of the work of each task of a LAND that has ended."""
-        return find_fates(self._site, ended.key)
+        return [
+            *judged.events,
+            self._make_verdict(state, ended, verdict, judged, traces.result, resets_at=limit_ends),
+        ]
 
     def judge_unseen(self, state: TaskState, lost: JobLost) -> JobFinished | None:
         """The verdict on WORK whose end was not seen: success if the agent's own report says so; else None.
 
-        If the node that has a task's worktree did not come back in time, what it had sent of the work is kept.
+        It is a failure if what was around the job makes one of its end.
         """
         key, agent = lost.key, self._site.agent_of(state)
-        if lost.gone and state.spec.sandbox is not None:
-            from sessionrun.runtime.jobs.walled_end import settle  # only walled tasks need it
-
-            settle(self._site.session.job_path(key))
-        if key.phase == "release" and uses_replicas(self._site.spec.cluster):
-            from sessionrun.runtime.jobs.homecoming import judge_left_behind  # few sessions have a cluster
-
-            judged = judge_left_behind(self._site, state, lost)
-            return None if judged is None else self._make_verdict(state, Exit(key, None), "failed", judged, None)
+        around = [wrap(self._site, state, lost) for wrap in list_wraps("lost", self._site.spec, state.spec)]
+        for judged in filter(None, around):
+            return self._make_verdict(state, Exit(key, None), "failed", judged, None)
         if not lost.gone or key.phase != "work" or not table.has_stream(agent) or is_refused(self._site, key):
             return None
         result = read_traces(self._site, state, key).result
@@ -183,11 +145,16 @@ class JobMaker:
         return table.is_final(self._site.agent_of(state), self._site.session.raw_path(key.task))
 
     def _judge_phase(self, state: TaskState, ended: Exit, problem: Problem | None) -> Judged:
-        _, judge = _PHASES[ended.key.phase]
+        phase = ended.key.phase
+        judge: _Judge = work.judge if phase == "work" else load(find_phase(phase).maker).judge
         try:
-            return judge(self._site, state, ended, problem)
+            judged = judge(self._site, state, ended, problem)
         except JobFileError as error:  # any task may have changed what lies in the job's folder
-            return Judged(Problem(_DAMAGED[ended.key.phase], f"its report cannot be used: {error.why}"))
+            return Judged(Problem(find_phase(phase).damaged, f"its report cannot be used: {error.why}"))
+        for wrap in list_wraps("judged", self._site.spec, state.spec):
+            if judged.problem is None:
+                judged = wrap(self._site, state, ended, judged)
+        return judged
 
     def _make_verdict(
         self,

@@ -20,7 +20,9 @@ from sessionrun.runtime.executors.orders import NotSet, look_up
 from sessionrun.runtime.jobs.agent_state import add_state, list_more_settings, locate_state
 from sessionrun.runtime.jobs.logins import LOGINS
 from sessionrun.store import index
-from sessionrun.store.files import make_directories, replace_file
+from sessionrun.store.files import expand_path, make_directories, replace_file
+from sessionrun.store.interpreters import locate_python, locate_uv
+from sessionrun.store.jobfiles import FOLDERS
 from sessionrun.store.networks import DENIED, DOOR, LIST, NETWORK, SOCKET, list_networks
 from sessionrun.store.session import AGENT_DIR, WALLS_STATE
 from sessionrun.walls import proxy
@@ -40,13 +42,10 @@ from sessionrun.walls.programs import (
 )
 from sessionrun.walls.proxy.hosts import Rule
 from sessionrun.walls.proxy.upstream import keep_environment
-from sessionrun.walls.report import FOLDERS
 from sessionrun.walls.servers import list_rules
 from sessionrun.walls.trial import find_wish_problem
 from sessionrun.walls.wish import WallsWish
 from sessionrun.workspaces.clone import list_alternates
-from sessionrun.workspaces.environments.interpreter import list_programs
-from sessionrun.workspaces.links import find_target
 
 PROXY: Final = os.path.join(os.path.dirname(os.path.abspath(proxy.__file__)), "__main__.py")
 
@@ -197,7 +196,7 @@ def _list_hidden(wish: WallsWish, top: str | None) -> Iterator[str]:
     yield from _hide(os.path.dirname(wish.session), (*kept, wish.worktree))
     # that of a mirror is ours, whatever of the task's lies in it
     yield from _hide(wish.repository.worktree_dir, () if wish.is_mirror else kept)
-    for folder in (os.path.dirname(wish.cache), *wish.hidden):
+    for folder in (wish.cache, *wish.hidden):
         yield from _hide(folder, ())
 
 
@@ -214,10 +213,12 @@ def _find_shown(wish: WallsWish) -> Iterator[str]:
         yield from find_folders(wish.agent.argv[0])
     if wish.environment is not None:
         # not by the links of the environment: a task may lead them anywhere
-        for program in list_programs(wish.python, {**os.environ, **wish.plain_env}):
+        environ = {**os.environ, **wish.plain_env}
+        python, uv = locate_python(wish.python, environ, "/"), locate_uv(environ)
+        for program in filter(None, (python, python and uv)):
             yield from find_folders(program)
     top = wish.repository.top
-    for path in (*(find_target(top, link) for link in wish.links), *wish.sandbox.read):
+    for path in (*(expand_path(top, link) for link in wish.links), *wish.sandbox.read):
         if os.path.exists(path):
             yield os.path.realpath(path)
 
@@ -225,7 +226,7 @@ def _find_shown(wish: WallsWish) -> Iterator[str]:
 def _find_links(wish: WallsWish, visible: Sequence[str]) -> Iterator[tuple[str, str]]:
     """Links to make, where the checkout is not seen: a link of the worktree may lead to a link in the checkout."""
     top = wish.repository.top
-    for path in dict.fromkeys(find_target(top, link) for link in wish.links):
+    for path in dict.fromkeys(expand_path(top, link) for link in wish.links):
         real = os.path.realpath(path)
         if wish.sandbox.policy == "strict" and real != path and not _is_below(path, visible):
             yield path, real

@@ -14,15 +14,17 @@ from typing import Final
 import orjson
 
 from sessionrun.agents.verdict import Problem
+from sessionrun.engine.state import State
 from sessionrun.engine.task import TaskState
 from sessionrun.model.errors import JobFileError
 from sessionrun.model.keys import JobKey
 from sessionrun.model.places import Place
 from sessionrun.model.repositories import repository_of
-from sessionrun.model.spec import Job, TaskSpec
+from sessionrun.model.spec import AND_THEN, Job, TaskSpec
 from sessionrun.runtime.executors.protocol import Exit
-from sessionrun.runtime.jobs.check.request import SetupRequest, name_known
-from sessionrun.runtime.jobs.shared import AND_THEN, PROGRAM, SHELL, Judged, Site, Tasks
+from sessionrun.runtime.jobs.enclosing import begin_outside, wish_walls
+from sessionrun.runtime.jobs.shared import PROGRAM, SHELL, Judged, Site
+from sessionrun.runtime.jobs.surroundings import find_environments
 from sessionrun.runtime.jobs.workspace_request import make_request
 from sessionrun.store.files import replace_file
 from sessionrun.workspaces.environments.request import (
@@ -45,7 +47,7 @@ _INSIDE_AND_SETTLE: Final = '"$0" "$1" "$2" "$3" || exit; shift 3; exec "$@"'
 """The same with a script inside of walls, which a program of ours builds."""
 
 
-def build_setup(site: Site, state: TaskState, key: JobKey, tasks: Tasks) -> Job:
+def build(site: Site, state: TaskState, key: JobKey, whole: State) -> Job:
     """The process of a SETUP.
 
     Raises:
@@ -64,16 +66,12 @@ def _word_commands(site: Site, state: TaskState, key: JobKey) -> tuple[str, ...]
     script = AND_THEN.join(state.spec.setup)
     if state.place is None or state.place.worktree is None:
         return SHELL, "-ec", script
-    known = name_known(state.spec)
-    request = SetupRequest(make_request(site, state, key), known if known and known.pass_to_pass else None)
-    if state.spec.sandbox is None:
-        return SHELL, "-c", AND_SETTLE, SHELL, script, *site.ask(key, request, cwd="").argv
-    from sessionrun.runtime.jobs.enclosing import begin_outside, wish_commands  # only walled tasks need it
-
-    wish = wish_commands(site, state, key)
+    settling = site.ask(key, make_request(site, state, key), cwd="").argv
+    wish = wish_walls(site, state.spec, key, state.place)
+    if wish is None:
+        return SHELL, "-c", AND_SETTLE, SHELL, script, *settling
     inside = begin_outside(replace(wish, reports=True), (SHELL, "-ec", script))
-    settling = site.ask(key, replace(request, walls=wish), cwd="")
-    return SHELL, "-c", _INSIDE_AND_SETTLE, *inside, *settling.argv
+    return SHELL, "-c", _INSIDE_AND_SETTLE, *inside, *settling
 
 
 def _wants_environment(state: TaskState) -> bool:
@@ -85,62 +83,51 @@ def _wish_of_task(site: Site, state: TaskState, key: JobKey) -> EnvironmentReque
     task, place = state.spec, state.place
     assert place is not None and place.worktree is not None
     repository = repository_of(site.spec, task, place.start)
-    wish = wish_environment(
-        site, task, key, top=place.worktree, directory=site.directory_of(task, place), commit=place.base_commit
-    )
-    wish = replace(wish, repository=repository)
-    if task.sandbox is None:
-        return wish
+    directory = site.directory_of(task, place)
+    wish = wish_environment(site, task, key, place, top=place.worktree, directory=directory)
     is_new = key.start == 1 and place.seat is None and place.taken_up is None
     pristine = is_new and repository is not None and place.base_commit == repository.base_commit
-    return replace(wall_build(site, wish, task, key, place), pristine=pristine)
+    return replace(wish, repository=repository, pristine=pristine and task.sandbox is not None)
 
 
 def wish_environment(
     site: Site,
     task: TaskSpec,
     key: JobKey,
+    place: Place,
     *,
     top: str,
     directory: str,
-    commit: str | None,
     in_room: bool = False,
+    git: str | None = None,
 ) -> EnvironmentRequest:
-    """What is asked for an environment of a task, for a checkout at `top` of `commit`, or of work above it.
+    """What is asked for an environment of a task, with the walls inside of which it is built, if any.
 
-    `in_room` is as of `find_target`.
+    Args:
+        place: of the task, with the commit that is checked out at `top`, or above which work lies there.
+        top, directory: as of `EnvironmentRequest`.
+        in_room: as of `find_target`.
+        git: the repository of the room in which the project lies; None: it is in the task's worktree.
     """
     assert task.environment is not None
-    spec, cache, upstream = site.spec, site.environments, task.upstream
+    spec, cache, upstream = site.spec, find_environments(site), task.upstream
+    target = find_target(cache, spec.session_id, task.id, key.attempt, in_room=in_room)
+    env = site.environment_of(replace(task, environment=None), key, place)
     return EnvironmentRequest(
         top=top,
         directory=directory,
         cache=cache,
-        target=find_target(cache, spec.session_id, task.id, key.attempt, in_room=in_room),
+        target=target,
         python=task.environment.python,
         require_cache=spec.cache is not None and spec.cache.require_cache,
         tenant=Tenant(str(site.session.path.absolute()), spec.session_id, task.id, key.attempt, in_room),
-        commit=commit or "HEAD",
+        commit=place.base_commit or "HEAD",
         mirror=upstream.mirror if upstream is not None and upstream.history is not None else None,
+        walls=wish_walls(site, task, key, place, env, environment=target, begins_in="", git=git),
     )
 
 
-def wall_build(
-    site: Site, request: EnvironmentRequest, task: TaskSpec, key: JobKey, place: Place, git: str | None = None
-) -> EnvironmentRequest:
-    """The request with the walls inside of which the environment is built, if any.
-
-    `git` is the repository of the room in which the project lies; None: it is in the task's worktree.
-    """
-    if task.sandbox is None:
-        return request
-    from sessionrun.runtime.jobs.enclosing import wish_walls  # only walled tasks need it
-
-    env = site.environment_of(replace(task, environment=None), key, place)
-    return replace(request, walls=replace(wish_walls(site, task, key, place, env), git=git))
-
-
-def judge_setup(site: Site, state: TaskState, ended: Exit, problem: Problem | None) -> Judged:
+def judge(site: Site, state: TaskState, ended: Exit, problem: Problem | None) -> Judged:
     """What a SETUP came to: a failure to make the environment is the machine's, not the commands'.
 
     Only the job's folder has what it printed, so the reason names a file.

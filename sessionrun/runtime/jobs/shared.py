@@ -7,34 +7,27 @@ import sys
 from collections.abc import Callable, Mapping
 from dataclasses import replace
 from pathlib import Path
-from typing import Final, TypeAlias
+from typing import Final
 
 import orjson
 
 from sessionrun.agents.verdict import Problem
 from sessionrun.engine.task import TaskState
 from sessionrun.model.checks import Checked, Note
-from sessionrun.model.cluster import CACHE_TOKEN, PATH_TOKEN, uses_replicas
+from sessionrun.model.cluster import CACHE_TOKEN, uses_replicas
+from sessionrun.model.events import Event
 from sessionrun.model.frozen import frozen
 from sessionrun.model.keys import JobKey
 from sessionrun.model.places import Place
 from sessionrun.model.repositories import repository_of
 from sessionrun.model.spec import DEPTH_VARIABLE, AgentSpec, Job, ProofVerdict, SessionSpec, TaskSpec
 from sessionrun.runtime.executors.orders import list_named
+from sessionrun.runtime.jobs.rows import list_wraps
 from sessionrun.store.files import replace_file
 from sessionrun.store.jobfiles import REQUEST, read_tail
 from sessionrun.store.session import SessionDir
-from sessionrun.workspaces.environments.request import FOLDER as ENVIRONMENTS
-from sessionrun.workspaces.environments.request import find_cache, find_target, name_variables
-from sessionrun.workspaces.links import HIDDEN
 
 SHELL: Final = "/bin/sh"
-
-AND_THEN: Final = "\n(exit $?)\n"
-"""Between commands: ``sh -e`` alone goes on after a failed ``a && b`` or ``! a``, and would call that passed."""
-
-Tasks: TypeAlias = Mapping[str, TaskState]
-"""All tasks of the session, by id."""
 
 PROGRAM: Final = str(Path(__file__).resolve().with_name("job.py"))
 
@@ -50,6 +43,7 @@ class Judged:
         audit: what its audit says of the work.
         can_repeat: the job failed, but a repetition does no harm and may help: the job counts as lost.
         checked: what a CHECK found out.
+        events: what the job tells of other tasks.
     """
 
     problem: Problem | None = None
@@ -58,6 +52,7 @@ class Judged:
     audit: tuple[Note, ...] = ()
     can_repeat: bool = False
     checked: Checked | None = None
+    events: tuple[Event, ...] = ()
 
 
 def read_last_line(folder: Path) -> str:
@@ -101,11 +96,11 @@ class Site:
 
     def environment_of(self, task: TaskSpec, key: JobKey, place: Place | None) -> Mapping[str, str]:
         """The variables that a job of the task is given beside the session's own."""
+        variables = {**task.env, **self._describe_place(task, place)}
+        for wrap in list_wraps("variables", self.spec, task):
+            variables |= wrap(self, task, key, place)
         return {
-            **task.env,
-            **self._describe_place(task, place),
-            **self._describe_environment(task, key, place),
-            **self._hide_links(task, key, place),
+            **variables,
             "SESSIONRUN_SESSION": self.spec.session_id,
             "SESSIONRUN_TASK": task.id,
             "SESSIONRUN_ATTEMPT": str(key.attempt),
@@ -124,38 +119,16 @@ class Site:
             "SESSIONRUN_REPOSITORY": repository.top,
         }
 
-    def _describe_environment(self, task: TaskSpec, key: JobKey, place: Place | None) -> Mapping[str, str]:
-        """The variables by which programs find the task's environment."""
-        if task.environment is None or place is None:
-            return {}
-        folder = self.locate_environment(task, key, place)
-        if uses_replicas(self.spec.cluster):
-            return name_variables(folder, task.env.get("PATH") or PATH_TOKEN, {"PYTHONHOME": "perhaps"})
-        return name_variables(folder, task.env.get("PATH") or os.environ.get("PATH") or os.defpath, os.environ)
-
     @property
-    def environments(self) -> str:
-        """The directory of all environments, where the jobs run."""
+    def cache(self) -> str:
+        """The directory of what could be made again, where the jobs run."""
         if uses_replicas(self.spec.cluster):
-            return f"{CACHE_TOKEN}/{ENVIRONMENTS}"
-        return find_cache(self.spec.cache)
+            return CACHE_TOKEN
+        if self.spec.cache is not None:
+            return self.spec.cache.cache_dir
+        from sessionrun.store.user_directories import find_cache_folder  # most jobs have no need of it
 
-    def locate_environment(self, task: TaskSpec, key: JobKey, place: Place) -> str:
-        """Where the task's environment is, or will be."""
-        made = place.environment.path if place.environment else None
-        return made or find_target(self.environments, self.spec.session_id, task.id, key.attempt)
-
-    def _hide_links(self, task: TaskSpec, key: JobKey, place: Place | None) -> Mapping[str, str]:
-        """What makes the task's git overlook links that lead out of the repository: they are no work."""
-        if place is None or not task.links:
-            return {}
-        prepared = self.session.find_starts(key._replace(round=1, phase="prepare"))
-        rules = next((path for folder in prepared if (path := folder / HIDDEN).exists()), None)
-        if rules is None:
-            return {}
-        number = task.env.get("GIT_CONFIG_COUNT") or os.environ.get("GIT_CONFIG_COUNT") or "0"
-        setting = {f"GIT_CONFIG_KEY_{number}": "core.excludesFile", f"GIT_CONFIG_VALUE_{number}": str(rules)}
-        return {"GIT_CONFIG_COUNT": str(int(number) + 1), **setting} if number.isdecimal() else {}
+        return str(find_cache_folder())
 
     def ask(self, key: JobKey, request: object, *, cwd: str, env: Mapping[str, str] | None = None) -> Job:
         """A job whose program is ours (see `job`); writes the request that it begins with.
@@ -163,7 +136,7 @@ class Site:
         Raises:
             OSError: the request cannot be written.
         """
-        return self._make_job(key, self._write_request(key, request), cwd, env or {})
+        return self._make_job(key, self._write_request(key, request, key.phase), cwd, env or {})
 
     def run_commands(self, state: TaskState, key: JobKey, argv: tuple[str, ...]) -> Job:
         """A job that is the user's shell commands, in the task's directory."""
@@ -183,9 +156,9 @@ class Site:
         Raises:
             OSError: the request cannot be written.
         """
-        return replace(job, argv=self._write_request(job.key, request))
+        return replace(job, argv=self._write_request(job.key, request, "begin"))
 
-    def _write_request(self, key: JobKey, request: object) -> tuple[str, ...]:
+    def _write_request(self, key: JobKey, request: object, name: str) -> tuple[str, ...]:
         folder = self.session.make_job_path(key)
         replace_file(folder / REQUEST, orjson.dumps(request), durable=False)
-        return (sys.executable, PROGRAM, key.phase, os.fspath(folder))
+        return (sys.executable, PROGRAM, name, os.fspath(folder))

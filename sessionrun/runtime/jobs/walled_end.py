@@ -9,9 +9,10 @@ from pathlib import Path
 from typing import Final
 
 from sessionrun.agents.verdict import Problem
+from sessionrun.engine.task import TaskState
 from sessionrun.model.cluster import uses_replicas
+from sessionrun.model.events import JobLost
 from sessionrun.model.keys import JobKey
-from sessionrun.model.sandbox import Sandbox
 from sessionrun.model.units import format_size
 from sessionrun.runtime.executors.protocol import Exit
 from sessionrun.runtime.jobs.logins import LOGINS, take_back
@@ -39,14 +40,21 @@ def settle(folder: Path) -> None:
         os.unlink(folder / GROUPS)
 
 
-def name_full(site: Site, key: JobKey, sandbox: Sandbox, problem: Problem | None) -> Problem | None:
+def settle_lost(site: Site, state: TaskState, lost: JobLost) -> None:
+    """The same for a job whose end was not seen, and of which nothing is left."""
+    if lost.gone:
+        settle(site.session.job_path(lost.key))
+
+
+def name_full(site: Site, state: TaskState, key: JobKey, problem: Problem) -> Problem:
     """The problem of a walled job that has ended, if the limit of its memory is the reason."""
-    if problem is None or sandbox.memory is None or not os.path.lexists(site.session.job_path(key) / FULL):
+    memory = state.spec.sandbox.memory if state.spec.sandbox is not None else None
+    if memory is None or not os.path.lexists(site.session.job_path(key) / FULL):
         return problem
-    return Problem("oom", f"its walls let it have {sandbox.memory >> 20} MiB of memory, and it wanted more")
+    return Problem("oom", f"its walls let it have {memory >> 20} MiB of memory, and it wanted more")
 
 
-def take_report(site: Site, ended: Exit, sandbox: Sandbox) -> tuple[Exit, Problem | None]:
+def take_report(site: Site, state: TaskState, ended: Exit) -> tuple[Exit, Problem | None]:
     """The end of a walled job as it was inside, and what was wrong with its walls; others are as they were.
 
     What it leaves on this machine is settled first.  If its node has ended it for the limit of
@@ -56,7 +64,7 @@ def take_report(site: Site, ended: Exit, sandbox: Sandbox) -> tuple[Exit, Proble
     if not uses_replicas(site.spec.cluster):  # a node does that itself, with log-ins of its own
         settle(folder)
     if os.path.lexists(folder / FILLED):
-        most = format_size(sandbox.disk or 0)
+        most = format_size((state.spec.sandbox.disk if state.spec.sandbox is not None else None) or 0)
         return ended, Problem("disk_limit", f"what it can write came to more than {most}")
     path = folder / REPORT
     if ended.wait_status is None or not os.path.lexists(path):

@@ -17,22 +17,20 @@ from sessionrun.agents import table
 from sessionrun.agents.reading import WITHOUT_RESULT, AgentResult, read_lines
 from sessionrun.agents.verdict import Problem
 from sessionrun.engine.money import find_job_budget, to_usd
+from sessionrun.engine.state import State
 from sessionrun.engine.task import TaskState
 from sessionrun.model.frozen import frozen
 from sessionrun.model.keys import JobKey
 from sessionrun.model.reasons import LEFT_RUNNING
+from sessionrun.model.repositories import resets_hard
 from sessionrun.model.spec import BUDGET_VARIABLE, AgentSpec, Job, TaskSpec
 from sessionrun.runtime.executors.protocol import Exit
-from sessionrun.runtime.jobs.check.request import FEEDBACK
 from sessionrun.runtime.jobs.context_files import BriefProblem
 from sessionrun.runtime.jobs.prompt import Feedback, word_feedback, word_prompt, word_task
-from sessionrun.runtime.jobs.shared import SHELL, Judged, Site, Tasks
-from sessionrun.runtime.jobs.workspace_request import resets_hard, take_back_first
+from sessionrun.runtime.jobs.shared import SHELL, Judged, Site
 from sessionrun.store.files import make_directories, open_regular, replace_file
-from sessionrun.store.jobfiles import read_tail
+from sessionrun.store.jobfiles import FEEDBACK, read_tail
 from sessionrun.store.session import AGENT_DIR, WALLS_STATE
-from sessionrun.walls.argv import PROMPT
-from sessionrun.workspaces.request import NOT_BEGUN
 
 TASK_DIR: Final = "{task_dir}"
 """In a task's `args`: a folder of its own in the session, for files of its agent."""
@@ -55,14 +53,14 @@ class Traces:
     stderr: str = ""
 
 
-def build_work(site: Site, state: TaskState, key: JobKey, tasks: Tasks) -> Job:
+def build(site: Site, state: TaskState, key: JobKey, whole: State) -> Job:
     """The agent's process; writes the prompt and moves the outputs of earlier jobs out of the way.
 
     Args:
         site: the session.
         state: the key's task.
         key: the job.
-        tasks: all of the session, by id.
+        whole: the state of the session.
 
     Raises:
         OSError: the session directory cannot be written.
@@ -70,11 +68,11 @@ def build_work(site: Site, state: TaskState, key: JobKey, tasks: Tasks) -> Job:
     task, agent, session = state.spec, site.agent_of(state), site.session
     directory = site.directory_of(task, state.place)
     try:
-        wanted = word_task(tasks, task, agent, directory, again=key.round > 1)
+        wanted = word_task(whole.tasks, task, agent, directory, again=key.round > 1)
     except BriefProblem as problem:
         return _build_refusal(site, state, key, str(problem))
     _put_away_older_outputs(site, key)
-    prompt_path = _find_prompt_path(site, key)
+    prompt_path = find_prompt_path(site, key)
     feedback, red_check = find_feedback(site, state, key)
     conversation = state.thread.conversation if agent.continue_args else None
     with _open_private(prompt_path) as stream:
@@ -92,14 +90,13 @@ def build_work(site: Site, state: TaskState, key: JobKey, tasks: Tasks) -> Job:
     budget = find_job_budget(site.spec.limits, state)
     env = {**agent.env, **site.environment_of(task, key, state.place), **_bound_nested(state, budget)}
     env = {**env, "SESSIONRUN_FEEDBACK": str(feedback)} if feedback else env
-    walled = task.sandbox is not None
-    job = Job(
+    return Job(
         key=key,
         argv=table.build_argv(
             agent,
             model=state.asked_model,
             approve=site.spec.approve,
-            prompt_file=PROMPT if walled else str(prompt_path),
+            prompt_file=str(prompt_path),
             conversation=conversation,
             budget=budget,
             extra=() if state.fallbacks else _fill_args(site, task, key),
@@ -112,28 +109,15 @@ def build_work(site: Site, state: TaskState, key: JobKey, tasks: Tasks) -> Job:
         stop_grace_s=agent.stop_grace_s,
         keeps=task.leftovers == "keep",
     )
-    return take_back_first(site, state, _enclose_work(site, state, job, prompt_path))
 
 
-def _enclose_work(site: Site, state: TaskState, job: Job, prompt: Path) -> Job:
-    """The job inside of its task's walls, if there are any."""
-    if state.spec.sandbox is None:
-        return job
-    from sessionrun.runtime.jobs.enclosing import enclose_job  # only walled tasks need it
-
-    return enclose_job(site, state.spec, job, state.place, site.agent_of(state), prompt)
-
-
-def judge_work(site: Site, state: TaskState, ended: Exit, problem: Problem | None) -> Judged:
+def judge(site: Site, state: TaskState, ended: Exit, problem: Problem | None) -> Judged:
     """Judge WORK: the reason of a refusal says more than the end of the process that printed it."""
     if problem is None or problem.reason_class == "start_failed":
         return Judged(problem)
     folder = site.session.job_path(ended.key)
     if (folder / REFUSAL).exists():
         return Judged(Problem("bad_context", read_tail(folder / REFUSAL).decode("utf-8", "replace")))
-    if (folder / NOT_BEGUN).exists():
-        why = read_tail(folder / NOT_BEGUN).decode("utf-8", "replace")
-        return Judged(Problem("workspace_failed", f"the worktree cannot be set back: {why}"))
     return Judged(problem)
 
 
@@ -234,7 +218,8 @@ def _build_refusal(site: Site, state: TaskState, key: JobKey, problem: str) -> J
     )
 
 
-def _find_prompt_path(site: Site, key: JobKey) -> Path:
+def find_prompt_path(site: Site, key: JobKey) -> Path:
+    """The file with the prompt of a WORK job."""
     if (key.attempt, key.round, key.start) == (1, 1, 1):
         return site.session.prompt_path(key.task)
     return site.session.make_job_path(key) / "prompt"

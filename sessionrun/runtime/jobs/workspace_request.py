@@ -4,12 +4,14 @@ from __future__ import annotations
 
 from typing import Final
 
+from sessionrun.agents.verdict import Problem
 from sessionrun.engine.task import TaskState
 from sessionrun.engine.transitions import demands_change
 from sessionrun.model.keys import JobKey
-from sessionrun.model.repositories import has_worktree, repository_of
-from sessionrun.model.spec import Job, TaskSpec, title_of
+from sessionrun.model.repositories import repository_of, resets_hard
+from sessionrun.model.spec import Job, title_of
 from sessionrun.runtime.jobs.shared import Site
+from sessionrun.store.jobfiles import NOT_BEGUN, read_tail
 from sessionrun.workspaces.request import Loop, WorkRequest, WorkspaceRequest
 
 REPLACED: Final = "a{}-replaced.patch"
@@ -58,16 +60,6 @@ def find_cwd(site: Site, request: WorkspaceRequest) -> str:
     return str(site.session.path.absolute()) if request.upstream else request.repository.top
 
 
-def has_rounds(task: TaskSpec) -> bool:
-    """Whether what each round came to is kept: there may be several, and git can keep it."""
-    return task.rounds > 1 and has_worktree(task)
-
-
-def resets_hard(task: TaskSpec) -> bool:
-    """Whether a further round begins with the files with which WORK began."""
-    return has_rounds(task) and task.check is not None and task.check.reset == "hard"
-
-
 def make_loop(site: Site, state: TaskState, key: JobKey) -> Loop:
     """The round of a key, for the jobs that work on its worktree."""
     return Loop(make_request(site, state, key), key.attempt, key.round)
@@ -80,7 +72,7 @@ def take_back_first(site: Site, state: TaskState, job: Job) -> Job:
         OSError: the request cannot be written.
     """
     key = job.key
-    if key.round == 1 or not resets_hard(state.spec):
+    if key.phase != "work" or key.round == 1 or not resets_hard(state.spec):
         return job
     before = key._replace(round=key.round - 1, start=1)
     request = WorkRequest(
@@ -90,3 +82,12 @@ def take_back_first(site: Site, state: TaskState, job: Job) -> Job:
         before=str(site.session.make_job_path(before)),
     )
     return site.wrap(job, request)
+
+
+def name_not_begun(site: Site, state: TaskState, key: JobKey, problem: Problem) -> Problem:
+    """The problem of a WORK job whose worktree could not be set back."""
+    path = site.session.job_path(key) / NOT_BEGUN
+    if key.phase != "work" or problem.reason_class == "start_failed" or not path.exists():
+        return problem
+    why = read_tail(path).decode("utf-8", "replace")
+    return Problem("workspace_failed", f"the worktree cannot be set back: {why}")

@@ -3,16 +3,13 @@
 from __future__ import annotations
 
 import os
-import shutil
 import subprocess
 from collections.abc import Mapping
 from typing import Final
 
 from sessionrun.model.errors import SessionrunError
 from sessionrun.model.frozen import frozen
-from sessionrun.store import programs
-
-_ASK_S: Final = 60.0
+from sessionrun.store.interpreters import ask, locate_python, locate_uv
 
 NO_UV: Final = "it is made by uv, which is not on PATH: pip install uv"
 
@@ -63,26 +60,14 @@ def find_interpreter(wanted: str | None, environ: Mapping[str, str], cwd: str | 
     Raises:
         EnvironmentProblem: there is none, or it does not run.
     """
-    program = _find_program(wanted, environ, cwd)
+    program = locate_python(wanted, environ, cwd)
+    if program is None:
+        raise EnvironmentProblem(f"there is no Python {wanted}" if wanted else "there is no python3 on PATH")
     try:
-        answer = _ask([program, "-I", "-S", "-X", "utf8", "-c", _PROGRAM], environ, cwd)
+        answer = ask([program, "-I", "-S", "-X", "utf8", "-c", _PROGRAM], environ, cwd)
         return Program(*answer.split("\0"))
     except (OSError, subprocess.SubprocessError, TypeError) as error:
         raise EnvironmentProblem(f"{program} is no Python that runs: {error}") from None
-
-
-def list_programs(wanted: str | None, environ: Mapping[str, str]) -> list[str]:
-    """The programs of PATH from which an environment is made, as far as they are there: the interpreter and uv."""
-    uv = has_uv(environ)
-    try:
-        return [_find_program(wanted, environ, "/"), *([uv] if uv else [])]
-    except EnvironmentProblem:
-        return []  # the build says so
-
-
-def has_uv(environ: Mapping[str, str]) -> str | None:
-    """The path of uv, if there is one on PATH."""
-    return shutil.which("uv", path=environ.get("PATH"))
 
 
 def find_uv(environ: Mapping[str, str], cwd: str | None = None) -> Program:
@@ -91,38 +76,13 @@ def find_uv(environ: Mapping[str, str], cwd: str | None = None) -> Program:
     Raises:
         EnvironmentProblem: there is none, or it does not run.
     """
-    program = has_uv(environ)
+    program = locate_uv(environ)
     if program is None:
         raise EnvironmentProblem(NO_UV)
     try:
-        return Program(program, _ask([program, "--version"], environ, cwd))
+        return Program(program, ask([program, "--version"], environ, cwd))
     except (OSError, subprocess.SubprocessError) as error:
         raise EnvironmentProblem(f"{program} does not run: {error}") from None
-
-
-def _find_program(wanted: str | None, environ: Mapping[str, str], cwd: str | None) -> str:
-    if wanted is not None and os.sep in wanted:
-        names = [os.path.expanduser(wanted)]
-    else:
-        names = ["python3", "python"] if wanted is None else [f"python{wanted}", wanted]
-    found = (shutil.which(name, path=environ.get("PATH")) for name in names)
-    program = next(filter(None, found), None)
-    uv = has_uv(environ)
-    if program is None and wanted is not None and uv is not None:
-        try:  # one that uv has installed
-            program = _ask([uv, "python", "find", "--no-python-downloads", wanted], environ, cwd) or None
-        except (OSError, subprocess.SubprocessError):
-            pass
-    if program is None:
-        raise EnvironmentProblem(f"there is no Python {wanted}" if wanted else "there is no python3 on PATH")
-    return program
-
-
-def _ask(argv: list[str], environ: Mapping[str, str], cwd: str | None) -> str:
-    """What a program answers."""
-    done = programs.run(argv, environ=environ, cwd=cwd, limit_s=_ASK_S)
-    done.check_returncode()
-    return done.stdout.decode("utf-8", "surrogateescape").strip()
 
 
 class EnvironmentProblem(SessionrunError):

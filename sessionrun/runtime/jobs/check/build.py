@@ -7,17 +7,20 @@ from typing import Final
 
 from sessionrun.agents import table
 from sessionrun.agents.verdict import Problem
+from sessionrun.engine.state import State
 from sessionrun.engine.task import TaskState
 from sessionrun.model.keys import JobKey
 from sessionrun.model.reasons import CHECK_NOT_RUN
 from sessionrun.model.reports import CheckReport
+from sessionrun.model.repositories import has_rounds, resets_hard
 from sessionrun.model.spec import AgentSpec, Check, Job, TaskSpec, answers_with_patch
 from sessionrun.runtime.executors.protocol import Exit
 from sessionrun.runtime.jobs.check.request import APPLIED, CheckRequest, Verification, name_known
 from sessionrun.runtime.jobs.context_files import BriefProblem, load_shown
+from sessionrun.runtime.jobs.enclosing import wish_walls
 from sessionrun.runtime.jobs.prompt import list_earlier
-from sessionrun.runtime.jobs.shared import Judged, Site, Tasks
-from sessionrun.runtime.jobs.workspace_request import has_rounds, make_loop, resets_hard
+from sessionrun.runtime.jobs.shared import Judged, Site
+from sessionrun.runtime.jobs.workspace_request import make_loop
 from sessionrun.store.jobfiles import load_answer
 from sessionrun.walls.argv import PROMPT
 from sessionrun.walls.wish import WallsWish
@@ -25,14 +28,14 @@ from sessionrun.walls.wish import WallsWish
 VERDICT_PROMPT: Final = "verdict-prompt"
 
 
-def build_check(site: Site, state: TaskState, key: JobKey, tasks: Tasks) -> Job:
+def build(site: Site, state: TaskState, key: JobKey, whole: State) -> Job:
     """The process of a CHECK; a script is neither shown a brief nor asked for a verdict.
 
     Args:
         site: the session.
         state: the key's task.
         key: the job.
-        tasks: all of the session, by id.
+        whole: the state of the session.
 
     Raises:
         OSError: the session directory cannot be written.
@@ -53,7 +56,7 @@ def build_check(site: Site, state: TaskState, key: JobKey, tasks: Tasks) -> Job:
         answer=str(site.session.output_path(task.id)) if answers or patch else None,
         check=task.check or Check(()),
         verification=_make_verification(site, state, key),
-        earlier=_list_shown(tasks, task, directory) if brief else (),
+        earlier=_list_shown(whole, task, directory) if brief else (),
         loop=make_loop(site, state, key) if patch or has_rounds(task) else None,
         keeps=has_rounds(task),
         patch=patch,
@@ -66,7 +69,7 @@ def build_check(site: Site, state: TaskState, key: JobKey, tasks: Tasks) -> Job:
     return site.ask(key, request, cwd=directory, env=env)
 
 
-def judge_check(site: Site, state: TaskState, ended: Exit, problem: Problem | None) -> Judged:
+def judge(site: Site, state: TaskState, ended: Exit, problem: Problem | None) -> Judged:
     """Judge a CHECK: its report says more than the end of its process."""
     report = load_answer(site.session.job_path(ended.key), CheckReport)
     why = problem.text if problem else None
@@ -109,22 +112,16 @@ def _make_verification(site: Site, state: TaskState, key: JobKey) -> Verificatio
 
 def _enclose(site: Site, state: TaskState, key: JobKey, agent: AgentSpec | None) -> WallsWish | None:
     """The walls of a check, if the task has any; see `wish_walls`."""
-    if state.spec.sandbox is None:
-        return None
-    from sessionrun.runtime.jobs.enclosing import wish_walls  # only walled tasks need it
-
-    task, own = state.spec, site.agent_of(state).env
-    env = {**own, **site.environment_of(task, key, state.place)}
-    wish = wish_walls(site, task, key, state.place, env, agent)
-    return replace(wish, begins_in=site.directory_of(task, state.place))
+    env = {**site.agent_of(state).env, **site.environment_of(state.spec, key, state.place)}
+    return wish_walls(site, state.spec, key, state.place, env, agent)
 
 
-def _list_shown(tasks: Tasks, task: TaskSpec, directory: str) -> tuple[str, ...]:
+def _list_shown(whole: State, task: TaskSpec, directory: str) -> tuple[str, ...]:
     """The files that the agent was shown because other tasks wrote them."""
     if task.brief is None:
         return ()
     try:
-        shown = load_shown(task.brief, directory, list_earlier(tasks, task), again=False)
+        shown = load_shown(task.brief, directory, list_earlier(whole.tasks, task), again=False)
     except BriefProblem:  # the work removed one of these files
         return ()
     return tuple(file.path for file in shown if file.role == "changed")

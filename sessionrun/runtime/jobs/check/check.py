@@ -22,12 +22,13 @@ from sessionrun.model.reports import CheckReport
 from sessionrun.model.spec import OutputFormat
 from sessionrun.runtime.jobs.check.patches import find_odd, find_patch, has_prefixes, list_spellings
 from sessionrun.runtime.jobs.check.reading import Unclear, strip_thoughts
-from sessionrun.runtime.jobs.check.request import FEEDBACK, CheckRequest, Verification
+from sessionrun.runtime.jobs.check.request import CheckRequest, Verification
 from sessionrun.runtime.jobs.check.running import load_red, run_commands, run_known, word_stat
 from sessionrun.runtime.jobs.check.writing import apply_answer, describe_written, finish_answer
 from sessionrun.runtime.jobs.context_files import BriefProblem, Shown, read_inside, resolve_inside, word_judgement
 from sessionrun.runtime.jobs.inside import raise_if_any
 from sessionrun.store.files import read_regular, replace_file
+from sessionrun.store.jobfiles import FEEDBACK
 from sessionrun.walls.argv import Enclosure
 from sessionrun.walls.wish import WallsWish
 from sessionrun.workspaces.applying import DoesNotApply, apply_patch

@@ -13,14 +13,10 @@ from sessionrun.model.checks import Brief, HiddenTests
 from sessionrun.model.frozen import frozen
 from sessionrun.model.spec import Check, TaskSpec
 from sessionrun.walls.wish import WallsWish
-from sessionrun.workspaces.request import Loop, WorkspaceRequest
+from sessionrun.workspaces.request import Loop
 
 APPLIED: Final = "applied.json"
 """In the folder of a round's first CHECK: the answer was written, and these are the lines of its files."""
-
-
-FEEDBACK: Final = "feedback"
-"""In the folder of a CHECK: what the next round is told, in words of ours."""
 
 
 @frozen
@@ -77,11 +73,10 @@ class CheckRequest:
 
 
 @frozen
-class SetupRequest:
-    """What follows the commands of a SETUP: `known` tests run, perhaps inside of `walls`; then it is committed."""
+class KnownRequest:
+    """What runs behind the commands of a SETUP: `known` tests, perhaps inside of `walls`."""
 
-    workspace: WorkspaceRequest
-    known: HiddenTests | None = None
+    known: HiddenTests
     walls: WallsWish | None = None
 
 

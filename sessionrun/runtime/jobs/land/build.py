@@ -8,6 +8,7 @@ from typing import Final
 
 from sessionrun.agents.verdict import Problem, split_status
 from sessionrun.engine.handed import find_end
+from sessionrun.engine.state import State
 from sessionrun.engine.task import TaskState
 from sessionrun.landing.entries import make_gates, room_path, word_trailers
 from sessionrun.landing.lanes import find_first
@@ -16,10 +17,11 @@ from sessionrun.model.errors import JobFileError
 from sessionrun.model.events import Event
 from sessionrun.model.keys import JobKey
 from sessionrun.model.landings import LAND_FAILED, LANDING_FOLDER, WorkBounced, WorkHeld, WorkLanded
-from sessionrun.model.places import MadeEnvironment, Place
+from sessionrun.model.places import Place
 from sessionrun.model.sandbox import Sandbox
 from sessionrun.model.spec import Environment, Job, TaskSpec, Workspace, title_of
 from sessionrun.runtime.executors.protocol import Exit
+from sessionrun.runtime.jobs.enclosing import wish_walls
 from sessionrun.runtime.jobs.land.request import LandOrder
 from sessionrun.runtime.jobs.shared import Judged, Site, read_last_line
 from sessionrun.store.jobfiles import load_answer
@@ -28,14 +30,15 @@ IN_QUEUE: Final = ("ready", "landed", "mending")
 """What a LAND is told of: the work that it takes, and that which it may find in the branch."""
 
 
-def build_land(site: Site, key: JobKey, tasks: Mapping[str, TaskState], *, only_mend: bool) -> Job:
-    """The process of a LAND; `tasks` are all of the session, by id.
+def build(site: Site, state: TaskState, key: JobKey, whole: State) -> Job:
+    """The process of a LAND, which is of all tasks; in a cancelled session it lands nothing new.
 
     Raises:
         OSError: the session directory cannot be written.
     """
     asked, repository = site.spec.landing, site.spec.repository
     assert asked is not None and repository is not None
+    tasks = whole.tasks
     chosen = [task for task in tasks.values() if task.landing is not None and task.landing.status in IN_QUEUE]
     chosen.sort(key=lambda task: (task.ended_at or 0.0, task.num))
     places = [task.place for task in tasks.values() if task.place is not None]
@@ -55,7 +58,7 @@ def build_land(site: Site, key: JobKey, tasks: Mapping[str, TaskState], *, only_
     )
     ended = [task for task in chosen if task.outcome == "succeeded"]  # a follow-up goes on with its branch
     branches = {task.spec.id: task.place.branch for task in ended if task.place and task.place.branch}
-    return site.ask(key, LandOrder(request, branches, only_mend), cwd=repository.top)
+    return site.ask(key, LandOrder(request, branches, only_mend=whole.cancelled), cwd=repository.top)
 
 
 def enclose_gates(site: Site, gates: Gates, target: str, sandbox: Sandbox | None, key: JobKey) -> Gates:
@@ -66,41 +69,44 @@ def enclose_gates(site: Site, gates: Gates, target: str, sandbox: Sandbox | None
     """
     if sandbox is None or not gates.commands:
         return gates
-    from sessionrun.runtime.jobs.enclosing import wish_walls  # only walled gates need it
-
     assert site.spec.repository is not None
     room, wish = room_path(site.spec.repository, target), gates.environment
     task = TaskSpec(key.task, (), workspace=Workspace("worktree"), sandbox=sandbox)
-    place = Place(worktree=str(room))
+    place, made = Place(worktree=str(room)), None if wish is None else wish.target
     if wish is not None:
-        task = replace(task, environment=Environment(python=wish.python))
-        place = replace(place, environment=MadeEnvironment("", cached=False, path=wish.target))
-        build = replace(wish_walls(site, task, key, place, {}), git=str(room / ".git"))
+        task, git = replace(task, environment=Environment(python=wish.python)), str(room / ".git")
+        build = wish_walls(site, task, key, place, {}, environment=made, begins_in="", git=git)
         gates = replace(gates, environment=replace(wish, walls=build))
-    walls = replace(wish_walls(site, task, key, place, {}), begins_in=str(room), room=str(room))
+    walls = wish_walls(site, task, key, place, {}, environment=made, begins_in=str(room), room=str(room))
     return replace(gates, walls=walls, sandbox=sandbox)
 
 
-def judge_land(site: Site, state: TaskState, ended: Exit, problem: Problem | None) -> Judged:
-    """Whether a LAND came to its end.  One that was killed is followed by another."""
+def judge(site: Site, state: TaskState, ended: Exit, problem: Problem | None) -> Judged:
+    """Whether a LAND came to its end, and what became of the work of each task.
+
+    One that was killed is followed by another.
+    """
     folder = site.session.job_path(ended.key)
     if problem is None:
         answer = load_answer(folder, Report)
-        return Judged() if answer is not None else Judged(Problem(LAND_FAILED, "its answer is gone"))
-    _, signal = split_status(ended.wait_status)
-    return Judged(Problem(LAND_FAILED, read_last_line(folder) or problem.text), can_repeat=signal is not None)
-
-
-def find_fates(site: Site, key: JobKey) -> list[Event]:
-    """Return an event for each task of a LAND that has ended; none if it did not come so far."""
+        gone = None if answer is not None else Problem(LAND_FAILED, "its answer is gone")
+        return Judged(gone, events=_list_fates(site, answer))
     try:
-        answer = load_answer(site.session.job_path(key), Report)
+        events = _list_fates(site, load_answer(folder, Report))
     except JobFileError:
-        return []
+        events = ()
+    _, signal = split_status(ended.wait_status)
+    failed = Problem(LAND_FAILED, read_last_line(folder) or problem.text)
+    return Judged(failed, can_repeat=signal is not None, events=events)
+
+
+def _list_fates(site: Site, answer: Report | None) -> tuple[Event, ...]:
+    """An event for each task of a LAND that has ended; none if it did not come so far."""
     asked = site.spec.landing
     if answer is None or asked is None:
-        return []
-    return [event for fate in answer.fates if (event := _tell(site, asked.target, fate, answer.hold)) is not None]
+        return ()
+    fates = (_tell(site, asked.target, fate, answer.hold) for fate in answer.fates)
+    return tuple(event for event in fates if event is not None)
 
 
 def _tell(site: Site, target: str, fate: Fate, hold: Hold | None) -> Event | None:

@@ -9,19 +9,20 @@ from pathlib import Path
 import orjson
 
 from sessionrun.agents.verdict import Problem, split_status
+from sessionrun.engine.state import State
 from sessionrun.engine.task import TaskState
 from sessionrun.model.keys import JobKey
-from sessionrun.model.places import MadeEnvironment, Place
+from sessionrun.model.places import Place
 from sessionrun.model.reports import ProveReport
 from sessionrun.model.spec import Check, Job, TaskSpec
 from sessionrun.runtime.executors.protocol import Exit
+from sessionrun.runtime.jobs.enclosing import wish_walls
 from sessionrun.runtime.jobs.prove.request import ProveRequest
-from sessionrun.runtime.jobs.setup import wall_build, wish_environment
-from sessionrun.runtime.jobs.shared import Judged, Site, Tasks, read_last_line
+from sessionrun.runtime.jobs.setup import wish_environment
+from sessionrun.runtime.jobs.shared import Judged, Site, read_last_line
 from sessionrun.runtime.jobs.workspace_request import find_cwd, make_request
 from sessionrun.store.files import replace_file
 from sessionrun.store.jobfiles import load_answer
-from sessionrun.walls.wish import WallsWish
 from sessionrun.workspaces.clone import room_path
 from sessionrun.workspaces.environments.request import WISH, EnvironmentRequest
 
@@ -29,7 +30,7 @@ KNOWN_DIR = "proofs"
 """In the session's directory: how checks ended, by the files that they were done on."""
 
 
-def build_prove(site: Site, state: TaskState, key: JobKey, tasks: Tasks) -> Job:
+def build(site: Site, state: TaskState, key: JobKey, whole: State) -> Job:
     """The process of a PROVE.
 
     Raises:
@@ -39,7 +40,8 @@ def build_prove(site: Site, state: TaskState, key: JobKey, tasks: Tasks) -> Job:
     assert place is not None and place.worktree is not None
     assert task.prove is not None
     directory = os.path.relpath(site.directory_of(task, place), place.worktree)
-    room = room_path(asked.repository, asked.owner)
+    room, outside = room_path(asked.repository, asked.owner), replace(task, environment=None)
+    env = site.environment_of(outside, key, place)  # the task's own environment is not used here
     wish = _wish_environment(site, task, key, place, room, directory)
     request = ProveRequest(
         workspace=asked,
@@ -51,24 +53,14 @@ def build_prove(site: Site, state: TaskState, key: JobKey, tasks: Tasks) -> Job:
         setup_timeout_s=task.setup_timeout_s,
         known=str(site.session.path.absolute() / KNOWN_DIR),
         environment=wish,
-        walls=_wish_walls(site, task, key, place, str(room), wish),
+        walls=wish_walls(
+            *(site, task, key, place, env),
+            environment=None if wish is None else wish.target,
+            begins_in=str(room),
+            room=str(room),
+        ),
     )
-    env = site.environment_outside(replace(task, environment=None), key, place)
-    return site.ask(key, request, cwd=find_cwd(site, asked), env=env)
-
-
-def _wish_walls(
-    site: Site, task: TaskSpec, key: JobKey, place: Place, room: str, wish: EnvironmentRequest | None
-) -> WallsWish | None:
-    """The walls around the rooms, if the task has any."""
-    if task.sandbox is None:
-        return None
-    from sessionrun.runtime.jobs.enclosing import wish_walls  # only walled tasks need it
-
-    env = site.environment_of(replace(task, environment=None), key, place)  # the task's own is not used here
-    if wish is not None:
-        place = replace(place, environment=MadeEnvironment("", cached=False, path=wish.target))
-    return replace(wish_walls(site, task, key, place, env), begins_in=room, room=room)
+    return site.ask(key, request, cwd=find_cwd(site, asked), env=site.environment_outside(outside, key, place))
 
 
 def _wish_environment(
@@ -77,14 +69,13 @@ def _wish_environment(
     """The environment of the rooms; a note of it is left where `clean` looks."""
     if task.environment is None:
         return None
-    top, inside = str(room), str(room / directory)
-    wish = wish_environment(site, task, key, top=top, directory=inside, commit=place.base_commit, in_room=True)
-    wish = wall_build(site, wish, task, key, place, git=str(room / ".git"))
+    inside, git = str(room / directory), str(room / ".git")
+    wish = wish_environment(site, task, key, place, top=str(room), directory=inside, in_room=True, git=git)
     replace_file(site.session.make_job_path(key) / WISH, orjson.dumps(wish), durable=False)
     return wish
 
 
-def judge_prove(site: Site, state: TaskState, ended: Exit, problem: Problem | None) -> Judged:
+def judge(site: Site, state: TaskState, ended: Exit, problem: Problem | None) -> Judged:
     """What the proof found; one that was killed can be done again."""
     folder = site.session.job_path(ended.key)
     report = load_answer(folder, ProveReport)

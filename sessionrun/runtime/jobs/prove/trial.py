@@ -21,13 +21,13 @@ from sessionrun.model.errors import JobFileError
 from sessionrun.model.frozen import frozen
 from sessionrun.model.places import Place
 from sessionrun.model.reports import Ran, RanTests
+from sessionrun.model.spec import AND_THEN
 from sessionrun.runtime.jobs.check.junit import Tests, read_junit
 from sessionrun.runtime.jobs.check.running import run_counted
 from sessionrun.runtime.jobs.inside import raise_if_any
 from sessionrun.runtime.jobs.prove.canary import find_seen, plant
 from sessionrun.runtime.jobs.prove.request import OBJECTS, ProveRequest
 from sessionrun.runtime.jobs.prove.runners import merge, parse_output
-from sessionrun.runtime.jobs.shared import AND_THEN
 from sessionrun.store.files import make_directories, replace_file
 from sessionrun.store.jobfiles import load_record_if_any, read_tail
 from sessionrun.store.locks import hold_lock

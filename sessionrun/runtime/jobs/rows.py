@@ -1,0 +1,37 @@
+"""The supervisor's side of the table of the house: who makes the jobs of a phase, and what is done around them.
+
+What the process of a job does is the other half of the table, in `job`: the two must not import each other.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any, Final, Literal
+
+from sessionrun.house import HOUSE, Phase, load
+from sessionrun.model.spec import SessionSpec, TaskSpec
+
+Moment = Literal["variables", "build", "ended", "problem", "judged", "lost"]
+
+_INWARDS: Final = ("ended", "problem", "judged", "lost")
+"""What was put around a job last is the first to see its end."""
+
+
+def find_phase(name: str) -> Phase:
+    """The row of a phase that is not the session's own."""
+    return next(row for business in HOUSE for row in business.phases if row.name == name)
+
+
+def list_wraps(moment: Moment, spec: SessionSpec, task: TaskSpec) -> list[Callable[..., Any]]:
+    """What is done at a moment around the jobs of a task, in its order; of all else nothing is imported."""
+    found = []
+    for wrap in (wrap for business in HOUSE for wrap in business.wraps):
+        owner, _, field = wrap.of.partition(".")
+        if (name := getattr(wrap, moment)) and getattr(task if owner == "task" else spec, field):
+            found.append(load(name))
+    return found[::-1] if moment in _INWARDS else found
+
+
+def list_placed() -> list[str]:
+    """The names of files in a job's folder that name places, beside its request."""
+    return [load(name) for business in HOUSE for name in business.placed]

@@ -26,7 +26,7 @@ class Format(NamedTuple):
         keyed: its tasks have the keys of the native format, so that the command line has defaults for them.
         takes: of these defaults those that it has although it is not keyed.
         usual: its input where none is named: a file below the current directory, and how one comes by it.
-        exports: the classes that write the files by which it shows a session, as "module:class", by kind.
+        exports: the classes that write the files by which it shows a session, by kind.
     """
 
     expects: str
@@ -103,12 +103,12 @@ class Mark(NamedTuple):
 
 
 class Business(NamedTuple):
-    """What a business adds; names of modules stand below `sessionrun`, of functions as ``MODULE:FUNCTION``.
+    """What a business adds; names stand below `sessionrun`, as ``MODULE`` or ``MODULE:NAME``.
 
     Attributes:
         name: of the business, and of its room.
         formats: the input formats that it reads, by name.
-        rules: the module with its `RULES` for the engine (see `engine.rules`), called in the order of this table.
+        rules: its rows for the engine (see `engine.rules`), called in the order of this table.
         asked: the key of the spec that is set in a session which has the business; others do without its rules.
         phases: whose jobs it makes; WORK is the session's own.
         programs: of jobs, beside those of phases, by their first word: functions that take the job's folder.
@@ -121,10 +121,10 @@ class Business(NamedTuple):
             row by row: each gets what those before it have opened, see `runtime.partners`.
         trial: the function that gets a spec and raises InputError if its session cannot be started again on this
             machine; `runtime.launch` reads it.
-        findings: the module whose `FINDINGS` say what `doctor`, `clean` and `explain` find of it.
+        findings: the rows that say what `doctor`, `clean` and `explain` find of it.
         views: what a reader adds to the tasks that it shows: a folder in the directory of a session which has
             something to add, and the function that adds it.
-        outputs: the module whose `OUTPUTS` are the shapes of what its verbs print as JSON.
+        outputs: the shapes of what its verbs print as JSON.
     """
 
     name: str
@@ -161,7 +161,7 @@ HOUSE: Final[tuple[Business, ...]] = (
         placed=("walls.wish:INSIDE",),
         partners="runtime.disk:open_partners",
         trial="walls.trial:check_spec",
-        findings="walls.findings",
+        findings="walls.findings:FINDINGS",
     ),
     Business(
         "worktrees",
@@ -185,8 +185,8 @@ HOUSE: Final[tuple[Business, ...]] = (
             ),
         ),
         placed=("workspaces.environments.request:WISH",),
-        findings="workspaces.findings",
-        outputs="workspaces.outputs",
+        findings="workspaces.findings:FINDINGS",
+        outputs="workspaces.outputs:OUTPUTS",
     ),
     Business(
         "checks",
@@ -236,11 +236,11 @@ HOUSE: Final[tuple[Business, ...]] = (
                 damaged="land_failed",
             ),
         ),
-        rules="landing.rules",
+        rules="landing.rules:RULES",
         asked="landing",
-        findings="landing.findings",
+        findings="landing.findings:FINDINGS",
         views=("landing", "client.reading.landed:add_landings"),
-        outputs="landing.outputs",
+        outputs="landing.outputs:OUTPUTS",
     ),
     Business(
         "queue",
@@ -254,8 +254,8 @@ HOUSE: Final[tuple[Business, ...]] = (
             )
         },
         partners="runtime.feeding.partners:open_partners",
-        findings="queue.findings",
-        outputs="queue.outputs",
+        findings="queue.findings:FINDINGS",
+        outputs="queue.outputs:OUTPUTS",
     ),
     Business(
         "cluster",
@@ -278,11 +278,11 @@ HOUSE: Final[tuple[Business, ...]] = (
                 end="workspaces.replica:close_replica",
             ),
         ),
-        rules="cluster.rules",
+        rules="cluster.rules:RULES",
         asked="cluster",
         partners="runtime.clusters:open_partners",
-        findings="cluster.findings",
-        outputs="cluster.outputs",
+        findings="cluster.findings:FINDINGS",
+        outputs="cluster.outputs:OUTPUTS",
     ),
 )
 
@@ -292,7 +292,7 @@ class Step(NamedTuple):
 
     Attributes:
         business: whose it is; "": the core's.  The steps of a business that is not in `HOUSE` are not taken.
-        function: "module:function"; the module is imported when the step is taken.
+        function: its module is imported when the step is taken.
         words: it is due if an option or a setting, a wish of the input, or the session says one of these;
         of_tasks: or if a task does.  Where neither has a name, it is always due.  What counts is what was said
             before the first step.  The names only save imports: a function that has nothing to do returns at once.
@@ -359,7 +359,7 @@ STEPS: Final[Mapping[Moment, tuple[Step, ...]]] = {
 
 
 def load(name: str) -> Any:
-    """Import what a row names: ``MODULE``, or ``MODULE:FUNCTION``."""
+    """Import what a row names: ``MODULE``, or ``MODULE:NAME``."""
     module, _, attribute = name.partition(":")
     found = import_module(f"sessionrun.{module}")
     return getattr(found, attribute) if attribute else found

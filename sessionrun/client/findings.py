@@ -7,11 +7,10 @@ business: after what they know of a session themselves they go through these.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from importlib import import_module
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal, NamedTuple, TypeAlias
 
-from sessionrun.house import HOUSE
+from sessionrun.house import HOUSE, load
 from sessionrun.model.frozen import frozen
 
 if TYPE_CHECKING:
@@ -159,4 +158,4 @@ class Findings(NamedTuple):
 
 def load_findings() -> list[Findings]:
     """Those of all businesses, in the order of the house: one that stands on another comes later."""
-    return [import_module(f"sessionrun.{business.findings}").FINDINGS for business in HOUSE if business.findings]
+    return [load(business.findings) for business in HOUSE if business.findings]

@@ -10,11 +10,10 @@ from __future__ import annotations
 import os
 import re
 from collections.abc import Mapping, Sequence
-from importlib import import_module
 from itertools import islice
 from typing import Any, Final, cast
 
-from sessionrun.house import HOUSE, Format
+from sessionrun.house import HOUSE, Format, load
 from sessionrun.input.limits import plain, quote
 from sessionrun.input.parse import parse_document
 from sessionrun.input.plan import Plan, Source
@@ -100,7 +99,7 @@ def load_plan(name: str, source: Source, options: Options) -> Plan:
         InputError: the first problem, in one line.
     """
     module = FORMATS[name].module or f"input.{name}"
-    return cast(Plan, import_module(f"sessionrun.{module}").load(source, options))
+    return cast(Plan, load(module).load(source, options))
 
 
 def choose_format(source: Source, requested: str | None) -> tuple[str, str]:

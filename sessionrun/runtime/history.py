@@ -7,14 +7,13 @@ names the record, for readers, for `resume` and for the supervisor.
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
-from importlib import import_module
 from typing import TYPE_CHECKING, Any, TypeVar
 
 from sessionrun.engine import moves
 from sessionrun.engine.fold import apply
 from sessionrun.engine.rules import Rules
 from sessionrun.engine.status import project
-from sessionrun.house import HOUSE
+from sessionrun.house import HOUSE, load
 from sessionrun.model.errors import StoreError
 from sessionrun.store.damage import told_as_damage
 
@@ -31,7 +30,7 @@ if TYPE_CHECKING:
 def begin(spec: SessionSpec) -> State:
     """The state before anything happened, with the rules of the businesses that the session has."""
     rows = [row.rules for row in HOUSE if row.rules and getattr(spec, row.asked) is not None]
-    rules: list[Rules] = [import_module(f"sessionrun.{name}").RULES for name in rows]
+    rules: list[Rules] = [load(name) for name in rows]
     return moves.begin(spec, tuple(rules))
 
 

@@ -2,13 +2,11 @@
 
 from __future__ import annotations
 
-from importlib import import_module
-
 from sessionrun.cli.argv import VERBS
 from sessionrun.client.doctor.report import OWN
 from sessionrun.client.findings import Findings, load_findings
 from sessionrun.client.schemas import outputs
-from sessionrun.house import HOUSE
+from sessionrun.house import HOUSE, load
 from sessionrun.model.landings import LANDING_FOLDER
 
 
@@ -24,12 +22,11 @@ def test_a_view_is_asked_where_its_folder_is() -> None:
     views = {business.name: business.views for business in HOUSE if business.views is not None}
     assert {name: folder for name, (folder, _) in views.items()} == {"landing": LANDING_FOLDER}
     for _, view in views.values():
-        module, _, function = view.partition(":")
-        assert callable(getattr(import_module(f"sessionrun.{module}"), function))
+        assert callable(load(view))
 
 
 def test_each_output_is_of_one_verb() -> None:
     verbs = [*outputs.OUTPUTS]
     for business in HOUSE:
-        verbs += import_module(f"sessionrun.{business.outputs}").OUTPUTS if business.outputs else ()
+        verbs += load(business.outputs) if business.outputs else ()
     assert len(set(verbs)) == len(verbs) and set(verbs) <= set(VERBS)

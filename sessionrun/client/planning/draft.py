@@ -4,12 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import replace
-from importlib import import_module
 from operator import attrgetter
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
 
-from sessionrun.house import HOUSE, STEPS, Moment, Step
+from sessionrun.house import HOUSE, STEPS, Moment, Step, load
 from sessionrun.model.frozen import frozen
 from sessionrun.model.spec import TaskSpec
 
@@ -74,8 +73,7 @@ def find_due(moment: Moment, tasks: Sequence[TaskSpec], *speakers: object) -> It
     there = {"", *(business.name for business in HOUSE)}
     for step in STEPS[moment]:
         if step.business in there and _is_due(step, tasks, speakers):
-            module, _, name = step.function.partition(":")
-            yield getattr(import_module(f"sessionrun.{module}"), name)
+            yield load(step.function)
 
 
 def _is_due(step: Step, tasks: Sequence[TaskSpec], speakers: Sequence[object]) -> bool:

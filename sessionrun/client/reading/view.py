@@ -11,11 +11,10 @@ import json
 import os
 from collections.abc import Callable, Sequence
 from contextlib import suppress
-from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
 from sessionrun.client.reading.stopped import find_stopped
-from sessionrun.house import HOUSE
+from sessionrun.house import HOUSE, load
 from sessionrun.model.cluster import is_node_id
 from sessionrun.model.errors import SessionNotFound, SessionrunError
 from sessionrun.model.shown import Seen
@@ -97,15 +96,14 @@ def find_views(session: SessionDir) -> list[str]:
 def add_views(session: SessionDir, tasks: Sequence[dict[str, Any]]) -> Sequence[dict[str, Any]]:
     """The tasks with what businesses know of them and the session itself does not."""
     for view in find_views(session):
-        module, _, function = view.partition(":")
-        tasks = getattr(import_module(f"sessionrun.{module}"), function)(session, tasks)
+        tasks = load(view)(session, tasks)
     return tasks
 
 
-def load_or_warn(session: SessionDir, load: Callable[[SessionDir], dict[str, Any]]) -> dict[str, Any] | None:
-    """Load one of many sessions with `load`; None, and a warning, if it cannot be read."""
+def load_or_warn(session: SessionDir, read: Callable[[SessionDir], dict[str, Any]]) -> dict[str, Any] | None:
+    """Load one of many sessions with `read`; None, and a warning, if it cannot be read."""
     try:
-        return load(session)
+        return read(session)
     except (SessionNotFound, FileNotFoundError):
         return None  # removed, or not finished, while we looked
     except (SessionrunError, OSError) as error:

@@ -3,13 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from importlib import import_module
 from typing import Final
 
 from sessionrun.client.schemas import outputs
 from sessionrun.client.schemas.outputs import FILES
 from sessionrun.client.schemas.shape import Keys, Schema, describe_shape
-from sessionrun.house import HOUSE
+from sessionrun.house import HOUSE, load
 from sessionrun.model.words import OUTPUT_VERSION
 
 DRAFT: Final = "https://json-schema.org/draft/2020-12/schema"
@@ -26,7 +25,7 @@ def _join_outputs() -> dict[str, tuple[Keys, ...]]:
     """By verb what it may print, also those of businesses."""
     found = dict(outputs.OUTPUTS)
     for business in HOUSE:
-        found |= import_module(f"sessionrun.{business.outputs}").OUTPUTS if business.outputs else {}
+        found |= load(business.outputs) if business.outputs else {}
     return {verb: found[verb] for verb in _VERBS if verb in found}
 
 

@@ -304,7 +304,7 @@ class Step(NamedTuple):
     of_tasks: tuple[str, ...] = ()
 
 
-Moment = Literal["plan", "check", "start", "continue"]
+Moment = Literal["plan", "check", "preview", "start", "continue"]
 
 # These are no column of `HOUSE`: their order goes across the businesses and the core, and it counts.
 STEPS: Final[Mapping[Moment, tuple[Step, ...]]] = {
@@ -348,9 +348,12 @@ STEPS: Final[Mapping[Moment, tuple[Step, ...]]] = {
         Step("worktrees", "client.planning.mirroring:check_mirrors", ("mirrors",)),
         Step("worktrees", "client.planning.repository:check_worktrees", ("repository",)),
     ),
+    # Before a person is shown what a spec would run: the branches and directories of tasks.
+    "preview": (Step("worktrees", "client.planning.repository:foresee_places", ("repository",)),),
     # Before a session starts or gets more tasks: what tries whether this machine can run them; perhaps a warning.
     "start": (
         Step("worktrees", "client.planning.mirroring:check_environments", of_tasks=("environment",)),
+        Step("cluster", "client.cluster.address:check_walls", ("cluster",)),
         Step("walls", "client.planning.sandboxing:check_sandboxes", ("landing",), of_tasks=("sandbox",)),
     ),
     # A follow-up for a task that has ended: what refuses it, of the session's spec and the task's state.

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import importlib
 import inspect
-import pkgutil
 import re
 import subprocess
 import sys
@@ -15,7 +14,7 @@ from pathlib import Path
 import pytest
 from conftest import eventually, kill_sessions
 
-from sessionrun import client
+from sessionrun import api
 from sessionrun.client.again import renew
 from sessionrun.client.ask import add, load_open, resume, set_width
 from sessionrun.client.clean import clean
@@ -37,44 +36,31 @@ def results(own_place: Path, capfd: pytest.CaptureFixture[str]) -> Iterator[Path
     assert capfd.readouterr() == ("", "")
 
 
-def start(*tasks: dict[str, object], **said: object) -> client.SessionDir:
-    planned = client.plan({"prompts": list(tasks), **said}, {"agent": "shell"})
-    assert isinstance(planned, client.Planned)
-    return client.launch(planned.spec)
+def start(*tasks: dict[str, object], **said: object) -> api.SessionDir:
+    planned = api.plan({"prompts": list(tasks), **said}, {"agent": "shell"})
+    assert isinstance(planned, api.Planned)
+    return api.launch(planned.spec)
 
 
 # --- the names ---
 
 
 def test_every_public_name_is_there_and_documented() -> None:
-    modules = {module.name for module in pkgutil.iter_modules(client.__path__)}
-    assert {"plan", "launch", "wait", "SessionDir"} <= set(dir(client))
-    for name in dir(client):
-        assert name not in modules  # or the module would hide it, once it is imported
-        assert inspect.getdoc(getattr(client, name)), name
-    with pytest.raises(AttributeError, match="no attribute 'plann'"):
-        getattr(client, "plann")  # noqa: B009
-    with pytest.raises(ImportError):
-        importlib.import_module("sessionrun.client.plann")
+    names = [name for name in dir(api) if not name.startswith("_")]
+    assert {"plan", "launch", "wait", "SessionDir"} <= set(names)
+    for name in names:
+        assert inspect.getdoc(getattr(api, name)), name
 
 
 def test_what_a_public_function_takes_and_returns_is_public() -> None:
-    for function in (getattr(client, name) for name in dir(client)):
+    for function in (getattr(api, name) for name in dir(api)):
         if not inspect.isfunction(function):
             continue
         home = importlib.import_module(function.__module__)
         for word in re.findall(r"\b[A-Z]\w+", " ".join(map(str, function.__annotations__.values()))):
             kind = getattr(home, word, None)  # None: a name for type checkers alone
             is_ours = inspect.isclass(kind) and kind.__module__.startswith("sessionrun.")
-            assert word in dir(client) or not is_ours, f"{function.__name__} has {word}"
-
-
-def test_the_api_costs_nothing_before_it_is_used() -> None:
-    code = (
-        "import sys; from sessionrun import client; print(*(name for name in sys.modules if 'sessionrun' in name))"
-    )
-    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
-    assert set(done.stdout.split()) == {"sessionrun", "sessionrun.client"}
+            assert word in dir(api) or not is_ours, f"{function.__name__} has {word}"
 
 
 # --- errands ---
@@ -96,7 +82,7 @@ def test_the_example(own_place: Path, given: str | None, answers: list[str]) -> 
     assert rest == answers
     word, session_id = head.split()
     assert word == "started"
-    assert client.load_view(client.open_session(None, session_id))["name"] == "example"
+    assert api.load_view(api.open_session(None, session_id))["name"] == "example"
 
 
 def test_the_block_of_its_page() -> None:
@@ -118,50 +104,50 @@ def test_the_example_tells_what_is_wrong(own_place: Path) -> None:
 
 def test_a_session_from_plan_to_clean(own_place: Path, results: Path) -> None:
     session = start({"id": "a", "prompt": WAITS}, {"id": "b", "prompt": "echo after", "needs": ["a"]})
-    held = client.hold(session, ["b"], reason="a look first")
+    held = api.hold(session, ["b"], reason="a look first")
     assert (held.taken, held.before[0]["reason"]) == (True, None)
     assert "a look first" in held.tasks[0]["reason"]
     assert [task["cause"] for task in explain(session)[1]["tasks"]][1] == "need"
     assert set_width(session, 3).view["max_parallel"] == 3
     into = load_open(session)
-    planned = client.plan({"prompts": [{"id": "c", "prompt": "echo late", "needs": ["b"]}]}, into=into)
-    assert isinstance(planned, client.Planned)
+    planned = api.plan({"prompts": [{"id": "c", "prompt": "echo late", "needs": ["b"]}]}, into=into)
+    assert isinstance(planned, api.Planned)
     added = add(session, settle_addition(planned.spec, into))
     assert (added.taken, [task["id"] for task in added.tasks]) == (True, ["c"])
     (own_place / "go").touch()
-    waited = client.wait(session)
+    waited = api.wait(session)
     assert (waited.in_time, waited.done) == (True, False)
     assert [task["outcome"] for task in waited.tasks] == ["succeeded", None, None]
-    assert not client.wait(session, ["b"], through_holds=True, timeout_s=0).in_time
-    assert client.release(session, ["b"]).taken
-    assert client.wait(session).view["outcome"] == "succeeded"
-    assert [client.read_answer(session, task) for task in client.load_view(session)["tasks"]] == [
+    assert not api.wait(session, ["b"], through_holds=True, timeout_s=0).in_time
+    assert api.release(session, ["b"]).taken
+    assert api.wait(session).view["outcome"] == "succeeded"
+    assert [api.read_answer(session, task) for task in api.load_view(session)["tasks"]] == [
         "went\n",
         "after\n",
         "late\n",
     ]
-    assert [view["session_id"] for view in client.load_summaries(results)] == [session.session_id]
+    assert [view["session_id"] for view in api.load_summaries(results)] == [session.session_id]
     assert diagnose(session.session_id).sessions == 1
     eventually(lambda: clean(keep=0, dry_run=True)[0]["would_remove"])  # its processes leave a little later
-    with pytest.raises(client.InputError, match="no task 'd'"):
+    with pytest.raises(api.InputError, match="no task 'd'"):
         renew(session, ["d"])
     assert session.path.exists()
     assert [record["removed"] for record in clean([session.session_id])] == [True]
     assert not session.path.exists()
     for ask in (
-        client.load_view,
+        api.load_view,
         load_summary_view,
         explain,
-        client.wait,
-        client.cancel,
+        api.wait,
+        api.cancel,
         resume,
     ):
-        with pytest.raises(client.SessionNotFound, match=session.session_id):
+        with pytest.raises(api.SessionNotFound, match=session.session_id):
             ask(session)
 
 
 def test_a_backend_of_the_queue_that_there_is_not(own_place: Path) -> None:
-    with pytest.raises(client.InputError, match="unknown backend 'nope' of the queue; there are: beads, file"):
+    with pytest.raises(api.InputError, match="unknown backend 'nope' of the queue; there are: beads, file"):
         open_queue(own_place, backend="nope")
 
 
@@ -169,38 +155,38 @@ def test_a_backend_of_the_queue_that_there_is_not(own_place: Path) -> None:
 def test_a_program_may_have_put_others_in_the_place_of_its_streams(own_place: Path, results: Path) -> None:
     """As notebooks do.  The session must not keep the program's output open, nor say again what it said."""
     code = (
-        "import io, sys; from sessionrun import client\n"
+        "import io, sys; from sessionrun import api\n"
         "sys.stdin, sys.stdout, sys.stderr = io.StringIO(), open(1, 'w', closefd=False), None\n"
         "sys.stdout.write('said once')\n"
-        f"client.launch(client.plan([{WAITS!r}], {{'agent': 'shell'}}).spec)"
+        f"api.launch(api.plan([{WAITS!r}], {{'agent': 'shell'}}).spec)"
     )
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, timeout=120)
     assert (done.returncode, done.stdout, done.stderr) == (0, "said once", "")
     (own_place / "go").touch()
-    session = client.open_session(None, "last")
-    assert client.wait(session).view["outcome"] == "succeeded"
+    session = api.open_session(None, "last")
+    assert api.wait(session).view["outcome"] == "succeeded"
     assert "said once" not in (session.path / "supervisor.log").read_text()
 
 
 def test_what_a_caller_should_be_told_is_a_warning(own_place: Path, results: Path) -> None:
     session = start({"id": "a", "prompt": "true"})
-    client.wait(session)
+    api.wait(session)
     other = results / "session-00000000-0000-0000-0000-000000000000"
     other.mkdir()
     (other / "spec.json").write_text("{")
     with warnings.catch_warnings(record=True) as caught:
         warnings.simplefilter("always")
-        views = client.load_summaries(results)
+        views = api.load_summaries(results)
     assert [view["session_id"] for view in views] == [session.session_id]
     (told,) = caught
-    assert told.category is client.SessionWarning
+    assert told.category is api.SessionWarning
     assert str(other) in str(told.message)
 
 
 def test_bad_input_is_an_error_of_ours() -> None:
-    with pytest.raises(client.InputError, match="plan: "):
-        client.plan({"prompts": [object()]})
-    with pytest.raises(client.InputError, match="plan: "):
-        client.plan({"prompts": [{"nothing": 1}]})
-    with pytest.raises(client.SessionNotFound):
-        client.open_session(None, "f00")
+    with pytest.raises(api.InputError, match="plan: "):
+        api.plan({"prompts": [object()]})
+    with pytest.raises(api.InputError, match="plan: "):
+        api.plan({"prompts": [{"nothing": 1}]})
+    with pytest.raises(api.SessionNotFound):
+        api.open_session(None, "f00")

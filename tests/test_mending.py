@@ -13,7 +13,7 @@ from conftest import Command
 from simulation import AGENTS, Scripted, make_session
 from stages import git, make_repository_of
 
-from sessionrun import client
+from sessionrun import api
 from sessionrun.client.ask import find_retried, select
 from sessionrun.engine.requests import find_fault
 from sessionrun.landing.lanes import land_of
@@ -102,7 +102,7 @@ def test_a_mend_that_leaves_marks_is_refused_and_the_last_one_is_the_end(yard: Y
     assert [task["reason"] for task in mends] == ["mend_refused: marks of the conflict are left in f"] * 2
     owner = tasks[mends[0]["id"].removesuffix("-mend-1")]
     assert owner["landing"]["status"] == "bounced"
-    session = client.open_session(yard.command.results, yard.view["session_id"])
+    session = api.open_session(yard.command.results, yard.view["session_id"])
     assert find_retried(select(session)).every == [owner["id"]], "mends are not tried again beside it"
     refused = yard.command("retry", yard.view["session_id"], mends[0]["id"], "--new")
     assert (refused.returncode, refused.stdout) == (2, "")

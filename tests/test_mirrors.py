@@ -13,11 +13,11 @@ import pytest
 from calls import each_call, needs_calls, run_program
 from stages import begin_repository, git
 
+from sessionrun.model.errors import RepositoryFailed
 from sessionrun.model.places import Start
 from sessionrun.model.upstreams import Upstream, check_ref, name_readably, parse_repo
 from sessionrun.store.locks import hold_lock
 from sessionrun.workspaces.cache import lock_path
-from sessionrun.workspaces.git import RepositoryFailed
 from sessionrun.workspaces.mirrored import use_mirror
 from sessionrun.workspaces.mirrors import MARKER, fetch_mirror, iterate_mirrors, locate_mirror, remove_mirror
 

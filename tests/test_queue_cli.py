@@ -12,7 +12,7 @@ import pytest
 from conftest import Command
 from stages import git
 
-from sessionrun import client
+from sessionrun import api
 from sessionrun.client.queue.feeds import open_queue
 from sessionrun.queue.task import Draft, Worker
 from sessionrun.runtime.feeding.claims import find_gone, reclaim
@@ -204,7 +204,7 @@ def test_a_session_is_gone_only_at_the_second_look(sessionrun: Command) -> None:
     locks: list[int] = []
 
     def revive(pause_s: float) -> None:
-        session = client.open_session(sessionrun.results, session_id)
+        session = api.open_session(sessionrun.results, session_id)
         locks.append(session.hold_lock("root.lock"))
 
     assert find_gone(session_id, sessionrun.results, sleep=revive) is None

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import sys
 
-from sessionrun import client
+from sessionrun import api
 
 PLAN = {
     "prompts": [
@@ -16,21 +16,21 @@ PLAN = {
 
 def main() -> int:
     """Return 0 if all tasks succeeded."""
-    planned = client.plan(sys.argv[1] if len(sys.argv) > 1 else PLAN, {"agent": "shell", "name": "example"})
-    if isinstance(planned, client.Nothing):
+    planned = api.plan(sys.argv[1] if len(sys.argv) > 1 else PLAN, {"agent": "shell", "name": "example"})
+    if isinstance(planned, api.Nothing):
         print("nothing to do")
         return 0
-    session = client.launch(planned.spec)
+    session = api.launch(planned.spec)
     print(f"started {session.session_id}")
-    waited = client.wait(session)
+    waited = api.wait(session)
     for task in waited.tasks:
-        print(f"{task['id']} {task['outcome']}: {client.read_answer(session, task).strip()}")
+        print(f"{task['id']} {task['outcome']}: {api.read_answer(session, task).strip()}")
     return 0 if waited.view["outcome"] == "succeeded" else 1
 
 
 if __name__ == "__main__":
     try:
         sys.exit(main())
-    except client.SessionrunError as error:
+    except api.SessionrunError as error:
         print(f"start_and_wait: {error}", file=sys.stderr)
         sys.exit(error.exit_code)

@@ -8,12 +8,11 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from sessionrun.model.errors import InputError, SessionrunError
+from sessionrun.model.errors import InputError, RepositoryFailed, SessionrunError
 from sessionrun.model.places import Start
 from sessionrun.model.spec import TaskSpec
 from sessionrun.model.upstreams import Upstream
 from sessionrun.workspaces.cache import hold_entry
-from sessionrun.workspaces.git import RepositoryFailed
 from sessionrun.workspaces.mirrors import check_whole, fetch_mirror, resolve_ref
 from sessionrun.workspaces.transport import open_room
 

@@ -16,7 +16,7 @@ from starlette.requests import Request
 from starlette.responses import HTMLResponse, PlainTextResponse, RedirectResponse, Response, StreamingResponse
 from starlette.routing import Route
 
-from sessionrun import client
+from sessionrun import api
 from sessionrun.client.reading.selection import load_summaries
 from sessionrun.doors import pages
 from sessionrun.doors.gathering import Matter, gather
@@ -92,7 +92,7 @@ class Desk:
         """`/sessions/ID`."""
         session = self._find(request)
         main = await asyncio.to_thread(self._make_part, session.session_id)
-        view = await asyncio.to_thread(client.load_view, session)
+        view = await asyncio.to_thread(api.load_view, session)
         return _answer(pages.make_document(name_session(view), main, f"/sessions/{session.session_id}"))
 
     async def show_part(self, request: Request) -> Response:
@@ -201,7 +201,7 @@ def _read_num(request: Request) -> int:
 
 
 def _land(session: SessionDir, tasks: tuple[str, ...]) -> str | None:
-    report = client.merge(session, tasks)
+    report = api.merge(session, tasks)
     if any(task["status"] == "landed" for task in report["tasks"]):
         return None
     hold = report["hold"] or {}
@@ -214,11 +214,11 @@ def _act(action: str, session: SessionDir, tasks: tuple[str, ...]) -> str | None
     if action == "land":
         return _land(session, tasks)
     if action == "retry":
-        return None if client.retry(session, tasks, failed=not tasks).tasks else "there is nothing to try again"
+        return None if api.retry(session, tasks, failed=not tasks).tasks else "there is nothing to try again"
     if action == "cancel":
-        client.cancel(session, tasks, timeout_s=10.0)
+        api.cancel(session, tasks, timeout_s=10.0)
     else:
-        (client.hold if action == "hold" else client.release)(session, tasks)
+        (api.hold if action == "hold" else api.release)(session, tasks)
     return None
 
 

@@ -14,8 +14,8 @@ if TYPE_CHECKING:  # a launch shows a state in which nothing has happened
     from sessionrun.engine.task import RunningJob, TaskState
     from sessionrun.model.events import Entry, Event, JobFinished, JobLost, RequestReceived
     from sessionrun.model.keys import JobKey, Phase
-    from sessionrun.model.shown import LandWord
     from sessionrun.model.spec import TaskSpec
+    from sessionrun.model.words import LandWord
 
 _State: TypeAlias = Any
 """`engine.state.State`, which keeps these rows: so this module cannot know it."""

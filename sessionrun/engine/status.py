@@ -31,7 +31,6 @@ from sessionrun.model.shown import (
     DiffStat,
     EarlierAgent,
     Feed,
-    LandWord,
     PhaseWord,
     Process,
     Processes,
@@ -40,7 +39,16 @@ from sessionrun.model.shown import (
 )
 from sessionrun.model.spec import SLOT, title_of
 from sessionrun.model.times import format_time
-from sessionrun.model.words import SCHEMA_VERSION, Standing, Word, choose_word, describe_session, name_tries, stand
+from sessionrun.model.words import (
+    SCHEMA_VERSION,
+    LandWord,
+    Standing,
+    Word,
+    choose_word,
+    describe_session,
+    name_tries,
+    stand,
+)
 
 if TYPE_CHECKING:
     from sessionrun.engine.task import TaskState

@@ -75,8 +75,8 @@ def sweep_repository(repository: Repository) -> None:
     import tempfile  # `explain` comes here too, and need not wait for it
 
     from sessionrun.landing.slot import sweep_slots
+    from sessionrun.model.spec import WORKSPACE_LIMIT_S
     from sessionrun.workspaces.fence import open_fence
-    from sessionrun.workspaces.git import WORKSPACE_LIMIT_S
 
     if os.path.isdir(repository.common_dir):
         with (

@@ -14,7 +14,7 @@ from sessionrun.engine.state import State
 from sessionrun.engine.task import TaskState
 from sessionrun.model.frozen import changeable
 from sessionrun.model.places import LandEntry
-from sessionrun.model.shown import LandWord
+from sessionrun.model.words import LandWord
 
 READY: Final = LandEntry("ready")
 

@@ -30,8 +30,9 @@ from sessionrun.model.events import Entry, JobFinished, JobLost, RequestReceived
 from sessionrun.model.keys import JobKey
 from sessionrun.model.landings import LAND_FAILED, WorkBounced, WorkHeld, WorkLanded
 from sessionrun.model.places import LandEntry
-from sessionrun.model.shown import Landing, LandWord
+from sessionrun.model.shown import Landing
 from sessionrun.model.times import format_time
+from sessionrun.model.words import LandWord
 
 AGAIN: Final = "sessionrun retry"
 """What a user does after a LAND job failed."""

@@ -3,6 +3,8 @@
 A task's failure is data, never one of these.  Messages are one line: what, where, what to do.
 """
 
+from typing import Final
+
 
 class SessionrunError(Exception):
     """Base of all expected errors.  ``exit_code`` is what the command line ends with."""
@@ -48,3 +50,9 @@ class JobFileError(SessionrunError):
         super().__init__(f"{path}: {why}")
         self.path = str(path)
         self.why = why
+
+
+class RepositoryFailed(SessionrunError):
+    """A repository cannot be fetched, or lacks what was asked for: the PREPARE ends with `job_code`."""
+
+    job_code: Final = 11

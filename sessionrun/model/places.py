@@ -11,7 +11,7 @@ from sessionrun.model.frozen import frozen
 from sessionrun.model.kinds import DiffStat, PathText
 
 if TYPE_CHECKING:
-    from sessionrun.model.shown import LandWord
+    from sessionrun.model.words import LandWord
 
 KeepPolicy = Literal["always", "on-failure", "never"]
 KEEP_POLICIES: Final[tuple[KeepPolicy, ...]] = ("always", "on-failure", "never")

@@ -9,6 +9,8 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Literal, TypedDict
 
+from sessionrun.model.words import LandWord
+
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
@@ -28,7 +30,6 @@ PhaseWord = Literal[
     "landing",
     "releasing",
 ]
-LandWord = Literal["ready", "landing", "waiting", "landed", "bounced", "mending", "held"]
 
 # --- parts of sessions and of tasks ---
 

@@ -206,3 +206,6 @@ def is_matrix(tasks: Iterable[Mapping[str, Any]]) -> bool:
         if {"task", "model"} <= task["labels"].keys():
             given[task["labels"]["task"]] = given.get(task["labels"]["task"], 0) + 1
     return max(given.values(), default=0) > 1
+
+
+LandWord = Literal["ready", "landing", "waiting", "landed", "bounced", "mending", "held"]

@@ -16,6 +16,22 @@ from typing import IO, Any, Final
 
 from sessionrun.store import processes
 
+TASK: Final = "SESSIONRUN_TASK"
+"""In the environment of each job of a task."""
+
+
+def leave_task(environ: Mapping[str, str]) -> dict[str, str]:
+    """The variables of a program of ours: in a task's job the programs of its environment do not count.
+
+    An agent can write them.
+    """
+    kept = dict(environ)
+    own = kept.pop("VIRTUAL_ENV", None) if TASK in kept else None
+    if own and "PATH" in kept:
+        folders = kept["PATH"].split(os.pathsep)
+        kept["PATH"] = os.pathsep.join(folder for folder in folders if folder != os.path.join(own, "bin"))
+    return kept
+
 
 class Programs:
     """The programs that are under way for one purpose."""

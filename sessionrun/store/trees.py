@@ -33,6 +33,6 @@ def remove_tree(path: Path) -> None:
     except (PermissionError, RecursionError):
         # directories that cannot be written, or that are deeper than the stack of this process
         for words in (("chmod", "-R", "u+rwX"), ("rm", "-rf")):
-            done = programs.run([*words, "--", str(path)], environ=os.environ, limit_s=None)
+            done = programs.run([*words, "--", str(path)], environ=programs.leave_task(os.environ), limit_s=None)
         if os.path.lexists(path):
             raise OSError(errno.EPERM, os.fsdecode(done.stderr).strip().split("\n")[0], str(path)) from None

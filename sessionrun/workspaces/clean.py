@@ -21,6 +21,7 @@ from sessionrun.client.findings import Leftover
 from sessionrun.model.errors import SessionrunError
 from sessionrun.model.frozen import frozen
 from sessionrun.model.places import Place, Repository, Seats
+from sessionrun.model.spec import WORKSPACE_LIMIT_S
 from sessionrun.model.upstreams import Upstream
 from sessionrun.store.locks import hold_lock
 from sessionrun.store.session import WALLS_SUFFIX
@@ -29,7 +30,7 @@ from sessionrun.workspaces.bases import holds_nothing
 from sessionrun.workspaces.clone import drop_excerpt
 from sessionrun.workspaces.environments.removal import clear, find_environments
 from sessionrun.workspaces.fence import Fence, open_fence
-from sessionrun.workspaces.git import WORKSPACE_LIMIT_S, Git
+from sessionrun.workspaces.git import Git
 from sessionrun.workspaces.mirrored import bring_home
 from sessionrun.workspaces.mirrors import HEADS
 from sessionrun.workspaces.park import find_rescues, rescue_lost_head

@@ -93,9 +93,6 @@ _OF_TRANSPORT: Final = (
 )
 """The caller's variables that say how another machine is reached; only for git that may reach one."""
 
-TASK: Final = "SESSIONRUN_TASK"
-"""In the environment of each job of a task."""
-
 CANNOT_RUN: Final = 127
 """The `code` of a `GitError` if there is no git, or the directory is gone."""
 
@@ -240,15 +237,11 @@ class Git:
 def git_environ(environ: Mapping[str, str]) -> dict[str, str]:
     """The environment of our git commands, without the variables that name a repository.
 
-    In a task's job the programs of its environment do not count: an agent can write them.
+    In a task's job the programs of its environment do not count, see `leave_task`.
     """
     kept = {name: value for name, value in environ.items() if not name.startswith("GIT_") or name in _KEPT}
-    own = kept.pop("VIRTUAL_ENV", None) if TASK in kept else None
-    if own and "PATH" in kept:
-        folders = kept["PATH"].split(os.pathsep)
-        kept["PATH"] = os.pathsep.join(folder for folder in folders if folder != os.path.join(own, "bin"))
     ours = {name: value for name, (value, _) in ENVIRONMENT.items()}
-    return {**kept, **ours, MARKER: str(os.getpid())}
+    return {**programs.leave_task(kept), **ours, MARKER: str(os.getpid())}
 
 
 def _check(argv: Sequence[str], done: subprocess.CompletedProcess[bytes], codes: Sequence[int] = (0,)) -> bytes:
@@ -274,13 +267,3 @@ def version(directory: Path) -> tuple[int, ...]:
     if len(parts) < 2 or not all(part.isascii() and part.isdigit() for part in parts):
         raise GitError(("version",), 0, f"it says {answer!r:.80}")
     return tuple(map(int, parts))
-
-
-WORKSPACE_LIMIT_S: Final = 600.0
-"""How long one git command of PREPARE, RELEASE and `clean` may take (seconds), unless a session sets a limit."""
-
-
-class RepositoryFailed(SessionrunError):
-    """A repository cannot be fetched, or lacks what was asked for: the PREPARE ends with `job_code`."""
-
-    job_code: Final = 11

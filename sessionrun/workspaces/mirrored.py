@@ -14,14 +14,13 @@ from pathlib import Path
 
 import orjson
 
-from sessionrun.model.errors import JobFileError, SessionrunError
+from sessionrun.model.errors import JobFileError, RepositoryFailed, SessionrunError
 from sessionrun.model.places import Place, Start
 from sessionrun.model.upstreams import Upstream, is_commit
 from sessionrun.store.files import replace_file
 from sessionrun.store.jobfiles import load_record_if_any
 from sessionrun.workspaces.cache import hold_entry, share_entry
 from sessionrun.workspaces.clone import make_excerpt
-from sessionrun.workspaces.git import RepositoryFailed
 from sessionrun.workspaces.mirrors import MARKER, check_whole, fetch_mirror, resolve_ref
 from sessionrun.workspaces.registration import read_heads
 from sessionrun.workspaces.request import WorkspaceRequest

@@ -17,7 +17,7 @@ from typing import Final
 
 import orjson
 
-from sessionrun.model.errors import JobFileError
+from sessionrun.model.errors import JobFileError, RepositoryFailed
 from sessionrun.model.frozen import frozen
 from sessionrun.model.phrases import name_some
 from sessionrun.model.places import Start
@@ -27,7 +27,7 @@ from sessionrun.store.jobfiles import load_record_if_any
 from sessionrun.store.space import Cached
 from sessionrun.workspaces.cache import iterate_entries, make_entry, remove_unused, sweep_entry
 from sessionrun.workspaces.clone import make_repository, sync_repository
-from sessionrun.workspaces.git import Git, RepositoryFailed
+from sessionrun.workspaces.git import Git
 from sessionrun.workspaces.transport import Room, open_room
 
 FOLDER: Final = "mirrors"

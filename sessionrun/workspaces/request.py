@@ -16,10 +16,10 @@ from sessionrun.model.frozen import frozen
 from sessionrun.model.keys import describe_id_problem
 from sessionrun.model.landings import MendBase
 from sessionrun.model.places import Handed, KeepPolicy, Place, Repository, Seats, Start
+from sessionrun.model.spec import WORKSPACE_LIMIT_S
 from sessionrun.model.upstreams import Upstream
 from sessionrun.store import jobfiles
 from sessionrun.store.jobfiles import ANSWER, load_answer, load_record_if_any
-from sessionrun.workspaces.git import WORKSPACE_LIMIT_S
 
 CLAIM: Final = jobfiles.CLAIM
 """Written before a branch or a worktree is made, so that `clean` can find what a crash left behind."""

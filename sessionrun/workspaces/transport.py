@@ -18,9 +18,11 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Final
 
+from sessionrun.model.errors import RepositoryFailed
 from sessionrun.model.frozen import frozen
+from sessionrun.model.spec import WORKSPACE_LIMIT_S
 from sessionrun.model.upstreams import SCHEMES, is_path
-from sessionrun.workspaces.git import WORKSPACE_LIMIT_S, Git, GitError, RepositoryFailed
+from sessionrun.workspaces.git import Git, GitError
 
 _SETTINGS: Final = "[core]\n\trepositoryformatversion = 0\n\tbare = true\n\tlogAllRefUpdates = false\n"
 _KINDS: Final = ("objects", "refs", "packed-refs")

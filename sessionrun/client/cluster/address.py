@@ -191,12 +191,16 @@ def _join(cluster: Cluster) -> None:
         notify(f"worker {worker} gets no jobs: {why.rstrip('.')}; sessionrun has to be installed there")
 
 
-def check_walls(spec: SessionSpec, cluster: Cluster) -> None:
+def check_walls(spec: SessionSpec) -> None:
     """Refuse walls that none of the nodes can build; where there are none yet, tasks wait for one that can.
 
     Raises:
         InputError: there are such walls, or the cluster does not answer.
     """
+    cluster, templates = spec.cluster, () if spec.template is None else (spec.template,)
+    walled = any(task.sandbox is not None for task in (*spec.tasks, *templates))
+    if cluster is None or not uses_replicas(cluster) or not walled:
+        return
     nodes = [node for node in show_cluster(cluster)["nodes"] if node["lives"] and node["version"] == __version__]
     for num, task in enumerate(spec.tasks, 1):
         needs = task.sandbox.needs if task.sandbox is not None else ()

@@ -8,12 +8,12 @@ from typing import Any
 
 from sessionrun.agents import table
 from sessionrun.client import graph
+from sessionrun.client.planning.draft import find_due
 from sessionrun.client.planning.forecast import describe_forecast
 from sessionrun.client.planning.plan import Planned
 from sessionrun.engine.handed import find_handed
 from sessionrun.engine.money import find_task_budget
 from sessionrun.engine.task import TaskState
-from sessionrun.model.places import Repository
 from sessionrun.model.repositories import has_worktree
 from sessionrun.model.sandbox import describe_network
 from sessionrun.model.spec import SLOT, SessionSpec, TaskSpec, title_of
@@ -29,7 +29,9 @@ def describe_plan(planned: Planned) -> dict[str, Any]:
     spec = planned.spec
     states = {task.id: TaskState(task, num) for num, task in enumerate(spec.tasks, 1)}
     repository = spec.repository
-    places = {} if repository is None else _foresee_places(repository, spec)
+    places: dict[str, tuple[str, str]] = {}
+    for foresee in find_due("preview", spec.tasks, spec):
+        places |= foresee(spec)
     return {
         "dialect": spec.dialect,
         "dialect_reason": planned.dialect_reason,
@@ -68,26 +70,6 @@ def describe_plan(planned: Planned) -> dict[str, Any]:
             }
             for task in order_tasks(spec.tasks)
         ],
-    }
-
-
-def _foresee_places(repository: Repository, spec: SessionSpec) -> dict[str, tuple[str, str]]:
-    """Branch and worktree of each task that gets one, unless these names are taken before the task starts.
-
-    Which of the worktrees that stay it will be is not known yet.
-    """
-    from sessionrun.workspaces.fence import open_fence
-    from sessionrun.workspaces.naming import branch_stem, free_branches, free_names
-
-    with open_fence(repository) as fence:
-        taken = set(fence.main().line("for-each-ref", "--format=%(refname:lstrip=2)", "refs/heads").split("\n"))
-    wanted = [task for task in spec.tasks if task.workspace.kind == "worktree"]
-    stems = {task.id: branch_stem(repository, task.id, task.workspace.branch) for task in wanted}
-    if spec.seats is not None:
-        seat = f"{spec.seats.directory}/{spec.seats.prefix}N"
-        return {task.id: (next(free_branches(stems[task.id], taken))[0], seat) for task in wanted}
-    return {
-        task.id: next(free_names(repository, stems[task.id], taken, task.workspace.directory)) for task in wanted
     }
 
 

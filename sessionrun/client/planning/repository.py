@@ -217,3 +217,26 @@ def check_branch(spec: SessionSpec, task: TaskState) -> None:
         check_earlier(WorkspaceRequest(repository, spec.session_id, task.spec.id, "", earlier=earlier))
     except (SessionrunError, OSError) as error:
         raise InputError(f"task {task.spec.id!r} cannot be continued: {error}") from None
+
+
+def foresee_places(spec: SessionSpec) -> dict[str, tuple[str, str]]:
+    """Branch and worktree of each task that gets one, unless these names are taken before the task starts.
+
+    Which of the worktrees that stay it will be is not known yet.
+    """
+    repository = spec.repository
+    if repository is None:
+        return {}
+    from sessionrun.workspaces.fence import open_fence
+    from sessionrun.workspaces.naming import branch_stem, free_branches, free_names
+
+    with open_fence(repository) as fence:
+        taken = set(fence.main().line("for-each-ref", "--format=%(refname:lstrip=2)", "refs/heads").split("\n"))
+    wanted = [task for task in spec.tasks if task.workspace.kind == "worktree"]
+    stems = {task.id: branch_stem(repository, task.id, task.workspace.branch) for task in wanted}
+    if spec.seats is not None:
+        seat = f"{spec.seats.directory}/{spec.seats.prefix}N"
+        return {task.id: (next(free_branches(stems[task.id], taken))[0], seat) for task in wanted}
+    return {
+        task.id: next(free_names(repository, stems[task.id], taken, task.workspace.directory)) for task in wanted
+    }

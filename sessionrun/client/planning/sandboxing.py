@@ -7,7 +7,6 @@ import shlex
 from dataclasses import replace
 from typing import TYPE_CHECKING, Final
 
-from sessionrun.model.cluster import uses_replicas
 from sessionrun.model.errors import InputError
 from sessionrun.model.repositories import has_worktree
 from sessionrun.model.sandbox import LIMITS
@@ -93,10 +92,6 @@ def check_sandboxes(spec: SessionSpec) -> str | None:
     """
     if not list_walled(spec) and (spec.landing is None or spec.landing.sandbox is None):
         return None
-    if spec.cluster is not None and uses_replicas(spec.cluster) and list_walled(spec):
-        from sessionrun.client.cluster.address import check_walls  # few sessions have a cluster
-
-        check_walls(spec, spec.cluster)
     from sessionrun.walls.trial import check_spec
 
     return AS_ROOT if check_spec(spec) and os.geteuid() == 0 else None

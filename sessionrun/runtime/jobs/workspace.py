@@ -16,7 +16,7 @@ from sessionrun.engine.handed import find_earlier, find_handed
 from sessionrun.engine.state import State
 from sessionrun.engine.task import TaskState
 from sessionrun.engine.transitions import find_better
-from sessionrun.model.errors import JobFileError
+from sessionrun.model.errors import JobFileError, RepositoryFailed
 from sessionrun.model.keys import JobKey
 from sessionrun.model.landings import MendBase, may_insist
 from sessionrun.model.places import Place
@@ -27,7 +27,6 @@ from sessionrun.runtime.jobs.shared import Judged, Site, read_last_line
 from sessionrun.runtime.jobs.workspace_request import REPLACED, find_cwd, make_request
 from sessionrun.store.jobfiles import ANSWER
 from sessionrun.store.space import check_space
-from sessionrun.workspaces.git import RepositoryFailed
 from sessionrun.workspaces.request import NeedsConflict, TestsUnusable, load_place
 
 _CLASSES: Final[Mapping[int, str]] = {

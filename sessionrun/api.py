@@ -1,6 +1,6 @@
-"""The public names: `from sessionrun import client`, then `client.plan`.
+"""The public names: `from sessionrun import api`, then `api.plan`.
 
-All else in this room may change with each version: only our own doors, which change with it, import it.
+All else in this package may change with each version.
 
 Each docstring names the errors that are its own.  Besides these, a function that is given a session raises
 `SessionNotFound` if the session was removed, and any of them raises OSError if the disk fails.

@@ -25,7 +25,7 @@ from mcp.server.mcpserver import Context, MCPServer
 from mcp.server.mcpserver.exceptions import ToolError
 from pydantic import Field
 
-from sessionrun import __version__, client
+from sessionrun import __version__, api
 from sessionrun.client.lookup import find_results_dir
 from sessionrun.client.notices import begin
 from sessionrun.client.reading.digest import describe_digest, find_most
@@ -107,10 +107,10 @@ class Tools:
         timeout_s = _read_seconds("timeout", timeout)
         asked = {"agent": agent, "model": model, "name": name, "prompts": list(prompts), "check": list(check)}
         limits = {"max_parallel": max_parallel, "timeout_s": timeout_s, "budget_usd": budget_usd}
-        planned = client.plan(given, {**asked, **limits, "worktree": worktree})
-        if isinstance(planned, client.Nothing) or not planned.spec.tasks:
+        planned = api.plan(given, {**asked, **limits, "worktree": worktree})
+        if isinstance(planned, api.Nothing) or not planned.spec.tasks:
             return {"session_id": None, "total": 0}
-        session = client.launch(planned.spec, self._results_dir)
+        session = api.launch(planned.spec, self._results_dir)
         spec = planned.spec
         return {
             "session_id": session.session_id,
@@ -130,9 +130,9 @@ class Tools:
         """Counts of a session, and the tasks that need attention: failed, held, not landed.  Has a cursor."""
         session = self._open(session_id)
         if since is None:
-            view = client.load_view(session)
+            view = api.load_view(session)
             return _fit(make_brief(view, _add_words(session, view["tasks"])))
-        view, changed = client.load_since(session, since)
+        view, changed = api.load_since(session, since)
         return _fit({**make_brief(view, []), "tasks": _describe_all(_add_words(session, changed))})
 
     def wait(
@@ -149,10 +149,10 @@ class Tools:
         """Wait, with progress notifications; timed_out says whether to call again.  Names what needs attention."""
         session, seconds = self._open(session_id), min(max(timeout_s, 0.0), MOST_WAIT_S)
         if until == "all":
-            waited = client.wait(session, timeout_s=seconds, progress=_Reporter(context) if context else None)
+            waited = api.wait(session, timeout_s=seconds, progress=_Reporter(context) if context else None)
             brief = make_brief(waited.view, _add_words(session, waited.tasks))
             return _fit({**brief, "timed_out": not waited.in_time})
-        found = client.wait_for_next(session, since=since, failed=until == "failed", timeout_s=seconds)
+        found = api.wait_for_next(session, since=since, failed=until == "failed", timeout_s=seconds)
         ends = {"cursor": found.cursor, "left": found.left, "timed_out": not found.in_time}
         tasks = _describe_all(_add_words(session, found.tasks))
         return _fit({**make_brief(found.view, []), **ends, "tasks": tasks})
@@ -166,14 +166,14 @@ class Tools:
     ) -> Record:
         """What tasks answered: all of it if it fits, else beginning, lines with errors, and end of each answer."""
         session = self._open(session_id)
-        view = client.load_view(session)
-        chosen = client.choose_tasks(view, tasks)
+        view = api.load_view(session)
+        chosen = api.choose_tasks(view, tasks)
         chosen = [task for task in chosen if not failed or has_failed(task)]
         return describe_digest(session, view, chosen, _bound(max_bytes))
 
     def list(self, limit: int = 10) -> Record:
         """The newest sessions of this project."""
-        views = client.load_summaries(find_results_dir(self._results_dir))
+        views = api.load_summaries(find_results_dir(self._results_dir))
         keys = (
             *("session_id", "name", "status", "state", "result", "held_until", "started_at"),
             *("total", "completed", "running", "failed", "counts"),
@@ -188,11 +188,11 @@ class Tools:
         now: Annotated[bool, Field(description="Kill without grace.")] = False,
     ) -> Record:
         """Stop a session, or some of its tasks.  Work in worktrees is saved on branches."""
-        return _tell(client.cancel(self._open(session_id), tasks, now=now))
+        return _tell(api.cancel(self._open(session_id), tasks, now=now))
 
     def retry(self, session_id: SessionId = "last", tasks: Tasks = ()) -> Record:
         """Try tasks again: the named ones, else all that failed, timed out or were lost."""
-        return _tell(client.retry(self._open(session_id), tasks))
+        return _tell(api.retry(self._open(session_id), tasks))
 
     def diff(
         self,
@@ -203,9 +203,9 @@ class Tools:
     ) -> Record:
         """What tasks changed in their worktrees."""
         session = self._open(session_id)
-        chosen = client.find_changed(session, tasks)
+        chosen = api.find_changed(session, tasks)
         bound = _bound(max_bytes)
-        changes = [_take_change(change, bound) for change in client.read_changes(session, chosen, stat=not patch)]
+        changes = [_take_change(change, bound) for change in api.read_changes(session, chosen, stat=not patch)]
         record: Record = {"session_id": session.session_id, "tasks": changes}
         frame = len(orjson.dumps({**record, "tasks": [{**task, "text": ""} for task in changes]}))
         for task in changes:
@@ -213,7 +213,7 @@ class Tools:
         return _fit(record, max_bytes=bound)
 
     def _open(self, session_id: str) -> SessionDir:
-        return client.open_session(self._results_dir, session_id)
+        return api.open_session(self._results_dir, session_id)
 
 
 def _read_plan(plan: Mapping[str, Any] | list[Any] | str | None) -> Mapping[str, Any] | list[Any] | str | None:
@@ -250,14 +250,14 @@ def _describe_all(tasks: Sequence[Mapping[str, Any]]) -> list[Record]:
     return [drop_empty({key: task.get(key) for key in TASK_KEYS}) for task in ordered]
 
 
-def _tell(reply: client.Reply) -> Record:
+def _tell(reply: api.Reply) -> Record:
     """What became of a request: the counts, and how the tasks that it was about stand."""
     keys = ("id", "status", "outcome", "word")
     states = [{key: task[key] for key in keys} for task in reply.tasks]
     return _fit({**make_brief(reply.view, []), "taken": reply.taken, "tasks": states})
 
 
-def _take_change(change: client.Change, most: int) -> Record:
+def _take_change(change: api.Change, most: int) -> Record:
     """A change with the first `most` bytes of its text, and the size of all of it."""
     text, size = b"", 0
     for piece in change.pieces:
@@ -333,7 +333,7 @@ def _offer(tool: Callable[..., Record]) -> Callable[..., Awaitable[str]]:
 
 
 class _Reporter:
-    """Tells the caller how far a session is: see `client.Progress`.  Called in the thread of a tool."""
+    """Tells the caller how far a session is: see `api.Progress`.  Called in the thread of a tool."""
 
     def __init__(self, context: Context) -> None:
         self._context = context

@@ -14,7 +14,7 @@ from typing import Any, Final, TypeVar
 from sessionrun import __version__
 from sessionrun.client.installation import lack
 from sessionrun.client.notices import notify
-from sessionrun.model.cluster import SLURM, Cluster
+from sessionrun.model.cluster import SLURM, Cluster, uses_replicas
 from sessionrun.model.errors import InputError, SessionrunError
 from sessionrun.model.spec import SessionSpec, TaskSpec
 from sessionrun.model.validation import refuse_task

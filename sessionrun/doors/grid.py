@@ -14,8 +14,8 @@ Task = Mapping[str, Any]
 Group = Mapping[str, Any]
 
 
-def make_grid(view: Mapping[str, Any], tasks: Sequence[Task], base: str) -> list[Part]:
-    """A row for each task and a column for each arm, the best first; below them the paired differences.
+def make_grid(view: Mapping[str, Any], tasks: Sequence[Task], base: str) -> tuple[list[Part], str]:
+    """A row for each task and a column for each arm, the best first; below them the paired differences; how many.
 
     A run is at `base` and the number of its task.
     """
@@ -27,21 +27,38 @@ def make_grid(view: Mapping[str, Any], tasks: Sequence[Task], base: str) -> list
         model = find_place(task, "model")
         arm = f"{find_place(task, 'agent')}/{model}" if several else model
         runs.setdefault((find_place(task, "task"), arm), []).append(task)
-    names = list(dict.fromkeys(name for name, _ in runs))
+    titles = {find_place(task, "task"): task["labels"].get("name") for task in tasks}
     rows = [
         tag(
             "tr",
-            tag("th", name, scope="row"),
+            tag("th", name, tag("span", f" {title}", class_="dim") if title else None, scope="row"),
             *(_tell_cell(runs.get((name, group["key"]), ()), base) for group in groups),
         )
-        for name in names
+        for name, title in titles.items()
     ]
     rows += [
         tag("tr", tag("th", head, scope="row"), *(tag("td", part) for part in parts))
         for head, parts in _figures(record)
     ]
     grid = tag("div", table(["", *(group["key"] for group in groups)], rows, class_="grid"), class_="wide")
-    return [grid, *_compare(groups)]
+    samples = f", {record['samples']} samples" if record["samples"] > 1 else ""
+    note = f"{len(titles)} tasks, {len(groups)} arms{samples}; the best arm first"
+    return [_tell_best(groups), grid, *_compare(groups)], note
+
+
+def _tell_best(groups: Sequence[Group]) -> Markup | None:
+    """Which arm solves most, and whether that is told apart from the others."""
+    if len(groups) < 2 or not groups[0]["pass_at"]:
+        return None
+    best, others = groups[0], [group["key"] for group in groups[1:] if group["behind"]]
+    judged = best["succeeded"] + best["failed"]
+    apart = [group["key"] for group in groups[1:] if group["behind"] and group["behind"]["verdict"] == "worse"]
+    told = f"better than {', '.join(apart)}" if apart else "not told apart from any other"
+    return tag(
+        "p",
+        tag("strong", f"Best: {best['key']}, {best['succeeded']} of {judged} runs"),
+        tag("span", f"; {told}" if others else "", class_="dim"),
+    )
 
 
 def _tell_cell(runs: Sequence[Task], base: str) -> Markup:
@@ -95,7 +112,8 @@ def _tell_rate(rate: Mapping[str, float], least: float) -> Part:
         class_="interval",
         aria_hidden="true",
     )
-    words = f"{100 * rate['low']:.0f} to {100 * rate['high']:.0f}"
+    sign = "" if least == 0 else "+"
+    words = f"{100 * rate['low']:{sign}.0f} to {100 * rate['high']:{sign}.0f}".replace("-", "−")
     return [
         tag("strong", f"{rate['estimate']:.0%}" if least == 0 else None),
         drawn,
@@ -113,7 +131,7 @@ def _compare(groups: Sequence[Group]) -> list[Part]:
         cells(
             [
                 f"{first['key']} − {group['key']}",
-                f"{100 * group['behind']['estimate']:+.0f} points",
+                f"{100 * group['behind']['estimate']:+.0f} points".replace("-", "−"),
                 _tell_rate(group["behind"], -1.0),
                 tell_word(group["behind"]["verdict"]),
             ]

@@ -20,11 +20,11 @@ from sessionrun.client.evidence import Run
 from sessionrun.client.reading.digest import Excerpt
 from sessionrun.client.reading.telling import Failure, Section
 from sessionrun.doors.drawing import Bar, Pause, draw_needs, draw_timeline, find_bars
-from sessionrun.doors.gathering import Matter, Shown, find_pauses, gather, is_wrong
+from sessionrun.doors.gathering import Matter, Shown, find_pauses, gather, is_wrong, name_each
 from sessionrun.doors.markup import tag
 from sessionrun.doors.overview import count_days, make_overview_page
 from sessionrun.doors.report import make_page
-from sessionrun.model.events import Entry, Event, HoldLifted, HoldPlaced, JobClaimed
+from sessionrun.model.events import Entry, Event, HoldLifted, HoldPlaced, JobClaimed, RequestReceived
 from sessionrun.model.keys import JobKey
 from sessionrun.model.times import parse_time
 from sessionrun.model.wording import group_tasks, name_tasks
@@ -41,7 +41,7 @@ ELEMENTS = set(
         r"\w+",
         "html head meta title style script body main h1 h2 h3 section article header nav table thead tbody tr "
         "th td p div pre span strong small code a details summary fieldset input label svg g rect line path text "
-        "button",
+        "button footer",
     )
 )
 NOW = parse_time(BEGAN) + 9
@@ -84,10 +84,11 @@ def make_matter(*tasks: Shown, **values: Any) -> Matter:
     used = {"cost_usd": 0.5, "input_tokens": 1, "output_tokens": 2, "unpriced_jobs": 0}
     more = {"agent": "claude", "labels": {}, "max_parallel": 4, "usage": {**used, "unpriced_jobs": 1}}
     view = make_view([dict(shown.task) for shown in tasks], **(more | {"usage_by_model": {"opus": used}} | values))
+    view = {"ended_at": None, **view}
     groups = group_tasks((one.task for one in tasks if is_wrong(one.task)), name_tasks(view), NOW)
     told = {one.task["id"]: one.sections for one in tasks}
     failures = [Failure(group, told[group.tasks[0]["id"]]) for group in groups]
-    return Matter(view, "nightly", NOW, tasks, failures)
+    return Matter(view, "nightly", NOW, tasks, failures, name_each([one.task for one in tasks]))
 
 
 def find_headings(page: str) -> list[str]:
@@ -133,7 +134,7 @@ def test_the_first_thing_is_what_came_out_then_what_needs_a_person_then_why() ->
     ]
     assert sorted(order, key=body.index) == order
     assert "sessionrun retry nightly --failed" in body and "sessionrun explain nightly t2" in body
-    assert "at least $0.5000, 1 runs without a known price" in body and "at most 4 at once" in body
+    assert "at least $0.5000, 1 run without a known price" in body and "at most 4 at once" in body
     assert "(parts of 1,000,000 bytes)" in body and 'class="added">+plain' in body
     scopes = [named.get("scope") for name, named in Reader(page).elements if name == "th"]
     assert scopes and set(scopes) <= {"row", "col"}
@@ -150,7 +151,7 @@ def test_counts_stand_in_its_bar_and_each_word_can_be_chosen_without_a_script(wo
         make_matter(shown._replace(task={**shown.task, "word": word, "landing": LANDED}), make_shown(2))
     )
     assert f"main:has(#w-{word}:checked) .tasks tbody tr:not(.{word})" in document("", "")
-    assert f'<tr class="{word}">' in page and SIGNS[word] in page
+    assert f'<tr class="{word}" id="r1">' in page and SIGNS[word] in page
 
 
 @pytest.mark.parametrize("agents", [("alpha", "beta"), ("beta", "alpha")])
@@ -167,9 +168,38 @@ def test_the_grid_has_a_column_for_each_agent_and_model(agents: tuple[str, ...])
     grid = page.partition('id="matrix"')[2].partition("</table>")[0]
     heads = re.findall(r'<th scope="col">([^<]+)', grid)
     assert set(heads[:2]) == {"alpha/m1", "alpha/m2"} and set(heads[2:]) == {"beta/m1", "beta/m2"}
-    cells = [(int(good), int(runs)) for good, runs in re.findall(r"(\d) of (\d)", grid)]
+    cells = [(int(good), int(runs)) for good, runs in re.findall(r"<strong>(\d) of (\d)", grid)]
     assert cells == [(2, 2), (2, 2), (0, 2), (0, 2)] and sum(runs for _, runs in cells) == len(arms)
     assert page.count('href="#t') >= len(arms)
+    assert "Best: alpha/m1 and alpha/m2, 2 of 2 runs" in grid and "1 task, 4 arms, 2 samples" in grid
+
+
+@pytest.mark.parametrize("many", [True, False])
+def test_a_cell_is_called_by_its_row_and_its_arm(many: bool) -> None:
+    """Its id is a UUID: nobody knows one by that; the agent is told where there are several, the run as well."""
+    cells = [("a", "alpha", "m1"), ("a", "beta" if many else "alpha", "m2"), ("b", "alpha", "m1")]
+    tasks = []
+    for num, (row, agent, model) in enumerate(cells * (2 if many else 1), 1):
+        labels = {"task": row, "name": f"Do {row}", "model": model, "agent": agent}
+        title = f"Do {row} ({model})"
+        tasks.append({**make_task(num, title=title, agent=agent, outcome="failed"), "labels": labels})
+    names = list(name_each(tasks).values())
+    if many:
+        assert names[:3] == ["a · alpha/m1 #1", "a · beta/m2 #1", "b · alpha/m1 #1"] and names[3].endswith("#2")
+    else:
+        assert names == ["a · m1", "a · m2", "b · m1"]
+    shown = [make_shown(task["num"], "x")._replace(task={**make_shown(1, "x").task, **task}) for task in tasks]
+    page = make_page(make_matter(*shown))
+    body = "".join(Reader(page.partition("<main")[2]).texts)
+    assert f"{names[0]} Do a" in body and "(m1)" not in body
+    assert "sessionrun explain" not in body or "explain nightly t" in body, "a command has the id"
+
+
+def test_one_task_is_told_at_once() -> None:
+    page = make_page(make_matter(make_shown(1), ended_at=BEGAN, state="ended"))
+    assert find_headings(page) == ["cost", "each"] and "Nothing needs you." in page
+    assert re.search(r'<details id="t1" open', page)
+    assert find_headings(make_page(make_matter(make_shown(1), make_shown(2))))[:2] == ["tasks", "timeline"]
 
 
 def test_the_drawing_of_needs_has_each_edge_and_goes_round_boxes() -> None:
@@ -194,7 +224,9 @@ def test_of_many_tasks_it_is_drawn_what_ran_side_by_side(count: int, rows: int) 
     ]
     names = {task["id"]: tag("span", task["id"]) for task, _ in tasks}
     drawn, note = draw_timeline(tasks, [], names, NOW)
-    assert "".join(map(str, drawn)).count('class="row"') == rows and note.endswith("from the first start")
+    assert len(re.findall('class="row(?: ends)?"', "".join(map(str, drawn)))) == rows and note.endswith(
+        "from the first start"
+    )
 
 
 @pytest.mark.parametrize(("count", "most"), [(300, 300_000), (2000, 700_000)])
@@ -335,17 +367,23 @@ def test_holds_are_in_the_timeline() -> None:
         HoldLifted("provider:claude"),
         HoldLifted("nothing"),
         HoldPlaced("provider:claude", "once more"),
+        RequestReceived("1", "hold", reason="lunch"),
+        RequestReceived("2", "release", ("t1",)),
+        RequestReceived("3", "release"),
+        RequestReceived("4", "hold", ("t1",)),
     ]
     began = parse_time(BEGAN)
     pauses = find_pauses([Entry(seq, began + seq, seq, event) for seq, event in enumerate(events, 1)], NOW)
     assert pauses == [
-        Pause("provider:claude", "usage limit", began + 1, began + 4),
+        Pause("claude", "usage limit", began + 1, began + 4),
         Pause("slot", ODD, began + 3, NOW),
-        Pause("provider:claude", "once more", began + 6, NOW),
+        Pause("claude", "once more", began + 6, NOW),
+        Pause("on request", "lunch", began + 7, began + 9),
     ]
-    page = make_page(make_matter(make_shown(1))._replace(pauses=pauses))
+    page = make_page(make_matter(make_shown(1), make_shown(2))._replace(pauses=pauses))
     bars = [named for name, named in Reader(page).elements if name == "rect" and named.get("class") == "pause"]
-    assert [float(str(bar["width"]).rstrip("%")) > 20 for bar in bars[:3]] == [True, True, True]
+    assert [float(str(bar["width"]).rstrip("%")) > 20 for bar in bars] == [True] * 8 + [False]
+    assert [bar["height"] for bar in bars[:5]] == ["100%"] * 4 + ["9"], "bands behind the rows, then rows"
     assert SEEN in "".join(Reader(page).texts)
 
 
@@ -393,10 +431,16 @@ def test_a_landing_that_bounced_is_not_drawn_as_one_that_landed() -> None:
 
 
 def test_what_an_agent_did_is_told_from_its_own_stream(sessionrun: Command) -> None:
-    call = {"type": "tool_use", "name": "Bash", "input": {"command": f"echo {ODD}"}}
+    call = {"type": "tool_use", "id": "c", "name": "Bash", "input": {"command": f"echo {ODD}{'x' * 99}"}}
+    done = {"content": [{"type": "tool_result", "tool_use_id": "c"}]}
     events = [
         {"type": "system", "subtype": "init", "session_id": "s", "model": "m"},
-        {"type": "assistant", "message": {"content": [call, {"type": "text", "text": "I ran it."}]}},
+        {
+            "type": "assistant",
+            "timestamp": "2026-11-20T18:00:00.000Z",
+            "message": {"content": [call, {"type": "text", "text": "$ I ran it."}]},
+        },
+        {"type": "user", "timestamp": "2026-11-20T18:00:01.500Z", "message": done},
         {"type": "result", "subtype": "success", "is_error": False, "result": "done", "num_turns": 1},
     ]
     stream = sessionrun.cwd / "stream"
@@ -406,9 +450,11 @@ def test_what_an_agent_did_is_told_from_its_own_stream(sessionrun: Command) -> N
     )
     session_id = sessionrun.finished(["go"], "--agent", "own")
     (shown,) = gather(SessionDir(sessionrun.directory(session_id))).tasks
-    assert [act[:7] for act in shown.acts] == ["$ echo "]
+    assert [(line[:7], len(line.encode()), seconds) for line, seconds in shown.acts] == [("$ echo ", 200, 1.5)]
     page = sessionrun("report", session_id).stdout
-    assert "the last 1 calls of tools" in page and SEEN[:100] in "".join(Reader(page).texts)
+    assert "What the agent did, its last step, each with its time" in page and "1.5 s  $ echo" in page
+    assert SEEN[:100] in "".join(Reader(page).texts)
+    assert "attempt 1, round 1: work " in page
 
 
 def test_what_runs_shows_what_it_printed_last(sessionrun: Command) -> None:

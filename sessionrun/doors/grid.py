@@ -41,23 +41,25 @@ def make_grid(view: Mapping[str, Any], tasks: Sequence[Task], base: str) -> tupl
         for head, parts in _figures(record)
     ]
     grid = tag("div", table(["", *(group["key"] for group in groups)], rows, class_="grid"), class_="wide")
-    samples = f", {record['samples']} samples" if record["samples"] > 1 else ""
-    note = f"{len(titles)} tasks, {len(groups)} arms{samples}; the best arm first"
-    return [_tell_best(groups), grid, *_compare(groups)], note
+    counts = ((len(titles), "task"), (len(groups), "arm"), (record["samples"], "sample"))
+    note = ", ".join(f"{number} {word}{'s' if number != 1 else ''}" for number, word in counts)
+    return [_tell_best(groups), grid, *_compare(groups)], f"{note}; the best arm first"
 
 
 def _tell_best(groups: Sequence[Group]) -> Markup | None:
     """Which arm solves most, and whether that is told apart from the others."""
     if len(groups) < 2 or not groups[0]["pass_at"]:
         return None
-    best, others = groups[0], [group["key"] for group in groups[1:] if group["behind"]]
+    best, measured = groups[0], [group for group in groups[1:] if group["behind"]]
+    rate = best["pass_at"]["1"]["estimate"]
+    alike = [group["key"] for group in groups if group["pass_at"].get("1", {}).get("estimate") == rate]
     judged = best["succeeded"] + best["failed"]
-    apart = [group["key"] for group in groups[1:] if group["behind"] and group["behind"]["verdict"] == "worse"]
+    apart = [group["key"] for group in measured if group["behind"]["verdict"] == "worse"]
     told = f"better than {', '.join(apart)}" if apart else "not told apart from any other"
     return tag(
         "p",
-        tag("strong", f"Best: {best['key']}, {best['succeeded']} of {judged} runs"),
-        tag("span", f"; {told}" if others else "", class_="dim"),
+        tag("strong", f"Best: {' and '.join(alike)}, {best['succeeded']} of {judged} runs"),
+        tag("span", f"; {told}", class_="dim") if measured else None,
     )
 
 

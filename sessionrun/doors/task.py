@@ -183,9 +183,10 @@ def _tell_patch(patch: Excerpt, *, unfolded: bool) -> Markup | None:
 
 def _tell_file(lines: Sequence[str], *, unfolded: bool) -> Markup:
     names = [line[6:].strip() for line in lines if line.startswith(("--- a/", "+++ b/"))]
-    kinds = Counter(line[:1] for line in lines if not line.startswith(("--- ", "+++ ")))
+    begin = next((place for place, line in enumerate(lines) if line.startswith("@@")), 0)
+    kinds = Counter(line[:1] for line in lines[begin:])
     summary = tag("summary", f"{names[-1] if names else 'changes'} +{kinds['+']} −{kinds['-']}")
-    content = tag("pre", map(_colour, lines), tabindex="0")
+    content = tag("pre", *lines[:begin], map(_colour, lines[begin:]), tabindex="0")
     return tag("details", summary, content, open="" if unfolded else None)
 
 

@@ -12,6 +12,7 @@ import subprocess
 import sys
 import threading
 from collections.abc import Callable, Iterator
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -21,7 +22,7 @@ from asking import BEARER, HOST, TOKEN, Answer, ask
 from browser import Browser, find_browser
 from conftest import Command, eventually
 from stages import begin_repository, git
-from test_report import HOSTILE, Reader
+from test_report import CONTRAST, HOSTILE, Reader
 
 from sessionrun.doors.app import Desk
 from sessionrun.doors.guard import Guard
@@ -360,6 +361,33 @@ def test_keys_reach_all_there_is_in_the_order_of_the_page(
 
 
 @pytest.mark.slow
+@pytest.mark.parametrize("dark", [False, True])
+def test_each_page_fits_a_phone_and_can_be_read(
+    sessionrun: Command, hosted: Hosted, browser: Browser, dark: bool
+) -> None:
+    prompts = [
+        {"id": "a", "prompt": f"echo begun; {wait_for('go')}"},
+        "echo why >&2; exit 3",
+        {"id": "z", "prompt": "true"},
+    ]
+    session_id = sessionrun.start({"prompts": prompts}, "--name", "n" * 100, "-j", "2")
+    sessionrun.until(session_id, lambda view: view["running"] == 1 and view["completed"] == 2)
+    sessionrun.finished({"prompts": ["true"]})
+    for path in ("/", f"/sessions/{session_id}", f"/sessions/{session_id}/tasks/2"):
+        for width in (500, 1400):
+            browser.resize(width, 900, dark=dark)
+            browser.open(hosted.at(path))
+            there = f"location.pathname === '{path}' && document.querySelector('#live')?.innerText"
+            eventually(partial(browser.evaluate, f"({there}) === 'live'"))
+            assert browser.evaluate("document.documentElement.scrollWidth <= innerWidth") is True, (path, width)
+            browser.evaluate("document.querySelector('#ask-cancel')?.showPopover()")
+            assert float(str(browser.evaluate(CONTRAST))) >= 4.5, (path, width)
+            assert browser.evaluate("violations") == []
+    (sessionrun.cwd / "go").touch()
+    sessionrun.wait(session_id)
+
+
+@pytest.mark.slow
 def test_focus_selection_and_order_stay_while_rows_change(
     sessionrun: Command, hosted: Hosted, browser: Browser
 ) -> None:
@@ -373,7 +401,8 @@ def test_focus_selection_and_order_stay_while_rows_change(
     browser.evaluate("document.querySelector('#r1 a').focus({preventScroll: true})")
     browser.evaluate("getSelection().selectAllChildren(document.querySelector('#r3 a'))")
     state = """[window.same, document.activeElement.innerText, document.activeElement.isConnected,
-      `${getSelection()}`, [...document.querySelectorAll('.tasks tbody tr')].map((row) => row.cells[0].textContent).join('')].join()"""
+      `${getSelection()}`,
+      [...document.querySelectorAll('.tasks tbody tr')].map((row) => row.cells[0].textContent).join('')].join()"""
     assert browser.evaluate(state) == "true,a,true,c,321"
     (sessionrun.cwd / "a").touch()
     eventually(lambda: "1 succeeded, 2 running" in browser.text())

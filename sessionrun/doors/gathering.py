@@ -124,7 +124,9 @@ def gather(session: SessionDir, details_of: Callable[[Task], bool] | None = None
             _take(session.path / task["output"], room // 3),
             _take(session.path / task["stderr"], room // 6),
             _take(patch_path(session, task), room // 3),
-            _read_acts(session.path / task["raw"], agent.output, room // 3) if task["raw"] and agent else (),
+            _read_acts(session.path / task["raw"], agent.output, room // 3)
+            if task["raw"] and agent and (len(chosen) <= FEW or is_wrong(task))
+            else (),
         )
 
     failures = group_failures(session, filter(is_wrong, tasks), name_tasks(view), now)

@@ -13,7 +13,7 @@ from sessionrun.doors.gathering import Matter, Shown
 from sessionrun.doors.markup import Markup, Part, document, join, tag
 from sessionrun.doors.overview import needs_somebody
 from sessionrun.doors.report import make_blocks
-from sessionrun.doors.task import list_facts, make_sign, tell_parts, tell_why
+from sessionrun.doors.task import list_facts, make_sign, tell_parts, tell_runs, tell_why
 from sessionrun.doors.verdict import draw_bar, has_costs, list_counts, name_state, tell_counts
 from sessionrun.model.times import parse_time
 from sessionrun.model.wording import name_session, short_id, tell_span, tell_word, took_s
@@ -212,6 +212,7 @@ def make_task(shown: Shown, matter: Matter, *, control: bool) -> Markup:
             tag("p", " · ".join(filter(None, list_facts(task))), class_="dim"),
             bar,
             *tell_parts(shown, unfolded=True),
+            tell_runs(shown.bars),
             tag(
                 "p",
                 "The same on a command line: ",

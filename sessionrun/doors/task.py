@@ -9,7 +9,7 @@ from typing import Any
 from sessionrun.client.reading.digest import Excerpt
 from sessionrun.client.reading.telling import SAID
 from sessionrun.doors.drawing import Bar
-from sessionrun.doors.gathering import Matter, Shown
+from sessionrun.doors.gathering import FEW, Matter, Shown, is_wrong
 from sessionrun.doors.markup import Markup, Part, join, tag
 from sessionrun.model.wording import name_tasks, short_id, tell_reason, tell_span, tell_word
 from sessionrun.model.words import SIGNS
@@ -85,15 +85,15 @@ def tell_task(shown: Shown, matter: Matter, *, unfolded: bool = False) -> Markup
         "details",
         tag(
             "summary",
-            make_sign(task),
-            " ",
-            tag("span", tell_word(task["word"]), class_=task["word"]),
+            tag("span", f"{SIGNS[task['word']]} {tell_word(task['word'])}", class_=task["word"]),
             " ",
             make_link(task, matter.names[task["id"]], None),
             f" {name_apart(task)}",
         ),
         tag("p", " · ".join(filter(None, (tell_why(task, matter), *list_facts(task)))), class_="dim"),
         tell_parts(shown),
+        # of many tasks those that are good have no room for it
+        tell_runs(shown.bars) if len(matter.tasks) <= FEW or is_wrong(task) else None,
         id=f"t{task['num']}",
         open="" if unfolded else None,
     )
@@ -113,7 +113,6 @@ def tell_parts(shown: Shown, *, unfolded: bool = False) -> list[Part]:
         _tell_patch(shown.patch, unfolded=unfolded),
         _tell_acts(shown.acts),
         [make_block("Prompt", prompt) for prompt in shown.prompts],
-        _tell_runs(shown.bars),
     ]
 
 
@@ -150,7 +149,7 @@ def _tell_acts(acts: Sequence[tuple[str, float | None]]) -> Markup | None:
     return tag("details", summary, tag("pre", "\n".join(lines), tabindex="0"))
 
 
-def _tell_runs(bars: Sequence[Bar]) -> Markup | None:
+def tell_runs(bars: Sequence[Bar]) -> Markup | None:
     """What ran, a line for each round: its phases in order, with their times and what did not pass."""
     turns: dict[str, list[str]] = {}
     for bar in bars:
@@ -184,9 +183,10 @@ def _tell_patch(patch: Excerpt, *, unfolded: bool) -> Markup | None:
 def _tell_file(lines: Sequence[str], *, unfolded: bool) -> Markup:
     names = [line[6:].strip() for line in lines if line.startswith(("--- a/", "+++ b/"))]
     begin = next((place for place, line in enumerate(lines) if line.startswith("@@")), 0)
+    head = [line for line in lines[:begin] if not line.startswith(("--- ", "+++ "))]
     kinds = Counter(line[:1] for line in lines[begin:])
     summary = tag("summary", f"{names[-1] if names else 'changes'} +{kinds['+']} −{kinds['-']}")
-    content = tag("pre", *lines[:begin], map(_colour, lines[begin:]), tabindex="0")
+    content = tag("pre", *head, map(_colour, lines[begin:]), tabindex="0")
     return tag("details", summary, content, open="" if unfolded else None)
 
 

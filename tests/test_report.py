@@ -17,10 +17,11 @@ from conftest import Command
 from test_looks import BEGAN, make_task, make_view
 
 from sessionrun.client.evidence import Run
+from sessionrun.client.reading.comparison import name_each
 from sessionrun.client.reading.digest import Excerpt
 from sessionrun.client.reading.telling import Failure, Section
 from sessionrun.doors.drawing import Bar, Pause, draw_needs, draw_timeline, find_bars
-from sessionrun.doors.gathering import Matter, Shown, find_pauses, gather, is_wrong, name_each
+from sessionrun.doors.gathering import Matter, Shown, find_pauses, gather, is_wrong
 from sessionrun.doors.markup import tag
 from sessionrun.doors.overview import count_days, make_overview_page
 from sessionrun.doors.report import make_page

@@ -215,3 +215,22 @@ def test_what_is_held_and_what_lands_is_said() -> None:
     assert "succeeded" in fourth(make_task(1))
     landing = make_task(6, landing={"status": "mending", "reason": None})
     assert fourth(landing) == "landing: t6 mending"
+
+
+@pytest.mark.parametrize("height", [24, 14])
+def test_a_matrix_stands_on_top_and_its_cells_have_names(height: int) -> None:
+    """On a screen that is too low for its rows it is left out; what stands below them may be cut."""
+    cells = [(row, model) for row in ("easy", "medium", "hard") for model in ("m1", "m2")]
+    tasks = [
+        make_task(num, outcome="failed", usage=None, labels={"task": row, "model": model, "agent": "alpha"})
+        for num, (row, model) in enumerate(cells, 1)
+    ]
+    for task in tasks:
+        task |= {"id": f"00000000-0000-4000-8000-00000000000{task['num']}", "check": None, "diff_stat": None}
+    chosen = Choice()
+    view = make_view(tasks)
+    shown = draw(view, choose_tasks(view, chosen), {tasks[0]["id"]: "why it failed"}, chosen, NOW, (100, height))
+    lines = [text for text, _ in shown]
+    assert any(line.startswith("solved") for line in lines) is (height == 24)
+    assert any("easy · m1" in line and line.endswith("why it failed") for line in lines)
+    assert not any("00000000" in line for line in lines)

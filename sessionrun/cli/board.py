@@ -11,7 +11,7 @@ from sessionrun.cli.comparison import comparison_lines
 from sessionrun.cli.list import session_rows
 from sessionrun.cli.render import encodes, escape_line, pad, sign
 from sessionrun.cli.standing import row_lines, tell_doing, tell_left
-from sessionrun.client.reading.comparison import compare_tasks
+from sessionrun.client.reading.comparison import compare_tasks, name_each
 from sessionrun.model.wording import (
     clip,
     fit_counts,
@@ -148,8 +148,11 @@ def _draw_head(view: View, now: float, size: tuple[int, int]) -> list[Line]:
         *([(escape_line(f"landing: {lands}"), "cyan")] if lands else []),
     ]
     if is_matrix(view["tasks"]):
-        grid = comparison_lines(compare_tasks(view, view["tasks"], "model"), width, show_all=False)
-        lines += [(line, "") for line in grid] if len(grid) <= height // _GRID_ROOM else []
+        record = compare_tasks(view, view["tasks"], "model")
+        grid = comparison_lines(record, width, show_all=False)
+        rows = {cell["task"] for group in record["groups"] for cell in group["cells"]}
+        needed = 2 + len(rows)  # its head, and what was solved
+        lines += [(line, "") for line in grid[: height // _GRID_ROOM]] if needed <= height // _GRID_ROOM else []
     return lines
 
 
@@ -193,7 +196,9 @@ def _draw_blocks(
         return " - ".join(filter(None, (tell_reason(task, by_id, now), last.get(task["id"]))))
 
     drawn = [task for tasks, _, _ in parts for task in tasks]
-    lines = iter(row_lines(drawn, now, width, tell_last=tell_last))
+    ends, names = {task["num"]: tell_last(task) for task in drawn}, name_each(view["tasks"])
+    named = [{**task, "id": names[task["id"]] if encodes("·") else short_id(task)} for task in drawn]
+    lines = iter(row_lines(named, now, width, tell_last=lambda task: ends[task["num"]]))
     made: list[Line] = []
     for tasks, first, more in parts:
         marked = [(next(lines), _has_failed(task)) for task in tasks]

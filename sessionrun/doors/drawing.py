@@ -84,8 +84,8 @@ def find_bars(task: Task, runs: Iterable[Run], now: float) -> list[Bar]:
         begin, end = run.begin.at, run.end.at if run.end else now
         turn = f"attempt {run.key.attempt}, round {run.key.round}"
         label = f"{short_id(task)}: {run.key.phase}, {turn}: {tell_span(end - begin)}"
-        told = "" if verdict == "passed" else tell_word(verdict)
-        bars.append(Bar(begin, max(begin, end), kind, label, run.key.phase, turn, told))
+        unusual = "" if verdict == "passed" else tell_word(verdict)
+        bars.append(Bar(begin, max(begin, end), kind, label, run.key.phase, turn, unusual))
     return bars
 
 

@@ -10,7 +10,7 @@ from typing import Any, Final, NamedTuple
 from sessionrun.client.evidence import find_runs
 from sessionrun.client.lookup import name_for_command
 from sessionrun.client.reading.changes import patch_path
-from sessionrun.client.reading.comparison import find_place
+from sessionrun.client.reading.comparison import name_each
 from sessionrun.client.reading.digest import Excerpt, make_excerpt
 from sessionrun.client.reading.outputs import read_steps
 from sessionrun.client.reading.telling import Failure, Section, choose_lines, group_failures, read_sections
@@ -20,8 +20,8 @@ from sessionrun.doors.drawing import Bar, Pause, find_bars
 from sessionrun.model.errors import InputError
 from sessionrun.model.events import Entry, HoldLifted, HoldPlaced, RequestReceived
 from sessionrun.model.spec import PROVIDER_PREFIX, OutputFormat
-from sessionrun.model.wording import name_tasks, short_id
-from sessionrun.model.words import BAD, is_matrix
+from sessionrun.model.wording import name_tasks
+from sessionrun.model.words import BAD
 from sessionrun.store.files import replace_file
 from sessionrun.store.jobfiles import read_tail
 from sessionrun.store.session import SessionDir
@@ -139,21 +139,6 @@ def gather(session: SessionDir, details_of: Callable[[Task], bool] | None = None
         name_each(tasks),
         find_pauses(entries, ended),
     )
-
-
-def name_each(tasks: Sequence[Task]) -> dict[str, str]:
-    """What a person calls each task: its id, and of a cell of a matrix its row, its arm, and which run it is."""
-    if not is_matrix(tasks):
-        return {task["id"]: short_id(task) for task in tasks}
-    several = len({find_place(task, "agent") for task in tasks}) > 1
-    runs: dict[str, int] = {}
-    names = {}
-    for task in tasks:
-        arm = f"{find_place(task, 'agent')}/{find_place(task, 'model')}" if several else find_place(task, "model")
-        cell = f"{find_place(task, 'task')} · {arm}"
-        runs[cell] = runs.get(cell, 0) + 1
-        names[task["id"]] = cell, runs[cell]
-    return {key: f"{cell} #{number}" if runs[cell] > 1 else cell for key, (cell, number) in names.items()}
 
 
 def _read_acts(path: Path, format_: OutputFormat, room: int) -> list[tuple[str, float | None]]:

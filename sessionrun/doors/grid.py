@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
-from sessionrun.client.reading.comparison import LEAST_TASKS, compare_tasks, find_place
+from sessionrun.client.reading.comparison import LEAST_TASKS, compare_tasks, find_place, name_arms
 from sessionrun.doors.markup import Markup, Part, cells, table, tag
 from sessionrun.model.wording import tell_span, tell_word
 from sessionrun.model.words import SIGNS
@@ -21,12 +21,10 @@ def make_grid(view: Mapping[str, Any], tasks: Sequence[Task], base: str) -> tupl
     """
     record = compare_tasks(view, tasks, "model")
     groups: Sequence[Group] = record["groups"]
-    several = len({find_place(task, "agent") for task in tasks}) > 1
+    arms = name_arms(tasks)
     runs: dict[tuple[str, str], list[Task]] = {}
     for task in tasks:
-        model = find_place(task, "model")
-        arm = f"{find_place(task, 'agent')}/{model}" if several else model
-        runs.setdefault((find_place(task, "task"), arm), []).append(task)
+        runs.setdefault((find_place(task, "task"), arms[task["id"]]), []).append(task)
     titles = {find_place(task, "task"): task["labels"].get("name") for task in tasks}
     rows = [
         tag(

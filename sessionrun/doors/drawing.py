@@ -229,6 +229,7 @@ MOST_BOXES: Final = 60
 """Of more tasks only those are drawn that failed, with what is before and behind them."""
 
 SWEEPS: Final = 12
+WAYS: Final = "green: done and handed on; red, dashed: what failed, and what did not run because of it"
 
 _TINT: Final = {**dict.fromkeys(GOOD, "good"), **dict.fromkeys(BAD, "red"), "bounced": "look", "held": "look"}
 

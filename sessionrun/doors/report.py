@@ -7,7 +7,7 @@ from typing import Any, Final
 
 from sessionrun import __version__
 from sessionrun.client.reading.telling import Failure
-from sessionrun.doors.drawing import MOST_ROWS, draw_needs, draw_timeline
+from sessionrun.doors.drawing import MOST_ROWS, WAYS, draw_needs, draw_timeline
 from sessionrun.doors.gathering import FEW, MOST, Matter, is_wrong
 from sessionrun.doors.grid import make_grid
 from sessionrun.doors.markup import NUMBERS, Markup, Part, cells, document, join, section, table, tag
@@ -76,7 +76,7 @@ def make_blocks(matter: Matter, *, base: str = "#t", above: Part = None) -> list
         section("running", "Running now", *_tell_running(matter, links)),
         section("landing", "Landing", *_tell_landing(matter, names), note=_tell_target(tasks)),
         *((timeline, rows) if len(tasks) > MOST_ROWS else (rows, timeline)),
-        section("needs", "Needs", graph, note=about),
+        section("needs", "Needs", graph, tag("p", WAYS, class_="legend dim") if graph else None, note=about),
         section("cost", "Cost", *_tell_costs(matter.view)),
         None if served else section("each", "Each task" if several else "The task", *_tell_each(matter)),
     ]
@@ -246,14 +246,15 @@ def _make_table(matter: Matter, links: Mapping[str, Markup]) -> list[Part]:
     if not has_costs(matter.view):
         del columns["Cost"]  # all unknown: the block on costs says so once
     alike = {name for name in ("Agent", "Tries") if len(set(columns[name])) == 1}
-    alike |= {"Agent"} if is_matrix(tasks) else set()  # the name of a cell says it
+    is_grid = is_matrix(tasks)  # then the name of a cell, and the grid above, say whose it is, and what
+    alike |= {"Agent"} if is_grid else set()
     shown = {name: column for name, column in columns.items() if any(column) and name not in alike}
     rows = [
         tag(
             "tr",
             tag("td", str(task["num"])),
             tag("td", f"{SIGNS[task['word']]} {tell_word(task['word'])}"),
-            tag("td", links[task["id"]], " ", name_apart(task)),
+            tag("td", links[task["id"]], None if is_grid else f" {name_apart(task)}"),
             [
                 tag(
                     "td",

@@ -53,11 +53,11 @@ def _tell_best(groups: Sequence[Group]) -> Markup | None:
     alike = [group["key"] for group in groups if group["pass_at"].get("1", {}).get("estimate") == rate]
     judged = best["succeeded"] + best["failed"]
     apart = [group["key"] for group in measured if group["behind"]["verdict"] == "worse"]
-    told = f"better than {', '.join(apart)}" if apart else "not told apart from any other"
+    verdict = f"better than {', '.join(apart)}" if apart else "not told apart from any other"
     return tag(
         "p",
         tag("strong", f"Best: {' and '.join(alike)}, {best['succeeded']} of {judged} runs"),
-        tag("span", f"; {told}", class_="dim") if measured else None,
+        tag("span", f"; {verdict}", class_="dim") if measured else None,
     )
 
 

@@ -142,8 +142,8 @@ def _tell_acts(acts: Sequence[tuple[str, float | None]]) -> Markup | None:
     is_timed = any(seconds is not None for _, seconds in acts)
     spans = ["" if seconds is None else tell_span(seconds) for _, seconds in acts]
     widest = max(map(len, spans))
-    told = zip(spans, (line for line, _ in acts), strict=True)
-    lines = [f"{span:>{widest}}  {line}" if is_timed else line for span, line in told]
+    steps = zip(spans, (line for line, _ in acts), strict=True)
+    lines = [f"{span:>{widest}}  {line}" if is_timed else line for span, line in steps]
     what = "its last step" if len(acts) == 1 else f"its last {len(acts)} steps"
     summary = tag("summary", f"What the agent did, {what}{', each with its time' if is_timed else ''}")
     return tag("details", summary, tag("pre", "\n".join(lines), tabindex="0"))

@@ -6,6 +6,7 @@ import json
 import re
 import stat
 import time
+from collections import Counter
 from collections.abc import Callable, Iterator
 from html.parser import HTMLParser
 from pathlib import Path
@@ -25,7 +26,7 @@ from sessionrun.doors.gathering import Matter, Shown, find_pauses, gather, is_wr
 from sessionrun.doors.markup import tag
 from sessionrun.doors.overview import count_days, make_overview_page
 from sessionrun.doors.report import make_page
-from sessionrun.model.events import Entry, Event, HoldLifted, HoldPlaced, JobClaimed, RequestReceived
+from sessionrun.model.events import Entry, Event, HoldLifted, HoldPlaced, JobClaimed, JobLost, RequestReceived
 from sessionrun.model.keys import JobKey
 from sessionrun.model.times import parse_time
 from sessionrun.model.wording import group_tasks, name_tasks
@@ -496,6 +497,29 @@ def test_a_landing_that_bounced_is_not_drawn_as_one_that_landed() -> None:
     run = Run(JobKey("t1", 1, 1, "land", 1), Entry(0, NOW, NOW, JobClaimed(JobKey("t1", 1, 1, "land", 1))))
     kinds = [find_bars({**make_task(1), "word": word}, [run], NOW)[0].kind for word in ("landed", "bounced")]
     assert kinds == ["landed", "bounced"]
+
+
+def test_what_was_cancelled_or_runs_is_neither_good_nor_bad_in_the_timeline() -> None:
+    key = JobKey("t1", 1, 1, "work", 1)
+    begin = Entry(0, NOW - 2, NOW, JobClaimed(key))
+    bars = [
+        find_bars(make_task(1), [Run(key, begin, Entry(1, NOW, NOW, JobLost(key, verdict, "why")))], NOW)[0]
+        for verdict in ("cancelled", "lost")
+    ]
+    assert [(bar.kind, bar.verdict) for bar in bars] == [("dash", "cancelled"), ("failed", "lost")]
+    words = ("running", "cancelled", "failed", "succeeded", "bounced")
+    states: dict[str, dict[str, Any]] = {
+        "running": {"status": "running"},
+        "bounced": {"landing": {**LANDED, "status": "bounced"}},
+    }
+    tasks = [make_task(num, **states.get(word, {"outcome": word})) for num, word in enumerate(words * 11)]
+    pairs = [(task, [Bar(NOW - 2, NOW, "work", "")]) for task in tasks]
+    drawn = "".join(map(str, draw_timeline(pairs, [], {}, NOW)[0]))
+    (strip,) = re.findall(r'<div class="row ends">.*?</div>', drawn)
+    assert set(re.findall(r'class="(\w+)"', strip)) == {"succeeded", "failed"}
+    slots = Counter(re.findall(r'class="(\w+)"', drawn.partition("slot 1<")[2].partition("legend")[0]))
+    assert [slots[kind] for kind in ("work", "dash", "failed", "succeeded", "bounced")] == [11] * 5
+    assert "cancelled</span>" in drawn and "agent at work</span>" in drawn
 
 
 def test_what_an_agent_did_is_told_from_its_own_stream(sessionrun: Command) -> None:

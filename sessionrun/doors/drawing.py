@@ -39,7 +39,9 @@ LEAST_GAP: Final = 0.15
 _KINDS: Final = {"work": "work", "check": "check", "prove": "check", "land": "landed"}
 LEGEND: Final = {
     "work": "agent at work",
+    "succeeded": "succeeded",
     "failed": "failed",
+    "dash": "cancelled",
     "check": "check, proof",
     "prepared": "preparing, saving",
     "landed": "landing",
@@ -79,7 +81,8 @@ def find_bars(task: Task, runs: Iterable[Run], now: float) -> list[Bar]:
         assert run.begin is not None
         event = run.end.event if run.end else None
         verdict = event.verdict if isinstance(event, (JobFinished, JobLost)) else "runs"
-        kind = _KINDS.get(run.key.phase, "prepared") if verdict in ("runs", "passed") else "failed"
+        kind = "dash" if verdict == "cancelled" else "failed"
+        kind = _KINDS.get(run.key.phase, "prepared") if verdict in ("runs", "passed") else kind
         kind = "bounced" if kind == "landed" and task["word"] in ("bounced", "held") else kind
         begin, end = run.begin.at, run.end.at if run.end else now
         turn = f"attempt {run.key.attempt}, round {run.key.round}"
@@ -104,18 +107,22 @@ def draw_timeline(
     by_id = {task["id"]: task for task, _ in tasks}
     is_many = len(tasks) > MOST_ROWS
     if is_many:
-        rows, kinds = _draw_slots(tasks, began, span), ["succeeded", "failed"]
+        whole = [
+            Bar(bars[0].begin, max(bar.end for bar in bars), _choose_kind(task), "")
+            for task, bars in tasks
+            if bars
+        ]
+        rows, drawn_kinds = _draw_slots(whole, began, span), {bar.kind for bar in whole}
     else:
         rows = [
             _draw_row(names[task["id"]], bars, began, span, "" if bars else _tell_why(task, by_id, now))
             for task, bars in tasks
         ]
-        kinds = [kind for kind in LEGEND if any(bar.kind == kind for bar in every)]
+        drawn_kinds = {bar.kind for bar in every}
     held = [_make_pause(pause, began) for pause in pauses if pause.end > began]
     rows += [_draw_row(bar.label, [bar], began, span) for bar in held]
-    kinds += ["pause"] if held else []
-    words = {**LEGEND, "succeeded": "succeeded"}
-    legend = [tag("span", _square(kind), words[kind]) for kind in kinds]
+    drawn_kinds |= {bar.kind for bar in held}
+    legend = [tag("span", _square(kind), words) for kind, words in LEGEND.items() if kind in drawn_kinds]
     marks = _choose_marks(span)
     behind = tag(
         "svg",
@@ -184,14 +191,15 @@ def _draw_axis(marks: Sequence[float], span: float) -> Markup:
     return tag("div", tag("span"), tag("svg", *words, class_="axis", aria_hidden="true"), class_="row")
 
 
-def _draw_slots(tasks: Sequence[tuple[Task, Sequence[Bar]]], began: float, span: float) -> list[Markup]:
+def _choose_kind(task: Task) -> str:
+    """How the one bar of a task looks."""
+    kinds = {**dict.fromkeys(GOOD, "succeeded"), **dict.fromkeys(BAD, "failed"), "running": "work"}
+    return kinds.get(task["word"], "bounced" if task["outcome"] == "succeeded" else "dash")
+
+
+def _draw_slots(whole: Sequence[Bar], began: float, span: float) -> list[Markup]:
     """What ran side by side, in few rows; above them how many tasks ended when, the bad ones on top."""
     slots: list[list[Bar]] = []
-    whole = [
-        Bar(bars[0].begin, max(bar.end for bar in bars), "failed" if task["word"] in BAD else "succeeded", "")
-        for task, bars in tasks
-        if bars
-    ]
     for bar in sorted(whole):
         free = next((slot for slot in slots if slot[-1].end <= bar.begin), None)
         if free is None:
@@ -209,8 +217,10 @@ def _draw_slots(tasks: Sequence[tuple[Task, Sequence[Bar]]], began: float, span:
 def _draw_ends(bars: Sequence[Bar], began: float, span: float) -> Markup:
     counts = [[0, 0] for _ in range(BINS)]
     for bar in bars:
+        if bar.kind not in ("succeeded", "bounced", "failed"):
+            continue
         counts[min(BINS - 1, int(BINS * (bar.end - began) / span))][bar.kind == "failed"] += 1
-    most = max(good + bad for good, bad in counts)
+    most = max(1, *(good + bad for good, bad in counts))
     parts: list[Markup] = []
     for place, (good, bad) in enumerate(counts):
         low, high = ENDS * good / most, ENDS * bad / most

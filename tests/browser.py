@@ -33,8 +33,12 @@ def find_browser() -> str | None:
     return next(filter(None, map(shutil.which, PROGRAMS)), None)
 
 
+KEYS = {"Tab": (9, ""), "Enter": (13, "\r"), "Escape": (27, "")}
+"""Keys, with the code and the text of each."""
+
+
 class Browser:
-    """One page of one browser."""
+    """One page of one browser; `asked` are the addresses of all that the page asked for."""
 
     def __init__(self, program: str) -> None:
         self._place = tempfile.TemporaryDirectory(
@@ -52,9 +56,11 @@ class Browser:
         os.close(read)
         os.close(write)
         self._calls, self._rest = 0, b""
+        self.asked: list[str] = []
         page = self._call("Target.createTarget", url="about:blank")["targetId"]
         self._session = self._call("Target.attachToTarget", targetId=page, flatten=True)["sessionId"]
         self._call("Page.enable", self._session)
+        self._call("Network.enable", self._session)
         self._call("Page.addScriptToEvaluateOnNewDocument", self._session, source=_VIOLATIONS)
 
     def open(self, address: str) -> None:
@@ -82,6 +88,13 @@ class Browser:
         found = f"[...document.querySelectorAll('a, button')].find((one) => one.innerText === {json.dumps(words)})"
         return bool(self.evaluate(f"(() => {{ const one = {found}; if (one) one.click(); return !!one; }})()"))
 
+    def key(self, name: str) -> None:
+        """Press and let go a key."""
+        code, text = KEYS[name]
+        known = {"key": name, "code": name, "windowsVirtualKeyCode": code}
+        self._call("Input.dispatchKeyEvent", self._session, type="keyDown", **known, text=text)
+        self._call("Input.dispatchKeyEvent", self._session, type="keyUp", **known)
+
     def close(self) -> None:
         """End the browser with all its processes."""
         os.killpg(self._process.pid, signal.SIGKILL)
@@ -103,6 +116,8 @@ class Browser:
                 self._rest += content
             line, _, self._rest = self._rest.partition(b"\0")
             answer = json.loads(line)
+            if answer.get("method") == "Network.requestWillBeSent":
+                self.asked.append(answer["params"]["request"]["url"])
             if answer.get("id") == self._calls:
                 assert "error" not in answer, answer
                 return dict(answer["result"])

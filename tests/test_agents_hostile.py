@@ -176,6 +176,7 @@ def check_reading(scratch: Path, output: OutputFormat, stdout: bytes) -> None:
     orjson.dumps(result)  # what is read can be written down
     for line in stdout.split(b"\n"):
         assert isinstance(table.render_events(output, line), str)
+        assert isinstance(table.list_steps(output, line), list)
 
 
 @pytest.mark.check
@@ -196,3 +197,4 @@ def test_random_output_never_raises_nor_becomes_a_success(
 @given(st.sampled_from(STREAMS), events)
 def test_any_event_can_be_followed(output: OutputFormat, event: dict[str, object]) -> None:
     assert isinstance(table.render_events(output, orjson.dumps(event)), str)
+    assert isinstance(table.list_steps(output, orjson.dumps(event)), list)

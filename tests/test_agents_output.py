@@ -12,6 +12,7 @@ from agent_samples import FORMATS, STREAMS, read_bytes, read_sample, read_stream
 
 from sessionrun.agents import table
 from sessionrun.agents.reading import MAX_LINE_BYTES, AgentResult
+from sessionrun.client.reading.outputs import read_steps
 from sessionrun.model.spec import OutputFormat
 from sessionrun.model.usage import Usage
 
@@ -325,6 +326,39 @@ def test_a_giant_line_is_skipped(scratch: Path) -> None:
 def test_following(output: OutputFormat, case: str, seen: str) -> None:
     lines = sample_path(output, case).read_bytes().splitlines(keepends=True)
     assert "".join(table.render_events(output, line) for line in lines) == seen
+
+
+@pytest.mark.parametrize(
+    ("output", "took"),
+    [
+        ("claude", (0.03, 0.042)),
+        ("gemini", (0.026, 0.027)),
+        ("opencode", (0.022, 0.122)),
+        ("codex", ()),
+        ("qwen", ()),
+    ],
+)
+def test_steps_have_their_seconds_where_the_stream_tells_them(
+    output: OutputFormat, took: tuple[float, ...]
+) -> None:
+    """The events of codex and qwen have no times."""
+    steps = read_steps(sample_path(output, "tools"), output, 100)
+    assert len(steps) == 2 and steps[1][0].startswith("$ ") and "made.txt; ls" in steps[1][0]
+    known = [seconds for _, seconds in steps if seconds is not None]
+    assert known == pytest.approx(took, abs=0.001)
+
+
+def test_steps_of_a_stream_that_is_not_there_or_has_no_end(tmp_path: Path) -> None:
+    assert read_steps(tmp_path / "none", "claude", 100) == []
+    os.mkfifo(tmp_path / "fifo")
+    assert read_steps(tmp_path / "fifo", "claude", 100) == []
+    lines = sample_path("gemini", "tools").read_bytes().splitlines(keepends=True)
+    cut = tmp_path / "cut"
+    cut.write_bytes(b"".join(lines[:5]) + lines[5][:30])
+    assert [seconds is None for _, seconds in read_steps(cut, "gemini", 100)] == [False, True]
+    assert [line for line, _ in read_steps(sample_path("opencode", "auth"), "opencode", 1)] == [
+        "[error] test failure 401"
+    ]
 
 
 @pytest.mark.parametrize(("output", "words"), [("codex", "401"), ("gemini", "UNAUTHENTICATED"), ("qwen", "401")])

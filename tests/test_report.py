@@ -6,7 +6,8 @@ import json
 import re
 import stat
 import time
-from collections.abc import Iterator
+from collections import Counter
+from collections.abc import Callable, Iterator
 from html.parser import HTMLParser
 from pathlib import Path
 from typing import Any
@@ -17,6 +18,7 @@ from conftest import Command
 from test_looks import BEGAN, make_task, make_view
 
 from sessionrun.client.evidence import Run
+from sessionrun.client.reading.comparison import name_each
 from sessionrun.client.reading.digest import Excerpt
 from sessionrun.client.reading.telling import Failure, Section
 from sessionrun.doors.drawing import Bar, Pause, draw_needs, draw_timeline, find_bars
@@ -24,7 +26,7 @@ from sessionrun.doors.gathering import Matter, Shown, find_pauses, gather, is_wr
 from sessionrun.doors.markup import tag
 from sessionrun.doors.overview import count_days, make_overview_page
 from sessionrun.doors.report import make_page
-from sessionrun.model.events import Entry, Event, HoldLifted, HoldPlaced, JobClaimed
+from sessionrun.model.events import Entry, Event, HoldLifted, HoldPlaced, JobClaimed, JobLost, RequestReceived
 from sessionrun.model.keys import JobKey
 from sessionrun.model.times import parse_time
 from sessionrun.model.wording import group_tasks, name_tasks
@@ -34,14 +36,14 @@ from sessionrun.store.session import SessionDir
 HOSTILE = (
     """</pre></details><script>document.title = 'taken'</script><img src=x onerror="document.title='taken'">"""
 )
-ODD = f"{HOSTILE} & 'single' \"double\" ]]> <!-- \u202egnp.exe \x1b[31m"
-SEEN = f"{HOSTILE} & 'single' \"double\" ]]> <!-- \\u202egnp.exe \\u001b[31m"
+ODD = f"{HOSTILE} & 'single' \"double\" ]]> <!-- \u202egnp.exe \x1b[31m\0"
+SEEN = f"{HOSTILE} & 'single' \"double\" ]]> <!-- \\u202egnp.exe \\u001b[31m\\u0000"
 ELEMENTS = set(
     re.findall(
         r"\w+",
         "html head meta title style script body main h1 h2 h3 section article header nav table thead tbody tr "
         "th td p div pre span strong small code a details summary fieldset input label svg g rect line path text "
-        "button",
+        "button footer",
     )
 )
 NOW = parse_time(BEGAN) + 9
@@ -72,22 +74,25 @@ def make_shown(num: int, text: str = "plain", **values: Any) -> Shown:
     task = make_task(num, **{"title": text, "reason": text, "agent": text, "model": text, **values})
     task |= {"attempt": 1, "round": 1, "branch": text, "proof": text, "check": {"passed": True}, "labels": {}}
     task |= {"usage": {"cost_usd": 0.25, "cost_source": "agent", "unpriced_jobs": 0}, "audit": None}
-    task |= {"landing": None, "leftovers": None, "held_until": None}
+    task |= {"audit": [{"level": text, "where": text, "text": text}], "leftovers": [{"command": text}]}
+    task |= {"landing": None, "held_until": None, **{key: values[key] for key in ("landing",) if key in values}}
     task["diff_stat"] = {"files": 1, "insertions": 2, "deletions": 3}
     bars = [Bar(NOW - 9, NOW - 7, "work", text), Bar(NOW - 7, NOW, "failed", text)]
     whole = Excerpt(text, len(text), False)
     said = [Section("check", [text]), Section("said", [text])] if is_wrong(task) else []
-    return Shown(task, bars, said, [text], whole, Excerpt(text, 10**6, True), Excerpt(f"+{text}", 100, False))
+    cut, patch = Excerpt(text, 10**6, True), Excerpt(f"--- a/{text}\n+++ b/{text}\n@@\n+{text}", 100, False)
+    return Shown(task, bars, said, [text], whole, cut, patch, [(text, 1.5), (text, None)])
 
 
 def make_matter(*tasks: Shown, **values: Any) -> Matter:
     used = {"cost_usd": 0.5, "input_tokens": 1, "output_tokens": 2, "unpriced_jobs": 0}
     more = {"agent": "claude", "labels": {}, "max_parallel": 4, "usage": {**used, "unpriced_jobs": 1}}
     view = make_view([dict(shown.task) for shown in tasks], **(more | {"usage_by_model": {"opus": used}} | values))
+    view = {"ended_at": None, **view}
     groups = group_tasks((one.task for one in tasks if is_wrong(one.task)), name_tasks(view), NOW)
     told = {one.task["id"]: one.sections for one in tasks}
     failures = [Failure(group, told[group.tasks[0]["id"]]) for group in groups]
-    return Matter(view, "nightly", NOW, tasks, failures)
+    return Matter(view, "nightly", NOW, tasks, failures, name_each([one.task for one in tasks]))
 
 
 def find_headings(page: str) -> list[str]:
@@ -95,11 +100,20 @@ def find_headings(page: str) -> list[str]:
 
 
 def test_nothing_in_it_is_markup_but_ours() -> None:
-    first, second = make_shown(1, ODD, outcome="failed"), make_shown(2, ODD, needs=["t1"], outcome="failed")
-    for shown in (first, second):
+    first, second = make_shown(1, ODD, outcome="failed"), make_shown(2, ODD, needs=[ODD], outcome="failed")
+    lands = {"status": "bounced", "target": ODD, "commit": ODD, "at": BEGAN, "reason": ODD, "output": None}
+    others = [make_shown(3, ODD, landing=lands), make_shown(4, ODD, landing={**lands, "status": "landed"})]
+    others += [make_shown(5, ODD, status="running"), make_shown(6, ODD, status="pending", reason_class="held")]
+    others[2] = others[2]._replace(sections=[Section("work", [ODD])])
+    for shown in (first, second, *others):
         assert isinstance(shown.task, dict)
         shown.task["labels"] = {"task": ODD, "model": ODD, "agent": ODD}
-    matter = make_matter(first, second, name=ODD, labels={ODD: ODD}, agent=ODD, usage_by_model={ODD: None})
+    used = {"cost_usd": 0.5, "input_tokens": 1, "output_tokens": 2, "unpriced_jobs": 1}
+    assert isinstance(first.task, dict)
+    first.task["id"] = ODD
+    matter = make_matter(
+        first, second, *others, name=ODD, session_id=ODD, labels={ODD: ODD}, agent=ODD, usage_by_model={ODD: used}
+    )._replace(name=ODD)
     page = make_page(matter._replace(pauses=[Pause(ODD, ODD, NOW - 5, NOW)]))
     reader = Reader(page)
     assert {name for name, _ in reader.elements} <= ELEMENTS
@@ -107,14 +121,24 @@ def test_nothing_in_it_is_markup_but_ours() -> None:
     links = {named["href"] for _, named in reader.elements if "href" in named}
     assert {link for link in links if link not in {f"#{name}" for name in find_headings(page)}} == {
         "#content",
-        "#t1",
-        "#t2",
+        *(f"#t{num}" for num in range(1, 7)),
     }
+    assert find_headings(page) == [
+        "matrix",
+        "wrong",
+        "running",
+        "landing",
+        "tasks",
+        "timeline",
+        "needs",
+        "cost",
+        "each",
+    ]
     assert not re.search(r"src=[^x]|url\(|@import|https?://", page)
     policy = str(next(named["content"] for _, named in reader.elements if "http-equiv" in named))
     assert policy.startswith("default-src 'none'") and "unsafe" not in policy and "connect-src 'none'" in policy
     seen = "".join(reader.texts)
-    assert seen.count(SEEN) >= 20 and "\u202e" not in page and "\x1b" not in page
+    assert seen.count(SEEN) >= 100 and not re.search("[\u202e\x1b\0]", page)
 
 
 def test_the_first_thing_is_what_came_out_then_what_needs_a_person_then_why() -> None:
@@ -133,7 +157,7 @@ def test_the_first_thing_is_what_came_out_then_what_needs_a_person_then_why() ->
     ]
     assert sorted(order, key=body.index) == order
     assert "sessionrun retry nightly --failed" in body and "sessionrun explain nightly t2" in body
-    assert "at least $0.5000, 1 runs without a known price" in body and "at most 4 at once" in body
+    assert "at least $0.5000, 1 run without a known price" in body and "at most 4 at once" in body
     assert "(parts of 1,000,000 bytes)" in body and 'class="added">+plain' in body
     scopes = [named.get("scope") for name, named in Reader(page).elements if name == "th"]
     assert scopes and set(scopes) <= {"row", "col"}
@@ -150,7 +174,7 @@ def test_counts_stand_in_its_bar_and_each_word_can_be_chosen_without_a_script(wo
         make_matter(shown._replace(task={**shown.task, "word": word, "landing": LANDED}), make_shown(2))
     )
     assert f"main:has(#w-{word}:checked) .tasks tbody tr:not(.{word})" in document("", "")
-    assert f'<tr class="{word}">' in page and SIGNS[word] in page
+    assert f'<tr class="{word}" id="r1">' in page and SIGNS[word] in page
 
 
 @pytest.mark.parametrize("agents", [("alpha", "beta"), ("beta", "alpha")])
@@ -167,9 +191,38 @@ def test_the_grid_has_a_column_for_each_agent_and_model(agents: tuple[str, ...])
     grid = page.partition('id="matrix"')[2].partition("</table>")[0]
     heads = re.findall(r'<th scope="col">([^<]+)', grid)
     assert set(heads[:2]) == {"alpha/m1", "alpha/m2"} and set(heads[2:]) == {"beta/m1", "beta/m2"}
-    cells = [(int(good), int(runs)) for good, runs in re.findall(r"(\d) of (\d)", grid)]
+    cells = [(int(good), int(runs)) for good, runs in re.findall(r"<strong>(\d) of (\d)", grid)]
     assert cells == [(2, 2), (2, 2), (0, 2), (0, 2)] and sum(runs for _, runs in cells) == len(arms)
     assert page.count('href="#t') >= len(arms)
+    assert "Best: alpha/m1 and alpha/m2, 2 of 2 runs" in grid and "1 task, 4 arms, 2 samples" in grid
+
+
+@pytest.mark.parametrize("many", [True, False])
+def test_a_cell_is_called_by_its_row_and_its_arm(many: bool) -> None:
+    """Its id is a UUID: nobody knows one by that; the agent is told where there are several, the run as well."""
+    cells = [("a", "alpha", "m1"), ("a", "beta" if many else "alpha", "m2"), ("b", "alpha", "m1")]
+    tasks = []
+    for num, (row, agent, model) in enumerate(cells * (2 if many else 1), 1):
+        labels = {"task": row, "name": f"Do {row}", "model": model, "agent": agent}
+        title = f"Do {row} ({model})"
+        tasks.append({**make_task(num, title=title, agent=agent, outcome="failed"), "labels": labels})
+    names = list(name_each(tasks).values())
+    if many:
+        assert names[:3] == ["a · alpha/m1 #1", "a · beta/m2 #1", "b · alpha/m1 #1"] and names[3].endswith("#2")
+    else:
+        assert names == ["a · m1", "a · m2", "b · m1"]
+    shown = [make_shown(task["num"], "x")._replace(task={**make_shown(1, "x").task, **task}) for task in tasks]
+    page = make_page(make_matter(*shown))
+    body = "".join(Reader(page.partition("<main")[2]).texts)
+    assert f"{names[0]} Do a" in body and "(m1)" not in body
+    assert "sessionrun explain" not in body or "explain nightly t" in body, "a command has the id"
+
+
+def test_one_task_is_told_at_once() -> None:
+    page = make_page(make_matter(make_shown(1), ended_at=BEGAN, state="ended"))
+    assert find_headings(page) == ["cost", "each"] and "Nothing needs you." in page
+    assert re.search(r'<details id="t1" open', page)
+    assert find_headings(make_page(make_matter(make_shown(1), make_shown(2))))[:2] == ["tasks", "timeline"]
 
 
 def test_the_drawing_of_needs_has_each_edge_and_goes_round_boxes() -> None:
@@ -194,7 +247,9 @@ def test_of_many_tasks_it_is_drawn_what_ran_side_by_side(count: int, rows: int) 
     ]
     names = {task["id"]: tag("span", task["id"]) for task, _ in tasks}
     drawn, note = draw_timeline(tasks, [], names, NOW)
-    assert "".join(map(str, drawn)).count('class="row"') == rows and note.endswith("from the first start")
+    assert len(re.findall('class="row(?: ends)?"', "".join(map(str, drawn)))) == rows and note.endswith(
+        "from the first start"
+    )
 
 
 @pytest.mark.parametrize(("count", "most"), [(300, 300_000), (2000, 700_000)])
@@ -207,9 +262,14 @@ def test_a_big_session_makes_no_huge_page(count: int, most: int) -> None:
         one._replace(task={**one.task, "word": "failed", "outcome": "failed", "reason": "exit code 1"})
         if num % 16 == 0
         else one._replace(
-            task={**one.task, "reason": None},
+            task={**one.task, "reason": None, "audit": None, "leftovers": None},
             sections=(),
             prompts=[],
+            acts=(),
+            bars=[
+                Bar(NOW - 9, NOW - 7, phase, f"t{num}: {phase}", phase, "attempt 1, round 1")
+                for phase in ("prepare", "work", "check", "release")
+            ],
             answer=Excerpt("done", 4, False),
             errors=Excerpt("", 0, False),
         )
@@ -244,7 +304,7 @@ def test_a_report_is_written_whole_and_private(sessionrun: Command) -> None:
 
 # --- as a browser shows it ---
 
-_LUMINANCE = """
+CONTRAST = """
 (() => {
   const part = (value) => {
     value /= 255; return value <= .03928 ? value / 12.92 : ((value + .055) / 1.055) ** 2.4; };
@@ -253,11 +313,12 @@ _LUMINANCE = """
   const back = (one) => { for (; one; one = one.parentElement) {
     const found = of(getComputedStyle(one).backgroundColor); if (found !== null) { return found; } } return 1; };
   let least = 99;
-  for (const one of document.querySelectorAll('main *')) {
+  for (const one of document.querySelectorAll('body *')) {
     if (![...one.childNodes].some((child) => child.nodeType === 3 && child.data.trim())) { continue; }
-    if (one.closest('svg')) { continue; }
-    if (!one.checkVisibility()) { continue; }
-    const [low, high] = [of(getComputedStyle(one).color), back(one)].sort((a, b) => a - b);
+    if (['title', 'script'].includes(one.localName) || !one.checkVisibility()) { continue; }
+    const style = getComputedStyle(one), box = one.parentNode.querySelector(':scope > rect.box');
+    const ground = box ? of(getComputedStyle(box).fill) : back(one);
+    const [low, high] = [of(one.closest('svg') ? style.fill : style.color), ground].sort((a, b) => a - b);
     least = Math.min(least, (high + .05) / (low + .05)); }
   return least; })()
 """
@@ -321,7 +382,47 @@ def test_it_fits_a_phone_can_be_read_and_begins_with_the_first_reason(
     assert browser.evaluate("document.documentElement.scrollWidth <= innerWidth") is True
     show(browser, page, 1400, dark=dark)
     assert browser.evaluate("document.querySelector('article').getBoundingClientRect().top < 900") is True
-    assert float(str(browser.evaluate(_LUMINANCE))) >= 4.5
+    assert float(str(browser.evaluate(CONTRAST))) >= 4.5
+    assert set(browser.asked) == {page.as_uri()}
+
+
+def make_lane() -> Matter:
+    """Tasks with words that do not end: some landed, one bounced, one held, one runs, and each needs another."""
+    word = "x" * 200
+    states: list[dict[str, Any]] = [{"landing": {**LANDED, "commit": f"c{num}"}} for num in range(4)]
+    states += [{"landing": {**LANDED, "status": "bounced", "reason": word}}, {"outcome": "failed"}]
+    states += [{"status": "running"}, {"status": "pending", "reason_class": "held", "reason": f"held: {word}"}]
+    tasks = []
+    for num, state in enumerate(states, 1):
+        shown = make_shown(num, f"{word}{num}", needs=[f"{word}{num - 1}"] if num > 1 else [], **state)
+        tasks.append(shown._replace(task={**shown.task, "id": f"{word}{num}"}))
+    return make_matter(*tasks)._replace(pauses=[Pause(word, word, NOW - 5, NOW)])
+
+
+def make_matrix() -> Matter:
+    """Two tasks for eight arms."""
+    tasks = []
+    for num in range(32):
+        labels = {"task": f"row{num % 2}", "name": "A name", "model": f"model-{num // 4}", "agent": "an-agent"}
+        shown = make_shown(num + 1, "x" * 100, outcome="failed" if num % 3 else "succeeded")
+        tasks.append(shown._replace(task={**shown.task, "labels": labels}))
+    return make_matter(*tasks)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("dark", [False, True])
+@pytest.mark.parametrize("make", [make_lane, make_matrix])
+def test_pages_of_all_kinds_fit_a_phone_and_can_be_read(
+    tmp_path: Path, browser: Browser, make: Callable[[], Matter], dark: bool
+) -> None:
+    page = tmp_path / "page.html"
+    page.write_text(make_page(make()))
+    for width in (500, 1400):
+        show(browser, page, width, dark=dark)
+        browser.evaluate("document.querySelectorAll('details').forEach((one) => { one.open = true; })")
+        assert browser.evaluate("document.documentElement.scrollWidth <= innerWidth") is True, width
+        assert float(str(browser.evaluate(CONTRAST))) >= 4.5, width
+    assert browser.evaluate("violations") == []
 
 
 # --- holds, and all sessions ---
@@ -335,17 +436,23 @@ def test_holds_are_in_the_timeline() -> None:
         HoldLifted("provider:claude"),
         HoldLifted("nothing"),
         HoldPlaced("provider:claude", "once more"),
+        RequestReceived("1", "hold", reason="lunch"),
+        RequestReceived("2", "release", ("t1",)),
+        RequestReceived("3", "release"),
+        RequestReceived("4", "hold", ("t1",)),
     ]
     began = parse_time(BEGAN)
     pauses = find_pauses([Entry(seq, began + seq, seq, event) for seq, event in enumerate(events, 1)], NOW)
     assert pauses == [
-        Pause("provider:claude", "usage limit", began + 1, began + 4),
+        Pause("claude", "usage limit", began + 1, began + 4),
         Pause("slot", ODD, began + 3, NOW),
-        Pause("provider:claude", "once more", began + 6, NOW),
+        Pause("claude", "once more", began + 6, NOW),
+        Pause("on request", "lunch", began + 7, began + 9),
     ]
-    page = make_page(make_matter(make_shown(1))._replace(pauses=pauses))
+    page = make_page(make_matter(make_shown(1), make_shown(2))._replace(pauses=pauses))
     bars = [named for name, named in Reader(page).elements if name == "rect" and named.get("class") == "pause"]
-    assert [float(str(bar["width"]).rstrip("%")) > 20 for bar in bars[:3]] == [True, True, True]
+    assert [float(str(bar["width"]).rstrip("%")) > 20 for bar in bars] == [True] * 8 + [False]
+    assert [bar["height"] for bar in bars[:5]] == ["100%"] * 4 + ["9"], "bands behind the rows, then rows"
     assert SEEN in "".join(Reader(page).texts)
 
 
@@ -392,11 +499,40 @@ def test_a_landing_that_bounced_is_not_drawn_as_one_that_landed() -> None:
     assert kinds == ["landed", "bounced"]
 
 
+def test_what_was_cancelled_or_runs_is_neither_good_nor_bad_in_the_timeline() -> None:
+    key = JobKey("t1", 1, 1, "work", 1)
+    begin = Entry(0, NOW - 2, NOW, JobClaimed(key))
+    bars = [
+        find_bars(make_task(1), [Run(key, begin, Entry(1, NOW, NOW, JobLost(key, verdict, "why")))], NOW)[0]
+        for verdict in ("cancelled", "lost")
+    ]
+    assert [(bar.kind, bar.verdict) for bar in bars] == [("dash", "cancelled"), ("failed", "lost")]
+    words = ("running", "cancelled", "failed", "succeeded", "bounced")
+    states: dict[str, dict[str, Any]] = {
+        "running": {"status": "running"},
+        "bounced": {"landing": {**LANDED, "status": "bounced"}},
+    }
+    tasks = [make_task(num, **states.get(word, {"outcome": word})) for num, word in enumerate(words * 11)]
+    pairs = [(task, [Bar(NOW - 2, NOW, "work", "")]) for task in tasks]
+    drawn = "".join(map(str, draw_timeline(pairs, [], {}, NOW)[0]))
+    (strip,) = re.findall(r'<div class="row ends">.*?</div>', drawn)
+    assert set(re.findall(r'class="(\w+)"', strip)) == {"succeeded", "failed"}
+    slots = Counter(re.findall(r'class="(\w+)"', drawn.partition("slot 1<")[2].partition("legend")[0]))
+    assert [slots[kind] for kind in ("work", "dash", "failed", "succeeded", "bounced")] == [11] * 5
+    assert "cancelled</span>" in drawn and "agent at work</span>" in drawn
+
+
 def test_what_an_agent_did_is_told_from_its_own_stream(sessionrun: Command) -> None:
-    call = {"type": "tool_use", "name": "Bash", "input": {"command": f"echo {ODD}"}}
+    call = {"type": "tool_use", "id": "c", "name": "Bash", "input": {"command": f"echo {ODD}{'x' * 99}"}}
+    done = {"content": [{"type": "tool_result", "tool_use_id": "c"}]}
     events = [
         {"type": "system", "subtype": "init", "session_id": "s", "model": "m"},
-        {"type": "assistant", "message": {"content": [call, {"type": "text", "text": "I ran it."}]}},
+        {
+            "type": "assistant",
+            "timestamp": "2026-11-20T18:00:00.000Z",
+            "message": {"content": [call, {"type": "text", "text": "$ I ran it."}]},
+        },
+        {"type": "user", "timestamp": "2026-11-20T18:00:01.500Z", "message": done},
         {"type": "result", "subtype": "success", "is_error": False, "result": "done", "num_turns": 1},
     ]
     stream = sessionrun.cwd / "stream"
@@ -406,9 +542,11 @@ def test_what_an_agent_did_is_told_from_its_own_stream(sessionrun: Command) -> N
     )
     session_id = sessionrun.finished(["go"], "--agent", "own")
     (shown,) = gather(SessionDir(sessionrun.directory(session_id))).tasks
-    assert [act[:7] for act in shown.acts] == ["$ echo "]
+    assert [(line[:7], len(line.encode()), seconds) for line, seconds in shown.acts] == [("$ echo ", 200, 1.5)]
     page = sessionrun("report", session_id).stdout
-    assert "the last 1 calls of tools" in page and SEEN[:100] in "".join(Reader(page).texts)
+    assert "What the agent did, its last step, each with its time" in page and "1.5 s  $ echo" in page
+    assert SEEN[:100] in "".join(Reader(page).texts)
+    assert "attempt 1, round 1: work " in page
 
 
 def test_what_runs_shows_what_it_printed_last(sessionrun: Command) -> None:

@@ -10,20 +10,24 @@ import signal
 import socket
 import subprocess
 import sys
+import threading
 from collections.abc import Callable, Iterator
+from functools import partial
 from pathlib import Path
 from typing import Any
 
 import pytest
+import uvicorn
 from asking import BEARER, HOST, TOKEN, Answer, ask
 from browser import Browser, find_browser
 from conftest import Command, eventually
 from stages import begin_repository, git
-from test_report import HOSTILE, Reader
+from test_report import CONTRAST, HOSTILE, Reader
 
 from sessionrun.doors.app import Desk
 from sessionrun.doors.guard import Guard
 from sessionrun.doors.watching import Watch
+from sessionrun.store.session import SessionDir
 
 VALUE = hmac.new(TOKEN.encode(), b"cookie of port 8000", "sha256").hexdigest()
 COOKIE = {"cookie": f"other=1; sessionrun-8000={VALUE}"}
@@ -191,7 +195,7 @@ def test_news_come_as_events(sessionrun: Command, desk: Any) -> None:
     sessionrun.wait(session_id)
     assert "1 succeeded" in ask(desk, f"{address}/part").body
     count_news(desk, "/events", 2, lambda: sessionrun.start({"prompts": ["true"]}))
-    assert ask(desk, "/part").body.count("<tr>") == 3
+    assert ask(desk, "/part").body.count('<tr id="s-') == 2
 
 
 def test_many_who_look_cost_as_much_as_one() -> None:
@@ -266,51 +270,237 @@ def test_without_its_library(tmp_path: Path) -> None:
     assert done.stderr.endswith(" -m pip install 'sessionrun[serve]'\n") and done.stderr.count("\n") == 1
 
 
-@pytest.mark.slow
-def test_a_real_browser(sessionrun: Command, served: tuple[str, int, str], tmp_path: Path) -> None:
-    """It sees a task end without loading the page anew, cancels the rest of the session, and lands the work."""
-    begin_repository(sessionrun.cwd)
-    git(sessionrun.cwd, "commit", "-q", "--allow-empty", "-m", "begin")
+@pytest.fixture
+def browser() -> Iterator[Browser]:
+    """A real browser."""
     program = find_browser()
     if program is None:
         pytest.skip("no Chromium is installed")
-    browser = Browser(program)
-    go = tmp_path / "go"
-    try:
-        browser.open(served[0])
-        eventually(lambda: "None." in browser.text())
-        wait = f"while [ ! -e {go} ]; do sleep 0.05; done; echo new > new.txt"
-        plan = {"prompts": [{"id": "a", "title": HOSTILE, "prompt": wait}, {"id": "b", "prompt": "sleep 600"}]}
-        session_id = sessionrun.start(plan, "--worktree", "--name", "live")
-        eventually(lambda: "2 running" in browser.text())
-        assert browser.press("live")
-        eventually(lambda: browser.text().count("2 running") == 1 and "Timeline" in browser.text())
-        field = "document.querySelector('input[type=search]')"
-        browser.evaluate(f"window.same = true; {field}.focus(); {field}.value = 'a'")
-        browser.evaluate("getSelection().selectAllChildren(document.querySelector('#tasks h2'))")
-        go.touch()
-        eventually(lambda: "1 succeeded, 1 running" in browser.text())
-        kept = f"[window.same, `${{getSelection()}}`, document.activeElement === {field}, {field}.value].join()"
-        assert browser.evaluate(kept) == "true,Tasks,true,a", "the page was loaded anew, or lost what a person did"
-        senseless = browser.evaluate(
-            "[...document.querySelectorAll('button:disabled')].map((one) => one.innerText)"
+    opened = Browser(program)
+    yield opened
+    opened.close()
+
+
+class Hosted:
+    """A server in a thread, at one port and with one token however often it begins anew."""
+
+    def __init__(self, results: Path) -> None:
+        self._results = results
+        self._port = 0
+        self.start()
+
+    def start(self) -> None:
+        """Answer from now on."""
+        listener = socket.create_server(("127.0.0.1", self._port))
+        self._port = listener.getsockname()[1]
+        self._desk = Desk(self._results, control=True)
+        app = Guard(self._desk.make_app(), TOKEN, [f"127.0.0.1:{self._port}"], control=True)
+        config = uvicorn.Config(app, lifespan="off", log_level="error", timeout_graceful_shutdown=5)
+        self._server = uvicorn.Server(config)
+        self._thread = threading.Thread(target=self._server.run, kwargs={"sockets": [listener]})
+        self._thread.start()
+
+    def stop(self) -> None:
+        """Cut all connections, and answer no more."""
+        self._desk.close()
+        self._server.should_exit = True
+        self._thread.join()
+
+    def at(self, path: str) -> str:
+        """An address there, with the token."""
+        return f"http://127.0.0.1:{self._port}{path}?token={TOKEN}"
+
+
+@pytest.fixture
+def hosted(sessionrun: Command) -> Iterator[Hosted]:
+    """A server that can be stopped and started."""
+    server = Hosted(sessionrun.results.absolute())
+    yield server
+    server.stop()
+
+
+def wait_for(file: str) -> str:
+    """A prompt that ends well once a file is there."""
+    return f"while [ ! -e {file} ]; do sleep 0.05; done"
+
+
+ACTIVE = "document.activeElement.innerText || document.activeElement.type || document.activeElement.localName"
+
+
+@pytest.mark.slow
+def test_keys_reach_all_there_is_in_the_order_of_the_page(
+    sessionrun: Command, hosted: Hosted, browser: Browser
+) -> None:
+    """Nothing that cannot be used takes the focus, what has it can be seen; a dialog opens and closes by keys."""
+    session_id = sessionrun.start({"prompts": [wait_for("go"), "exit 3", {"id": "z", "prompt": wait_for("go")}]})
+    sessionrun.until(session_id, lambda view: view["running"] == 2 and view["failed"] == 1)
+    browser.open(hosted.at(f"/sessions/{session_id}"))
+    eventually(lambda: "live" in str(browser.evaluate("document.querySelector('#live')?.innerText")))
+    expected = browser.evaluate("""
+        [...document.querySelectorAll('a, button, input, summary, [tabindex]')]
+          .filter((one) => !one.disabled && one.checkVisibility() && (one.type !== 'radio' || one.checked))
+          .map((one) => one.innerText || one.type || one.localName)""")
+    seen, rings = [], []
+    for _ in expected:
+        browser.key("Tab")
+        seen.append(browser.evaluate(ACTIVE))
+        rings.append(
+            browser.evaluate("""(() => { const one = document.activeElement;
+              return getComputedStyle(one.type === 'radio' ? one.nextSibling : one).outlineStyle; })()""")
         )
-        assert "Release" in senseless and "Cancel the session" not in senseless
-        assert browser.press("Cancel the session")
-        asked = browser.evaluate("document.querySelector('#ask-cancel').innerText")
-        assert "1 task that runs is stopped" in str(asked) and "sessionrun cancel live" in str(asked)
-        assert browser.evaluate("document.activeElement.innerText") == "Not now"
-        assert sessionrun.status(session_id)["status"] == "running", "it was not asked"
-        browser.evaluate("document.querySelector('#ask-cancel button:not([popovertarget])').click()")
-        eventually(lambda: "1 succeeded, 1 cancelled" in browser.text())
-        assert sessionrun.status(session_id)["status"] == "cancelled"
-        browser.evaluate("document.querySelector('#ask-land button:not([popovertarget])').click()")
-        eventually(lambda: "1 landed, 1 cancelled" in browser.text())
-        shown = subprocess.run(["git", "show", "main:new.txt"], cwd=sessionrun.cwd, capture_output=True, text=True)
-        assert shown.stdout == "new\n"
-        assert browser.press("a")
-        eventually(lambda: "echo new > new.txt" in browser.text())
-        assert browser.evaluate("document.title") == HOSTILE, "nothing of it ran"
-        assert "token" not in json.dumps(browser.evaluate("location.href"))
-    finally:
-        browser.close()
+    assert seen == expected and seen[:2] == ["To the content", "All sessions"] and set(rings) == {"solid"}
+    assert [word for word in seen if word in ("Hold", "Release", "Cancel the session")] == ["Cancel the session"]
+    browser.evaluate("document.querySelector('.actions > .danger').focus()")
+    browser.key("Enter")
+    assert browser.evaluate(ACTIVE) == "Not now"
+    browser.key("Escape")
+    assert browser.evaluate("document.querySelector('#ask-cancel').matches(':popover-open')") is False
+    assert browser.evaluate(ACTIVE) == "Cancel the session"
+    (sessionrun.cwd / "go").touch()
+    sessionrun.wait(session_id)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("dark", [False, True])
+def test_each_page_fits_a_phone_and_can_be_read(
+    sessionrun: Command, hosted: Hosted, browser: Browser, dark: bool
+) -> None:
+    prompts = [
+        {"id": "a", "prompt": f"echo begun; {wait_for('go')}"},
+        "echo why >&2; exit 3",
+        {"id": "z", "prompt": "true"},
+    ]
+    session_id = sessionrun.start({"prompts": prompts}, "--name", "n" * 100, "-j", "2")
+    sessionrun.until(session_id, lambda view: view["running"] == 1 and view["completed"] == 2)
+    sessionrun.finished({"prompts": ["true"]})
+    for path in ("/", f"/sessions/{session_id}", f"/sessions/{session_id}/tasks/2"):
+        for width in (500, 1400):
+            browser.resize(width, 900, dark=dark)
+            browser.open(hosted.at(path))
+            there = f"location.pathname === '{path}' && document.querySelector('#live')?.innerText"
+            eventually(partial(browser.evaluate, f"({there}) === 'live'"))
+            assert browser.evaluate("document.documentElement.scrollWidth <= innerWidth") is True, (path, width)
+            browser.evaluate("document.querySelector('#ask-cancel')?.showPopover()")
+            assert float(str(browser.evaluate(CONTRAST))) >= 4.5, (path, width)
+            assert browser.evaluate("violations") == []
+    (sessionrun.cwd / "go").touch()
+    sessionrun.wait(session_id)
+
+
+@pytest.mark.slow
+def test_focus_selection_and_order_stay_while_rows_change(
+    sessionrun: Command, hosted: Hosted, browser: Browser
+) -> None:
+    prompts = [{"id": name, "prompt": f"{wait_for(name)}; [ {name} != b ]"} for name in ("a", "b", "c")]
+    session_id = sessionrun.start({"prompts": prompts}, "--name", "first")
+    sessionrun.until(session_id, lambda view: view["running"] == 3)
+    browser.open(hosted.at(f"/sessions/{session_id}"))
+    eventually(lambda: browser.text().count("3 running") == 1 and "Timeline" in browser.text())
+    browser.evaluate("window.same = true; const heads = document.querySelectorAll('.tasks th button');")
+    browser.evaluate("heads[0].click(); heads[0].click()")  # the last one first
+    browser.evaluate("document.querySelector('#r1 a').focus({preventScroll: true})")
+    browser.evaluate("getSelection().selectAllChildren(document.querySelector('#r3 a'))")
+    state = """[window.same, document.activeElement.innerText, document.activeElement.isConnected,
+      `${getSelection()}`,
+      [...document.querySelectorAll('.tasks tbody tr')].map((row) => row.cells[0].textContent).join('')].join()"""
+    assert browser.evaluate(state) == "true,a,true,c,321"
+    (sessionrun.cwd / "a").touch()
+    eventually(lambda: "1 succeeded, 2 running" in browser.text())
+    assert browser.evaluate(state) == "true,a,true,c,321"
+    (sessionrun.cwd / "b").touch()
+    eventually(
+        lambda: "1 succeeded, 1 failed, 1 running" in browser.text() and "What went wrong" in browser.text()
+    )
+    assert browser.evaluate(state) == "true,a,true,c,321"
+    (sessionrun.cwd / "c").touch()
+    sessionrun.wait(session_id)
+    # of all sessions: the row of one that begins to need somebody moves, and its link has the focus still
+    quiet = sessionrun.start({"prompts": [wait_for("later")]}, "--name", "quiet")
+    other = sessionrun.start({"prompts": [f"{wait_for('go')}; exit 3"]}, "--name", "other")
+    for one in (quiet, other):
+        sessionrun.until(one, lambda view: view["running"] == 1)
+    browser.open(hosted.at("/"))
+    eventually(lambda: "Need you: 1" in browser.text() and "Running: 2" in browser.text())
+    browser.evaluate(f"window.same = true; document.querySelector('#s-{other} a').focus()")
+    browser.evaluate(f"getSelection().selectAllChildren(document.querySelector('#s-{quiet} a'))")
+    (sessionrun.cwd / "go").touch()
+    eventually(lambda: "2 of 3 sessions need you" in browser.text() and "Running: 1" in browser.text())
+    rows = "[...document.querySelectorAll('tbody')].map((one) => one.innerText.match(/first|quiet|other/g).join())"
+    assert browser.evaluate(rows) == ["other,first", "quiet"]
+    kept = "[window.same, document.activeElement.innerText, `${getSelection()}`].join()"
+    assert browser.evaluate(kept) == "true,other,quiet"
+    (sessionrun.cwd / "later").touch()
+    sessionrun.wait(quiet)
+
+
+@pytest.mark.slow
+def test_a_connection_is_lost_and_comes_back_and_a_session_is_removed(
+    sessionrun: Command, hosted: Hosted, browser: Browser
+) -> None:
+    session_id = sessionrun.start({"prompts": [wait_for("go")]})
+    sessionrun.until(session_id, lambda view: view["running"] == 1)
+    browser.open(hosted.at(f"/sessions/{session_id}"))
+
+    def says(words: str) -> bool:
+        return words in str(browser.evaluate("document.querySelector('#live')?.innerText"))
+
+    eventually(lambda: says("live") and "1 running" in browser.text())
+    browser.evaluate("window.same = true")
+    hosted.stop()
+    eventually(lambda: says("No connection: trying again."))
+    (sessionrun.cwd / "go").touch()
+    sessionrun.wait(session_id)
+    assert "1 running" in browser.text(), "it cannot know"
+    hosted.start()
+    eventually(lambda: says("live") and "1 succeeded" in browser.text())
+    session = SessionDir(sessionrun.directory(session_id))
+    eventually(lambda: not session.is_alive())
+    assert sessionrun("clean", session_id).returncode == 0
+    eventually(lambda: says("This session was removed"))
+    assert "1 succeeded" in browser.text() and browser.evaluate("window.same") is True
+
+
+@pytest.mark.slow
+def test_a_real_browser(
+    sessionrun: Command, served: tuple[str, int, str], tmp_path: Path, browser: Browser
+) -> None:
+    """It sees a task end without loading the page anew, cancels the rest of the session, and lands the work."""
+    begin_repository(sessionrun.cwd)
+    git(sessionrun.cwd, "commit", "-q", "--allow-empty", "-m", "begin")
+    go = tmp_path / "go"
+    browser.open(served[0])
+    eventually(lambda: "None." in browser.text())
+    wait = f"while [ ! -e {go} ]; do sleep 0.05; done; echo new > new.txt"
+    plan = {"prompts": [{"id": "a", "title": HOSTILE, "prompt": wait}, {"id": "b", "prompt": "sleep 600"}]}
+    session_id = sessionrun.start(plan, "--worktree", "--name", "live")
+    eventually(lambda: "2 running" in browser.text())
+    assert browser.press("live")
+    eventually(lambda: browser.text().count("2 running") == 1 and "Timeline" in browser.text())
+    field = "document.querySelector('input[type=search]')"
+    browser.evaluate(f"window.same = true; {field}.focus(); {field}.value = 'a'")
+    browser.evaluate("getSelection().selectAllChildren(document.querySelector('#tasks h2'))")
+    go.touch()
+    eventually(lambda: "1 succeeded, 1 running" in browser.text())
+    kept = f"[window.same, `${{getSelection()}}`, document.activeElement === {field}, {field}.value].join()"
+    assert browser.evaluate(kept) == "true,Tasks,true,a", "the page was loaded anew, or lost what a person did"
+    senseless = browser.evaluate("[...document.querySelectorAll('button:disabled')].map((one) => one.innerText)")
+    assert "Release" in senseless and "Cancel the session" not in senseless
+    assert browser.press("Cancel the session")
+    asked = browser.evaluate("document.querySelector('#ask-cancel').innerText")
+    assert "1 task that runs is stopped" in str(asked) and "sessionrun cancel live" in str(asked)
+    assert browser.evaluate("document.activeElement.innerText") == "Not now"
+    assert sessionrun.status(session_id)["status"] == "running", "it was not asked"
+    browser.evaluate("document.querySelector('#ask-cancel button:not([popovertarget])').click()")
+    eventually(lambda: "1 succeeded, 1 cancelled" in browser.text())
+    assert sessionrun.status(session_id)["status"] == "cancelled"
+    browser.evaluate("document.querySelector('#ask-land button:not([popovertarget])').click()")
+    eventually(lambda: "1 landed, 1 cancelled" in browser.text())
+    shown = subprocess.run(["git", "show", "main:new.txt"], cwd=sessionrun.cwd, capture_output=True, text=True)
+    assert shown.stdout == "new\n"
+    assert browser.press("a")
+    eventually(lambda: "echo new > new.txt" in browser.text())
+    assert browser.evaluate("document.title") == HOSTILE, "nothing of it ran"
+    assert "token" not in json.dumps(browser.evaluate("location.href"))
+    assert browser.evaluate("violations") == []
+    origin = served[0].partition("/?")[0]
+    assert {address for address in browser.asked if not address.startswith(f"{origin}/")} <= {"about:blank"}

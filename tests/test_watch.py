@@ -16,9 +16,9 @@ from terminal import Terminal
 from test_looks import BEGAN, NOW, check_screen, make_task, make_view
 
 from sessionrun.cli import render
-from sessionrun.cli.board import KEYS, Choice, choose_tasks, draw
+from sessionrun.cli.board import ALL_KEYS, Choice, choose_tasks, draw, tell_keys
 from sessionrun.cli.watch import SessionList, Watcher
-from sessionrun.model.wording import clip, columns
+from sessionrun.model.wording import columns
 from sessionrun.store.session import SessionDir
 
 ALTERNATE, MAIN, CURSOR = b"\x1b[?1049h", b"\x1b[?1049l", b"\x1b[?25h"
@@ -53,7 +53,11 @@ def test_what_is_drawn(size: tuple[int, int]) -> None:
     (place,) = (number for number, (_, style) in enumerate(lines) if style == "reverse")
     assert "t5" in lines[place][0]
     assert lines[0][0].startswith("nightly (abc123): running") and lines[0][0].endswith("3/100")
-    assert lines[-1][0] == clip(KEYS, size[0]) and "95 waiting: next t6 t7" in lines[-2][0]
+    assert (
+        lines[-1][0] == tell_keys(size[0])
+        and lines[-1][0].startswith("q quit  ? keys")
+        and "95 waiting: next t6 t7" in lines[-2][0]
+    )
 
 
 def test_what_runs_stands_first_then_what_needs_a_person_then_what_is_done() -> None:
@@ -84,6 +88,17 @@ def test_what_runs_gets_half_and_what_needs_a_person_the_rest(
     assert counts[0] >= rows[0] and counts[1] >= min(rows[1], bad) and len(lines) == 24
     more = [int(text.split()[1]) for text in lines if text.endswith(" more")]
     assert sum(more) + sum(counts) == running + bad
+
+
+@pytest.mark.parametrize("size", [(40, 20), (80, 24)])
+def test_what_is_asked_and_all_keys_are_shown_whole(size: tuple[int, int]) -> None:
+    """However narrow the screen: with a question that is cut nobody knows what to answer."""
+    asked = f"sessionrun cancel {'n' * 60} task?  y: yes, any other key: no"
+    for message in (asked, ALL_KEYS):
+        lines = shown_of(make_session(100), size, message=message)
+        shown = "".join(text for text, style in lines[1:] if style == "bold").replace(" ", "")
+        assert shown == message.replace(" ", "") and len(lines) == size[1]
+    assert len(tell_keys(80)) <= 80 < len(tell_keys(200)) and tell_keys(5) == "q quit"
 
 
 def test_a_bar_without_its_signs(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -125,7 +140,7 @@ def test_keys(sessionrun: Command) -> None:
     watcher.press("c")
     assert f"sessionrun cancel {session_id[:8]} a?" in screen()[-1]
     watcher.press("x")
-    assert screen()[-1] == KEYS
+    assert screen()[-1] == tell_keys(100)
     watcher.press("c")
     watcher.press("y")
     assert screen()[-1] == "cancel of a is done"
@@ -174,9 +189,11 @@ def test_off_a_terminal_it_is_one_look(sessionrun: Command) -> None:
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("screen", ["80x24", "120x40", "200x50"])
+@pytest.mark.parametrize("screen", ["80x24", "120x40", "200x50", "40x20", "80x24-c"])
 def test_the_screen(sessionrun: Command, tmp_path: Path, screen: str) -> None:
-    script = f"env TZ=UTC LC_ALL=C.UTF-8 {shlex.join(sessionrun.argv)} watch; exec cat"
+    locale = "C" if screen.endswith("-c") else "C.UTF-8"
+    # the variables would win over what the terminal says itself
+    script = f"env -u COLUMNS -u LINES TZ=UTC LC_ALL={locale} {shlex.join(sessionrun.argv)} watch; exec cat"
     check_screen(sessionrun, tmp_path, f"watch-{screen}", script, "q quit")
 
 
@@ -198,3 +215,22 @@ def test_what_is_held_and_what_lands_is_said() -> None:
     assert "succeeded" in fourth(make_task(1))
     landing = make_task(6, landing={"status": "mending", "reason": None})
     assert fourth(landing) == "landing: t6 mending"
+
+
+@pytest.mark.parametrize("height", [24, 14])
+def test_a_matrix_stands_on_top_and_its_cells_have_names(height: int) -> None:
+    """On a screen that is too low for its rows it is left out; what stands below them may be cut."""
+    cells = [(row, model) for row in ("easy", "medium", "hard") for model in ("m1", "m2")]
+    tasks = [
+        make_task(num, outcome="failed", usage=None, labels={"task": row, "model": model, "agent": "alpha"})
+        for num, (row, model) in enumerate(cells, 1)
+    ]
+    for task in tasks:
+        task |= {"id": f"00000000-0000-4000-8000-00000000000{task['num']}", "check": None, "diff_stat": None}
+    chosen = Choice()
+    view = make_view(tasks)
+    shown = draw(view, choose_tasks(view, chosen), {tasks[0]["id"]: "why it failed"}, chosen, NOW, (100, height))
+    lines = [text for text, _ in shown]
+    assert any(line.startswith("solved") for line in lines) is (height == 24)
+    assert any("easy · m1" in line and line.endswith("why it failed") for line in lines)
+    assert not any("00000000" in line for line in lines)

@@ -16,7 +16,7 @@ qwen prints the same kind of stream and uses this reader.  This module must not 
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Set
+from collections.abc import Iterable, Iterator, Set
 from dataclasses import replace
 from typing import Any, Final
 
@@ -25,6 +25,7 @@ from sessionrun.agents.markers import is_no_answer
 from sessionrun.agents.reading import (
     AgentResult,
     Problem,
+    Step,
     class_of_failure,
     conversation_at,
     cost_at,
@@ -34,6 +35,7 @@ from sessionrun.agents.reading import (
     finished,
     list_at,
     model_at,
+    parse_time,
     sum_counts,
     text_at,
     tool_line,
@@ -106,18 +108,31 @@ def render(event: dict[str, Any]) -> str:
     kind = event.get("type")
     if kind == "assistant":
         return "".join(_render_block(block) for block in list_at(event, "message", "content"))
-    if kind == "result" and event.get("is_error") is not False:
-        return error_line(_message_of(event) or _ending_of(event))
-    return ""
+    return "".join(step.line for step in list_steps(event)) if kind == "result" else ""
 
 
 def _render_block(block: object) -> str:
     kind = dig(block, "type")
     if kind == "text":
         return whole_line(text_at(block, "text"))
-    if kind == "tool_use":
-        return tool_line(text_at(block, "name"), dig(block, "input"))
-    return ""
+    return _call_line(block) if kind == "tool_use" else ""
+
+
+def _call_line(block: object) -> str:
+    return tool_line(text_at(block, "name"), dig(block, "input"))
+
+
+def list_steps(event: dict[str, Any]) -> Iterator[Step]:
+    """Calls of tools, with their times in versions that print some, and the final error."""
+    at = parse_time(text_at(event, "timestamp")) or None
+    for block in list_at(event, "message", "content"):
+        kind = dig(block, "type")
+        if kind == "tool_use":
+            yield Step(text_at(block, "id"), _call_line(block), begun=at)
+        elif kind == "tool_result":
+            yield Step(text_at(block, "tool_use_id"), "", ended=at)
+    if event.get("type") == "result" and event.get("is_error") is not False:
+        yield Step(None, error_line(_message_of(event) or _ending_of(event)))
 
 
 def _problem_of(result: dict[str, Any], last: dict[str, Any], *, limited: bool) -> Problem | None:

@@ -10,13 +10,14 @@ processes are run.
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
 from dataclasses import replace
 from typing import Any, Final
 
 from sessionrun.agents.reading import (
     AgentResult,
     Problem,
+    Step,
     class_of_failure,
     conversation_at,
     dig,
@@ -55,6 +56,9 @@ AGENT: Final = AgentSpec(
 _GOES_ON: Final = frozenset(("command_execution", "collab_tool_call"))
 """Items that may go on while the model answers."""
 
+_NO_TOOLS: Final = frozenset(("command_execution", "reasoning", "agent_message", "error"))
+"""Finished items that call no tool, or one of which was told when it began."""
+
 
 def read(events: Iterable[dict[str, Any]]) -> AgentResult:
     """The last turn's end and the last message."""
@@ -90,18 +94,25 @@ def render(event: dict[str, Any]) -> str:
     """Messages, started commands, other finished items by name, and errors."""
     kind = event.get("type")
     item = dig(event, "item")
-    item_kind = text_at(item, "type")
-    if kind == "item.started" and item_kind == "command_execution":
-        return tool_line(item_kind, item)
-    if kind == "turn.failed":
-        return error_line(_message_of(text_at(event, "error", "message")))
-    if kind != "item.completed" or item_kind in ("command_execution", "reasoning", None):
-        return ""
+    item_kind = text_at(item, "type") if kind == "item.completed" else None
     if item_kind == "agent_message":
         return whole_line(text_at(item, "text"))
     if item_kind == "error":
         return f"[warning] {one_line(text_at(item, 'message') or '?')}\n"
-    return tool_line(item_kind, None)
+    return "".join(step.line for step in list_steps(event))
+
+
+def list_steps(event: dict[str, Any]) -> Iterator[Step]:
+    """Started commands, other finished items by name, and that a turn failed; its events have no times."""
+    kind = event.get("type")
+    item = dig(event, "item")
+    item_kind, key = text_at(item, "type"), text_at(item, "id")
+    if kind == "item.started" and item_kind == "command_execution":
+        yield Step(key, tool_line(item_kind, item))
+    elif kind == "item.completed" and item_kind is not None and item_kind not in _NO_TOOLS:
+        yield Step(key, tool_line(item_kind, None))
+    elif kind == "turn.failed":
+        yield Step(None, error_line(_message_of(text_at(event, "error", "message"))))
 
 
 def _name_of(item: object) -> str:

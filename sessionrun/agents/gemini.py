@@ -8,7 +8,7 @@ must not know how processes are run.
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
 from dataclasses import replace
 from typing import Any, Final
 
@@ -16,12 +16,14 @@ from sessionrun.agents.reading import (
     MAX_LINE_BYTES,
     AgentResult,
     Problem,
+    Step,
     class_of_failure,
     conversation_at,
     dig,
     error_line,
     finished,
     model_at,
+    parse_time,
     text_at,
     tool_line,
     unfinished,
@@ -76,14 +78,23 @@ def render(event: dict[str, Any]) -> str:
     if kind == "message" and event.get("role") == "assistant":
         text = text_at(event, "content")
         return text or "" if event.get("delta") is True else whole_line(text)
-    if kind == "tool_use":
-        return "\n" + tool_line(text_at(event, "tool_name"), dig(event, "parameters"))
-    if kind == "error":
-        return "\n" + error_line(text_at(event, "message"))
-    if kind == "result":
-        problem = _problem_of(event)
-        return "\n" + (error_line(problem.message) if problem else "")
+    if kind in ("tool_use", "error", "result"):
+        return "\n" + "".join(step.line for step in list_steps(event))
     return ""
+
+
+def list_steps(event: dict[str, Any]) -> Iterator[Step]:
+    """Calls of tools with their times, and errors."""
+    kind, key = event.get("type"), text_at(event, "tool_id")
+    at = parse_time(text_at(event, "timestamp")) or None
+    if kind == "tool_use":
+        yield Step(key, tool_line(text_at(event, "tool_name"), dig(event, "parameters")), begun=at)
+    elif kind == "tool_result":
+        yield Step(key, "", ended=at)
+    elif kind == "error":
+        yield Step(None, error_line(text_at(event, "message")))
+    elif kind == "result" and (problem := _problem_of(event)) is not None:
+        yield Step(None, error_line(problem.message))
 
 
 def _problem_of(result: dict[str, Any]) -> Problem | None:

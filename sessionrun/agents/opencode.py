@@ -12,7 +12,7 @@ from __future__ import annotations
 
 import os
 import re
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import replace
 from typing import Any, Final
 
@@ -20,6 +20,7 @@ from sessionrun.agents.reading import (
     AgentResult,
     Logged,
     Problem,
+    Step,
     class_of_failure,
     conversation_at,
     cost_at,
@@ -118,12 +119,25 @@ def _find_word(pattern: str, line: str) -> str:
 
 def render(event: dict[str, Any]) -> str:
     """Text, tool calls (each is printed when it has ended) and errors."""
-    kind = event.get("type")
-    if kind == "text":
+    if event.get("type") == "text":
         return whole_line(text_at(event, "part", "text"))
+    return "".join(step.line for step in list_steps(event))
+
+
+def list_steps(event: dict[str, Any]) -> Iterator[Step]:
+    """Calls of tools, each with its times in the one event that tells of it, and errors."""
+    kind = event.get("type")
     if kind == "tool_use":
-        return tool_line(text_at(event, "part", "tool"), dig(event, "part", "state", "input"))
-    return error_line(_message_of(event)) if kind == "error" else ""
+        state = dig(event, "part", "state")
+        begun, ended = (count_at(state, "time", name) for name in ("start", "end"))  # in milliseconds
+        yield Step(
+            text_at(event, "part", "callID"),
+            tool_line(text_at(event, "part", "tool"), dig(state, "input")),
+            begun and begun / 1000,
+            ended and ended / 1000,
+        )
+    elif kind == "error":
+        yield Step(None, error_line(_message_of(event)))
 
 
 def _problem_of(error: dict[str, Any] | None, stop: str | None, refused: str | None) -> Problem | None:

@@ -73,3 +73,4 @@ def _find_files(
 
 read = claude.read
 render = claude.render
+list_steps = claude.list_steps

@@ -63,6 +63,19 @@ class Logged(NamedTuple):
     problem: Problem
 
 
+class Step(NamedTuple):
+    """A step of an agent as an event tells it: that it calls a tool, that a call has ended, or an error.
+
+    `key` is the agent's id of a call, the same in both its events; `line` is what a follower sees, empty at its
+    end.  Times are seconds since 1970; None: the event says none.
+    """
+
+    key: str | None
+    line: str
+    begun: float | None = None
+    ended: float | None = None
+
+
 @frozen
 class AgentResult:
     """What an agent's own output says about its run; None = not said.

@@ -31,6 +31,7 @@ from sessionrun.agents.reading import (
     AgentResult,
     Logged,
     Problem,
+    Step,
     one_line,
     parse_event,
     read_lines,
@@ -67,13 +68,14 @@ FIRST_FOUND: Final = ("claude", "codex", "qwen", "gemini", "opencode", "aider")
 
 _Read = Callable[[Iterable[dict[str, Any]]], AgentResult]
 _Render = Callable[[dict[str, Any]], str]
+_ListSteps = Callable[[dict[str, Any]], Iterator[Step]]
 
-_STREAMS: Final[Mapping[OutputFormat, tuple[_Read, _Render]]] = {
-    "claude": (claude.read, claude.render),
-    "codex": (codex.read, codex.render),
-    "qwen": (qwen.read, qwen.render),
-    "gemini": (gemini.read, gemini.render),
-    "opencode": (opencode.read, opencode.render),
+_STREAMS: Final[Mapping[OutputFormat, tuple[_Read, _Render, _ListSteps]]] = {
+    "claude": (claude.read, claude.render, claude.list_steps),
+    "codex": (codex.read, codex.render, codex.list_steps),
+    "qwen": (qwen.read, qwen.render, qwen.list_steps),
+    "gemini": (gemini.read, gemini.render, gemini.list_steps),
+    "opencode": (opencode.read, opencode.render, opencode.list_steps),
 }
 
 _FindError = Callable[[str | None, Mapping[str, str], str, str | None], Logged | None]
@@ -337,6 +339,12 @@ def render_events(output: OutputFormat, line: bytes) -> str:
     if event is None:
         return line.decode("utf-8", "replace")
     return _STREAMS[output][1](event)
+
+
+def list_steps(output: OutputFormat, line: bytes) -> list[Step]:
+    """What one line of a raw stream tells of calls of tools and of errors."""
+    event = parse_event(line) if output in _STREAMS else None
+    return [] if event is None else list(_STREAMS[output][2](event))
 
 
 def _fill(elements: tuple[str, ...], tokens: Mapping[str, str]) -> tuple[str, ...]:

@@ -4,15 +4,17 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from textwrap import wrap
 from typing import Any, Final, NamedTuple
 
 from sessionrun.cli.comparison import comparison_lines
 from sessionrun.cli.list import session_rows
 from sessionrun.cli.render import encodes, escape_line, pad, sign
 from sessionrun.cli.standing import row_lines, tell_doing, tell_left
-from sessionrun.client.reading.comparison import compare_tasks
+from sessionrun.client.reading.comparison import compare_tasks, name_each
 from sessionrun.model.wording import (
     clip,
+    fit_counts,
     group_tasks,
     list_ids,
     name_tasks,
@@ -24,10 +26,24 @@ from sessionrun.model.wording import (
     tell_state,
     took_s,
 )
-from sessionrun.model.words import BAD, GOOD, IN_LANDING, is_matrix, tell_counts
+from sessionrun.model.words import BAD, GOOD, IN_LANDING, is_matrix
 
-KEYS: Final = "q quit  up/down select  enter why  l logs  d diff  r retry  c cancel  h hold  / find  ? all keys"
+_KEYS: Final = (
+    "q quit",
+    "? keys",
+    "up/down",
+    "enter why",
+    "r retry",
+    "c cancel",
+    "l logs",
+    "d diff",
+    "h hold",
+    "/ find",
+)
+"""The keys, those first that a narrow screen must show, too."""
+
 ALL_KEYS: Final = (
+    "up/down (or k and j) select a task  enter says why it stands so  l logs  d diff  r retry  c cancel  / find  "
     "f only what needs you  s in the order of the plan  h hold what waits, or release what is held  "
     "q leaves the session running"
 )
@@ -102,9 +118,15 @@ def draw(
     head = _draw_head(view, now, size)
     waiting = [task for task in view["tasks"] if task["word"] == "waiting"]
     foot: list[Line] = [(_tell_waiting(waiting, width), "dim")] if waiting else []
-    foot.append((choice.message or KEYS, "bold"))
+    foot += [(line, "bold") for line in wrap(choice.message, width) or [tell_keys(width)]]
     rows = _draw_blocks(view, blocks, last, choice, now, (width, height - len(head) - len(foot)))
     return _fill([*head, *(rows or [("nothing to show", "dim")])], foot, size)
+
+
+def tell_keys(width: int) -> str:
+    """As many keys as fit in a line."""
+    lines = ("  ".join(_KEYS[:shown]) for shown in range(len(_KEYS), 0, -1))
+    return next((line for line in lines if len(line) <= width), _KEYS[0])
 
 
 def _draw_head(view: View, now: float, size: tuple[int, int]) -> list[Line]:
@@ -117,7 +139,7 @@ def _draw_head(view: View, now: float, size: tuple[int, int]) -> list[Line]:
     why = "; ".join(group.head for group in group_tasks(held, by_id, now))
     landing = [task for task in view["tasks"] if (task["landing"] or {}).get("status") in IN_LANDING]
     lands = " ".join(f"{short_id(task)} {task['landing']['status']}" for task in landing)
-    counts = tell_counts(view["counts"])
+    counts = fit_counts(view["counts"], width)
     lines: list[Line] = [
         (pad(begin, max(0, width - len(end) - 1)) + f" {end}", "bold"),
         (_draw_bar(view, width), ""),
@@ -126,8 +148,11 @@ def _draw_head(view: View, now: float, size: tuple[int, int]) -> list[Line]:
         *([(escape_line(f"landing: {lands}"), "cyan")] if lands else []),
     ]
     if is_matrix(view["tasks"]):
-        grid = comparison_lines(compare_tasks(view, view["tasks"], "model"), width, show_all=False)
-        lines += [(line, "") for line in grid] if len(grid) <= height // _GRID_ROOM else []
+        record = compare_tasks(view, view["tasks"], "model")
+        grid = comparison_lines(record, width, show_all=False)
+        rows = {cell["task"] for group in record["groups"] for cell in group["cells"]}
+        needed = 2 + len(rows)  # its head, and what was solved
+        lines += [(line, "") for line in grid[: height // _GRID_ROOM]] if needed <= height // _GRID_ROOM else []
     return lines
 
 
@@ -171,7 +196,9 @@ def _draw_blocks(
         return " - ".join(filter(None, (tell_reason(task, by_id, now), last.get(task["id"]))))
 
     drawn = [task for tasks, _, _ in parts for task in tasks]
-    lines = iter(row_lines(drawn, now, width, tell_last=tell_last))
+    ends, names = {task["num"]: tell_last(task) for task in drawn}, name_each(view["tasks"])
+    named = [{**task, "id": names[task["id"]] if encodes("·") else short_id(task)} for task in drawn]
+    lines = iter(row_lines(named, now, width, tell_last=lambda task: ends[task["num"]]))
     made: list[Line] = []
     for tasks, first, more in parts:
         marked = [(next(lines), _has_failed(task)) for task in tasks]

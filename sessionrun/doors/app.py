@@ -92,8 +92,8 @@ class Desk:
         """`/sessions/ID`."""
         session = self._find(request)
         main = await asyncio.to_thread(self._make_part, session.session_id)
-        view = await asyncio.to_thread(api.load_view, session)
-        return _answer(pages.make_document(name_session(view), main, f"/sessions/{session.session_id}"))
+        name = name_session(await asyncio.to_thread(api.load_view, session))
+        return _answer(pages.make_document(name, main, f"/sessions/{session.session_id}", [(name, "")]))
 
     async def show_part(self, request: Request) -> Response:
         """What changes of these pages."""
@@ -103,12 +103,12 @@ class Desk:
     async def show_task(self, request: Request) -> Response:
         """`/sessions/ID/tasks/NUM`."""
         session, num = self._find(request), _read_num(request)
-        main, title = await asyncio.to_thread(self._make_task, session, num)
-        return _answer(pages.make_document(title, main, f"/sessions/{session.session_id}/tasks/{num}"))
+        main, title, way = await asyncio.to_thread(self._make_task, session, num)
+        return _answer(pages.make_document(title, main, f"/sessions/{session.session_id}/tasks/{num}", way))
 
     async def show_task_part(self, request: Request) -> Response:
         """What changes of that page."""
-        main, _ = await asyncio.to_thread(self._make_task, self._find(request), _read_num(request))
+        main, *_ = await asyncio.to_thread(self._make_task, self._find(request), _read_num(request))
         return _answer(main)
 
     async def show_report(self, request: Request) -> Response:
@@ -183,14 +183,18 @@ class Desk:
         self._cost_s[name] = time.monotonic() - began
         return part
 
-    def _make_task(self, session: SessionDir, num: int) -> tuple[Markup, str]:
+    def _make_task(self, session: SessionDir, num: int) -> tuple[Markup, str, list[tuple[str, str]]]:
         matter: Matter = gather(session, lambda task: bool(task["num"] == num))
         shown = next((one for one in matter.tasks if one.task["num"] == num), None)
         if shown is None:
             raise InputError(f"session {session.session_id} has no task {num}")
         name = f"{session.session_id}/{num}"
         self._outputs[name] = tuple(session.path / str(shown.task[key]) for key in ("output", "stderr"))
-        return pages.make_task(shown, matter, control=self._control), str(shown.task["title"])
+        way = [
+            (name_session(matter.view), f"/sessions/{session.session_id}"),
+            (matter.names[shown.task["id"]], ""),
+        ]
+        return pages.make_task(shown, matter, control=self._control), str(shown.task["title"]), way
 
 
 def _read_num(request: Request) -> int:

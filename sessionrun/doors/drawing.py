@@ -12,28 +12,36 @@ from typing import Any, Final, NamedTuple
 from sessionrun.client.evidence import Run
 from sessionrun.client.graph import measure_depths
 from sessionrun.doors.markup import Markup, Part, tag
-from sessionrun.model.events import JobFinished
+from sessionrun.model.events import JobFinished, JobLost
 from sessionrun.model.wording import clip, short_id, tell_reason, tell_span, tell_word
 from sessionrun.model.words import BAD, GOOD
 
 Task = Mapping[str, Any]
 
-STEPS: Final = (1, 2, 5, 10, 20, 30, 60, 120, 300, 600, 1200, 1800, 3600, 7200, 21600, 43200, 86400)
+STEPS: Final = (0.1, 0.2, 0.5, 1, 2, 5, 10, 20, 30, 60, 120, 300, 600, 1200, 1800, 3600, 7200, 21600, 43200, 86400)
 """How many seconds may lie between two marks of an axis."""
 
 MOST_MARKS: Final = 6
+MOST_RIGHT: Final = 95.0
+"""A mark at a greater share of the width (per cent) stands left of its line."""
+
 MOST_ROWS: Final = 50
 """With more tasks it is shown what ran side by side, and not each task."""
 
 MOST_SLOTS: Final = 64
 BINS: Final = 100
+ENDS: Final = 26
+"""How high the strip is that shows when tasks ended."""
+
 LEAST_GAP: Final = 0.15
 """Bars of the same kind that are closer (per cent of the width) are one."""
 
 _KINDS: Final = {"work": "work", "check": "check", "prove": "check", "land": "landed"}
 LEGEND: Final = {
     "work": "agent at work",
+    "succeeded": "succeeded",
     "failed": "failed",
+    "dash": "cancelled",
     "check": "check, proof",
     "prepared": "preparing, saving",
     "landed": "landing",
@@ -43,12 +51,18 @@ LEGEND: Final = {
 
 
 class Bar(NamedTuple):
-    """Something that took from one moment to another (wall time)."""
+    """Something that took from one moment to another (wall time).
+
+    Of a job also its phase, of which attempt and round it is, and what came of it, empty if it passed.
+    """
 
     begin: float
     end: float
     kind: str
     label: str
+    phase: str = ""
+    turn: str = ""
+    verdict: str = ""
 
 
 class Pause(NamedTuple):
@@ -66,12 +80,15 @@ def find_bars(task: Task, runs: Iterable[Run], now: float) -> list[Bar]:
     for run in runs:
         assert run.begin is not None
         event = run.end.event if run.end else None
-        passed = event is None or (isinstance(event, JobFinished) and event.verdict == "passed")
-        kind = _KINDS.get(run.key.phase, "prepared") if passed else "failed"
+        verdict = event.verdict if isinstance(event, (JobFinished, JobLost)) else "runs"
+        kind = "dash" if verdict == "cancelled" else "failed"
+        kind = _KINDS.get(run.key.phase, "prepared") if verdict in ("runs", "passed") else kind
         kind = "bounced" if kind == "landed" and task["word"] in ("bounced", "held") else kind
         begin, end = run.begin.at, run.end.at if run.end else now
-        about = f"{run.key.phase}, attempt {run.key.attempt}, round {run.key.round}: {tell_span(end - begin)}"
-        bars.append(Bar(begin, max(begin, end), kind, f"{short_id(task)}: {about}"))
+        turn = f"attempt {run.key.attempt}, round {run.key.round}"
+        label = f"{short_id(task)}: {run.key.phase}, {turn}: {tell_span(end - begin)}"
+        unusual = "" if verdict == "passed" else tell_word(verdict)
+        bars.append(Bar(begin, max(begin, end), kind, label, run.key.phase, turn, unusual))
     return bars
 
 
@@ -88,25 +105,46 @@ def draw_timeline(
     began = min(bar.begin for bar in every)
     span = max(0.001, max(bar.end for bar in every) - began)
     by_id = {task["id"]: task for task, _ in tasks}
-    if len(tasks) > MOST_ROWS:
-        rows, kinds = _draw_slots(tasks, began, span), ["succeeded", "failed"]
+    is_many = len(tasks) > MOST_ROWS
+    if is_many:
+        whole = [
+            Bar(bars[0].begin, max(bar.end for bar in bars), _choose_kind(task), "")
+            for task, bars in tasks
+            if bars
+        ]
+        rows, drawn_kinds = _draw_slots(whole, began, span), {bar.kind for bar in whole}
     else:
         rows = [
-            _draw_row(names[task["id"]], bars, began, span, "" if bars else tell_reason(task, by_id, now))
+            _draw_row(names[task["id"]], bars, began, span, "" if bars else _tell_why(task, by_id, now))
             for task, bars in tasks
         ]
-        kinds = [kind for kind in LEGEND if any(bar.kind == kind for bar in every)]
-    for pause in pauses:
-        bar = Bar(pause.begin, pause.end, "pause", f"held: {pause.resource}: {pause.reason}")
-        rows.append(_draw_row(f"held: {pause.resource}", [bar], began, span))
-    kinds += ["pause"] if pauses else []
-    words = {**LEGEND, "succeeded": "succeeded"}
-    legend = [tag("span", _square(kind), words[kind]) for kind in kinds]
-    return [
-        _draw_axis(span),
-        *rows,
-        tag("p", *legend, class_="legend dim"),
-    ], f"{tell_span(span)} from the first start"
+        drawn_kinds = {bar.kind for bar in every}
+    held = [_make_pause(pause, began) for pause in pauses if pause.end > began]
+    rows += [_draw_row(bar.label, [bar], began, span) for bar in held]
+    drawn_kinds |= {bar.kind for bar in held}
+    legend = [tag("span", _square(kind), words) for kind, words in LEGEND.items() if kind in drawn_kinds]
+    marks = _choose_marks(span)
+    behind = tag(
+        "svg",
+        *(_draw_bar(bar, began, span, "0", "100%") for bar in held),
+        *(tag("line", x1=at, x2=at, y1="0", y2="100%") for at in (f"{_share(mark, span):.2f}%" for mark in marks)),
+        class_="behind",
+        aria_hidden="true",
+    )
+    drawn = tag("div", behind, _draw_axis(marks, span), *rows, class_="timeline slots" if is_many else "timeline")
+    return [drawn, tag("p", *legend, class_="legend dim")], f"{tell_span(span)} from the first start"
+
+
+def _tell_why(task: Task, by_id: Mapping[str, Task], now: float) -> str:
+    """Why a task did not run."""
+    reason = tell_reason(task, by_id, now)
+    return f"{tell_word(task['word'])}{' ' if reason.startswith('because ') else ': '}{reason}" if reason else ""
+
+
+def _make_pause(pause: Pause, began: float) -> Bar:
+    """A hold as far as it lies behind the first start."""
+    reason = f": {pause.reason}" if pause.reason else ""
+    return Bar(max(began, pause.begin), pause.end, "pause", f"held: {pause.resource}{reason}")
 
 
 def _square(kind: str) -> Markup:
@@ -114,44 +152,54 @@ def _square(kind: str) -> Markup:
 
 
 def _draw_row(name: Part, bars: Sequence[Bar], began: float, span: float, instead: str = "") -> Markup:
+    """A row: what an agent did stands out, however little time it took."""
     parts = [
-        tag(
-            "rect",
-            tag("title", bar.label),
-            x=f"{_share(bar.begin - began, span):.2f}%",
-            width=f"{max(0.12, _share(bar.end - bar.begin, span)):.2f}%",
-            y="2",
-            height="9",
-            class_=bar.kind,
-        )
-        for bar in bars
-        if bar.end >= began
+        _draw_bar(bar, began, span, *(("0", "13") if bar.phase == "work" else ("2", "9")))
+        for bar in sorted(bars, key=lambda bar: bar.phase == "work")
     ]
     drawn = tag("svg", *parts, aria_hidden="true") if parts else tag("span", instead, class_="dim")
-    return tag("div", tag("span", name), drawn, class_="row")
+    title = name if isinstance(name, str) and not isinstance(name, Markup) else None
+    return tag("div", tag("span", name, title=title), drawn, class_="row")
+
+
+def _draw_bar(bar: Bar, began: float, span: float, top: str, height: str) -> Markup:
+    place = {"x": f"{_share(bar.begin - began, span):.2f}%", "y": top, "height": height}
+    width = f"{max(0.2, _share(bar.end - bar.begin, span)):.2f}%"
+    return tag("rect", tag("title", bar.label) if bar.label else None, **place, width=width, class_=bar.kind)
 
 
 def _share(seconds: float, span: float) -> float:
     return min(100.0, max(0.0, 100 * seconds / span))
 
 
-def _draw_axis(span: float) -> Markup:
+def _choose_marks(span: float) -> list[float]:
     step = next((step for step in STEPS if span / step <= MOST_MARKS), 86400 * (1 + span // (86400 * MOST_MARKS)))
-    marks = [step * number for number in range(int(span / step) + 1)]
+    return [step * number for number in range(int(span / step) + 1)]
+
+
+def _draw_axis(marks: Sequence[float], span: float) -> Markup:
     words = [
-        tag("text", "0" if not mark else tell_span(mark), x=f"{_share(mark, span):.1f}%", y="11") for mark in marks
+        tag(
+            "text",
+            tell_span(mark) if mark >= 60 else f"{mark:g} s" if mark else "0",
+            x=f"{_share(mark, span):.2f}%",
+            y="11",
+            text_anchor="start" if not mark else "end" if _share(mark, span) > MOST_RIGHT else "middle",
+        )
+        for mark in marks
     ]
     return tag("div", tag("span"), tag("svg", *words, class_="axis", aria_hidden="true"), class_="row")
 
 
-def _draw_slots(tasks: Sequence[tuple[Task, Sequence[Bar]]], began: float, span: float) -> list[Markup]:
+def _choose_kind(task: Task) -> str:
+    """How the one bar of a task looks."""
+    kinds = {**dict.fromkeys(GOOD, "succeeded"), **dict.fromkeys(BAD, "failed"), "running": "work"}
+    return kinds.get(task["word"], "bounced" if task["outcome"] == "succeeded" else "dash")
+
+
+def _draw_slots(whole: Sequence[Bar], began: float, span: float) -> list[Markup]:
     """What ran side by side, in few rows; above them how many tasks ended when, the bad ones on top."""
     slots: list[list[Bar]] = []
-    whole = [
-        Bar(bars[0].begin, max(bar.end for bar in bars), "failed" if task["word"] in BAD else "succeeded", "")
-        for task, bars in tasks
-        if bars
-    ]
     for bar in sorted(whole):
         free = next((slot for slot in slots if slot[-1].end <= bar.begin), None)
         if free is None:
@@ -169,16 +217,18 @@ def _draw_slots(tasks: Sequence[tuple[Task, Sequence[Bar]]], began: float, span:
 def _draw_ends(bars: Sequence[Bar], began: float, span: float) -> Markup:
     counts = [[0, 0] for _ in range(BINS)]
     for bar in bars:
+        if bar.kind not in ("succeeded", "bounced", "failed"):
+            continue
         counts[min(BINS - 1, int(BINS * (bar.end - began) / span))][bar.kind == "failed"] += 1
-    most = max(good + bad for good, bad in counts)
+    most = max(1, *(good + bad for good, bad in counts))
     parts: list[Markup] = []
     for place, (good, bad) in enumerate(counts):
-        low, high = 12 * good / most, 12 * bad / most
-        for kind, top, height in (("succeeded", 13 - low, low), ("failed", 13 - low - high, high)):
+        low, high = ENDS * good / most, ENDS * bad / most
+        for kind, top, height in (("succeeded", ENDS - low, low), ("failed", ENDS - low - high, high)):
             if height:
                 at = {"x": f"{100 * place / BINS:g}%", "width": f"{80 / BINS:g}%"}
                 parts.append(tag("rect", y=f"{top:.1f}", height=f"{height:.1f}", class_=kind, **at))
-    return tag("div", tag("span", "ended"), tag("svg", *parts, aria_hidden="true"), class_="row")
+    return tag("div", tag("span", "ended"), tag("svg", *parts, aria_hidden="true"), class_="row ends")
 
 
 # --- needs ---
@@ -189,6 +239,7 @@ MOST_BOXES: Final = 60
 """Of more tasks only those are drawn that failed, with what is before and behind them."""
 
 SWEEPS: Final = 12
+WAYS: Final = "green: done and handed on; red, dashed: what failed, and what did not run because of it"
 
 _TINT: Final = {**dict.fromkeys(GOOD, "good"), **dict.fromkeys(BAD, "red"), "bounced": "look", "held": "look"}
 

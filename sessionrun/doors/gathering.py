@@ -10,13 +10,16 @@ from typing import Any, Final, NamedTuple
 from sessionrun.client.evidence import find_runs
 from sessionrun.client.lookup import name_for_command
 from sessionrun.client.reading.changes import patch_path
+from sessionrun.client.reading.comparison import name_each
 from sessionrun.client.reading.digest import Excerpt, make_excerpt
-from sessionrun.client.reading.outputs import open_outputs
+from sessionrun.client.reading.outputs import read_steps
 from sessionrun.client.reading.telling import Failure, Section, choose_lines, group_failures, read_sections
+from sessionrun.client.reading.terse import cut_bytes
 from sessionrun.client.reading.view import load_history
 from sessionrun.doors.drawing import Bar, Pause, find_bars
 from sessionrun.model.errors import InputError
-from sessionrun.model.events import Entry, HoldLifted, HoldPlaced
+from sessionrun.model.events import Entry, HoldLifted, HoldPlaced, RequestReceived
+from sessionrun.model.spec import PROVIDER_PREFIX, OutputFormat
 from sessionrun.model.wording import name_tasks
 from sessionrun.model.words import BAD
 from sessionrun.store.files import replace_file
@@ -42,7 +45,8 @@ NOTHING: Final = Excerpt("", 0, False)
 class Shown(NamedTuple):
     """What is shown of one task beside its view.
 
-    `bars` are its jobs that have begun, `acts` what its agent called tools for, and its errors, a line each.
+    `bars` are its jobs that have begun, `acts` what its agent called tools for, and its errors, a line each with
+    the seconds it took, if those are known.
     """
 
     task: Task
@@ -52,22 +56,26 @@ class Shown(NamedTuple):
     answer: Excerpt = NOTHING
     errors: Excerpt = NOTHING
     patch: Excerpt = NOTHING
-    acts: Sequence[str] = ()
+    acts: Sequence[tuple[str, float | None]] = ()
 
 
 class Matter(NamedTuple):
-    """What a page is made of; `name` stands for the session on a command line, `now` is wall time."""
+    """What a page is made of; `name` stands for the session on a command line, `now` is wall time.
+
+    `names` are the tasks as a person names them, by id.
+    """
 
     view: Mapping[str, Any]
     name: str
     now: float
     tasks: Sequence[Shown]
     failures: Sequence[Failure]
+    names: Mapping[str, str]
     pauses: Sequence[Pause] = ()
 
 
 STREAM_LINES: Final = 2000
-ACT_LENGTH: Final = 200
+ACT_BYTES: Final = 200
 LIVE_LINES: Final = 5
 MOST_LIVE: Final = 12
 """Of so many running tasks the last lines are read."""
@@ -95,7 +103,7 @@ def gather(session: SessionDir, details_of: Callable[[Task], bool] | None = None
     few = len(tasks) <= MOST
     live = {task["id"] for task in [task for task in tasks if task["word"] == "running"][:MOST_LIVE]}
     chosen = {task["id"] for task in tasks if (few or is_wrong(task) if details_of is None else details_of(task))}
-    specs = evidence.require().tasks
+    state = evidence.require()
     bars: dict[str, list[Any]] = {}
     for key, run in find_runs(entries).items():
         bars.setdefault(key.task, []).extend([run] if run.begin is not None else [])
@@ -107,7 +115,7 @@ def gather(session: SessionDir, details_of: Callable[[Task], bool] | None = None
         last = _read_last(session, task) if task["id"] in live else ()
         if task["id"] not in chosen:
             return Shown(task, ran, last)
-        known = specs.get(task["id"])
+        known, agent = state.tasks.get(task["id"]), state.spec.agents.get(task["agent"])
         return Shown(
             task,
             ran,
@@ -116,22 +124,27 @@ def gather(session: SessionDir, details_of: Callable[[Task], bool] | None = None
             _take(session.path / task["output"], room // 3),
             _take(session.path / task["stderr"], room // 6),
             _take(patch_path(session, task), room // 3),
-            _read_acts(session, task, room // 3),
+            _read_acts(session.path / task["raw"], agent.output, room // 3)
+            if task["raw"] and agent and (len(chosen) <= FEW or is_wrong(task))
+            else (),
         )
 
     failures = group_failures(session, filter(is_wrong, tasks), name_tasks(view), now)
     return Matter(
-        view, name_for_command(view), now, [show(task) for task in tasks], failures, find_pauses(entries, ended)
+        view,
+        name_for_command(view),
+        now,
+        [show(task) for task in tasks],
+        failures,
+        name_each(tasks),
+        find_pauses(entries, ended),
     )
 
 
-def _read_acts(session: SessionDir, task: dict[str, Any], room: int) -> list[str]:
-    """What the agent's own stream says that it did last, as `logs` shows it."""
-    if not task["raw"]:
-        return []
-    lines = (line.text.strip() for line in open_outputs(session, task, STREAM_LINES)[0].read_on())
-    acts = [line[:ACT_LENGTH] for line in lines if line.startswith(("$ ", "[tool] ", "[error] "))]
-    return acts[-max(1, room // ACT_LENGTH) :]
+def _read_acts(path: Path, format_: OutputFormat, room: int) -> list[tuple[str, float | None]]:
+    """What the agent's own stream says that it did last."""
+    steps = read_steps(path, format_, STREAM_LINES)[-max(1, room // ACT_BYTES) :]
+    return [(cut_bytes(line, ACT_BYTES), seconds) for line, seconds in steps]
 
 
 def _read_last(session: SessionDir, task: Task) -> Sequence[Section]:
@@ -164,15 +177,26 @@ def _take(path: Path, room: int) -> Excerpt:
 
 
 def find_pauses(entries: Sequence[Entry], ended: float) -> list[Pause]:
-    """The holds on resources, from the journal; one that is placed again goes on, an open one until `ended`."""
+    """The holds on resources and of the whole session, from the journal.
+
+    One that is placed again goes on, an open one until `ended`.
+    """
     pauses: list[Pause] = []
     still: dict[str, int] = {}
     for entry in entries:
         event = entry.event
-        if isinstance(event, HoldPlaced) and event.resource not in still:
-            still[event.resource] = len(pauses)
-            pauses.append(Pause(event.resource, event.reason, entry.at, ended))
-        elif isinstance(event, HoldLifted) and event.resource in still:
-            place = still.pop(event.resource)
+        if isinstance(event, HoldPlaced):
+            what, why, begins = event.resource.removeprefix(PROVIDER_PREFIX), event.reason, True
+        elif isinstance(event, HoldLifted):
+            what, why, begins = event.resource.removeprefix(PROVIDER_PREFIX), "", False
+        elif isinstance(event, RequestReceived) and event.kind in ("hold", "release") and not event.tasks:
+            what, why, begins = "on request", event.reason or "", event.kind == "hold"
+        else:
+            continue
+        if begins and what not in still:
+            still[what] = len(pauses)
+            pauses.append(Pause(what, why, entry.at, ended))
+        elif not begins and what in still:
+            place = still.pop(what)
             pauses[place] = pauses[place]._replace(end=entry.at)
     return pauses

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
-from sessionrun.client.reading.comparison import LEAST_TASKS, compare_tasks, find_place
+from sessionrun.client.reading.comparison import LEAST_TASKS, compare_tasks, find_place, name_arms
 from sessionrun.doors.markup import Markup, Part, cells, table, tag
 from sessionrun.model.wording import tell_span, tell_word
 from sessionrun.model.words import SIGNS
@@ -14,34 +14,51 @@ Task = Mapping[str, Any]
 Group = Mapping[str, Any]
 
 
-def make_grid(view: Mapping[str, Any], tasks: Sequence[Task], base: str) -> list[Part]:
-    """A row for each task and a column for each arm, the best first; below them the paired differences.
+def make_grid(view: Mapping[str, Any], tasks: Sequence[Task], base: str) -> tuple[list[Part], str]:
+    """A row for each task and a column for each arm, the best first; below them the paired differences; how many.
 
     A run is at `base` and the number of its task.
     """
     record = compare_tasks(view, tasks, "model")
     groups: Sequence[Group] = record["groups"]
-    several = len({find_place(task, "agent") for task in tasks}) > 1
+    arms = name_arms(tasks)
     runs: dict[tuple[str, str], list[Task]] = {}
     for task in tasks:
-        model = find_place(task, "model")
-        arm = f"{find_place(task, 'agent')}/{model}" if several else model
-        runs.setdefault((find_place(task, "task"), arm), []).append(task)
-    names = list(dict.fromkeys(name for name, _ in runs))
+        runs.setdefault((find_place(task, "task"), arms[task["id"]]), []).append(task)
+    titles = {find_place(task, "task"): task["labels"].get("name") for task in tasks}
     rows = [
         tag(
             "tr",
-            tag("th", name, scope="row"),
+            tag("th", name, tag("span", f" {title}", class_="dim") if title else None, scope="row"),
             *(_tell_cell(runs.get((name, group["key"]), ()), base) for group in groups),
         )
-        for name in names
+        for name, title in titles.items()
     ]
     rows += [
         tag("tr", tag("th", head, scope="row"), *(tag("td", part) for part in parts))
         for head, parts in _figures(record)
     ]
     grid = tag("div", table(["", *(group["key"] for group in groups)], rows, class_="grid"), class_="wide")
-    return [grid, *_compare(groups)]
+    counts = ((len(titles), "task"), (len(groups), "arm"), (record["samples"], "sample"))
+    note = ", ".join(f"{number} {word}{'s' if number != 1 else ''}" for number, word in counts)
+    return [_tell_best(groups), grid, *_compare(groups)], f"{note}; the best arm first"
+
+
+def _tell_best(groups: Sequence[Group]) -> Markup | None:
+    """Which arm solves most, and whether that is told apart from the others."""
+    if len(groups) < 2 or not groups[0]["pass_at"]:
+        return None
+    best, measured = groups[0], [group for group in groups[1:] if group["behind"]]
+    rate = best["pass_at"]["1"]["estimate"]
+    alike = [group["key"] for group in groups if group["pass_at"].get("1", {}).get("estimate") == rate]
+    judged = best["succeeded"] + best["failed"]
+    apart = [group["key"] for group in measured if group["behind"]["verdict"] == "worse"]
+    verdict = f"better than {', '.join(apart)}" if apart else "not told apart from any other"
+    return tag(
+        "p",
+        tag("strong", f"Best: {' and '.join(alike)}, {best['succeeded']} of {judged} runs"),
+        tag("span", f"; {verdict}", class_="dim") if measured else None,
+    )
 
 
 def _tell_cell(runs: Sequence[Task], base: str) -> Markup:
@@ -95,7 +112,8 @@ def _tell_rate(rate: Mapping[str, float], least: float) -> Part:
         class_="interval",
         aria_hidden="true",
     )
-    words = f"{100 * rate['low']:.0f} to {100 * rate['high']:.0f}"
+    sign = "" if least == 0 else "+"
+    words = f"{100 * rate['low']:{sign}.0f} to {100 * rate['high']:{sign}.0f}".replace("-", "−")
     return [
         tag("strong", f"{rate['estimate']:.0%}" if least == 0 else None),
         drawn,
@@ -113,7 +131,7 @@ def _compare(groups: Sequence[Group]) -> list[Part]:
         cells(
             [
                 f"{first['key']} − {group['key']}",
-                f"{100 * group['behind']['estimate']:+.0f} points",
+                f"{100 * group['behind']['estimate']:+.0f} points".replace("-", "−"),
                 _tell_rate(group["behind"], -1.0),
                 tell_word(group["behind"]["verdict"]),
             ]

@@ -1,6 +1,7 @@
 'use strict';
 // Takes over what has changed, element by element: so focus, selection, scroll and what is folded stay.
 const main = document.querySelector('main');
+const live = document.querySelector('#live');
 const kept = new Set(['open', 'hidden', 'checked', 'aria-sort']);  // what a person changes
 function follow(old, now) {
   if (old.isEqualNode(now)) { return; }
@@ -16,17 +17,22 @@ function follow(old, now) {
     if (!kept.has(name) && old.getAttribute(name) !== value) { old.setAttribute(name, value); }
   }
   if (old.localName === 'th' && old.querySelector('button')) { return; }  // its words are in the button now
-  followChildren(old, [...now.childNodes]);
+  const sorted = old.localName === 'tbody' && old.parentNode.querySelector('th[aria-sort]');
+  (sorted ? followSorted : followChildren)(old, [...now.childNodes]);
 }
+const find = (parent, id) => id ? [...parent.children].find((one) => one.id === id) : null;
 // Children with an id are found by it: so a block that comes in between moves no other.
 function followChildren(old, after) {
   const wanted = new Set(after.map((child) => child.id).filter(Boolean));
   let at = old.firstChild;
   const drop = () => { const gone = at; at = at.nextSibling; gone.remove(); };
   for (const child of after) {
-    const same = child.id ? [...old.children].find((one) => one.id === child.id) : null;
-    while (at && at !== same && (same || (at.id && !wanted.has(at.id)))) { drop(); }
-    if (!at || (child.id ? !same : at.id)) {
+    const same = find(old, child.id);
+    while (at && at !== same && at.id && !wanted.has(at.id)) { drop(); }
+    if (same && same !== at) {
+      old.insertBefore(same, at);
+      follow(same, child);
+    } else if (!at || (child.id ? !same : at.id)) {
       old.insertBefore(child.cloneNode(true), at);
     } else {
       const next = at.nextSibling;
@@ -36,26 +42,51 @@ function followChildren(old, after) {
   }
   while (at) { drop(); }
 }
+// Rows that a person has sorted stay in that order; new ones come last.
+function followSorted(old, after) {
+  const wanted = new Set(after.map((row) => row.id));
+  for (const row of [...old.children]) { if (!wanted.has(row.id)) { row.remove(); } }
+  for (const row of after) {
+    const same = find(old, row.id);
+    if (same) { follow(same, row); } else { old.append(row.cloneNode(true)); }
+  }
+}
+// What had the focus has it again, if its element was made anew or moved.
+function takeOver(html) {
+  const now = main.cloneNode(false);
+  now.innerHTML = html;
+  const active = document.activeElement, place = active.closest('main [id]');
+  follow(main, now);
+  if (document.activeElement !== active && place) {
+    const again = active.isConnected ? active : document.getElementById(place.id)?.querySelector(active.localName);
+    again?.focus({preventScroll: true});
+  }
+}
 const source = new EventSource(main.dataset.events);
 let told = null, busy = false, again = false;
+const say = (words, kind) => { live.textContent = words; live.className = kind; };
+function end(words) { source.close(); say(words, 'look'); }
 async function renew() {
   if (busy) { again = true; return; }
   busy = true;
   try {
     const answer = await fetch(main.dataset.part);
     if (answer.ok) {
-      const now = main.cloneNode(false);
-      now.innerHTML = await answer.text();
-      follow(main, now);
+      takeOver(await answer.text());
     } else if (answer.status === 404) {
-      main.prepend('This session was removed. ');
-      source.close();
+      end('This session was removed: the page shows it as it was.');
     }
   } catch (error) {} finally { busy = false; }
   if (again) { again = false; renew(); }
 }
+source.onopen = () => say('live', 'dim on');
 source.onmessage = (event) => {
   if (told !== null && told !== event.data) { renew(); }
   told = event.data;
 };
-source.onerror = () => { told = ''; };
+source.onerror = async () => {
+  told = '';
+  if (source.readyState !== EventSource.CLOSED) { say('No connection: trying again.', 'look'); return; }
+  say('No news: load the page again.', 'look');
+  renew();  // is it there still?
+};

@@ -5,55 +5,92 @@ A page is whole without its script (`live.js`): that only takes over what has ch
 
 from __future__ import annotations
 
+import time
 from collections.abc import Mapping, Sequence
 from typing import Any, Final, NamedTuple
 
 from sessionrun.doors.gathering import Matter, Shown
-from sessionrun.doors.markup import Markup, Part, cells, document, join, table, tag
+from sessionrun.doors.markup import Markup, Part, document, join, tag
 from sessionrun.doors.overview import needs_somebody
-from sessionrun.doors.report import draw_bar, list_counts, make_blocks, tell_counts
-from sessionrun.doors.task import tell_task
-from sessionrun.model.wording import name_session, short_id, tell_span, took_s
+from sessionrun.doors.report import make_blocks
+from sessionrun.doors.task import list_facts, make_sign, tell_parts, tell_runs, tell_why
+from sessionrun.doors.verdict import draw_bar, has_costs, list_counts, name_state, tell_counts
+from sessionrun.model.times import parse_time
+from sessionrun.model.wording import name_session, short_id, tell_span, tell_word, took_s
 from sessionrun.model.words import BAD
 
-_HOME: Final = tag("nav", tag("a", "All sessions", href="/"))
-_HEADS: Final = ("Session", "State", "Tasks", "Took", "Agent", "Started")
+_HOME: Final = tag("a", "All sessions", href="/")
+_HEADS: Final = ("State", "Session", "Tasks", "Took", "Cost", "Started")
 
 
-def make_document(title: str, main: Markup, address: str) -> str:
-    """A whole page that is renewed: below its address are `part`, its main part, and `events`, the news of it."""
+def make_document(title: str, main: Markup, address: str, way: Sequence[tuple[str, str]] = ()) -> str:
+    """A whole page that is renewed: below its address are `part`, its main part, and `events`, the news of it.
+
+    `way` is how one comes to it from the page of all sessions: names, with their addresses.
+    """
     root = address.removesuffix("/")
-    home = None if address == "/" else _HOME
+    steps = [part for name, where in way for part in (" / ", tag("a", name, href=where) if where else name)]
+    state = tag("span", id="live", class_="dim", role="status")  # the script says there whether news come in
+    nav = tag("nav", _HOME if way else None, *steps, state)
     content = tag("main", main, id="content", data_part=f"{root}/part", data_events=f"{root}/events")
-    return document(title, [home, content, tag("script", src="/live.js", defer="")], served=True)
+    return document(title, [nav, content, tag("script", src="/live.js", defer="")], served=True)
 
 
 def make_notice(words: str, address: str) -> str:
     """A whole page for what could not be done; `address` is that of the page before it."""
     back = tag("p", tag("a", "Back", href=address))
     body = tag("main", tag("h1", "Not done"), tag("p", words), back, id="content")
-    return document("Not done", [_HOME, body], served=True)
+    return document("Not done", [tag("nav", _HOME), body], served=True)
 
 
 def make_list(views: Sequence[Mapping[str, Any]], now: float) -> Markup:
-    """All sessions, the newest first, below how many of them need a person."""
-    rows = [
-        cells(
-            [
-                tag("a", name_session(view), href=f"/sessions/{view['session_id']}"),
-                str(view["state"]),
-                [*tell_counts(view), draw_bar(list_counts(view), view["total"])],
-                tell_span(took_s(view, now)),
-                view["agent"],
-                view["started_at"][:19].replace("T", " ") + " UTC",
-            ]
+    """All sessions: those that need a person, those that run, the others; of each the newest first."""
+    if not views:
+        return join([tag("h1", "Sessions"), tag("p", "None.")])
+    groups: dict[str, list[Mapping[str, Any]]] = {"Need you": [], "Running": [], "Done": []}
+    for view in views:
+        groups["Need you" if needs_somebody(view) else "Done" if view["ended_at"] else "Running"].append(view)
+    has_cost = any(view["usage"] for view in views)
+    heads = [head for head in _HEADS if head != "Cost" or has_cost]
+    bodies = [
+        tag(
+            "tbody",
+            tag("tr", tag("th", f"{name}: {len(group)}", colspan=len(heads), scope="rowgroup")),
+            [_make_row(view, now, has_cost=has_cost) for view in group],
+            id=name.replace(" ", "-").lower(),
         )
-        for view in views
+        for name, group in groups.items()
+        if group
     ]
-    needy = sum(map(needs_somebody, views))
-    words = f"{needy} of {len(views)} sessions need you"
-    head = tag("p", words, class_="verdict", role="status") if needy else None
-    return join([tag("h1", "Sessions"), head, table(_HEADS, rows) if rows else tag("p", "None.")])
+    needy, every = len(groups["Need you"]), "1 session" if len(views) == 1 else f"{len(views)} sessions"
+    words = f"{needy} of {every} need{'s' if needy == 1 else ''} you" if needy else "No session needs you"
+    head = tag("thead", tag("tr", *(tag("th", name, scope="col") for name in heads)))
+    verdict = tag("p", words, class_="verdict", role="status")
+    return join([tag("h1", "Sessions"), verdict, tag("table", head, *bodies, class_="sessions")])
+
+
+def _make_row(view: Mapping[str, Any], now: float, *, has_cost: bool) -> Markup:
+    """A session, by whose id its row is found again."""
+    state = str(view["result"] or view["state"])
+    link = tag("a", name_session(view), href=f"/sessions/{view['session_id']}")
+    short = tag("code", str(view["session_id"])[:8], class_="dim") if view["name"] else None
+    begun = time.localtime(parse_time(view["started_at"]))
+    parts: list[Part] = [
+        tag("span", state, class_=view["result"] or name_state(view)),
+        [link, " ", short],
+        [draw_bar(list_counts(view), view["total"]), *tell_counts(view)],
+        tell_span(took_s(view, now)),
+        *([_tell_cost(view)] if has_cost else []),
+        tag("time", time.strftime("%a %d %b, %H:%M", begun), datetime=view["started_at"]),
+    ]
+    return tag("tr", *(tag("td", part) for part in parts), id=f"s-{view['session_id']}")
+
+
+def _tell_cost(view: Mapping[str, Any]) -> str:
+    if not view["usage"]:
+        return ""
+    at_least = "at least " if view["usage"]["unpriced_jobs"] else ""
+    return f"{at_least}${view['usage']['cost_usd']:.4f}" if has_costs(view) else "unknown"
 
 
 def make_session(matter: Matter, now: float, *, control: bool) -> Markup:
@@ -162,12 +199,28 @@ def _make_control(control: Control, address: str) -> list[Part]:
 
 def make_task(shown: Shown, matter: Matter, *, control: bool) -> Markup:
     """One task with all details."""
-    task, view = shown.task, matter.view
-    address = f"/sessions/{view['session_id']}"
-    above = tag("p", tag("a", name_session(view), href=address))
+    task = shown.task
+    address = f"/sessions/{matter.view['session_id']}"
     controls = list_task_controls(task, matter.name)
     bar = _make_controls(controls, f"{address}/tasks/{task['num']}") if control else None
-    return join([tag("h1", task["title"]), above, bar, tell_task(shown, matter, unfolded=True)])
+    name, why = matter.names[task["id"]], tell_why(task, matter)
+    word = tag("span", make_sign(task), " ", tell_word(task["word"]), class_=task["word"])
+    return join(
+        [
+            tag("h1", task["title"], tag("code", name) if name != task["title"] else None),
+            tag("p", word, f": {why}" if why else None, class_="verdict", role="status"),
+            tag("p", " · ".join(filter(None, list_facts(task))), class_="dim"),
+            bar,
+            *tell_parts(shown, unfolded=True),
+            tell_runs(shown.bars),
+            tag(
+                "p",
+                "The same on a command line: ",
+                tag("code", f"sessionrun explain {matter.name} {short_id(task)}"),
+                class_="dim",
+            ),
+        ]
+    )
 
 
 def _can_land(task: Mapping[str, Any]) -> bool:

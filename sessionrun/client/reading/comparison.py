@@ -25,7 +25,8 @@ from sessionrun.client.reading.estimates import (
     estimate_price,
     wilson,
 )
-from sessionrun.model.words import AXES, JUDGED
+from sessionrun.model.wording import short_id
+from sessionrun.model.words import AXES, JUDGED, is_matrix
 
 _OWN: Final[Mapping[str, str]] = {"model": "model", "task": "id", "agent": "agent"}
 _DIFF: Final = ("files", "insertions", "deletions")
@@ -56,11 +57,10 @@ def compare_tasks(status: Mapping[str, Any], tasks: Sequence[Mapping[str, Any]],
         by: one of `AXES`.
     """
     cells: dict[str, dict[tuple[str, ...], list[Mapping[str, Any]]]] = {}
-    several = by == "model" and len({find_place(task, "agent") for task in tasks}) > 1
+    arms = name_arms(tasks)
     for task in tasks:
         place = tuple(find_place(task, axis) for axis in AXES)
-        # the same model is another thing in the hands of another agent
-        key = f"{find_place(task, 'agent')}/{find_place(task, by)}" if several else find_place(task, by)
+        key = arms[task["id"]] if by == "model" else find_place(task, by)
         cells.setdefault(key, {}).setdefault(place, []).append(task)
     samples = max((len(runs) for group in cells.values() for runs in group.values()), default=0)
     groups = [_describe_group(key, group, samples, by) for key, group in cells.items()]
@@ -123,6 +123,30 @@ def describe_rest(shown: Mapping[str, Any]) -> str:
 def find_place(task: Mapping[str, Any], axis: str) -> str:
     """Where a task is on one of `AXES`."""
     return str(task["labels"].get(axis) or task[_OWN[axis]] or "default")
+
+
+def name_arms(tasks: Sequence[Mapping[str, Any]]) -> dict[str, str]:
+    """The arm of each task by its id: its model, which is another thing in the hands of another agent."""
+    several = len({find_place(task, "agent") for task in tasks}) > 1
+    return {
+        task["id"]: f"{find_place(task, 'agent')}/{find_place(task, 'model')}"
+        if several
+        else find_place(task, "model")
+        for task in tasks
+    }
+
+
+def name_each(tasks: Sequence[Mapping[str, Any]]) -> dict[str, str]:
+    """What a person calls each task: its id, and of a cell of a matrix its row, its arm, and which run it is."""
+    if not is_matrix(tasks):
+        return {task["id"]: short_id(task) for task in tasks}
+    arms, runs = name_arms(tasks), Counter[str]()
+    names = {}
+    for task in tasks:
+        cell = f"{find_place(task, 'task')} · {arms[task['id']]}"
+        runs[cell] += 1
+        names[task["id"]] = cell, runs[cell]
+    return {key: f"{cell} #{number}" if runs[cell] > 1 else cell for key, (cell, number) in names.items()}
 
 
 def _describe_group(

@@ -8,11 +8,14 @@ from __future__ import annotations
 import os
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from pathlib import Path
-from typing import Any, Final, NamedTuple
+from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
 from sessionrun.model.errors import StoreError
 from sessionrun.store.files import NotRegular, open_regular
 from sessionrun.store.session import SessionDir
+
+if TYPE_CHECKING:
+    from sessionrun.model.spec import OutputFormat
 
 CHUNK_BYTES: Final = 256 * 1024
 MAX_LINE: Final = 1024 * 1024
@@ -159,6 +162,32 @@ def open_outputs(session: SessionDir, task: dict[str, Any], lines: int | None = 
         OutputReader(session.path / task["stderr"], task["id"], "stderr", _keep),
     ]
     return _begin(readers, lines)
+
+
+def read_steps(path: Path, format_: OutputFormat, lines: int) -> list[tuple[str, float | None]]:
+    """What an agent's stream says in its last `lines` lines that it did: a line each, and the seconds it took.
+
+    The seconds of a call are those until its result; None: the stream has no times, or no result.
+    """
+    from sessionrun.agents import table
+    from sessionrun.agents.reading import read_lines
+
+    done: list[tuple[str, float | None]] = []
+    calls: dict[str, tuple[int, float]] = {}
+    try:
+        with open(path, "rb", opener=open_regular) as stream:
+            stream.seek(find_tail(path, lines))
+            for step in (step for line in read_lines(stream) for step in table.list_steps(format_, line)):
+                if step.line:
+                    done.append((step.line.rstrip("\n"), None))
+                if step.key is not None and step.begun is not None:
+                    calls[step.key] = len(done) - 1, step.begun
+                if step.key in calls and step.ended is not None:
+                    place, begun = calls.pop(step.key)
+                    done[place] = done[place][0], max(0.0, step.ended - begun)
+    except (FileNotFoundError, NotRegular):
+        return []
+    return done
 
 
 def open_step(

@@ -12,8 +12,6 @@ from sessionrun.client.ask import cancel as cancel
 from sessionrun.client.ask import hold as hold
 from sessionrun.client.ask import release as release
 from sessionrun.client.ask import retry as retry
-from sessionrun.client.landing.landing import AskedLanding as AskedLanding
-from sessionrun.client.landing.landing import merge as merge
 from sessionrun.client.launching.launch import launch as launch
 from sessionrun.client.lookup import choose_tasks as choose_tasks
 from sessionrun.client.lookup import open_session as open_session
@@ -21,9 +19,6 @@ from sessionrun.client.notices import SessionWarning as SessionWarning
 from sessionrun.client.planning.plan import Nothing as Nothing
 from sessionrun.client.planning.plan import Planned as Planned
 from sessionrun.client.planning.plan import plan as plan
-from sessionrun.client.reading.changes import Change as Change
-from sessionrun.client.reading.changes import find_changed as find_changed
-from sessionrun.client.reading.changes import read_changes as read_changes
 from sessionrun.client.reading.outputs import read_answer as read_answer
 from sessionrun.client.reading.selection import load_summaries as load_summaries
 from sessionrun.client.reading.terse import load_since as load_since
@@ -33,6 +28,8 @@ from sessionrun.client.reading.waiting import Progress as Progress
 from sessionrun.client.reading.waiting import Waited as Waited
 from sessionrun.client.reading.waiting import wait as wait
 from sessionrun.client.reading.waiting import wait_for_next as wait_for_next
+from sessionrun.landing.merge import AskedLanding as AskedLanding
+from sessionrun.landing.merge import merge as merge
 from sessionrun.model.errors import AgentNotFound as AgentNotFound
 from sessionrun.model.errors import InputError as InputError
 from sessionrun.model.errors import SessionGone as SessionGone
@@ -41,3 +38,6 @@ from sessionrun.model.errors import SessionrunError as SessionrunError
 from sessionrun.model.errors import StoreError as StoreError
 from sessionrun.model.spec import SessionSpec as SessionSpec
 from sessionrun.store.session import SessionDir as SessionDir
+from sessionrun.worktrees.diff import Change as Change
+from sessionrun.worktrees.diff import find_changed as find_changed
+from sessionrun.worktrees.diff import read_changes as read_changes

@@ -117,10 +117,10 @@ class Business(NamedTuple):
         marks: beside the work of jobs, in the order of HOUSE before it, and in the opposite one after it.
         placed: constants with the names of files in a job's folder that name places, beside its request: on a
             node they name those of the node.
-        partners: the function that opens what stands beside the supervisor of a session; `runtime.main` reads it,
-            row by row: each gets what those before it have opened, see `runtime.partners`.
+        partners: the function that opens what stands beside the supervisor of a session; `session.main` reads it,
+            row by row: each gets what those before it have opened, see `session.partners`.
         trial: the function that gets a spec and raises InputError if its session cannot be started again on this
-            machine; `runtime.launch` reads it.
+            machine; `session.launch` reads it.
         findings: the rows that say what `doctor`, `clean` and `explain` find of it.
         views: what a reader adds to the tasks that it shows: a folder in the directory of a session which has
             something to add, and the function that adds it.
@@ -143,76 +143,76 @@ class Business(NamedTuple):
     outputs: str = ""
 
 
-_WORKSPACE: Final = "workspaces.request:WorkspaceRequest"
+_WORKSPACE: Final = "worktrees.request:WorkspaceRequest"
 
 HOUSE: Final[tuple[Business, ...]] = (
     Business(
         "walls",
-        programs=(("inside", "runtime.jobs.inside:go_inside"),),
+        programs=(("inside", "walls.build:go_inside"),),
         wraps=(
             Wrap(
                 "task.sandbox",
-                build="runtime.jobs.enclosing:enclose_job",
-                ended="runtime.jobs.walled_end:take_report",
-                problem="runtime.jobs.walled_end:name_full",
-                lost="runtime.jobs.walled_end:settle_lost",
+                build="walls.enclosing:enclose_job",
+                ended="walls.ended:take_report",
+                problem="walls.ended:name_full",
+                lost="walls.ended:settle_lost",
             ),
         ),
         placed=("walls.wish:INSIDE",),
-        partners="runtime.disk:open_partners",
+        partners="walls.disk:open_partners",
         trial="walls.trial:check_spec",
         findings="walls.findings:FINDINGS",
     ),
     Business(
         "worktrees",
         phases=(
-            Phase("prepare", "runtime.jobs.workspace", _WORKSPACE, "workspaces.worktree:prepare", in_turn=True),
-            Phase("setup", "runtime.jobs.setup", _WORKSPACE, "workspaces.release:settle"),
-            Phase("park", "runtime.jobs.workspace", _WORKSPACE, "workspaces.release:park_work", in_turn=True),
-            Phase("release", "runtime.jobs.workspace", _WORKSPACE, "workspaces.release:release", in_turn=True),
+            Phase("prepare", "worktrees.phases", _WORKSPACE, "worktrees.worktree:prepare", in_turn=True),
+            Phase("setup", "worktrees.setup", _WORKSPACE, "worktrees.release:settle"),
+            Phase("park", "worktrees.phases", _WORKSPACE, "worktrees.release:park_work", in_turn=True),
+            Phase("release", "worktrees.phases", _WORKSPACE, "worktrees.release:release", in_turn=True),
         ),
         programs=(
-            ("environment", "runtime.jobs.begin:make_environment"),
-            ("begin", "runtime.jobs.begin:begin_work"),
+            ("environment", "worktrees.begin:make_environment"),
+            ("begin", "worktrees.begin:begin_work"),
         ),
         wraps=(
-            Wrap("task.environment", variables="runtime.jobs.surroundings:name_environment"),
-            Wrap("task.links", variables="runtime.jobs.surroundings:hide_links"),
+            Wrap("task.environment", variables="worktrees.begin:name_environment"),
+            Wrap("task.links", variables="worktrees.begin:hide_links"),
             Wrap(
                 "task.check",
-                build="runtime.jobs.workspace_request:take_back_first",
-                problem="runtime.jobs.workspace_request:name_not_begun",
+                build="worktrees.phases:take_back_first",
+                problem="worktrees.phases:name_not_begun",
             ),
         ),
-        placed=("workspaces.environments.request:WISH",),
-        findings="workspaces.findings:FINDINGS",
-        outputs="workspaces.outputs:OUTPUTS",
+        placed=("worktrees.env_request:WISH",),
+        findings="worktrees.findings:FINDINGS",
+        outputs="worktrees.outputs:OUTPUTS",
     ),
     Business(
         "checks",
         phases=(
             Phase(
                 "check",
-                "runtime.jobs.check.build",
-                "runtime.jobs.check.request:CheckRequest",
-                "runtime.jobs.check.check:check",
+                "checks.checking",
+                "checks.requests:CheckRequest",
+                "checks.check:check",
                 damaged="check_failed",
             ),
             Phase(
                 "prove",
-                "runtime.jobs.prove.build",
-                "runtime.jobs.prove.request:ProveRequest",
-                "runtime.jobs.prove.prove:prove",
+                "checks.proving",
+                "checks.requests:ProveRequest",
+                "checks.prove:prove",
                 damaged="unproved",
             ),
         ),
-        wraps=(Wrap("task.prove", build="runtime.jobs.check.baseline:ask_baseline"),),
-        marks=(Mark("setup", "store.jobfiles:KNOWN", before="runtime.jobs.check.baseline:run_first"),),
+        wraps=(Wrap("task.prove", build="checks.baseline:ask_baseline"),),
+        marks=(Mark("setup", "store.jobfiles:KNOWN", before="checks.baseline:run_first"),),
         placed=("store.jobfiles:KNOWN",),
         formats={
             "swebench": Format(
                 'instances with "instance_id", "repo" and "problem_statement"',
-                module="input.swebench",
+                module="checks.swebench",
                 keys=("instance_id", "repo", "problem_statement", "base_commit"),
                 takes=("rounds",),
                 usual=(
@@ -221,7 +221,7 @@ HOUSE: Final[tuple[Business, ...]] = (
                     "data sets of huggingface.co, such as princeton-nlp/SWE-bench_Verified: with the package "
                     "datasets, load_dataset(NAME, split='test').to_json('artifacts/instances.jsonl')",
                 ),
-                exports={"swebench-results": "runtime.exports.swebench_results:InstanceResults"},
+                exports={"swebench-results": "checks.swebench_results:InstanceResults"},
             )
         },
     ),
@@ -230,30 +230,30 @@ HOUSE: Final[tuple[Business, ...]] = (
         phases=(
             Phase(
                 "land",
-                "runtime.jobs.land.build",
-                "runtime.jobs.land.request:LandOrder",
-                "runtime.jobs.land.land:land",
+                "landing.phases",
+                "landing.phases:LandOrder",
+                "landing.land:land",
                 damaged="land_failed",
             ),
         ),
         rules="landing.rules:RULES",
         asked="landing",
         findings="landing.findings:FINDINGS",
-        views=("landing", "client.reading.landed:add_landings"),
+        views=("landing", "landing.landed:add_landings"),
         outputs="landing.outputs:OUTPUTS",
     ),
     Business(
         "queue",
-        wraps=(Wrap("spec.feed", judged="runtime.feeding.shelving:shelve_follow_ups"),),
+        wraps=(Wrap("spec.feed", judged="queue.shelving:shelve_follow_ups"),),
         formats={
             "dispatch_config": Format(
                 "a file dispatch_config.json",
-                module="input.dispatch_config",
+                module="queue.dispatch_config",
                 file="dispatch_config.json",
                 keyed=True,
             )
         },
-        partners="runtime.feeding.partners:open_partners",
+        partners="queue.feeder:open_partners",
         findings="queue.findings:FINDINGS",
         outputs="queue.outputs:OUTPUTS",
     ),
@@ -262,25 +262,25 @@ HOUSE: Final[tuple[Business, ...]] = (
         wraps=(
             Wrap(
                 "spec.cluster",
-                build="runtime.jobs.homecoming:name_commits_first",
-                judged="runtime.jobs.homecoming:take_home",
-                lost="runtime.jobs.homecoming:judge_left_behind",
+                build="cluster.homecoming:name_commits_first",
+                judged="cluster.homecoming:take_home",
+                lost="cluster.homecoming:judge_left_behind",
             ),
         ),
         marks=(
-            Mark("prepare", "store.jobfiles:REPLICA", before="workspaces.replica:receive"),
-            Mark("park", "store.jobfiles:REPLICA", after="workspaces.replica:send"),
+            Mark("prepare", "store.jobfiles:REPLICA", before="cluster.replica:receive"),
+            Mark("park", "store.jobfiles:REPLICA", after="cluster.replica:send"),
             Mark(
                 "release",
                 "store.jobfiles:REPLICA",
-                before="workspaces.replica:open_release",
-                after="workspaces.replica:send",
-                end="workspaces.replica:close_replica",
+                before="cluster.replica:open_release",
+                after="cluster.replica:send",
+                end="cluster.replica:close_replica",
             ),
         ),
         rules="cluster.rules:RULES",
         asked="cluster",
-        partners="runtime.clusters:open_partners",
+        partners="cluster.partners:open_partners",
         findings="cluster.findings:FINDINGS",
         outputs="cluster.outputs:OUTPUTS",
     ),
@@ -310,16 +310,16 @@ Moment = Literal["plan", "check", "preview", "start", "continue"]
 STEPS: Final[Mapping[Moment, tuple[Step, ...]]] = {
     # After an input is read: what each settles; it takes a draft and returns it.
     "plan": (
-        Step("queue", "client.planning.feeding:place_feed", ("feed",)),
+        Step("queue", "queue.steps:place_feed", ("feed",)),
         Step("", "client.planning.plan:settle_limits"),
         Step(
             "worktrees",
-            "client.planning.mirroring:settle_mirrors",
+            "worktrees.steps:settle_mirrors",
             of_tasks=("upstream", "environment", "workspace.kind"),
         ),
         Step(
             "worktrees",
-            "client.planning.repository:find_repository",
+            "worktrees.steps:find_repository",
             ("base", "worktree_dir", "keep", "optional_links"),
             of_tasks=("workspace.kind",),
         ),
@@ -328,36 +328,36 @@ STEPS: Final[Mapping[Moment, tuple[Step, ...]]] = {
         Step("", "client.planning.assemble:add_agents"),
         Step(
             "landing",
-            "client.planning.landing:settle_landing",
+            "landing.steps:settle_landing",
             ("land", "land_into", "gates", "mends", "landing", "feed"),
         ),
-        Step("worktrees", "client.planning.repository:settle_seats", ("seats", "feed"), of_tasks=("base",)),
-        Step("cluster", "client.planning.cluster:choose_cluster", ("cluster", "slurm")),
+        Step("worktrees", "worktrees.steps:settle_seats", ("seats", "feed"), of_tasks=("base",)),
+        Step("cluster", "cluster.steps:choose_cluster", ("cluster", "slurm")),
         Step(
             "walls",
-            "client.planning.sandboxing:settle_sandboxes",
+            "walls.steps:settle_sandboxes",
             ("sandbox", "landing"),
             of_tasks=("sandbox", "prove"),
         ),
         Step("", "client.planning.plan:refuse_idle"),
         Step("", "client.planning.assemble:foresee"),
-        Step("queue", "client.planning.feeding:add_feed", ("feed",)),
+        Step("queue", "queue.steps:add_feed", ("feed",)),
     ),
     # A spec, of a new session or of one that is made anew: what refuses tasks that could not start.
     "check": (
-        Step("worktrees", "client.planning.mirroring:check_mirrors", ("mirrors",)),
-        Step("worktrees", "client.planning.repository:check_worktrees", ("repository",)),
+        Step("worktrees", "worktrees.steps:check_mirrors", ("mirrors",)),
+        Step("worktrees", "worktrees.steps:check_worktrees", ("repository",)),
     ),
     # Before a person is shown what a spec would run: the branches and directories of tasks.
-    "preview": (Step("worktrees", "client.planning.repository:foresee_places", ("repository",)),),
+    "preview": (Step("worktrees", "worktrees.steps:foresee_places", ("repository",)),),
     # Before a session starts or gets more tasks: what tries whether this machine can run them; perhaps a warning.
     "start": (
-        Step("worktrees", "client.planning.mirroring:check_environments", of_tasks=("environment",)),
-        Step("cluster", "client.cluster.address:check_walls", ("cluster",)),
-        Step("walls", "client.planning.sandboxing:check_sandboxes", ("landing",), of_tasks=("sandbox",)),
+        Step("worktrees", "worktrees.steps:check_environments", of_tasks=("environment",)),
+        Step("cluster", "cluster.address:check_walls", ("cluster",)),
+        Step("walls", "walls.steps:check_sandboxes", ("landing",), of_tasks=("sandbox",)),
     ),
     # A follow-up for a task that has ended: what refuses it, of the session's spec and the task's state.
-    "continue": (Step("worktrees", "client.planning.repository:check_branch", of_tasks=("workspace.kind",)),),
+    "continue": (Step("worktrees", "worktrees.steps:check_branch", of_tasks=("workspace.kind",)),),
 }
 
 

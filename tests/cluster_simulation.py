@@ -23,12 +23,11 @@ from functools import partial
 from itertools import count
 from typing import Any
 
-from sessionrun.cluster.head import Head, Opened
-from sessionrun.cluster.link import Link, Tasks
+from sessionrun.cluster.ends import Head, Link, Opened, Tasks
 from sessionrun.cluster.messages import ABANDON, TERM, Message
 from sessionrun.cluster.permits import Permits
 from sessionrun.cluster.timers import BRIDGE_SLACK_S, ROOT_SLACK_S, Timers
-from sessionrun.runtime.keeper.lease import Lease
+from sessionrun.keeper.lease import Lease
 
 TIMERS = Timers(tick=0.5, lease=5.0, grace=0.5, margin=2.2)
 CALM_S = 120.0

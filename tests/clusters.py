@@ -20,15 +20,14 @@ import orjson
 import psutil
 from conftest import Command, eventually, is_gone
 
-from sessionrun.client.cluster.address import find_certs_dir
-from sessionrun.client.cluster.certs import make_certs
-from sessionrun.cluster.head import Head, Opened
+from sessionrun.cluster.address import find_certs_dir, make_certs
+from sessionrun.cluster.ends import Head, Opened
 from sessionrun.cluster.messages import Message
+from sessionrun.cluster.node_directory import NodeSite, open_node, start_root
 from sessionrun.cluster.permits import Permits
 from sessionrun.cluster.timers import Timers
-from sessionrun.runtime.keeper.lease import LeaseFile, boot_ns
-from sessionrun.runtime.keeper.wire import LENGTH, pack, unpack
-from sessionrun.runtime.node.directory import NodeSite, open_node, start_root
+from sessionrun.keeper.lease import LeaseFile, boot_ns
+from sessionrun.keeper.wire import LENGTH, pack, unpack
 from sessionrun.store.journal import read_log
 from sessionrun.store.ledger import fold_ledger
 

@@ -42,8 +42,8 @@ from pathlib import Path
 from types import ModuleType
 from typing import Any, BinaryIO, Final, NoReturn, cast
 
-from sessionrun.runtime.jobs.setup import AND_SETTLE, FIRST
-from sessionrun.runtime.jobs.shared import SHELL
+from sessionrun.session.shared import SHELL
+from sessionrun.worktrees.setup import AND_SETTLE, FIRST
 
 PREFIXES: Final = ("PYTHON", "LC_", "LANG", "LD_", "MALLOC_")
 """Variables that work when an interpreter starts."""
@@ -254,7 +254,7 @@ def _find_program(words: Sequence[bytes], environ: Mapping[bytes, bytes]) -> Cal
         return None
     if choose({os.fsdecode(name): os.fsdecode(value) for name, value in environ.items()}) != _Origin.environ:
         return None
-    from sessionrun.runtime.keeper.command import root_command
+    from sessionrun.keeper.wire import root_command
 
     rest = [word for word in words[1:5] if word not in (b"-I", b"-S")]
     if rest[:2] == [os.fsencode(word) for word in root_command("", 0)[-4:-2]]:
@@ -263,20 +263,20 @@ def _find_program(words: Sequence[bytes], environ: Mapping[bytes, bytes]) -> Cal
 
 
 def _be_supervisor() -> None:
-    from sessionrun.runtime.main import main
+    from sessionrun.session.main import main
 
     sys.path[0] = sys.argv.pop(1)
     main()
 
 
 def _be_root() -> None:
-    from sessionrun.runtime.keeper.root import main
+    from sessionrun.keeper.root import main
 
     main()
 
 
 def _be_own_job() -> int:
-    from sessionrun.runtime.jobs.job import run
+    from sessionrun.session.job import run
 
     return run(*sys.argv[1:])
 
@@ -310,8 +310,8 @@ _SHELLS: Final[Mapping[tuple[bytes, ...], tuple[Callable[[], object], int]]] = {
 """Scripts of ours for a shell, and where in its words the program of ours begins that it executes."""
 
 _SCRIPTS: Final[Mapping[str, Callable[[], object]]] = {
-    "sessionrun/runtime/keeper/__main__.py": _be_root,
-    "sessionrun/runtime/jobs/job.py": _be_own_job,
+    "sessionrun/keeper/__main__.py": _be_root,
+    "sessionrun/session/job.py": _be_own_job,
 }
 
 

@@ -14,10 +14,10 @@ import orjson
 from calls import Calls, run_program
 from stages import lay_out_repository, make_repository_of
 
+from sessionrun.git.repository import find_repository
 from sessionrun.landing.records import Entry, Gates, LandRequest, Report, digest_target
-from sessionrun.landing.slot import Slot
+from sessionrun.landing.target import Slot
 from sessionrun.landing.turn import land
-from sessionrun.workspaces.repository import find_repository
 
 MAIN: Final = "refs/heads/main"
 CHECK: Final = "! grep -rqs BAD --include=*.txt ."

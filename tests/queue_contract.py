@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import pytest
 
-from sessionrun.client.queue.feeds import load_tasks
 from sessionrun.model.errors import InputError
 from sessionrun.queue.feed import Feed
+from sessionrun.queue.open import load_tasks
 from sessionrun.queue.task import Changes, Draft, QueueTask, Worker
 
 ANN = Worker("w1", "11111111-1111-4111-8111-111111111111")

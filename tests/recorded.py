@@ -13,7 +13,7 @@ import uuid
 from pathlib import Path
 
 from sessionrun.store import index
-from sessionrun.store.caches import SEAL_KEY, seal
+from sessionrun.store.seal import SEAL_KEY, seal
 from sessionrun.store.session import SessionDir
 
 

@@ -15,25 +15,23 @@ from typing import Any, Final, NamedTuple
 
 from cluster_simulation import Scheduler, Truth, World
 
-from sessionrun.cluster.head import Head, News
-from sessionrun.cluster.link import Link, Tasks
+from sessionrun.cluster.dask_executor import DaskExecutor
+from sessionrun.cluster.ends import Head, Link, News, Tasks
 from sessionrun.cluster.messages import Message, key_of
+from sessionrun.cluster.node_jobs import LEASE_WORDS
 from sessionrun.cluster.timers import Timers
 from sessionrun.engine.fold import apply
 from sessionrun.engine.status import project
-from sessionrun.model.cluster import Cluster
+from sessionrun.keeper.lease import Lease
+from sessionrun.model.asked import Cluster
 from sessionrun.model.events import JobLost
 from sessionrun.model.spec import AgentSpec, SessionSpec, TaskSpec
-from sessionrun.runtime.dask.executor import DaskExecutor
-from sessionrun.runtime.executors.orders import describe_end
-from sessionrun.runtime.executors.protocol import Exit
-from sessionrun.runtime.executors.worker import Worker
-from sessionrun.runtime.history import begin
-from sessionrun.runtime.jobs.maker import JobMaker
-from sessionrun.runtime.keeper.lease import Lease
-from sessionrun.runtime.node.jobs import LEASE_WORDS
-from sessionrun.runtime.partners import Partners
-from sessionrun.runtime.supervisor import Supervisor
+from sessionrun.session.executor import Exit, describe_end
+from sessionrun.session.history import begin
+from sessionrun.session.maker import JobMaker
+from sessionrun.session.partners import Partners
+from sessionrun.session.supervisor import Supervisor
+from sessionrun.session.worker import Worker
 from sessionrun.store.creation import create_session
 from sessionrun.store.journal import AppendLog
 from sessionrun.store.session import SessionDir

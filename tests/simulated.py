@@ -11,12 +11,12 @@ from heapq import heappop, heappush
 from itertools import count
 from typing import Final, Literal, TypeAlias
 
+from sessionrun.model.asked import Sandbox
 from sessionrun.model.events import HoldPlaced, JobClaimed, JobLost, JobStarted
 from sessionrun.model.frozen import frozen
 from sessionrun.model.keys import JobKey
-from sessionrun.model.sandbox import Sandbox
 from sessionrun.model.spec import SLOT, Job
-from sessionrun.runtime.executors.protocol import Exit, Notice
+from sessionrun.session.executor import Exit, Notice
 
 SIGKILL: Final = 9
 SIGTERM: Final = 15

@@ -30,9 +30,9 @@ from sessionrun.model.events import (
 from sessionrun.model.keys import JobKey, Phase
 from sessionrun.model.places import Place
 from sessionrun.model.spec import AgentSpec, Job, Limits, SessionSpec, TaskSpec
-from sessionrun.runtime.executors.protocol import Exit
-from sessionrun.runtime.history import begin
-from sessionrun.runtime.partners import Watch
+from sessionrun.session.executor import Exit
+from sessionrun.session.history import begin
+from sessionrun.session.partners import Watch
 from sessionrun.store.records import read_entry
 
 EPOCH_S = 1_700_000_000.0

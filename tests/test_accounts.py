@@ -16,7 +16,7 @@ from simulation import Drive, judge, make_session
 from sessionrun.agents.table import BUILTIN
 from sessionrun.engine.providers import LONGEST_S
 from sessionrun.model.spec import AgentSpec, TaskSpec
-from sessionrun.runtime.limits import (
+from sessionrun.session.limits import (
     MAX_BYTES,
     Limit,
     LimitSharing,

@@ -19,15 +19,15 @@ from stages import begin_repository, git
 
 from sessionrun.engine.fold import apply
 from sessionrun.engine.requests import find_addition_fault, find_clash, widen_spec
+from sessionrun.model.asked import Sandbox
 from sessionrun.model.events import Entry, LimitHeard, TasksAdded, to_record
 from sessionrun.model.landings import Mend
 from sessionrun.model.places import Handed, Repository
-from sessionrun.model.sandbox import Sandbox
 from sessionrun.model.spec import AgentSpec, TaskSpec, Workspace
-from sessionrun.runtime.history import begin, load_spec_now, load_tasks
-from sessionrun.runtime.limits import Limit, LimitSharing, find_files, write_limit
-from sessionrun.store.inbox import send_request
+from sessionrun.session.history import begin, load_spec_now, load_tasks
+from sessionrun.session.limits import Limit, LimitSharing, find_files, write_limit
 from sessionrun.store.records import read_entry
+from sessionrun.store.requests import send_request
 from sessionrun.store.session import SessionDir
 
 WAITS = "while ! [ -e go ]; do sleep 0.05; done"

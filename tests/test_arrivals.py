@@ -10,9 +10,9 @@ from typing import Any
 
 import pytest
 
-from sessionrun.cluster.head import Head, News, Opened
+from sessionrun.cluster.arrivals import ALL, Arrivals
+from sessionrun.cluster.ends import Head, News, Opened
 from sessionrun.cluster.messages import Message
-from sessionrun.runtime.dask.arrivals import ALL, Arrivals
 from sessionrun.store.session import SessionDir
 
 JOB = "s/t/1/1/work/1"

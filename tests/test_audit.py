@@ -8,9 +8,9 @@ import pytest
 from stages import git
 from test_hidden_tests import commit
 
+from sessionrun.checks.audit import find_notes
+from sessionrun.git.git import Git
 from sessionrun.model.places import Place, Repository
-from sessionrun.runtime.jobs.prove.audit import find_notes
-from sessionrun.workspaces.git import Git
 
 BASE = "def total(items):\n    return sum(items)\n"
 TEST = "from price import total\n\n\ndef test_total():\n    assert total([10, 20]) == 27.5\n"

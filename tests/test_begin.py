@@ -21,8 +21,7 @@ from test_store import make_spec
 
 from sessionrun.model.events import RequestReceived
 from sessionrun.store.creation import create_session, discard_session, sweep_unbegun
-from sessionrun.store.inbox import MAX_SPOKEN_BYTES, spell_request
-from sessionrun.store.requests import MAX_FAULTS, Spoken
+from sessionrun.store.requests import MAX_FAULTS, MAX_SPOKEN_BYTES, Spoken, spell_request
 from sessionrun.store.session import SessionDir
 
 

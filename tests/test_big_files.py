@@ -14,8 +14,8 @@ from simulation import make_session
 
 from sessionrun.engine.status import project, project_live
 from sessionrun.model.spec import AgentSpec, SessionSpec, TaskSpec
-from sessionrun.runtime.history import begin
-from sessionrun.store import caches, records
+from sessionrun.session.history import begin
+from sessionrun.store import records, seal
 from sessionrun.store.files import replace_file
 
 HOSTILE = '}],"tasks":[{"id":"x"},{"id":"y"}'
@@ -58,10 +58,10 @@ def test_a_wrong_byte_in_a_later_part_is_told() -> None:
 def test_a_status_has_the_same_bytes_in_pieces(size: int, tmp_path: Path) -> None:
     state = begin(spec_of(size))
     body = orjson.dumps(project(state))[:-1]
-    pieces = list(caches.seal_by_pieces(project_live(state)))
+    pieces = list(seal.seal_by_pieces(project_live(state)))
     assert b"".join(pieces)[: len(body)] == body
-    assert len(pieces) == 3 + -(-size // caches.TASKS_OF_A_PIECE)
-    status = caches.parse_sealed(b"".join(pieces))
+    assert len(pieces) == 3 + -(-size // seal.TASKS_OF_A_PIECE)
+    status = seal.parse_sealed(b"".join(pieces))
     assert status is not None and status == orjson.loads(body + b"}")
     replace_file(tmp_path / "status.json", iter(pieces), durable=False)
     assert (tmp_path / "status.json").read_bytes() == b"".join(pieces)

@@ -35,7 +35,7 @@ from sessionrun.model.events import (
 )
 from sessionrun.model.spec import SLOT, AgentSpec, Check, Job, Limits, SessionSpec, TaskSpec, Workspace
 from sessionrun.model.usage import Usage
-from sessionrun.runtime.history import begin
+from sessionrun.session.history import begin
 from sessionrun.store.records import read_entry
 
 AGENTS = {

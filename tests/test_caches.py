@@ -16,9 +16,9 @@ from faults.damaged import call
 from sessionrun.client.reading.view import load_view
 from sessionrun.model.errors import SessionrunError, StoreError
 from sessionrun.model.shown import FileStatus, Status, Summary
-from sessionrun.runtime.launch import resume
-from sessionrun.runtime.main import _load
-from sessionrun.store import caches
+from sessionrun.session.launch import resume
+from sessionrun.session.main import _load
+from sessionrun.store import seal
 from sessionrun.store.journal import AppendLog, read_log
 from sessionrun.store.session import SessionDir
 
@@ -42,19 +42,19 @@ def run(*words: str) -> subprocess.CompletedProcess[str]:
 def test_every_wrong_byte_is_seen(ended: SessionDir) -> None:
     for path in (ended.status_path, ended.summary_path):
         content = path.read_bytes()
-        assert caches.parse_sealed(content) is not None
+        assert seal.parse_sealed(content) is not None
         for place in range(len(content)):
             damaged = bytearray(content)
             damaged[place] ^= 1 << (place % 8)
-            assert caches.parse_sealed(bytes(damaged)) is None, place
-            assert caches.parse_sealed(content[:place]) is None, place
+            assert seal.parse_sealed(bytes(damaged)) is None, place
+            assert seal.parse_sealed(content[:place]) is None, place
 
 
 def test_a_file_without_its_checksum_is_as_if_it_were_absent(ended: SessionDir) -> None:
     record = orjson.loads(ended.status_path.read_bytes())
     del record["checksum"]
-    assert caches.parse_sealed(caches.seal(record)) == record
-    assert caches.parse_sealed(orjson.dumps(record, option=orjson.OPT_APPEND_NEWLINE)) is None
+    assert seal.parse_sealed(seal.seal(record)) == record
+    assert seal.parse_sealed(orjson.dumps(record, option=orjson.OPT_APPEND_NEWLINE)) is None
 
 
 def test_a_file_of_another_version_is_as_if_it_were_absent(
@@ -63,11 +63,11 @@ def test_a_file_of_another_version_is_as_if_it_were_absent(
     """One key more or less: the polls, which do not parse, do not print it either."""
     before = run("status", ended.session_id, "--json").stdout
     with monkeypatch.context() as patch:
-        patch.setattr(caches, "_OF_KEYS", caches.sum_up_keys((FileStatus, Summary, Status)))
+        patch.setattr(seal, "_OF_KEYS", seal.sum_up_keys((FileStatus, Summary, Status)))
         for path in (ended.status_path, ended.summary_path):
             record = orjson.loads(path.read_bytes())
             record["total"] = 99
-            path.write_bytes(caches.seal({key: value for key, value in record.items() if key != "checksum"}))
+            path.write_bytes(seal.seal({key: value for key, value in record.items() if key != "checksum"}))
     assert ended.load_status() is None and ended.load_summary() is None
     assert run("status", ended.session_id, "--json").stdout == before
 

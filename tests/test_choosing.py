@@ -9,9 +9,8 @@ from typing import Any
 import pytest
 from landings import CHECK, MAIN, Yard, make_yard
 
-from sessionrun.client.reading.attempts import rank_attempts
-from sessionrun.landing.choosing import Chosen, land_chosen
-from sessionrun.landing.forecast import forecast
+from sessionrun.client.reading.comparison import rank_attempts
+from sessionrun.landing.choosing import Chosen, forecast, land_chosen
 from sessionrun.landing.turn import land
 
 

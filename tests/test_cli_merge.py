@@ -14,7 +14,7 @@ from conftest import eventually
 from test_cli_worktrees import Finished, Project, finished, project, stage
 from test_documents import Part, is_bold, iterate_keys, part
 
-from sessionrun.mcp.server import Tools
+from sessionrun.doors.mcp import Tools
 from sessionrun.store.locks import hold_lock
 
 __all__ = ["finished", "project", "stage"]
@@ -240,7 +240,7 @@ def test_a_damaged_log_of_landings_is_a_warning(ended: Project) -> None:
 
 
 def test_the_work_of_an_attempt_after_a_landing_is_not_told_as_landed() -> None:
-    from sessionrun.client.reading.landed import is_of
+    from sessionrun.landing.landed import is_of
 
     task = {"id": "a", "status": "completed", "ended_at": "2026-01-01T00:00:05.123Z"}
     assert is_of(task, "2026-01-01T00:00:05.000001+00:00")

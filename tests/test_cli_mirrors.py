@@ -15,8 +15,8 @@ import pytest
 from conftest import Command, eventually, kill_sessions
 from stages import git, make_repository_of
 
-from sessionrun.workspaces.cache import lock_path
-from sessionrun.workspaces.mirrors import locate_mirror
+from sessionrun.store.trees import lock_path
+from sessionrun.worktrees.mirrors import locate_mirror
 
 
 class Place:

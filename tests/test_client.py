@@ -21,8 +21,8 @@ from sessionrun.client.clean import clean
 from sessionrun.client.doctor.report import diagnose
 from sessionrun.client.explain import explain
 from sessionrun.client.planning.joining import settle_addition
-from sessionrun.client.queue.feeds import open_queue
 from sessionrun.client.reading.view import load_summary_view
+from sessionrun.queue.open import open_queue
 
 EXAMPLES = Path(__file__).resolve().parent.parent / "examples"
 WAITS = "while ! test -e go; do sleep 0.05; done; echo went"

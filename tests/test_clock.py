@@ -20,7 +20,7 @@ from sessionrun.engine.scheduler import Order, decide
 from sessionrun.engine.status import project
 from sessionrun.model.events import Entry
 from sessionrun.model.spec import SessionSpec
-from sessionrun.runtime.history import begin
+from sessionrun.session.history import begin
 from sessionrun.store.session import SessionDir
 
 JUMPS = st.lists(st.sampled_from([0.0, 0.0, 0.0, -3600.0, 3600.0, -40 * 365 * 86400.0, 86400.0]), min_size=1)

@@ -29,13 +29,12 @@ from stages import git
 from test_silence import AGENT as LINGERING
 
 import sessionrun as package
-from sessionrun.client.cluster.address import open_cluster
-from sessionrun.client.cluster.certs import make_certs
-from sessionrun.client.cluster.machines import head_command, make_unit
+from sessionrun.cluster.address import make_certs, open_cluster
+from sessionrun.cluster.companions import MAX_BYTES
+from sessionrun.cluster.machines import head_command, make_unit
+from sessionrun.cluster.node_directory import load_site
 from sessionrun.model.errors import InputError
 from sessionrun.model.times import parse_time
-from sessionrun.runtime.node.directory import load_site
-from sessionrun.workspaces.companions import MAX_BYTES
 
 pytestmark = pytest.mark.skipif(not sys.platform.startswith("linux"), reason="looks into /proc")
 

@@ -27,9 +27,9 @@ from stages import git
 from test_cluster import make_repository
 
 from sessionrun.client.reading.view import load_history, load_view
+from sessionrun.keeper.lease import boot_ns
 from sessionrun.model.events import Entry, JobClaimed, JobFinished, JobLost
 from sessionrun.model.keys import JobKey
-from sessionrun.runtime.keeper.lease import boot_ns
 from sessionrun.store.session import SessionDir
 
 LONG_LEASE_S = 60

@@ -11,7 +11,7 @@ from clusters import RealCluster
 from conftest import Command, eventually
 from test_cluster import start
 
-from sessionrun.client.cluster.certs import make_certs
+from sessionrun.cluster.address import make_certs
 from sessionrun.cluster.messages import PROTOCOL
 
 pytestmark = [
@@ -112,7 +112,7 @@ def test_a_worker_without_our_programs_lives_on_and_gets_no_jobs(cluster: OwnClu
 @pytest.mark.parametrize(
     ("setting", "words"),
     [
-        ("BLOCKED_HANDLERS", "start it with --preload sessionrun.runtime.dask.scheduler"),
+        ("BLOCKED_HANDLERS", "start it with --preload sessionrun.cluster.dask_scheduler"),
         ("IDLE_TIMEOUT", "start it without distributed.scheduler.idle-timeout"),
     ],
 )

@@ -11,14 +11,13 @@ import pytest
 from cluster_simulation import TIMERS, play
 from conftest import slow_seed
 
-from sessionrun.cluster.head import Head, Opened
-from sessionrun.cluster.link import Link
+from sessionrun.cluster.dask_executor import choose_node
+from sessionrun.cluster.ends import Head, Link, Opened
 from sessionrun.cluster.messages import LEASE_OVER, NEVER_DELIVERED, NEVER_SUBMITTED, NOT_THERE, STOPPED, Message
 from sessionrun.cluster.permits import CLOSED_S, Permits
 from sessionrun.cluster.timers import Timers, find_fault, name_epoch, parse_timers
-from sessionrun.model.sandbox import Sandbox
-from sessionrun.runtime.dask.executor import choose_node
-from sessionrun.runtime.keeper.lease import Lease, LeaseFile
+from sessionrun.keeper.lease import Lease, LeaseFile
+from sessionrun.model.asked import Sandbox
 from sessionrun.walls.trial import list_problems
 
 NO_BWRAP = {"project": "bubblewrap is not installed"}

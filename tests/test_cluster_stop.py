@@ -15,11 +15,10 @@ from stages import git
 from test_cluster import make_repository, start
 from test_cluster_protocol import JOB, Cluster, end
 
-from sessionrun.client.cluster.machines import take_over
-from sessionrun.cluster.messages import ABANDON, NEVER_DELIVERED, NODE_STOPPED
-from sessionrun.cluster.records import QUIET_S
+from sessionrun.cluster.machines import take_over
+from sessionrun.cluster.messages import ABANDON, NEVER_DELIVERED, NODE_STOPPED, QUIET_S
+from sessionrun.cluster.node_directory import LOOP_VARIABLE, is_succeeded, name_loop
 from sessionrun.cluster.stopping import AWAY_S, LONGEST_S, stop_nodes
-from sessionrun.runtime.node.successor import LOOP_VARIABLE, is_succeeded, name_loop
 
 pytestmark = pytest.mark.skipif(not sys.platform.startswith("linux"), reason="looks into /proc")
 

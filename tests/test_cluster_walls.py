@@ -25,7 +25,7 @@ from test_walls_landing import need_groups
 from test_walls_proxy import Server, server
 from walled import IS_INSIDE, need_walls
 
-from sessionrun.model.sandbox import Sandbox
+from sessionrun.model.asked import Sandbox
 
 __all__ = ["bench", "own_slurm", "server"]
 

@@ -15,17 +15,16 @@ from conftest import Command, eventually
 from stages import git
 from test_cluster import make_repository, start
 
-from sessionrun.model.cluster import CACHE_TOKEN, NODE_TOKEN
+from sessionrun.cluster.companions import make_links, pack_included, place_links, unpack_included
+from sessionrun.cluster.orders import place_request
+from sessionrun.model.asked import CACHE_TOKEN, NODE_TOKEN, Sandbox
 from sessionrun.model.errors import SessionrunError
 from sessionrun.model.places import Place, Repository
-from sessionrun.model.sandbox import Sandbox
-from sessionrun.runtime.dask.orders import place_request
-from sessionrun.runtime.executors.orders import NotSet, look_up
+from sessionrun.session.executor import NotSet, look_up
 from sessionrun.store.session import SessionDir
 from sessionrun.walls.wish import WallsWish
-from sessionrun.workspaces.companions import make_links, pack_included, place_links, unpack_included
-from sessionrun.workspaces.environments.make import make_environment
-from sessionrun.workspaces.environments.request import EnvironmentRequest, Tenant
+from sessionrun.worktrees.env_make import make_environment
+from sessionrun.worktrees.env_request import EnvironmentRequest, Tenant
 
 
 def test_values_by_name_are_those_of_the_machine_where_the_job_runs() -> None:

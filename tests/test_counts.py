@@ -8,14 +8,14 @@ from pathlib import Path
 
 import pytest
 
+from sessionrun.checks import runners
+from sessionrun.checks.runners import Case, parse_junit, read_junit
+from sessionrun.checks.running import MAX_BYTES, run_commands, word_counts, word_failure, word_stat
 from sessionrun.engine.task import TaskState
 from sessionrun.engine.transitions import keep_round
 from sessionrun.model.checks import Checked, Counts
 from sessionrun.model.spec import Check, TaskSpec
-from sessionrun.runtime.jobs.check import junit
-from sessionrun.runtime.jobs.check.junit import Case, parse_junit, read_junit
-from sessionrun.runtime.jobs.check.running import MAX_BYTES, run_commands, word_counts, word_failure, word_stat
-from sessionrun.runtime.jobs.prompt import Feedback, word_feedback
+from sessionrun.session.prompt import Feedback, word_feedback
 
 SUITES = """<?xml version="1.0" encoding="utf-8"?>
 <testsuites><testsuite name="pytest" errors="9" failures="9" skipped="9" tests="99">
@@ -79,7 +79,7 @@ def test_a_deep_or_long_document_is_read() -> None:
         b"<testsuite>" + b"<testcase name='x'><failure message='m'/></testcase>" * 9_000 + text + b"</testsuite>"
     )
     found = parse_junit(many)
-    assert found is not None and (found.counts.failed, len(found.failed)) == (9_001, junit.MAX_FAILURES)
+    assert found is not None and (found.counts.failed, len(found.failed)) == (9_001, runners.MAX_FAILURES)
 
 
 @pytest.mark.parametrize("kind", ["fifo", "link", "directory", "huge", "none", "socket name"])

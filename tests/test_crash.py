@@ -20,8 +20,7 @@ from conftest import Command, eventually, fill, is_gone
 from sessionrun.client.notices import SessionWarning, begin
 from sessionrun.client.reading.selection import load_summaries
 from sessionrun.client.reading.view import load_summary_view, load_view
-from sessionrun.store.inbox import has_request, send_request
-from sessionrun.store.requests import load_requests
+from sessionrun.store.requests import has_request, load_requests, send_request
 from sessionrun.store.session import SessionDir
 
 GATE = "while ! [ -e {0} ]; do sleep 0.05; done"

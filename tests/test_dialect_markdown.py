@@ -15,15 +15,14 @@ from conftest import Command
 from dialect_plans import ROOT
 from simulation import make_session
 
-from sessionrun.input.edges import Node, derive_edges
 from sessionrun.input.formats import choose_format, load_plan
-from sessionrun.input.front_matter import FIELDS
+from sessionrun.input.job_files import FIELDS, Node, derive_edges
 from sessionrun.input.plan import Folder, Plan, Source
 from sessionrun.input.settings import Options
 from sessionrun.model.errors import SessionrunError
 from sessionrun.model.spec import Export, TaskSpec
-from sessionrun.runtime.exports.export_file import Shown
-from sessionrun.runtime.exports.job_status import JobStatus
+from sessionrun.session.exports import Shown
+from sessionrun.session.job_status import JobStatus
 from sessionrun.store.locks import hold_lock
 from sessionrun.store.session import SessionDir
 

@@ -10,12 +10,12 @@ from typing import Any
 import pytest
 from manual import load_verb
 
+from sessionrun.checks.swebench import TEMPLATE
 from sessionrun.client.planning.inputs import find_input
 from sessionrun.client.planning.plan import plan as plan_input
 from sessionrun.input.formats import choose_format, load_plan
 from sessionrun.input.plan import Plan, Source
 from sessionrun.input.settings import Options
-from sessionrun.input.swebench import TEMPLATE
 from sessionrun.model.checks import HiddenTests
 from sessionrun.model.errors import InputError
 from sessionrun.model.spec import Prove

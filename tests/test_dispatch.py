@@ -17,7 +17,7 @@ from conftest import eventually
 from test_cli_worktrees import Project, project_in
 from test_land import events_of
 
-from sessionrun.client.queue.feeds import open_queue
+from sessionrun.queue.open import open_queue
 from sessionrun.queue.task import Draft, QueueTask, Worker
 from sessionrun.store.session import SessionDir
 

@@ -17,16 +17,16 @@ from conftest import Command
 from stages import git
 
 from sessionrun.agents import table
-from sessionrun.client.dispatching.preflight import find_url, look
 from sessionrun.client.planning.plan import Planned
 from sessionrun.client.planning.plan import plan as plan_input
-from sessionrun.client.queue.feeds import open_queue
 from sessionrun.input.feeds import FRAME
 from sessionrun.input.formats import choose_format, load_plan
 from sessionrun.input.plan import LandingWish, Plan, RepositoryWish, SeatsWish, Source
 from sessionrun.input.settings import Options
+from sessionrun.queue.dispatch import find_url, look
+from sessionrun.queue.open import open_queue
+from sessionrun.queue.sync import fill_frame
 from sessionrun.queue.task import QueueTask, Worker
-from sessionrun.runtime.feeding.sync import fill_frame
 
 SEED = {
     "num_workers": 3,

@@ -32,13 +32,13 @@ from sessionrun.client.doctor.report import (
 )
 from sessionrun.client.findings import load_findings
 from sessionrun.client.reading.view import load_view
-from sessionrun.runtime.jobs import job as own_job
+from sessionrun.session import job as own_job
 from sessionrun.store import index
-from sessionrun.store.inbox import send_request
 from sessionrun.store.journal import AppendLog
+from sessionrun.store.requests import send_request
 from sessionrun.store.session import SessionDir
-from sessionrun.workspaces.registration import trash_path
-from sessionrun.workspaces.request import load_claim
+from sessionrun.worktrees.registration import trash_path
+from sessionrun.worktrees.request import load_claim
 
 __all__ = ["project"]
 

@@ -24,22 +24,23 @@ from terminal import Terminal
 
 from sessionrun import cli as command_line
 from sessionrun.agents import table
+from sessionrun.checks import requests as check_request
 from sessionrun.cli.argv import FLAG_VERBS, HOMES, VERBS, list_all
 from sessionrun.client import config
 from sessionrun.engine import transitions
 from sessionrun.engine.status import PHASE_WORDS
+from sessionrun.git import git, repository
 from sessionrun.input.formats import choose_format, load_plan
 from sessionrun.input.plan import Source
 from sessionrun.input.settings import Options
-from sessionrun.model import checks, errors, events, keys, places, reports, upstreams
+from sessionrun.model import checks, errors, events, keys, places, reports
 from sessionrun.model import spec as model
 from sessionrun.model.reasons import REASONS, REASONS_VERSION
 from sessionrun.model.shown import Seen, Status, Task
 from sessionrun.model.words import WORDS
-from sessionrun.runtime.jobs.check import request as check_request
 from sessionrun.store import jobfiles, ledger, space
-from sessionrun.workspaces import git, ignoring, park, registration, request
-from sessionrun.workspaces.environments import request as environments
+from sessionrun.worktrees import env_request as environments
+from sessionrun.worktrees import park, registration, request
 
 TOP = Path(__file__).resolve().parent.parent
 MAN_PAGES = ("sessionrun.1", "sessionrun-files.5", "sessionrun-input.5")
@@ -361,8 +362,8 @@ RECORDS = {
     "Brief": checks.Brief,
     "Limits": model.Limits,
     "Workspace": model.Workspace,
-    "Upstream": upstreams.Upstream,
-    "MirrorSite": upstreams.MirrorSite,
+    "Upstream": places.Upstream,
+    "MirrorSite": places.MirrorSite,
     "CacheSite": model.CacheSite,
     "Environment": model.Environment,
     "Repository": places.Repository,
@@ -403,7 +404,7 @@ def test_the_words_of_worktrees_are_in_the_documents() -> None:
     for word in (
         request.RESCUE_SUFFIX,
         f"{park.HUGE_BYTES >> 20} MiB",
-        ignoring.INCLUDE_FILE,
+        repository.INCLUDE_FILE,
         ".".join(map(str, git.MINIMUM)),
         f"{space.FLOOR_BYTES >> 20} MiB",
         f"{space.FLOOR_SHARE:.0%}".replace("%", " percent"),

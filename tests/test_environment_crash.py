@@ -12,8 +12,8 @@ from calls import each_call, needs_calls, run_program
 from conftest import eventually
 from test_environments import MAKER, Shop, _dump, say, shop, site_of, texts_with
 
-from sessionrun.workspaces.environments.copying import load_manifest
-from sessionrun.workspaces.environments.request import MANIFEST, WISH
+from sessionrun.worktrees.env_copying import load_manifest
+from sessionrun.worktrees.env_request import MANIFEST, WISH
 
 __all__ = ["shop"]
 

@@ -19,8 +19,8 @@ from python_projects import PythonPlace
 from stages import commit_all
 
 from sessionrun.store.session import SessionDir
-from sessionrun.workspaces.environments.copying import load_manifest
-from sessionrun.workspaces.environments.request import MANIFEST, Tenant, find_target, tenant_path
+from sessionrun.worktrees.env_copying import load_manifest
+from sessionrun.worktrees.env_request import MANIFEST, Tenant, find_target, tenant_path
 
 
 class Place(PythonPlace):

@@ -10,10 +10,10 @@ import pytest
 from python_projects import lay_out_project, make_uv, make_wheels
 from test_excerpt import Upstream, git, upstream
 
-from sessionrun.workspaces.clone import make_excerpt
-from sessionrun.workspaces.environments.make import make_environment
-from sessionrun.workspaces.environments.request import EnvironmentRequest
-from sessionrun.workspaces.environments.version import (
+from sessionrun.git.clone import make_excerpt
+from sessionrun.worktrees.env_make import make_environment
+from sessionrun.worktrees.env_request import EnvironmentRequest
+from sessionrun.worktrees.env_version import (
     VARIABLE,
     Told,
     find_tag_behind,

@@ -16,32 +16,33 @@ from calls import run_program
 from python_projects import lay_out_project, make_uv, make_wheels
 from stages import begin_repository, commit_all
 
+from sessionrun.git.repository import find_repository
 from sessionrun.store.files import replace_file
-from sessionrun.workspaces.environments.copying import LEFT, find_texts, refuse_path
-from sessionrun.workspaces.environments.inputs import (
+from sessionrun.worktrees.env_copying import LEFT, find_texts, refuse_path
+from sessionrun.worktrees.env_inputs import (
+    Way,
     collect_inputs,
     find_project,
     leave_out_functions,
     make_digest,
+    order_ways,
 )
-from sessionrun.workspaces.environments.make import find_digest, make_environment
-from sessionrun.workspaces.environments.removal import drop_environments
-from sessionrun.workspaces.environments.request import (
+from sessionrun.worktrees.env_make import find_digest, make_environment
+from sessionrun.worktrees.env_request import (
     MANIFEST,
     WISH,
     EnvironmentReport,
     EnvironmentRequest,
+    drop_environments,
     find_target,
     load_report,
 )
-from sessionrun.workspaces.environments.steps import Way, order_ways
-from sessionrun.workspaces.repository import find_repository
 
 MAKER = """
 import sys
 from pathlib import Path
-from sessionrun.workspaces.environments.make import make_environment
-from sessionrun.workspaces.environments.request import load_wish
+from sessionrun.worktrees.env_make import make_environment
+from sessionrun.worktrees.env_request import load_wish
 folder = Path(sys.argv[1])
 sys.exit(make_environment(load_wish(folder), folder).problem)
 """
@@ -236,7 +237,7 @@ def test_an_entry_is_not_removed_while_it_is_copied(ready: Shop) -> None:
     remove = f"""
 import sys
 from pathlib import Path
-from sessionrun.workspaces.cache import remove_unused
+from sessionrun.store.trees import remove_unused
 def look(event, args):
     if event == "subprocess.Popen" and args[1][0] == "cp":
         print("said:", remove_unused(Path({str(ready.entry())!r})))

@@ -10,9 +10,9 @@ from pathlib import Path
 import pytest
 from calls import each_call, needs_calls, run_program
 
+from sessionrun.git.clone import drop_excerpt, make_excerpt
 from sessionrun.model.errors import SessionrunError
-from sessionrun.workspaces.clone import drop_excerpt, make_excerpt
-from sessionrun.workspaces.mirrors import fetch_mirror, locate_mirror
+from sessionrun.worktrees.mirrors import fetch_mirror, locate_mirror
 
 
 def git(top: Path, *argv: str, minute: int = 0) -> str:
@@ -96,7 +96,7 @@ def test_it_is_whole_or_it_is_not_there(upstream: Upstream, tmp_path: Path) -> N
 MAKE = """
 import sys
 from pathlib import Path
-from sessionrun.workspaces.clone import make_excerpt
+from sessionrun.git.clone import make_excerpt
 make_excerpt(Path(sys.argv[1]), Path(sys.argv[2]), sys.argv[3], 3, Path(sys.argv[4]))
 """
 

@@ -18,7 +18,7 @@ from stages import make_repository_of
 pytestmark = pytest.mark.skipif(not sys.platform.startswith("linux"), reason="/proc is Linux's")
 
 GIT = """#!/bin/sh
-job=$(tr '\\0' ' ' </proc/$PPID/cmdline | sed -n 's/.*runtime.jobs.job.py \\([a-z]*\\) .*/\\1/p')
+job=$(tr '\\0' ' ' </proc/$PPID/cmdline | sed -n 's/.*session.job.py \\([a-z]*\\) .*/\\1/p')
 place="{place}/$job"
 if [ -n "$job" ] && mkdir "$place" 2>/dev/null; then
     cat /proc/$PPID/cmdline >"$place/cmdline"

@@ -20,9 +20,9 @@ from sessionrun.engine.task import TaskState
 from sessionrun.model.events import JobFinished, JobLost, TaskEnded, to_record
 from sessionrun.model.keys import JobKey
 from sessionrun.model.spec import AgentSpec, Check, TaskSpec
-from sessionrun.runtime.executors.protocol import Exit
-from sessionrun.runtime.history import begin
-from sessionrun.runtime.jobs.maker import JobMaker
+from sessionrun.session.executor import Exit
+from sessionrun.session.history import begin
+from sessionrun.session.maker import JobMaker
 from sessionrun.store.records import read_entry
 from sessionrun.store.session import SessionDir
 

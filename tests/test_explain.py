@@ -18,7 +18,7 @@ from sessionrun.engine.fold import apply
 from sessionrun.engine.status import project
 from sessionrun.model.events import Entry, HoldPlaced
 from sessionrun.model.spec import OUTCOMES, TaskSpec
-from sessionrun.runtime.history import begin
+from sessionrun.session.history import begin
 from sessionrun.store.ledger import Ledger
 from sessionrun.store.session import SessionDir
 

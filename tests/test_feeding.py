@@ -22,31 +22,21 @@ from sessionrun.engine.fold import apply
 from sessionrun.engine.scheduler import EndSession, decide
 from sessionrun.engine.state import State
 from sessionrun.engine.status import project
-from sessionrun.model.cluster import Cluster, SlotsOffered
+from sessionrun.model.asked import QUEUE_LABEL, TROUBLE, UNCLAIMED, Cluster, FeedSpec, SlotsOffered
 from sessionrun.model.errors import InputError
 from sessionrun.model.events import Entry, Event, SessionEnded, TaskAdded
-from sessionrun.model.feeding import QUEUE_LABEL, TROUBLE, UNCLAIMED, FeedSpec
 from sessionrun.model.keys import describe_id_problem
 from sessionrun.model.landings import Mend
 from sessionrun.model.places import LandEntry
 from sessionrun.model.places import Place as Workplace
 from sessionrun.model.spec import Outcome, TaskSpec
+from sessionrun.queue import feeder
+from sessionrun.queue.feeder import Arrival, Dry, News, QueueFeeder, Visitor
 from sessionrun.queue.file import FileFeed
-from sessionrun.queue.place import find_place, read_signature
-from sessionrun.queue.task import Draft, QueueTask, TaskClaim, Worker
-from sessionrun.runtime.feeding import feeder
-from sessionrun.runtime.feeding.feeder import Arrival, Dry, News, QueueFeeder, Visitor
-from sessionrun.runtime.feeding.snapshot import UNDONE, Snapshot, Snapshots, Standing, find_standing
-from sessionrun.runtime.feeding.sync import (
-    Step,
-    choose_id,
-    choose_next,
-    fill_frame,
-    find_changes,
-    find_news,
-    make_task,
-)
-from sessionrun.runtime.history import begin
+from sessionrun.queue.snapshot import UNDONE, Snapshot, Snapshots, Standing, find_standing
+from sessionrun.queue.sync import Step, choose_id, choose_next, fill_frame, find_changes, find_news, make_task
+from sessionrun.queue.task import Draft, QueueTask, TaskClaim, Worker, find_place, read_signature
+from sessionrun.session.history import begin
 from sessionrun.store.files import replace_file
 from sessionrun.store.session import SessionDir
 

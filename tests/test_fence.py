@@ -12,15 +12,14 @@ from conftest import Command, eventually, slow
 from test_workspaces import Project
 from test_worktrees import by_id, project, start, wait
 
+from sessionrun.git.git import ENVIRONMENT, OVERRIDES, READER_LIMIT_S, Git, GitError
+from sessionrun.git.private import furnish, open_fence, read_settings
+from sessionrun.git.repository import find_repository
 from sessionrun.model.errors import InputError, SessionrunError
 from sessionrun.model.places import GitSettings
-from sessionrun.workspaces.fence import furnish, open_fence
-from sessionrun.workspaces.freezing import read_settings
-from sessionrun.workspaces.git import ENVIRONMENT, OVERRIDES, READER_LIMIT_S, Git, GitError
-from sessionrun.workspaces.release import release
-from sessionrun.workspaces.repository import find_repository
-from sessionrun.workspaces.request import WorkspaceRequest
-from sessionrun.workspaces.worktree import prepare
+from sessionrun.worktrees.release import release
+from sessionrun.worktrees.request import WorkspaceRequest
+from sessionrun.worktrees.worktree import prepare
 
 __all__ = ["project"]
 

@@ -18,11 +18,10 @@ from sessionrun.model.events import (
     RequestReceived,
 )
 from sessionrun.model.keys import JobKey
-from sessionrun.model.places import Place
+from sessionrun.model.places import Place, Upstream
 from sessionrun.model.spec import Alternative, Landing, SessionSpec, TaskSpec, Workspace
-from sessionrun.model.upstreams import Upstream
 from sessionrun.model.usage import Usage
-from sessionrun.runtime.jobs.prompt import word_prompt
+from sessionrun.session.prompt import word_prompt
 
 USED = Usage(input_tokens=10, output_tokens=5)
 

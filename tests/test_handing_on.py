@@ -18,21 +18,17 @@ from test_worktrees import by_id, finish
 from test_worktrees import project as repo
 
 from sessionrun.engine.handed import find_handed
+from sessionrun.git.private import open_fence
 from sessionrun.model.errors import SessionrunError
 from sessionrun.model.places import Handed, Place
 from sessionrun.model.spec import SessionSpec, TaskSpec, Workspace
-from sessionrun.runtime.history import begin
+from sessionrun.session.history import begin
 from sessionrun.store.session import SessionDir
-from sessionrun.workspaces.bases import find_base, merge_ends
-from sessionrun.workspaces.clean import Claimed, clean_claimed
-from sessionrun.workspaces.fence import open_fence
-from sessionrun.workspaces.release import release
-from sessionrun.workspaces.request import (
-    NeedsConflict,
-    WorkspaceRequest,
-    load_claim,
-)
-from sessionrun.workspaces.worktree import prepare
+from sessionrun.worktrees.bases import find_base, merge_ends
+from sessionrun.worktrees.clean import Claimed, clean_claimed
+from sessionrun.worktrees.release import release
+from sessionrun.worktrees.request import NeedsConflict, WorkspaceRequest, load_claim
+from sessionrun.worktrees.worktree import prepare
 
 __all__ = ["finished", "project", "repo", "stage"]
 

@@ -19,7 +19,7 @@ from sessionrun.model.errors import InputError
 from sessionrun.model.events import Entry, Event, HoldLifted, RequestReceived, SupervisorStarted
 from sessionrun.model.spec import Limits, TaskSpec
 from sessionrun.model.times import parse_coming
-from sessionrun.runtime.history import begin
+from sessionrun.session.history import begin
 
 from simulation import make_session  # isort: skip
 

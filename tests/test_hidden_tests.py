@@ -9,13 +9,13 @@ from pathlib import Path
 import pytest
 from stages import git
 
+from sessionrun.checks.runners import Case, list_test_files, match_ids, parse_junit, split_id
+from sessionrun.checks.running import load_red, run_baseline
+from sessionrun.git.git import Git
 from sessionrun.model.checks import HiddenTests
 from sessionrun.model.places import Place
-from sessionrun.runtime.jobs.check.junit import Case, list_test_files, match_ids, parse_junit, split_id
-from sessionrun.runtime.jobs.check.running import load_red, run_baseline
-from sessionrun.workspaces.crossing import NotApplicable, add_tests, take_source
-from sessionrun.workspaces.git import Git
-from sessionrun.workspaces.testing import keep_source, list_files
+from sessionrun.worktrees.crossing import NotApplicable, add_tests, take_source
+from sessionrun.worktrees.testing import keep_source, list_files
 
 # --- ids ---
 

@@ -14,7 +14,7 @@ from conftest import Command, slow
 from test_workspaces import Project, project
 
 from sessionrun.model.errors import SessionrunError
-from sessionrun.workspaces.release import release
+from sessionrun.worktrees.release import release
 
 __all__ = ["project"]
 

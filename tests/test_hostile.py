@@ -21,10 +21,9 @@ from sessionrun.engine.state import State
 from sessionrun.engine.status import project
 from sessionrun.model.events import Entry, RequestReceived, TasksAdded, to_record
 from sessionrun.model.spec import TaskSpec
-from sessionrun.runtime.history import begin, replay
-from sessionrun.store.inbox import open_wake, ring, speak
+from sessionrun.session.history import begin, replay
 from sessionrun.store.records import iterate_entries
-from sessionrun.store.requests import parse_request
+from sessionrun.store.requests import open_wake, parse_request, ring, speak
 from sessionrun.store.session import SessionDir
 
 COUNT = 10

@@ -11,9 +11,9 @@ from conftest import Command, eventually, kill_sessions
 from test_workspaces import Project
 from test_worktrees import by_id, finish, project, start
 
-from sessionrun.workspaces.freezing import read_settings
-from sessionrun.workspaces.git import Git
-from sessionrun.workspaces.ignoring import ignore_words
+from sessionrun.git.git import Git
+from sessionrun.git.private import read_settings
+from sessionrun.git.repository import ignore_words
 
 __all__ = ["project"]
 

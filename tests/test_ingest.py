@@ -15,10 +15,9 @@ from conftest import Command, eventually
 from queue_contract import find_ready
 from stages import git
 
-from sessionrun.client.queue.feeds import Ingested, ingest, open_queue
-from sessionrun.queue.follow_ups import LIMIT, MAX_TITLE, NAME, make_draft, put_aside, read_line
-from sessionrun.queue.place import find_place
-from sessionrun.queue.task import Draft
+from sessionrun.queue.ingest import LIMIT, MAX_TITLE, NAME, make_draft, put_aside, read_line
+from sessionrun.queue.open import Ingested, ingest, open_queue
+from sessionrun.queue.task import Draft, find_place
 
 
 @pytest.fixture

@@ -22,13 +22,13 @@ import psutil
 import pytest
 from conftest import eventually, is_gone, slow
 
+from sessionrun.keeper.loop import Keeper, SupervisorProcess
+from sessionrun.keeper.wire import Connection, JobOrder, pack, pack_job
 from sessionrun.model.events import HoldPlaced, JobLost, JobStarted
 from sessionrun.model.keys import JobKey
 from sessionrun.model.spec import Job
-from sessionrun.runtime.executors.local import LocalExecutor
-from sessionrun.runtime.executors.protocol import Exit, name_left
-from sessionrun.runtime.keeper.loop import Keeper, SupervisorProcess
-from sessionrun.runtime.keeper.wire import Connection, JobOrder, pack, pack_job
+from sessionrun.session.executor import Exit, name_left
+from sessionrun.session.local import LocalExecutor
 from sessionrun.store.journal import read_log
 from sessionrun.store.ledger import fold_ledger
 from sessionrun.store.processes import scan
@@ -561,8 +561,8 @@ REFUSED_ONCE = """
 import os, sys, time
 from pathlib import Path
 from sessionrun.model.errors import StoreError
-from sessionrun.runtime.keeper.children import Children
-from sessionrun.runtime.keeper.wire import JobOrder
+from sessionrun.keeper.children import Children
+from sessionrun.keeper.wire import JobOrder
 from sessionrun.store.journal import AppendLog
 
 class Refusing(AppendLog):

@@ -15,10 +15,9 @@ import pytest
 from conftest import eventually
 from landings import CHECK, MAIN, Yard, make_yard
 
-from sessionrun.landing.batches import LARGEST, choose_size, find_green_prefix, sort_entries
-from sessionrun.landing.branches import follow_branches
-from sessionrun.landing.records import Entry, Gates
-from sessionrun.landing.slot import Slot
+from sessionrun.landing.chain import LARGEST, choose_size, find_green_prefix, sort_entries
+from sessionrun.landing.records import Entry, Gates, follow_branches
+from sessionrun.landing.target import Slot
 from sessionrun.landing.turn import land
 from sessionrun.model.errors import SessionrunError
 

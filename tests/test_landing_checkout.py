@@ -11,10 +11,10 @@ import pytest
 from conftest import eventually
 from landings import MAIN, Yard, make_yard
 
+from sessionrun.git.private import open_fence
 from sessionrun.landing.checkout import Tree, follow
 from sessionrun.landing.records import Checkout, Report, SlotRecord
-from sessionrun.landing.slot import Slot
-from sessionrun.workspaces.fence import open_fence
+from sessionrun.landing.target import Slot
 
 CHANGES = {
     "a.txt": "new\n",

@@ -20,7 +20,7 @@ from stages import Tree, refresh
 
 from sessionrun.landing.history import load_history
 from sessionrun.landing.recovery import EMPTY_LOCK_S
-from sessionrun.landing.slot import Slot
+from sessionrun.landing.target import Slot
 from sessionrun.landing.turn import land
 
 FILES: dict[str, str | None] = {

@@ -19,11 +19,11 @@ from test_worktrees import by_id, check_clean, finish, project, snapshot, start,
 from sessionrun.client.findings import Leftover
 from sessionrun.model.errors import SessionrunError
 from sessionrun.model.places import Place
-from sessionrun.workspaces.clean import Claimed, clean_claimed
-from sessionrun.workspaces.registration import trash_path
-from sessionrun.workspaces.release import release
-from sessionrun.workspaces.request import Claim, WorkspaceRequest, load_claim
-from sessionrun.workspaces.worktree import prepare
+from sessionrun.worktrees.clean import Claimed, clean_claimed
+from sessionrun.worktrees.registration import trash_path
+from sessionrun.worktrees.release import release
+from sessionrun.worktrees.request import Claim, WorkspaceRequest, load_claim
+from sessionrun.worktrees.worktree import prepare
 
 __all__ = ["project"]
 

@@ -11,8 +11,8 @@ import pytest
 from conftest import Command
 from test_workspaces import Project
 
+from sessionrun.git.links import describe_problem, find_name
 from sessionrun.store.files import expand_path
-from sessionrun.workspaces.links import describe_problem, find_name
 
 
 @pytest.mark.slow

@@ -13,7 +13,7 @@ import pytest
 from conftest import Command, eventually
 from stages import begin_repository, git
 
-from sessionrun.mcp.server import MAX_BYTES, Tools
+from sessionrun.doors.mcp import MAX_BYTES, Tools
 from sessionrun.model.errors import InputError
 
 CROWD, FAILING = 50, (7, 11, 23, 31, 50)

@@ -14,12 +14,11 @@ from calls import each_call, needs_calls, run_program
 from stages import begin_repository, git
 
 from sessionrun.model.errors import RepositoryFailed
-from sessionrun.model.places import Start
-from sessionrun.model.upstreams import Upstream, check_ref, name_readably, parse_repo
+from sessionrun.model.places import Start, Upstream, check_ref, name_readably, parse_repo
 from sessionrun.store.locks import hold_lock
-from sessionrun.workspaces.cache import lock_path
-from sessionrun.workspaces.mirrored import use_mirror
-from sessionrun.workspaces.mirrors import MARKER, fetch_mirror, iterate_mirrors, locate_mirror, remove_mirror
+from sessionrun.store.trees import lock_path
+from sessionrun.worktrees.mirrored import use_mirror
+from sessionrun.worktrees.mirrors import MARKER, fetch_mirror, iterate_mirrors, locate_mirror, remove_mirror
 
 
 @dataclass
@@ -61,8 +60,8 @@ class Place:
         """The same in a process of its own, one ref after the other."""
         program = (
             "import sys; from pathlib import Path\n"
-            "from sessionrun.model.upstreams import Upstream\n"
-            "from sessionrun.workspaces.mirrored import use_mirror\n"
+            "from sessionrun.model.places import Upstream\n"
+            "from sessionrun.worktrees.mirrored import use_mirror\n"
             "repo, mirror, note, *refs = sys.argv[1:]\n"
             "for ref in refs:\n"
             "    with use_mirror(Upstream(repo, ref, mirror), Path(note + ref), Path(note).parent) as start:\n"

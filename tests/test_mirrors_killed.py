@@ -11,13 +11,12 @@ from calls import Calls, needs_calls
 from test_workspaces import Project, project
 from test_workspaces_killed import Bench, find_locks
 
-from sessionrun.model.places import Place, Repository
-from sessionrun.model.upstreams import Upstream
-from sessionrun.workspaces.mirrors import locate_mirror
-from sessionrun.workspaces.release import release
-from sessionrun.workspaces.request import WorkspaceRequest
-from sessionrun.workspaces.site import BEGUN
-from sessionrun.workspaces.worktree import prepare
+from sessionrun.model.places import Place, Repository, Upstream
+from sessionrun.worktrees.mirrors import locate_mirror
+from sessionrun.worktrees.release import release
+from sessionrun.worktrees.request import WorkspaceRequest
+from sessionrun.worktrees.site import BEGUN
+from sessionrun.worktrees.worktree import prepare
 
 __all__ = ["project"]
 

@@ -24,11 +24,11 @@ from sessionrun.model.events import Event, JobFinished
 from sessionrun.model.keys import JobKey, Phase
 from sessionrun.model.places import Place
 from sessionrun.model.spec import AgentSpec, Job, TaskSpec, Workspace
-from sessionrun.runtime.executors.protocol import Exit
-from sessionrun.runtime.history import begin
-from sessionrun.runtime.jobs.maker import JobMaker
-from sessionrun.runtime.partners import Partners
-from sessionrun.runtime.supervisor import Supervisor
+from sessionrun.session.executor import Exit
+from sessionrun.session.history import begin
+from sessionrun.session.maker import JobMaker
+from sessionrun.session.partners import Partners
+from sessionrun.session.supervisor import Supervisor
 from sessionrun.store.jobfiles import ANSWER
 from sessionrun.store.journal import AppendLog, read_log
 from sessionrun.store.session import SessionDir

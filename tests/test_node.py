@@ -18,11 +18,11 @@ from clusters import PATIENT, SID, NodeUnderTest, make_order
 from conftest import eventually, is_gone, slow
 
 from sessionrun.cluster.messages import KILL, key_of
+from sessionrun.cluster.node_directory import load_site, open_node
+from sessionrun.cluster.node_jobs import JobFolders
 from sessionrun.cluster.timers import Timers
-from sessionrun.runtime.executors.protocol import Exit
-from sessionrun.runtime.node.directory import load_site, open_node
-from sessionrun.runtime.node.jobs import JobFolders
-from sessionrun.runtime.node.tokens import SESSION_TOKEN
+from sessionrun.cluster.tokens import SESSION_TOKEN
+from sessionrun.session.executor import Exit
 from sessionrun.store import processes
 
 pytestmark = pytest.mark.skipif(not sys.platform.startswith("linux"), reason="looks into /proc")

@@ -16,8 +16,8 @@ from conftest import Command, eventually
 from shown import with_state, with_word
 
 from sessionrun.model.spec import SessionSpec
-from sessionrun.runtime import notifying
-from sessionrun.runtime.notifying import FILE, Notifying
+from sessionrun.session import notifying
+from sessionrun.session.notifying import FILE, Notifying
 from sessionrun.store.session import SessionDir
 
 TASK: dict[str, Any] = {"num": 1, "id": "a", "title": "A", "status": "running", "outcome": None, "reason": None}

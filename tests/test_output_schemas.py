@@ -12,7 +12,7 @@ from output_schemas import check, check_output
 
 from sessionrun.cli.argv import VERBS
 from sessionrun.client.schemas.schemas import NAMES, describe
-from sessionrun.runtime.notifying import make_message
+from sessionrun.session.notifying import make_message
 
 PLAN = {
     "prompts": [{"id": "a", "prompt": "echo a"}, {"id": "b", "prompt": "exit 7", "needs": ["a"], "retries": 1}]

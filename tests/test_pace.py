@@ -22,8 +22,8 @@ from sessionrun.engine.tokens import MACHINE, START
 from sessionrun.model.events import Entry, Event, HoldPlaced, JobClaimed, JobFinished, RequestReceived
 from sessionrun.model.keys import JobKey
 from sessionrun.model.spec import SLOT, WORKSPACE_TIMEOUT_S, Limits, TaskSpec
-from sessionrun.runtime.history import begin
-from sessionrun.runtime.machine import LOOK_S, RENEW_S, MachineWatch, measure_free_memory, measure_load
+from sessionrun.session.history import begin
+from sessionrun.session.watches import LOOK_S, RENEW_S, MachineWatch, measure_free_memory, measure_load
 
 GIB = 1 << 30
 

@@ -17,9 +17,9 @@ from test_rounds import by_round, folder_of, only_task, refs
 from test_workspaces import Project, make_repository
 from test_worktrees import finish
 
-from sessionrun.runtime.jobs.check.patches import find_odd, find_patch, has_prefixes, list_spellings
-from sessionrun.workspaces.applying import DoesNotApply, apply_patch
-from sessionrun.workspaces.site import open_site
+from sessionrun.checks.answers import find_odd, find_patch, has_prefixes, list_spellings
+from sessionrun.worktrees.applying import DoesNotApply, apply_patch
+from sessionrun.worktrees.site import open_site
 
 PATCH = """\
 diff --git a/calc.py b/calc.py

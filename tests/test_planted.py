@@ -17,9 +17,8 @@ from stages import make_repository_of
 
 from sessionrun.model.errors import SessionrunError
 from sessionrun.model.spec import Export
-from sessionrun.runtime.exports.export_file import Shown
-from sessionrun.runtime.exports.job_status import JobStatus
-from sessionrun.runtime.exports.writer import ExportWriter, settle_exports
+from sessionrun.session.exports import ExportWriter, Shown, settle_exports
+from sessionrun.session.job_status import JobStatus
 from sessionrun.store.files import NotRegular
 from sessionrun.store.outside import hold_file, open_folder
 from sessionrun.store.session import SessionDir

@@ -15,7 +15,7 @@ from conftest import Command, eventually
 from python_projects import PythonPlace, lay_out_project
 from stages import commit_all, git
 
-from sessionrun.workspaces.throwaway import open_folder
+from sessionrun.worktrees.cached import open_folder
 
 USES_TAGS = "[options]\nsetup_requires = setuptools_scm\n"
 

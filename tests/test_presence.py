@@ -15,8 +15,7 @@ import psutil
 import pytest
 from conftest import Command, eventually, slow
 
-from sessionrun.client.reading.stopped import find_stopped
-from sessionrun.client.reading.view import load_summary_view, load_view
+from sessionrun.client.reading.view import find_stopped, load_summary_view, load_view
 from sessionrun.store import processes
 from sessionrun.store.session import SessionDir
 

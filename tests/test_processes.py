@@ -12,7 +12,7 @@ import pytest
 from conftest import eventually
 
 from sessionrun.store.processes import JOB_MARKER, Identity, find_tree, identify, scan
-from sessionrun.workspaces.shell import run_script
+from sessionrun.walls.shell import run_script
 
 MARKER = f"{uuid.uuid4()}/a/1/1/work/1"
 

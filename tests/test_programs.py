@@ -14,9 +14,9 @@ import psutil
 import pytest
 from conftest import eventually
 
-from sessionrun.client.precaching import run_abreast
+from sessionrun.git.git import Git, GitError
 from sessionrun.store.programs import run
-from sessionrun.workspaces.git import Git, GitError
+from sessionrun.worktrees.precache import run_abreast
 
 WAITS = "import os, subprocess, sys, time; open(sys.argv[1], 'w').write(str(os.getpid()))\ntime.sleep(600)"
 BEGINS = f"""import subprocess, sys

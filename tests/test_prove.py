@@ -16,10 +16,10 @@ from conftest import eventually
 from stages import make_repository_of
 from test_cli_worktrees import Finished, Project, finished, project_in, stage
 
+from sessionrun.checks.runners import find_missing, parse_output
+from sessionrun.checks.verdict import find_verdict
 from sessionrun.model.reports import Ran, RanTests
-from sessionrun.runtime.jobs.prove.runners import find_missing, parse_output
-from sessionrun.runtime.jobs.prove.verdict import find_verdict
-from sessionrun.workspaces.testing import (
+from sessionrun.worktrees.testing import (
     SET_UP,
     TEST_FILES,
     Rules,

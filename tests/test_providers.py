@@ -24,9 +24,9 @@ from sessionrun.model.events import (
 )
 from sessionrun.model.spec import Alternative, Job, SessionSpec, TaskSpec, Workspace
 from sessionrun.model.usage import Usage
-from sessionrun.runtime.executors.protocol import Exit
-from sessionrun.runtime.history import begin
-from sessionrun.runtime.jobs.prompt import word_prompt
+from sessionrun.session.executor import Exit
+from sessionrun.session.history import begin
+from sessionrun.session.prompt import word_prompt
 
 LIMIT = Fate("exits", 1.0, 75 << 8)
 BUSY = Fate("exits", 1.0, 76 << 8)

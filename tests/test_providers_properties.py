@@ -18,8 +18,8 @@ from sessionrun.model.events import Entry, JobFinished, LimitHeard, RequestRecei
 from sessionrun.model.reasons import Effect
 from sessionrun.model.spec import Alternative, Check, Job, Limits, SessionSpec, TaskSpec, Workspace
 from sessionrun.model.usage import Usage
-from sessionrun.runtime.executors.protocol import Exit
-from sessionrun.runtime.history import begin
+from sessionrun.session.executor import Exit
+from sessionrun.session.history import begin
 
 AGENTS = ("one", "two", "three", "shell")
 KINDS: tuple[Literal["hold", "release", "cancel", "retry"], ...] = ("hold", "hold", "release", "cancel", "retry")

@@ -19,8 +19,7 @@ from sessionrun.queue.feed import Feed
 from sessionrun.queue.file import Contents, FileFeed
 from sessionrun.queue.graph import find_circle
 from sessionrun.queue.lists import parse_list
-from sessionrun.queue.place import LOCK_NAME, find_place
-from sessionrun.queue.task import Changes, Draft, QueueTask
+from sessionrun.queue.task import LOCK_NAME, Changes, Draft, QueueTask, find_place
 from sessionrun.store import locks
 
 SEED = {
@@ -217,7 +216,7 @@ import sys
 from pathlib import Path
 from sessionrun.queue.file import FileFeed
 from sessionrun.queue.graph import by_id, choose_ready
-from sessionrun.queue.place import find_place
+from sessionrun.queue.task import find_place
 from sessionrun.queue.task import Draft, Worker
 
 feed, worker, left = FileFeed(find_place(Path())), Worker(sys.argv[1], "session"), 40

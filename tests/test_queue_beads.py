@@ -19,8 +19,7 @@ from sessionrun.queue import beads, file
 from sessionrun.queue.beads import BeadsFeed
 from sessionrun.queue.beads_program import PROGRAMS, Program
 from sessionrun.queue.feed import BACKENDS
-from sessionrun.queue.place import QueuePlace, find_place
-from sessionrun.queue.task import Draft, Worker
+from sessionrun.queue.task import Draft, QueuePlace, Worker, find_place
 
 REAL = next((path for name in PROGRAMS if (path := shutil.which(name))), None)
 

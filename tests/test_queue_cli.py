@@ -13,9 +13,9 @@ from conftest import Command
 from stages import git
 
 from sessionrun import api
-from sessionrun.client.queue.feeds import open_queue
+from sessionrun.queue.claims import find_gone, reclaim
+from sessionrun.queue.open import open_queue
 from sessionrun.queue.task import Draft, Worker
-from sessionrun.runtime.feeding.claims import find_gone, reclaim
 
 ALL = """\
 TASK     STATUS               PRIORITY  GROUP    TITLE

@@ -17,13 +17,13 @@ from test_cluster import make_repository
 from test_cluster_parts import run
 from test_replica import Node
 
+from sessionrun.cluster.companions import Remote, fetch_missing, find_remote, is_larger
+from sessionrun.cluster.replica import PACK, ReplicaWish, pack_objects, receive
+from sessionrun.git.git import Git
 from sessionrun.model.errors import SessionrunError
 from sessionrun.model.places import Repository
 from sessionrun.store.files import replace_file
 from sessionrun.store.jobfiles import REPLICA
-from sessionrun.workspaces.git import Git
-from sessionrun.workspaces.remotes import Remote, fetch_missing, find_remote, is_larger
-from sessionrun.workspaces.replica import PACK, ReplicaWish, pack_objects, receive
 
 BIG = 140 << 20
 

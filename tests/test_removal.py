@@ -17,7 +17,7 @@ from test_cli_worktrees import Project, project
 from sessionrun.client.clean import Candidate, choose, find_candidates, find_trash, remove_sessions
 from sessionrun.model.words import WORDS
 from sessionrun.store import index
-from sessionrun.store.caches import SEAL_KEY, seal
+from sessionrun.store.seal import SEAL_KEY, seal
 from sessionrun.store.session import SessionDir
 
 __all__ = ["project"]

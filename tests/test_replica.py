@@ -14,24 +14,13 @@ from stages import git
 from test_cluster import make_repository
 
 from sessionrun.client.cache import clean_cache
+from sessionrun.cluster import replica
+from sessionrun.cluster.dask_executor import DaskExecutor
+from sessionrun.cluster.ends import Head
 from sessionrun.cluster.findings import check_replicas, find_named
-from sessionrun.cluster.head import Head
 from sessionrun.cluster.messages import LEASE_OVER
-from sessionrun.model.events import JobLost
-from sessionrun.model.keys import JobKey
-from sessionrun.model.landings import MendBase
-from sessionrun.model.places import Handed, Place, Repository
-from sessionrun.runtime.dask.executor import DaskExecutor
-from sessionrun.runtime.dask.replicas import Replicas
-from sessionrun.runtime.node.replicas import iterate_replicas, remove_replica
-from sessionrun.store.files import replace_file
-from sessionrun.store.jobfiles import REPLICA
-from sessionrun.store.session import SessionDir
-from sessionrun.workspaces import replica
-from sessionrun.workspaces.copies import iterate_copies, remove_copy
-from sessionrun.workspaces.environments.request import FOLDER, Tenant, find_target, tenant_path
-from sessionrun.workspaces.git import Git
-from sessionrun.workspaces.replica import (
+from sessionrun.cluster.node_directory import iterate_replicas, remove_replica
+from sessionrun.cluster.replica import (
     SENT,
     WORK,
     ReplicaWish,
@@ -43,7 +32,18 @@ from sessionrun.workspaces.replica import (
     send,
     take_work,
 )
-from sessionrun.workspaces.request import WorkspaceRequest
+from sessionrun.cluster.replicas import Replicas
+from sessionrun.git.git import Git
+from sessionrun.model.events import JobLost
+from sessionrun.model.keys import JobKey
+from sessionrun.model.landings import MendBase
+from sessionrun.model.places import Handed, Place, Repository
+from sessionrun.store.files import replace_file
+from sessionrun.store.jobfiles import REPLICA
+from sessionrun.store.session import SessionDir
+from sessionrun.worktrees.cached import iterate_copies, remove_copy
+from sessionrun.worktrees.env_request import FOLDER, Tenant, find_target, tenant_path
+from sessionrun.worktrees.request import WorkspaceRequest
 
 
 class Node:

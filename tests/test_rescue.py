@@ -11,10 +11,10 @@ from conftest import Command, eventually
 from stages import git
 from test_cluster import make_repository, start
 
+from sessionrun.cluster.replica import pack_objects
+from sessionrun.cluster.rescues import commit_of, drop_older, list_packs, take_rescue
+from sessionrun.git.git import Git
 from sessionrun.model.places import Place, Repository
-from sessionrun.workspaces.git import Git
-from sessionrun.workspaces.replica import pack_objects
-from sessionrun.workspaces.rescues import commit_of, drop_older, list_packs, take_rescue
 
 
 def test_the_newest_pack_that_came_whole_is_kept(own_place: Path) -> None:

@@ -17,12 +17,12 @@ import pytest
 from conftest import Command, eventually, is_gone, kill_sessions
 
 from sessionrun.client import ask as control
-from sessionrun.runtime import launch, main
+from sessionrun.session import launch, main
 from sessionrun.store import locks
-from sessionrun.store.caches import seal
 from sessionrun.store.journal import AppendLog, read_log
 from sessionrun.store.ledger import EXITED, fold_ledger, make_record
 from sessionrun.store.processes import Identity, start_time
+from sessionrun.store.seal import seal
 from sessionrun.store.session import SessionDir
 
 GATE = "while ! [ -e {0} ]; do sleep 0.05; done"
@@ -133,7 +133,7 @@ def test_a_readers_probe_is_not_taken_for_life(sessionrun: Command, crashed: str
     code = """
 import fcntl, os, sys, threading
 from pathlib import Path
-from sessionrun.runtime.launch import resume
+from sessionrun.session.launch import resume
 from sessionrun.store.session import SessionDir
 session = SessionDir(Path(sys.argv[1]))
 fd = os.open(session.path / "root.lock", os.O_RDONLY)

@@ -20,7 +20,7 @@ from sessionrun.engine.status import project
 from sessionrun.engine.task import TaskState
 from sessionrun.model.events import Change, RequestReceived
 from sessionrun.model.spec import AgentSpec, Alternative, Price, TaskSpec
-from sessionrun.runtime.history import begin, load_spec_now, load_tasks
+from sessionrun.session.history import begin, load_spec_now, load_tasks
 from sessionrun.store.session import SessionDir
 
 OTHER = AgentSpec("other", ("/bin/other",), model_args=("-m", "{model}"), output="claude")

@@ -20,9 +20,9 @@ from test_workspaces import Project
 from test_worktrees import start, wait
 
 from sessionrun.model.places import Place
-from sessionrun.workspaces.release import release
-from sessionrun.workspaces.request import Loop, WorkRequest, WorkspaceRequest
-from sessionrun.workspaces.rounds import DONE, keep_round, take_back
+from sessionrun.worktrees.release import release
+from sessionrun.worktrees.request import Loop, WorkRequest, WorkspaceRequest
+from sessionrun.worktrees.rounds import DONE, keep_round, take_back
 
 
 @pytest.fixture

@@ -13,7 +13,7 @@ import pytest
 from sessionrun.house import HOUSE, Mark, Wrap, load
 from sessionrun.model.keys import PHASES, WORKSPACE_PHASES
 from sessionrun.model.spec import SessionSpec, TaskSpec
-from sessionrun.runtime.jobs.rows import Moment
+from sessionrun.session.rows import Moment
 
 ROWS = {row.name: row for business in HOUSE for row in business.phases}
 PROGRAMS = {name: work for business in HOUSE for name, work in business.programs}
@@ -22,7 +22,7 @@ FIELDS = {
 }
 IMPORTS = """
 import sys
-from sessionrun.runtime.jobs.job import find_phase, find_program
+from sessionrun.session.job import find_phase, find_program
 from sessionrun.house import load
 row = find_phase(sys.argv[1])
 if row is None:

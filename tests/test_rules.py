@@ -15,11 +15,11 @@ from sessionrun.engine.fold import apply
 from sessionrun.engine.rules import Rules
 from sessionrun.engine.status import project
 from sessionrun.landing import rules as landing
-from sessionrun.model.cluster import Cluster, SlotsOffered
+from sessionrun.model.asked import Cluster, SlotsOffered
 from sessionrun.model.events import Entry, RequestReceived
 from sessionrun.model.landings import WorkLanded
 from sessionrun.model.spec import Check, Job, Landing, SessionSpec, TaskSpec, Workspace
-from sessionrun.runtime.history import begin
+from sessionrun.session.history import begin
 
 LANDING, CLUSTER = Landing("refs/heads/main"), Cluster("tls://127.0.0.1:1")
 

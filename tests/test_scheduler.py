@@ -53,8 +53,8 @@ from sessionrun.model.events import (
 )
 from sessionrun.model.keys import JobKey, parse_job_key
 from sessionrun.model.spec import OUTCOMES, Check, Job, TaskSpec, Workspace
-from sessionrun.runtime.executors.protocol import Exit
-from sessionrun.runtime.history import begin
+from sessionrun.session.executor import Exit
+from sessionrun.session.history import begin
 
 TREE = Workspace("worktree")
 CHECK = Check(("true",))

@@ -51,7 +51,7 @@ from sessionrun.model.spec import (
     TaskSpec,
     Workspace,
 )
-from sessionrun.runtime.history import begin
+from sessionrun.session.history import begin
 from sessionrun.store.records import read_entry
 
 PROFILE = settings(

@@ -25,11 +25,11 @@ from sessionrun.model.events import Entry, JobClaimed, JobFinished, JobLost, Job
 from sessionrun.model.keys import JobKey
 from sessionrun.model.places import TASK_FILE, Place, Seats
 from sessionrun.model.spec import TaskSpec, Workspace
-from sessionrun.runtime.history import begin
-from sessionrun.workspaces.clean import clean_seats
-from sessionrun.workspaces.release import release
-from sessionrun.workspaces.request import WorkspaceRequest
-from sessionrun.workspaces.worktree import prepare
+from sessionrun.session.history import begin
+from sessionrun.worktrees.clean import clean_seats
+from sessionrun.worktrees.release import release
+from sessionrun.worktrees.request import WorkspaceRequest
+from sessionrun.worktrees.worktree import prepare
 
 __all__ = ["project"]
 

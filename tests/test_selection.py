@@ -21,9 +21,9 @@ from sessionrun.client.reading.selection import Chosen, choose_sessions, is_in_s
 from sessionrun.engine.status import project_live, project_summary
 from sessionrun.model.errors import InputError, SessionGone, SessionNotFound
 from sessionrun.model.spec import TaskSpec
-from sessionrun.runtime.history import begin
-from sessionrun.store.caches import seal
+from sessionrun.session.history import begin
 from sessionrun.store.creation import create_session
+from sessionrun.store.seal import seal
 from sessionrun.store.session import SessionDir
 
 GOOD: dict[str, Any] = {"prompts": [{"id": "a", "prompt": "true"}, {"id": "b", "prompt": "true"}]}

@@ -25,7 +25,7 @@ from stages import begin_repository, git
 from test_report import CONTRAST, HOSTILE, Reader
 
 from sessionrun.doors.app import Desk
-from sessionrun.doors.guard import Guard
+from sessionrun.doors.server import Guard
 from sessionrun.doors.watching import Watch
 from sessionrun.store.session import SessionDir
 

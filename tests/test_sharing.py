@@ -20,9 +20,9 @@ from sessionrun.engine.state import State
 from sessionrun.engine.status import project
 from sessionrun.model.events import Entry, JobFinished, LimitHeard, RequestKind, RequestReceived
 from sessionrun.model.spec import AgentSpec, Alternative, Job, TaskSpec
-from sessionrun.runtime.executors.protocol import Exit
-from sessionrun.runtime.history import begin
-from sessionrun.runtime.limits import LimitSharing, find_files
+from sessionrun.session.executor import Exit
+from sessionrun.session.history import begin
+from sessionrun.session.limits import LimitSharing, find_files
 from sessionrun.store.index import limits_path
 
 LIMITED = 75 << 8

@@ -18,9 +18,9 @@ from sessionrun.engine.task import RunningJob, TaskState
 from sessionrun.model.events import Event, TimerFired
 from sessionrun.model.keys import JobKey, parse_job_key
 from sessionrun.model.spec import TaskSpec
-from sessionrun.runtime.history import begin
-from sessionrun.runtime.jobs.maker import JobMaker
-from sessionrun.runtime.silence import SilenceWatch
+from sessionrun.session.history import begin
+from sessionrun.session.maker import JobMaker
+from sessionrun.session.watches import SilenceWatch
 
 AGENT = """[agents.streaming]
 argv = ["/bin/sh", "{prompt_file}"]

@@ -26,19 +26,10 @@ from test_prove import CHECK, FIX
 from test_prove import make_repository as make_tested_repository
 
 from sessionrun.cli.start import Word
-from sessionrun.client.planning.cluster import check_options, find_largest_array
-from sessionrun.input.rows import BY_NAME
-from sessionrun.model.cluster import Cluster
-from sessionrun.model.errors import InputError
-from sessionrun.model.events import HoldPlaced, JobLost, JobStarted
-from sessionrun.model.keys import PHASES, JobKey, parse_job_key
-from sessionrun.model.spec import Job, SessionSpec
-from sessionrun.runtime.executors.protocol import Exit
-from sessionrun.runtime.slurm import programs
-from sessionrun.runtime.slurm.desk import Desk
-from sessionrun.runtime.slurm.executor import SlurmExecutor, find_poll
-from sessionrun.runtime.slurm.on_node import make_job_environment
-from sessionrun.runtime.slurm.programs import (
+from sessionrun.cluster import slurm_programs
+from sessionrun.cluster.slurm_executor import SlurmExecutor, find_poll
+from sessionrun.cluster.slurm_node import make_job_environment
+from sessionrun.cluster.slurm_programs import (
     Row,
     SlurmFault,
     describe,
@@ -46,7 +37,16 @@ from sessionrun.runtime.slurm.programs import (
     parse_answering,
     parse_rows,
 )
-from sessionrun.runtime.slurm.records import BEGUN, ENDED, Records, load
+from sessionrun.cluster.slurm_queue import Desk
+from sessionrun.cluster.slurm_records import BEGUN, ENDED, Records, load
+from sessionrun.cluster.steps import check_options, find_largest_array
+from sessionrun.input.rows import BY_NAME
+from sessionrun.model.asked import Cluster
+from sessionrun.model.errors import InputError
+from sessionrun.model.events import HoldPlaced, JobLost, JobStarted
+from sessionrun.model.keys import PHASES, JobKey, parse_job_key
+from sessionrun.model.spec import Job, SessionSpec
+from sessionrun.session.executor import Exit
 from sessionrun.store.session import SessionDir
 
 SID = "11111111-1111-4111-8111-111111111111"
@@ -56,17 +56,17 @@ PREFIX = f"sessionrun-{SID}-"
 
 
 def test_the_command_lines() -> None:
-    words = programs.submit_words(
+    words = slurm_programs.submit_words(
         Path("/s p"), "1-2", "name", 40, {"partition": "p", "exclusive": "", "array-limit": "3"}
     )
     assert words[:3] == ["sbatch", "--partition=p", "--exclusive"]
     assert "--array=0-39%3" in words and "--no-requeue" in words and "--job-name=name" in words
     assert words[-1].startswith("--wrap=exec ") and words[-1].endswith("'/s p' '/s p/slurm/batch-1-2.json'")
-    assert "--array=0-0" in programs.submit_words(Path("/s"), "1-1", "n", 1, {})
-    assert "--test-only" in programs.trial_words({"time": "5"}) and "--time=5" in programs.trial_words(
+    assert "--array=0-0" in slurm_programs.submit_words(Path("/s"), "1-1", "n", 1, {})
+    assert "--test-only" in slurm_programs.trial_words({"time": "5"}) and "--time=5" in slurm_programs.trial_words(
         {"time": "5"}
     )
-    assert programs.cancel_words(["7_0"], "TERM") == ["scancel", "--signal=TERM", "--batch", "7_0"]
+    assert slurm_programs.cancel_words(["7_0"], "TERM") == ["scancel", "--signal=TERM", "--batch", "7_0"]
 
 
 def test_what_slurm_is_given_of_the_environment() -> None:
@@ -79,7 +79,7 @@ def test_what_slurm_is_given_of_the_environment() -> None:
         "SBATCH_WAIT": "1",
         "SCANCEL_INTERACTIVE": "1",
     }
-    assert programs.make_environment(given) == {"PATH": "/bin", "SLURM_CONF": "/c", "SBATCH_ACCOUNT": "a"}
+    assert slurm_programs.make_environment(given) == {"PATH": "/bin", "SLURM_CONF": "/c", "SBATCH_ACCOUNT": "a"}
     job = make_job_environment({"A": "\udcff", "SLURM_JOB_ID": "outer"}, {b"SLURM_JOB_ID": b"7", b"HOME": b"/n"})
     assert job == {b"A": b"\xff", b"SLURM_JOB_ID": b"7"}
 
@@ -143,9 +143,9 @@ def test_why_a_program_failed() -> None:
     assert find_complaint("sbatch", said, 1) == "allocation failure: Invalid partition name specified"
     assert find_complaint("sbatch", "\n", 3) == "sbatch ended with 3"
     with pytest.raises(SlurmFault, match="did not end within"):
-        programs.run_program(["sleep", "60"], {"PATH": os.environ["PATH"]}, 0.1)
+        slurm_programs.run_program(["sleep", "60"], {"PATH": os.environ["PATH"]}, 0.1)
     with pytest.raises(SlurmFault, match="cannot be started"):
-        programs.run_program(["no-such-program"], {"PATH": os.environ["PATH"]}, 1)
+        slurm_programs.run_program(["no-such-program"], {"PATH": os.environ["PATH"]}, 1)
 
 
 # --- the desk, with a Slurm of words ---

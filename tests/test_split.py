@@ -13,10 +13,10 @@ from beads_standin import install
 from conftest import Command
 from queue_contract import find_ready
 
-from sessionrun.client.queue.feeds import open_queue
-from sessionrun.client.queue.splitting import split
 from sessionrun.model.errors import InputError
-from sessionrun.queue.subtasks import name_group, read_answer, split_by_rule, write_prompt
+from sessionrun.queue.lists import name_group, read_answer, split_by_rule, write_prompt
+from sessionrun.queue.open import open_queue
+from sessionrun.queue.split import split
 from sessionrun.queue.task import Draft, QueueTask, Worker
 
 GOAL = "Fix the login, then describe it in docs/login.md and test it."

@@ -23,21 +23,20 @@ from hypothesis import given
 from hypothesis import strategies as st
 from simulation import make_session
 
-from sessionrun.client.reading.changes import read_changes
 from sessionrun.model.errors import InputError, SessionNotFound, StoreError
 from sessionrun.model.events import Entry, RequestReceived, TaskAdded, to_record
 from sessionrun.model.keys import JobKey
 from sessionrun.model.spec import AgentSpec, SessionSpec, TaskSpec
-from sessionrun.runtime.history import find_task, load_tasks
+from sessionrun.session.history import find_task, load_tasks
 from sessionrun.store import index, locks
 from sessionrun.store.creation import create_session, discard_session
 from sessionrun.store.files import NotRegular, name_beside, read_regular, remove_left, replace_file
-from sessionrun.store.inbox import drop_request, has_request, send_request
 from sessionrun.store.journal import AppendLog, parse_log, read_log
 from sessionrun.store.ledger import BEGAN, CLAIMED, EXITED, FAILED, GONE, SPAWNED, TRIED, fold_ledger, make_record
 from sessionrun.store.lookup import find_session
-from sessionrun.store.requests import load_requests
+from sessionrun.store.requests import drop_request, has_request, load_requests, send_request
 from sessionrun.store.session import SessionDir, iterate_sessions
+from sessionrun.worktrees.diff import read_changes
 
 KEY = JobKey("a", 1, 1, "work", 1)
 DEAD_PID = 2**22 - 7

@@ -24,18 +24,17 @@ from sessionrun.model.events import (
 )
 from sessionrun.model.reports import CheckReport
 from sessionrun.model.spec import SLOT, AgentSpec, Check, Job, SessionSpec, TaskSpec
-from sessionrun.runtime.executors.protocol import Notice
-from sessionrun.runtime.history import begin
-from sessionrun.runtime.jobs.maker import JobMaker
-from sessionrun.runtime.launch import _first_record
-from sessionrun.runtime.partners import Partners
-from sessionrun.runtime.supervisor import Supervisor
+from sessionrun.session.executor import Notice
+from sessionrun.session.history import begin
+from sessionrun.session.launch import _first_record
+from sessionrun.session.maker import JobMaker
+from sessionrun.session.partners import Partners
+from sessionrun.session.supervisor import Supervisor
 from sessionrun.store.creation import create_session
-from sessionrun.store.inbox import has_request, send_request
 from sessionrun.store.jobfiles import write_answer
 from sessionrun.store.journal import AppendLog
 from sessionrun.store.records import read_entry
-from sessionrun.store.requests import load_requests
+from sessionrun.store.requests import has_request, load_requests, send_request
 from sessionrun.store.session import SessionDir
 
 SHELL = AgentSpec("shell", ("/bin/sh", "{prompt_file}"), stdin="none", prompt_kind="script")

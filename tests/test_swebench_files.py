@@ -11,14 +11,13 @@ from typing import Any
 import orjson
 import pytest
 
+from sessionrun.checks.swebench_results import InstanceResults
 from sessionrun.model.errors import InputError
 from sessionrun.model.keys import JobKey
 from sessionrun.model.reasons import INFRASTRUCTURE, REASONS
 from sessionrun.model.reports import JudgedTests, ProveReport
 from sessionrun.model.spec import INSTANCE_RESULTS, Export, SessionSpec, TaskSpec
-from sessionrun.runtime.exports.export_file import Shown
-from sessionrun.runtime.exports.swebench_results import InstanceResults
-from sessionrun.runtime.exports.writer import ExportWriter, find_behind
+from sessionrun.session.exports import ExportWriter, Shown, find_behind
 from sessionrun.store.jobfiles import ANSWER
 from sessionrun.store.session import SessionDir
 

@@ -12,10 +12,9 @@ from test_workspaces import Project
 
 from sessionrun.model.errors import SessionrunError
 from sessionrun.model.places import KeepPolicy, Place
-from sessionrun.workspaces.release import release, settle
-from sessionrun.workspaces.request import WorkspaceRequest, load_claim
-from sessionrun.workspaces.taking_up import check_earlier
-from sessionrun.workspaces.worktree import prepare
+from sessionrun.worktrees.release import release, settle
+from sessionrun.worktrees.request import WorkspaceRequest, load_claim
+from sessionrun.worktrees.worktree import check_earlier, prepare
 
 BRANCH = "main-task-t"
 

@@ -11,7 +11,7 @@ from conftest import Command
 
 from sessionrun.cli.facts import section_lines
 from sessionrun.client.reading.telling import LINE_BYTES, add_tellings, choose_lines
-from sessionrun.mcp.server import Tools
+from sessionrun.doors.mcp import Tools
 from sessionrun.store.session import SessionDir
 
 CLAIM = "All tests pass."

@@ -24,24 +24,24 @@ from hypothesis import strategies as st
 from test_store import make_spec
 from test_workspaces import make_repository
 
-from sessionrun.client.planning.sandboxing import find_filter
 from sessionrun.input.fields import as_sandbox
+from sessionrun.model.asked import Sandbox
 from sessionrun.model.keys import JobKey
 from sessionrun.model.places import GitSettings, Place, Repository
-from sessionrun.model.sandbox import Sandbox
 from sessionrun.model.spec import CacheSite, Environment, TaskSpec
-from sessionrun.runtime.jobs.enclosing import wish_walls
-from sessionrun.runtime.jobs.raising import list_writable
-from sessionrun.runtime.jobs.shared import Site
+from sessionrun.session.shared import Site
 from sessionrun.store.codec import build
 from sessionrun.store.session import SessionDir
 from sessionrun.store.space import measure
 from sessionrun.walls import argv as words_of
 from sessionrun.walls.argv import REPORT_FD, Enclosure, Walls, build_argv
+from sessionrun.walls.build import list_writable
+from sessionrun.walls.enclosing import wish_walls
 from sessionrun.walls.policy import AGENTS, PREFIXES, VARIABLES, filter_environment
 from sessionrun.walls.programs import find_folders, find_masks, find_named, is_device, state_of
 from sessionrun.walls.report import REPORT, Report, agree, parse_report
-from sessionrun.workspaces.environments.request import FOLDER, find_target
+from sessionrun.walls.steps import find_filter
+from sessionrun.worktrees.env_request import FOLDER, find_target
 
 WALLS = Walls(
     bwrap="/usr/bin/bwrap",
@@ -457,7 +457,7 @@ def test_a_report_is_open_inside_whatever_its_descriptor_was(own_place: Path) ->
     report = own_place / REPORT
     program = f"""
 import os, pathlib
-from sessionrun.runtime.jobs.inside import open_report
+from sessionrun.walls.build import open_report
 while os.open("/dev/null", os.O_RDONLY) < {REPORT_FD - 1}:
     pass
 open_report(pathlib.Path({str(report)!r}))

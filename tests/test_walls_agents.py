@@ -22,15 +22,13 @@ from test_prove import make_repository
 from walled import need_walls
 
 from sessionrun.agents import table
-from sessionrun.model.sandbox import Policy
-from sessionrun.runtime.jobs import logins
-from sessionrun.runtime.jobs.agent_state import add_state, list_more_settings, locate_state
-from sessionrun.runtime.jobs.logins import copy_logins, take_back
+from sessionrun.model.asked import Policy
+from sessionrun.walls import agent_state
+from sessionrun.walls.agent_state import add_state, copy_logins, list_more_settings, locate_state, take_back
 from sessionrun.walls.argv import Walls
 from sessionrun.walls.policy import AGENTS
-from sessionrun.walls.programs import find_folders, find_masks, find_state_folder
-from sessionrun.walls.proxy.hosts import make_rule
-from sessionrun.walls.servers import list_rules
+from sessionrun.walls.programs import find_folders, find_masks, find_state_folder, list_rules
+from sessionrun.walls.proxy.request import make_rule
 
 OLD: Final = b'{"token": "old", "account": "a"}'
 NEW: Final = b'{"token": "new", "renewed": 1}'
@@ -233,7 +231,7 @@ def test_where_the_users_file_cannot_be_replaced_the_log_says_where_the_new_one_
     users, copy, record = login
     copy.write_bytes(NEW)
     with monkeypatch.context() as full, open("/dev/full", "wb") as device:
-        full.setattr(logins, "replace_file", lambda *_, **__: os.write(device.fileno(), b"x"))
+        full.setattr(agent_state, "replace_file", lambda *_, **__: os.write(device.fileno(), b"x"))
         take_back(record)
     assert f"{users} cannot be replaced: No space left" in (log := capfd.readouterr().err) and str(copy) in log
     assert users.read_bytes() == OLD and record.exists()

@@ -15,15 +15,15 @@ from python_projects import BACKEND, lay_out_project, make_uv, make_wheels
 from uv import find_uv_bin
 from walled import IS_INSIDE, Walled, make_walled
 
-from sessionrun.model.sandbox import Sandbox
+from sessionrun.model.asked import Sandbox
 from sessionrun.store.session import SessionDir
 from sessionrun.walls.argv import Enclosure
-from sessionrun.workspaces.environments import make
-from sessionrun.workspaces.environments.copying import ENV, LEFT, load_manifest
-from sessionrun.workspaces.environments.inputs import collect_all, collect_inputs
-from sessionrun.workspaces.environments.interpreter import EnvironmentProblem, find_interpreter
-from sessionrun.workspaces.environments.make import find_digest, make_environment
-from sessionrun.workspaces.environments.request import EnvironmentRequest
+from sessionrun.worktrees import env_make
+from sessionrun.worktrees.env_copying import ENV, LEFT, load_manifest
+from sessionrun.worktrees.env_inputs import collect_all, collect_inputs
+from sessionrun.worktrees.env_interpreter import EnvironmentProblem, find_interpreter
+from sessionrun.worktrees.env_make import find_digest, make_environment
+from sessionrun.worktrees.env_request import EnvironmentRequest
 
 
 @pytest.fixture(params=[False, True], ids=["own user", "other user"])
@@ -274,8 +274,8 @@ def test_an_entry_that_is_gone_is_not_made_anew_from_the_work_of_a_task(
         built.append(folder.name)
         raise EnvironmentProblem("not now")
 
-    monkeypatch.setattr(make, "load_manifest", lambda entry: Mock() if entry.name == usual else None)
-    monkeypatch.setattr(make._Making, "_build", build)
+    monkeypatch.setattr(env_make, "load_manifest", lambda entry: Mock() if entry.name == usual else None)
+    monkeypatch.setattr(env_make._Making, "_build", build)
     assert make_environment(request, tmp_path, walls).problem == "not now"
     assert len(built) == 1 and usual not in built[0]
 

@@ -9,7 +9,7 @@ import pytest
 from test_cli_worktrees import Project, project_in
 from walled import need_walls
 
-from sessionrun.model.sandbox import Sandbox
+from sessionrun.model.asked import Sandbox
 from sessionrun.walls import groups
 
 PROBE = """\

@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 from walled import Walled, make_walled
 
-from sessionrun.workspaces.large_files import take_large_files
+from sessionrun.git.large_files import take_large_files
 
 LFS = """\
 #!/usr/bin/env python3

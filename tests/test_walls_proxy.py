@@ -26,21 +26,22 @@ from test_cli_worktrees import Project, project_in
 from walled import need_walls
 
 from sessionrun.model.keys import JobKey
-from sessionrun.runtime.jobs.raising import PROXY
 from sessionrun.store.networks import DENIED, DOOR, LIST, NETWORK, SOCKET, read_denials
 from sessionrun.store.session import SessionDir
+from sessionrun.walls.build import PROXY
 from sessionrun.walls.policy import AGENTS
-from sessionrun.walls.proxy.hosts import (
+from sessionrun.walls.programs import list_rules
+from sessionrun.walls.proxy.request import (
+    BadRequest,
     Rule,
     find_refusal,
     find_wrong_address,
     make_rule,
     normalize,
+    parse_head,
     split_authority,
 )
-from sessionrun.walls.proxy.request import BadRequest, parse_head
 from sessionrun.walls.proxy.upstream import Unreachable, find_parent, keep_environment
-from sessionrun.walls.servers import list_rules
 
 BIG = 100 << 20
 PIECE = random.Random(17).randbytes(1 << 20)

@@ -17,14 +17,14 @@ from test_workspaces_killed import Bench
 from walled import need_walls
 
 from sessionrun.client.findings import Leftover
+from sessionrun.git.clone import list_alternates
 from sessionrun.model.places import Place
 from sessionrun.store.session import WALLS_SUFFIX
 from sessionrun.walls.argv import VIEW_FOLDER as VIEW
-from sessionrun.workspaces import view
-from sessionrun.workspaces.clean import Claimed, clean_claimed
-from sessionrun.workspaces.clone import list_alternates
-from sessionrun.workspaces.release import park_work, release
-from sessionrun.workspaces.request import Claim, WorkspaceRequest
+from sessionrun.worktrees import view
+from sessionrun.worktrees.clean import Claimed, clean_claimed
+from sessionrun.worktrees.release import park_work, release
+from sessionrun.worktrees.request import Claim, WorkspaceRequest
 
 
 class WalledProject(Project):

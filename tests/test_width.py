@@ -11,8 +11,8 @@ from sessionrun.engine.fold import apply
 from sessionrun.engine.tokens import find_width_fault
 from sessionrun.model.events import Entry, RequestReceived
 from sessionrun.model.spec import TaskSpec
-from sessionrun.runtime.history import begin
-from sessionrun.store.inbox import send_request
+from sessionrun.session.history import begin
+from sessionrun.store.requests import send_request
 from sessionrun.store.session import SessionDir
 
 WAITS = "while ! [ -e go ]; do sleep 0.05; done"

@@ -6,7 +6,7 @@ import select
 import threading
 from collections.abc import Iterator
 
-from sessionrun.runtime.executors.worker import Worker, serve
+from sessionrun.session.worker import Worker, serve
 
 
 def is_ready(worker: Worker[int, int]) -> bool:

@@ -15,15 +15,15 @@ import pytest
 from conftest import eventually
 from stages import lay_out_repository, make_repository_of
 
+from sessionrun.git.git import Git, version
+from sessionrun.git.repository import find_repository
 from sessionrun.model.errors import InputError, SessionrunError
 from sessionrun.model.places import KeepPolicy, Place, Repository, Seats
 from sessionrun.store.space import measure
-from sessionrun.workspaces.clean import Claimed, clean_claimed
-from sessionrun.workspaces.git import Git, version
-from sessionrun.workspaces.release import release
-from sessionrun.workspaces.repository import find_repository
-from sessionrun.workspaces.request import Claim, WorkspaceRequest
-from sessionrun.workspaces.worktree import prepare
+from sessionrun.worktrees.clean import Claimed, clean_claimed
+from sessionrun.worktrees.release import release
+from sessionrun.worktrees.request import Claim, WorkspaceRequest
+from sessionrun.worktrees.worktree import prepare
 
 Work = Callable[[Path], object]
 

@@ -20,11 +20,11 @@ from test_workspaces import Project, project
 from sessionrun.model.landings import MendBase
 from sessionrun.model.places import TASK_FILE, Place, Seats
 from sessionrun.store.jobfiles import load_answer
-from sessionrun.workspaces.release import park_work, release, settle
-from sessionrun.workspaces.request import WorkspaceRequest
-from sessionrun.workspaces.seats import list_free
-from sessionrun.workspaces.site import BEGUN, STALE_LOCK_S
-from sessionrun.workspaces.worktree import prepare
+from sessionrun.worktrees.release import park_work, release, settle
+from sessionrun.worktrees.request import WorkspaceRequest
+from sessionrun.worktrees.seats import list_free
+from sessionrun.worktrees.site import BEGUN, STALE_LOCK_S
+from sessionrun.worktrees.worktree import prepare
 
 __all__ = ["project"]
 
@@ -75,9 +75,7 @@ class Bench:
         """Do the job in a process of its own; the last that it said."""
         asked = {"workspace": request} if phase == "setup" else request
         (folder / "request.json").write_bytes(orjson.dumps(asked))
-        code = (
-            f"import sys; from sessionrun.runtime.jobs.job import run; sys.exit(run({phase!r}, {str(folder)!r}))"
-        )
+        code = f"import sys; from sessionrun.session.job import run; sys.exit(run({phase!r}, {str(folder)!r}))"
         return run_program(code, environ=environ).stderr[-500:]
 
     def sweep(

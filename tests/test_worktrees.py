@@ -17,7 +17,7 @@ from conftest import Command, eventually, kill_sessions, slow
 from stages import commit_all, write_files
 from test_workspaces import Project, make_repository
 
-from sessionrun.workspaces.repository import find_repository
+from sessionrun.git.repository import find_repository
 
 SLOW_S = 180.0
 CAMPAIGN_SEED = 20261

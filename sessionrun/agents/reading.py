@@ -1,7 +1,6 @@
 """Reading what an agent CLI printed, whatever it printed: lines, fields of any type, words for failures.
 
-Everything here takes hostile input and never raises because of it: a field of the wrong type counts as
-absent.  This module must not know any agent's format, nor what becomes of a result.
+The end of standard error may say why the program died.
 """
 
 from __future__ import annotations
@@ -271,3 +270,44 @@ def whole_line(text: str | None) -> str:
     if not text:
         return ""
     return text if text.endswith("\n") else text + "\n"
+
+
+_LOOKED_AT: Final = 8 * 1024
+_LAST_LINES: Final = 12
+
+# Words, not `re.compile`: `re` compiles a pattern, and keeps it, when it is used; a good run uses none.
+_OUT_OF_MEMORY: Final = (
+    r"(?m)JavaScript heap out of memory"  # Node, then SIGABRT or code 134: anthropics/claude-code#1421
+    r"|^MemoryError\b(?=[^\n]*\n*\Z)"  # Python, its last line
+    r"|^memory allocation of \d+ bytes failed"  # Rust
+    r"|^fatal error: (?:runtime: )?(?:cannot allocate memory|out of memory)"  # Go
+    r"|std::bad_alloc"
+)
+_TRACE: Final = (
+    r"(?m)"
+    r"^Traceback \(most recent call last\):$(?=(?:\n.*)*\n[\w.]+(?:Error|Exception|Interrupt|Exit)\b[^\n]*\n*\Z)"
+    r"|^thread '[^'\n]{0,80}' (?:\(\d+\) )?panicked at "  # Rust
+    r"|^panic: (?=[^\n]*(?:\n.*)*\ngoroutine \d+ )"  # Go
+    r"|Bun has crashed"
+)
+_NODE_TRACE: Final = r"(?m)^\s+at \S.{0,400}$|^Node\.js v\d"
+_NODE_ERROR: Final = r"(?m)^(?:Uncaught )?[\w.]*Error\b"
+
+
+def find_crash(stderr: str) -> tuple[str, str] | None:
+    """Class (`oom`, `agent_crashed`) and the line that names it; None where nothing tells of a crash."""
+    tail = stderr[-_LOOKED_AT:].rstrip()
+    if match := re.search(_OUT_OF_MEMORY, tail):
+        return "oom", _line_at(tail, match.start())
+    if match := re.search(_TRACE, tail):
+        at = match.start() if match.group(0)[0] != "T" else tail.rfind("\n") + 1  # Python says it last
+        return "agent_crashed", _line_at(tail, at)
+    end = "\n".join(tail.splitlines()[-_LAST_LINES:])
+    if re.search(_NODE_TRACE, end) and (match := re.search(_NODE_ERROR, tail)):
+        return "agent_crashed", _line_at(tail, match.start())
+    return None
+
+
+def _line_at(text: str, position: int) -> str:
+    begin = text.rfind("\n", 0, position) + 1
+    return text[begin:].partition("\n")[0].strip()

@@ -32,9 +32,8 @@ import re
 import signal as signals
 from typing import Final, NamedTuple
 
-from sessionrun.agents.crashes import find_crash
 from sessionrun.agents.markers import drop_retries, find_in_errors
-from sessionrun.agents.reading import WITHOUT_RESULT, AgentResult
+from sessionrun.agents.reading import WITHOUT_RESULT, AgentResult, find_crash
 from sessionrun.agents.resets import check_reset, find_reset
 from sessionrun.model.reasons import LEFT_RUNNING, REASONS, effect_of
 

@@ -32,8 +32,7 @@ def certs(directory: Path | None, as_json: bool) -> None:
 
     In DIRECTORY, else where the other verbs look for them: sessionrun/cluster in the user's configuration.
     """
-    from sessionrun.client.cluster.address import find_certs_dir
-    from sessionrun.client.cluster.certs import make_certs
+    from sessionrun.cluster.address import find_certs_dir, make_certs
 
     paths = make_certs((directory or find_certs_dir(os.environ)).absolute())
     if as_json:
@@ -52,7 +51,7 @@ def head(host: str, port: int) -> int:
 
     Other machines need copies of its certificates, and an address of this one that they reach.
     """
-    from sessionrun.client.cluster.machines import head_command, keep_head, take_head
+    from sessionrun.cluster.machines import head_command, keep_head, take_head
 
     argv, address = head_command(host, port, os.environ)
     lock_fd = take_head(address, os.environ)
@@ -79,13 +78,8 @@ def node(address: str, name: str | None, slots: int | None, rescue: float | None
     Jobs have the environment of this command.  They end when this machine has no contact with the cluster for
     longer than its lease; to start this command again soon enough loses nothing.
     """
-    from sessionrun.client.cluster.address import open_cluster, require_dask
-    from sessionrun.client.cluster.machines import (
-        keep_node,
-        make_unit,
-        settle_node,
-        take_node,
-    )
+    from sessionrun.cluster.address import open_cluster, require_dask
+    from sessionrun.cluster.machines import keep_node, make_unit, settle_node, take_node
 
     require_dask()
     name, slots = settle_node(name, slots)
@@ -107,7 +101,7 @@ def node(address: str, name: str | None, slots: int | None, rescue: float | None
 @json_option
 def status(address: str, as_json: bool) -> None:
     """Show the nodes of the cluster whose scheduler is at ADDRESS, with what is left of their leases."""
-    from sessionrun.client.cluster.address import open_cluster, show_cluster
+    from sessionrun.cluster.address import open_cluster, show_cluster
 
     shown = show_cluster(open_cluster(address, os.environ))
     if as_json:
@@ -138,8 +132,8 @@ def stop(address: str, force: bool, yes: bool, as_json: bool) -> int:
 
     It is refused while jobs run.  Exit code 1: a program is still there.
     """
-    from sessionrun.client.cluster.address import open_cluster
-    from sessionrun.client.cluster.machines import stop_cluster
+    from sessionrun.cluster.address import open_cluster
+    from sessionrun.cluster.machines import stop_cluster
 
     cluster = open_cluster(address, os.environ)
     if not yes:

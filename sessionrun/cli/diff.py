@@ -11,9 +11,9 @@ import click
 from sessionrun.cli.options import json_option, results_dir_option
 from sessionrun.cli.render import escape, escape_line, print_json, write_bytes
 from sessionrun.cli.selecting import each_session, words_argument
-from sessionrun.client.reading.changes import describe_changes, find_changed, read_changes
 from sessionrun.client.reading.outputs import decode
 from sessionrun.store.session import SessionDir
+from sessionrun.worktrees.diff import describe_changes, find_changed, read_changes
 
 
 @click.command("diff")

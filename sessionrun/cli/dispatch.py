@@ -8,9 +8,9 @@ from typing import Any, Final
 
 import click
 
-from sessionrun.cli.backend import backend_option
 from sessionrun.cli.options import (
     Count,
+    backend_option,
     json_option,
     quiet_option,
     ready_option,
@@ -19,15 +19,9 @@ from sessionrun.cli.options import (
 )
 from sessionrun.cli.render import escape_line, print_json, warn
 from sessionrun.cli.start import Launch, options_of, start_session, take_options
-from sessionrun.client.dispatching.dispatch import (
-    Prepared,
-    find_configuration,
-    find_follow_ups,
-    foresee,
-    prepare,
-)
 from sessionrun.client.planning.plan import Planned, plan
 from sessionrun.input.rows import SETTINGS
+from sessionrun.queue.dispatch import Prepared, find_configuration, find_follow_ups, foresee, prepare
 
 _SETTINGS: Final = tuple(row for row in SETTINGS if row.scope != "input" or row.name == "prompt_template")
 _EPILOG: Final = "Also --prompt-template FILE, and all options of `run` but for its input: run --help-all."

@@ -7,7 +7,7 @@ from typing import Any, Final
 
 from sessionrun.cli.render import WIDTH, escape, escape_line, mark, wrap_line
 from sessionrun.client.lookup import name_for_command
-from sessionrun.model.cluster import is_node_id
+from sessionrun.model.asked import is_node_id
 from sessionrun.model.wording import clip, short_id, tell_reason, tell_word
 
 SHOWN_LEFT: Final = 2

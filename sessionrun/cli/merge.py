@@ -13,9 +13,9 @@ from sessionrun.cli.options import Count, Duration, ShellCommand, json_option, r
 from sessionrun.cli.render import escape, escape_line, print_json
 from sessionrun.cli.selecting import EXIT_FAILED, EXIT_HELD, each_session
 from sessionrun.client.config import load_merge_trailers
-from sessionrun.client.landing.landing import AskedLanding, Choice, merge
 from sessionrun.client.reading.telling import read_section
-from sessionrun.model.sandbox import POLICIES, Policy
+from sessionrun.landing.merge import AskedLanding, Choice, merge
+from sessionrun.model.asked import POLICIES, Policy
 from sessionrun.store.session import SessionDir
 
 _WORDS: Final = {"ready": "would land", "none": "no work"}

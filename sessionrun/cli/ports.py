@@ -20,7 +20,7 @@ from sessionrun.model.errors import InputError
 def mcp(results_dir: Path | None) -> None:
     """Serve sessions as tools to an agent that starts this command (MCP).  Needs the extra `mcp`."""
     try:
-        from sessionrun.mcp.server import serve
+        from sessionrun.doors.mcp import serve
     except ImportError as error:
         raise lack("mcp", error.name, "mcp") from None
     serve(results_dir)

@@ -9,9 +9,9 @@ import click
 
 from sessionrun.cli.options import Count, cache_dir_option, json_option
 from sessionrun.cli.render import escape, print_json
-from sessionrun.client.fetching import Record
-from sessionrun.client.precaching import precache
 from sessionrun.model.phrases import name_some
+from sessionrun.worktrees.fetching import Record
+from sessionrun.worktrees.precache import precache
 
 
 @click.command("precache")

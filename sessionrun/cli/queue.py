@@ -12,10 +12,11 @@ from typing import Any, Final, TypeVar
 
 import click
 
-from sessionrun.cli.backend import backend_option, queue_options
-from sessionrun.cli.options import Count, json_option, results_dir_option
+from sessionrun.cli.options import Count, backend_option, json_option, queue_options, results_dir_option
 from sessionrun.cli.render import WIDTH, escape, escape_line, print_json, print_table, terminal_width
-from sessionrun.client.queue.feeds import (
+from sessionrun.model.errors import InputError, SessionrunError
+from sessionrun.model.wording import clip, tell_span
+from sessionrun.queue.open import (
     MAX_SUBTASKS,
     MAX_TASKS,
     Changes,
@@ -30,8 +31,6 @@ from sessionrun.client.queue.feeds import (
     read_text,
     take_back,
 )
-from sessionrun.model.errors import InputError, SessionrunError
-from sessionrun.model.wording import clip, tell_span
 
 Record = dict[str, Any]
 
@@ -175,7 +174,7 @@ def _work_lines(feed: Feed, tasks: Sequence[QueueTask], results_dir: Path | None
     """How many tasks stand how, what was done today, and each attempt that runs or needs a person."""
     from sessionrun.cli.money import amount
     from sessionrun.cli.standing import task_lines
-    from sessionrun.client.queue.at_work import find_work
+    from sessionrun.queue.open import find_work
 
     now = time.time()
     found = find_work(feed, tasks, results_dir, datetime.now().replace(hour=0, minute=0, second=0).timestamp())
@@ -337,7 +336,7 @@ def split_goal(dispatch: bool, as_json: bool, **options: Any) -> int:
     An agent is asked for them, in a session; a second time if the answer is bad.  Without an agent the goal is
     split by rule.  The tasks come into the queue as a group, which closes when they are closed.
     """
-    from sessionrun.client.queue.splitting import split
+    from sessionrun.queue.split import split
 
     if options["by_rule"] and (options["agent"] or options["model"]):
         raise InputError("queue split: --no-llm excludes --agent and --model")

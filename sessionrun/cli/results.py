@@ -179,7 +179,7 @@ def print_results(
     in_git = view["base_branch"] is not None or any(task.get("repo") for task in tasks)
     places: Mapping[str, str] = {}
     if in_git:
-        from sessionrun.client.landing.unlanded import locate_work
+        from sessionrun.landing.merge import locate_work
 
         places = locate_work(session, tasks)
     click.echo("\n".join(head_lines(view, now)))
@@ -207,7 +207,7 @@ def print_results(
 
 def _work_lines(task: Mapping[str, Any], place: str | None) -> list[str]:
     """What a task that ended left: its branch, in which other repository that is, and what still lies around."""
-    from sessionrun.client.reading.changes import is_unchanged
+    from sessionrun.worktrees.diff import is_unchanged
 
     lines = whereabouts_lines(task, "")
     if task["status"] != "completed" or not task["branch"] or task["rescue_branch"] or is_unchanged(task):

@@ -154,7 +154,7 @@ def _preview(planned: Planned, *, ready: bool, **shown: bool) -> int:
 def _tell_agent(planned: Planned) -> None:
     """Say which agent was chosen and why; and that agents could be walled, if they could and are not."""
     from sessionrun.cli.render import escape_line, hint
-    from sessionrun.client.planning.sandboxing import may_have_walls
+    from sessionrun.walls.steps import may_have_walls
 
     hint(f"agent: {escape_line(planned.choice.name)} ({planned.choice.why})")
     if may_have_walls(planned.spec):

@@ -299,7 +299,7 @@ def _renew_task(
     repository = repository_of(spec, task)
     if repository is None or not (met or task.handed) or not has_worktree(task):
         return replace(task, needs=needs)
-    from sessionrun.workspaces.fence import open_fence
+    from sessionrun.git.private import open_fence
 
     state = tasks[task.id]
     ends = find_handed(replace(state, spec=replace(task, needs=met)), tasks)
@@ -313,15 +313,15 @@ def _renew_exports(spec: SessionSpec, tasks: Sequence[TaskSpec]) -> tuple[Export
     """The exports, which keep the other runs in their files."""
     if not spec.exports:
         return ()
-    from sessionrun.runtime.exports.writer import open_exports
+    from sessionrun.session.exports import open_exports
 
     return tuple(export.carry_others(tasks) for export in open_exports(spec.exports))
 
 
 def _renew_repository(old: Repository) -> Repository:
     """The repository with the branch's commit of now, as at a fresh launch; without a branch, with the old one."""
-    from sessionrun.workspaces.git import Git
-    from sessionrun.workspaces.repository import find_repository
+    from sessionrun.git.git import Git
+    from sessionrun.git.repository import find_repository
 
     there = os.path.isdir(old.top) and Git(Path(old.top)).commit_of(old.base_branch) is not None
     repository, remarks = find_repository(

@@ -247,7 +247,7 @@ def cancel_all(
     With `nested` the sessions that these launched, or the named tasks of the only one, are cancelled, too, and
     returned.  They are looked for when what launched them has ended, for until then it may launch more.
     """
-    from sessionrun.client.launching.nesting import find_nested
+    from sessionrun.client.launching.launch import find_nested
 
     ids = {task["id"] for session in sessions for task in choose_tasks(load_view(session), tasks)} if tasks else ()
     found: list[SessionDir] = []
@@ -362,7 +362,7 @@ def resume(session: SessionDir) -> bool:
     Raises:
         StoreError: the logs are damaged or from a newer version, or the processes did not come up.
     """
-    from sessionrun.runtime import launch
+    from sessionrun.session import launch
 
     if load_view(session)["ended_at"] is not None:
         if (session.load_status() or {}).get("ended_at") is None and launch.resume(session):
@@ -378,7 +378,7 @@ def _warn_of_other_programs(session: SessionDir) -> None:
     """Warn of agents whose name on PATH is now another program: a session keeps the program of its launch."""
     import shutil
 
-    from sessionrun.runtime.history import load_spec_now
+    from sessionrun.session.history import load_spec_now
 
     for agent in load_spec_now(session).agents.values():
         program = agent.argv[0]

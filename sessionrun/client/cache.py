@@ -13,7 +13,7 @@ from typing import Any
 from sessionrun.client.config import load_cache_dir
 from sessionrun.client.findings import Leftover, load_findings
 from sessionrun.model.errors import SessionrunError
-from sessionrun.store.user_directories import find_cache_folder
+from sessionrun.store.index import find_cache_folder
 
 
 def clean_cache(

@@ -29,7 +29,7 @@ from sessionrun.model.errors import SessionrunError, StoreError
 from sessionrun.model.frozen import frozen
 from sessionrun.model.repositories import repository_of
 from sessionrun.model.times import parse_time
-from sessionrun.runtime.exports.writer import open_exports, sweep_left
+from sessionrun.session.exports import open_exports, sweep_left
 from sessionrun.store import index
 from sessionrun.store.creation import find_unbegun, remove_results_dir, sweep_unbegun
 from sessionrun.store.files import list_folders

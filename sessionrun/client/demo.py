@@ -6,8 +6,8 @@ import shutil
 from pathlib import Path
 from typing import Final
 
+from sessionrun.git.git import Git
 from sessionrun.model.errors import InputError
-from sessionrun.workspaces.git import Git
 
 CHECK: Final = 'for f in *.sh; do sh -n "$f" || exit; done'
 EXPECTED: Final = {"landed": 2, "failed": 1, "skipped": 1, "changed_nothing": 1}

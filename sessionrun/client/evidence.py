@@ -19,7 +19,7 @@ from sessionrun.model.events import Entry, JobClaimed, JobFinished, JobLost, Job
 from sessionrun.model.frozen import frozen
 from sessionrun.model.keys import JobKey
 from sessionrun.model.spec import SessionSpec
-from sessionrun.runtime.history import describe_damage, fold_entries, project_status
+from sessionrun.session.history import describe_damage, fold_entries, project_status
 from sessionrun.store import processes
 from sessionrun.store.creation import has_records
 from sessionrun.store.journal import LogContents, read_log

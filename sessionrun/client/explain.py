@@ -27,7 +27,7 @@ from sessionrun.model.phrases import name_some
 from sessionrun.model.spec import SLOT
 from sessionrun.model.times import format_time
 from sessionrun.store import processes
-from sessionrun.store.damage import describe_rest as describe_rest
+from sessionrun.store.journal import describe_rest as describe_rest
 from sessionrun.store.ledger import Ledger
 from sessionrun.store.networks import read_denials
 from sessionrun.store.session import SessionDir

@@ -1,7 +1,7 @@
 """Leaves a request for a session's supervisor, and waits until it is taken.
 
-A request is a file or, if the disk has no room for one, a line in the FIFO (see `store.inbox`).  This module does
-not know what requests mean.
+A request is a file or, if the disk has no room for one, a line in the FIFO (see `store.requests`).  What requests
+mean is not known here.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ from typing import Any, Final, Literal
 
 from sessionrun.client.reading.waiting import Deadline
 from sessionrun.model.errors import SessionGone, StoreError
-from sessionrun.store import inbox
+from sessionrun.store import requests
 from sessionrun.store.ballast import find_shortage
 from sessionrun.store.session import REFUSED, SessionDir
 
@@ -58,19 +58,19 @@ def send(
     deadline, starts = Deadline(timeout_s), 0
     line: _Line | None = None
     try:
-        request_id, _ = inbox.send_request(session, record)
-    except inbox.NoRoom:
+        request_id, _ = requests.send_request(session, record)
+    except requests.NoRoom:
         line = _Line(session, record)
 
     def is_taken() -> bool:
-        return not inbox.has_request(session, request_id) if line is None else line.is_taken()
+        return not requests.has_request(session, request_id) if line is None else line.is_taken()
 
     with nullcontext() if line is None else closing(line):
         while not is_taken():
             if not session.is_alive() and not is_taken():  # the last process may have taken it, and left since
                 if is_moot():
                     if line is None:
-                        inbox.drop_request(session, request_id)
+                        requests.drop_request(session, request_id)
                     return "moot"
                 if line is not None:
                     raise SessionGone(_advise(session))
@@ -88,7 +88,7 @@ def _resume(session: SessionDir, starts: int, *, may_resume: bool) -> int:
     """Start the session's processes for a request, for which that was done so often; whether they were started."""
     gone = f"no process of session {session.session_id} is left"
     if not may_resume:
-        from sessionrun.runtime.history import find_damage
+        from sessionrun.session.history import find_damage
 
         damage = find_damage(session)
         raise SessionGone(
@@ -97,7 +97,7 @@ def _resume(session: SessionDir, starts: int, *, may_resume: bool) -> int:
     if starts == MAX_RESUMES:
         started = "the processes that were started for it ended at once"
         raise SessionGone(f"{gone}, and {started}; {session.log_path} says why")
-    from sessionrun.runtime.launch import resume
+    from sessionrun.session.launch import resume
 
     try:
         return resume(session)
@@ -126,7 +126,7 @@ class _Line:
 
     def __init__(self, session: SessionDir, record: dict[str, Any]) -> None:
         self._session = session
-        self._request_id, self._line = inbox.spell_request(record)
+        self._request_id, self._line = requests.spell_request(record)
         self._offset = session.journal_path.stat().st_size if session.journal_path.exists() else 0
         self._fd: int | None = None
         self._spoken_at = 0.0
@@ -135,7 +135,7 @@ class _Line:
     def is_taken(self) -> bool:
         """Whether it was; writes it where that is due."""
         now = time.monotonic()
-        seq = inbox.find_recorded(self._session, self._request_id, self._offset)
+        seq = requests.find_recorded(self._session, self._request_id, self._offset)
         if seq is not None and (_is_shown(self._session, seq) or not self._session.is_alive()):
             return True
         if self._read_at is not None and now - self._read_at > PATIENCE_S:
@@ -157,12 +157,12 @@ class _Line:
 
     def _speak(self, now: float) -> bool:
         """Write the line if it is time for that; return whether all that was written has been read."""
-        self._fd = inbox.open_wake(self._session) if self._fd is None else self._fd
-        if self._fd is None or inbox.count_unread(self._fd) > 0:
+        self._fd = requests.open_wake(self._session) if self._fd is None else self._fd
+        if self._fd is None or requests.count_unread(self._fd) > 0:
             return False
         if self._spoken_at and now - self._spoken_at < SPEAK_AGAIN_S:
             return True
-        if inbox.speak(self._fd, self._line):
+        if requests.speak(self._fd, self._line):
             self._spoken_at = now
         else:
             self.close()

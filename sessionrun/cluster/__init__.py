@@ -1,5 +1,5 @@
-"""The protocol by which sessions have jobs run on other machines: permits, leases, and who may say what to whom.
+"""Jobs on other machines: the protocol (permits, leases, who may say what to whom), nodes, dask, Slurm.
 
-In: messages and times; out: messages.  All of it is pure, so a simulation runs this very code.
-Not in: files, clocks, processes and networks.  What carries the messages is in `runtime`.
+In: all that a session with a cluster needs beside the core, and what `cluster` does.
+Not in: a job's own work: a node runs it as this machine would.
 """

@@ -9,14 +9,14 @@ from typing import Any, Final, NamedTuple
 
 from sessionrun import __version__
 from sessionrun.client.findings import Finding, Findings, Kind, Shown, error, warning
-from sessionrun.model.cluster import SLURM, Cluster
+from sessionrun.model.asked import SLURM, Cluster
 from sessionrun.model.errors import SessionrunError
 from sessionrun.store.session import SessionDir
 
 
 def check_replicas(_: Path) -> Iterator[Finding]:
     """Whether work lies on this machine's nodes that did not come home."""
-    from sessionrun.runtime.node.replicas import find_stranded
+    from sessionrun.cluster.node_directory import find_stranded
 
     for path in find_stranded():
         what = "a worktree of a task whose work did not come to its session's machine; no job of the node has it"
@@ -60,8 +60,8 @@ def find_named(sessions: Sequence[SessionDir], *, with_config: bool) -> list[Nam
 
 def _find_configured() -> Named | None:
     from sessionrun.agents.table import BUILTIN
-    from sessionrun.client.cluster.address import open_cluster
     from sessionrun.client.config import load_config
+    from sessionrun.cluster.address import open_cluster
 
     try:
         address = load_config(Path.cwd(), os.environ, BUILTIN).values.get("cluster")
@@ -81,7 +81,7 @@ def look_at_clusters(sessions: Sequence[SessionDir], with_config: bool) -> Itera
 
 
 def _look_at_cluster(named: Named) -> Shown:
-    from sessionrun.client.cluster.address import show_cluster
+    from sessionrun.cluster.address import show_cluster
 
     address = named.cluster.address
     about = {"address": address, "configured": named.configured, "session_ids": list(named.sessions)}
@@ -117,7 +117,7 @@ def _judge_nodes(address: str, nodes: Sequence[dict[str, Any]]) -> Iterator[Find
 
 def list_kinds() -> tuple[Kind, ...]:
     """The replicas of repositories on the nodes of this machine."""
-    from sessionrun.runtime.node.replicas import iterate_replicas, remove_replica
+    from sessionrun.cluster.node_directory import iterate_replicas, remove_replica
 
     return (Kind("replica", iterate_replicas, remove_replica, beside=True),)
 

@@ -1,30 +1,14 @@
-"""The messages between the scheduler of a cluster, its nodes and the sessions, as JSON objects.
+"""The messages between the scheduler of a cluster, its nodes and the sessions, as JSON objects; and its records.
 
-A job is named ``SESSION/KEY``; its key names one attempt, round, phase and start, so no job runs twice.
-
-    tick     node to scheduler     seq: CLOCK_BOOTTIME (ns) of sending, the origin of the lease and the order of
-                                   ticks of one boot; boot: their number; node, name, slots, walls; epoch: of the
-                                   last answer; wait: seconds; held: jobs that it has, but for those in ends; ends;
-                                   out
-    answer   scheduler to node     seq, epoch; renew: whether the lease goes on; times; orders; stop: job, level;
-                                   void: jobs to kill and forget; ack: ends to forget; wrote: job, name, bytes;
-                                   leave: the node is to end
-    call     session to scheduler  session, gen: lives of its supervisor; seq; epoch; wait; open, where it was
-                                   asked for: job, node, epoch; submit: job, node, order, waits; stop; drop; wrote;
-                                   waits: also for a node that is gone;
-                                   again: the last reply did not come; close: the session has ended
-    reply    scheduler to session  state; epoch; begun; ends; dead: job, reason, ran; out; nodes, if changed
-
-What walls a node cannot build, and why, are the names and reasons of `walls`.
-An end is ``{job, kind, files, ...}``: `files` are the names and sizes (bytes) of all that the job leaves; `kind`
-is exit, lost, or lease, which ended it; the rest is what `runtime.executors.orders` says of an end.
-A chunk of `out` is ``{job, name, at, content}``: bytes of a file as base64, from an offset.
+The records say what the scheduler knows of a node, of a session, and of one job.  `permits` changes them.
 """
 
 from __future__ import annotations
 
+from dataclasses import field
 from typing import Any, Final, Literal, TypeAlias
 
+from sessionrun.model.frozen import changeable
 from sessionrun.model.keys import JobKey, parse_job_key
 
 PROTOCOL: Final = 4
@@ -66,3 +50,130 @@ def phase_of(job: str) -> str:
     """The phase of a job, as its key names it; '' if the name has none."""
     parts = job.rsplit("/", 2)
     return parts[1] if len(parts) == 3 else ""
+
+
+QUIET_S: Final = 2.0
+"""A node goes when no session has wanted anything of it for so long: after the end of a job a RELEASE may come."""
+
+State: TypeAlias = Literal["offered", "delivered", "ended", "dead"]
+
+
+class Node:
+    """A node as the scheduler knows it; `until` is when its lease ends at the latest (the scheduler's time).
+
+    `silent`: it has not ticked for longer than it should.
+    `ticked` are the jobs that it had at its last tick, `held` those of them that no answer has dealt with.
+    """
+
+    def __init__(self, node_id: str) -> None:
+        self.node_id = node_id
+        self.name = node_id
+        self.slots = 0
+        self.version = ""
+        self.walls: dict[str, str] = {}
+        self.boot = -1
+        self.seq = -1
+        self.until = float("-inf")
+        self.lives = False
+        self.silent = False
+        self.permits: dict[str, Permit] = {}
+        self.wrote: dict[tuple[str, str], int] = {}
+        self.held: list[str] = []
+        self.ticked: list[str] = []
+        self.ends: list[str] = []
+        self.leaves_by: float | None = None
+        self.quiet_since = float("-inf")
+        self.left_at: float | None = None
+
+    def list_permits(self, state: State) -> list[Permit]:
+        """The jobs in that state, in the order in which they came."""
+        return [permit for permit in self.permits.values() if permit.state == state]
+
+    def choose_offers(self) -> list[Permit]:
+        """As many as the node has slots for, whichever sessions they are of; the others wait."""
+        free = max(0, self.slots - len(self.list_permits("delivered")))
+        offers = self.list_permits("offered")
+        return [p for p in offers if self.leaves_by is None or phase_of(p.job) == "release"][:free]
+
+    def list_stops(self) -> list[Permit]:
+        """The jobs that are to end."""
+        return [permit for permit in self.list_permits("delivered") if permit.stop]
+
+    def may_leave(self, now: float) -> bool:
+        """Whether the answer that is made now sends the node away."""
+        if self.leaves_by is None:
+            return False
+        if self.ticked or any(permit.is_wanted for permit in self.permits.values()):
+            self.quiet_since = now
+        leaves = now > self.leaves_by or (not self.ticked and now - self.quiet_since > QUIET_S)
+        self.left_at = now if leaves else None
+        return leaves
+
+    def note_tick(self, tick: Message) -> bool:
+        """It has not gone; returns whether it was to go, and is to stay: it was started anew."""
+        self.left_at, self.ticked = None, list(tick["held"])
+        if self.leaves_by is None or tick["epoch"] is not None:
+            return False
+        self.leaves_by = None
+        return True
+
+    def show(self, now: float, lease: float) -> Message:
+        """The node as sessions and people see it.
+
+        `used` are its slots in use, by all sessions; `walls` says of which it cannot build why (`Sandbox.needs`).
+        `lease_s` is what is left of its lease, `silent_s` how long there has been no contact (seconds, or None).
+        """
+        used = len(self.list_permits("offered")) + len(self.list_permits("delivered"))
+        left_s = round(self.until - now, 1)
+        return {
+            "id": self.node_id,
+            "name": self.name,
+            "slots": self.slots,
+            "version": self.version,
+            "walls": self.walls,
+            "silent_s": round(lease - left_s, 1) if self.silent else None,
+            "lease_s": max(0.0, left_s) if self.lives else None,
+            "lives": self.lives and self.leaves_by is None,
+            "used": min(used, self.slots),
+        }
+
+
+@changeable
+class Permit:
+    """One job; `adopted`: it was submitted in an older epoch.
+
+    `stop` is how it is to end (see `messages`), 0: it goes on; negative once an answer to its node has said so.
+    """
+
+    job: str
+    node: Node
+    order: Message | None
+    state: State = "offered"
+    waits: bool = False
+    adopted: bool = False
+    begun: bool = False
+    stop: int = 0
+    reason: str = ""
+    ran: bool = False
+    end: Message | None = None
+    chunks: dict[str, Message] = field(default_factory=dict)
+
+    @property
+    def is_wanted(self) -> bool:
+        """Whether something of the job is still to be done on its node."""
+        is_release = phase_of(self.job) == "release"
+        return self.state in ("delivered", "ended") or (self.state == "offered" and is_release)
+
+
+class Session:
+    """A session as the scheduler knows it; `gen` counts the lives of its supervisor."""
+
+    def __init__(self) -> None:
+        self.gen = -1
+        self.seq = -1
+        self.attached = False
+        self.called_at = float("-inf")
+        self.closed_at: float | None = None
+        self.permits: dict[str, Permit] = {}
+        self.news: dict[str, Permit] = {}
+        self.nodes_told = -1

@@ -28,10 +28,12 @@ from sessionrun.cluster.messages import (
     NOT_THERE,
     STOPPED,
     Message,
+    Node,
+    Permit,
     ReplyState,
+    Session,
     session_of,
 )
-from sessionrun.cluster.records import Node, Permit, Session
 from sessionrun.cluster.timers import Timers, lease_of
 
 CLOSED_S: Final = 600.0

@@ -7,7 +7,7 @@ from typing import Final
 from sessionrun.engine.rules import Rules
 from sessionrun.engine.state import State
 from sessionrun.engine.tokens import set_width
-from sessionrun.model.cluster import SlotsOffered, uses_replicas
+from sessionrun.model.asked import SlotsOffered, uses_replicas
 from sessionrun.model.events import Entry
 from sessionrun.model.spec import SLOT
 

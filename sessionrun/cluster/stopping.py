@@ -4,9 +4,8 @@ from __future__ import annotations
 
 from typing import Final
 
-from sessionrun.cluster.messages import ABANDON, NEVER_DELIVERED, Message, phase_of
+from sessionrun.cluster.messages import ABANDON, NEVER_DELIVERED, Message, Node, phase_of
 from sessionrun.cluster.permits import Permits
-from sessionrun.cluster.records import Node
 
 LONGEST_S: Final = 60.0
 """A node goes after this time whatever a session still wants, such as one whose supervisor is gone."""

@@ -9,7 +9,6 @@ from typing import Any, Final, NamedTuple
 
 from sessionrun.client.evidence import find_runs
 from sessionrun.client.lookup import name_for_command
-from sessionrun.client.reading.changes import patch_path
 from sessionrun.client.reading.comparison import name_each
 from sessionrun.client.reading.digest import Excerpt, make_excerpt
 from sessionrun.client.reading.outputs import read_steps
@@ -25,6 +24,7 @@ from sessionrun.model.words import BAD
 from sessionrun.store.files import replace_file
 from sessionrun.store.jobfiles import read_tail
 from sessionrun.store.session import SessionDir
+from sessionrun.worktrees.diff import patch_path
 
 FEW: Final = 40
 """So many tasks have room for much; of more the page has only as much as it can bear."""

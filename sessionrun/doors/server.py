@@ -1,20 +1,117 @@
-"""Runs the server on an address of this machine until it is told to stop."""
+"""Who may ask `serve`, and the program that serves: its address, its token, and its end."""
 
 from __future__ import annotations
 
+import hmac
 import ipaddress
 import secrets
 import socket
-from collections.abc import Callable
+from collections.abc import Callable, Collection
+from http.cookies import CookieError, SimpleCookie
 from pathlib import Path
 from types import FrameType
-from typing import Any
+from typing import Any, Final
+from urllib.parse import parse_qs, quote, urlencode
 
 import uvicorn
+from starlette.datastructures import Headers
+from starlette.responses import PlainTextResponse, RedirectResponse, Response
+from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from sessionrun.doors.app import Desk
-from sessionrun.doors.guard import Guard
+from sessionrun.doors.markup import policy
 from sessionrun.model.errors import InputError
+
+HEADERS: Final = {
+    "Content-Security-Policy": f"{policy(served=True)}; frame-ancestors 'none'",
+    "Referrer-Policy": "same-origin",  # with none at all, a form says "null" as its origin
+    "X-Content-Type-Options": "nosniff",
+    "Cross-Origin-Resource-Policy": "same-origin",
+    "Cache-Control": "no-store",
+}
+
+
+class Guard:
+    """Lets through to `app` what has the token; a token in the address becomes a cookie.
+
+    Args:
+        app: what answers.
+        token: the secret of this server.
+        hosts: by which names and ports it is asked, such as ``127.0.0.1:8000``.
+        control: whether requests may change anything.
+    """
+
+    def __init__(self, app: ASGIApp, token: str, hosts: Collection[str], *, control: bool) -> None:
+        self._app, self._token, self._hosts, self._control = app, token, frozenset(hosts), control
+        port = min(hosts).rpartition(":")[2]
+        # A browser sends a cookie to all ports of a host.  So a server at another port may learn its value, which
+        # is no token, and is the cookie of no other server of ours.
+        self._cookie = f"sessionrun-{port}"
+        self._cookie_value = hmac.new(token.encode(), f"cookie of port {port}".encode(), "sha256").hexdigest()
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        if scope["type"] != "http":
+            await self._app(scope, receive, send)
+            return
+
+        async def send_with_headers(message: Message) -> None:
+            if message["type"] == "http.response.start":
+                given = {name.lower() for name, _ in message["headers"]}
+                more = [(name.lower().encode(), value.encode()) for name, value in HEADERS.items()]
+                message["headers"] = [*message["headers"], *(one for one in more if one[0] not in given)]
+            await send(message)
+
+        answer = self._answer(scope)
+        await (answer or self._app)(scope, receive, send_with_headers)
+
+    def _answer(self, scope: Scope) -> Response | None:
+        """The refusal, or the way to the page without a token in its address; None: the request may pass."""
+        headers = Headers(scope=scope)
+        if headers.get("host", "").lower() not in self._hosts:
+            return _refuse(421, "this server does not go by that name")
+        origin = headers.get("origin")
+        if origin is not None and origin.removeprefix("http://").lower() not in self._hosts:
+            return _refuse(403, "a page of another site may not ask")
+        query = parse_qs(scope["query_string"].decode("latin-1"), keep_blank_values=True)
+        given = query.pop("token", [None])[-1]
+        if given is not None and scope["method"] == "GET":
+            return (
+                self._let_in(scope, query)
+                if _is_same(given, self._token)
+                else _refuse(401, "that is not the token")
+            )
+        has_token = _is_same(headers.get("authorization", "").removeprefix("Bearer "), self._token)
+        if not has_token and not _is_same(_read_cookie(headers, self._cookie), self._cookie_value):
+            return _refuse(401, "open the address that sessionrun serve printed: it has the token")
+        if scope["method"] not in ("GET", "HEAD"):
+            if not self._control:
+                return _refuse(403, "this server only shows: start it with --control")
+            if origin is None and not has_token:
+                return _refuse(403, "a browser has to say from which page it asks")
+        return None
+
+    def _let_in(self, scope: Scope, query: dict[str, list[str]]) -> Response:
+        rest = urlencode(query, doseq=True)
+        answer = RedirectResponse(quote(scope["path"]) + (f"?{rest}" if rest else ""), status_code=303)
+        answer.set_cookie(self._cookie, self._cookie_value, httponly=True, samesite="strict")
+        return answer
+
+
+def _is_same(given: str | None, secret: str) -> bool:
+    return hmac.compare_digest((given or "").encode("utf-8", "replace"), secret.encode())
+
+
+def _read_cookie(headers: Headers, name: str) -> str | None:
+    jar = SimpleCookie()
+    try:
+        jar.load(headers.get("cookie", ""))
+    except CookieError:
+        return None
+    return jar[name].value if name in jar else None
+
+
+def _refuse(code: int, why: str) -> Response:
+    return PlainTextResponse(f"sessionrun: {why}\n", status_code=code)
 
 
 def serve(results_dir: Path, host: str, port: int, *, control: bool, tell: Callable[[str, bool], None]) -> None:

@@ -47,7 +47,7 @@ from sessionrun.engine.providers import (
     offer,
     rebase,
 )
-from sessionrun.engine.queue import CONTINUING
+from sessionrun.engine.ready import CONTINUING
 from sessionrun.engine.requests import add_task, add_tasks, apply_request, reopen
 from sessionrun.engine.rules import Act, Rules
 from sessionrun.engine.state import BUDGET, FAILURES, START_BATCH, State, find_job

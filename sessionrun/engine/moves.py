@@ -10,7 +10,7 @@ from itertools import count
 from typing import TYPE_CHECKING, Final
 from zlib import crc32
 
-from sessionrun.engine.queue import CONTINUING, NEW
+from sessionrun.engine.ready import CONTINUING, NEW
 from sessionrun.engine.state import State, provider_of
 from sessionrun.engine.task import NO_THREAD, UP_TO_WORK, RunningJob, TaskState, Thread
 from sessionrun.engine.tokens import give, is_shut, span_tokens

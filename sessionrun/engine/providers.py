@@ -6,7 +6,7 @@ its worktree but without its slot.  When the hold's time is over one task goes f
 the limit again, the provider is held for longer; does it not, or has it worked for a while, the others follow,
 spread over some seconds.  A task that names other agents (`fallback`) goes on with the next of them instead.
 
-What other sessions of the user met comes in as events (`LimitHeard`); see `runtime.limits`.
+What other sessions of the user met comes in as events (`LimitHeard`); see `session.limits`.
 
 Nothing here reads a clock: times come from the entries.
 """
@@ -19,7 +19,7 @@ from zlib import crc32
 
 from sessionrun.engine.money import is_used_up
 from sessionrun.engine.moves import backoff_s, leave_thread, suspend
-from sessionrun.engine.queue import CONTINUING, NEW
+from sessionrun.engine.ready import CONTINUING, NEW
 from sessionrun.engine.state import Provider, State, provider_of
 from sessionrun.engine.task import UP_TO_WORK, TaskState
 from sessionrun.engine.tokens import is_shut

@@ -17,16 +17,15 @@ from typing import Final, TypeVar
 from sessionrun.engine.money import cost_of
 from sessionrun.engine.moves import begin_attempt, cancel, enlist, give_up, leave_thread, resign, take_up
 from sessionrun.engine.providers import lift
-from sessionrun.engine.queue import CONTINUING, NEW
+from sessionrun.engine.ready import CONTINUING, NEW
 from sessionrun.engine.state import BUDGET, FAILURES, State
 from sessionrun.engine.task import Ran, TaskState
 from sessionrun.engine.tokens import START, find_width_fault, set_width
 from sessionrun.model.errors import InputError
 from sessionrun.model.events import Change, Entry, RequestReceived, TaskAdded, TasksAdded, change_task, takes_model
-from sessionrun.model.places import Repository
+from sessionrun.model.places import MirrorSite, Repository
 from sessionrun.model.repositories import has_worktree, repository_of
 from sessionrun.model.spec import PROVIDER_PREFIX, SLOT, AgentSpec, SessionSpec, TaskSpec
-from sessionrun.model.upstreams import MirrorSite
 from sessionrun.model.validation import validate_tasks, validate_uses, validate_wishes
 
 ON_REQUEST: Final = "on request"

@@ -29,7 +29,7 @@ from sessionrun.engine.money import (
 )
 from sessionrun.engine.moves import backoff_s
 from sessionrun.engine.providers import prefers_fallback
-from sessionrun.engine.queue import NEW
+from sessionrun.engine.ready import NEW
 from sessionrun.engine.state import BUDGET, CANARY, FAILURES, State, provider_of
 from sessionrun.engine.task import UP_TO_WORK, TaskState
 from sessionrun.engine.tokens import START, count_start, lacking_tokens, wanted_tokens

@@ -9,7 +9,7 @@ from __future__ import annotations
 from dataclasses import field
 from typing import TYPE_CHECKING, Any, Final
 
-from sessionrun.engine.queue import ReadyQueue
+from sessionrun.engine.ready import ReadyQueue
 from sessionrun.engine.task import RunningJob, TaskState
 from sessionrun.model.frozen import changeable
 from sessionrun.model.keys import JobKey

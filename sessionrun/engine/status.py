@@ -23,7 +23,7 @@ from sessionrun.engine.money import (
 )
 from sessionrun.engine.state import BUDGET, State
 from sessionrun.engine.tokens import PACED, paced_by
-from sessionrun.model.feeding import UNCLAIMED
+from sessionrun.model.asked import UNCLAIMED
 from sessionrun.model.keys import Phase
 from sessionrun.model.places import Place
 from sessionrun.model.shown import (

@@ -48,10 +48,10 @@ from sessionrun.input.kinds import (
 )
 from sessionrun.input.limits import quote
 from sessionrun.input.plan import LandingWish, SeatsWish
+from sessionrun.model.asked import NETWORKS, POLICIES, Network, Sandbox
 from sessionrun.model.checks import ANSWER_KINDS, ANSWER_MODES, REPORT_USES, RESETS, Brief
 from sessionrun.model.phrases import suggest as suggest
 from sessionrun.model.places import PLACEMENTS
-from sessionrun.model.sandbox import NETWORKS, POLICIES, Network, Sandbox
 from sessionrun.model.spec import (
     BeginsAt,
     Check,

@@ -18,10 +18,10 @@ from typing import Any, Final, Generic, TypeVar
 from sessionrun.input.limits import quote
 from sessionrun.model.keys import describe_id_problem
 from sessionrun.model.kinds import MAX_MONEY
+from sessionrun.model.places import check_ref, is_path, parse_repo
 from sessionrun.model.reasons import OF_WORK
 from sessionrun.model.spec import Alternative
 from sessionrun.model.units import check_duration, check_load, parse_duration, parse_size
-from sessionrun.model.upstreams import check_ref, is_path, parse_repo
 
 T = TypeVar("T")
 U = TypeVar("U")

@@ -11,8 +11,8 @@ from typing import Any, Final
 from sessionrun.input.fields import DEFAULT_FIELDS
 from sessionrun.input.rows import SETTINGS
 from sessionrun.input.settings import Options
+from sessionrun.model.places import Upstream
 from sessionrun.model.spec import LINGER_S, Workspace
-from sessionrun.model.upstreams import Upstream
 
 MIRROR: Final = Workspace("mirror")
 

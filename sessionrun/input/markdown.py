@@ -12,23 +12,28 @@ import re
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any, Final
 
-from sessionrun.input.edges import Node, derive_edges
 from sessionrun.input.fields import suggest
 from sessionrun.input.formats import FORMATS
-from sessionrun.input.front_matter import JobFile, parse_job_file
+from sessionrun.input.job_files import JobFile, Node, derive_edges, parse_job_file
 from sessionrun.input.kinds import resolve_repo
 from sessionrun.input.levels import MIRROR, settle_defaults
 from sessionrun.input.limits import plain, quote
 from sessionrun.input.plan import Folder, Plan, Source
 from sessionrun.input.settings import Options, first
-from sessionrun.input.system_prompts import parse_system_prompts
-from sessionrun.input.worksplit import ENDED, STATUS_FILE, Settings, parse_settings, parse_statuses
+from sessionrun.input.worksplit import (
+    ENDED,
+    STATUS_FILE,
+    Settings,
+    parse_settings,
+    parse_statuses,
+    parse_system_prompts,
+)
 from sessionrun.model.checks import AnswerMode, Brief
 from sessionrun.model.errors import InputError
 from sessionrun.model.frozen import frozen
 from sessionrun.model.keys import describe_id_problem
+from sessionrun.model.places import Upstream
 from sessionrun.model.spec import JOB_STATUS, Check, Export, TaskSpec
-from sessionrun.model.upstreams import Upstream
 from sessionrun.model.validation import find_cycle
 
 AGENT: Final = "ollama"

@@ -9,9 +9,9 @@ from collections.abc import Mapping
 from dataclasses import field
 from typing import Any
 
+from sessionrun.model.asked import Sandbox
 from sessionrun.model.frozen import frozen
 from sessionrun.model.places import KeepPolicy, Placement
-from sessionrun.model.sandbox import Sandbox
 from sessionrun.model.spec import Export, Limits, TaskSpec
 
 

@@ -21,15 +21,14 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Final, NamedTuple
 
+from sessionrun.git.git import Git
+from sessionrun.git.links import is_behind_link
+from sessionrun.git.private import Fence
 from sessionrun.landing.records import Checkout, Hold
-from sessionrun.landing.slot import Slot
-from sessionrun.landing.target import Moved, is_main, show_head, update_ref
+from sessionrun.landing.target import Moved, Slot, is_main, show_head, update_ref
 from sessionrun.model.frozen import frozen
 from sessionrun.model.phrases import name_some
 from sessionrun.store.files import is_folder, open_regular, remove_empty
-from sessionrun.workspaces.fence import Fence
-from sessionrun.workspaces.git import Git
-from sessionrun.workspaces.links import is_behind_link
 
 LOCK: Final = "index.lock"
 BESIDE: Final = "sessionrun-lock"

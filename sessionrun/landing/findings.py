@@ -11,9 +11,9 @@ from typing import Final
 from sessionrun.client.evidence import Evidence
 from sessionrun.client.findings import Cleaned, Finding, Findings, Leftover, warning
 from sessionrun.client.notices import notify
-from sessionrun.client.reading.landed import find_killed_landings
 from sessionrun.engine.state import State
 from sessionrun.engine.task import TaskState
+from sessionrun.landing.landed import find_killed_landings
 from sessionrun.landing.lanes import land_of
 from sessionrun.model.errors import SessionrunError
 from sessionrun.model.landings import LANDING_FOLDER
@@ -44,7 +44,7 @@ def sweep_rooms(cleaned: Sequence[Cleaned], *, dry_run: bool) -> Iterator[Leftov
 
 
 def _sweep_rooms(repository: Repository, session_id: str, *, dry_run: bool) -> Iterator[Leftover]:
-    from sessionrun.landing.entries import find_prefix
+    from sessionrun.landing.records import find_prefix
     from sessionrun.store.trees import remove_tree
 
     for path in sorted(Path(repository.worktree_dir).glob(f"{find_prefix(repository)}*")):
@@ -63,7 +63,7 @@ def _sweep_rooms(repository: Repository, session_id: str, *, dry_run: bool) -> I
 
 def _hold_room(repository: Repository, path: Path) -> AbstractContextManager[None]:
     """The lock of the slot whose gates run in a room, if it is free; where there is no lock, no landing was."""
-    from sessionrun.landing.slot import lock_path
+    from sessionrun.landing.target import lock_path
     from sessionrun.store.locks import hold_lock
 
     lock = lock_path(repository, path.name.rpartition("-")[2])
@@ -74,9 +74,9 @@ def sweep_repository(repository: Repository) -> None:
     """Remove the locks and pins of slots in which no landing is."""
     import tempfile  # `explain` comes here too, and need not wait for it
 
-    from sessionrun.landing.slot import sweep_slots
+    from sessionrun.git.private import open_fence
+    from sessionrun.landing.target import sweep_slots
     from sessionrun.model.spec import WORKSPACE_LIMIT_S
-    from sessionrun.workspaces.fence import open_fence
 
     if os.path.isdir(repository.common_dir):
         with (

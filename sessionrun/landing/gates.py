@@ -1,8 +1,6 @@
-"""Runs the gates: the commands that have to pass on a candidate before it may land.
+"""The gates: the commands that have to pass on a candidate before it may land; setups are taken off the work.
 
-They run in a room of the target's own (see `workspaces.clone`): a repository that borrows the objects of the real
-one, so that no gate can change a branch of that.  A script that a gate runs is work, too: what lies in the target
-counts, and if the candidate changes it, its own version has to pass as well.
+What setups left is taken off the work: it does not land, the work alone does.
 """
 
 from __future__ import annotations
@@ -10,26 +8,26 @@ from __future__ import annotations
 import io
 import os
 import shlex
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from contextlib import contextmanager, redirect_stdout
 from dataclasses import replace
 from hashlib import sha256
 from pathlib import Path
 from typing import IO, Final, NamedTuple
 
-from sessionrun.landing.entries import room_path
-from sessionrun.landing.records import NOT_RUN, Gates, GateWalls, LandRequest
+from sessionrun.git.clone import keep_room
+from sessionrun.git.git import Git
+from sessionrun.git.merging import MergeRoom, commit_tree, write_commit
+from sessionrun.git.private import Fence
+from sessionrun.git.repository import ignore_words
+from sessionrun.landing.records import NOT_RUN, Gates, GateWalls, LandRequest, room_path
 from sessionrun.model.frozen import frozen
-from sessionrun.workspaces.bringing import bring_files
-from sessionrun.workspaces.clone import keep_room
-from sessionrun.workspaces.environments.interpreter import EnvironmentProblem
-from sessionrun.workspaces.environments.make import provide_environment
-from sessionrun.workspaces.environments.removal import clear
-from sessionrun.workspaces.fence import Fence
-from sessionrun.workspaces.git import Git
-from sessionrun.workspaces.ignoring import ignore_words
-from sessionrun.workspaces.request import WorkspaceRequest
-from sessionrun.workspaces.shell import run_script
+from sessionrun.walls.shell import run_script
+from sessionrun.worktrees.bringing import bring_files
+from sessionrun.worktrees.env_interpreter import EnvironmentProblem
+from sessionrun.worktrees.env_make import provide_environment
+from sessionrun.worktrees.env_request import clear
+from sessionrun.worktrees.request import WorkspaceRequest
 
 WORK: Final = "work"
 """In the folder of a landing: temporary directories; a killed turn's are removed by the next."""
@@ -208,3 +206,81 @@ def _print_into(stream: IO[bytes]) -> Iterator[None]:
 
 def _open_private(path: str, flags: int) -> int:
     return os.open(path, flags | os.O_CLOEXEC, 0o600)
+
+
+class Taken(NamedTuple):
+    """The commit that holds the work alone; None and files, if the work changes what a setup had changed."""
+
+    commit: str | None
+    files: list[str]
+
+
+def take_off(git: Git, room: MergeRoom | None, tip: str, old: str, setups: Collection[str]) -> Taken:
+    """The work of `tip` without what these commits of setups brought.
+
+    Args:
+        git: of the repository.
+        room: where is merged; None if there are no setups.
+        tip: the commit that holds work.
+        old: the target; its commits stay what they are.
+        setups: commits that setups left.
+
+    Raises:
+        GitError: git failed.
+    """
+    if not setups:
+        return Taken(tip, [])
+    listed = git.line("rev-list", "--topo-order", "--reverse", "--parents", tip, "--not", old)
+    rows = [line.split(" ") for line in listed.split("\n") if line]
+    if room is None or not any(row[0] in setups for row in rows):
+        return Taken(tip, [])
+    made: dict[str, str] = {}
+    below: dict[str, tuple[str, ...]] = {}
+    for commit, *parents in rows:
+        under = tuple(dict.fromkeys(setup for parent in parents for setup in below.get(parent, ())))
+        below[commit] = under
+        if commit in setups:
+            below[commit] = (*under, commit)
+            made[commit] = made.get(parents[0], parents[0])
+        elif not under:
+            made[commit] = commit
+        else:
+            tree, files = _revert(git, room, commit, under)
+            if tree is None and commit == tip:
+                return Taken(None, files)
+            made[commit] = _rewrite(git, commit, tree or _tree_of(git, commit), made)
+    return Taken(made[tip], [])
+
+
+def _revert(git: Git, room: MergeRoom, commit: str, setups: Collection[str]) -> tuple[str | None, list[str]]:
+    """The tree of a commit without what setups below it brought, the last one first."""
+    tree = _tree_of(git, commit)
+    for setup in reversed(list(setups)):
+        with_setup = commit_tree(git, tree, (setup,), "with")
+        without = commit_tree(git, _tree_of(git, f"{setup}~1"), (setup,), "without")
+        merged = room.merge(with_setup, without)
+        if merged.tree is None:
+            return None, merged.files
+        tree = merged.tree
+    return tree, []
+
+
+def _rewrite(git: Git, commit: str, tree: str, made: Mapping[str, str]) -> str:
+    """The same commit with another tree, on top of what was made of its parents."""
+    head, _, message = git("cat-file", "commit", commit).partition(b"\n\n")
+    lines, is_signature = [], False
+    for line in head.split(b"\n"):
+        name, _, value = line.partition(b" ")
+        is_signature = name.startswith(b"gpgsig") or (is_signature and not name)
+        if name == b"tree":
+            lines.append(b"tree " + tree.encode())
+        elif name == b"parent":
+            lines.append(b"parent " + made.get(value.decode(), value.decode()).encode())
+        elif not is_signature:
+            lines.append(line)
+    content = b"\n".join(lines) + b"\n\n" + message
+    return write_commit(git, content)
+
+
+def _tree_of(git: Git, commit: str) -> str:
+    return git.line("rev-parse", f"{commit}^{{tree}}")

@@ -5,12 +5,12 @@ from __future__ import annotations
 from collections.abc import Collection, Sequence
 from typing import Final
 
-from sessionrun.landing.batches import find_unmet, sort_entries
+from sessionrun.git.git import Git
+from sessionrun.git.merging import MergeRoom
+from sessionrun.landing.chain import find_unmet, sort_entries
+from sessionrun.landing.gates import take_off
 from sessionrun.landing.history import History
 from sessionrun.landing.records import ASTRAY, GONE, INSIDE, NEEDS, SETUP, Entry, Fate, Hold, LandRequest
-from sessionrun.landing.setups import take_off
-from sessionrun.workspaces.git import Git
-from sessionrun.workspaces.merging import MergeRoom
 
 _LINK: Final = "160000"
 """Mode of a commit of another repository, which no object of this one need hold."""

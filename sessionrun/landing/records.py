@@ -1,19 +1,26 @@
 """Records of a landing: what is asked for, what is known of it on the disk, and what came out.
 
-Must not know git or files.
+Every door to a landing makes its entries here: whose the work is, which of its commits is to land, and in what
+surroundings its gates run.
 """
 
 from __future__ import annotations
 
 import os
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import replace
+from pathlib import Path
 from typing import Final, Literal, NamedTuple
 
+from sessionrun.git.git import Git
+from sessionrun.git.private import open_fence
+from sessionrun.model.asked import Sandbox
 from sessionrun.model.frozen import frozen
 from sessionrun.model.places import Repository
-from sessionrun.model.sandbox import Sandbox
+from sessionrun.model.spec import SessionSpec, TaskSpec
 from sessionrun.walls.argv import Enclosure
 from sessionrun.walls.wish import WallsWish
-from sessionrun.workspaces.environments.request import EnvironmentRequest
+from sessionrun.worktrees.env_request import EnvironmentRequest, Tenant, find_cache, find_target
 
 Status = Literal["ready", "landed", "bounced", "waiting", "held", "none"]
 """What became of a task: `ready` is a forecast, `none` a task without work to land."""
@@ -220,3 +227,101 @@ class Verdict:
     def is_flaky(self) -> bool:
         """Whether the same files came out both green and red."""
         return bool(self.green and self.red)
+
+
+def make_gates(gates: Gates, spec: SessionSpec, tasks: Sequence[TaskSpec], session: Path, target: str) -> Gates:
+    """Gates in the surroundings that the tasks of a session have; those with a repository elsewhere do not count.
+
+    If all that want an environment want the same, the gates have one, too: a copy of an entry of the cache, as
+    a task has, and never one in which an agent worked.
+
+    Args:
+        gates: the commands.
+        spec: the session's.
+        tasks: all of them.
+        session: its directory.
+        target: the full name of the branch.
+    """
+    own = [task for task in tasks if task.upstream is None]
+    gates = replace(gates, links=tuple(dict.fromkeys(link for task in own for link in task.links)))
+    wanted = {task.environment for task in own if task.environment is not None}
+    if len(wanted) != 1 or not gates.commands or spec.repository is None:
+        return gates
+    cache, room = find_cache(spec.cache), room_path(spec.repository, target)
+    environment = EnvironmentRequest(
+        top=str(room),
+        directory=str(room),
+        cache=cache,
+        target=find_target(cache, spec.session_id, room.name, 1, in_room=True),  # no task has the name of a room
+        python=wanted.pop().python,
+        require_cache=spec.cache is not None and spec.cache.require_cache,
+        tenant=Tenant(str(session.absolute()), spec.session_id, room.name, 1, in_room=True),
+    )
+    return replace(gates, environment=environment)
+
+
+def room_path(repository: Repository, target: str) -> Path:
+    """Where the gates of a target run."""
+    return Path(repository.worktree_dir, find_prefix(repository) + digest_target(target))
+
+
+def find_prefix(repository: Repository) -> str:
+    """How the names of a repository's rooms begin; the digest of the target follows."""
+    from hashlib import sha256  # as of `digest_target`
+
+    whose = sha256(os.fsencode(repository.common_dir)).hexdigest()[:8]
+    return f".gate-{whose}-"
+
+
+def word_trailers(
+    task: str, session_id: str, agent: str, model: str | None, cost_usd: float | None
+) -> tuple[str, ...]:
+    """The lines at the end of the message of a task's merge: whose work it is."""
+    trailers = {
+        "Task": task,
+        "Session": session_id,
+        "Agent": agent,
+        "Model": model,
+        "Cost": None if cost_usd is None else f"{cost_usd:.4f} USD",
+    }
+    return tuple(f"Sessionrun-{name}: {' '.join(str(value).split())}" for name, value in trailers.items() if value)
+
+
+def follow_branches(
+    repository: Repository,
+    entries: Iterable[Entry],
+    branches: Mapping[str, str | None],
+    folder: Path | None = None,
+) -> tuple[Entry, ...]:
+    """The entries, each with the tip of its branch where that went on from the work: a conflict is mended there.
+
+    A branch that a person deleted or moved elsewhere is no consent to land what the task left: it is `astray`.
+
+    Args:
+        repository: where the branches are.
+        entries: with the commit that holds the work as their tip.
+        branches: by task, the name of its branch; without one the commit itself lands.
+        folder: where a temporary directory may be made; None: among the system's.
+
+    Raises:
+        SessionrunError, OSError: git failed.
+    """
+    with open_fence(repository, folder) as fence:
+        git = fence.main()
+        listed = git.line("for-each-ref", "--format=%(objectname) %(refname:lstrip=2)", "refs/heads")
+        tips = {name: tip for tip, _, name in (line.partition(" ") for line in listed.split("\n"))}
+        return tuple(_follow(git, entry, branches.get(entry.task), tips) for entry in entries)
+
+
+def _follow(git: Git, entry: Entry, branch: str | None, tips: Mapping[str, str]) -> Entry:
+    tip = tips.get(branch or "", entry.tip if not branch else None)
+    if tip == entry.tip:
+        return entry
+    if tip is None:
+        restore = f"git branch {branch} {entry.tip[:12]}"
+        return replace(entry, astray=f"its branch {branch} was deleted; if that was a mistake: {restore}")
+    if git.attempt("merge-base", "--is-ancestor", entry.tip, tip).returncode == 0:
+        return replace(entry, tip=tip)
+    what = f"its branch {branch} does not hold what the task left, {entry.tip[:12]} (was it amended or rebased?)"
+    mends = f"git merge {branch} lands it; git branch -f {branch} {entry.tip[:12]} puts it back"
+    return replace(entry, astray=f"{what}: {mends}")

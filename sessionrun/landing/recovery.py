@@ -15,17 +15,16 @@ import time
 from pathlib import Path
 from typing import Final
 
+from sessionrun.git.git import Git
+from sessionrun.git.private import Fence
 from sessionrun.landing.checkout import BESIDE, LOCK, Tree, find_mark, follow, mend
 from sessionrun.landing.history import open_log
 from sessionrun.landing.records import Checkout, SlotRecord
-from sessionrun.landing.slot import Slot, lock_path, record_path
-from sessionrun.landing.target import find_checkout
+from sessionrun.landing.target import Slot, find_checkout, lock_path, record_path
 from sessionrun.model.places import Repository
 from sessionrun.store.files import read_regular
 from sessionrun.store.jobfiles import load_record_if_any
 from sessionrun.store.locks import is_held
-from sessionrun.workspaces.fence import Fence
-from sessionrun.workspaces.git import Git
 
 EMPTY_LOCK_S: Final = 10.0
 """A lock of a ref that is empty is only taken for ours when it is older (seconds): git fills it at once."""

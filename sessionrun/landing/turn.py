@@ -13,8 +13,9 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Final
 
-from sessionrun.landing.batches import choose_size, find_green_prefix
-from sessionrun.landing.chain import Chain, build_chain, make_candidate
+from sessionrun.git.merging import open_merge_room
+from sessionrun.git.private import Fence, open_fence
+from sessionrun.landing.chain import Chain, build_chain, choose_size, find_green_prefix, make_candidate
 from sessionrun.landing.checkout import Tree, follow, land_checked_out
 from sessionrun.landing.gates import WORK, GateRoom, open_gates
 from sessionrun.landing.history import LandingLog, open_log
@@ -36,14 +37,11 @@ from sessionrun.landing.records import (
     Verdict,
 )
 from sessionrun.landing.recovery import recover
-from sessionrun.landing.slot import Slot
-from sessionrun.landing.target import await_indexes, find_checkout, find_late_checkout, move_ref
+from sessionrun.landing.target import Slot, await_indexes, find_checkout, find_late_checkout, move_ref
 from sessionrun.model.errors import InputError
 from sessionrun.model.phrases import name_some
 from sessionrun.store.files import make_directories
 from sessionrun.store.trees import remove_tree
-from sessionrun.workspaces.fence import Fence, open_fence
-from sessionrun.workspaces.merging import open_merge_room
 
 MOVES: Final = 50
 """So often the target may move under our hands before it is held."""

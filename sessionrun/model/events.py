@@ -11,8 +11,8 @@ from collections.abc import Mapping
 from dataclasses import field, fields, replace
 from typing import Any, Final, Literal, TypeAlias, get_args
 
+from sessionrun.model.asked import SlotsOffered
 from sessionrun.model.checks import Checked, Note
-from sessionrun.model.cluster import SlotsOffered
 from sessionrun.model.frozen import frozen
 from sessionrun.model.keys import JobKey
 from sessionrun.model.kinds import Amount, Count

@@ -40,7 +40,7 @@ def repository_of(spec: SessionSpec, task: TaskSpec, start: Start | None = None)
         settings = replace(settings, config=(*settings.config, ("remote.origin.url", upstream.repo)))
     stem = mirror.rpartition("/")[2].removesuffix(".git")
     worktree_dir = site.worktree_dir or f"{site.cache_dir}/worktrees/{stem}"
-    if upstream.history is not None:  # it holds an excerpt of the mirror; see `workspaces.clone`
+    if upstream.history is not None:  # it holds an excerpt of the mirror; see `git.clone`
         mirror = f"{worktree_dir}/.excerpt-{spec.session_id}-{task.id}.git"
     return Repository(
         top=mirror,

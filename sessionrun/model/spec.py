@@ -10,16 +10,13 @@ from collections.abc import Mapping
 from dataclasses import field
 from typing import Any, Final, Literal, get_args
 
+from sessionrun.model.asked import Cluster, FeedSpec, Sandbox
 from sessionrun.model.checks import AnswerKind, Brief, HiddenTests, ReportUse, Reset
-from sessionrun.model.cluster import Cluster
-from sessionrun.model.feeding import FeedSpec
 from sessionrun.model.frozen import frozen
 from sessionrun.model.keys import JobKey
 from sessionrun.model.kinds import Amount, Count, FileName, Money, PathText, TaskId, Time
 from sessionrun.model.landings import Mend
-from sessionrun.model.places import Handed, Repository, Seats
-from sessionrun.model.sandbox import Sandbox
-from sessionrun.model.upstreams import MirrorSite, Upstream
+from sessionrun.model.places import Handed, MirrorSite, Repository, Seats, Upstream
 from sessionrun.model.words import SCHEMA_VERSION
 
 Outcome = Literal["succeeded", "failed", "timed_out", "cancelled", "skipped", "lost", "interrupted"]
@@ -103,7 +100,7 @@ INSTANCE_RESULTS: Final = "swebench-results"
 
 @frozen
 class Export:
-    """A file of another program's format that shows the session while it runs; see `runtime.exports`.
+    """A file of another program's format that shows the session while it runs; see `input.exports`.
 
     `places` are the paths of its files by the settings that name them, links followed; empty before the launch.
     """
@@ -132,7 +129,7 @@ class Check:
 
 ProofVerdict = Literal["proved", "not_red", "weakened", "flaky", "unproved"]
 PROOF_VERDICTS: Final[tuple[ProofVerdict, ...]] = get_args(ProofVerdict)
-"""What a PROVE finds; see `runtime.jobs.prove`."""
+"""What a PROVE finds; see `checks.prove`."""
 
 
 @frozen
@@ -431,7 +428,7 @@ TURN_LOOKS: Final = 4
 def turn_deadline(limits: Limits, now: float, printed: int) -> float | None:
     """When a workspace job is looked at next (monotonic): it prints something (bytes) once it has its turn.
 
-    Its time limit counts from that turn (see `runtime.jobs.job`).
+    Its time limit counts from that turn (see `session.job`).
     """
     limit = limits.workspace_timeout_s
     if not limit:

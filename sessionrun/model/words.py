@@ -120,7 +120,7 @@ def name_tries(task_id: str, labels: Mapping[str, str], *, mends: bool, feeds: b
     """Of what a task is an attempt: of itself, or of a task of the queue; None if it mends work of another one."""
     if mends or not feeds:
         return None if mends else task_id
-    from sessionrun.model.feeding import QUEUE_LABEL  # here: a poll does without the records of that module
+    from sessionrun.model.asked import QUEUE_LABEL  # here: a poll does without the records of that module
 
     queue_id = labels.get(QUEUE_LABEL)
     return f"/{queue_id}" if queue_id else task_id

@@ -21,8 +21,7 @@ from sessionrun.input.limits import plain
 from sessionrun.model.errors import InputError
 from sessionrun.queue.beads_program import Program, Refusal, find_program, finds_nothing, lacks_option
 from sessionrun.queue.graph import by_id, check_closing, check_removal
-from sessionrun.queue.place import QueuePlace
-from sessionrun.queue.task import Changes, Draft, QueueTask, Status, TaskClaim, Worker, check_title
+from sessionrun.queue.task import Changes, Draft, QueuePlace, QueueTask, Status, TaskClaim, Worker, check_title
 from sessionrun.store import locks
 
 NAME: Final = "beads"

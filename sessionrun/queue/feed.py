@@ -12,8 +12,7 @@ from typing import Final, NamedTuple, Protocol
 
 from sessionrun.model.errors import InputError
 from sessionrun.queue import file
-from sessionrun.queue.place import QueuePlace
-from sessionrun.queue.task import Changes, Draft, QueueTask, Worker
+from sessionrun.queue.task import Changes, Draft, QueuePlace, QueueTask, Worker
 
 
 class Feed(Protocol):

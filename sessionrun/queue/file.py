@@ -29,11 +29,11 @@ from sessionrun.queue.graph import (
     find_blockers,
     find_circle,
 )
-from sessionrun.queue.place import QueuePlace
 from sessionrun.queue.task import (
     MAX_PRIORITY,
     Changes,
     Draft,
+    QueuePlace,
     QueueTask,
     Status,
     TaskClaim,

@@ -7,7 +7,7 @@ from typing import Final
 
 from sessionrun.client.findings import Findings
 from sessionrun.model.places import Repository
-from sessionrun.queue.place import LOCK_NAME
+from sessionrun.queue.task import LOCK_NAME
 from sessionrun.store import locks
 
 

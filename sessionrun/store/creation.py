@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING, Any, Final
 import orjson
 
 from sessionrun.model.errors import InputError, StoreError
-from sessionrun.store import caches, locks
+from sessionrun.store import locks, seal
 from sessionrun.store.files import (
     make_directory,
     name_beside,
@@ -242,7 +242,7 @@ def show_first(session: SessionDir, status: dict[str, Any], summary: dict[str, A
     """
     for path, content in ((session.status_path, status), (session.summary_path, summary)):
         first = Path(name_beside(path.with_name(f"{path.name}-first")))
-        replace_file(first, caches.seal(content), durable=False)
+        replace_file(first, seal.seal(content), durable=False)
         try:
             with suppress(FileExistsError):
                 os.link(first, path)

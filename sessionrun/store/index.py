@@ -1,20 +1,61 @@
-"""The user's index: where sessions were started, so that an id is found from any directory.
+"""The user's own files: where they are, and the index of where sessions were started.
 
-One line per session, appended under the user's state directory; a line whose session is gone means nothing.  A
-line is forgotten by overwriting it with line feeds, so that no lock is needed beside a process that appends.
+By the index an id is found from any directory.
 """
 
 from __future__ import annotations
 
 import os
+import sys
+from collections.abc import Mapping
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Final, Literal
 
 from sessionrun.store.files import make_directories, no_umask
-from sessionrun.store.user_directories import user_directory
 
 if TYPE_CHECKING:
     from sessionrun.store.session import SessionDir
+
+
+Kind = Literal["state", "cache", "config"]
+
+_PLACES: Final[Mapping[Kind, tuple[str, str]]] = {
+    "state": ("XDG_STATE_HOME", ".local/state"),
+    "cache": ("XDG_CACHE_HOME", ".cache"),
+    "config": ("XDG_CONFIG_HOME", ".config"),
+}
+_NO_HOME: Final = "/dev/null/HOME is not set"
+"""For a user without HOME and without an entry in passwd: like a home that can be neither read nor written."""
+
+
+def user_directory(kind: Kind) -> Path:
+    """The directory of this kind; it need not be there.
+
+    On Linux this is platformdirs' answer (XDG Base Directory specification) without its import, which would
+    make every launch wait 5 ms.  The specification says that a relative value is ignored.
+    """
+    variable, folder = _PLACES[kind]
+    base, home = os.environ.get(variable, ""), os.environ.get("HOME", "")
+    if not os.path.isabs(base):
+        base = os.path.join(home, folder) if home else ""
+    if sys.platform.startswith("linux") and base:
+        return Path(base, "sessionrun")
+    import platformdirs
+
+    paths = {
+        "state": platformdirs.user_state_path,
+        "cache": platformdirs.user_cache_path,
+        "config": platformdirs.user_config_path,
+    }
+    try:
+        return paths[kind]("sessionrun")
+    except RuntimeError:
+        return Path(_NO_HOME)
+
+
+def find_cache_folder() -> Path:
+    """The directory of what sessions of this user make and could make again."""
+    return user_directory("cache").resolve()
 
 
 def index_path() -> Path:
@@ -23,7 +64,7 @@ def index_path() -> Path:
 
 
 def limits_path() -> Path:
-    """The directory beside it with what sessions tell each other of limits; see `runtime.limits`."""
+    """The directory beside it with what sessions tell each other of limits; see `session.limits`."""
     return index_path().with_name("limits")
 
 

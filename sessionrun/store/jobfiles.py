@@ -22,7 +22,7 @@ MAX_BYTES: Final = 64 * 1024 * 1024
 
 REQUEST: Final = "request.json"
 ANSWER: Final = "answer.json"
-"""How a process of ours is asked, and how it answers (see `runtime.jobs.job`)."""
+"""How a process of ours is asked, and how it answers (see `session.job`)."""
 
 CLAIM: Final = "claim.json"
 """In the folder of a PREPARE: what it is about to make."""

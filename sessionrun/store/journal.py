@@ -1,17 +1,16 @@
 """Append-only logs of checked lines: the format that the journal and the ledger share.
 
-A line is ``CRC32 (8 hex digits) SPACE payload LF``; the payload holds no LF.  One process writes (the holder
-of the log's lock); anyone may read at any time.  A torn last line is normal after a crash and is not a record;
-a bad line with good ones behind it is damage.  This module must not know what the payloads mean.
+What our code raises for a bad value in a session's file becomes an error that names the file.
 """
 
 from __future__ import annotations
 
 import errno
 import os
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable, Iterator
+from contextlib import contextmanager
 from pathlib import Path
-from typing import NamedTuple
+from typing import Final, NamedTuple
 from zlib import crc32
 
 from sessionrun.model.errors import StoreError
@@ -164,3 +163,37 @@ def _check_line(line: bytes) -> bytes | None:
         return None
     payload = line[9:-1]
     return payload if line[:8] == b"%08x" % crc32(payload) else None
+
+
+FAULTS: Final = (
+    ArithmeticError,
+    AssertionError,
+    AttributeError,
+    LookupError,
+    RecursionError,
+    TypeError,
+    ValueError,
+)
+"""What code raises that meets a value which it does not expect."""
+
+
+@contextmanager
+def told_as_damage(path: Path, place: Callable[[], str] = lambda: "") -> Iterator[None]:
+    """Turn such an exception into a StoreError: the file is damaged, at the `place` that is asked for then."""
+    try:
+        yield
+    except FAULTS as error:
+        raise StoreError(f"{path} is damaged{place()}: {describe_fault(error)}") from error
+
+
+def describe_rest(session_id: str) -> str:
+    """What can still be done with a session whose logs are damaged: `resume` refuses it."""
+    return (
+        f"to read what its tasks printed: sessionrun logs {session_id}; its worktrees are kept; "
+        f"to remove it: sessionrun clean --state interrupted {session_id}"
+    )
+
+
+def describe_fault(error: BaseException) -> str:
+    """What is wrong, in one line; an exception without words of ours is shown as it is."""
+    return str(error) if type(error) is ValueError else repr(error)

@@ -17,9 +17,9 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
 from sessionrun.model.errors import SessionNotFound, StoreError
-from sessionrun.store import caches, locks
-from sessionrun.store.damage import told_as_damage
+from sessionrun.store import locks, seal
 from sessionrun.store.files import NotRegular, make_directory, read_regular, replace_file
+from sessionrun.store.journal import told_as_damage
 
 if TYPE_CHECKING:  # a poll reads status.json alone; the records would cost it more than all its other work
     from sessionrun.model.events import Entry
@@ -165,7 +165,7 @@ class SessionDir:
     def load_status(self) -> dict[str, Any] | None:
         """Read status.json; None when it is not there or cannot be believed (the logs hold all that it says)."""
         content = self.read_status()
-        return None if content is None else caches.parse_sealed(content)
+        return None if content is None else seal.parse_sealed(content)
 
     def read_status(self) -> bytes | None:
         """The bytes of status.json; None when it is not there."""
@@ -174,7 +174,7 @@ class SessionDir:
     def load_summary(self) -> dict[str, Any] | None:
         """Read the summary; None when it is not there or cannot be believed."""
         content = _read_if_there(self.summary_path)
-        return None if content is None else caches.parse_sealed(content)
+        return None if content is None else seal.parse_sealed(content)
 
     def load_journal(self) -> tuple[list[Entry], LogContents]:
         """Read the journal's entries.
@@ -202,9 +202,9 @@ class SessionDir:
         A summary that lags behind after a power cut is only older; but an end that was taken back must be so there
         too, for a reader that finds an end looks no further.
         """
-        replace_file(self.status_path, caches.seal_by_pieces(status), durable=durable)
+        replace_file(self.status_path, seal.seal_by_pieces(status), durable=durable)
         durable = durable and summary["ended_at"] is None
-        replace_file(self.summary_path, caches.seal(summary), durable=durable)
+        replace_file(self.summary_path, seal.seal(summary), durable=durable)
 
     def hold_lock(self, name: str, *, timeout_s: float = 2.0) -> int:
         """Take one of the locks for life; the descriptor keeps it.

@@ -8,7 +8,7 @@ The order of the words is part of what they mean: a later mount covers an earlie
     what is shown           programs, paths of the task
     what is around it       folders that are hidden or masked and in which the checkout lies; then the checkout
     git                     such folders with the common directory in them; then in its place the task's view (see
-                            `workspaces.view`)
+                            `worktrees.view`)
     masks                   secrets, results of sessions, other worktrees: after all that is shown read-only
     what is the task's own  its worktree, the state of its agent
 """
@@ -21,8 +21,8 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
 from typing import Final
 
+from sessionrun.model.asked import Policy, Sandbox
 from sessionrun.model.frozen import frozen
-from sessionrun.model.sandbox import Policy, Sandbox
 
 TMP: Final = "/tmp"
 PROMPT: Final = "/run/prompt"

@@ -11,8 +11,8 @@ from contextlib import suppress
 from pathlib import Path
 from typing import Final, Literal
 
+from sessionrun.model.asked import Sandbox
 from sessionrun.model.errors import SessionrunError
-from sessionrun.model.sandbox import Sandbox
 
 Controller = Literal["memory", "cpu"]
 

@@ -188,7 +188,7 @@ class AgentState:
         settings: what of the user's folder can be read inside.
         credentials: files of log-ins of the user's folder; the agent may write into them.
         renames: whether it renames a new file over its log-in, and cannot write into the old one: then the task
-            has a copy, which is taken back when a job ends (see `runtime.jobs.logins`).
+            has a copy, which is taken back when a job ends (see `walls.agent_state`).
         prefixes: how the names of its variables begin.
         folder_variable: the variable that names the folder, if there is one.
         in_variable: the folder's name, if the variable names the directory around it.

@@ -9,8 +9,8 @@ import tempfile
 from dataclasses import replace
 from typing import Final
 
+from sessionrun.model.asked import CLOSED, LIMITS, POLICIES, Policy, Sandbox
 from sessionrun.model.errors import InputError
-from sessionrun.model.sandbox import CLOSED, LIMITS, POLICIES, Policy, Sandbox
 from sessionrun.model.spec import SessionSpec
 from sessionrun.walls import groups, inner
 from sessionrun.walls.argv import build_argv

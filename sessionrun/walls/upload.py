@@ -1,4 +1,4 @@
-"""Serves the commits of a walled task to the `git fetch` outside (see `workspaces.bringing_out`); it runs inside.
+"""Serves the commits of a walled task to the `git fetch` outside (see `worktrees.bringing_out`); it runs inside.
 
     python -I -S upload.py BRANCH BASE GIT_DIR VIEW
 

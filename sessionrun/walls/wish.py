@@ -1,4 +1,4 @@
-"""What walls a job is to have, for its own process to build (see `runtime.jobs.raising`).
+"""What walls a job is to have, for its own process to build (see `walls.build`).
 
 On a node of a cluster the programs, the home directory and its secrets are others than where the session is, so
 what is written down is what was asked for, and no words for bubblewrap.
@@ -10,9 +10,9 @@ from collections.abc import Mapping
 from dataclasses import field
 from typing import Final
 
+from sessionrun.model.asked import Sandbox
 from sessionrun.model.frozen import frozen
 from sessionrun.model.places import Repository
-from sessionrun.model.sandbox import Sandbox
 
 
 @frozen

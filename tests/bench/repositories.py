@@ -20,17 +20,17 @@ from faults.place import wait_until
 from stages import git
 from uv import find_uv_bin
 
+from sessionrun.git.git import Git
+from sessionrun.git.repository import find_repository
 from sessionrun.landing.records import Entry, Gates, LandRequest
 from sessionrun.landing.turn import land
 from sessionrun.model.places import Seats
 from sessionrun.walls.trial import find_problem
-from sessionrun.workspaces.environments.make import make_environment
-from sessionrun.workspaces.environments.request import EnvironmentRequest, find_target
-from sessionrun.workspaces.git import Git
-from sessionrun.workspaces.release import release
-from sessionrun.workspaces.repository import find_repository
-from sessionrun.workspaces.request import WorkspaceRequest
-from sessionrun.workspaces.worktree import prepare
+from sessionrun.worktrees.env_make import make_environment
+from sessionrun.worktrees.env_request import EnvironmentRequest, find_target
+from sessionrun.worktrees.release import release
+from sessionrun.worktrees.request import WorkspaceRequest
+from sessionrun.worktrees.worktree import prepare
 
 from .measure import END_S, FULL, Bench, Case, Row, Spent, compare, compare_figure, interleave, make_bench, middle
 

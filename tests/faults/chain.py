@@ -20,7 +20,7 @@ Role = Literal["root", "keeper", "supervisor"]
 ROLES: Final[tuple[Role, ...]] = ("root", "keeper", "supervisor")
 
 _KEEPER_FILE: Final = b"/sessionrun/runtime/keeper/__main__.py"
-_SUPERVISOR_CODE: Final = b"sessionrun.runtime.main"
+_SUPERVISOR_CODE: Final = b"sessionrun.session.main"
 
 
 @dataclass(frozen=True, slots=True)

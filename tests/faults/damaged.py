@@ -32,11 +32,10 @@ import orjson
 from sessionrun.cli import main as run_command
 from sessionrun.client.reading import waiting
 from sessionrun.model.errors import SessionrunError
-from sessionrun.runtime.launch import _check_logs
-from sessionrun.store import caches, index
-from sessionrun.store.inbox import send_request
+from sessionrun.session.launch import _check_logs
+from sessionrun.store import index, seal
 from sessionrun.store.journal import parse_log
-from sessionrun.store.requests import load_requests
+from sessionrun.store.requests import load_requests, send_request
 from sessionrun.store.session import SessionDir
 
 from .kills import has_ended
@@ -268,9 +267,9 @@ def damage_cache(content: bytes, rng: random.Random) -> bytes:
     To make a right one is not an accident: it is that of the keys of today, too.
     """
     record = orjson.loads(content)
-    seal = record.pop(caches.SEAL_KEY)
+    sealed_by = record.pop(seal.SEAL_KEY)
     changed = damage_value(record, rng)
-    sealed = {**changed, caches.SEAL_KEY: seal} if isinstance(changed, dict) and rng.randrange(2) else changed
+    sealed = {**changed, seal.SEAL_KEY: sealed_by} if isinstance(changed, dict) and rng.randrange(2) else changed
     return orjson.dumps(sealed, option=orjson.OPT_APPEND_NEWLINE)
 
 

@@ -82,7 +82,7 @@ def by_test(*words: str) -> Catcher:
     return look
 
 
-CHILDREN: Final = "runtime/keeper/children.py"
+CHILDREN: Final = "keeper/children.py"
 CLAIM: Final = """\
             self._ledger.append([make_record(CLAIMED, order.key) for order in orders])
             self._ledger.sync()
@@ -152,7 +152,7 @@ MUTANTS: Final = (
     ),
     Mutant(
         "root reaps before it tells (with a pause between)",
-        "runtime/keeper/root.py",
+        "keeper/root.py",
         (
             (TELL, ""),
             (
@@ -166,21 +166,21 @@ MUTANTS: Final = (
     ),
     Mutant(
         "root tells nothing",
-        "runtime/keeper/root.py",
+        "keeper/root.py",
         ((TELL, ""),),
         by_test("tests/faults/test_stopped.py", "-k", "root_tells"),
         "test_the_root_tells_how_jobs_of_a_dead_keeper_ended",
     ),
     Mutant(
         "hello one record short",
-        "runtime/keeper/loop.py",
+        "keeper/loop.py",
         (("self._me.started, self._ledger.end\n", "self._me.started, self._ledger.end - 1\n"),),
         by_points("start", "supervisor"),
         "sweep of the supervisor",
     ),
     Mutant(
         "lock lost while detaching",
-        "runtime/launch.py",
+        "session/launch.py",
         (("files_preserve=[ready_fd, lock_fd]", "files_preserve=[ready_fd]"),),
         by_test("tests/test_detach.py", "-k", "left_everything"),
         "test_the_detached_process_has_left_everything",
@@ -194,7 +194,7 @@ MUTANTS: Final = (
     ),
     Mutant(
         "keeper reads the ledger before it has the lock",
-        "runtime/keeper/loop.py",
+        "keeper/loop.py",
         (
             (
                 "        if locks.hold(",
@@ -210,21 +210,21 @@ MUTANTS: Final = (
     ),
     Mutant(
         "a wrong checksum of status.json is believed",
-        "store/caches.py",
+        "store/seal.py",
         (("seal == _SEAL % crc32(body, _OF_KEYS)", "seal == seal"),),
         by_test("tests/test_caches.py", "-k", "wrong_byte"),
         "test_every_wrong_byte_is_seen",
     ),
     Mutant(
         "caches are not checked",
-        "store/caches.py",
+        "store/seal.py",
         (("    if find_body(content) is None:", "    if False:"),),
         by_test("tests/faults/test_damaged.py", "-k", "no_damage_makes", "--slow"),
         "test_no_damage_makes_a_traceback",
     ),
     Mutant(
         "a cache of other keys is believed",
-        "store/caches.py",
+        "store/seal.py",
         (("for key in shape.__annotations__", "for key in ()"),),
         by_test("tests/test_caches.py", "-k", "another_version"),
         "test_a_file_of_another_version_is_as_if_it_were_absent",

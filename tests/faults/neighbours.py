@@ -105,14 +105,14 @@ STEPS_BY_NAME: Final[dict[str, Step]] = {
     "log is a FIFO": Step("rm -f $S/supervisor.log; mkfifo $S/supervisor.log"),
     "outputs are links": Step("ln -sf $O/victim $S/task-bad.err; ln -sf $O/victim $S/task-bad.raw"),
     # signals
-    "supervisor is killed": Step(_CHAIN.replace("WORD", "sessionrun.runtime.main").replace("SIGNAL", "KILL")),
+    "supervisor is killed": Step(_CHAIN.replace("WORD", "sessionrun.session.main").replace("SIGNAL", "KILL")),
     "supervisor stands still": Step(
         'trap "" TERM; '  # on a busy machine the looking takes long: what is stopped must go on all the same
-        + _CHAIN.replace("WORD", "sessionrun.runtime.main").replace("SIGNAL", "STOP")
+        + _CHAIN.replace("WORD", "sessionrun.session.main").replace("SIGNAL", "STOP")
         + "; sleep 0.3; "
-        + _CHAIN.replace("WORD", "sessionrun.runtime.main").replace("SIGNAL", "CONT")
+        + _CHAIN.replace("WORD", "sessionrun.session.main").replace("SIGNAL", "CONT")
     ),
-    "jobs of workspaces are killed": Step(_CHAIN.replace("WORD", "runtime/jobs/job.py").replace("SIGNAL", "KILL")),
+    "jobs of workspaces are killed": Step(_CHAIN.replace("WORD", "session/job.py").replace("SIGNAL", "KILL")),
 }
 
 WORK: Final = r"""

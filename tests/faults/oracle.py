@@ -19,7 +19,7 @@ import orjson
 from sessionrun.engine.fold import apply
 from sessionrun.engine.status import project
 from sessionrun.model.events import SessionEnded, TaskEnded
-from sessionrun.runtime.history import begin
+from sessionrun.session.history import begin
 from sessionrun.store.journal import read_log
 from sessionrun.store.session import SessionDir
 

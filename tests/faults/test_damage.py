@@ -18,7 +18,7 @@ from typing import Any
 import psutil
 import pytest
 
-from sessionrun.runtime.keeper.command import root_command
+from sessionrun.keeper.wire import root_command
 from sessionrun.store import locks
 from sessionrun.store.journal import AppendLog, read_log
 from sessionrun.store.ledger import CLAIMED, EXITED, GONE, SPAWNED, TRIED, make_record

@@ -48,7 +48,7 @@ ROOMS: dict[str, tuple[str, ...]] = {
     "doors": ("client", "model", "store.files", "store.jobfiles", "store.session"),
     "cli": (
         "client",
-        "mcp.server",
+        "doors.mcp",
         "doors",
         "model",
         "store.session",
@@ -115,21 +115,21 @@ NOT_FOR_READERS = (
     "sessionrun.input",
     "sessionrun.engine.scheduler",
     "sessionrun.runtime.executors",
-    "sessionrun.runtime.launch",
-    "sessionrun.runtime.main",
-    "sessionrun.runtime.supervisor",
+    "sessionrun.session.launch",
+    "sessionrun.session.main",
+    "sessionrun.session.supervisor",
 )
-_OF_GIT = ("subprocess", "tempfile", "hashlib", "sessionrun.workspaces.git", "sessionrun.workspaces.fence")
+_OF_GIT = ("subprocess", "tempfile", "hashlib", "sessionrun.git.git", "sessionrun.git.private")
 NOT_AT_START = {
-    ("sessionrun.runtime.main",): (*_OF_GIT, "sessionrun.workspaces.environments.make", "sessionrun.landing.slot"),
+    ("sessionrun.session.main",): (*_OF_GIT, "sessionrun.worktrees.env_make", "sessionrun.landing.target"),
     ("sessionrun.client.planning.plan", "sessionrun.client.launching.launch"): (
         *_OF_GIT,
         "random",
         "sessionrun.landing.target",
     ),
     ("sessionrun.engine.moves", "sessionrun.engine.status"): ("sessionrun.model.events",),
-    ("sessionrun.workspaces.worktree",): ("sessionrun.model.spec",),
-    ("sessionrun.workspaces.release",): ("sessionrun.model.spec",),
+    ("sessionrun.worktrees.worktree",): ("sessionrun.model.spec",),
+    ("sessionrun.worktrees.release",): ("sessionrun.model.spec",),
 }
 """What the modules of a program do without at their start: other processes need it, or rare functions."""
 
@@ -378,8 +378,8 @@ def test_the_keeper_stands_on_the_standard_library() -> None:
 
 
 def test_what_runs_around_a_job_of_slurms_stands_on_the_standard_library() -> None:
-    seen = imported_with("sessionrun.runtime.slurm.on_node")
-    assert "sessionrun.runtime.keeper.children" in seen
+    seen = imported_with("sessionrun.cluster.slurm_node")
+    assert "sessionrun.keeper.children" in seen
     others = {name.partition(".")[0] for name in seen} - {"sessionrun"}
     assert others <= set(sys.stdlib_module_names)
 
@@ -390,7 +390,7 @@ def test_what_runs_around_a_job_of_slurms_stands_on_the_standard_library() -> No
         ("input", ["subprocess", "socket", "time", "click", "logging", "pathlib", "threading"]),
         *((f"agents.{name}", ["subprocess", "socket", "time", "click", "logging"]) for name in AGENTS),
         ("runtime.executors", ["sessionrun.engine", "sessionrun.store.session"]),
-        ("runtime.supervisor", ["sessionrun.runtime.executors.local", "sessionrun.agents"]),
+        ("session.supervisor", ["sessionrun.session.local", "sessionrun.agents"]),
         ("client.config", ["sessionrun.store"]),
         ("engine.status", ["sessionrun.engine.scheduler"]),
         ("engine.scheduler", ["sessionrun.engine.status"]),
@@ -406,21 +406,21 @@ def test_what_a_part_may_not_know(family: str, forbidden: list[str]) -> None:
     ("family", "only"),
     [
         ("click", "cli"),
-        ("sessionrun.runtime.supervisor", "runtime.main"),
-        ("sessionrun.runtime.limits", "runtime.main client.launching.launch client.doctor.machine"),
+        ("sessionrun.session.supervisor", "session.main"),
+        ("sessionrun.session.limits", "session.main client.launching.launch client.doctor.machine"),
         (
-            "sessionrun.runtime.executors.local",
-            "runtime.main runtime.dask.executor runtime.node.main runtime.slurm.executor",
+            "sessionrun.session.local",
+            "session.main cluster.dask_executor cluster.node cluster.slurm_executor",
         ),
-        ("distributed", "runtime.dask.carrier"),
-        ("cryptography", "client.cluster.certs"),
-        ("daemon", "runtime.launch"),
-        ("starlette", "doors.app doors.guard"),
+        ("distributed", "cluster.dask_carrier"),
+        ("cryptography", "cluster.address"),
+        ("daemon", "session.launch"),
+        ("starlette", "doors.app doors.server"),
         ("uvicorn", "doors.server"),
         ("rich", "cli.sync cli.screen"),
         ("tabulate", "cli.render"),
         ("yaml", "input.strict_yaml"),
-        ("platformdirs", "client.config store.user_directories"),
+        ("platformdirs", "client.config store.index"),
     ],
 )
 def test_who_alone_names_a_module(family: str, only: str) -> None:
@@ -591,7 +591,7 @@ def test_no_process_gets_a_shell_or_a_preexec_function() -> None:
 def test_what_is_written_twice_for_speed_is_the_same() -> None:
     """A launch does without the modules that define these."""
     from sessionrun.model.events import SessionStarted, to_record
-    from sessionrun.runtime import launch
+    from sessionrun.session import launch
     from sessionrun.store.records import read_entry
 
     record = launch._first_record()

@@ -16,7 +16,7 @@ from sessionrun.input.plan import Plan, Source
 from sessionrun.input.rows import BY_NAME
 from sessionrun.input.settings import Options
 from sessionrun.model.spec import SessionSpec, TaskSpec
-from sessionrun.runtime.exports.export_file import ExportFile
+from sessionrun.session.exports import ExportFile
 
 OF_BUSINESSES = [step for step in STEPS["plan"] if step.business]
 WORDS = {*BY_NAME, "into", *(field.name for record in (Plan, SessionSpec) for field in fields(record))}

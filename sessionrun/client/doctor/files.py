@@ -20,7 +20,7 @@ from sessionrun.client.evidence import Evidence, find_runs
 from sessionrun.client.findings import Finding, error, warning
 from sessionrun.engine.status import project, project_summary
 from sessionrun.model.events import JobFinished, JobStarted
-from sessionrun.runtime.exports.writer import find_left
+from sessionrun.session.exports import find_left
 from sessionrun.store import locks, processes
 from sessionrun.store.creation import discard_session
 from sessionrun.store.files import no_umask, read_regular, remove_left

@@ -30,7 +30,7 @@ _ANOTHER: Final = "choose another one: --results-dir"
 
 def check_git(_: Path) -> Iterator[Finding]:
     """Whether git is there and new enough for worktrees."""
-    from sessionrun.workspaces import git
+    from sessionrun.git import git
 
     plan = f"install git {'.'.join(map(str, git.MINIMUM))} or newer; only --worktree needs it"
     try:
@@ -153,7 +153,7 @@ def check_index(_: Path) -> Iterator[Finding]:
 
 def check_limits(_: Path) -> Iterator[Finding]:
     """Whether the files in which sessions share limits can be believed."""
-    from sessionrun.runtime.limits import find_damaged
+    from sessionrun.session.limits import find_damaged
 
     folder = index.limits_path()
     try:

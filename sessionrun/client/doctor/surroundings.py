@@ -11,11 +11,11 @@ from typing import Final
 
 from sessionrun.client.evidence import Evidence, find_recorded
 from sessionrun.client.findings import Finding, error, warning
-from sessionrun.client.reading.stopped import find_stopped
+from sessionrun.client.reading.view import find_stopped
 from sessionrun.model.events import JobFinished, JobLost
 from sessionrun.store import processes
 from sessionrun.store.ballast import describe_shortage, find_shortage
-from sessionrun.store.damage import describe_rest
+from sessionrun.store.journal import describe_rest
 from sessionrun.store.locks import is_held
 
 LINGERS_AFTER_S: Final = 60.0

@@ -1,10 +1,14 @@
-"""Starts a session of a settled spec: its directory, its exports, its processes."""
+"""Starts a session of a settled spec: its directory, its exports, its processes.
+
+A session that a job of another session launches has limits: whose it is, how deep, how dear.
+"""
 
 from __future__ import annotations
 
 import os
 import signal
 import time
+from collections.abc import Collection, Iterable, Mapping
 from contextlib import suppress
 from dataclasses import replace
 from pathlib import Path
@@ -12,14 +16,16 @@ from typing import Any
 
 from sessionrun.client.lookup import resolve_results_dir
 from sessionrun.client.notices import notify
-from sessionrun.model.errors import SessionrunError
-from sessionrun.model.spec import SessionSpec
-from sessionrun.runtime.launch import start_detached
+from sessionrun.client.reading.view import load_or_warn, load_summary_view
+from sessionrun.model.errors import InputError, SessionrunError
+from sessionrun.model.keys import JobKey
+from sessionrun.model.spec import BUDGET_VARIABLE, DEPTH_VARIABLE, MAX_DEPTH, Limits, Parent, SessionSpec
+from sessionrun.session.launch import start_detached
 from sessionrun.store import index
 from sessionrun.store.creation import create_session, discard_session, show_first, sweep_unbegun
-from sessionrun.store.inbox import send_request
 from sessionrun.store.processes import JOB_MARKER
-from sessionrun.store.session import SessionDir
+from sessionrun.store.requests import send_request
+from sessionrun.store.session import SessionDir, iterate_sessions
 
 
 def launch(
@@ -45,8 +51,6 @@ def launch(
         StoreError: the directory cannot be made, or the processes did not come up.
     """
     if spec.parent is not None or JOB_MARKER in os.environ:
-        from sessionrun.client.launching.nesting import settle_nesting
-
         spec = settle_nesting(spec, os.environ)
     session = SessionDir((resolve_results_dir(results_dir) / f"session-{spec.session_id}").absolute())
     from sessionrun.client.launching.readiness import check_machine, check_ready
@@ -57,7 +61,7 @@ def launch(
         notify(warning)
     _tell_limits(spec)
     if spec.exports:
-        from sessionrun.runtime.exports.writer import settle_exports
+        from sessionrun.session.exports import settle_exports
 
         spec = replace(spec, exports=settle_exports(spec.exports))
     # Until there are processes that can be asked to end, Ctrl+C waits: it would leave a part of a session.
@@ -88,7 +92,7 @@ def mend_exports(spec: SessionSpec) -> None:
     Raises:
         StoreError: an export cannot be written.
     """
-    from sessionrun.runtime.exports.writer import open_exports
+    from sessionrun.session.exports import open_exports
 
     for export in open_exports(spec.exports):
         export.mend()
@@ -100,7 +104,7 @@ def _tell_limits(spec: SessionSpec) -> None:
 
     if all(agent.prompt_kind == "script" for agent in spec.agents.values()) or not limits_path().exists():
         return
-    from sessionrun.runtime.limits import find_files, load_limit
+    from sessionrun.session.limits import find_files, load_limit
 
     now = time.time()
     for path in find_files(spec, os.environ).values():
@@ -124,8 +128,7 @@ def _begin(session: SessionDir, spec: SessionSpec, *, held: bool) -> tuple[int, 
         sweep_unbegun(session.path.parent)
         if not spec.exports:
             return lock_fd, None
-        from sessionrun.runtime.exports.export_file import Shown
-        from sessionrun.runtime.exports.writer import open_exports
+        from sessionrun.session.exports import Shown, open_exports
 
         status = _project_first(spec)
         for export in open_exports(spec.exports):
@@ -162,3 +165,87 @@ def _show_first(session: SessionDir, spec: SessionSpec, status: dict[str, Any] |
 
         status = status or _project_first(spec)
         show_first(session, status, project_summary(status))
+
+
+def settle_nesting(spec: SessionSpec, environ: Mapping[str, str]) -> SessionSpec:
+    """The spec with its parent, if a job launches it, and with a budget that is not above what that job has.
+
+    Raises:
+        InputError: it would be deeper than sessions may be, or a setting cannot be used.
+    """
+    parent = find_parent(environ)
+    if parent is None:
+        return spec if spec.parent is None else replace(spec, parent=None)
+    most = _load_max_depth(environ)
+    if parent.depth > most:
+        raise InputError(
+            f"task {parent.task!r:.140} of session {parent.session_id[:8]} launches a session that would be "
+            f"{parent.depth} deep, but max_depth is {most}: let the task work by itself, or set max_depth in "
+            "sessionrun.toml"
+        )
+    return replace(spec, parent=parent, limits=_cap(spec.limits, environ))
+
+
+def find_parent(environ: Mapping[str, str]) -> Parent | None:
+    """The task by whose job this process was started."""
+    words = environ.get(JOB_MARKER, "").split("/")
+    if len(words) == len(("node", "session", *JobKey._fields)):
+        words = words[1:]
+    if len(words) < 2 or not all(words[:2]):
+        return None
+    depth = environ.get(DEPTH_VARIABLE, "")
+    return Parent(words[0], words[1], int(depth) if depth.isdecimal() and len(depth) < 10 else 1)
+
+
+def _load_max_depth(environ: Mapping[str, str]) -> int:
+    from sessionrun.agents.table import BUILTIN
+    from sessionrun.client.config import load_config
+
+    most = load_config(Path.cwd(), environ, BUILTIN).values.get("max_depth")
+    return MAX_DEPTH if most is None else most
+
+
+def _cap(limits: Limits, environ: Mapping[str, str]) -> Limits:
+    try:
+        most = float(environ.get(BUDGET_VARIABLE, ""))
+    except ValueError:
+        return limits
+    if not most > 0 or (limits.budget_usd is not None and limits.budget_usd <= most):
+        return limits
+    if limits.budget_usd is not None:
+        notify(f"the budget is ${most:g}, which is what the task has that launches this session")
+    soft = limits.soft_budget_usd
+    return replace(limits, budget_usd=most, soft_budget_usd=None if soft is None else min(soft, most))
+
+
+def find_nested(sessions: Collection[SessionDir], tasks: Collection[str] = ()) -> list[SessionDir]:
+    """The sessions that jobs of these launched, and those inside of them, the outer ones first.
+
+    Args:
+        sessions: where to begin.
+        tasks: only those that jobs of these tasks launched, by id; empty: of all.
+    """
+    children: dict[str, list[tuple[SessionDir, str]]] = {}
+    for session, parent in _load_parents({session.path.parent for session in sessions}):
+        children.setdefault(parent["session_id"], []).append((session, parent["task"]))
+    found: dict[str, SessionDir] = {}
+    outer = [session.session_id for session in sessions]
+    for place, session_id in enumerate(outer):
+        for session, task in children.get(session_id, ()):
+            is_wanted = not tasks or place >= len(sessions) or task in tasks
+            if is_wanted and session.session_id not in found:
+                found[session.session_id] = session
+                outer.append(session.session_id)
+    return list(found.values())
+
+
+def _load_parents(places: Iterable[Path]) -> Iterable[tuple[SessionDir, Mapping[str, Any]]]:
+    """The sessions of these results directories and of the user's index that a job launched."""
+    from sessionrun.store import index
+
+    known = {os.fspath(session.path): session for place in places for session in iterate_sessions(place)}
+    known |= {os.fspath(session.path): session for session in index.sessions()}
+    for session in known.values():
+        view = load_or_warn(session, load_summary_view)
+        if view is not None and view.get("parent"):
+            yield session, view["parent"]

@@ -19,6 +19,8 @@ from typing import Any, Final, NamedTuple
 from sessionrun.client.evidence import find_runs
 from sessionrun.client.planning.assemble import check_spec
 from sessionrun.client.reading.view import load_history
+from sessionrun.git.git import Git, GitError
+from sessionrun.git.repository import find_repository
 from sessionrun.model.errors import InputError
 from sessionrun.model.events import Entry, JobFinished
 from sessionrun.model.keys import JobKey
@@ -27,10 +29,8 @@ from sessionrun.model.repositories import has_worktree
 from sessionrun.model.spec import AgentSpec, Landing, SessionSpec, TaskSpec
 from sessionrun.model.times import format_time
 from sessionrun.model.words import read_landing
-from sessionrun.runtime.player import name_part, write_recording
+from sessionrun.session.player import name_part, write_recording
 from sessionrun.store.session import SessionDir
-from sessionrun.workspaces.git import Git, GitError
-from sessionrun.workspaces.repository import find_repository
 
 RECORDING: Final = "recording"
 REPOSITORY: Final = "repository"
@@ -225,7 +225,7 @@ def _replay_agent(agent: AgentSpec, recording: Path, speed: float) -> AgentSpec:
     """The agent with the player as its program."""
     return replace(
         agent,
-        argv=(sys.executable, "-m", "sessionrun.runtime.player", str(recording), repr(speed)),
+        argv=(sys.executable, "-m", "sessionrun.session.player", str(recording), repr(speed)),
         stdin="none",
         model_args=(),
         approve_args=(),

@@ -18,10 +18,9 @@ from sessionrun.input.effects import MARKDOWN
 from sessionrun.input.plan import Plan
 from sessionrun.input.settings import first
 from sessionrun.model.errors import AgentNotFound, InputError
-from sessionrun.model.places import Repository
+from sessionrun.model.places import MirrorSite, Repository
 from sessionrun.model.repositories import has_worktree
 from sessionrun.model.spec import AgentSpec, Price, SessionSpec, TaskSpec, hides_tests
-from sessionrun.model.upstreams import MirrorSite
 from sessionrun.model.validation import refuse_task, validate_tasks, validate_uses, validate_wishes
 
 Ruled = TypeVar("Ruled", Repository, MirrorSite)
@@ -186,7 +185,7 @@ def foresee_prompts(spec: SessionSpec) -> list[str]:
     """
     if spec.dialect != MARKDOWN:
         return []
-    from sessionrun.runtime.jobs.context_files import count_tokens
+    from sessionrun.session.prompt import count_tokens
 
     remarks = []
     for num, task in enumerate(spec.tasks, 1):
@@ -298,7 +297,7 @@ def _check_directories(tasks: tuple[TaskSpec, ...]) -> None:
 
 def _check_briefs(spec: SessionSpec, places: Mapping[tuple[str, str], str]) -> None:
     """Refuse briefs with files that cannot be shown, as far as that can be known before the start."""
-    from sessionrun.runtime.jobs.context_files import BriefProblem, check_brief
+    from sessionrun.session.prompt import BriefProblem, check_brief
 
     briefed = [(num, task, task.brief) for num, task in enumerate(spec.tasks, 1) if task.brief is not None]
     writers: dict[str, set[str]] = {}

@@ -75,7 +75,7 @@ def _join_repository(plan: Plan, into: SessionSpec) -> Repository | None:
         raise InputError(
             f"task {wanted.id!r} wants a worktree, but session {into.session_id} was started without a repository"
         )
-    from sessionrun.workspaces.git import Git
+    from sessionrun.git.git import Git
 
     wish = plan.repository
     known = into.repository

@@ -39,7 +39,7 @@ class Planned(NamedTuple):
     @property
     def skipped_for(self) -> str:
         """What those that are left out did before, in one word."""
-        from sessionrun.runtime.exports.writer import open_exports
+        from sessionrun.session.exports import open_exports
 
         return next((export.leaves_out for export in open_exports(self.spec.exports)), "succeeded")
 
@@ -121,7 +121,7 @@ def leave_out_done(draft: Draft) -> Draft:
     rerun = draft.options.given.get("rerun")
     if rerun and not draft.spec.exports:
         raise InputError("--rerun: this input has no results file that could tell what was finished before")
-    from sessionrun.runtime.exports.writer import open_exports
+    from sessionrun.session.exports import open_exports
 
     opened = open_exports(draft.spec.exports)
     if draft.into is None:
@@ -179,7 +179,7 @@ def _refuse_unknown_limits(limits: Limits) -> None:
     """
     if not (limits.max_load or limits.min_free_memory):
         return
-    from sessionrun.runtime.machine import measure_free_memory, measure_load
+    from sessionrun.session.watches import measure_free_memory, measure_load
 
     if limits.max_load and measure_load() is None:
         raise InputError("max_load: this system does not say what its load is; leave max_load out")

@@ -14,8 +14,8 @@ from sessionrun.client.planning.plan import Planned
 from sessionrun.engine.handed import find_handed
 from sessionrun.engine.money import find_task_budget
 from sessionrun.engine.task import TaskState
+from sessionrun.model.asked import describe_network
 from sessionrun.model.repositories import has_worktree
-from sessionrun.model.sandbox import describe_network
 from sessionrun.model.spec import SLOT, SessionSpec, TaskSpec, title_of
 from sessionrun.model.times import format_time
 

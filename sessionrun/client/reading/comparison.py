@@ -1,20 +1,13 @@
 """A session's tasks side by side: groups and cells of a matrix, what came out of each, and how sure that is.
 
-Pure: everything comes out of the object of status.json.
-
-pass@k is the chance that at least one of k runs succeeds.  Its interval is Wilson's: for a cell that of c of n,
-each end p taken to 1 - (1 - p)^k, which grows with p; for a group, whose estimate is the mean over its cells,
-Wilson's for that share of so many tasks.  Of few samples the estimate may lie outside, and the interval is then
-stretched to hold it.
-
-The group that solves most stands first.  The others are measured against it task by task: so it does not count
-that one task is harder than another.
+Attempts at the same thing are a group: the runs of a matrix, by their task.
 """
 
 from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Mapping, Sequence
+from math import inf
 from typing import Any, Final, Literal, NamedTuple, TypeAlias
 
 from sessionrun.client.reading.estimates import (
@@ -240,3 +233,44 @@ def _mean_diff(stats: Sequence[Mapping[str, int]]) -> dict[str, float | None] | 
 
 def _mean(values: Sequence[float]) -> float | None:
     return round(sum(values) / len(values), 3) if values else None
+
+
+Task = Mapping[str, Any]
+
+_PASSED: Final = 0
+_UNKNOWN: Final = 1
+_FAILED: Final = 2
+
+
+def name_group(task: Task) -> str:
+    """The group of a task; as in ``status --by task`` it is the label `task`, else the task alone."""
+    return find_place(task, "task")
+
+
+def rank_attempts(tasks: Sequence[Task]) -> dict[str, list[str]]:
+    """The ids of tasks by group, in each the best one first.
+
+    That is one whose check or proof passed; then the one with the smallest diff; then the cheapest one, and
+    one whose cost is not known is the dearest; then the first one.
+    """
+    groups: dict[str, list[Task]] = {}
+    for task in tasks:
+        groups.setdefault(name_group(task), []).append(task)
+    return {group: [task["id"] for task in sorted(attempts, key=_rank_run)] for group, attempts in groups.items()}
+
+
+def _rank_run(task: Task) -> tuple[float, ...]:
+    stat, usage = task.get("diff_stat"), task.get("usage") or {}
+    lines = stat["insertions"] + stat["deletions"] if stat else inf
+    cost = usage.get("cost_usd")
+    return _find_verdict(task), lines, inf if cost is None else cost, task["num"]
+
+
+def _find_verdict(task: Task) -> int:
+    """What check and proof say together: one that failed counts more than one that passed."""
+    check, proof = task.get("check"), task.get("proof")
+    passes = [check["passed"]] if check else []
+    passes += [proof == "proved"] if proof else []
+    if not passes:
+        return _UNKNOWN
+    return _PASSED if all(passes) else _FAILED

@@ -9,9 +9,9 @@ from sessionrun.model.errors import JobFileError
 from sessionrun.model.keys import JobKey
 from sessionrun.model.reports import CheckReport
 from sessionrun.model.spec import JOB_STATUS, SessionSpec, TaskSpec
-from sessionrun.runtime.exports.job_status import word_job
-from sessionrun.runtime.exports.writer import find_behind
-from sessionrun.runtime.history import load_tasks
+from sessionrun.session.exports import find_behind
+from sessionrun.session.history import load_tasks
+from sessionrun.session.job_status import word_job
 from sessionrun.store.jobfiles import load_answer
 from sessionrun.store.session import SessionDir
 

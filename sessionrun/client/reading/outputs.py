@@ -148,7 +148,7 @@ def open_outputs(session: SessionDir, task: dict[str, Any], lines: int | None = 
     output = session.path / task["output"]
     if task["raw"]:
         from sessionrun.agents import table
-        from sessionrun.runtime.history import load_spec_now
+        from sessionrun.session.history import load_spec_now
 
         spec = load_spec_now(session)
         output = session.path / task["raw"]

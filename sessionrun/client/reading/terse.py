@@ -107,7 +107,7 @@ def load_since(session: SessionDir, since: int) -> tuple[dict[str, Any], list[di
 
 def _load_tasks(session: SessionDir, since: int) -> dict[str, dict[str, Any]]:
     """The tasks by id as they were shown at the cursor."""
-    from sessionrun.runtime.history import project_status, replay
+    from sessionrun.session.history import project_status, replay
 
     state, _, _ = replay(session, since)
     shown = [show_as_it_lies(task) for task in project_status(session, state)["tasks"]]

@@ -9,19 +9,19 @@ from __future__ import annotations
 
 import json
 import os
-from collections.abc import Callable, Sequence
+import sys
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Final
 
-from sessionrun.client.reading.stopped import find_stopped
 from sessionrun.house import HOUSE, load
-from sessionrun.model.cluster import is_node_id
+from sessionrun.model.asked import is_node_id
 from sessionrun.model.errors import SessionNotFound, SessionrunError
 from sessionrun.model.shown import Seen
 from sessionrun.store.ballast import find_shortage
-from sessionrun.store.caches import find_body
 from sessionrun.store.files import read_regular
 from sessionrun.store.locks import is_held
+from sessionrun.store.seal import find_body
 from sessionrun.store.session import SessionDir
 
 if TYPE_CHECKING:
@@ -31,6 +31,65 @@ if TYPE_CHECKING:
     from sessionrun.model.events import Entry
     from sessionrun.model.keys import JobKey
     from sessionrun.store.journal import LogContents
+
+
+ROLES: Final = ("root", "keeper", "supervisor")
+"""The processes of a session that `processes` of status.json may name."""
+
+_LINUX: Final = sys.platform.startswith("linux")
+
+
+def find_stopped(known: object) -> list[str]:
+    """The roles of the processes that are stopped now; `known` is `processes` of status.json, of any shape."""
+    if not isinstance(known, Mapping):
+        return []
+    stopped = [role for role in ROLES if _is_stopped(known.get(role))]
+    return stopped if stopped and _is_here(known) else []
+
+
+def _is_stopped(process: object) -> bool:
+    if not isinstance(process, Mapping):
+        return False
+    pid, started = process.get("pid"), process.get("started")
+    return isinstance(pid, int) and isinstance(started, int) and _read_state(pid, started) in ("T", "t")
+
+
+def _is_here(known: Mapping[str, Any]) -> bool:
+    """Whether the boot and the pid namespace of the known processes are ours."""
+    from sessionrun.store import processes
+
+    return processes.is_here(str(known.get("boot_id")), str(known.get("pid_ns")))
+
+
+def _read_state(pid: int, started: int) -> str | None:
+    """The state of the process with this pid and start time, as proc(5) spells it; None if it is gone."""
+    if not _LINUX:
+        return _read_state_by_psutil(pid, started)
+    try:
+        fd = os.open(f"/proc/{pid}/stat", os.O_RDONLY | os.O_CLOEXEC)
+    except OSError:
+        return None
+    try:
+        fields = os.read(fd, 4096).rpartition(b")")[2].split()
+    except OSError:
+        return None
+    finally:
+        os.close(fd)
+    return fields[0].decode() if int(fields[19]) == started else None
+
+
+def _read_state_by_psutil(pid: int, started: int) -> str | None:
+    import psutil
+
+    from sessionrun.store import processes
+
+    try:
+        stopped = psutil.Process(pid).status() in (psutil.STATUS_STOPPED, psutil.STATUS_TRACING_STOP)
+    except psutil.Error:
+        return None
+    if processes.start_time(pid) != started:
+        return None
+    return "T" if stopped else "R"
 
 
 def load_view(session: SessionDir, *, merged: bool = True) -> dict[str, Any]:
@@ -57,7 +116,7 @@ def load_history(session: SessionDir, *, merged: bool = True) -> tuple[dict[str,
         StoreError: the session's files are damaged.
     """
     from sessionrun.client.evidence import read_evidence
-    from sessionrun.runtime.history import project_status
+    from sessionrun.session.history import project_status
 
     evidence = read_evidence(session)
     status = project_status(session, evidence.require())
@@ -193,7 +252,7 @@ def fold_journal(session: SessionDir) -> tuple[State, list[Entry]]:
     Raises:
         StoreError: the session's files are damaged.
     """
-    from sessionrun.runtime.history import replay
+    from sessionrun.session.history import replay
 
     state, entries, contents = replay(session)
     _warn_of_damage(session, contents)

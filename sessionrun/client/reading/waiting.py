@@ -245,8 +245,8 @@ def wait_until(
 
 def gone_words(view: View) -> str:
     """The message that no process of the session is left, and what helps."""
-    from sessionrun.runtime.history import find_damage
-    from sessionrun.store.damage import describe_rest
+    from sessionrun.session.history import find_damage
+    from sessionrun.store.journal import describe_rest
 
     session_id = view["session_id"]
     damage = find_damage(SessionDir(Path(view["results_dir"])))

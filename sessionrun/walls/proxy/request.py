@@ -1,11 +1,138 @@
-"""What a client asks of a proxy: the head of its first request, and what is sent on of it.  Pure."""
+"""What a client asks of a proxy, and whether its list lets that through, by name and address.  Pure."""
 
 from __future__ import annotations
 
+import ipaddress
 import re
-from typing import Final, NamedTuple
+from collections.abc import Iterable
+from typing import Any, Final, NamedTuple
 
-from sessionrun.walls.proxy.hosts import split_authority
+Address = ipaddress.IPv4Address | ipaddress.IPv6Address
+
+USUAL_PORTS: Final = (80, 443)
+MAX_NAME: Final = 253
+
+_NAME: Final = re.compile(r"[a-z0-9_-]{1,63}(\.[a-z0-9_-]{1,63})*")
+_LOCAL: Final = "localhost"
+_TRANSLATED: Final = ipaddress.ip_network("64:ff9b::/96")
+
+
+class Rule(NamedTuple):
+    """An entry of a list.
+
+    Attributes:
+        host: a name, ``*.`` and a name for all that end so, or an address.
+        ports: which ports; empty: any.
+        private: whether its addresses may be those of this machine or of a private network.
+    """
+
+    host: str
+    ports: tuple[int, ...] = ()
+    private: bool = False
+
+    def covers(self, host: str, port: int) -> bool:
+        """Whether a host that was asked for is one of this entry; `host` is normal (see `normalize`)."""
+        return (not self.ports or port in self.ports) and self.names(host)
+
+    def names(self, host: str) -> bool:
+        """The same for any port."""
+        if self.host.startswith("*."):
+            return host.endswith(self.host[1:]) and parse_address(host) is None
+        return host == self.host
+
+
+def make_rule(host: str, ports: Iterable[int] = (), *, private: bool = False) -> Rule:
+    """An entry with its host as `normalize` writes it."""
+    stem = host.removeprefix("*.")
+    return Rule(host[: len(host) - len(stem)] + (normalize(stem) or stem), tuple(ports), private)
+
+
+def rule_from_record(record: list[Any]) -> Rule:
+    """An entry from its JSON."""
+    host, ports, private = record
+    return Rule(str(host), tuple(int(port) for port in ports), bool(private))
+
+
+def normalize(host: str) -> str | None:
+    """A host in the form in which hosts are compared; None: it is none."""
+    host = host.strip("[]") if host.startswith("[") and host.endswith("]") else host.removesuffix(".")
+    address = parse_address(host)
+    if address is not None:
+        return str(_unwrap(address))
+    if not host.isascii():
+        try:
+            host = host.encode("idna").decode("ascii")
+        except UnicodeError:
+            return None
+    host = host.lower()
+    return host if len(host) <= MAX_NAME and _NAME.fullmatch(host) else None
+
+
+def parse_address(text: str) -> Address | None:
+    """An address from its text; None: it is a name."""
+    try:
+        return ipaddress.ip_address(text)
+    except ValueError:
+        return None
+
+
+def split_authority(text: str, usual: int | None = None) -> tuple[str, int] | None:
+    """The host and the port of ``HOST:PORT`` or ``[ADDRESS]:PORT``; the port may be a usual one; else None."""
+    found = re.fullmatch(r"(\[[0-9A-Fa-f:.]+\]|[^\[\]:@/?#\s]+)(?::([0-9]{1,5}))?", text)
+    host = None if found is None else normalize(found[1])
+    if found is None or host is None:
+        return None
+    port = int(found[2]) if found[2] else usual
+    return (host, port) if port is not None and 0 < port < 65536 else None
+
+
+def find_refusal(rules: Iterable[Rule], host: str, port: int) -> str | None:
+    """Why a host is not let through, by its name; None: it is."""
+    rules = tuple(rules)
+    if any(rule.covers(host, port) for rule in rules):
+        return None
+    if any(rule.names(host) for rule in rules):
+        return f"port {port} of {host} is not in the list of this task's network"
+    return f"{host} is not in the list of this task's network"
+
+
+def find_wrong_address(rules: Iterable[Rule], host: str, port: int, address: str) -> str | None:
+    """Why an address to which a host leads is not connected to; None: it is.
+
+    Args:
+        rules: the list, which lets the host through.
+        host: the host as `normalize` writes it.
+        port: the port.
+        address: the address, as the system writes it.
+    """
+    found = parse_address(address.partition("%")[0])
+    if found is None:
+        return f"{host} leads to {address}, which is no address"
+    real = _unwrap(found)
+    if real.is_global and not real.is_multicast:
+        return None
+    for rule in rules:
+        if rule.ports and port not in rule.ports:
+            continue
+        if rule.host == str(real) or (rule.private and rule.names(host)):
+            return None
+        if rule.names(host) and _is_local(host) and real.is_loopback:
+            return None
+    return f"{host} leads to the private address {real}, which is not in the list of this task's network"
+
+
+def _is_local(host: str) -> bool:
+    return host == _LOCAL or host.endswith(f".{_LOCAL}")
+
+
+def _unwrap(address: Address) -> Address:
+    """The IPv4 address inside of an IPv6 address that stands for one."""
+    if isinstance(address, ipaddress.IPv6Address):
+        if address in _TRANSLATED:
+            return ipaddress.IPv4Address(int(address) & 0xFFFFFFFF)
+        return address.ipv4_mapped or address.sixtofour or address
+    return address
+
 
 MAX_HEAD: Final = 1 << 16
 END: Final = b"\r\n\r\n"

@@ -1,4 +1,7 @@
-"""The loop of the proxy: runs a program, accepts at its socket, and serves each connection in a thread."""
+"""The loop of the proxy: runs a program, accepts at its socket, and serves each connection in a thread.
+
+What a job was denied is recorded: one file for each list, replaced as a whole.
+"""
 
 from __future__ import annotations
 
@@ -12,13 +15,70 @@ import signal
 import socket
 import threading
 import time
-from typing import Final, NoReturn
+from typing import Any, Final, NoReturn
 
-from sessionrun.walls.proxy.denials import Denials
-from sessionrun.walls.proxy.hosts import Rule, find_refusal, rule_from_record
-from sessionrun.walls.proxy.relay import CHUNK, relay
-from sessionrun.walls.proxy.request import END, MAX_HEAD, BadRequest, ProxyRequest, parse_head
-from sessionrun.walls.proxy.upstream import OUTER, Denied, Unreachable, connect, take_environment
+from sessionrun.walls.proxy.request import (
+    END,
+    MAX_HEAD,
+    BadRequest,
+    ProxyRequest,
+    Rule,
+    find_refusal,
+    parse_head,
+    rule_from_record,
+)
+from sessionrun.walls.proxy.upstream import CHUNK, OUTER, Denied, Unreachable, connect, relay, take_environment
+
+PAUSE_S: Final = 0.5
+"""How long after a write a repetition alone is not written."""
+
+MOST: Final = 200
+OTHERS: Final = "(others)"
+
+
+class Denials:
+    """What was denied to one list; not safe for threads."""
+
+    def __init__(self, path: str) -> None:
+        self._path = path
+        self._hosts = {(found["host"], found["port"]): found for found in _load(path)}  # of programs before
+        self._written_at = 0.0
+
+    def add(self, host: str, port: int, why: str) -> None:
+        """Take note of a denial."""
+        if (host, port) not in self._hosts and len(self._hosts) >= MOST:
+            host, port, why = OTHERS, 0, f"more than {MOST} hosts were denied"
+        at = round(time.time(), 3)
+        is_new = (host, port) not in self._hosts
+        first = {"host": host, "port": port, "count": 0, "first_at": at}
+        known = self._hosts.setdefault((host, port), first)
+        known |= {"count": known["count"] + 1, "last_at": at, "why": why}
+        if is_new or time.monotonic() - self._written_at >= PAUSE_S:
+            self.write()
+
+    def write(self) -> None:
+        """Replace the file; a disk that is full, or a session that was removed, changes nothing else."""
+        if not self._hosts:
+            return
+        self._written_at = time.monotonic()
+        content = json.dumps({"hosts": list(self._hosts.values())}).encode()
+        draft = f"{self._path}.new"
+        try:
+            fd = os.open(draft, os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_NOFOLLOW | os.O_CLOEXEC, 0o600)
+            with open(fd, "wb") as stream:
+                stream.write(content)
+            os.replace(draft, self._path)
+        except OSError:
+            pass
+
+
+def _load(path: str) -> list[dict[str, Any]]:
+    try:
+        with open(path, "rb") as stream:
+            return list(json.load(stream)["hosts"])
+    except (OSError, ValueError, KeyError, TypeError):
+        return []
+
 
 HEAD_S: Final = 60.0
 """How long a client may take to say what it wants."""

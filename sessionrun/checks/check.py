@@ -1,0 +1,268 @@
+"""The steps of a CHECK: make files of the answer, run the commands, ask for a verdict, keep the round's work.
+
+The first step that does not pass is the last one.  The next round is given what the CHECK printed, or our words.
+"""
+
+from __future__ import annotations
+
+import errno
+import os
+import re
+import subprocess
+import sys
+from dataclasses import replace
+from pathlib import Path
+from typing import Final, cast
+
+from sessionrun.agents import table
+from sessionrun.checks.answers import Unclear, find_odd, find_patch, has_prefixes, list_spellings, strip_thoughts
+from sessionrun.checks.requests import CheckRequest, Verification
+from sessionrun.checks.running import load_red, run_commands, run_known, word_stat
+from sessionrun.checks.writing import apply_answer, describe_written, finish_answer
+from sessionrun.model.checks import Brief, Checked
+from sessionrun.model.errors import SessionrunError
+from sessionrun.model.reasons import CHECK_NOT_RUN
+from sessionrun.model.reports import CheckReport
+from sessionrun.model.spec import OutputFormat
+from sessionrun.session.prompt import BriefProblem, Shown, read_inside, resolve_inside, word_judgement
+from sessionrun.store.files import read_regular, replace_file
+from sessionrun.store.jobfiles import FEEDBACK
+from sessionrun.walls.argv import Enclosure
+from sessionrun.walls.build import raise_if_any
+from sessionrun.walls.shell import word_end
+from sessionrun.walls.wish import WallsWish
+from sessionrun.worktrees.applying import DoesNotApply, apply_patch
+from sessionrun.worktrees.request import Loop
+from sessionrun.worktrees.rounds import keep_round, list_changes
+from sessionrun.worktrees.site import open_site
+
+PASSES: Final = {
+    "PASS": True,
+    "PASS_WITH_WARNINGS": True,
+    "FAIL_SOFT": False,
+    "FAIL_HARD": False,
+    "FAIL": False,
+}
+"""The words that a verdict may be, and whether each lets the work pass."""
+
+_MAX_ANSWER_BYTES: Final = 16 * 1024 * 1024
+_MAX_PROBLEM: Final = 200
+
+NO_PATCH: Final = (
+    "Your answer holds no patch. Answer with your whole change as a unified diff, as git diff prints it, "
+    "in a fenced block of the language diff."
+)
+WHOLE_PATCH: Final = "Answer with your whole change as a unified diff, in a fenced block of the language diff."
+_FIRST_WORD: Final = re.compile(r"[\s`*#_]*([A-Za-z]+(?:_[A-Za-z]+)*)")
+
+
+class NotPassed(Exception):
+    """A step did not pass; the text is the reason in one line, `feedback` what the next round is told of it."""
+
+    def __init__(self, reason: str, feedback: str = "", reason_class: str = "check_failed") -> None:
+        super().__init__(reason)
+        self.feedback = feedback
+        self.reason_class = reason_class
+
+
+def check(request: CheckRequest, folder: Path) -> CheckReport:
+    """Do what the request asks; `folder`, the job's own, gets prompt and output of the agent that judges."""
+    report = CheckReport(earlier=request.earlier)
+    feedback = ""
+    try:
+        if request.patch:
+            _apply_patch(request, folder)
+        elif request.answer is not None:
+            report = replace(report, written=_apply(request))
+        elif request.brief is not None:
+            report = replace(report, written=_find_written(request.brief, request.directory))
+        walls = _raise_walls(request.walls)
+        ran = run_commands(request.check, request.directory, folder, walls)
+        if ran.problem is None and request.known is not None:
+            red = frozenset() if request.before is None else load_red(Path(request.before))
+            ran = run_known(request.known, request.directory, folder, red, walls)
+        report = replace(report, checked=None if ran.counts is None else Checked(ran.counts))
+        if ran.lacks is not None and not _is_of_work(request, ran.lacks, folder):
+            raise NotPassed(f"it could not be run: {ran.problem}", ran.feedback, CHECK_NOT_RUN)
+        if ran.problem is not None:
+            raise NotPassed(ran.problem, ran.feedback)
+        if request.verification is not None:
+            report = replace(report, verdict=_verify(request, request.verification, folder))
+    except NotPassed as problem:
+        reason = " ".join(str(problem).split())[:_MAX_PROBLEM]
+        report, feedback = replace(report, problem=reason, reason_class=problem.reason_class), problem.feedback
+    except OSError as error:
+        _say(f"The check cannot go on: {error}")
+        report = replace(report, problem=f"the check cannot go on: {error}"[:_MAX_PROBLEM])
+    if request.keeps and request.loop is not None and report.problem is not None:
+        report, feedback = _keep_round(request, request.loop, report, feedback, folder)
+    if request.tells and feedback:
+        replace_file(folder / FEEDBACK, feedback.encode("utf-8", "replace"), durable=False)
+    return report
+
+
+def _raise_walls(wish: WallsWish | None) -> Enclosure | None:
+    try:
+        return raise_if_any(wish)
+    except SessionrunError as error:
+        raise NotPassed(f"it could not be run: {error}", "", CHECK_NOT_RUN) from None
+
+
+def _is_of_work(request: CheckRequest, program: str, folder: Path) -> bool:
+    """Whether the work has made or removed a program that could not be run: then the agent can mend it."""
+    if "/" not in program or request.loop is None or request.loop.workspace.place is None:
+        return False
+    try:
+        with open_site(request.loop.workspace, folder) as site:
+            path = os.path.relpath(os.path.join(os.path.realpath(request.directory), program), site.git.directory)
+            was_there = site.git.attempt("cat-file", "-e", f"{site.place.base_commit}:{path}").returncode == 0
+            return was_there != os.path.lexists(os.path.join(site.git.directory, path))
+    except SessionrunError:
+        return True  # the worktree is not what it was
+
+
+def _keep_round(
+    request: CheckRequest, loop: Loop, report: CheckReport, feedback: str, folder: Path
+) -> tuple[CheckReport, str]:
+    """Keep the work of a round that did not pass; that it cannot be kept is no reason for another verdict."""
+    try:
+        kept = keep_round(loop, folder)
+        if request.resets and feedback:
+            feedback += word_stat(list_changes(loop, kept, folder))
+    except (SessionrunError, OSError) as error:
+        print(f"The round's work cannot be kept: {error}", file=sys.stderr, flush=True)
+        return report, feedback
+    checked = replace(report.checked or Checked(), snapshot=kept.commit, diff_stat=kept.diff_stat)
+    return replace(report, checked=checked), feedback
+
+
+def _apply(request: CheckRequest) -> dict[str, int]:
+    assert request.brief is not None
+    assert request.answer is not None
+    record = Path(request.applied)
+    try:
+        if record.exists():  # an earlier start of this check was broken off after that, and is repeated
+            return finish_answer(request.directory, record)
+        lines = apply_answer(request.brief, request.directory, _read_answer(Path(request.answer)), record)
+    except (Unclear, BriefProblem) as problem:
+        _say(f"Your answer could not be used, and no file was written: {problem}")
+        raise NotPassed(str(problem)) from None
+    except OSError as error:
+        _say(f"The files could not be written: {error}")
+        raise NotPassed(f"the answer's files cannot be written: {error.strerror}") from None
+    _say(describe_written(lines))
+    return lines
+
+
+def _apply_patch(request: CheckRequest, folder: Path) -> None:
+    """Change the worktree as the patch in the answer says."""
+    assert request.loop is not None
+    patch = find_patch(strip_thoughts(_read_text(request.answer)))
+    if patch is None:
+        raise _refuse_patch("the answer holds no patch", NO_PATCH, "no_patch")
+    if (odd := find_odd(patch)) is not None:
+        raise _refuse_patch(f"the patch is refused: {odd}", f"Your patch was not applied: {odd}.", "bad_patch")
+    try:
+        with open_site(request.loop.workspace, folder) as site:
+            below = os.path.relpath(os.path.realpath(request.directory), os.path.realpath(site.git.directory))
+            record, spellings = Path(request.applied), list_spellings(patch)
+            names = apply_patch(site, spellings, below, record, prefixes=has_prefixes(patch))
+    except DoesNotApply as problem:
+        why = str(problem)
+        feedback = f"Your patch was not applied, and no file was changed. git says:\n\n{why}\n\n{WHOLE_PATCH}"
+        raise _refuse_patch(f"the patch does not apply: {why}", feedback, "bad_patch") from None
+    except SessionrunError as error:
+        raise _refuse_patch(f"the patch cannot be applied: {error}", str(error), "check_failed") from None
+    _say(f"Your patch was applied to {', '.join(names[:20])}{' and others' if len(names) > 20 else ''}.")
+
+
+def _refuse_patch(reason: str, feedback: str, reason_class: str) -> NotPassed:
+    _say(feedback)
+    return NotPassed(reason, feedback + "\n", reason_class)
+
+
+def _read_text(path: str | None) -> str:
+    """The answer; one that is too large is none."""
+    try:
+        return _read_answer(Path(path or ""))
+    except Unclear:
+        return ""
+
+
+def _read_answer(path: Path) -> str:
+    try:
+        return read_regular(path, _MAX_ANSWER_BYTES).decode("utf-8", "replace")
+    except OSError as error:
+        if error.errno != errno.EFBIG:
+            raise
+        raise Unclear(f"the answer is larger than {_MAX_ANSWER_BYTES >> 20} MiB") from None
+
+
+def _find_written(brief: Brief, directory: str) -> dict[str, int]:
+    """The files that an editing agent was asked to write, with their lines; at least one must exist."""
+    written = {path: lines for path in brief.outputs if (lines := _count_lines(directory, path)) is not None}
+    missing = [path for path in brief.outputs if path not in written]
+    if missing and (brief.mode == "split" or not written):
+        _say(f"You did not write {', '.join(missing)}.")
+        raise NotPassed(f"{', '.join(missing)}: not written")
+    return written
+
+
+def _count_lines(directory: str, path: str) -> int | None:
+    """How many lines a file has; None if there is no file."""
+    try:
+        real = resolve_inside(directory, path)
+        if not os.path.isfile(real):
+            return None
+        with open(real, "rb") as stream:
+            return sum(1 for _ in stream)
+    except (BriefProblem, OSError):
+        return None
+
+
+def _verify(request: CheckRequest, wanted: Verification, folder: Path) -> str:
+    """Have the agent judge; the verdict that let it pass."""
+    shown = [Shown(path, "written", _read(request.directory, path)) for path in request.check.files]
+    prompt = word_judgement(request.check.verify or "", request.prompt, shown)
+    replace_file(Path(wanted.prompt_file), prompt.encode("utf-8", "replace"), durable=False)
+    out, err = folder / "verdict", folder / "verdict.err"
+    walls = _raise_walls(wanted.walls)
+    argv, env = (wanted.argv, None) if walls is None else (walls.wrap(*wanted.argv), walls.env)
+    with open(wanted.prompt_file, "rb") as stdin, open(out, "wb") as stdout, open(err, "wb") as stderr:
+        source = stdin if wanted.on_stdin and walls is None else subprocess.DEVNULL
+        code = subprocess.run(
+            argv, cwd=request.directory, env=env, stdin=source, stdout=stdout, stderr=stderr
+        ).returncode
+    text = strip_thoughts(_read_verdict(wanted, out, err))
+    if code:
+        raise NotPassed(f"the agent that was to judge ended with {word_end(code)}")
+    match = _FIRST_WORD.match(text)
+    word = match[1].upper() if match else ""
+    _say(f"Verdict of the review:\n{text.strip()}")
+    if word not in PASSES:
+        raise NotPassed(
+            "the verdict is unclear: it begins with none of PASS, PASS_WITH_WARNINGS, FAIL_SOFT, FAIL_HARD"
+        )
+    if not PASSES[word]:
+        why = text[match.end() :].strip().lstrip("`*_:. \n\t-") if match else ""
+        raise NotPassed(f"{word}: {why.splitlines()[0] if why else 'no reason given'}")
+    return word
+
+
+def _read(directory: str, path: str) -> str:
+    try:
+        return read_inside(directory, path)
+    except BriefProblem as problem:
+        return f"(cannot be shown: {problem})"
+
+
+def _read_verdict(wanted: Verification, out: Path, err: Path) -> str:
+    result = table.read_result(cast(OutputFormat, wanted.output), out, err)
+    if not result.ok:
+        raise NotPassed(f"the agent that was to judge failed: {result.reason or 'it does not say why'}")
+    return result.text if result.text is not None else out.read_bytes().decode("utf-8", "replace")
+
+
+def _say(text: str) -> None:
+    if text:
+        print(text, flush=True)

@@ -1,0 +1,126 @@
+"""A CHECK: its request and process, and what its answer means."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import Final
+
+from sessionrun.agents import table
+from sessionrun.agents.verdict import Problem
+from sessionrun.checks.requests import APPLIED, CheckRequest, Verification, name_known
+from sessionrun.engine.state import State
+from sessionrun.engine.task import TaskState
+from sessionrun.model.keys import JobKey
+from sessionrun.model.reasons import CHECK_NOT_RUN
+from sessionrun.model.reports import CheckReport
+from sessionrun.model.repositories import has_rounds, resets_hard
+from sessionrun.model.spec import AgentSpec, Check, Job, TaskSpec, answers_with_patch
+from sessionrun.session.executor import Exit
+from sessionrun.session.prompt import BriefProblem, list_earlier, load_shown
+from sessionrun.session.shared import Judged, Site
+from sessionrun.store.jobfiles import load_answer
+from sessionrun.walls.argv import PROMPT
+from sessionrun.walls.enclosing import wish_walls
+from sessionrun.walls.wish import WallsWish
+from sessionrun.worktrees.phases import make_loop
+
+VERDICT_PROMPT: Final = "verdict-prompt"
+
+
+def build(site: Site, state: TaskState, key: JobKey, whole: State) -> Job:
+    """The process of a CHECK; a script is neither shown a brief nor asked for a verdict.
+
+    Args:
+        site: the session.
+        state: the key's task.
+        key: the job.
+        whole: the state of the session.
+
+    Raises:
+        OSError: the session directory cannot be written.
+    """
+    task, agent = state.spec, site.agent_of(state)
+    directory = site.directory_of(task, state.place)
+    brief = None if agent.prompt_kind == "script" else task.brief
+    env = site.environment_outside(task, key, state.place)
+    env = {**agent.env, **env} if task.sandbox is None else env
+    asked_by = None if brief is None and not (task.check and task.check.verify) else agent
+    walls = _enclose(site, state, key, asked_by)
+    answers, patch = brief is not None and not agent.edits, answers_with_patch(task, agent)
+    request = CheckRequest(
+        directory=directory,
+        prompt="\n\n".join(task.prompts),
+        applied=str(site.session.make_job_path(key._replace(start=1)) / APPLIED),
+        brief=brief,
+        answer=str(site.session.output_path(task.id)) if answers or patch else None,
+        check=task.check or Check(()),
+        verification=_make_verification(site, state, key),
+        earlier=_list_shown(whole, task, directory) if brief else (),
+        loop=make_loop(site, state, key) if patch or has_rounds(task) else None,
+        keeps=has_rounds(task),
+        patch=patch,
+        tells=brief is None and not (task.check and task.check.verify),
+        resets=resets_hard(task) and key.round < task.rounds,
+        known=name_known(task),
+        before=_find_setup(site, key),
+        walls=walls,
+    )
+    return site.ask(key, request, cwd=directory, env=env)
+
+
+def judge(site: Site, state: TaskState, ended: Exit, problem: Problem | None) -> Judged:
+    """Judge a CHECK: its report says more than the end of its process."""
+    report = load_answer(site.session.job_path(ended.key), CheckReport)
+    why = problem.text if problem else None
+    if report is None:
+        return Judged(Problem("check_failed", why or "its report is gone"))
+    why = report.problem or why
+    return Judged(None if why is None else _name_problem(report, why), checked=report.checked)
+
+
+def _find_setup(site: Site, key: JobKey) -> str | None:
+    """The folder of the attempt's SETUP, if there was one."""
+    starts = site.session.find_starts(JobKey(key.task, key.attempt, 1, "setup", 1))
+    return next((str(folder) for folder in starts), None)
+
+
+def _name_problem(report: CheckReport, found: str) -> Problem:
+    """The problem with a class that a CHECK can have; any task may have changed what lies in its folder."""
+    is_known = report.reason_class in ("no_patch", "bad_patch", CHECK_NOT_RUN)
+    return Problem(report.reason_class if is_known else "check_failed", found)
+
+
+def _make_verification(site: Site, state: TaskState, key: JobKey) -> Verification | None:
+    """The agent's own command line, but without permission to use tools: a reviewer changes nothing."""
+    check, agent = state.spec.check, site.agent_of(state)
+    if check is None or not check.verify or agent.prompt_kind == "script":
+        return None
+    prompt_file = str(site.session.make_job_path(key) / VERDICT_PROMPT)
+    on_stdin = agent.stdin == "prompt"
+    walls = _enclose(site, state, key, agent)
+    seen = prompt_file if walls is None else PROMPT
+    argv = table.build_argv(agent, model=state.asked_model, approve=False, prompt_file=seen)
+    return Verification(
+        argv=argv,
+        prompt_file=prompt_file,
+        on_stdin=on_stdin,
+        output=agent.output,
+        walls=walls and replace(walls, prompt=prompt_file, on_stdin=on_stdin),
+    )
+
+
+def _enclose(site: Site, state: TaskState, key: JobKey, agent: AgentSpec | None) -> WallsWish | None:
+    """The walls of a check, if the task has any; see `wish_walls`."""
+    env = {**site.agent_of(state).env, **site.environment_of(state.spec, key, state.place)}
+    return wish_walls(site, state.spec, key, state.place, env, agent)
+
+
+def _list_shown(whole: State, task: TaskSpec, directory: str) -> tuple[str, ...]:
+    """The files that the agent was shown because other tasks wrote them."""
+    if task.brief is None:
+        return ()
+    try:
+        shown = load_shown(task.brief, directory, list_earlier(whole.tasks, task), again=False)
+    except BriefProblem:  # the work removed one of these files
+        return ()
+    return tuple(file.path for file in shown if file.role == "changed")

@@ -1,0 +1,123 @@
+"""What a CHECK and a PROVE are asked for, and what they answer; see `session.job`."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import replace
+from typing import Final
+
+from sessionrun.model.checks import Brief, HiddenTests
+from sessionrun.model.frozen import frozen
+from sessionrun.model.spec import Check, Prove, TaskSpec
+from sessionrun.walls.wish import WallsWish
+from sessionrun.worktrees.env_request import EnvironmentRequest
+from sessionrun.worktrees.request import Loop, WorkspaceRequest
+
+APPLIED: Final = "applied.json"
+"""In the folder of a round's first CHECK: the answer was written, and these are the lines of its files."""
+
+
+@frozen
+class Verification:
+    """How the agent is asked for its verdict, perhaps inside of `walls`; `output` is the format that it prints."""
+
+    argv: tuple[str, ...]
+    prompt_file: str
+    on_stdin: bool
+    output: str
+    walls: WallsWish | None = None
+
+
+@frozen
+class CheckRequest:
+    """What a CHECK is to do in `directory`.
+
+    Attributes:
+        directory: the task's.
+        prompt: what the task asks for.
+        applied: the file that holds what was written of the answer, once it was: a check that is done again does
+            not make the same edits twice.
+        brief: what the agent was to write, if the task has a brief.
+        answer: the file with the agent's answer; None for an agent that edits files itself.
+        check: of the task: shell commands that must pass, and what is asked for a verdict.
+        verification: how the agent is asked for its verdict, if it is.
+        earlier: files that the agent was shown because other tasks wrote them.
+        loop: the round, if git is needed in its worktree.
+        keeps: what the round came to is kept, because there may be another one.
+        patch: the answer is a patch for the worktree.
+        tells: the next round is told what failed in words of ours, not by the end of the output.
+        known: tests that passed before, of which those that are there still have to pass.
+        before: the folder of SETUP, which has what these tests came to before the work; None: there was none.
+        walls: of the task; its commands run inside.
+        resets: the next round begins with the files with which WORK began.
+    """
+
+    directory: str
+    prompt: str
+    applied: str = ""
+    brief: Brief | None = None
+    answer: str | None = None
+    check: Check = Check(())
+    verification: Verification | None = None
+    earlier: tuple[str, ...] = ()
+    loop: Loop | None = None
+    keeps: bool = False
+    patch: bool = False
+    tells: bool = False
+    walls: WallsWish | None = None
+    resets: bool = False
+    known: HiddenTests | None = None
+    before: str | None = None
+
+
+@frozen
+class KnownRequest:
+    """What runs behind the commands of a SETUP: `known` tests, perhaps inside of `walls`."""
+
+    known: HiddenTests
+    walls: WallsWish | None = None
+
+
+def name_known(task: TaskSpec) -> HiddenTests | None:
+    """The tests that passed before the work, if the task has hidden ones; without the patch that brings others.
+
+    One that did not pass shows what the environment of this machine lacks, so no round fails because of it.
+    """
+    hidden = task.prove.hidden if task.prove is not None else None
+    return None if hidden is None or task.check is None else replace(hidden, patch="", fail_to_pass=())
+
+
+SOURCE_PATCH: Final = "source.patch"
+"""In the folder of a PROVE by hidden tests: what the work changes, without tests and test set-up."""
+
+OBJECTS: Final = "objects"
+"""In the folder of a PROVE while it runs: the objects of the trees that it compares."""
+
+
+@frozen
+class ProveRequest:
+    """What is to be proved.
+
+    Attributes:
+        workspace: the task's; its place has the work, `commit`, above `work_base`.
+        directory: where the commands run, from the top of the repository.
+        setup: shell commands that prepare a room, in one shell.
+        check: the task's; its commands have a shell of their own each.
+        prove: what of it is to be proved, or the tests that take its place.
+        env: variables that the task's jobs are given; checks with others are not the same.
+        setup_timeout_s: how long the setup may take (seconds); None: any time.
+        known: the session's directory for results of checks, by what they were done on.
+        environment: what each room gets, if the task has one.
+        walls: of the task, around the rooms.
+    """
+
+    workspace: WorkspaceRequest
+    directory: str
+    setup: tuple[str, ...]
+    check: Check
+    prove: Prove
+    env: Mapping[str, str]
+    setup_timeout_s: float | None
+    known: str
+    environment: EnvironmentRequest | None = None
+    walls: WallsWish | None = None

@@ -1,0 +1,354 @@
+"""Runs tests, counts them, and words what failed: the commands of a CHECK, in their order, and what a proof runs.
+
+Each command finds in ``PYTEST_ADDOPTS`` where pytest is to write JUnit XML: a file of its own in the job's folder.
+The next round is told the telling part first, and never more than fits.
+"""
+
+from __future__ import annotations
+
+import os
+import shlex
+import subprocess
+from collections.abc import Callable, Mapping, Sequence
+from functools import partial
+from pathlib import Path
+from typing import IO, Final, NamedTuple
+
+import orjson
+
+from sessionrun.checks.runners import (
+    MAX_FAILURES,
+    MAX_NAME,
+    Case,
+    Tests,
+    Word,
+    count_words,
+    list_test_files,
+    match_ids,
+    read_junit,
+    split_id,
+)
+from sessionrun.model.checks import Counts, HiddenTests
+from sessionrun.model.errors import JobFileError
+from sessionrun.model.frozen import frozen
+from sessionrun.model.reasons import NO_PROGRAM
+from sessionrun.model.spec import Check
+from sessionrun.store.files import open_regular, replace_file
+from sessionrun.store.jobfiles import load_record_if_any
+from sessionrun.store.trees import remove_tree
+from sessionrun.walls.argv import TMP, Enclosure
+from sessionrun.walls.build import raise_if_any
+from sessionrun.walls.shell import Ended, run_script, word_end
+from sessionrun.walls.wish import WallsWish
+
+SHELL: Final = "/bin/sh"
+ADDOPTS: Final = "PYTEST_ADDOPTS"
+OUTPUT: Final = "known.txt"
+RED: Final = "known-red.json"
+"""In the folder of a SETUP: what the tests printed that should pass before the work, and a `Red`."""
+
+MAX_BYTES: Final = 12 * 1024
+"""Of the whole feedback."""
+
+_HEAD_BYTES: Final = 8 * 1024
+"""Of what stands before the output."""
+
+ALL_FILES: Final = "--continue-on-collection-errors"
+"""Of pytest: that a file cannot be loaded keeps no other from being run."""
+
+
+@frozen
+class Red:
+    """The ids of the tests that did not pass; None: the command could not run any of them."""
+
+    ids: tuple[str, ...] | None
+
+
+class Ran(NamedTuple):
+    """What the commands came to: in one line what failed, what the next round is told of it, and the tests."""
+
+    problem: str | None
+    feedback: str
+    counts: Counts | None
+    lacks: str | None = None
+    """The program that is not found or not executable."""
+
+
+def run_commands(check: Check, directory: str, folder: Path, walls: Enclosure | None = None) -> Ran:
+    """Run the commands of a check, each in a shell of its own, until one fails; they print where we do.
+
+    Args:
+        check: if it reads reports, a command fails whose report says that a test failed, or that there is none.
+        directory: where they run.
+        folder: the job's; what this process prints is its file ``stdout``.
+        walls: of the task.
+    """
+    counts: Counts | None = None
+    reads_report = check.report == "read"
+    for number, command in enumerate(check.commands, 1):
+        tests, code, read_output = _run(command, directory, folder, f"junit-{number}.xml", walls)
+        if tests is not None:
+            counts = tests.counts if counts is None else counts.plus(tests.counts)
+        found_none = reads_report and tests is not None and not tests.counts.total
+        denied = tests.contradiction if reads_report and tests is not None else None
+        if not code and not found_none and denied is None:
+            continue
+        why = NO_PROGRAM.get(code)
+        how = f"{word_end(code)}{f' ({why})' if why else ''}" if code else f"{denied}, but the exit code is 0,"
+        problem = f"no test was found by: {command}" if found_none else f"{how} of: {command}"
+        own = tests or Tests()
+        feedback = word_failure(command, code, tests and own.counts, own.failed, *read_output())
+        return Ran(problem, feedback, counts, command.split()[0] if why else None)
+    return Ran(None, "", counts)
+
+
+def run_known(
+    known: HiddenTests,
+    directory: str,
+    folder: Path,
+    red: frozenset[str] | None = frozenset(),
+    walls: Enclosure | None = None,
+) -> Ran:
+    """Run the files of tests that passed before; of what else is in them nothing counts.
+
+    Args:
+        known: their ids and the command; an id that is not there, for it comes with the patch, does not count.
+        directory: where they run.
+        folder: the job's; what this process prints is its file ``stdout``.
+        red: those that did not pass before the work either, and do not count; None: no test could be run then.
+        walls: of the task.
+    """
+    command = word_known(known, directory)
+    if command is None or red is None:
+        return Ran(None, "", None)
+    tests, code, read_output = _run(command, directory, folder, "junit-known.xml", walls, ALL_FILES)
+    words, broken = judge_known(known, tests)
+    broken = [test_id for test_id in broken if test_id not in red]
+    counts = count_words(words.values())
+    if not broken and (words or not code):
+        return Ran(None, "", counts)
+    messages = {(case.place, case.name): case.message for case in (tests.cases if tests is not None else ())}
+    failed = [
+        Case("", test_id, words[test_id], message=messages.get(split_id(test_id), ""))
+        for test_id in broken[:MAX_FAILURES]
+    ]
+    feedback = word_failure(command, code, counts if words else None, failed, *read_output())
+    problem = f"{len(broken)} tests that passed before fail, such as {broken[0]}" if broken else None
+    return Ran(problem or f"{word_end(code)} of: {command}", feedback, counts if words else None)
+
+
+def word_known(known: HiddenTests, directory: str) -> str | None:
+    """The command that runs the files of tests that are there; None: there are none."""
+    files = [name for name in list_test_files(known.pass_to_pass, ()) if os.path.exists(f"{directory}/{name}")]
+    return " ".join([known.command, *map(shlex.quote, files)]) if files else None
+
+
+def judge_known(known: HiddenTests, tests: Tests | None) -> tuple[dict[str, Word], list[str]]:
+    """How each of the tests ended that a report has, by its id; and the ids of those that did not pass."""
+    words = match_ids(known.pass_to_pass, () if tests is None else tests.cases)
+    return words, [test_id for test_id, word in words.items() if word in ("failed", "error")]
+
+
+def _run(
+    command: str, directory: str, folder: Path, report: str, walls: Enclosure | None, *words: str
+) -> tuple[Tests | None, int, Callable[[], tuple[bytes, int]]]:
+    """Run a command: its tests, its exit code, and what reads the end of its output."""
+    print(f"$ {command}", flush=True)
+    begun, junit = _size(folder / "stdout"), find_report(folder, report, walls)
+    argv: Sequence[str] = [SHELL, "-ec", command]
+    argv = argv if walls is None else walls.at(directory).wrap(*argv)
+    environ = add_junit(os.environ if walls is None else walls.env, junit, *words, walls=walls)
+    done = subprocess.run(argv, cwd=directory, env=environ, stdin=subprocess.DEVNULL, stderr=subprocess.STDOUT)
+    return read_junit(junit), done.returncode, partial(_read_output, folder / "stdout", begun)
+
+
+def run_counted(
+    script: str,
+    directory: Path,
+    environ: Mapping[str, str],
+    output: IO[bytes],
+    limit_s: float | None,
+    report: Path,
+    *words: str,
+    dies_with_us: bool = False,
+    walls: Enclosure | None = None,
+) -> tuple[Ended, Tests | None]:
+    """Run a script as `run_script` does; how it ended, and what pytest reported of it.
+
+    `report` is the file outside of walls, `words` are more arguments of pytest.
+    """
+    place = find_report(report.parent, report.name, walls)
+    environ = add_junit(environ, place, *words, walls=walls)
+    ended = run_script(script, directory, environ, output, limit_s, dies_with_us=dies_with_us, walls=walls)
+    return ended, read_junit(place)
+
+
+def run_baseline(known: HiddenTests, wish: WallsWish | None, folder: Path) -> None:
+    """Run the files of the tests that should pass and are there, before the work, in the current directory.
+
+    Raises:
+        SessionrunError, OSError: nothing can be started.
+    """
+    command = word_known(known, ".")
+    if command is None:
+        return
+    walls = raise_if_any(wish)
+    environ = {**(os.environ if walls is None else walls.env), "PYTHONDONTWRITEBYTECODE": "1"}
+    with open(folder / OUTPUT, "wb") as stream:
+        ended, tests = run_counted(
+            command,
+            Path.cwd(),
+            environ,
+            stream,
+            known.timeout_s,
+            folder / "junit-known.xml",
+            *("-p", "no:cacheprovider", ALL_FILES),
+            dies_with_us=True,
+            walls=walls,
+        )
+    words, broken = judge_known(known, tests)
+    red = Red(tuple(broken) if words or ended.code == 0 else None)  # if it names no test, its exit code decides
+    replace_file(folder / RED, orjson.dumps(red), durable=False)
+
+
+def load_red(folder: Path) -> frozenset[str] | None:
+    """The tests that did not pass; none if nothing was run; None if the command could not run any of them."""
+    try:
+        red = load_record_if_any(folder / RED, Red)
+    except JobFileError:
+        red = None  # it is not ours
+    if red is None:
+        return frozenset()
+    return None if red.ids is None else frozenset(red.ids)
+
+
+def find_report(folder: Path, name: str, walls: Enclosure | None) -> Path:
+    """Where pytest's report of a command will lie: in the job's folder, or in what is /tmp inside of walls."""
+    return folder.absolute() / name if walls is None else Path(walls.tmp, name)
+
+
+def add_junit(
+    environ: Mapping[str, str], junit: Path, *words: str, walls: Enclosure | None = None
+) -> dict[str, str]:
+    """The variables with which pytest writes JUnit XML to a file, which is removed now; and more words for it.
+
+    Inside of walls the file is one of /tmp.
+    """
+    if not _clear(junit):
+        junit = Path(os.devnull)  # something lies there that cannot be removed: nothing is counted
+    elif walls is not None:
+        junit = Path(TMP, junit.name)
+    added = " ".join(map(shlex.quote, (*words, f"--junitxml={junit}")))
+    return {**environ, ADDOPTS: f"{environ.get(ADDOPTS, '')} {added}".strip()}
+
+
+def _clear(path: Path) -> bool:
+    """Remove what an agent that foresaw this name may have put there; whether nothing is left."""
+    try:
+        if path.is_dir() and not path.is_symlink():
+            remove_tree(path)
+        else:
+            path.unlink(missing_ok=True)
+    except OSError:
+        return False
+    return True
+
+
+def _size(path: Path) -> int:
+    try:
+        return path.lstat().st_size
+    except OSError:
+        return 0
+
+
+def _read_output(path: Path, begun: int) -> tuple[bytes, int]:
+    """The end of what a command printed, and how much it printed; other files than a regular one hold nothing."""
+    try:
+        with os.fdopen(open_regular(path), "rb") as stream:
+            size = os.fstat(stream.fileno()).st_size
+            stream.seek(max(begun, size - MAX_BYTES))
+            return stream.read(MAX_BYTES), max(0, size - begun)
+    except OSError:
+        return b"", 0
+
+
+def word_failure(
+    command: str, code: int, counts: Counts | None, failed: Sequence[Case], output: bytes, size: int
+) -> str:
+    """Describe a command that failed, for the agent.
+
+    Args:
+        command: as it was given.
+        code: how it ended, as `Popen.returncode` has it.
+        counts: how its tests came out, if it counted any.
+        failed: the first of those that did not pass.
+        output: the end of what it printed.
+        size: how much it printed in all (bytes).
+    """
+    how = f"failed with {word_end(code)}" if code else "did not pass, though its exit code is 0"
+    lines = [f"This command {how}: {_shorten(command, 1000)}"]
+    if counts is not None:
+        lines += ["", word_counts(counts), *(_word_test(one) for one in failed)]
+        missing = counts.failed + counts.errors - len(failed)
+        lines += [f"[... {missing} more tests that did not pass]"] if missing > 0 else []
+    head = _cut_lines(lines)
+    text = _cut_end(output.decode("utf-8", "replace"), MAX_BYTES - len(head.encode()) - 200)
+    if not text.strip():
+        return f"{head}\n\nIt printed nothing.\n"
+    left_out = size - len(text.encode("utf-8", "replace"))
+    mark = f"[... {left_out:,} bytes left out]\n" if left_out > 0 else ""
+    return f"{head}\n\nThe end of its output:\n\n{mark}{text}"
+
+
+def word_counts(counts: Counts) -> str:
+    """How the tests came out, in one line."""
+    if not counts.total:
+        return "No test was found."
+    others = {"failed": counts.failed, "with an error": counts.errors, "skipped": counts.skipped}
+    rest = [f"{number} {word}" for word, number in others.items() if number]
+    return ", ".join([f"{counts.passed} of {counts.total} tests passed", *rest]) + "."
+
+
+def word_stat(files: list[tuple[str, str, str]]) -> str:
+    """What the round had changed, file by file, before it was taken back.
+
+    Args:
+        files: path, lines added and lines deleted ("-" for a binary file) of each.
+    """
+    if not files:
+        return "\nYou had changed nothing.\n"
+    lines = ["  " + _shorten(f"{path}: +{added} -{deleted}", 200) for path, added, deleted in files[:50]]
+    lines += [f"  [... {len(files) - 50} more files]"] if len(files) > 50 else []
+    return "\n".join(["", "What you had changed, and what is taken back:", *lines, ""])
+
+
+def _word_test(test: Case) -> str:
+    name = "::".join(part for part in (test.place, test.name) if part)[:MAX_NAME]
+    return _shorten(f"FAILED {name}" + (f": {test.message}" if test.message else ""), 500)
+
+
+def _cut_lines(lines: list[str]) -> str:
+    kept: list[str] = []
+    size = 0
+    for number, line in enumerate(lines):
+        size += len(line.encode("utf-8", "replace")) + 1
+        if size > _HEAD_BYTES:
+            kept.append(f"[... {len(lines) - number} more lines left out]")
+            break
+        kept.append(line)
+    return "\n".join(kept)
+
+
+def _cut_end(text: str, limit: int) -> str:
+    """The end of a text in so many bytes, from the beginning of a line where there is one."""
+    content = text.encode("utf-8", "replace")
+    if len(content) <= limit:
+        return text
+    cut = content[-limit:].decode("utf-8", "ignore")
+    _, newline, rest = cut.partition("\n")
+    return rest if newline and rest.strip() else cut
+
+
+def _shorten(text: str, limit: int) -> str:
+    line = " ".join(text.split())
+    return line if len(line) <= limit else line[: limit - 4] + " ..."

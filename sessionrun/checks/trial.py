@@ -1,0 +1,314 @@
+"""A check in a clean room: its files and environment, then the setup, then the commands; what is known of it.
+
+A result counts for all tasks of a session whose check is the same, on the same files, with the same environment.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterator, Mapping
+from contextlib import ExitStack, contextmanager
+from dataclasses import field, replace
+from functools import reduce
+from hashlib import sha256
+from pathlib import Path
+from typing import IO, Final, NamedTuple
+
+import orjson
+
+from sessionrun.checks.canary import find_seen, plant
+from sessionrun.checks.requests import OBJECTS, ProveRequest
+from sessionrun.checks.runners import Tests, merge, parse_output, read_junit
+from sessionrun.checks.running import run_counted
+from sessionrun.git.clone import open_clean_room
+from sessionrun.git.git import Git
+from sessionrun.git.private import Fence, open_fence
+from sessionrun.git.repository import ignore_words
+from sessionrun.model.checks import Counts
+from sessionrun.model.errors import JobFileError
+from sessionrun.model.frozen import frozen
+from sessionrun.model.places import Place
+from sessionrun.model.reports import Ran, RanTests
+from sessionrun.model.spec import AND_THEN
+from sessionrun.store.files import make_directories, replace_file
+from sessionrun.store.jobfiles import load_record_if_any, read_tail
+from sessionrun.store.locks import hold_lock
+from sessionrun.walls.argv import Enclosure
+from sessionrun.walls.build import raise_if_any
+from sessionrun.walls.shell import Ended, run_script
+from sessionrun.worktrees.bringing import bring_files
+from sessionrun.worktrees.env_make import find_digest, provide_environment
+from sessionrun.worktrees.env_request import clear
+
+TOLD_BYTES: Final = 4096
+"""How much of the output of each check is printed."""
+
+MAX_OUTPUT: Final = 32 * 1024 * 1024
+"""Of the output of a check, so much is searched for names of tests."""
+
+NAMES_IN_GO: Final = 'if command -v go >/dev/null; then GOFLAGS="$(go env GOFLAGS || :) -v"; export GOFLAGS; fi\n'
+"""Has go print the names of tests that pass, too.  The variable hides what ``go env -w`` has set."""
+
+JAVA_BUILDS: Final = ("pom.xml", "build.gradle", "build.gradle.kts")
+JAVA_REPORTS: Final = ("**/target/surefire-reports/TEST-*.xml", "**/build/test-results/*/TEST-*.xml")
+
+LONGEST_CHECK_S: Final = 7 * 86400.0
+"""How long another task that does the same check on the same files is waited for."""
+
+
+class Shell(NamedTuple):
+    """Where scripts run in one room, one after the other, and their variables."""
+
+    directory: Path
+    environ: Mapping[str, str]
+    walls: Enclosure | None = None
+
+    def run(self, script: str, stream: IO[bytes], limit_s: float | None) -> Ended:
+        """Run a script and end all that it leaves."""
+        return run_script(script, self.directory, self.environ, stream, limit_s, walls=self.walls)
+
+    def run_counted(
+        self, script: str, stream: IO[bytes], limit_s: float | None, report: Path, *words: str
+    ) -> tuple[Ended, Tests | None]:
+        """The same, and what pytest reported; see `running.run_counted`."""
+        where = self.directory, self.environ
+        return run_counted(script, *where, stream, limit_s, report, *words, walls=self.walls)
+
+
+@contextmanager
+def open_trials(request: ProveRequest, folder: Path) -> Iterator[Trials]:
+    """Where the checks of a proof are done, with the walls that are wished for.
+
+    Raises:
+        SessionrunError, OSError: the repository cannot be read, or the walls not be had here.
+    """
+    umask, workspace = os.umask(0o077), request.workspace
+    build = None if request.environment is None else raise_if_any(request.environment.walls, builds=True)
+    walls = raise_if_any(request.walls)
+    with open_fence(workspace.repository, folder, limit_s=workspace.git_limit_s) as fence:
+        yield Trials(fence, request, folder, folder / OBJECTS, umask, walls, build)
+
+
+@frozen
+class Trials:
+    """Where the checks of one proof are done.
+
+    Attributes:
+        fence: of the repository.
+        request: what is to be proved.
+        folder: the job's.
+        objects: a directory of objects that holds the commits.
+        umask: the user's.
+        walls, build: those around the rooms, and around the making of an environment.
+        made: the files of results of this proof.
+    """
+
+    fence: Fence
+    request: ProveRequest
+    folder: Path
+    objects: Path
+    umask: int
+    walls: Enclosure | None
+    build: Enclosure | None
+    made: set[Path] = field(default_factory=set)
+
+    @property
+    def place(self) -> Place:
+        """The task's, with the work."""
+        assert self.request.workspace.place is not None
+        return self.request.workspace.place
+
+    def open_git(self) -> Git:
+        """The repository's git; what it makes lies in `objects`, and goes with the proof."""
+        return self.fence.main().on_trial(self.objects, Path(self.request.workspace.repository.common_dir))
+
+    def find(self, state: str, commit: str, time: int) -> Ran:
+        """How the check ends on a commit: what is known of it, or what it comes to now.
+
+        Args:
+            state: what the files are called.
+            commit: whose files the room has.
+            time: which repetition it is, from 1.
+
+        Raises:
+            EnvironmentProblem: the environment cannot be made.
+            SessionrunError, OSError: the room cannot be made.
+        """
+        request = self.request
+        folder, stem = Path(request.known), _digest(request, commit, time, self.walls)
+        make_directories(folder, 0o700)
+        with ExitStack() as stack:
+            stack.enter_context(hold_lock(folder / f"{stem}.lock", 0o600, LONGEST_CHECK_S))
+            room, known = None, folder / f"{stem}.json"
+            if request.environment is not None:  # what it is made of is known from the files alone
+                room = stack.enter_context(self._open(commit))
+                digest = find_digest(request.environment, self.folder, self.build)
+                known = folder / f"{stem}-{digest}.json"
+            ran = _load_known(known) if self._holds(known) else None
+            if ran is None:
+                ran = self._try(
+                    f"{state}{'' if time == 1 else f'-{time}'}", room or stack.enter_context(self._open(commit))
+                )
+                replace_file(known, orjson.dumps(ran), durable=False)
+                self.made.add(known)
+        return ran
+
+    def plant(self, state: str, commit: str, found: RanTests) -> Ran:
+        """How the check ends with tests in place that have to fail; see `canary`.  No other proof is told.
+
+        Raises:
+            EnvironmentProblem: the environment cannot be made.
+            SessionrunError, OSError: the room cannot be made.
+        """
+        with self._open(commit) as room:
+            planted = plant(room / self.request.directory, found, self.request.prove.test_files)
+            return self._try(f"{state}-canary", room, planted) if planted else Ran(True)
+
+    def _holds(self, known: Path) -> bool:
+        """Whether a result still holds that is from before the work.
+
+        A task without walls could have changed the programs of the machine by which the check would end otherwise
+        now; an environment is made anew for each room.
+        """
+        guarded = self.request.walls is not None or self.request.environment is not None
+        return guarded or known in self.made
+
+    @contextmanager
+    def _open(self, commit: str) -> Iterator[Path]:
+        """The room, with what the task's worktree was given beside its commit."""
+        workspace = self.request.workspace
+        ignore = ignore_words(workspace.repository, self.folder)
+        with self.open_room(commit) as room:
+            with self.as_user():
+                bring_files(self.fence.main(), workspace, room, ignore, in_room=True)
+            yield room
+
+    @contextmanager
+    def open_room(self, commit: str) -> Iterator[Path]:
+        """A clean room with nothing but a commit; the environment that is made for it goes with it.
+
+        Raises:
+            SessionrunError, OSError: the room cannot be made, or the environment not removed.
+        """
+        with ExitStack() as stack:
+            if self.request.environment is not None:
+                stack.callback(clear, Path(self.request.environment.target))
+            with self.as_user():
+                room = stack.enter_context(
+                    open_clean_room(self.fence, self.request.workspace.owner, commit, self.objects)
+                )
+            yield room
+
+    @contextmanager
+    def as_user(self) -> Iterator[None]:
+        """What lies in the session is for its user alone; a room is as the user would have it."""
+        mine = os.umask(self.umask)
+        try:
+            yield
+        finally:
+            os.umask(mine)
+
+    def _try(self, name: str, room: Path, planted: Mapping[str, str] | None = None) -> Ran:
+        output = self.folder / f"{name}.txt"
+        with output.open("wb") as stream, self.as_user():
+            shell, why = self.begin(room, self.folder / f"{name}-environment", stream)
+            junit = self.folder.absolute() / f"{name}-junit"
+            ran = Ran(False, why) if shell is None else _run_all(self.request, shell, output, stream, junit)
+        if planted is not None:
+            seen = find_seen(planted, _read_from(output, 0), ran.tests or RanTests())
+            return replace(ran, canaries=seen)
+        if not ran.passed:
+            print(read_tail(output)[-TOLD_BYTES:].decode("utf-8", "replace"), flush=True)
+        return ran
+
+    def begin(self, room: Path, folder: Path, stream: IO[bytes]) -> tuple[Shell | None, str | None]:
+        """The shell of a room whose set-up is done, or in one line why there is none.
+
+        `folder` gets the files of the making of its environment.
+
+        Raises:
+            EnvironmentProblem: it cannot be made.
+        """
+        request, outer = self.request, os.environ if self.walls is None else self.walls.env
+        environ = {**outer, "SESSIONRUN_WORKTREE": str(room), "SESSIONRUN_BRANCH": ""}
+        if request.environment is not None:
+            make_directories(folder, 0o700)
+            environ |= provide_environment(request.environment, folder, self.build)
+        shell = Shell(room / request.directory, environ, self.walls)
+        if not shell.directory.is_dir():
+            return None, f"there is no directory {request.directory}"
+        if request.setup:
+            ended = shell.run(AND_THEN.join(request.setup), stream, request.setup_timeout_s)
+            if ended.why is not None:
+                return None, f"its setup: {ended.why}"
+        return shell, None
+
+
+def _digest(request: ProveRequest, commit: str, time: int, walls: Enclosure | None) -> str:
+    """What a result depends on, beside its environment: files, commands and where they run."""
+    parts = (commit, time, request.directory, request.setup, request.check.commands, sorted(request.env.items()))
+    limits = (request.setup_timeout_s, request.check.timeout_s)
+    walled = None if walls is None else walls.wrap()
+    return sha256(orjson.dumps((parts, limits, request.workspace.links, walled))).hexdigest()
+
+
+def _load_known(path: Path) -> Ran | None:
+    try:
+        return load_record_if_any(path, Ran)
+    except JobFileError:
+        return None  # it is done again
+
+
+def _run_all(request: ProveRequest, shell: Shell, output: Path, stream: IO[bytes], junit: Path) -> Ran:
+    """Run the commands of the check until one does not pass."""
+    found: list[tuple[str, Tests]] = []
+    printed, begun = output.stat().st_size, _date_reports(shell.directory)
+    prefix = NAMES_IN_GO if (shell.directory / "go.mod").is_file() else ""
+    for number, command in enumerate(request.check.commands, 1):
+        place = junit.with_name(f"{junit.name}-{number}.xml")
+        (_, why), own_tests = shell.run_counted(prefix + command, stream, request.check.timeout_s, place)
+        now = _date_reports(shell.directory)
+        java = [("surefire", read_junit(path)) for path in now if now[path] != begun.get(path)]
+        reports = [(runner, report) for runner, report in (("pytest", own_tests), *java) if report is not None]
+        tests = [report for _, report in reports]
+        found, begun = [*found, *reports], now
+        if why is None and tests and request.check.report == "read":
+            why = next((report.contradiction for report in tests if report.contradiction), None)
+            why = why or (None if any(report.counts.total for report in tests) else "no test was found")
+        if why is not None:
+            why = f"{why} of: {' '.join(command.split())}"[:200]
+            break
+    ran = merge(parse_output(_read_from(output, printed)), [_name(*one, shell.directory) for one in found])
+    counts = reduce(Counts.plus, (report.counts for _, report in found)) if found else None
+    return Ran(why is None, why, counts, ran)
+
+
+def _date_reports(directory: Path) -> dict[Path, tuple[int, int]]:
+    """The reports that builds of Java leave, each with its number on the disk and its time."""
+    if not any((directory / name).exists() for name in JAVA_BUILDS):
+        return {}
+    found = (path for pattern in JAVA_REPORTS for path in directory.glob(pattern))
+    return {path: (about.st_ino, about.st_mtime_ns) for path in found for about in (path.lstat(),)}
+
+
+def _read_from(path: Path, begin: int) -> str:
+    """What was printed from there on, without the beginning of what is very long."""
+    with path.open("rb") as stream:
+        stream.seek(max(begin, path.stat().st_size - MAX_OUTPUT))
+        return stream.read().decode("utf-8", "replace")
+
+
+def _name(runner: str, report: Tests, directory: Path) -> RanTests:
+    """The tests of a report by ids as pytest prints them; that a module could not be loaded is no test."""
+    places = {case.place: _find_file(case.place, directory) for case in report.cases if case.place}
+    words = {f"{places[case.place]}::{case.name}": case.word for case in report.cases if case.place}
+    return RanTests(words, {runner: len(RanTests(words).list_ran())})
+
+
+def _find_file(place: str, directory: Path) -> str:
+    """``tests/test_a.py::TestB`` for ``tests.test_a.TestB``, if there is such a file."""
+    parts = place.split(".")
+    for end in range(len(parts), 0, -1):
+        if (directory / (name := "/".join(parts[:end]) + ".py")).is_file():
+            return "::".join([name, *parts[end:]])
+    return place

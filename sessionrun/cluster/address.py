@@ -1,0 +1,333 @@
+"""A cluster as its users meet it: its address, its certificates, whether it serves a session, what it shows.
+
+Its machines share one certificate: each takes a peer that has it, whatever its name.
+"""
+
+from __future__ import annotations
+
+import datetime
+import ipaddress
+import os
+import re
+from collections.abc import Coroutine, Iterable, Mapping
+from dataclasses import replace
+from importlib.util import find_spec
+from pathlib import Path
+from typing import Any, Final, TypeVar
+
+from sessionrun import __version__
+from sessionrun.client.installation import lack
+from sessionrun.client.notices import notify
+from sessionrun.git.repository import INCLUDE_FILE
+from sessionrun.model.asked import SLURM, Cluster, uses_replicas
+from sessionrun.model.errors import InputError, SessionrunError
+from sessionrun.model.spec import SessionSpec, TaskSpec
+from sessionrun.model.validation import refuse_task
+from sessionrun.store.files import make_directories, replace_file
+from sessionrun.store.index import user_directory
+
+CERTS_VARIABLE: Final = "SESSIONRUN_CERTS"
+"""Names the directory of the three files for TLS, which machines and sessions of a cluster share."""
+
+NAMES: Final = ("ca.pem", "cert.pem", "key.pem")
+SHOW_TIMEOUT_S: Final = 10.0
+
+OWN_CLUSTER: Final = (
+    "the cluster at {} was not started by `sessionrun cluster`, and has got its plug-ins now: a worker that loses "
+    "the scheduler closes, so let something start it again under the same --name; and no adaptive scaling, which "
+    "sees an idle cluster"
+)
+
+_T = TypeVar("_T")
+
+_ADDRESS: Final = re.compile(r"tls://(\[[0-9a-fA-F:]+\]|[A-Za-z0-9._-]+):([0-9]{1,5})")
+
+
+# --- its address and certificates ---
+
+
+def find_certs_dir(environ: Mapping[str, str]) -> Path:
+    """The directory of the files for TLS: as the environment says, else in the user's configuration."""
+    named = environ.get(CERTS_VARIABLE)
+    if named:
+        return Path(named).absolute()
+    return user_directory("config") / "cluster"
+
+
+def open_cluster(address: str, environ: Mapping[str, str]) -> Cluster:
+    """How to reach a cluster's scheduler.
+
+    Raises:
+        InputError: it is no address, or there are no certificates.
+    """
+    if address == SLURM:
+        raise InputError(
+            "slurm: that is no cluster of sessionrun's own; Slurm's squeue and sinfo show its jobs and nodes"
+        )
+    check_address(address)
+    return Cluster(address, *find_certs(environ))
+
+
+def check_address(address: str) -> str:
+    """The host of a cluster's address.
+
+    Raises:
+        InputError: it is no address.
+    """
+    found = _ADDRESS.fullmatch(address)
+    if found is None or not 0 < int(found[2]) < 65536:
+        raise InputError(f"the cluster {address!r:.140}: write tls://HOST:PORT, or slurm")
+    return found[1].strip("[]")
+
+
+def find_certs(environ: Mapping[str, str]) -> tuple[str, str, str]:
+    """The paths of the three files for TLS.  Whether they fit the other end is seen when that is called.
+
+    Raises:
+        InputError: one is not there.
+    """
+    folder = find_certs_dir(environ)
+    for name in NAMES:
+        if not os.access(folder / name, os.R_OK):
+            raise InputError(
+                f"{folder / name} is not there, or cannot be read: `sessionrun cluster certs` makes the three "
+                f"files, once for all machines of a cluster; copy {folder} to each of them"
+            )
+    ca_file, cert_file, key_file = (str(folder / name) for name in NAMES)
+    return ca_file, cert_file, key_file
+
+
+def is_loopback(host: str) -> bool:
+    """Whether an address can be reached from this machine alone."""
+    try:
+        return ipaddress.ip_address(host.strip("[]")).is_loopback
+    except ValueError:
+        return host == "localhost"
+
+
+def require_dask() -> None:
+    """See that the libraries are there.
+
+    Raises:
+        InputError: they are not.
+    """
+    if find_spec("distributed") is None:  # to import it takes half a second
+        raise lack("cluster", "distributed", "dask")
+
+
+# --- a session of its ---
+
+
+def settle_cluster(
+    spec: SessionSpec, address: str, environ: Mapping[str, str], *, preview: bool = False
+) -> SessionSpec:
+    """The spec with its cluster; in a `preview` nothing is fetched.
+
+    Raises:
+        InputError: the address cannot be used, nothing listens there, or what is asked for cannot be had on nodes.
+    """
+    cluster = open_cluster(address, environ)
+    require_dask()
+    if spec.seats is not None:
+        raise InputError(
+            "worktrees: those that stay are of one machine, and cannot be had on the nodes of a cluster: "
+            "leave worktrees out"
+        )
+    _check_included(spec)
+    _join(cluster)
+    return replace(spec, cluster=cluster, tasks=spec.tasks if preview else settle_tasks(spec))
+
+
+def settle_tasks(spec: SessionSpec, known: Iterable[TaskSpec] = ()) -> tuple[TaskSpec, ...]:
+    """The tasks, with the commits at which repositories of their own begin: these are fetched here, for all nodes.
+
+    A ref begins where it does for tasks of the session that are `known`.
+
+    Raises:
+        InputError: one cannot be fetched.
+    """
+    if spec.mirrors is None:
+        return spec.tasks
+    from sessionrun.worktrees.fetching import settle_starts
+
+    return settle_starts(spec.tasks, known, require_cache=spec.mirrors.require_cache)
+
+
+def _check_included(spec: SessionSpec) -> None:
+    """Refuse files of `.worktreeinclude` that are too big to go to a node with each task.
+
+    Raises:
+        InputError: they are.
+    """
+    if spec.repository is None or not os.path.exists(Path(spec.repository.top, INCLUDE_FILE)):
+        return
+    from tempfile import TemporaryDirectory
+
+    from sessionrun.cluster.companions import list_included
+
+    try:
+        with TemporaryDirectory() as folder:
+            list_included(spec.repository, Path(folder))
+    except (SessionrunError, OSError) as error:
+        raise InputError(f"{spec.repository.top}: {error}") from error
+
+
+def _join(cluster: Cluster) -> None:
+    """See that the cluster's scheduler serves us; one of the user's own gets what it lacks, with a warning.
+
+    Raises:
+        InputError: it does not, or none of its workers can run jobs.
+    """
+    from sessionrun.cluster.dask_carrier import ask_or_register
+
+    shown, failed = _run(cluster, ask_or_register(cluster, SHOW_TIMEOUT_S))
+    if "refused" in shown:
+        raise InputError(f"the cluster at {cluster.address} refuses this session: {shown['refused']}")
+    lives = [node for node in shown["nodes"] if node["lives"]]
+    versions = sorted({node["version"] for node in lives})
+    if lives and __version__ not in versions:
+        raise InputError(
+            f"the cluster at {cluster.address}: its nodes have version {', '.join(versions)} of sessionrun, "
+            f"and this is {__version__}: install the same version on all"
+        )
+    if failed is not None:
+        notify(OWN_CLUSTER.format(cluster.address))
+    for worker, why in (failed or {}).items():
+        notify(f"worker {worker} gets no jobs: {why.rstrip('.')}; sessionrun has to be installed there")
+
+
+def check_walls(spec: SessionSpec) -> None:
+    """Refuse walls that none of the nodes can build; where there are none yet, tasks wait for one that can.
+
+    Raises:
+        InputError: there are such walls, or the cluster does not answer.
+    """
+    cluster, templates = spec.cluster, () if spec.template is None else (spec.template,)
+    walled = any(task.sandbox is not None for task in (*spec.tasks, *templates))
+    if cluster is None or not uses_replicas(cluster) or not walled:
+        return
+    nodes = [node for node in show_cluster(cluster)["nodes"] if node["lives"] and node["version"] == __version__]
+    for num, task in enumerate(spec.tasks, 1):
+        needs = task.sandbox.needs if task.sandbox is not None else ()
+        why = [next((node["walls"][need] for need in needs if need in node["walls"]), None) for node in nodes]
+        if why and None not in why:
+            where = f"no node of the cluster at {cluster.address} can build its walls"
+            raise refuse_task(num, task, f"{where}: {nodes[0]['name']}: {why[0]}")
+
+
+# --- what it answers ---
+
+
+def show_cluster(cluster: Cluster) -> dict[str, Any]:
+    """What the cluster's scheduler shows of itself: see `Permits.show`.
+
+    Raises:
+        InputError: it cannot be reached, or is no scheduler of ours.
+    """
+    return {"address": cluster.address, **ask_scheduler(cluster, "sr_show")}
+
+
+def ask_scheduler(cluster: Cluster, name: str, **words: object) -> dict[str, Any]:
+    """What the cluster's scheduler answers to a call.
+
+    Raises:
+        InputError: it cannot be reached, or is no scheduler of ours.
+    """
+    require_dask()
+    from sessionrun.cluster.dask_carrier import ask
+
+    answer: dict[str, Any] = _run(cluster, ask(cluster, name, SHOW_TIMEOUT_S, **words))
+    if "refused" in answer:
+        raise InputError(f"the cluster at {cluster.address} refuses to answer: {answer['refused']}")
+    return answer
+
+
+def _run(cluster: Cluster, call: Coroutine[Any, Any, _T]) -> _T:
+    """Have the library do something.
+
+    Raises:
+        InputError: with what the library says.
+    """
+    import asyncio
+
+    try:
+        return asyncio.run(call)
+    except Exception as error:  # whatever the library raises
+        # dask's own error says that it could not call, and the cause of that says why, after the name of an object
+        cause = error.__cause__ if isinstance(error, OSError) and error.__cause__ is not None else error
+        why = (str(cause).partition("\n")[0].rpartition(">: ")[2] or type(error).__name__).rstrip(".")
+        if isinstance(error, asyncio.TimeoutError):
+            why = f"there was nothing in {SHOW_TIMEOUT_S:g} s"
+        if isinstance(error, (asyncio.TimeoutError, OSError)):
+            why += "; is `sessionrun cluster head` running there, with the same certificates?"
+        if "disallowed" in why:
+            why += ": start it with --preload sessionrun.cluster.dask_scheduler"
+        if isinstance(error, ModuleNotFoundError):
+            why = f"{why}: sessionrun has to be installed where the scheduler runs"
+        raise InputError(f"the cluster at {cluster.address} does not answer: {why}") from error
+
+
+DAYS: Final = 3650
+
+_USES: Final = (
+    "digital_signature",
+    "content_commitment",
+    "key_encipherment",
+    "data_encipherment",
+    "key_agreement",
+    "key_cert_sign",
+    "crl_sign",
+    "encipher_only",
+    "decipher_only",
+)
+
+
+def make_certs(folder: Path) -> list[Path]:
+    """Make the three files, in a directory that has none of them.
+
+    Raises:
+        InputError: a library is missing, one of the files is there, or the directory cannot be written.
+    """
+    paths = [folder / name for name in NAMES]
+    for path in paths:
+        if os.path.lexists(path):
+            raise InputError(f"{path} is there: the machines of a cluster share it; remove all three for new ones")
+    certificate, key = _sign()
+    try:
+        make_directories(folder, 0o700)
+        for path, content in zip(paths, (certificate, certificate, key), strict=True):  # its own authority
+            replace_file(path, content, durable=True)
+    except OSError as error:
+        raise InputError(f"{folder}: the certificates cannot be written: {error.strerror}") from error
+    return paths
+
+
+def _sign() -> tuple[bytes, bytes]:
+    """A certificate that is its own authority, and its key.
+
+    Raises:
+        InputError: the library is missing.
+    """
+    try:
+        from cryptography import x509
+        from cryptography.hazmat.primitives import hashes
+        from cryptography.hazmat.primitives.asymmetric import ec
+        from cryptography.hazmat.primitives.serialization import Encoding, NoEncryption, PrivateFormat
+    except ImportError as error:
+        raise lack("cluster", error.name, "dask") from None
+    key = ec.generate_private_key(ec.SECP256R1())
+    name = x509.Name([x509.NameAttribute(x509.NameOID.COMMON_NAME, "sessionrun cluster")])
+    now = datetime.datetime.now(datetime.timezone.utc)
+    usage = {use: use in ("digital_signature", "key_cert_sign") for use in _USES}
+    certificate = (
+        x509.CertificateBuilder(name, name, key.public_key(), x509.random_serial_number())
+        .not_valid_before(now - datetime.timedelta(days=1))  # a machine's clock may be behind
+        .not_valid_after(now + datetime.timedelta(days=DAYS))
+        .add_extension(x509.BasicConstraints(ca=True, path_length=None), critical=True)
+        # Python 3.13 and later refuse certificates without these
+        .add_extension(x509.KeyUsage(**usage), critical=True)
+        .add_extension(x509.SubjectKeyIdentifier.from_public_key(key.public_key()), critical=False)
+        .sign(key, hashes.SHA256())
+    )
+    encoded = key.private_bytes(Encoding.PEM, PrivateFormat.PKCS8, NoEncryption())
+    return certificate.public_bytes(Encoding.PEM), encoded

@@ -1,0 +1,214 @@
+"""What goes to a node beside a task's commits: ignored files that `.worktreeinclude` names, and where links lead.
+
+Of a large repository a node fetches by itself what the remote has that its user's repository has, too.
+"""
+
+from __future__ import annotations
+
+import io
+import os
+import tarfile
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from pathlib import Path
+from typing import Final
+from urllib.parse import urlsplit, urlunsplit
+
+from sessionrun.git.clone import open_room
+from sessionrun.git.git import Git
+from sessionrun.git.links import find_name, leads_out
+from sessionrun.git.repository import ignore_words, included_files
+from sessionrun.model.errors import SessionrunError
+from sessionrun.model.frozen import frozen
+from sessionrun.model.places import Repository, is_path
+from sessionrun.store.files import expand_path, make_directories
+from sessionrun.store.trees import remove_tree
+
+ARCHIVE: Final = "included.tar"
+"""File in the folder of a PREPARE on a node."""
+
+MAX_BYTES: Final = 16 * 1024 * 1024
+"""Most that the files may have together: they go to a node with each task."""
+
+
+def list_included(repository: Repository, folder: Path) -> list[str]:
+    """The files that `.worktreeinclude` names; `folder` is where git's rules may lie.
+
+    Raises:
+        SessionrunError: they are too big to travel.
+        OSError: one cannot be read.
+    """
+    top = Path(repository.top)
+    names = included_files(Git(top, limit_s=None), top, ignore_words(repository, folder))
+    size = sum((top / name).lstat().st_size for name in names)
+    if size > MAX_BYTES:
+        raise SessionrunError(
+            f".worktreeinclude names files of {size} bytes: more than {MAX_BYTES} do not travel to a node"
+        )
+    return names
+
+
+def pack_included(repository: Repository, folder: Path) -> bytes | None:
+    """An archive of these files; None: there are none.
+
+    Raises:
+        SessionrunError, OSError: as `list_included`.
+    """
+    names = list_included(repository, folder)
+    packed = io.BytesIO()
+    with tarfile.open(fileobj=packed, mode="w", format=tarfile.PAX_FORMAT) as archive:
+        for name in names:
+            archive.add(Path(repository.top, name), arcname=name, recursive=False)
+    return packed.getvalue() if names else None
+
+
+def unpack_included(archive: Path, folder: Path) -> None:
+    """Put the files into a directory, in the place of those of an earlier start.
+
+    Raises:
+        SessionrunError: the archive is damaged.
+        OSError: they cannot be written.
+    """
+    remove_tree(folder)
+    make_directories(folder, 0o700)
+    try:
+        with tarfile.open(archive) as packed:
+            # as it is: Python from 3.14 on would refuse links that lead out, and a checkout may have such
+            packed.extraction_filter = lambda member, folder: member
+            for member in packed:
+                if os.path.isabs(member.name) or ".." in Path(member.name).parts:
+                    raise SessionrunError(f"{member.name!r:.140} is not a path below the worktree")
+                if member.isfile() or member.issym():
+                    make_directories((folder / member.name).parent, 0o700)
+                    packed.extract(member, folder, set_attrs=not member.issym())
+    except (tarfile.TarError, ValueError) as error:
+        raise SessionrunError(f"{archive.name} is damaged: {error}") from None
+
+
+def place_links(top: str, links: Sequence[str]) -> tuple[list[str], dict[str, str]]:
+    """Links as a node's request has them, and where those lead that stand inside of the checkout `top`.
+
+    A link that leads out is an absolute path there; ``~/`` stays, for it is the home directory of the node.
+    """
+    placed, inside = [], {}
+    for link in links:
+        if not leads_out(top, link):
+            placed.append(find_name(top, link))
+            inside[placed[-1]] = expand_path(top, link)
+        else:
+            placed.append(link if link[:1] == "~" else expand_path(top, link))
+    return placed, inside
+
+
+def make_links(top: Path, links: Sequence[str], inside: Mapping[str, str]) -> None:
+    """See that the node has what the links lead to; those inside of the checkout lead on from the replica.
+
+    Raises:
+        SessionrunError: it lacks something.
+        OSError: a link cannot be made.
+    """
+    for link in links:
+        target = inside.get(link) or os.path.expanduser(link)
+        if not os.path.exists(target):
+            raise SessionrunError(f"links: there is no {target} on this node ({os.uname().nodename})")
+    for name, target in inside.items():
+        path = top / name
+        if path.is_symlink() and os.readlink(path) != target:
+            path.unlink()
+        if not path.is_symlink():
+            make_directories(path.parent)
+            path.symlink_to(target)
+
+
+RECEIVED: Final = "refs/sessionrun/received/"
+"""In a replica: what the work of sessions begins with."""
+
+_DEFAULT: Final = "origin"
+
+
+@frozen
+class Remote:
+    """Where a node finds commits: by `commits` for each the name of a branch there that has it."""
+
+    url: str
+    commits: Mapping[str, str]
+
+
+def is_larger(git: Git, limit: int, commits: Sequence[str], known: Iterable[str]) -> bool:
+    """Whether the objects of commits, but for those of commits that are known, take more than `limit` bytes.
+
+    Only where the repository has so much is that counted: it takes long.
+    """
+    counts = dict(line.split(": ") for line in git.line("count-objects", "-v").splitlines())
+    if (int(counts["size"]) + int(counts["size-pack"])) * 1024 <= limit:
+        return False
+    return int(git.line("rev-list", "--disk-usage", "--objects", *commits, "--not", *known)) > limit
+
+
+def find_remote(git: Git, repository: Repository, commits: Sequence[str]) -> Remote | None:
+    """The remote that has most of these commits' history, by what was fetched from it last; None: there is none.
+
+    The URL has no password: nodes have credentials of their own.
+    """
+    name, url = _find_name(git, repository)
+    there = {commit: _find_branch(git, name, commit) for commit in _find_shared(git, name, commits)}
+    return Remote(_clean(url, repository.top), there) if there and url else None
+
+
+def _find_name(git: Git, repository: Repository) -> tuple[str, str]:
+    """The name and the URL of a repository's remote; a mirror is of one."""
+    if repository.upstream is not None:
+        return _DEFAULT, repository.upstream
+    names = git.line("remote").splitlines()
+    asked = git.attempt("config", "--get", f"branch.{repository.base_branch}.remote").stdout.decode().strip()
+    name = next((name for name in (asked, _DEFAULT, *names) if name in names), None)
+    return (_DEFAULT, "") if name is None else (name, git.line("remote", "get-url", name))
+
+
+def _find_shared(git: Git, remote: str, commits: Sequence[str]) -> Iterator[str]:
+    """The last commits of a history that the remote has."""
+    for commit in commits:
+        lines = git.line("rev-list", "--boundary", commit, "--not", f"--remotes={remote}").splitlines()
+        if not lines:
+            yield commit
+        yield from (line[1:] for line in lines if line.startswith("-"))
+
+
+def _find_branch(git: Git, remote: str, commit: str) -> str:
+    """The name of a branch there that has the commit; HEAD is another name for one of them."""
+    prefix = f"refs/remotes/{remote}/"
+    words = ("for-each-ref", "--count=2", "--format=%(refname)", f"--contains={commit}", prefix)
+    names = [name.removeprefix(prefix) for name in git.line(*words).splitlines()]
+    return next((name for name in names if name != "HEAD"), "")
+
+
+def _clean(url: str, top: str) -> str:
+    """A URL without a password, or the absolute path of a repository."""
+    url = url.removeprefix("file://")
+    if is_path(url):
+        return expand_path(top, url)
+    parts = urlsplit(url)
+    if parts.password is None:
+        return url
+    return urlunsplit(parts._replace(netloc=parts.netloc.rpartition("@")[2]))
+
+
+def fetch_missing(git: Git, replica: Path, remote: Remote, limit_s: float | None) -> None:
+    """Fetch what of a remote's commits a replica lacks.  A server may refuse to send a commit by its name.
+
+    Raises:
+        SessionrunError: it cannot be fetched, or the remote does not have it any more.
+    """
+    missing = [commit for commit in remote.commits if git.commit_of(commit) is None]
+    if not missing:
+        return
+    with open_room(replica / ".git", remote.url, limit_s=limit_s) as room:
+        try:
+            room.fetch(*(f"+{commit}:{RECEIVED}{commit}" for commit in missing))
+        except SessionrunError:
+            branches = {remote.commits[commit] for commit in missing}
+            if "" in branches:
+                raise
+            room.fetch(*(f"+refs/heads/{branch}:{RECEIVED}{branch}" for branch in sorted(branches)))
+    gone = [commit for commit in missing if git.commit_of(commit) is None]
+    if gone:
+        raise SessionrunError(f"{remote.url} does not have {gone[0]} any more: push it there again")

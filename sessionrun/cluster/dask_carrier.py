@@ -1,0 +1,296 @@
+"""The thread of a supervisor that calls the scheduler: one call with news at a time, and one that waits for news.
+
+Output is written here, before anything is told of the job's end.  All else is told to the supervisor's thread.
+For readers it notes in `contact.json` with which nodes there is no contact, or that there is none with the head.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import time
+from collections.abc import Callable, Collection, Iterable
+from contextlib import suppress
+from typing import Any, Final, TypeAlias
+
+import orjson
+
+from sessionrun.cluster.ends import Head, News
+from sessionrun.cluster.messages import PROTOCOL, Message
+from sessionrun.cluster.timers import CALL_SLACK_S, lease_of
+from sessionrun.model.asked import Cluster
+from sessionrun.model.times import format_time
+from sessionrun.session.worker import Worker
+from sessionrun.store.files import replace_file
+from sessionrun.store.session import SessionDir
+
+Deed: TypeAlias = Callable[[Head], None]
+
+WAIT_S: Final = 5.0
+SOON_S: Final = 0.05
+"""So long after an end the supervisor may take to have something to say to it: until then no call waits."""
+
+AGAIN_FIRST_S: Final = 0.1
+AGAIN_LAST_S: Final = 2.0
+CLOSE_TIMEOUT_S: Final = 3.0
+REGISTER_S: Final = 20.0
+CONNECT_S: Final = 3.0
+"""How long a question tries to reach the scheduler before it gives up (seconds)."""
+
+
+class Carrier:
+    """The thread, which alone has the `head`: it is asked for deeds with that, and tells what it has heard.
+
+    `keep` takes what a reply brought, and returns what is for the supervisor.  Beside that it is told of a new
+    `epoch`, and of all `nodes`.
+    """
+
+    contact: Contact | None = None
+    """Set before it starts."""
+
+    def __init__(self, cluster: Cluster, head: Head, keep: Callable[[News], list[Any]]) -> None:
+        self.worker: Worker[Deed, tuple[str, Any]] = Worker("cluster", lambda _: asyncio.run(self._go()))
+        self.complaint: str | None = None
+        self._cluster, self._head, self._keep = cluster, head, keep
+        self._closing = False
+        self._told_end = False
+        self._loop: asyncio.AbstractEventLoop | None = None
+        self._poked: asyncio.Event | None = None
+
+    def start(self) -> None:
+        """Begin to call."""
+        self.worker.start()
+
+    def ask(self, *deeds: Deed) -> None:
+        """Have these done with the head, and let it call if it has something to tell then."""
+        for deed in deeds:
+            self.worker.ask(deed)
+        if self._loop is not None and self._poked is not None:
+            with suppress(RuntimeError):  # the thread has ended
+                self._loop.call_soon_threadsafe(self._poked.set)
+
+    def close(self) -> None:
+        """Tell the rest, that the session has ended, and end."""
+        self.ask(self._begin_to_close)
+        self.worker.stop(CLOSE_TIMEOUT_S)
+
+    def _begin_to_close(self, head: Head) -> None:
+        head.close()
+        self._closing = True
+
+    async def _go(self) -> None:
+        self._loop, self._poked = asyncio.get_running_loop(), asyncio.Event()
+        rpc = open_rpc(self._cluster)
+        parked: asyncio.Task[bool] | None = None
+        pause_s = AGAIN_FIRST_S
+        while self.worker.fault is None:
+            self._poked.clear()
+            for deed in self.worker.wait(0.0):
+                deed(self._head)
+            has_news = self._head.has_news
+            if self._closing and not has_news:
+                return
+            if parked is not None and parked.done():
+                came, parked = parked.result(), None
+            elif has_news:
+                came = await self._call(rpc, 0.0)
+            elif self._told_end:
+                self._told_end = False
+                with suppress(asyncio.TimeoutError):
+                    await asyncio.wait_for(self._poked.wait(), SOON_S)
+                continue
+            else:
+                parked = parked or asyncio.create_task(self._call(rpc, WAIT_S))
+                poke = asyncio.create_task(self._poked.wait())
+                await asyncio.wait((parked, poke), return_when=asyncio.FIRST_COMPLETED)
+                poke.cancel()
+                continue
+            if not came:
+                await asyncio.sleep(pause_s)
+            pause_s = AGAIN_FIRST_S if came else min(2 * pause_s, AGAIN_LAST_S)
+
+    async def _call(self, rpc: Any, wait_s: float) -> bool:
+        """One call and its reply; whether it came."""
+        call = self._head.make_call(wait_s)
+        body = orjson.dumps({**call, "protocol": PROTOCOL})
+        try:
+            answer = await asyncio.wait_for(rpc.sr_head(body=body), wait_s + CALL_SLACK_S)
+            if answer is None:  # it was started anew, or never had our plug-ins
+                await asyncio.wait_for(register(rpc), wait_s + REGISTER_S)
+                raise ConnectionError("the scheduler had none of our plug-ins: they are registered now")
+            reply = orjson.loads(answer)
+        except Exception as error:  # whatever the library raises: the call has failed
+            self._head.fail()
+            if self.contact is not None:
+                self.contact.failed(self._head.epoch)
+            self.complaint = str(error) or type(error).__name__
+            return False
+        self.complaint = None
+        if "refused" in reply:
+            self.worker.fail(f"the scheduler at {self._cluster.address} refuses this session: {reply['refused']}")
+            return True
+        self._take(call, reply)
+        return True
+
+    def _take(self, call: Message, reply: Message) -> None:
+        epoch = self._head.epoch
+        news = self._head.take(call, reply)
+        if self._head.superseded:
+            self.worker.fail("another supervisor of this session speaks with the cluster")
+            return
+        if self.contact is not None:
+            if reply["nodes"] is not None:
+                self.contact.see(self._head.nodes.values(), reply["epoch"])
+            self.contact.heard({at.node for at in self._head.opened.values()})
+        if self._head.epoch != epoch:
+            self.worker.tell(("epoch", self._head.epoch))
+        heard = self._keep(news)
+        self._told_end = self._told_end or any(kind != "begun" for kind, _ in heard)
+        self.worker.tell(*heard, *([] if reply["nodes"] is None else [("nodes", {**self._head.nodes})]))
+
+
+class Contact:
+    """Writes `contact.json`: nothing is decided by it, and a reader needs it before a lease is over.
+
+    A time is that of this machine: what the scheduler tells are seconds from when it tells it.  All of it is done
+    in the carrier's thread.
+    """
+
+    def __init__(self, session: SessionDir, log: Callable[[object], None]) -> None:
+        """`log` takes a line for the session's log."""
+        self._session = session
+        self._log = log
+        self._silent: dict[str, dict[str, Any]] = {}
+        self._written: list[dict[str, Any]] | None = None
+        self._heard_at = time.time()
+
+    def see(self, nodes: Iterable[Message], epoch: str) -> None:
+        """The nodes as the scheduler shows them now."""
+        now = time.time()
+        silent = [seen for seen in nodes if seen["silent_s"] is not None]
+        self._silent = {seen["id"]: _describe(seen["id"], now - seen["silent_s"], epoch) for seen in silent}
+
+    def heard(self, busy: Collection[str]) -> None:
+        """The head has answered; these nodes have jobs of the session."""
+        self._heard_at = time.time()
+        self._write([silence for node, silence in self._silent.items() if node in busy])
+
+    def failed(self, epoch: str | None) -> None:
+        """The head has not answered: unless others reach it, no lease is renewed any more."""
+        self._write([_describe(None, self._heard_at, epoch or "")])
+
+    def _write(self, silences: list[dict[str, Any]]) -> None:
+        if silences == self._written:
+            return
+        try:
+            if silences:
+                replace_file(self._session.contact_path, json.dumps(silences).encode(), durable=False)
+            else:
+                self._session.contact_path.unlink(missing_ok=True)
+            self._written = silences
+        except OSError as error:
+            self._log(f"contact.json cannot be written: {error.strerror}")
+
+
+def _describe(node: str | None, since: float, epoch: str) -> dict[str, Any]:
+    ends_at = since + lease_of(epoch)
+    return {"node": node, "since": format_time(since), "lease_ends_at": format_time(ends_at)}
+
+
+# --- dask's part ---
+
+
+def open_rpc(cluster: Cluster, connect_s: float | None = None) -> Any:
+    """A connection to the scheduler that outlives its restarts; `connect_s` limits a try to connect (seconds)."""
+    from distributed import rpc
+    from distributed.security import Security
+
+    security: Any = Security(  # type: ignore[no-untyped-call]
+        tls_ca_file=cluster.ca_file,
+        tls_client_cert=cluster.cert_file,
+        tls_client_key=cluster.key_file,
+        require_encryption=True,
+    )
+    arguments = security.get_connection_args("client")
+    return rpc(cluster.address, timeout=connect_s, connection_args=arguments)  # type: ignore[no-untyped-call]
+
+
+class NotOurs(Exception):
+    """A scheduler of dask without our plug-ins."""
+
+
+async def ask(cluster: Cluster, name: str, timeout_s: float, **words: object) -> Any:
+    """What the scheduler answers to a call; raises what the library raises without an answer in time (seconds).
+
+    Raises:
+        NotOurs: it has none of our plug-ins.
+    """
+    rpc = open_rpc(cluster, CONNECT_S)
+    try:
+        body = orjson.dumps({**words, "protocol": PROTOCOL})
+        answer = await asyncio.wait_for(getattr(rpc, name)(body=body), timeout_s)
+        if answer is None:
+            raise NotOurs(
+                "its scheduler has no plug-ins of sessionrun; the first session brings them: run --cluster"
+            )
+        return orjson.loads(answer)
+    finally:
+        await rpc.close_rpc()
+
+
+async def ask_or_register(cluster: Cluster, timeout_s: float) -> tuple[Any, dict[str, str] | None]:
+    """What the scheduler shows of itself.  If it has none of our plug-ins they are registered first.
+
+    Returns:
+        What it shows, and None; or, if they were registered, why which workers cannot be nodes, by address.
+    """
+    try:
+        return await ask(cluster, "sr_show", timeout_s), None
+    except NotOurs:
+        rpc = open_rpc(cluster)
+    try:
+        failed = await asyncio.wait_for(register(rpc), REGISTER_S)
+    finally:
+        await rpc.close_rpc()
+    return await ask(cluster, "sr_show", timeout_s), failed
+
+
+class _Plugin:
+    """Stands for a plug-in of dask's that is made where it is read, of text that any Python can read.
+
+    dask keeps what a worker is to have, and gives it to workers that come later.  There it must do no harm where
+    `sessionrun` is not installed: a class that cannot be loaded would end such a worker.  So the import is in the
+    plug-in, and fails for the log alone.
+    """
+
+    def __init__(self, kind: str, method: str, end: str) -> None:
+        """`method` of this `kind` begins the module `end`, and dask gives it what it is called by that name."""
+        self._text = (
+            f"type('Sessionrun{kind}', (__import__('distributed').{kind},), {{'{method}': lambda self, {end}: "
+            f"__import__('importlib').import_module('sessionrun.cluster.dask_{end}').join({end})}})()"
+        )
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        return eval, (self._text,)
+
+
+async def register(rpc: Any) -> dict[str, str]:
+    """Bring our ends into a cluster of dask's: permits into its scheduler, a bridge into each worker.
+
+    Returns why which workers could not take theirs, by address.  Raises what the library raises, if the scheduler
+    refuses.
+    """
+    from distributed.core import clean_exception
+    from distributed.protocol.pickle import dumps
+
+    permits, bridge = _Plugin("SchedulerPlugin", "start", "scheduler"), _Plugin("WorkerPlugin", "setup", "worker")
+    packed: list[Any] = [dumps(plugin) for plugin in (permits, bridge)]  # type: ignore[no-untyped-call]
+    names = [f"sessionrun-{end}-{PROTOCOL}" for end in ("permits", "bridge")]
+    await rpc.register_scheduler_plugin(plugin=packed[0], name=names[0], idempotent=True)
+    answers = await rpc.register_worker_plugin(plugin=packed[1], name=names[1], idempotent=True)
+    failed = {}
+    for address, answer in answers.items():
+        if answer.get("status") == "error":
+            _, error, _ = clean_exception(answer["exception"], answer.get("traceback"))
+            failed[address] = str(error) or type(error).__name__
+    return failed

@@ -1,0 +1,323 @@
+"""Runs jobs on the nodes of a cluster; a LAND runs here, where the repository is.
+
+The journal is the fence: a claim names the node and the epoch of the scheduler, and is durable before the order
+leaves.  An end that a node tells is dropped at the scheduler only when the journal has it.
+"""
+
+from __future__ import annotations
+
+import os
+import time
+from collections import Counter
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
+from contextlib import ExitStack
+from operator import methodcaller
+from typing import Any, Final
+
+from sessionrun import __version__
+from sessionrun.cluster.arrivals import Arrivals
+from sessionrun.cluster.dask_carrier import Carrier, Contact, Deed
+from sessionrun.cluster.ends import Head, News, Opened
+from sessionrun.cluster.messages import KILL, TERM, Message, key_of
+from sessionrun.cluster.orders import find_prepare, find_workspace, make_order
+from sessionrun.cluster.replica import ObjectsMissing
+from sessionrun.cluster.replicas import Replicas
+from sessionrun.model.asked import Cluster, Sandbox, SlotsOffered
+from sessionrun.model.errors import SessionrunError, StoreError
+from sessionrun.model.events import HoldPlaced, JobClaimed, JobLost, JobStarted
+from sessionrun.model.keys import WORKSPACE_PHASES, JobKey
+from sessionrun.model.spec import SLOT, WALLS_PREFIX, Job, SessionSpec
+from sessionrun.queue.ingest import NAME as SUGGESTIONS
+from sessionrun.session.executor import Exit, Notice, read_end
+from sessionrun.session.partners import Executor
+from sessionrun.store.files import open_regular
+from sessionrun.store.session import SessionDir
+from sessionrun.worktrees.mirrored import hold_mirror
+from sessionrun.worktrees.request import WorkspaceRequest
+
+NODE_RETRY_S: Final = 1.0
+
+
+class DaskExecutor:
+    """The executor of a session whose jobs run on nodes.
+
+    Args:
+        session: its directory.
+        spec: what was asked for; it names the cluster.
+        local: the executor of this machine.
+        gen: which life of the supervisor this is.
+        opened: the jobs that the journal has open on nodes.
+        held: the resources that the journal has held.
+        log: takes a line for the session's log.
+        connect: makes what carries the calls.
+        clock: monotonic time (seconds).
+    """
+
+    needs_sync = True
+
+    def __init__(
+        self,
+        session: SessionDir,
+        spec: SessionSpec,
+        local: Executor,
+        gen: int,
+        opened: Mapping[JobKey, Opened],
+        held: Iterable[str],
+        log: Callable[[object], None],
+        *,
+        connect: Callable[[Cluster, Head, Callable[[News], list[Any]]], Carrier] = Carrier,
+        clock: Callable[[], float] = time.monotonic,
+    ) -> None:
+        self._session = session
+        self._clock = clock
+        self._local = local
+        self._log = log
+        self._told: list[str] = []
+        self._begun: set[str] = set()
+        self._waiting: dict[str, tuple[JobKey, str]] = {}
+        self._claimed: dict[JobKey, tuple[Opened, int | None]] = {}
+        self._offered: SlotsOffered | None = None
+        self._complained: str | None = None
+        self._slots: dict[str, int] = {}
+        self._used = Counter(at.node for at in opened.values())
+        self._brings = SUGGESTIONS if spec.feed is not None else None
+        self._unfit = {name.removeprefix(WALLS_PREFIX) for name in held if name.startswith(WALLS_PREFIX)}
+        self._replicas: dict[str, Replicas] = {}
+        self._mirrors = ExitStack()
+        self._held: set[str] = set()
+        assert spec.cluster is not None
+        self._epoch = ""
+        self._nodes: dict[str, Message] = {}
+        self._opened = {self._name(key): at for key, at in opened.items()}
+        self._deeds: list[Deed] = []
+        head = Head(session.session_id, gen, self._opened)
+        self._carrier = connect(spec.cluster, head, Arrivals(session, head, log).keep)
+        self._carrier.contact = Contact(session, log)
+        self._carrier.start()
+
+    def _name(self, key: JobKey) -> str:
+        return f"{self._session.session_id}/{key.text()}"
+
+    # --- the supervisor's thread ---
+
+    def claim(self, key: JobKey, node: str | None, sandbox: Sandbox | None) -> JobClaimed:
+        """See `Executor.claim`: the node that has the task's worktree, else the one with most room."""
+        if key.phase == "land":
+            return JobClaimed(key)
+        needs = sandbox.needs if sandbox is not None else ()
+        unfit = [
+            name for name, seen in self._nodes.items() if needs and not seen["walls"].keys().isdisjoint(needs)
+        ]
+        if node is None or key.phase == "prepare" or find_prepare(self._session, key) is None:
+            free = choose_node(self._slots, self._used, unfit)
+            node = free or choose_node(self._slots, self._used) or "none"
+        self._used[node] += 1
+        self._claimed[key] = Opened(node, self._epoch), sandbox.disk if sandbox is not None else None
+        return JobClaimed(key, node, self._epoch)
+
+    def start(self, jobs: Sequence[Job]) -> list[Notice]:
+        """See `Executor.start`."""
+        notices: list[Notice] = []
+        here = [job for job in jobs if job.key.phase == "land"]
+        if here:
+            notices += self._local.start(here)
+        for job in jobs:
+            if job.key not in self._claimed:
+                continue
+            at, disk = self._claimed.pop(job.key)
+            try:
+                asked = find_workspace(self._session, job.key)
+                order = make_order(self._session, job, asked.repository if asked is not None else None)
+                order["disk"] = disk
+                if asked is not None:
+                    self._find_replicas(asked).equip(at.node, job, order, asked)
+            except (OSError, SessionrunError) as error:
+                notices.append(JobLost(job.key, "void", f"its files cannot be sent: {error}"))
+                self._used[at.node] -= 1
+                continue
+            notices += self._submit(job.key, at, order, waits=asked is not None and job.key.phase != "prepare")
+        for at, _ in self._claimed.values():  # what could not be built
+            self._used[at.node] -= 1
+        self._claimed.clear()
+        self._carry()
+        return notices
+
+    def _find_replicas(self, asked: WorkspaceRequest) -> Replicas:
+        """What is known of the replicas of a repository; a mirror is not removed as long as the session lives."""
+        found = self._replicas.get(asked.repository.top)
+        if found is None:
+            if asked.upstream is not None and asked.upstream.mirror not in self._held:
+                self._held.add(asked.upstream.mirror)
+                self._mirrors.enter_context(hold_mirror(asked.upstream))
+            found = self._replicas[asked.repository.top] = Replicas(self._session, asked, self._brings)
+        return found
+
+    def _submit(self, key: JobKey, at: Opened, order: Message, *, waits: bool) -> list[Notice]:
+        """Send an order.  One that `waits` is for this node alone; while the node is gone its time runs."""
+        name = self._name(key)
+        self._opened[name] = at
+        self._deeds.append(methodcaller("submit", name, at, order, waits=waits))
+        if waits:
+            self._waiting[name] = key, at.node
+            return self._begin_where_gone()
+        return []
+
+    def _carry(self) -> None:
+        """Have the carrier do what came together, so that it tells it in one call."""
+        self._carrier.ask(*self._deeds)
+        self._deeds.clear()
+
+    def _begin_where_gone(self) -> list[Notice]:
+        """The time runs of jobs that wait for a node that is gone: as if they had their turn, which they print."""
+        gone = {node for node, seen in self._nodes.items() if not seen["lives"]}
+        begun = [(name, key) for name, (key, node) in self._waiting.items() if node in gone]
+        for name, key in begun:
+            del self._waiting[name]
+            self._begun.add(name)
+            try:
+                if key.phase in WORKSPACE_PHASES:
+                    stdout = self._session.make_job_path(key) / "stdout"
+                    with open(open_regular(stdout, os.O_WRONLY | os.O_CREAT), "wb") as stream:
+                        stream.write(b"begun\n")
+            except OSError as error:
+                self._log(f"{name}: its time does not run: {error.strerror}")
+        return [JobStarted(key, 0, 0, 0) for _, key in begun]
+
+    def stop(self, key: JobKey, *, now: bool = False) -> None:
+        """See `Executor.stop`."""
+        if key.phase == "land":
+            self._local.stop(key, now=now)
+            return
+        self._deeds.append(methodcaller("stop", self._name(key), KILL if now else TERM))
+        self._carry()
+
+    def wait(self, timeout_s: float | None, *wake_fds: int) -> list[Notice]:
+        """See `Executor.wait`.
+
+        Raises:
+            KeeperGone: the keeper of this machine is dead.
+            StoreError: the scheduler refuses this session.
+        """
+        notices = self._local.wait(timeout_s, self._carrier.worker.fd, *wake_fds)
+        heard_all = self._carrier.worker.take()
+        for kind, about in heard_all:
+            if kind == "epoch":
+                self._epoch = about
+            elif kind == "nodes":
+                self._nodes = about
+            else:
+                notices += self._hear(kind, about)
+        if heard_all:
+            notices += [*(self._begin_where_gone() if self._waiting else ()), *self._offer()]
+        if self._carrier.worker.fault is not None:
+            raise StoreError(self._carrier.worker.fault)
+        complaint = self._carrier.complaint
+        if complaint != self._complained:
+            self._complained = complaint
+            if complaint is not None:
+                self._log(f"no contact with the cluster: {complaint}")
+        return notices
+
+    def _offer(self) -> list[Notice]:
+        """What the nodes that can be used offer now, if that has changed."""
+        usable = [seen for seen in self._nodes.values() if _is_usable(seen)]
+        self._slots = {seen["id"]: seen["slots"] for seen in usable}
+        notices: list[Notice] = [*self._hold_unfit(usable)]
+        offered = SlotsOffered(sum(self._slots.values()), len(self._slots))
+        if offered != self._offered:
+            self._offered = offered
+            notices.append(offered)
+        return notices
+
+    def _hold_unfit(self, usable: Sequence[Message]) -> Iterator[HoldPlaced]:
+        """Let tasks wait whose walls no node can build, for as long as that is so."""
+        missing = {
+            name for seen in usable[:1] for name in seen["walls"] if all(name in one["walls"] for one in usable)
+        }
+        for name in sorted(missing - self._unfit):
+            why = f"no node of the cluster can build its walls: {usable[0]['name']}: {usable[0]['walls'][name]}"
+            yield HoldPlaced(f"{WALLS_PREFIX}{name}", why)
+        for name in sorted(self._unfit - missing) if usable else ():
+            yield HoldPlaced(f"{WALLS_PREFIX}{name}", "a node has come that can build its walls", self._clock())
+        self._unfit = missing if usable else self._unfit
+
+    def _hear(self, kind: str, about: Message) -> list[Notice]:
+        """What an end, a death or a beginning means."""
+        job = about["job"]
+        try:
+            key = key_of(job)
+            self._waiting.pop(job, None)
+            if kind == "dead":
+                self._told.append(job)
+                return self._hear_death(key, about)
+            begun = [] if job in self._begun else [JobStarted(key, 0, 0, 0)]
+            self._begun.add(job)
+            if kind == "begun":
+                return [*begun]
+            self._told.append(job)
+            self._begun.discard(job)
+            end = read_end(about, key, f"node {self._node_of(job)}")
+            if key.phase == "prepare":
+                return self._hear_prepared(key, end, begun)
+        except (ValueError, KeyError, TypeError) as error:
+            self._log(f"{job}: its end cannot be read: {error}")
+            self._note_prepared(key_of(job), ok=False)
+            return [JobLost(key_of(job), "lost", "what its node told of its end cannot be read")]
+        ran = not (isinstance(end, JobLost) and end.verdict == "void")
+        return [*(begun if ran else ()), end]
+
+    def _hear_prepared(self, key: JobKey, end: Exit | JobLost, begun: list[JobStarted]) -> list[Notice]:
+        """The end of a PREPARE; if the replica lacked something, it starts anew, with all that it needs."""
+        self._note_prepared(key, ok=isinstance(end, Exit) and end.wait_status == 0)
+        if isinstance(end, Exit) and end.wait_status == ObjectsMissing.job_code << 8:
+            why = "the replica on its node lacks what it begins with"
+            hold = HoldPlaced(SLOT, why, until=self._clock() + NODE_RETRY_S)
+            return [hold, JobLost(key, "void", why, counts=False)]
+        return [*begun, end]
+
+    def _note_prepared(self, key: JobKey, *, ok: bool) -> None:
+        for replicas in self._replicas.values():
+            replicas.note_end(key, ok=ok)
+
+    def _hear_death(self, key: JobKey, dead: Message) -> list[Notice]:
+        reason = f"{dead['reason']} (node {self._node_of(dead['job'])})"
+        if key.phase == "prepare":
+            self._note_prepared(key, ok=False)
+        if dead["ran"]:
+            return [JobLost(key, "lost", reason, gone=None)]
+        hold = HoldPlaced(SLOT, reason, until=self._clock() + NODE_RETRY_S)
+        return [hold, JobLost(key, "void", reason, counts=False)]
+
+    def _node_of(self, job: str) -> str:
+        at = self._opened.get(job)
+        seen = self._nodes.get(at.node) if at is not None else None
+        return str(seen["name"]) if seen is not None else at.node if at is not None else "unknown"
+
+    def settle(self) -> None:
+        """See `Executor.settle`: the scheduler may forget the jobs whose ends were told."""
+        if not self._told:
+            return
+        for job in self._told:
+            if (at := self._opened.pop(job, None)) is not None:
+                self._used[at.node] -= 1
+            self._deeds.append(methodcaller("drop", job))
+        self._told.clear()
+        self._carry()
+
+    def close(self) -> None:
+        """See `Executor.close`."""
+        self.settle()
+        self._carrier.close()
+        self._mirrors.close()
+        self._local.close()
+
+
+def choose_node(slots: Mapping[str, int], used: Mapping[str, int], without: Collection[str] = ()) -> str | None:
+    """The node with most room for its size, but for those `without`; None: none can be used."""
+    fit = [(used.get(node, 0) / count, node) for node, count in slots.items() if node not in without]
+    return min(fit)[1] if fit else None
+
+
+def _is_usable(seen: Message) -> bool:
+    """Whether jobs may go there: it lives, has slots, and has our own version of the programs."""
+    return bool(seen["lives"] and seen["slots"] > 0 and seen["version"] == __version__)

@@ -1,0 +1,163 @@
+"""The permits in the process of dask's scheduler: ``dask scheduler --preload`` this module.
+
+Calls wait here for news.  Bodies are JSON; dask carries them as bytes.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import time
+from collections.abc import Awaitable, Callable, Mapping
+from contextlib import suppress
+from typing import Any, Final
+from uuid import uuid4
+
+import orjson
+
+from sessionrun.cluster.messages import PROTOCOL, Message
+from sessionrun.cluster.node_directory import EXIT_LEFT, LOOP_VARIABLE, give_way
+from sessionrun.cluster.permits import Permits
+from sessionrun.cluster.stopping import stop_nodes
+from sessionrun.cluster.timers import Timers, name_epoch, parse_timers
+
+TIMERS_VARIABLE: Final = "SESSIONRUN_CLUSTER_TIMERS"
+"""The cluster's times, as in ``lease=60,tick=2``; see `cluster.timers`."""
+
+HEAD: Final = "sr_head"
+END_S: Final = 0.2
+CLOSE_TIMEOUT_S: Final = 5.0
+
+
+def load_timers(environ: Mapping[str, str]) -> Timers:
+    """The cluster's times.
+
+    Raises:
+        ValueError: they cannot be used.
+    """
+    return parse_timers(environ.get(TIMERS_VARIABLE, ""))
+
+
+async def dask_setup(scheduler: Any) -> None:
+    """Begin: dask calls this when its scheduler starts."""
+    room = WaitingRoom(load_timers(os.environ), scheduler)
+    calls = {"sr_node": room.take_tick, HEAD: room.take_call, "sr_show": room.show, "sr_stop": room.stop}
+    scheduler.handlers.update({name: room.serve(answer) for name, answer in calls.items()})
+
+
+async def join(scheduler: Any) -> None:
+    """Begin in a scheduler that was started without this module, unless it has the permits already."""
+    if HEAD not in scheduler.handlers:
+        await dask_setup(scheduler)
+
+
+class WaitingRoom:
+    """The calls that wait, and the permits that answer them."""
+
+    def __init__(self, timers: Timers, scheduler: Any) -> None:
+        self._permits = Permits(name_epoch(uuid4().hex[:12], timers), time.monotonic(), timers)
+        self._scheduler = scheduler
+        self._ticks: dict[str, asyncio.Future[bool]] = {}
+        self._calls: dict[str, asyncio.Future[bool]] = {}
+        self._alarm: asyncio.TimerHandle | None = None
+        self._ending: asyncio.Task[None] | None = None
+        self._giving_way = asyncio.create_task(give_way(scheduler.close))
+
+    def serve(self, answer: Callable[[Message], Awaitable[Message]]) -> Callable[..., Awaitable[bytes]]:
+        """What dask calls with a message, unless the other end cannot be served."""
+
+        async def handle(body: bytes) -> bytes:
+            message = orjson.loads(body)
+            fault = self._find_fault(message)
+            return orjson.dumps(await answer(message) if fault is None else {"refused": fault})
+
+        return handle
+
+    def _find_fault(self, message: Message) -> str | None:
+        if message.get("protocol") != PROTOCOL:
+            return f"it speaks version {message.get('protocol')!r} of the protocol, and this scheduler {PROTOCOL}"
+        if getattr(self._scheduler, "idle_timeout", None):
+            return (
+                "the scheduler would end when it is idle, and for dask it always seems so: "
+                "start it without distributed.scheduler.idle-timeout"
+            )
+        return None
+
+    async def take_tick(self, tick: Message) -> Message:
+        """A node's tick."""
+        permits, node = self._permits, tick["node"]
+        if permits.take_tick(time.monotonic(), tick) and await self._wait(
+            self._ticks, node, tick["wait"], lambda: permits.node_has_news(node)
+        ):
+            return permits.answer_node(time.monotonic(), node)
+        return permits.answer_empty(tick["seq"])
+
+    async def take_call(self, call: Message) -> Message:
+        """A session's call."""
+        permits, session = self._permits, call["session"]
+        state = permits.take_call(time.monotonic(), call)
+        if state != "ok":
+            return permits.reply_nothing(state)
+        is_last = await self._wait(self._calls, session, call["wait"], lambda: permits.session_has_news(session))
+        if not is_last or session not in permits.sessions:
+            return permits.reply_nothing()
+        return permits.reply(time.monotonic(), session)
+
+    async def show(self, asked: Message) -> Message:
+        """What people want to see."""
+        return self._permits.show(time.monotonic())
+
+    async def stop(self, wanted: Message) -> Message:
+        """End the nodes or, with `head`, this scheduler; says how far that is."""
+        if wanted["head"]:
+            if LOOP_VARIABLE in os.environ:
+                self._ending = asyncio.create_task(self._end())
+            return {"ends": LOOP_VARIABLE in os.environ}
+        answer = stop_nodes(self._permits, time.monotonic(), force=wanted["force"])
+        self._wake_others()
+        return answer
+
+    async def _end(self) -> None:
+        await asyncio.sleep(END_S)  # so that the answer leaves
+        with suppress(Exception):
+            await asyncio.wait_for(self._scheduler.close(), CLOSE_TIMEOUT_S)
+        os._exit(EXIT_LEFT)
+
+    async def _wait(
+        self, waiting: dict[str, asyncio.Future[bool]], name: str, wait_s: float, has_news: Callable[[], bool]
+    ) -> bool:
+        """Wait for news; False: a later call of the same party came, so this one counts for nothing."""
+        if name in waiting and not waiting[name].done():
+            waiting[name].set_result(False)
+        self._wake_others()
+        if wait_s <= 0 or has_news():
+            return True
+        future = waiting[name] = asyncio.get_running_loop().create_future()
+        try:
+            return await asyncio.wait_for(future, wait_s)
+        except asyncio.TimeoutError:
+            return True
+        finally:
+            if waiting.get(name) is future:
+                del waiting[name]
+
+    def _wake_others(self) -> None:
+        """Let the calls go on for which there is news now, and set the alarm for the next end of a lease."""
+        permits = self._permits
+        nodes, sessions = permits.take_touched()
+        for waiting, names, has_news in (
+            (self._ticks, nodes, permits.node_has_news),
+            (self._calls, sessions, permits.session_has_news),
+        ):
+            for name in names & waiting.keys():
+                if not waiting[name].done() and has_news(name):
+                    waiting[name].set_result(True)
+        if self._alarm is not None:
+            self._alarm.cancel()
+        due = permits.next_time()
+        loop = asyncio.get_running_loop()
+        self._alarm = None if due is None else loop.call_later(max(0.0, due - time.monotonic()) + 0.01, self._ring)
+
+    def _ring(self) -> None:
+        self._permits.advance(time.monotonic())
+        self._wake_others()

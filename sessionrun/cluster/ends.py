@@ -1,0 +1,229 @@
+"""The two ends of the protocol beside the scheduler: a session's, and a node's.
+
+The session's is what its supervisor tells the scheduler, and what it hears; the node's are its ticks, and what the
+answers have it do.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import field
+
+from sessionrun.cluster.messages import Message
+from sessionrun.cluster.timers import Timers
+from sessionrun.model.frozen import frozen
+
+
+@frozen
+class Opened:
+    """A job that the journal has open: where it was submitted, and in which epoch."""
+
+    node: str
+    epoch: str
+
+
+@frozen
+class News:
+    """What a reply brought: jobs that have begun, ends, jobs that are dead, and chunks of output."""
+
+    begun: tuple[Message, ...] = ()
+    ends: tuple[Message, ...] = ()
+    dead: tuple[Message, ...] = ()
+    out: tuple[Message, ...] = ()
+
+
+class Head:
+    """One life of a session's supervisor; `gen` counts these lives, `opened` is what its journal has open.
+
+    `nodes` are the nodes by their ids, as the scheduler showed them last: see `records.Node.show`.
+    """
+
+    def __init__(self, session: str, gen: int, opened: Mapping[str, Opened]) -> None:
+        self.epoch: str | None = None
+        self.superseded = False
+        self.nodes: dict[str, Message] = {}
+        self.opened = dict(opened)
+        self._session = session
+        self._gen = gen
+        self._seq = 0
+        self._asked_to_open = True
+        self._again = False
+        self._closing = False
+        self._submit: dict[str, Message] = {}
+        self._stop: dict[str, int] = {}
+        self._drop: dict[str, None] = {}
+        self._wrote: dict[tuple[str, str], int] = {}
+
+    # --- what the supervisor wants ---
+
+    def submit(self, job: str, at: Opened, order: Message, *, waits: bool = False) -> None:
+        """Have a job run on a node; the journal says so already, durably.
+
+        `waits`: no other node can do it, so the order waits until the node comes back, or the job is stopped.
+        """
+        self.opened[job] = at
+        self._submit[job] = {"job": job, "node": at.node, "order": order, "waits": waits}
+
+    def stop(self, job: str, level: int) -> None:
+        """End a job, with TERM and then KILL, or with KILL."""
+        if job in self.opened and level > self._stop.get(job, 0):
+            self._stop[job] = level
+
+    def drop(self, job: str) -> None:
+        """Forget a job: the journal has its end, durably, or never had the job."""
+        self.opened.pop(job, None)
+        self._submit.pop(job, None)
+        self._stop.pop(job, None)
+        self._drop[job] = None
+
+    def wrote(self, job: str, name: str, size: int) -> None:
+        """So many bytes of a file are written here."""
+        self._wrote[job, name] = size
+
+    def close(self) -> None:
+        """The session has ended: the last call says so."""
+        self._closing = True
+
+    # --- calls ---
+
+    @property
+    def has_news(self) -> bool:
+        """Whether a call would bring something; the supervisor makes one at a time of those."""
+        lists = self._submit or self._stop or self._drop or self._wrote
+        return bool(lists) or self._asked_to_open or self._again or self._closing
+
+    def make_call(self, wait_s: float) -> Message:
+        """The next call, with all that the scheduler has to hear; `wait_s` is for a call without news."""
+        self._seq += 1
+        opened: list[Message] | None = None
+        if self._asked_to_open and self.epoch is not None:
+            # What was not submitted in this epoch never will be: a call of an older one may have brought it.
+            ours = {job: wanted for job, wanted in self._submit.items() if self.opened[job].epoch == self.epoch}
+            self._submit, others = ours, [job for job in self.opened if job not in ours]
+            opened = [
+                {"job": job, "node": self.opened[job].node, "epoch": self.opened[job].epoch} for job in others
+            ]
+        return {
+            "session": self._session,
+            "gen": self._gen,
+            "seq": self._seq,
+            "epoch": self.epoch,
+            "wait": wait_s,
+            "open": opened,
+            "submit": list(self._submit.values()),
+            "stop": [[job, level] for job, level in self._stop.items()],
+            "drop": list(self._drop),
+            "wrote": [[job, name, size] for (job, name), size in self._wrote.items()],
+            "again": self._again,
+            "close": self._closing,
+        }
+
+    def take(self, call: Message, reply: Message) -> News:
+        """Take in the reply to a call."""
+        if reply["state"] == "superseded":
+            self.superseded = True
+            return News()
+        if reply["state"] == "open":
+            self.epoch, self._asked_to_open = reply["epoch"], True
+            return News()
+        if reply["state"] == "stale":
+            return News()
+        self._has_taken(call)
+        self.nodes |= {seen["id"]: seen for seen in reply["nodes"] or ()}
+        return News(*(tuple(reply[name]) for name in ("begun", "ends", "dead", "out")))
+
+    def _has_taken(self, call: Message) -> None:
+        """The lists of this call need not be said again; what came since is not in it."""
+        if call["open"] is not None:
+            self._asked_to_open = False
+        self._again = self._again and not call["again"]
+        self._closing = self._closing and not call["close"]
+        for wanted in call["submit"]:
+            if self._submit.get(job := wanted["job"]) is wanted:
+                del self._submit[job]
+        for job, level in call["stop"]:
+            if self._stop.get(job) == level:
+                del self._stop[job]
+        for job in call["drop"]:
+            self._drop.pop(job, None)
+        for job, name, size in call["wrote"]:
+            if self._wrote.get((job, name)) == size:
+                del self._wrote[job, name]
+
+    def fail(self) -> None:
+        """A call failed: it may have been taken or not, and what its reply told is lost."""
+        self._again = True
+
+
+@frozen
+class Tasks:
+    """What an answer has the node do.
+
+    Attributes:
+        until_ns: when its lease ends now (CLOCK_BOOTTIME); None: it is not renewed.
+        grace_ns: so long before that the node ends its jobs.
+        orders: jobs to start, by name.
+        stop: jobs to end, and how (see `messages`).
+        void: jobs that no session wants: they are killed, and their ends forgotten.
+        forget: jobs whose end is known at the other end.
+        wrote: how much of a file has arrived (bytes), by job and name.
+        leave: the node's processes are to end.
+    """
+
+    until_ns: int | None = None
+    grace_ns: int = 0
+    orders: Mapping[str, Message] = field(default_factory=dict)
+    stop: Sequence[tuple[str, int]] = ()
+    void: Sequence[str] = ()
+    forget: Sequence[str] = ()
+    wrote: Sequence[tuple[str, str, int]] = ()
+    leave: bool = False
+
+
+class Link:
+    """Ticks and answers of one life of the process that makes them."""
+
+    def __init__(
+        self,
+        node_id: str,
+        name: str,
+        slots: int,
+        version: str,
+        walls: Mapping[str, str] | None = None,
+        boot: int = 0,
+    ) -> None:
+        self.epoch: str | None = None
+        self.timers = Timers()
+        self._about: Message = {"node": node_id, "name": name, "slots": slots, "version": version}
+        self._about |= {"walls": dict(walls or {}), "boot": boot}
+        self._last = -1
+
+    def set_slots(self, slots: int) -> None:
+        """From now on the node has so many."""
+        self._about["slots"] = slots
+
+    def make_tick(
+        self, now_ns: int, *, held: Iterable[str], ends: Iterable[Message], out: Iterable[Message], wait_s: float
+    ) -> Message:
+        """The next tick.  `held` are all jobs that the node has, but those whose end is among `ends`."""
+        self._last = max(now_ns, self._last + 1)
+        lists = {"held": list(held), "ends": list(ends), "out": list(out)}
+        return {**self._about, "seq": self._last, "epoch": self.epoch, "wait": wait_s, **lists}
+
+    def take(self, answer: Message) -> Tasks | None:
+        """What an answer has the node do; None: another tick was sent since, so it counts for nothing."""
+        if answer["seq"] != self._last:
+            return None
+        self.epoch = answer["epoch"]
+        times = answer["times"]
+        self.timers = Timers(times["tick"], times["lease"], times["grace"], self.timers.margin)
+        return Tasks(
+            until_ns=answer["seq"] + round(times["lease"] * 1e9) if answer["renew"] else None,
+            grace_ns=round(times["grace"] * 1e9),
+            orders={order["job"]: order["order"] for order in answer["orders"]},
+            stop=[(job, level) for job, level in answer["stop"]],
+            void=answer["void"],
+            forget=answer["ack"],
+            wrote=[(job, name, size) for job, name, size in answer["wrote"]],
+            leave=answer.get("leave", False),
+        )

@@ -1,0 +1,107 @@
+"""What is around the jobs of a workspace on a node: it is asked for commits, and its work is taken home."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import replace
+from pathlib import Path
+
+import orjson
+
+from sessionrun.agents.verdict import Problem
+from sessionrun.cluster.replica import name_commits, take_work
+from sessionrun.cluster.rescues import list_packs, take_rescue
+from sessionrun.engine.handed import find_earlier
+from sessionrun.engine.task import TaskState
+from sessionrun.git.clone import drop_excerpt
+from sessionrun.model.asked import uses_replicas
+from sessionrun.model.errors import JobFileError, SessionrunError
+from sessionrun.model.events import JobLost
+from sessionrun.model.keys import WORKSPACE_PHASES, JobKey
+from sessionrun.model.places import Place
+from sessionrun.model.reasons import WORKSPACE_REASONS
+from sessionrun.model.repositories import repository_of
+from sessionrun.model.spec import Job
+from sessionrun.session.executor import Exit
+from sessionrun.session.shared import Judged, Site
+from sessionrun.store.files import replace_file
+from sessionrun.store.jobfiles import REQUEST, load_request
+from sessionrun.worktrees.mirrored import bring_home, list_home
+from sessionrun.worktrees.phases import judge_failed, make_request
+from sessionrun.worktrees.request import WorkspaceRequest
+
+
+def name_commits_first(site: Site, state: TaskState, job: Job) -> Job:
+    """A PREPARE for a node, asked for commits in place of branches.
+
+    Raises:
+        SessionrunError, OSError: its request cannot be read or written.
+    """
+    if job.key.phase == "prepare" and uses_replicas(site.spec.cluster):
+        folder = site.session.job_path(job.key)
+        request = name_commits(load_request(folder, WorkspaceRequest))
+        replace_file(folder / REQUEST, orjson.dumps(request), durable=False)
+    return job
+
+
+def take_home(site: Site, state: TaskState, ended: Exit, judged: Judged) -> Judged:
+    """Take what the job of a workspace left on its node; the place is then as it is here."""
+    key, place = ended.key, judged.place
+    if place is None or key.phase not in WORKSPACE_PHASES or not uses_replicas(site.spec.cluster):
+        return judged
+    try:
+        return replace(judged, place=_take_place(site, state, key, place))
+    except JobFileError as error:
+        text = f"its answer cannot be used: {error.why}"
+    except (SessionrunError, OSError) as error:
+        text = f"its work cannot be taken from its node: {error}"
+    return judge_failed(state, Problem(WORKSPACE_REASONS[key.phase], text))
+
+
+def _take_place(site: Site, state: TaskState, key: JobKey, place: Place) -> Place:
+    """Take what a PARK or RELEASE left on its node; the place, also that of a PREPARE, as it is here.
+
+    Raises:
+        SessionrunError, OSError: it cannot be taken.
+    """
+    folder, upstream = site.session.job_path(key), state.spec.upstream
+    place = replace(place, start=upstream.start if upstream is not None else None)
+    repository = repository_of(site.spec, state.spec, place.start)
+    if repository is not None and key.phase != "prepare":
+        ends = [one for one in (state.place, find_earlier(state)) if one is not None and not one.holds_no_work]
+        before = [one.commit for one in ends if one.commit is not None]
+        request = make_request(site, state, key)
+        place = take_work(repository, place, folder, before, list_home(request, place.branch or ""))
+        if key.phase == "release":
+            place = bring_home(request, place, folder)
+            if upstream is not None and upstream.history is not None:
+                drop_excerpt(Path(repository.common_dir))
+    if key.phase == "release":
+        for pack in _list_packs(site, key):  # the work is here
+            pack.unlink(missing_ok=True)
+    return place
+
+
+def judge_left_behind(site: Site, state: TaskState, lost: JobLost) -> Judged | None:
+    """What is kept of a worktree whose node did not come back, if its RELEASE is given up; None: nothing."""
+    if lost.key.phase != "release" or not uses_replicas(site.spec.cluster):
+        return None
+    place = state.place
+    repository = repository_of(site.spec, state.spec, place.start if place is not None else None)
+    if state.job is None or state.job.stopping is None or place is None or repository is None:
+        return None
+    try:
+        taken = take_rescue(repository, place, _list_packs(site, lost.key))
+    except (SessionrunError, OSError) as error:
+        return Judged(Problem(WORKSPACE_REASONS["release"], f"what came of its work cannot be kept: {error}"))
+    if taken is None:
+        return None
+    text = f"its node did not come back; what it had sent of the work is on {taken.rescue}"
+    return Judged(Problem(WORKSPACE_REASONS["release"], text), taken)
+
+
+def _list_packs(site: Site, key: JobKey) -> Iterator[Path]:
+    """The packs of work in progress that came of an attempt, the newest first."""
+    for number in range(key.round, 0, -1):
+        for folder in site.session.find_starts(key._replace(round=number, phase="work")):
+            yield from list_packs(folder)

@@ -1,0 +1,336 @@
+"""The long-lived programs of a cluster's machines, a scheduler on one and a worker on each node, and their end.
+
+dask's programs end when they lose each other; so each is started again, for as long as this one lives.
+"""
+
+from __future__ import annotations
+
+import os
+import signal
+import socket
+import subprocess
+import sys
+import threading
+import time
+from collections.abc import Callable, Collection, Mapping, Sequence
+from pathlib import Path
+from typing import Any, Final
+from urllib.parse import quote
+
+from sessionrun.cluster import node_directory
+from sessionrun.cluster.address import (
+    CERTS_VARIABLE,
+    ask_scheduler,
+    check_address,
+    find_certs,
+    is_loopback,
+    require_dask,
+    show_cluster,
+)
+from sessionrun.cluster.dask_scheduler import load_timers
+from sessionrun.cluster.node_directory import (
+    CALM,
+    EXIT_LEFT,
+    LOCK,
+    NODE_VARIABLE,
+    NODES_VARIABLE,
+    RESCUE_S,
+    VERB_LOCK,
+    NodeSite,
+    check_node,
+    find_nodes_dir,
+    open_node,
+)
+from sessionrun.model.asked import Cluster
+from sessionrun.model.errors import InputError
+from sessionrun.model.phrases import name_some
+from sessionrun.store import locks
+from sessionrun.store.files import make_directories
+
+HEAD: Final = ".head"
+"""What the head of this machine has among its nodes; no node is called so."""
+
+VERB_WAIT_S: Final = 5.0
+PROGRAM_WAIT_S: Final = 30.0
+"""So long a verb waits for one that is ending, and for the program that a killed one left."""
+
+RESTART_S: Final = 0.5
+LOOK_S: Final = 0.2
+PAGES: Final = ("--no-dashboard", "--dashboard-address", "127.0.0.1:0")
+"""dask's programs listen for HTTP in any case; what they would serve is switched off by `CALM`."""
+
+END_TIMEOUT_S: Final = 10.0
+NODES_TIMEOUT_S: Final = 90.0
+"""Longer than a node waits for sessions (`cluster.messages`)."""
+
+HEAD_TIMEOUT_S: Final = 15.0
+MOST_NAMED: Final = 5
+
+
+# --- the head ---
+
+
+def head_command(host: str, port: int, environ: Mapping[str, str]) -> tuple[list[str], str]:
+    """The program of a cluster's scheduler, and the address that others give as ``--cluster``.
+
+    Raises:
+        InputError: a library, a certificate, a time or the host is wrong.
+    """
+    require_dask()
+    if not host:
+        raise InputError("--host '': give an address of this machine")
+    host = f"[{host.strip('[]')}]" if ":" in host else host
+    try:
+        load_timers(environ)
+    except ValueError as error:
+        raise InputError(f"SESSIONRUN_CLUSTER_TIMERS: {error}") from None
+    free = _probe(host, 0)
+    address = f"tls://{host}:{port or free}"
+    program = [sys.executable, "-m", "distributed.cli.dask_scheduler", "--host", address, *PAGES]
+    preload = ("--preload", "sessionrun.cluster.dask_scheduler")
+    return [*program, *preload, *_name_certs(*find_certs(environ))], address
+
+
+def _name_certs(ca_file: str | None, cert_file: str | None, key_file: str | None) -> list[str]:
+    return ["--tls-ca-file", str(ca_file), "--tls-cert", str(cert_file), "--tls-key", str(key_file)]
+
+
+def take_head(address: str, environ: Mapping[str, str]) -> int:
+    """Make sure that the address is free; the lock by which it is ours alone: the scheduler has to inherit it.
+
+    Raises:
+        InputError: another program of this machine has it, or it cannot be had, or the directory not be written.
+    """
+    paths = _head_lock(address, environ, "verb"), _head_lock(address, environ, "head")
+    lock_fd = take_over(*paths, "head", f"at {address}", "--port", "distributed.cli.dask_scheduler")
+    host, _, port = address.partition("://")[2].rpartition(":")
+    _probe(host, int(port))
+    return lock_fd
+
+
+def _head_lock(address: str, environ: Mapping[str, str], whose: str) -> Path:
+    return find_nodes_dir(environ) / HEAD / f"{quote(address, safe='')}.{whose}.lock"
+
+
+def _probe(host: str, port: int) -> int:
+    """See that it is possible to listen there, and the port; for 0 a free one."""
+    with socket.socket(socket.AF_INET6 if ":" in host else socket.AF_INET) as probe:
+        probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        try:
+            probe.bind((host.strip("[]"), port))
+        except (OSError, UnicodeError) as error:
+            why = getattr(error, "strerror", None) or str(error)
+            where = f"{host}:{port}" if port else host
+            raise InputError(f"cannot listen at {where}: {why}; see --host and --port") from None
+        return int(probe.getsockname()[1])
+
+
+def keep_head(
+    argv: list[str], address: str, lock_fd: int, environ: Mapping[str, str], say: Callable[[str], None]
+) -> int:
+    """Keep the scheduler at an address running, which has to hold its lock, too.
+
+    What dask leaves on disk is not for the common directory.
+    """
+    passed = {
+        **CALM,
+        "DASK_TEMPORARY_DIRECTORY": str(find_nodes_dir(environ) / HEAD),
+        **environ,
+        node_directory.LOOP_VARIABLE: node_directory.name_loop(_head_lock(address, environ, "verb")),
+    }
+    return keep_running(argv, passed, say, (lock_fd,))
+
+
+# --- a node ---
+
+
+def settle_node(name: str | None, slots: int | None) -> tuple[str, int]:
+    """The name of the node of this machine, and its slots.
+
+    Raises:
+        InputError: they cannot be used.
+    """
+    name = name if name is not None else socket.gethostname().partition(".")[0] or "node"
+    slots = (os.cpu_count() or 1) if slots is None else slots
+    check_node(name, slots)
+    return name, slots
+
+
+def take_node(name: str, slots: int, environ: Mapping[str, str], rescue_s: float | None) -> tuple[NodeSite, int]:
+    """The node of that name, and the lock by which it is ours alone: what inherits the descriptor keeps it.
+
+    Raises:
+        InputError: another program of this machine is that node, or its directory cannot be written.
+    """
+    nodes = find_nodes_dir(environ)
+    paths = nodes / name / VERB_LOCK, nodes / name / LOCK
+    lock_fd = take_over(*paths, "node", f"the node {name}", "--name", "distributed.cli.dask_worker")
+    return open_node(nodes, name, slots, RESCUE_S if rescue_s is None else rescue_s), lock_fd
+
+
+def keep_node(
+    cluster: Cluster, site: NodeSite, lock_fd: int, environ: Mapping[str, str], say: Callable[[str], None]
+) -> int:
+    """Keep the worker of a node running, with our bridge in it; it has to hold the node's lock, too.
+
+    A worker would listen at all addresses; where the scheduler is on loopback, that is enough for it, too.  But
+    for what is the worker's alone, its environment is that of the node's jobs.
+    """
+    host, folder = check_address(cluster.address), site.path.parent
+    program = [sys.executable, "-m", "distributed.cli.dask_worker", cluster.address, "--name", site.node_id]
+    size = ["--nworkers", "1", "--nthreads", "1", "--memory-limit", "0", "--no-nanny", *PAGES]
+    where = ["--local-directory", str(folder / "dask"), *(["--host", host] if is_loopback(host) else [])]
+    bridge = ["--preload", "sessionrun.cluster.dask_worker"]
+    certs = _name_certs(cluster.ca_file, cluster.cert_file, cluster.key_file)
+    loop = node_directory.name_loop(folder / VERB_LOCK)
+    passed = {**CALM, **environ, NODE_VARIABLE: str(site.path), node_directory.LOOP_VARIABLE: loop}
+    return keep_running([*program, *size, *where, *bridge, *certs], passed, say, (lock_fd,))
+
+
+_UNIT: Final = """\
+[Unit]
+Description=sessionrun node
+After=network-online.target
+
+[Service]
+Type=exec
+{settings}ExecStart={words}
+Restart=always
+RestartPreventExitStatus=0
+RestartSec=1
+KillMode=control-group
+TimeoutStopSec=30
+
+[Install]
+WantedBy=default.target
+"""
+
+
+def make_unit(words: list[str], environ: Mapping[str, str]) -> str:
+    """A unit for systemd that runs these words for good.
+
+    systemd starts programs in an environment of its own, in which agents and this node's files would not be found.
+    """
+    places = (NODES_VARIABLE, CERTS_VARIABLE)
+    given = {name: str(Path(environ[name]).absolute()) for name in places if environ.get(name)}
+    given |= {"PATH": environ["PATH"]} if "PATH" in environ else {}
+    settings = "".join(f"Environment={_quote(f'{name}={value}')}\n" for name, value in given.items())
+    return _UNIT.format(settings=settings, words=" ".join(_quote(word).replace("$", "$$") for word in words))
+
+
+def _quote(word: str) -> str:
+    """A word as systemd reads it."""
+    escaped = word.replace("\\", "\\\\").replace('"', '\\"').replace("%", "%%")
+    return f'"{escaped}"' if set(word) & set(" '\"\\\t;") else escaped
+
+
+# --- of both ---
+
+
+def take_over(verb_lock: Path, program_lock: Path, verb: str, what: str, option: str, program: str) -> int:
+    """Take both locks of what only one verb of this machine may be; the program of a killed one gives way.
+
+    Returns the descriptor of the second lock, which the program has to inherit.
+
+    Raises:
+        InputError: another one is it, or a program has the second lock and does not end, or no verb started it.
+    """
+    try:
+        make_directories(verb_lock.parent, 0o700)
+        if locks.hold(verb_lock, timeout_s=VERB_WAIT_S) is None:
+            raise InputError(
+                f"another `sessionrun cluster {verb}` of this machine is {what}: end it, or give this one "
+                f"another {option}"
+            )
+        lock_fd = locks.hold(program_lock, timeout_s=PROGRAM_WAIT_S)
+    except OSError as error:
+        raise InputError(
+            f"the directory {verb_lock.parent} cannot be written: {error.strerror}; see {NODES_VARIABLE}"
+        ) from error
+    if lock_fd is None:
+        raise InputError(
+            f"a program that no `sessionrun cluster {verb}` keeps running is {what} and does not end: kill that "
+            f"process, {program}, or give this one another {option}"
+        )
+    return lock_fd
+
+
+def keep_running(
+    argv: list[str], environ: Mapping[str, str], say: Callable[[str], None], keeps: Collection[int]
+) -> int:
+    """Run a program again and again until it, or this process, is told to end (TERM, INT); returns 0 then.
+
+    It inherits the descriptors that it `keeps`.
+    """
+    ended = threading.Event()
+    for number in (signal.SIGTERM, signal.SIGINT):
+        signal.signal(number, lambda *_: ended.set())
+    while not ended.is_set():
+        child = subprocess.Popen(argv, env=dict(environ), stdin=subprocess.DEVNULL, pass_fds=keeps)
+        while child.poll() is None and not ended.is_set():
+            ended.wait(LOOK_S)
+        if ended.is_set():
+            child.terminate()
+            try:
+                child.wait(END_TIMEOUT_S)
+            except subprocess.TimeoutExpired:
+                child.kill()
+                child.wait()
+            return 0
+        if child.returncode == EXIT_LEFT:
+            say("stopped by `sessionrun cluster stop`")
+            return 0
+        say(f"{Path(argv[2]).name} ended with {child.returncode}: it is started again")
+        ended.wait(RESTART_S)
+    return 0
+
+
+# --- their end ---
+
+
+def stop_cluster(cluster: Cluster, *, force: bool) -> dict[str, Any]:
+    """End the nodes when their jobs are done with, then the head, through which the nodes hear of it.
+
+    Returns:
+        What became of each, and the sessions that go on without them.
+
+    Raises:
+        InputError: jobs run and `force` is not given, or the head cannot be reached.
+    """
+    answer = ask_scheduler(cluster, "sr_stop", head=False, force=force)
+    if not answer["begun"]:
+        raise InputError(_describe_busy(answer["busy"]))
+    deadline = time.monotonic() + NODES_TIMEOUT_S
+    while stays := any(node["state"] in ("up", "leaving") for node in answer["nodes"]):
+        if time.monotonic() > deadline:
+            break
+        time.sleep(LOOK_S)
+        answer = ask_scheduler(cluster, "sr_stop", head=False, force=force)
+    sessions = [session["id"] for session in show_cluster(cluster)["sessions"]]
+    head = "up" if stays else _stop_head(cluster)
+    return {"address": cluster.address, "nodes": answer["nodes"], "head": head, "sessions": sessions}
+
+
+def _stop_head(cluster: Cluster) -> str:
+    """`left`; `up` if it did not end; `foreign` if `cluster head` did not start it, so it is the user's own."""
+    if not ask_scheduler(cluster, "sr_stop", head=True, force=False)["ends"]:
+        return "foreign"
+    deadline = time.monotonic() + HEAD_TIMEOUT_S
+    while time.monotonic() < deadline:
+        try:
+            show_cluster(cluster)
+        except InputError:
+            return "left"
+        time.sleep(LOOK_S)
+    return "up"
+
+
+def _describe_busy(busy: Sequence[dict[str, Any]]) -> str:
+    named = []
+    for each in busy:
+        session_id, _, key = each["job"].partition("/")
+        named.append(f"task {key.partition('/')[0]} of session {session_id} on {each['node']}")
+    return (
+        f"{len(busy)} jobs still run: {name_some(named, MOST_NAMED)}; wait for them, or cancel the sessions; "
+        "with --force the jobs are killed, and their tasks are lost"
+    )

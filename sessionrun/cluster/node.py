@@ -1,0 +1,337 @@
+"""The process that links a node's keeper to the cluster; it stands where a session has its supervisor.
+
+It decides nothing: it hands orders to the keeper, and ends and output to the cluster.  It dies with its keeper,
+and the next keeper starts another one, which finds everything in the ledger and in the folders of the jobs.  The
+bytes between here and the scheduler go through a socket of the cluster's worker; a new worker connects anew.
+
+    frame of the socket     as between keeper and supervisor, with two fields: the number of the tick, and JSON;
+                            without JSON the call has failed
+"""
+
+from __future__ import annotations
+
+import gc
+import os
+import select
+import socket
+import sys
+import time
+from pathlib import Path
+from typing import Final, NoReturn
+
+import orjson
+
+from sessionrun import __version__
+from sessionrun.cluster.ends import Link, Tasks
+from sessionrun.cluster.messages import ABANDON, KILL, PROTOCOL, Message, key_of
+from sessionrun.cluster.node_directory import JOBS, LEFT, SOCKET, NodeSite, load_site
+from sessionrun.cluster.node_jobs import CHUNK_BYTES, JobFolders, NodeJob, Rescues
+from sessionrun.keeper.lease import boot_ns
+from sessionrun.keeper.wire import EXIT_REFUSED, EXIT_TAKEN, Connection, pack_job, say
+from sessionrun.model.errors import StoreError
+from sessionrun.model.events import JobLost
+from sessionrun.session.executor import Exit, NotSet, describe_end, read_frame
+from sessionrun.session.history import judge_job
+from sessionrun.session.local import KeeperGone, greet
+from sessionrun.store import locks
+from sessionrun.store.files import open_regular, replace_file
+from sessionrun.store.journal import parse_log
+from sessionrun.store.ledger import fold_ledger
+from sessionrun.store.processes import die_with_parent
+from sessionrun.walls.disk import DiskLook
+from sessionrun.walls.report import FILLED
+from sessionrun.walls.trial import list_problems
+
+LOCK_TIMEOUT_S: Final = 5.0
+LULL_S: Final = 0.02
+"""While all slots are in use a tick without news waits so long: most often a job of a moment has ended by then."""
+
+TRIAL: Final = "trial"
+"""Folder in the node's directory in which it is tried whether walls can be built."""
+
+
+def main() -> None:
+    """Link the node in ``argv[1]``; ``argv[2]`` is the descriptor of the socket to the keeper."""
+    gc.freeze()
+    gc.enable()
+    die_with_parent()
+    end = socket.socket(fileno=int(sys.argv[2]))
+    end.set_inheritable(False)
+    directory = Path(sys.argv[1])
+    if locks.hold(directory / "lock", timeout_s=LOCK_TIMEOUT_S) is None:
+        sys.exit(EXIT_TAKEN)
+    try:
+        LinkProcess(load_site(directory), end).run()
+    except KeeperGone:
+        sys.exit(0)
+    except (StoreError, OSError, ValueError, KeyError) as error:
+        say(f"{type(error).__name__}: {error}")
+        sys.exit(EXIT_REFUSED if isinstance(error, StoreError) else 1)
+
+
+class LinkProcess:
+    """Everything of one life of this process."""
+
+    def __init__(self, site: NodeSite, end: socket.socket) -> None:
+        self._site = site
+        self._keeper = Connection(end)
+        _, _, offset, self._early = greet(self._keeper)
+        problems = list_problems(str(site.path / TRIAL))
+        self._link = Link(site.node_id, site.name, site.slots, __version__, problems, site.boots)
+        self._folders = JobFolders(site.path / JOBS)
+        self._rescues = Rescues(site.rescue_s)
+        self._disks = DiskLook()
+        self._jobs: dict[str, NodeJob] = {}
+        self._find_jobs(site.path / "ledger", offset)
+        self._listener = _listen(site.path / SOCKET)
+        self._bridge: Connection | None = None
+        self._alone_since = time.monotonic()
+        self._flying: dict[int, float] = {}
+        self._waiting: int | None = None
+        self._heard_at = float("-inf")
+        self._has_news = False
+
+    def _find_jobs(self, path: Path, offset: int) -> None:
+        """What the node has, by its ledger: jobs that run, and ends that no session has acknowledged."""
+        with open(open_regular(path), "rb") as stream:
+            ledger = fold_ledger(parse_log(stream.read(offset)).payloads)
+        for job in self._folders.load():
+            about = ledger.jobs.get(job.job)
+            if about is None or about.acked:
+                self._folders.forget(job)  # its order is offered again; or its end is known
+                continue
+            job.over = about.over
+            self._jobs[job.job] = job
+            notice = judge_job(key_of(job.job), about, ledger, offset, was_seen=False)
+            if isinstance(notice, (Exit, JobLost)):
+                job.finish(notice)
+
+    def run(self) -> None:
+        """Go on until the keeper is gone."""
+        while True:
+            self._send_ticks()
+            self._keeper.flush()
+            self._wait()
+            self._hear_keeper()
+            self._hear_bridge()
+            self._end_full()
+            if any(time.monotonic() > end_at for end_at in self._find_end()):
+                self._end()
+
+    def _end_full(self) -> None:
+        """End the jobs that have filled more of the disk than they may; the file says to their session why."""
+        limited = {
+            job.job: (job.own_folder, job.disk)
+            for job in self._jobs.values()
+            if job.disk is not None and job.end is None and not job.filled
+        }
+        for job in map(self._jobs.__getitem__, self._disks.look(limited, time.monotonic())):
+            job.filled = True
+            try:
+                replace_file(job.own_folder / FILLED, b"", durable=False)
+            except OSError as error:
+                say(f"{job.job}: the reason of its end cannot be told: {error.strerror}")
+            self._keeper.send(b"T", job.job.encode(), b"1")
+
+    def _find_end(self) -> list[float]:
+        """When this node ends by itself: nothing runs, and no worker has come for as long as a lease."""
+        if self._bridge is not None or any(job.end is None for job in self._jobs.values()):
+            return []
+        return [self._alone_since + self._link.timers.lease + self._link.timers.margin]
+
+    def _end(self) -> NoReturn:
+        """End, and the keeper and the root with this process; ends that no session has stay in their folders."""
+        self._keeper.send(b"Q")
+        self._keeper.flush()
+        sys.exit(0)
+
+    # --- ticks ---
+
+    def _send_ticks(self) -> None:
+        """One tick with news at a time; while there is none, one that waits at the scheduler."""
+        bridge, now = self._bridge, time.monotonic()
+        if bridge is None:
+            return
+        for number, overdue_at in list(self._flying.items()):
+            if now > overdue_at:
+                del self._flying[number]
+                self._has_news = True
+        is_busy = any(number != self._waiting for number in self._flying)
+        if is_busy or (self._waiting in self._flying and not self._has_news) or self._find_lull(now):
+            return
+        wait_s = 0.0 if self._has_news else self._link.timers.tick
+        ends = [job.end for job in self._jobs.values() if job.end is not None]
+        held = [name for name, job in self._jobs.items() if job.end is None]
+        out = self._make_chunks()
+        tick = self._link.make_tick(boot_ns(), held=held, ends=ends, out=out, wait_s=wait_s)
+        self._flying[tick["seq"]] = now + wait_s + self._link.timers.call_timeout - self._link.timers.tick
+        self._waiting = None if self._has_news else tick["seq"]
+        self._has_news = False
+        bridge.send(b"%d" % tick["seq"], orjson.dumps({**tick, "protocol": PROTOCOL}))
+        bridge.flush()
+
+    def _find_lull(self, now: float) -> list[float]:
+        """Until when no tick has to be sent: nothing is to be told, and no order can come."""
+        ends_at = self._heard_at + LULL_S
+        if self._has_news or self._flying or self._bridge is None or now >= ends_at:
+            return []
+        is_full = sum(job.end is None for job in self._jobs.values()) >= self._site.slots
+        return [ends_at] if is_full else []
+
+    def _make_chunks(self) -> list[Message]:
+        chunks: list[Message] = []
+        budget, again_s = CHUNK_BYTES, self._link.timers.call_timeout
+        for job in self._jobs.values():
+            for chunk in job.make_chunks(budget, again_s):
+                chunks.append(chunk)
+                budget -= len(chunk["content"]) * 3 // 4
+        return chunks
+
+    def _wait(self) -> None:
+        poller = select.poll()
+        poller.register(self._keeper.fileno(), select.POLLIN | (select.POLLOUT if self._keeper.has_more else 0))
+        for fd in (self._listener.fileno(), *self._disks.fds):
+            poller.register(fd, select.POLLIN)
+        if self._bridge is not None:
+            events = select.POLLIN | (select.POLLOUT if self._bridge.has_more else 0)
+            poller.register(self._bridge.fileno(), events)
+        now = time.monotonic()
+        times = [
+            *self._flying.values(),
+            *self._find_lull(now),
+            *self._find_end(),
+            *self._rescues.look(self._jobs.values()),
+            *([] if self._disks.look_at is None else [self._disks.look_at]),
+        ]
+        timeout_s = max(0.0, min(times) - now) if times else None
+        if self._early:
+            timeout_s = 0.0
+        ready = {fd for fd, _ in poller.poll(None if timeout_s is None else timeout_s * 1000 + 1)}
+        if self._listener.fileno() in ready:
+            self._accept()
+
+    def _accept(self) -> None:
+        try:
+            end, _ = self._listener.accept()
+        except OSError:
+            return
+        if self._bridge is not None:
+            self._bridge.close()
+        self._bridge, self._flying, self._waiting, self._has_news = Connection(end), {}, None, True
+        self._settle_anew()
+
+    def _settle_anew(self) -> None:
+        """Who started the node again may have given it other settings."""
+        try:
+            self._site = load_site(self._site.path)
+        except (OSError, ValueError, KeyError) as error:
+            say(f"the settings of the node cannot be read: {type(error).__name__}: {error}")
+            return
+        self._link.set_slots(self._site.slots)
+        self._rescues.interval_s = self._site.rescue_s
+
+    # --- what comes ---
+
+    def _hear_bridge(self) -> None:
+        if self._bridge is None:
+            return
+        self._bridge.flush()
+        try:
+            frames = self._bridge.receive()
+        except EOFError:
+            self._bridge.close()
+            self._bridge, self._flying, self._alone_since = None, {}, time.monotonic()
+            return
+        for number, content in frames:
+            self._flying.pop(int(number), None)
+            self._heard_at = time.monotonic()
+            answer = orjson.loads(content) if content else {"refused": None}
+            if answer.get("refused"):
+                say(f"the cluster's scheduler refuses this node: {answer['refused']}")
+            tasks = None if "refused" in answer else self._link.take(answer)
+            if tasks is not None:
+                self._obey(tasks)
+
+    def _obey(self, tasks: Tasks) -> None:
+        if tasks.leave:
+            replace_file(self._site.path / LEFT, b"", durable=False)
+            self._end()
+        if tasks.until_ns is not None:
+            self._keeper.send(b"V", b"%d" % tasks.until_ns, b"%d" % tasks.grace_ns)
+        for name, order in tasks.orders.items():
+            self._start(name, order)
+        for name, level in tasks.stop:
+            job = self._jobs.get(name)
+            if job is not None and job.end is None:
+                if level == ABANDON:
+                    self._keeper.send(b"O", name.encode())
+                else:
+                    self._keeper.send(b"T", name.encode(), b"1" if level == KILL else b"0")
+        for name in tasks.void:
+            if name in self._jobs:
+                self._keeper.send(b"T", name.encode(), b"1")
+        for name, file, size in tasks.wrote:
+            if name in self._jobs:
+                self._jobs[name].note_written(file, size)
+                self._has_news = self._has_news or self._jobs[name].has_more
+        known = [job for name in tasks.forget if (job := self._jobs.pop(name, None)) is not None]
+        for job in known:
+            self._keeper.send(b"A", job.job.encode())
+        self._keeper.flush()
+        for job in known:
+            self._folders.forget(job)
+
+    def _start(self, name: str, order: Message) -> None:
+        """Have the keeper start a job, once its files are there; an order that cannot be used ends."""
+        if name in self._jobs:
+            return
+        try:
+            self._jobs[name], process = self._folders.place(name, order)
+            self._keeper.send(*pack_job(process))
+        except NotSet as fault:
+            self._refuse(name, Exit(key_of(name), None, detail=str(fault)))
+        except (OSError, ValueError, KeyError, TypeError, AttributeError) as error:
+            why = getattr(error, "strerror", None) or f"{type(error).__name__}: {error}"
+            say(f"{name}: its order cannot be used: {why}")
+            reason = f"its order cannot be used on this node: {why}"
+            self._refuse(name, JobLost(key_of(name), "void", reason))
+
+    def _refuse(self, name: str, end: Exit | JobLost) -> None:
+        """Tell that it did not start.  It is not in the ledger: if this is forgotten, its order comes again."""
+        empty: Message = {"job": name, "outputs": [], "brought": {}}
+        job = self._jobs[name] = NodeJob(name, self._folders.folder_of(name), empty)
+        job.end = {**describe_end(end), "job": name, "files": {}}  # what lies there is only what the order brought
+        self._has_news = True
+
+    def _hear_keeper(self) -> None:
+        try:
+            frames, self._early = [*self._early, *self._keeper.receive()], []
+        except EOFError:
+            raise KeeperGone from None
+        for fields in frames:
+            job = self._jobs.get(fields[1].decode())
+            if job is None or job.end is not None:
+                continue
+            if fields[0] == b"O":
+                job.over = True
+                continue
+            if fields[0] == b"P":
+                job.begun_at = time.monotonic()
+            for notice in read_frame(fields, key_of(job.job)):
+                if isinstance(notice, (Exit, JobLost)):
+                    job.finish(notice)
+                    self._has_news = True
+
+
+def _listen(path: Path) -> socket.socket:
+    """The socket for the worker: bound in its directory, for the path of a socket may have 107 bytes only."""
+    listener = socket.socket(socket.AF_UNIX)
+    os.chdir(path.parent)
+    try:
+        path.unlink(missing_ok=True)
+        listener.bind(path.name)
+    finally:
+        os.chdir("/")
+    listener.listen(4)
+    listener.setblocking(False)
+    return listener

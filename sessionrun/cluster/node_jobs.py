@@ -1,0 +1,354 @@
+"""The files of a node's jobs, until their session has them: a folder for each job, as if it were the session's.
+
+An order names files of the session by their paths at the session's end.  Here such a path is one below the job's
+folder.  All that the job leaves there goes back: its outputs as they grow, and at its end the rest.
+
+What else is to be known of a job is in a file beside its folder, where the job cannot remove it, written before it
+starts.
+"""
+
+from __future__ import annotations
+
+import base64
+import errno
+import os
+import stat
+import subprocess
+import time
+from collections.abc import Iterable, Iterator
+from contextlib import suppress
+from functools import partial
+from pathlib import Path
+from typing import Final
+
+import orjson
+
+from sessionrun.cluster.messages import Message
+from sessionrun.cluster.rescues import list_packs
+from sessionrun.cluster.tokens import take_tokens
+from sessionrun.keeper.wire import JobOrder, module_command, say
+from sessionrun.model.asked import NODE_TOKEN
+from sessionrun.model.events import JobLost
+from sessionrun.session.executor import Exit, describe_end, fill_in, move, parse_order
+from sessionrun.session.worker import Worker, serve
+from sessionrun.store.files import make_directories, make_directory, open_regular, read_regular
+from sessionrun.store.trees import remove_tree
+from sessionrun.walls.agent_state import LOGINS
+from sessionrun.walls.groups import GROUPS
+
+KEPT: Final = ".json"
+"""Ending of the file beside a job's folder."""
+
+SCRATCH: Final = ".rescue"
+"""Ending of a folder beside a job's, for what is made while its work in progress is packed."""
+
+LOOK_S: Final = 0.1
+"""How often to look at the outputs of a job that runs."""
+
+RESCUE_LOOK_S: Final = 0.2
+"""How often to look whether a pack of work in progress is made."""
+
+MAX_FILES: Final = 10_000
+CHUNK_BYTES: Final = 1 << 20
+"""Most of a job's output in one tick, for all jobs together."""
+
+LEASE_WORDS: Final = "its node had no contact with the cluster for longer than its lease, and ended it"
+
+MAX_GONE: Final = 1000
+"""So many folders may wait for their removal."""
+
+
+class NodeJob:
+    """A job of this node, and what is known of its files; `end` is set once it has ended."""
+
+    def __init__(self, job: str, folder: Path, order: Message) -> None:
+        self.job = job
+        self.folder = folder
+        self.order = order
+        self.outputs: list[str] = list(order["outputs"])
+        self.rescue: str | None = order.get("rescue")
+        self._packs: list[str] = []
+        self.own_folder = folder / order.get("folder", ".")
+        self.disk: int | None = order.get("disk")
+        self.filled = False
+        self.end: Message | None = None
+        self.over = False
+        self.begun_at: float | None = None
+        self.packed_at = time.monotonic()
+        self.wrote: dict[str, int] = {}
+        self._brought: dict[str, list[int]] = order["brought"]
+        self._sent: dict[str, tuple[int, float]] = {}
+        self._look_at = 0.0
+
+    def finish(self, end: Exit | JobLost) -> None:
+        """It has ended, of itself or with the lease: now all of its files are known."""
+        _settle_walls(self.own_folder)
+        about = describe_end(end)
+        if self.over:
+            about = {**describe_end(JobLost(end.key, "lost", LEASE_WORDS, gone=True)), "kind": "lease"}
+        self.end = {**about, "job": self.job, "files": dict(self._find_files())}
+
+    def take_rescues(self) -> None:
+        """Send the newest pack of work in progress, in the place of those before it."""
+        if self.rescue is None:
+            return
+        packs = list_packs(self.folder / self.rescue)
+        names = [str(path.relative_to(self.folder)) for path in packs]
+        if self.end is None and names:
+            self.outputs = [name for name in self.outputs if name not in self._packs] + names[:1]
+            self._packs = names[:1]
+            for old in packs[1:]:
+                with suppress(OSError):  # the folder is the job's, which may have made anything of it
+                    old.unlink()
+
+    @property
+    def has_rescue_to_send(self) -> bool:
+        """Whether the session does not have the newest pack whole."""
+        return any(self.wrote.get(name, 0) < self._measure(name) for name in self._packs)
+
+    @property
+    def scratch(self) -> Path:
+        """Where a pack of work in progress is made."""
+        return self.folder.with_name(self.folder.name + SCRATCH)
+
+    def make_chunks(self, budget: int, again_s: float) -> Iterator[Message]:
+        """What the session does not have yet, at most `budget` bytes; nothing is sent again within `again_s`."""
+        now = time.monotonic()
+        if self.end is not None:
+            sizes = self.end["files"]
+        elif now >= max(self._look_at, (self.begun_at or 0.0) + LOOK_S) and budget > 0:
+            sizes, self._look_at = {name: self._measure(name) for name in self.outputs}, now + LOOK_S
+        else:
+            return
+        for name, size in sizes.items():
+            at = self.wrote.get(name, 0)
+            sent_at, when = self._sent.get(name, (-1, 0.0))
+            if at >= size or budget <= 0 or (sent_at == at and now - when < again_s):
+                continue
+            content = self._read(name, at, min(budget, size - at))
+            budget -= len(content)
+            self._sent[name] = at, now
+            yield {"job": self.job, "name": name, "at": at, "content": base64.b64encode(content).decode()}
+
+    @property
+    def has_more(self) -> bool:
+        """Whether it has ended, and left what was not sent so far."""
+        sizes = self.end["files"] if self.end is not None else {}
+        return any(
+            at < size and self._sent.get(name, (-1, 0.0))[0] != at
+            for name, size in sizes.items()
+            for at in (self.wrote.get(name, 0),)
+        )
+
+    def note_written(self, name: str, size: int) -> None:
+        """So many bytes of a file have arrived; fewer than before, if the session's machine has lost some."""
+        self.wrote[name], self._look_at = size, 0.0
+
+    def _measure(self, name: str) -> int:
+        try:
+            return os.lstat(f"{self.folder}/{name}").st_size
+        except OSError:
+            return 0
+
+    def _read(self, name: str, at: int, size: int) -> bytes:
+        try:
+            fd = open_regular(self.folder / name)
+        except OSError:
+            return b"\0" * size  # the job has removed it since: its length was told already
+        try:
+            content = os.pread(fd, size, at)
+            return content + b"\0" * (size - len(content))
+        finally:
+            os.close(fd)
+
+    def _find_files(self) -> Iterator[tuple[str, int]]:
+        """All regular files below the folder that the job made or changed; links are not followed.
+
+        A name that is not UTF-8 cannot be in a message: such a file stays here.
+        """
+        base, found = str(self.folder), 0
+        for path in _walk_files(base):
+            relative = path[len(base) + 1 :]
+            try:
+                relative.encode()
+                about = os.lstat(path)
+            except (UnicodeEncodeError, OSError):
+                continue
+            is_changed = self._brought.get(relative) != [about.st_size, about.st_mtime_ns]
+            if stat.S_ISREG(about.st_mode) and is_changed and found < MAX_FILES:
+                found += 1
+                yield relative, about.st_size
+
+
+def _walk_files(top: str) -> Iterator[str]:
+    """All that is no directory below `top`; `os.walk` fails if a job has made too many below each other."""
+    left = [top]
+    while left:
+        place = left.pop()
+        try:
+            with os.scandir(place) as entries:
+                named = sorted(entries, key=lambda entry: entry.name)
+        except OSError:
+            continue
+        yield from (entry.path for entry in named if not entry.is_dir(follow_symlinks=False))
+        left += [entry.path for entry in reversed(named) if entry.is_dir(follow_symlinks=False)]
+
+
+class JobFolders:
+    """The folders of a node's jobs.  A thread removes those that are not needed any more: that takes long."""
+
+    def __init__(self, directory: Path) -> None:
+        self._directory = directory
+        self._node = str(directory.parent.parent)
+        self._removal: Worker[Path, None] = Worker("removal", serve(_drop), MAX_GONE)
+
+    def load(self) -> Iterator[NodeJob]:
+        """The jobs that came, also where one has removed its own folder; what belongs to none of them is removed.
+
+        Raises:
+            OSError: their directory cannot be read.
+        """
+        names = set(os.listdir(self._directory))
+        for name in sorted(names):
+            if not name.endswith(KEPT):
+                if name + KEPT not in names:
+                    _drop(self._directory / name)
+                continue
+            try:
+                kept = orjson.loads(read_regular(self._directory / name))
+                job = NodeJob(kept["job"], self.folder_of(kept["job"]), kept)
+            except (OSError, ValueError, KeyError, TypeError):  # the link was killed while it wrote it
+                _drop(self._directory / name.removesuffix(KEPT))
+                with suppress(OSError):
+                    os.unlink(self._directory / name)
+                continue
+            job.take_rescues()
+            yield job
+
+    def place(self, job: str, order: Message) -> tuple[NodeJob, JobOrder]:
+        """Write the files of an order; returns the job, and the process to start.
+
+        Raises:
+            OSError: they cannot be written.
+            NotSet: a variable is given by a name that this node does not have.
+            ValueError, KeyError, TypeError: the order is damaged.
+        """
+        path = self.folder_of(job)
+        folder = str(path)
+        _drop(path)  # one that was interrupted
+        self._kept_path(job).unlink(missing_ok=True)
+        make_directory(folder, 0o700)
+        here = partial(take_tokens, folder=folder, node=self._node)
+        brought = {}
+        for name, content in order["files"].items():
+            file = f"{folder}/{_check_name(name)}"
+            make_directories(os.path.dirname(file), 0o700)
+            decoded = base64.b64decode(content)
+            if os.path.basename(file) in order["placed"]:
+                decoded = here(decoded.decode()).encode()
+            about = _write_new(file, decoded)
+            brought[name] = [about.st_size, about.st_mtime_ns]
+        for name in order["folders"]:
+            make_directories(f"{folder}/{_check_name(name)}", 0o700)
+        outputs = [_check_name(order[name]) for name in ("stdout", "stderr")]
+        kept: Message = {"job": job, "outputs": list(dict.fromkeys(outputs)), "brought": brought}
+        kept["rescue"] = None if order.get("rescue") is None else _check_name(order["rescue"])
+        kept |= {"folder": _check_name(order["folder"]), "disk": order["disk"]}
+        for name in outputs:
+            make_directories(os.path.dirname(f"{folder}/{name}"), 0o700)
+        if order["cwd"].startswith(NODE_TOKEN):
+            make_directories(Path(here(order["cwd"])), 0o700)  # of a replica that is yet to be made
+        paths = {name: f"{folder}/{order[name]}" for name in ("stdout", "stderr")}
+        process = fill_in(move(parse_order({**order, "key": job, **paths}), here))
+        _write_new(str(self._kept_path(job)), orjson.dumps(kept))
+        return NodeJob(job, path, kept), process
+
+    def folder_of(self, job: str) -> Path:
+        """Where a job's files are; no part of its name holds a comma or slash but between the parts."""
+        return self._directory / job.replace("/", ",")
+
+    def _kept_path(self, job: str) -> Path:
+        return self.folder_of(job).with_name(self.folder_of(job).name + KEPT)
+
+    def forget(self, job: NodeJob) -> None:
+        """Let a job's files be removed."""
+        with suppress(OSError):  # else the next link forgets it: its ledger says so
+            self._kept_path(job.job).unlink()
+        self._put_aside(job.folder)
+        if job.rescue is not None:
+            self._put_aside(job.scratch)
+
+    def _put_aside(self, folder: Path) -> None:
+        """Let a folder be removed under a name that no order uses: its job may come again meanwhile."""
+        aside = folder.with_name(f"gone-{os.urandom(8).hex()}")
+        with suppress(OSError):  # the job has removed it
+            folder.rename(aside)
+            self._removal.ask(aside)
+
+
+class Rescues:
+    """Makes packs of the work in progress of a node's jobs: of each every `interval_s` seconds (0: never).
+
+    Git may take long, and the link must answer the cluster; so a process of its own makes each pack.
+    """
+
+    def __init__(self, interval_s: float) -> None:
+        self.interval_s = interval_s
+        self._process: subprocess.Popen[bytes] | None = None
+        self._job: NodeJob | None = None
+
+    def look(self, jobs: Iterable[NodeJob]) -> list[float]:
+        """Take a pack that is made, and begin the next one that is due; when to look again (monotonic)."""
+        now = time.monotonic()
+        if self.interval_s > 0 and self._process is not None and self._process.poll() is not None:
+            if self._job is not None:
+                self._job.take_rescues()
+            self._process, self._job = None, None
+        running = [job for job in jobs if self.interval_s > 0 and job.rescue is not None and job.end is None]
+        due = [job for job in running if now - job.packed_at >= self.interval_s and not job.has_rescue_to_send]
+        if due and self._process is None:
+            self._start(min(due, key=lambda job: job.packed_at), now)
+        if self._process is not None:
+            return [now + RESCUE_LOOK_S]
+        return [max(job.packed_at + self.interval_s, now + RESCUE_LOOK_S) for job in running]
+
+    def _start(self, job: NodeJob, now: float) -> None:
+        self._job, job.packed_at = job, now
+        argv = module_command("sessionrun.cluster.rescues", str(job.folder / str(job.rescue)), str(job.scratch))
+        try:
+            self._process = subprocess.Popen(argv, stdin=subprocess.DEVNULL)
+        except OSError as error:
+            say(f"{job.job}: its work cannot be packed: {error.strerror}")
+
+
+def _settle_walls(folder: Path) -> None:
+    """Do what is left to do for a job inside of walls."""
+    if any(os.path.lexists(folder / name) for name in (LOGINS, GROUPS)):
+        from sessionrun.walls.ended import settle  # most jobs have none
+
+        settle(folder)
+
+
+def _drop(folder: Path) -> tuple[()]:
+    """Remove a folder; what cannot be removed stays until the next link tries."""
+    with suppress(OSError):
+        remove_tree(folder)
+    return ()
+
+
+def _write_new(path: str, content: bytes) -> os.stat_result:
+    with open(open_regular(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL), "wb", buffering=0) as stream:
+        if stream.write(content) != len(content):
+            raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC), path)
+        return os.fstat(stream.fileno())
+
+
+def _check_name(name: str) -> str:
+    """A path below the session's directory.
+
+    Raises:
+        ValueError: it leads out of it.
+    """
+    if not name or name.startswith("/") or ".." in name.split("/") or "\0" in name:
+        raise ValueError(f"{name!r:.80} is not a path below the session's directory")
+    return name

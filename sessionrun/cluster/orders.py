@@ -1,0 +1,202 @@
+"""A job as it travels to a node: its words, the files that it reads, and the places that these name there.
+
+The node has no part of the session's directory: an order brings the files that the job reads, and names those that
+it writes.  In place of a path that each machine has of its own there is a token (`node.tokens`).  Requests of
+our own jobs are about the node's replica:
+
+    NODE/repositories/DIGEST/replica      the repository
+                             worktrees    of its tasks
+                             walls        what these have inside of walls
+                             proofs       what proofs have found out
+"""
+
+from __future__ import annotations
+
+import base64
+import os
+import re
+import socket
+from collections.abc import Callable, Iterator
+from dataclasses import replace
+from hashlib import sha256
+from pathlib import Path
+from typing import Final
+
+import orjson
+
+from sessionrun.cluster.companions import place_links
+from sessionrun.cluster.messages import Message
+from sessionrun.cluster.tokens import put_tokens
+from sessionrun.model.asked import NODE_TOKEN
+from sessionrun.model.errors import StoreError
+from sessionrun.model.keys import JobKey
+from sessionrun.model.places import Place, Repository
+from sessionrun.model.spec import Job
+from sessionrun.session.executor import as_order, describe_order, move
+from sessionrun.session.rows import list_placed
+from sessionrun.store.files import read_regular
+from sessionrun.store.jobfiles import REQUEST, load_request
+from sessionrun.store.session import SessionDir
+from sessionrun.walls.wish import INSIDE
+from sessionrun.worktrees.env_version import find_tag_behind
+from sessionrun.worktrees.request import WorkspaceRequest, load_place
+
+MAX_BYTES: Final = 32 * 1024 * 1024
+"""Most that the files of one order may have together, but for objects of the repository."""
+
+PLACED: Final = (REQUEST, *list_placed())
+"""Files of a job's folder that name places: on a node they name those of the node."""
+
+WALLS: Final = "walls"
+"""Directory beside a replica: what tasks have inside of walls."""
+
+
+# --- the order ---
+
+
+def make_order(session: SessionDir, job: Job, repository: Repository | None = None) -> Message:
+    """What a node has to know to run a job; of a `repository` it has a replica.
+
+    Raises:
+        OSError: a file of it cannot be read.
+        StoreError: its files are too big to travel.
+    """
+    root, folder = str(session.path), str(session.job_path(job.key))
+    there = put_tokens(root)
+    words = [*job.argv, *job.env.values(), job.stdin or "", job.cwd]
+    if os.path.exists(inside := f"{folder}/{INSIDE}"):  # of a walled job: the words that it becomes
+        words.append(read_regular(inside).decode())
+    pattern = re.escape(root) + r"/[^\s'\":;,]+"
+    paths = sorted({folder, *(str(Path(found)) for word in words for found in re.findall(pattern, word))})
+    place = load_prepared(session, job.key) if repository is not None else None
+    files: dict[str, str] = {}
+    size = 0
+    for path in (each for top in paths for each in _list_files(top)):
+        content = read_regular(path)
+        if repository is not None and os.path.basename(path) in PLACED:
+            content = place_request(content, repository, place)
+        size += len(content)
+        files[os.path.relpath(path, root)] = encode(path, content, there)
+    if size > MAX_BYTES:
+        raise StoreError(f"the files of {job.key.text()} have {size} bytes: more than {MAX_BYTES} do not travel")
+    moved = {} if repository is None else {repository.top: find_replica(repository)}
+    env = {name: moved.get(value, value) for name, value in job.env.items()}
+    about = describe_order(move(as_order(replace(job, cwd=moved.get(job.cwd, job.cwd), env=env)), there))
+    outputs = {name: os.path.relpath(getattr(job, name), root) for name in ("stdout", "stderr")}
+    folders = [os.path.relpath(path, root) for path in paths if _is_folder(path)]
+    own = {"files": files, "folders": folders, "folder": os.path.relpath(folder, root), "placed": PLACED}
+    return {**about, **outputs, **own}
+
+
+def _is_folder(path: str) -> bool:
+    return os.path.isdir(path) and not os.path.islink(path)
+
+
+def _list_files(path: str) -> Iterator[str]:
+    """The regular files at a path, or below it."""
+    walked = os.walk(path) if _is_folder(path) else [(os.path.dirname(path), [], [os.path.basename(path)])]
+    for folder, _, names in walked:
+        for each in (os.path.join(folder, name) for name in names):
+            if os.path.isfile(each) and not os.path.islink(each):
+                yield each
+
+
+def encode(path: str, content: bytes, there: Callable[[str], str]) -> str:
+    """The content of a file in an order; one that names places has tokens."""
+    if os.path.basename(path) in PLACED:
+        content = there(content.decode()).encode()
+    return base64.b64encode(content).decode()
+
+
+# --- what a PREPARE was asked, and made ---
+
+
+def find_prepare(session: SessionDir, key: JobKey) -> Path | None:
+    """The folder of the last PREPARE of a job's attempt; None: its task has no worktree."""
+    folder = next(session.find_starts(key._replace(round=1, phase="prepare")), None)
+    return folder if folder is not None and (folder / REQUEST).exists() else None
+
+
+def find_workspace(session: SessionDir, key: JobKey) -> WorkspaceRequest | None:
+    """What the PREPARE was asked that makes the worktree in which a job works; None: there is none.
+
+    Raises:
+        JobFileError: its request is damaged.
+    """
+    folder = find_prepare(session, key)
+    return None if folder is None else load_request(folder, WorkspaceRequest)
+
+
+def load_prepared(session: SessionDir, key: JobKey) -> Place | None:
+    """The worktree in which a job works, as its PREPARE answered; None: it is yet to be made, or there is none."""
+    folder = find_prepare(session, key)
+    return None if folder is None else load_place(folder)
+
+
+# --- places ---
+
+
+def find_replica(repository: Repository) -> str:
+    """Where a node has its replica: one for each checkout of each machine."""
+    unique = f"{socket.gethostname()}:{repository.common_dir}:{repository.top}".encode()
+    return f"{NODE_TOKEN}/repositories/{sha256(unique).hexdigest()[:16]}/replica"
+
+
+def place_request(content: bytes, repository: Repository, place: Place | None = None) -> bytes:
+    """A request as the node's job is to read it: about the replica, and the `place` that PREPARE made there."""
+    replica = find_replica(repository)
+    there = replace(
+        repository,
+        top=replica,
+        common_dir=f"{replica}/.git",
+        worktree_dir=str(Path(replica).with_name("worktrees")),
+        settings=repository.settings and replace(repository.settings, git_dir=f"{replica}/.git"),
+        upstream=None,
+    )
+    return orjson.dumps(_place_record(orjson.loads(content), repository, there, place))
+
+
+def _place_record(record: Message, here: Repository, there: Repository, place: Place | None) -> Message:
+    """The same of a part of a request: that of a round is within the request of a CHECK or WORK."""
+    placed = {**record}
+    if place is not None and record.get("place") and record["place"]["branch"] is not None:
+        placed["place"] = {**record["place"], "branch": place.branch}
+    if record.get("repository"):
+        placed["repository"] = there
+    if record.get("upstream"):  # to the node its mirror is a repository as any other
+        placed |= {"upstream": None, "start": None, "gives_way": record["upstream"]["history"] is not None}
+    if isinstance(record.get("walls"), str):  # of a workspace
+        placed["walls"] = _place_walls(record["walls"], record["session_id"], there)
+    if "plain_env" in record:
+        placed |= _place_wish(record, here, there)
+    if "links" in record:
+        placed["links"] = place_links(here.top, record["links"])[0]
+    if record.get("tenant"):  # of an environment, which may be that of a room
+        placed["tenant"] = {**record["tenant"], "worktree": place and place.worktree}
+        for name in ("top", "directory"):
+            placed[name] = record[name].replace(f"{here.worktree_dir}/", f"{there.worktree_dir}/")
+        if record["mirror"] is not None:
+            placed |= {"mirror": None, "tag": find_tag_behind(record["mirror"], record["commit"])}
+    if isinstance(record.get("known"), str):  # of a PROVE: tasks that a node has share what their proofs find out
+        placed["known"] = str(Path(there.top).with_name("proofs") / record["workspace"]["session_id"])
+    for name in ("loop", "workspace", "environment", "verification", "walls"):
+        if isinstance(record.get(name), dict):
+            placed[name] = _place_record(record[name], here, there, place)
+    return placed
+
+
+def _place_wish(record: Message, here: Repository, there: Repository) -> Message:
+    """What changes in what walls a job is to have: they hide the books of the node, too."""
+    room, moved = (f"{here.worktree_dir}/", f"{there.worktree_dir}/"), {here.top: there.top}
+    return {
+        "folder": _place_walls(record["folder"], record["session_id"], there),
+        "hidden": [*record["hidden"], f"{NODE_TOKEN}/.."],
+        "env": {name: moved.get(value, value) for name, value in record["env"].items()},
+        **{name: record[name] and record[name].replace(*room) for name in ("room", "begins_in", "git")},
+    }
+
+
+def _place_walls(folder: str, session_id: str, there: Repository) -> str:
+    """Where an attempt's folder of walls is on a node: beside the replica, for all of its jobs."""
+    path = Path(folder)
+    return str(Path(there.top).with_name(WALLS) / session_id / path.parent.name / path.name)

@@ -1,0 +1,172 @@
+"""What runs around a job on a node of Slurm's: claims it, starts it, stops its tree, and records its end.
+
+``on_node.py SESSION BATCH_FILE``, once for each index of an array.  It is the keeper of that one job: the same
+code starts, reaps and stops.  The claim is a file that can be made only once, so a job begins at most once,
+whatever Slurm starts again, and however late.  Standard library alone.
+
+    TERM    stop the tree: TERM, the job's grace, KILL      (scancel, a time limit, preemption)
+    USR2    KILL at once
+"""
+
+from __future__ import annotations
+
+import os
+import resource
+import select
+import signal
+import sys
+import time
+from pathlib import Path
+from typing import Any, Final
+
+if __name__ == "__main__":
+    sys.path.insert(0, os.path.abspath(os.path.join(__file__, *[os.pardir] * 4)))
+
+from sessionrun.cluster.slurm_records import BEGUN, ENDED, LEDGER, Records, load
+from sessionrun.keeper.children import Children
+from sessionrun.model.events import JobLost
+from sessionrun.model.keys import parse_job_key
+from sessionrun.session.executor import Exit, NotSet, describe_end, fill_in, parse_order, read_frame
+from sessionrun.store import processes
+from sessionrun.store.journal import AppendLog
+
+RETRY_S: Final = 1.0
+LATE_S: Final = 1.0
+"""So long a signal of Slurm's is waited for when a signal has ended the job (seconds): Slurm sends it to all
+processes, one after the other, and perhaps to this one last."""
+
+_FROM_SLURM: Final = ("CUDA_VISIBLE_DEVICES", "ROCR_VISIBLE_DEVICES", "GPU_DEVICE_ORDINAL", "ZE_AFFINITY_MASK")
+
+
+def main() -> int:
+    """Run one job of a batch to its end; returns its exit code, as a shell would, for those who ask Slurm."""
+    session, batch_file = Path(sys.argv[1]), Path(sys.argv[2])
+    index = int(os.environ["SLURM_ARRAY_TASK_ID"])
+    batch = load(batch_file)
+    order = batch["jobs"][index]
+    records = Records(session, order["folder"], f"{batch['batch']}.{index}")
+    who = _describe_self()
+    if not records.claim({**who, "by": "node"}):
+        print(f"{order['key']}: it was claimed before, and is not started ({who['job']} on {who['node']})")
+        return 0
+    records.tell(BEGUN)
+    job = OneJob(batch, order, session / order["folder"] / LEDGER)
+    end = job.run()
+    about = {"told": job.asked_to_end, "max_rss_kb": resource.getrusage(resource.RUSAGE_CHILDREN).ru_maxrss}
+    _keep_end(records, {**describe_end(end), **who, **about, "ended_at": time.time()})
+    status = end.wait_status if isinstance(end, Exit) else None
+    code = 1 if status is None else os.waitstatus_to_exitcode(status)
+    return code if code >= 0 else 128 - code
+
+
+def _describe_self() -> dict[str, Any]:
+    environ = os.environ
+    return {
+        "job": f"{environ.get('SLURM_ARRAY_JOB_ID', '?')}_{environ.get('SLURM_ARRAY_TASK_ID', '?')}",
+        "node": environ.get("SLURMD_NODENAME") or os.uname().nodename,
+        "pid": os.getpid(),
+        "boot_id": processes.boot_id(),
+        "began_at": time.time(),
+    }
+
+
+def _keep_end(records: Records, end: dict[str, Any]) -> None:
+    """Leave the record, as often as the disk refuses: without it the end of the job is not known."""
+    while True:
+        try:
+            records.keep_end(end)
+            records.tell(ENDED)
+            return
+        except OSError as error:
+            print(f"cannot write {records.end_path}: {error.strerror}", flush=True)
+            time.sleep(RETRY_S)
+
+
+class OneJob:
+    """The job, and how it ended once it has; `asked_to_end`: a signal told it to."""
+
+    def __init__(self, batch: dict[str, Any], order: dict[str, Any], ledger: Path) -> None:
+        self.asked_to_end = False
+        self._key = parse_job_key(order["key"])
+        self._order = order
+        self._end: Exit | JobLost | None = None
+        self._asked: list[int] = []
+        self._wake_fd = self._listen()
+        processes.become_subreaper()
+        environ = make_job_environment(batch["environ"], os.environb)
+        os.environb.clear()
+        os.environb.update(environ)
+        self._children = Children(AppendLog(ledger), batch["session"], self._hear)
+
+    def run(self) -> Exit | JobLost:
+        """Start it, and return when nothing of its tree is left: its end."""
+        try:
+            self._children.start([fill_in(parse_order(self._order))])
+        except NotSet as fault:
+            return Exit(self._key, None, detail=str(fault))
+        while self._end is None or self._children.by_key:
+            self._wait()
+            self._children.reap()
+            self._take_signals()
+            self._children.go_on_stopping()
+        status = self._end.wait_status if isinstance(self._end, Exit) else None
+        if status is not None and os.WIFSIGNALED(status) and not self.asked_to_end:
+            self.asked_to_end = self._hear_late()
+        return self._end
+
+    def _hear_late(self) -> bool:
+        """Whether Slurm has ended the job, and says so to this process only now."""
+        deadline = time.monotonic() + LATE_S
+        while not self._asked and time.monotonic() < deadline:
+            self._wait(deadline - time.monotonic())
+        return bool(self._asked)
+
+    def _listen(self) -> int:
+        wake_read, wake_write = os.pipe()
+        for fd in (wake_read, wake_write):
+            os.set_blocking(fd, False)
+        signal.set_wakeup_fd(wake_write, warn_on_full_buffer=False)
+        signal.signal(signal.SIGCHLD, lambda number, frame: None)
+        for number in (signal.SIGTERM, signal.SIGUSR2):
+            signal.signal(number, lambda number, frame: self._asked.append(number))
+        for number in (signal.SIGHUP, signal.SIGINT, signal.SIGPIPE, signal.SIGUSR1):
+            signal.signal(number, signal.SIG_IGN)
+        return wake_read
+
+    def _take_signals(self) -> None:
+        asked, self._asked = self._asked, []
+        for number in asked:
+            self.asked_to_end = True
+            self._children.stop(self._key.text(), now=number == signal.SIGUSR2)
+
+    def _wait(self, limit_s: float | None = None) -> None:
+        """Wait for a signal until it is time for something, or for that long."""
+        next_time = self._children.next_time() if limit_s is None else time.monotonic() + limit_s
+        timeout_ms = None if next_time is None else max(0.0, next_time - time.monotonic()) * 1000 + 0.5
+        poller = select.poll()
+        poller.register(self._wake_fd, select.POLLIN)
+        if poller.poll(timeout_ms):
+            try:
+                os.read(self._wake_fd, 4096)
+            except BlockingIOError:
+                pass
+
+    def _hear(self, *fields: bytes) -> None:
+        """Take a frame of the keeper's code about the job: see `keeper.wire`."""
+        for notice in read_frame([*fields], self._key):
+            if isinstance(notice, (Exit, JobLost)):
+                self._end = notice
+
+
+def make_job_environment(
+    wanted: dict[str, str], given: os._Environ[bytes] | dict[bytes, bytes]
+) -> dict[bytes, bytes]:
+    """The environment of a job but for its own variables: the session's, and what Slurm says of its place."""
+    environ = {os.fsencode(name): os.fsencode(value) for name, value in wanted.items()}
+    kept = tuple(name.encode() for name in _FROM_SLURM)
+    environ |= {name: value for name, value in given.items() if name.startswith(b"SLURM") or name in kept}
+    return environ
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,307 @@
+"""What a session has open at Slurm: submits, looks, signals, and says what became of each job.
+
+One thread uses it.  Slurm is asked about all jobs at once, at an interval; beginnings and ends come sooner, by
+the records that the nodes leave.  A job counts as never begun only once this side holds its claim: whatever Slurm
+does later, or a submission that is still on its way, the job cannot begin.
+"""
+
+from __future__ import annotations
+
+import os
+import time
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from contextlib import suppress
+from typing import Any, Final
+
+from sessionrun.cluster import slurm_programs
+from sessionrun.cluster.slurm_book import OpenJob
+from sessionrun.cluster.slurm_programs import (
+    ASK_S,
+    SUBMIT_S,
+    Row,
+    SlurmFault,
+    parse_answering,
+    parse_rows,
+    run_program,
+)
+from sessionrun.cluster.slurm_records import MAX_BYTES, Records, dump, load
+from sessionrun.model.events import HoldPlaced, JobLost
+from sessionrun.model.keys import JobKey
+from sessionrun.model.spec import SLOT, Job
+from sessionrun.session.executor import Notice, as_order, describe_order
+from sessionrun.store.files import make_directories, replace_file
+from sessionrun.store.session import SessionDir
+
+RETRY_S: Final = 10.0
+SIGNAL_AGAIN_S: Final = 2.0
+MOST_AT_ONCE: Final = 500
+"""So many jobs are named on one command line."""
+
+KILL_SLACK_S: Final = 15.0
+"""So long after its grace a job that is stopped is left to what runs around it; then Slurm kills it."""
+
+
+class Desk:
+    """See the module.
+
+    Args:
+        session: whose jobs they are.
+        options: the user's, for sbatch.
+        environ: what jobs are given, and Slurm's programs a part of.
+        log: takes a line for the session's log.
+        poll_s: how often squeue is run while a job is open (seconds).
+        run: runs a program of Slurm's.
+        clock: monotonic time (seconds).
+    """
+
+    def __init__(
+        self,
+        session: SessionDir,
+        options: Mapping[str, str],
+        environ: Mapping[str, str],
+        log: Callable[[object], None],
+        poll_s: float,
+        *,
+        run: Callable[[Sequence[str], Mapping[str, str], float], str] = run_program,
+        clock: Callable[[], float] = time.monotonic,
+    ) -> None:
+        self._session = session
+        self._options = options
+        self._environ = dict(environ)
+        self._programs_environ = slurm_programs.make_environment(environ)
+        self._log = log
+        self._poll_s = poll_s
+        self._run_program = run
+        self._clock = clock
+        self._prefix = f"sessionrun-{session.session_id}-"
+        self._news = session.path / "slurm" / "news"
+        self._next_look = 0.0
+        self._complaint: str | None = None
+        self._answering: frozenset[str] = frozenset()
+        self.open: dict[JobKey, OpenJob] = {}
+
+    # --- what comes in ---
+
+    def reattach(self, opened: Mapping[JobKey, tuple[str, bool]]) -> None:
+        """Take over what an earlier supervisor had claimed: see `clusters.find_submitted`."""
+        for batch in sorted({batch for batch, _ in opened.values()}):
+            try:
+                jobs = load(self._batch_path(batch))["jobs"]
+            except (OSError, ValueError):
+                jobs = []  # it died before it had written the batch, so nothing was submitted
+            places = {job["key"]: (index, float(job["grace_s"])) for index, job in enumerate(jobs)}
+            for key, (named, reported) in opened.items():
+                if named == batch:
+                    index, grace_s = places.get(key.text(), (None, 0.0))
+                    self.open[key] = OpenJob(key, batch, index, grace_s, None)
+                    self.open[key].reported = reported
+
+    def stop(self, key: JobKey, *, now: bool) -> list[Notice]:
+        """Begin to stop a job; what became of it comes with `look`."""
+        job = self.open.get(key)
+        if job is not None and job.stop != "USR2":
+            if job.stop is None:
+                job.stop_at = self._clock()
+            job.stop = "USR2" if now else "TERM"
+            job.signalled_at = None
+        return []
+
+    def submit(self, batch: str, jobs: Sequence[Job]) -> list[Notice]:
+        """Hand a batch to Slurm as one array."""
+        try:
+            self._write_batch(batch, jobs)
+        except (OSError, ValueError) as error:
+            return self._give_up(batch, jobs, f"the batch cannot be written: {error}", claim=False)
+        name = f"{self._prefix}{batch}"
+        words = slurm_programs.submit_words(self._session.path, batch, name, len(jobs), self._options)
+        try:
+            array = self._run(words, SUBMIT_S).strip().partition(";")[0]
+        except SlurmFault as fault:
+            with suppress(SlurmFault):  # it may have been taken all the same
+                self._run(["scancel", f"--name={name}", f"--user={os.getuid()}", "--state=PENDING"], ASK_S)
+            return self._give_up(batch, jobs, f"Slurm does not take it: {fault}", claim=True)
+        for index, job in enumerate(jobs):
+            self.open[job.key] = OpenJob(job.key, batch, index, job.stop_grace_s, array)
+        self._next_look = self._clock() + self._poll_s
+        return []
+
+    def _write_batch(self, batch: str, jobs: Sequence[Job]) -> None:
+        make_directories(self._news, 0o700)
+        root = self._session.path
+        orders = [
+            {
+                **describe_order(as_order(job)),
+                "folder": str(self._session.make_job_path(job.key).relative_to(root)),
+            }
+            for job in jobs
+        ]
+        session = {"session": self._session.session_id, "batch": batch, "environ": self._environ}
+        replace_file(self._batch_path(batch), dump({**session, "jobs": orders}), durable=True)
+
+    def _give_up(self, batch: str, jobs: Sequence[Job], why: str, *, claim: bool) -> list[Notice]:
+        """These were not submitted, as far as can be seen; one that a node has taken was."""
+        self._log(why)
+        notices: list[Notice] = [HoldPlaced(SLOT, why, until=self._clock() + RETRY_S)]
+        for index, job in enumerate(jobs):
+            opened = OpenJob(job.key, batch, index, job.stop_grace_s, None)
+            if claim and not self._take(opened):
+                self.open[job.key] = opened
+            else:
+                notices.append(JobLost(job.key, "void", why, counts=False))
+        self._drop_batch(batch)
+        return notices
+
+    # --- what became of them ---
+
+    def look(self) -> list[Notice]:
+        """Read the news; when it is time ask Slurm, too; and go on with the stopping."""
+        notices = self._read_news()
+        if self.open and self._clock() >= self._next_look:
+            notices += self._ask()
+        return notices + self._go_on_stopping([job for job in self.open.values() if job.stop is not None])
+
+    def _read_news(self) -> list[Notice]:
+        names = {f"{job.batch}.{job.index}": job for job in self.open.values()}
+        notices: list[Notice] = []
+        listed: list[str] = []
+        with suppress(OSError):  # there is none yet
+            listed = sorted(name for name in os.listdir(self._news) if not name.startswith("."))
+        for found in listed:
+            job = names.get(found.rpartition(".")[0])
+            if job is not None and job.key in self.open:
+                notices += self._judge(job, self._clock(), fresh=False)
+            with suppress(OSError):
+                os.unlink(self._news / found)
+        return notices
+
+    def _ask(self) -> list[Notice]:
+        try:
+            rows = parse_rows(self._run(slurm_programs.list_words(), ASK_S), self._prefix)
+            self._complain(None)
+        except SlurmFault as fault:
+            self._complain(f"Slurm does not answer: {fault}")
+            return []  # what is not known is not guessed
+        finally:
+            self._next_look = self._clock() + self._poll_s
+        jobs = list(self.open.values())
+        for job in jobs:
+            job.row = rows.get((job.batch, job.index)) if job.index is not None else None
+        self._look_at_nodes(job.row for job in jobs)
+        now = self._clock()
+        begun = [job for job in jobs if job.row is None or not job.row.waits]
+        return [notice for job in begun for notice in self._judge(job, now, fresh=True)]
+
+    def _look_at_nodes(self, rows: Iterable[Row | None]) -> None:
+        """Which of the nodes that have failed answer again: what ran there was ended when they came back."""
+        nodes = sorted({row.node for row in rows if row is not None and row.meaning == "node" and row.node})
+        self._answering = frozenset()
+        if nodes:
+            with suppress(SlurmFault):
+                self._answering = parse_answering(self._run(slurm_programs.node_words(nodes), ASK_S))
+
+    def _judge(self, job: OpenJob, now: float, *, fresh: bool) -> list[Notice]:
+        """What is known of a job; `fresh`: squeue has just been asked."""
+        try:
+            self._load_records(job)
+            notices = job.tell_start()
+            end = self._find_end(job, now, fresh=fresh)
+        except (OSError, ValueError, KeyError, TypeError) as error:
+            self._log(f"{job.key.text()}: its record cannot be read: {error}")
+            notices, end = [], [JobLost(job.key, "lost", "its record cannot be read")]
+        if end is not None:
+            self._close(job)
+            notices += end
+        return notices
+
+    def _load_records(self, job: OpenJob) -> None:
+        records = self._records(job)
+        if job.claim is None and records.claim_path.exists():
+            job.claim = load(records.claim_path, MAX_BYTES)
+        if job.end is None and job.claim is not None and records.end_path.exists():
+            job.end = load(records.end_path, MAX_BYTES)
+
+    def _find_end(self, job: OpenJob, now: float, *, fresh: bool) -> list[Notice] | None:
+        if job.end is not None:
+            return job.judge_end(now, fresh=fresh)
+        if job.claim is not None and job.claim.get("by") != "node":
+            return job.judge_unbegun(now)
+        if not fresh or (job.row is not None and job.row.meaning == "lives"):
+            return None
+        if job.claim is None:
+            return job.judge_unbegun(now) if self._take(job) else None
+        if job.row is not None and job.row.meaning == "node" and job.row.node not in self._answering:
+            self._complain(f"{job.row.node} does not answer, and may still run {job.key.text()} ({job.job})")
+            return None
+        return job.judge_over(now)
+
+    def _take(self, job: OpenJob) -> bool:
+        """Take the claim of a job, so that it can never begin; False: it has begun, or that is not sure."""
+        try:
+            return self._records(job).claim({"by": "head", "pid": os.getpid(), "at": time.time()})
+        except OSError as error:
+            self._log(f"{job.key.text()}: its claim cannot be written: {error.strerror}")
+            return False
+
+    def _close(self, job: OpenJob) -> None:
+        """It is told what became of it.  With the last job of a batch goes its file: the environment is in it."""
+        del self.open[job.key]
+        self._drop_batch(job.batch)
+
+    def _drop_batch(self, batch: str) -> None:
+        if all(job.batch != batch for job in self.open.values()):
+            with suppress(OSError):
+                os.unlink(self._batch_path(batch))
+
+    # --- stopping ---
+
+    def _go_on_stopping(self, jobs: Iterable[OpenJob]) -> list[Notice]:
+        """Take the next step with each; all that are to be told the same are told at once."""
+        notices: list[Notice] = []
+        asked: dict[str | None, list[str]] = {}
+        for job in jobs:
+            notices += self._stop_one(job, asked)
+        for number, names in asked.items():
+            for first in range(0, len(names), MOST_AT_ONCE):
+                try:
+                    self._run(slurm_programs.cancel_words(names[first : first + MOST_AT_ONCE], number), ASK_S)
+                except SlurmFault as fault:  # it is asked again
+                    self._log(f"scancel: {fault}")
+        return notices
+
+    def _stop_one(self, job: OpenJob, asked: dict[str | None, list[str]]) -> list[Notice]:
+        """The next step with one; `asked` takes which signal Slurm is to send it, None: it is to end it."""
+        now = self._clock()
+        if job.claim is None and self._take(job):
+            if job.job is not None:
+                asked.setdefault(None, []).append(job.job)
+            self._close(job)
+            return [JobLost(job.key, "void", "it was stopped before it began", counts=False)]
+        notices = [] if job.claim is not None else self._judge(job, now, fresh=False)
+        if job.key not in self.open:
+            return notices
+        if job.row is not None and job.row.meaning == "node":
+            self._close(job)
+            why = f"{job.row.node} does not answer, and may still run it (Slurm job {job.job})"
+            return [*notices, JobLost(job.key, "lost", f"it was given up: {why}")]
+        if job.job is not None and (job.signalled_at is None or now - job.signalled_at >= SIGNAL_AGAIN_S):
+            job.signalled_at = now
+            is_late = now - job.stop_at > job.grace_s + KILL_SLACK_S
+            asked.setdefault(None if is_late else job.stop or "TERM", []).append(job.job)
+        return notices
+
+    # --- tools ---
+
+    def _records(self, job: OpenJob) -> Records:
+        folder = str(self._session.job_path(job.key).relative_to(self._session.path))
+        return Records(self._session.path, folder, f"{job.batch}.{job.index}")
+
+    def _batch_path(self, batch: str) -> Any:
+        return self._session.path / "slurm" / f"batch-{batch}.json"
+
+    def _run(self, words: Sequence[str], limit_s: float) -> str:
+        return self._run_program(words, self._programs_environ, limit_s)
+
+    def _complain(self, complaint: str | None) -> None:
+        if complaint is not None and complaint != self._complaint:
+            self._log(complaint)
+        self._complaint = complaint

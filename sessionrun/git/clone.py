@@ -1,0 +1,400 @@
+"""Repositories that are not the user's: how they are laid out, clean rooms, excerpts, and reaching others.
+
+A clean room is a directory in which one tree of files is checked out, and no more.  Its repository borrows the
+objects of the real one, and has copies of those that were made for it and of the tags before its commit.  It
+shares nothing else: a program in the room can change no branch, no setting and no other worktree.  Its HEAD is a
+commit of that tree, so git works there as usual.
+
+An excerpt is the repository of one task alone: the base, some commits before it and their tags, out of a mirror.
+An agent that looks at all commits, or at all objects, finds no later commit in it: objects are not borrowed but
+fetched.  It is made under another name, and renamed when it is whole: what has the final name can be trusted, and
+a PREPARE that is done again takes it as it is.
+
+This is the one place where our git may use a network.  All worktrees of a mirror share its directory, so any task
+can write the ``config``, ``hooks``, ``remotes`` and ``shallow`` in it.  Our git never runs there.  It runs in a
+room: a private directory with links to the mirror's objects and refs, and settings of its own.  Beside these only
+the user's files of settings count, with the credential helpers and the ssh command that they name.  It asks no
+person, runs no hook, and reaches what the plan names only.
+"""
+
+from __future__ import annotations
+
+import os
+import tempfile
+import time
+from collections.abc import Collection, Iterable, Iterator
+from contextlib import contextmanager
+from dataclasses import replace
+from pathlib import Path
+from typing import Final, NamedTuple
+
+from sessionrun.git.git import Git, GitError
+from sessionrun.git.private import Fence, word_settings
+from sessionrun.model.errors import RepositoryFailed
+from sessionrun.model.frozen import frozen
+from sessionrun.model.places import SCHEMES, Repository, is_path
+from sessionrun.model.spec import WORKSPACE_LIMIT_S
+from sessionrun.store.files import make_directories, read_regular
+from sessionrun.store.trees import make_entry, remove_entry, remove_tree, sweep_entry
+
+_ROOM_SETTINGS: Final = "[core]\n\trepositoryformatversion = 0\n\tbare = true\n\tlogAllRefUpdates = false\n"
+_KINDS: Final = ("objects", "refs", "packed-refs")
+
+_WORDS: Final = ("fetch", "--quiet", "--no-write-fetch-head", "--no-recurse-submodules", "--no-auto-maintenance")
+_FETCH_FSYNC: Final = ("-c", "fetch.unpackLimit=1", "-c", "core.fsync=committed,reference")
+"""What came is one pack, which git syncs, and the refs are synced, too."""
+
+_NOT_TOLD: Final = ("warning:", "hint:", "and the repository exists", "Please make sure you have")
+_GENERAL: Final = "fatal: Could not read from remote repository."
+_SHALLOW: Final = "shallow roots are not allowed"
+_LOCKED: Final = ("Unable to create", "cannot lock ref", "unable to lock")
+
+_TRIES: Final = 20
+_PAUSE_S: Final = 0.25
+
+
+@frozen
+class Room:
+    """A private directory for git in the repository at `real`; `repo` is what it may reach."""
+
+    git: Git
+    real: Path
+    repo: str
+
+    def fetch(self, *refspecs: str, options: tuple[str, ...] = ()) -> None:
+        """Fetch from the upstream; what came is durable.  Only a refspec with a plus sign replaces commits.
+
+        Raises:
+            RepositoryFailed: with what git says.
+        """
+        forced = all(refspec.startswith("+") for refspec in refspecs)
+        # without this check git takes each update for one that replaces nothing
+        check = "--no-show-forced-updates" if forced else "--show-forced-updates"
+        self._reach(*_FETCH_FSYNC, *_WORDS, "--update-head-ok", check, *options, "--", self.repo, *refspecs)
+
+    def list_head(self) -> tuple[str | None, str | None]:
+        """The branch that the upstream's HEAD names, and its commit; None where it names none, or has no commit.
+
+        Raises:
+            RepositoryFailed: with what git says.
+        """
+        listed = self._reach("ls-remote", "--symref", "--", self.repo, "HEAD").decode("utf-8", "replace")
+        values = [
+            value for value, _, name in (line.partition("\t") for line in listed.split("\n")) if name == "HEAD"
+        ]
+        branches = [value[16:] for value in values if value.startswith("ref: refs/heads/")]
+        commits = [value for value in values if not value.startswith("ref: ")]
+        return next(iter(branches), None), next(iter(commits), None)
+
+    def _reach(self, *argv: str) -> bytes:
+        git = replace(self.git, protocols=("file",) if is_path(self.repo) else SCHEMES)
+        for left in reversed(range(_TRIES)):
+            try:
+                done = git.attempt(*argv)
+                errors = done.stderr.decode("utf-8", "replace")
+                if done.returncode != 0:
+                    raise GitError(argv, done.returncode, errors)
+            except GitError as error:
+                if error.signal is not None:
+                    raise
+                if not left or not any(word in error.stderr for word in _LOCKED):
+                    raise RepositoryFailed(f"{self.repo} cannot be fetched: {_explain(error)}") from error
+                time.sleep(_PAUSE_S)  # an agent's own git has the lock of a ref
+                continue
+            if _SHALLOW in errors:
+                raise RepositoryFailed(f"{self.repo} is a shallow clone: git fetch --unshallow makes it whole")
+            return done.stdout
+        raise AssertionError("the last try raises")
+
+
+def _explain(error: GitError) -> str:
+    """The lines of git that tell the most, as one."""
+    lines = [line.strip() for line in error.stderr.split("\n") if line.strip() not in ("", "remote:")]
+    lines = [line for line in lines if not line.startswith(_NOT_TOLD)]
+    named = [line for line in lines if line != _GENERAL] or lines
+    return "; ".join(dict.fromkeys(named[-3:])) or f"exit code {error.code}"
+
+
+@contextmanager
+def open_room(
+    real: Path, repo: str, folder: Path | None = None, *, limit_s: float | None = WORKSPACE_LIMIT_S
+) -> Iterator[Room]:
+    """Make a private directory for git in a bare repository, for as long as it is needed.
+
+    Args:
+        real: the bare repository.
+        repo: the URL or path that it may reach.
+        folder: in which the room is made; None: the system's for temporary files.
+        limit_s: how long each git command may take (seconds); None: as long as it needs.
+
+    Raises:
+        OSError: it cannot be made.
+    """
+    parent = None if folder is None else folder.absolute()
+    with tempfile.TemporaryDirectory(prefix=".git-", dir=parent, ignore_cleanup_errors=True) as made:
+        room = Path(made)
+        for name in _KINDS:
+            os.symlink(real / name, room / name)
+        (room / "HEAD").write_bytes(b"ref: refs/heads/none\n")
+        (room / "config").write_text(_ROOM_SETTINGS)
+        yield Room(Git(room, common=room, git_dir=room, limit_s=limit_s), real, repo)
+
+
+BASE: Final = "refs/sessionrun/base"
+"""In an excerpt: holds the base, so that no collection takes it away."""
+
+_SETTINGS: Final = (("core.repositoryformatversion", "1"), ("gc.auto", "0"), ("maintenance.auto", "false"))
+"""For the git of agents and of people, too: no collection of theirs takes commits away."""
+
+_FSYNC: Final = ("-c", "core.fsync=committed,reference")
+
+
+def make_repository(
+    git_dir: Path,
+    head: str,
+    settings: Iterable[tuple[str, str | None]] = (),
+    *,
+    borrow: Iterable[Path] = (),
+    refs: bytes = b"",
+    shallow: bytes = b"",
+) -> None:
+    """Make a git directory without objects of its own; what is there of it stays.
+
+    Args:
+        git_dir: where.
+        head: a commit, or ``ref: `` and the name of a branch.
+        settings: beside those of each such repository.
+        borrow: directories of objects.
+        refs: as they stand in ``packed-refs``.
+        shallow: the commits before which there is no history, as they stand in ``shallow``.
+
+    Raises:
+        OSError: it cannot be written.
+    """
+    for name in ("objects/info", "objects/pack", "refs/heads", "refs/tags"):
+        (git_dir / name).mkdir(parents=True, exist_ok=True)
+    files = {
+        "config": os.fsencode(word_settings((*_SETTINGS, *settings))),
+        "packed-refs": refs,
+        "shallow": shallow,
+        "objects/info/alternates": b"".join(os.fsencode(path) + b"\n" for path in borrow),
+        "HEAD": os.fsencode(f"{head}\n"),
+    }
+    for name, content in files.items():
+        if content:
+            (git_dir / name).write_bytes(content)
+
+
+def sync_repository(git_dir: Path) -> None:
+    """Make durable what git does not sync: names, and files of ours.  Packs it does."""
+    for folder, _, names in os.walk(git_dir):
+        inside = os.path.relpath(folder, git_dir).split(os.sep)
+        for name in (".", *(names if inside[0] != "objects" else ())):
+            fd = os.open(os.path.join(folder, name), os.O_RDONLY | os.O_CLOEXEC)
+            try:
+                os.fsync(fd)
+            finally:
+                os.close(fd)
+
+
+@contextmanager
+def open_clean_room(fence: Fence, owner: str, commit: str, objects: Path) -> Iterator[Path]:
+    """Make a clean room with the files of a commit; it goes at the end.
+
+    Args:
+        fence: of the repository.
+        owner: the session and the task.
+        commit: what is checked out.
+        objects: a directory of objects that may hold the commit and borrows the repository's own; it is copied.
+
+    Raises:
+        GitError, OSError: it cannot be made.
+    """
+    path = room_path(fence.repository, owner)
+    remove_clean_room(fence.repository, owner)
+    try:
+        make_directories(path.parent)
+        path.mkdir(mode=0o700)
+        _check_out(fence, path, commit, objects)
+        yield path
+    finally:
+        remove_clean_room(fence.repository, owner)
+
+
+def remove_clean_room(repository: Repository, owner: str) -> None:
+    """Remove the clean room that a crash left; links are not followed.
+
+    Raises:
+        OSError: it cannot be removed.
+    """
+    remove_entry(room_path(repository, owner))
+
+
+def keep_room(fence: Fence, path: Path, commit: str) -> Git:
+    """Make a room at `path` that stays, or bring the one that is there to a commit; git in it is returned.
+
+    What git ignores stays, so that a build there need not begin anew.  If the room is damaged, it is made anew.
+
+    Raises:
+        GitError, OSError: it cannot be made.
+    """
+    (fence.common / "info" / "exclude").write_text(fence.repository.excludes, encoding="utf-8")
+    make_directories(path, 0o700)
+    try:
+        return _renew(fence, path, commit)
+    except (GitError, OSError):
+        remove_tree(path)
+        make_directories(path, 0o700)
+        return _renew(fence, path, commit)
+
+
+def _renew(fence: Fence, path: Path, commit: str) -> Git:
+    git_dir = path / ".git"
+    for entry in git_dir.iterdir() if git_dir.is_dir() else ():
+        if entry.name not in ("index", "objects"):  # locks of a killed git, branches of a program there
+            remove_entry(entry)
+    git = _check_out(fence, path, commit, Path(fence.repository.common_dir, "objects"))
+    git("clean", "-ffdq")
+    return git
+
+
+def _check_out(fence: Fence, path: Path, commit: str, objects: Path) -> Git:
+    git_dir, real = path / ".git", Path(fence.repository.common_dir)
+    if objects != real / "objects":  # walls hide where they are
+        import shutil  # slow to load, and a PREPARE has no time for that
+
+        shutil.copytree(objects, git_dir / "objects")
+    formats = [pair for pair in fence.settings.config if pair[0].lower() == "extensions.objectformat"]
+    words = ("for-each-ref", "--format=%(objectname) %(refname)", f"--merged={commit}", "refs/tags")
+    make_repository(
+        git_dir,
+        commit,
+        formats,
+        borrow=[real / "objects"],
+        refs=replace(fence.main(), trial=objects)(*words),  # by which some projects find their version
+        shallow=(real / "shallow").read_bytes() if (real / "shallow").is_file() else b"",
+    )
+    git: Git = replace(fence.inside(path, git_dir), trial=git_dir / "objects")
+    git("read-tree", "-u", "--reset", commit)
+    return git
+
+
+def make_excerpt(
+    path: Path,
+    mirror: Path,
+    commit: str,
+    history: int,
+    folder: Path | None = None,
+    *,
+    limit_s: float | None = None,
+) -> None:
+    """Make an excerpt, unless it is there.
+
+    Args:
+        path: where it goes, absolute.
+        mirror: from which it is fetched; it is not removed meanwhile.
+        commit: the base.
+        history: how many commits before the base it has, in each line of them.
+        folder: for temporary files; None: the system's.
+        limit_s: how long each git command may take (seconds); None: any time.
+
+    Raises:
+        SessionrunError, OSError: it cannot be made; nothing is left.
+    """
+    if path.is_dir():
+        return
+    make_directories(path.parent)
+    with make_entry(path, sync_repository) as draft:
+        make_repository(draft, "ref: refs/heads/none", [("core.bare", "true")])
+        with (
+            open_room(mirror, "", folder, limit_s=limit_s) as source,
+            open_room(draft, str(source.git.directory), folder, limit_s=limit_s) as room,
+        ):
+            room.fetch(f"+{commit}:{BASE}", options=(f"--depth={history + 1}", "--no-tags"))
+            _copy_tags(source.git, room.git, commit)
+            shallow = room.git.directory / "shallow"
+            if shallow.exists():
+                (draft / "shallow").write_bytes(shallow.read_bytes())
+
+
+def drop_excerpt(path: Path) -> None:
+    """Remove an excerpt, if it holds no branch and no worktree, and what a crash left of others of its name.
+
+    Raises:
+        OSError: it cannot be removed.
+    """
+    sweep_entry(path)
+    if not _is_used(path):
+        remove_entry(path)
+
+
+def _is_used(path: Path) -> bool:
+    heads, worktrees, packed = path / "refs" / "heads", path / "worktrees", path / "packed-refs"
+    if any(one.is_file() for one in heads.rglob("*")) or (worktrees.is_dir() and os.listdir(worktrees)):
+        return True
+    return packed.is_file() and b" refs/heads/" in packed.read_bytes()
+
+
+class _Tag(NamedTuple):
+    """A tag: its ref, the commit it points at, and its object, if it has one that may be there."""
+
+    ref: str
+    commit: str
+    note: str | None
+
+
+_FORMAT: Final = "%(refname)%00%(objectname)%00%(objecttype)%00%(object)%00%(type)%00%(taggerdate:unix)"
+
+
+def _copy_tags(source: Git, own: Git, base: str) -> None:
+    """Copy the tags of the commits that an excerpt has, for projects that find their version so.
+
+    A tag of a later commit is left out, and a tag of a tag.  A tag object that was made after the base could tell
+    of what came later: then the name alone is there, and points at the commit itself.
+    """
+    commits = set(own.line("rev-list", base).split("\n"))
+    made_at = int(own.line("show", "--no-patch", "--format=%ct", base))
+    tags = list(_find_tags(source, commits, made_at))
+    if not tags:
+        return
+    notes = [tag.note for tag in tags if tag.note is not None]
+    if notes:
+        pack = source("pack-objects", "--quiet", "--stdout", stdin="".join(f"{note}\n" for note in notes).encode())
+        own(*_FSYNC, "index-pack", "--stdin", stdin=pack)
+    refs = "".join(f"create {tag.ref}\0{tag.note or tag.commit}\0" for tag in tags)
+    own(*_FSYNC, "update-ref", "-z", "--stdin", stdin=refs.encode("utf-8", "surrogateescape"))
+
+
+def _find_tags(source: Git, commits: Collection[str], made_at: int) -> Iterator[_Tag]:
+    listed = source("for-each-ref", f"--format={_FORMAT}", "refs/tags").decode("utf-8", "surrogateescape")
+    for line in filter(None, listed.split("\n")):
+        ref, name, kind, inner, inner_kind, tagged_at = line.split("\0")
+        if kind == "commit" and name in commits:
+            yield _Tag(ref, name, None)
+        elif kind == "tag" and inner_kind == "commit" and inner in commits:
+            in_time = tagged_at.isdigit() and int(tagged_at) <= made_at
+            yield _Tag(ref, inner, name if in_time else None)
+
+
+def room_path(repository: Repository, owner: str) -> Path:
+    """Where the room of a task is, while there is one: beside the worktrees, outside of any repository."""
+    from hashlib import sha256
+
+    return Path(repository.worktree_dir, f".room-{sha256(os.fsencode(owner)).hexdigest()[:16]}")
+
+
+def list_alternates(common_dir: Path) -> Iterator[str]:
+    """The stores of objects, as absolute paths, from which the repository borrows, and from which those do."""
+    left, seen = [common_dir / "objects"], set()
+    while left:
+        objects = left.pop()
+        try:
+            content = read_regular(objects / "info" / "alternates", 1 << 20).decode("utf-8", "surrogateescape")
+        except OSError:
+            continue
+        for line in content.splitlines():
+            path = os.path.normpath(objects / line)
+            if line and not line.startswith("#") and path not in seen:
+                seen.add(path)
+                left.append(Path(path))
+                yield path

@@ -1,0 +1,196 @@
+"""Merges and commits in the object database, by plumbing: no branch, index or file of the repository changes.
+
+No hook runs, no key signs, and no ref moves.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterable, Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import replace
+from functools import cache
+from pathlib import Path
+from typing import Final, NamedTuple
+
+from sessionrun.git.git import ENVIRONMENT, Git, GitError, version
+from sessionrun.git.private import Fence
+from sessionrun.model.frozen import frozen
+from sessionrun.store.trees import remove_entry, remove_tree
+
+MERGE_TREE: Final = (2, 38)
+"""Oldest git with `merge-tree --write-tree`; older ones merge by a private index."""
+
+
+_MERGE_TREE: Final = (
+    *("merge-tree", "--write-tree", "--allow-unrelated-histories"),
+    *("-z", "--name-only", "--no-messages"),
+)
+_DIFF3: Final = ("-c", "merge.conflictStyle=diff3")
+
+
+class Merged(NamedTuple):
+    """The tree of a merge; if there is a conflict, None and the files in conflict."""
+
+    tree: str | None
+    files: list[str]
+
+
+@frozen
+class MergeRoom:
+    """An empty directory in which git merges as if the directory was the work tree of the repository.
+
+    An old git needs an index, `index`.
+    """
+
+    git: Git
+    index: Path | None
+
+    def merge(self, ours: str, theirs: str) -> Merged:
+        """Merge two commits.
+
+        Raises:
+            GitError: git failed.
+        """
+        if self.index is not None:
+            return self._merge_by_index(ours, theirs, self.index)
+        code, output = _run(self.git, *_MERGE_TREE, ours, theirs, codes=(0, 1))
+        tree, *files = (os.fsdecode(name) for name in output.split(b"\0") if name)
+        return Merged(None if code else tree, files)
+
+    def mark(self, ours: str, theirs: str) -> str:
+        """The tree of a merge of two commits; what conflicts is in it with marks, and with the common version.
+
+        Raises:
+            GitError: git failed.
+        """
+        if self.index is not None:
+            return self._merge_by_index(ours, theirs, self.index, marks=True).tree or ""
+        _, output = _run(self.git, *_DIFF3, *_MERGE_TREE, ours, theirs, codes=(0, 1))
+        return os.fsdecode(output.split(b"\0")[0])
+
+    def _merge_by_index(self, ours: str, theirs: str, index: Path, *, marks: bool = False) -> Merged:
+        """`merge` with git older than 2.38.  Only files that change are written into the work tree."""
+        index.unlink(missing_ok=True)
+        own = self.git.with_index(index)
+        try:
+            own("read-tree", ours)
+            own("update-index", "-q", "--refresh", "--ignore-missing", codes=(0, 1))
+            bases = own("merge-base", "--all", ours, theirs, codes=(0, 1)).decode().split()
+            code, _ = _run(
+                own, *(_DIFF3 if marks else ()), "merge-recursive", *bases, "--", ours, theirs, codes=(0, 1)
+            )
+            if code == 0:
+                return Merged(own("write-tree").decode().strip(), [])
+            named = own("diff", "--name-only", "-z", "--diff-filter=U").split(b"\0")
+            if marks:
+                names = b"".join(name + b"\0" for name in dict.fromkeys(named) if name)
+                own("update-index", "--add", "--remove", "-z", "--stdin", stdin=names)
+                return Merged(own("write-tree").decode().strip(), [])
+            return Merged(None, [os.fsdecode(name) for name in dict.fromkeys(named) if name])
+        finally:
+            index.unlink(missing_ok=True)
+            for entry in self.git.directory.iterdir():
+                remove_entry(entry)
+
+
+@contextmanager
+def open_merge_room(
+    fence: Fence, attributes: str, folder: Path, *, trial: Path | None = None
+) -> Iterator[MergeRoom]:
+    """Make the directory, for as long as it is needed.
+
+    Args:
+        fence: of the repository.
+        attributes: the commit whose `.gitattributes` count.
+        folder: where the directory may be made.
+        trial: new objects go to this directory (see `Git`).
+
+    Raises:
+        OSError, GitError: it cannot be made.
+    """
+    path = folder / "merge"
+    remove_tree(path)
+    path.mkdir()
+    try:
+        old = _is_old(os.environ.get("PATH"))
+        _bring_attributes(fence.main(), attributes, path)
+        git = replace(fence.inside(path, fence.common), trial=trial)
+        yield MergeRoom(git, folder / "merge-index" if old else None)
+    finally:
+        remove_tree(path)
+
+
+@cache
+def _is_old(path: str | None) -> bool:
+    """Whether the git that is found by a PATH needs an index."""
+    return version(Path.cwd()) < MERGE_TREE
+
+
+def _run(git: Git, *argv: str, codes: Sequence[int]) -> tuple[int, bytes]:
+    """The exit code and the output of a command.
+
+    Raises:
+        GitError: the exit code is not in `codes`.
+    """
+    done = git.attempt(*argv)
+    if done.returncode not in codes:
+        raise GitError(argv, done.returncode, done.stderr.decode("utf-8", "replace"))
+    return done.returncode, done.stdout
+
+
+def _bring_attributes(git: Git, commit: str, path: Path) -> None:
+    """Put the `.gitattributes` files of a commit where git looks for them when it merges there."""
+    for entry in git.names("ls-tree", "-r", "-z", "--full-tree", commit):
+        about, _, name = entry.partition("\t")
+        mode, _, blob = about.split(" ")
+        if os.path.basename(name) == ".gitattributes" and mode.startswith("100"):
+            target = path / name
+            target.parent.mkdir(parents=True, exist_ok=True)
+            target.write_bytes(git("cat-file", "blob", blob))
+
+
+AUTHOR: Final = f"{ENVIRONMENT['GIT_COMMITTER_NAME'][0]} <{ENVIRONMENT['GIT_COMMITTER_EMAIL'][0]}>"
+"""Whose our commits are."""
+
+
+def commit_tree(git: Git, tree: str, parents: Iterable[str], message: str) -> str:
+    """Make a commit of now.
+
+    Raises:
+        GitError: git failed.
+    """
+    words = [word for parent in parents for word in ("-p", parent)]
+    text = message.encode("utf-8", "surrogateescape")
+    return git("commit-tree", tree, *words, "-F", "-", stdin=text).decode().strip()
+
+
+def commit_repeatably(git: Git, tree: str, parents: Iterable[str], message: str, moment: int | None = None) -> str:
+    """Make a commit that depends on the arguments alone: made again after a crash it is the same.
+
+    Args:
+        git: in the repository.
+        tree: of the commit.
+        parents: of the commit; at least one.
+        message: the whole of it.
+        moment: its time (Unix time); None: that of the newest parent.
+
+    Raises:
+        GitError: git failed.
+    """
+    parents = list(parents)
+    if moment is None:
+        times = git.line("rev-list", "--no-walk", "--timestamp", *parents).split("\n")
+        moment = max(int(line.split(" ")[0]) for line in times)
+    lines = [f"tree {tree}", *(f"parent {parent}" for parent in parents)]
+    lines += [f"{role} {AUTHOR} {moment} +0000" for role in ("author", "committer")]
+    return write_commit(git, "\n".join([*lines, "", message]).encode("utf-8", "surrogateescape"))
+
+
+def write_commit(git: Git, content: bytes) -> str:
+    """Write a commit as it is.
+
+    Raises:
+        GitError: git failed.
+    """
+    return git("hash-object", "-t", "commit", "-w", "--stdin", stdin=content).decode().strip()

@@ -1,0 +1,241 @@
+"""What a new keeper finds: jobs that an earlier one started and whose end is not on record, and sessions in them.
+
+Which processes lead a session is asked twice: of those that jobs left behind, and of those that dead keepers did.
+"""
+
+from __future__ import annotations
+
+import os
+import time
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Final
+
+from sessionrun.keeper.children import Child, Children
+from sessionrun.store import locks, processes
+from sessionrun.store.ledger import GONE, LOST, SPAWNED, Ledger, LedgerJob, make_record
+from sessionrun.store.processes import Identity
+
+SEARCHES: Final = 4
+SEARCH_PAUSE_S: Final = 0.03
+"""A child that was spawned this moment shows its own environment only once it has executed its program."""
+
+RECHECK_S: Final = 0.05
+RECHECK_WITHOUT_PIDFD_S: Final = 1.0
+
+
+class RootCodes:
+    """How orphans ended, as the root reports it.  The pipe's end means that the root is gone."""
+
+    def __init__(self, fd: int) -> None:
+        self.fd = fd
+        self.is_open = True
+        self._told: dict[Identity, int] = {}
+        self._rest = b""
+        self._replayed = False
+        os.set_blocking(fd, True)
+        while self.is_open and not self._replayed:  # all that earlier keepers were told comes first
+            self._read()
+        os.set_blocking(fd, False)
+
+    def listen(self) -> None:
+        """Take in what has come."""
+        while self.is_open and self._read():
+            pass
+
+    def code_of(self, process: Identity) -> int | None:
+        """The raw wait status of a process that the root has reaped."""
+        return self._told.get(process)
+
+    def _read(self) -> bool:
+        try:
+            chunk = os.read(self.fd, 65536)
+        except BlockingIOError:
+            return False
+        if not chunk:
+            self.is_open = False
+        lines = (self._rest + chunk).split(b"\n")
+        self._rest = lines.pop()
+        for line in lines:
+            if line == b"end":
+                self._replayed = True
+                continue
+            pid, started, status = map(int, line.split())
+            self._told[Identity(pid, started)] = status
+        return bool(chunk)
+
+
+class Adopted:
+    """The jobs of earlier keepers: finds them, watches them, says how they ended."""
+
+    def __init__(self, children: Children, codes: RootCodes) -> None:
+        self._children = children
+        self._codes = codes
+        self._pidfds: dict[int, Child] = {}
+        self._unsettled: list[Child] = []
+
+    def find(self, ledger: Ledger, session_id: str) -> None:
+        """Take over what the ledger leaves open; what cannot be there any more is recorded as lost."""
+        note = self._children.note
+        for key, job in _complete(ledger, session_id, note):
+            if job.pid is None or not processes.is_here(job.boot_id, job.pid_ns):
+                note(make_record(LOST if job.wait_status is None else GONE, key))
+                continue
+            leader = Identity(job.pid, job.started or 0)
+            child = Child(key, leader, f"{session_id}/{key}", job.grace_s, ours=False, status=job.wait_status)
+            child.watched = processes.start_time(leader.pid, zombie=True) == leader.started
+            child.left = job.left or None  # the keeper before has recorded it: not twice
+            self._children.add(child)
+            if child.has_ended:  # only what it left behind is in question
+                self._children.settle([child])
+            else:
+                self._unsettled.append(child)
+        self.look()
+
+    @property
+    def pidfds(self) -> list[int]:
+        """Descriptors that become readable when one of them ends."""
+        return list(self._pidfds)
+
+    def ended(self, pidfd: int) -> None:
+        """One of them became readable."""
+        child = self._pidfds.pop(pidfd)
+        os.close(pidfd)
+        self._unsettled.append(child)
+
+    def look(self) -> None:
+        """Settle what can be: each is alive and watched, or its code was told, or no process has it."""
+        self._codes.listen()
+        waiting, self._unsettled = self._unsettled, []
+        for child in waiting:
+            self._look_at(child)
+
+    def next_time(self) -> float | None:
+        """When to look again at what could not be settled; monotonic."""
+        if not self._unsettled:
+            return None
+        return time.monotonic() + (RECHECK_S if hasattr(os, "pidfd_open") else RECHECK_WITHOUT_PIDFD_S)
+
+    def _look_at(self, child: Child) -> None:
+        if processes.is_alive(child.leader):
+            self._watch(child)
+            return
+        parent = processes.parent_of(child.leader.pid)
+        there = processes.start_time(child.leader.pid, zombie=True) == child.leader.started
+        # The root tells before it reaps: it did not reap a process that has vanished and was not told of.
+        self._codes.listen()
+        code = self._codes.code_of(child.leader)
+        if code is not None:
+            self._children.take_exit(child, code)
+        elif there and self._codes.is_open and parent == os.getppid():
+            # a zombie, and the root comes to it; another parent, such as a container's first process, may never
+            self._unsettled.append(child)
+            return
+        else:
+            child.unseen = True
+        self._children.settle([child])
+
+    def _watch(self, child: Child) -> None:
+        if not hasattr(os, "pidfd_open"):
+            self._unsettled.append(child)
+            return
+        try:
+            self._pidfds[os.pidfd_open(child.leader.pid)] = child
+        except OSError:
+            self._unsettled.append(child)
+
+
+def _complete(ledger: Ledger, session_id: str, note: Callable[[bytes], None]) -> Iterator[tuple[str, LedgerJob]]:
+    """The open jobs; for those that were tried without a word on what came of it the process is searched."""
+    unsure = {}
+    for key, job in ledger.jobs.items():
+        if job.is_open and job.pid is None and job.wait_status is None:
+            unsure[key] = job
+        elif job.is_open:
+            yield key, job
+    for number in range(SEARCHES if unsure else 0):
+        time.sleep(SEARCH_PAUSE_S if number else 0)
+        seen = processes.scan()
+        for key, job in unsure.items():
+            pids = seen.marked.get(f"{session_id}/{key}", [])
+            leaders = [pid for pid in pids if pid in seen.sessions] or pids
+            if job.pid is None and leaders:
+                leader = min((seen.identities[pid] for pid in leaders), key=lambda identity: identity.started)
+                job.pid, job.started = leader.pid, leader.started
+                note(make_record(SPAWNED, key, leader.pid, leader.started))
+    yield from unsure.items()
+
+
+def end_strays(session: Path) -> bool:
+    """At the end of a session: kill what its jobs have left behind and hidden their marker from.
+
+    Such processes come to the keeper, or, if a keeper has died since, to the root.  Returns whether there was any.
+    """
+    # the cheap look comes first: this is asked again and again while the session ends
+    return bool(_find_strays(session)) and bool(processes.kill_as_one(lambda seen: _find_strays(session)))
+
+
+def _find_strays(session: Path) -> list[processes.Identity]:
+    children = (processes.identify(pid) for pid in processes.children_of_this() or ())
+    return [child for child in children if child is not None and not is_nested(child.pid, session)]
+
+
+def is_nested(pid: int, session: Path) -> bool:
+    """Whether a process belongs to another session than this one, which lives."""
+    if _leads(pid, session):
+        return True
+    other = processes.marker_of(pid).partition("/")[0]
+    names = f"session-{other}", f"node-{other}"
+    if not other or session.name in names:
+        return False
+    pids = (int(name) for name in os.listdir("/proc") if name.isdigit())
+    return any(_leads(other_pid, session, names) for other_pid in pids)
+
+
+def find_orphan(session: Path) -> processes.Identity | None:
+    """Asked by a supervisor: the one before it, if that holds the session's lock and its keeper is dead.
+
+    The journal may not know it yet.  The proof is the lock, and that its keeper's death made it our root's child.
+    """
+    keeper, seen = os.getppid(), processes.scan()
+    siblings = seen.children.get(seen.parents.get(keeper, 0), ())
+    orphans = (pid for pid in siblings if pid != keeper and _leads(pid, None, (session.name,)))
+    return next((seen.identities[pid] for pid in orphans), None)
+
+
+def _leads(pid: int, but: Path | None, names: tuple[str, ...] = ()) -> bool:
+    """Whether a process holds a lock of a session, or node: of one of these names, or of any but this one."""
+    is_shown = _shows_locks()
+    for fd, path in _open_locks(pid):
+        if path.parent == but or (names and path.parent.name not in names):
+            continue
+        if _is_flocked(pid, fd) if is_shown else locks.is_held(path):
+            return True
+    return False
+
+
+def _open_locks(pid: int) -> list[tuple[str, Path]]:
+    """The descriptors with which a process has locks of sessions open."""
+    open_locks = []
+    try:
+        for fd in os.listdir(f"/proc/{pid}/fd"):
+            path = Path(os.readlink(f"/proc/{pid}/fd/{fd}"))
+            if path.name in locks.NAMES and path.parent.name.startswith(("session-", "node-")):
+                open_locks.append((fd, path))
+    except OSError:
+        pass  # it has ended, or is not ours to look into
+    return open_locks
+
+
+def _shows_locks() -> bool:
+    """Whether /proc/PID/fdinfo shows locks here: this process or its parent holds one."""
+    return any(_is_flocked(pid, fd) for pid in (os.getpid(), os.getppid()) for fd, _ in _open_locks(pid))
+
+
+def _is_flocked(pid: int, fd: str) -> bool:
+    try:
+        with open(f"/proc/{pid}/fdinfo/{fd}", "rb") as stream:
+            # a reader has it shared, for an instant
+            return any(line.startswith(b"lock:") and b"FLOCK" in line and b"WRITE" in line for line in stream)
+    except OSError:
+        return False

@@ -1,0 +1,306 @@
+"""The keeper: one loop around the jobs, the supervisor and the root.  No policy, no clock but for deadlines."""
+
+from __future__ import annotations
+
+import os
+import select
+import signal
+import socket
+import sys
+import time
+from collections.abc import Callable
+from pathlib import Path
+from typing import TYPE_CHECKING, Final
+
+from sessionrun.keeper.adoption import Adopted, RootCodes, end_strays
+from sessionrun.keeper.children import Children
+from sessionrun.keeper.wire import EXIT_NO_ROOM, EXIT_REFUSED, EXIT_TAKEN, Connection, say, unpack_job
+from sessionrun.model.errors import StoreError
+from sessionrun.store import locks, processes
+from sessionrun.store.journal import AppendLog, read_log
+from sessionrun.store.ledger import BEGAN, GAVE_UP, fold_ledger, make_record
+
+if TYPE_CHECKING:
+    from sessionrun.keeper.lease import Leased
+
+LOCK_TIMEOUT_S: Final = 5.0
+MAX_RESTARTS: Final = 8
+"""So many supervisors may end in a row without progress: a job sent or ended, or a second after the hello."""
+
+PROGRESS_S: Final = 1.0
+RESTART_FIRST_S: Final = 0.02
+RETRY_S: Final = 1.0
+QUIT_TIMEOUT_S: Final = 5.0
+LONGEST_WAIT_S: Final = 86400.0
+"""poll(2) counts milliseconds in an int: it refuses more than 24 days.  To wake early does no harm."""
+
+LEASE: Final = "lease"
+"""File that makes a directory a node's (see `lease`)."""
+
+READY: Final = b"\x01"
+
+
+def run_keeper(session: Path, codes_fd: int, ready_fd: int, supervisor: list[str]) -> int:
+    """Be the keeper of a session until it ends; returns the exit code.  Called in a process of its own."""
+    keeper = None
+    try:
+        if locks.hold(session / "keeper.lock", timeout_s=LOCK_TIMEOUT_S) is None:
+            return EXIT_TAKEN
+        keeper = Keeper(session, codes_fd, SupervisorProcess(supervisor))
+        return keeper.run(ready_fd)
+    except StoreError as error:
+        say(error)
+        return EXIT_REFUSED
+    except BaseException as error:
+        if keeper is None and isinstance(error, OSError):  # the disk refuses its lock or its ledger
+            say(f"the keeper cannot begin: {error.filename or session}: {error.strerror}")
+        else:
+            sys.excepthook(*sys.exc_info())  # `traceback` costs a fifth of all other imports here
+        return 1
+
+
+class Keeper:
+    """One keeper; it owns the ledger, the jobs and the supervisor's process."""
+
+    def __init__(self, session: Path, codes_fd: int, supervisor: SupervisorProcess) -> None:
+        processes.become_subreaper()
+        self._session = session
+        contents = read_log(session / "ledger")
+        if contents.damage_at is not None:  # to write behind it would hide what it was
+            raise StoreError(f"{session / 'ledger'} is damaged at byte {contents.damage_at}")
+        self._ledger = AppendLog(session / "ledger")
+        self._ledger.cut(contents.end)
+        session_id = session.name.removeprefix("session-").removeprefix("node-")
+        self._children = Children(self._ledger, session_id, self._tell)
+        self._wake_fd = _wake_on_death()
+        self._supervisor = supervisor
+        self._codes = RootCodes(codes_fd)
+        self._adopted = Adopted(self._children, self._codes)
+        self._quit_by: float | None = None
+        self._me = processes.Identity(os.getpid(), processes.start_time(os.getpid()) or 0)
+        where = processes.boot_id() or "-", processes.pid_namespace() or "-"
+        self._children.note(make_record(BEGAN, self._me.pid, self._me.started, *where))
+        ledger = fold_ledger(contents.payloads)
+        self._children.claimed.update(ledger.jobs)
+        self._leased = _open_lease(session, self._children, self._tell)
+        self._adopted.find(ledger, session_id)
+
+    def run(self, ready_fd: int) -> int:
+        """Go on until the session has ended, or no supervisor can run it and no job is left."""
+        if ready_fd >= 0:
+            _say_ready(ready_fd)
+        while not self._is_done():
+            if self._supervisor.is_due():
+                self._supervisor.start()
+            self._supervisor.flush()
+            self._wait()
+            self._turn()
+        return 0
+
+    def _say_hello(self) -> None:
+        """Tell the supervisor up to where it is to read the ledger: all after that it is told.
+
+        It asks for this once it holds the session's lock.  What was said before could be out of date by then, and
+        the keeper that said it dead: another supervisor may have acted in between.
+        """
+        self._supervisor.greeted_at = time.monotonic()
+        numbers = self._me.pid, self._me.started, self._ledger.end
+        self._tell(b"H", *(b"%d" % number for number in numbers))
+
+    def _turn(self) -> None:
+        """See to everything that may have happened."""
+        if self._children.has_backlog:
+            self._children.write_backlog()
+        for pid, status in self._children.reap():
+            if pid == self._supervisor.pid:
+                self._take_orders()  # what it had sent whole was its decision; only then comes the next one
+                self._supervisor_ended(status)
+        self._take_orders()
+        self._adopted.look()
+        if self._leased is not None:
+            self._leased.watch()
+        self._children.go_on_stopping()
+
+    def _take_orders(self) -> None:
+        batch, stops = [], []
+        for fields in self._supervisor.receive():
+            kind = fields[0]
+            if kind in (b"J", b"K"):
+                batch.append(unpack_job(fields))
+            elif kind == b"T":
+                stops.append(fields)
+            elif kind == b"H":
+                self._say_hello()
+            elif kind == b"Q":
+                self._quit_by = time.monotonic() + QUIT_TIMEOUT_S
+                self._supervisor.is_wanted = False
+            elif self._leased is not None:
+                self._leased.take(fields)
+        if batch:
+            self._children.start(batch)
+        for fields in stops:  # the job may be one of those
+            self._children.stop(fields[1].decode(), now=fields[2] == b"1")
+
+    def _supervisor_ended(self, status: int) -> None:
+        self._supervisor.ended(status)
+        if self._supervisor.given_up:
+            self._children.note(make_record(GAVE_UP))
+
+    def _is_done(self) -> bool:
+        if self._children.by_key:
+            return False
+        if self._quit_by is None:
+            return self._supervisor.given_up
+        if time.monotonic() > self._quit_by:
+            return True
+        return self._supervisor.pid == 0 and not end_strays(self._session)
+
+    def _wait(self) -> None:
+        poller = select.poll()
+        poller.register(self._wake_fd, select.POLLIN)
+        if self._codes.is_open:
+            poller.register(self._codes.fd, select.POLLIN)
+        self._supervisor.register(poller)
+        for pidfd in self._adopted.pidfds:
+            poller.register(pidfd, select.POLLIN)
+        times = [self._children.next_time(), self._adopted.next_time(), self._supervisor.restart_at]
+        if self._leased is not None:
+            times.append(self._leased.next_time())
+        if self._quit_by is not None:
+            times.append(time.monotonic() + 0.02 if not self._supervisor.pid else self._quit_by)
+        until = min((moment for moment in times if moment is not None), default=None)
+        timeout_s = None if until is None else min(max(0.0, until - time.monotonic()), LONGEST_WAIT_S)
+        ready = {fd for fd, _ in poller.poll(None if timeout_s is None else timeout_s * 1000 + 0.5)}
+        if self._wake_fd in ready:
+            _drain(self._wake_fd)
+        for pidfd in ready.intersection(self._adopted.pidfds):
+            self._adopted.ended(pidfd)
+
+    def _tell(self, *fields: bytes) -> None:
+        self._supervisor.send(*fields)
+
+
+class SupervisorProcess:
+    """The supervisor's process, and the socket to it; started again when it dies, but not for ever."""
+
+    def __init__(self, command: list[str]) -> None:
+        self.pid = 0
+        self.restart_at: float | None = 0.0
+        self.given_up = False
+        self.is_wanted = True
+        self.greeted_at: float | None = None
+        self._command = command
+        self._connection: Connection | None = None
+        self._heard = False
+        self._fruitless = 0
+
+    def is_due(self) -> bool:
+        """Whether it is to be started now."""
+        return not self.pid and self.restart_at is not None and self.restart_at <= time.monotonic()
+
+    def start(self) -> None:
+        """Start one."""
+        self.greeted_at = None
+        try:
+            self._connection = self._spawn()
+        except OSError as error:  # no room for a process now; those that run need us all the same
+            say(f"cannot start a supervisor: {error.strerror}")
+            self.restart_at = time.monotonic() + RETRY_S
+            return
+        self._heard, self.restart_at = False, None
+
+    def _spawn(self) -> Connection:
+        ours, theirs = socket.socketpair()
+        with theirs:
+            theirs.set_inheritable(True)
+            command = [*self._command, str(theirs.fileno())]
+            defaults = (signal.SIGCHLD, signal.SIGPIPE)
+            self.pid = os.posix_spawn(command[0], command, os.environb, setsigdef=defaults, setsigmask=())
+        return Connection(ours)
+
+    def ended(self, status: int) -> None:
+        """It ended: set when the next one starts."""
+        self.pid = 0
+        if self._connection is not None:
+            self._connection.close()
+        self._connection = None
+        code = os.WEXITSTATUS(status) if os.WIFEXITED(status) else None
+        now = time.monotonic()
+        if code == EXIT_REFUSED:
+            self.given_up = True
+        elif code in (EXIT_TAKEN, EXIT_NO_ROOM):
+            # no other chain can take over from this one: if it left, the session would stand still
+            self.restart_at = now + RETRY_S
+        else:
+            # a start that fails counts as one, however long a busy machine takes for it
+            fruitful = self._heard or (self.greeted_at is not None and now - self.greeted_at > PROGRESS_S)
+            self._fruitless = 1 if fruitful else self._fruitless + 1
+            self.given_up = self._fruitless > MAX_RESTARTS
+            pause_s = RESTART_FIRST_S * 2 ** (self._fruitless - 2) if self._fruitless > 1 else 0.0
+            self.restart_at = now + pause_s
+        if self.given_up or not self.is_wanted:
+            self.restart_at = None
+
+    def receive(self) -> list[list[bytes]]:
+        """The frames that it has sent."""
+        if self._connection is None:
+            return []
+        try:
+            frames = self._connection.receive()
+        except EOFError:  # its exit will be told by the system
+            self._connection.close()
+            self._connection = None
+            return []
+        self._heard = self._heard or any(fields[0] != b"H" for fields in frames)
+        return frames
+
+    def send(self, *fields: bytes) -> None:
+        """Queue a frame; until a supervisor is greeted it is dropped, for that one reads the ledger."""
+        if self._connection is not None and self.greeted_at is not None:
+            self._connection.send(*fields)
+
+    def flush(self) -> None:
+        """Send what the socket takes."""
+        if self._connection is not None:
+            self._connection.flush()
+
+    def register(self, poller: select.poll) -> None:
+        """Wait for it."""
+        if self._connection is not None:
+            events = select.POLLIN | (select.POLLOUT if self._connection.has_more else 0)
+            poller.register(self._connection.fileno(), events)
+
+
+def _open_lease(session: Path, children: Children, tell: Callable[..., None]) -> Leased | None:
+    """What the keeper of a node does besides; None for a session's, which need not import it."""
+    if not os.path.lexists(session / LEASE):
+        return None
+    from sessionrun.keeper.lease import Leased
+
+    return Leased(session, children, tell)
+
+
+def _say_ready(fd: int) -> None:
+    try:
+        os.write(fd, READY)
+    except BrokenPipeError:
+        pass  # the launcher was killed, or an earlier keeper has told it
+    os.close(fd)
+
+
+def _wake_on_death() -> int:
+    """A descriptor that becomes readable when a child ends."""
+    wake_read, wake_write = os.pipe()
+    os.set_blocking(wake_read, False)
+    os.set_blocking(wake_write, False)
+    signal.signal(signal.SIGCHLD, lambda number, frame: None)
+    signal.set_wakeup_fd(wake_write, warn_on_full_buffer=False)
+    return wake_read
+
+
+def _drain(fd: int) -> None:
+    try:
+        while os.read(fd, 4096):
+            pass
+    except BlockingIOError:
+        pass

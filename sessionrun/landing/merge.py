@@ -1,0 +1,424 @@
+"""Lands the work of a session's tasks on a branch, for `merge`: finds what may land, and hands it to a turn.
+
+Whose work is on a branch of its own and has not landed is found without any change of the repository.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import replace
+from functools import partial
+from typing import TYPE_CHECKING, Any, Literal, NamedTuple
+
+from sessionrun.client.graph import measure_depths, walk
+from sessionrun.client.lookup import choose_tasks
+from sessionrun.client.reading.comparison import name_group, rank_attempts
+from sessionrun.client.reading.view import load_view
+from sessionrun.landing.records import (
+    Entry,
+    Fate,
+    Gates,
+    LandRequest,
+    Report,
+    digest_target,
+    follow_branches,
+    make_gates,
+    word_trailers,
+)
+from sessionrun.landing.target import HEADS, find_target
+from sessionrun.model.asked import is_node_id
+from sessionrun.model.errors import InputError, SessionrunError
+from sessionrun.model.keys import JobKey
+from sessionrun.model.landings import LANDING_FOLDER
+from sessionrun.model.spec import Landing, SessionSpec
+from sessionrun.model.words import read_landing
+from sessionrun.session.history import load_spec_now
+from sessionrun.store.session import SessionDir
+from sessionrun.worktrees.diff import find_work_base, is_unchanged
+
+if TYPE_CHECKING:
+    from sessionrun.model.asked import Policy, Sandbox
+
+
+Task = Mapping[str, Any]
+Choice = Literal["best"]
+
+
+class AskedLanding(NamedTuple):
+    """How to land.
+
+    Attributes:
+        into: the branch; None: the one from which the session's worktrees began.
+        gates: shell commands that must pass before anything lands.
+        gate_timeout_s: how long each of them may take (seconds); None: any time.
+        batch: how many tasks are merged and gated together at most; None: as many as pays.
+        trailers: whether the merge of a task says whose work it is.
+        dry_run: only forecast what would land; nothing changes, and no gate runs.
+        choose: which of several attempts at the same task lands: `best`; None: each of them.
+        sandbox: the walls around the gates; None: those of the session.
+    """
+
+    into: str | None = None
+    gates: tuple[str, ...] = ()
+    gate_timeout_s: float | None = None
+    batch: int | None = None
+    trailers: bool = True
+    dry_run: bool = False
+    choose: Choice | None = None
+    sandbox: Policy | None = None
+
+
+def merge(
+    session: SessionDir,
+    wanted: Sequence[str] = (),
+    asked: AskedLanding | None = None,
+    tell: Callable[[str], None] = lambda line: None,
+) -> dict[str, Any]:
+    """Land the work of tasks that succeeded; the object of ``merge --json``.
+
+    Args:
+        session: whose tasks.
+        wanted: their ids or numbers; none: all.
+        asked: where to, and how; None: all as it is usual.
+        tell: is given a line when something takes long.
+
+    Raises:
+        InputError: the session has no worktrees, there is no such branch or task.
+        SessionrunError, OSError: git failed, or the disk; nothing is half done that the next call does not mend.
+    """
+    asked = asked or AskedLanding()
+    view, spec = load_view(session), load_spec_now(session)
+    if spec.repository is None:
+        raise InputError(f"session {view['session_id']} has no worktrees of this repository: nothing can land")
+    chosen = {task["id"] for task in choose_tasks(view, wanted)}
+    others = {task.id for task in spec.tasks if task.upstream is not None}
+    reasons = {task["id"]: _find_obstacle(task, task["id"] in others) for task in view["tasks"]}
+    ready = [task for task in view["tasks"] if reasons[task["id"]] is None]
+    groups = rank_attempts(ready)
+    _examine_choice(view, chosen, groups, asked.choose, tell)
+    request = _make_request(session, view, spec, ready, chosen, asked)
+    sandbox = choose_sandbox(spec, asked.sandbox) if asked.gates and not asked.dry_run else None
+    with enclose_request(session, spec, request, sandbox) as request:
+        report, tried = _carry_out(request, groups, asked, tell)
+    fates = {fate.task: fate for fate in report.fates}
+    fates |= {task: fate for task, fate in reasons.items() if fate is not None}
+    tasks = [_describe(task, fates[task["id"]], tried) for task in view["tasks"] if task["id"] in chosen]
+    return _describe_report(request, report, tasks, asked)
+
+
+def _carry_out(
+    request: LandRequest, groups: Mapping[str, list[str]], asked: AskedLanding, tell: Callable[[str], None]
+) -> tuple[Report, frozenset[str] | None]:
+    """What became of the work, and which attempts were tried; None: nothing was asked to choose."""
+    run = _forecast if asked.dry_run else partial(_land, tell=tell)
+    if asked.choose is None:
+        return run(request), None
+    from sessionrun.landing.choosing import land_chosen
+
+    return land_chosen(request, groups, run, dry_run=asked.dry_run)
+
+
+def _examine_choice(
+    view: Mapping[str, Any],
+    chosen: Collection[str],
+    groups: Mapping[str, Sequence[str]],
+    choose: str | None,
+    tell: Callable[[str], None],
+) -> None:
+    """Refuse a choice where there is none, and tell of one that was not asked for.
+
+    Raises:
+        InputError: no two tasks of the session are attempts at the same thing.
+    """
+    if choose is not None:
+        names = [name_group(task) for task in view["tasks"]]
+        if len(set(names)) == len(names):
+            raise InputError(f"session {view['session_id']} has one attempt at each task: leave out --choose")
+        return
+    several = sum(sum(one in chosen for one in attempts) > 1 for attempts in groups.values())
+    if several:
+        what = "1 task has" if several == 1 else f"{several} tasks have"
+        tell(f"{what} several attempts that succeeded: --choose best lands one of each")
+
+
+def _make_request(
+    session: SessionDir,
+    view: Mapping[str, Any],
+    spec: SessionSpec,
+    ready: Sequence[Task],
+    chosen: Collection[str],
+    asked: AskedLanding,
+) -> LandRequest:
+    assert spec.repository is not None
+    target = find_target(spec.repository, asked.into)
+    entries = follow_branches(
+        spec.repository,
+        [
+            _make_entry(task, view, wanted=task["id"] in chosen, trailers=asked.trailers)
+            for task in _order_by_needs(ready, view["tasks"])
+        ],
+        {task["id"]: task["branch"] for task in ready},
+    )
+    return LandRequest(
+        repository=spec.repository,
+        session_id=view["session_id"],
+        folder=str(session.path.absolute() / LANDING_FOLDER / digest_target(target)),
+        target=target,
+        entries=entries,
+        gates=make_gates(Gates(asked.gates, asked.gate_timeout_s), spec, spec.tasks, session.path, target),
+        batch=asked.batch,
+        setups=tuple(task["setup_commit"] for task in view["tasks"] if task.get("setup_commit")),
+    )
+
+
+def _order_by_needs(tasks: Sequence[Task], graph: Sequence[Task]) -> list[Task]:
+    """The tasks in order: each behind all tasks of the graph that it needs, else by number."""
+    depths = measure_depths({task["id"]: task["needs"] for task in graph})
+    return sorted(tasks, key=lambda task: (depths[task["id"]], task["num"]))
+
+
+def _land(request: LandRequest, tell: Callable[[str], None]) -> Report:
+    from sessionrun.landing.land import raise_gates
+    from sessionrun.landing.turn import land
+
+    return land(request, tell, walls=raise_gates(request.gates))
+
+
+def _forecast(request: LandRequest) -> Report:
+    from sessionrun.landing.choosing import forecast
+
+    return forecast(request)
+
+
+def _find_obstacle(task: Task, is_elsewhere: bool) -> Fate | None:
+    """Why the work of a task cannot land; None: it can."""
+    if task["status"] != "completed":
+        return Fate(task["id"], "waiting", "not_ended", "it has not ended")
+    if task["outcome"] != "succeeded":
+        return Fate(task["id"], "none", "not_succeeded", f"it is {task['outcome']}")
+    if is_elsewhere:
+        return Fate(task["id"], "none", "other_repository", f"its work is in {task.get('repo')}")
+    if task["base_commit"] is None:
+        return Fate(task["id"], "none", "no_worktree", "it had no worktree")
+    if is_unchanged(task):
+        if kept := task.get("worktree_kept"):
+            where = f", on node {task['node']}," if is_node_id(task.get("node")) else ""
+            why = f"nothing of it is committed, and its worktree {task['worktree']}{where} was kept: {kept}"
+            return Fate(task["id"], "none", "rescued", why)
+        return Fate(task["id"], "none", "no_change", "it changed nothing")
+    if task["rescue_branch"] or task["commit"] is None:
+        where = task["rescue_branch"] or task["worktree"] or task["branch"]
+        return Fate(task["id"], "none", "rescued", f"a part of its work is in {where}: look at it first")
+    return None
+
+
+def _make_entry(task: Task, view: Mapping[str, Any], *, wanted: bool, trailers: bool) -> Entry:
+    graph = {node["id"]: node for node in view["tasks"]}
+    return Entry(
+        task=task["id"],
+        tip=task["commit"],
+        base=find_work_base(task) or task["base_commit"],
+        title=" ".join((task["title"] or "").split()),
+        needs=_find_needs(task, graph),
+        wanted=wanted,
+        trailers=_word_trailers(task, view["session_id"]) if trailers else (),
+    )
+
+
+def _find_needs(task: Task, graph: Mapping[str, Task]) -> tuple[str, ...]:
+    """The tasks whose work has to land first; a need without work stands for its own needs."""
+
+    def is_without_work(name: str) -> bool:
+        node = graph[name]
+        return node["status"] == "completed" and (node["base_commit"] is None or is_unchanged(node))
+
+    def next_of(name: str) -> list[str]:
+        goes_on = name == task["id"] or is_without_work(name)
+        # a need of an earlier session is not in the graph
+        return [need for need in graph[name]["needs"] if need in graph] if goes_on else []
+
+    return tuple(name for name in walk([task["id"]], next_of) if not is_without_work(name))
+
+
+def _word_trailers(task: Task, session_id: str) -> tuple[str, ...]:
+    cost = (task.get("usage") or {}).get("cost_usd")
+    return word_trailers(task["id"], session_id, task["agent"], task["model"], cost)
+
+
+def _describe(task: Task, fate: Fate, tried: Collection[str] | None) -> dict[str, Any]:
+    """A task of ``merge --json``; `tried` are those that were chosen, None: nothing was asked to choose."""
+    chosen = None if tried is None else task["id"] in tried
+    return {
+        "id": task["id"],
+        "num": task["num"],
+        "title": task["title"],
+        "branch": task["branch"],
+        "status": fate.status,
+        "reason_class": fate.reason_class,
+        "reason": fate.reason or None,
+        "commit": fate.commit,
+        "files": list(fate.files),
+        "against": list(fate.against),
+        "output": fate.output or None,
+        "group": None if tried is None else name_group(task),
+        "chosen": chosen,
+        "not_chosen": fate.reason or None if chosen is False else None,
+    }
+
+
+def _describe_report(
+    request: LandRequest, report: Report, tasks: list[dict[str, Any]], asked: AskedLanding
+) -> dict[str, Any]:
+    hold = report.hold
+    return {
+        "session_id": request.session_id,
+        "target": request.target.removeprefix(HEADS),
+        "old": report.old,
+        "new": report.new,
+        "dry_run": asked.dry_run,
+        "choose": asked.choose,
+        "gate_runs": report.gate_runs,
+        "hold": hold and {"reason_class": hold.reason_class, "reason": hold.reason, "mend": hold.mend},
+        "remarks": list(report.remarks),
+        "tasks": tasks,
+    }
+
+
+def choose_sandbox(spec: SessionSpec, policy: Policy | None) -> Sandbox | None:
+    """The sandbox of the gates: by the command's policy, as the session lands, or that of its tasks; None: none.
+
+    Raises:
+        InputError: its tasks have different ones.
+    """
+    if policy is not None:
+        from sessionrun.input.fields import make_sandbox
+
+        return None if policy == "none" else make_sandbox(policy)
+    if spec.landing is not None:
+        return spec.landing.sandbox
+    wanted = {task.sandbox for task in spec.tasks if task.upstream is None and task.sandbox is not None}
+    if len(wanted) > 1:
+        raise InputError("the tasks of this session have different sandboxes: say --sandbox, for the gates")
+    return next(iter(wanted), None)
+
+
+@contextmanager
+def enclose_request(
+    session: SessionDir,
+    spec: SessionSpec,
+    request: LandRequest,
+    sandbox: Sandbox | None,
+) -> Iterator[LandRequest]:
+    """The request with walls around its gates, for as long as it is carried out.
+
+    Raises:
+        InputError: the walls cannot be built here; nothing may be tried.
+        SessionrunError, OSError: the session directory cannot be written.
+    """
+    if sandbox is None or not request.gates.commands:
+        yield request
+        return
+    from sessionrun.landing.phases import enclose_gates
+    from sessionrun.session.shared import Site
+    from sessionrun.store.trees import remove_tree
+    from sessionrun.walls.ended import settle
+    from sessionrun.walls.trial import check_spec
+
+    check_spec(replace(spec, tasks=(), template=None, landing=Landing(request.target, sandbox=sandbox)))
+    key = JobKey(f".merge-{os.getpid()}", 1, 1, "land", 1)  # no task has such a name
+    site = Site(session, lambda: spec)
+    try:
+        yield replace(request, gates=enclose_gates(site, request.gates, request.target, sandbox, key))
+    finally:
+        settle(session.job_path(key))
+        remove_tree(session.job_path(key).parent)
+
+
+WorkOf = Mapping[str, Any]
+
+
+class Unlanded(NamedTuple):
+    """The ids of tasks with work on a branch of their own, by what a person does with it.
+
+    Attributes:
+        target: the branch from which the session's worktrees began.
+        ready: whose work `merge` lands; with the tasks on whose work theirs is built.
+        bounced: whose work did not fit, and fits perhaps once it is mended.
+        others: what is to be looked at first, because the task did not succeed or its work is not whole.
+        merged: whose branch is no longer needed.
+    """
+
+    target: str = ""
+    ready: tuple[str, ...] = ()
+    bounced: tuple[str, ...] = ()
+    others: tuple[str, ...] = ()
+    merged: tuple[str, ...] = ()
+
+
+def find_unlanded(session: SessionDir, view: Mapping[str, Any], tasks: Sequence[WorkOf]) -> Unlanded:
+    """Sort the tasks whose branches are left; none where the repository or its branch is gone."""
+    ended = [
+        task for task in tasks if task["status"] == "completed" and task["base_commit"] and not task.get("repo")
+    ]
+    if not ended:
+        return Unlanded()
+    from sessionrun.git.private import open_fence
+    from sessionrun.session.history import load_spec_now  # most sessions that are looked at have no worktrees
+
+    repository = load_spec_now(session).repository
+    if repository is None:
+        return Unlanded()
+    target, words = f"refs/heads/{repository.base_branch}", ("--format=%(refname:lstrip=2)", "refs/heads")
+    try:
+        with open_fence(repository) as fence:
+            alone = set(fence.main().line("for-each-ref", f"--no-merged={target}", *words).split("\n"))
+            done = set(fence.main().line("for-each-ref", f"--merged={target}", *words).split("\n"))
+    except (SessionrunError, OSError):
+        return Unlanded()
+    landings = {task["id"]: read_landing(task) for task in view["tasks"]}
+    waiting = [task for task in ended if (task["rescue_branch"] or task["branch"]) in alone]
+    waiting = [task for task in waiting if landings[task["id"]] != "landed" and not is_unchanged(task)]
+    ready = [task["id"] for task in waiting if not landings[task["id"]] and _is_whole(task)]
+    within = _find_reached(ready, view["tasks"], repository.base_commit)
+    built_on = [task["id"] for task in view["tasks"] if task["id"] in within and not is_unchanged(task)]
+    return Unlanded(
+        repository.base_branch,
+        tuple(name for name in built_on if landings[name] != "landed"),
+        tuple(task["id"] for task in waiting if landings[task["id"]] == "bounced"),
+        tuple(task["id"] for task in waiting if not landings[task["id"]] and not _is_whole(task)),
+        tuple(task["id"] for task in ended if task["branch"] in done - {repository.base_branch}),
+    )
+
+
+def _is_whole(task: WorkOf) -> bool:
+    return bool(task["outcome"] == "succeeded" and task["commit"] is not None and not task["rescue_branch"])
+
+
+def _find_reached(names: Sequence[str], graph: Sequence[WorkOf], base: str) -> set[str]:
+    """The tasks and, where their worktrees began with the work of their needs, those too."""
+    by_id = {node["id"]: node for node in graph}
+
+    def next_of(name: str) -> list[str]:
+        at = by_id[name]
+        return [] if at["base_commit"] == base else [need for need in at["needs"] if need in by_id]
+
+    return {*names, *walk(names, next_of)}
+
+
+def locate_work(session: SessionDir, tasks: Sequence[WorkOf]) -> dict[str, str]:
+    """Where the branches of tasks with a repository of their own are, by id: in that or in its mirror."""
+    own = {task["id"] for task in tasks if task.get("repo") and (task["rescue_branch"] or task["branch"])}
+    places: dict[str, str] = {}
+    if not own:
+        return places
+    from sessionrun.model.repositories import repository_of
+    from sessionrun.session.history import load_spec_now
+
+    spec = load_spec_now(session)
+    for task in spec.tasks:
+        repository = repository_of(spec, task) if task.id in own else None
+        if repository is not None and task.upstream is not None:
+            places[task.id] = task.upstream.repo if task.upstream.home else repository.top
+    return places

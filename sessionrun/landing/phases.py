@@ -1,0 +1,164 @@
+"""LAND in the supervisor: its request and process, and what its answer means for each task."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import replace
+from typing import Final
+
+from sessionrun.agents.verdict import Problem, split_status
+from sessionrun.engine.handed import find_end
+from sessionrun.engine.state import State
+from sessionrun.engine.task import TaskState
+from sessionrun.landing.lanes import find_first
+from sessionrun.landing.records import (
+    Entry,
+    Fate,
+    Gates,
+    Hold,
+    LandRequest,
+    Report,
+    digest_target,
+    make_gates,
+    room_path,
+    word_trailers,
+)
+from sessionrun.model.asked import Sandbox
+from sessionrun.model.errors import JobFileError
+from sessionrun.model.events import Event
+from sessionrun.model.frozen import frozen
+from sessionrun.model.keys import JobKey
+from sessionrun.model.landings import LAND_FAILED, LANDING_FOLDER, WorkBounced, WorkHeld, WorkLanded
+from sessionrun.model.places import Place
+from sessionrun.model.spec import Environment, Job, TaskSpec, Workspace, title_of
+from sessionrun.session.executor import Exit
+from sessionrun.session.shared import Judged, Site, read_last_line
+from sessionrun.store.jobfiles import load_answer
+from sessionrun.walls.enclosing import wish_walls
+
+
+@frozen
+class LandOrder:
+    """Work that is to land.
+
+    Attributes:
+        request: as the room of landing takes it; the tip of each entry is the commit that its task left.
+        branches: by task, the branch that may have gone on from there.
+        only_mend: finish or put back what an earlier LAND left, and land nothing new.
+    """
+
+    request: LandRequest
+    branches: Mapping[str, str]
+    only_mend: bool = False
+
+
+IN_QUEUE: Final = ("ready", "landed", "mending")
+"""What a LAND is told of: the work that it takes, and that which it may find in the branch."""
+
+
+def build(site: Site, state: TaskState, key: JobKey, whole: State) -> Job:
+    """The process of a LAND, which is of all tasks; in a cancelled session it lands nothing new.
+
+    Raises:
+        OSError: the session directory cannot be written.
+    """
+    asked, repository = site.spec.landing, site.spec.repository
+    assert asked is not None and repository is not None
+    tasks = whole.tasks
+    chosen = [task for task in tasks.values() if task.landing is not None and task.landing.status in IN_QUEUE]
+    chosen.sort(key=lambda task: (task.ended_at or 0.0, task.num))
+    places = [task.place for task in tasks.values() if task.place is not None]
+    gates = Gates(asked.gates, asked.gate_timeout_s)
+    gates = make_gates(gates, site.spec, [task.spec for task in tasks.values()], site.session.path, asked.target)
+    request = LandRequest(
+        repository=repository,
+        session_id=site.spec.session_id,
+        folder=str(site.session.path.absolute() / LANDING_FOLDER / digest_target(asked.target)),
+        target=asked.target,
+        entries=tuple(
+            _make_entry(site, task, place, tasks) for task in chosen if (place := find_end(task)) is not None
+        ),
+        gates=enclose_gates(site, gates, asked.target, asked.sandbox, key),
+        batch=asked.batch,
+        setups=tuple(place.setup_commit for place in places if place.setup_commit is not None),
+    )
+    ended = [task for task in chosen if task.outcome == "succeeded"]  # a follow-up goes on with its branch
+    branches = {task.spec.id: task.place.branch for task in ended if task.place and task.place.branch}
+    return site.ask(key, LandOrder(request, branches, only_mend=whole.cancelled), cwd=repository.top)
+
+
+def enclose_gates(site: Site, gates: Gates, target: str, sandbox: Sandbox | None, key: JobKey) -> Gates:
+    """The gates of a branch with walls around their room, if there are any; the repository can only be read there.
+
+    Raises:
+        OSError: the session directory cannot be written.
+    """
+    if sandbox is None or not gates.commands:
+        return gates
+    assert site.spec.repository is not None
+    room, wish = room_path(site.spec.repository, target), gates.environment
+    task = TaskSpec(key.task, (), workspace=Workspace("worktree"), sandbox=sandbox)
+    place, made = Place(worktree=str(room)), None if wish is None else wish.target
+    if wish is not None:
+        task, git = replace(task, environment=Environment(python=wish.python)), str(room / ".git")
+        build = wish_walls(site, task, key, place, {}, environment=made, begins_in="", git=git)
+        gates = replace(gates, environment=replace(wish, walls=build))
+    walls = wish_walls(site, task, key, place, {}, environment=made, begins_in=str(room), room=str(room))
+    return replace(gates, walls=walls, sandbox=sandbox)
+
+
+def judge(site: Site, state: TaskState, ended: Exit, problem: Problem | None) -> Judged:
+    """Whether a LAND came to its end, and what became of the work of each task.
+
+    One that was killed is followed by another.
+    """
+    folder = site.session.job_path(ended.key)
+    if problem is None:
+        answer = load_answer(folder, Report)
+        gone = None if answer is not None else Problem(LAND_FAILED, "its answer is gone")
+        return Judged(gone, events=_list_fates(site, answer))
+    try:
+        events = _list_fates(site, load_answer(folder, Report))
+    except JobFileError:
+        events = ()
+    _, signal = split_status(ended.wait_status)
+    failed = Problem(LAND_FAILED, read_last_line(folder) or problem.text)
+    return Judged(failed, can_repeat=signal is not None, events=events)
+
+
+def _list_fates(site: Site, answer: Report | None) -> tuple[Event, ...]:
+    """An event for each task of a LAND that has ended; none if it did not come so far."""
+    asked = site.spec.landing
+    if answer is None or asked is None:
+        return ()
+    fates = (_tell(site, asked.target, fate, answer.hold) for fate in answer.fates)
+    return tuple(event for event in fates if event is not None)
+
+
+def _tell(site: Site, target: str, fate: Fate, hold: Hold | None) -> Event | None:
+    target = target.removeprefix("refs/heads/")
+    if fate.status == "landed":
+        return WorkLanded(fate.task, target, fate.commit, fate.reason or None)
+    reason_class = fate.reason_class or LAND_FAILED
+    if fate.status == "bounced":
+        more = (tuple(fate.files), tuple(fate.against), fate.output or None)
+        return WorkBounced(fate.task, target, reason_class, fate.reason, *more)
+    if fate.status != "held":
+        return None  # it waits for the work of another task
+    again = f"sessionrun retry {site.spec.session_id}"
+    mend = f"{hold.mend}; then {again}" if hold and hold.mend else again
+    return WorkHeld(fate.task, target, reason_class, fate.reason, mend)
+
+
+def _make_entry(site: Site, task: TaskState, place: Place, tasks: Mapping[str, TaskState]) -> Entry:
+    used = task.usage
+    agent, model = task.agent, task.last_model or task.asked_model
+    return Entry(
+        task=task.spec.id,
+        tip=place.commit or "",
+        base=place.work_base or "",
+        title=" ".join(title_of(task.spec).split()),
+        needs=tuple(name for name, _ in find_first(task, tasks)),
+        wanted=task.landing is not None and task.landing.status == "ready",
+        trailers=word_trailers(task.spec.id, site.spec.session_id, agent, model, used.cost_usd if used else None),
+    )

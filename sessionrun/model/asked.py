@@ -1,0 +1,164 @@
+"""Frozen records of what a session asks of its surroundings: walls, a queue to be fed from, a cluster.
+
+They stand in spec.json; what they mean is the business of their rooms.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import field
+from typing import Final, Literal, get_args
+
+from sessionrun.model.frozen import frozen
+
+Policy = Literal["none", "project", "strict"]
+POLICIES: Final[tuple[Policy, ...]] = get_args(Policy)
+
+Network = Literal["allow", "proxy", "none"]
+NETWORKS: Final[tuple[Network, ...]] = get_args(Network)
+
+
+LIMITS: Final = ("memory", "cpus")
+"""Limits by control groups, which not every machine has."""
+
+CLOSED: Final = " without the network"
+"""The end of the name of a policy whose jobs do not have the machine's network."""
+
+
+@frozen
+class Sandbox:
+    """The sandbox of a task: its jobs see and change only what the policy names.
+
+    Attributes:
+        policy: ``project`` shows the system and the home directory without known secrets, ``strict`` only what is
+            named.  ``none`` is there until a plan is settled: a task that wants no walls whatever others have.
+        network: all of it, the hosts of a list by way of a proxy, or none.
+        hosts: host names that a proxy lets through, beside those of the agent.
+        env: names of variables that come in beside those of the policy.
+        read: absolute paths that can be read beside those of the policy.
+        devices: absolute paths of devices that can be used.
+        processes: the most processes that may live inside at a time; None: no limit.
+        memory: the most memory that a job may use with all of its processes (bytes); None: no limit.
+        disk: the most disk space that all which the task can write may take (bytes); None: no limit.
+        cpus: how many processors' time a job may use with all of its processes; None: no limit.
+    """
+
+    policy: Policy
+    network: Network = "allow"
+    hosts: tuple[str, ...] = ()
+    env: tuple[str, ...] = ()
+    read: tuple[str, ...] = ()
+    devices: tuple[str, ...] = ()
+    processes: int | None = None
+    memory: int | None = None
+    cpus: float | None = None
+    disk: int | None = None
+
+    @property
+    def needs(self) -> tuple[str, ...]:
+        """What a machine has to be able to give, by names; see `walls.trial.list_problems`."""
+        closed = "" if self.network == "allow" else CLOSED
+        return (f"{self.policy}{closed}", *(limit for limit in LIMITS if getattr(self, limit) is not None))
+
+
+def describe_network(sandbox: Sandbox) -> str:
+    """The network of a sandbox, and the hosts that its plan names."""
+    return ", ".join((sandbox.network, *sandbox.hosts))
+
+
+QUEUE_LABEL: Final = "queue"
+"""The label of a task that says which task of the queue it is."""
+
+UNCLAIMED: Final = "it is claimed in the queue first"
+"""The reason of the hold on a task that may have no claim; the session lifts it by itself."""
+
+POLL_S: Final = 2.0
+SYNC_S: Final = 30.0
+TAKE_BACK_S: Final = 60.0
+
+
+@frozen
+class FeedSpec:
+    """Which queue, which of its tasks, and for how long.
+
+    Attributes:
+        top: the directory with the queue (absolute).
+        backend: what keeps it, by name.
+        group: only tasks of this group.
+        chosen: only these tasks, by their ids in the queue; empty: all.
+        watch: whether to wait for more tasks when none is left.
+        poll_s: how often to look whether the queue has changed.
+        sync_s: how often to load a queue of which no file tells that it changed, and to exchange it with others.
+        ingest: how many follow-ups of agents may come into the queue by themselves; 0: none.
+        take_back_s: how often to look for claims of sessions that are gone (seconds); 0: never.
+        take_back_most: of how many tasks at once; None: of all.
+        lands_again: whether work that did not land is tried again when its task is closed by another.
+    """
+
+    top: str
+    backend: str
+    group: str | None = None
+    chosen: tuple[str, ...] = ()
+    watch: bool = False
+    poll_s: float = POLL_S
+    sync_s: float = SYNC_S
+    ingest: int = 0
+    take_back_s: float = TAKE_BACK_S
+    take_back_most: int | None = None
+    lands_again: bool = True
+
+
+TROUBLE: Final = "feed"
+"""The hold of this name says what is wrong with the queue; no task waits for it."""
+
+
+SLURM: Final = "slurm"
+"""The address of the cluster whose jobs are Slurm's."""
+
+NODE_TOKEN: Final = "@sessionrun-node@"
+"""In an order to a node: the directory of the node."""
+
+CACHE_TOKEN: Final = "@sessionrun-cache@"
+"""The same: the cache of the user there."""
+
+PATH_TOKEN: Final = "@sessionrun-path@"
+"""The same: the value of PATH there."""
+
+
+def is_node_id(node: str | None) -> bool:
+    """Whether that is ``NAME@ID``: such a node may have no disk in common with this machine; Slurm's have."""
+    return node is not None and "@" in node
+
+
+@frozen
+class Cluster:
+    """The address of a scheduler, ``tls://HOST:PORT``, and the paths of the three files for TLS.
+
+    Or the word `SLURM`: then `options` are those of sbatch, by their long names, and `max_array` is how
+    many jobs one array may have.
+    """
+
+    address: str
+    ca_file: str | None = None
+    cert_file: str | None = None
+    key_file: str | None = None
+    options: Mapping[str, str] = field(default_factory=dict)
+    max_array: int = 1000
+
+    @property
+    def is_slurm(self) -> bool:
+        """Whether its jobs are Slurm's, which has a queue of its own: it offers no slots."""
+        return self.address == SLURM
+
+
+def uses_replicas(cluster: Cluster | None) -> bool:
+    """Whether the worktrees of a session are on nodes, which need not share a disk with its machine."""
+    return cluster is not None and not cluster.is_slurm
+
+
+@frozen
+class SlotsOffered:
+    """The nodes of the session's cluster that live have so many slots in all: an event of the journal."""
+
+    slots: int
+    nodes: int

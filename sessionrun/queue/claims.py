@@ -1,0 +1,116 @@
+"""Claims of sessions of which no process is left: what landed is closed, all else is open again."""
+
+from __future__ import annotations
+
+import os
+import time
+from collections.abc import Callable
+from functools import cache
+from pathlib import Path
+from typing import Final, NamedTuple
+
+from sessionrun.engine.state import State
+from sessionrun.engine.task import TaskState
+from sessionrun.git.git import Git
+from sessionrun.landing.history import load_history
+from sessionrun.model.errors import SessionNotFound, SessionrunError
+from sessionrun.model.landings import LANDING_FOLDER
+from sessionrun.queue.feed import Feed
+from sessionrun.queue.snapshot import Kind, find_standing
+from sessionrun.queue.task import QueueTask
+from sessionrun.session.history import replay
+from sessionrun.store.lookup import find_session
+from sessionrun.store.session import SessionDir
+
+PROBE_AGAIN_S: Final = 1.0
+"""A session changes its processes by itself: it is gone if none of them lives, and none so much later."""
+
+
+class Gone(NamedTuple):
+    """A session of which no process is left, and its state; None: that cannot be read."""
+
+    session: SessionDir
+    state: State | None
+
+
+def reclaim(
+    feed: Feed,
+    results_dir: Path,
+    *,
+    most: int | None = None,
+    sleep: Callable[[float], None] = time.sleep,
+) -> list[QueueTask]:
+    """Settle the claims of sessions that are gone; return the tasks as they are then.
+
+    What a session has done counts, also if it was killed before it could say so.
+
+    Args:
+        feed: the queue.
+        results_dir: where sessions are looked for before the user's index.
+        most: of how many tasks; None: of all.
+        sleep: waits for some seconds.
+    """
+    probe = cache(lambda session_id: find_gone(session_id, results_dir, sleep))
+    settled: list[QueueTask] = []
+    for task in feed.load():
+        worker = task.claim.worker if task.claim is not None else None
+        gone = None if worker is None or len(settled) == most else probe(worker.session)
+        if worker is None or gone is None:
+            continue
+        kind, reason = _judge(gone, worker.name)
+        if kind == "held":
+            continue  # it must not be done again: a retry of its session lands it
+        if kind == "done":
+            one = feed.close(task.id, reason=reason, worker=worker)
+        else:
+            one = feed.reopen(task.id, reason=f"its worker {worker.name} is gone", worker=worker)
+        settled += [one] if one is not None else []
+    return settled
+
+
+def find_gone(session_id: str, results_dir: Path, sleep: Callable[[float], None] = time.sleep) -> Gone | None:
+    """Return a session of which no process is left; None: it lives, or is not known here: it may run elsewhere."""
+    try:
+        session = find_session(results_dir, session_id)
+    except SessionNotFound:
+        return None
+    if session.session_id != session_id or session.is_alive():
+        return None
+    sleep(PROBE_AGAIN_S)
+    if not os.path.exists(session.path) or session.is_alive():
+        return None
+    try:
+        return Gone(session, replay(session)[0])
+    except (SessionrunError, OSError):
+        return Gone(session, None)
+
+
+def _judge(gone: Gone, name: str) -> tuple[Kind, str]:
+    """Where a task of a session that is gone stands for the queue, and why."""
+    session, state = gone
+    task = state.tasks.get(name) if state is not None else None
+    one = find_standing(state, task) if state is not None and task is not None else None
+    if state is None or task is None or one is None:
+        return "undone", ""
+    try:
+        commit = None if one.kind == "done" else _find_landed(session, state, task)
+    except (SessionrunError, OSError):
+        commit = None  # what the journal says holds: held work must not be done again
+    if commit is not None:
+        return "done", f"landed as {commit[:12]} (session {session.session_id[:8]}, task {name})"
+    return one.kind, one.reason
+
+
+def _find_landed(session: SessionDir, state: State, task: TaskState) -> str | None:
+    """The commit with which the work of a task landed; the journal may be behind the log of landings and git."""
+    tip = task.place.commit if task.place is not None and not task.place.holds_no_work else None
+    repository, landing = state.spec.repository, state.spec.landing
+    if tip is None or repository is None or landing is None:
+        return None
+    folder = session.path / LANDING_FOLDER
+    for target in sorted(os.listdir(folder)) if folder.is_dir() else ():
+        landed = load_history(folder / target).landed.get(task.spec.id)
+        if landed is not None and landed[0] == tip:
+            return landed[1]
+    git = Git(Path(repository.common_dir))
+    return tip if git.attempt("merge-base", "--is-ancestor", tip, landing.target).returncode == 0 else None

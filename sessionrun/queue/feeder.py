@@ -1,0 +1,360 @@
+"""Feeds a session from a queue: the supervisor's partner, and the thread that visits the queue."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Iterable, Iterator
+from pathlib import Path
+from typing import TYPE_CHECKING, Final, NamedTuple
+
+from sessionrun.engine.state import State
+from sessionrun.git.git import Git
+from sessionrun.keeper.wire import say
+from sessionrun.model.asked import TROUBLE, UNCLAIMED, FeedSpec
+from sessionrun.model.errors import InputError, SessionrunError
+from sessionrun.model.events import Event, FeedClosed, HoldLifted, HoldPlaced, RequestReceived, TaskAdded
+from sessionrun.model.spec import SessionSpec, TaskSpec
+from sessionrun.queue.claims import reclaim
+from sessionrun.queue.feed import Feed, open_feed
+from sessionrun.queue.file import NAME as FILE
+from sessionrun.queue.graph import by_id
+from sessionrun.queue.ingest import take_for_session
+from sessionrun.queue.snapshot import Snapshot, Snapshots, Standing
+from sessionrun.queue.sync import Step, choose_id, choose_next, find_changes, find_claims, find_news, make_task
+from sessionrun.queue.task import QueueTask, Signature, find_place, read_signature
+from sessionrun.queue.task import Worker as QueueWorker
+from sessionrun.session.worker import Worker
+from sessionrun.store.session import SessionDir
+
+if TYPE_CHECKING:
+    from sessionrun.session.partners import Partners
+
+
+RETRY_S: Final = 5.0
+"""After a visit that failed."""
+
+DROPPED: Final = "its task of the queue is not there for it any more: closed, removed, or of another worker"
+"""Why a task is cancelled that has lost its claim."""
+
+LEAVE_S: Final = 60.0
+"""How long the end of the session waits for the queue to be told."""
+
+_ROUNDS: Final = 100
+"""The queue may change again and again while it is visited."""
+
+
+class Arrival(NamedTuple):
+    """A task for the session."""
+
+    task: TaskSpec
+
+
+class Dry(NamedTuple):
+    """Nothing of the queue is left for the session, as long as the snapshot with this number holds."""
+
+    number: int
+
+
+class Trouble(NamedTuple):
+    """What is wrong with the queue; None: nothing is any more."""
+
+    why: str | None
+
+
+News = Arrival | Step | Dry | Trouble
+"""A step that the session has to take is `claimed`, `drop` or `land`."""
+
+
+class Visitor:
+    """Visits one queue for one session.  Must not touch the session's state or files."""
+
+    def __init__(
+        self,
+        session: SessionDir,
+        template: TaskSpec,
+        asked: FeedSpec,
+        feed: Feed,
+        tell: Callable[[News], None],
+        clock: Callable[[], float] = time.monotonic,
+    ) -> None:
+        """Its tasks are made of `template`, and `tell` gets what is new for the session; `clock` is monotonic."""
+        self._session_id, self._results_dir = session.session_id, session.path.parent
+        self._template, self._asked, self._feed, self._tell, self._clock = template, asked, feed, tell, clock
+        self._folder = session.path
+        self._landing: dict[str, int | None] = {}
+        self._ended: set[str] | None = None
+        self._reclaimed_at = float("-inf")
+        self._signature: Signature = ()
+        self._synced_at = clock()
+        self.refused: str | None = None
+        """What the queue refused on the last visit."""
+
+    def is_due(self, snapshot: Snapshot) -> bool:
+        """Whether to visit the queue though the session has not changed.
+
+        Some queues change without a change of their files.  No file changes when a session dies that has claims.
+        """
+        has_changed = read_signature(self._feed.place) != self._signature
+        return has_changed or self._must_sync() or self._must_reclaim(snapshot)
+
+    def _must_sync(self) -> bool:
+        return self._feed.name != FILE and self._clock() >= self._synced_at + self._asked.sync_s
+
+    def _must_reclaim(self, snapshot: Snapshot) -> bool:
+        """Claims of sessions that are gone are looked for while there is a free slot for their tasks."""
+        may = self._asked.take_back_s > 0 and snapshot.takes and snapshot.free > 0
+        return may and self._clock() >= self._reclaimed_at + self._asked.take_back_s
+
+    def visit(self, snapshot: Snapshot) -> None:
+        """Do all that there is to do now.
+
+        Raises:
+            InputError, StoreError, OSError: the queue cannot be read or changed; what was done counts.
+        """
+        known = snapshot.list_known()
+        if self._must_sync():
+            self._synced_at = self._clock()
+            self._feed.sync()
+        if self._must_reclaim(snapshot):
+            self._reclaimed_at = self._clock()
+            reclaim(self._feed, self._results_dir, most=self._asked.take_back_most)
+        tasks = self._settle(known)
+        news = find_news(tasks, known, self._session_id, self._landing, self._is_mended)
+        for step in news:
+            self._tell_step(step, tasks, known)
+        if self._takes_in(known):
+            tasks = self._load(known)
+        has_more = self._claim(snapshot, tasks, choose_next(tasks, known, self._asked, self._template.retries))
+        is_going = news or has_more or any(one.kind == "going" for one in known.values())
+        if snapshot.is_open and snapshot.takes and not (is_going or self._asked.watch):
+            self._tell(Dry(snapshot.number))
+
+    def leave(self, snapshot: Snapshot) -> None:
+        """The session ends: settle its last claims.
+
+        Raises:
+            InputError, StoreError, OSError: as `visit`.
+        """
+        known = snapshot.list_known()
+        for step in find_changes(self._load(known), known, self._session_id, {}, ends=True):
+            self._change(step)
+        if self._feed.name != FILE:
+            self._feed.sync()
+
+    def _load(self, known: dict[str, Standing]) -> dict[str, QueueTask]:
+        self._signature = read_signature(self._feed.place)
+        if not self._feed.place.exists() and any(one.kind == "going" for one in known.values()):
+            raise InputError(f"{self._feed.place} is gone: put it back, or cancel the session")
+        return by_id(self._feed.load())
+
+    def _settle(self, known: dict[str, Standing]) -> dict[str, QueueTask]:
+        """Change the queue until it needs nothing more, and return its tasks.
+
+        What it refuses is tried once in each visit, and shown; that claim ends with the session at the latest.
+        """
+        failed: set[Step] = set()
+        self.refused = None
+        for _ in range(_ROUNDS):
+            tasks = self._load(known)
+            needed = find_changes(tasks, known, self._session_id, self._landing)
+            steps = [step for step in needed if step not in failed]
+            for step in steps:
+                try:
+                    self._change(step)
+                except InputError as error:
+                    failed.add(step)
+                    self.refused = str(error)
+            if not steps:
+                break
+        return tasks
+
+    def _change(self, step: Step) -> None:
+        worker, reason = QueueWorker(step.name, self._session_id), step.reason or None
+        if step.what == "close":
+            self._feed.close(step.queue_id, reason=reason, worker=worker)
+        elif step.what == "reopen":
+            self._feed.reopen(step.queue_id, reason=reason, worker=worker)
+        elif step.what == "bounce":
+            self._feed.reopen(step.queue_id, reason=reason)
+            del self._landing[step.name]
+        else:
+            self._feed.claim(step.queue_id, worker)  # if it is not ready any more, the next look tells
+
+    def _tell_step(self, step: Step, tasks: dict[str, QueueTask], known: dict[str, Standing]) -> None:
+        if step.what == "add":
+            self._tell(Arrival(make_task(self._template, tasks[step.queue_id], step.name)))
+            return
+        if step.what == "land":
+            self._landing[step.name] = known[step.name].bounced_seq
+        self._tell(step)
+
+    def _is_mended(self, one: Standing) -> bool:
+        if one.branch is None or not self._asked.lands_again:
+            return False
+        branch, commit = one.branch
+        now = Git(Path(self._asked.top)).commit_of(f"refs/heads/{branch}")
+        return now is not None and now != commit
+
+    def _takes_in(self, known: dict[str, Standing]) -> bool:
+        """Take in follow-ups, after tasks have ended; whether some came into the queue."""
+        ended = {name for name, one in known.items() if one.kind != "going"}
+        if not self._asked.ingest or ended == self._ended:
+            return False
+        self._ended = ended
+        return take_for_session(self._folder, self._asked, self._feed) > 0
+
+    def _claim(self, snapshot: Snapshot, tasks: dict[str, QueueTask], ready: Iterable[QueueTask]) -> bool:
+        """Claim what there are slots for; whether something was claimed, or waits for a slot.
+
+        A cluster has no slot before its nodes have told of theirs: then the queue is not dry.
+        """
+        coming = find_claims(tasks, self._session_id).keys() - snapshot.tasks.keys()
+        taken = {name.casefold() for name in (*snapshot.tasks, *coming)}
+        free, claimed = snapshot.free - len(coming) if snapshot.takes else 0, 0
+        for task in ready:
+            if claimed >= free:
+                return True
+            name = choose_id(task.id, taken)
+            got = self._feed.claim(task.id, QueueWorker(name, self._session_id))
+            if got is not None:
+                taken.add(name.casefold())
+                claimed += 1
+                self._tell(Arrival(make_task(self._template, got, name)))
+        return claimed > 0
+
+
+class Visit(NamedTuple):
+    """What the thread is asked: to go to the queue; `leaves`: a last time."""
+
+    snapshot: Snapshot
+    leaves: bool = False
+
+
+class QueueFeeder:
+    """The partner of one session's supervisor."""
+
+    look_at: float | None = None
+
+    def __init__(self, session: SessionDir, spec: SessionSpec, log: Callable[[str], None]) -> None:
+        assert spec.feed is not None and spec.template is not None
+        self._session, self._asked, self._template, self._log = session, spec.feed, spec.template, log
+        self._place = find_place(Path(spec.feed.top))
+        self._patience = min(spec.feed.poll_s, spec.feed.sync_s, spec.feed.take_back_s or spec.feed.poll_s)
+        self._snapshots = Snapshots()
+        self._snapshot = Snapshot(0, {}, 0, False, False)
+        self._worker: Worker[Visit, News] = Worker("feeder", self._work)
+        self.fds: tuple[int, ...] = (self._worker.fd,)
+        # the thread alone has these
+        self._visitor: Visitor | None = None
+        self._trouble: str | None = ""  # what the supervisor before has shown is not known
+        self._visit = Visit(self._snapshot)
+        self._fails = False
+
+    # --- the supervisor's thread ---
+
+    def hear(self, state: State, at: float, mono: float) -> Iterator[Event]:
+        """Tell how the tasks stand, and return what is to be recorded; the state changes between two of these."""
+        reborn = self._snapshots.find_reborn(state)
+        if reborn:  # before they are started: no work without a claim
+            yield RequestReceived(f"unclaimed-{state.seq}", "hold", tuple(reborn), reason=UNCLAIMED)
+        snapshot = self._snapshots.look(state)  # before the news, for it makes some of them stale
+        news = self._worker.take()
+        for one in news if state.ended is None else ():  # what was claimed meanwhile is given back
+            yield from self._translate(state, one)
+        if snapshot is not None:
+            self._snapshot = snapshot
+            if state.ended is None:  # a session may live again after its last visit
+                self._worker.ask(Visit(snapshot))
+
+    def finish(self, state: State) -> None:
+        """The session is about to end: give back what is left."""
+        self._snapshot = self._snapshots.look(state) or self._snapshot
+        self._worker.ask(Visit(self._snapshot, leaves=True))
+        self._worker.stop(LEAVE_S)
+
+    def _translate(self, state: State, one: News) -> Iterator[Event]:
+        if isinstance(one, Arrival):
+            if one.task.id not in state.tasks:
+                yield TaskAdded(one.task)
+        elif isinstance(one, Step):
+            yield from self._translate_step(state, one)
+        elif isinstance(one, Trouble):
+            yield from _tell_trouble(state, one.why)
+        elif one.number == self._snapshots.number and state.feed_open:
+            yield FeedClosed()
+
+    def _translate_step(self, state: State, step: Step) -> Iterator[Event]:
+        """A visit tells what it finds each time, so the state says whether it is done already."""
+        task, where = state.tasks.get(step.name), f"{state.seq}-{step.name}"
+        if task is None:
+            return
+        if step.what == "land" and not state.cancelled:  # a retry would take that back
+            yield RequestReceived(f"mended-{where}", "retry", (step.name,))
+        elif step.what == "drop" and task.known_outcome is None and not task.cancelled:
+            yield RequestReceived(f"unclaimed-{where}", "cancel", (step.name,), reason=DROPPED)
+        elif step.what == "claimed" and task.held == UNCLAIMED:
+            yield RequestReceived(f"claimed-{where}", "release", (step.name,))
+
+    # --- the queue's thread ---
+
+    def _work(self, worker: Worker[Visit, News]) -> None:
+        while (visit := self._await(worker)) is not None:
+            try:
+                if self._visitor is None:
+                    feed = open_feed(self._place, self._asked.backend)
+                    self._visitor = Visitor(self._session, self._template, self._asked, feed, worker.tell)
+                (self._visitor.leave if visit.leaves else self._visitor.visit)(visit.snapshot)
+                why = self._visitor.refused
+                self._fails = False
+            except Exception as error:  # whatever it is, the session goes on
+                why = _describe(error)
+                self._fails = True
+            self._complain(why)
+
+    def _await(self, worker: Worker[Visit, News]) -> Visit | None:
+        """Wait until there is something to do: a new snapshot, a change of the queue; None: it is to stop."""
+        patience = RETRY_S if self._fails else self._patience
+        until = time.monotonic() + patience
+        while True:
+            asked = worker.wait(max(0.0, until - time.monotonic()))
+            if asked:
+                self._visit = asked[-1]
+            elif worker.is_stopping:
+                return None
+            if self._fails and not self._visit.leaves and time.monotonic() < until:
+                continue
+            if asked or self._fails or self._visitor is None or self._visitor.is_due(self._visit.snapshot):
+                return self._visit
+            until = time.monotonic() + patience
+
+    def _complain(self, why: str | None) -> None:
+        """Log what is wrong with the queue, once, and let the session show it; None: nothing is."""
+        if why != self._trouble:
+            if why is not None:
+                self._log(why)
+            self._trouble = why
+            self._worker.tell(Trouble(why))
+
+
+def _describe(error: Exception) -> str:
+    why = str(error) if isinstance(error, SessionrunError) else repr(error)
+    if isinstance(error, OSError):
+        why = f"{error.filename}: {error.strerror}"
+    return f"the queue cannot be read or changed: {' '.join(why.split())}"
+
+
+def _tell_trouble(state: State, why: str | None) -> Iterator[Event]:
+    """The hold that shows what is wrong with the queue."""
+    known = state.holds.get(TROUBLE)
+    if why is not None and (known is None or known.reason != why):
+        yield HoldPlaced(TROUBLE, why)
+    elif why is None and known is not None:
+        yield HoldLifted(TROUBLE)
+
+
+def open_partners(partners: Partners, session: SessionDir, state: State) -> Partners:
+    """The partners, with a feeder if the session is fed."""
+    if state.spec.feed is None:
+        return partners
+
+    return partners._replace(feeder=QueueFeeder(session, state.spec, say))

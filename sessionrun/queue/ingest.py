@@ -1,0 +1,302 @@
+"""Follow-ups that agents wrote: the shelf where their files wait, and how they come into the queue.
+
+None is lost, and none comes in twice.
+"""
+
+from __future__ import annotations
+
+import errno
+import os
+import re
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from contextlib import nullcontext
+from pathlib import Path
+from typing import Any, Final, NamedTuple
+from uuid import uuid4
+
+from sessionrun.git.git import Git
+from sessionrun.model.asked import FeedSpec
+from sessionrun.queue.feed import Feed
+from sessionrun.queue.task import Draft, QueuePlace, QueueTask, find_place
+from sessionrun.store import locks
+from sessionrun.store.files import make_directories, read_regular, replace_file
+
+NAME: Final = "suggested_tasks.txt"
+"""The file into which the prompt of a task of the queue asks agents to write them."""
+
+LIMIT: Final = 1024 * 1024
+"""Bytes; a larger file is not taken."""
+
+MAX_TASKS: Final = 100
+"""How many tasks are made at once, if nothing else is said."""
+
+MAX_TITLE: Final = 200
+MAX_BODY: Final = 10_000
+"""Characters.  What a program of Beads is given on its command line has a limit."""
+
+_MARK: Final = re.compile(r"(?:[-*+\u2022]|\d{1,3}[.)])\s+(?:\[[ xX]?\]\s+)?")
+
+
+class Ingested(NamedTuple):
+    """What became of the lines.
+
+    Attributes:
+        added: `id` (None: a dry run), `title` and `source` of each new task.
+        known: `title` and `source` of each line that a task, or another line, says already.
+        kept: `source` and `lines` of what is above the limit.
+    """
+
+    added: list[dict[str, Any]]
+    known: list[dict[str, Any]]
+    kept: list[dict[str, Any]]
+
+
+def find_shelf(place: QueuePlace) -> Path:
+    """Return the folder with the files of which the lines are not in the queue yet."""
+    return place.lock.with_name(place.lock.name.replace("queue.lock", "ingest"))
+
+
+def put_aside(place: QueuePlace, source: Path) -> Path:
+    """Move a file onto the shelf, without the lock; return its new place.
+
+    Raises:
+        NotRegular: a link or a directory lies there; OSError: it is too large, or not there.
+    """
+    content, path = read_regular(source, LIMIT), find_shelf(place) / f"{uuid4()}.txt"
+    make_directories(path.parent, 0o700)
+    try:
+        os.rename(source, path)
+    except OSError as error:
+        if error.errno != errno.EXDEV:
+            raise
+        replace_file(path, content, durable=True)
+        source.unlink()
+    return path
+
+
+class Lines:
+    """The lines of all sources, and what becomes of each."""
+
+    def __init__(self, tasks: Sequence[QueueTask], maximum: int, group: str | None) -> None:
+        self._maximum, self._group = maximum, group
+        self._titles = {fold(task.title) for task in tasks}
+        self._open = {fold(task.title) for task in tasks if task.status != "closed"}
+        self._seen: set[str] = set()
+        self.chosen: list[tuple[Draft, str]] = []
+        self._known: list[tuple[Draft, str]] = []
+        self._kept: dict[str, int] = {}
+
+    def choose(self, content: bytes, source: str, *, was_taken: bool) -> list[str]:
+        """Choose what is new; return the lines that are above the limit."""
+        rest = []
+        for line in content.decode("utf-8", "replace").split("\n"):
+            text = read_line(line)
+            if text is None:
+                continue
+            draft = make_draft(text, self._group)
+            title = fold(draft.title)
+            if title in self._seen or title in (self._titles if was_taken else self._open):
+                self._known.append((draft, source))
+            elif len(self.chosen) >= self._maximum:
+                rest.append(line)
+            else:
+                self.chosen.append((draft, source))
+            self._seen.add(title)
+        if rest:
+            self._kept[source] = self._kept.get(source, 0) + len(rest)
+        return rest
+
+    def report(self, ids: Sequence[str | None]) -> Ingested:
+        """Tell what became of them; `ids` are those of the tasks that were made."""
+        made = zip(ids, self.chosen, strict=True)
+        added = [{"id": name, "title": draft.title, "source": source} for name, (draft, source) in made]
+        known = [{"title": draft.title, "source": source} for draft, source in self._known]
+        return Ingested(added, known, [{"source": name, "lines": lines} for name, lines in self._kept.items()])
+
+
+def strip_mark(line: str) -> str:
+    """Return a line without the mark of a list, on one line and without characters that are not printed.
+
+    >>> strip_mark("  - [ ]  Fix   the login")
+    'Fix the login'
+    """
+    text = "".join(char if char.isprintable() else " " for char in line)
+    text = " ".join(text.split())
+    return text[found.end() :] if (found := _MARK.match(text)) else text
+
+
+def read_line(line: str) -> str | None:
+    """Return the task on a line; None: there is neither a letter nor a digit on it."""
+    text = strip_mark(line)
+    return text if any(map(str.isalnum, text)) else None
+
+
+def fold(title: str) -> str:
+    """Return what is the same for two titles that differ in case or space only."""
+    return " ".join(title.split()).casefold()
+
+
+def make_draft(text: str, group: str | None = None) -> Draft:
+    """Return the draft of a line: a line that is too long for a title is also the body."""
+    if len(text) <= MAX_TITLE:
+        return Draft(text, group=group)
+    return Draft(f"{text[: MAX_TITLE - 3].rstrip()}...", text[:MAX_BODY], group=group)
+
+
+COUNT: Final = "ingested"
+"""In the session's directory: how many follow-ups came into the queue."""
+
+LOCK_TIMEOUT_S: Final = 60.0
+
+
+class _Committed(NamedTuple):
+    """What is said in a commit: the object of git, which branch has it, and the text."""
+
+    name: str
+    source: str
+    content: bytes
+
+
+def take_follow_ups(
+    feed: Feed,
+    place: QueuePlace,
+    files: Sequence[Path] = (),
+    *,
+    maximum: int = MAX_TASKS,
+    group: str | None = None,
+    dry_run: bool = False,
+    warn: Callable[[str], None] = lambda _: None,
+) -> Ingested:
+    """Take follow-ups into the queue, and empty the files that have them.
+
+    Args:
+        feed: the queue.
+        place: its place.
+        files: take these, beside what lies on the shelf; none: that of the main checkout, and those on branches.
+        maximum: make no more tasks than this.
+        group: put the tasks into this group.
+        dry_run: only say what would be added; change nothing.
+        warn: gets a line for each file that cannot be taken: it is a link, or too large.
+
+    Raises:
+        InputError: the queue refuses the tasks; no line is lost.
+        StoreError, OSError: the disk fails, or another process is at it for too long; no line is lost.
+    """
+    git = Git(place.top) if (place.top / ".git").exists() else None
+    sources = {}
+    for file in files or _find_own(place.top, git):
+        try:
+            if dry_run:
+                read_regular(file, LIMIT)
+            sources[file if dry_run else put_aside(place, file)] = str(file)
+        except FileNotFoundError:
+            pass
+        except OSError as error:
+            warn(f"{file}: {error.strerror or error}; nothing was taken from it")
+    committed = [] if files or git is None else [*_find_committed(git, _load_read(place))]
+    return _take(feed, place, sources, committed, maximum=maximum, group=group, dry_run=dry_run)
+
+
+def _find_own(top: Path, git: Git | None) -> list[Path]:
+    """The file of the main checkout.  What git tracks stays: to empty it would show as a change."""
+    return [] if git is not None and git.names("ls-files", "-z", "--", NAME) else [top / NAME]
+
+
+def _find_committed(git: Git, read: set[str]) -> Iterator[_Committed]:
+    """What stands on branches in a file that was not read, unless it is too large."""
+    branches = git.line("for-each-ref", "--format=%(refname)", "refs/heads/").split()
+    names = "".join(f"{branch}:{NAME}\n" for branch in branches).encode("utf-8", "surrogateescape")
+    shown = git("cat-file", "--batch-check=%(objectname) %(objecttype) %(objectsize)", stdin=names).decode()
+    for branch, line in zip(branches, shown.splitlines(), strict=True):
+        name, kind, size = [*line.split(" "), "", ""][:3]
+        if kind == "blob" and int(size) <= LIMIT and name not in read:
+            read.add(name)
+            source = f"{branch.removeprefix('refs/heads/')}:{NAME}"
+            yield _Committed(name, source, git("cat-file", "blob", name))
+
+
+def _load_read(place: QueuePlace) -> set[str]:
+    """Return the objects of git of which all lines have come into the queue."""
+    try:
+        return {*read_regular(find_shelf(place) / "read").decode("ascii", "replace").split()}
+    except FileNotFoundError:
+        return set()
+
+
+def _take(
+    feed: Feed,
+    place: QueuePlace,
+    sources: Mapping[Path, str],
+    committed: Sequence[_Committed],
+    *,
+    maximum: int,
+    group: str | None,
+    dry_run: bool,
+) -> Ingested:
+    """Take what lies on the shelf, and what is committed, into the queue.
+
+    Args:
+        feed: the queue.
+        place: its place.
+        sources: where files on the shelf lay before, as far as that is known; in a dry run also files elsewhere.
+        committed: what stands on branches and was not read yet.
+        maximum, group, dry_run: as of `take_follow_ups`.
+    """
+    shelf = find_shelf(place)
+    if not dry_run:
+        make_directories(shelf, 0o700)
+    with nullcontext() if dry_run else locks.holding(shelf / "lock", LOCK_TIMEOUT_S):
+        waiting = _list_waiting(shelf)
+        lines = Lines(feed.load(), maximum, group)
+        rests = {}
+        for path in dict.fromkeys([*waiting, *sources] if dry_run else waiting):
+            source = sources.get(path, str(place.top / NAME))
+            rests[path] = lines.choose(read_regular(path), source, was_taken=path.suffix == ".taken")
+        read = {one.name for one in committed if not lines.choose(one.content, one.source, was_taken=True)}
+        if dry_run:
+            return lines.report([None] * len(lines.chosen))
+        # first: were we killed behind the next step, a task that is closed meanwhile has to count for its line
+        taken = {path.rename(path.with_suffix(".taken")): rest for path, rest in rests.items()}
+        drafts = [draft for draft, _ in lines.chosen]
+        made = feed.create(drafts) if drafts else []
+        for path, rest in taken.items():
+            if rest:
+                replace_file(shelf / f"{uuid4()}.txt", _join(rest), durable=True)
+            path.unlink()
+        if read:
+            replace_file(shelf / "read", _join(sorted(read | _load_read(place))), durable=False, sweeps=True)
+    return lines.report([None if task is None else task.id for task in made])
+
+
+def _list_waiting(shelf: Path) -> list[Path]:
+    """The files on the shelf, those first that were on their way, then the oldest."""
+    found = [*shelf.glob("*.taken"), *shelf.glob("*.txt")]
+    return sorted(found, key=lambda path: (path.suffix, path.stat().st_mtime_ns))
+
+
+def _join(lines: Iterable[str]) -> bytes:
+    return "".join(f"{line}\n" for line in lines).encode()
+
+
+def take_for_session(folder: Path, asked: FeedSpec, feed: Feed) -> int:
+    """Take in what agents wrote, up to a number for the whole session; how many tasks came into the queue.
+
+    Args:
+        folder: of the session.
+        asked: how many, and into which group.
+        feed: the queue.
+
+    Raises:
+        InputError, StoreError, OSError: as of `take_follow_ups`.
+    """
+    try:
+        taken = int(read_regular(folder / COUNT, 100))
+    except (FileNotFoundError, ValueError):
+        taken = 0
+    left = asked.ingest - taken
+    if left <= 0:
+        return 0
+    added = len(take_follow_ups(feed, find_place(Path(asked.top)), maximum=left, group=asked.group).added)
+    if added:
+        replace_file(folder / COUNT, f"{taken + added}\n".encode(), durable=False)
+    return added

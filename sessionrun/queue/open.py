@@ -1,0 +1,219 @@
+"""The task queue of a repository, for any door: opened, shown as records, filled from a list.
+
+Also what becomes of its tasks in the sessions that take them: what is at work, what needs a person.
+"""
+
+from __future__ import annotations
+
+import os
+import sys
+from collections.abc import Mapping, Sequence
+from dataclasses import fields
+from pathlib import Path
+from typing import Any, Final, NamedTuple
+
+from sessionrun.client.lookup import resolve_results_dir
+from sessionrun.client.notices import notify
+from sessionrun.client.reading.selection import load_summaries
+from sessionrun.client.reading.view import load_or_warn, load_view
+from sessionrun.model.asked import QUEUE_LABEL
+from sessionrun.model.errors import InputError
+from sessionrun.model.times import parse_time
+from sessionrun.model.wording import needs_look
+from sessionrun.queue.feed import BACKENDS, BEADS, open_feed
+from sessionrun.queue.feed import Feed as Feed
+from sessionrun.queue.graph import by_id, choose_group, choose_ready
+from sessionrun.queue.ingest import MAX_TASKS as MAX_TASKS
+from sessionrun.queue.ingest import Ingested as Ingested
+from sessionrun.queue.lists import MAX_SUBTASKS as MAX_SUBTASKS
+from sessionrun.queue.lists import parse_list
+from sessionrun.queue.task import Changes as Changes
+from sessionrun.queue.task import Draft as Draft
+from sessionrun.queue.task import QueueTask as QueueTask
+from sessionrun.queue.task import find_place
+from sessionrun.store.session import SessionDir
+
+BACKEND_NAMES: Final = tuple(BACKENDS)
+
+
+def open_queue(directory: Path | None = None, *, backend: str | None = None, reads: bool = False) -> Feed:
+    """Open the queue of the repository around a directory.
+
+    Args:
+        directory: None for the current one; in a linked worktree the queue is that of the main checkout.
+        backend: ``file`` or ``beads``; None: Beads if the repository has `.beads` and its program is installed.
+        reads: it is only looked at: outside of a repository there has to be one.
+
+    Raises:
+        InputError: there is no such backend, or it is not in use there, or nothing is there to be looked at.
+    """
+    place = find_place(directory or Path.cwd())
+    feed = open_feed(place, backend)
+    if reads and place.lock.parent == place.top and not feed.place.exists():
+        raise InputError(f"there is no queue: {place.top} is in no git repository and has no {feed.place.name}")
+    beads = BACKENDS[BEADS].keeps
+    if backend is None and feed.name != BEADS and (place.top / beads).is_dir():
+        notify(f"{place.top} has {beads}, but neither bd nor br is on PATH: the queue is {feed.place.name}")
+    return feed
+
+
+def load_tasks(
+    feed: Feed, *, ready: bool = False, closed: bool = False, group: str | None = None
+) -> list[QueueTask]:
+    """Return tasks in the order of the queue, or with `ready` those that can be claimed, in the order of claims.
+
+    Args:
+        feed: the queue.
+        ready: only tasks that can be claimed.
+        closed: closed tasks, too.
+        group: only what is in this group: its id or its title.
+
+    Raises:
+        InputError: there is no such group.
+    """
+    tasks = by_id(feed.load())
+    if ready:
+        return choose_ready(tasks, group)
+    among = tasks.values() if group is None else choose_group(tasks, group)
+    return [task for task in among if closed or task.status != "closed"]
+
+
+def describe_task(task: QueueTask) -> dict[str, Any]:
+    """Return a task as an object of ``queue --json``."""
+    worker = task.claim.worker if task.claim is not None else None
+    return {
+        **{field.name: getattr(task, field.name) for field in fields(task) if field.name != "claim"},
+        "ready": task.is_ready,
+        "worker": worker.name if worker else None,
+        "session_id": worker.session if worker else None,
+        "claimed_at": task.claim.at if task.claim is not None else None,
+    }
+
+
+def import_list(feed: Feed, name: str, *, group: str | None = None) -> tuple[list[QueueTask], list[str]]:
+    """Append the tasks of a Markdown list; return those that are new, and the titles that the queue had already.
+
+    Raises:
+        InputError: the file cannot be read, or has no task.
+    """
+    drafts = [Draft(one.title, one.body, group=group) for one in parse_list(read_text(name))]
+    if not drafts:
+        raise InputError(f'{name}: has no list entry (- TITLE) and no line `bd create "TITLE"` in a code block')
+    made = feed.create(drafts, unless_known=True)
+    known = [draft.title for draft, task in zip(drafts, made, strict=True) if task is None]
+    return [task for task in made if task is not None], known
+
+
+def read_text(name: str) -> str:
+    """Read a file, or standard input if its name is ``-``.
+
+    Raises:
+        InputError: it cannot be read, or is not UTF-8.
+    """
+    try:
+        content = sys.stdin.buffer.read() if name == "-" else Path(name).read_bytes()
+        return content.decode("utf-8")
+    except UnicodeDecodeError:
+        problem = "is not UTF-8"
+    except OSError as error:
+        problem = error.strerror or str(error)
+    raise InputError(f"{'standard input' if name == '-' else name}: {problem}")
+
+
+def ingest(
+    *,
+    files: Sequence[Path] = (),
+    maximum: int = MAX_TASKS,
+    group: str | None = None,
+    backend: str | None = None,
+    dry_run: bool = False,
+) -> Ingested:
+    """Take follow-ups into the queue of the repository around us, and empty the files that have them.
+
+    Args:
+        files: take these, and those of tasks that have ended; else also that of the main checkout and of branches.
+        maximum: make no more tasks than this; what is above waits for the next call.
+        group: put the tasks into this group, which is made if there is none.
+        backend: as of `open_queue`.
+        dry_run: only say what would be added; change nothing.
+
+    Raises:
+        InputError: a file is not there, or the queue refuses the tasks; no line is lost.
+        StoreError, OSError: the disk fails, or another process is at it for too long; no line is lost.
+    """
+    from sessionrun.queue.ingest import take_follow_ups
+
+    cwd = Path.cwd()
+    feed, wanted = open_queue(cwd, backend=backend), [Path(os.path.abspath(file)) for file in files]
+    for file in wanted:
+        if not os.path.lexists(file):
+            raise InputError(f"{file}: No such file or directory")
+    return take_follow_ups(
+        feed, find_place(cwd), wanted, maximum=maximum, group=group, dry_run=dry_run, warn=notify
+    )
+
+
+def take_back(feed: Feed, results_dir: Path | None = None, *, most: int | None = None) -> list[QueueTask]:
+    """Settle the tasks that are claimed by sessions of which no process is left; return them.
+
+    What such a session has landed is closed, all else is open again.
+
+    Args:
+        feed: the queue.
+        results_dir: where sessions are looked for before the user's index; None: the directory in use.
+        most: of how many tasks; None: of all.
+    """
+    from sessionrun.client.lookup import resolve_results_dir
+    from sessionrun.queue.claims import reclaim as settle
+
+    return settle(feed, resolve_results_dir(results_dir), most=most)
+
+
+Attempt = Mapping[str, Any]
+"""A task of a session, with the id and the title that it has in the queue."""
+
+
+class AtWork(NamedTuple):
+    """The attempts that run or wait, those that need a person; since a time, when work landed and what all cost.
+
+    The cost is that of all sessions that did not end before (USD; None: not known of any task).
+    """
+
+    working: Sequence[Attempt]
+    needing: Sequence[Attempt]
+    landed_at: Sequence[float]
+    cost_usd: float | None
+
+
+def find_work(feed: Feed, tasks: Sequence[QueueTask], results_dir: Path | None, since: float) -> AtWork:
+    """Look into the sessions that take tasks of this queue, here and in the user's index.
+
+    Args:
+        feed: the queue.
+        tasks: all that it has.
+        results_dir: where sessions are, besides the index; None: the directory in use.
+        since: of what ended before, nothing counts (wall time).
+    """
+    here = resolve_results_dir(results_dir)
+    summaries = (*load_summaries(here), *load_summaries(here, everywhere=True))
+    recent = [view for view in summaries if view["ended_at"] is None or parse_time(view["ended_at"]) >= since]
+    paths = {view["results_dir"]: None for view in sorted(recent, key=lambda view: str(view["started_at"]))}
+    attempts: dict[str, Attempt] = {}
+    landed_at: list[float] = []
+    costs: list[float] = []
+    for path in paths:
+        session = load_or_warn(SessionDir(Path(path)), load_view)
+        if session is None or not session["feed"] or session["feed"]["queue"] != str(feed.place):
+            continue
+        for task in session["tasks"]:
+            if task["usage"] and task["usage"]["cost_usd"] is not None:
+                costs.append(task["usage"]["cost_usd"])
+            if task["word"] == "landed" and task["ended_at"] and parse_time(task["ended_at"]) >= since:
+                landed_at.append(parse_time(task["ended_at"]))
+            if QUEUE_LABEL in task["labels"]:
+                attempts[task["labels"][QUEUE_LABEL]] = task
+    left = [task for task in tasks if task.status != "closed" and task.id in attempts]
+    named = [{**attempts[task.id], "id": task.id, "title": task.title} for task in left]
+    working = [task for task in named if task["status"] != "completed"]
+    needing = [task for task in named if task["status"] == "completed" and needs_look(task)]
+    return AtWork(working, needing, landed_at, sum(costs) if costs else None)

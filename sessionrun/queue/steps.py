@@ -1,0 +1,153 @@
+"""Settles a session that takes its tasks from a queue: where that is, and what each task is made of."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Mapping
+from dataclasses import replace
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from sessionrun.client.notices import notify
+from sessionrun.client.planning.draft import Draft
+from sessionrun.input.effects import QUEUE
+from sessionrun.input.feeds import FRAME
+from sessionrun.input.plan import SeatsWish
+from sessionrun.model.asked import SLURM, TAKE_BACK_S, FeedSpec
+from sessionrun.model.errors import InputError
+from sessionrun.model.spec import SessionSpec
+
+if TYPE_CHECKING:
+    from sessionrun.git.git import Git
+
+
+def place_feed(draft: Draft) -> Draft:
+    """The main checkout, which has the queue and from which the worktrees are made; they stay for the next task.
+
+    Raises:
+        InputError: there is no repository, the frame cannot be read, or worktrees would have to stay on nodes.
+    """
+    plan, given = draft.plan, draft.options.given
+    if plan.feed is None:
+        return draft
+    from sessionrun.git.git import Git
+    from sessionrun.git.repository import locate
+    from sessionrun.queue.task import find_place
+
+    root = Path(plan.repository.path or draft.place)
+    if not os.path.isdir(root):  # which also says so of a name that is too long
+        where = f"{draft.source.name}: repo_root: {root} is not a directory"
+        raise InputError(f"{where}; it counts from the directory of this file")
+    top = find_place(root).top
+    git = Git(top)
+    locate(git)
+    _check_branch(draft, git)
+    if not draft.preview:
+        _hide_suggestions(git)
+    seats, cluster = plan.seats, draft.options.choose("cluster")
+    if cluster in (None, SLURM):
+        seats = seats or SeatsWish("inside")
+    elif seats is not None:
+        why = "worktrees that stay are of one machine, and cannot be had on the nodes of a cluster"
+        raise InputError(
+            f"{draft.source.name}: {plan.repository.keys.get('worktrees', 'worktrees')}: {why}: leave that out"
+        )
+    (task,) = draft.spec.tasks
+    task = replace(task, cwd=str(top), prompts=_find_frame(draft, task.prompts))
+    wish = replace(plan.repository, path=None)
+    if "land_into" in given:
+        wish = replace(wish, base=given["land_into"], keys={**wish.keys, "--base": "--land-into"})
+    draft = replace(draft, place=top, plan=replace(plan, seats=seats, repository=wish))
+    return draft.settle(dialect=QUEUE, tasks=(task,))
+
+
+def _check_branch(draft: Draft, git: Git) -> None:
+    """Refuse a branch to land on that is not there."""
+    asked, wish = draft.options.given.get("land_into"), draft.plan.landing
+    branch = asked or (wish and wish.into)
+    if not branch or git.commit_of(f"refs/heads/{branch}") is not None:
+        return
+    known = git.line("for-each-ref", "--count=6", "--format=%(refname:short)", "refs/heads/").split()
+    there = f"there are {', '.join(known[:5])}{' ...' * (len(known) > 5)}" if known else "there is none yet"
+    where = "--land-into" if asked else f"{draft.source.name}: branch"
+    raise InputError(f"{where}: there is no branch {branch!r} to land on; {there}")
+
+
+def _hide_suggestions(git: Git) -> None:
+    """Let git overlook the file of follow-ups: it is collected, and in commits it would conflict.
+
+    The rules of what is ignored are read with the repository, so this comes first.
+    """
+    from sessionrun.git.repository import hide_name, locate
+    from sessionrun.queue.ingest import NAME
+
+    hide_name(locate(git)[1], NAME)
+    if git.names("ls-files", "-z", "--", NAME):
+        mend = f"git rm --cached {NAME}"
+        notify(f"{NAME} is in the repository, so tasks that append to it conflict: take it out ({mend})")
+
+
+def _find_frame(draft: Draft, own: tuple[str, ...]) -> tuple[str, ...]:
+    """What stands around each task: the option's, or of the file that the input names, or its own."""
+    asked: str | None = draft.options.given.get("prompt_template")
+    if asked is not None:
+        if not asked.strip():
+            raise InputError("--prompt-template: the file is empty")
+        return (asked,)
+    if draft.plan.frame_file is None:
+        return own
+    path = Path(draft.plan.frame_file)
+    try:
+        text = path.read_text(encoding="utf-8")
+        problem = "" if text.strip() else "is empty"
+    except UnicodeDecodeError:
+        problem = "is not UTF-8"
+    except OSError as error:
+        problem = error.strerror or str(error)
+    if problem:
+        raise InputError(f"{draft.source.name}: prompt_template: {path}: {problem}")
+    return (text,)
+
+
+def add_feed(draft: Draft) -> Draft:
+    """The queue in the place of tasks; each begins where the branch is by then, on which the work lands.
+
+    Raises:
+        InputError: there is no such queue.
+    """
+    values, spec = draft.plan.feed, draft.spec
+    if values is None:
+        return draft
+    from sessionrun.queue.feed import open_feed
+    from sessionrun.queue.task import find_place
+
+    queue = open_feed(find_place(draft.place), values.get("backend"))
+    (template,) = spec.tasks
+    if template.prompts == (FRAME,) and spec.agents[template.agent].prompt_kind == "script":
+        from sessionrun.queue.sync import SCRIPT
+
+        template = replace(template, prompts=(f"{SCRIPT}\n",))  # words around it would be commands
+    if spec.landing is not None or _is_branch(spec):
+        template = replace(template, base="target")
+    return draft.settle(
+        source=str(queue.place),
+        tasks=(),
+        template=template,
+        feed=_make_feed(values, str(draft.place), queue.name),
+        open_feed=True,
+    )
+
+
+def _make_feed(values: Mapping[str, Any], top: str, backend: str) -> FeedSpec:
+    known = {name: value for name, value in values.items() if name not in ("backend", "takes_back")}
+    if not values.get("takes_back", True):
+        known["take_back_s"] = 0.0
+    return FeedSpec(top, backend, **{"take_back_s": TAKE_BACK_S, **known})
+
+
+def _is_branch(spec: SessionSpec) -> bool:
+    """Whether tasks can begin at the end of a branch, and not only at a commit."""
+    from sessionrun.git.git import Git
+
+    known = spec.repository
+    return known is not None and Git(Path(known.top)).commit_of(f"refs/heads/{known.base_branch}") is not None

@@ -1,0 +1,172 @@
+"""What the supervisor asks of an executor: start jobs, stop jobs, tell what happened; and the order of one job.
+
+An order is a frame to the keeper of this machine, or JSON for nodes of ours and Slurm's.
+"""
+
+from __future__ import annotations
+
+import os
+import re
+import time
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import asdict, replace
+from typing import TYPE_CHECKING, Any, Final, TypeAlias
+
+from sessionrun.keeper.wire import JobOrder
+from sessionrun.model.asked import SlotsOffered
+from sessionrun.model.events import HoldPlaced, JobLost, JobStarted
+from sessionrun.model.frozen import frozen
+from sessionrun.model.keys import JobKey
+from sessionrun.model.places import KILLED_BY_AGENT, STOPPED_BY_US, Leftover
+from sessionrun.model.spec import SLOT
+from sessionrun.store.ledger import KILLED
+
+if TYPE_CHECKING:
+    from sessionrun.model.spec import Job
+
+
+@frozen
+class Exit:
+    """The end of a job as the system told it; `wait_status` is the raw status of wait(2).
+
+    `errno` is set, and `wait_status` None, when the program could not be started at all; `detail` then says
+    what was at fault.  `left` names the processes that the job left behind: how each ended, and its command.
+    """
+
+    key: JobKey
+    wait_status: int | None
+    ledger: int | None = None
+    cpu_s: float | None = None
+    errno: int | None = None
+    detail: str | None = None
+    left: tuple[Leftover, ...] = ()
+
+
+def name_left(left: Iterable[tuple[bytes, bytes]]) -> tuple[Leftover, ...]:
+    """What the keeper says that a job left, in words."""
+    return tuple(
+        Leftover(command.decode("utf-8", "replace"), KILLED_BY_AGENT if how == KILLED else STOPPED_BY_US)
+        for how, command in left
+    )
+
+
+REFUSED_RETRY_S: Final = 1.0
+UNSEEN: Final = "its end was not seen: the process that had started it was dead by then"
+
+Notice: TypeAlias = JobStarted | Exit | JobLost | HoldPlaced | SlotsOffered
+
+
+def read_frame(fields: list[bytes], key: JobKey) -> list[Notice]:
+    """Return the notices of a job that a frame of the keeper holds (see `keeper.wire`)."""
+    kind, rest = fields[0], fields[2:]
+    if kind == b"P":
+        return [JobStarted(key, int(rest[0]), int(rest[1]), int(rest[2]))]
+    if kind == b"X":
+        left = name_left(zip(rest[3::2], rest[4::2], strict=True))
+        return [Exit(key, int(rest[0]), int(rest[2]), cpu_s=float(rest[1]) if rest[1] else None, left=left)]
+    if kind == b"F":
+        return [Exit(key, None, int(rest[2]), errno=int(rest[0]), detail=os.fsdecode(rest[1]))]
+    if kind == b"L":
+        return [JobLost(key, "lost", UNSEEN, gone=True)]
+    if kind == b"R":
+        reason = rest[0].decode("utf-8", "replace")
+        hold = HoldPlaced(SLOT, reason, until=time.monotonic() + REFUSED_RETRY_S, until_exit=True)
+        return [hold, JobLost(key, "void", reason, counts=False)]
+    if kind == b"D":
+        return [JobLost(key, "lost", "its start was claimed before, and nothing more is known of it")]
+    return []
+
+
+_BY_NAME: Final = re.compile(r"\{env:([A-Za-z_][A-Za-z0-9_]*)\}")
+
+
+class NotSet(Exception):
+    """A variable that a job needs is not set on its machine."""
+
+
+def as_order(job: Job) -> JobOrder:
+    """The order for a job; its variables are yet to be looked up."""
+    places = (job.cwd, job.stdin or "", job.stdout, job.stderr)
+    return JobOrder(job.key.text(), job.stop_grace_s, *places, [*job.argv], {**job.env}, job.keeps)
+
+
+def fill_in(order: JobOrder) -> JobOrder:
+    """An order with the values of the variables that are given by name: where its job runs.
+
+    Raises:
+        NotSet: one has none.
+    """
+    return order._replace(env=look_up(order.env, os.environ))
+
+
+def move(order: JobOrder, place: Callable[[str], str]) -> JobOrder:
+    """An order whose words are those of another place."""
+    return order._replace(
+        cwd=place(order.cwd),
+        stdin=place(order.stdin),
+        argv=[place(word) for word in order.argv],
+        env={name: place(value) for name, value in order.env.items()},
+    )
+
+
+def describe_order(order: JobOrder) -> dict[str, Any]:
+    """An order as JSON.  What its job may leave behind is of one machine."""
+    about = order._asdict()
+    del about["keeps"]
+    return about
+
+
+def parse_order(about: Mapping[str, Any]) -> JobOrder:
+    """The order that was described, among other things.
+
+    Raises:
+        KeyError: it is damaged.
+    """
+    return JobOrder(*(about[name] for name in JobOrder._fields if name != "keeps"))
+
+
+def describe_end(end: Exit | JobLost) -> dict[str, Any]:
+    """An end as JSON.  Where a ledger has it means nothing elsewhere."""
+    about = {**asdict(end), "key": end.key.text()}
+    if isinstance(end, Exit):
+        return {**about, "kind": "exit", "ledger": None, "left": [*about["left"]]}
+    return {**about, "kind": "lost"}
+
+
+def read_end(end: Mapping[str, Any], key: JobKey, where: str) -> Exit | JobLost:
+    """The end of a job that was described; `where` it was is told to people.
+
+    Raises:
+        ValueError, KeyError: it is damaged.
+    """
+    from sessionrun.store.codec import build  # Slurm's node has no library, and reads no end
+
+    about = {**end, "key": key.text()}
+    if end["kind"] == "exit":
+        left = build(Exit, about)
+        return replace(left, detail=left.detail and f"{left.detail} on {where}")
+    lost = build(JobLost, about)
+    return replace(lost, reason=f"{lost.reason} ({where})")
+
+
+def look_up(env: Mapping[str, str], environ: Mapping[str, str]) -> dict[str, str]:
+    """The variables of a job, with the values of those that are given by name.
+
+    Raises:
+        NotSet: one has none.
+    """
+    return {name: _find(name, value, environ) for name, value in env.items()}
+
+
+def list_named(env: Mapping[str, str]) -> dict[str, str]:
+    """Those variables that are given by name."""
+    return {name: value for name, value in env.items() if _BY_NAME.fullmatch(value)}
+
+
+def _find(name: str, value: str, environ: Mapping[str, str]) -> str:
+    found = _BY_NAME.fullmatch(value)
+    if found is None:
+        return value
+    if found[1] not in environ:
+        raise NotSet(f"the variable {found[1]}, which {name} is to be, is not set")
+    return environ[found[1]]

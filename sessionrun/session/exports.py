@@ -1,0 +1,340 @@
+"""Exports: files in other programs' formats that show a session while it runs, outside of its directory.
+
+An export is a projection of status.json, and no session reads its own.  So it can be written anew at any time, and
+what goes wrong with it never harms the session: the log and status.json tell it.  The supervisor writes exports
+before status.json.  So a reader that finds the end in status.json finds it in the exports, too.
+
+Each kind is an `ExportFile`, in a module beside what reads the format, or here; see `open_exports`.  All files of
+an export belong to one session at a time.
+"""
+
+from __future__ import annotations
+
+import os
+from abc import ABC, abstractmethod
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from contextlib import suppress
+from dataclasses import replace
+from pathlib import Path
+from typing import Any, ClassVar, Final
+
+import orjson
+
+from sessionrun.house import HOUSE, load
+from sessionrun.model.errors import InputError, SessionrunError, StoreError
+from sessionrun.model.frozen import frozen
+from sessionrun.model.spec import JOB_STATUS, MATRIX_RESULTS, Export, SessionSpec, TaskSpec
+from sessionrun.store import locks, outside
+from sessionrun.store.creation import has_records
+from sessionrun.store.files import NotRegular, find_beside, remove_left
+from sessionrun.store.outside import CLAIM_PATIENCE_S
+from sessionrun.store.session import SessionDir
+
+
+@frozen
+class Shown:
+    """What an export shows: a session, and the object of its status.json."""
+
+    session: SessionDir
+    spec: SessionSpec
+    status: Mapping[str, Any]
+
+
+class ExportFile(ABC):
+    """One export; a kind overrides what is not so for its file."""
+
+    what: ClassVar[str]
+    """What its file is called in messages, with its article."""
+
+    named_by: ClassVar[tuple[str, ...]]
+    """The settings that say where its files are."""
+
+    file: ClassVar[str] = ""
+    """The file that says whose they are, in the first of these places; "": the place is that file."""
+
+    leaves_out: ClassVar[str] = "succeeded"
+    """What tasks did before that need not run again."""
+
+    def __init__(self, export: Export) -> None:
+        self.export = export
+        places = export.places or {key: os.path.realpath(export.settings[key]) for key in self.named_by}
+        self.places: Mapping[str, Path] = {key: Path(place) for key, place in places.items()}
+        self.path = self.places[self.named_by[0]] / self.file
+        self._shown: str | Path = self.places[self.named_by[0]]
+
+    @abstractmethod
+    def parts(self, shown: Shown, *, durable: bool, failed: bool) -> Iterator[tuple[str, Callable[[], None]]]:
+        """What is written, again and again, each with the beginning of what is said when it cannot be.
+
+        `failed` says that it could not be before.
+        """
+
+    @abstractmethod
+    def make_first(self, folder: int, shown: Shown) -> object:
+        """The document when a session is about to start; `folder` is the file's directory."""
+
+    @abstractmethod
+    def refuse_living(self, session: SessionDir) -> None:
+        """Refuse to take it from a session that lives beside this one.
+
+        Raises:
+            InputError: there is such a session, or something else lies in the place of the file.
+        """
+
+    def make_places(self) -> None:  # noqa: B027  a kind with one file needs none
+        """Make the directories beside the file's own.
+
+        Raises:
+            StoreError, OSError: one cannot be made.
+        """
+
+    def claim(self, shown: Shown) -> None:
+        """Make the export that of a session that is about to start, whose locks are held.
+
+        Raises:
+            InputError: see `refuse_living`.
+            StoreError: it cannot be written.
+        """
+        self.refuse_living(shown.session)  # before anything is made for a launch that comes to nothing
+        try:
+            self.make_places()
+            with outside.hold_file(self.path, timeout_s=CLAIM_PATIENCE_S, make=True) as folder:
+                self.refuse_living(shown.session)
+                document = self.make_first(folder, shown)
+                outside.replace_below(folder, self.path.name, dump(document), durable=True)
+        except OSError as error:
+            raise StoreError(f"cannot write {self._shown}: {outside.describe(error)}") from error
+
+    @abstractmethod
+    def find_fault(self, document: Any) -> str | None:
+        """Why a document of JSON is none of this kind; None: it is one."""
+
+    def load(self) -> Any:
+        """The document in the file; None if the file does not exist.
+
+        Raises:
+            InputError: there is something else in its place, or it cannot be read.
+        """
+        try:
+            document = orjson.loads(outside.read_outside(self.path))
+            fault = self.find_fault(document)
+        except FileNotFoundError:
+            return None
+        except NotRegular:
+            fault = "is not a plain file"
+        except orjson.JSONDecodeError:
+            fault = "is not JSON"
+        except OSError as error:
+            raise InputError(f"{self.path} cannot be read: {error.strerror}") from None
+        if fault is not None:
+            raise InputError(f"{self.path} {fault}, so it is not {self.what}: move it away or name another one")
+        return document
+
+    def carry_over(self, tasks: Sequence[TaskSpec]) -> tuple[Export, set[str]]:
+        """The export with the runs that succeeded before, and the ids of the tasks that need not run for it.
+
+        Raises:
+            InputError: see `load`.
+        """
+        return self.export, set()
+
+    def carry_others(self, tasks: Sequence[TaskSpec]) -> Export:
+        """The export with all runs that its file holds but those that these tasks do again; raises as above."""
+        return self.export
+
+    def mend(self) -> None:  # noqa: B027  a kind whose files need no mending does nothing
+        """Bring up to date the file of a session that ended, where nothing is left to start.
+
+        Raises:
+            StoreError: it cannot be written.
+        """
+
+    def find_behind(self, session: SessionDir) -> str | None:
+        """The export's file, if its session has ended and it does not say so: it could not be written."""
+        return None
+
+    def remark_on_owner(self) -> str | None:
+        """What to say of a session that was interrupted over the export's file; None: there is none."""
+        return None
+
+    def find_outputs(self, session: SessionDir) -> str | None:
+        """A directory whose links lead into the session: with it they lose what they show."""
+        return None
+
+
+class OwnedFile(ExportFile):
+    """A file that says whose it is (`session`): the session that was launched last with it.
+
+    An older one that is resumed leaves it alone.
+    """
+
+    elsewhere: ClassVar[str]
+    """How the user writes somewhere else while a session that lives has the file."""
+
+    def __init__(self, export: Export, *, owner_of: str) -> None:
+        """`owner_of` follows the owner's id in the remark on it."""
+        super().__init__(export)
+        self._owner_of = owner_of
+        self._written: tuple[int, ...] | None = None
+
+    @abstractmethod
+    def has_ended(self, document: Any) -> bool:
+        """Whether the document says that its session has ended."""
+
+    def load_if_whole(self) -> Any:
+        """What the file holds; None where it cannot be read, or something else lies there."""
+        try:
+            return self.load()
+        except (OSError, SessionrunError):
+            return None
+
+    def find_owner(self) -> SessionDir | None:
+        """The session that was launched last with the file."""
+        document = self.load_if_whole()
+        named = None if document is None else document.get("session")
+        return SessionDir(Path(named)) if isinstance(named, str) else None
+
+    def refuse_living(self, session: SessionDir) -> None:
+        """See `ExportFile`."""
+        owner = self.find_owner()
+        if owner is not None and lives_beside(owner, session.path):
+            raise InputError(
+                f"{self._shown} is being written by session {owner.session_id}: wait for it, or {self.elsewhere}"
+            )
+        self.load()
+
+    def is_ours(self, folder: int, session: SessionDir) -> bool:
+        """Whether no later session has the file; reads it only if another program changed it.
+
+        Raises:
+            InputError: see `load`.
+        """
+        identity = outside.identify(folder, self.path.name)
+        if identity is None or identity == self._written:
+            return True
+        self.load()
+        return self._is_last(session)
+
+    def check_ours(self, folder: int, session: SessionDir) -> None:
+        """Raises InputError when the file is not this session's to replace."""
+        if not self.is_ours(folder, session):
+            raise InputError("it belongs to a later session, and is left alone")
+
+    def replace(self, folder: int, content: bytes, *, durable: bool) -> None:
+        """Write the file of this session, to which it belongs."""
+        outside.replace_below(folder, self.path.name, content, durable=durable)
+        self._written = outside.identify(folder, self.path.name)
+
+    def _is_last(self, session: SessionDir) -> bool:
+        owner = self.find_owner()
+        return owner is None or owner.path == session.path.absolute()
+
+    def find_behind(self, session: SessionDir) -> str | None:
+        """See `ExportFile`; a later session's file is not behind."""
+        document = self.load_if_whole()
+        shows_end = document is not None and self.has_ended(document)
+        return None if shows_end or not self._is_last(session) else str(self.path)
+
+    def remark_on_owner(self) -> str | None:
+        """See `ExportFile`."""
+        owner = self.find_owner()
+        if owner is None or owner.is_alive() or not has_records(owner):
+            return None
+        summary = owner.load_summary()
+        if summary is not None and summary["ended_at"]:
+            return None
+        return (
+            f"session {owner.session_id}{self._owner_of} was interrupted: what it began is begun anew (to go on "
+            f"with it instead: sessionrun resume {owner.session_id})"
+        )
+
+
+def lives_beside(owner: SessionDir, session: Path) -> bool:
+    """Whether an owner of a file lives and is another session than the one in this directory."""
+    return owner.path != session.absolute() and owner.is_alive()
+
+
+def dump(document: object) -> bytes:
+    """A document as these files have it."""
+    return orjson.dumps(document, option=orjson.OPT_INDENT_2 | orjson.OPT_APPEND_NEWLINE)
+
+
+_KINDS: Final[Mapping[str, str]] = {
+    MATRIX_RESULTS: "session.matrix_results:MatrixResults",
+    JOB_STATUS: "session.job_status:JobStatus",
+}
+"""The class of each kind that is of no business; the house has the others."""
+
+
+def open_exports(exports: Iterable[Export]) -> list[ExportFile]:
+    """Each export with what its kind does; the module of a kind is imported when a session has one."""
+    kinds = dict(_KINDS)
+    for business in HOUSE:
+        for row in business.formats.values():
+            kinds |= row.exports
+    return [load(kinds[export.kind])(export) for export in exports]
+
+
+def settle_exports(exports: Iterable[Export]) -> tuple[Export, ...]:
+    """The exports with the places of their files: a launch does this once, and it stays so."""
+    opened = open_exports(exports)
+    return tuple(
+        replace(one.export, places={key: str(place) for key, place in one.places.items()}) for one in opened
+    )
+
+
+class ExportWriter:
+    """Writes the exports of one session."""
+
+    def __init__(self, session: SessionDir, spec: SessionSpec) -> None:
+        self._session = session
+        self._spec = spec
+        self._exports = open_exports(spec.exports)
+        self._told: set[str] = set()
+        self.problems: list[str] = []
+        """What could not be brought up to date by the last `write`, and why."""
+
+    def write(self, status: Mapping[str, Any], *, durable: bool) -> str | None:
+        """Bring the exports up to date; never raises.  What went wrong, if that is something new."""
+        problems: list[str] = []
+        if self._exports:
+            status = {**status, "tasks": list(status["tasks"])}  # made once, for all of them
+        shown = Shown(self._session, self._spec, status)
+        for export in self._exports:
+            for name, write in export.parts(shown, durable=durable, failed=bool(self._told)):
+                try:
+                    write()
+                except Exception as error:  # whatever it is, the session goes on
+                    problems.append(f"{name}: {outside.describe(error)}")
+        problems = list(dict.fromkeys(problems))  # parts of one export may say the same
+        fresh = [problem for problem in problems if problem not in self._told]
+        self._told.update(fresh)
+        self.problems = problems
+        return "\n".join(fresh) or None
+
+
+def find_behind(session: SessionDir, spec: SessionSpec) -> list[str]:
+    """The files of a session that ended which do not say so: it could not write them."""
+    paths = [export.find_behind(session) for export in open_exports(spec.exports)]
+    return [path for path in paths if path is not None]
+
+
+def find_left(exports: Iterable[Export]) -> list[Path]:
+    """What writers that died have left beside the files of exports, and beside the files in their directories."""
+    left: dict[Path, None] = {}
+    for place in (Path(place) for export in exports for place in export.places.values()):
+        left |= {place.parent / name: None for name in find_beside(place.parent, (place.name,))}
+        if place.is_dir():
+            left |= {place / name: None for name in find_beside(place, os.listdir(place))}
+    return list(left)
+
+
+def sweep_left(exports: Iterable[Export]) -> None:
+    """Remove what writers that died have left there, and their locks."""
+    exports = list(exports)
+    for path in find_left(exports):
+        with suppress(OSError):
+            remove_left(path)
+    for place in (Path(place) for export in exports for place in export.places.values()):
+        for beside in (place, *(place / name for name in (os.listdir(place) if place.is_dir() else ()))):
+            locks.remove_free(beside.with_name(f".{beside.name}.lock"))

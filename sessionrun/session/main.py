@@ -1,0 +1,209 @@
+"""The supervisor as a process: puts the parts of one session together and runs it.
+
+The keeper starts this, as often as need be.  It takes the session's lock, folds the logs and goes on where they
+end; what the ledger tells and the journal does not know yet is the first thing that it hears.
+"""
+
+from __future__ import annotations
+
+import gc
+import os
+import signal
+import socket
+import sys
+import time
+from pathlib import Path
+from typing import Final, NoReturn
+
+import orjson
+
+from sessionrun import __version__
+from sessionrun.engine.fold import apply
+from sessionrun.engine.state import State
+from sessionrun.engine.tokens import delay_start
+from sessionrun.house import HOUSE, load
+from sessionrun.keeper.adoption import find_orphan
+from sessionrun.keeper.wire import EXIT_NO_ROOM, EXIT_REFUSED, EXIT_TAKEN, root_command, say
+from sessionrun.model.errors import StoreError
+from sessionrun.model.events import Entry, Event, SupervisorStarted, to_record
+from sessionrun.session.executor import Notice
+from sessionrun.session.history import find_notices, find_unclaimed, project_status, replay
+from sessionrun.session.limits import LimitSharing
+from sessionrun.session.local import KeeperGone, LocalExecutor
+from sessionrun.session.maker import JobMaker
+from sessionrun.session.partners import Partners, SystemClock
+from sessionrun.session.supervisor import Supervisor
+from sessionrun.session.watches import SilenceWatch
+from sessionrun.store import locks, processes
+from sessionrun.store.files import open_regular
+from sessionrun.store.journal import AppendLog, parse_log
+from sessionrun.store.ledger import fold_ledger
+from sessionrun.store.processes import Identity
+from sessionrun.store.session import SessionDir
+
+LOCK_TIMEOUT_S: Final = 5.0
+ORPHANED_TIMEOUT_S: Final = 10.0
+ORPHANED_POLL_S: Final = 0.005
+DEATH_TIMEOUT_S: Final = 1.0
+
+
+def main() -> None:
+    """Run the session in ``argv[1]``; ``argv[2]`` is the descriptor of the socket to the keeper."""
+    gc.freeze()  # what was imported lives to the end
+    gc.enable()
+    session = SessionDir(Path(sys.argv[1]))
+    end = socket.socket(fileno=int(sys.argv[2]))
+    end.set_inheritable(False)
+    lock_fd = _take_lock(session.path / "lock", session)
+    if lock_fd is None:
+        sys.exit(EXIT_TAKEN)
+    keeper = None
+    try:
+        local = LocalExecutor(end)
+        keeper = Identity(local.keeper_pid, local.keeper_started)
+        _run(session, local)
+    except KeeperGone:
+        _leave_or_lead(session, lock_fd, keeper)
+    except StoreError as error:
+        say(error)
+        sys.exit(EXIT_REFUSED)
+
+
+def _take_lock(path: Path, session: SessionDir) -> int | None:
+    """The session's lock for life; None when another supervisor, which is not an orphan, has it."""
+    lock_fd = locks.hold(path, timeout_s=LOCK_TIMEOUT_S)
+    if lock_fd is None and _end_orphan(session):
+        lock_fd = locks.hold(path, timeout_s=LOCK_TIMEOUT_S)
+    return lock_fd
+
+
+def _end_orphan(session: SessionDir) -> bool:
+    """Kill the supervisor before us if its keeper is dead and it did not leave, as one that is stopped cannot.
+
+    An orphan can start nothing any more, so nothing is lost by its death.
+    """
+    orphan = find_orphan(session.path)
+    if orphan is None:
+        return False
+    say(f"supervisor {orphan.pid} outlives its keeper and holds the lock: it is killed")
+    processes.send_signal(orphan, signal.SIGKILL)
+    return True
+
+
+def _run(session: SessionDir, local: LocalExecutor) -> None:
+    state, journal = _load(session)
+    if state.epoch == 0:  # before the first supervisor is known: none may start what another had to delay
+        _delay(state, journal)
+        _record(state, journal, _introduce(state, local))
+    else:  # anew: after a restart of the machine the clock of the hold is another one
+        _record(state, journal, _introduce(state, local))
+        _delay(state, journal)
+    notices = _recover(session, state, journal, local.ledger_end)
+    jobs = JobMaker(session, lambda: state.spec)
+    partners = _open_partners(session, state, local, jobs)
+    Supervisor(session, state, journal, partners, jobs, SystemClock()).run(notices)
+
+
+def _open_partners(session: SessionDir, state: State, local: LocalExecutor, jobs: JobMaker) -> Partners:
+    """Open the session's own partners, then those of each business that the spec asks for."""
+    spec, limits = state.spec, state.spec.limits
+    partners = Partners(
+        local, watches=(LimitSharing(spec, os.environ, say), SilenceWatch(jobs, session.contact_path))
+    )
+    if limits.max_load or limits.min_free_memory:
+        from sessionrun.session.watches import MachineWatch
+
+        partners = partners._replace(watches=(*partners.watches, MachineWatch(limits)))
+    if spec.exports:
+        from sessionrun.session.exports import ExportWriter
+
+        partners = partners._replace(exports=ExportWriter(session, spec))
+    if spec.notify:
+        from sessionrun.session.notifying import Notifying
+
+        partners = partners._replace(notifier=Notifying(session, spec, say))
+    for business in HOUSE:
+        if business.partners:
+            partners = load(business.partners)(partners, session, state)
+    return partners
+
+
+def _load(session: SessionDir) -> tuple[State, AppendLog]:
+    """The state that the journal adds up to, and the journal, ready to be written.
+
+    Raises:
+        StoreError: it is damaged, or of a later version.
+    """
+    state, _, contents = replay(session)
+    if state.epoch:  # else nothing has happened yet
+        project_status(session, state)
+    if contents.damage_at is not None:  # to write behind it would hide what it was
+        raise StoreError(f"{session.journal_path} is damaged at byte {contents.damage_at}")
+    journal = AppendLog(session.journal_path)
+    journal.cut(contents.end)
+    return state, journal
+
+
+def _delay(state: State, journal: AppendLog) -> None:
+    hold = delay_start(state, time.time(), time.monotonic())
+    if hold is not None:
+        _record(state, journal, hold)
+
+
+def _introduce(state: State, executor: LocalExecutor) -> SupervisorStarted:
+    pid = os.getpid()
+    return SupervisorStarted(
+        epoch=state.epoch + 1,
+        pid=pid,
+        started=processes.start_time(pid) or 0,
+        boot_id=processes.boot_id(),
+        pid_ns=processes.pid_namespace(),
+        version=__version__,
+        keeper=executor.keeper_pid,
+        keeper_started=executor.keeper_started,
+    )
+
+
+def _recover(session: SessionDir, state: State, journal: AppendLog, offset: int) -> list[Notice]:
+    """Read the ledger up to `offset`; the notices of the jobs that the journal leaves open."""
+    with open(open_regular(session.ledger_path), "rb") as stream:
+        ledger = fold_ledger(parse_log(stream.read(offset)).payloads)
+    for claim in list(find_unclaimed(state, ledger)):
+        _record(state, journal, claim)
+    return list(find_notices(state, ledger, offset))
+
+
+def _record(state: State, journal: AppendLog, event: Event) -> None:
+    entry = Entry(state.seq + 1, time.time(), time.monotonic(), event)
+    apply(state, entry)  # before it is written: what cannot be applied would stop all later supervisors
+    try:
+        journal.append([orjson.dumps(to_record(entry))])
+    except StoreError as error:
+        say(error)
+        sys.exit(EXIT_NO_ROOM)
+
+
+def _leave_or_lead(session: SessionDir, lock_fd: int, keeper: Identity | None) -> NoReturn:
+    """The keeper is dead: the root starts another one, and that another of us.  Without a root we become it."""
+    os.close(lock_fd)
+    _await_death(keeper)
+    deadline = time.monotonic() + ORPHANED_TIMEOUT_S
+    while time.monotonic() < deadline:
+        held = session.held_locks()
+        if "keeper.lock" in held:
+            sys.exit(0)
+        if "root.lock" not in held:
+            root_fd = locks.hold(session.path / "root.lock", timeout_s=0.0)
+            if root_fd is not None:
+                os.set_inheritable(root_fd, True)
+                command = root_command(str(session.path), root_fd)
+                os.execve(command[0], command, os.environb)
+        time.sleep(ORPHANED_POLL_S)
+    sys.exit(1)
+
+
+def _await_death(keeper: Identity | None) -> None:
+    """Wait until the keeper is dead: while it dies it holds its lock, as if another keeper lived."""
+    deadline = time.monotonic() + DEATH_TIMEOUT_S
+    while keeper is not None and processes.is_alive(keeper) and time.monotonic() < deadline:
+        time.sleep(ORPHANED_POLL_S)

@@ -1,0 +1,293 @@
+"""The export of a matrix: its results file, and links to the outputs of its runs.
+
+The keys and words of the file are those of ``results.json`` of the Qwen Concurrent Runner; sessionrun-files(5) has
+them.
+"""
+
+from __future__ import annotations
+
+import errno
+import os
+import time
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import replace
+from datetime import datetime
+from functools import partial
+from pathlib import Path
+from typing import Any, Final, TypeAlias
+
+from sessionrun.model.errors import SessionrunError, StoreError
+from sessionrun.model.keys import JobKey
+from sessionrun.model.repositories import repository_of
+from sessionrun.model.spec import MATRIX_RESULTS, Export, TaskSpec
+from sessionrun.session.exports import OwnedFile, Shown, dump
+from sessionrun.store import outside
+from sessionrun.store.outside import CLAIM_PATIENCE_S
+from sessionrun.store.session import AGENT_DIR, SessionDir
+
+_Run: TypeAlias = Mapping[str, Any]
+_Cell: TypeAlias = tuple[str, ...]
+
+_WAITS: Final = ("queued", "preparing", "initializing")
+"""Our phases before the agent's work, which that file calls the same; all others are its `running`."""
+
+_ENDS: Final = ("succeeded", "failed")
+"""The words of a run that has ended."""
+
+_CELL: Final = (("task_id", ""), ("model", ""), ("agent", ""), ("sample", 1))
+"""The keys of a run that tell its cell, and what stands for one that is not there: the other program has fewer."""
+
+_LINKS: Final[Mapping[str, str]] = {
+    "stdout_file": "stdout.txt",
+    "stderr_file": "stderr.txt",
+    "logs_dir": "logs",
+    "diff_file": "diff.patch",
+}
+"""What a run's directory holds, by the key that names it."""
+
+
+class MatrixResults(OwnedFile):
+    """One results file with its directory of outputs."""
+
+    what = "a results file"
+    named_by = ("results_file", "outputs_dir")
+    elsewhere = "name another file"
+
+    def __init__(self, export: Export) -> None:
+        super().__init__(export, owner_of=f", which wrote {export.settings['results_file']},")
+        self._outputs = self.places["outputs_dir"]
+        self._settled: set[tuple[str, int]] = set()
+
+    def find_fault(self, document: Any) -> str | None:
+        """See `ExportFile`."""
+        runs = document.get("runs") if isinstance(document, dict) else None
+        is_list = isinstance(runs, list) and all(isinstance(run, dict) for run in runs)
+        return None if is_list else 'has no list "runs"'
+
+    def has_ended(self, document: Any) -> bool:
+        """See `OwnedFile`."""
+        return all(run.get("status") in _ENDS for run in document["runs"])
+
+    def carry_over(self, tasks: Sequence[TaskSpec]) -> tuple[Export, set[str]]:
+        """See `ExportFile`; a task need not run if the run succeeded that would do the same."""
+        done = {_cell_of(run): run for run in self._load_runs() if run.get("status") == "succeeded"}
+        kept = {
+            place: done[cell]
+            for place, task in enumerate(tasks)
+            for cell in [next((cell for cell in _cells_of(task) if cell in done), None)]
+            if cell is not None
+        }
+        return self._keep(kept), {tasks[place].id for place in kept}
+
+    def carry_others(self, tasks: Sequence[TaskSpec]) -> Export:
+        """See `ExportFile`."""
+        wanted = {cell for task in tasks for cell in _cells_of(task)}
+        return self._keep(
+            {place: run for place, run in enumerate(self._load_runs()) if _cell_of(run) not in wanted}
+        )
+
+    def _keep(self, runs: Mapping[int, _Run]) -> Export:
+        """The export with runs of older sessions, by their places in the order."""
+        kept = {str(place): run for place, run in runs.items()}
+        return replace(self.export, settings={**self.export.settings, "kept": kept})
+
+    def _load_runs(self) -> list[_Run]:
+        """The runs that are in the file now; an empty list if the file does not exist.
+
+        Where a run has not ended, what counts is what its session says: the disk may have been full at the end.
+
+        Raises:
+            InputError: there is something else than a results file.
+        """
+        document, owner = self.load(), self.find_owner()
+        runs: list[_Run] = document["runs"] if document else []
+        if owner is None or not document or self.has_ended(document):
+            return runs
+        known = _list_known(owner)
+        return [run if run.get("status") in _ENDS else known.get(run.get("run_id"), run) for run in runs]
+
+    def mend(self) -> None:
+        """See `ExportFile` and `_load_runs`."""
+        owner = self.find_owner()
+        try:
+            with outside.hold_file(self.path, timeout_s=CLAIM_PATIENCE_S) as folder:
+                document, runs = self.load(), self._load_runs()
+                if document and owner is not None and not owner.is_alive() and document["runs"] != runs:
+                    self.replace(folder, dump({**document, "runs": runs}), durable=True)
+        except OSError as error:
+            raise StoreError(f"cannot write {self.path}: {outside.describe(error)}") from error
+
+    def make_places(self) -> None:
+        """See `ExportFile`."""
+        try:
+            with outside.open_folder(self._outputs, make=True):
+                if not os.access(self._outputs, os.W_OK | os.X_OK):
+                    raise PermissionError(errno.EACCES, os.strerror(errno.EACCES))
+        except OSError as error:
+            raise StoreError(f"cannot write {self._outputs}: {outside.describe(error)}") from error
+
+    def make_first(self, folder: int, shown: Shown) -> dict[str, Any]:
+        """See `ExportFile`."""
+        return _project(self.export, shown)
+
+    def parts(self, shown: Shown, *, durable: bool, failed: bool) -> Iterator[tuple[str, Callable[[], None]]]:
+        """See `ExportFile`."""
+        yield f"{self._outputs} does not show all outputs", partial(self._link_outputs, shown)
+        yield f"{self.path} is not written", partial(self._write_runs, shown, durable=durable)
+
+    def _write_runs(self, shown: Shown, *, durable: bool) -> None:
+        """Replace the results file, where it still is ours."""
+        with outside.open_folder(self.path.parent) as folder:
+            self.check_ours(folder, shown.session)
+            self.replace(folder, dump(_project(self.export, shown)), durable=durable)
+
+    def _link_outputs(self, shown: Shown) -> None:
+        """All links that can be made; then the first error of those that cannot."""
+        tasks = [task for task in shown.status["tasks"] if task["status"] != "pending"]
+        tasks = [task for task in tasks if (task["id"], task["attempt"]) not in self._settled]
+        if not tasks:
+            return
+        problems = []
+        with outside.open_folder(self._outputs, make=True) as folder:
+            for task in tasks:
+                try:
+                    self._link_task(shown.session, folder, task)
+                except OSError as error:
+                    problems.append(error)
+        if problems:
+            raise problems[0]
+
+    def _link_task(self, session: SessionDir, outputs: int, task: Mapping[str, Any]) -> None:
+        folder = outside.enter(outputs, task["id"], make=True)
+        try:
+            for name, target in _list_targets(session, task):
+                if target.exists():
+                    outside.link_below(folder, name, target)
+        finally:
+            os.close(folder)
+        if task["status"] == "completed":
+            self._settled.add((task["id"], task["attempt"]))
+
+    def find_outputs(self, session: SessionDir) -> str | None:
+        """See `ExportFile`."""
+        folder: str = self.export.settings["outputs_dir"]
+        inside = f"{session.path.absolute()}/"
+        try:
+            tasks = os.listdir(folder)
+        except OSError:
+            return None
+        links = (os.path.join(folder, task, name) for task in tasks for name in _LINKS.values())
+        leads = any(os.path.islink(link) and os.readlink(link).startswith(inside) for link in links)
+        return folder if leads else None
+
+
+def _list_targets(session: SessionDir, task: Mapping[str, Any]) -> Iterator[tuple[str, Path]]:
+    name = task["id"]
+    release = JobKey(name, task["attempt"], 1, "release", 1)
+    yield _LINKS["stdout_file"], session.output_path(name)
+    yield _LINKS["stderr_file"], _find_errors(session, task)
+    yield _LINKS["logs_dir"], session.job_path(release).parent / AGENT_DIR / "logs"
+    if _has_diff(task):
+        yield _LINKS["diff_file"], session.patch_path(release)
+
+
+def _find_errors(session: SessionDir, task: Mapping[str, Any]) -> Path:
+    """The agent's standard error, or, where it came to nothing without an agent, that of the setup."""
+    path = session.error_path(task["id"])
+    if task["reason_class"] not in ("setup_failed", "setup_timeout"):
+        return path
+    setup = JobKey(task["id"], task["attempt"], 1, "setup", 1)
+    errors = (folder / "stderr" for folder in session.find_starts(setup))
+    return next((file for file in errors if file.exists()), path)
+
+
+def _list_known(owner: SessionDir) -> dict[Any, _Run]:
+    """The runs of a session by their ids, as its status.json has them."""
+    try:
+        spec, status = owner.load_spec(), owner.load_status()
+    except (SessionrunError, OSError):
+        return {}
+    if not status:
+        return {}
+    exports = [export for export in spec.exports if export.kind == MATRIX_RESULTS]
+    shown = Shown(owner, spec, status)
+    return {run["run_id"]: run for export in exports for run in _project(export, shown)["runs"]}
+
+
+def _project(export: Export, shown: Shown) -> dict[str, Any]:
+    """The object of the results file: this session's runs, and kept ones of older sessions at their places."""
+    spec, settings = shown.spec, export.settings
+    first = next((one for one in spec.tasks if one.upstream is not None), None)
+    repository = spec.repository or (first and repository_of(spec, first))
+    worktree_dir = repository.worktree_dir if repository else ""
+    tasks = [task for task in shown.status["tasks"] if not task.get("mends")]  # a mend is no run of the input
+    fresh = [_project_run(task, settings["shown_as"], worktree_dir) for task in tasks]
+    kept: Mapping[str, _Run] = settings["kept"]
+    waiting = iter(fresh)
+    places = (kept.get(str(place)) or next(waiting, None) for place in range(len(fresh) + len(kept)))
+    return {
+        "updated_at": datetime.fromtimestamp(time.time()).isoformat(timespec="seconds"),
+        "session": str(shown.session.path),
+        "runs": [run for run in places if run is not None],
+    }
+
+
+def _project_run(task: Mapping[str, Any], shown_as: str, worktree_dir: str) -> dict[str, Any]:
+    labels, outcome = task["labels"], task["outcome"]
+    folder = f"{shown_as}/{task['id']}"
+    shown = {key: f"{folder}/{name}" for key, name in _LINKS.items()}
+    return {
+        "run_id": task["id"],
+        "task_id": labels.get("task"),
+        "task_name": labels.get("name"),
+        "model": labels.get("model"),
+        "agent": labels.get("agent"),
+        "sample": int(labels.get("sample", 1)),
+        "auth_type": labels.get("auth_type"),
+        "status": _word(task),
+        "worktree_path": task["worktree"] or f"{worktree_dir}/run-{task['id']}",
+        "branch": task["branch"],
+        "output_dir": folder,
+        **shown,
+        "diff_file": shown["diff_file"] if _has_diff(task) else None,
+        "started_at": _local_time(task["started_at"]),
+        "ended_at": _local_time(task["ended_at"]),
+        "duration_s": task["duration_s"],
+        "exit_code": task["exit_code"],
+        "error_message": (task["reason"] or outcome) if outcome not in (None, "succeeded") else None,
+        "outcome": outcome,
+        "session_id": task["conversation"],
+        "usage": task["usage"],
+    }
+
+
+def _has_diff(task: Mapping[str, Any]) -> bool:
+    """Whether a task of status.json changed anything, as far as that is known yet."""
+    return bool(task["diff_stat"] and task["diff_stat"]["files"])
+
+
+def _word(task: Mapping[str, Any]) -> str:
+    if task["status"] == "completed":
+        return "succeeded" if task["outcome"] == "succeeded" else "failed"
+    phase = task["phase"] or "queued"
+    return phase if phase in _WAITS else "running"
+
+
+def _local_time(text: str | None) -> str | None:
+    """A time of status.json as that file has them: of this machine, without a zone."""
+    if text is None:
+        return None
+    at = datetime.fromisoformat(text.replace("Z", "+00:00")).astimezone()
+    return at.replace(tzinfo=None).isoformat(timespec="seconds")
+
+
+def _cell_of(run: _Run) -> _Cell:
+    """Where in the matrix a run of a results file is."""
+    return tuple(str(run.get(key, other)) for key, other in _CELL)
+
+
+def _cells_of(task: TaskSpec) -> tuple[_Cell, _Cell]:
+    """How a results file may name the cell of a task."""
+    labels = task.labels
+    name, model, sample = (labels.get(key, "") for key in ("task", "model", "sample"))
+    return (name, model, labels.get("agent", ""), sample), (name, model, "", sample)

@@ -1,0 +1,164 @@
+"""What the modules of the phases share: where a session's jobs are made, and what a phase makes of a job's end."""
+
+from __future__ import annotations
+
+import os
+import sys
+from collections.abc import Callable, Mapping
+from dataclasses import replace
+from pathlib import Path
+from typing import Final
+
+import orjson
+
+from sessionrun.agents.verdict import Problem
+from sessionrun.engine.task import TaskState
+from sessionrun.model.asked import CACHE_TOKEN, uses_replicas
+from sessionrun.model.checks import Checked, Note
+from sessionrun.model.events import Event
+from sessionrun.model.frozen import frozen
+from sessionrun.model.keys import JobKey
+from sessionrun.model.places import Place
+from sessionrun.model.repositories import repository_of
+from sessionrun.model.spec import DEPTH_VARIABLE, AgentSpec, Job, ProofVerdict, SessionSpec, TaskSpec
+from sessionrun.session.executor import list_named
+from sessionrun.session.rows import list_wraps
+from sessionrun.store.files import replace_file
+from sessionrun.store.jobfiles import REQUEST, read_tail
+from sessionrun.store.session import SessionDir
+
+SHELL: Final = "/bin/sh"
+
+PROGRAM: Final = str(Path(__file__).resolve().with_name("job.py"))
+
+
+@frozen
+class Judged:
+    """What a phase makes of the end of its job.
+
+    Attributes:
+        problem: why the job failed; None: it passed.
+        place: what became of the task's workspace, if the job reports it.
+        proof: what a proof found.
+        audit: what its audit says of the work.
+        can_repeat: the job failed, but a repetition does no harm and may help: the job counts as lost.
+        checked: what a CHECK found out.
+        events: what the job tells of other tasks.
+    """
+
+    problem: Problem | None = None
+    place: Place | None = None
+    proof: ProofVerdict | None = None
+    audit: tuple[Note, ...] = ()
+    can_repeat: bool = False
+    checked: Checked | None = None
+    events: tuple[Event, ...] = ()
+
+
+def read_last_line(folder: Path) -> str:
+    """The last line that a job of ours printed on standard error: its reason."""
+    return read_tail(folder / "stderr").decode("utf-8", "replace").strip().split("\n")[-1]
+
+
+@frozen
+class Site:
+    """Where the jobs of one session are made: its directory, and what was asked for."""
+
+    session: SessionDir
+    read_spec: Callable[[], SessionSpec]
+
+    @property
+    def spec(self) -> SessionSpec:
+        """What was asked for, with what was added since."""
+        return self.read_spec()
+
+    def agent_of(self, state: TaskState) -> AgentSpec:
+        """The agent whose turn it is."""
+        return self.spec.agents[state.agent]
+
+    def directory_of(self, task: TaskSpec, place: Place | None) -> str:
+        """The task's directory; in a worktree, the counterpart of the directory in the user's checkout."""
+        if task.upstream is not None and place is not None and place.worktree is not None:
+            return os.path.normpath(os.path.join(place.worktree, task.cwd or ""))
+        cwd = os.path.join(self.spec.cwd, task.cwd) if task.cwd else self.spec.cwd
+        if place is None or place.worktree is None or self.spec.repository is None:
+            return cwd
+        inside = os.path.relpath(os.path.realpath(cwd), os.path.realpath(self.spec.repository.top))
+        outside = inside == os.pardir or inside.startswith(os.pardir + os.sep)
+        return cwd if outside else os.path.normpath(os.path.join(place.worktree, inside))
+
+    def environment_outside(self, task: TaskSpec, key: JobKey, place: Place | None) -> Mapping[str, str]:
+        """The same for a program of ours beside the walls of a task: by PATH or PYTHONPATH it could run what
+        the task has planted.  Those that are given by name stay: the executor says if one is not set.
+        """
+        own = self.environment_of(task, key, place)
+        return own if task.sandbox is None else list_named(own)
+
+    def environment_of(self, task: TaskSpec, key: JobKey, place: Place | None) -> Mapping[str, str]:
+        """The variables that a job of the task is given beside the session's own."""
+        variables = {**task.env, **self._describe_place(task, place)}
+        for wrap in list_wraps("variables", self.spec, task):
+            variables |= wrap(self, task, key, place)
+        return {
+            **variables,
+            "SESSIONRUN_SESSION": self.spec.session_id,
+            "SESSIONRUN_TASK": task.id,
+            "SESSIONRUN_ATTEMPT": str(key.attempt),
+            "SESSIONRUN_ROUND": str(key.round),
+            DEPTH_VARIABLE: str(1 + (self.spec.parent.depth if self.spec.parent else 0)),
+        }
+
+    def _describe_place(self, task: TaskSpec, place: Place | None) -> Mapping[str, str]:
+        repository = repository_of(self.spec, task)
+        if place is None or repository is None:
+            return {}
+        return {
+            "SESSIONRUN_BRANCH": place.branch or "",
+            "SESSIONRUN_WORKTREE": place.worktree or "",
+            "SESSIONRUN_BASE_COMMIT": place.base_commit or "",
+            "SESSIONRUN_REPOSITORY": repository.top,
+        }
+
+    @property
+    def cache(self) -> str:
+        """The directory of what could be made again, where the jobs run."""
+        if uses_replicas(self.spec.cluster):
+            return CACHE_TOKEN
+        if self.spec.cache is not None:
+            return self.spec.cache.cache_dir
+        from sessionrun.store.index import find_cache_folder  # most jobs have no need of it
+
+        return str(find_cache_folder())
+
+    def ask(self, key: JobKey, request: object, *, cwd: str, env: Mapping[str, str] | None = None) -> Job:
+        """A job whose program is ours (see `job`); writes the request that it begins with.
+
+        Raises:
+            OSError: the request cannot be written.
+        """
+        return self._make_job(key, self._write_request(key, request, key.phase), cwd, env or {})
+
+    def run_commands(self, state: TaskState, key: JobKey, argv: tuple[str, ...]) -> Job:
+        """A job that is the user's shell commands, in the task's directory."""
+        env = self.environment_outside(state.spec, key, state.place)
+        return self._make_job(key, argv, self.directory_of(state.spec, state.place), env)
+
+    def _make_job(self, key: JobKey, argv: tuple[str, ...], cwd: str, env: Mapping[str, str]) -> Job:
+        """A job that prints into files of its own folder."""
+        folder = self.session.make_job_path(key)
+        return Job(
+            key=key, argv=argv, cwd=cwd, stdout=str(folder / "stdout"), stderr=str(folder / "stderr"), env=env
+        )
+
+    def wrap(self, job: Job, request: object) -> Job:
+        """The same job begun by our program, which becomes the job's own when it has done what is asked.
+
+        Raises:
+            OSError: the request cannot be written.
+        """
+        return replace(job, argv=self._write_request(job.key, request, "begin"))
+
+    def _write_request(self, key: JobKey, request: object, name: str) -> tuple[str, ...]:
+        folder = self.session.make_job_path(key)
+        replace_file(folder / REQUEST, orjson.dumps(request), durable=False)
+        return (sys.executable, PROGRAM, name, os.fspath(folder))

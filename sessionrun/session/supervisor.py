@@ -1,0 +1,406 @@
+"""The loop around the scheduler: wait, record, apply, decide, carry out, publish.
+
+The process tree of a session (see `keeper`):
+
+    root                starts keepers, keeps how the orphans of dead ones ended; holds `root.lock`
+     └ keeper           spawns, reaps and stops; the only writer of the ledger; holds `keeper.lock`
+        ├ supervisor    decides; the only writer of the journal; holds `lock`; this module
+        └ job ... job   each in a session of its own
+
+One turn of the loop: wait for the executor or for the wake FIFO until the next deadline; append what happened
+to the journal and apply it; let the scheduler decide until it has nothing more to say; write status.json when
+it is due.  Only this thread changes the state.  The journal is flushed before anything is started and synced
+before anything is shown, so a reader never sees what a power cut could take back.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Final
+
+import orjson
+
+from sessionrun.engine.fold import apply
+from sessionrun.engine.requests import find_fault
+from sessionrun.engine.scheduler import CancelJob, CheckOutput, EndSession, Order, Record, StartJob, WakeAt, decide
+from sessionrun.engine.state import State, find_job
+from sessionrun.engine.status import project_live, project_summary
+from sessionrun.keeper.wire import say
+from sessionrun.model.errors import NoSpace, StoreError
+from sessionrun.model.events import (
+    Entry,
+    Event,
+    HoldPlaced,
+    JobClaimed,
+    JobFinished,
+    JobLost,
+    OutputSeen,
+    TimerFired,
+    to_record,
+)
+from sessionrun.model.keys import JobKey
+from sessionrun.model.spec import SLOT, WORKTREE_SPACE, Job
+from sessionrun.session.executor import Exit, Notice
+from sessionrun.session.mishaps import fail_job, is_of_one_job
+from sessionrun.session.partners import Clock, Partners
+from sessionrun.store import ballast
+from sessionrun.store.journal import AppendLog
+from sessionrun.store.requests import Request, Spoken, drop_request, load_requests, put_aside
+from sessionrun.store.session import SessionDir
+
+if TYPE_CHECKING:
+    from sessionrun.session.maker import JobMaker
+
+PUBLISH_FIRST_S: Final = 0.05
+PUBLISH_COST_FACTOR: Final = 20.0
+"""status.json is rewritten no sooner than this many times its last cost: a twentieth of the time at most."""
+
+RETRY_DISK_S: Final = 1.0
+RETRY_SPACE_S: Final = 5.0
+
+
+class Supervisor:
+    """Runs one session to its end."""
+
+    def __init__(
+        self,
+        session: SessionDir,
+        state: State,
+        journal: AppendLog,
+        partners: Partners,
+        jobs: JobMaker,
+        clock: Clock,
+    ) -> None:
+        self._session = session
+        self._state = state
+        self._journal = journal
+        self._executor, self._views, self._feeder, self._watches, self._notifier = partners
+        self._partner_fds = [
+            fd for one in (self._feeder, *self._watches, self._notifier) if one is not None for fd in one.fds
+        ]
+        self._jobs = jobs
+        self._clock = clock
+        self._unwritten: list[bytes] = []
+        self._taken: set[str] = set()
+        self._refused: set[str] = set()
+        self._shown_ended = state.ended is not None
+        self._next_publish = 0.0
+        self._dirty = True
+        self._wake_at: float | None = None
+        self._spoken = Spoken()
+        self._wake_fd = self._listen()
+
+    def run(self, recovered: Sequence[Notice] = ()) -> None:
+        """Go on until the session has ended; `recovered` is what happened before we were there to hear it."""
+        self._hear(recovered)
+        self._take_requests()
+        self._settle()
+        self._publish()
+        while not self._leave_if_done():
+            notices = self._executor.wait(self._timeout_s(), self._wake_fd, *self._partner_fds)
+            self._hear(notices)
+            if self._drain_wake():
+                self._take_requests()
+            self._settle()
+            self._publish()
+            if not self._state.running_jobs and not self._session.path.is_dir():
+                break  # it was removed: nothing can be started, shown or asked for any more
+        ballast.give_up_reserve(self._session.path / ballast.NAME)
+        self._executor.close()
+
+    def _listen(self) -> int:
+        return os.open(self._session.wake_path, os.O_RDWR | os.O_NONBLOCK | os.O_CLOEXEC)
+
+    def _leave_if_done(self) -> bool:
+        """Close the FIFO if the session has ended, that is published, and no request is left; whether that was so.
+
+        A client that rings after the last look must learn that no supervisor listens, so the FIFO is closed first.
+        """
+        while self._state.ended is not None and not (self._unwritten or self._dirty or self._is_telling()):
+            self._drain_wake()
+            os.close(self._wake_fd)
+            if not self._take_requests() and not self._dirty:
+                return True
+            self._wake_fd = self._listen()
+            self._take_requests()  # a client that rang while it was closed does not ring again
+            self._settle()
+            self._publish()
+        return False
+
+    # --- recording ---
+
+    def _record(self, event: Event) -> None:
+        entry = Entry(self._state.seq + 1, self._clock.wall(), self._clock.mono(), event)
+        record = orjson.dumps(to_record(entry))
+        apply(
+            self._state, entry
+        )  # before it can be written: what cannot be applied would stop all later supervisors
+        self._unwritten.append(record)
+        self._dirty = True
+
+    def _flush(self, *, sync: bool = False) -> bool:
+        """Write what was recorded; False while the disk refuses (it is tried again, nothing starts before)."""
+        try:
+            self._journal.append(self._unwritten)
+            self._unwritten.clear()
+            if sync:
+                self._journal.sync()
+                self._executor.settle()
+        except StoreError as error:
+            say(error)
+            self._wake_at = min(self._wake_at or float("inf"), self._clock.mono() + RETRY_DISK_S)
+            return False
+        return True
+
+    # --- what happened ---
+
+    def _hear(self, notices: Sequence[Notice]) -> None:
+        for notice in notices:
+            if isinstance(notice, Exit):
+                for event in self._judge(notice):
+                    self._record(event)
+            elif isinstance(notice, JobLost):
+                self._record(self._judge_unseen(notice) or notice)
+            else:
+                self._record(notice)
+
+    def _judge(self, ended: Exit) -> list[Event]:
+        task, job = find_job(self._state, ended.key)
+        try:
+            events = self._jobs.judge(task, ended)
+            return events if job is not None else events[-1:]  # the first report has told of other tasks
+        except MemoryError:
+            raise  # it belongs to no job; the next supervisor begins with little
+        except Exception as error:
+            return [fail_job(ended.key, error, ended.wait_status, ended.ledger)]
+
+    def _judge_unseen(self, lost: JobLost) -> JobFinished | None:
+        """What its agent reported before all of ours were killed may be enough."""
+        try:
+            return self._jobs.judge_unseen(self._state.tasks[lost.key.task], lost)
+        except MemoryError:
+            raise
+        except Exception as error:
+            fail_job(lost.key, error)  # it is logged; the job is lost all the same
+            return None
+
+    def _take_requests(self) -> bool:
+        """Record what clients ask for; whether there was anything new.  It is acknowledged once it is shown."""
+        new = False
+        for path, request, fault in load_requests(self._session):
+            problem = fault if request is None else find_fault(self._state, request)
+            if request is None or problem is not None:
+                new |= self._refuse(path, problem or "")
+            elif request.request_id not in self._taken:
+                self._taken.add(request.request_id)
+                try:
+                    new |= self._take(request)
+                except MemoryError:
+                    raise
+                except Exception as error:
+                    # It may be half applied.  The next supervisor folds the journal anew, which does not have it.
+                    self._refuse(path, f"a bug of sessionrun: {type(error).__name__}: {error}")
+                    raise
+        return new
+
+    def _take(self, request: Request) -> bool:
+        """Record a request, unless it was already: then only its file was left, or it was said again."""
+        new = request.request_id not in self._state.requests
+        if new:
+            self._record(request)
+        self._dirty, self._next_publish = True, 0.0
+        return new
+
+    def _refuse(self, path: Path, fault: str) -> bool:
+        """Put aside a file that is not a request; if it cannot be moved, log that once and leave it there."""
+        if path.name in self._refused:
+            return False
+        say(f"request {path.name!r:.140} is refused: {fault}")
+        try:
+            put_aside(path)
+        except OSError as error:
+            self._refused.add(path.name)
+            say(f"request {path.name!r:.140} cannot be put aside: {error.strerror}")
+        return True
+
+    def _acknowledge(self) -> bool:
+        """What was taken is durable now; until then its file stays, for the next supervisor.
+
+        Returns whether there was something: on a disk without an inode, its file may have had the last one.
+        """
+        any_taken = bool(self._taken)
+        for request_id in self._taken:
+            try:
+                drop_request(self._session, request_id)
+            except OSError as error:
+                say(f"request {request_id} cannot be removed: {error.strerror}")
+        self._taken.clear()
+        return any_taken
+
+    def _drain_wake(self) -> bool:
+        """Read what rang, and take the requests that were spoken because the disk has no room for their files."""
+        try:
+            content = os.read(self._wake_fd, 4096)
+        except BlockingIOError:
+            return False
+        requests, faults = self._spoken.hear(content)
+        for request in requests:
+            if (problem := find_fault(self._state, request)) is None:
+                self._take(request)
+            else:
+                faults.append(problem)
+        for fault in faults:
+            say(f"a request in the FIFO is refused: {fault}")
+        return bool(content)
+
+    # --- what to do ---
+
+    def _settle(self) -> None:
+        """Carry out orders until there is nothing left but to wait."""
+        self._wake_at = None
+        self._keep_reserve()
+        self._hear_partners()
+        while orders := decide(self._state, self._clock.mono()):
+            starts = [key for order in orders if (key := self._carry_out(order)) is not None]
+            if starts:
+                self._start(starts)
+            if isinstance(orders[-1], WakeAt):
+                break
+            self._hear_partners()
+
+    def _hear_partners(self) -> None:
+        if self._notifier is not None:
+            self._notifier.note()
+        for partner in (self._feeder, *self._watches):
+            if partner is not None:
+                for event in partner.hear(self._state, self._clock.wall(), self._clock.mono()):
+                    self._record(event)
+
+    def _keep_reserve(self) -> None:
+        """Without room for the end of what runs nothing new is started."""
+        path = self._session.path / ballast.NAME
+        if not ballast.make_reserve(path, len(self._state.tasks)) and SLOT not in self._state.holds:
+            is_there = self._session.path.is_dir()
+            why = (
+                f"the disk of {path.parent.parent} is full" if is_there else f"{path.parent} is not there any more"
+            )
+            self._record(HoldPlaced(SLOT, why, self._clock.mono() + RETRY_SPACE_S))
+
+    def _carry_out(self, order: Order) -> JobKey | None:
+        """Record an order, or do it; the key of a job that is to be started now."""
+        if isinstance(order, StartJob):
+            return self._claim(order.key)
+        if isinstance(order, CancelJob):
+            if order.reason == "timed_out" and order.key.phase == "work" and self._state.spec.cluster is None:
+                # before its agent is told to end, which changes its files
+                self._jobs.note_limit(self._state.tasks[order.key.task], order.key)
+            self._executor.stop(order.key, now=order.now)
+        elif isinstance(order, CheckOutput):
+            self._check_output(order)
+        elif isinstance(order, WakeAt):
+            self._wake_at = order.mono
+        elif isinstance(order, (Record, EndSession)):
+            if self._feeder is not None and isinstance(order, EndSession):
+                self._feeder.finish(self._state)
+            self._record(order.event)
+        return None
+
+    def _claim(self, key: JobKey) -> JobKey | None:
+        task = self._state.tasks[key.task]
+        event = self._executor.claim(key, task.node, task.spec.sandbox)
+        self._record(event)
+        return key if isinstance(event, JobClaimed) else None
+
+    def _check_output(self, order: CheckOutput) -> None:
+        """By size alone: what a file says of when it changed is a clock's word, and clocks are set."""
+        key = order.key
+        job, size = self._state.tasks[key.task].job, self._jobs.measure_output(key)
+        waits = not size and order.timer == "workspace_timeout"
+        grown = waits or job is None or size != job.output_size
+        self._record(OutputSeen(key, size) if grown else TimerFired(key, order.timer))
+
+    def _start(self, keys: list[JobKey]) -> None:
+        """Start claimed jobs; what cannot even be prepared never ran."""
+        if not self._flush(sync=self._executor.needs_sync):
+            self._hold(keys, "the session directory cannot be written")
+            return
+        jobs: list[Job] = []
+        for number, key in enumerate(keys):
+            try:
+                jobs.append(self._jobs.build(key, self._state))
+            except NoSpace as error:
+                self._hold([key], str(error), WORKTREE_SPACE, RETRY_SPACE_S)
+            except MemoryError:
+                raise
+            except Exception as error:
+                if isinstance(error, OSError) and not is_of_one_job(error, self._session.path):
+                    self._hold(keys[number:], f"cannot write the files of {key.task}: {error.strerror}")
+                    break
+                self._record(fail_job(key, error))
+        if jobs:
+            self._hear(self._executor.start(jobs))
+
+    def _hold(self, keys: list[JobKey], reason: str, resource: str = SLOT, seconds: float = RETRY_DISK_S) -> None:
+        self._record(HoldPlaced(resource, reason, until=self._clock.mono() + seconds))
+        for key in keys:
+            self._record(JobLost(key, "void", reason, counts=False))
+
+    # --- what is shown ---
+
+    def _publish(self) -> None:
+        """Write status.json when it is due: at once when the session ends or waits, else at a bounded cost."""
+        now, ended = self._clock.mono(), self._state.ended is not None
+        waiting = self._state.running_jobs == 0
+        if not self._dirty or (now < self._next_publish and not (ended or waiting)):
+            return
+        if not self._flush(sync=True):
+            self._next_publish = now + RETRY_DISK_S
+            return
+        status = project_live(self._state)
+        if self._views:
+            complaint = self._views.write(status, durable=ended)
+            status["view_problems"] = self._views.problems
+            if complaint:
+                say(complaint)
+        shown = self._show(status, durable=ended or self._shown_ended)
+        acknowledged = self._acknowledge()  # after it was shown, so that the client finds what it asked for
+        if not shown and not (acknowledged and self._show(status, durable=ended or self._shown_ended)):
+            self._next_publish = now + RETRY_DISK_S  # until then the clients read the logs
+            return
+        self._dirty, self._shown_ended = False, ended
+        if self._notifier is not None:
+            self._notifier.show(status)
+        cost = self._clock.mono() - now
+        self._next_publish = now + max(PUBLISH_FIRST_S, PUBLISH_COST_FACTOR * cost)
+
+    def _show(self, status: dict[str, Any], *, durable: bool) -> bool:
+        """Replace status.json; False while the disk refuses.
+
+        A full disk gives the room of the reserve, which is for this as for the logs.
+        """
+        summary = project_summary(status)
+        try:
+            try:
+                self._session.replace_status(status, summary, durable=durable)
+            except OSError as error:
+                path = self._session.path / ballast.NAME
+                if error.errno not in ballast.FULL or not ballast.give_up_reserve(path):
+                    raise
+                self._session.replace_status(status, summary, durable=durable)
+        except OSError as error:
+            say(f"cannot write {self._session.status_path}: {error.strerror}")
+            return False
+        return True
+
+    def _is_telling(self) -> bool:
+        return self._notifier is not None and self._notifier.is_busy
+
+    def _timeout_s(self) -> float | None:
+        """How long to wait (seconds); None = until something happens."""
+        times = [] if self._wake_at is None else [self._wake_at]
+        if self._dirty:
+            times.append(self._next_publish)
+        times += [watch.look_at for watch in self._watches if watch.look_at is not None]
+        return max(0.0, min(times) - self._clock.mono()) if times else None

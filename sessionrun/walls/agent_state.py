@@ -1,0 +1,225 @@
+"""What an agent has inside of walls in the place of its folders: a folder of the task's own with a log-in.
+
+An agent that renames a new file over its log-in has a copy; what it renewed is taken back.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import replace
+from pathlib import Path
+from typing import Any, Final
+
+import orjson
+
+from sessionrun.keeper.wire import say
+from sessionrun.model.frozen import frozen
+from sessionrun.store import locks
+from sessionrun.store.files import make_directories, read_regular, replace_file
+from sessionrun.walls.argv import Walls
+from sessionrun.walls.policy import EVERYTHING, AgentState
+from sessionrun.walls.programs import find_state_folder, find_state_folders
+
+LOGINS: Final = "walls-logins"
+"""In the folder of a job: a list of `Copied`."""
+
+MAX_LOGIN: Final = 1 << 20
+"""The largest file that is a log-in (bytes)."""
+
+_MAX_RECORD: Final = 1 << 20
+
+
+@frozen
+class Copied:
+    """A log-in that a job has a copy of.
+
+    Attributes:
+        users: the user's file, where it really is.
+        copy: the job's.
+        digest: of the content when the job began.
+    """
+
+    users: str
+    copy: str
+    digest: str
+
+
+def copy_logins(users: str, own: Path, names: Iterable[str], record: Path) -> None:
+    """Copy log-ins from the user's folder into a task's, and record it before the job can change them.
+
+    Raises:
+        OSError: they cannot be copied.
+    """
+    copied = []
+    for name in names:
+        path = os.path.realpath(os.path.join(users, name))
+        content = read_regular(path, MAX_LOGIN)
+        replace_file(own / name, content, durable=False)
+        copied.append(Copied(path, str(own / name), _digest(content)))
+    if copied:
+        replace_file(record, orjson.dumps(copied), durable=True)
+
+
+def take_back(record: Path) -> None:
+    """Put what a job renewed of its log-ins in the place of the user's; without a record nothing happens.
+
+    A second call, after a crash, changes nothing more.  If a user's file cannot be replaced, the log says where
+    the renewed one is, and the record stays.
+    """
+    try:
+        entries = [Copied(**entry) for entry in orjson.loads(read_regular(record, _MAX_RECORD))]
+    except (OSError, ValueError, TypeError):
+        return
+    done = [_take_one(entry) for entry in entries]
+    if all(done):
+        record.unlink(missing_ok=True)
+
+
+def _take_one(entry: Copied) -> bool:
+    """Whether nothing is left to do for it."""
+    try:
+        new = read_regular(entry.copy, MAX_LOGIN)
+        if _digest(new) == entry.digest or os.path.realpath(entry.users) != entry.users:
+            return True
+        old = read_regular(entry.users, MAX_LOGIN)
+    except OSError:
+        return True  # it is no log-in any more
+    if _digest(old) != entry.digest or not _is_renewed(new, old):
+        return True
+    try:
+        return _replace(entry, new)
+    except OSError as error:
+        say(f"{entry.users} cannot be replaced: {error.strerror}; what an agent renewed is {entry.copy}")
+        return False
+
+
+def _replace(entry: Copied, new: bytes) -> bool:
+    """Replace the user's file, unless another program is about to."""
+    fd = locks.hold(Path(f"{entry.users}.lock"))  # codex holds the same while it renews
+    if fd is None:
+        return True
+    try:
+        if _digest(read_regular(entry.users, MAX_LOGIN)) == entry.digest:
+            replace_file(Path(entry.users), new, durable=True)
+    finally:
+        os.close(fd)
+    return True
+
+
+def _is_renewed(new: bytes, old: bytes) -> bool:
+    """Whether a content can stand in the place of another."""
+    before, after = _parse(old), _parse(new)
+    return after is not None and before is not None and bool(before.keys() & after.keys())
+
+
+def _parse(content: bytes) -> dict[str, Any] | None:
+    try:
+        found = orjson.loads(content)
+    except ValueError:
+        return None
+    return found if isinstance(found, dict) else None
+
+
+def _digest(content: bytes) -> str:
+    import hashlib  # few jobs need it, and every supervisor would wait for its import
+
+    return hashlib.sha256(content).hexdigest()
+
+
+_MAX_SEED: Final = 1 << 26
+
+
+def locate_state(home: str, state: AgentState, env: Mapping[str, str]) -> dict[str, str]:
+    """The variables by which an agent finds what it keeps."""
+    if state.folder_variable is None:
+        return dict(state.variables)
+    folder = find_state_folder(home, state, env)
+    named = os.path.dirname(folder) if state.in_variable else folder
+    return {state.folder_variable: named, **dict(state.variables)}
+
+
+def list_more_settings(home: str, state: AgentState) -> tuple[str, ...]:
+    """The user's files of an agent's settings that are not in its main folder."""
+    others = find_state_folders(home, state, {})[1:]
+    paths = [path for users, settings in others for _, path in _list_settings(users, settings)]
+    return (*(path for path in paths if os.path.isfile(path)), *(os.path.join(home, name) for name in state.files))
+
+
+def add_state(walls: Walls, state: AgentState, own: Path, env: Mapping[str, str], *, record: Path) -> Walls:
+    """The walls with folders of the task's own for its agent, and what of the user's comes in.
+
+    Args:
+        walls: without them.
+        state: the agent's.
+        own: the task's folder for it; it is made, and more for further folders are made beside it.
+        env: the variables of the job.
+        record: the file that gets a record of what is copied.
+
+    Raises:
+        OSError: something cannot be made.
+    """
+    writable, readable = [], []
+    for num, (users, settings) in enumerate(find_state_folders(walls.home, state, env)):
+        mine = own if num == 0 else own.with_name(f"{own.name}+{num}")
+        make_directories(mine, 0o700)
+        inside = _find_inside(walls, state, num, users)
+        writable.append((str(mine), inside))
+        readable += [(path, os.path.join(inside, name)) for name, path in _list_settings(users, settings)]
+    users, inside = find_state_folder(walls.home, state, env), writable[0][1]
+    logins = [name for name in state.credentials if os.path.isfile(os.path.join(users, name))]
+    if state.renames:
+        copy_logins(users, own, logins, record)
+    else:
+        writable += [(os.path.realpath(os.path.join(users, name)), os.path.join(inside, name)) for name in logins]
+    if state.seed is not None:
+        _sow(_find_seed(walls.home, state, users), own / state.seed, state.seed_keys)
+    readable += _list_files(walls, state)
+    return replace(walls, binds=(*walls.binds, *writable), ro_binds=(*walls.ro_binds, *readable))
+
+
+def _find_inside(walls: Walls, state: AgentState, num: int, users: str) -> str:
+    """Where a folder is inside; where only the mount is new, its place has to be there."""
+    if num > 0 or state.folder_variable is None:
+        users = os.path.join(walls.home, state.folders[num][0])  # no variable of the user's leads elsewhere inside
+    if walls.policy == "project":
+        make_directories(Path(users), 0o700)  # the agent would make it by itself
+        return os.path.realpath(users)
+    return users
+
+
+def _list_settings(users: str, settings: Iterable[str]) -> Iterator[tuple[str, str]]:
+    """What of the user's settings is there: the name, and where it really is."""
+    if EVERYTHING in settings:
+        settings = sorted(os.listdir(users)) if os.path.isdir(users) else ()
+    for name in settings:
+        path = os.path.realpath(os.path.join(users, name))
+        if os.path.isfile(path) or os.path.isdir(path):
+            yield name, path
+
+
+def _list_files(walls: Walls, state: AgentState) -> Iterator[tuple[str, str]]:
+    """The files of the home directory that the agent reads, where the home directory is empty."""
+    for name in state.files if walls.policy == "strict" else ():
+        path = os.path.join(walls.home, name)
+        if os.path.isfile(path):
+            yield os.path.realpath(path), path
+
+
+def _find_seed(home: str, state: AgentState, users: str) -> Path:
+    """The file whose keys come in: in the folder if a variable names that, else beside it."""
+    usual = users == os.path.join(home, state.folder)
+    return Path(home if usual else users, state.seed or "")
+
+
+def _sow(origin: Path, copy: Path, keys: tuple[str, ...]) -> None:
+    """Write the file of the task's own, if it has none; what cannot be read is left out."""
+    if copy.exists():
+        return
+    try:
+        record = orjson.loads(read_regular(os.path.realpath(origin), _MAX_SEED))
+    except (OSError, ValueError):
+        return
+    if isinstance(record, dict) and any(key in record for key in keys):
+        kept = {key: record[key] for key in keys if key in record}
+        replace_file(copy, orjson.dumps(kept), durable=False)

@@ -1,0 +1,181 @@
+"""Settles which tasks have walls, and refuses walls that cannot be had: never is there a fallback."""
+
+from __future__ import annotations
+
+import os
+import shlex
+from dataclasses import replace
+from typing import TYPE_CHECKING, Final
+
+from sessionrun.model.asked import LIMITS
+from sessionrun.model.errors import InputError
+from sessionrun.model.repositories import has_worktree
+from sessionrun.model.spec import hides_tests
+
+if TYPE_CHECKING:
+    from sessionrun.client.planning.draft import Draft
+    from sessionrun.model.asked import Sandbox
+    from sessionrun.model.places import Repository
+    from sessionrun.model.spec import SessionSpec, TaskSpec
+
+_PROGRAMS: Final = ("clean", "smudge", "process", "driver")
+_SAFE: Final = (["git-lfs"], ["cat"])
+AS_ROOT: Final = (
+    "walls are thinner for root: its tasks are uid 0 of the machine, and a file that they give a setuid bit runs "
+    "as root outside; run sessionrun as an ordinary user"
+)
+
+
+def settle_sandboxes(draft: Draft) -> Draft:
+    """The sandbox of each task: its own, or the one that holds for all.
+
+    Raises:
+        InputError: a task cannot have the walls that are asked for.
+    """
+    return replace(draft, spec=_settle(draft.spec, draft.options.choose("sandbox")))
+
+
+def _settle(spec: SessionSpec, default: Sandbox | None) -> SessionSpec:
+    if default is None:
+        spec = _wall_hidden_tests(spec)
+    if default is None and not list_walled(spec) and (spec.landing is None or spec.landing.sandbox is None):
+        return spec
+
+    def settle(task: TaskSpec, where: str = "") -> TaskSpec:
+        sandbox = task.sandbox or default
+        task = replace(task, sandbox=None if sandbox is None or sandbox.policy == "none" else sandbox)
+        problem = _find_problem(spec, task)
+        if problem is not None:
+            raise InputError(f"{where}{problem}")
+        return task
+
+    tasks = tuple(settle(task, f"task {num} (ID: {task.id}): ") for num, task in enumerate(spec.tasks, 1))
+    landing = spec.landing
+    if landing is not None:
+        gated = landing.sandbox or default
+        problem = None if gated is None else _find_path_problem(gated)
+        if problem is not None:
+            raise InputError(f"land: {problem}")
+        landing = replace(landing, sandbox=None if gated is None or gated.policy == "none" else gated)
+    return replace(spec, tasks=tasks, template=spec.template and settle(spec.template), landing=landing)
+
+
+def _wall_hidden_tests(spec: SessionSpec) -> SessionSpec:
+    """The spec with walls around the tasks that have hidden tests, if these can be had.
+
+    Without walls an agent can read the tests: they lie in the session's directory, which is its user's.
+    """
+    open_tasks = [task for task in spec.tasks if hides_tests(task) and task.sandbox is None]
+    if spec.cluster is not None or not open_tasks:
+        return spec
+    from sessionrun.input.fields import make_sandbox
+    from sessionrun.walls.trial import find_problem
+
+    walled = {task.id: replace(task, sandbox=make_sandbox("project")) for task in open_tasks}
+    if find_problem("project") is not None or any(_find_problem(spec, task) for task in walled.values()):
+        return spec
+    return replace(spec, tasks=tuple(walled.get(task.id, task) for task in spec.tasks))
+
+
+def list_walled(spec: SessionSpec) -> list[TaskSpec]:
+    """The tasks that say something of a sandbox."""
+    return [
+        task for task in (*spec.tasks, *((spec.template,) if spec.template else ())) if task.sandbox is not None
+    ]
+
+
+def check_sandboxes(spec: SessionSpec) -> str | None:
+    """Try whether the walls of a session can be built where its jobs run; returns a warning.
+
+    Raises:
+        InputError: they cannot; nothing may start.
+    """
+    if not list_walled(spec) and (spec.landing is None or spec.landing.sandbox is None):
+        return None
+    from sessionrun.walls.trial import check_spec
+
+    return AS_ROOT if check_spec(spec) and os.geteuid() == 0 else None
+
+
+def may_have_walls(spec: SessionSpec) -> bool:
+    """Whether agents of the session could be walled and are not: they have worktrees, and bubblewrap is there."""
+    from sessionrun.walls.programs import find_bwrap
+
+    open_tasks = [task for task in spec.tasks if task.sandbox is None and has_worktree(task)]
+    asking = any(spec.agents[task.agent].prompt_kind != "script" for task in open_tasks)
+    return asking and spec.approve and spec.cluster is None and find_bwrap() is not None
+
+
+def find_filter(repository: Repository) -> str | None:
+    """The name of a filter or merge driver, in the settings of git, that may run a program of a task.
+
+    Git runs these outside of walls on what a task wrote.  A filter runs in the task's worktree: even of a program
+    outside of it (``python3 -m nbstripout``) a part can be planted there, so only Git LFS is known to be safe.  A
+    merge driver runs in an empty directory, and must not be a file of the checkout.
+    """
+    for name, command in repository.settings.config if repository.settings is not None else ():
+        section, kind = name.partition(".")[0], name.rpartition(".")[2]
+        if section not in ("filter", "merge") or kind not in _PROGRAMS or not command:
+            continue
+        try:
+            words = shlex.split(command)
+        except ValueError:
+            return name
+        if section == "filter" and words[:1] not in _SAFE and words[:2] != ["git", "lfs"]:
+            return name
+        if any(_is_of_checkout(repository.top, word) for word in words):
+            return name
+    return None
+
+
+def _holds_checkout(repository: Repository | None) -> bool:
+    """Whether the directory of worktrees cannot be hidden, for the checkout lies in it."""
+    return repository is not None and f"{repository.top}/".startswith(f"{repository.worktree_dir}/")
+
+
+def _is_of_checkout(top: str, word: str) -> bool:
+    if word.startswith(("-", "%")):
+        return False
+    path = os.path.normpath(os.path.join(top, word))
+    inside = path.startswith(os.path.join(os.path.normpath(top), ""))
+    return inside and ("/" in word or os.path.exists(path))
+
+
+def _find_problem(spec: SessionSpec, task: TaskSpec) -> str | None:
+    """Why a task cannot have its walls, as far as its spec tells; None: it can, or has none."""
+    sandbox = task.sandbox
+    if sandbox is None:
+        return None
+    if not has_worktree(task):
+        return "a sandbox needs a worktree; add --worktree, or say --sandbox none"
+    if spec.cluster is not None and spec.cluster.is_slurm:
+        limits = [name for name in LIMITS if getattr(sandbox, name) is not None]
+        if limits:
+            return f"sandbox.{limits[0]}: Slurm has limits of its own, say it with --slurm-option"
+    program = None if spec.repository is None else find_filter(spec.repository)
+    if program is not None:
+        why = f"git runs {program} outside of walls on files of the task, which can change what that does"
+        return f"{why}: remove it from git's settings, or say --sandbox none"
+    if hides_tests(task) and task.upstream is None and _holds_checkout(spec.repository):
+        return "its repository lies in the directory of worktrees, which hidden tests want to be hidden: move one"
+    if os.geteuid() == 0 and sandbox.processes is not None and spec.cluster is None:
+        return "sandbox.processes has no effect for root, whom the kernel does not count; leave it out"
+    names = (task.agent, *(other.agent for other in task.fallback))
+    asking = [name for name in names if spec.agents[name].prompt_kind != "script"]
+    if sandbox.network == "none" and asking:
+        return f'agent {asking[0]!r} cannot reach its model without a network; say "proxy", or a list of hosts'
+    return _find_path_problem(sandbox) if spec.cluster is None else None
+
+
+def _find_path_problem(sandbox: Sandbox) -> str | None:
+    """What is wrong with the paths that a sandbox names; None: nothing."""
+    from sessionrun.walls.programs import find_read_problem, is_device
+
+    for path in (*sandbox.read, *sandbox.devices):
+        if not os.path.exists(path):
+            return f"sandbox: there is no {path}"
+    problem = find_read_problem(sandbox.read)
+    if problem is not None:
+        return problem
+    wrong = [path for path in sandbox.devices if not is_device(path)]
+    return f"sandbox.devices: {wrong[0]} is no device below /dev, nor a folder of devices" if wrong else None

@@ -1,0 +1,149 @@
+"""Applies a patch that an agent answered with to its worktree: as a whole, inside of it, or not at all.
+
+The patch is tried on a private index.  So what comes out is a tree before any file changes: a record names it, and
+then its files are written.  If this is done again after a crash, the record says what to write, and nothing is
+applied twice.  Must not know how a patch is found in an answer.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+from typing import Final, TypeAlias
+
+import orjson
+
+from sessionrun.git.git import Git, GitError
+from sessionrun.git.links import is_behind_link
+from sessionrun.model.errors import JobFileError
+from sessionrun.model.frozen import frozen
+from sessionrun.store.files import remove_empty, replace_file
+from sessionrun.store.jobfiles import load_record_if_any
+from sessionrun.worktrees.park import write_patch, write_worktree
+from sessionrun.worktrees.rounds import work_base
+from sessionrun.worktrees.site import Site
+
+REPLACED: Final = "before.patch"
+"""Beside the record, if the patch applies only to what the work began with: the changes whose place it takes."""
+
+_MAX_SAID: Final = 2000
+
+
+_Try: TypeAlias = tuple[tuple[str, ...], bytes]
+"""Options of ``git apply``, and the text."""
+
+
+class DoesNotApply(Exception):
+    """The patch cannot be applied, and nothing was changed; the text says why, as git does."""
+
+
+@frozen
+class Applied:
+    """The record of a patch that applies: the trees `before` and `after` it."""
+
+    before: str
+    after: str
+
+
+def apply_patch(
+    site: Site, spellings: Sequence[str], below: str, record: Path, *, prefixes: bool = True
+) -> list[str]:
+    """Apply a patch to the worktree; the paths of the files that it changed.
+
+    Args:
+        site: the worktree.
+        spellings: the patch, and how it may have been meant; the first that applies counts.
+        below: the task's directory in the worktree: paths may count from there.
+        record: the file that settles what is written.
+        prefixes: paths in it begin with ``a/`` and ``b/``.
+
+    Raises:
+        DoesNotApply: nothing was changed.
+        GitError, OSError: it cannot be done; done again it may.
+    """
+    try:
+        applied = load_record_if_any(record, Applied)
+    except JobFileError as error:
+        raise DoesNotApply(f"the record of the patch cannot be used: {error.why}") from None
+    index = site.git.with_index(site.folder / "patch-index")
+    try:
+        if applied is None:
+            tries = list(_list_tries(spellings, below, prefixes=prefixes))
+            applied = _try(site, index, tries, record)
+            replace_file(record, orjson.dumps(applied), durable=True)
+        return _write(site, index, applied)
+    finally:
+        (site.folder / "patch-index").unlink(missing_ok=True)
+
+
+def _try(site: Site, index: Git, tries: Sequence[_Try], record: Path) -> Applied:
+    """The first try that git accepts: on what lies there, or else on what WORK began with."""
+    written = write_worktree(site)
+    base = site.git.line("rev-parse", f"{work_base(site.place)}^{{tree}}")
+    refusals: list[str] = []
+    for ground in dict.fromkeys((written.tree, base)):
+        index("read-tree", ground)
+        for words, patch in tries:
+            done = index.attempt("apply", "--check", "--cached", "--whitespace=nowarn", *words, stdin=patch)
+            if done.returncode:
+                refusals.append(done.stderr.decode("utf-8", "replace").strip())
+                continue
+            index("apply", "--cached", "--whitespace=nowarn", *words, stdin=patch)
+            after = index.line("write-tree")
+            _check(site, index, ground, written.tree, after)
+            if ground != written.tree:
+                write_patch(site.git, base, written.tree, record.with_name(REPLACED))
+            return Applied(written.tree, after)
+    raise DoesNotApply(refusals[0][:_MAX_SAID])
+
+
+def _list_tries(spellings: Sequence[str], below: str, *, prefixes: bool) -> Iterator[_Try]:
+    """How a patch is tried, one after the other: as it is, its lines counted anew, and as if it lay below."""
+    inside = below not in ("", ".") and below.split(os.sep)[0] != os.pardir
+    for spelling in spellings:
+        for place in ((), (f"--directory={below}",)) if inside else ((),):
+            for way in ((), ("--recount",)):
+                yield (f"-p{int(prefixes)}", *way, *place), spelling.encode("utf-8", "replace")
+
+
+def _check(site: Site, index: Git, ground: str, before: str, after: str) -> None:
+    """Refuse what git takes, and we do not.
+
+    Raises:
+        DoesNotApply: it changes nothing, goes through a link, or makes a file that git ignores.
+    """
+    names = index.names("diff-tree", "-r", "-z", "--name-only", "--no-renames", ground, after)
+    if not names:
+        raise DoesNotApply("it changes nothing")
+    modes = index.names("diff-tree", "-r", "-z", "--raw", "--no-renames", "--no-abbrev", ground, after)[::2]
+    if any({row[1:7], row[8:14]} & {"120000", "160000"} for row in modes):
+        raise DoesNotApply("it changes a symbolic link or a submodule")
+    tracked = set(index.names("ls-tree", "-r", "-z", "--name-only", before))
+    ignored = set(index.names("ls-files", "-z", "--cached", "--ignored", *site.ignore))
+    for name in names:
+        if name in ignored and name not in tracked:
+            raise DoesNotApply(f"{name} is ignored by git: no work is kept there")
+        if name in site.brought.links or is_behind_link(site.git.directory, name):
+            raise DoesNotApply(f"{name} is beyond a symbolic link")
+
+
+def _write(site: Site, index: Git, applied: Applied) -> list[str]:
+    """Write the files that the patch changed as they are behind it, from the record alone."""
+    index("read-tree", applied.after)
+    rows = index.names("diff-tree", "-r", "-z", "--name-status", "--no-renames", applied.before, applied.after)
+    status = dict(zip(rows[1::2], rows[::2], strict=True))
+    gone = [name for name, letter in status.items() if letter == "D"]
+    for name in gone:
+        _remove(site.git.directory, name)
+    kept = b"".join(os.fsencode(name) + b"\0" for name, letter in status.items() if letter != "D")
+    if kept:
+        index("checkout-index", "--force", "-z", "--stdin", stdin=kept)
+    return list(status)
+
+
+def _remove(top: Path, name: str) -> None:
+    if is_behind_link(top, name):
+        raise GitError(("apply",), 1, f"{name} is beyond a symbolic link")
+    (top / name).unlink(missing_ok=True)
+    remove_empty((top / name).parent, top)

@@ -1,0 +1,310 @@
+"""Finds the commit at which a worktree begins: where the needs of its task ended, or where a mend does.
+
+Of a mend also: what is refused of what it ends with, and the commit that lands.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
+from pathlib import Path
+from typing import Final
+
+from sessionrun.git.git import Git
+from sessionrun.git.merging import AUTHOR, MergeRoom, commit_repeatably, open_merge_room
+from sessionrun.git.private import Fence
+from sessionrun.model.errors import SessionrunError
+from sessionrun.model.landings import DROPPED, KEPT, MendBase
+from sessionrun.model.phrases import name_some
+from sessionrun.model.places import Handed, Place, Repository
+from sessionrun.worktrees.request import NeedsConflict, WorkspaceRequest
+
+SUBJECT: Final = "Needs of task "
+MAX_NAMED: Final = 5
+"""How many files of a conflict a message names at most."""
+
+
+def find_base(fence: Fence, request: WorkspaceRequest, folder: Path) -> str:
+    """The commit at which the worktree of a PREPARE job begins.
+
+    Args:
+        fence: of the repository.
+        request: of the job; its needs in their order.
+        folder: the job's.
+
+    Raises:
+        NeedsConflict: the work of two needs cannot be merged.
+        SessionrunError: the work of a need is gone, or git failed.
+    """
+    repository = request.repository
+    git = fence.main()
+    ends = _find_ends(git, request)
+    if len(ends) > 1:
+        words = git.line("merge-base", "--independent", *ends).split("\n")
+        ends = {commit: end for commit, end in ends.items() if commit in words}
+    if len(ends) > 1:
+        return merge_ends(fence, request, ends, folder)
+    return next(iter(ends), repository.base_commit)
+
+
+def _find_ends(git: Git, request: WorkspaceRequest) -> dict[str, Handed]:
+    """The commits at which needs ended, each with the first need that ended there; without unchanged needs."""
+    repository = request.repository
+    needs = [need for need in request.needs if need.commit != repository.base_commit]
+    ends: dict[str, Handed] = {}
+    if any(need.earlier for need in needs):
+        ends[repository.base_commit] = Handed("", repository.base_commit, repository.base_branch)
+    for need, commit in zip(needs, find_tips(git, needs), strict=True):
+        ends.setdefault(commit, need)
+    if request.target is None:
+        return ends
+    name = request.target.removeprefix("refs/heads/")
+    tip = git.commit_of(request.target)
+    if tip is None:
+        raise SessionrunError(f"the branch {name}, at which it begins, is gone")
+    return {tip: Handed("", tip, name), **{commit: end for commit, end in ends.items() if commit != tip}}
+
+
+def find_tips(git: Git, needs: Sequence[Handed]) -> list[str]:
+    """Where each need ended: its commit or, if the branch is to be followed, the tip of its branch.
+
+    Raises:
+        SessionrunError: a commit is gone.
+    """
+    if not needs:
+        return []
+    asked = [name for need in needs for name in (need.commit or "no", f"refs/heads/{need.branch or need.commit}")]
+    lines = "".join(f"{name}^{{commit}}\n" for name in asked).encode()
+    answers = git("cat-file", "--batch-check=%(objectname) %(objecttype)", stdin=lines).decode().splitlines()
+    objects = [line.split(" ") for line in answers]
+    tips = []
+    for need, commit, tip in zip(needs, objects[::2], objects[1::2], strict=True):
+        if need.commit is None or commit[-1] != "commit":
+            raise SessionrunError(_describe_loss(need))
+        ahead = need.follow and tip[-1] == "commit" and tip != commit
+        if ahead and git.attempt("merge-base", "--is-ancestor", need.commit, tip[0]).returncode == 0:
+            tips.append(tip[0])
+        else:
+            tips.append(need.commit)
+    return tips
+
+
+def _describe_loss(need: Handed) -> str:
+    lost = f"nothing holds the work of task {need.task!r}, which it needs"
+    if need.commit is None:
+        return f"{lost}: {need.why}"
+    branch = f"branch {need.branch}" if need.branch else "its branch"
+    return f"{lost}: {branch} and its commit {need.commit[:12]} are gone"
+
+
+def merge_ends(fence: Fence, request: WorkspaceRequest, ends: Mapping[str, Handed], folder: Path) -> str:
+    """Merge commits in their order; return the commit that holds all of them.
+
+    Args:
+        fence: of the repository.
+        request: of the job.
+        ends: the commits, each with the need that ended there.
+        folder: where a temporary directory may be made.
+
+    Raises:
+        NeedsConflict: two of the commits cannot be merged.
+        GitError: git failed.
+    """
+    git, commits = fence.main(), list(ends)
+    head = commits[0]
+    whose = "".join(f"{_name(end)} at {commit}\n" for commit, end in ends.items())
+    message = f"{SUBJECT}{request.task}\n\n{whose}"
+    with open_merge_room(fence, head, folder) as room:
+        for number, commit in enumerate(commits[1:], 2):
+            tree, files = room.merge(head, commit)
+            if tree is None:
+                against = _find_opponents(room, commits[: number - 1], commit)
+                raise NeedsConflict(_describe_conflict([ends[other] for other in against], ends[commit], files))
+            parents = [head, commit] if number < len(commits) else commits
+            head = commit_repeatably(git, tree, parents, message)
+    return head
+
+
+def _find_opponents(room: MergeRoom, earlier: list[str], commit: str) -> list[str]:
+    """The commits of `earlier` with which `commit` conflicts alone; all of them if there is no such commit."""
+    if len(earlier) == 1:
+        return earlier
+    return [end for end in earlier if room.merge(end, commit).tree is None] or earlier
+
+
+def _describe_conflict(against: Sequence[Handed], end: Handed, files: Sequence[str]) -> str:
+    shown = [file if file.isprintable() else repr(file) for file in files]
+    where = f" in {name_some(shown, MAX_NAMED)}" if shown else ""
+    others = f"{', '.join(map(_name, against[:MAX_NAMED]))}{' ...' if len(against) > MAX_NAMED else ''}"
+    mend = f"merge {against[0].branch} into {end.branch}" if len(against) == 1 else "merge one into the other"
+    return f"{others} and {_name(end)} conflict{where}: {mend}, then retry"
+
+
+def _name(end: Handed) -> str:
+    return repr(end.task) if end.task else str(end.branch)
+
+
+def holds_nothing(
+    git: Git, repository: Repository, branch: str, tip: str, base: str, setup_commit: str | None
+) -> bool:
+    """Whether a branch can be deleted and no work is lost; under the lock.
+
+    The branch stands where it began, or where its work did.  If it began at another task's end, another branch or
+    tag must hold that, too.  A merge of needs that we made can be made again.
+    """
+    if tip not in (base, setup_commit):
+        return False
+    if base == repository.base_commit:
+        return True
+    words = (
+        "rev-list",
+        "--max-count=2",
+        base,
+        "--not",
+        f"--exclude={branch}",
+        "--branches",
+        "--tags",
+        "--remotes",
+    )
+    listed = git.attempt(*words)
+    alone = listed.stdout.decode().split()
+    if listed.returncode != 0:
+        return False
+    return not alone or (alone == [base] and _is_merge_of_needs(git, base))
+
+
+def _is_merge_of_needs(git: Git, commit: str) -> bool:
+    head, _, message = git("cat-file", "commit", commit).decode("utf-8", "replace").partition("\n\n")
+    return message.startswith(SUBJECT) and f"\ncommitter {AUTHOR} " in head
+
+
+MEND_SUBJECT: Final = "Mend of "
+_MARK: Final = re.compile(rb"^(?:<{7} |\|{7} |={7}$|>{7} )", re.MULTILINE)
+_MOST_NAMED: Final = 5
+_MOST: Final = 4 << 20
+"""Bytes of a file that is looked at; bigger ones are hardly text."""
+
+
+def find_mend_base(fence: Fence, request: WorkspaceRequest, base: MendBase, folder: Path) -> str:
+    """The commit at which a mend begins; the same for the same target and work, so also after a crash.
+
+    Raises:
+        SessionrunError: the target or the work is gone, or git failed.
+    """
+    git = fence.main()
+    target, tip = git.commit_of(base.target), git.commit_of(base.tip)
+    if target is None or tip is None:
+        lost = f"the branch {base.target.removeprefix('refs/heads/')}" if target is None else "the work"
+        raise SessionrunError(f"{lost} that is to be mended is gone")
+    with open_merge_room(fence, target, folder) as room:
+        tree = room.mark(target, tip)
+    return commit_repeatably(git, tree, (target, tip), f"{SUBJECT}{request.task}: both sides\n")
+
+
+def finish_mend(git: Git, request: WorkspaceRequest, released: Place) -> Place:
+    """What RELEASE found, with the commit that lands in the place of the work; or why it is refused.
+
+    Raises:
+        SessionrunError: git failed, or the branch has moved.
+    """
+    base, commit, mend = released.base_commit, released.commit, request.mend
+    if mend is None or None in (base, commit, released.branch) or released.rescue is not None:
+        return released
+    assert base is not None and commit is not None
+    target, tip = _parents(git, base)
+    if _parents(git, commit) == [target, tip] and commit != base:
+        return released  # an earlier start came so far
+    commits = (base, commit, target, tip)
+    why = _find_refusal(git, commits, insists=mend.insists)
+    if why is None and not mend.insists:
+        why = _find_untouched(git, commits, mend.files) or _find_undone(git, commits)
+    if why is not None:
+        return replace(released, refused=why)
+    tree = git.line("rev-parse", f"{commit}^{{tree}}")
+    made = commit_repeatably(git, tree, (target, tip), f"{SUBJECT}{request.task}\n\n{request.title}\n")
+    git("update-ref", "-m", "mended", f"refs/heads/{released.branch}", made, commit)
+    return replace(released, commit=made, remark=_name_others(git, (base, commit, target, tip)) or released.remark)
+
+
+def _name_others(git: Git, commits: tuple[str, str, str, str]) -> str | None:
+    """Which files a mend of a conflict has changed beside those in conflict; None: no others."""
+    base, end, target, tip = commits
+    merged = set(_list_merged(git, base, target, tip))
+    marked = {name for name in merged if _count(_read(git, base, name))}
+    others = sorted(set(git.names("diff-tree", "-r", "-z", "--no-renames", "--name-only", base, end)) - marked)
+    if not marked or not others:
+        return None
+    return f"beside the conflict it changed {name_some(others, _MOST_NAMED)}"
+
+
+def _find_refusal(git: Git, commits: tuple[str, str, str, str], *, insists: bool) -> str | None:
+    """Why the end of a mend cannot land; None: it can.  `commits` are its base, its end, and the two sides."""
+    base, end, target, tip = commits
+    since = git.attempt("merge-base", target, tip).stdout.decode().strip()
+    for name in _list_merged(git, base, target, tip):
+        blobs = {side: _read(git, side, name) for side in (end, target, tip, since) if side}
+        if _count(blobs[end]) > max(_count(blobs[target]), _count(blobs[tip])):
+            return f"marks of the conflict are left in {name}"
+        for side, whose in ((target, "the branch"), (tip, "the work")) if not insists else ():
+            added = _lines(blobs[side]) - _lines(blobs.get(since))
+            if blobs[end] is not None and added and not added & _lines(blobs[end]):
+                return f"it {DROPPED} {whose} has added to {name}"
+    return None
+
+
+def _find_untouched(git: Git, commits: tuple[str, str, str, str], files: Sequence[str]) -> str | None:
+    """Which file in conflict is still as git left it where no marks can be: as one side has it.  None: none is.
+
+    So it is with a file that is no text, and with one that one side has changed and the other has deleted.
+    """
+    base, end, target, tip = commits
+    since = git.attempt("merge-base", target, tip).stdout.decode().strip()
+    for name in files:
+        left, found = _find_entry(git, base, name), _find_entry(git, end, name)
+        mine, theirs = _find_entry(git, target, name), _find_entry(git, tip, name)
+        before = _find_entry(git, since, name) if since else ""
+        if found == left and left in (mine, theirs) and len({mine, theirs, before}) == 3:
+            whose = "the work" if left == mine else "the branch"
+            return f"it leaves {name} {KEPT} {whose} has made of it"
+    return None
+
+
+def _find_undone(git: Git, commits: tuple[str, str, str, str]) -> str | None:
+    """Whether nothing of the work is left, as if it had never been done."""
+    _, end, target, _ = commits
+    same = git.line("rev-parse", f"{end}^{{tree}}") == git.line("rev-parse", f"{target}^{{tree}}")
+    return f"it {DROPPED} the work has added, and all else of it" if same else None
+
+
+def _find_entry(git: Git, commit: str, name: str) -> str:
+    """Mode and object of a path in a commit; empty: there is none."""
+    found = git.names("--literal-pathspecs", "ls-tree", "-z", commit, "--", name)
+    return found[0].partition("\t")[0] if found else ""
+
+
+def _list_merged(git: Git, base: str, target: str, tip: str) -> list[str]:
+    """The files of the base that are as in neither side."""
+    words = ("diff-tree", "-r", "-z", "--no-renames", "--name-only")
+    return sorted(set(git.names(*words, target, base)) & set(git.names(*words, tip, base)))
+
+
+def _read(git: Git, commit: str, name: str) -> bytes | None:
+    """The content of a file, if the commit has it and it is not too big."""
+    for entry in git.names("--literal-pathspecs", "ls-tree", "-z", "-l", commit, "--", name):
+        _, kind, blob, size = entry.partition("\t")[0].split()
+        if kind == "blob" and int(size) <= _MOST:
+            return git("cat-file", "blob", blob)
+    return None
+
+
+def _count(content: bytes | None) -> int:
+    return len(_MARK.findall(content or b""))
+
+
+def _lines(content: bytes | None) -> set[bytes]:
+    return {line.strip() for line in (content or b"").split(b"\n") if line.strip()}
+
+
+def _parents(git: Git, commit: str) -> list[str]:
+    return git.line("rev-list", "--no-walk", "--parents", commit).split(" ")[1:]

@@ -1,0 +1,102 @@
+"""What a worktree, or a clean room, gets beside its commit: ignored files of the user's checkout, and links."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Sequence
+from hashlib import sha256
+from pathlib import Path
+from typing import Final
+
+from sessionrun.git.git import Git
+from sessionrun.git.links import describe_problem, find_name
+from sessionrun.git.repository import included_files
+from sessionrun.model.errors import SessionrunError
+from sessionrun.store.files import expand_path
+from sessionrun.worktrees.request import WorkspaceRequest
+
+KEPT: Final = "included"
+
+
+def kept_path(top: Path, owner: str) -> Path:
+    """Where a node keeps the included files of a task, beside the replica `top`."""
+    return top.parent / KEPT / sha256(os.fsencode(owner)).hexdigest()[:16]
+
+
+def find_included(git: Git, request: WorkspaceRequest, ignore: Sequence[str]) -> tuple[Path, list[str]]:
+    """The directory that has the included files, and their names: the checkout, or on a node what was sent."""
+    top = Path(request.repository.top)
+    if request.upstream is not None:  # a mirror has no files
+        return top, []
+    kept = kept_path(top, request.owner)
+    if not kept.is_dir():
+        return top, included_files(git, top, ignore)
+    found = [Path(place, name) for place, _, names in os.walk(kept) for name in names]
+    return kept, sorted(str(path.relative_to(kept)) for path in found)
+
+
+def check_links(request: WorkspaceRequest) -> None:
+    """Refuse links that a worktree cannot have: each leads to the user's checkout, or to what the plan names.
+
+    Raises:
+        SessionrunError: which link it is.
+    """
+    top = request.repository.top
+    for link in request.links:
+        if not os.path.exists(expand_path(top, link)):
+            raise SessionrunError(f"links: there is no {link} in {top}")
+        if (problem := describe_problem(top, request.links, link)) is not None:
+            raise SessionrunError(f"links: {problem}")
+
+
+def bring_files(
+    git: Git, request: WorkspaceRequest, path: Path, ignore: Sequence[str], *, in_room: bool = False
+) -> None:
+    """Copy what `.worktreeinclude` names and link what the task asks for, out of the user's checkout.
+
+    Args:
+        git: in the user's checkout.
+        request: with the links.
+        path: the worktree or the room.
+        ignore: as of `ignore_words`.
+        in_room: in a clean room, files of the work stay where a link would be.
+
+    Raises:
+        SessionrunError, OSError: it cannot be done.
+    """
+    top = Path(request.repository.top)
+    origins, included = find_included(git, request, ignore)
+    for name in included:
+        if not os.path.lexists(path / name) and _is_inside(path / name, path):
+            _copy(origins / name, path / name)
+    for link in request.links:
+        name, origin = find_name(str(top), link), Path(expand_path(str(top), link))
+        target = path / name
+        if target.is_symlink() and target.readlink() == origin:
+            continue  # an earlier start of this job did that
+        gives_way = request.gives_way or (request.upstream is not None and request.upstream.history is not None)
+        if gives_way and os.path.lexists(target):
+            continue  # its links are those that are usual, as far as there is room for them
+        if in_room and (os.path.lexists(target) or not _is_inside(target, path)):
+            continue
+        if os.path.lexists(target):
+            raise SessionrunError(f"links: {link} is tracked by git, so the worktree has its own")
+        target.parent.mkdir(parents=True, exist_ok=True)
+        target.symlink_to(origin)
+
+
+def _is_inside(target: Path, top: Path) -> bool:
+    """Whether no link, and no file, of the work stands in the way to the target."""
+    parent = target.parent
+    while parent != top:
+        if parent.is_symlink() or (os.path.lexists(parent) and not parent.is_dir()):
+            return False
+        parent = parent.parent
+    return True
+
+
+def _copy(origin: Path, target: Path) -> None:
+    import shutil  # slow to load, and most sessions bring nothing
+
+    target.parent.mkdir(parents=True, exist_ok=True)
+    shutil.copy2(origin, target, follow_symlinks=False)

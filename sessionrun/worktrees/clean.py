@@ -1,0 +1,339 @@
+"""What crashed or kept sessions left in a repository, and taking away what is provably not needed.
+
+`clean` looks only at what a claim of ours names, and touches only what bears that claim's mark or holds nothing:
+names come back, and the worktree that has this name now may be a living session's.  A worktree goes once all in
+it is on a branch (it can be made again from there); a branch goes when it holds nothing beyond its base commit,
+or when all it holds is in the branch it began from.
+"""
+
+from __future__ import annotations
+
+import os
+import shlex
+import tempfile
+from collections.abc import Iterator
+from contextlib import AbstractContextManager, nullcontext, suppress
+from dataclasses import replace
+from pathlib import Path
+from typing import Final
+
+from sessionrun.client.findings import Leftover
+from sessionrun.git.clone import drop_excerpt
+from sessionrun.git.git import Git
+from sessionrun.git.private import Fence, open_fence
+from sessionrun.model.errors import SessionrunError
+from sessionrun.model.frozen import frozen
+from sessionrun.model.places import Place, Repository, Seats, Upstream
+from sessionrun.model.spec import WORKSPACE_LIMIT_S
+from sessionrun.store.locks import hold_lock
+from sessionrun.store.session import WALLS_SUFFIX
+from sessionrun.store.trees import remove_tree
+from sessionrun.worktrees.bases import holds_nothing
+from sessionrun.worktrees.env_request import clear, find_environments
+from sessionrun.worktrees.mirrored import bring_home
+from sessionrun.worktrees.mirrors import HEADS
+from sessionrun.worktrees.park import find_rescues, rescue_lost_head
+from sessionrun.worktrees.registration import (
+    drop_empty_books,
+    find_admin,
+    find_lost_admins,
+    is_untouched,
+    load_owner,
+    read_heads,
+    register_lock,
+    trash_path,
+    unregister,
+)
+from sessionrun.worktrees.release import release_behind
+from sessionrun.worktrees.request import Claim, WorkspaceRequest
+from sessionrun.worktrees.rounds import drop_rounds
+from sessionrun.worktrees.seats import GITIGNORE, Free, is_unchanged, list_free, load_free
+from sessionrun.worktrees.site import break_old_lock, describe_broken_link, find_worktree
+
+LOCK_NAME: Final = ".clean"
+"""Lock file in a session's folder of jobs."""
+
+NOTHING_OWN: Final = "it is empty: nothing was committed on it"
+"""Why a branch without work of any job is deleted."""
+
+
+@frozen
+class Claimed:
+    """One claim of a session: `worked` is whether a SETUP or WORK job may have been started in the worktree.
+
+    `folder` is that of the PREPARE job which made the claim; `upstream` is the task's, if it has one.
+    """
+
+    repository: Repository
+    session_id: str
+    task: str
+    title: str
+    links: tuple[str, ...]
+    claim: Claim
+    folder: Path
+    worked: bool
+    upstream: Upstream | None = None
+
+    @property
+    def path(self) -> Path:
+        """The worktree's place."""
+        return Path(self.claim.worktree)
+
+    @property
+    def request(self) -> WorkspaceRequest:
+        """What the RELEASE job of this attempt would be asked to do."""
+        claim = self.claim
+        walls = self.folder.absolute().with_name(f"{self.folder.name.partition('-')[0]}{WALLS_SUFFIX}")
+        return WorkspaceRequest(
+            repository=self.repository,
+            session_id=self.session_id,
+            task=self.task,
+            title=self.title,
+            links=self.links,
+            place=replace(claim.place, start=None, taken_up=None),
+            keep="never",
+            upstream=self.upstream,
+            start=claim.start,
+            walls=str(walls) if walls.is_dir() else None,
+        )
+
+    def describe(self, what: str, name: str, why: str, *, removed: bool) -> Leftover:
+        """What is left of it under a name."""
+        return Leftover(what, name, removed, why, self.session_id, self.repository.top, self.task)
+
+
+def clean_lock(session: Path) -> AbstractContextManager[None]:
+    """Let one `clean` at a time work on a session: two would park the same work twice."""
+    return hold_lock(session / "jobs" / LOCK_NAME, 0o600)
+
+
+def clean_claimed(claimed: Claimed, *, dry_run: bool) -> Iterator[Leftover]:
+    """Remove what is provably not needed of one claim, and report what was found.
+
+    A dry run changes nothing, and says what would go at most: it does not look what a worktree holds.
+    """
+    if claimed.upstream is not None and not Path(claimed.repository.common_dir).exists():
+        yield from _clean_environments(claimed, dry_run=dry_run)  # its mirror is gone, and all that was in it
+        return
+    yield from _clean_claim(claimed, dry_run=dry_run)
+    if claimed.upstream is not None and claimed.upstream.history is not None and not dry_run:
+        drop_excerpt(Path(claimed.repository.common_dir))
+
+
+def _clean_claim(claimed: Claimed, *, dry_run: bool) -> Iterator[Leftover]:
+    attempt = claimed.folder.name.partition("-")[0]
+    parent = claimed.folder.parent.absolute()  # git runs in other directories than ours
+    with (
+        tempfile.TemporaryDirectory(prefix=f"{attempt}-clean-", dir=parent) as folder,
+        open_fence(claimed.repository, Path(folder), limit_s=WORKSPACE_LIMIT_S) as fence,
+    ):
+        main = fence.main()
+        worktree = _clean_worktree(claimed, fence, main, Path(folder), dry_run=dry_run)
+        if worktree is not None:
+            yield worktree
+        yield from _clean_trash(claimed, dry_run=dry_run)
+        if worktree is not None and not worktree.removed:
+            return
+        if not dry_run:
+            drop_rounds(main, claimed.request)
+        yield from _clean_environments(claimed, dry_run=dry_run)
+        with nullcontext() if dry_run else register_lock(claimed.repository):
+            if not dry_run:
+                drop_empty_books(Path(claimed.repository.common_dir))
+            there = Path(worktree.name) if dry_run and worktree is not None else None
+            for branch in dict.fromkeys((claimed.claim.branch, *find_rescues(main, claimed.claim.branch))):
+                if not dry_run:
+                    break_old_lock(claimed.repository, branch)  # also of a branch that git was about to make
+                tip = main.commit_of(f"refs/heads/{branch}")
+                if tip is not None:
+                    finding = _clean_branch(main, claimed, branch, tip, there, dry_run=dry_run)
+                    yield finding if finding.removed or dry_run else _bring_home(claimed, finding, Path(folder))
+
+
+def _clean_worktree(claimed: Claimed, fence: Fence, main: Git, folder: Path, *, dry_run: bool) -> Leftover | None:
+    """What became of the worktree; None: there is none."""
+    worktree = find_worktree(claimed.request)
+    request, path = claimed.request, worktree or claimed.path
+    finding = claimed.describe("worktree", str(path), "nothing was done in it", removed=True)
+    if claimed.worked and worktree is not None:
+        return _release(claimed, finding, fence, folder, dry_run=dry_run)
+    if claimed.worked and request.walls is not None and not dry_run:
+        from sessionrun.worktrees.bringing_out import bring_out_of_gone
+
+        try:
+            bring_out_of_gone(request, main, path, folder)
+        except (SessionrunError, OSError) as error:
+            return replace(finding, removed=False, why=f"{error}; git worktree prune gives them up")
+    with nullcontext() if dry_run else register_lock(claimed.repository):
+        lost = find_lost_admins(claimed.repository, path)
+        if not (path.exists() or lost) or not is_untouched(request, path):
+            return None
+        if claimed.worked and not path.exists():
+            finding = replace(finding, why="its directory is gone")
+        if not dry_run:
+            if claimed.worked and not path.exists():
+                rescue_lost_head(request, main, path)
+            remove_tree(unregister(claimed.repository, path, claimed.claim.owner))
+    return finding
+
+
+def _release(claimed: Claimed, finding: Leftover, fence: Fence, folder: Path, *, dry_run: bool) -> Leftover:
+    """Park what is in the worktree, as RELEASE does, and remove it if nothing stays behind."""
+    path = Path(finding.name)
+    admin = find_admin(claimed.repository, path)
+    if admin is None or load_owner(admin) is None:
+        return replace(finding, removed=False, why=describe_broken_link(claimed.repository, path))
+    if dry_run:
+        return replace(finding, why="its work is put on its branch first; it stays if that cannot be")
+    try:
+        place = release_behind(fence, claimed.request, folder)
+    except (SessionrunError, OSError) as error:
+        return replace(finding, removed=False, why=str(error))
+    walls = claimed.request.walls
+    if place.kept is not None:
+        apart = f"; what lies in it is on {place.rescue}" if walls is not None and place.rescue else ""
+        return replace(finding, removed=False, why=f"{place.kept}{apart}")
+    why = "its work is on its branch"
+    if walls is not None:
+        from sessionrun.worktrees.bringing_out import read_left
+
+        why = "; ".join(part for part in (why, read_left(Path(walls))) if part)
+    return replace(finding, why=why)
+
+
+def _clean_trash(claimed: Claimed, *, dry_run: bool) -> Iterator[Leftover]:
+    """Delete a worktree whose removal was broken off when its job was killed: its work had been parked."""
+    for path in claimed.claim.paths:
+        trash = trash_path(path, claimed.claim.owner)
+        if not trash.exists():
+            continue
+        finding = claimed.describe("trash", str(trash), "a worktree that was being removed", removed=True)
+        try:
+            if not dry_run:
+                remove_tree(trash)
+        except OSError as error:
+            finding = replace(finding, removed=False, why=str(error))
+        yield finding
+
+
+def _clean_environments(claimed: Claimed, *, dry_run: bool) -> Iterator[Leftover]:
+    """An environment goes with its worktree; a RELEASE that was killed may have left it."""
+    if not dry_run and find_worktree(claimed.request) is not None:
+        return
+    for path in find_environments(claimed.folder, claimed.claim.owner):
+        finding = claimed.describe("environment", str(path), "its worktree is gone", removed=True)
+        try:
+            if not dry_run:
+                clear(path)
+        except OSError as error:
+            finding = replace(finding, removed=False, why=str(error))
+        yield finding
+
+
+def _clean_branch(
+    main: Git, claimed: Claimed, branch: str, tip: str, there: Path | None, *, dry_run: bool
+) -> Leftover:
+    """Delete a branch that is not needed; `there` is a worktree that a dry run left, and does not count."""
+    finding = claimed.describe("branch", branch, "it holds work that is not merged", removed=False)
+    if branch in read_heads(claimed.repository, there):
+        return replace(finding, why="it is checked out")
+    why = _why_not_needed(main, claimed, branch, tip)
+    if why is None:
+        return finding
+    if dry_run:
+        why += ", unless its worktree holds more" if there is not None and claimed.worked else ""
+    else:
+        try:
+            main("update-ref", "-d", f"refs/heads/{branch}", tip)
+        except SessionrunError as error:
+            return replace(finding, why=str(error))
+    return replace(finding, removed=True, why=why, empty=why == NOTHING_OWN)
+
+
+def _bring_home(claimed: Claimed, finding: Leftover, folder: Path) -> Leftover:
+    """Fetch a branch that stays in a mirror into the local repository, as RELEASE does; say if that fails."""
+    place = bring_home(claimed.request, Place(branch=finding.name), folder)
+    return replace(finding, why=f"{finding.why}; {place.remark}") if place.remark else finding
+
+
+def _why_not_needed(main: Git, claimed: Claimed, branch: str, tip: str) -> str | None:
+    repository = claimed.repository
+    claim = claimed.claim
+    if holds_nothing(main, repository, branch, tip, claim.base_commit, claim.setup_commit):
+        return NOTHING_OWN
+    branches = HEADS if repository.upstream else "refs/heads/"
+    target = main.commit_of(branches + repository.base_branch)
+    if target and main.attempt("merge-base", "--is-ancestor", tip, target).returncode == 0:
+        return f"it is merged into {repository.base_branch}"
+    if claimed.upstream is not None and claimed.upstream.history is not None:
+        attempt = claimed.folder.name.partition("-")[0]
+        patch = claimed.folder.with_name(f"{attempt}-diff.patch")
+        return f"its work is in {patch}" if patch.is_file() else None
+    return None
+
+
+# --- worktrees that stay ---
+
+
+def clean_seats(
+    repository: Repository, seats: Seats, session: Path, session_id: str, *, dry_run: bool
+) -> Iterator[Leftover]:
+    """Remove the free seats that no session took after this one; one in which a user worked since stays.
+
+    Args:
+        repository: whose worktrees they are.
+        seats: where they lie.
+        session: the session's directory, in which temporary files may be.
+        session_id: the session, which has ended.
+        dry_run: change nothing.
+    """
+    mine = [found for found in list_free(repository, seats) if found[2].session_id == session_id]
+    if mine:
+        folder = session.absolute() / "jobs"
+        with (
+            tempfile.TemporaryDirectory(prefix=".seats-", dir=folder) as made,
+            open_fence(repository, Path(made), limit_s=WORKSPACE_LIMIT_S) as fence,
+        ):
+            for top, admin, free in mine:
+                yield _clean_seat(fence, top, admin, free, Path(made), dry_run=dry_run)
+    if not dry_run and seats.placement == "inside":
+        _remove_folder_of_seats(Path(seats.directory))
+
+
+def _clean_seat(fence: Fence, top: Path, admin: Path, free: Free, folder: Path, *, dry_run: bool) -> Leftover:
+    trash = top
+    about = free.session_id, fence.repository.top
+    with nullcontext() if dry_run else register_lock(fence.repository):
+        why = _why_seat_stays(fence, top, admin, free, folder)
+        if why is None and not dry_run:
+            trash = unregister(fence.repository, top, f"{free.session_id}/")
+    if why is None and not dry_run:
+        try:
+            remove_tree(trash)
+        except OSError as error:
+            return Leftover("trash", str(trash), False, str(error), *about)
+    words = why or "no task has it, and its work is on branches"
+    return Leftover("worktree", str(top), why is None, words, *about, empty=True)
+
+
+def _why_seat_stays(fence: Fence, top: Path, admin: Path, free: Free, folder: Path) -> str | None:
+    if load_free(admin) != free:
+        return "another session has it now"
+    if free.aside:
+        return f"no task can begin in it ({free.aside}): git worktree remove --force {shlex.quote(str(top))}"
+    if (admin / "locked").exists():
+        return "it is locked (git worktree lock)"
+    try:
+        unchanged = not top.exists() or is_unchanged(fence, top, admin, free, folder)
+    except (SessionrunError, OSError) as error:
+        return f"it cannot be read: {error}"
+    return None if unchanged else "it has changes since its last task: commit them to a branch, or take them back"
+
+
+def _remove_folder_of_seats(folder: Path) -> None:
+    """Remove the directory of the seats if nothing but our rules is in it."""
+    rules = folder / ".gitignore"
+    with suppress(OSError):
+        if os.listdir(folder) == [rules.name] and rules.read_bytes() == GITIGNORE:
+            rules.unlink()
+        folder.rmdir()

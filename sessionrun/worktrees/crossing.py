@@ -1,0 +1,275 @@
+"""Makes the trees of files that a proof compares: the work, what it began with, each with the other's tests.
+
+Which files, and which parts of files, are tests or test set-up is in `testing`.
+"""
+
+from __future__ import annotations
+
+import os
+import re
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from functools import partial
+from pathlib import Path
+from typing import NamedTuple
+
+from sessionrun.git.git import Git, GitError
+from sessionrun.git.merging import commit_repeatably
+from sessionrun.model.errors import SessionrunError
+from sessionrun.model.frozen import frozen
+from sessionrun.model.places import Place
+from sessionrun.worktrees.testing import (
+    SET_UP,
+    TEST_FILES,
+    Rules,
+    compile_patterns,
+    find_parts,
+    find_set_up,
+    runs_doctests,
+)
+
+
+@frozen
+class Trees:
+    """Commits whose trees are compared.
+
+    Attributes:
+        base: what the task began with, without what its setup left.
+        result: the base and the work.
+        old_tests: the result, but tests and test set-up as in the base.
+        kept_tests: the same, but test files that the task added are there; equal to `old_tests` if it added none.
+        new_tests: the base, but tests and test set-up as in the result.
+        set_up: the files of test set-up that the work changes, by name.
+    """
+
+    base: str
+    result: str
+    old_tests: str
+    kept_tests: str
+    new_tests: str
+    set_up: tuple[str, ...] = ()
+
+
+class _File(NamedTuple):
+    """A file of a tree."""
+
+    mode: str
+    blob: str
+
+
+_Files = Mapping[str, _File]
+
+
+class _Sides(NamedTuple):
+    """The files of the base and of the result, which of them are of tests, and those of test set-up."""
+
+    base: _Files
+    result: _Files
+    of_tests: set[str]
+    set_up: set[str]
+
+
+class _Parts(NamedTuple):
+    """Which files keep their own parts, and whether examples in comments are tests."""
+
+    own: re.Pattern[str] | None = None
+    doctests: bool = False
+
+
+class NotApplicable(SessionrunError):
+    """The work cannot be put on the base without what setup left."""
+
+
+def cross(git: Git, place: Place, rules: Rules, folder: Path) -> Trees:
+    """Make the trees; `git` is on trial, so all that is made lies in its directory of objects.
+
+    Args:
+        git: in the repository.
+        place: with the base and the commit of the work.
+        rules: which files are tests or test set-up.
+        folder: where a private index may lie.
+
+    Raises:
+        NotApplicable: the work does not go on the base alone.
+        GitError: git failed.
+    """
+    sides, index = _find_sides(git, place, rules.test_files, folder)
+    base, result = sides.base, sides.result
+    read = partial(_read_if_file, git, base)
+    more = find_set_up(rules, base, result.keys() - base.keys(), read)
+    own = compile_patterns(rules.own) if rules.own else None
+    parts = _Parts(own, runs_doctests(rules, base, read))
+    of_tests = {name for name in sides.of_tests | more if own is None or not own.match(name)}
+    set_up = (sides.set_up | more) & of_tests
+    old = _exchange(git, result, base, of_tests, parts)
+    kept = {**old, **{name: result[name] for name in of_tests - set_up - base.keys()}}
+    new = _exchange(git, base, result, of_tests, parts)
+    changed = {name for name in {*old, *result} if old.get(name) != result.get(name)}
+    trees = {"base": base, "result": result, "old_tests": old, "kept_tests": kept, "new_tests": new}
+    commits = {name: _commit(index, files, str(place.base_commit)) for name, files in trees.items()}
+    return Trees(**commits, set_up=tuple(sorted(changed - (of_tests - set_up))))
+
+
+def take_source(git: Git, place: Place, test_files: Sequence[str], folder: Path) -> str:
+    """Make a commit of the work's source, with the tests and the test set-up of the base; see `cross`.
+
+    Raises:
+        NotApplicable: the work does not go on the base alone.
+        GitError: git failed.
+    """
+    sides, index = _find_sides(git, place, test_files, folder)
+    return _commit(index, _exchange(git, sides.result, sides.base, sides.of_tests), str(place.base_commit))
+
+
+def _find_sides(git: Git, place: Place, test_files: Sequence[str], folder: Path) -> tuple[_Sides, Git]:
+    """What is compared, and git with the private index; see `cross`."""
+    assert place.base_commit is not None and place.commit is not None
+    index = git.with_index(folder / "cross-index")
+    tests, set_up = compile_patterns(test_files or TEST_FILES), compile_patterns(SET_UP)
+    base = _list_files(git, place.base_commit)
+    result = _list_files(git, _find_result(index, place))
+    of_set_up = {name for name in {*base, *result} if set_up.match(name)}
+    of_tests = {name for name in {*base, *result} if tests.match(name)}
+    return _Sides(base, result, of_tests | of_set_up, of_set_up), index
+
+
+def add_tests(git: Git, commit: str, base: str, patch: bytes, folder: Path) -> str:
+    """Make a commit of these files and a patch that brings tests; what the patch changes is first as in the base.
+
+    Raises:
+        NotApplicable: the patch does not apply to the base.
+        GitError: git failed.
+    """
+    index = git.with_index(folder / "cross-index")
+    if not patch.strip():
+        return commit
+    listed = index.attempt("apply", "--numstat", "-z", "-", stdin=patch)
+    if listed.returncode != 0:
+        raise NotApplicable(f"the test patch is not a patch: {listed.stderr.decode('utf-8', 'replace').strip()}")
+    touched = _list_touched(listed.stdout)
+    files = _exchange(git, _list_files(git, commit), _list_files(git, base), touched)
+    index("read-tree", _commit(index, files, base))
+    try:
+        index("apply", "--cached", "--whitespace=nowarn", "-", stdin=patch)
+    except GitError as error:
+        raise NotApplicable(f"the test patch does not apply to the base: {error}") from error
+    return _commit_index(index, base)
+
+
+def find_patch_fault(git: Git, commit: str, patch: str, index: Path) -> str | None:
+    """Why a patch does not apply to a commit, in git's words; None: it does.  `index` is a file of its own."""
+    if not patch.strip():
+        return None
+    own = git.with_index(index)
+    own("read-tree", commit)
+    tried = own.attempt(
+        "apply", "--cached", "--check", "--whitespace=nowarn", "-", stdin=patch.encode("utf-8", "surrogateescape")
+    )
+    index.unlink(missing_ok=True)
+    return None if tried.returncode == 0 else tried.stderr.decode("utf-8", "replace").strip().split("\n")[0]
+
+
+def _list_touched(numstat: bytes) -> set[str]:
+    """The paths in the output of ``git apply --numstat -z``; of a rename the old and the new name."""
+    touched: set[str] = set()
+    fields = iter(os.fsdecode(numstat).split("\0"))
+    for field in fields:
+        name = field.rpartition("\t")[2]
+        if name:
+            touched.add(name)
+        elif field:  # a rename: two names follow
+            touched |= {next(fields, ""), next(fields, "")}
+    return touched
+
+
+def _find_result(index: Git, place: Place) -> str:
+    """The tree of the base and the work: without what setup left between the two."""
+    if place.setup_commit is None:
+        return str(place.commit)
+    patch = index(
+        "diff-tree", "-p", "--binary", "--full-index", "--no-renames", place.setup_commit, str(place.commit)
+    )
+    index("read-tree", str(place.base_commit))
+    try:
+        if patch:
+            index("apply", "--cached", "--whitespace=nowarn", "-", stdin=patch)
+        return index.line("write-tree")
+    except GitError as error:
+        raise NotApplicable(f"the work does not apply without what setup left: {error}") from error
+
+
+def _list_files(git: Git, tree: str) -> dict[str, _File]:
+    files = {}
+    for entry in git.names("ls-tree", "-r", "-z", "--full-tree", tree):
+        about, _, name = entry.partition("\t")
+        mode, _, blob = about.split(" ")
+        files[name] = _File(mode, blob)
+    return files
+
+
+def _exchange(
+    git: Git, files: _Files, other: _Files, of_tests: Iterable[str], parts: _Parts | None = None
+) -> dict[str, _File]:
+    """The files, but tests and test set-up as `other` has them."""
+    own, doctests = parts or _Parts()
+    mixed = dict(files)
+    for name in of_tests:
+        mixed.pop(name, None)
+        if name in other:
+            mixed[name] = other[name]
+    for name in list(mixed):
+        exchange = (
+            None
+            if mixed[name] == other.get(name) or (own and own.match(name))
+            else find_parts(name, doctests=doctests)
+        )
+        if exchange is not None:
+            mixed[name] = _exchange_parts(git, exchange, mixed[name], other.get(name))
+    # a file of the one may be a directory of the other: what is in the way of a test goes
+    blocked = {name for name in mixed if any(folder in mixed for folder in _folders(name))}
+    return {name: file for name, file in mixed.items() if name not in blocked}
+
+
+def _folders(name: str) -> Iterable[str]:
+    while name := os.path.dirname(name):
+        yield name
+
+
+def _exchange_parts(git: Git, exchange: Callable[[str, str], str], file: _File, other: _File | None) -> _File:
+    """The file with the other's parts of test set-up in the place of its own."""
+    if not file.mode.startswith("100") or (other is not None and not other.mode.startswith("100")):
+        return file
+    text = _read(git, file)
+    theirs = "" if other is None else _read(git, other)
+    mixed = exchange(text, theirs)
+    if mixed == text:
+        return file
+    content = mixed.encode("utf-8", "surrogateescape")
+    return file._replace(blob=git("hash-object", "-w", "--stdin", stdin=content).decode().strip())
+
+
+def _read_if_file(git: Git, files: _Files, name: str) -> str:
+    """The text of a file; links and submodules have none."""
+    return _read(git, files[name]) if files[name].mode.startswith("100") else ""
+
+
+def _read(git: Git, file: _File) -> str:
+    return git("cat-file", "blob", file.blob).decode("utf-8", "surrogateescape")
+
+
+def _commit(index: Git, files: _Files, base: str) -> str:
+    """A commit of these files above the base; equal files give the same commit."""
+    assert index.index is not None
+    index.index.unlink(missing_ok=True)
+    lines = "".join(f"{file.mode} {file.blob}\t{name}\0" for name, file in files.items())
+    index("update-index", "-z", "--index-info", stdin=os.fsencode(lines))
+    return _commit_index(index, base)
+
+
+def _commit_index(index: Git, base: str) -> str:
+    """The same of what the private index holds, which goes."""
+    assert index.index is not None
+    tree = index.line("write-tree")
+    index.index.unlink(missing_ok=True)
+    if tree == index.line("rev-parse", f"{base}^{{tree}}"):
+        return base
+    return commit_repeatably(index, tree, [base], "What is proved\n", moment=0)

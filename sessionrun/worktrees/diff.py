@@ -1,0 +1,195 @@
+"""What the tasks of a session changed in their worktrees, compared with the commit at which they began."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import replace
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Final, NamedTuple
+
+from sessionrun.client.lookup import choose_tasks
+from sessionrun.client.notices import notify
+from sessionrun.client.reading.outputs import iterate_chunks
+from sessionrun.client.reading.view import load_view
+from sessionrun.model.errors import InputError, SessionrunError, StoreError
+from sessionrun.store.session import SessionDir
+
+if TYPE_CHECKING:
+    from sessionrun.git.git import Git
+    from sessionrun.git.private import Fence
+    from sessionrun.model.places import Repository
+
+DIFF_KEYS: Final = (
+    *("id", "num", "branch", "rescue_branch", "worktree", "base_commit", "setup_commit", "commit", "diff_stat"),
+)
+"""What `diff --json` repeats of a task."""
+
+
+class Change(NamedTuple):
+    """A task that changed something, and its patch as pieces, which are read when they are taken."""
+
+    task: dict[str, Any]
+    pieces: Iterator[bytes]
+
+
+def find_changed(session: SessionDir, wanted: Sequence[str] = ()) -> list[dict[str, Any]]:
+    """The tasks of a session that have a branch or ended where they began; of the `wanted` tasks, if any is named.
+
+    Raises:
+        InputError: the session has no worktrees, or a named task has no branch.
+        StoreError: the session's files are damaged.
+    """
+    view = load_view(session)
+    if view["base_branch"] is None and not any(task.get("repo") for task in view["tasks"]):
+        raise InputError(f"session {view['session_id']} has no worktrees; start one with --worktree")
+    named = choose_tasks(view, wanted)
+    chosen = [task for task in named if task["rescue_branch"] or task["branch"] or is_unchanged(task)]
+    if wanted and len(chosen) < len(named):
+        missing = next(task for task in named if task not in chosen)
+        raise InputError(f"task {missing['id']!r} has no {'branch' if missing['base_commit'] else 'worktree'}")
+    return chosen
+
+
+def read_changes(session: SessionDir, tasks: Sequence[dict[str, Any]], *, stat: bool = False) -> Iterator[Change]:
+    """What each of these tasks changed: the patch that `git apply` takes, or with `stat` git's account of it.
+
+    Of several tasks, a task whose changes cannot be found is left out, with a warning.
+
+    Raises:
+        SessionrunError, OSError: the changes of the only task cannot be found.
+    """
+    for task in tasks:
+        yield Change(task, _read_pieces(session, task, stat=stat, alone=len(tasks) == 1))
+
+
+def is_unchanged(task: Mapping[str, Any]) -> bool:
+    """Whether the task ended where it began: then it has no branch any more."""
+    return task["commit"] is not None and task["commit"] in (task["base_commit"], find_work_base(task))
+
+
+def find_work_base(task: Mapping[str, Any]) -> str | None:
+    """The commit at which the task's work began: behind what its setup left."""
+    base: str | None = task.get("setup_commit") or task["base_commit"]
+    return base
+
+
+def patch_path(session: SessionDir, task: dict[str, Any]) -> Path:
+    """The patch of the task's last attempt."""
+    return session.path / "jobs" / str(task["id"]) / f"a{task['attempt']}-diff.patch"
+
+
+def describe_changes(session: SessionDir, task: dict[str, Any]) -> dict[str, Any]:
+    """Where a task's changes are: one object of `diff --json`."""
+    patch = patch_path(session, task)
+    return {
+        **{key: task[key] for key in DIFF_KEYS},
+        "patch": str(patch.absolute()) if patch.exists() else None,
+    }
+
+
+def _read_pieces(session: SessionDir, task: dict[str, Any], *, stat: bool, alone: bool) -> Iterator[bytes]:
+    patch = patch_path(session, task)
+    if not patch.exists():
+        try:
+            yield _diff_now(session, task, stat=stat)
+            return
+        except (SessionrunError, OSError) as error:
+            if not patch.exists():  # else the task has just ended, and its worktree is gone
+                if alone:
+                    raise
+                notify(f"task {task['id']}: {error}")
+                return
+    if stat:
+        yield _count_patch(session, task, patch)
+    else:
+        yield from iterate_chunks(patch)
+
+
+def _count_patch(session: SessionDir, task: dict[str, Any], patch: Path) -> bytes:
+    from sessionrun.git.private import open_fence
+
+    if patch.stat().st_size == 0:
+        return b""
+    repository = _load_repository(session, task)
+    with open_fence(
+        repository
+    ) as fence:  # the patch's folder serves as a worktree: so git looks for no other repository
+        return fence.inside(patch.parent.resolve(), fence.common).attempt("apply", "--stat", patch.name).stdout
+
+
+def _diff_now(session: SessionDir, task: dict[str, Any], *, stat: bool) -> bytes:
+    """The changes without a patch: the task's worktree or, if it is gone, its branch, against the base commit."""
+    from sessionrun.git.private import open_fence
+    from sessionrun.session.history import find_task, load_tasks
+
+    words = (
+        "--no-ext-diff",
+        "--no-textconv",
+        "--no-color",
+        "--src-prefix=a/",
+        "--dst-prefix=b/",
+        "--submodule=short",
+        "--ignore-submodules=dirty",  # to look into a submodule, git would use the settings in it
+    )
+    shape = ("--stat",) if stat else ("--binary", "--full-index")
+    argv = ("diff", *words, *shape, find_work_base(task) or "")
+    repository = _load_repository(session, task)
+    with open_fence(repository) as fence:
+        if task["worktree"] and os.path.isdir(task["worktree"]):
+            links = find_task(session, load_tasks(session), task["id"]).links
+            return _diff_worktree(_find_git(fence, Path(task["worktree"])), links, argv, repository)
+        main = fence.main()
+        branch = main.commit_of(f"refs/heads/{task['rescue_branch'] or task['branch']}")
+        return main(*argv, branch) if branch else b""
+
+
+def _load_repository(session: SessionDir, task: dict[str, Any]) -> Repository:
+    """The task's repository; a damaged status.json may name branches without one."""
+    from sessionrun.model.repositories import repository_of
+    from sessionrun.session.history import load_spec_now
+
+    spec = load_spec_now(session)
+    own = next((one for one in spec.tasks if one.id == task["id"]), None)
+    repository = spec.repository if own is None else repository_of(spec, own)
+    if repository is None:
+        raise StoreError(f"{session.status_path} is damaged: it names branches, and the session has no repository")
+    return repository
+
+
+def _find_git(fence: Fence, worktree: Path) -> Git:
+    """Git in a worktree of ours; an error if its link to the repository is gone."""
+    from sessionrun.worktrees.registration import find_admin
+    from sessionrun.worktrees.site import describe_broken_link
+
+    admin = find_admin(fence.repository, worktree)
+    if admin is None:
+        raise SessionrunError(describe_broken_link(fence.repository, worktree))
+    return fence.inside(worktree, admin)
+
+
+def _diff_worktree(git: Git, links: Sequence[str], argv: Sequence[str], repository: Repository) -> bytes:
+    """Run a diff with new files in it too, by a private copy of the worktree's index."""
+    import tempfile
+
+    from sessionrun.git.repository import ignore_words
+
+    ours = {os.path.normpath(link) for link in links}
+    with tempfile.TemporaryDirectory(prefix="sessionrun-") as folder:
+        index = replace(git, index=Path(folder, "index"))
+        _copy_index(git, index)
+        new = index.names("ls-files", "-z", "--others", *ignore_words(repository, Path(folder)))
+        empty = git.line("hash-object", "-t", "blob", "--stdin")
+        entries = [f"100644 {empty}\t{name}\0" for name in new if name not in ours and name[-1:] != "/"]
+        index("update-index", "--add", "-z", "--index-info", stdin=os.fsencode("".join(entries)))
+        return index(*argv)
+
+
+def _copy_index(git: Git, index: Git) -> None:
+    from sessionrun.worktrees.park import copy_index
+
+    assert index.index is not None and git.git_dir is not None
+    try:
+        copy_index(git.git_dir / "index", index.index)
+    except FileNotFoundError:
+        index("read-tree", "HEAD")

@@ -1,0 +1,296 @@
+"""Makes the environment of one task: looks what decides about it, builds an entry if there is none, copies it."""
+
+from __future__ import annotations
+
+import os
+import time
+from collections.abc import Mapping
+from contextlib import ExitStack, suppress
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+from typing import Final
+
+import orjson
+
+from sessionrun.model.errors import SessionrunError
+from sessionrun.store.files import replace_file
+from sessionrun.store.trees import (
+    discard_entry,
+    hold_entry,
+    make_entry,
+    remove_tree,
+    share_entry,
+    sweep_entry,
+    sync_files,
+)
+from sessionrun.walls.argv import Enclosure
+from sessionrun.worktrees.env_building import Builder, Steps, read_texts
+from sessionrun.worktrees.env_copying import (
+    ENV,
+    LEFT,
+    Manifest,
+    copy_checkout,
+    copy_entry,
+    find_texts,
+    load_manifest,
+)
+from sessionrun.worktrees.env_inputs import (
+    PROJECT_FILES,
+    collect_all,
+    collect_inputs,
+    find_project,
+    iterate_names,
+    make_digest,
+)
+from sessionrun.worktrees.env_interpreter import (
+    EnvironmentProblem,
+    Program,
+    clean_environ,
+    find_interpreter,
+    find_uv,
+)
+from sessionrun.worktrees.env_request import (
+    MANIFEST,
+    EnvironmentReport,
+    EnvironmentRequest,
+    StepReport,
+    name_variables,
+    write_report,
+)
+from sessionrun.worktrees.env_version import find_version
+
+_CHECKOUT: Final = "checkout"
+_TMP: Final = "tmp"
+"""In an entry while it is built: temporary files, with the locks that uv leaves.  Inside of walls it is /tmp."""
+
+
+def make_environment(
+    request: EnvironmentRequest, folder: Path, walls: Enclosure | None = None
+) -> EnvironmentReport:
+    """Make the environment and leave a report in `folder`, beside the logs of what ran; done again, do it anew.
+
+    `walls` are those that the request wishes for.  The report says what is wrong if there is no environment: that
+    is a failure of the machine, not of the task.
+    """
+    making = _Making(request, walls, Steps(folder))
+    try:
+        report = making.make()
+    except (SessionrunError, OSError) as error:
+        report = EnvironmentReport(digest=making.digest, steps=tuple(making.steps.done), problem=str(error))
+    write_report(folder, report)
+    return report
+
+
+def provide_environment(
+    request: EnvironmentRequest, folder: Path, walls: Enclosure | None = None
+) -> dict[str, str]:
+    """Make the environment of a room, as `make_environment` does; the variables by which programs find it.
+
+    Raises:
+        EnvironmentProblem: it cannot be made.
+    """
+    report = make_environment(request, folder, walls)
+    if report.problem is not None:
+        raise EnvironmentProblem(report.problem)
+    outer = os.environ if walls is None else walls.env
+    return name_variables(request.target, outer.get("PATH") or os.defpath, outer)
+
+
+def find_digest(
+    request: EnvironmentRequest,
+    folder: Path,
+    walls: Enclosure | None = None,
+    environ: Mapping[str, str] | None = None,
+) -> str:
+    """The digest of what decides about an environment; nothing is made.
+
+    Args:
+        request: what would be made.
+        folder, walls: as of `make_environment`.
+        environ: the variables of the process that would make it; None: those of this one.
+
+    Raises:
+        EnvironmentProblem, OSError: an interpreter or uv is missing, or the inputs cannot be read.
+    """
+    making = _Making(request, walls, Steps(folder))
+    making.look(os.environ if environ is None else environ)
+    return making.digest
+
+
+@dataclass
+class _Making:
+    """One environment under way.  The fields from `digest` on are what decides about it: `look` finds that.
+
+    Attributes:
+        request, walls: as of `make_environment`.
+        steps: what was done.
+        digest: of all that decides; "" while it is not known.
+        project: a directory in `top`, the checkout.
+        environ: the variables of a build.
+        circumstances: what is in the digest beside files.
+    """
+
+    request: EnvironmentRequest
+    walls: Enclosure | None
+    steps: Steps
+    digest: str = field(default="", init=False)
+    top: Path = field(init=False)
+    project: Path = field(init=False)
+    interpreter: Program = field(init=False)
+    uv: Program = field(init=False)
+    environ: Mapping[str, str] = field(init=False)
+    circumstances: Mapping[str, str | None] = field(init=False)
+
+    def __post_init__(self) -> None:
+        if self.request.walls is not None and self.walls is None:
+            raise ValueError("walls that are only wished for hold nothing")
+
+    @property
+    def entry(self) -> Path:
+        """Where the entry of the cache is."""
+        return Path(self.request.cache, self.digest)
+
+    def make(self) -> EnvironmentReport:
+        """Look, build if that is needed, and copy.
+
+        Raises:
+            SessionrunError, OSError: there is no environment.
+        """
+        self.look(os.environ)
+        with ExitStack() as held:  # meanwhile the entry is not removed
+            manifest, built = self._use(held), False
+            if manifest is None:
+                self._set_apart()  # the usual entry may be gone since
+                built = self._ensure(held)
+                manifest = load_manifest(self.entry)
+                assert manifest is not None
+            with suppress(OSError):  # of a cache that may only be read
+                os.utime(self.entry / MANIFEST)  # its last use, for `clean --cache`
+            if self.request.copy:
+                with self.steps.time("copy"):
+                    copy_entry(self.entry, manifest, self.request, self.top)
+        return EnvironmentReport(
+            digest=self.digest,
+            cached=not built,
+            path=self.request.target if self.request.copy else None,
+            choice=manifest.choice,
+            packages=manifest.packages,
+            steps=tuple(self.steps.done),
+            built_with=() if built else manifest.steps,
+            remarks=manifest.remarks,
+        )
+
+    def look(self, variables: Mapping[str, str]) -> None:
+        """Find out what decides about the environment, in a process with these variables.
+
+        Raises:
+            EnvironmentProblem, OSError: it cannot be found out.
+        """
+        request = self.request
+        self.top = Path(os.path.realpath(request.top))
+        self.project = find_project(Path(os.path.realpath(request.directory)), self.top)
+        variables = variables if self.walls is None else self.walls.env
+        environ = clean_environ(variables, without=str(Path(request.target) / "bin"))
+        cwd = None if self.walls is None else "/"  # outside no program may find one of the checkout
+        with self.steps.time("interpreter"):
+            self.interpreter, self.uv = find_interpreter(request.python, environ, cwd), find_uv(environ, cwd)
+        with self.steps.time("inputs"):
+            version = find_version(request, self.top, read_texts(self.project, PROJECT_FILES), environ)
+            self.environ = {**environ, **version.variables}
+            self.circumstances = {
+                "project": os.path.relpath(self.project, self.top),
+                "interpreter": repr(self.interpreter),
+                "installer": self.uv.about,
+                "tag": version.decides,
+                **({} if self.walls is None else {"walls": repr(self.walls.sandbox)}),
+            }
+            self.digest = make_digest(collect_inputs(self.project), **self.circumstances)
+            if load_manifest(self.entry) is None:
+                self._set_apart()
+
+    def _set_apart(self) -> None:
+        """What is built now is for others only if no task has a hand in it: else all of the checkout decides.
+
+        Inside of walls an installer runs what a task may have written.
+        """
+        if self.walls is not None and not self.request.pristine:
+            self.digest = make_digest(collect_all(self.top), **self.circumstances)
+
+    def _use(self, held: ExitStack) -> Manifest | None:
+        """The manifest of the entry, which is not removed as long as it is held."""
+        fd = share_entry(self.entry)
+        if fd is None:
+            return None
+        held.callback(os.close, fd)
+        return load_manifest(self.entry)
+
+    def _ensure(self, held: ExitStack) -> bool:
+        """Make the entry, unless another process has done so meanwhile; whether it was made now."""
+        if self.request.require_cache:
+            raise EnvironmentProblem(f"the cache has no environment {self.digest}, and nothing may be built")
+        begun = time.monotonic()
+        with hold_entry(self.entry, self.request.limit_s, _say_waiting):
+            sweep_entry(self.entry)
+            manifest = self._use(held)
+            if manifest is not None:
+                self.steps.done.append(StepReport("wait", round(time.monotonic() - begun, 3)))
+                return False
+            if os.path.lexists(self.entry):
+                discard_entry(self.entry)  # it is damaged
+            with make_entry(self.entry, sync_files) as draft:
+                self._build(Path(os.path.realpath(draft)))
+            self._use(held)
+        return True
+
+    def _build(self, folder: Path) -> None:
+        """Fill an entry's folder: the install works on a copy of the checkout, so that a task's stays as it is."""
+        checkout, tmp = folder / _CHECKOUT, folder / _TMP
+        with self.steps.time("checkout"):
+            copy_checkout(self.top, checkout)
+            before = set(iterate_names(checkout))
+            tmp.mkdir()
+        builder = Builder(
+            env=folder / ENV,
+            project=checkout / self.project.relative_to(self.top),
+            interpreter=self.interpreter,
+            uv=self.uv,
+            environ={**self.environ, "TMPDIR": str(tmp)} if self.walls is None else self.environ,
+            deadline=time.monotonic() + self.request.limit_s,
+            walls=_complete_walls(self.walls, folder),
+            steps=self.steps,
+        )
+        number = len(self.steps.done)
+        choice, packages = builder.build()
+        steps = tuple(self.steps.done[number:])
+        with self.steps.time("keep"):
+            remove_tree(tmp)
+            left = _keep_left(checkout, folder / LEFT, before)
+            paths = (str(builder.env), str(checkout))
+            texts, others = find_texts(folder, paths)
+            remarks = [f"{name} is not text and keeps a path of the build" for name in others[:10]]
+            whole = (*builder.remarks, *remarks)
+            manifest = Manifest(*paths, choice, packages, steps, whole, tuple(texts), left)
+            replace_file(folder / MANIFEST, orjson.dumps(manifest), durable=False)
+
+
+def _complete_walls(asked: Enclosure | None, folder: Path) -> Enclosure | None:
+    """The walls of a build: of the entry's folder it writes the environment, the checkout and /tmp."""
+    if asked is None:
+        return None
+    (folder / ENV).mkdir()
+    binds = tuple((str(folder / name), str(folder / name)) for name in (ENV, _CHECKOUT))
+    return replace(asked, walls=replace(asked.walls, tmp=str(folder / _TMP), binds=binds))
+
+
+def _keep_left(checkout: Path, left: Path, before: set[str]) -> tuple[str, ...]:
+    """Move what the install made in the checkout out of it, and name that; the copy of the checkout goes."""
+    names = tuple(sorted(set(iterate_names(checkout)) - before - {".git"}))
+    for name in names:
+        (left / name).parent.mkdir(parents=True, exist_ok=True)
+        os.rename(checkout / name, left / name)
+    remove_tree(checkout)
+    return names
+
+
+def _say_waiting(waited_s: float) -> None:
+    print(f"environment: another process builds it, {waited_s:.0f} s so far ...", flush=True)

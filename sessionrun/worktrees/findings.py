@@ -1,0 +1,287 @@
+"""What `doctor` and `clean` find of worktrees, branches, mirrors, environments, and of locks in repositories.
+
+`doctor` changes nothing of it: `clean` and `resume` do, and a mirror may hold work.  A branch that holds work is
+not a finding: the user merges it at any time.
+"""
+
+from __future__ import annotations
+
+import os
+import shlex
+from collections.abc import Iterator
+from contextlib import suppress
+from pathlib import Path
+from typing import TYPE_CHECKING, Final
+
+from sessionrun.client.evidence import Evidence, find_marked, find_recorded
+from sessionrun.client.findings import Finding, Findings, Kind, Leftover, error, warning
+from sessionrun.engine.task import TaskState
+from sessionrun.model.errors import JobFileError, SessionrunError
+from sessionrun.model.keys import parse_job_key
+from sessionrun.model.places import Repository
+from sessionrun.model.repositories import has_worktree, repository_of
+from sessionrun.model.spec import TaskSpec, title_of
+from sessionrun.store import locks
+
+if TYPE_CHECKING:
+    from sessionrun.worktrees.clean import Claimed
+    from sessionrun.worktrees.request import Claim
+
+# --- worktrees ---
+
+
+def check_worktrees(evidence: Evidence) -> Iterator[Finding]:
+    """Whether worktrees that git lists are there, and none was left by a crash; one may have been removed."""
+    from sessionrun.worktrees.registration import find_claims
+
+    state, spec = evidence.state, evidence.spec
+    if state is None or spec is None:
+        return
+    if spec.repository is not None and not os.path.isdir(spec.repository.common_dir):
+        plan = "if it was moved, move it back; if it was deleted, its branches went with it"
+        yield warning(spec.repository.common_dir, "the session's repository is gone", plan)
+        return
+    idle = [task for task in state.tasks.values() if not (task.active if evidence.alive else not evidence.ended)]
+    for task in idle:
+        named = task.place.worktree if task.place else None
+        for _, _, claim in find_claims(evidence.session.path / "jobs" / task.spec.id):
+            if isinstance(claim, JobFileError):
+                yield error(claim.path, f"its claim cannot be read: {claim.why}", "look at it")
+            elif (repository := repository_of(spec, task.spec, claim.start)) is not None:
+                yield from _check_claim(evidence, repository, claim, named)
+
+
+def _check_claim(evidence: Evidence, repository: Repository, claim: Claim, named: str | None) -> Iterator[Finding]:
+    from sessionrun.worktrees import registration
+    from sessionrun.worktrees.site import STALE_LOCK_S
+
+    clean = f"sessionrun clean --worktrees {evidence.session.session_id}"
+    path = Path(claim.worktree)
+    admin = registration.find_admin(repository, path)
+    is_ours = admin is not None and registration.load_owner(admin) == claim.owner
+    if path.is_dir() and claim.worktree != named and is_ours:
+        yield warning(path, "a worktree of no task, left by a crash", clean)
+    for lost in () if path.exists() else registration.find_lost_admins(repository, path):
+        if registration.load_owner(lost) == claim.owner:
+            plan = f"git -C {repository.top} worktree prune"
+            yield warning(lost, f"git still lists the worktree {path}, which is gone", plan)
+    trash = registration.trash_path(path, claim.owner)
+    if trash.exists():
+        yield warning(trash, "a worktree whose removal was broken off", clean)
+    lock = registration.find_branch_lock(repository.common_dir, claim.branch)
+    try:
+        is_stale = evidence.now - lock.stat().st_mtime > STALE_LOCK_S
+    except OSError:
+        return
+    if is_stale:
+        yield warning(lock, "a lock that a killed git left: the branch cannot be changed", clean)
+
+
+# --- mirrors ---
+
+
+def check_mirrors(evidence: Evidence) -> Iterator[Finding]:
+    """Whether mirrors are there, as far as they are needed, and are mirrors of the right repositories.
+
+    One that is gone is a finding only if the session still needs it; `clean --cache` removes what none needs.
+    """
+    from sessionrun.worktrees.mirrors import describe_fault
+
+    state, spec = evidence.state, evidence.spec
+    if state is None or spec is None or spec.mirrors is None:
+        return
+    by_mirror: dict[tuple[str, str], list[TaskState]] = {}
+    for task in state.tasks.values():
+        if task.spec.upstream is not None:
+            by_mirror.setdefault((task.spec.upstream.mirror, task.spec.upstream.repo), []).append(task)
+    for (mirror, repo), tasks in by_mirror.items():
+        if not os.path.lexists(mirror):
+            yield from _check_gone(evidence, mirror, repo, tasks)
+        elif (why := describe_fault(Path(mirror), repo)) is not None:
+            what = f"it is no mirror of {repo}: tasks cannot begin in it ({why})"
+            plan = f"mv {shlex.quote(mirror)} {shlex.quote(f'{mirror}.old')}, and the next task fetches it again"
+            yield error(mirror, what, plan, shared=True)
+
+
+def _check_gone(evidence: Evidence, mirror: str, repo: str, tasks: list[TaskState]) -> Iterator[Finding]:
+    assert evidence.spec is not None and evidence.spec.mirrors is not None
+    session_id, site = evidence.session.session_id, evidence.spec.mirrors
+    own = [task for task in tasks if task.spec.upstream is not None and task.spec.upstream.history is None]
+    worktrees = [task.place.worktree for task in own if task.place is not None and task.place.worktree is not None]
+    left = [path for path in worktrees if os.path.isdir(path)]
+    lost = [task.spec.id for task in own if _is_lost(task)]
+    what = f"the mirror of {repo} is gone"
+    if left:
+        shows = f"sessionrun diff {session_id} shows the work; take what else you need"
+        what = f"{what}, and so these worktrees have no repository: {', '.join(left)}"
+        yield error(mirror, what, f"{shows}, then: rm -r {shlex.join(left)}")
+    elif lost:
+        what = f"{what}, and with it the branches of: {', '.join(lost)}"
+        yield error(mirror, what, f"sessionrun diff {session_id} shows their work")
+    elif site.require_cache and not evidence.ended:
+        words = shlex.join((site.cache_dir, evidence.spec.source or "FILE"))
+        plan = f"sessionrun precache --cache-dir {words}"
+        yield warning(mirror, f"{what}, and this session fetches nothing", plan)
+
+
+def _is_lost(task: TaskState) -> bool:
+    """Whether the task's work was on a branch of the mirror and is not in a local repository."""
+    from sessionrun.git.clone import open_room
+
+    place, upstream = task.place, task.spec.upstream
+    if place is None or upstream is None or place.branch is None or place.holds_no_work:
+        return False
+    if upstream.home is None or not os.path.isdir(upstream.home):
+        return True
+    try:
+        with open_room(Path(upstream.home), "") as room:
+            return room.git.commit_of(place.commit or f"refs/heads/{place.branch}") is None
+    except (SessionrunError, OSError):
+        return False  # it is not known
+
+
+# --- what `clean` takes away of a session ---
+
+
+def take_away(evidence: Evidence, *, dry_run: bool) -> Iterator[Leftover]:
+    """What went of the worktrees and branches of a session, or stays.
+
+    Raises:
+        SessionrunError, OSError: the session cannot be read.
+    """
+    from sessionrun.worktrees.clean import clean_lock, clean_seats
+
+    tasks_at_launch = () if evidence.spec is None else evidence.spec.tasks
+    if evidence.fault is evidence.journal_fault is not None and not any(map(has_worktree, tasks_at_launch)):
+        return  # a damaged journal is no reason to keep it
+    session, state = evidence.session, evidence.require()
+    tasks = [task for task in state.tasks.values() if has_worktree(task.spec)]
+    if not tasks or not (session.path / "jobs").is_dir():
+        return
+    marked = find_marked().get(session.session_id, ())
+    living = {survivor.task for survivor in (*marked, *find_recorded(evidence.ledger))}  # these may write there
+    with clean_lock(session.path):
+        for task in tasks:
+            if task.spec.id in living:
+                name, why = (task.place and task.place.worktree) or task.spec.id, f"task {task.spec.id} still runs"
+                yield Leftover("worktree", name, False, why, session.session_id, task=task.spec.id)
+            else:
+                yield from _clean_task(evidence, task, dry_run=dry_run)
+        seats, repository = state.spec.seats, state.spec.repository
+        if not living and seats is not None and repository is not None and os.path.exists(repository.common_dir):
+            yield from clean_seats(repository, seats, session.path, session.session_id, dry_run=dry_run)
+
+
+def _clean_task(evidence: Evidence, task: TaskState, *, dry_run: bool) -> Iterator[Leftover]:
+    """Clean what a task's claims name; what cannot be read, or written, stays, and the others go on."""
+    from sessionrun.worktrees.clean import clean_claimed
+
+    session_id, spec = evidence.session.session_id, evidence.require().spec
+    claimed, unreadable = _list_claimed(evidence, task.spec)
+    for each in claimed:
+        about = session_id, each.repository.top, task.spec.id
+        try:
+            if os.path.exists(each.repository.common_dir) or each.upstream is not None:
+                yield from clean_claimed(each, dry_run=dry_run)
+            elif each.path.exists():  # all its branches went with its repository
+                yield Leftover("worktree", str(each.path), False, f"{each.repository.top} is gone", *about)
+        except (SessionrunError, OSError) as error:
+            yield Leftover("worktree", str(each.path), False, str(error), *about)
+    for fault in unreadable:  # where the worktree is not known, the claim is named
+        name, why = (task.place and task.place.worktree) or fault.path, f"its claim cannot be read: {fault}"
+        repository = repository_of(spec, task.spec)
+        top = None if repository is None else repository.top
+        yield Leftover("worktree", name, False, why, session_id, top, task.spec.id)
+
+
+def _list_claimed(evidence: Evidence, task: TaskSpec) -> tuple[list[Claimed], list[JobFileError]]:
+    """What a task's claims name, each name once, and the claims that cannot be read."""
+    from sessionrun.worktrees.clean import Claimed
+    from sessionrun.worktrees.registration import find_claims
+
+    session, spec, worked = evidence.session, evidence.require().spec, _find_worked(evidence)
+    claimed: dict[tuple[str, str], Claimed] = {}
+    unreadable: list[JobFileError] = []
+    for attempt, folder, claim in find_claims(session.path / "jobs" / task.id):
+        if isinstance(claim, JobFileError):
+            unreadable.append(claim)
+            continue
+        repository = repository_of(spec, task, claim.start)
+        if repository is None:
+            continue  # no job of ours makes a claim there
+        name = claim.branch, claim.worktree  # claimed again, if nothing had come of an earlier claim
+        claimed[name] = Claimed(
+            repository=repository,
+            session_id=session.session_id,
+            task=task.id,
+            title=title_of(task),
+            links=task.links,
+            claim=claim,
+            folder=folder,
+            worked=worked is None or (task.id, attempt) in worked or (name in claimed and claimed[name].worked),
+            upstream=task.upstream,
+        )
+    return list(claimed.values()), unreadable
+
+
+def _find_worked(evidence: Evidence) -> set[tuple[str, int]] | None:
+    """The attempts in which a program of the user or an agent may have been started; None = any attempt.
+
+    A job that is claimed may have run: only the claim is sure to have reached the disk before its process began.
+    """
+    if evidence.ledger_log.damage_at is not None or not evidence.ledger_log.payloads:
+        return None
+    try:
+        keys = [parse_job_key(text) for text in evidence.ledger.jobs]
+    except ValueError:  # a record is whole, but makes no sense
+        return None
+    return {(key.task, key.attempt) for key in keys if key.phase not in ("prepare", "release")}
+
+
+def sweep_repository(repository: Repository) -> None:
+    """Remove the lock of worktrees and directories that are empty, if no process uses them."""
+    if os.path.isdir(repository.common_dir):
+        _sweep_books(repository)
+    with suppress(OSError):  # something is in it, or it is gone
+        os.rmdir(repository.worktree_dir)
+
+
+def _sweep_books(repository: Repository) -> None:
+    from sessionrun.worktrees.registration import LOCK_NAME, register_lock
+
+    common = Path(repository.common_dir)
+    with register_lock(repository), suppress(OSError):  # PREPARE makes the directory under the same lock
+        os.rmdir(repository.worktree_dir)
+    locks.remove_free(common / LOCK_NAME)
+    unused = [common / "refs" / "sessionrun"]  # git leaves the directory of refs that are gone
+    if not os.path.lexists(repository.worktree_dir):
+        unused.append(common / "lfs")  # made by `git.private`
+    for path in unused:
+        with suppress(OSError):  # something is in it, or it is not there
+            os.rmdir(path)
+
+
+# --- what `clean --cache` takes away ---
+
+
+def list_kinds() -> tuple[Kind, ...]:
+    """Mirrors, environments, and checkouts in which environments are built."""
+    from sessionrun.store.trees import remove_cached
+    from sessionrun.worktrees.cached import iterate_checkouts, iterate_copies, remove_copy
+    from sessionrun.worktrees.env_request import iterate_environments
+    from sessionrun.worktrees.mirrors import iterate_mirrors, remove_mirror
+
+    return (
+        Kind("mirror", iterate_mirrors, remove_mirror),
+        Kind("environment", iterate_environments, remove_cached),
+        Kind("environment", iterate_copies, remove_copy),
+        Kind("checkout", iterate_checkouts, remove_cached),
+    )
+
+
+FINDINGS: Final = Findings(
+    session_checks={"worktrees": check_worktrees, "mirrors": check_mirrors},
+    take_away=take_away,
+    sweep_repository=sweep_repository,
+    list_kinds=list_kinds,
+)

@@ -1,0 +1,98 @@
+"""Repositories inside a worktree: submodules and clones, whose work no commit of the worktree can hold.
+
+A submodule's own repository lies in the worktree's administrative directory and goes with it; a clone that was
+added to the index looks unchanged to git whatever was committed in it.  Each has settings of its own, which a task
+can write: our git reads them with the settings of the session instead.
+"""
+
+from __future__ import annotations
+
+import os
+import tempfile
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from pathlib import Path
+
+from sessionrun.git.git import Git, GitError
+from sessionrun.git.private import Fence, furnish
+from sessionrun.store.files import read_regular
+
+
+def find_repositories(fence: Fence, top: Path, git_dir: Path, gitlinks: Sequence[str]) -> Iterator[str]:
+    """A line for each repository inside the worktree whose work would be lost with the worktree.
+
+    Args:
+        fence: of the worktree's repository.
+        top: the worktree.
+        git_dir: its administrative directory.
+        gitlinks: paths at which the index holds a commit of another repository.
+    """
+    modules = git_dir / "modules"
+    for name in gitlinks:
+        if (top / name / ".git").is_dir():
+            yield f"{name}/ is a repository of its own"
+        elif os.path.lexists(top / name / ".git"):
+            yield from _find_changes(fence, fence.inside(top, git_dir), name, modules)
+    for repository in _submodules(modules):
+        if _has_own_commits(fence, repository):
+            yield f"submodule {repository.relative_to(modules)} has commits of its own"
+
+
+def _find_changes(fence: Fence, outer: Git, name: str, modules: Path) -> Iterator[str]:
+    """A line if a submodule has another commit checked out, or changes, also for submodules inside of it."""
+    changed = f"submodule {name} has changes of its own"
+    wanted = outer.line("ls-files", "--stage", "-z", "--", f":(literal){name}").split(" ")[1:2]
+    git_dir = _find_git_dir(outer.directory / name, modules)
+    if git_dir is None:
+        yield changed
+        return
+    try:
+        with _open_repository(fence, git_dir, outer.directory / name) as git:
+            changes = git("status", "--porcelain", "-z", "--untracked-files=normal", "--ignore-submodules=all")
+            if changes or [git.commit_of("HEAD")] != wanted:
+                yield changed
+                return
+            inner = [entry.partition("\t") for entry in git.names("ls-files", "--stage", "-z")]
+            for about, _, path in inner:
+                if about.startswith("160000") and os.path.lexists(git.directory / path / ".git"):
+                    yield from (f"{problem} (in {name})" for problem in _find_changes(fence, git, path, modules))
+    except (GitError, OSError):
+        yield changed  # it cannot be read, so nothing shows that it is empty
+
+
+def _find_git_dir(path: Path, modules: Path) -> Path | None:
+    """The repository of the submodule at `path`, if it lies in the worktree's administrative directory."""
+    try:
+        link = read_regular(path / ".git", 1 << 16)
+    except OSError:
+        return None
+    if not link.startswith(b"gitdir: "):
+        return None
+    git_dir = Path(os.path.realpath(path / os.fsdecode(link[8:].rstrip(b"\n"))))
+    return git_dir if git_dir.is_relative_to(os.path.realpath(modules)) and (git_dir / "HEAD").is_file() else None
+
+
+@contextmanager
+def _open_repository(fence: Fence, git_dir: Path, top: Path) -> Iterator[Git]:
+    """Git in a repository inside a worktree, with the settings of the session."""
+    with tempfile.TemporaryDirectory(prefix="inner-", dir=fence.common, ignore_cleanup_errors=True) as made:
+        furnish(Path(made), git_dir, fence.settings)
+        yield Git(top, common=Path(made), git_dir=Path(made), limit_s=fence.limit_s)
+
+
+def _submodules(modules: Path) -> Iterator[Path]:
+    """The repositories of submodules, and those of their submodules."""
+    for root, folders, files in os.walk(modules):
+        if "HEAD" in files and "objects" in folders:
+            yield Path(root)
+            folders[:] = [name for name in folders if name == "modules"]
+
+
+def _has_own_commits(fence: Fence, repository: Path) -> bool:
+    """Whether the repository has a commit that its origin, as of the last fetch, lacks."""
+    words = ("rev-list", "--max-count=1", "HEAD", "--branches", "--glob=refs/stash", "--not", "--remotes", "--")
+    try:
+        with _open_repository(fence, repository, repository) as git:
+            return bool(git(*words))
+    except (GitError, OSError):
+        return True  # it cannot be read, so nothing shows that it has none

@@ -1,0 +1,189 @@
+"""What a task asks of a mirror: where it begins, that the mirror stays meanwhile, and that its branches come home.
+
+The branches of such tasks are in the mirror.  If the repository is one on this disk, its user looks for them
+there: they are fetched into it, too.  Neither side's settings are read for that, and none of its hooks run.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterator
+from contextlib import ExitStack, contextmanager
+from dataclasses import replace
+from pathlib import Path
+
+import orjson
+
+from sessionrun.git.clone import make_excerpt, open_room
+from sessionrun.model.errors import JobFileError, RepositoryFailed, SessionrunError
+from sessionrun.model.places import Place, Start, Upstream, is_commit
+from sessionrun.store.files import replace_file
+from sessionrun.store.jobfiles import load_record_if_any
+from sessionrun.store.trees import hold_entry, share_entry
+from sessionrun.worktrees.mirrors import MARKER, check_whole, fetch_mirror, resolve_ref
+from sessionrun.worktrees.registration import read_heads
+from sessionrun.worktrees.request import WorkspaceRequest
+
+
+@contextmanager
+def hold_mirror(upstream: Upstream | None) -> Iterator[bool]:
+    """Keep a mirror from being removed; whether there is one.
+
+    Raises:
+        RepositoryFailed: what is there is no mirror.
+    """
+    fd = None if upstream is None else share_entry(Path(upstream.mirror))
+    try:
+        if upstream is not None and fd is not None:
+            check_whole(Path(upstream.mirror), upstream.repo)
+        yield fd is not None
+    finally:
+        if fd is not None:
+            os.close(fd)
+
+
+@contextmanager
+def use_mirror(
+    upstream: Upstream,
+    note: Path,
+    folder: Path | None = None,
+    *,
+    require_cache: bool = False,
+    limit_s: float | None = None,
+) -> Iterator[Start]:
+    """Make sure that the mirror has what a task names, and say where that is; meanwhile the mirror is not removed.
+
+    A ref is looked up once for each session: all tasks that name it begin at the same commit.
+
+    Args:
+        upstream: of the task; settled.
+        note: the session's file for where the ref stands.
+        folder: for temporary files; None: the system's.
+        require_cache: fetch nothing.
+        limit_s: how long each git command, and the wait for the lock, may take (seconds); None: any time.
+
+    Raises:
+        RepositoryFailed: it cannot be fetched, is not in the cache, or has no such ref.
+        SessionrunError: another process held the lock for too long.
+        OSError: the cache cannot be written.
+    """
+    mirror = Path(upstream.mirror)
+    with ExitStack() as held:
+        is_there = held.enter_context(hold_mirror(upstream))
+        start = _find_start(upstream, note, folder, limit_s, require_cache=require_cache) if is_there else None
+        if start is None and require_cache:
+            what = f"has no {upstream.ref or 'HEAD'} in the cache" if is_there else "is not in the cache"
+            hint = "nothing may be fetched (require_cache): fetch it with sessionrun precache"
+            raise RepositoryFailed(f"{upstream.repo} {what}, and {hint}")
+        if start is None:
+            with hold_entry(mirror, limit_s):
+                # another task of the session may have fetched it meanwhile
+                start = _find_start(upstream, note, folder, limit_s) if mirror.exists() else None
+                start = start or _fetch_start(upstream, note, folder, limit_s)
+                held.enter_context(hold_mirror(upstream))
+        os.utime(mirror / MARKER)
+        yield start
+
+
+def _find_start(
+    upstream: Upstream, note: Path, folder: Path | None, limit_s: float | None, *, require_cache: bool = False
+) -> Start | None:
+    """Where the task begins, as far as nothing has to be fetched for that; None: it has to."""
+    with open_room(Path(upstream.mirror), upstream.repo, folder, limit_s=limit_s) as room:
+        start = _load_note(note)
+        if start is not None and room.git.commit_of(start.commit) == start.commit:
+            return start
+        if not (require_cache or is_commit(upstream.ref)):
+            return None  # a branch may have moved
+        start = resolve_ref(room.git, upstream.ref)
+        if start is not None and require_cache:
+            replace_file(note, orjson.dumps(start), durable=False)
+        return start
+
+
+def _fetch_start(upstream: Upstream, note: Path, folder: Path | None, limit_s: float | None) -> Start:
+    mirror = Path(upstream.mirror)
+    fetched = fetch_mirror(mirror, upstream.repo, [upstream.ref], folder, limit_s=limit_s)[upstream.ref]
+    if isinstance(fetched, RepositoryFailed):
+        raise fetched
+    replace_file(note, orjson.dumps(fetched), durable=False)
+    return fetched
+
+
+def _load_note(note: Path) -> Start | None:
+    """Any task may write there: what is no commit's name is no note."""
+    try:
+        start = load_record_if_any(note, Start)
+    except JobFileError:
+        return None
+    return start if start is not None and is_commit(start.commit) and start.name.isprintable() else None
+
+
+@contextmanager
+def settle_start(request: WorkspaceRequest, folder: Path) -> Iterator[WorkspaceRequest]:
+    """The request of a PREPARE with the commit at which the session begins; as it is without a mirror.
+
+    Meanwhile the mirror is not removed.
+
+    Raises:
+        RepositoryFailed: the repository cannot be fetched, or has no such ref.
+        SessionrunError, OSError: another process held the mirror for too long, or the cache cannot be written.
+    """
+    upstream = request.upstream
+    if upstream is None:
+        yield request
+        return
+    note = folder.absolute().parents[1] / _name_note(upstream)
+    limit_s = request.git_limit_s
+    with use_mirror(upstream, note, folder, require_cache=request.require_cache, limit_s=limit_s) as start:
+        repository = replace(request.repository, base_branch=start.name, base_commit=start.commit)
+        if upstream.history is not None:
+            path, mirror = Path(repository.common_dir), Path(upstream.mirror)
+            make_excerpt(path, mirror, start.commit, upstream.history, folder, limit_s=limit_s)
+        yield replace(request, repository=repository, start=start)
+
+
+def _name_note(upstream: Upstream) -> str:
+    """File in a session's folder of jobs: where a ref of a mirror stands for all tasks of the session."""
+    import hashlib
+
+    name = f"{upstream.mirror}\0{upstream.ref}".encode("utf-8", "surrogateescape")
+    return f".start-{hashlib.sha256(name).hexdigest()[:20]}.json"
+
+
+def list_home(request: WorkspaceRequest, stem: str) -> set[str]:
+    """The branches of the local repository whose names begin so: what is brought home there needs a free one."""
+    home = request.upstream and request.upstream.home
+    if not home or not os.path.isdir(home):
+        return set()
+    with open_room(Path(home), "", limit_s=request.git_limit_s) as room:
+        listed = room.git.line("for-each-ref", "--format=%(refname)", f"refs/heads/{stem}*")
+    return {name.removeprefix("refs/heads/") for name in listed.split("\n")}
+
+
+def bring_home(request: WorkspaceRequest, place: Place, folder: Path) -> Place:
+    """Fetch a place's branches into the local repository; a remark tells if that cannot be done.
+
+    A branch that its user has checked out meanwhile stays as it is.  Done again, it changes nothing.
+    """
+    home = request.upstream and request.upstream.home
+    names = [f"refs/heads/{name}" for name in (place.branch, place.rescue) if name]
+    if not home or not names or place.holds_no_work:
+        return place
+    common_dir, limit_s = request.repository.common_dir, request.git_limit_s
+    try:
+        with (
+            open_room(Path(common_dir), "", folder, limit_s=limit_s) as mirror,
+            open_room(Path(home), str(mirror.git.directory), folder, limit_s=limit_s) as room,
+        ):
+            heads = {
+                f"refs/heads/{head}" for head in read_heads(replace(request.repository, common_dir=home), None)
+            }
+            for name in heads.intersection(names):
+                if room.git.commit_of(name) != mirror.git.commit_of(name):
+                    raise SessionrunError(f"{name.removeprefix('refs/heads/')} is checked out in {home}")
+            room.fetch(*(f"{name}:{name}" for name in names))
+    except (SessionrunError, OSError) as error:
+        words = f"{place.remark}; " if place.remark else ""
+        return replace(place, remark=f"{words}its branch is only in {common_dir}: {error}")
+    return place

@@ -1,0 +1,283 @@
+"""Mirrors: one bare repository in the cache for each repository that tasks name, shared by all sessions.
+
+A mirror is an entry of the cache (see `cache`): what has the final name can be trusted, and all fetching is done
+under its lock.  Mirrors have the whole history: they are never shallow and never partial, and no collection takes
+anything away.  A mirror stays while a process uses it, while a worktree of it is registered, and while a branch of
+a task in it holds work that is nowhere else.
+"""
+
+from __future__ import annotations
+
+import os
+import re
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import replace
+from pathlib import Path
+from typing import Final
+
+import orjson
+
+from sessionrun.git.clone import Room, make_repository, open_room, sync_repository
+from sessionrun.git.git import Git
+from sessionrun.model.errors import JobFileError, RepositoryFailed
+from sessionrun.model.frozen import frozen
+from sessionrun.model.phrases import name_some
+from sessionrun.model.places import Start, is_commit, is_path, name_readably
+from sessionrun.store.files import read_regular, replace_file
+from sessionrun.store.jobfiles import load_record_if_any
+from sessionrun.store.space import Cached
+from sessionrun.store.trees import iterate_entries, make_entry, remove_unused, sweep_entry
+
+FOLDER: Final = "mirrors"
+"""Directory in the cache."""
+
+MARKER: Final = "sessionrun-mirror.json"
+"""File in a mirror, written last: it is whole, and of which repository.  Its time is that of the last use."""
+
+SUFFIX: Final = ".git"
+
+HEADS: Final = "refs/remotes/origin/"
+"""Where a mirror has the branches of its upstream: ``refs/heads/`` is for the branches of tasks."""
+
+HEAD: Final = "refs/sessionrun/head"
+"""The upstream's HEAD: a symbolic ref to one of `HEADS`, or a commit."""
+
+PINS: Final = "refs/sessionrun/pins/"
+"""Commits that were fetched by their names: no branch may have them any more."""
+
+FETCHED: Final = "refs/sessionrun/fetched/"
+"""Refs of an upstream that are no branches and no tags, such as ``refs/pull/3/head``."""
+
+_SETTINGS: Final = (("core.bare", "true"), ("remote.origin.fetch", f"+refs/heads/*:{HEADS}*"))
+
+_ABBREVIATED: Final = re.compile("[0-9a-f]{7,63}")
+_USUAL: Final = ("main", "master")
+_MOST_NAMED: Final = 3
+
+
+@frozen
+class Marker:
+    """What is in `MARKER`."""
+
+    repo: str
+
+
+def locate_mirror(cache: Path, repo: str) -> Path:
+    """Where the mirror of a repository is, in this cache; different repositories have different mirrors.
+
+    Args:
+        cache: absolute.
+        repo: as in a settled `Upstream`.
+    """
+    import hashlib
+
+    digest = hashlib.sha256(repo.encode("utf-8", "surrogateescape")).hexdigest()[:20]
+    return cache / FOLDER / f"{name_readably(repo)}-{digest}{SUFFIX}"
+
+
+def check_whole(mirror: Path, repo: str) -> None:
+    """Refuse a directory that is no mirror of ours, or one of another repository.
+
+    Raises:
+        RepositoryFailed: it has worktrees and branches perhaps, so it is left to a person.
+    """
+    why = describe_fault(mirror, repo)
+    if why is not None:
+        raise RepositoryFailed(f"{mirror} is no mirror of {repo} ({why}): look at it, then move it away")
+
+
+def describe_fault(mirror: Path, repo: str) -> str | None:
+    """Why a directory is no mirror of this repository, or None."""
+    try:
+        marker = load_record_if_any(mirror / MARKER, Marker)
+    except JobFileError as error:
+        return f"{MARKER}: {error.why}"
+    if marker is None:
+        return f"{MARKER}: there is none"
+    return None if marker.repo == repo else f"{MARKER}: it is of {marker.repo}"
+
+
+def fetch_mirror(
+    mirror: Path,
+    repo: str,
+    refs: Sequence[str | None],
+    folder: Path | None = None,
+    *,
+    limit_s: float | None = None,
+) -> dict[str | None, Start | RepositoryFailed]:
+    """Make or renew a mirror so that it has these refs; under its lock.  Says where each is, or why it is not.
+
+    Args:
+        mirror, repo: see `locate_mirror`.
+        refs: of the upstream; None: its HEAD.
+        folder: for temporary files; None: the system's.
+        limit_s: how long each git command may take (seconds); None: any time.
+
+    Raises:
+        RepositoryFailed: nothing can be fetched.
+        OSError: the cache cannot be written.
+    """
+    sweep_entry(mirror)
+    is_new = not mirror.exists()
+    if is_new:
+        with make_entry(mirror, sync_repository) as draft:
+            make_repository(draft, "ref: refs/heads/main", (*_SETTINGS, ("remote.origin.url", repo)))
+            with open_room(draft, repo, folder, limit_s=limit_s) as room:
+                _renew(room)
+                room.git("pack-refs", "--all")
+            replace_file(draft / MARKER, orjson.dumps(Marker(repo)), durable=False)
+    check_whole(mirror, repo)
+    (mirror / "objects" / "info" / "alternates").unlink(missing_ok=True)  # only a task can have put it there
+    with open_room(mirror, repo, folder, limit_s=limit_s) as room:
+        if not (is_new or all(is_commit(ref) and room.git.commit_of(ref or "") for ref in refs)):
+            _renew(room)
+        by_ref = {ref: _fetch_ref(room, ref) for ref in dict.fromkeys(refs)}
+    os.utime(mirror / MARKER)
+    return by_ref
+
+
+def _renew(room: Room) -> None:
+    """Fetch all branches and tags, and learn what HEAD is.
+
+    Raises:
+        RepositoryFailed: that cannot be done.
+    """
+    branch, commit = room.list_head()
+    shallow, options = room.real / "shallow", ["--prune", "--tags", "--force"]
+    if os.path.lexists(shallow):  # an agent fetched a part of the history: fetch the rest
+        (room.git.directory / "shallow").write_bytes(read_regular(shallow))
+        options.append("--unshallow")
+    room.fetch(f"+refs/heads/*:{HEADS}*", options=tuple(options))
+    shallow.unlink(missing_ok=True)
+    if branch is None and commit is not None:
+        branch = _guess_branch(room.git, commit)
+    if branch is not None and room.git.commit_of(HEADS + branch):
+        room.git("symbolic-ref", HEAD, HEADS + branch)
+    elif branch is None and commit is not None:
+        room.fetch(f"+HEAD:{FETCHED}HEAD")
+        room.git.attempt("symbolic-ref", "--delete", HEAD)
+        room.git("update-ref", "--no-deref", HEAD, commit)
+
+
+def _guess_branch(git: Git, commit: str) -> str | None:
+    """A bundle, or an old server, tells the commit of HEAD and not its branch."""
+    listed = git.line("for-each-ref", "--format=%(refname)", f"--points-at={commit}", HEADS).split("\n")
+    names = [name.removeprefix(HEADS) for name in listed if name]
+    usual = [name for name in _USUAL if name in names]
+    return next(iter(usual), names[0] if len(names) == 1 else None)
+
+
+def _fetch_ref(room: Room, ref: str | None) -> Start | RepositoryFailed:
+    """Where a ref of the upstream is, after a fetch; what is no branch and no tag is fetched by itself."""
+    start, wanted, why = resolve_ref(room.git, ref), None, ""
+    if is_commit(ref):
+        wanted = f"+{ref}:{PINS}{ref}"
+    elif ref is not None and ref.startswith("refs/") and not ref.startswith(("refs/heads/", "refs/tags/")):
+        wanted = f"+{ref}:{FETCHED}{ref.removeprefix('refs/')}"
+        start = None  # as a branch, it may have moved
+    if start is None and wanted is not None:
+        try:
+            room.fetch(wanted)
+            start = resolve_ref(room.git, ref)
+        except RepositoryFailed as error:
+            why = f" ({error})"
+    if start is None:
+        what = "no commit at its HEAD: name a ref" if ref is None else f"no branch, tag or commit {ref}"
+        return RepositoryFailed(f"{room.repo} has {what}{why}")
+    return start
+
+
+def resolve_ref(git: Git, ref: str | None) -> Start | None:
+    """Where a ref is in the mirror of this git; the branches of tasks are none of the upstream's."""
+    if ref is None or ref == "HEAD":
+        commit = git.commit_of(HEAD)
+        target = git.attempt("symbolic-ref", "--quiet", HEAD).stdout.decode("utf-8", "replace").strip()
+        return Start(target.removeprefix(HEADS) or commit[:12], commit) if commit else None
+    if is_commit(ref):
+        return Start(ref[:12], ref) if git.commit_of(ref) == ref and _has_history(git, ref) else None
+    for full, name in _spell(ref):
+        commit = git.commit_of(full)
+        if commit is not None:
+            return Start(name, commit)
+    commit = git.commit_of(ref) if _ABBREVIATED.fullmatch(ref) else None
+    return Start(commit[:12], commit) if commit and commit.startswith(ref) else None
+
+
+def _has_history(git: Git, commit: str) -> bool:
+    """Whether all that a commit needs is there: an agent, or a fetch that was refused, may have left a part."""
+    if git.commit_of(PINS + commit) is not None:
+        return True
+    words = ("rev-list", "--quiet", "--objects", commit, "--not", "--remotes", "--tags", f"--glob={PINS}*")
+    return git.attempt(*words).returncode == 0
+
+
+def _spell(ref: str) -> Iterator[tuple[str, str]]:
+    """What a name may stand for, with the name that branches of tasks begin with: a branch goes before a tag."""
+    if ref.startswith("refs/heads/"):
+        yield HEADS + ref[11:], ref[11:]
+    elif ref.startswith("refs/tags/"):
+        yield ref, ref[10:]
+    elif ref.startswith("refs/"):
+        yield FETCHED + ref[5:], ref[5:]
+    else:
+        yield HEADS + ref, ref
+        yield f"refs/tags/{ref}", ref
+
+
+def iterate_mirrors(cache: Path) -> Iterator[Cached]:
+    """The mirrors of a cache, by name, and what killed processes left of others."""
+    for mirror in iterate_entries(cache / FOLDER, lambda name: name.endswith(SUFFIX), MARKER):
+        try:
+            marker = load_record_if_any(mirror.path / MARKER, Marker)
+        except JobFileError:
+            marker = None
+        yield replace(mirror, repo=marker.repo if marker else None)
+
+
+def remove_mirror(mirror: Cached, *, dry_run: bool = False) -> str | None:
+    """Remove a mirror; why it stays, or None.
+
+    Raises:
+        OSError: it cannot be removed.
+    """
+    return remove_unused(mirror.path, dry_run=dry_run, find_obstacle=lambda: _find_obstacle(mirror))
+
+
+def _find_obstacle(mirror: Cached) -> str | None:
+    """Why a mirror that no process uses must stay."""
+    if mirror.repo is None:
+        return f"its {MARKER} cannot be read: look at it"
+    books = mirror.path / "worktrees"
+    worktrees = sorted(os.listdir(books)) if books.is_dir() else []
+    if worktrees:
+        return f"it has worktrees: {name_some(worktrees, _MOST_NAMED)} (sessionrun clean --worktrees)"
+    with open_room(mirror.path, "") as room:
+        unmerged = _find_unmerged(room.git)
+    home = _list_branches_at_home(mirror.repo) if unmerged else {}
+    branches = sorted(name for name, commit in unmerged.items() if home.get(name) != commit)
+    return f"branches of tasks in it hold work: {name_some(branches, _MOST_NAMED)}" if branches else None
+
+
+def _find_unmerged(git: Git) -> dict[str, str]:
+    """The branches of tasks whose commits are not among what was fetched, with these."""
+    unmerged = {}
+    for name, commit in _list_branches(git).items():
+        words = ("--not", "--remotes", "--tags", "--glob=refs/sessionrun/*")
+        done = git.attempt("rev-list", "--max-count=1", commit, *words)
+        if done.returncode != 0 or done.stdout:
+            unmerged[name] = commit
+    return unmerged
+
+
+def _list_branches(git: Git) -> dict[str, str]:
+    listed = git.line("for-each-ref", "--format=%(objectname) %(refname:lstrip=2)", "refs/heads")
+    return {name: commit for commit, _, name in (line.partition(" ") for line in listed.split("\n")) if name}
+
+
+def _list_branches_at_home(repo: str) -> Mapping[str, str]:
+    """The branches of a local repository, to which those of tasks are brought; none if it is no such."""
+    for common in (Path(repo, ".git"), Path(repo)):
+        if is_path(repo) and (common / "objects").is_dir():
+            with open_room(common, "") as room:
+                return _list_branches(room.git)
+    return {}

@@ -1,0 +1,452 @@
+"""Parking: everything in a worktree that is not ignored becomes reachable from a ref, by plumbing alone.
+
+A private index, write-tree, commit-tree and update-ref: no index.lock, half-done merge, hook or signing key
+stands in the way, and the agent's own index stays as it is.  If something cannot be committed, it is named, and
+then the worktree must be kept.
+
+Two proofs follow.  Each blob is the file itself, or what the conversions of the launch (filters, line ends) make
+of it: else the file changed while it was read.  And the repository has all of the commit that a ref holds: git may
+have collected garbage between the first new object and the ref.
+"""
+
+from __future__ import annotations
+
+import os
+import re
+import shutil
+import stat
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import replace
+from pathlib import Path
+from typing import Final, NamedTuple
+
+from sessionrun.git.git import Git, GitError
+from sessionrun.git.links import is_behind_link
+from sessionrun.git.merging import commit_tree
+from sessionrun.model.frozen import frozen
+from sessionrun.model.phrases import name_some
+from sessionrun.model.places import Place
+from sessionrun.store.files import is_folder, open_regular
+from sessionrun.worktrees.inside import find_repositories
+from sessionrun.worktrees.registration import find_lost_admins, load_owner
+from sessionrun.worktrees.request import RESCUE_SUFFIX, WorkspaceRequest
+from sessionrun.worktrees.site import Brought, Site
+
+_PRUNED_TRIES: Final = 3
+"""How often a commit is tried in all that git refuses to make."""
+
+_FATAL: Final = 128
+"""Git's exit code when it gives up (git(1)); a command that was stopped or killed has another."""
+
+HUGE_BYTES: Final = 100 * 1024 * 1024
+"""A new file larger than this stays out of the repository; its worktree is kept."""
+
+_MOST_NAMED: Final = 3
+_MOST_RESCUES: Final = 100
+
+
+@frozen
+class Parked:
+    """Where the work is: `commit` on `branch` or on `rescue`; `problems` name the work that no ref holds."""
+
+    commit: str
+    tree: str
+    rescue: str | None
+    problems: tuple[str, ...]
+
+
+@frozen
+class Head:
+    """Where the worktree's HEAD is: the full name of its branch ('HEAD' = no branch), commit and tree."""
+
+    reference: str
+    commit: str
+    tree: str
+    git_dir: Path
+
+
+@frozen
+class Written:
+    """All that lies in a worktree as the object `tree`; `problems` are what it cannot hold."""
+
+    head: Head
+    tree: str
+    problems: tuple[str, ...]
+
+
+def park(site: Site, message: str, inside: str | None = None) -> Parked:
+    """Commit what lies in the worktree to its branch, or else to a rescue branch.
+
+    Args:
+        site: the worktree.
+        message: of the commit.
+        inside: why commits of the task are not outside of its walls; the branch stays free for them.
+
+    Raises:
+        GitError: the work cannot be read or committed; nothing was changed.
+    """
+    head, commit, tree, problems = _make_commit(site, message)
+    problems = [*filter(None, [inside]), *problems]
+    rescue = _point_a_ref(site.git, site.place, head.commit, commit, tidy=not problems)
+    if rescue is not None:
+        commit = rescue[0]
+    problems += _find_missing(site.git, commit, site.place.base_commit)
+    return Parked(commit, tree, rescue and rescue[1], tuple(problems))
+
+
+def commit_setup(site: Site, message: str) -> str | None:
+    """Commit what lies in a worktree after SETUP to its branch, and let its own index say so.
+
+    What cannot be in a commit stays as it is, for RELEASE to name; so does everything if setup left the branch.
+
+    Returns:
+        Where the work begins; None: there is nothing that git does not ignore.
+
+    Raises:
+        GitError: it cannot be read or written, or the branch is locked; nothing was changed.
+    """
+    head, commit, _, _ = _make_commit(site, message)
+    name = f"refs/heads/{site.place.branch}"
+    if head.reference != name or commit == site.place.base_commit:
+        return None
+    if commit != head.commit:
+        site.git("update-ref", name, commit, head.commit)
+    site.git.settle_index(commit)
+    return commit
+
+
+def _make_commit(site: Site, message: str) -> tuple[Head, str, str, list[str]]:
+    """A commit of what lies in the worktree: HEAD, the commit, its tree, and what is wrong.  No ref moves.
+
+    Another task may run ``git gc --prune=now``, which deletes objects that nothing refers to yet: then all is made
+    again.
+    """
+    left = _PRUNED_TRIES
+    while True:
+        try:
+            written = write_worktree(site)
+            head, commit = written.head, written.head.commit
+            if written.tree != head.tree:
+                commit = commit_tree(site.git, written.tree, _parents(site.git, head), message)
+            return head, commit, written.tree, list(written.problems)
+        except GitError as error:
+            left -= 1
+            if not left or error.code != _FATAL:
+                raise
+
+
+def write_worktree(site: Site) -> Written:
+    """Write what lies in the worktree as a tree; no ref, index or file of it changes.
+
+    Raises:
+        GitError: it cannot be read or written.
+    """
+    git = site.git
+    head = _read_head(git, site.place)
+    problems = _find_off_branch(git, head, site.place)
+    index = git.with_index(site.folder / "park-index")
+    seen, unmerged = _look(index, head, site.ignore)
+    names, why = _choose_work(index.directory, seen, site.brought)
+    problems += [*unmerged, *why, *find_repositories(site.fence, git.directory, head.git_dir, seen.gitlinks)]
+    problems += _find_untrue(index, _update_index(index, names, seen.gitlinks), seen.gitlinks)
+    tree = index.line("write-tree")
+    assert index.index is not None
+    index.index.unlink(missing_ok=True)
+    return Written(head, tree, tuple(problems))
+
+
+def copy_index(origin: Path, copy: Path) -> None:
+    """Copy an index with its time of change, which is part of what it says.
+
+    Git compares times by the second, and looks into a file that changed in the second in which the index was
+    written, or later.  With a newer copy it would overlook a change of that second that keeps the size.
+
+    Raises:
+        FileNotFoundError: there is no index.
+    """
+    times = os.stat(origin)
+    shutil.copyfile(origin, copy)
+    os.utime(copy, ns=(times.st_atime_ns, times.st_mtime_ns))
+
+
+def write_patch(git: Git, base: str, tree: str, patch: Path) -> Mapping[str, int]:
+    """Write the diff from the base commit as a patch that `git apply` takes; count what it changes.
+
+    It uses plumbing, because settings of the user (prefixes, submodules as log) do not change its output.
+    """
+    words = ("diff-tree", "-r", "--no-ext-diff", "--no-textconv", "--no-color", "--ignore-submodules=none")
+    fd = open_regular(patch, os.O_WRONLY | os.O_CREAT | os.O_TRUNC)
+    with os.fdopen(fd, "wb") as stream:
+        git(*words, "-p", "-M", "--binary", "--full-index", base, tree, stdout=stream.fileno())
+        is_empty = not os.fstat(stream.fileno()).st_size
+    counts = {"files": 0, "insertions": 0, "deletions": 0}
+    for line in () if is_empty else git.names(*words, "--numstat", "--no-renames", "-z", base, tree):
+        added, deleted, _ = line.split("\t", 2)
+        counts["files"] += 1
+        counts["insertions"] += 0 if added == "-" else int(added)
+        counts["deletions"] += 0 if deleted == "-" else int(deleted)
+    return counts
+
+
+def _read_head(git: Git, place: Place) -> Head:
+    assert git.git_dir is not None
+    done = git.attempt("rev-parse", "HEAD^{commit}", "HEAD^{tree}", "--symbolic-full-name", "HEAD")
+    lines = os.fsdecode(done.stdout).split("\n")
+    if done.returncode == 0:
+        return Head(lines[2], lines[0], lines[1], git.git_dir)
+    # a branch without a commit: an agent began a history of its own, or deleted its branch
+    base = place.base_commit or ""
+    tree = git.line("rev-parse", f"{base}^{{tree}}")
+    return Head(git.line("symbolic-ref", "HEAD"), base, tree, git.git_dir)
+
+
+def _find_off_branch(git: Git, head: Head, place: Place) -> list[str]:
+    branch = f"refs/heads/{place.branch}"
+    if head.reference == branch:
+        return []
+    if head.reference == "HEAD" and place.seat is not None:
+        # a RELEASE may have been killed when it left a worktree that stays: HEAD comes before the mark
+        words = ("for-each-ref", "--count=1", f"--points-at={head.commit}", branch, f"{branch}{RESCUE_SUFFIX}*")
+        if git.line(*words):
+            return []
+    where = "no branch" if head.reference == "HEAD" else head.reference.removeprefix("refs/heads/")
+    return [f"HEAD is on {where}, not on {place.branch}"]
+
+
+class _Seen(NamedTuple):
+    """What git says of a worktree: paths that are new, changed or gone; links to repositories; and what it cannot
+    say, for directories that it cannot open, entries that were hidden from it, and conflicts.
+    """
+
+    changed: list[str]
+    gitlinks: list[str]
+    closed: list[str]
+    hidden: list[str]
+    unmerged: bool
+
+
+def _look(index: Git, head: Head, ignore: Sequence[str]) -> tuple[_Seen, list[str]]:
+    """What lies in the worktree, by a private index, and whether a merge is unfinished.
+
+    The index knows the files' stat data, so that only what changed is read.  Flags by which an agent may have
+    hidden changes from git are taken off.
+    """
+    assert index.index is not None
+    index.index.unlink(missing_ok=True)
+    try:
+        copy_index(head.git_dir / "index", index.index)
+    except FileNotFoundError:
+        index("read-tree", head.commit)
+    seen = _list(index, ignore)
+    if seen.unmerged:
+        index("read-tree", head.commit)
+        return _list(index, ignore), ["a merge was left unfinished"]
+    if shown := [name for name in seen.hidden if os.path.lexists(index.directory / name)]:
+        _show(index, shown)
+        seen = _list(index, ignore)
+    return seen, []
+
+
+def _list(index: Git, ignore: Sequence[str]) -> _Seen:
+    words = ("-v", "--stage", "--others", "--modified", "--deleted")
+    lines, closed = index.list_files(*words, *ignore)
+    seen = _Seen([], [], closed, [], any(line[0] in "Mm" for line in lines))
+    for line in lines:
+        tag, name = line[0], line[2:]
+        if tag != "?":
+            about, _, name = name.partition("\t")
+            if about.startswith("160000 ") and tag in "HhSs":
+                seen.gitlinks.append(name)
+        if tag in "?CcRr":
+            seen.changed.append(name)
+        elif tag.islower() or tag == "S":
+            seen.hidden.append(name)
+    return seen
+
+
+def show_hidden(git: Git) -> None:
+    """Take off flags by which git overlooks changes; an index that cannot be read is made anew by the reset."""
+    assert git.git_dir is not None
+    listed = git.attempt("ls-files", "-v", "-z")
+    if listed.returncode:
+        (git.git_dir / "index").unlink(missing_ok=True)
+        return
+    entries = [os.fsdecode(entry) for entry in listed.stdout.split(b"\0") if entry]
+    if hidden := [entry[2:] for entry in entries if entry[0].islower() or entry[0] == "S"]:
+        _show(git, hidden)
+
+
+def _show(git: Git, names: Sequence[str]) -> None:
+    for flag in ("--no-assume-unchanged", "--no-skip-worktree"):
+        git("update-index", flag, "-z", "--stdin", stdin=_join(names))
+
+
+def _choose_work(top: Path, seen: _Seen, brought: Brought) -> tuple[list[str], list[str]]:
+    """Paths that go into the commit, and why the worktree is kept for those that cannot."""
+    names: list[str] = []
+    why = list(seen.closed)
+    for name in dict.fromkeys(seen.changed):
+        path = top / name
+        if not is_readable(path):
+            why.append(f"{name} cannot be read")
+        elif brought.has(name, path):
+            continue
+        elif name.endswith("/"):
+            why.append(f"{name} is a repository of its own")
+        elif path.is_file() and not path.is_symlink() and path.stat().st_size > HUGE_BYTES:
+            why.append(f"{name} is larger than {HUGE_BYTES // 1024 // 1024} MiB")
+        else:
+            names.append(name)
+    return names, [*why, *_find_broken_repositories(top, names)]
+
+
+def _find_broken_repositories(top: Path, names: list[str]) -> Iterator[str]:
+    """A line for each directory .git that is not a repository (any more): git overlooks what is in it."""
+    for folder in dict.fromkeys(os.path.dirname(name) for name in names):
+        git_dir = top / folder / ".git"
+        if folder and not git_dir.parent.is_symlink() and git_dir.is_dir() and any(git_dir.iterdir()):
+            yield f"{folder}/.git is not a repository, and no commit can hold it"
+
+
+def _update_index(index: Git, names: list[str], gitlinks: list[str]) -> list[str]:
+    """Add files that exist to the index, and remove those that do not; return what was added.
+
+    It uses names, not pathspecs: git refuses an ignored path even if a pathspec excludes it.
+    """
+    there: list[str] = []
+    gone: list[str] = []
+    links: dict[str, bool] = {}
+    for name in names:
+        path = index.directory / name
+        here = os.path.lexists(path) and not is_behind_link(index.directory, name, links)
+        became_folder = is_folder(path) and name not in gitlinks
+        (there if here and not became_folder else gone).append(name)
+    # removals first: a file may have become a directory, a directory a file or a link
+    for listed, words in ((gone, ("--force-remove",)), (there, ("--add", "--remove", "--replace"))):
+        if listed:
+            index("update-index", *words, "-z", "--stdin", stdin=_join(listed))
+    return there
+
+
+def _join(names: Sequence[str]) -> bytes:
+    return b"".join(os.fsencode(name) + b"\0" for name in names)
+
+
+def is_readable(path: Path) -> bool:
+    """Whether a commit can hold what is at a path, or nothing is there."""
+    try:
+        mode = path.lstat().st_mode
+    except (FileNotFoundError, NotADirectoryError):
+        return True
+    except OSError:
+        return False
+    return not stat.S_ISREG(mode) or os.access(path, os.R_OK)
+
+
+def _find_untrue(index: Git, names: Sequence[str], gitlinks: Sequence[str]) -> list[str]:
+    """Name the files that were added to the index, and of which it holds something else; at most one line."""
+    found = {*names}.difference(gitlinks)
+    untrue = [name for name in names if name in found and _is_file(index.directory / name)]
+    if not untrue:
+        return []
+    entries = (entry.partition("\t") for entry in index.names("ls-files", "--stage", "-z"))
+    held = {name: about.split(" ")[1] for about, _, name in entries if name in found}
+    for words in (("--no-filters",), ()):  # few files have a filter, and those without one are told faster
+        listed = b"".join(os.fsencode(_quote(name)) + b"\n" for name in untrue)
+        blobs = index("hash-object", *words, "--stdin-paths", stdin=listed).decode().split()
+        untrue = [name for name, blob in zip(untrue, blobs, strict=True) if held.get(name) != blob]
+        if not untrue:
+            return []
+    return [f"{name_some(untrue, _MOST_NAMED)} changed while the work was parked"]
+
+
+def _is_file(path: Path) -> bool:
+    return path.is_file() and not path.is_symlink()
+
+
+def _quote(name: str) -> str:
+    """A path as git reads it from a line: in quotes if git would otherwise read another path."""
+    if not (name.startswith('"') or "\n" in name or name.endswith("\r")):
+        return name
+    quoted = name.replace("\\", "\\\\").replace('"', '\\"').replace("\n", "\\n").replace("\r", "\\r")
+    return f'"{quoted}"'
+
+
+def _find_missing(git: Git, commit: str, base: str | None) -> list[str]:
+    """Say whether the repository lacks a part of a commit that a ref holds; at most one line."""
+    known = ("--not", base) if base is not None else ()
+    done = git.attempt("rev-list", "--objects", "--quiet", commit, *known, "--")
+    return [] if done.returncode == 0 else ["a part of its commit is missing in the repository"]
+
+
+def _parents(git: Git, head: Head) -> list[str]:
+    """HEAD, and the commits of an unfinished merge into it."""
+    try:
+        merged = (head.git_dir / "MERGE_HEAD").read_text().split()
+    except (OSError, ValueError):
+        merged = []
+    return list(dict.fromkeys([head.commit, *(commit for commit in merged if git.commit_of(commit) == commit)]))
+
+
+def _point_a_ref(git: Git, place: Place, head: str, commit: str, *, tidy: bool) -> tuple[str, str] | None:
+    """Move the task's branch to the commit, or make a rescue branch; return what holds the work then.
+
+    A branch that was deleted under its worktree is made again; a branch that moved, or is locked, stays as it is.
+    """
+    name = f"refs/heads/{place.branch}"
+    if tidy and git.set_ref(name, commit, head):
+        return None
+    tip = git.commit_of(name)
+    if tip == commit or (tidy and tip is None and git.set_ref(name, commit, None)):
+        return None
+    return make_rescue(git, place.branch or "", commit, ours=commit != head)
+
+
+def make_rescue(git: Git, branch: str, commit: str, *, ours: bool) -> tuple[str, str]:
+    """Make a rescue branch at the commit, or find one with the same content; return its commit and name.
+
+    Args:
+        git: in the repository.
+        branch: the task's branch.
+        commit: what is to be reachable.
+        ours: the commit was made here and holds nothing but its tree and parents.
+
+    Raises:
+        GitError: no such branch can be made.
+    """
+    for number in range(1, _MOST_RESCUES + 1):
+        rescue = f"{branch}{RESCUE_SUFFIX}" + ("" if number == 1 else f"-{number}")
+        if git.set_ref(f"refs/heads/{rescue}", commit, None):
+            return commit, rescue
+        there = git.commit_of(f"refs/heads/{rescue}")
+        if there is not None and (there == commit or (ours and _content(git, there) == _content(git, commit))):
+            return there, rescue
+    raise GitError(("update-ref",), 1, f"cannot make a branch like {rescue}")
+
+
+def _content(git: Git, commit: str) -> str:
+    """Tree and parents."""
+    return git.line("rev-parse", f"{commit}^{{tree}}", f"{commit}^@")
+
+
+def rescue_lost_head(request: WorkspaceRequest, main: Git, path: Path) -> None:
+    """Make a rescue branch for each commit that only the HEAD of a worktree holds whose directory is gone.
+
+    Raises:
+        SessionrunError: no branch can be made.
+    """
+    place = request.place
+    for admin in find_lost_admins(request.repository, path):
+        if place is None or place.branch is None or load_owner(admin) != request.owner or path.exists():
+            continue
+        commit = replace(main, git_dir=admin).commit_of("HEAD")
+        if commit is not None and not main.line("for-each-ref", "--count=1", "--contains", commit):
+            make_rescue(main, place.branch, commit, ours=False)
+
+
+def find_rescues(main: Git, branch: str) -> list[str]:
+    """The rescue branches of a task branch, oldest first."""
+    stem = f"refs/heads/{branch}{RESCUE_SUFFIX}"
+    listed = main.line("for-each-ref", "--format=%(refname)", f"{stem}*").split("\n")
+    names = [name for name in listed if re.fullmatch(r"(-[0-9]+)?", name.removeprefix(stem)) and name]
+    return [name.removeprefix("refs/heads/") for name in sorted(names, key=lambda name: (len(name), name))]

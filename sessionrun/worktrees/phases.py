@@ -1,0 +1,201 @@
+"""PREPARE, PARK and RELEASE in the supervisor: their request and process, and what their answer and end mean."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import replace
+from pathlib import Path
+from typing import Final
+
+from sessionrun.agents.verdict import Problem, format_reason, split_status
+from sessionrun.engine.handed import find_earlier, find_handed
+from sessionrun.engine.state import State
+from sessionrun.engine.task import TaskState
+from sessionrun.engine.transitions import demands_change, find_better
+from sessionrun.model.errors import JobFileError, RepositoryFailed
+from sessionrun.model.keys import JobKey
+from sessionrun.model.landings import MendBase, may_insist
+from sessionrun.model.places import Place
+from sessionrun.model.reasons import WORKSPACE_REASONS
+from sessionrun.model.repositories import repository_of, resets_hard
+from sessionrun.model.spec import Job, hides_tests, title_of
+from sessionrun.session.executor import Exit
+from sessionrun.session.shared import Judged, Site, read_last_line
+from sessionrun.store.jobfiles import ANSWER, NOT_BEGUN, read_tail
+from sessionrun.store.space import check_space
+from sessionrun.worktrees.request import (
+    Loop,
+    NeedsConflict,
+    TestsUnusable,
+    WorkRequest,
+    WorkspaceRequest,
+    load_place,
+)
+
+REPLACED: Final = "a{}-replaced.patch"
+"""In a task's folder: what the best round's work took the place of, by the number of the attempt."""
+
+
+def make_request(site: Site, state: TaskState, key: JobKey) -> WorkspaceRequest:
+    """What all jobs of a workspace are asked.
+
+    Args:
+        site: the session.
+        state: the key's task, which has a workspace in git.
+        key: the job; a PREPARE is asked for a new place, all others for what was made of it.
+    """
+    spec, task = site.spec, state.spec
+    place = None if key.phase == "prepare" else state.place
+    known = task.upstream.start if task.upstream else None
+    start = place.start if place else known
+    repository = repository_of(spec, task, start)
+    assert repository is not None
+    return WorkspaceRequest(
+        repository=repository,
+        session_id=spec.session_id,
+        task=key.task,
+        title=title_of(task),
+        links=task.links,
+        place=place,
+        keep=repository.keep,
+        succeeded=state.decided == "succeeded",
+        worked=state.worked,
+        expect_change=demands_change(state),
+        branch=task.workspace.branch,
+        directory=task.workspace.directory,
+        limit_s=spec.limits.workspace_timeout_s,
+        upstream=task.upstream,
+        require_cache=spec.mirrors is not None and spec.mirrors.require_cache,
+        start=start,
+        seats=spec.seats if task.workspace.kind == "worktree" else None,
+        seat=state.seat,
+        walls=None if task.sandbox is None else str(site.session.walls_path(key)),
+    )
+
+
+def find_cwd(site: Site, request: WorkspaceRequest) -> str:
+    """Where such a job runs: in the user's checkout, or in the session's directory if there is only a mirror."""
+    return str(site.session.path.absolute()) if request.upstream else request.repository.top
+
+
+def make_loop(site: Site, state: TaskState, key: JobKey) -> Loop:
+    """The round of a key, for the jobs that work on its worktree."""
+    return Loop(make_request(site, state, key), key.attempt, key.round)
+
+
+def take_back_first(site: Site, state: TaskState, job: Job) -> Job:
+    """A WORK job that sets the worktree back before its agent starts, if it belongs to a further round.
+
+    Raises:
+        OSError: the request cannot be written.
+    """
+    key = job.key
+    if key.phase != "work" or key.round == 1 or not resets_hard(state.spec):
+        return job
+    before = key._replace(round=key.round - 1, start=1)
+    request = WorkRequest(
+        loop=make_loop(site, state, before),
+        argv=job.argv,
+        first=str(site.session.make_job_path(key._replace(start=1))),
+        before=str(site.session.make_job_path(before)),
+    )
+    return site.wrap(job, request)
+
+
+def name_not_begun(site: Site, state: TaskState, key: JobKey, problem: Problem) -> Problem:
+    """The problem of a WORK job whose worktree could not be set back."""
+    path = site.session.job_path(key) / NOT_BEGUN
+    if key.phase != "work" or problem.reason_class == "start_failed" or not path.exists():
+        return problem
+    why = read_tail(path).decode("utf-8", "replace")
+    return Problem("workspace_failed", f"the worktree cannot be set back: {why}")
+
+
+_CLASSES: Final[Mapping[int, str]] = {
+    NeedsConflict.job_code: "needs_conflict",
+    RepositoryFailed.job_code: "repository_failed",
+    TestsUnusable.job_code: "tests_not_run",
+}
+"""What a PREPARE has found, by its exit code."""
+
+
+def build(site: Site, state: TaskState, key: JobKey, whole: State) -> Job:
+    """The process of a PREPARE, PARK or RELEASE; `whole` is the state of the session.
+
+    Raises:
+        OSError: the session directory cannot be written.
+        NoSpace: a worktree is wanted and the disk is nearly full.
+    """
+    request = make_request(site, state, key)
+    if key.phase == "prepare":
+        check_space(Path(request.seats.directory if request.seats else request.repository.worktree_dir))
+        target, earlier = _find_target(site, state), find_earlier(state)
+        request = replace(request, needs=find_handed(state, whole.tasks), target=target, earlier=earlier)
+        if state.spec.prove is not None and state.spec.prove.hidden is not None:
+            request = replace(request, tests=state.spec.prove.hidden.patch)
+        if request.seats is not None:
+            request = replace(request, prompt="\n\n".join(state.spec.prompts))
+    else:
+        partly = key.phase == "park" and hides_tests(state.spec)
+        request = replace(request, patch=str(site.session.patch_path(key)), partly=partly)
+    request = replace(request, mend=_find_mend_base(site, state, whole))
+    better = find_better(state) if key.phase in ("park", "release") else None
+    if better is not None:
+        replaced = str(site.session.job_path(key).with_name(REPLACED.format(key.attempt)))
+        request = replace(request, best=better.checked.snapshot, replaced=replaced)
+    return site.ask(key, request, cwd=find_cwd(site, request))
+
+
+def _find_mend_base(site: Site, state: TaskState, whole: State) -> MendBase | None:
+    """Where a mend begins; None: the task is no mend."""
+    mend, landing = state.spec.mend, site.spec.landing
+    source = whole.tasks[mend.source].place if mend is not None else None
+    if mend is None or landing is None or source is None:
+        return None
+    return MendBase(landing.target, source.commit or "", insists=may_insist(mend.reason), files=mend.files)
+
+
+def _find_target(site: Site, state: TaskState) -> str | None:
+    """The branch at whose end the task begins, wherever that is by now; without landing a user lands there."""
+    landing, repository = site.spec.landing, site.spec.repository
+    if state.spec.base != "target" or repository is None:
+        return None
+    return landing.target if landing is not None else f"refs/heads/{repository.base_branch}"
+
+
+def judge(site: Site, state: TaskState, ended: Exit, problem: Problem | None) -> Judged:
+    """What PREPARE made, or what PARK or RELEASE did with that; a job that failed leaves the worktree.
+
+    All can be repeated, so a job that was killed counts as lost: perhaps the memory was short.
+    """
+    folder = site.session.job_path(ended.key)
+    if problem is None:
+        try:
+            return Judged(place=_find_place(folder, ended.key))
+        except JobFileError as error:
+            text = f"its answer cannot be used: {error.why}"
+    else:
+        text = read_last_line(folder) or problem.text
+    exit_code, signal = split_status(ended.wait_status)
+    code = exit_code if ended.key.phase == "prepare" else None
+    reason_class = _CLASSES.get(code or 0, WORKSPACE_REASONS[ended.key.phase])
+    return replace(judge_failed(state, Problem(reason_class, text)), can_repeat=signal is not None)
+
+
+def judge_failed(state: TaskState, problem: Problem) -> Judged:
+    """What a job has come to that failed: the worktree stays, and says why."""
+    return Judged(problem, state.place and replace(state.place, kept=format_reason(*problem)))
+
+
+def _find_place(folder: Path, key: JobKey) -> Place:
+    """What a finished job answered.
+
+    Raises:
+        JobFileError: the answer cannot be used, or a PREPARE made no worktree: the task would run in the checkout.
+    """
+    place = load_place(folder)
+    if place is None:
+        raise JobFileError(folder / ANSWER, "there is none")
+    if key.phase == "prepare" and None in (place.worktree, place.branch, place.base_commit):
+        raise JobFileError(folder / ANSWER, "it is damaged: it names no worktree")
+    return place

@@ -1,0 +1,406 @@
+"""Git's list of worktrees: when we may change it, whose a worktree is, how it is added, and how it is removed.
+
+A branch or a directory is ours only if we created it (making it fails if it exists), and a worktree only if its
+administrative directory bears our mark.  Names come back: a branch that was merged and deleted is free for the
+next session, so a name alone proves nothing.
+
+``git worktree add`` writes several files.  Until our mark stands beside them, the worktree is locked, and the
+reason says whose it is: that is the first thing git writes.  So whatever a killed git left is found by it.
+"""
+
+from __future__ import annotations
+
+import os
+import re
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
+from dataclasses import replace
+from pathlib import Path
+from typing import Final
+from zlib import crc32
+
+from sessionrun.git.git import READER_LIMIT_S, Git, GitError
+from sessionrun.model.errors import JobFileError, SessionrunError
+from sessionrun.model.places import GitSettings, Repository
+from sessionrun.store.files import is_folder, make_directory, read_regular, replace_file
+from sessionrun.store.locks import hold_lock
+from sessionrun.store.trees import remove_entry, remove_tree
+from sessionrun.worktrees.request import Claim, WorkspaceRequest, load_claim
+
+LOCK_NAME: Final = "sessionrun.lock"
+
+MARK: Final = "sessionrun"
+"""File in a worktree's administrative directory: its owner and, on a second line, its branch."""
+
+LOCKED: Final = "locked"
+"""File in which git keeps the reason why a worktree is locked."""
+
+_HALF_MADE: Final = "sessionrun makes it for "
+"""What the reason begins with while git adds a worktree of ours; then its owner."""
+
+_IN_A_TABLE: Final = "ref: refs/heads/.invalid"
+"""What the file HEAD says where git keeps all refs in a table (gitrepository-layout(5), reftable)."""
+
+_OF_ONE_CHECKOUT: Final = re.compile(rb"(?im)^\s*(bare|worktree)\b")
+"""`core.bare` and `core.worktree` are about the checkout that they stand in, and are not copied."""
+
+
+@contextmanager
+def register_lock(repository: Repository) -> Iterator[None]:
+    """Let one process at a time add, remove or rename worktrees of a repository.
+
+    Raises:
+        SessionrunError: another process held it for too long.
+        OSError: the repository cannot be written.
+    """
+    with hold_lock(Path(repository.common_dir) / LOCK_NAME):
+        yield
+
+
+def register(git: Git, settings: GitSettings, repository: Repository, claim: Claim) -> Path:
+    """Make the claim's branch, directory and worktree, without files; under the lock.  Returns its administrative
+    directory.
+
+    Raises:
+        FileExistsError: another directory or branch has the name; that is unchanged.
+        SessionrunError, OSError: the worktree cannot be made; nothing of it is left.
+    """
+    path = Path(claim.worktree)
+    make_directory(path)
+    try:
+        create_branch(git, claim)
+    except (SessionrunError, OSError):
+        path.rmdir()
+        raise
+    try:
+        return _add(git, settings, repository, claim)
+    except (SessionrunError, OSError):
+        take_back(git, repository, claim)
+        raise
+
+
+def _add(git: Git, settings: GitSettings, repository: Repository, claim: Claim) -> Path:
+    common, path = Path(repository.common_dir), Path(claim.worktree)
+    _make_list(common)
+    # it reads the HEADs of all worktrees, and others must not wait for the lock if one of these is a FIFO
+    brief = replace(git, limit_s=min(READER_LIMIT_S, git.limit_s or READER_LIMIT_S))
+    words = ("worktree", "add", "-q", "--no-checkout", "--lock", "--reason", f"{_HALF_MADE}{claim.owner}")
+    done = brief.attempt(*words, str(path), claim.branch)
+    if done.returncode != 0:
+        error = done.stderr.decode("utf-8", "replace")
+        if "is a missing but" in error:  # git lists another worktree there, whose directory is gone
+            raise FileExistsError(error)
+        raise GitError(words, done.returncode, error)
+    admin = common / "worktrees" / os.path.basename(os.fsdecode(read_regular(path / ".git").rstrip(b"\n")))
+    # git before 2.48 writes the path of the private common directory, which soon goes
+    (path / ".git").write_bytes(b"gitdir: " + os.fsencode(admin) + b"\n")
+    (admin / "gitdir").write_bytes(os.fsencode(path / ".git") + b"\n")
+    bring_settings(admin, settings)
+    write_mark(admin, claim.owner, claim.branch)
+    (admin / LOCKED).unlink()
+    return admin
+
+
+def _make_list(common: Path) -> None:
+    """Make the directory of all worktrees; git makes it as well, but not behind the link of a `fence`."""
+    folder = common / "worktrees"
+    if not folder.is_dir():
+        folder.mkdir()
+        folder.chmod(
+            common.stat().st_mode & 0o7777
+        )  # group and others write in it where they do in the repository
+
+
+def bring_settings(admin: Path, settings: GitSettings) -> None:
+    """Copy what says which files a sparse checkout has: git does so for agents from 2.36 on."""
+    for name in ("config.worktree", "info/sparse-checkout"):
+        content = _read(Path(settings.git_dir) / name)
+        if content and not _OF_ONE_CHECKOUT.search(content):
+            (admin / name).parent.mkdir(exist_ok=True)
+            (admin / name).write_bytes(content)
+
+
+def write_mark(admin: Path, *lines: str) -> None:
+    """Replace the mark of a worktree."""
+    replace_file(admin / MARK, "".join(f"{line}\n" for line in lines).encode(), durable=False, mode=0o644)
+
+
+def take_back(git: Git, repository: Repository, claim: Claim) -> None:
+    """Undo the registration of a worktree in which no job worked; the branch goes only if it has not moved."""
+    remove_tree(unregister(repository, Path(claim.worktree), claim.owner))
+    drop_branch(git, repository, claim)
+
+
+def drop_branch(git: Git, repository: Repository, claim: Claim) -> None:
+    """Delete a claim's branch if it has not moved; one that holds the work of an earlier attempt stays."""
+    if claim.taken_up is not None:
+        return
+    _break_lock_of_start(repository, claim.branch, claim.base_commit)
+    git.attempt("update-ref", "-d", f"refs/heads/{claim.branch}", claim.base_commit)
+
+
+def _break_lock_of_start(repository: Repository, branch: str, commit: str) -> None:
+    """Remove a lock by which a git of ours was about to make a branch at this commit, or to delete it again.
+
+    Nobody has worked on the branch yet.  The lock is empty, or holds the name of the commit or a part of it.
+    """
+    lock = find_branch_lock(repository.common_dir, branch)
+    with suppress(OSError):
+        if commit.encode().startswith(read_regular(lock, 4096).strip()):
+            lock.unlink()
+
+
+def find_branch_lock(common_dir: str, branch: str) -> Path:
+    """Where the lock of a branch is, if there is one; refs in a table have one lock together."""
+    return Path(common_dir, "refs", "heads", f"{branch}.lock")
+
+
+def unregister(repository: Repository, path: Path, owner: str) -> Path:
+    """Rename a worktree to its trash path and remove it from git's books, under the lock; return that path.
+
+    Raises:
+        OSError: the worktree cannot be renamed; it is unchanged.
+    """
+    trash = trash_path(path, owner)
+    admin = find_admin(repository, path) if path.exists() else None
+    if path.exists():
+        remove_tree(trash)
+        os.rename(path, trash)
+    lost = {*find_lost_admins(repository, path), *_find_half_made(repository, owner)}
+    for folder in lost | ({admin} if admin is not None else set()):
+        _remove_admin(folder)
+    return trash
+
+
+def trash_path(path: Path, owner: str) -> Path:
+    """Where a worktree lies while it is being deleted: a name that only its owner has."""
+    return path.with_name(f".trash-{owner.partition('/')[0]}-{crc32(os.fsencode(path.name)):08x}")
+
+
+def find_admin(repository: Repository, path: Path) -> Path | None:
+    """The administrative directory of the worktree at `path`, if the worktree belongs to this repository."""
+    try:
+        link = read_regular(path / ".git")
+    except OSError:
+        return None
+    if not link.startswith(b"gitdir: "):
+        return None
+    admin = Path(os.path.normpath(path / os.fsdecode(link[8:].rstrip(b"\n"))))
+    inside = admin.parent == Path(repository.common_dir) / "worktrees"
+    return admin if inside and admin.is_dir() else None
+
+
+def find_lost_admins(repository: Repository, path: Path) -> list[Path]:
+    """Administrative directories of worktrees that were at `path`."""
+    return [admin for admin in _admins(repository.common_dir) if _target(admin) == path]
+
+
+def _find_half_made(repository: Repository, owner: str) -> Iterator[Path]:
+    """What is left of worktrees in whose making a git of this owner was killed; under the lock.
+
+    It is empty, or its first file has the reason, or the beginning of the reason: only ours begins so.
+    """
+    for admin in _admins(repository.common_dir):
+        reason = _read(admin / LOCKED).rstrip(b"\n")
+        begun = f"{_HALF_MADE}{owner}".encode().startswith(reason) if reason else {*os.listdir(admin)} <= {LOCKED}
+        if begun and not (admin / MARK).exists():
+            yield admin
+
+
+def find_moved(repository: Repository, claim: Claim) -> Path | None:
+    """Where the claim's worktree is now if it was moved: our mark shows it, whatever is checked out there."""
+    for admin in _admins(repository.common_dir):
+        path = _target(admin)
+        if path is None or path == Path(claim.worktree) or load_owner(admin) != claim.owner:
+            continue
+        if load_branch(admin) == claim.branch and find_admin(repository, path) == admin:
+            return path
+    return None
+
+
+def read_mark(admin: Path) -> list[str]:
+    """The lines of the mark; none without a mark."""
+    return os.fsdecode(_read(admin / MARK)).split("\n")[:-1]
+
+
+def load_owner(admin: Path) -> str | None:
+    """Whose worktree it is, or None without a mark."""
+    return next(iter(read_mark(admin)), None)
+
+
+def load_branch(admin: Path) -> str:
+    """The branch that a marked worktree was made for; '' without a mark."""
+    return next(iter(read_mark(admin)[1:]), "")
+
+
+def list_worktrees(common_dir: str) -> list[tuple[Path, Path]]:
+    """The worktrees in git's books, without the main one: top and administrative directory."""
+    found = [(_target(admin), admin) for admin in _admins(common_dir)]
+    return [(top, admin) for top, admin in found if top is not None]
+
+
+def read_heads(repository: Repository, but: Path | None) -> set[str]:
+    """Branches that worktrees, except the one at `but`, have checked out; also those that git does not list."""
+    admins = [admin for admin in _admins(repository.common_dir) if but is None or _target(admin) != but]
+    return {_read_branch(admin) for admin in (Path(repository.common_dir), *admins)}
+
+
+def find_checkout(repository: Repository, branch: str, owner: str) -> Path | None:
+    """Where a branch is checked out, in a directory that exists and is not a worktree of this owner."""
+    common = Path(repository.common_dir)
+    for top, admin in ((common.parent, common), *list_worktrees(repository.common_dir)):
+        if top.is_dir() and load_owner(admin) != owner and _read_branch(admin) == branch:
+            return top
+    return None
+
+
+def read_head(admin: Path) -> str:
+    """What HEAD says of an administrative directory, ``ref: NAME`` or a commit; '' if it cannot be read."""
+    try:
+        head = os.fsdecode(read_regular(admin / "HEAD", 4096)).strip()
+    except OSError:
+        return ""
+    if head != _IN_A_TABLE:
+        return head
+    git = Git(admin)  # only git can read the table
+    name = git.attempt("symbolic-ref", "-q", "HEAD").stdout
+    return f"ref: {os.fsdecode(name).strip()}" if name else git.commit_of("HEAD") or ""
+
+
+def _read_branch(admin: Path) -> str:
+    return read_head(admin).removeprefix("ref: refs/heads/")
+
+
+def read_branches(repository: Repository) -> set[str]:
+    """Branches that worktrees have checked out, or are to have: their marks say so first."""
+    return read_heads(repository, None) | {load_branch(admin) for admin in _admins(repository.common_dir)}
+
+
+def create_branch(git: Git, claim: Claim) -> None:
+    """A new branch at the base commit; if an earlier attempt left one, that, or a new one where it ended.
+
+    Raises:
+        FileExistsError: the name is taken, or a lock that a crash left behind is in its way.
+        GitError: no branch can have this name.
+    """
+    nothing, begin = "0" * len(claim.base_commit), claim.taken_up or claim.base_commit
+    if claim.taken_up is not None and git.commit_of(f"refs/heads/{claim.branch}") is not None:
+        return
+    done = git.attempt("update-ref", "--no-deref", f"refs/heads/{claim.branch}", begin, nothing)
+    if done.returncode == 0:
+        return
+    error = done.stderr.decode("utf-8", "replace")
+    own = (
+        f"refs/heads/{claim.branch}.lock'",
+        f"refs/heads/{claim.branch}/",
+        f"refs/heads/{claim.branch}': reference",
+    )
+    if any(words in error for words in own):
+        raise FileExistsError(error)
+    raise GitError(("update-ref",), done.returncode, error)
+
+
+def _read(path: Path) -> bytes:
+    try:
+        return read_regular(path)
+    except OSError:
+        return b""
+
+
+def _admins(common_dir: str) -> list[Path]:
+    try:
+        return list(Path(common_dir, "worktrees").iterdir())
+    except FileNotFoundError:
+        return []
+
+
+def _target(admin: Path) -> Path | None:
+    """The worktree that an administrative directory belongs to."""
+    name = os.fsdecode(_read(admin / "gitdir").rstrip(b"\n"))
+    return Path(os.path.normpath(admin / name)).parent if name else None
+
+
+def _remove_admin(admin: Path) -> None:
+    """Delete an administrative directory; what says whose it is goes last, so that it is known after a crash."""
+    last = (MARK, "gitdir", LOCKED)
+    for entry in admin.iterdir():
+        if entry.name not in last:
+            remove_entry(entry)
+    for name in last:
+        (admin / name).unlink(missing_ok=True)
+    admin.rmdir()
+    drop_empty_books(admin.parent.parent)
+
+
+def drop_empty_books(common_dir: Path) -> None:
+    """Remove the directory of all worktrees' books if it has no entry, as git does; under the lock."""
+    try:
+        (common_dir / "worktrees").rmdir()
+    except OSError:
+        pass  # it has entries, or is not there
+
+
+def prepare_jobs(folder: Path) -> Iterator[tuple[Path, Claim]]:
+    """The PREPARE jobs of a job's attempt that wrote a claim."""
+    attempt = folder.name.partition("-")[0]
+    for job in sorted(folder.parent.glob(f"{attempt}-*-prepare*")):
+        claim = load_claim(job)
+        if claim is not None:
+            yield job, claim
+
+
+def find_claims(folder: Path) -> Iterator[tuple[int, Path, Claim | JobFileError]]:
+    """The claims in a task's folder of jobs, or why one cannot be read, with the attempt and the job's folder."""
+    for job in sorted(folder.glob("a*-prepare*")):
+        attempt = job.name[1:].partition("-")[0]
+        if not attempt.isdecimal():
+            continue  # no job of ours is called so
+        try:
+            claim: Claim | JobFileError | None = load_claim(job)
+        except JobFileError as error:
+            claim = error
+        if claim is not None:
+            yield int(attempt), job, claim
+
+
+def list_claims(folder: Path) -> list[tuple[Path, Claim]]:
+    """The claims of a job's attempt and of all before it, the newest first; what cannot be read is left out."""
+    found = sorted(find_claims(folder.parent), key=lambda one: one[:2], reverse=True)
+    return [(job, claim) for _, job, claim in found if isinstance(claim, Claim)]
+
+
+def take_back_unused(main: Git, request: WorkspaceRequest, folder: Path) -> None:
+    """Take back what other PREPARE jobs of this attempt began and did not finish: no task has worked there."""
+    used = request.place.worktree if request.place else None
+    for job, claim in prepare_jobs(folder):
+        if job == folder or claim.worktree == used or claim.reused:
+            continue
+        with register_lock(request.repository):
+            drop_unused(main, request, claim)
+
+
+def drop_unused(main: Git, request: WorkspaceRequest, claim: Claim) -> None:
+    """Take back what a claim names and no task worked in; a seat that was not taken yet stays, under the lock."""
+    repository, path = request.repository, Path(claim.worktree)
+    admin = find_admin(repository, path) if claim.seat is not None else None
+    of_another = admin is not None and load_branch(admin) not in ("", claim.branch)  # "": it was half made
+    if is_untouched(request, path) and not of_another:
+        take_back(main, repository, claim)
+    elif claim.seat is not None and claim.branch not in read_branches(repository):
+        drop_branch(main, repository, claim)
+
+
+def is_untouched(request: WorkspaceRequest, path: Path) -> bool:
+    """Whether a worktree in which no job worked may be taken away: it is ours, or has no owner; under the lock.
+
+    A worktree without a mark is either half made, and empty, or another session's.
+    """
+    if not path.exists():
+        return True
+    admin = find_admin(request.repository, path)
+    owner = load_owner(admin) if admin else None
+    if owner is not None:
+        return owner == request.owner
+    if not path.is_dir() or is_folder(path / ".git"):
+        return False
+    return {entry.name for entry in path.iterdir()} <= {".git"}

@@ -1,0 +1,356 @@
+"""RELEASE parks the work, writes the diff, and removes the worktree if all of it is safe, else it says why not.
+
+PARK, before a proof, and the end of a SETUP commit what lies in the worktree as well, and leave it.
+"""
+
+from __future__ import annotations
+
+import os
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import orjson
+
+from sessionrun.git.clone import drop_excerpt, remove_clean_room
+from sessionrun.git.git import Git
+from sessionrun.git.private import Fence, open_fence
+from sessionrun.git.repository import RULES
+from sessionrun.model.errors import SessionrunError
+from sessionrun.model.places import Place
+from sessionrun.store.files import make_directories, replace_file
+from sessionrun.store.trees import remove_tree
+from sessionrun.worktrees.bases import holds_nothing
+from sessionrun.worktrees.env_request import drop_environments
+from sessionrun.worktrees.mirrored import bring_home, hold_mirror
+from sessionrun.worktrees.park import Parked, commit_setup, find_rescues, park, rescue_lost_head, write_patch
+from sessionrun.worktrees.registration import (
+    find_admin,
+    find_lost_admins,
+    load_owner,
+    prepare_jobs,
+    read_heads,
+    register_lock,
+    take_back_unused,
+    trash_path,
+    unregister,
+)
+from sessionrun.worktrees.request import CLAIM, WorkspaceRequest
+from sessionrun.worktrees.rounds import drop_rounds, put_back
+from sessionrun.worktrees.seats import drop_task_file, leave_seat
+from sessionrun.worktrees.site import (
+    Site,
+    break_own_locks,
+    find_links,
+    find_site,
+    find_worktree,
+    is_of_another,
+    open_site,
+    word_message,
+)
+
+
+def release(request: WorkspaceRequest, folder: Path) -> Place:
+    """Release what PREPARE made; after a crash, go on where the earlier start stopped.
+
+    Raises:
+        SessionrunError, OSError: the work could not be parked; the worktree is unchanged.
+    """
+    request = _settle_first(request, folder)
+    with (
+        hold_mirror(request.upstream),
+        open_fence(request.repository, folder, limit_s=request.git_limit_s) as fence,
+    ):
+        released = release_behind(fence, request, folder)
+        if request.mend is not None:
+            from sessionrun.worktrees.bases import finish_mend
+
+            released = finish_mend(fence.main(), request, released)
+        released = _drop_empty_branch(request, fence.main(), released, folder)
+        if released.branch is None and released.holds_no_work:  # then nothing holds what setup left
+            released = replace(released, commit=released.base_commit, setup_commit=None)
+        released = bring_home(request, released, folder)
+        released = _drop_environment(request, released, folder)
+        if request.walls is not None:
+            from sessionrun.worktrees.bringing_out import leave_walls  # only walled tasks need it
+
+            released = leave_walls(request, released)
+    if request.upstream is not None and request.upstream.history is not None:
+        drop_excerpt(Path(request.repository.common_dir))
+    return released
+
+
+def _drop_environment(request: WorkspaceRequest, released: Place, folder: Path) -> Place:
+    """The environment goes with its worktree; a remark names what cannot be deleted, and the job passes."""
+    if released.worktree is not None:
+        return released
+    try:
+        drop_environments(folder, request.owner)
+    except OSError as error:
+        remark = f"its environment cannot be deleted: {error}"
+        return replace(released, remark=f"{released.remark}; {remark}" if released.remark else remark)
+    return released
+
+
+def release_behind(fence: Fence, request: WorkspaceRequest, folder: Path) -> Place:
+    """The same with a private common directory that exists already; the branch stays, whatever it holds.
+
+    Raises:
+        SessionrunError, OSError: as `release`.
+    """
+    released = _release(fence, request, folder)
+    if request.place is not None:
+        drop_rounds(fence.main(), request)
+    return released
+
+
+def _release(fence: Fence, request: WorkspaceRequest, folder: Path) -> Place:
+    place, main = request.place, fence.main()
+    remove_clean_room(request.repository, request.owner)
+    drop_environments(folder, request.owner, ("prove",))
+    take_back_unused(main, request, folder)
+    if place is None or place.worktree is None or place.branch is None:
+        return place or Place()
+    path = find_worktree(request)
+    break_own_locks(request, folder, path)
+    if path is None:
+        return _release_gone(request, main, folder)
+    if path != Path(place.worktree):
+        _note(folder, place.branch, moved=str(path))  # a crash could leave its remains there
+        place = replace(place, worktree=str(path))
+    site = find_site(fence, request, path, folder, brings_out=False)
+    git, inside = site.git, _try_to_bring_out(request, site.git)
+    if place.seat is not None:
+        drop_task_file(git, place)
+    remark = _put_back(site, inside)
+    parked = park(site, word_message("Work", request), inside)
+    released = replace(_describe(main, place, parked, request), remark=remark)
+    if request.expect_change and not released.changed:
+        request = replace(request, succeeded=False)
+    kept = _why_kept(request, parked, path)
+    if kept is None and request.seats is not None and str(path) == place.worktree:
+        return _leave(request, git, released, folder)
+    if kept is None:
+        return _remove(request, path, released)
+    if not parked.problems and parked.rescue is None:
+        git.settle_index(parked.commit)
+    return replace(released, kept=kept)
+
+
+def _release_gone(request: WorkspaceRequest, main: Git, folder: Path) -> Place:
+    """Release a worktree that is gone: the task deleted it, or an earlier start of this job removed it."""
+    place = request.place
+    assert place is not None and place.worktree is not None
+    path = Path(place.worktree)
+    remark = _remark_on_loss(request, path)
+    if request.walls is not None:
+        from sessionrun.worktrees.bringing_out import bring_out_of_gone
+
+        bring_out_of_gone(request, main, path, folder)
+    rescue_lost_head(request, main, path)
+    claims = [claim for _, claim in prepare_jobs(folder) if claim.branch == place.branch]
+    parked = _parked_before(main, place, emptied=any(claim.emptied for claim in claims))
+    if parked is None:
+        nowhere = f"worktree and branch {place.branch} were deleted before it ended: nothing holds its work"
+        released = Place(
+            base_commit=place.base_commit,
+            start=place.start,
+            environment=place.environment,
+            remark=nowhere,
+            changed=False,
+        )
+    else:
+        branch = place.branch if main.commit_of(f"refs/heads/{place.branch}") else None
+        released = replace(_describe(main, place, parked, request), branch=branch, remark=remark)
+    for claim in claims:
+        if claim.moved:
+            _clear_moved(request, Path(claim.moved))
+    return _remove(request, path, released)
+
+
+def _clear_moved(request: WorkspaceRequest, path: Path) -> None:
+    """Delete what is left of a worktree whose removal, by an earlier start of this job, was broken off."""
+    with register_lock(request.repository):
+        if not os.path.lexists(path):  # else the remains belong to a later worktree
+            unregister(request.repository, path, request.owner)
+    remove_tree(trash_path(path, request.owner))
+
+
+def _remark_on_loss(request: WorkspaceRequest, path: Path) -> str | None:
+    """A remark if the worktree is gone, git still lists it, and we did not remove it."""
+    lost = find_lost_admins(request.repository, path)
+    if os.path.lexists(path) or trash_path(path, request.owner).exists():
+        return None
+    if any(load_owner(admin) == request.owner for admin in lost):
+        return "its worktree was gone before it ended: what was not committed there is on no branch"
+    return None
+
+
+def _parked_before(main: Git, place: Place, *, emptied: bool) -> Parked | None:
+    """What the branches hold whose worktree is gone; None if no branch is left, unless it was dropped as empty."""
+    rescue = next(reversed(find_rescues(main, place.branch or "")), None)
+    commit = main.commit_of(f"refs/heads/{rescue or place.branch}") or (place.work_base if emptied else None)
+    if commit is None:
+        return None
+    return Parked(commit, main.line("rev-parse", f"{commit}^{{tree}}"), rescue, ())
+
+
+def park_work(request: WorkspaceRequest, folder: Path) -> Place:
+    """Commit the work to the task's branch and leave the worktree; done again after a crash, do it once.
+
+    If an earlier round was better, its work is put back first, as by RELEASE.  If the request says `partly`, a
+    commit that lacks something, or that another branch has, will do: RELEASE says so and keeps the worktree.
+
+    Raises:
+        SessionrunError, OSError: not all of it can be in a commit of that branch.
+    """
+    with open_site(request, folder) as site:
+        remark = _put_back(site)
+        parked = park(site, word_message("Work", request))
+        if parked.problems and not request.partly:
+            raise SessionrunError("; ".join(parked.problems[:5]))
+        if not parked.problems:
+            site.git.settle_index(parked.commit)
+        place = replace(site.place, worktree=str(site.git.directory))
+        return replace(_describe(site.fence.main(), place, parked, request), remark=remark)
+
+
+def settle(request: WorkspaceRequest, folder: Path) -> Place:
+    """Commit what SETUP left; done again after a crash, do it once.
+
+    If the attempt goes on with earlier work, this commit is a part of the work: the attempt counts as begun there,
+    and the work as begun where it was.  In any other attempt the work counts as begun at this commit.
+
+    Raises:
+        SessionrunError, OSError: it could not be committed; the worktree is as it was.
+    """
+    with open_site(request, folder) as site:
+        place, begins_at = site.place, commit_setup(site, word_message("Setup", request))
+    if request.walls is not None:
+        from sessionrun.worktrees.view import renew_view  # only walled tasks need it
+
+        renew_view(request, place)
+    if place.taken_up is not None:
+        return replace(place, taken_up=begins_at or place.taken_up)
+    _note(folder, place.branch, setup_commit=begins_at)
+    return replace(place, setup_commit=begins_at)
+
+
+def _settle_first(request: WorkspaceRequest, folder: Path) -> WorkspaceRequest:
+    """The request of a RELEASE; if no work has begun, what a broken-off SETUP has left is told from work first."""
+    place = request.place
+    if request.worked or place is None or place.worktree is None or place.setup_commit is not None:
+        return request
+    path = find_worktree(request)
+    if path is not None:
+        try:
+            place = settle(replace(request, place=replace(place, worktree=str(path))), folder)
+        except SessionrunError:
+            return request  # RELEASE finds the same fault, keeps the worktree and says why
+    else:  # an earlier start of this job has removed it
+        claims = [claim for _, claim in prepare_jobs(folder) if claim.branch == place.branch]
+        place = replace(place, setup_commit=claims[-1].setup_commit if claims else None)
+    return replace(request, place=place)
+
+
+def _try_to_bring_out(request: WorkspaceRequest, git: Git) -> str | None:
+    """Bring out the commits of a walled task; if they have to stay inside of its walls, why."""
+    if request.walls is None:
+        return None
+    from sessionrun.worktrees.bringing_out import try_to_bring_out
+
+    return try_to_bring_out(request, git)
+
+
+def _put_back(site: Site, inside: str | None = None) -> str | None:
+    """The best round's work takes the place of what lies there; why not, if it cannot."""
+    if inside is not None and site.request.best is not None:
+        return "the best round's work is not put back: its commits are inside"
+    return put_back(site)
+
+
+def _why_kept(request: WorkspaceRequest, parked: Parked, path: Path) -> str | None:
+    """Why the worktree stays, or None when it may go: then a ref holds all that is in it."""
+    if parked.problems:
+        named = os.fsencode("; ".join(parked.problems[:5]))
+        return named.decode("utf-8", "replace")  # a name may be no UTF-8, and then no record could hold it
+    admin = find_admin(request.repository, path)
+    if admin is not None and (admin / "locked").exists():
+        return "it is locked (git worktree lock)"
+    if request.seats is not None:
+        return None
+    if request.keep == "always":
+        return "worktrees are kept"
+    if request.keep == "on-failure" and not request.succeeded:
+        return "worktrees of failed tasks are kept"
+    return None
+
+
+def _leave(request: WorkspaceRequest, git: Git, released: Place, folder: Path) -> Place:
+    """The worktree stays, and no task has it; its work is safe."""
+    assert released.branch is not None or released.rescue is not None
+    assert released.commit is not None
+    with register_lock(request.repository):
+        rules = (folder / RULES).read_bytes()
+        leave_seat(git, released.commit, request.session_id, find_links(request), rules)
+    return replace(released, worktree=None)
+
+
+def _remove(request: WorkspaceRequest, path: Path, released: Place) -> Place:
+    """Remove the worktree; its work is safe, so a remark names files that cannot be deleted."""
+    if is_of_another(request, path):
+        trash = trash_path(path, request.owner)
+    else:
+        with register_lock(request.repository):
+            trash = unregister(request.repository, path, request.owner)
+    try:
+        remove_tree(trash)
+    except OSError as error:
+        return replace(released, worktree=str(trash), kept=f"its work is parked; it cannot be deleted: {error}")
+    return replace(released, worktree=None)
+
+
+def _describe(main: Git, place: Place, parked: Parked, request: WorkspaceRequest) -> Place:
+    """The place with what was parked; writes the patch while the worktree still exists."""
+    stat = None
+    if request.patch is not None and place.work_base is not None:
+        make_directories(Path(request.patch).parent, 0o700)
+        stat = write_patch(main, place.work_base, parked.tree, Path(request.patch))
+    there = parked.rescue is None or main.commit_of(f"refs/heads/{place.branch}") is not None
+    changed = bool(parked.problems) or parked.rescue is not None or bool(stat and stat["files"])
+    return replace(
+        place,
+        branch=place.branch if there else None,
+        commit=parked.commit,
+        diff_stat=stat,
+        rescue=parked.rescue,
+        kept=None,
+        changed=changed,
+    )
+
+
+def _drop_empty_branch(request: WorkspaceRequest, main: Git, place: Place, folder: Path) -> Place:
+    """The place without its branch, if that holds nothing and its worktree is gone; else the place as it is.
+
+    So only branches with work stay, and the name is free again.  This is noted in the claim first: a new start
+    after a crash finds neither worktree nor branch, as if the task had deleted both.
+    """
+    branch, base = place.branch, place.base_commit
+    if branch is None or base is None or not place.holds_no_work or place.rescue or place.worktree:
+        return place
+    with register_lock(request.repository):
+        tip = main.commit_of(f"refs/heads/{branch}")
+        if tip is None or branch in read_heads(request.repository, None):
+            return place
+        if not holds_nothing(main, request.repository, branch, tip, base, place.setup_commit):
+            return place
+        _note(folder, branch, emptied=True)
+        gone = main.attempt("update-ref", "-d", f"refs/heads/{branch}", tip).returncode == 0
+    return replace(place, branch=None) if gone else place
+
+
+def _note(folder: Path, branch: str | None, **changes: Any) -> None:
+    """Note in the claims of this attempt's branch what a later start could not find out any more."""
+    for job, claim in prepare_jobs(folder):
+        if claim.branch == branch:
+            replace_file(job / CLAIM, orjson.dumps(replace(claim, **changes)), durable=True)

@@ -1,0 +1,260 @@
+"""What PREPARE and RELEASE are asked for, and the files that they leave in their job's folder.
+
+They are processes of their own (see `session.job`), so that they run where the executor runs jobs and a slow
+disk never holds up the supervisor.  Both are idempotent: a second start does not repeat what is done.
+"""
+
+from __future__ import annotations
+
+import os
+import re
+from pathlib import Path
+from typing import Final
+
+from sessionrun.model.errors import JobFileError, SessionrunError
+from sessionrun.model.frozen import frozen
+from sessionrun.model.keys import describe_id_problem
+from sessionrun.model.landings import MendBase
+from sessionrun.model.places import Handed, KeepPolicy, Place, Repository, Seats, Start, Upstream
+from sessionrun.model.spec import WORKSPACE_LIMIT_S
+from sessionrun.store import jobfiles
+from sessionrun.store.jobfiles import ANSWER, load_answer, load_record_if_any
+
+CLAIM: Final = jobfiles.CLAIM
+"""Written before a branch or a worktree is made, so that `clean` can find what a crash left behind."""
+
+
+RESCUE_SUFFIX: Final = "-rescue"
+"""The end of a rescue branch's name: it holds work that could not go to the task's own branch."""
+
+_COMMIT: Final = re.compile("[0-9a-f]{40}|[0-9a-f]{64}")
+
+
+@frozen
+class WorkspaceRequest:
+    """What a PREPARE or RELEASE job is to do.
+
+    Attributes:
+        repository: the user's.
+        session_id: the session.
+        task: the task's id.
+        title: the message of a commit of ours.
+        links: paths that the worktree shares with the checkout.
+        place: what PREPARE made; for RELEASE.
+        keep: when a worktree is kept.
+        succeeded: whether the task did.
+        worked: whether its work has begun: what lies there before that, its setup has left.
+        patch: the file for the diff.
+        expect_change: work that changes nothing is a failure.
+        branch: the branch's name, if it is free.
+        directory: the worktree's name, if it is free.
+        needs: the ends of other tasks at which the worktree begins.
+        limit_s: how long the job may take (seconds); 0 = as long as it needs, None = the usual time.
+        best: for RELEASE: the commit of the round whose work is put back, None = what lies there stays.
+        replaced: the file for the diff of what `best` takes the place of.
+        upstream: the repository of the task's own, of which `repository` is the mirror.
+        require_cache: whether nothing of it may be fetched.
+        start: where its ref is in the mirror; None: not known yet.
+        seats: where worktrees that stay lie; None: the worktree goes with its task.
+        seat: the number of the seat to begin with, in the search for one.
+        prompt: for PREPARE of a seat: what the file of the current task says.
+        target: the branch at which the worktree begins beside its needs, by its full name.
+        partly: for PARK: work that the branch cannot hold whole is committed as far as it can be.
+        mend: for PREPARE and RELEASE of a mend: where it begins.
+        earlier: for PREPARE: where an earlier attempt ended, with whose work this one goes on.
+        walls: the folder of the task's walls; None: it has none.
+        tests: for PREPARE: the patch that will bring hidden tests, which has to apply to the base.
+        gives_way: where the worktree has something, a link is left out; so it is with a part of a history, too.
+    """
+
+    repository: Repository
+    session_id: str
+    task: str
+    title: str
+    links: tuple[str, ...] = ()
+    place: Place | None = None
+    keep: KeepPolicy = "never"
+    succeeded: bool = False
+    worked: bool = True
+    patch: str | None = None
+    expect_change: bool = False
+    branch: str | None = None
+    directory: str | None = None
+    needs: tuple[Handed, ...] = ()
+    limit_s: float | None = None
+    best: str | None = None
+    replaced: str = ""
+    upstream: Upstream | None = None
+    require_cache: bool = False
+    start: Start | None = None
+    seats: Seats | None = None
+    seat: int | None = None
+    prompt: str = ""
+    target: str | None = None
+    partly: bool = False
+    mend: MendBase | None = None
+    earlier: Place | None = None
+    walls: str | None = None
+    tests: str = ""
+    gives_way: bool = False
+
+    @property
+    def replaced_name(self) -> str:
+        """The name of the ref for what `best` takes the place of."""
+        return Path(self.replaced).stem
+
+    @property
+    def git_limit_s(self) -> float | None:
+        """How long each git command may take: twice the job's time, so that the job's own limit comes first."""
+        return WORKSPACE_LIMIT_S if self.limit_s is None else 2 * self.limit_s or None
+
+    @property
+    def export_limit_s(self) -> float:
+        """How long commits may take to come out of walls: half of the job's time, so that it can still park."""
+        return (self.limit_s or WORKSPACE_LIMIT_S) / 2
+
+    @property
+    def owner(self) -> str:
+        """The worktree's owner, as its mark names it."""
+        return f"{self.session_id}/{self.task}"
+
+
+@frozen
+class Claim:
+    """The branch and the worktree that a PREPARE job is about to make; `owner` is what its mark says.
+
+    `moved` is where RELEASE found a worktree that had been moved: its remains lie there.  `emptied`: the
+    worktree is gone, and RELEASE deletes the branch, or has deleted it, because it holds nothing.
+    `seat` is its number if the worktree stays.
+    `setup_commit` and `taken_up` are those of the place, and so is `start`, which a worktree of a mirror has.  A
+    branch that was `taken_up` holds earlier work; a worktree that was `reused` was there before, with its work.
+    """
+
+    branch: str
+    worktree: str
+    base_commit: str
+    owner: str
+    moved: str | None = None
+    emptied: bool = False
+    setup_commit: str | None = None
+    start: Start | None = None
+    seat: int | None = None
+    taken_up: str | None = None
+    reused: bool = False
+
+    @property
+    def place(self) -> Place:
+        """What PREPARE answers once all of it is made."""
+        return Place(
+            branch=self.branch,
+            worktree=self.worktree,
+            base_commit=self.base_commit,
+            setup_commit=self.setup_commit,
+            start=self.start,
+            seat=self.seat,
+            taken_up=self.taken_up,
+        )
+
+    @property
+    def paths(self) -> tuple[Path, ...]:
+        """Where the worktree was made and, if it was moved, where to."""
+        return tuple(Path(path) for path in (self.worktree, self.moved) if path)
+
+
+class NeedsConflict(SessionrunError):
+    """The work of a task's needs cannot be merged; a PREPARE that finds this ends with `job_code`."""
+
+    job_code: Final = 10
+
+
+class TestsUnusable(SessionrunError):
+    """The patch with hidden tests does not apply to the base: the PREPARE ends with `job_code`."""
+
+    job_code: Final = 12
+
+
+def load_place(folder: Path) -> Place | None:
+    """What a finished job answered; None without an answer.
+
+    Raises:
+        JobFileError: an answer is there and cannot be used.
+    """
+    place = load_answer(folder, Place)
+    if place is not None:
+        _check_names(folder / ANSWER, place.worktree, place.branch, place.base_commit)
+        _check_names(folder / ANSWER, None, None, place.setup_commit)
+        _check_names(folder / ANSWER, None, None, place.taken_up)
+        _check_start(folder / ANSWER, place.start)
+    return place
+
+
+def load_claim(folder: Path) -> Claim | None:
+    """What a PREPARE job was about to make; None if it ended before its claim.
+
+    Raises:
+        JobFileError: a claim is there and cannot be used.
+    """
+    claim = load_record_if_any(folder / CLAIM, Claim)
+    if claim is not None:
+        _check_names(folder / CLAIM, claim.worktree, claim.branch, claim.base_commit)
+        _check_names(folder / CLAIM, claim.moved, None, claim.setup_commit)
+        _check_names(folder / CLAIM, None, None, claim.taken_up)
+        _check_start(folder / CLAIM, claim.start)
+        _check_owner(folder / CLAIM, claim.owner)
+    return claim
+
+
+def _check_owner(path: Path, owner: str) -> None:
+    """Refuse what is no session and task: a part of it becomes the name of a directory."""
+    session_id, _, task = owner.partition("/")
+    if describe_id_problem(session_id) or describe_id_problem(task):
+        raise JobFileError(path, f"it is damaged: {owner!r:.140} is not SESSION/TASK")
+
+
+def _check_start(path: Path, start: Start | None) -> None:
+    if start is not None:
+        _check_names(path, None, start.name, start.commit)
+
+
+def _check_names(path: Path, worktree: str | None, branch: str | None, commit: str | None) -> None:
+    """Refuse what we never write: relative paths, and words that git would take for something else."""
+    if worktree is not None and (not os.path.isabs(worktree) or "\0" in worktree or not Path(worktree).name):
+        raise JobFileError(path, f"it is damaged: {worktree!r:.140} is not an absolute path of a directory")
+    if branch is not None and (not branch or branch.startswith("-") or not branch.isprintable()):
+        raise JobFileError(path, f"it is damaged: {branch!r:.140} is not a branch")
+    if commit is not None and not _COMMIT.fullmatch(commit):
+        raise JobFileError(path, f"it is damaged: {commit!r:.140} is not a commit")
+
+
+@frozen
+class Loop:
+    """A round of a task with a worktree: `workspace` as RELEASE is asked, and which round of which attempt.
+
+    The jobs of a round are processes of their own (see `between`).
+    """
+
+    workspace: WorkspaceRequest
+    attempt: int
+    round: int
+
+    @property
+    def name(self) -> str:
+        """The name of its ref."""
+        return f"a{self.attempt}-round-{self.round}"
+
+
+@frozen
+class WorkRequest:
+    """A WORK job before which the worktree is set back.
+
+    Attributes:
+        loop: the round that is taken back.
+        argv: the agent.
+        first: the folder of the round's first WORK job, which says whether it was done.
+        before: the folder of the last round's WORK job, for its patch if no CHECK kept it.
+    """
+
+    loop: Loop
+    argv: tuple[str, ...]
+    first: str
+    before: str

@@ -1,0 +1,214 @@
+"""What a worktree held after a round: kept as a commit, taken back before the next round, or put back in the end.
+
+A round's work is a commit of its own, with HEAD as its parent.  A ref of ours holds it until RELEASE, so that
+nothing is lost and no branch shows it.  All is done by our own git and can be done again after a crash: the same
+worktree gives the same tree, and a worktree that is half set back is set back again.
+
+What no commit can hold (repositories inside, huge files) is never touched; nor is what git ignores.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Final
+
+from sessionrun.git.git import Git
+from sessionrun.git.merging import commit_tree
+from sessionrun.git.private import open_fence
+from sessionrun.model.errors import SessionrunError
+from sessionrun.model.frozen import frozen
+from sessionrun.model.places import Place
+from sessionrun.store.files import make_directories, remove_empty, replace_file
+from sessionrun.worktrees.park import HUGE_BYTES, show_hidden, write_patch, write_worktree
+from sessionrun.worktrees.request import Loop, WorkRequest, WorkspaceRequest
+from sessionrun.worktrees.site import Site, open_site
+
+REFS: Final = "refs/sessionrun/"
+"""Below it are the refs of rounds: SESSION/TASK/aN-round-N, and aN-replaced for what the best round replaced."""
+
+PATCH: Final = "round.patch"
+"""In the folder of a job: what the round had changed."""
+
+DONE: Final = "reset-done"
+"""In the folder of a round's first WORK job: the worktree was set back; what lies there now is this round's."""
+
+
+@frozen
+class Kept:
+    """A round's work: the commit, its tree, the size of its diff; `problems` are what the commit cannot hold."""
+
+    commit: str
+    tree: str
+    diff_stat: Mapping[str, int]
+    problems: tuple[str, ...] = ()
+
+
+def work_base(place: Place) -> str:
+    """The commit at which WORK began: from it the work counts, and to it a hard reset goes back."""
+    assert place.work_base is not None
+    return place.work_base
+
+
+def keep_round(loop: Loop, folder: Path) -> Kept:
+    """Keep what lies in the worktree as the work of this round; its patch comes into the job's folder.
+
+    Raises:
+        SessionrunError, OSError: it cannot be kept.
+    """
+    with open_site(loop.workspace, folder) as site:
+        return keep_work(site, loop.name, folder / PATCH)
+
+
+def list_changes(loop: Loop, kept: Kept, folder: Path) -> list[tuple[str, str, str]]:
+    """What a round had changed: path, lines added, lines deleted ("-" for a binary file) of each file.
+
+    Raises:
+        SessionrunError, OSError: git fails.
+    """
+    assert loop.workspace.place is not None
+    words = ("diff-tree", "-r", "--numstat", "--no-renames", "--no-ext-diff", "-z")
+    with open_fence(loop.workspace.repository, folder, limit_s=loop.workspace.git_limit_s) as fence:
+        lines = fence.main().names(*words, work_base(loop.workspace.place), kept.tree)
+    rows = [line.split("\t", 2) for line in lines]
+    return [(path, added, deleted) for added, deleted, path in rows]
+
+
+def take_back(request: WorkRequest, folder: Path) -> None:
+    """Set the worktree back to where WORK began, once in a round; keep what is taken back, if no CHECK did.
+
+    Raises:
+        SessionrunError, OSError: it cannot be done.
+    """
+    done = Path(request.first, DONE)
+    if os.path.lexists(done):
+        return
+    workspace = request.loop.workspace
+    with open_site(workspace, folder) as site:
+        if not is_kept(site, request.loop.name):
+            keep_work(site, request.loop.name, Path(request.before, PATCH))
+        base = site.place.taken_up or work_base(site.place)
+        set_back(site, base, base)
+    if workspace.walls is not None and workspace.place is not None:
+        from sessionrun.worktrees.view import renew_view  # only walled tasks need it
+
+        renew_view(workspace, workspace.place)
+    replace_file(done, b"", durable=True)
+
+
+def keep_work(site: Site, name: str, patch: Path) -> Kept:
+    """Write the diff of what lies in the worktree to `patch`, and then make it a commit that the ref `name` holds.
+
+    Raises:
+        GitError: the worktree cannot be read, or the commit not be made; nothing of the work was changed.
+        OSError: the patch cannot be written.
+    """
+    git = site.git
+    written = write_worktree(site)
+    message = f"Round of task {site.request.task} ({name})\n"
+    commit = commit_tree(git, written.tree, [written.head.commit], message)
+    make_directories(patch.parent, 0o700)
+    stat = write_patch(git, work_base(site.place), written.tree, patch)
+    git("update-ref", _name_ref(site.request, name), commit)
+    return Kept(commit, written.tree, stat, written.problems)
+
+
+def is_kept(site: Site, name: str) -> bool:
+    """Whether a round's work has its ref."""
+    return site.git.commit_of(_name_ref(site.request, name)) is not None
+
+
+def set_back(site: Site, content: str, head: str) -> None:
+    """Make the worktree what the commit `content` holds, on its branch, which is then at the commit `head`.
+
+    Raises:
+        SessionrunError, OSError: it cannot be done; done again it may.
+    """
+    git, branch = site.git, f"refs/heads/{site.place.branch}"
+    _unlock(git)
+    git("symbolic-ref", "HEAD", branch)
+    show_hidden(git)
+    git("reset", "--hard", "--quiet", content)
+    _remove_new_files(site)
+    _link_again(site)
+    tip = git.commit_of(branch)
+    if tip != head and not git.set_ref(branch, head, tip):
+        raise SessionrunError(f"{site.place.branch} cannot be moved to {head}: another program holds it")
+
+
+def put_back(site: Site) -> str | None:
+    """Put the best round's work in the place of what came after it; or say why not, if that would lose something.
+
+    What is replaced stays as a patch, and as a commit until the refs are dropped.
+
+    Raises:
+        SessionrunError, OSError: it cannot be done; done again it may.
+    """
+    git, best = site.git, site.request.best
+    if best is None or git.commit_of(best) != best:
+        return None
+    written = write_worktree(site)
+    before = git.line("rev-parse", f"{best}^")
+    if written.tree == git.line("rev-parse", f"{best}^{{tree}}"):
+        if written.head.commit == best:  # a start of this job before came as far as that
+            git.set_ref(f"refs/heads/{site.place.branch}", before, best)
+        return None
+    if not is_kept(site, site.request.replaced_name):
+        if written.problems:
+            return f"the best round's work is not put back: {'; '.join(written.problems[:5])}"
+        keep_work(site, site.request.replaced_name, Path(site.request.replaced))
+    set_back(site, best, before)
+    return None
+
+
+def drop_rounds(git: Git, request: WorkspaceRequest) -> None:
+    """Delete the refs of a task's rounds: its work is on its branch, and the others' is in their patches."""
+    if not _may_have_refs(Path(request.repository.common_dir)):
+        return
+    for name in git.line("for-each-ref", "--format=%(refname)", _name_ref(request)).split("\n"):
+        if name:
+            git.attempt("update-ref", "-d", name)
+
+
+def _name_ref(request: WorkspaceRequest, name: str = "") -> str:
+    return f"{REFS}{request.session_id}/{request.task}/{name}"
+
+
+def _may_have_refs(common_dir: Path) -> bool:
+    """Whether any task may have refs of rounds: few sessions have, and to ask git takes longer."""
+    if (common_dir / "reftable").exists():
+        return True
+    try:
+        return (common_dir / REFS).exists() or REFS.encode() in (common_dir / "packed-refs").read_bytes()
+    except OSError:
+        return False
+
+
+def _unlock(git: Git) -> None:
+    """Remove the locks that a killed git left in the worktree's books: no process of the task runs any more."""
+    assert git.git_dir is not None
+    for name in ("index.lock", "HEAD.lock"):
+        (git.git_dir / name).unlink(missing_ok=True)
+
+
+def _remove_new_files(site: Site) -> None:
+    """Remove what git neither tracks nor ignores, and the directories that are empty then."""
+    top = site.git.directory
+    for name in site.git.names("ls-files", "-z", "--others", *site.ignore):
+        path = top / name
+        if name.endswith("/") or site.brought.has(name, path) or not os.path.lexists(path):
+            continue
+        if not path.is_symlink() and path.stat().st_size > HUGE_BYTES:
+            continue
+        path.unlink()
+        remove_empty(path.parent, top)
+
+
+def _link_again(site: Site) -> None:
+    """A link that the task removed is there again; what the task put in its place stays if git ignores it."""
+    for link, target in sorted(site.brought.links.items()):
+        path = site.git.directory / link
+        if not os.path.lexists(path):
+            path.parent.mkdir(parents=True, exist_ok=True)
+            path.symlink_to(target)

@@ -1,0 +1,368 @@
+"""Worktrees that stay after their task: how one is found, taken, brought to where a task begins, and left.
+
+The mark in the administrative directory (see `registration`) says who has the seat.  While a task has it, the mark
+is that of any worktree: its owner and its branch.
+
+The mark of a free seat names no owner: `FREE`, then the commit that lies there, and the session that had it last;
+then, if it could not be brought to where a task begins, why: it is set aside, and no task takes it any more.
+What a task leaves is on its branch before the mark changes, so a free seat holds nothing of its own but what git
+ignores: caches, for which it stays.
+
+A seat is taken under the lock of all worktrees.  Whatever is not a free seat as its last task left it is passed
+over, and the next number is tried: another session's, a user's directory, one in which a user worked since.  All
+but what git ignores goes when the next task takes it, and so do locks, settings and submodules of the one before.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterator, Mapping
+from dataclasses import replace
+from pathlib import Path
+from typing import Final
+
+import orjson
+
+from sessionrun.git.git import Git, GitError
+from sessionrun.git.private import Fence
+from sessionrun.git.repository import RULES, hide_name, included_files
+from sessionrun.model.errors import SessionrunError
+from sessionrun.model.frozen import frozen
+from sessionrun.model.places import TASK_FILE, Place, Repository, Seats
+from sessionrun.store.files import make_directories, open_regular, read_regular, replace_file
+from sessionrun.store.trees import remove_entry
+from sessionrun.worktrees.park import show_hidden, write_worktree
+from sessionrun.worktrees.registration import (
+    MARK,
+    bring_settings,
+    create_branch,
+    drop_branch,
+    find_admin,
+    find_lost_admins,
+    list_worktrees,
+    prepare_jobs,
+    read_head,
+    read_mark,
+    register,
+    register_lock,
+    take_back,
+    unregister,
+    write_mark,
+)
+from sessionrun.worktrees.request import CLAIM, Claim, WorkspaceRequest
+from sessionrun.worktrees.site import Brought, Site, claim_first, find_links, free_branches, is_tracked, list_taken
+
+FREE: Final = "seat"
+"""The first line of a free seat's mark; an owner has a slash."""
+
+OWN_RULES: Final = "sessionrun-rules"
+"""In the administrative directory of a free seat: what git ignored there when its last task was released."""
+
+MOST: Final = 1000
+"""How many numbers are tried."""
+
+_OF_ANY_WORKTREE: Final = frozenset((MARK, "commondir", "gitdir", "HEAD", "index", "locked"))
+"""What stays in the administrative directory of a seat: all else is of the task before."""
+
+_OF_A_TABLE: Final = frozenset(("reftable", "refs"))
+"""What stays, too, where git keeps all refs in a table: HEAD is in it."""
+
+GITIGNORE: Final = b"# worktrees of sessionrun\n/.*\n/w[0-9]*/\n"
+"""What makes the user's git overlook seats inside of the checkout.  In `info/exclude` such a rule would hold in
+all worktrees, and hide work there."""
+
+
+@frozen
+class Free:
+    """A seat that no task has: the commit that lies there, the session that had it last, why it is set aside."""
+
+    commit: str
+    session_id: str
+    aside: str = ""
+
+
+def load_free(admin: Path) -> Free | None:
+    """What the mark of a free seat says; None: the worktree is not one."""
+    lines = read_mark(admin)
+    return Free(*lines[1:4]) if len(lines) > 2 and lines[0] == FREE else None
+
+
+def list_free(repository: Repository, seats: Seats) -> list[tuple[Path, Path, Free]]:
+    """The free seats of a repository: top, administrative directory, and mark."""
+    found = []
+    for top, admin in list_worktrees(repository.common_dir):
+        free = load_free(admin) if str(top.parent) == seats.directory else None
+        if free is not None:
+            found.append((top, admin, free))
+    return found
+
+
+def is_unchanged(fence: Fence, path: Path, admin: Path, free: Free, folder: Path) -> bool:
+    """Whether a free seat lies there as its last task left it; `folder` may have a private index.
+
+    Raises:
+        GitError, OSError: it cannot be read.
+    """
+    if read_head(admin) != free.commit:
+        return False
+    ignore = ("--exclude-per-directory=.gitignore", f"--exclude-from={admin / OWN_RULES}")
+    nobody = WorkspaceRequest(fence.repository, "", "", "", place=Place(branch=None, base_commit=free.commit))
+    written = write_worktree(Site(fence, fence.inside(path, admin), nobody, Brought(path), ignore, folder))
+    return written.tree == written.head.tree and len(written.problems) == 1  # HEAD is on no branch
+
+
+# --- taking one ---
+
+
+def find_begun(request: WorkspaceRequest, folder: Path) -> Claim | None:
+    """The claim of the seat that an earlier PREPARE of this attempt took and did not make ready."""
+    for job, claim in prepare_jobs(folder):
+        if job != folder and claim.seat is not None and has_seat(request, claim):
+            replace_file(folder / CLAIM, orjson.dumps(claim), durable=False)
+            return claim
+    return None
+
+
+def has_seat(request: WorkspaceRequest, claim: Claim) -> bool:
+    """Whether the seat of a claim is the task's, for the branch of the claim."""
+    admin = find_admin(request.repository, Path(claim.worktree))
+    return admin is not None and read_mark(admin)[:2] == [request.owner, claim.branch]
+
+
+def take_seat(fence: Fence, request: WorkspaceRequest, folder: Path, base: str) -> Claim:
+    """Take the first seat that is free, or make one where there is none; under the lock.
+
+    Raises:
+        SessionrunError, OSError: no seat can be had; only the claim is left.
+    """
+    seats = request.seats
+    assert seats is not None
+    _hide_seats(fence.main(), seats)
+    first = request.seat or 1
+    for number in (first, *(number for number in range(1, MOST + 1) if number != first)):
+        path = Path(seats.path_of(number))
+        wanted = Claim("", str(path), base, request.owner, seat=number)
+        if not os.path.lexists(path):
+            if _forget_lost(request, path):
+                return _take(fence, request, folder, wanted, None)
+        elif (admin := _find_free(fence, path, folder)) is not None:
+            return _take(fence, request, folder, wanted, admin)
+    raise SessionrunError(f"none of {MOST} worktrees like {seats.path_of(1)} is free")
+
+
+def _find_free(fence: Fence, path: Path, folder: Path) -> Path | None:
+    """The administrative directory of a free seat in which all is as its last task left it."""
+    admin = find_admin(fence.repository, path)
+    free = load_free(admin) if admin is not None else None
+    if admin is None or free is None or free.aside:
+        return None
+    try:
+        return admin if is_unchanged(fence, path, admin, free, folder) else None
+    except (SessionrunError, OSError):
+        return None  # what cannot be read may be a user's
+
+
+def _forget_lost(request: WorkspaceRequest, path: Path) -> bool:
+    """Whether a seat can be made there: git may still list a free one whose directory was deleted."""
+    lost = find_lost_admins(request.repository, path)
+    if any(load_free(admin) is None for admin in lost):
+        return False
+    if lost:
+        unregister(request.repository, path, request.owner)
+    return True
+
+
+def _take(fence: Fence, request: WorkspaceRequest, folder: Path, wanted: Claim, admin: Path | None) -> Claim:
+    """Take a free seat, or make it, for a branch of the first name that is free."""
+    git = fence.main()
+
+    def take(claim: Claim) -> None:
+        if admin is None:
+            register(git, fence.settings, request.repository, claim)
+        else:
+            create_branch(git, claim)
+            write_mark(admin, claim.owner, claim.branch)
+
+    return claim_first(_name_branches(git, request, wanted), folder, take)
+
+
+def _name_branches(git: Git, request: WorkspaceRequest, wanted: Claim) -> Iterator[Claim]:
+    """Claims of branches whose names are free or, if earlier work is taken up, of the branch that holds it."""
+    earlier = request.earlier
+    if earlier is not None and earlier.branch is not None:
+        base, setup = earlier.base_commit or "", earlier.setup_commit
+        yield replace(
+            wanted, branch=earlier.branch, base_commit=base, setup_commit=setup, taken_up=wanted.base_commit
+        )
+        return
+    stem, taken = list_taken(git, request)
+    for branch, _ in free_branches(stem, taken):
+        yield replace(wanted, branch=branch)
+
+
+# --- bringing it to where a task begins ---
+
+
+def make_ready(fence: Fence, request: WorkspaceRequest, claim: Claim, folder: Path) -> Claim:
+    """Bring the task's seat to where the task begins; one where that fails is set aside, and another is taken.
+
+    Returns the claim of the seat that is ready.
+
+    Raises:
+        SessionrunError, OSError: the other one cannot be made ready either.
+    """
+    try:
+        _set_back(fence, request, claim, folder)
+        return claim
+    except (GitError, OSError) as error:
+        if getattr(error, "signal", None):
+            raise  # git was killed: the job is done again
+        path = Path(claim.worktree)
+        with register_lock(request.repository):
+            admin = find_admin(request.repository, path)
+            if admin is not None:
+                fence.inside(path, admin).attempt("update-ref", "--no-deref", "HEAD", claim.base_commit)
+                write_mark(admin, FREE, claim.base_commit, request.session_id, " ".join(str(error).split()))
+            drop_branch(fence.main(), request.repository, claim)
+            claim = take_seat(fence, request, folder, claim.taken_up or claim.base_commit)
+    _set_back(fence, request, claim, folder)
+    return claim
+
+
+def _set_back(fence: Fence, request: WorkspaceRequest, claim: Claim, folder: Path) -> None:
+    path = Path(claim.worktree)
+    admin = find_admin(request.repository, path)
+    if admin is None:
+        raise SessionrunError(f"{path} was removed while it was made")
+    git = fence.inside(path, admin)
+    if (admin / "modules").exists():
+        _empty_submodules(git)
+    kept = _OF_ANY_WORKTREE | (_OF_A_TABLE if (admin / "reftable").is_dir() else set())
+    for entry in admin.iterdir():
+        if entry.name not in kept:
+            remove_entry(entry)
+    bring_settings(admin, fence.settings)
+    git("symbolic-ref", "HEAD", f"refs/heads/{claim.branch}")
+    show_hidden(git)
+    git("read-tree", "--reset", "-u", "HEAD")  # a `reset` would lock the branch as well
+    (fence.common / "info" / "exclude").write_bytes((folder / RULES).read_bytes())
+    git("clean", "-ffdq")
+    _make_room(fence.main(), git, request, folder)
+
+
+def _empty_submodules(git: Git) -> None:
+    """Delete the files of submodules: their repositories are of the task before."""
+    for entry in git.names("ls-files", "--stage", "-z"):
+        about, _, name = entry.partition("\t")
+        if about.startswith("160000 "):
+            remove_entry(git.directory / name)
+            (git.directory / name).mkdir()
+
+
+def _make_room(main: Git, git: Git, request: WorkspaceRequest, folder: Path) -> None:
+    """Delete what git ignores in the place of links, and of files that are copied: they are brought again."""
+    ignore = ("--exclude-per-directory=.gitignore", f"--exclude-from={folder.absolute() / RULES}")
+    names = [*find_links(request), *included_files(main, Path(request.repository.top), ignore)]
+    for name in names:
+        if os.path.lexists(git.directory / name) and not is_tracked(git, name, "HEAD"):
+            remove_entry(git.directory / name)
+
+
+def show_task(fence: Fence, request: WorkspaceRequest, claim: Claim) -> None:
+    """Leave the task's prompt in its seat, unless the repository has something of that name.
+
+    Raises:
+        OSError: it cannot be written.
+    """
+    path = Path(claim.worktree, TASK_FILE)
+    if is_tracked(fence.main(), TASK_FILE, claim.base_commit):
+        return
+    remove_entry(path)
+    fd = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC, 0o644)
+    with os.fdopen(fd, "wb") as stream:
+        stream.write(request.prompt.rstrip("\n").encode("utf-8", "surrogateescape") + b"\n")
+
+
+def drop_task_file(git: Git, place: Place) -> None:
+    """Take the file of the current task away, unless the repository has one of that name."""
+    path = git.directory / TASK_FILE
+    if (path.is_symlink() or path.is_file()) and not is_tracked(git, TASK_FILE, place.base_commit):
+        path.unlink()
+
+
+# --- leaving it ---
+
+
+def leave_seat(git: Git, commit: str, session_id: str, links: Mapping[str, str], rules: bytes) -> None:
+    """Free the seat in which `git` works; under the lock.  A job that is killed here leaves it again.
+
+    Args:
+        git: in the worktree.
+        commit: all that lies there; a ref holds it.
+        session_id: who leaves it.
+        links: of the task: they go.
+        rules: what git ignores there.
+
+    Raises:
+        GitError, OSError: it cannot be done.
+    """
+    admin = git.git_dir
+    assert admin is not None
+    for name, target in links.items():
+        link = git.directory / name
+        if link.is_symlink() and os.readlink(link) == target:
+            link.unlink()
+    git.settle_index(commit)
+    replace_file(admin / OWN_RULES, rules, durable=False)
+    git("update-ref", "--no-deref", "HEAD", commit)
+    write_mark(admin, FREE, commit, session_id)
+
+
+def give_back(fence: Fence, request: WorkspaceRequest, claim: Claim, folder: Path) -> None:
+    """Take the seat from a task that never worked in it; it stays if it can be free, under the lock."""
+    path = Path(claim.worktree)
+    admin = find_admin(request.repository, path)
+    try:
+        if admin is None or not has_seat(request, claim):
+            raise SessionrunError(f"{path} is not the task's")
+        git = fence.inside(path, admin)
+        drop_task_file(git, claim.place)
+        begin = claim.taken_up or claim.base_commit
+        leave_seat(git, begin, request.session_id, find_links(request), (folder / RULES).read_bytes())
+        drop_branch(fence.main(), request.repository, claim)
+    except (SessionrunError, OSError):
+        take_back(fence.main(), request.repository, claim)
+
+
+# --- hiding it from the user's git ---
+
+
+def hide_task_file(repository: Repository) -> None:
+    """Let every git overlook the file of the current task; where that cannot be, only ours does."""
+    hide_name(Path(repository.common_dir), TASK_FILE)
+
+
+def _hide_seats(git: Git, seats: Seats) -> None:
+    """Make the directory of the seats; git overlooks it where it lies in the checkout."""
+    folder = Path(seats.directory)
+    make_directories(folder)
+    path = folder / ".gitignore"
+    if seats.placement == "inside" and not has_other_rules(git, path) and _load_rules(path) != GITIGNORE:
+        with os.fdopen(open_regular(path, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o644), "wb") as stream:
+            stream.write(GITIGNORE)
+
+
+def has_other_rules(git: Git, path: Path) -> bool:
+    """Whether the file for the rules that hide the seats is a user's; a kill may have left a part of ours."""
+    present = _load_rules(path)
+    if not os.path.lexists(path) or present == GITIGNORE:
+        return False
+    tracked = git.names("--literal-pathspecs", "ls-files", "-z", "--", str(path))
+    return present is None or not GITIGNORE.startswith(present) or bool(tracked)
+
+
+def _load_rules(path: Path) -> bytes | None:
+    try:
+        return read_regular(path, 1 << 20)
+    except OSError:
+        return None

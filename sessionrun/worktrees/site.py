@@ -1,0 +1,313 @@
+"""A task's worktree, opened for our git: where it is, what of it is ours and no work, and what a kill left in it.
+
+Also the names of branches and directories that a task may have: what is free, and what comes after it.
+"""
+
+from __future__ import annotations
+
+import itertools
+import os
+import time
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager, suppress
+from dataclasses import field
+from pathlib import Path
+from typing import Final
+
+import orjson
+
+from sessionrun.git.git import Git
+from sessionrun.git.links import find_name
+from sessionrun.git.private import Fence, open_fence
+from sessionrun.git.repository import ignore_words
+from sessionrun.model.errors import SessionrunError
+from sessionrun.model.frozen import frozen
+from sessionrun.model.places import TASK_FILE, Place, Repository
+from sessionrun.store.files import expand_path, replace_file
+from sessionrun.worktrees.bringing import find_included
+from sessionrun.worktrees.mirrored import list_home
+from sessionrun.worktrees.registration import (
+    find_admin,
+    find_branch_lock,
+    find_lost_admins,
+    find_moved,
+    load_owner,
+)
+from sessionrun.worktrees.request import CLAIM, RESCUE_SUFFIX, Claim, WorkspaceRequest
+
+STALE_LOCK_S: Final = 10.0
+"""Git holds the lock of a ref for moments.  A lock of this age (seconds) is from a crash."""
+
+BEGUN: Final = "begun"
+"""File in a job's folder: the job has begun once, and when."""
+
+_POLL_S: Final = 0.1
+
+
+@frozen
+class Brought:
+    """What we put into the worktree out of the checkout `top`: unchanged, it does not count as work.
+
+    `links` says where each leads; what lies under a name of `own` never counts.
+    """
+
+    top: Path
+    links: Mapping[str, str] = field(default_factory=dict)
+    included: frozenset[str] = frozenset()
+    own: frozenset[str] = frozenset()
+
+    def has(self, name: str, path: Path) -> bool:
+        """Whether `path`, which is `name` in the worktree, is still what we put there."""
+        if name in self.own:
+            return os.path.lexists(path)
+        if name in self.links:
+            return path.is_symlink() and os.readlink(path) == self.links[name]
+        if name not in self.included or path.is_symlink() or not path.is_file():
+            return False
+        origin = self.top / name
+        return origin.is_file() and origin.read_bytes() == path.read_bytes()
+
+
+@frozen
+class Site:
+    """A worktree with work in it.
+
+    Attributes:
+        fence: of its repository.
+        git: in the worktree.
+        request: whose it is; its place names branch and base commit.
+        brought: what of it is ours and no work.
+        ignore: arguments for ``git ls-files`` that say what is ignored.
+        folder: the job's, for a private index.
+    """
+
+    fence: Fence
+    git: Git
+    request: WorkspaceRequest
+    brought: Brought
+    ignore: Sequence[str]
+    folder: Path
+
+    @property
+    def place(self) -> Place:
+        """What PREPARE made."""
+        assert self.request.place is not None
+        return self.request.place
+
+
+@contextmanager
+def open_site(request: WorkspaceRequest, folder: Path) -> Iterator[Site]:
+    """The task's worktree, for as long as a job needs it; what an earlier start of the job has locked is free.
+
+    Raises:
+        SessionrunError, OSError: there is no such worktree any more, or git fails.
+    """
+    with open_fence(request.repository, folder, limit_s=request.git_limit_s) as fence:
+        path = find_worktree(request)
+        if path is None:
+            raise SessionrunError(f"the worktree {request.place and request.place.worktree} is gone")
+        break_own_locks(request, folder, path)
+        yield find_site(fence, request, path, folder)
+
+
+def find_site(
+    fence: Fence, request: WorkspaceRequest, path: Path, folder: Path, *, brings_out: bool = True
+) -> Site:
+    """The worktree at `path`, to be read and parked; `folder` is the job's.
+
+    Raises:
+        SessionrunError, OSError: as `find_git`.
+    """
+    git, ignore = find_git(fence, request, path, brings_out=brings_out), ignore_words(request.repository, folder)
+    origins, files = find_included(fence.main(), request, ignore)
+    place = request.place
+    ours = place is not None and place.seat is not None and not is_tracked(git, TASK_FILE, place.base_commit)
+    brought = Brought(origins, find_links(request), frozenset(files), frozenset({TASK_FILE} if ours else ()))
+    return Site(fence, git, request, brought, ignore, folder)
+
+
+def find_links(request: WorkspaceRequest) -> dict[str, str]:
+    """The links of a worktree: where each stands, and where it leads."""
+    top = request.repository.top
+    return {find_name(top, link): expand_path(top, link) for link in request.links}
+
+
+def find_git(fence: Fence, request: WorkspaceRequest, path: Path, *, brings_out: bool = True) -> Git:
+    """Git in the worktree; checks that it is this worktree and not a repository around it.
+
+    If the task has walls, its commits come out of them first; without `brings_out` nothing changes.
+
+    Raises:
+        SessionrunError: an agent removed or replaced the worktree's link to its repository; or the commits cannot
+            be brought out.
+    """
+    admin = find_admin(request.repository, path)
+    if admin is None or is_of_another(request, path):
+        raise SessionrunError(describe_broken_link(request.repository, path))
+    git = fence.inside(path, admin)
+    if brings_out and request.walls is not None:
+        from sessionrun.worktrees.bringing_out import bring_out_of
+
+        bring_out_of(request, git)
+    return git
+
+
+def find_worktree(request: WorkspaceRequest) -> Path | None:
+    """Where the task's worktree is, also when it was moved; None when it is gone."""
+    place = request.place
+    assert place is not None and place.worktree is not None
+    path = Path(place.worktree)
+    admin = find_admin(request.repository, path)
+    made_here = any(load_owner(lost) == request.owner for lost in find_lost_admins(request.repository, path))
+    if (admin is not None and load_owner(admin) in (None, request.owner)) or (made_here and path.is_dir()):
+        return path
+    claim = Claim(place.branch or "", place.worktree, place.base_commit or "", request.owner)
+    return find_moved(request.repository, claim) or (path if admin is None and path.is_dir() else None)
+
+
+def is_of_another(request: WorkspaceRequest, path: Path) -> bool:
+    """Whether an earlier start of this job removed our worktree, and another one has its name now."""
+    admin = find_admin(request.repository, path)
+    return admin is not None and load_owner(admin) not in (None, request.owner)
+
+
+def is_tracked(git: Git, name: str, commit: str | None) -> bool:
+    """Whether a commit has a file or directory of this name."""
+    return bool(git("--literal-pathspecs", "ls-tree", "-z", commit or "HEAD", "--", name))
+
+
+def describe_broken_link(repository: Repository, path: Path) -> str:
+    """A line on a worktree whose `.git` leads elsewhere, and on what the user can do about it."""
+    mend = "move its .git away and run git worktree repair in the repository"
+    return f"to be mended by hand ({mend}): {path} is not a worktree of {repository.top} any more"
+
+
+def word_message(what: str, request: WorkspaceRequest) -> str:
+    """The message of a commit of ours: what it holds, and of which task."""
+    title = request.title.replace("\0", "")
+    return f"{what} of task {request.task}\n\n{title}\n\nParked by sessionrun session {request.session_id}.\n"
+
+
+def break_own_locks(request: WorkspaceRequest, folder: Path, worktree: Path | None) -> None:
+    """At the start of a job: if it has begun before, remove the locks made since then on what is the task's alone.
+
+    That are locks of its refs (of a mirror's task in the user's repository, too), and those of its worktree: no
+    other process of the task runs now.  The lock of all packed refs may be another program's.  It goes when it is
+    older than `STALE_LOCK_S`.
+
+    Args:
+        request: its place names the branch.
+        folder: of the job.
+        worktree: where it is; None: it is gone.
+
+    Raises:
+        OSError: the folder cannot be written.
+    """
+    begun = folder / BEGUN
+    try:
+        os.close(os.open(begun, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o600))
+        return
+    except FileExistsError:
+        since = begun.lstat().st_mtime
+    common, home = request.repository.common_dir, request.upstream and request.upstream.home
+    admin = find_admin(request.repository, worktree) if worktree is not None else None
+    locks = [*admin.glob("*.lock")] if admin is not None else []
+    branch = request.place.branch if request.place is not None else None
+    for folder_of_refs in (common, home) if branch is not None else ():
+        if folder_of_refs:
+            lock = find_branch_lock(folder_of_refs, branch or "")
+            locks += [lock, *lock.parent.glob(f"{lock.name.removesuffix('.lock')}{RESCUE_SUFFIX}*.lock")]
+    for lock in locks:
+        if (_made(lock) or 0.0) >= since:
+            _remove(lock)
+    packed = Path(common, "packed-refs.lock")
+    while (made := _made(packed)) is not None and made >= since:
+        if time.time() - made > STALE_LOCK_S:
+            _remove(packed)
+        else:
+            time.sleep(_POLL_S)
+
+
+def break_old_lock(repository: Repository, branch: str) -> None:
+    """Remove an old lock on a branch of a session of which no process lives."""
+    lock = find_branch_lock(repository.common_dir, branch)
+    made = _made(lock)
+    if made is not None and time.time() - made > STALE_LOCK_S:
+        _remove(lock)
+
+
+def _made(lock: Path) -> float | None:
+    """When a lock was last written (Unix time), or None if there is none."""
+    try:
+        return lock.lstat().st_mtime
+    except OSError:
+        return None
+
+
+def _remove(lock: Path) -> None:
+    with suppress(OSError):
+        lock.unlink()
+
+
+NAME_TRIES: Final = 8
+"""How many names to try that look free and turn out to be taken."""
+
+
+def claim_first(claims: Iterable[Claim], folder: Path, make: Callable[[Claim], object]) -> Claim:
+    """Make the first of these claims whose names turn out to be free, after it is written to the job's folder.
+
+    Raises:
+        SessionrunError, OSError: it cannot be made.
+    """
+    for number, claim in enumerate(claims, 1):
+        replace_file(folder / CLAIM, orjson.dumps(claim), durable=False)
+        try:
+            make(claim)
+            return claim
+        except FileExistsError as error:
+            if number == NAME_TRIES:
+                raise SessionrunError(f"no name is free for {claim.worktree}: {error}") from error
+    raise AssertionError("names never end")
+
+
+def branch_stem(repository: Repository, task: str, wanted: str | None) -> str:
+    """The name of a task's branch, if it is free."""
+    return (wanted or "{base}-task-" + task).replace("{base}", repository.base_branch)
+
+
+def free_branches(stem: str, taken: Collection[str]) -> Iterator[tuple[str, str]]:
+    """Branches for a task that do not exist yet, and what is added to the stem: a used name gets -2, -3 and so on.
+
+    Args:
+        stem: the name of the branch, if it is free.
+        taken: the branches there are.
+    """
+    for number in itertools.count(1):
+        suffix = "" if number == 1 else f"-{number}"
+        branch = stem + suffix
+        if branch not in taken and f"{branch}{RESCUE_SUFFIX}" not in taken:
+            yield branch, suffix
+
+
+def free_names(
+    repository: Repository, stem: str, taken: Collection[str], directory: str | None = None
+) -> Iterator[tuple[str, str]]:
+    """Branches and directories for a task that do not exist yet, as `free_branches`.
+
+    Args:
+        repository: where.
+        stem: the name of the branch, if it is free.
+        taken: the branches there are.
+        directory: the name of the directory, if it is free; None = as the branch.
+    """
+    for branch, suffix in free_branches(stem, taken):
+        path = os.path.join(repository.worktree_dir, (directory or stem).replace("/", "-") + suffix)
+        if not os.path.lexists(path):
+            yield branch, path
+
+
+def list_taken(git: Git, request: WorkspaceRequest) -> tuple[str, set[str]]:
+    """The name of the task's branch, if it is free, and the branches there are that begin so."""
+    stem = branch_stem(request.repository, request.task, request.branch)
+    listed = git.line("for-each-ref", "--format=%(refname)", f"refs/heads/{stem}*")
+    return stem, {name.removeprefix("refs/heads/") for name in listed.split("\n")} | list_home(request, stem)

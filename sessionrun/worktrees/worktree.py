@@ -1,0 +1,364 @@
+"""PREPARE: a branch and a worktree of the task's own, or those of an earlier attempt, whose work goes on."""
+
+from __future__ import annotations
+
+import itertools
+import os
+from collections.abc import Iterator, Sequence
+from dataclasses import replace
+from pathlib import Path
+from typing import Final
+
+import orjson
+
+from sessionrun.git.git import Git, GitError
+from sessionrun.git.links import write_hidden
+from sessionrun.git.private import Fence, open_fence
+from sessionrun.git.repository import RULES, ignore_words
+from sessionrun.model.errors import SessionrunError
+from sessionrun.model.places import Place
+from sessionrun.store.files import make_directories, replace_file
+from sessionrun.worktrees.bases import find_base
+from sessionrun.worktrees.bringing import bring_files, check_links
+from sessionrun.worktrees.crossing import find_patch_fault
+from sessionrun.worktrees.env_request import drop_environments
+from sessionrun.worktrees.mirrored import settle_start
+from sessionrun.worktrees.park import park
+from sessionrun.worktrees.registration import (
+    LOCKED,
+    drop_unused,
+    find_admin,
+    find_checkout,
+    find_lost_admins,
+    list_claims,
+    load_owner,
+    register,
+    register_lock,
+    take_back,
+    take_back_unused,
+    unregister,
+)
+from sessionrun.worktrees.request import CLAIM, Claim, TestsUnusable, WorkspaceRequest, load_claim
+from sessionrun.worktrees.seats import (
+    find_begun,
+    give_back,
+    has_seat,
+    hide_task_file,
+    make_ready,
+    show_task,
+    take_seat,
+)
+from sessionrun.worktrees.site import (
+    Site,
+    break_own_locks,
+    claim_first,
+    find_git,
+    find_site,
+    find_worktree,
+    free_names,
+    list_taken,
+    word_message,
+)
+
+ANSWER_LIMIT_S: Final = 5.0
+"""How long git may take to say where it works."""
+
+
+def prepare(request: WorkspaceRequest, folder: Path) -> Place:
+    """Make the worktree; after a crash, finish or replace what an earlier start began.
+
+    Raises:
+        SessionrunError, OSError: the worktree cannot be made; only the claim is left.
+    """
+    with (
+        settle_start(request, folder) as settled,
+        open_fence(settled.repository, folder, limit_s=settled.git_limit_s) as fence,
+    ):
+        _check_tests(fence.main(), settled, folder)
+        place = _prepare(fence, settled, folder)
+        if request.walls is not None:
+            from sessionrun.worktrees.view import renew_view  # only walled tasks need it
+
+            renew_view(settled, place)
+        return place
+
+
+def _check_tests(git: Git, request: WorkspaceRequest, folder: Path) -> None:
+    """Try the patch with the hidden tests before any agent is paid for work that it could not judge."""
+    base = request.repository.base_commit
+    fault = find_patch_fault(git, base, request.tests, folder / "tests-index") if request.tests else None
+    if fault is not None:
+        raise TestsUnusable(f"the test patch does not apply to the base {base[:12]}: {fault}")
+
+
+def _prepare(fence: Fence, request: WorkspaceRequest, folder: Path) -> Place:
+    repository, git = request.repository, fence.main()
+    check_links(request)
+    if request.seats is not None:
+        hide_task_file(repository)
+    if request.earlier is not None:
+        place = reuse_worktree(fence, request, folder)
+        if place is not None:
+            return place
+        base = find_tip(git, request)
+    elif request.mend is not None:
+        from sessionrun.worktrees.bases import find_mend_base
+
+        base = find_mend_base(fence, request, request.mend, folder)
+    else:
+        base = find_base(fence, request, folder)
+    ignore = ignore_words(repository, folder)
+    claim = _find_claim(fence, request, folder, base)
+    try:
+        return _furnish(fence, request, claim, folder, ignore).place
+    except (SessionrunError, OSError):
+        claim = load_claim(folder) or claim  # of another seat, if the first could not be made ready
+        with register_lock(repository):
+            if claim.seat is None:
+                take_back(git, repository, claim)
+            else:
+                give_back(fence, request, claim, folder)
+        raise
+
+
+def _find_claim(fence: Fence, request: WorkspaceRequest, folder: Path, base: str) -> Claim:
+    """The claim of a worktree that is registered for the task: what an earlier start began, or a new one."""
+    git = fence.main()
+    claim = load_claim(folder) or find_begun(request, folder)
+    claim = None if claim is not None and claim.reused else claim
+    take_back_unused(git, replace(request, place=Place(worktree=claim.worktree) if claim else None), folder)
+    with register_lock(request.repository):
+        if claim is not None and not _is_registered(request, claim):
+            drop_unused(git, request, claim)
+            claim = None
+        return claim or (take_seat if request.seats else _register)(fence, request, folder, base)
+
+
+def _furnish(fence: Fence, request: WorkspaceRequest, claim: Claim, folder: Path, ignore: Sequence[str]) -> Claim:
+    """Put into the worktree what the task begins with; the claim of the worktree that has it."""
+    _sync_claim(claim, folder)
+    if claim.seat is None:
+        _check_out(fence, Path(claim.worktree))
+    else:
+        claim = make_ready(fence, request, claim, folder)
+        _sync_claim(claim, folder)
+    path = Path(claim.worktree)
+    bring_files(fence.main(), request, path, ignore)
+    write_hidden(request.repository.top, request.links, (folder / RULES).read_text(), folder)
+    if claim.seat is not None:
+        show_task(fence, request, claim)
+    _check_answer(path, _find_admin(fence, path))
+    return claim
+
+
+def _check_answer(path: Path, admin: Path) -> None:
+    """Ask git, with the user's own settings as the task's git has them, where it works when it is in the worktree.
+
+    Raises:
+        SessionrunError: it works elsewhere: what a task cleans or resets there would be the user's.
+    """
+    if _find_work_tree(path, admin) in (str(path), None):
+        return
+    # A submodule's repository has core.worktree in its settings, and a checkout may have core.bare; with
+    # extensions.worktreeConfig both hold in linked worktrees, too, unless these say otherwise.
+    place = os.fsencode(path).replace(b"\\", b"\\\\").replace(b'"', b'\\"')
+    with (admin / "config.worktree").open("ab") as stream:
+        stream.write(b'[core]\n\tbare = false\n\tworktree = "%s"\n' % place)
+    if (top := _find_work_tree(path, admin)) not in (str(path), "", None):
+        raise SessionrunError(
+            f"git in the worktree {path} works on {top}: core.worktree of its repository holds in worktrees, too; "
+            "start in a clone of the repository"
+        )
+
+
+def _find_work_tree(path: Path, admin: Path) -> str | None:
+    """Where git works; the worktree itself if it is that, '' if git fails, None if it does not return."""
+    git = Git(path, limit_s=ANSWER_LIMIT_S)
+    try:
+        asked = git.attempt("rev-parse", "--path-format=absolute", "--show-toplevel", "--absolute-git-dir")
+    except GitError:
+        return None  # another task may have planted settings at which git hangs: no answer is no wrong one
+    if asked.returncode != 0:
+        return ""
+    top, _, git_dir = os.fsdecode(asked.stdout.rstrip(b"\n")).partition("\n")
+    is_right = os.path.realpath(top) == os.path.realpath(path) and os.path.samefile(git_dir, admin)
+    return str(path) if is_right else top
+
+
+def _check_out(fence: Fence, path: Path) -> None:
+    admin = _find_admin(fence, path)
+    for name in ("index.lock", LOCKED):  # of an earlier start that was killed
+        (admin / name).unlink(missing_ok=True)
+    fence.inside(path, admin)("read-tree", "--reset", "-u", "HEAD")  # a `reset` would lock the branch as well
+
+
+def _find_admin(fence: Fence, path: Path) -> Path:
+    admin = find_admin(fence.repository, path)
+    if admin is None:
+        raise SessionrunError(f"{path} was removed while it was made")
+    return admin
+
+
+def _register(fence: Fence, request: WorkspaceRequest, folder: Path, base: str) -> Claim:
+    """Register the first name that is free."""
+    git = fence.main()
+    make_directories(Path(request.repository.worktree_dir))
+    claims = _name_claims(git, request, folder, base)
+    return claim_first(claims, folder, lambda claim: register(git, fence.settings, request.repository, claim))
+
+
+def _name_claims(git: Git, request: WorkspaceRequest, folder: Path, base: str) -> Iterator[Claim]:
+    """Claims of what is free: of a branch and a directory or, if the branch is to be taken up, of a directory."""
+    if request.earlier is None:
+        return _free_names(git, request, base)
+
+    return name_directories(request, folder, base)
+
+
+def _free_names(git: Git, request: WorkspaceRequest, base: str) -> Iterator[Claim]:
+    """Claims of names that are free."""
+    stem, taken = list_taken(git, request)
+    for branch, path in free_names(request.repository, stem, taken, request.directory):
+        yield Claim(branch, path, base, request.owner, start=request.start)
+
+
+def _sync_claim(claim: Claim, folder: Path) -> None:
+    """Make the claim durable before there is any work: from it `clean` knows what is ours."""
+    replace_file(folder / CLAIM, orjson.dumps(claim), durable=True)
+
+
+def _is_registered(request: WorkspaceRequest, claim: Claim) -> bool:
+    """Whether an earlier start of this job has made the worktree, or taken it."""
+    if claim.seat is not None:
+        return has_seat(request, claim)
+    admin = find_admin(request.repository, Path(claim.worktree))
+    return admin is not None and load_owner(admin) == claim.owner
+
+
+def find_tip(git: Git, request: WorkspaceRequest) -> str:
+    """The commit at which a task goes on: the tip of its branch, with what a person has committed there since.
+
+    Raises:
+        SessionrunError: the branch does not hold the work any more, or is checked out.
+    """
+    earlier = request.earlier or Place()
+    commit = git.commit_of(earlier.commit) if earlier.commit else None
+    holder = earlier.rescue or (commit or "")[:12]
+    if earlier.branch is None:
+        raise SessionrunError(f"its branch is gone; what is left of its work is on {holder}")
+    where = f"branch {earlier.branch}"
+    tip = git.commit_of(f"refs/heads/{earlier.branch}")
+    if (tip or commit) is None or (earlier.commit is not None and commit is None):
+        raise SessionrunError(f"nothing holds its work any more: {where} or its commit is gone")
+    if tip is None or commit is None:
+        return str(tip or commit)
+    if git.attempt("merge-base", "--is-ancestor", commit, tip).returncode != 0:
+        raise SessionrunError(f"{where} does not hold {holder}, where its work is: merge {holder} into it")
+    if (top := find_checkout(request.repository, earlier.branch, request.owner)) is not None:
+        raise SessionrunError(f"{where} is checked out in {top}: check out another one there")
+    return tip
+
+
+def reuse_worktree(fence: Fence, request: WorkspaceRequest, folder: Path) -> Place | None:
+    """Go on in the worktree that the earlier attempt left, as it is; None: there is none.
+
+    What lies in it is committed to its branch first, as far as it can be.
+
+    Raises:
+        SessionrunError, OSError: it is not a worktree of the task any more, or git failed; nothing was removed.
+    """
+    earlier = request.earlier
+    path = find_kept(request)
+    if earlier is None or path is None:
+        return None
+    own = replace(request, place=replace(earlier, worktree=str(path)))
+    break_own_locks(own, folder, path)
+    site = find_site(fence, own, path, folder)
+    git = site.git
+    check_on_branch(git, earlier)
+    claim = Claim(
+        branch=earlier.branch or "",
+        worktree=str(path),
+        base_commit=earlier.base_commit or "",
+        owner=request.owner,
+        setup_commit=earlier.setup_commit,
+        taken_up=git.line("rev-parse", "HEAD"),
+        reused=True,
+    )
+    replace_file(folder / CLAIM, orjson.dumps(claim), durable=True)
+    for job, other in list_claims(folder):
+        if other.worktree == claim.worktree and job != folder:
+            drop_environments(job, request.owner)
+    begin = _commit_all(site)
+    write_hidden(request.repository.top, request.links, (folder / RULES).read_text(), folder)
+    return replace(claim.place, taken_up=begin)
+
+
+def find_kept(request: WorkspaceRequest) -> Path | None:
+    """The worktree that the earlier attempt left; None: it was removed."""
+    earlier = request.earlier
+    if earlier is None or earlier.worktree is None or Path(earlier.worktree).name.startswith(".trash-"):
+        return None
+    return find_worktree(replace(request, place=earlier))
+
+
+def check_on_branch(git: Git, earlier: Place) -> None:
+    """Check that a worktree is on the task's branch.
+
+    Raises:
+        SessionrunError: it is not.
+    """
+    head = git.attempt("symbolic-ref", "--quiet", "HEAD").stdout.decode().strip()
+    if head != f"refs/heads/{earlier.branch}":
+        raise SessionrunError(f"{git.directory} is not on {earlier.branch} any more: run git switch there")
+
+
+def name_directories(request: WorkspaceRequest, folder: Path, tip: str) -> Iterator[Claim]:
+    """Claims of the branch as it stands at `tip`, each with a directory that is free; under the lock."""
+    earlier = request.earlier
+    assert earlier is not None and earlier.branch is not None
+    branch = earlier.branch
+    before = [claim.worktree for _, claim in list_claims(folder) if claim.branch == branch]
+    stem = os.path.join(request.repository.worktree_dir, (request.directory or branch).replace("/", "-"))
+    more = (stem if number == 1 else f"{stem}-{number}" for number in itertools.count(1))
+    for path in itertools.chain(dict.fromkeys(before), more):
+        if os.path.lexists(path):
+            continue
+        _forget_lost(request, Path(path))
+        yield Claim(
+            branch=branch,
+            worktree=path,
+            base_commit=earlier.base_commit or "",
+            owner=request.owner,
+            setup_commit=earlier.setup_commit,
+            taken_up=tip,
+        )
+
+
+def _forget_lost(request: WorkspaceRequest, path: Path) -> None:
+    """Take a worktree of ours whose directory a person deleted out of git's books."""
+    if any(load_owner(admin) == request.owner for admin in find_lost_admins(request.repository, path)):
+        unregister(request.repository, path, request.owner)
+
+
+def _commit_all(site: Site) -> str:
+    """Commit what lies in the worktree to its branch; where the attempt begins."""
+    parked = park(site, word_message("Work", site.request))
+    if parked.rescue is None:
+        site.git.settle_index(parked.commit)
+        return parked.commit
+    return site.git.line("rev-parse", "HEAD")
+
+
+def check_earlier(request: WorkspaceRequest) -> None:
+    """Check that an attempt can go on with earlier work, without a change.
+
+    Raises:
+        SessionrunError, OSError: it cannot.
+    """
+    earlier, path = request.earlier, find_kept(request)
+    with open_fence(request.repository) as fence:
+        if path is None or earlier is None:
+            find_tip(fence.main(), request)
+        else:
+            check_on_branch(find_git(fence, replace(request, place=earlier), path), earlier)

@@ -136,7 +136,7 @@ def test_a_scheduler_without_our_programs(cluster: OwnCluster) -> None:
 def test_a_scheduler_that_speaks_another_version_of_the_protocol(cluster: OwnCluster) -> None:
     other = cluster.command.cwd / "other.py"
     other.write_text(
-        "from sessionrun.runtime.dask import scheduler\n"
+        "from sessionrun.cluster import dask_scheduler as scheduler\n"
         "scheduler.PROTOCOL = 99\n"
         "dask_setup = scheduler.dask_setup\n"
     )

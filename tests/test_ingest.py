@@ -15,7 +15,8 @@ from conftest import Command, eventually
 from queue_contract import find_ready
 from stages import git
 
-from sessionrun.queue.ingest import LIMIT, MAX_TITLE, NAME, make_draft, put_aside, read_line
+from sessionrun.model.asked import SUGGESTIONS
+from sessionrun.queue.ingest import LIMIT, MAX_TITLE, make_draft, put_aside, read_line
 from sessionrun.queue.open import Ingested, ingest, open_queue
 from sessionrun.queue.task import Draft, find_place
 
@@ -68,33 +69,33 @@ def test_from_the_root_the_shelf_and_every_branch(repository: Path, sessionrun: 
     git(Path(), "worktree", "add", "-q", "-b", "side", "../side")
     git(Path(), "worktree", "add", "-q", "-b", "done", "../done")
     side, done = repository.parent / "side", repository.parent / "done"
-    (done / NAME).write_text("Of a branch\nfix  THE login\n")
-    git(done, "add", NAME)
+    (done / SUGGESTIONS).write_text("Of a branch\nfix  THE login\n")
+    git(done, "add", SUGGESTIONS)
     git(done, "commit", "-q", "-m", "work")
     git(Path(), "branch", "same", "done")
-    (repository / NAME).write_text("- Fix the login\n\n---\nKnown\nfix the LOGIN\n")
+    (repository / SUGGESTIONS).write_text("- Fix the login\n\n---\nKnown\nfix the LOGIN\n")
     open_queue().create([Draft("known")])
 
     would = sessionrun.load("ingest", "--dry-run")
     assert (would["dry_run"], [task["id"] for task in would["added"]]) == (True, [None] * 2)
-    assert (repository / NAME).exists()
+    assert (repository / SUGGESTIONS).exists()
     assert titles() == ["known"]
     assert not (repository / ".git" / "sessionrun-ingest").exists()
 
-    (side / NAME).write_text("Write the manual")
-    put_aside(find_place(side), side / NAME)  # as RELEASE does
-    (side / NAME).write_text("Of an agent that still works\n")
+    (side / SUGGESTIONS).write_text("Write the manual")
+    put_aside(find_place(side), side / SUGGESTIONS)  # as RELEASE does
+    (side / SUGGESTIONS).write_text("Of an agent that still works\n")
     found = sessionrun("ingest", "--group", "next")
     assert found.stdout == "task-2: Fix the login\ntask-3: Write the manual\ntask-4: Of a branch\n"
     assert found.stderr == "3 added, 3 in the queue already\n"
     assert {task.group for task in find_ready(open_queue())} == {None, "next"}
-    assert not (repository / NAME).exists() and (side / NAME).exists()
+    assert not (repository / SUGGESTIONS).exists() and (side / SUGGESTIONS).exists()
     assert sessionrun("ingest").stderr == "0 added, 0 in the queue already\n"
 
     for task in find_ready(open_queue()):
         open_queue().close(task.id)
     open_queue().remove("task-4")
-    (repository / NAME).write_text("Fix the login\n")  # again: it came back
+    (repository / SUGGESTIONS).write_text("Fix the login\n")  # again: it came back
     shown = sessionrun.load("ingest")
     assert [(task["id"], task["title"]) for task in shown["added"]] == [("task-5", "Fix the login")]
     assert [*shown] == ["schema_version", "dry_run", "added", "known", "kept"]
@@ -102,28 +103,28 @@ def test_from_the_root_the_shelf_and_every_branch(repository: Path, sessionrun: 
 
 def test_a_file_that_git_tracks_stays_as_it_is_and_counts_once(repository: Path) -> None:
     for text, new in (("one\n", ["one"]), ("one\ntwo\n", ["two"])):
-        (repository / NAME).write_text(text)
-        git(Path(), "add", NAME)
+        (repository / SUGGESTIONS).write_text(text)
+        git(Path(), "add", SUGGESTIONS)
         git(Path(), "commit", "-q", "-m", "it")
         assert added(ingest(maximum=0)) == []
         assert added(ingest()) == new
         assert added(ingest()) == []
         open_queue().close(open_queue().load()[-1].id)
-        assert (repository / NAME).read_text() == text
+        assert (repository / SUGGESTIONS).read_text() == text
 
 
 def test_what_is_above_the_limit_waits(repository: Path, sessionrun: Command) -> None:
     shelf = repository / ".git" / "sessionrun-ingest"
-    (repository / NAME).write_text("a1\na2\na3\na4")
+    (repository / SUGGESTIONS).write_text("a1\na2\na3\na4")
     (repository / "more").write_text("b1\n")
-    done = sessionrun("ingest", "--max", "2", NAME, "more")
+    done = sessionrun("ingest", "--max", "2", SUGGESTIONS, "more")
     assert done.stdout == "task-1: a1\ntask-2: a2\n"
     assert done.stderr == (
-        f"kept 2 lines of {repository / NAME}: --max is 2\n"
+        f"kept 2 lines of {repository / SUGGESTIONS}: --max is 2\n"
         f"kept 1 line of {repository / 'more'}: --max is 2\n"
         "2 added, 0 in the queue already\n"
     )
-    assert not (repository / NAME).exists() and not (repository / "more").exists()
+    assert not (repository / SUGGESTIONS).exists() and not (repository / "more").exists()
     assert added(ingest(maximum=1)) == ["a3"]
     assert sorted(added(ingest())) == ["a4", "b1"]
     assert os.listdir(shelf) == ["lock"]
@@ -133,22 +134,22 @@ def test_what_an_agent_put_in_the_place_of_the_file(repository: Path, sessionrun
     def refuse(why: str) -> None:
         done = sessionrun("ingest")
         assert (done.returncode, done.stdout) == (0, "")
-        assert f"{NAME}: {why}; nothing was taken from it" in done.stderr
+        assert f"{SUGGESTIONS}: {why}; nothing was taken from it" in done.stderr
 
     (repository.parent / "secret").write_text("secret\n")
-    (repository / NAME).symlink_to("../secret")
+    (repository / SUGGESTIONS).symlink_to("../secret")
     refuse("not a regular file")
-    (repository / NAME).unlink()
-    os.mkfifo(repository / NAME)
+    (repository / SUGGESTIONS).unlink()
+    os.mkfifo(repository / SUGGESTIONS)
     refuse("not a regular file")
-    (repository / NAME).unlink()
-    (repository / NAME).write_bytes(b"one\n" * (LIMIT // 4 + 1))
+    (repository / SUGGESTIONS).unlink()
+    (repository / SUGGESTIONS).write_bytes(b"one\n" * (LIMIT // 4 + 1))
     refuse(f"larger than {LIMIT} bytes")
-    assert (repository / NAME).stat().st_size > LIMIT
+    assert (repository / SUGGESTIONS).stat().st_size > LIMIT
 
 
 def test_outside_of_a_repository_and_from_files_by_name(own_place: Path, sessionrun: Command) -> None:
-    (own_place / NAME).write_text("here\n")
+    (own_place / SUGGESTIONS).write_text("here\n")
     (own_place / "more.txt").write_bytes(b"more \xff\n")
     assert added(ingest(files=[Path("more.txt")])) == ["more \ufffd"]
     assert added(ingest()) == ["here"]
@@ -164,21 +165,21 @@ def test_what_a_released_worktree_leaves(
 ) -> None:
     """RELEASE commits the file to the task's branch, whatever became of the task; an ignored file is gone."""
     plan = [
-        {"id": "left", "prompt": f"echo 'Of left' >> {NAME}"},
-        {"id": "committed", "prompt": f"echo 'Of committed' >> {NAME}; git add -A; git commit -qm work"},
-        {"id": "failed", "prompt": f"echo 'Of failed' >> {NAME}; exit 3"},
-        {"id": "ignored", "prompt": f"echo {NAME} > .gitignore; echo 'Of ignored' >> {NAME}"},
+        {"id": "left", "prompt": f"echo 'Of left' >> {SUGGESTIONS}"},
+        {"id": "committed", "prompt": f"echo 'Of committed' >> {SUGGESTIONS}; git add -A; git commit -qm work"},
+        {"id": "failed", "prompt": f"echo 'Of failed' >> {SUGGESTIONS}; exit 3"},
+        {"id": "ignored", "prompt": f"echo {SUGGESTIONS} > .gitignore; echo 'Of ignored' >> {SUGGESTIONS}"},
     ]
     for variable in ("AUTHOR", "COMMITTER"):
-        for name in ("NAME", "EMAIL"):
+        for name in ("SUGGESTIONS", "EMAIL"):
             monkeypatch.setenv(f"GIT_{variable}_{name}", "a@b")
     sessionrun.wait(sessionrun.start(plan, "--worktree"))
     assert git(Path(), "worktree", "list").count("\n") == 0
     found = ingest()
     assert sorted((task["title"], task["source"]) for task in found.added) == [
-        ("Of committed", f"main-task-committed:{NAME}"),
-        ("Of failed", f"main-task-failed:{NAME}"),
-        ("Of left", f"main-task-left:{NAME}"),
+        ("Of committed", f"main-task-committed:{SUGGESTIONS}"),
+        ("Of failed", f"main-task-failed:{SUGGESTIONS}"),
+        ("Of left", f"main-task-left:{SUGGESTIONS}"),
     ]
     assert added(ingest()) == []
 
@@ -188,7 +189,7 @@ LINES = {"one", "two", "three", "four", "five", "of a branch"}
 
 def sweep_ingest(closes: str) -> None:
     """Kill who takes lines at each call; what two others do then, also if its tasks were closed, completes it."""
-    files, place = [Path(NAME), Path("more.txt")], find_place(Path())
+    files, place = [Path(SUGGESTIONS), Path("more.txt")], find_place(Path())
 
     def begin(environ: Mapping[str, str]) -> None:
         for left in (Path("task_queue.json"), *files):
@@ -200,7 +201,7 @@ def sweep_ingest(closes: str) -> None:
 
     for do in ("kill", "half"):
         for at, _ in each_call(begin, Path("../calls"), "ingest", do=do):
-            with open(NAME, "a") as stream:
+            with open(SUGGESTIONS, "a") as stream:
                 stream.write("five\n")
             if closes:
                 for task in open_queue().load():
@@ -220,8 +221,8 @@ def sweep_ingest(closes: str) -> None:
 def test_killed_before_each_call_that_changes_a_file(repository: Path, closes: str) -> None:
     """No line is lost, and none comes twice, also if its task was closed before the next call."""
     git(Path(), "checkout", "-q", "-b", "side")
-    (repository / NAME).write_text("of a branch\n")
-    git(Path(), "add", NAME)
+    (repository / SUGGESTIONS).write_text("of a branch\n")
+    git(Path(), "add", SUGGESTIONS)
     git(Path(), "commit", "-q", "-m", "it")
     git(Path(), "checkout", "-q", "main")
     kills = run_watched(sweep_ingest, closes)
@@ -229,7 +230,7 @@ def test_killed_before_each_call_that_changes_a_file(repository: Path, closes: s
 
 
 def test_two_at_once_take_each_line_once(repository: Path, sessionrun: Command) -> None:
-    (repository / NAME).write_text("".join(f"task {number}\n" for number in range(50)))
+    (repository / SUGGESTIONS).write_text("".join(f"task {number}\n" for number in range(50)))
     both = [sessionrun.popen("ingest", "--json", stdout=subprocess.PIPE) for _ in range(2)]
     counts = [len(json.loads(one.communicate(timeout=60)[0])["added"]) for one in both]
     assert sum(counts) == 50

@@ -67,7 +67,7 @@ def test_the_process_of_a_job_imports_nothing_of_the_supervisor_s(name: str) -> 
     done = subprocess.run([sys.executable, "-c", IMPORTS, name], capture_output=True, text=True, check=True)
     imported = set(done.stdout.split())
     makers = {f"sessionrun.{row.maker}" for row in ROWS.values()}
-    assert not imported & {*makers, *(f"sessionrun.runtime.jobs.{own}" for own in ("maker", "rows", "shared"))}
+    assert not imported & {*makers, *(f"sessionrun.session.{own}" for own in ("maker", "rows", "shared"))}
     assert not [one for one in imported if one.startswith("sessionrun.engine")]
     if name in ROWS and ROWS[name].in_turn:
         assert "sessionrun.model.spec" not in imported

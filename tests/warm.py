@@ -346,7 +346,7 @@ def _become(call: dict[str, Any], fds: list[int], ours: list[int]) -> NoReturn:
     run(begin)
 
 
-EXTRAS: Final = ("sessionrun.mcp.", "sessionrun.doors.", "sessionrun.runtime.dask.")
+EXTRAS: Final = ("sessionrun.doors.", "sessionrun.cluster.dask")
 """What only verbs of an extra need, and import for themselves: it brings twice as much as all the rest, and each
 fork copies the tables of the memory that it takes."""
 

@@ -22,12 +22,11 @@ from sessionrun.cluster.messages import KILL, TERM, Message, key_of
 from sessionrun.cluster.orders import find_prepare, find_workspace, make_order
 from sessionrun.cluster.replica import ObjectsMissing
 from sessionrun.cluster.replicas import Replicas
-from sessionrun.model.asked import Cluster, Sandbox, SlotsOffered
+from sessionrun.model.asked import SUGGESTIONS, Cluster, Sandbox, SlotsOffered
 from sessionrun.model.errors import SessionrunError, StoreError
 from sessionrun.model.events import HoldPlaced, JobClaimed, JobLost, JobStarted
 from sessionrun.model.keys import WORKSPACE_PHASES, JobKey
 from sessionrun.model.spec import SLOT, WALLS_PREFIX, Job, SessionSpec
-from sessionrun.queue.ingest import NAME as SUGGESTIONS
 from sessionrun.session.executor import Exit, Notice, read_end
 from sessionrun.session.partners import Executor
 from sessionrun.store.files import open_regular

@@ -20,7 +20,7 @@ from pathlib import Path
 from typing import Any, Final
 
 if __name__ == "__main__":
-    sys.path.insert(0, os.path.abspath(os.path.join(__file__, *[os.pardir] * 4)))
+    sys.path.insert(0, os.path.abspath(os.path.join(__file__, *[os.pardir] * 3)))
 
 from sessionrun.cluster.slurm_records import BEGUN, ENDED, LEDGER, Records, load
 from sessionrun.keeper.children import Children

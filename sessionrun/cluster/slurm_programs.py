@@ -63,7 +63,7 @@ WORDS: Final[dict[Meaning, str]] = {
     "node": "its node failed",
 }
 
-WRAPPER: Final = Path(__file__).with_name("on_node.py")
+WRAPPER: Final = Path(__file__).with_name("slurm_node.py")
 
 
 class SlurmFault(Exception):

@@ -6,7 +6,7 @@ import sys
 
 gc.disable()  # until all is imported
 
-sys.path.insert(0, os.path.dirname(os.path.dirname(os.path.dirname(os.path.dirname(os.path.abspath(__file__))))))
+sys.path.insert(0, os.path.dirname(os.path.dirname(os.path.dirname(os.path.abspath(__file__)))))
 
 from sessionrun.keeper.root import main  # noqa: E402
 

@@ -158,7 +158,7 @@ EXIT_REFUSED: Final = 78
 
 SUPERVISOR: Final = "sessionrun.session.main"
 
-PACKAGE_ROOT: Final = os.path.abspath(os.path.join(os.path.realpath(__file__), *[os.pardir] * 4))
+PACKAGE_ROOT: Final = os.path.abspath(os.path.join(os.path.realpath(__file__), *[os.pardir] * 3))
 """The directory that holds this package."""
 
 _NO_GC: Final = "import gc; gc.disable(); "

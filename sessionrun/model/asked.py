@@ -162,3 +162,7 @@ class SlotsOffered:
 
     slots: int
     nodes: int
+
+
+SUGGESTIONS: Final = "suggested_tasks.txt"
+"""The file into which the prompt of a task of the queue asks agents to write them."""

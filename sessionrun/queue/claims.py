@@ -12,7 +12,6 @@ from typing import Final, NamedTuple
 from sessionrun.engine.state import State
 from sessionrun.engine.task import TaskState
 from sessionrun.git.git import Git
-from sessionrun.landing.history import load_history
 from sessionrun.model.errors import SessionNotFound, SessionrunError
 from sessionrun.model.landings import LANDING_FOLDER
 from sessionrun.queue.feed import Feed
@@ -107,6 +106,8 @@ def _find_landed(session: SessionDir, state: State, task: TaskState) -> str | No
     repository, landing = state.spec.repository, state.spec.landing
     if tip is None or repository is None or landing is None:
         return None
+    from sessionrun.landing.history import load_history  # few sessions of a queue land by themselves
+
     folder = session.path / LANDING_FOLDER
     for target in sorted(os.listdir(folder)) if folder.is_dir() else ():
         landed = load_history(folder / target).landed.get(task.spec.id)

@@ -15,14 +15,11 @@ from typing import Any, Final, NamedTuple
 from uuid import uuid4
 
 from sessionrun.git.git import Git
-from sessionrun.model.asked import FeedSpec
+from sessionrun.model.asked import SUGGESTIONS, FeedSpec
 from sessionrun.queue.feed import Feed
 from sessionrun.queue.task import Draft, QueuePlace, QueueTask, find_place
 from sessionrun.store import locks
 from sessionrun.store.files import make_directories, read_regular, replace_file
-
-NAME: Final = "suggested_tasks.txt"
-"""The file into which the prompt of a task of the queue asks agents to write them."""
 
 LIMIT: Final = 1024 * 1024
 """Bytes; a larger file is not taken."""
@@ -199,19 +196,19 @@ def take_follow_ups(
 
 def _find_own(top: Path, git: Git | None) -> list[Path]:
     """The file of the main checkout.  What git tracks stays: to empty it would show as a change."""
-    return [] if git is not None and git.names("ls-files", "-z", "--", NAME) else [top / NAME]
+    return [] if git is not None and git.names("ls-files", "-z", "--", SUGGESTIONS) else [top / SUGGESTIONS]
 
 
 def _find_committed(git: Git, read: set[str]) -> Iterator[_Committed]:
     """What stands on branches in a file that was not read, unless it is too large."""
     branches = git.line("for-each-ref", "--format=%(refname)", "refs/heads/").split()
-    names = "".join(f"{branch}:{NAME}\n" for branch in branches).encode("utf-8", "surrogateescape")
+    names = "".join(f"{branch}:{SUGGESTIONS}\n" for branch in branches).encode("utf-8", "surrogateescape")
     shown = git("cat-file", "--batch-check=%(objectname) %(objecttype) %(objectsize)", stdin=names).decode()
     for branch, line in zip(branches, shown.splitlines(), strict=True):
         name, kind, size = [*line.split(" "), "", ""][:3]
         if kind == "blob" and int(size) <= LIMIT and name not in read:
             read.add(name)
-            source = f"{branch.removeprefix('refs/heads/')}:{NAME}"
+            source = f"{branch.removeprefix('refs/heads/')}:{SUGGESTIONS}"
             yield _Committed(name, source, git("cat-file", "blob", name))
 
 
@@ -250,7 +247,7 @@ def _take(
         lines = Lines(feed.load(), maximum, group)
         rests = {}
         for path in dict.fromkeys([*waiting, *sources] if dry_run else waiting):
-            source = sources.get(path, str(place.top / NAME))
+            source = sources.get(path, str(place.top / SUGGESTIONS))
             rests[path] = lines.choose(read_regular(path), source, was_taken=path.suffix == ".taken")
         read = {one.name for one in committed if not lines.choose(one.content, one.source, was_taken=True)}
         if dry_run:

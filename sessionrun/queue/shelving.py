@@ -7,8 +7,8 @@ from pathlib import Path
 
 from sessionrun.engine.task import TaskState
 from sessionrun.git.git import Git
-from sessionrun.model.asked import uses_replicas
-from sessionrun.queue.ingest import NAME, put_aside
+from sessionrun.model.asked import SUGGESTIONS, uses_replicas
+from sessionrun.queue.ingest import put_aside
 from sessionrun.queue.task import find_place
 from sessionrun.session.executor import Exit
 from sessionrun.session.shared import Judged, Site
@@ -23,10 +23,10 @@ def shelve_follow_ups(site: Site, state: TaskState, ended: Exit, judged: Judged)
     if ended.key.phase != "release" or feed is None or released is None or place is None or place.worktree is None:
         return judged
     folder = site.session.job_path(ended.key)
-    source = folder / LEFT if uses_replicas(site.spec.cluster) else Path(place.worktree, NAME)
+    source = folder / LEFT if uses_replicas(site.spec.cluster) else Path(place.worktree, SUGGESTIONS)
     if (
         source.exists()
-        and Git(Path(feed.top)).attempt("cat-file", "-e", f"{released.commit}:{NAME}").returncode != 0
+        and Git(Path(feed.top)).attempt("cat-file", "-e", f"{released.commit}:{SUGGESTIONS}").returncode != 0
     ):
         with suppress(OSError):  # then it stays where it lies: a link, or too large
             put_aside(find_place(Path(feed.top)), source)

@@ -79,12 +79,12 @@ def _hide_suggestions(git: Git) -> None:
     The rules of what is ignored are read with the repository, so this comes first.
     """
     from sessionrun.git.repository import hide_name, locate
-    from sessionrun.queue.ingest import NAME
+    from sessionrun.model.asked import SUGGESTIONS
 
-    hide_name(locate(git)[1], NAME)
-    if git.names("ls-files", "-z", "--", NAME):
-        mend = f"git rm --cached {NAME}"
-        notify(f"{NAME} is in the repository, so tasks that append to it conflict: take it out ({mend})")
+    hide_name(locate(git)[1], SUGGESTIONS)
+    if git.names("ls-files", "-z", "--", SUGGESTIONS):
+        mend = f"git rm --cached {SUGGESTIONS}"
+        notify(f"{SUGGESTIONS} is in the repository, so tasks that append to it conflict: take it out ({mend})")
 
 
 def _find_frame(draft: Draft, own: tuple[str, ...]) -> tuple[str, ...]:

@@ -19,7 +19,7 @@ from sessionrun.store.processes import JOB_MARKER, Identity, environment, start_
 Role = Literal["root", "keeper", "supervisor"]
 ROLES: Final[tuple[Role, ...]] = ("root", "keeper", "supervisor")
 
-_KEEPER_FILE: Final = b"/sessionrun/runtime/keeper/__main__.py"
+_KEEPER_FILE: Final = b"/sessionrun/keeper/__main__.py"
 _SUPERVISOR_CODE: Final = b"sessionrun.session.main"
 
 

@@ -12,7 +12,8 @@ from conftest import Command
 from test_doctor_agents import install, own_path
 
 from sessionrun.agents import table
-from sessionrun.agents.installed import PROGRAMS, Use, find_sign_in, find_unready
+from sessionrun.agents.installed import PROGRAMS, Use, find_sign_in
+from sessionrun.agents.probing import find_unready
 from sessionrun.agents.table import INSTALL
 from sessionrun.model.spec import AgentSpec
 

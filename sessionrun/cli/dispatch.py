@@ -8,9 +8,9 @@ from typing import Any, Final
 
 import click
 
+from sessionrun.cli.backend import backend_option
 from sessionrun.cli.options import (
     Count,
-    backend_option,
     json_option,
     quiet_option,
     ready_option,

@@ -1,4 +1,4 @@
-"""Options that several verbs share, and how each is spelled, read and told."""
+"""Options and arguments that several verbs share."""
 
 from __future__ import annotations
 
@@ -13,7 +13,6 @@ import click
 from sessionrun.client.lookup import LAST
 from sessionrun.model.times import parse_coming
 from sessionrun.model.units import parse_age, parse_duration, parse_size
-from sessionrun.queue.open import BACKEND_NAMES
 
 _Command = TypeVar("_Command", bound=Callable[..., Any])
 _Value = TypeVar("_Value", covariant=True)
@@ -179,13 +178,3 @@ ready_option = click.option(
 
 session_argument = click.argument("session_id", metavar="[ID]", default=LAST)
 """`ID`: a session's id, an unambiguous beginning of it, its name, or `last`."""
-
-
-backend_option = click.option(
-    "--backend",
-    type=click.Choice(BACKEND_NAMES),
-    help="Where the queue is kept.  [default: the first of these that the repository has, else file]",
-)
-
-queue_options = add_options(json_option, backend_option)
-"""`--backend` and `--json`."""

@@ -12,7 +12,8 @@ from typing import Any, Final, TypeVar
 
 import click
 
-from sessionrun.cli.options import Count, backend_option, json_option, queue_options, results_dir_option
+from sessionrun.cli.backend import backend_option, queue_options
+from sessionrun.cli.options import Count, json_option, results_dir_option
 from sessionrun.cli.render import WIDTH, escape, escape_line, print_json, print_table, terminal_width
 from sessionrun.model.errors import InputError, SessionrunError
 from sessionrun.model.wording import clip, tell_span

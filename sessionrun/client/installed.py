@@ -81,7 +81,7 @@ def examine_agents() -> list[Examined]:
 def examine(known: Mapping[str, AgentSpec], host: Host) -> list[Examined]:
     """Examine all agents; their programs are asked side by side."""
     from sessionrun.agents import table
-    from sessionrun.agents.installed import find_unready, find_versions
+    from sessionrun.agents.probing import find_unready, find_versions
 
     path = host.environ.get("PATH")
     programs = {name: table.find_program(agent, path) for name, agent in known.items()}
@@ -94,7 +94,8 @@ def examine(known: Mapping[str, AgentSpec], host: Host) -> list[Examined]:
 def _examine(
     agent: AgentSpec, host: Host, program: str | None, version: str | None, unready: Mapping[str, str]
 ) -> Examined:
-    from sessionrun.agents.installed import Use, asks_about_model, find_known, find_sign_in, is_known_version
+    from sessionrun.agents.installed import Use, find_known, find_sign_in, is_known_version
+    from sessionrun.agents.probing import asks_about_model
     from sessionrun.agents.table import BUILTIN, check_agent, check_startable, how_to_install
 
     about, refusal, why = find_known(agent), None, unready.get(agent.name)

@@ -31,8 +31,8 @@ from sessionrun.keeper.wire import EXIT_REFUSED, EXIT_TAKEN, Connection, pack_jo
 from sessionrun.model.errors import StoreError
 from sessionrun.model.events import JobLost
 from sessionrun.session.executor import Exit, NotSet, describe_end, read_frame
-from sessionrun.session.history import judge_job
 from sessionrun.session.local import KeeperGone, greet
+from sessionrun.session.recovery import judge_job
 from sessionrun.store import locks
 from sessionrun.store.files import open_regular, replace_file
 from sessionrun.store.journal import parse_log

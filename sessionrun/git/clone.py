@@ -32,8 +32,7 @@ from sessionrun.git.git import Git, GitError
 from sessionrun.git.private import Fence, word_settings
 from sessionrun.model.errors import RepositoryFailed
 from sessionrun.model.frozen import frozen
-from sessionrun.model.places import SCHEMES, Repository, is_path
-from sessionrun.model.spec import WORKSPACE_LIMIT_S
+from sessionrun.model.places import SCHEMES, WORKSPACE_LIMIT_S, Repository, is_path
 from sessionrun.store.files import make_directories, read_regular
 from sessionrun.store.trees import make_entry, remove_entry, remove_tree, sweep_entry
 

@@ -76,7 +76,7 @@ def sweep_repository(repository: Repository) -> None:
 
     from sessionrun.git.private import open_fence
     from sessionrun.landing.target import sweep_slots
-    from sessionrun.model.spec import WORKSPACE_LIMIT_S
+    from sessionrun.model.places import WORKSPACE_LIMIT_S
 
     if os.path.isdir(repository.common_dir):
         with (

@@ -336,3 +336,7 @@ def _lower_host(text: str) -> str:
     user, _, rest = text.partition("@")
     host, _, path = rest.partition(":")
     return f"{user}@{host.lower()}:{path.rstrip('/')}"
+
+
+WORKSPACE_LIMIT_S: Final = 600.0
+"""How long one git command of PREPARE, RELEASE and `clean` may take (seconds), unless a session sets a limit."""

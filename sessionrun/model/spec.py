@@ -33,8 +33,6 @@ IN_GIT: Final[tuple[WorkspaceKind, ...]] = ("worktree", "mirror")
 WORKSPACE_TIMEOUT_S: Final = 600.0
 """How long PREPARE and RELEASE may take each where a new session says nothing else."""
 
-WORKSPACE_LIMIT_S: Final = 600.0
-"""How long one git command of PREPARE, RELEASE and `clean` may take (seconds), unless a session sets a limit."""
 
 AND_THEN: Final = "\n(exit $?)\n"
 """Between commands: ``sh -e`` alone goes on after a failed ``a && b`` or ``! a``, and would call that passed."""

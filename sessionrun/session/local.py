@@ -1,6 +1,6 @@
 """Runs jobs as processes of this machine: the supervisor's end of the socket to the keeper.
 
-The keeper does the work (see `sessionrun.runtime.keeper`); here jobs become frames, and frames become notices.
+The keeper does the work (see `sessionrun.keeper`); here jobs become frames, and frames become notices.
 """
 
 from __future__ import annotations

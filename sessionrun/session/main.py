@@ -27,11 +27,12 @@ from sessionrun.keeper.wire import EXIT_NO_ROOM, EXIT_REFUSED, EXIT_TAKEN, root_
 from sessionrun.model.errors import StoreError
 from sessionrun.model.events import Entry, Event, SupervisorStarted, to_record
 from sessionrun.session.executor import Notice
-from sessionrun.session.history import find_notices, find_unclaimed, project_status, replay
+from sessionrun.session.history import project_status, replay
 from sessionrun.session.limits import LimitSharing
 from sessionrun.session.local import KeeperGone, LocalExecutor
 from sessionrun.session.maker import JobMaker
 from sessionrun.session.partners import Partners, SystemClock
+from sessionrun.session.recovery import find_notices, find_unclaimed
 from sessionrun.session.supervisor import Supervisor
 from sessionrun.session.watches import SilenceWatch
 from sessionrun.store import locks, processes

@@ -23,8 +23,7 @@ from sessionrun.git.git import Git
 from sessionrun.git.private import Fence, open_fence
 from sessionrun.model.errors import SessionrunError
 from sessionrun.model.frozen import frozen
-from sessionrun.model.places import Place, Repository, Seats, Upstream
-from sessionrun.model.spec import WORKSPACE_LIMIT_S
+from sessionrun.model.places import WORKSPACE_LIMIT_S, Place, Repository, Seats, Upstream
 from sessionrun.store.locks import hold_lock
 from sessionrun.store.session import WALLS_SUFFIX
 from sessionrun.store.trees import remove_tree

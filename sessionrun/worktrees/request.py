@@ -15,8 +15,16 @@ from sessionrun.model.errors import JobFileError, SessionrunError
 from sessionrun.model.frozen import frozen
 from sessionrun.model.keys import describe_id_problem
 from sessionrun.model.landings import MendBase
-from sessionrun.model.places import Handed, KeepPolicy, Place, Repository, Seats, Start, Upstream
-from sessionrun.model.spec import WORKSPACE_LIMIT_S
+from sessionrun.model.places import (
+    WORKSPACE_LIMIT_S,
+    Handed,
+    KeepPolicy,
+    Place,
+    Repository,
+    Seats,
+    Start,
+    Upstream,
+)
 from sessionrun.store import jobfiles
 from sessionrun.store.jobfiles import ANSWER, load_answer, load_record_if_any
 

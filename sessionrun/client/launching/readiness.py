@@ -32,7 +32,7 @@ def check_ready(spec: SessionSpec) -> None:
         raise InputError(f"{'; '.join(outside)} ({_START_ALL_THE_SAME})")
     if not any(agent.ready for agent in spec.agents.values()):
         return
-    from sessionrun.agents.installed import find_unready
+    from sessionrun.agents.probing import find_unready
 
     unready = find_unready(spec.agents.values(), _list_models(spec))
     if unready:
@@ -80,7 +80,7 @@ def _find_signed_out(spec: SessionSpec) -> dict[str, str]:
 
 def _says_no(agent: AgentSpec, about: Known, environ: Mapping[str, str]) -> bool:
     """Whether the program says itself that it is not signed in; False if it says nothing of that."""
-    from sessionrun.agents.installed import Question, ask
+    from sessionrun.agents.probing import Question, ask
 
     question = Question((agent.argv[0], *about.status), environ)
     answers = ask({agent.name: question} if about.status else {}, timeout_s=STATUS_TIMEOUT_S)

@@ -90,13 +90,13 @@ static void find_role(void)
     become("", 0);
     int python = count && strstr(words[0], "python") != NULL;
     for (int i = 0; python && i < count; i++) {
-        if (strstr(words[i], "sessionrun.runtime.node.main"))
+        if (strstr(words[i], "sessionrun.cluster.node"))
             return become("link", 1);
-        if (strstr(words[i], "sessionrun.runtime.main"))
+        if (strstr(words[i], "sessionrun.session.main"))
             return become("supervisor", 1);
-        if (ends(words[i], "/sessionrun/runtime/keeper/__main__.py"))
+        if (ends(words[i], "/sessionrun/keeper/__main__.py"))
             return become("root", 1);
-        if (ends(words[i], "/runtime/jobs/job.py") && i + 1 < count)
+        if (ends(words[i], "/session/job.py") && i + 1 < count)
             return become(words[i + 1], 1);
     }
     if (given)

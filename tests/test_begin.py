@@ -94,9 +94,9 @@ def test_an_index_that_cannot_be_written_is_a_warning_beside_the_id(sessionrun: 
 @pytest.mark.skipif(os.geteuid() != 0, reason="only root can become a user without an entry in passwd")
 def test_a_user_without_a_home_has_directories_that_cannot_be_there() -> None:
     code = (
-        "import os, platformdirs, sessionrun.store.session; from sessionrun.store import index, user_directories\n"
+        "import os, platformdirs, sessionrun.store.session; from sessionrun.store import index\n"
         "os.environ.clear(); os.setuid(54321)\n"
-        "print([os.path.exists(user_directories.user_directory(kind)) for kind in ('state', 'cache', 'config')])\n"
+        "print([os.path.exists(index.user_directory(kind)) for kind in ('state', 'cache', 'config')])\n"
         "print(index.sessions(), index.limits_path().exists())\n"
     )
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True)

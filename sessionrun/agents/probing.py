@@ -22,20 +22,13 @@ from sessionrun.model.spec import AgentSpec
 from sessionrun.store.programs import Programs, run
 
 READY_TIMEOUT_S: Final = 30.0
-
-
 MODEL_TOKEN: Final = "{model}"
-
 
 _MAX_VERSION: Final = 30
 """Characters of the first line that a program prints about its version."""
 
-
 _KEPT_BYTES: Final = 8192
-
-
 _MAX_LINE: Final = 200
-
 
 _Name = TypeVar("_Name")
 

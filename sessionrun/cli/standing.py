@@ -357,7 +357,7 @@ def next_lines(session: SessionDir, view: View, tasks: Sequence[Task], *, verb: 
 
 def _find_steps(session: SessionDir, view: View, tasks: Sequence[Task]) -> list[tuple[str, Sequence[str], str]]:
     """Commands in the order of their weight: the verb, what comes behind the session, and what it does."""
-    from sessionrun.landing.merge import find_unlanded
+    from sessionrun.landing.unlanded import find_unlanded
 
     words = {task["word"] for task in tasks}
     is_open = view["ended_at"] is None

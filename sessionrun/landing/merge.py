@@ -1,7 +1,4 @@
-"""Lands the work of a session's tasks on a branch, for `merge`: finds what may land, and hands it to a turn.
-
-Whose work is on a branch of its own and has not landed is found without any change of the repository.
-"""
+"""Lands the work of a session's tasks on a branch, for `merge`: finds what may land, and hands it to a turn."""
 
 from __future__ import annotations
 
@@ -28,12 +25,12 @@ from sessionrun.landing.records import (
     word_trailers,
 )
 from sessionrun.landing.target import HEADS, find_target
+from sessionrun.landing.unlanded import Task
 from sessionrun.model.asked import is_node_id
-from sessionrun.model.errors import InputError, SessionrunError
+from sessionrun.model.errors import InputError
 from sessionrun.model.keys import JobKey
 from sessionrun.model.landings import LANDING_FOLDER
 from sessionrun.model.spec import Landing, SessionSpec
-from sessionrun.model.words import read_landing
 from sessionrun.session.history import load_spec_now
 from sessionrun.store.session import SessionDir
 from sessionrun.worktrees.diff import find_work_base, is_unchanged
@@ -42,7 +39,6 @@ if TYPE_CHECKING:
     from sessionrun.model.asked import Policy, Sandbox
 
 
-Task = Mapping[str, Any]
 Choice = Literal["best"]
 
 
@@ -334,91 +330,3 @@ def enclose_request(
     finally:
         settle(session.job_path(key))
         remove_tree(session.job_path(key).parent)
-
-
-WorkOf = Mapping[str, Any]
-
-
-class Unlanded(NamedTuple):
-    """The ids of tasks with work on a branch of their own, by what a person does with it.
-
-    Attributes:
-        target: the branch from which the session's worktrees began.
-        ready: whose work `merge` lands; with the tasks on whose work theirs is built.
-        bounced: whose work did not fit, and fits perhaps once it is mended.
-        others: what is to be looked at first, because the task did not succeed or its work is not whole.
-        merged: whose branch is no longer needed.
-    """
-
-    target: str = ""
-    ready: tuple[str, ...] = ()
-    bounced: tuple[str, ...] = ()
-    others: tuple[str, ...] = ()
-    merged: tuple[str, ...] = ()
-
-
-def find_unlanded(session: SessionDir, view: Mapping[str, Any], tasks: Sequence[WorkOf]) -> Unlanded:
-    """Sort the tasks whose branches are left; none where the repository or its branch is gone."""
-    ended = [
-        task for task in tasks if task["status"] == "completed" and task["base_commit"] and not task.get("repo")
-    ]
-    if not ended:
-        return Unlanded()
-    from sessionrun.git.private import open_fence
-    from sessionrun.session.history import load_spec_now  # most sessions that are looked at have no worktrees
-
-    repository = load_spec_now(session).repository
-    if repository is None:
-        return Unlanded()
-    target, words = f"refs/heads/{repository.base_branch}", ("--format=%(refname:lstrip=2)", "refs/heads")
-    try:
-        with open_fence(repository) as fence:
-            alone = set(fence.main().line("for-each-ref", f"--no-merged={target}", *words).split("\n"))
-            done = set(fence.main().line("for-each-ref", f"--merged={target}", *words).split("\n"))
-    except (SessionrunError, OSError):
-        return Unlanded()
-    landings = {task["id"]: read_landing(task) for task in view["tasks"]}
-    waiting = [task for task in ended if (task["rescue_branch"] or task["branch"]) in alone]
-    waiting = [task for task in waiting if landings[task["id"]] != "landed" and not is_unchanged(task)]
-    ready = [task["id"] for task in waiting if not landings[task["id"]] and _is_whole(task)]
-    within = _find_reached(ready, view["tasks"], repository.base_commit)
-    built_on = [task["id"] for task in view["tasks"] if task["id"] in within and not is_unchanged(task)]
-    return Unlanded(
-        repository.base_branch,
-        tuple(name for name in built_on if landings[name] != "landed"),
-        tuple(task["id"] for task in waiting if landings[task["id"]] == "bounced"),
-        tuple(task["id"] for task in waiting if not landings[task["id"]] and not _is_whole(task)),
-        tuple(task["id"] for task in ended if task["branch"] in done - {repository.base_branch}),
-    )
-
-
-def _is_whole(task: WorkOf) -> bool:
-    return bool(task["outcome"] == "succeeded" and task["commit"] is not None and not task["rescue_branch"])
-
-
-def _find_reached(names: Sequence[str], graph: Sequence[WorkOf], base: str) -> set[str]:
-    """The tasks and, where their worktrees began with the work of their needs, those too."""
-    by_id = {node["id"]: node for node in graph}
-
-    def next_of(name: str) -> list[str]:
-        at = by_id[name]
-        return [] if at["base_commit"] == base else [need for need in at["needs"] if need in by_id]
-
-    return {*names, *walk(names, next_of)}
-
-
-def locate_work(session: SessionDir, tasks: Sequence[WorkOf]) -> dict[str, str]:
-    """Where the branches of tasks with a repository of their own are, by id: in that or in its mirror."""
-    own = {task["id"] for task in tasks if task.get("repo") and (task["rescue_branch"] or task["branch"])}
-    places: dict[str, str] = {}
-    if not own:
-        return places
-    from sessionrun.model.repositories import repository_of
-    from sessionrun.session.history import load_spec_now
-
-    spec = load_spec_now(session)
-    for task in spec.tasks:
-        repository = repository_of(spec, task) if task.id in own else None
-        if repository is not None and task.upstream is not None:
-            places[task.id] = task.upstream.repo if task.upstream.home else repository.top
-    return places

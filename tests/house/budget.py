@@ -28,28 +28,28 @@ class Size(NamedTuple):
 
 
 ROOMS: Final[Mapping[str, Size]] = {
-    "sessionrun": Size(2, 37, 17),
-    "agents": Size(20, 2753, 1651),
-    "cli": Size(43, 7370, 4485),
-    "client": Size(75, 13154, 7559),
-    "cluster": Size(8, 1021, 629),
-    "input": Size(28, 5029, 3068),
-    "engine": Size(16, 4145, 2440),
-    "landing": Size(18, 2730, 1526),
+    "sessionrun": Size(4, 448, 261),
+    "agents": Size(19, 2808, 1690),
+    "cli": Size(43, 7375, 4500),
+    "client": Size(49, 8885, 5137),
+    "cluster": Size(34, 6345, 3708),
+    "input": Size(22, 4193, 2540),
+    "engine": Size(15, 3664, 2115),
+    "landing": Size(22, 4198, 2416),
     "mcp": Size(2, 376, 230),
-    "model": Size(24, 3496, 1728),
-    "queue": Size(11, 1701, 987),
+    "model": Size(22, 3611, 1781),
+    "queue": Size(21, 3948, 2280),
     "runtime": Size(104, 15870, 9232),
-    "doors": Size(13, 2144, 1390),
-    "store": Size(22, 3190, 1747),
-    "walls": Size(19, 2652, 1593),
+    "doors": Size(14, 2786, 1815),
+    "store": Size(22, 3610, 1974),
+    "walls": Size(23, 3828, 2248),
     "workspaces": Size(52, 9791, 5197),
 }
 """What each room may have: no room lends to another but by a change of these rows."""
 
-PACKAGE_BUDGET: Final = Size(457, 75459, 43479)
-TESTS_LINES: Final = 63_184
-PAGES_LINES: Final = 9292
+PACKAGE_BUDGET: Final = Size(407, 75919, 44083)
+TESTS_LINES: Final = 64_012
+PAGES_LINES: Final = 9401
 
 
 def measure_rooms() -> dict[str, Size]:

@@ -625,9 +625,8 @@ def test_links_between_documents_lead_somewhere(document: Path) -> None:
 
 
 def test_the_table_of_rooms_names_modules_that_exist() -> None:
-    rows = re.findall(
-        r"^\| `(\w+)` \| (.+) \| (.+) \|$", section("ARCHITECTURE.md", "Seventeen rooms"), re.MULTILINE
-    )
+    first, _, _ = section("ARCHITECTURE.md", "Seventeen rooms").partition("**The table of the house**")
+    rows = re.findall(r"^\| `(\w+)` \| (.+) \| (.+) \|$", first, re.MULTILINE)
 
     assert [room for room, _, _ in rows] == [room for room in ROOMS if (ROOT / room).is_dir()]
     for room, _, names in rows:

@@ -30,26 +30,28 @@ class Size(NamedTuple):
 ROOMS: Final[Mapping[str, Size]] = {
     "sessionrun": Size(4, 448, 261),
     "agents": Size(19, 2808, 1690),
+    "checks": Size(19, 3828, 2373),
     "cli": Size(43, 7375, 4500),
     "client": Size(49, 8885, 5137),
     "cluster": Size(34, 6345, 3708),
-    "input": Size(22, 4193, 2540),
+    "doors": Size(14, 2786, 1815),
     "engine": Size(15, 3664, 2115),
+    "git": Size(8, 1578, 847),
+    "input": Size(22, 4193, 2540),
+    "keeper": Size(9, 1642, 1046),
     "landing": Size(22, 4198, 2416),
-    "mcp": Size(2, 376, 230),
     "model": Size(22, 3611, 1781),
     "queue": Size(21, 3948, 2280),
-    "runtime": Size(104, 15870, 9232),
-    "doors": Size(14, 2786, 1815),
+    "session": Size(24, 4424, 2509),
     "store": Size(22, 3610, 1974),
     "walls": Size(23, 3828, 2248),
-    "workspaces": Size(52, 9791, 5197),
+    "worktrees": Size(37, 8748, 4843),
 }
 """What each room may have: no room lends to another but by a change of these rows."""
 
 PACKAGE_BUDGET: Final = Size(407, 75919, 44083)
-TESTS_LINES: Final = 64_012
-PAGES_LINES: Final = 9401
+TESTS_LINES: Final = 64_013
+PAGES_LINES: Final = 9400
 
 
 def measure_rooms() -> dict[str, Size]:

@@ -174,7 +174,7 @@ def test_what_is_refused_before_anything_starts(sessionrun: Command) -> None:
     for words, said in [
         (("cluster", "certs"), "ca.pem is there"),
         (("cluster", "head", "--host", "192.0.2.1"), "cannot listen at 192.0.2.1"),
-        (("cluster", "status", "tls://127.0.0.1:1"), "does not answer: ConnectionRefusedError: [Errno 111]"),
+        (("cluster", "status", "tls://127.0.0.1:1"), "the cluster at tls://127.0.0.1:1 does not answer: "),
         (("cluster", "status", "tls://a..b:1"), "the cluster at tls://a..b:1 does not answer: encoding with"),
         (("--agent", "shell", *loopback, "-p", "true"), "is `sessionrun cluster head` running there, with"),
     ]:
@@ -203,6 +203,9 @@ def test_what_is_refused_before_anything_starts(sessionrun: Command) -> None:
     assert not sessionrun.results.exists()
     assert f"Environment=SESSIONRUN_NODES={env['SESSIONRUN_NODES']}\n" in unit.stdout
     assert "Environment=PATH=" in unit.stdout and not Path(env["SESSIONRUN_NODES"]).exists()
+    refused = sessionrun("cluster", "status", "tls://127.0.0.1:1", env=env)
+    # a machine that is busy may have no time left for the last of its tries
+    assert re.search(r"answer: (ConnectionRefusedError: \[Errno 111\]|Timed out trying)", refused.stderr)
 
 
 @pytest.mark.slow

@@ -10,6 +10,7 @@ import ast
 import io
 import tokenize
 from collections.abc import Iterable, Mapping
+from functools import cache
 from pathlib import Path
 from typing import Final, NamedTuple
 
@@ -54,6 +55,7 @@ TESTS_LINES: Final = 64_013
 PAGES_LINES: Final = 9400
 
 
+@cache
 def measure_rooms() -> dict[str, Size]:
     """The size of each room of the package; the modules beside them are one room."""
     rooms = sorted(path for path in PACKAGE.iterdir() if (path / "__init__.py").exists())

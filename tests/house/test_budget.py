@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from pathlib import Path
 
+import pytest
 from house.budget import (
     PACKAGE_BUDGET,
     PAGES_LINES,
@@ -18,6 +19,7 @@ from house.budget import (
 )
 
 
+@pytest.mark.check
 def test_each_room_keeps_its_budget() -> None:
     sizes = measure_rooms()
     assert set(sizes) == set(ROOMS)
@@ -25,6 +27,7 @@ def test_each_room_keeps_its_budget() -> None:
     assert not over, "(modules, lines, lines of code), and what the room may have"
 
 
+@pytest.mark.check
 def test_the_whole_keeps_its_budget() -> None:
     assert not is_over(add_up(measure_rooms().values()), PACKAGE_BUDGET)
     assert count_lines(find_tests()) <= TESTS_LINES

@@ -35,7 +35,7 @@ class News:
 class Head:
     """One life of a session's supervisor; `gen` counts these lives, `opened` is what its journal has open.
 
-    `nodes` are the nodes by their ids, as the scheduler showed them last: see `records.Node.show`.
+    `nodes` are the nodes by their ids, as the scheduler showed them last: see `messages.Node.show`.
     """
 
     def __init__(self, session: str, gen: int, opened: Mapping[str, Opened]) -> None:

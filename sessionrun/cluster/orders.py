@@ -1,7 +1,7 @@
 """A job as it travels to a node: its words, the files that it reads, and the places that these name there.
 
 The node has no part of the session's directory: an order brings the files that the job reads, and names those that
-it writes.  In place of a path that each machine has of its own there is a token (`node.tokens`).  Requests of
+it writes.  In place of a path that each machine has of its own there is a token (`tokens`).  Requests of
 our own jobs are about the node's replica:
 
     NODE/repositories/DIGEST/replica      the repository

@@ -1,7 +1,7 @@
 """Runs jobs as Slurm's; those that work in git run here, where the repository's locks are.
 
 The journal is the first fence: a claim names its batch, and is durable before anything is submitted.  The second
-is the claim file, which a job needs to begin (see `desk`).
+is the claim file, which a job needs to begin (see `slurm_queue`).
 """
 
 from __future__ import annotations
@@ -38,7 +38,7 @@ class SlurmExecutor:
         spec: what was asked for; it names the cluster.
         local: the executor of this machine.
         gen: which life of the supervisor this is.
-        opened: the jobs that the journal has open at Slurm, see `clusters.find_submitted`.
+        opened: the jobs that the journal has open at Slurm, see `partners.find_submitted`.
         log: takes a line for the session's log.
     """
 

@@ -1,4 +1,4 @@
-"""Ends nodes for good, as a person wants it: jobs that run are named or, by force, ended; see `records`."""
+"""Ends nodes for good, as a person wants it: jobs that run are named or, by force, ended; see `messages.Node`."""
 
 from __future__ import annotations
 

@@ -1,5 +1,5 @@
 """The engine: events in, orders out.  Pure, so that a test can hand it any history.
 
 In: the state, what changes it, what decides on it, and what readers are shown of it.
-Not in: files, clocks, processes; of the other rooms it knows `model` alone.
+Not in: files, clocks, processes, and the rules of a business, which it calls (`rules`).  It knows `model` alone.
 """

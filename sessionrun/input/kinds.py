@@ -490,5 +490,5 @@ def resolve(directory: str, path: str) -> str:
 
 
 def resolve_repo(directory: str, repo: str) -> str:
-    """The name of a repository (see `upstreams.parse_repo`) that can be used from anywhere."""
+    """The name of a repository (see `model.places.parse_repo`) that can be used from anywhere."""
     return resolve(directory, repo) if is_path(repo) else repo

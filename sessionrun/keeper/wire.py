@@ -18,7 +18,7 @@ _CHUNK: Final = 1 << 16
 
 
 class JobOrder(NamedTuple):
-    """A job on its way to its process, here as a frame, elsewhere as JSON (`executors.orders`).
+    """A job on its way to its process, here as a frame, elsewhere as JSON (`session.executor`).
 
     An empty `stdin` means the null device; `env` are the variables beside those of the process that starts it.
     """

@@ -2,7 +2,7 @@
 
     choose a batch -> chain of merges -> gates -> land the longest green prefix -> judge the entry after it
 
-Before each step a record says what it will be (see `slot`), and after a crash the next turn mends by it (see
+Before each step a record says what it will be (see `target`), and after a crash the next turn mends by it (see
 `recovery`).  Whether work has landed is asked of the target alone: its commit is an ancestor, or it is not.
 """
 

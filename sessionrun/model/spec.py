@@ -98,7 +98,7 @@ INSTANCE_RESULTS: Final = "swebench-results"
 
 @frozen
 class Export:
-    """A file of another program's format that shows the session while it runs; see `input.exports`.
+    """A file of another program's format that shows the session while it runs; see `session.exports`.
 
     `places` are the paths of its files by the settings that name them, links followed; empty before the launch.
     """

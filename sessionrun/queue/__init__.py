@@ -1,5 +1,6 @@
-"""The task queue: what is to be done, in what order, and which worker has claimed what.
+"""The task queue of a repository: what is to be done, in what order, who has claimed what, who works through it.
 
-In: the feed protocol, its backends (a file, Beads), and the lists that can be imported.
-Not in: sessions, agents, worktrees, and printing; a backend does not know what runs its tasks.
+In: the feed protocol, its backends (a file, Beads), the lists that can be imported, and the sessions that take
+their tasks from a queue.
+Not in: printing.  A backend does not know what runs its tasks.
 """

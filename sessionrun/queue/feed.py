@@ -1,7 +1,7 @@
 """What a queue can do, whatever keeps it: the protocol that a backend fulfils.
 
-A backend is a module with `find` and a class with these methods, and a row in `table`.  Each method sees the queue
-as it is at that moment: other programs and people change it, too.
+A backend is a module with `find` and a class with these methods, and a row in `BACKENDS`.  Each method sees the
+queue as it is at that moment: other programs and people change it, too.
 """
 
 from __future__ import annotations

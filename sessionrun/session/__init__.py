@@ -1,5 +1,7 @@
 """What lives while a session runs: the supervisor, its partners, and the jobs.
 
-In: a key becomes a process to start, and the end of that process a verdict; where jobs run.
-Not in: what becomes of a task next (that is the engine's business), and any business of the house.
+In: how its processes are launched; a key becomes a process to start, and the end of that process a verdict;
+prompts, exports, notifications, limits of accounts.
+Not in: what becomes of a task next (that is the engine's), and how processes are kept (`keeper`).  Of a business
+it knows what the rows of the house say.
 """

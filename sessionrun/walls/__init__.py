@@ -1,6 +1,8 @@
 """The walls around a task: which files, variables and network its jobs see, as words for bubblewrap.
 
-Pure but for `programs` and `trial`, which look at this machine.  `inner` and `export` run inside of the walls, on
-the standard library alone.  What is done with git stands in `worktrees.view`, which jobs are walled in
-`session`.  No agent's output, no session's files and no decision of the engine belongs here.
+In: what a plan asks for, which jobs are walled, how their process builds the walls, what an agent has inside in
+the place of its folders, limits of memory and disk, the proxy, and what the end of such a job says.
+Not in: a walled task's commits, and how they come out (`worktrees`).
+
+`inner` and `upload` run inside of the walls, on the standard library alone.
 """

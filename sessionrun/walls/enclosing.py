@@ -1,6 +1,6 @@
 """Which of a task's jobs run inside of walls, and with what: WORK, the commands of SETUP, CHECK and PROVE.
 
-Here a task's policy and its place become a wish (`walls.wish`), which the job's own process fulfils (`raising`).
+Here a task's policy and its place become a wish (`walls.wish`), which the job's own process fulfils (`build`).
 PREPARE, PARK, RELEASE and LAND are programs of ours and run outside.
 """
 

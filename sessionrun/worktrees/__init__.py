@@ -1,5 +1,6 @@
 """Where a task's processes run, and how its work gets out of there: worktrees, mirrors, environments.
 
-In: PREPARE, SETUP's environment, PARK and RELEASE; seats; rounds; what sessions left in a repository.
+In: PREPARE, SETUP, PARK and RELEASE; worktrees that stay (seats); how a round is taken back; the commits of walled
+tasks; what sessions left in a repository and in the cache.
 Not in: git itself (`git`), and what a task's work has to fulfil (`checks`).
 """

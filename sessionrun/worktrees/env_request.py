@@ -1,4 +1,4 @@
-"""What is asked of the program that makes an environment, what it leaves, and where environments lie."""
+"""What is asked of the program that makes an environment, what it leaves, where environments lie, how they go."""
 
 from __future__ import annotations
 

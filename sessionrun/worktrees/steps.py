@@ -1,4 +1,7 @@
-"""Settles which tasks get a worktree of a mirror, and where mirrors are; refuses what cannot work with one."""
+"""Settles where each task works: in the user's repository or a mirror, in a worktree that stays or one of its own.
+
+What could not work there is refused before a session starts, or before a task goes on.
+"""
 
 from __future__ import annotations
 

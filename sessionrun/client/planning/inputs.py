@@ -336,7 +336,7 @@ def _rename(needs: Any, named: set[str], one: Each) -> Any:
 
 
 def _name(task_id: Any) -> Any:
-    """An id as text: a whole number is one, too (see `convert.as_id`)."""
+    """An id as text: a whole number is one, too (see `input.kinds.as_id`)."""
     is_number = isinstance(task_id, int) and not isinstance(task_id, bool) and task_id != 0
     return str(task_id) if is_number else task_id
 

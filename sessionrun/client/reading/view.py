@@ -2,7 +2,10 @@
 
 The lock is probed first and the files are read after, so that a session which ends in between is seen as
 ended and never as dead.  A session is alive while one of its locks is held; without a supervisor (`lock` is free)
-it is `recovering`, unless none has started yet.
+it is `recovering`, unless none has started yet.  Of a session that no process runs the logs are folded.
+
+What a supervisor cannot write is added here: which processes are stopped, what `clean` and `merge` did later, and
+what businesses know besides.
 """
 
 from __future__ import annotations

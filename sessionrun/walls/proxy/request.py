@@ -150,7 +150,7 @@ class ProxyRequest(NamedTuple):
     """One request.
 
     Attributes:
-        host: as `hosts.normalize` writes it.
+        host: as `normalize` writes it.
         port: the port.
         tunnel: whether the client wants a tunnel; else it wants an answer.
         target: what is asked of the server.

@@ -33,6 +33,7 @@ from sessionrun.session.local import KeeperGone, LocalExecutor
 from sessionrun.session.maker import JobMaker
 from sessionrun.session.partners import Partners, SystemClock
 from sessionrun.session.recovery import find_notices, find_unclaimed
+from sessionrun.session.rows import import_makers
 from sessionrun.session.supervisor import Supervisor
 from sessionrun.session.watches import SilenceWatch
 from sessionrun.store import locks, processes
@@ -100,6 +101,7 @@ def _run(session: SessionDir, local: LocalExecutor) -> None:
         _record(state, journal, _introduce(state, local))
         _delay(state, journal)
     notices = _recover(session, state, journal, local.ledger_end)
+    import_makers(state.spec)
     jobs = JobMaker(session, lambda: state.spec)
     partners = _open_partners(session, state, local, jobs)
     Supervisor(session, state, journal, partners, jobs, SystemClock()).run(notices)

@@ -176,8 +176,8 @@ HOUSE: Final[tuple[Business, ...]] = (
             ("begin", "worktrees.begin:begin_work"),
         ),
         wraps=(
-            Wrap("task.environment", variables="worktrees.begin:name_environment"),
-            Wrap("task.links", variables="worktrees.begin:hide_links"),
+            Wrap("task.environment", variables="worktrees.surroundings:name_environment"),
+            Wrap("task.links", variables="worktrees.surroundings:hide_links"),
             Wrap(
                 "task.check",
                 build="worktrees.phases:take_back_first",
@@ -231,7 +231,7 @@ HOUSE: Final[tuple[Business, ...]] = (
             Phase(
                 "land",
                 "landing.phases",
-                "landing.phases:LandOrder",
+                "landing.records:LandOrder",
                 "landing.land:land",
                 damaged="land_failed",
             ),

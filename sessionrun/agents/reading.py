@@ -1,6 +1,12 @@
 """Reading what an agent CLI printed, whatever it printed: lines, fields of any type, words for failures.
 
 The end of standard error may say why the program died.
+
+Everything here takes hostile input and never raises because of it: a field of the wrong type counts as
+absent.  This module must not know any agent's format, nor what becomes of a result.
+
+This is for runs that failed; a trace in the standard error of a good run means nothing.  This module must not
+know agents or exit codes.
 """
 
 from __future__ import annotations

@@ -1,4 +1,14 @@
-"""From the text of an answer to the files or the patch that it means: pure."""
+"""From the text of an answer to the files or the patch that it means: pure.
+
+Three forms are read.  Whole files between marker lines ``~~~worksplit:PATH`` and ``~~~worksplit``; without any
+marker, one file as a fenced block or as it is; and edits (``FILE``, ``FIND``, ``REPLACE``, ``END``, or blocks
+between ``<<<<<<< SEARCH``, ``=======`` and ``>>>>>>> REPLACE``).  What is not clear is a problem, never a guess.
+
+The patch is what stands in the last ``<FINAL_DIFF>``; else in all fences of the language ``diff`` or ``patch``;
+else in all fences that begin as a diff does; else all from the first line on that begins one.  What agents do to
+the text of a patch (line ends, no-break spaces, a last line without an end) is mended in a second spelling, which
+counts only where the first does not apply.
+"""
 
 from __future__ import annotations
 

@@ -15,8 +15,9 @@ from sessionrun.model.reasons import CHECK_NOT_RUN
 from sessionrun.model.reports import CheckReport
 from sessionrun.model.repositories import has_rounds, resets_hard
 from sessionrun.model.spec import AgentSpec, Check, Job, TaskSpec, answers_with_patch
+from sessionrun.session.context_files import BriefProblem, load_shown
 from sessionrun.session.executor import Exit
-from sessionrun.session.prompt import BriefProblem, list_earlier, load_shown
+from sessionrun.session.prompt import list_earlier
 from sessionrun.session.shared import Judged, Site
 from sessionrun.store.jobfiles import load_answer
 from sessionrun.walls.argv import PROMPT

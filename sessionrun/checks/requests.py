@@ -1,4 +1,8 @@
-"""What a CHECK and a PROVE are asked for, and what they answer; see `session.job`."""
+"""What a CHECK and a PROVE are asked for, and what they answer; see `session.job`.
+
+The agent's answer becomes files, commands run, the agent judges.  All of it is one process, so that its output is
+what the next round is given, and a slow disk never holds up the supervisor.
+"""
 
 from __future__ import annotations
 

@@ -1,6 +1,16 @@
 """What test runners say: the one reader of JUnit XML, and of what they print.
 
 Which tests ran, and which of the base's did not run with the work.  Pure but for reading the file.
+
+pytest and surefire leave JUnit XML.  cargo and go print names.  Of the others only the numbers in their last lines
+are known.  What is printed can be forged by the code under test; the canary of a proof is there for that.
+
+The file comes from a process that ran the agent's code, so it may be anything: it is never followed, never waited
+for, read up to a limit, and a document type (which could define entities) is refused.  What cannot be read counts
+for nothing.
+
+An id is what a test runner prints: ``tests/test_a.py::TestB::test_c[1]`` (pytest), ``test_c (tests.test_a.TestB)``
+(unittest), or a bare name.
 """
 
 from __future__ import annotations

@@ -1,6 +1,8 @@
 """A cluster as its users meet it: its address, its certificates, whether it serves a session, what it shows.
 
 Its machines share one certificate: each takes a peer that has it, whatever its name.
+
+So a person who has the key belongs to the cluster.
 """
 
 from __future__ import annotations
@@ -255,8 +257,8 @@ def _run(cluster: Cluster, call: Coroutine[Any, Any, _T]) -> _T:
     except Exception as error:  # whatever the library raises
         # dask's own error says that it could not call, and the cause of that says why, after the name of an object
         cause = error.__cause__ if isinstance(error, OSError) and error.__cause__ is not None else error
-        said = str(cause) or str(error)  # its last try may have had no time left, and then says nothing
-        why = (said.partition("\n")[0].rpartition(">: ")[2] or type(error).__name__).rstrip(".")
+        text = str(cause) or str(error)  # its last try may have had no time left, and then says nothing
+        why = (text.partition("\n")[0].rpartition(">: ")[2] or type(error).__name__).rstrip(".")
         if isinstance(error, asyncio.TimeoutError):
             why = f"there was nothing in {SHOW_TIMEOUT_S:g} s"
         if isinstance(error, (asyncio.TimeoutError, OSError)):

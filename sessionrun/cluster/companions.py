@@ -1,6 +1,11 @@
 """What goes to a node beside a task's commits: ignored files that `.worktreeinclude` names, and where links lead.
 
 Of a large repository a node fetches by itself what the remote has that its user's repository has, too.
+
+The files travel as an archive in the folder of the task's PREPARE.  On the node they are kept beside the replica,
+one directory for each task, until its worktree is gone: RELEASE has to know what of the worktree is no work.
+
+What is small travels with an order (see `cluster.replica`); what is not would fill the memory of all on its way.
 """
 
 from __future__ import annotations

@@ -2,6 +2,12 @@
 
 The session's is what its supervisor tells the scheduler, and what it hears; the node's are its ticks, and what the
 answers have it do.
+
+A list that a call brings is said again until a reply shows that the call was taken.  What it hears counts once the
+supervisor's journal has it: `drop` says so, and only then the scheduler forgets.
+
+An answer counts only if it is the one to the last tick sent: else an order of long ago could come in beside the
+lease of today.  What an answer that was dropped said is said again.
 """
 
 from __future__ import annotations

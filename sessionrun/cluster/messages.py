@@ -1,6 +1,30 @@
 """The messages between the scheduler of a cluster, its nodes and the sessions, as JSON objects; and its records.
 
 The records say what the scheduler knows of a node, of a session, and of one job.  `permits` changes them.
+
+A job is named ``SESSION/KEY``; its key names one attempt, round, phase and start, so no job runs twice.
+
+    tick     node to scheduler     seq: CLOCK_BOOTTIME (ns) of sending, the origin of the lease and the order of
+                                   ticks of one boot; boot: their number; node, name, slots, walls; epoch: of the
+                                   last answer; wait: seconds; held: jobs that it has, but for those in ends; ends;
+                                   out
+    answer   scheduler to node     seq, epoch; renew: whether the lease goes on; times; orders; stop: job, level;
+                                   void: jobs to kill and forget; ack: ends to forget; wrote: job, name, bytes;
+                                   leave: the node is to end
+    call     session to scheduler  session, gen: lives of its supervisor; seq; epoch; wait; open, where it was
+                                   asked for: job, node, epoch; submit: job, node, order, waits; stop; drop; wrote;
+                                   waits: also for a node that is gone;
+                                   again: the last reply did not come; close: the session has ended
+    reply    scheduler to session  state; epoch; begun; ends; dead: job, reason, ran; out; nodes, if changed
+
+What walls a node cannot build, and why, are the names and reasons of `walls`.
+An end is ``{job, kind, files, ...}``: `files` are the names and sizes (bytes) of all that the job leaves; `kind`
+is exit, lost, or lease, which ended it; the rest is what `session.executor` says of an end.
+A chunk of `out` is ``{job, name, at, content}``: bytes of a file as base64, from an offset.
+
+Nodes that are to end get no new jobs, and go when what they have is done with.  Only a RELEASE still runs there,
+so that the work of a task comes home first.  A node that waits too long for a session goes all the same: what it
+has not told it tells when it is started again.
 """
 
 from __future__ import annotations

@@ -2,6 +2,13 @@
 
 `cluster head` and `cluster node` take over from one that was killed.  The replicas of this machine's nodes lie
 beside the books.
+
+The id is made once, at random: two machines that have the same name are two nodes, and a node that comes back is
+the same one.
+
+Each keeps a program of dask running.  If it alone is killed, its program goes on, so that no job suffers; but
+nothing starts that again.  So it ends when the next verb has come, and then that one starts its own.  For the
+cluster that is a restart like any other.
 """
 
 from __future__ import annotations

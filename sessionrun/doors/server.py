@@ -1,4 +1,8 @@
-"""Who may ask `serve`, and the program that serves: its address, its token, and its end."""
+"""Who may ask `serve`, and the program that serves: its address, its token, and its end.
+
+A page of another site can make a browser ask a server on this machine.  Such a request has the other site's name
+as its origin or, if that site's name was made to lead here (DNS rebinding), as the name of the host.
+"""
 
 from __future__ import annotations
 

@@ -1,6 +1,9 @@
 """Merges and commits in the object database, by plumbing: no branch, index or file of the repository changes.
 
 No hook runs, no key signs, and no ref moves.
+
+Git merges by the `.gitattributes` of the directory where it runs.  So it runs in an empty directory, with those of
+one commit alone: what lies in a checkout decides nothing.
 """
 
 from __future__ import annotations

@@ -1,6 +1,16 @@
 """A private common directory for our git: the repository's objects and refs, with the settings of the launch.
 
 How git treats files is read once, at the launch: settings, filter drivers, attributes, and what it ignores.
+
+Git takes what all worktrees share from its common directory: objects, refs, and also settings, attributes, ignore
+rules and hooks, which any task can write.  ``GIT_COMMON_DIR`` names another such directory.  Ours holds links to
+the objects, refs and books of worktrees of the real one, but a ``config`` and an ``info`` of its own.  It takes
+0.4 ms to make, and goes when the command is done.
+
+All worktrees of a repository share its settings, and whatever a task writes there would decide what the files of
+other tasks become when they are parked, and which programs run for that.  So the settings go into the spec, and
+our git reads no others (see above).  What a ``.gitattributes`` file says is work, like a ``.gitignore``: each
+worktree has its own.
 """
 
 from __future__ import annotations

@@ -1,6 +1,11 @@
 """Markdown job files: YAML front matter between two lines ``---``, what is to be done, which waits for which.
 
 A file waits as it states, and by the files that it and others read and write.
+
+Owns the keys of the front matter and where in the file a problem lies.  Must not know other job files.
+
+Explicit edges hold.  An edge that follows from files is taken only where it closes no circle, so such edges never
+make one; of two job files that each read what the other writes, the one whose id comes first goes first.
 """
 
 from __future__ import annotations

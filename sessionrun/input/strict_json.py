@@ -1,6 +1,9 @@
 """JSON without its soft spots: duplicate keys, NaN, integers that readers round, half characters, depth.
 
 What people and models get wrong is found by a second look at text that could not be parsed, with how to mend it.
+
+The scanner is the standard library's.  Its hooks see values, not places: so what breaks one of our rules is named,
+and only what is no JSON at all is told with its line.  Must not know what the values mean.
 """
 
 from __future__ import annotations

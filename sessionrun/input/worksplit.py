@@ -1,4 +1,9 @@
-"""Files around Markdown job files: ``worksplit.toml``, the words of ``_jobstatus.json``, and system prompts."""
+"""Files around Markdown job files: ``worksplit.toml``, the words of ``_jobstatus.json``, and system prompts.
+
+Must not know the job files, nor the file system.
+
+The formats named here are those that `answers` reads; they are described in sessionrun-input(5).
+"""
 
 from __future__ import annotations
 

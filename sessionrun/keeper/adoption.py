@@ -1,6 +1,13 @@
 """What a new keeper finds: jobs that an earlier one started and whose end is not on record, and sessions in them.
 
 Which processes lead a session is asked twice: of those that jobs left behind, and of those that dead keepers did.
+
+They are not our children any more.  Those that climbed to the root have their codes told by it; of others (the
+root was dead as well) only the end can be seen, and a code that was not seen is never guessed.
+
+A session that a job launched is not part of the job: its processes come to our keeper or root as orphans do, and
+live on.  Any process may claim to belong to one, so locks have to prove it: the process holds a lock of a session,
+or carries the marker of a job of a session whose locks are held.
 """
 
 from __future__ import annotations

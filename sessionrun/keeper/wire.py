@@ -1,6 +1,26 @@
 """How root, keeper and supervisor speak: command lines, exit codes, and frames on a socket.
 
 A line for the session's log is written here, too.
+
+A frame is its length (4 bytes) and its fields, each again with its length before it: arguments and paths may hold
+any byte.  The first field is the kind:
+
+    to the keeper       J key grace cwd stdin stdout stderr argc argv... env...    start a job
+                        K key grace cwd stdin stdout stderr argc argv... env...    the same; its leftovers are kept
+                        T key now              stop its tree; now = 1: without grace
+                        H                      asks for a hello, once the session's lock is held
+                        Q                      the session has ended
+                        V until grace          of a node: its lease (nanoseconds of CLOCK_BOOTTIME)
+                        O key                  of a node: kill it, as if the lease were over
+                        A key                  of a node: its end is known to its session
+    to the supervisor   H pid started ledger   hello: all up to this offset of the ledger is to be read there
+                        P key pid started ledger       the process exists
+                        X key status cpu ledger [how command]...   it ended, and all of its tree; what it left
+                        F key errno detail ledger      it could not be started
+                        R key reason           refused for now, and certainly not started
+                        L key ledger           its end was not seen
+                        D key                  not started: it was claimed before
+                        O key                  it is ended because the lease is over
 """
 
 from __future__ import annotations

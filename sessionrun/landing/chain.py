@@ -1,6 +1,12 @@
 """The commits of a batch: a chain of one merge per task, and the one commit with which a prefix of it lands.
 
 How many tasks go into a batch, in which order, and how the first red one is found, is pure.
+
+All is made in the object database.  The target's first parents are the states that its gates saw.  To take one
+task back: ``git revert -m 1`` of its own merge.
+
+The longest green prefix lands, and the entry after it is tried alone: the same result as one by one, with fewer
+runs of the gates.  So of two entries that clash, the first in the queue wins.
 """
 
 from __future__ import annotations

@@ -2,6 +2,13 @@
 
 An attempt is chosen by rounds of landings, until no group has an attempt left.  The forecast changes nothing and
 runs no gate.
+
+    look which groups have landed one -> take the best attempt of each other group -> land them
+    -> of each group whose attempt was bounced, take the next one -> land them -> ...
+
+How the attempts of a round land, one after the other or together, is the landing's business.
+
+New objects go to a directory of their own, which is deleted.
 """
 
 from __future__ import annotations

@@ -1,6 +1,13 @@
 """The gates: the commands that have to pass on a candidate before it may land; setups are taken off the work.
 
 What setups left is taken off the work: it does not land, the work alone does.
+
+They run in a room of the target's own (see `git.clone`): a repository that borrows the objects of the real
+one, so that no gate can change a branch of that.  A script that a gate runs is work, too: what lies in the target
+counts, and if the candidate changes it, its own version has to pass as well.
+
+The work is written anew without the commits of setups, commit by commit, with the same authors, times and
+messages.  The new commits depend on the old ones alone: so the target itself tells whether they have landed.
 """
 
 from __future__ import annotations

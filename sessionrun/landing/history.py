@@ -1,6 +1,11 @@
 """The log of a session's landings on one branch: verdicts of gates, what landed, what was bounced.
 
 Read from its end, it says what became of each task's work.
+
+It is an append-only log in the folder of the landing.  Its writer is the holder of the slot, so a session whose
+supervisor runs and one that has ended land alike.
+
+For readers: nothing here writes, and nothing asks git.
 """
 
 from __future__ import annotations

@@ -8,8 +8,16 @@ from pathlib import Path
 from typing import Final
 
 from sessionrun.landing.history import load_history
-from sessionrun.landing.phases import LandOrder
-from sessionrun.landing.records import Fate, Gates, GateWalls, Hold, LandRequest, Report, follow_branches
+from sessionrun.landing.records import (
+    Fate,
+    Gates,
+    GateWalls,
+    Hold,
+    LandOrder,
+    LandRequest,
+    Report,
+    follow_branches,
+)
 from sessionrun.landing.turn import land as take_turn
 from sessionrun.model.errors import SessionrunError
 from sessionrun.model.landings import LAND_FAILED

@@ -16,6 +16,7 @@ from sessionrun.landing.records import (
     Fate,
     Gates,
     Hold,
+    LandOrder,
     LandRequest,
     Report,
     digest_target,
@@ -26,7 +27,6 @@ from sessionrun.landing.records import (
 from sessionrun.model.asked import Sandbox
 from sessionrun.model.errors import JobFileError
 from sessionrun.model.events import Event
-from sessionrun.model.frozen import frozen
 from sessionrun.model.keys import JobKey
 from sessionrun.model.landings import LAND_FAILED, LANDING_FOLDER, WorkBounced, WorkHeld, WorkLanded
 from sessionrun.model.places import Place
@@ -35,22 +35,6 @@ from sessionrun.session.executor import Exit
 from sessionrun.session.shared import Judged, Site, read_last_line
 from sessionrun.store.jobfiles import load_answer
 from sessionrun.walls.enclosing import wish_walls
-
-
-@frozen
-class LandOrder:
-    """Work that is to land.
-
-    Attributes:
-        request: as the room of landing takes it; the tip of each entry is the commit that its task left.
-        branches: by task, the branch that may have gone on from there.
-        only_mend: finish or put back what an earlier LAND left, and land nothing new.
-    """
-
-    request: LandRequest
-    branches: Mapping[str, str]
-    only_mend: bool = False
-
 
 IN_QUEUE: Final = ("ready", "landed", "mending")
 """What a LAND is told of: the work that it takes, and that which it may find in the branch."""

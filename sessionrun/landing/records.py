@@ -325,3 +325,18 @@ def _follow(git: Git, entry: Entry, branch: str | None, tips: Mapping[str, str])
     what = f"its branch {branch} does not hold what the task left, {entry.tip[:12]} (was it amended or rebased?)"
     mends = f"git merge {branch} lands it; git branch -f {branch} {entry.tip[:12]} puts it back"
     return replace(entry, astray=f"{what}: {mends}")
+
+
+@frozen
+class LandOrder:
+    """Work that is to land.
+
+    Attributes:
+        request: as the room of landing takes it; the tip of each entry is the commit that its task left.
+        branches: by task, the branch that may have gone on from there.
+        only_mend: finish or put back what an earlier LAND left, and land nothing new.
+    """
+
+    request: LandRequest
+    branches: Mapping[str, str]
+    only_mend: bool = False

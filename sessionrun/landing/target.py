@@ -1,6 +1,13 @@
 """The target of a landing: its slot, where it is checked out, and how it moves where it is not.
 
 One process at a time, of whatever session, holds the slot and lands there; it says first what it will do.
+
+A branch that a rebase has in hand is checked out nowhere by git's word, and yet must not move.  The settings of
+the launch do not say what is checked out now, so the files of each work tree are read.
+
+In the repository's common directory lie the lock, the record and, as a ref, the pin.  That is a commit whose
+parents are all commits that are needed, so that no collection of garbage takes them.  It is moved, and only
+`clean` deletes it: git deletes a ref under a lock of all packed refs, which a kill would leave behind.
 """
 
 from __future__ import annotations

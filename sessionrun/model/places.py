@@ -1,4 +1,7 @@
-"""Frozen records about git: the repository of a session or of a task, a task's workspace and its end."""
+"""Frozen records about git: the repository of a session or of a task, a task's workspace and its end.
+
+Pure: a text is taken apart here, and nothing is looked up.  This module must not know git, files or the network.
+"""
 
 from __future__ import annotations
 

@@ -1,4 +1,12 @@
-"""Feeds a session from a queue: the supervisor's partner, and the thread that visits the queue."""
+"""Feeds a session from a queue: the supervisor's partner, and the thread that visits the queue.
+
+A queue may be slow: its lock is held, its program takes seconds.  So the supervisor waits for it at the end of the
+session alone.  It gives the thread a whole snapshot of the session whenever that has changed, of which the newest
+counts; the thread gives back news.  The journal alone says what the session knew of them.
+
+A task is claimed before it is added to the session, and its claim ends after it.  So a crash may leave a claim too
+many, and the next visit finds that.
+"""
 
 from __future__ import annotations
 

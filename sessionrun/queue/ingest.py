@@ -1,6 +1,22 @@
 """Follow-ups that agents wrote: the shelf where their files wait, and how they come into the queue.
 
 None is lost, and none comes in twice.
+
+The shelf is a folder beside the lock of the queue.  A file is renamed onto it: that of a task when no process of
+the task lives any more, that of the main checkout when follow-ups are taken.  A process that opens it by its old
+name from then on makes a new one.
+
+They come from the shelf, from the main checkout, and from branches.  RELEASE puts the file of a task of the queue
+onto the shelf.  In any other session it commits it to the branch of the task, as far as git does not ignore it.
+These files are on the shelf:
+
+    lock       the process that takes follow-ups holds it
+    *.txt      a file that waits
+    *.taken    a file whose lines are on their way into the queue; without a holder of the lock: it was killed
+    read       the objects of git that were read, one on a line, for a branch cannot be emptied
+
+A line adds no task if an open task has its title.  Closed tasks count, too, where the line may have been taken
+before: in a `.taken` file, and on a branch.
 """
 
 from __future__ import annotations

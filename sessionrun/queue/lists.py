@@ -1,6 +1,10 @@
 """Text in, drafts of tasks out: task lists in Markdown, and the small tasks of a goal.
 
 For these: the prompt that asks an agent, the check of its answer, and the rule that stands in for it.
+
+If there are lines ``bd create "TITLE"`` (also ``br create``) in code blocks, those are the tasks, since the other
+entries of such a list tell the same at length.  In any other list each entry of the outermost level is a task: its
+first line is the title, or only its bold beginning, if there is one.  Pure.
 """
 
 from __future__ import annotations

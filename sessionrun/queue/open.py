@@ -1,6 +1,8 @@
 """The task queue of a repository, for any door: opened, shown as records, filled from a list.
 
 Also what becomes of its tasks in the sessions that take them: what is at work, what needs a person.
+
+What can be done with it are the methods of `queue.feed.Feed`.
 """
 
 from __future__ import annotations

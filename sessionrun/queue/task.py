@@ -1,6 +1,9 @@
 """A task of the queue, as every backend shows it, what is asked for when one is made, and where the queue is.
 
 The queue of a directory is in the top of the main checkout of its repository.
+
+A linked worktree has a copy of each file that is committed.  A task that an agent adds in there would be lost with
+the worktree, so the queue is that of the main checkout.
 """
 
 from __future__ import annotations

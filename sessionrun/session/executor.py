@@ -1,6 +1,13 @@
 """What the supervisor asks of an executor: start jobs, stop jobs, tell what happened; and the order of one job.
 
 An order is a frame to the keeper of this machine, or JSON for nodes of ours and Slurm's.
+
+    Job -> as_order -> JobOrder -> a frame to the keeper                              this machine
+                                -> describe_order -> JSON -> parse_order -> JobOrder  nodes of ours, and Slurm's
+
+A value of a variable that is ``{env:NAME}`` is that of NAME where the job runs.  So a secret is in no plan, spec
+or order: the last of our processes before the job's own looks it up.  What runs around a job at Slurm imports this
+module without site-packages.
 """
 
 from __future__ import annotations

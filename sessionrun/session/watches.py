@@ -1,6 +1,15 @@
 """Watches of a session: its machine has too much to do or too little memory; an agent is silent and does not work.
 
 An agent is ended that waits for a limit of its provider, or lingers after its end.
+
+The load is the average of the last minute, as the system has it; free memory is what programs can still get
+before anything is swapped out.  Both are read when a task could start.  While the machine holds that task, they
+are read again every `LOOK_S` seconds, and nothing is recorded unless something has changed.
+
+Some agents ask again for hours, and print nothing meanwhile.  Others print their last word and do not exit.  So
+when an agent has printed nothing for a while, what it printed or logged last is looked at: after 30 s, when it has
+lingered for as long as it may, and then each time when the silence is twice as long.  Whether that is a limit, or
+a last word, is the agents' business.  A node without contact sends nothing that its jobs print: no silence counts.
 """
 
 from __future__ import annotations

@@ -24,8 +24,9 @@ from sessionrun.model.keys import JobKey
 from sessionrun.model.reasons import LEFT_RUNNING
 from sessionrun.model.repositories import resets_hard
 from sessionrun.model.spec import BUDGET_VARIABLE, AgentSpec, Job, TaskSpec
+from sessionrun.session.context_files import BriefProblem
 from sessionrun.session.executor import Exit
-from sessionrun.session.prompt import BriefProblem, Feedback, word_feedback, word_prompt, word_task
+from sessionrun.session.prompt import Feedback, word_feedback, word_prompt, word_task
 from sessionrun.session.shared import SHELL, Judged, Site
 from sessionrun.store.files import make_directories, open_regular, replace_file
 from sessionrun.store.jobfiles import FEEDBACK, read_tail

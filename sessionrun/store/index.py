@@ -1,6 +1,9 @@
 """The user's own files: where they are, and the index of where sessions were started.
 
 By the index an id is found from any directory.
+
+One line per session, appended under the user's state directory; a line whose session is gone means nothing.  A
+line is forgotten by overwriting it with line feeds, so that no lock is needed beside a process that appends.
 """
 
 from __future__ import annotations

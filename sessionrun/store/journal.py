@@ -1,6 +1,12 @@
 """Append-only logs of checked lines: the format that the journal and the ledger share.
 
 What our code raises for a bad value in a session's file becomes an error that names the file.
+
+A line is ``CRC32 (8 hex digits) SPACE payload LF``; the payload holds no LF.  One process writes (the holder
+of the log's lock); anyone may read at any time.  A torn last line is normal after a crash and is not a record;
+a bad line with good ones behind it is damage.  This module must not know what the payloads mean.
+
+Logs and spec are checked when they are read, but a good record can still not fit the records before it.
 """
 
 from __future__ import annotations

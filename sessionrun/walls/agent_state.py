@@ -1,6 +1,14 @@
 """What an agent has inside of walls in the place of its folders: a folder of the task's own with a log-in.
 
 An agent that renames a new file over its log-in has a copy; what it renewed is taken back.
+
+A log-in is the user's file itself, mounted, so that what one task renews all have; or a copy, if its agent
+renames a new file over it: a mounted file refuses that with EBUSY.
+
+A log-in is renewed with a token that holds once.  If the new one were lost with the job, the user would be
+logged out.  So after the job, and only outside, its copy replaces the user's file: if it is a regular file and a
+JSON object with a key of the user's, and if the user's file is what it was when the job began.  (Not with all of
+its keys: qwen leaves some out.)  If another program renewed the user's own meanwhile, that one stays.
 """
 
 from __future__ import annotations

@@ -1,6 +1,9 @@
 """Finds what of this machine walls have to let in: bubblewrap, interpreters, programs, secrets, hosts.
 
 Hosts are those of the job's agent, of the plan, and the model server that the user named.
+
+The hosts of an agent have the usual ports.  A host that the plan names has any port.  A server that the user names
+by a whole address has that port alone, and may be on this machine or in a private network.
 """
 
 from __future__ import annotations

@@ -1,6 +1,13 @@
 """Finds the commit at which a worktree begins: where the needs of its task ended, or where a mend does.
 
 Of a mend also: what is refused of what it ends with, and the commit that lands.
+
+The ends of several needs are merged in the object database: no branch, index or file of the repository changes,
+and a merge that is done again after a crash is the same commit (see `git.merging`).
+
+A mend begins at a commit of ours with two parents, the target and the work; its files have marks of the
+conflicts, as git leaves them.  So the index is clean, and an agent may commit as in any worktree.  What it ends
+with becomes a commit with the same two parents: the marks are in no history, and the work stays an ancestor.
 """
 
 from __future__ import annotations

@@ -1,6 +1,10 @@
 """What lies in the cache for one task alone: its environment, and checkouts for a short time.
 
 In such a checkout are the files of one commit as a task finds them, and no task works there.
+
+Each is in a directory of its own below `CHECKOUTS`.  Its process holds a shared flock(2) on that directory, and
+gives it to the programs that read the checkout.  A directory without the lock is what a killed process left, and
+goes.
 """
 
 from __future__ import annotations

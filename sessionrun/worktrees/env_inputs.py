@@ -1,6 +1,10 @@
 """Which files decide what an environment holds, the digest of all that does, and the ways to install a project.
 
 The ways, and the order in which they are tried, are pure: they come from what the files say.
+
+What counts is what an installer reads: the project's own description, lock and requirement files, sources that
+it compiles, the names and versions of its packages.  Other files of a project are used where they are, because the
+install is editable.
 """
 
 from __future__ import annotations

@@ -1,4 +1,16 @@
-"""What is asked of the program that makes an environment, what it leaves, where environments lie, how they go."""
+"""What is asked of the program that makes an environment, what it leaves, where environments lie, how they go.
+
+    CACHE/environments/DIGEST/            what was built once: env/, left/, manifest.json
+    CACHE/environments/DIGEST.lock        held by the process that builds it
+    CACHE/environments/tasks/NAME/        the environment of one attempt of a task
+    CACHE/environments/tenants/NAME.json  of which attempt, for `clean --cache`
+
+What is made or deleted has other names meanwhile, see `store.trees`.
+An environment of a task lies in the cache, so that a file system which can share blocks between files does so.
+
+The name of a task's environment is made from session, task and attempt, so the name proves whose it is: an agent
+may make its environment anew, and no file in it is proof.
+"""
 
 from __future__ import annotations
 

@@ -1,6 +1,9 @@
 """A task's worktree, opened for our git: where it is, what of it is ours and no work, and what a kill left in it.
 
 Also the names of branches and directories that a task may have: what is free, and what comes after it.
+
+Git locks a file by making another beside it, ``NAME.lock``.  If it is killed, that stays, and each later command
+fails.  A job of ours that is killed begins again: it removes the locks that its earlier start can have left.
 """
 
 from __future__ import annotations

@@ -1,4 +1,12 @@
-"""PREPARE: a branch and a worktree of the task's own, or those of an earlier attempt, whose work goes on."""
+"""PREPARE: a branch and a worktree of the task's own, or those of an earlier attempt, whose work goes on.
+
+Worktrees are registered one at a time, under a lock in the repository's common directory, and without files; the
+files are checked out side by side.  If a worktree cannot be made, the task fails: it never runs in the user's
+checkout.
+
+The directory is the same as before if that is free, because agents keep their conversations by directory.  The
+commit at which the work counts as begun stays that of the first attempt, so that a diff shows all of it.
+"""
 
 from __future__ import annotations
 

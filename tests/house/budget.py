@@ -30,29 +30,29 @@ class Size(NamedTuple):
 
 ROOMS: Final[Mapping[str, Size]] = {
     "sessionrun": Size(4, 448, 261),
-    "agents": Size(19, 2808, 1690),
-    "checks": Size(19, 3828, 2373),
+    "agents": Size(19, 2821, 1690),
+    "checks": Size(19, 3854, 2373),
     "cli": Size(43, 7375, 4500),
-    "client": Size(49, 8885, 5137),
-    "cluster": Size(34, 6345, 3708),
-    "doors": Size(14, 2786, 1815),
+    "client": Size(49, 8900, 5137),
+    "cluster": Size(34, 6390, 3709),
+    "doors": Size(14, 2790, 1815),
     "engine": Size(15, 3664, 2115),
-    "git": Size(8, 1578, 847),
-    "input": Size(22, 4193, 2540),
-    "keeper": Size(9, 1642, 1046),
-    "landing": Size(22, 4198, 2416),
-    "model": Size(22, 3611, 1781),
-    "queue": Size(21, 3948, 2280),
-    "session": Size(24, 4424, 2509),
-    "store": Size(22, 3610, 1974),
-    "walls": Size(23, 3828, 2248),
-    "worktrees": Size(37, 8748, 4843),
+    "git": Size(8, 1596, 847),
+    "input": Size(22, 4207, 2540),
+    "keeper": Size(9, 1669, 1046),
+    "landing": Size(22, 4238, 2416),
+    "model": Size(22, 3614, 1781),
+    "queue": Size(21, 3982, 2280),
+    "session": Size(25, 4482, 2519),
+    "store": Size(22, 3627, 1974),
+    "walls": Size(23, 3858, 2248),
+    "worktrees": Size(38, 8796, 4843),
 }
 """What each room may have: no room lends to another but by a change of these rows."""
 
-PACKAGE_BUDGET: Final = Size(407, 75919, 44083)
-TESTS_LINES: Final = 64_013
-PAGES_LINES: Final = 9400
+PACKAGE_BUDGET: Final = Size(409, 76311, 44094)
+TESTS_LINES: Final = 64_098
+PAGES_LINES: Final = 9466
 
 
 @cache

@@ -1,6 +1,14 @@
 """A session's tasks side by side: groups and cells of a matrix, what came out of each, and how sure that is.
 
 Attempts at the same thing are a group: the runs of a matrix, by their task.
+
+pass@k is the chance that at least one of k runs succeeds.  Its interval is Wilson's: for a cell that of c of n,
+each end p taken to 1 - (1 - p)^k, which grows with p; for a group, whose estimate is the mean over its cells,
+Wilson's for that share of so many tasks.  Of few samples the estimate may lie outside, and the interval is then
+stretched to hold it.
+
+The group that solves most stands first.  The others are measured against it task by task: so it does not count
+that one task is harder than another.
 """
 
 from __future__ import annotations

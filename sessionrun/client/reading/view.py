@@ -6,6 +6,10 @@ it is `recovering`, unless none has started yet.  Of a session that no process r
 
 What a supervisor cannot write is added here: which processes are stopped, what `clean` and `merge` did later, and
 what businesses know besides.
+
+A stopped supervisor holds its lock and looks alive, but nothing goes on.  Only the system knows it, so readers ask
+the system about the processes that status.json names.  A poll pays one read of a small file for this; what costs
+more is done only if a process was found stopped.
 """
 
 from __future__ import annotations

@@ -1,4 +1,9 @@
-"""What a client asks of a proxy, and whether its list lets that through, by name and address.  Pure."""
+"""What a client asks of a proxy, and whether its list lets that through, by name and address.  Pure.
+
+The name decides what is asked for, the address what is connected to: a name of the list that leads to this machine
+or to a private network is refused, unless that very address is in the list, too.  Else the owner of the name could
+lead a task to what only answers from here.
+"""
 
 from __future__ import annotations
 

@@ -1,6 +1,12 @@
 """The loop of the proxy: runs a program, accepts at its socket, and serves each connection in a thread.
 
 What a job was denied is recorded: one file for each list, replaced as a whole.
+
+    {"hosts": [{"host", "port", "count", "first_at", "last_at", "why"}]}
+
+The first denial of a host is in the file before the client is answered; how often it came since follows with a
+later denial, or when the program has ended.  A task could ask for any number of hosts; only the first `MOST` are
+named.
 """
 
 from __future__ import annotations

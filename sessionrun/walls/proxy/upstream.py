@@ -1,6 +1,12 @@
 """Finds and connects the server of a request, then carries bytes both ways until both ends are done.
 
 Names are resolved here, outside of the walls.
+
+If the user's own environment names a proxy, that one is asked, as by any other program of the user; it then
+resolves the names.  Addresses, ``localhost`` and what NO_PROXY names are connected to directly.
+
+It waits in poll(2) and looks at nothing that it carries.  A stream may be silent for as long as it likes: a model
+thinks.  If the client is gone altogether, which only its own end can tell, the server's end is not waited for.
 """
 
 from __future__ import annotations

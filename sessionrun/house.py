@@ -108,8 +108,8 @@ class Business(NamedTuple):
     Attributes:
         name: of the business, and of its room.
         formats: the input formats that it reads, by name.
-        rules: its rows for the engine (see `engine.rules`), called in the order of this table.
-        asked: the key of the spec that is set in a session which has the business; others do without its rules.
+        rules: its rows for the engine (see `engine.rules`), called in the order of this table; a session does
+            without them if it does not have the business, see `ASKED`.
         phases: whose jobs it makes; WORK is the session's own.
         programs: of jobs, beside those of phases, by their first word: functions that take the job's folder.
         wraps: around jobs, from the inside to the outside: a job is built in the order of HOUSE, and judged in the
@@ -130,7 +130,6 @@ class Business(NamedTuple):
     name: str
     formats: Mapping[str, Format] = {}
     rules: str = ""
-    asked: str = ""
     phases: tuple[Phase, ...] = ()
     programs: tuple[tuple[str, str], ...] = ()
     wraps: tuple[Wrap, ...] = ()
@@ -237,7 +236,6 @@ HOUSE: Final[tuple[Business, ...]] = (
             ),
         ),
         rules="landing.rules:RULES",
-        asked="landing",
         findings="landing.findings:FINDINGS",
         views=("landing", "landing.landed:add_landings"),
         outputs="landing.outputs:OUTPUTS",
@@ -279,12 +277,16 @@ HOUSE: Final[tuple[Business, ...]] = (
             ),
         ),
         rules="cluster.rules:RULES",
-        asked="cluster",
         partners="cluster.partners:open_partners",
         findings="cluster.findings:FINDINGS",
         outputs="cluster.outputs:OUTPUTS",
     ),
 )
+
+
+# No column of `HOUSE`: where a business was taken out, this still tells the sessions that need it.
+ASKED: Final = {"landing": "landing", "queue": "feed", "cluster": "cluster"}
+"""The key of the spec that is set in a session which has the business."""
 
 
 class Step(NamedTuple):
@@ -359,6 +361,16 @@ STEPS: Final[Mapping[Moment, tuple[Step, ...]]] = {
     # A follow-up for a task that has ended: what refuses it, of the session's spec and the task's state.
     "continue": (Step("worktrees", "worktrees.steps:check_branch", of_tasks=("workspace.kind",)),),
 }
+
+
+def describe_lack(business: str) -> str:
+    """What is said to those who ask for a business that was taken out; "": it is there, or it is the core's.
+
+    The rows of settings and verbs name their business, so that this is said of their words wherever they stand.
+    """
+    if business in {"", *(row.name for row in HOUSE)}:
+        return ""
+    return f"this program has no {business}; install sessionrun whole"
 
 
 def load(name: str) -> Any:

@@ -12,7 +12,7 @@ from typing import Any, Final
 
 import orjson
 
-from sessionrun.house import HOUSE
+from sessionrun.house import describe_lack
 from sessionrun.input import effects
 from sessionrun.input.feeds import as_feed
 from sessionrun.input.fields import DEFAULT_FIELDS, LIMIT_FIELDS, Field, read_fields
@@ -33,7 +33,7 @@ from sessionrun.input.kinds import (
     as_whole,
     takes,
 )
-from sessionrun.input.settings import Setting, Topic
+from sessionrun.input.settings import Setting, T, Topic
 from sessionrun.model.places import KEEP_POLICIES
 
 
@@ -61,6 +61,18 @@ def as_name(value: Any) -> str:
     if not isinstance(value, str):
         raise Misfit("must be text")
     return value
+
+
+def of_business(business: str, kind: Kind[T]) -> Kind[T]:
+    """The kind; where the business was taken out, one that refuses all but False, which asks for nothing."""
+    lack = describe_lack(business)
+
+    def refuse(value: Any) -> T:
+        if value is not False:
+            raise Misfit(lack)
+        return kind(value)
+
+    return Kind(refuse, {"const": False}) if lack else kind
 
 
 def _kind_of(name: str, fields: Mapping[str, Field]) -> Kind[Any]:
@@ -226,6 +238,12 @@ _ROWS: Final[tuple[Setting, ...]] = (
 )
 # fmt: on
 
-SETTINGS: Final = tuple(row for row in _ROWS if row.business in {"", *(business.name for business in HOUSE)})
+SETTINGS: Final = tuple(
+    row._replace(kind=of_business(row.business, row.kind), help=describe_lack(row.business), first="")
+    if describe_lack(row.business)
+    else row
+    for row in _ROWS
+)
+"""All of them: one of a business that was taken out is known, and refused where it is given."""
 
 BY_NAME: Final[Mapping[str, Setting]] = {row.name: row for row in SETTINGS}

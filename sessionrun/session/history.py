@@ -14,8 +14,8 @@ from sessionrun.engine.fold import apply
 from sessionrun.engine.rules import Rules
 from sessionrun.engine.state import State
 from sessionrun.engine.status import project
-from sessionrun.house import HOUSE, load
-from sessionrun.model.errors import StoreError
+from sessionrun.house import ASKED, HOUSE, describe_lack, load
+from sessionrun.model.errors import BusinessMissing, StoreError
 from sessionrun.store.journal import told_as_damage
 
 if TYPE_CHECKING:
@@ -28,9 +28,15 @@ if TYPE_CHECKING:
 
 
 def begin(spec: SessionSpec) -> State:
-    """The state before anything happened, with the rules of the businesses that the session has."""
-    rows = [row.rules for row in HOUSE if row.rules and getattr(spec, row.asked) is not None]
-    rules: list[Rules] = [load(name) for name in rows]
+    """The state before anything happened, with the rules of the businesses that the session has.
+
+    Raises:
+        BusinessMissing: one of these businesses was taken out.
+    """
+    asked = {business for business, key in ASKED.items() if getattr(spec, key) is not None}
+    for lack in filter(None, map(describe_lack, sorted(asked))):
+        raise BusinessMissing(f"session {spec.session_id}: {lack}")
+    rules: list[Rules] = [load(row.rules) for row in HOUSE if row.rules and row.name in asked]
     return moves.begin(spec, tuple(rules))
 
 

@@ -3,7 +3,7 @@
 Plain names of modules, so that reading the table imports nothing.  A core room knows no business: at the seams it
 reads this table and imports what the rows name, when it is used.  Which modules may read it stands in
 `tests/house/test_rooms.py`.  A business that is taken out of the table, with its folder, leaves a program that
-does everything else.
+does everything else, and says what it cannot do.
 """
 
 from __future__ import annotations

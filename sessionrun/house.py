@@ -285,8 +285,13 @@ HOUSE: Final[tuple[Business, ...]] = (
 
 
 # No column of `HOUSE`: where a business was taken out, this still tells the sessions that need it.
-ASKED: Final = {"landing": "landing", "queue": "feed", "cluster": "cluster"}
-"""The key of the spec that is set in a session which has the business."""
+ASKED: Final = {
+    "checks": ("task.check", "task.brief", "task.prove", "task.answer"),
+    "landing": ("spec.landing",),
+    "queue": ("spec.feed",),
+    "cluster": ("spec.cluster",),
+}
+"""The fields of a `SessionSpec` or of its tasks of which one is set in a session that has the business."""
 
 
 class Step(NamedTuple):
@@ -371,6 +376,23 @@ def describe_lack(business: str) -> str:
     if business in {"", *(row.name for row in HOUSE)}:
         return ""
     return f"this program has no {business}; install sessionrun whole"
+
+
+def find_asked(spec: Any, business: str) -> str:
+    """The first field by which a spec asks for a business; "": none."""
+    tasks = (*spec.tasks, spec.template) if spec.template else spec.tasks
+    for owner, _, field in (name.partition(".") for name in ASKED[business]):
+        if any(getattr(one, field) for one in (tasks if owner == "task" else (spec,))):
+            return field
+    return ""
+
+
+def describe_missing(spec: Any) -> str:
+    """The first field of a spec that asks for a business which was taken out, and that; "": none does."""
+    for business in ASKED:
+        if (lack := describe_lack(business)) and (field := find_asked(spec, business)):
+            return f"{field}: {lack}"
+    return ""
 
 
 def load(name: str) -> Any:

@@ -23,17 +23,26 @@ from sessionrun.input.settings import TOPICS
 
 pytestmark = pytest.mark.check
 
-BUSINESSES = ("landing", "queue", "cluster")
+BUSINESSES = ("checks", "landing", "queue", "cluster")
 AGENT = ("--agent", "shell")
 LEFT_ALONE = ("sessionrun.api", "sessionrun.doors.app", "sessionrun.doors.mcp")
 """What programs import that are no verbs."""
 
 PLANS: dict[str, dict[str, object]] = {
+    "checks": {"defaults": {"check": "true"}},
     "landing": {"land": True},
     "queue": {"feed": {"watch": True}},
     "cluster": {},
 }
 """What a plan says to have it."""
+
+FILES = {
+    "queue": {"dispatch_config.json": "{}"},
+    "checks": {
+        "instances.json": '[{"instance_id": "a", "repo": "o/r", "problem_statement": "p", "base_commit": "c"}]'
+    },
+}
+"""Inputs of its formats."""
 
 ASKED = {
     "landing": {"landing": {"target": "refs/heads/main"}},
@@ -155,9 +164,9 @@ def test_its_words_are_refused_by_name(left: Left) -> None:
     for key, value in PLANS[left.name].items():
         (left.place / "plan.json").write_text(json.dumps({"prompts": ["true"], key: value}))
         left.refuse(*AGENT, "plan.json")
-    if left.name == "queue":
-        (left.place / "dispatch_config.json").write_text("{}")
-        assert "no input format fits it" in left.call(*AGENT, "dispatch_config.json").stderr
+    for name, text in FILES.get(left.name, {}).items():
+        (left.place / name).write_text(text)
+        assert "no input format fits it" in left.call(*AGENT, name).stderr
     assert not (left.place / "results").exists(), "nothing was started"
 
 
@@ -165,7 +174,10 @@ def test_its_sessions_of_before_are_refused(left: Left) -> None:
     """What is decided from their journal; what status.json shows is shown."""
     session_id = left.call("--sync", "-q", *AGENT, "-p", "false").stdout.strip()
     file = left.place / "results" / f"session-{session_id}" / "spec.json"
-    file.write_text(json.dumps({**json.loads(file.read_text()), **ASKED[left.name]}))
+    spec = json.loads(file.read_text())
+    if left.name == "checks":
+        spec["tasks"][0]["check"] = {"commands": ["true"]}
+    file.write_text(json.dumps({**spec, **ASKED.get(left.name, {})}))
     assert "1 failed" in left.run("status") and "1 failed" in left.run("list")
     left.refuse("explain")
     left.refuse("replay", session_id)

@@ -18,6 +18,7 @@ from sessionrun.input.fields import (
     as_landing,
     as_limits,
     as_seats,
+    of_business,
     reference,
     suggest,
     table,
@@ -44,7 +45,6 @@ from sessionrun.input.limits import plain, quote
 from sessionrun.input.parse import Document, parse_document
 from sessionrun.input.plan import Plan, Source
 from sessionrun.input.reading import Reading, Spot
-from sessionrun.input.rows import of_business
 from sessionrun.input.settings import Options, first
 from sessionrun.model.frozen import frozen
 from sessionrun.model.spec import Limits, TaskSpec, Workspace

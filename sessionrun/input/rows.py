@@ -15,7 +15,7 @@ import orjson
 from sessionrun.house import describe_lack
 from sessionrun.input import effects
 from sessionrun.input.feeds import as_feed
-from sessionrun.input.fields import DEFAULT_FIELDS, LIMIT_FIELDS, Field, read_fields
+from sessionrun.input.fields import DEFAULT_FIELDS, LIMIT_FIELDS, Field, of_business, read_fields
 from sessionrun.input.kinds import (
     TEXT,
     Kind,
@@ -33,7 +33,7 @@ from sessionrun.input.kinds import (
     as_whole,
     takes,
 )
-from sessionrun.input.settings import Setting, T, Topic
+from sessionrun.input.settings import Setting, Topic
 from sessionrun.model.places import KEEP_POLICIES
 
 
@@ -61,18 +61,6 @@ def as_name(value: Any) -> str:
     if not isinstance(value, str):
         raise Misfit("must be text")
     return value
-
-
-def of_business(business: str, kind: Kind[T]) -> Kind[T]:
-    """The kind; where the business was taken out, one that refuses all but False, which asks for nothing."""
-    lack = describe_lack(business)
-
-    def refuse(value: Any) -> T:
-        if value is not False:
-            raise Misfit(lack)
-        return kind(value)
-
-    return Kind(refuse, {"const": False}) if lack else kind
 
 
 def _kind_of(name: str, fields: Mapping[str, Field]) -> Kind[Any]:
@@ -161,7 +149,7 @@ _ROWS: Final[tuple[Setting, ...]] = (
             option="/--no-auto-release", idle=effects.of_auto_release),
 
     _task("check", "Must exit 0 before work counts; repeat it.", "COMMAND", "checks", many="words", keyed=True,
-          first="Good?", idle=effects.of_check),
+          first="Good?", idle=effects.of_check, business="checks"),
     _task("rounds", "How many rounds of work and check at most.  [default: 1]", "N", "checks",
           also=("--iterations",), keyed=True, first="Good?", idle=effects.of_default("rounds")),
     _task("retries", "How often a failed task is tried again.  [default: 0]", "N", "checks", keyed=True,

@@ -14,7 +14,7 @@ from sessionrun.engine.fold import apply
 from sessionrun.engine.rules import Rules
 from sessionrun.engine.state import State
 from sessionrun.engine.status import project
-from sessionrun.house import ASKED, HOUSE, describe_lack, load
+from sessionrun.house import HOUSE, describe_missing, find_asked, load
 from sessionrun.model.errors import BusinessMissing, StoreError
 from sessionrun.store.journal import told_as_damage
 
@@ -33,10 +33,11 @@ def begin(spec: SessionSpec) -> State:
     Raises:
         BusinessMissing: one of these businesses was taken out.
     """
-    asked = {business for business, key in ASKED.items() if getattr(spec, key) is not None}
-    for lack in filter(None, map(describe_lack, sorted(asked))):
-        raise BusinessMissing(f"session {spec.session_id}: {lack}")
-    rules: list[Rules] = [load(row.rules) for row in HOUSE if row.rules and row.name in asked]
+    missing = describe_missing(spec)
+    if missing:
+        raise BusinessMissing(f"session {spec.session_id}: {missing}")
+    rows = [row.rules for row in HOUSE if row.rules and find_asked(spec, row.name)]
+    rules: list[Rules] = [load(name) for name in rows]
     return moves.begin(spec, tuple(rules))
 
 

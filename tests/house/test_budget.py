@@ -5,6 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 
 import pytest
+
 from house.budget import (
     PACKAGE_BUDGET,
     PAGES_LINES,

@@ -21,8 +21,7 @@ import pytest
 import sessionrun as package
 from sessionrun.cli.argv import find_home
 from sessionrun.engine.task import TaskState
-from sessionrun.house import ASKED, HOUSE, Business, load
-from sessionrun.model.spec import SessionSpec
+from sessionrun.house import HOUSE, Business, load
 
 pytestmark = pytest.mark.check
 
@@ -82,8 +81,10 @@ ROOMS: dict[str, tuple[str, ...]] = {
 SEAMS = (
     "client.findings",
     "client.planning.draft",
+    "client.planning.plan",
     "client.reading.view",
     "client.schemas.schemas",
+    "input.fields",
     "input.formats",
     "input.rows",
     "session.exports",
@@ -417,7 +418,6 @@ def test_the_rules_of_a_business_are_as_pure_as_the_engine(row: Business) -> Non
     for function in functions:
         assert getattr(import_module(function.__module__), function.__name__) is function
         assert belongs(function.__module__, f"sessionrun.{row.name}", "sessionrun.engine.rules")
-    assert ASKED[row.name] in {field.name for field in fields(SessionSpec)}
 
 
 def test_the_keeper_stands_on_the_standard_library() -> None:

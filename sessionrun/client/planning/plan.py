@@ -15,6 +15,7 @@ from sessionrun.client.config import Config, load_config
 from sessionrun.client.planning.assemble import choose_agent
 from sessionrun.client.planning.draft import Choice, Draft, find_due
 from sessionrun.client.planning.inputs import Given, find_input, make_source, read_options
+from sessionrun.house import describe_missing
 from sessionrun.input.fields import LIMIT_FIELDS
 from sessionrun.input.formats import choose_format, load_plan, refuse_others
 from sessionrun.input.rows import SETTINGS
@@ -109,6 +110,8 @@ def plan(
     draft = Draft(source, found, beside, config, spec, choice, into, Path.cwd(), preview, found.warnings)
     for settle in find_due("plan", found.tasks, draft, options, config.values, found, into):
         draft = settle(draft)
+    if missing := describe_missing(draft.spec):  # not all formats say a check, or files for it, by a key of tasks
+        raise InputError(f"{source.name}: {missing}")
     return Planned(draft.spec, choice, reason, draft.remarks, draft.skipped)
 
 

@@ -317,6 +317,7 @@ Moment = Literal["plan", "check", "preview", "start", "continue"]
 STEPS: Final[Mapping[Moment, tuple[Step, ...]]] = {
     # After an input is read: what each settles; it takes a draft and returns it.
     "plan": (
+        Step("", "client.planning.plan:refuse_missing"),
         Step("queue", "queue.steps:place_feed", ("feed",)),
         Step("", "client.planning.plan:settle_limits"),
         Step(

@@ -167,6 +167,9 @@ def test_its_words_are_refused_by_name(left: Left) -> None:
     for name, text in FILES.get(left.name, {}).items():
         (left.place / name).write_text(text)
         assert "no input format fits it" in left.call(*AGENT, name).stderr
+    if left.name == "checks":
+        (left.place / "job.md").write_text("---\nid: a\noutput_file: a.txt\n---\nWrite it.\n")
+        left.refuse(*AGENT, "job.md")
     assert not (left.place / "results").exists(), "nothing was started"
 
 

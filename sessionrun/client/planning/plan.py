@@ -110,9 +110,21 @@ def plan(
     draft = Draft(source, found, beside, config, spec, choice, into, Path.cwd(), preview, found.warnings)
     for settle in find_due("plan", found.tasks, draft, options, config.values, found, into):
         draft = settle(draft)
-    if missing := describe_missing(draft.spec):  # not all formats say a check, or files for it, by a key of tasks
-        raise InputError(f"{source.name}: {missing}")
     return Planned(draft.spec, choice, reason, draft.remarks, draft.skipped)
+
+
+def refuse_missing(draft: Draft) -> Draft:
+    """Refuse what needs a business that was taken out, and that the input does not say by a key of its own.
+
+    The tasks of a directory of job files, for example, have checks.
+
+    Raises:
+        InputError: the first field of that.
+    """
+    missing = describe_missing(draft.spec)
+    if missing:
+        raise InputError(f"{draft.source.name}: {missing}")
+    return draft
 
 
 def leave_out_done(draft: Draft) -> Draft:

@@ -8,6 +8,7 @@ from __future__ import annotations
 import ast
 import json
 import os
+import re
 import shutil
 import subprocess
 import sys
@@ -134,8 +135,13 @@ def test_all_else_works(left: Left) -> None:
 def test_help_has_what_is_there(left: Left) -> None:
     gone = {verb for verb, row in KNOWN.items() if row.business == left.name}
     assert {line.split()[0] for line in left.run("help", "all").splitlines()} == KNOWN.keys() - gone
-    for page in ("--help", "run --help", "help examples"):
+    for page in ("run --help", "help examples"):
         left.run(*page.split())
+    assert not [
+        verb
+        for verb in gone
+        if re.search(rf"(^|  ){verb}( |$)|sessionrun {verb} ", left.run("--help"), re.MULTILINE)
+    ]
     options = [row.spell() for row in SETTINGS if row.business == left.name and row.option is not None]
     pages = left.run("run", "--help-all").split("\n  --")
     assert not [

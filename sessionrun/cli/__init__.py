@@ -17,6 +17,7 @@ from sessionrun.cli import interrupts
 from sessionrun.cli.argv import BY_FLAG, KNOWN, OWN, VERBS, asks_for_json, find_first, load_verb, rewrite_argv
 from sessionrun.cli.interrupts import EXIT_INTERRUPTED
 from sessionrun.client.notices import SessionWarning, begin
+from sessionrun.house import describe_lack
 from sessionrun.model.errors import SessionrunError
 
 if TYPE_CHECKING:
@@ -27,10 +28,7 @@ EXIT_BUG: Final = 3
 _HELP: Final = """\
 sessionrun runs AI coding agents in the background and says what came out.
 
-  sessionrun demo                                    see it work; needs no agent
-  sessionrun -p "Fix the login" -p "Write tests"     start; returns at once
-  sessionrun plan.yaml --worktree --check "make test" --land --gate "make test"
-  sessionrun --sync tasks.json                       start, follow, print
+{examples}
 
 {verbs}
 
@@ -40,6 +38,14 @@ Help: sessionrun VERB -h; sessionrun help TOPIC (checks, landing, money, ...),
 Exit: 0 ok  1 a task failed  2 bad input  3 internal  4 session's processes gone
       75 all that is left is held  124 time is up  130 Ctrl+C
 """
+_EXAMPLES: Final = (
+    ("landing", "  sessionrun demo                                    see it work; needs no agent"),
+    ("", '  sessionrun -p "Fix the login" -p "Write tests"     start; returns at once'),
+    ("landing", '  sessionrun plan.yaml --worktree --check "make test" --land --gate "make test"'),
+    ("", "  sessionrun --sync tasks.json                       start, follow, print"),
+)
+"""The business that each needs, and its line."""
+
 _HEADINGS: Final = {
     "Start": ("run (needs no name)", "retry", "continue", "resume", "replay"),
     "Look": ("status", "list", "watch", "results", "logs", "diff", "report"),
@@ -53,13 +59,14 @@ _HEADINGS: Final = {
 
 
 def _write_help() -> str:
-    """One small screen, without the verbs of a business that was taken out."""
+    """One small screen, without what needs a business that was taken out."""
+    examples = (line for business, line in _EXAMPLES if not describe_lack(business))
     there = {
         heading: [words for words in entries if words.split()[0] in VERBS]
         for heading, entries in _HEADINGS.items()
     }
     lines = [f"{heading:<8}{'  '.join(entries)}" for heading, entries in there.items() if entries]
-    return _HELP.format(verbs="\n".join(lines))
+    return _HELP.format(examples="\n".join(examples), verbs="\n".join(lines))
 
 
 HELP: Final = _write_help()
